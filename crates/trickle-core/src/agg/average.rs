@@ -1,0 +1,44 @@
+//! `avg(x)`: the sum over the count, divided as PostgreSQL divides numerics.
+
+use super::{AggCall, Family, Linear, Upkeep, aggregate, sum};
+use crate::error::Result;
+use crate::expr::{Expr, FuncSig};
+use crate::types::{Datum, Type};
+use std::sync::Arc;
+
+pub(super) struct Average;
+
+impl Family for Average {
+    fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
+        let [arg] = args else { return None };
+        let ret = match (name, arg) {
+            ("avg", Type::Int2 | Type::Int4 | Type::Int8 | Type::Numeric(_)) => Type::Numeric(None),
+            ("avg", Type::Float4 | Type::Float8) => Type::Float8,
+            ("avg", Type::Interval) => Type::Interval,
+            _ => return None,
+        };
+        Some(aggregate("avg", vec![arg.base()], ret, true))
+    }
+
+    fn upkeep(&self, call: &AggCall) -> Upkeep {
+        match sum::totals(call) {
+            Some(accs) => Upkeep::Linear(Linear {
+                accs,
+                finish: |call, accs| sum::finish(&call.sig.ret, accs, quotient),
+            }),
+            None => Upkeep::Rescan,
+        }
+    }
+
+    fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
+        crate::eval::aggregates::average(&call.sig.args[0], rows)
+    }
+}
+
+/// `total / count` in numeric. It never raises: a CASE in front of it has excluded the count 0.
+fn quotient(total: &Expr, count: &Expr) -> Expr {
+    let numeric = Type::Numeric(None);
+    let sig = FuncSig::operator("/", vec![numeric.clone(), numeric.clone()], numeric.clone());
+    let sig = Arc::new(FuncSig { raises: false, ..(*sig).clone() });
+    Expr::call(sig, vec![total.clone().cast(numeric.clone()), count.clone().cast(numeric)])
+}

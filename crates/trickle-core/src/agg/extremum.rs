@@ -1,0 +1,45 @@
+//! `min` and `max`.
+
+use super::{AggCall, Family, Upkeep, aggregate};
+use crate::error::Result;
+use crate::expr::FuncSig;
+use crate::types::{Datum, Type};
+
+pub(super) struct Extremum;
+
+fn greatest(sig: &FuncSig) -> bool {
+    &*sig.name == "max"
+}
+
+impl Family for Extremum {
+    fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
+        let [arg] = args else { return None };
+        let has = arg.is_ordered()
+            && !matches!(arg, Type::Bool | Type::Uuid | Type::Jsonb | Type::Unknown | Type::Record(_));
+        let ret = match arg {
+            Type::Varchar(_) => Type::Text,
+            other => other.base(),
+        };
+        (matches!(name, "min" | "max") && has).then(|| aggregate(name, vec![ret.clone()], ret, false))
+    }
+
+    fn upkeep(&self, call: &AggCall) -> Upkeep {
+        // Among equal values of an inexact type (1.0, 1.00) a recompute may pick another: recompute then.
+        match call.args.first() {
+            Some(arg) if arg.ty().is_exact() || arg.fixed_scale().is_some() => {
+                Upkeep::Extremum { greatest: greatest(&call.sig) }
+            }
+            _ => Upkeep::Rescan,
+        }
+    }
+
+    fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
+        let values = rows.iter().map(|r| &r[0]).filter(|d| !d.is_null());
+        let best = if greatest(&call.sig) {
+            values.max_by(|a, b| crate::eval::compare(a, b))
+        } else {
+            values.min_by(|a, b| crate::eval::compare(a, b))
+        };
+        Ok(best.cloned().unwrap_or(Datum::Null))
+    }
+}

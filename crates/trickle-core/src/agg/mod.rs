@@ -1,0 +1,188 @@
+//! Aggregates: one file per family; [`FAMILIES`] lists them.
+//!
+//! A family says how its aggregates are kept up to date ([`Upkeep`]) and what they are worth over a group.
+
+mod average;
+mod boolean;
+mod count;
+mod extremum;
+mod other;
+mod sum;
+
+use crate::error::Result;
+use crate::expr::{Expr, FuncSig, SortKey};
+use crate::types::{Datum, Type};
+use std::sync::Arc;
+
+/// All aggregate families; the first that knows a name decides.
+pub const FAMILIES: &[&dyn Family] =
+    &[&count::Count, &sum::Sum, &average::Average, &extremum::Extremum, &boolean::Boolean, &other::Other];
+
+/// A call of an aggregate in a [`Reduce`](crate::rel::Reduce).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AggCall {
+    /// The aggregate.
+    pub sig: Arc<FuncSig>,
+    /// Its arguments over the input's columns; none for `count(*)`.
+    pub args: Vec<Expr>,
+    /// `DISTINCT`.
+    pub distinct: bool,
+    /// `FILTER (WHERE …)`.
+    pub filter: Option<Expr>,
+    /// `ORDER BY` inside the call, or `WITHIN GROUP (ORDER BY …)`.
+    pub order_by: Vec<SortKey>,
+    /// Whether `order_by` is `WITHIN GROUP`.
+    pub within_group: bool,
+}
+
+/// How an aggregate's value follows a change of its group.
+pub enum Upkeep {
+    /// From accumulators that add up under weights; always exact.
+    Linear(Linear),
+    /// The least or greatest value: a net insert extends it, a net delete of the stored value recomputes the group.
+    Extremum {
+        /// `max` rather than `min`.
+        greatest: bool,
+    },
+    /// By recomputing the touched groups.
+    Rescan,
+}
+
+/// One accumulator: `Σ weight × value` over the rows of a group that pass the filter and whose value is not NULL.
+/// Never NULL; 0 where no row counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Acc {
+    /// What is added; `None` counts rows.
+    pub value: Option<Expr>,
+    /// Rows that count: those on which it is true.
+    pub filter: Option<Expr>,
+    /// The type it is kept in: `bigint` or `numeric`, wide enough that adding does not overflow in practice.
+    pub ty: Type,
+}
+
+impl Acc {
+    /// Counts the rows on which `filter` holds.
+    pub fn count(filter: Option<Expr>) -> Acc {
+        Acc { value: None, filter, ty: Type::Int8 }
+    }
+    /// Adds up `value`, an integer or numeric.
+    pub fn sum(value: Expr, filter: Option<Expr>) -> Acc {
+        let ty = match value.ty() {
+            Type::Int2 | Type::Int4 => Type::Int8,
+            _ => Type::Numeric(None),
+        };
+        Acc { value: Some(value), filter, ty }
+    }
+    /// Adds up partial totals of this accumulator, found in column `index`.
+    #[must_use]
+    pub fn merge(&self, index: usize) -> Acc {
+        Acc { value: Some(Expr::column(index, self.ty.clone())), filter: None, ty: self.ty.clone() }
+    }
+}
+
+/// The linear form of an aggregate.
+pub struct Linear {
+    /// What is accumulated.
+    pub accs: Vec<Acc>,
+    /// The aggregate's value from its accumulators, given as column expressions in the order of `accs`.
+    pub finish: fn(&AggCall, &[Expr]) -> Expr,
+}
+
+/// A family of aggregates.
+pub trait Family: Sync {
+    /// The signature of `name` for these argument types, if the family has it.
+    fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig>;
+
+    /// How a call is kept up to date. DISTINCT calls and calls with volatile arguments are never asked about.
+    fn upkeep(&self, _call: &AggCall) -> Upkeep {
+        Upkeep::Rescan
+    }
+
+    /// The value over one group: `rows` holds, per input row that passed FILTER and DISTINCT and in the order of
+    /// ORDER BY, the evaluated arguments (after those of WITHIN GROUP, the sort keys). Weights are expanded.
+    ///
+    /// # Errors
+    /// What the aggregate raises, such as overflow; or that the evaluator does not know it.
+    fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum>;
+}
+
+/// Resolves a built-in aggregate by name and argument types.
+pub fn resolve(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
+    FAMILIES.iter().find_map(|f| f.signature(name, args)).map(Arc::new)
+}
+
+/// The family that knows an aggregate's signature.
+pub fn family(sig: &FuncSig) -> &'static dyn Family {
+    let known = FAMILIES.iter().find(|f| sig.schema.is_none() && f.signature(&sig.name, &sig.args).is_some());
+    known.copied().unwrap_or(&other::Other)
+}
+
+impl AggCall {
+    /// A plain call.
+    pub fn new(sig: Arc<FuncSig>, args: Vec<Expr>) -> AggCall {
+        AggCall { sig, args, distinct: false, filter: None, order_by: Vec::new(), within_group: false }
+    }
+
+    /// `count(*)`
+    pub fn count_star() -> AggCall {
+        AggCall::new(Arc::new(count::signature(&[])), Vec::new())
+    }
+
+    /// How this call is kept up to date.
+    pub fn upkeep(&self) -> Upkeep {
+        // min and max do not see duplicates, so DISTINCT says nothing there.
+        let upkeep = family(&self.sig).upkeep(self);
+        match upkeep {
+            Upkeep::Linear(_) if self.distinct => Upkeep::Rescan,
+            other => other,
+        }
+    }
+
+    /// Every expression in the call.
+    pub fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        self.args.iter().chain(&self.filter).chain(self.order_by.iter().map(|k| &k.expr))
+    }
+
+    /// The call with every expression rewritten.
+    #[must_use]
+    pub fn map_exprs(&self, mut f: impl FnMut(&Expr) -> Expr) -> AggCall {
+        AggCall {
+            sig: self.sig.clone(),
+            args: self.args.iter().map(&mut f).collect(),
+            distinct: self.distinct,
+            filter: self.filter.as_ref().map(&mut f),
+            order_by: self.order_by.iter().map(|k| SortKey { expr: f(&k.expr), ..k.clone() }).collect(),
+            within_group: self.within_group,
+        }
+    }
+
+    /// Whether the result may be NULL for a group that has rows.
+    pub fn nullable(&self, grouped: bool, input: &crate::graph::Schema) -> bool {
+        if &*self.sig.name == "count" {
+            return false;
+        }
+        let total =
+            matches!(&*self.sig.name, "sum" | "avg" | "min" | "max" | "bool_and" | "bool_or" | "every");
+        !(total && grouped && self.filter.is_none() && self.args.iter().all(|a| !a.nullable(input)))
+    }
+}
+
+/// Builds the signature of an aggregate: immutable, skips NULLs, may raise where `raises`.
+fn aggregate(name: &str, args: Vec<Type>, ret: Type, raises: bool) -> FuncSig {
+    FuncSig {
+        schema: None,
+        name: Arc::from(name),
+        kind: crate::expr::FuncKind::Aggregate,
+        args,
+        ret,
+        volatility: crate::expr::Volatility::Immutable,
+        strict: true,
+        never_null: false,
+        raises,
+    }
+}
+
+/// `filter AND extra`
+fn also(filter: &Option<Expr>, extra: Expr) -> Option<Expr> {
+    Some(Expr::and(filter.iter().cloned().chain([extra])))
+}

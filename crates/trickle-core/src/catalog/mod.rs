@@ -1,0 +1,125 @@
+//! What the engine knows about the database: tables, keys, functions. An adapter implements [`Catalog`].
+
+use crate::expr::FuncSig;
+use crate::types::Type;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// Identifies a table within one database: its oid, or a number that a [`Catalog`] without a server made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TableId(pub u32);
+
+impl fmt::Display for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnDef {
+    /// Its name, unquoted.
+    pub name: Arc<str>,
+    /// Its type with modifiers.
+    pub ty: Type,
+    /// Whether NULL may be stored.
+    pub nullable: bool,
+}
+
+/// A foreign key: `columns` (positions here) reference `target_columns` (positions there).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignKey {
+    /// Referencing columns of this table.
+    pub columns: Vec<usize>,
+    /// The referenced table.
+    pub target: TableId,
+    /// Referenced columns, a key of `target`.
+    pub target_columns: Vec<usize>,
+    /// Whether it is validated and enforced: only then may it prune a term, and only where the user trusts it.
+    pub validated: bool,
+}
+
+/// Where rows come from; decides how changes can be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum TableKind {
+    /// An ordinary or partitioned table.
+    Table,
+    /// A stream table kept by trickle.
+    StreamTable,
+    /// A view that could not be expanded.
+    View,
+    /// A materialized view.
+    MaterializedView,
+    /// A foreign table.
+    ForeignTable,
+}
+
+/// A base relation. Compared and hashed by [`TableId`] alone: one catalog gives one definition per id.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TableDef {
+    /// Identity.
+    pub id: TableId,
+    /// Schema name, unquoted.
+    pub schema: Arc<str>,
+    /// Table name, unquoted.
+    pub name: Arc<str>,
+    /// Columns in order, dropped ones left out.
+    pub columns: Vec<ColumnDef>,
+    /// Enforced keys (primary or unique, immediate), as column positions; the primary key first. A nullable unique
+    /// column makes no key.
+    pub keys: Vec<Vec<usize>>,
+    /// Outgoing foreign keys.
+    pub foreign_keys: Vec<ForeignKey>,
+    /// What kind of relation.
+    pub kind: TableKind,
+}
+
+impl TableDef {
+    /// The position of a column by name.
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|c| &*c.name == name)
+    }
+}
+
+impl PartialEq for TableDef {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+impl Eq for TableDef {}
+impl Hash for TableDef {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
+    }
+}
+
+/// The database as the engine sees it while it compiles a query. Every method is a pure lookup.
+pub trait Catalog {
+    /// A table by name; `schema` is `None` where the query did not qualify it (then the search path decides).
+    fn table(&self, schema: Option<&str>, name: &str) -> Option<Arc<TableDef>>;
+
+    /// A table by identity.
+    fn table_by_id(&self, id: TableId) -> Option<Arc<TableDef>>;
+
+    /// The SELECT text behind a view, which lowering expands in place.
+    fn view(&self, _schema: Option<&str>, _name: &str) -> Option<String> {
+        None
+    }
+
+    /// A function or aggregate that is not built in, resolved for these argument types.
+    fn function(&self, _schema: Option<&str>, _name: &str, _args: &[Type]) -> Option<Arc<FuncSig>> {
+        None
+    }
+
+    /// A type that is not built in.
+    fn named_type(&self, _schema: Option<&str>, _name: &str) -> Option<Type> {
+        None
+    }
+
+    /// Names of tables that exist, to suggest one when a name is mistyped.
+    fn table_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,200 @@
+//! The one error type: opaque, with a message, DETAIL, HINT, SQLSTATE and a span into the query.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A byte range of the query text, with the line and column (both from 1, columns in characters) of its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Span {
+    /// First byte.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+    /// Line of `start`, from 1.
+    pub line: u32,
+    /// Column of `start` in characters, from 1.
+    pub column: u32,
+}
+
+/// What went wrong, by class; private so that classes can be refined without breaking callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Kind {
+    Syntax,
+    Name,
+    Type,
+    TooComplex,
+    Plan,
+    Data,
+    Setting,
+    Cycle,
+    Internal,
+}
+
+/// An error of trickle: names the object, says what happened, why and what to do.
+#[derive(Clone, Debug, thiserror::Error)]
+pub struct Error {
+    inner: Box<Inner>,
+}
+
+#[derive(Clone, Debug)]
+struct Inner {
+    kind: Kind,
+    sqlstate: &'static str,
+    message: String,
+    detail: Option<String>,
+    hint: Option<String>,
+    span: Option<Span>,
+}
+
+/// `std::result::Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    fn new(kind: Kind, sqlstate: &'static str, message: impl Into<String>) -> Self {
+        Error {
+            inner: Box::new(Inner {
+                kind,
+                sqlstate,
+                message: message.into(),
+                detail: None,
+                hint: None,
+                span: None,
+            }),
+        }
+    }
+
+    /// The text is not SQL (42601).
+    pub fn syntax(message: impl Into<String>) -> Self {
+        Self::new(Kind::Syntax, "42601", message)
+    }
+    /// A table does not exist (42P01).
+    pub fn unknown_table(message: impl Into<String>) -> Self {
+        Self::new(Kind::Name, "42P01", message)
+    }
+    /// A column does not exist (42703).
+    pub fn unknown_column(message: impl Into<String>) -> Self {
+        Self::new(Kind::Name, "42703", message)
+    }
+    /// A name means more than one thing (42702).
+    pub fn ambiguous(message: impl Into<String>) -> Self {
+        Self::new(Kind::Name, "42702", message)
+    }
+    /// A function or operator does not exist for these argument types (42883).
+    pub fn unknown_function(message: impl Into<String>) -> Self {
+        Self::new(Kind::Name, "42883", message)
+    }
+    /// Types do not fit together (42804).
+    pub fn type_mismatch(message: impl Into<String>) -> Self {
+        Self::new(Kind::Type, "42804", message)
+    }
+    /// A well-formed query that SQL forbids, such as an ungrouped column (42803).
+    pub fn grouping(message: impl Into<String>) -> Self {
+        Self::new(Kind::Type, "42803", message)
+    }
+    /// Deeper or longer than the engine accepts (54001).
+    pub fn too_complex(message: impl Into<String>) -> Self {
+        Self::new(Kind::TooComplex, "54001", message)
+    }
+    /// A plan breaks an operator's contract: a bug in a rule, caught before it could give a wrong result (XX000).
+    pub fn plan(message: impl Into<String>) -> Self {
+        Self::new(Kind::Plan, "XX000", message)
+    }
+    /// Evaluating an expression raised: division by zero, overflow, a bad cast (SQLSTATE class 22 or 21).
+    pub fn data(sqlstate: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Kind::Data, sqlstate, message)
+    }
+    /// A setting, schedule or option is not valid (22023).
+    pub fn setting(message: impl Into<String>) -> Self {
+        Self::new(Kind::Setting, "22023", message)
+    }
+    /// Stream tables depend on each other in a circle (42P19).
+    pub fn cycle(message: impl Into<String>) -> Self {
+        Self::new(Kind::Cycle, "42P19", message)
+    }
+    /// Something that cannot happen did (XX000).
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Kind::Internal, "XX000", message)
+    }
+
+    /// Adds a DETAIL: the facts behind the message.
+    #[must_use]
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.inner.detail = Some(detail.into());
+        self
+    }
+    /// Adds a HINT: what to do.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.inner.hint = Some(hint.into());
+        self
+    }
+    /// Points at the place in the query; the first place named stays.
+    #[must_use]
+    pub fn at(mut self, span: Span) -> Self {
+        self.inner.span.get_or_insert(span);
+        self
+    }
+
+    /// The SQLSTATE that PostgreSQL would report.
+    pub fn sqlstate(&self) -> &'static str {
+        self.inner.sqlstate
+    }
+    /// The message, one sentence without a final stop.
+    pub fn message(&self) -> &str {
+        &self.inner.message
+    }
+    /// The facts behind the message.
+    pub fn detail_text(&self) -> Option<&str> {
+        self.inner.detail.as_deref()
+    }
+    /// What to do about it.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.inner.hint.as_deref()
+    }
+    /// Where in the query.
+    pub fn span(&self) -> Option<Span> {
+        self.inner.span
+    }
+    /// Whether the query's own data raised it (SQLSTATE class 21 or 22): a delta that meets one is recomputed.
+    pub fn is_data(&self) -> bool {
+        self.inner.kind == Kind::Data
+    }
+    /// Whether the text could not be parsed.
+    pub fn is_syntax(&self) -> bool {
+        self.inner.kind == Kind::Syntax
+    }
+    /// Whether a bug of this crate was caught by a contract check.
+    pub fn is_internal(&self) -> bool {
+        matches!(self.inner.kind, Kind::Plan | Kind::Internal)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(s) = self.inner.span {
+            write!(f, "{}:{}: ", s.line, s.column)?;
+        }
+        f.write_str(&self.inner.message)?;
+        if let Some(d) = &self.inner.detail {
+            write!(f, "\nDETAIL: {d}")?;
+        }
+        if let Some(h) = &self.inner.hint {
+            write!(f, "\nHINT: {h}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, Span};
+
+    #[test]
+    fn message_detail_hint_and_place() {
+        let e = Error::unknown_table("relation \"ordres\" does not exist")
+            .at(Span { start: 14, end: 20, line: 1, column: 15 })
+            .hint("Did you mean \"orders\"?");
+        assert_eq!(e.to_string(), "1:15: relation \"ordres\" does not exist\nHINT: Did you mean \"orders\"?");
+        assert_eq!(e.sqlstate(), "42P01");
+    }
+}

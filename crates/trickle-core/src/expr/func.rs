@@ -1,0 +1,111 @@
+//! Function and operator signatures: what the engine must know of a function to place a call to it.
+
+use crate::types::Type;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// How far a function's result may change while its arguments do not (PostgreSQL manual, "Function Volatility").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Volatility {
+    /// Never.
+    Immutable,
+    /// Between statements, or with settings.
+    Stable,
+    /// At any time.
+    Volatile,
+}
+
+/// What sort of function, and how a call to it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum FuncKind {
+    /// `f(a, b)`
+    Scalar,
+    /// `a op b`, or `op a` where there is one argument
+    Operator,
+    /// An aggregate.
+    Aggregate,
+    /// A window function that is no aggregate.
+    Window,
+    /// A function that returns a set of rows.
+    SetReturning,
+}
+
+/// The resolved signature of a function or operator.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FuncSig {
+    /// Schema to print it with; `None` for what lives in `pg_catalog`.
+    pub schema: Option<Arc<str>>,
+    /// Name, unquoted; the symbol for an operator.
+    pub name: Arc<str>,
+    /// Sort and spelling.
+    pub kind: FuncKind,
+    /// Declared argument types.
+    pub args: Vec<Type>,
+    /// Return type.
+    pub ret: Type,
+    /// Volatility.
+    pub volatility: Volatility,
+    /// Whether a NULL argument makes the result NULL without a call.
+    pub strict: bool,
+    /// Whether the result is never NULL when no argument is.
+    pub never_null: bool,
+    /// Whether a call can raise an error.
+    pub raises: bool,
+}
+
+impl FuncSig {
+    /// A comparison operator (`=`, `<>`, `<`, `<=`, `>`, `>=`): immutable, strict, never raises.
+    pub fn comparison(op: &str, left: Type, right: Type) -> Arc<FuncSig> {
+        Arc::new(FuncSig {
+            schema: None,
+            name: Arc::from(op),
+            kind: FuncKind::Operator,
+            args: vec![left, right],
+            ret: Type::Bool,
+            volatility: Volatility::Immutable,
+            strict: true,
+            never_null: true,
+            raises: false,
+        })
+    }
+
+    /// An immutable, strict operator that can raise, such as `+`.
+    pub fn operator(op: &str, args: Vec<Type>, ret: Type) -> Arc<FuncSig> {
+        Arc::new(FuncSig {
+            schema: None,
+            name: Arc::from(op),
+            kind: FuncKind::Operator,
+            args,
+            ret,
+            volatility: Volatility::Immutable,
+            strict: true,
+            never_null: true,
+            raises: true,
+        })
+    }
+
+    /// A function about which nothing but its types is known: volatile, not strict, may raise.
+    pub fn unknown(schema: Option<&str>, name: &str, args: Vec<Type>, ret: Type) -> FuncSig {
+        FuncSig {
+            schema: schema.map(Arc::from),
+            name: Arc::from(name),
+            kind: FuncKind::Scalar,
+            args,
+            ret,
+            volatility: Volatility::Volatile,
+            strict: false,
+            never_null: false,
+            raises: true,
+        }
+    }
+
+    /// Whether a call is written with a symbol.
+    pub fn is_operator(&self) -> bool {
+        self.kind == FuncKind::Operator
+    }
+
+    /// Whether it is `=` on two arguments.
+    pub fn is_equality(&self) -> bool {
+        self.is_operator() && &*self.name == "=" && self.args.len() == 2 && self.schema.is_none()
+    }
+}

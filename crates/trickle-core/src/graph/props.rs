@@ -1,0 +1,232 @@
+//! Properties derived for every node: keys, functional dependencies, sign, sources, volatility.
+
+use super::{ColSet, Schema};
+use crate::catalog::TableId;
+use crate::expr::{Expr, ExprKind, Volatility};
+use std::collections::BTreeSet;
+
+/// `from → to`: rows that agree on `from` (NULL equal to NULL) agree on `to`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FunctionalDependency {
+    /// The determining columns; empty for constants.
+    pub from: ColSet,
+    /// The determined columns.
+    pub to: ColSet,
+}
+
+/// What is known of a relation without looking at data. Everything here is a guarantee, never an estimate.
+#[derive(Clone, Debug)]
+pub struct Props {
+    /// Minimal keys: no two rows (counting weights) agree on all columns of one. At most [`Props::MAX_KEYS`].
+    /// Only meaningful where [`Props::non_negative`] holds.
+    pub keys: Vec<ColSet>,
+    /// Functional dependencies that are not implied by the keys alone.
+    pub fds: Vec<FunctionalDependency>,
+    /// The Z-set has no negative weight: it denotes a state, not a change.
+    pub non_negative: bool,
+    /// Physical: every row that the rendering produces carries a weight ≥ 1. Thresholds and non-linear aggregates
+    /// need it; a sum of signed terms has it only after consolidation.
+    pub positive: bool,
+    /// Physical: the rendering produces each row once, with its whole weight ≠ 0.
+    pub consolidated: bool,
+    /// Base tables read, in any version.
+    pub sources: BTreeSet<TableId>,
+    /// Whether a table change (`Δ`) is among the leaves.
+    pub reads_delta: bool,
+    /// The most volatile function inside.
+    pub volatility: Volatility,
+    /// The relation has no rows, whatever the data.
+    pub empty: bool,
+}
+
+impl Props {
+    /// How many keys are tracked.
+    pub const MAX_KEYS: usize = 8;
+
+    /// A state with nothing known beyond its sign: positive, unkeyed.
+    pub fn state() -> Props {
+        Props {
+            keys: Vec::new(),
+            fds: Vec::new(),
+            non_negative: true,
+            positive: true,
+            consolidated: false,
+            sources: BTreeSet::new(),
+            reads_delta: false,
+            volatility: Volatility::Immutable,
+            empty: false,
+        }
+    }
+
+    /// Whether rows agreeing on `cols` are the same single row.
+    pub fn is_key(&self, cols: &ColSet) -> bool {
+        let closure = self.closure(cols);
+        self.keys.iter().any(|k| k.is_subset(&closure))
+    }
+
+    /// All columns determined by `cols`: the least superset closed under the functional dependencies.
+    /// The keys take part through the dependencies that operators record for them.
+    pub fn closure(&self, cols: &ColSet) -> ColSet {
+        closure(&self.fds, cols)
+    }
+
+    /// Adds a key, kept minimal: a key with a proper subset among the keys is dropped.
+    pub fn add_key(&mut self, key: ColSet) {
+        let mut key = key;
+        for c in key.clone().iter() {
+            let smaller = key.without(c);
+            if closure(&self.fds, &smaller).contains(c) {
+                key = smaller;
+            }
+        }
+        if self.keys.iter().any(|k| k.is_subset(&key)) {
+            return;
+        }
+        self.keys.retain(|k| !key.is_subset(k));
+        if self.keys.len() < Self::MAX_KEYS {
+            self.keys.push(key);
+        }
+    }
+
+    /// Records the dependencies that a predicate implies on the rows that satisfy it: `a = b` makes each determine
+    /// the other, `a = constant` makes `a` constant.
+    pub fn learn(&mut self, predicate: &Expr) {
+        for term in predicate.conjuncts() {
+            let (l, r) = match term.kind() {
+                ExprKind::Call(sig, args) if sig.is_equality() && args[0].ty() == args[1].ty() => {
+                    (&args[0], &args[1])
+                }
+                ExprKind::Distinct { left, right, negated: true } => (left, right),
+                ExprKind::Is { arg, test: crate::expr::IsTest::Null, negated: false }
+                    if arg.as_column().is_some() =>
+                {
+                    self.fds.extend(arg.as_column().map(|c| fd([], [c])));
+                    continue;
+                }
+                _ => continue,
+            };
+            // Equal values of an inexact type may differ in image; equality still implies equality, which is all
+            // that keys and dependencies speak of.
+            match (l.as_column(), r.as_column()) {
+                (Some(a), Some(b)) => self.fds.extend([fd([a], [b]), fd([b], [a])]),
+                (Some(a), None) if r.columns().is_empty() => self.fds.push(fd([], [a])),
+                (None, Some(b)) if l.columns().is_empty() => self.fds.push(fd([], [b])),
+                _ => {}
+            }
+        }
+        for key in std::mem::take(&mut self.keys) {
+            self.add_key(key);
+        }
+    }
+
+    /// The properties of two relations side by side, columns of `right` shifted by `by`; keys pair up.
+    #[must_use]
+    pub fn product(left: &Props, right: &Props, by: usize) -> Props {
+        let mut p = Props {
+            keys: Vec::new(),
+            fds: left.fds.clone(),
+            non_negative: left.non_negative && right.non_negative,
+            positive: left.positive && right.positive,
+            consolidated: left.consolidated && right.consolidated,
+            sources: &left.sources | &right.sources,
+            reads_delta: left.reads_delta || right.reads_delta,
+            volatility: left.volatility.max(right.volatility),
+            empty: left.empty || right.empty,
+        };
+        p.fds.extend(
+            right.fds.iter().map(|f| FunctionalDependency { from: f.from.shifted(by), to: f.to.shifted(by) }),
+        );
+        p
+    }
+
+    /// Pairs every key of `left` with every key of `right` (shifted by `by`), minimised under the dependencies.
+    pub fn pair_keys(&mut self, left: &Props, right: &Props, by: usize) {
+        for l in &left.keys {
+            for r in &right.keys {
+                self.add_key(l.union(&r.shifted(by)));
+            }
+        }
+    }
+
+    /// The properties after keeping the columns for which `image` has a place. Keys and dependencies that lose a
+    /// column are completed through equal columns where possible, else dropped.
+    #[must_use]
+    pub fn project(&self, schema: &Schema, image: &dyn Fn(usize) -> Option<usize>) -> Props {
+        let mut p = self.clone();
+        p.keys.clear();
+        p.fds.clear();
+        for f in &self.fds {
+            let to: ColSet = f.to.iter().filter_map(image).collect();
+            if let (Some(from), false) = (f.from.map(image), to.is_empty()) {
+                p.fds.push(FunctionalDependency { from, to });
+            }
+        }
+        let kept: ColSet = (0..schema.len()).filter(|c| image(*c).is_some()).collect();
+        for key in &self.keys {
+            if let Some(key) = key.map(image) {
+                p.add_key(key);
+            } else if key.is_subset(&self.closure(&kept)) {
+                if let Some(all) = kept.map(image) {
+                    p.add_key(all);
+                }
+            }
+        }
+        p
+    }
+}
+
+fn fd<const N: usize, const M: usize>(from: [usize; N], to: [usize; M]) -> FunctionalDependency {
+    FunctionalDependency { from: from.into_iter().collect(), to: to.into_iter().collect() }
+}
+
+fn closure(fds: &[FunctionalDependency], cols: &ColSet) -> ColSet {
+    let mut have = cols.clone();
+    loop {
+        let mut grew = false;
+        for f in fds {
+            if f.from.is_subset(&have) && !f.to.is_subset(&have) {
+                have = have.union(&f.to);
+                grew = true;
+            }
+        }
+        if !grew {
+            return have;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(v: &[usize]) -> ColSet {
+        v.into()
+    }
+
+    #[test]
+    fn a_join_on_the_other_sides_key_keeps_this_sides_key() {
+        // a(0 id key, 1 b_id) ⋈ b(2 id key, 3 w) on 1 = 2
+        let mut a = Props::state();
+        a.fds.push(fd([0], [1]));
+        a.add_key(set(&[0]));
+        let mut b = Props::state();
+        b.fds.push(fd([0], [1]));
+        b.add_key(set(&[0]));
+        let mut j = Props::product(&a, &b, 2);
+        j.fds.extend([fd([1], [2]), fd([2], [1])]);
+        j.pair_keys(&a, &b, 2);
+        assert_eq!(j.keys, vec![set(&[0])]);
+        assert!(j.is_key(&set(&[0])) && !j.is_key(&set(&[1])));
+    }
+
+    #[test]
+    fn a_constant_column_leaves_the_key() {
+        let mut a = Props::state();
+        a.add_key(set(&[0, 1]));
+        a.fds.push(fd([], [0]));
+        for key in std::mem::take(&mut a.keys) {
+            a.add_key(key);
+        }
+        assert_eq!(a.keys, vec![set(&[1])]);
+    }
+}

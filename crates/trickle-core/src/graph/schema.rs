@@ -1,0 +1,76 @@
+//! The columns of a relation.
+
+use crate::expr::Expr;
+use crate::types::Type;
+use std::sync::Arc;
+
+/// One output column.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Column {
+    /// A name for people reading plans and SQL. It identifies nothing: columns are positions.
+    pub label: Arc<str>,
+    /// Type.
+    pub ty: Type,
+    /// Whether NULL may occur.
+    pub nullable: bool,
+}
+
+/// An ordered list of columns.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Schema {
+    columns: Arc<[Column]>,
+}
+
+impl Schema {
+    /// From columns in order.
+    pub fn new(columns: impl IntoIterator<Item = Column>) -> Schema {
+        Schema { columns: columns.into_iter().collect() }
+    }
+    /// All columns.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+    /// One column.
+    pub fn column(&self, index: usize) -> Option<&Column> {
+        self.columns.get(index)
+    }
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.columns.len()
+    }
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+    /// The columns of `self`, then those of `other`.
+    #[must_use]
+    pub fn concat(&self, other: &Schema) -> Schema {
+        Schema { columns: self.columns.iter().chain(other.columns.iter()).cloned().collect() }
+    }
+    /// The given columns, in that order.
+    #[must_use]
+    pub fn select(&self, positions: &[usize]) -> Schema {
+        Schema { columns: positions.iter().filter_map(|i| self.columns.get(*i)).cloned().collect() }
+    }
+    /// The same columns, any of which may be NULL.
+    #[must_use]
+    pub fn all_nullable(&self) -> Schema {
+        Schema { columns: self.columns.iter().map(|c| Column { nullable: true, ..c.clone() }).collect() }
+    }
+    /// A reference to column `index` of rows of this schema.
+    pub fn expr(&self, index: usize) -> Expr {
+        Expr::column(index, self.columns.get(index).map_or(Type::Unknown, |c| c.ty.clone()))
+    }
+    /// References to all columns in order: the identity map.
+    pub fn identity(&self) -> Vec<Expr> {
+        (0..self.len()).map(|i| self.expr(i)).collect()
+    }
+    /// Whether both have the same types in order (labels and nullability aside).
+    pub fn same_types(&self, other: &Schema) -> bool {
+        self.len() == other.len() && self.columns.iter().zip(other.columns.iter()).all(|(a, b)| a.ty == b.ty)
+    }
+    /// The first column whose type has no equality operator.
+    pub fn without_equality(&self) -> Option<&Column> {
+        self.columns.iter().find(|c| !c.ty.has_equality())
+    }
+}

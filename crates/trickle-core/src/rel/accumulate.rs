@@ -1,0 +1,156 @@
+//! Signed group sums: the linear core of aggregation.
+
+use super::{Class, Map, Reduce, Rel, Relational, arity, check_expr, check_keys};
+use crate::agg::{Acc, Upkeep};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::expr::Expr;
+use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
+use crate::sql::Render;
+
+/// The key columns, then each accumulator's `Σ w × value`, for each key on which some accumulator is not 0. Without
+/// keys there is always exactly one row.
+///
+/// Defined on every Z-set, negative weights included: accumulating a change gives what to add to the accumulators of
+/// the state. Each output row has weight 1. Callers put a count of rows among the accumulators, so that over a state
+/// exactly the groups with rows remain.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Accumulate {
+    input: NodeId,
+    keys: Vec<usize>,
+    accs: Vec<Acc>,
+}
+
+impl Accumulate {
+    /// Accumulates `input` by the columns `keys`.
+    pub fn new(input: NodeId, keys: Vec<usize>, accs: Vec<Acc>) -> Accumulate {
+        Accumulate { input, keys, accs }
+    }
+    /// The input.
+    pub fn input(&self) -> NodeId {
+        self.input
+    }
+    /// Group columns of the input.
+    pub fn keys(&self) -> &[usize] {
+        &self.keys
+    }
+    /// The accumulators.
+    pub fn accs(&self) -> &[Acc] {
+        &self.accs
+    }
+    /// Adds up the rows of `input`, which are outputs of accumulations like this one.
+    #[must_use]
+    pub fn merging(&self, input: NodeId) -> Accumulate {
+        let n = self.keys.len();
+        Accumulate {
+            input,
+            keys: (0..n).collect(),
+            accs: self.accs.iter().enumerate().map(|(i, a)| a.merge(n + i)).collect(),
+        }
+    }
+}
+
+/// `γ = finish ∘ accumulate` where every aggregate is linear; `None` where one is not.
+pub(super) fn expand(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId>> {
+    let mut accs = vec![Acc::count(None)];
+    let mut plans = Vec::new();
+    for call in reduce.aggs() {
+        let Upkeep::Linear(linear) = call.upkeep() else { return Ok(None) };
+        let places: Vec<usize> = linear.accs.into_iter().map(|acc| place(&mut accs, acc)).collect();
+        plans.push((call, linear.finish, places));
+    }
+    let keys = reduce.keys().len();
+    let node = graph.add(Accumulate::new(reduce.input(), reduce.keys().to_vec(), accs))?;
+    let schema = graph.schema(node).clone();
+    let mut out: Vec<Expr> = (0..keys).map(|i| schema.expr(i)).collect();
+    for (call, finish, places) in plans {
+        let columns: Vec<Expr> = places.iter().map(|p| schema.expr(keys + p)).collect();
+        out.push(finish(call, &columns).cast(call.sig.ret.clone()));
+    }
+    let labels = graph
+        .schema(reduce.input())
+        .select(reduce.keys())
+        .columns()
+        .iter()
+        .map(|c| c.label.clone())
+        .collect::<Vec<_>>();
+    let labels = labels.into_iter().chain(reduce.aggs().iter().map(|a| a.sig.name.clone())).collect();
+    graph.add(Map::new(node, out).labelled(labels)).map(Some)
+}
+
+/// The place of `acc` in `accs`, added where it is new: equal accumulators are kept once.
+fn place(accs: &mut Vec<Acc>, acc: Acc) -> usize {
+    accs.iter().position(|a| *a == acc).unwrap_or_else(|| {
+        accs.push(acc);
+        accs.len() - 1
+    })
+}
+
+impl Relational for Accumulate {
+    fn name(&self) -> &'static str {
+        "Accumulate"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.input]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        Accumulate { input: inputs.first().copied().unwrap_or(self.input), ..self.clone() }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [input] = arity("Accumulate", inputs)?;
+        check_keys("Accumulate", self.keys.iter().copied(), input.schema())?;
+        let mut exprs = self.accs.iter().flat_map(|a| a.value.iter().chain(&a.filter));
+        exprs.try_for_each(|e| check_expr("Accumulate", e, input.schema()))
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        let input = inputs[0].schema();
+        let accs = self.accs.iter().map(|a| {
+            let label = match (&a.value, &a.filter) {
+                (Some(v), _) => match super::label(v, input) {
+                    // A merged accumulator keeps the name it was stored under.
+                    l if l.starts_with("sum_") || l.starts_with("count") => l,
+                    l => format!("sum_{l}").into(),
+                },
+                (None, None) => "count".into(),
+                (None, Some(_)) => "count_if".into(),
+            };
+            Column { label, ty: a.ty.clone(), nullable: false }
+        });
+        Schema::new(input.select(&self.keys).columns().iter().cloned().chain(accs))
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let image = |col: usize| self.keys.iter().position(|k| *k == col);
+        let mut p = inputs[0].props().project(inputs[0].schema(), &image);
+        p.non_negative = true;
+        p.positive = true;
+        p.consolidated = true;
+        p.empty = p.empty && !self.keys.is_empty();
+        let exprs = self.accs.iter().flat_map(|a| a.value.iter().chain(&a.filter));
+        p.volatility = exprs.map(Expr::volatility).fold(p.volatility, Ord::max);
+        let key = ColSet::all(self.keys.len());
+        p.keys.clear();
+        p.fds.push(FunctionalDependency { from: key.clone(), to: ColSet::all(schema.len()) });
+        p.add_key(key);
+        p
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        if self.keys.is_empty() {
+            return Class::Global;
+        }
+        Class::PerKey { keys: vec![self.keys.clone()], output: (0..self.keys.len()).collect() }
+    }
+    fn describe(&self, inputs: &[&Node]) -> String {
+        crate::graph::describe_accumulators(&self.keys, &self.accs, inputs)
+    }
+}
+
+impl Differentiate for Accumulate {}
+
+impl Evaluate for Accumulate {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for Accumulate {}

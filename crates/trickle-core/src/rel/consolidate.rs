@@ -1,0 +1,71 @@
+//! The identity on Z-sets, made visible: equal rows are merged and weights of 0 dropped.
+
+use super::{Class, Rel, Relational, arity};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::graph::{Node, NodeId, Props, Schema};
+use crate::sql::Render;
+
+/// Denotes its input. Rendered, each row appears once with its whole weight, which is what thresholds, upserts and
+/// expressions that may raise need to see.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Consolidate {
+    input: NodeId,
+    state: bool,
+}
+
+impl Consolidate {
+    /// Merges the rows of a change.
+    pub fn change(input: NodeId) -> Consolidate {
+        Consolidate { input, state: false }
+    }
+    /// Merges the rows of a signed sum that the caller knows to denote a state, such as `R′ − ΔR`.
+    pub fn state(input: NodeId) -> Consolidate {
+        Consolidate { input, state: true }
+    }
+    /// The input.
+    pub fn input(&self) -> NodeId {
+        self.input
+    }
+    /// Whether the sum is known to denote a state.
+    pub fn is_state(&self) -> bool {
+        self.state
+    }
+}
+
+impl Relational for Consolidate {
+    fn name(&self) -> &'static str {
+        "Consolidate"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.input]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        Consolidate { input: inputs.first().copied().unwrap_or(self.input), ..self.clone() }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        arity::<1>("Consolidate", inputs).map(|_| ())
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        inputs[0].schema().clone()
+    }
+    fn props(&self, inputs: &[&Node], _: &Schema) -> Props {
+        let i = inputs[0].props();
+        let state = self.state || i.non_negative;
+        Props { non_negative: state, positive: state, consolidated: true, ..i.clone() }
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        Class::Linear
+    }
+}
+
+impl Differentiate for Consolidate {}
+
+impl Evaluate for Consolidate {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for Consolidate {}

@@ -1,0 +1,67 @@
+//! δ: each row once.
+
+use super::{Class, Rel, Relational, arity, check_keys, check_positive};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::graph::{ColSet, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::sql::Render;
+
+/// `[w > 0]` on every row; NULLs are equal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Distinct {
+    input: NodeId,
+}
+
+impl Distinct {
+    /// The rows of `input`, each once.
+    pub fn new(input: NodeId) -> Distinct {
+        Distinct { input }
+    }
+    /// The input.
+    pub fn input(&self) -> NodeId {
+        self.input
+    }
+}
+
+impl Relational for Distinct {
+    fn name(&self) -> &'static str {
+        "Distinct"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.input]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        Distinct { input: inputs.first().copied().unwrap_or(self.input) }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [input] = arity("Distinct", inputs)?;
+        check_keys("Distinct", 0..input.schema().len(), input.schema())?;
+        check_positive("Distinct", input)
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        inputs[0].schema().clone()
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let mut p = inputs[0].props().clone();
+        p.consolidated = true;
+        let all = ColSet::all(schema.len());
+        p.fds.push(FunctionalDependency { from: all.clone(), to: all.clone() });
+        p.add_key(all);
+        p
+    }
+    fn class(&self, inputs: &[&Node]) -> Class {
+        let all: Vec<usize> = (0..inputs[0].schema().len()).collect();
+        Class::PerKey { keys: vec![all.clone()], output: all }
+    }
+}
+
+impl Differentiate for Distinct {}
+
+impl Evaluate for Distinct {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for Distinct {}

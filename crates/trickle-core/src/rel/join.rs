@@ -1,0 +1,122 @@
+//! ⋈: pairs of rows on which a condition is true.
+
+use super::{Class, Rel, Relational, arity, check_predicate};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::expr::{Expr, ExprKind};
+use crate::graph::{Node, NodeId, Props, Schema};
+use crate::sql::Render;
+
+/// `L ⋈on R` over the columns of L then R; weights multiply. `on` = TRUE is the cross product.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Join {
+    left: NodeId,
+    right: NodeId,
+    on: Expr,
+}
+
+impl Join {
+    /// The pairs on which `on` is true.
+    pub fn new(left: NodeId, right: NodeId, on: Expr) -> Join {
+        Join { left, right, on }
+    }
+    /// Left input.
+    pub fn left(&self) -> NodeId {
+        self.left
+    }
+    /// Right input.
+    pub fn right(&self) -> NodeId {
+        self.right
+    }
+    /// The condition, over the columns of both.
+    pub fn on(&self) -> &Expr {
+        &self.on
+    }
+}
+
+/// The equalities of a join condition between a column of each side, and what else it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinKeys {
+    /// Columns of the left side.
+    pub left: Vec<usize>,
+    /// The matching columns of the right side, counted from 0 there.
+    pub right: Vec<usize>,
+    /// For each pair, whether NULL matches NULL.
+    pub null_safe: Vec<bool>,
+    /// The other conjuncts, over the columns of both sides.
+    pub residual: Vec<Expr>,
+}
+
+/// Splits a condition over `left_width` + n columns.
+pub fn join_keys(on: &Expr, left_width: usize) -> JoinKeys {
+    let mut keys = JoinKeys { left: vec![], right: vec![], null_safe: vec![], residual: vec![] };
+    for term in on.conjuncts() {
+        let (sides, safe) = match term.kind() {
+            ExprKind::Call(sig, args) if sig.is_equality() && args[0].ty() == args[1].ty() => {
+                (Some((&args[0], &args[1])), false)
+            }
+            ExprKind::Distinct { left, right, negated: true } => (Some((left, right)), true),
+            _ => (None, false),
+        };
+        let pair = sides.and_then(|(l, r)| Some((l.as_column()?, r.as_column()?)));
+        let (l, r) = match pair {
+            Some((a, b)) if a < left_width && b >= left_width => (a, b - left_width),
+            Some((a, b)) if b < left_width && a >= left_width => (b, a - left_width),
+            _ => {
+                keys.residual.push(term);
+                continue;
+            }
+        };
+        keys.left.push(l);
+        keys.right.push(r);
+        keys.null_safe.push(safe);
+    }
+    keys
+}
+
+impl Relational for Join {
+    fn name(&self) -> &'static str {
+        "Join"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.left, self.right]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        match inputs {
+            [left, right] => Join { left: *left, right: *right, on: self.on.clone() }.into(),
+            _ => self.clone().into(),
+        }
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [l, r] = arity("Join", inputs)?;
+        check_predicate("Join", &self.on, &l.schema().concat(r.schema()))
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        inputs[0].schema().concat(inputs[1].schema())
+    }
+    fn props(&self, inputs: &[&Node], _: &Schema) -> Props {
+        let by = inputs[0].schema().len();
+        let mut p = Props::product(inputs[0].props(), inputs[1].props(), by);
+        p.volatility = p.volatility.max(self.on.volatility());
+        p.learn(&self.on);
+        p.pair_keys(inputs[0].props(), inputs[1].props(), by);
+        p
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        Class::Bilinear
+    }
+    fn describe(&self, inputs: &[&Node]) -> String {
+        crate::graph::describe_exprs(std::slice::from_ref(&self.on), inputs)
+    }
+}
+
+impl Differentiate for Join {}
+
+impl Evaluate for Join {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for Join {}

@@ -1,0 +1,110 @@
+//! π: one output row per input row.
+
+use super::{Class, Rel, Relational, arity, check_expr, label};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::expr::Expr;
+use crate::graph::{Column, Node, NodeId, Props, Schema};
+use crate::sql::Render;
+use std::sync::Arc;
+
+/// `π exprs (R)`: computes each output column from one input row; duplicates stay.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Map {
+    input: NodeId,
+    exprs: Vec<Expr>,
+    labels: Option<Vec<Arc<str>>>,
+}
+
+impl Map {
+    /// The given expressions over `input`.
+    pub fn new(input: NodeId, exprs: Vec<Expr>) -> Map {
+        Map { input, exprs, labels: None }
+    }
+    /// Columns of `input`, whose schema is given, in this order.
+    pub fn columns(input: NodeId, schema: &Schema, positions: &[usize]) -> Map {
+        Map::new(input, positions.iter().map(|p| schema.expr(*p)).collect())
+    }
+    /// Names the columns for readers.
+    #[must_use]
+    pub fn labelled(mut self, labels: Vec<Arc<str>>) -> Map {
+        self.labels = Some(labels);
+        self
+    }
+    /// The input.
+    pub fn input(&self) -> NodeId {
+        self.input
+    }
+    /// The output expressions.
+    pub fn exprs(&self) -> &[Expr] {
+        &self.exprs
+    }
+    /// The labels, where they were set.
+    pub fn labels(&self) -> Option<&[Arc<str>]> {
+        self.labels.as_deref()
+    }
+}
+
+impl Relational for Map {
+    fn name(&self) -> &'static str {
+        "Map"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.input]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        Map { input: inputs.first().copied().unwrap_or(self.input), ..self.clone() }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [input] = arity("Map", inputs)?;
+        self.exprs.iter().try_for_each(|e| check_expr("Map", e, input.schema()))
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        let input = inputs[0].schema();
+        Schema::new(self.exprs.iter().enumerate().map(|(i, e)| Column {
+            label: self.labels.as_ref().and_then(|l| l.get(i)).cloned().unwrap_or_else(|| label(e, input)),
+            ty: e.ty().clone(),
+            nullable: e.nullable(input),
+        }))
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let input = inputs[0];
+        let image = |col: usize| self.exprs.iter().position(|e| e.as_column() == Some(col));
+        let mut p = input.props().project(input.schema(), &image);
+        // A column computed from others, or copied twice, depends on those.
+        for (i, e) in self.exprs.iter().enumerate() {
+            let from: Option<crate::graph::ColSet> = e.columns().into_iter().map(image).collect();
+            if let (Some(from), crate::expr::Volatility::Immutable) = (from, e.volatility()) {
+                if from.as_slice() != [i] {
+                    p.fds.push(crate::graph::FunctionalDependency { from, to: [i].into_iter().collect() });
+                }
+            }
+        }
+        for key in std::mem::take(&mut p.keys) {
+            p.add_key(key);
+        }
+        debug_assert_eq!(schema.len(), self.exprs.len());
+        p.volatility = self.exprs.iter().map(Expr::volatility).fold(p.volatility, Ord::max);
+        // Rows stay apart only where the map keeps a key of the state it maps, or every column.
+        let injective = (0..input.schema().len()).all(|c| image(c).is_some());
+        p.consolidated = input.props().consolidated && (injective || (p.positive && !p.keys.is_empty()));
+        p
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        Class::Linear
+    }
+    fn describe(&self, inputs: &[&Node]) -> String {
+        crate::graph::describe_exprs(&self.exprs, inputs)
+    }
+}
+
+impl Differentiate for Map {}
+
+impl Evaluate for Map {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for Map {}

@@ -1,0 +1,225 @@
+//! The operators. One file each; [`operators!`] below is the only list.
+//!
+//! An operator implements four small traits: [`Relational`] (what it is: inputs, contract, schema, properties, class,
+//! expansion), [`Evaluate`] (what it denotes), [`Render`] (how PostgreSQL computes it) and, where it knows better than
+//! its class, [`Differentiate`].
+
+mod accumulate;
+mod consolidate;
+mod distinct;
+mod filter;
+mod join;
+mod map;
+mod negate;
+mod outer_join;
+mod positive;
+mod reduce;
+mod semi_join;
+mod set_op;
+mod single;
+mod state;
+mod table;
+mod union;
+mod values;
+
+pub use accumulate::Accumulate;
+pub use consolidate::Consolidate;
+pub use distinct::Distinct;
+pub use filter::Filter;
+pub use join::{Join, JoinKeys, join_keys};
+pub use map::Map;
+pub use negate::Negate;
+pub use outer_join::OuterJoin;
+pub use positive::Positive;
+pub use reduce::Reduce;
+pub use semi_join::SemiJoin;
+pub use set_op::{SetOp, SetOpKind};
+pub use single::Single;
+pub use state::State;
+pub use table::{Table, Version};
+pub use union::Union;
+pub use values::Values;
+
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::Evaluate;
+use crate::expr::Expr;
+use crate::graph::{Graph, Node, NodeId, Props, Schema};
+use crate::sql::Render;
+
+/// What an operator is, apart from any data.
+pub trait Relational {
+    /// Its name in plans.
+    fn name(&self) -> &'static str;
+
+    /// What it reads.
+    fn inputs(&self) -> Vec<NodeId>;
+
+    /// The same operator over other inputs (as many as [`Relational::inputs`] gives).
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel;
+
+    /// Checks the contract with its inputs.
+    ///
+    /// # Errors
+    /// The rule that was broken.
+    fn check(&self, inputs: &[&Node]) -> Result<()>;
+
+    /// Output columns.
+    fn schema(&self, inputs: &[&Node]) -> Schema;
+
+    /// Derived properties.
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props;
+
+    /// How it commutes with change.
+    fn class(&self, inputs: &[&Node]) -> Class;
+
+    /// An equal plan of more primitive operators, for derived operators.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    fn expand(&self, _graph: &mut Graph) -> Result<Option<NodeId>> {
+        Ok(None)
+    }
+
+    /// Its scalar expressions, for people.
+    fn describe(&self, _inputs: &[&Node]) -> String {
+        String::new()
+    }
+}
+
+/// How an operator commutes with change; decides its delta.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Reads no other node; its delta is its own.
+    Leaf,
+    /// `op(R + S) = op(R) + op(S)` in all inputs together, so `Δop(R) = op(ΔR)`.
+    Linear,
+    /// Linear in each of two inputs with the other fixed.
+    Bilinear,
+    /// `op(R ⋉ K) = op(R) ⋉ K` for any set K of key values: the given columns of each input, and the output columns
+    /// `0..n` of the same length. Recompute touched keys.
+    PerKey {
+        /// For each input, the columns that hold the key.
+        keys: Vec<Vec<usize>>,
+        /// The columns of the output that hold it.
+        output: Vec<usize>,
+    },
+    /// Nothing is known: after minus before.
+    Global,
+}
+
+/// All that an operator implements.
+pub trait Operator: Relational + Evaluate + Render + Differentiate {}
+impl<T: Relational + Evaluate + Render + Differentiate> Operator for T {}
+
+macro_rules! operators {
+    ($($Op:ident),* $(,)?) => {
+        /// Any operator.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Rel {
+            $(#[doc = concat!("See [`", stringify!($Op), "`].")] $Op($Op)),*
+        }
+        $(impl From<$Op> for Rel {
+            fn from(op: $Op) -> Rel { Rel::$Op(op) }
+        })*
+        impl Rel {
+            /// The operator's behaviour.
+            pub fn as_operator(&self) -> &dyn Operator {
+                match self { $(Rel::$Op(op) => op),* }
+            }
+            /// The names of all operators, for coverage tables.
+            pub const NAMES: &[&str] = &[$(stringify!($Op)),*];
+        }
+    };
+}
+
+operators! {
+    // Leaves
+    Table, Values, State,
+    // Linear
+    Map, Filter, Union, Negate, Consolidate,
+    // Bilinear
+    Join,
+    // Per key
+    Distinct, Positive, Reduce, Accumulate, Single,
+    // Derived
+    SemiJoin, OuterJoin, SetOp,
+}
+
+/// Fails unless every column that `expr` reads exists in `schema` with the type that the expression says.
+fn check_expr(op: &str, expr: &Expr, schema: &Schema) -> Result<()> {
+    let mut bad = None;
+    expr.visit(&mut |e| {
+        if let Some(i) = e.as_column() {
+            if schema.column(i).is_none_or(|c| c.ty != *e.ty()) {
+                bad.get_or_insert(i);
+            }
+        }
+    });
+    match bad {
+        None => Ok(()),
+        Some(i) => {
+            Err(Error::plan(format!("{op} reads column {i}, which its input does not have with that type")))
+        }
+    }
+}
+
+/// Fails unless `cond` is boolean and fits `schema`.
+fn check_predicate(op: &str, cond: &Expr, schema: &Schema) -> Result<()> {
+    if *cond.ty() != crate::types::Type::Bool {
+        return Err(Error::plan(format!("{op} has a condition of type {}", cond.ty())));
+    }
+    check_expr(op, cond, schema)
+}
+
+/// Fails unless `input` denotes a state and is rendered with positive weights only.
+fn check_positive(op: &str, input: &Node) -> Result<()> {
+    if !input.props().non_negative {
+        return Err(Error::plan(format!(
+            "{op} reads {}, which denotes a change and not a state",
+            input.op().name()
+        )));
+    }
+    if !input.props().positive {
+        return Err(Error::plan(format!(
+            "{op} reads {}, whose rows may carry negative weights before consolidation",
+            input.op().name()
+        )));
+    }
+    Ok(())
+}
+
+/// Fails unless every column position is in `schema` and its type has an equality operator.
+fn check_keys(op: &str, keys: impl IntoIterator<Item = usize>, schema: &Schema) -> Result<()> {
+    for k in keys {
+        let Some(c) = schema.column(k) else {
+            return Err(Error::plan(format!("{op} has key column {k}, which its input does not have")));
+        };
+        if !c.ty.has_equality() {
+            return Err(Error::plan(format!(
+                "{op} compares column \"{}\" of type {}, which has no equality operator",
+                c.label, c.ty
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless there are exactly `N` inputs.
+fn arity<'a, const N: usize>(op: &str, inputs: &[&'a Node]) -> Result<[&'a Node; N]> {
+    <[&Node; N]>::try_from(inputs)
+        .map_err(|_| Error::plan(format!("{op} takes {N} inputs, not {}", inputs.len())))
+}
+
+/// A readable label for an expression's column.
+fn label(expr: &Expr, input: &Schema) -> std::sync::Arc<str> {
+    use crate::expr::ExprKind;
+    match expr.kind() {
+        ExprKind::Column(i) => input.column(*i).map_or_else(|| "column".into(), |c| c.label.clone()),
+        ExprKind::Cast(e) => label(e, input),
+        ExprKind::Call(sig, _) if !sig.is_operator() => sig.name.clone(),
+        ExprKind::Case { .. } => "case".into(),
+        ExprKind::Coalesce(_) => "coalesce".into(),
+        _ => "column".into(),
+    }
+}

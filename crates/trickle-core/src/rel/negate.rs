@@ -1,0 +1,60 @@
+//! −: every weight with the other sign.
+
+use super::{Class, Rel, Relational, arity};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::graph::{Node, NodeId, Props, Schema};
+use crate::sql::Render;
+
+/// `−R`
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Negate {
+    input: NodeId,
+}
+
+impl Negate {
+    /// `−input`
+    pub fn new(input: NodeId) -> Negate {
+        Negate { input }
+    }
+    /// The input.
+    pub fn input(&self) -> NodeId {
+        self.input
+    }
+}
+
+impl Relational for Negate {
+    fn name(&self) -> &'static str {
+        "Negate"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.input]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        Negate { input: inputs.first().copied().unwrap_or(self.input) }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        arity::<1>("Negate", inputs).map(|_| ())
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        inputs[0].schema().clone()
+    }
+    fn props(&self, inputs: &[&Node], _: &Schema) -> Props {
+        let i = inputs[0].props();
+        Props { non_negative: i.empty, positive: i.empty, keys: Vec::new(), fds: Vec::new(), ..i.clone() }
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        Class::Linear
+    }
+}
+
+impl Differentiate for Negate {}
+
+impl Evaluate for Negate {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for Negate {}

@@ -1,0 +1,164 @@
+//! ⟕ and ⟗: joins that keep rows without a partner.
+
+use super::{
+    Class, Join, Map, Rel, Relational, SemiJoin, Union, arity, check_positive, check_predicate, join_keys,
+};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::expr::Expr;
+use crate::graph::{Graph, Node, NodeId, Props, Schema};
+use crate::sql::Render;
+
+/// `L ⟕on R`: the pairs on which `on` is true, and each row of L without a partner beside NULLs; `⟗` also the rows of
+/// R without a partner. (A right join is a left join with its sides exchanged.)
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OuterJoin {
+    left: NodeId,
+    right: NodeId,
+    on: Expr,
+    full: bool,
+}
+
+impl OuterJoin {
+    /// `L ⟕on R`
+    pub fn left(left: NodeId, right: NodeId, on: Expr) -> OuterJoin {
+        OuterJoin { left, right, on, full: false }
+    }
+    /// `L ⟗on R`
+    pub fn full(left: NodeId, right: NodeId, on: Expr) -> OuterJoin {
+        OuterJoin { left, right, on, full: true }
+    }
+    /// Left input.
+    pub fn left_input(&self) -> NodeId {
+        self.left
+    }
+    /// Right input.
+    pub fn right_input(&self) -> NodeId {
+        self.right
+    }
+    /// The condition, over the columns of both.
+    pub fn on(&self) -> &Expr {
+        &self.on
+    }
+    /// Whether rows of the right side are kept too.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+}
+
+/// `on` with the columns of its two sides exchanged.
+pub(crate) fn swap_sides(on: &Expr, left: usize, right: usize) -> Expr {
+    on.map_columns(|i| if i < left { i + right } else { i - left })
+}
+
+impl Relational for OuterJoin {
+    fn name(&self) -> &'static str {
+        if self.full { "FullJoin" } else { "LeftJoin" }
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.left, self.right]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        match inputs {
+            [left, right] => OuterJoin { left: *left, right: *right, ..self.clone() }.into(),
+            _ => self.clone().into(),
+        }
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [l, r] = arity("OuterJoin", inputs)?;
+        check_predicate("OuterJoin", &self.on, &l.schema().concat(r.schema()))?;
+        if self.full {
+            check_positive("FullJoin", l)?;
+        }
+        check_positive("OuterJoin", r)
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        let (l, r) = (inputs[0].schema(), inputs[1].schema());
+        if self.full { l.all_nullable().concat(&r.all_nullable()) } else { l.concat(&r.all_nullable()) }
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let (l, r) = (inputs[0], inputs[1]);
+        let by = l.schema().len();
+        let mut p = Props::product(l.props(), r.props(), by);
+        p.volatility = p.volatility.max(self.on.volatility());
+        p.empty = l.props().empty && (!self.full || r.props().empty);
+        // Padding adds a row of NULLs on a side, which keeps a dependency only where its determinant has a column
+        // that was never NULL.
+        p.fds.retain(|f| {
+            let inner = |c: usize| if c < by { !self.full } else { false };
+            let never_null = |c: usize| {
+                !if c < by { l.schema() } else { r.schema() }.columns()[if c < by { c } else { c - by }]
+                    .nullable
+            };
+            f.from.iter().chain(f.to.iter()).all(inner) || f.from.iter().any(never_null)
+        });
+        let keys = join_keys(&self.on, by);
+        let one = |side: &Node, cols: &[usize]| side.props().is_key(&cols.iter().copied().collect());
+        if !self.full && one(r, &keys.right) {
+            // At most one partner: the keys of L stay keys.
+            for k in &l.props().keys {
+                let from = k.clone();
+                p.fds.push(crate::graph::FunctionalDependency {
+                    from,
+                    to: crate::graph::ColSet::all(schema.len()),
+                });
+                p.add_key(k.clone());
+            }
+        }
+        // A padded row may share its NULLs with a real one only if a key column of that side can be NULL.
+        let sound = |side: &Node| {
+            side.props()
+                .keys
+                .iter()
+                .filter(|k| k.iter().any(|c| !side.schema().columns()[c].nullable))
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        let (lk, rk) = (sound(l), sound(r));
+        for a in if self.full { &lk } else { &l.props().keys } {
+            for b in &rk {
+                p.add_key(a.union(&b.shifted(by)));
+            }
+        }
+        p
+    }
+    fn class(&self, inputs: &[&Node]) -> Class {
+        let by = inputs[0].schema().len();
+        let keys = join_keys(&self.on, by);
+        let equality = |c: &usize| inputs[0].schema().columns()[*c].ty.has_equality();
+        // Padded rows of the right side hold their key on the right: one set of output columns serves ⟕ alone.
+        if self.full || keys.left.is_empty() || !keys.left.iter().all(equality) {
+            return Class::Global;
+        }
+        Class::PerKey { output: keys.left.clone(), keys: vec![keys.left, keys.right] }
+    }
+    /// `L ⟕ R = L ⋈ R + (L ▷ R) × NULL`, and for ⟗ also `NULL × (R ▷ L)`.
+    fn expand(&self, graph: &mut Graph) -> Result<Option<NodeId>> {
+        let (l, r) = (graph.schema(self.left).clone(), graph.schema(self.right).clone());
+        let nulls = |s: &Schema| s.columns().iter().map(|c| Expr::null(c.ty.clone())).collect::<Vec<_>>();
+        let pairs = graph.add(Join::new(self.left, self.right, self.on.clone()))?;
+        let lonely = graph.add(SemiJoin::anti(self.left, self.right, self.on.clone()))?;
+        let padded = graph.add(Map::new(lonely, l.identity().into_iter().chain(nulls(&r)).collect()))?;
+        let mut parts = vec![pairs, padded];
+        if self.full {
+            let on = swap_sides(&self.on, l.len(), r.len());
+            let lonely = graph.add(SemiJoin::anti(self.right, self.left, on))?;
+            parts.push(graph.add(Map::new(lonely, nulls(&l).into_iter().chain(r.identity()).collect()))?);
+        }
+        graph.add(Union::new(parts)).map(Some)
+    }
+    fn describe(&self, inputs: &[&Node]) -> String {
+        crate::graph::describe_exprs(std::slice::from_ref(&self.on), inputs)
+    }
+}
+
+impl Differentiate for OuterJoin {}
+
+impl Evaluate for OuterJoin {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for OuterJoin {}

@@ -1,0 +1,70 @@
+//! The positive part of a signed relation.
+
+use super::{Class, Rel, Relational, arity, check_keys};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::graph::{Node, NodeId, Props, Schema};
+use crate::sql::Render;
+
+/// `max(w, 0)` on every row; NULLs are equal. EXCEPT ALL is the positive part of a difference, and the other set
+/// operations follow from it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Positive {
+    input: NodeId,
+}
+
+impl Positive {
+    /// The positive part of `input`.
+    pub fn new(input: NodeId) -> Positive {
+        Positive { input }
+    }
+    /// The input.
+    pub fn input(&self) -> NodeId {
+        self.input
+    }
+}
+
+impl Relational for Positive {
+    fn name(&self) -> &'static str {
+        "Positive"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.input]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        Positive { input: inputs.first().copied().unwrap_or(self.input) }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [input] = arity("Positive", inputs)?;
+        check_keys("Positive", 0..input.schema().len(), input.schema())
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        inputs[0].schema().clone()
+    }
+    fn props(&self, inputs: &[&Node], _: &Schema) -> Props {
+        let i = inputs[0].props();
+        Props {
+            non_negative: true,
+            positive: true,
+            consolidated: true,
+            keys: Vec::new(),
+            fds: Vec::new(),
+            ..i.clone()
+        }
+    }
+    fn class(&self, inputs: &[&Node]) -> Class {
+        let all: Vec<usize> = (0..inputs[0].schema().len()).collect();
+        Class::PerKey { keys: vec![all.clone()], output: all }
+    }
+}
+
+impl Differentiate for Positive {}
+
+impl Evaluate for Positive {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for Positive {}

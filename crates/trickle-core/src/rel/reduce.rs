@@ -1,0 +1,104 @@
+//! γ: one row per group.
+
+use super::{Class, Rel, Relational, arity, check_expr, check_keys, check_positive};
+use crate::agg::AggCall;
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::expr::Expr;
+use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::sql::Render;
+
+/// `γ keys; aggs (R)`: the key columns, then the aggregates, for each group that has a row. Without keys there is
+/// always exactly one row. NULL keys are equal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reduce {
+    input: NodeId,
+    keys: Vec<usize>,
+    aggs: Vec<AggCall>,
+}
+
+impl Reduce {
+    /// Groups `input` by the columns `keys`.
+    pub fn new(input: NodeId, keys: Vec<usize>, aggs: Vec<AggCall>) -> Reduce {
+        Reduce { input, keys, aggs }
+    }
+    /// The input.
+    pub fn input(&self) -> NodeId {
+        self.input
+    }
+    /// Group columns of the input.
+    pub fn keys(&self) -> &[usize] {
+        &self.keys
+    }
+    /// The aggregates.
+    pub fn aggs(&self) -> &[AggCall] {
+        &self.aggs
+    }
+}
+
+impl Relational for Reduce {
+    fn name(&self) -> &'static str {
+        "Reduce"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.input]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        Reduce { input: inputs.first().copied().unwrap_or(self.input), ..self.clone() }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [input] = arity("Reduce", inputs)?;
+        check_keys("Reduce", self.keys.iter().copied(), input.schema())?;
+        self.aggs
+            .iter()
+            .flat_map(AggCall::exprs)
+            .try_for_each(|e| check_expr("Reduce", e, input.schema()))?;
+        check_positive("Reduce", input)
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        let input = inputs[0].schema();
+        let aggs = self.aggs.iter().map(|a| Column {
+            label: a.sig.name.clone(),
+            ty: a.sig.ret.clone(),
+            nullable: a.nullable(!self.keys.is_empty(), input),
+        });
+        Schema::new(input.select(&self.keys).columns().iter().cloned().chain(aggs))
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let image = |col: usize| self.keys.iter().position(|k| *k == col);
+        let mut p = inputs[0].props().project(inputs[0].schema(), &image);
+        p.positive = true;
+        p.consolidated = true;
+        p.empty = p.empty && !self.keys.is_empty();
+        p.volatility =
+            self.aggs.iter().flat_map(AggCall::exprs).map(Expr::volatility).fold(p.volatility, Ord::max);
+        let key = ColSet::all(self.keys.len());
+        p.keys.clear();
+        p.fds.push(FunctionalDependency { from: key.clone(), to: ColSet::all(schema.len()) });
+        p.add_key(key);
+        p
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        if self.keys.is_empty() {
+            return Class::Global;
+        }
+        Class::PerKey { keys: vec![self.keys.clone()], output: (0..self.keys.len()).collect() }
+    }
+    fn expand(&self, graph: &mut crate::graph::Graph) -> Result<Option<NodeId>> {
+        super::accumulate::expand(self, graph)
+    }
+    fn describe(&self, inputs: &[&Node]) -> String {
+        crate::graph::describe_groups(&self.keys, &self.aggs, inputs)
+    }
+}
+
+impl Differentiate for Reduce {}
+
+impl Evaluate for Reduce {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for Reduce {}

@@ -1,0 +1,121 @@
+//! INTERSECT and EXCEPT, with and without ALL.
+
+use super::{
+    Class, Consolidate, Distinct, Negate, Positive, Rel, Relational, Union, arity, check_keys, check_positive,
+};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
+use crate::sql::Render;
+
+/// Which set operation. (UNION ALL is [`Union`]; UNION is its [`Distinct`].)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SetOpKind {
+    /// `INTERSECT [ALL]`
+    Intersect,
+    /// `EXCEPT [ALL]`
+    Except,
+}
+
+/// With ALL, on weights: `min(l, r)` or `max(l − r, 0)`; without, on presence. NULLs are equal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SetOp {
+    left: NodeId,
+    right: NodeId,
+    kind: SetOpKind,
+    all: bool,
+}
+
+impl SetOp {
+    /// `left INTERSECT|EXCEPT [ALL] right`
+    pub fn new(kind: SetOpKind, all: bool, left: NodeId, right: NodeId) -> SetOp {
+        SetOp { left, right, kind, all }
+    }
+    /// Which operation.
+    pub fn kind(&self) -> SetOpKind {
+        self.kind
+    }
+    /// `ALL`
+    pub fn is_all(&self) -> bool {
+        self.all
+    }
+}
+
+impl Relational for SetOp {
+    fn name(&self) -> &'static str {
+        match (self.kind, self.all) {
+            (SetOpKind::Intersect, false) => "Intersect",
+            (SetOpKind::Intersect, true) => "IntersectAll",
+            (SetOpKind::Except, false) => "Except",
+            (SetOpKind::Except, true) => "ExceptAll",
+        }
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.left, self.right]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        match inputs {
+            [left, right] => SetOp { left: *left, right: *right, ..self.clone() }.into(),
+            _ => self.clone().into(),
+        }
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [l, r] = arity("SetOp", inputs)?;
+        if !l.schema().same_types(r.schema()) {
+            return Err(Error::plan("a set operation over relations with different column types"));
+        }
+        check_keys("SetOp", 0..l.schema().len(), l.schema())?;
+        check_positive("SetOp", l)?;
+        check_positive("SetOp", r)
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        inputs[0].schema().clone()
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let (l, r) = (inputs[0].props(), inputs[1].props());
+        let mut p = l.clone();
+        p.sources.extend(&r.sources);
+        p.reads_delta |= r.reads_delta;
+        p.volatility = p.volatility.max(r.volatility);
+        p.empty = l.empty || (r.empty && self.kind == SetOpKind::Intersect);
+        p.consolidated = !self.all;
+        if !self.all {
+            p.add_key(ColSet::all(schema.len()));
+        }
+        p
+    }
+    fn class(&self, inputs: &[&Node]) -> Class {
+        let all: Vec<usize> = (0..inputs[0].schema().len()).collect();
+        Class::PerKey { keys: vec![all.clone(), all.clone()], output: all }
+    }
+    /// With `l⁺ = max(l − r, 0)`: EXCEPT ALL is `(L − R)⁺`, INTERSECT ALL is `L − (L − R)⁺`; without ALL the same over
+    /// the distinct rows of each side.
+    fn expand(&self, graph: &mut Graph) -> Result<Option<NodeId>> {
+        let (l, r) = match self.all {
+            true => (self.left, self.right),
+            false => (graph.add(Distinct::new(self.left))?, graph.add(Distinct::new(self.right))?),
+        };
+        let minus = graph.add(Negate::new(r))?;
+        let difference = graph.add(Union::new([l, minus]))?;
+        let except = graph.add(Positive::new(difference))?;
+        match self.kind {
+            SetOpKind::Except => Ok(Some(except)),
+            SetOpKind::Intersect => {
+                let minus = graph.add(Negate::new(except))?;
+                let least = graph.add(Union::new([l, minus]))?;
+                graph.add(Consolidate::state(least)).map(Some)
+            }
+        }
+    }
+}
+
+impl Differentiate for SetOp {}
+
+impl Evaluate for SetOp {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for SetOp {}

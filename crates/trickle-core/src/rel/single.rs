@@ -1,0 +1,84 @@
+//! The one row of a scalar subquery.
+
+use super::{Class, Rel, Relational, arity, check_keys, check_positive};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::graph::{ColSet, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::sql::Render;
+
+/// For each value of `keys` its only row; a second one raises 21000. Without keys there is always one row, all NULL
+/// where the input has none: what a scalar subquery is worth. Key columns come first in the input, `0..keys`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Single {
+    input: NodeId,
+    keys: usize,
+}
+
+impl Single {
+    /// The only row of `input` for each value of its first `keys` columns.
+    pub fn new(input: NodeId, keys: usize) -> Single {
+        Single { input, keys }
+    }
+    /// The input.
+    pub fn input(&self) -> NodeId {
+        self.input
+    }
+    /// How many leading columns are the key.
+    pub fn keys(&self) -> usize {
+        self.keys
+    }
+}
+
+impl Relational for Single {
+    fn name(&self) -> &'static str {
+        "Single"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.input]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        Single { input: inputs.first().copied().unwrap_or(self.input), ..self.clone() }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [input] = arity("Single", inputs)?;
+        check_keys("Single", 0..self.keys, input.schema())?;
+        check_positive("Single", input)
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        if self.keys == 0 { inputs[0].schema().all_nullable() } else { inputs[0].schema().clone() }
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let mut p = inputs[0].props().clone();
+        let key = ColSet::all(self.keys);
+        if self.keys == 0 {
+            p.fds.clear();
+        }
+        p.keys.clear();
+        p.consolidated = true;
+        p.empty = p.empty && self.keys > 0;
+        p.fds.push(FunctionalDependency { from: key.clone(), to: ColSet::all(schema.len()) });
+        p.add_key(key);
+        p
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        if self.keys == 0 {
+            return Class::Global;
+        }
+        let keys: Vec<usize> = (0..self.keys).collect();
+        Class::PerKey { keys: vec![keys.clone()], output: keys }
+    }
+    fn describe(&self, _: &[&Node]) -> String {
+        if self.keys == 0 { String::new() } else { format!("per first {} columns", self.keys) }
+    }
+}
+
+impl Differentiate for Single {}
+
+impl Evaluate for Single {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for Single {}

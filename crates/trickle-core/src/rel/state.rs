@@ -1,0 +1,81 @@
+//! A stored result, read instead of recomputed.
+
+use super::{Class, Rel, Relational};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::graph::{Graph, Node, NodeId, Props, Schema};
+use crate::sql::Render;
+use std::hash::{Hash, Hasher};
+
+/// `State(n)` denotes n over the *previous* state of the sources: what a hidden table holds until the refresh that
+/// reads it is applied. Reading it instead of recomputing n is the identity, so plans that use it stay testable.
+#[derive(Clone, Debug)]
+pub struct State {
+    of: NodeId,
+    schema: Schema,
+    props: Props,
+}
+
+impl State {
+    /// The stored result of `of`.
+    pub fn new(graph: &Graph, of: NodeId) -> State {
+        let mut props = graph.props(of).clone();
+        props.positive = true;
+        props.consolidated = !props.keys.is_empty();
+        State { of, schema: graph.schema(of).clone(), props }
+    }
+    /// The node it holds.
+    pub fn of(&self) -> NodeId {
+        self.of
+    }
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        self.of == other.of
+    }
+}
+impl Eq for State {}
+impl Hash for State {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.of.hash(state);
+    }
+}
+
+impl Relational for State {
+    fn name(&self) -> &'static str {
+        "State"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        Vec::new()
+    }
+    fn with_inputs(&self, _: &[NodeId]) -> Rel {
+        self.clone().into()
+    }
+    fn check(&self, _: &[&Node]) -> Result<()> {
+        Ok(())
+    }
+    fn schema(&self, _: &[&Node]) -> Schema {
+        self.schema.clone()
+    }
+    fn props(&self, _: &[&Node], _: &Schema) -> Props {
+        self.props.clone()
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        Class::Leaf
+    }
+    fn describe(&self, _: &[&Node]) -> String {
+        format!("of {}", self.of)
+    }
+}
+
+impl Differentiate for State {}
+
+impl Evaluate for State {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for State {}

@@ -1,0 +1,131 @@
+//! A base table, before, after or as its change.
+
+use super::{Class, Rel, Relational};
+use crate::catalog::TableDef;
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::sql::Render;
+use std::sync::Arc;
+
+/// Which state of a base table a leaf reads. `Before + Delta = After`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// R: the state that the stored results were computed from.
+    Before,
+    /// R′: the current state.
+    After,
+    /// ΔR: weighted rows, unconsolidated, that lead from one to the other.
+    Delta,
+}
+
+/// A base table, projected to the columns that the plan reads (as a bag: duplicates stay).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Table {
+    def: Arc<TableDef>,
+    columns: Arc<[usize]>,
+    version: Version,
+}
+
+impl Table {
+    /// All columns of the current state.
+    pub fn new(def: Arc<TableDef>) -> Table {
+        let columns = (0..def.columns.len()).collect();
+        Table { def, columns, version: Version::After }
+    }
+    /// The same columns of another version.
+    #[must_use]
+    pub fn at(&self, version: Version) -> Table {
+        Table { version, ..self.clone() }
+    }
+    /// Only the columns at these positions of the current projection.
+    #[must_use]
+    pub fn select(&self, positions: &[usize]) -> Table {
+        Table {
+            columns: positions.iter().filter_map(|p| self.columns.get(*p)).copied().collect(),
+            ..self.clone()
+        }
+    }
+    /// The table.
+    pub fn def(&self) -> &Arc<TableDef> {
+        &self.def
+    }
+    /// Positions in the table of the columns read.
+    pub fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+    /// Which state.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+}
+
+impl Relational for Table {
+    fn name(&self) -> &'static str {
+        match self.version {
+            Version::Before => "TableBefore",
+            Version::After => "Table",
+            Version::Delta => "TableDelta",
+        }
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        Vec::new()
+    }
+    fn with_inputs(&self, _: &[NodeId]) -> Rel {
+        self.clone().into()
+    }
+    fn check(&self, _: &[&Node]) -> Result<()> {
+        match self.columns.iter().find(|c| **c >= self.def.columns.len()) {
+            Some(c) => {
+                Err(Error::plan(format!("table {}.{} has no column {c}", self.def.schema, self.def.name)))
+            }
+            None => Ok(()),
+        }
+    }
+    fn schema(&self, _: &[&Node]) -> Schema {
+        Schema::new(self.columns.iter().map(|i| {
+            let c = &self.def.columns[*i];
+            Column { label: c.name.clone(), ty: c.ty.clone(), nullable: c.nullable }
+        }))
+    }
+    fn props(&self, _: &[&Node], schema: &Schema) -> Props {
+        let state = self.version != Version::Delta;
+        let mut p = Props {
+            non_negative: state,
+            // The previous state is the current one minus the change: signed until consolidated.
+            positive: self.version == Version::After,
+            reads_delta: self.version == Version::Delta,
+            ..Props::state()
+        };
+        p.sources.insert(self.def.id);
+        if state {
+            let place = |col: usize| self.columns.iter().position(|c| *c == col);
+            for key in &self.def.keys {
+                if let Some(key) = key.iter().map(|c| place(*c)).collect::<Option<ColSet>>() {
+                    p.fds.push(FunctionalDependency { from: key.clone(), to: ColSet::all(schema.len()) });
+                    p.add_key(key);
+                }
+            }
+            p.consolidated = self.version == Version::After && !p.keys.is_empty();
+        }
+        p
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        Class::Leaf
+    }
+    fn describe(&self, _: &[&Node]) -> String {
+        let columns: Vec<&str> = self.columns.iter().map(|i| &*self.def.columns[*i].name).collect();
+        format!("{}.{} ({})", self.def.schema, self.def.name, columns.join(", "))
+    }
+}
+
+impl Differentiate for Table {}
+
+impl Evaluate for Table {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for Table {}

@@ -1,0 +1,89 @@
+//! Constant rows.
+
+use super::{Class, Rel, Relational};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::expr::Expr;
+use crate::graph::{Column, Node, NodeId, Props, Schema};
+use crate::sql::Render;
+use std::sync::Arc;
+
+/// A bag of constant rows; the expressions read no column. No rows at all is the empty relation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Values {
+    schema: Schema,
+    rows: Arc<[Vec<Expr>]>,
+}
+
+impl Values {
+    /// Rows of the given columns.
+    pub fn new(columns: impl IntoIterator<Item = Column>, rows: Vec<Vec<Expr>>) -> Values {
+        Values { schema: Schema::new(columns), rows: rows.into() }
+    }
+    /// The relation of this schema without rows.
+    pub fn empty(schema: Schema) -> Values {
+        Values { schema, rows: Arc::from([]) }
+    }
+    /// One row without columns: the neutral element of the product.
+    pub fn unit() -> Values {
+        Values { schema: Schema::new([]), rows: Arc::from([Vec::new()]) }
+    }
+    /// The rows.
+    pub fn rows(&self) -> &[Vec<Expr>] {
+        &self.rows
+    }
+}
+
+impl Relational for Values {
+    fn name(&self) -> &'static str {
+        "Values"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        Vec::new()
+    }
+    fn with_inputs(&self, _: &[NodeId]) -> Rel {
+        self.clone().into()
+    }
+    fn check(&self, _: &[&Node]) -> Result<()> {
+        for row in self.rows.iter() {
+            if row.len() != self.schema.len() {
+                return Err(Error::plan("VALUES lists must all be the same length"));
+            }
+            for (e, c) in row.iter().zip(self.schema.columns()) {
+                if *e.ty() != c.ty || !e.columns().is_empty() {
+                    return Err(Error::plan("a VALUES row does not fit its columns"));
+                }
+            }
+        }
+        Ok(())
+    }
+    fn schema(&self, _: &[&Node]) -> Schema {
+        self.schema.clone()
+    }
+    fn props(&self, _: &[&Node], _: &Schema) -> Props {
+        let mut p =
+            Props { empty: self.rows.is_empty(), consolidated: self.rows.len() <= 1, ..Props::state() };
+        p.volatility = self.rows.iter().flatten().map(Expr::volatility).max().unwrap_or(p.volatility);
+        if self.rows.len() <= 1 {
+            p.add_key(crate::graph::ColSet::new());
+        }
+        p
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        Class::Leaf
+    }
+    fn describe(&self, _: &[&Node]) -> String {
+        format!("{} rows", self.rows.len())
+    }
+}
+
+impl Differentiate for Values {}
+
+impl Evaluate for Values {
+    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        Err(Error::internal("not written"))
+    }
+}
+
+impl Render for Values {}

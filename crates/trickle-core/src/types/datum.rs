@@ -1,0 +1,165 @@
+//! Values. `Datum`'s own order and equality are *structural* (the image of the value): 1.0 and 1.00 differ.
+//! SQL comparison, where they are equal, lives in [`crate::eval`].
+
+use num_bigint::BigInt;
+use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// One SQL value.
+#[derive(Clone, Debug)]
+pub enum Datum {
+    /// SQL NULL, of any type.
+    Null,
+    /// `boolean`
+    Bool(bool),
+    /// `smallint`, `integer` and `bigint`; the type of the expression says which.
+    Int(i64),
+    /// `numeric`
+    Numeric(Arc<Numeric>),
+    /// `real` and `double precision`
+    Float(f64),
+    /// `text`, `varchar`, `char(n)` (blank-padded), `json`, and the text form of any type the evaluator does not know.
+    Text(Arc<str>),
+    /// `bytea`
+    Bytes(Arc<[u8]>),
+    /// Days since 2000-01-01.
+    Date(i32),
+    /// Microseconds since midnight.
+    Time(i64),
+    /// Microseconds since 2000-01-01 00:00, for both `timestamp` and `timestamptz` (UTC).
+    Timestamp(i64),
+    /// `interval`
+    Interval(Interval),
+    /// `uuid`
+    Uuid(u128),
+    /// `jsonb`: object keys sorted and unique, numbers as numeric text.
+    Json(Arc<serde_json::Value>),
+    /// A one-dimensional array (lower bound 1); elements share one type.
+    Array(Arc<[Datum]>),
+    /// A row value.
+    Record(Arc<[Datum]>),
+}
+
+/// An interval as PostgreSQL stores it: the three parts are kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Interval {
+    /// Whole months.
+    pub months: i32,
+    /// Whole days.
+    pub days: i32,
+    /// Microseconds.
+    pub micros: i64,
+}
+
+/// An exact decimal with its display scale, or a special value.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Numeric {
+    /// −Infinity
+    NegInfinity,
+    /// `unscaled × 10^−scale`, printed with exactly `scale` digits after the point.
+    Finite {
+        /// All digits as one integer.
+        unscaled: BigInt,
+        /// Digits after the decimal point.
+        scale: u16,
+    },
+    /// Infinity
+    Infinity,
+    /// NaN: equal to itself and greater than everything.
+    NaN,
+}
+
+impl Datum {
+    /// A text value.
+    pub fn text(s: impl AsRef<str>) -> Datum {
+        Datum::Text(Arc::from(s.as_ref()))
+    }
+
+    /// Whether this is NULL.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Datum::Null)
+    }
+
+    /// A rank that separates the variants in the structural order.
+    fn rank(&self) -> u8 {
+        match self {
+            Datum::Null => 0,
+            Datum::Bool(_) => 1,
+            Datum::Int(_) => 2,
+            Datum::Numeric(_) => 3,
+            Datum::Float(_) => 4,
+            Datum::Text(_) => 5,
+            Datum::Bytes(_) => 6,
+            Datum::Date(_) => 7,
+            Datum::Time(_) => 8,
+            Datum::Timestamp(_) => 9,
+            Datum::Interval(_) => 10,
+            Datum::Uuid(_) => 11,
+            Datum::Json(_) => 12,
+            Datum::Array(_) => 13,
+            Datum::Record(_) => 14,
+        }
+    }
+}
+
+impl Ord for Datum {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Datum::Null, Datum::Null) => Ordering::Equal,
+            (Datum::Bool(a), Datum::Bool(b)) => a.cmp(b),
+            (Datum::Int(a), Datum::Int(b)) | (Datum::Time(a), Datum::Time(b)) => a.cmp(b),
+            (Datum::Timestamp(a), Datum::Timestamp(b)) => a.cmp(b),
+            (Datum::Numeric(a), Datum::Numeric(b)) => a.cmp(b),
+            (Datum::Float(a), Datum::Float(b)) => a.total_cmp(b),
+            (Datum::Text(a), Datum::Text(b)) => a.cmp(b),
+            (Datum::Bytes(a), Datum::Bytes(b)) => a.cmp(b),
+            (Datum::Date(a), Datum::Date(b)) => a.cmp(b),
+            (Datum::Interval(a), Datum::Interval(b)) => a.cmp(b),
+            (Datum::Uuid(a), Datum::Uuid(b)) => a.cmp(b),
+            (Datum::Json(a), Datum::Json(b)) => a.to_string().cmp(&b.to_string()),
+            (Datum::Array(a), Datum::Array(b)) | (Datum::Record(a), Datum::Record(b)) => a.cmp(b),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl PartialOrd for Datum {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Datum {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Datum {}
+
+impl Hash for Datum {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.rank().hash(state);
+        match self {
+            Datum::Null => {}
+            Datum::Bool(b) => b.hash(state),
+            Datum::Int(i) | Datum::Time(i) | Datum::Timestamp(i) => i.hash(state),
+            Datum::Numeric(n) => n.hash(state),
+            Datum::Float(x) => x.to_bits().hash(state),
+            Datum::Text(s) => s.hash(state),
+            Datum::Bytes(b) => b.hash(state),
+            Datum::Date(d) => d.hash(state),
+            Datum::Interval(i) => i.hash(state),
+            Datum::Uuid(u) => u.hash(state),
+            Datum::Json(j) => j.to_string().hash(state),
+            Datum::Array(a) | Datum::Record(a) => a.hash(state),
+        }
+    }
+}
+
+impl std::fmt::Display for Datum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self:?}")
+    }
+}

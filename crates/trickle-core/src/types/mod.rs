@@ -1,0 +1,276 @@
+//! SQL types and values: what a column may hold, independent of any query.
+
+mod datum;
+
+pub use datum::{Datum, Interval, Numeric};
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+/// A PostgreSQL type, with the type modifiers that change values.
+///
+/// Two types are equal iff PostgreSQL stores the same values under them; `numeric` and `numeric(10,2)` differ.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Type {
+    /// `boolean`
+    Bool,
+    /// `smallint`
+    Int2,
+    /// `integer`
+    Int4,
+    /// `bigint`
+    Int8,
+    /// `numeric`, or `numeric(precision, scale)`: the latter fixes the display scale of every value.
+    Numeric(Option<(u16, i16)>),
+    /// `real`
+    Float4,
+    /// `double precision`
+    Float8,
+    /// `text`
+    Text,
+    /// `character varying`, with its limit in characters
+    Varchar(Option<u32>),
+    /// `character(n)`: trailing blanks do not count in comparisons
+    Bpchar(Option<u32>),
+    /// `bytea`
+    Bytea,
+    /// `date`
+    Date,
+    /// `time without time zone`
+    Time,
+    /// `timestamp without time zone`
+    Timestamp,
+    /// `timestamp with time zone`
+    Timestamptz,
+    /// `interval`
+    Interval,
+    /// `uuid`
+    Uuid,
+    /// `json`: has no equality operator
+    Json,
+    /// `jsonb`
+    Jsonb,
+    /// An array of any number of dimensions.
+    Array(Arc<Type>),
+    /// An anonymous row.
+    Record(Arc<[Type]>),
+    /// A literal whose type the context has not decided yet.
+    Unknown,
+    /// Any other type, with what the engine must know about it.
+    Other(Arc<OtherType>),
+}
+
+/// A type that is not built into the engine: extension types, enums, domains, ranges, composites.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct OtherType {
+    /// Its name, ready to be parsed by PostgreSQL (schema-qualified and quoted where needed).
+    pub sql_name: String,
+    /// Whether `=` is defined (json, xml and point have none).
+    pub equality: bool,
+    /// Whether it has a hash operator class.
+    pub hashable: bool,
+    /// Whether it has a default btree operator class.
+    pub ordered: bool,
+    /// Whether equal values are always identical (false for citext and nondeterministic collations).
+    pub exact: bool,
+}
+
+impl Type {
+    /// The name under which PostgreSQL parses this type, e.g. `bigint`, `numeric(10,2)`, `text[]`.
+    pub fn sql_name(&self) -> String {
+        self.to_string()
+    }
+
+    /// The type without modifiers: `numeric(10,2)` becomes `numeric`.
+    #[must_use]
+    pub fn base(&self) -> Type {
+        match self {
+            Type::Numeric(_) => Type::Numeric(None),
+            Type::Varchar(_) => Type::Varchar(None),
+            Type::Bpchar(_) => Type::Bpchar(None),
+            other => other.clone(),
+        }
+    }
+
+    /// Whether PostgreSQL defines `=` on it, so that it can be grouped, joined and compared as part of a row.
+    pub fn has_equality(&self) -> bool {
+        match self {
+            Type::Json => false,
+            Type::Array(e) => e.has_equality(),
+            Type::Record(fields) => fields.iter().all(Type::has_equality),
+            Type::Other(o) => o.equality,
+            _ => true,
+        }
+    }
+
+    /// Whether it has a hash operator class.
+    pub fn is_hashable(&self) -> bool {
+        match self {
+            Type::Json => false,
+            Type::Array(e) => e.is_hashable(),
+            Type::Record(fields) => fields.iter().all(Type::is_hashable),
+            Type::Other(o) => o.hashable,
+            _ => true,
+        }
+    }
+
+    /// Whether `<` orders it.
+    pub fn is_ordered(&self) -> bool {
+        match self {
+            Type::Json => false,
+            Type::Array(e) => e.is_ordered(),
+            Type::Record(fields) => fields.iter().all(Type::is_ordered),
+            Type::Other(o) => o.ordered,
+            _ => true,
+        }
+    }
+
+    /// Whether equal values are always written alike: false for numeric without a scale (1.0 = 1.00), floats
+    /// (−0 = 0), char(n), jsonb and whatever contains them.
+    pub fn is_exact(&self) -> bool {
+        match self {
+            Type::Numeric(None)
+            | Type::Float4
+            | Type::Float8
+            | Type::Bpchar(_)
+            | Type::Interval
+            | Type::Jsonb => false,
+            Type::Array(e) => e.is_exact(),
+            Type::Record(fields) => fields.iter().all(Type::is_exact),
+            Type::Other(o) => o.exact,
+            _ => true,
+        }
+    }
+
+    /// `smallint`, `integer` or `bigint`.
+    pub fn is_integer(&self) -> bool {
+        matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
+    }
+
+    /// An integer, numeric or floating-point type.
+    pub fn is_number(&self) -> bool {
+        self.is_integer() || matches!(self, Type::Numeric(_) | Type::Float4 | Type::Float8)
+    }
+
+    /// `text`, `varchar` or `char`.
+    pub fn is_string(&self) -> bool {
+        matches!(self, Type::Text | Type::Varchar(_) | Type::Bpchar(_))
+    }
+
+    /// The element type of an array.
+    pub fn element(&self) -> Option<&Type> {
+        match self {
+            Type::Array(e) => Some(e),
+            _ => None,
+        }
+    }
+
+    /// An array of this type.
+    #[must_use]
+    pub fn array(self) -> Type {
+        Type::Array(Arc::new(self))
+    }
+
+    /// Resolves a built-in type name as PostgreSQL spells or abbreviates it (`int4`, `varchar(3)`, `text[]`, …).
+    pub fn parse(name: &str) -> Option<Type> {
+        let lower = name.trim().to_ascii_lowercase();
+        if let Some(element) = lower.strip_suffix("[]") {
+            return Type::parse(element).map(Type::array);
+        }
+        let (head, mods) = split_modifiers(&lower)?;
+        let first = |mods: &[i64]| mods.first().and_then(|n| u32::try_from(*n).ok());
+        Some(match head.as_str() {
+            "bool" | "boolean" => Type::Bool,
+            "int2" | "smallint" | "smallserial" => Type::Int2,
+            "int4" | "int" | "integer" | "serial" => Type::Int4,
+            "int8" | "bigint" | "bigserial" => Type::Int8,
+            "numeric" | "decimal" | "dec" => Type::Numeric(match mods.as_slice() {
+                [] => None,
+                [p] => Some((u16::try_from(*p).ok()?, 0)),
+                [p, s, ..] => Some((u16::try_from(*p).ok()?, i16::try_from(*s).ok()?)),
+            }),
+            "real" | "float4" => Type::Float4,
+            "float8" | "double precision" | "float" => Type::Float8,
+            "text" => Type::Text,
+            "varchar" | "character varying" => Type::Varchar(first(&mods)),
+            "bpchar" => Type::Bpchar(first(&mods)),
+            "char" | "character" => Type::Bpchar(Some(first(&mods).unwrap_or(1))),
+            "bytea" => Type::Bytea,
+            "date" => Type::Date,
+            "time" | "time without time zone" => Type::Time,
+            "timestamp" | "timestamp without time zone" => Type::Timestamp,
+            "timestamptz" | "timestamp with time zone" => Type::Timestamptz,
+            "interval" => Type::Interval,
+            "uuid" => Type::Uuid,
+            "json" => Type::Json,
+            "jsonb" => Type::Jsonb,
+            "unknown" => Type::Unknown,
+            "record" => Type::Record(Arc::from([])),
+            _ => return None,
+        })
+    }
+}
+
+/// Splits `numeric(10,2)` into `numeric` and `[10, 2]`; `timestamp(3) without time zone` keeps its words.
+fn split_modifiers(name: &str) -> Option<(String, Vec<i64>)> {
+    let Some((head, rest)) = name.split_once('(') else { return Some((name.trim().to_owned(), Vec::new())) };
+    let (inside, tail) = rest.split_once(')')?;
+    let mods = inside.split(',').map(|m| m.trim().parse().ok()).collect::<Option<Vec<i64>>>()?;
+    let head = format!("{} {}", head.trim(), tail.trim());
+    Some((head.trim().to_owned(), mods))
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Type::Bool => f.write_str("boolean"),
+            Type::Int2 => f.write_str("smallint"),
+            Type::Int4 => f.write_str("integer"),
+            Type::Int8 => f.write_str("bigint"),
+            Type::Numeric(None) => f.write_str("numeric"),
+            Type::Numeric(Some((p, s))) => write!(f, "numeric({p},{s})"),
+            Type::Float4 => f.write_str("real"),
+            Type::Float8 => f.write_str("double precision"),
+            Type::Text => f.write_str("text"),
+            Type::Varchar(None) => f.write_str("character varying"),
+            Type::Varchar(Some(n)) => write!(f, "character varying({n})"),
+            Type::Bpchar(None) => f.write_str("bpchar"),
+            Type::Bpchar(Some(n)) => write!(f, "character({n})"),
+            Type::Bytea => f.write_str("bytea"),
+            Type::Date => f.write_str("date"),
+            Type::Time => f.write_str("time without time zone"),
+            Type::Timestamp => f.write_str("timestamp without time zone"),
+            Type::Timestamptz => f.write_str("timestamp with time zone"),
+            Type::Interval => f.write_str("interval"),
+            Type::Uuid => f.write_str("uuid"),
+            Type::Json => f.write_str("json"),
+            Type::Jsonb => f.write_str("jsonb"),
+            Type::Array(e) => write!(f, "{e}[]"),
+            Type::Record(_) => f.write_str("record"),
+            Type::Unknown => f.write_str("unknown"),
+            Type::Other(o) => f.write_str(&o.sql_name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Type;
+
+    #[test]
+    fn names_round_trip() {
+        for name in [
+            "bigint",
+            "numeric(10,2)",
+            "character varying(3)",
+            "text[]",
+            "timestamp with time zone",
+            "character(1)",
+        ] {
+            assert_eq!(Type::parse(name).map(|t| t.sql_name()).as_deref(), Some(name));
+        }
+        assert_eq!(Type::parse("decimal(5)"), Some(Type::Numeric(Some((5, 0)))));
+        assert_eq!(Type::parse("point"), None);
+    }
+}
