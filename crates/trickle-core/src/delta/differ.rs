@@ -1,9 +1,238 @@
 //! Differentiation of a plan, node by node.
 
-use crate::graph::Graph;
+use super::{class, negate, sum};
+use crate::catalog::TableId;
+use crate::error::Result;
+use crate::graph::{Graph, NodeId};
+use crate::rel::{Class, Consolidate, Keys, Rel, SemiJoin, State, Values, Version};
+use std::collections::{BTreeSet, HashMap};
 
-/// What a delta rule works with: the graph, the deltas of inputs, stored states.
+/// Which rules a delta is built from. All give equal results; the slower ones are references for the faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rules {
+    /// Algebraic rules where there are any, else the class rule.
+    Algebraic,
+    /// The class rule of every operator.
+    Class,
+    /// After minus before of the whole plan: the definition.
+    Global,
+}
+
+/// What a delta rule works with: the graph, the deltas of inputs, the states that are stored.
 pub struct Differ<'g> {
     /// The graph that holds both Q and ΔQ.
     pub graph: &'g mut Graph,
+    stored: BTreeSet<NodeId>,
+    changed: Option<BTreeSet<TableId>>,
+    rules: Rules,
+    deltas: HashMap<NodeId, NodeId>,
+    afters: HashMap<NodeId, NodeId>,
+}
+
+impl<'g> Differ<'g> {
+    /// Differentiates over `graph`. `stored` are the nodes whose previous result can be read ([`State`]); `changed`
+    /// the tables that changed in this window, where that is known: all other deltas are empty.
+    pub fn new(
+        graph: &'g mut Graph,
+        stored: BTreeSet<NodeId>,
+        changed: Option<BTreeSet<TableId>>,
+        rules: Rules,
+    ) -> Self {
+        Differ { graph, stored, changed, rules, deltas: HashMap::new(), afters: HashMap::new() }
+    }
+
+    /// `Δn`. Empty (a [`Values`] without rows) where nothing that `n` reads changed.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn delta(&mut self, n: NodeId) -> Result<NodeId> {
+        if let Some(d) = self.deltas.get(&n) {
+            return Ok(*d);
+        }
+        // Inputs first, so that a deep plan is walked by a loop and not by the stack. The definition needs none.
+        let order = if self.rules == Rules::Global { vec![n] } else { self.graph.reachable(n) };
+        for id in order {
+            if !self.deltas.contains_key(&id) {
+                let d = self.differentiate(id)?;
+                self.deltas.insert(id, d);
+            }
+        }
+        self.deltas.get(&n).copied().ok_or_else(|| crate::Error::internal("a node was not differentiated"))
+    }
+
+    fn differentiate(&mut self, n: NodeId) -> Result<NodeId> {
+        if !self.changes(n) {
+            return sum(self.graph, n, []);
+        }
+        if let Rel::Table(t) = self.graph.rel(n) {
+            let delta = t.at(Version::Delta);
+            return self.graph.add(delta);
+        }
+        let rel = self.graph.rel(n).clone();
+        if self.rules == Rules::Algebraic {
+            if let Some(d) = rel.as_operator().delta(self, n)? {
+                return Ok(d);
+            }
+        }
+        let inputs = self.graph.inputs(n);
+        let nodes: Vec<_> = inputs.iter().map(|i| self.graph.node(*i)).collect();
+        let class = if self.rules == Rules::Global { Class::Global } else { rel.as_operator().class(&nodes) };
+        match class {
+            Class::Leaf => sum(self.graph, n, []),
+            Class::Linear => class::linear(self, n),
+            Class::Bilinear => class::bilinear(self, n),
+            Class::PerKey { keys, output } => class::per_key(self, n, &keys, &output),
+            Class::Global => class::global(self, n),
+        }
+    }
+
+    /// Whether any table that `n` reads changed.
+    pub fn changes(&self, n: NodeId) -> bool {
+        let sources = &self.graph.props(n).sources;
+        match &self.changed {
+            None => !sources.is_empty(),
+            Some(changed) => sources.iter().any(|s| changed.contains(s)),
+        }
+    }
+
+    /// Whether the previous result of `n` can be read.
+    pub fn is_stored(&self, n: NodeId) -> bool {
+        self.rules != Rules::Global && self.stored.contains(&n)
+    }
+
+    /// The previous result of `n`, where it is stored.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn state(&mut self, n: NodeId) -> Result<Option<NodeId>> {
+        if !self.is_stored(n) {
+            return Ok(None);
+        }
+        let state = State::new(self.graph, n);
+        self.graph.add(state).map(Some)
+    }
+
+    /// n′, the result after the change: `n` itself over the current tables, with every stored part of it read as
+    /// `State + Δ` instead of being recomputed.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn after(&mut self, n: NodeId) -> Result<NodeId> {
+        for id in self.graph.reachable(n) {
+            if self.afters.contains_key(&id) {
+                continue;
+            }
+            let made = if self.is_stored(id) {
+                self.stored_after(id)?
+            } else {
+                let inputs: Vec<NodeId> =
+                    self.graph.inputs(id).iter().map(|i| self.afters.get(i).copied().unwrap_or(*i)).collect();
+                let rel = self.graph.node(id).op().with_inputs(&inputs);
+                self.graph.add(rel)?
+            };
+            self.afters.insert(id, made);
+        }
+        Ok(self.afters.get(&n).copied().unwrap_or(n))
+    }
+
+    fn stored_after(&mut self, n: NodeId) -> Result<NodeId> {
+        let state = State::new(self.graph, n);
+        let state = self.graph.add(state)?;
+        if !self.changes(n) {
+            return Ok(state);
+        }
+        let delta = self.delta(n)?;
+        let both = sum(self.graph, n, [state, delta])?;
+        self.graph.add(Consolidate::state(both))
+    }
+
+    /// n, the result before the change: stored, or the current one minus the change, or (under [`Rules::Global`])
+    /// recomputed over the previous tables.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn before(&mut self, n: NodeId) -> Result<NodeId> {
+        if !self.changes(n) {
+            return self.after(n);
+        }
+        if self.rules == Rules::Global {
+            return self.recomputed_before(n);
+        }
+        if let Some(state) = self.state(n)? {
+            return Ok(state);
+        }
+        let after = self.after(n)?;
+        let delta = self.delta(n)?;
+        self.minus(after, delta)
+    }
+
+    /// `after − delta`, consolidated: the previous state of what `after` is the current state of.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn minus(&mut self, after: NodeId, delta: NodeId) -> Result<NodeId> {
+        if self.graph.props(delta).empty {
+            return Ok(after);
+        }
+        let back = negate(self.graph, delta)?;
+        let before = sum(self.graph, after, [after, back])?;
+        let state = self.graph.props(after).non_negative;
+        self.graph.add(if state { Consolidate::state(before) } else { Consolidate::change(before) })
+    }
+
+    fn recomputed_before(&mut self, n: NodeId) -> Result<NodeId> {
+        self.graph.rebuild(n, |g, _, rel| match &rel {
+            Rel::Table(t) if t.version() == Version::After => {
+                let table = g.add(t.at(Version::Before))?;
+                g.add(Consolidate::state(table))
+            }
+            _ => g.add(rel),
+        })
+    }
+
+    /// `keys(Δ)`: the values of columns `cols` on rows that changed.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn keys(&mut self, change: NodeId, cols: &[usize]) -> Result<NodeId> {
+        self.graph.add(Keys::new(change, cols.to_vec()))
+    }
+
+    /// `n ⋉ K`: the rows of `n` whose columns `cols` are a row of `keys`.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn restrict(&mut self, n: NodeId, cols: &[usize], keys: NodeId) -> Result<NodeId> {
+        let semi = SemiJoin::restrict(self.graph, n, cols, keys);
+        self.graph.add(semi)
+    }
+
+    /// `after − before`
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn difference(&mut self, after: NodeId, before: NodeId) -> Result<NodeId> {
+        let minus = negate(self.graph, before)?;
+        sum(self.graph, after, [after, minus])
+    }
+
+    /// `change` with its rows merged, if `needed`: what raises on a row must see net rows only.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn net(&mut self, change: NodeId, needed: bool) -> Result<NodeId> {
+        if !needed || self.graph.props(change).consolidated || self.graph.props(change).empty {
+            return Ok(change);
+        }
+        self.graph.add(Consolidate::change(change))
+    }
+
+    /// A relation like `n` without rows.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn nothing(&mut self, n: NodeId) -> Result<NodeId> {
+        let schema = self.graph.schema(n).clone();
+        self.graph.add(Values::empty(schema))
+    }
 }

@@ -1,8 +1,8 @@
 //! Signed group sums: the linear core of aggregation.
 
-use super::{Class, Map, Reduce, Rel, Relational, arity, check_expr, check_keys};
+use super::{Class, Map, Negate, Reduce, Rel, Relational, Union, arity, check_expr, check_keys};
 use crate::agg::{Acc, Upkeep};
-use crate::delta::Differentiate;
+use crate::delta::{Differ, Differentiate};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::expr::Expr;
@@ -145,7 +145,42 @@ impl Relational for Accumulate {
     }
 }
 
-impl Differentiate for Accumulate {}
+impl Differentiate for Accumulate {
+    /// With `d = accumulate(ΔR)`: where the accumulators are stored, `old` is the stored row of each key of `d` and
+    /// `new = merge(old + d)`; else `new` accumulates the touched groups afresh and `old = merge(new − d)`.
+    fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
+        let raises = self.accs.iter().flat_map(|a| a.value.iter().chain(&a.filter)).any(Expr::can_raise);
+        let change = cx.delta(self.input)?;
+        let change = cx.net(change, raises)?;
+        let d = cx.graph.add(Accumulate { input: change, ..self.clone() })?;
+        let keys: Vec<usize> = (0..self.keys.len()).collect();
+        let scalar = self.keys.is_empty();
+        let (old, new) = match cx.state(node)? {
+            Some(state) => {
+                let old = if scalar {
+                    state
+                } else {
+                    let touched = cx.keys(d, &keys)?;
+                    cx.restrict(state, &keys, touched)?
+                };
+                let both = cx.graph.add(Union::new([old, d]))?;
+                (old, cx.graph.add(self.merging(both))?)
+            }
+            None => {
+                let mut current = cx.after(self.input)?;
+                if !scalar {
+                    let touched = cx.keys(change, &self.keys)?;
+                    current = cx.restrict(current, &self.keys, touched)?;
+                }
+                let new = cx.graph.add(Accumulate { input: current, ..self.clone() })?;
+                let minus = cx.graph.add(Negate::new(d))?;
+                let back = cx.graph.add(Union::new([new, minus]))?;
+                (cx.graph.add(self.merging(back))?, new)
+            }
+        };
+        cx.difference(new, old).map(Some)
+    }
+}
 
 impl Evaluate for Accumulate {
     fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {

@@ -9,6 +9,7 @@ mod consolidate;
 mod distinct;
 mod filter;
 mod join;
+mod keys;
 mod map;
 mod negate;
 mod outer_join;
@@ -27,6 +28,7 @@ pub use consolidate::Consolidate;
 pub use distinct::Distinct;
 pub use filter::Filter;
 pub use join::{Join, JoinKeys, join_keys};
+pub use keys::Keys;
 pub use map::Map;
 pub use negate::Negate;
 pub use outer_join::OuterJoin;
@@ -141,7 +143,7 @@ operators! {
     // Bilinear
     Join,
     // Per key
-    Distinct, Positive, Reduce, Accumulate, Single,
+    Distinct, Keys, Positive, Reduce, Accumulate, Single,
     // Derived
     SemiJoin, OuterJoin, SetOp,
 }

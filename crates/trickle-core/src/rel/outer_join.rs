@@ -2,8 +2,9 @@
 
 use super::{
     Class, Join, Map, Rel, Relational, SemiJoin, Union, arity, check_positive, check_predicate, join_keys,
+    semi_join::flips,
 };
-use crate::delta::Differentiate;
+use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::expr::Expr;
@@ -41,10 +42,33 @@ impl OuterJoin {
     pub fn on(&self) -> &Expr {
         &self.on
     }
+    /// Rows of L beside NULLs.
+    fn padded_left(&self, graph: &mut Graph, rows: NodeId) -> Result<NodeId> {
+        let (l, r) = (graph.schema(self.left).clone(), graph.schema(self.right).clone());
+        graph
+            .add(Map::new(rows, l.identity().into_iter().chain(nulls(&r)).collect()).labelled(labels(&l, &r)))
+    }
+    /// `NULL × (R ▷ L)`
+    fn lonely_right(&self, graph: &mut Graph) -> Result<NodeId> {
+        let (l, r) = (graph.schema(self.left).clone(), graph.schema(self.right).clone());
+        let on = swap_sides(&self.on, l.len(), r.len());
+        let lonely = graph.add(SemiJoin::anti(self.right, self.left, on))?;
+        graph.add(
+            Map::new(lonely, nulls(&l).into_iter().chain(r.identity()).collect()).labelled(labels(&l, &r)),
+        )
+    }
     /// Whether rows of the right side are kept too.
     pub fn is_full(&self) -> bool {
         self.full
     }
+}
+
+fn nulls(schema: &Schema) -> impl Iterator<Item = Expr> {
+    schema.columns().iter().map(|c| Expr::null(c.ty.clone()))
+}
+
+fn labels(left: &Schema, right: &Schema) -> Vec<std::sync::Arc<str>> {
+    left.columns().iter().chain(right.columns()).map(|c| c.label.clone()).collect()
 }
 
 /// `on` with the columns of its two sides exchanged.
@@ -135,16 +159,11 @@ impl Relational for OuterJoin {
     }
     /// `L ⟕ R = L ⋈ R + (L ▷ R) × NULL`, and for ⟗ also `NULL × (R ▷ L)`.
     fn expand(&self, graph: &mut Graph) -> Result<Option<NodeId>> {
-        let (l, r) = (graph.schema(self.left).clone(), graph.schema(self.right).clone());
-        let nulls = |s: &Schema| s.columns().iter().map(|c| Expr::null(c.ty.clone())).collect::<Vec<_>>();
         let pairs = graph.add(Join::new(self.left, self.right, self.on.clone()))?;
         let lonely = graph.add(SemiJoin::anti(self.left, self.right, self.on.clone()))?;
-        let padded = graph.add(Map::new(lonely, l.identity().into_iter().chain(nulls(&r)).collect()))?;
-        let mut parts = vec![pairs, padded];
+        let mut parts = vec![pairs, self.padded_left(graph, lonely)?];
         if self.full {
-            let on = swap_sides(&self.on, l.len(), r.len());
-            let lonely = graph.add(SemiJoin::anti(self.right, self.left, on))?;
-            parts.push(graph.add(Map::new(lonely, nulls(&l).into_iter().chain(r.identity()).collect()))?);
+            parts.push(self.lonely_right(graph)?);
         }
         graph.add(Union::new(parts)).map(Some)
     }
@@ -153,7 +172,40 @@ impl Relational for OuterJoin {
     }
 }
 
-impl Differentiate for OuterJoin {}
+impl Differentiate for OuterJoin {
+    /// With F the change of `[∃r]` on the rows of L:
+    /// `Δ(L ⟕ R) = ΔL ⟕ R′ + L′ ⋈ ΔR − ΔL ⋈ ΔR − (L′ ⋈ F − ΔL ⋈ F) × NULL`; ⟗ adds `Δ(R ▷ L) × NULL`.
+    fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
+        if self.full {
+            let left = cx.graph.add(OuterJoin { full: false, ..self.clone() })?;
+            let lonely = self.lonely_right(cx.graph)?;
+            let (left, lonely) = (cx.delta(left)?, cx.delta(lonely)?);
+            return sum(cx.graph, node, [left, lonely]).map(Some);
+        }
+        let Some(flips) = flips(cx, self.left, self.right, &self.on)? else { return Ok(None) };
+        let (dl, dr) = (cx.delta(self.left)?, cx.delta(self.right)?);
+        let (moved_l, moved_r) = (!cx.graph.props(dl).empty, !cx.graph.props(dr).empty);
+        let mut terms = Vec::new();
+        if moved_l {
+            let right = cx.after(self.right)?;
+            terms.push(cx.graph.add(OuterJoin { left: dl, right, ..self.clone() })?);
+        }
+        if moved_r {
+            let left = cx.after(self.left)?;
+            terms.push(cx.graph.add(Join::new(left, dr, self.on.clone()))?);
+            let flipped = flips.rows(cx, left)?;
+            let padded = self.padded_left(cx.graph, flipped)?;
+            terms.push(negate(cx.graph, padded)?);
+        }
+        if moved_l && moved_r {
+            let both = cx.graph.add(Join::new(dl, dr, self.on.clone()))?;
+            terms.push(negate(cx.graph, both)?);
+            let flipped = flips.rows(cx, dl)?;
+            terms.push(self.padded_left(cx.graph, flipped)?);
+        }
+        sum(cx.graph, node, terms).map(Some)
+    }
+}
 
 impl Evaluate for OuterJoin {
     fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {

@@ -1,10 +1,11 @@
 //! ⋉ and ▷: rows that have, or have no, partner.
 
 use super::{
-    Class, Consolidate, Distinct, Join, Map, Negate, Rel, Relational, Union, arity, check_positive,
-    check_predicate, join_keys,
+    Accumulate, Class, Consolidate, Distinct, Join, Map, Negate, Rel, Relational, Union, arity,
+    check_positive, check_predicate, join_keys,
 };
-use crate::delta::Differentiate;
+use crate::agg::Acc;
+use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::expr::Expr;
@@ -142,7 +143,113 @@ impl Relational for SemiJoin {
     }
 }
 
-impl Differentiate for SemiJoin {}
+impl Differentiate for SemiJoin {
+    /// `L ⋉ R = Σ w(l)·[∃r]` is linear in L with R fixed, so with F the change of `[∃r]` (see [`flips`]):
+    /// `Δ(L ⋉ R) = ΔL ⋉ R′ + L′ ⋈ F − ΔL ⋈ F`, and `Δ(L ▷ R) = ΔL ▷ R′ − L′ ⋈ F + ΔL ⋈ F`.
+    fn delta(&self, cx: &mut Differ<'_>, _node: NodeId) -> Result<Option<NodeId>> {
+        let Some(flips) = flips(cx, self.left, self.right, &self.on)? else { return Ok(None) };
+        let change = cx.delta(self.left)?;
+        let mut terms = Vec::new();
+        if !cx.graph.props(change).empty {
+            let right = cx.after(self.right)?;
+            terms.push(cx.graph.add(SemiJoin { left: change, right, ..self.clone() })?);
+        }
+        let mut flipped = Vec::new();
+        if !cx.graph.props(flips.node).empty {
+            let left = cx.after(self.left)?;
+            flipped.push(flips.rows(cx, left)?);
+            if !cx.graph.props(change).empty {
+                let both = flips.rows(cx, change)?;
+                flipped.push(negate(cx.graph, both)?);
+            }
+        }
+        for f in flipped {
+            terms.push(if self.anti { negate(cx.graph, f)? } else { f });
+        }
+        sum(cx.graph, self.left, terms).map(Some)
+    }
+}
+
+/// The rows on which a semi-join's answer changes, by the columns of L that the condition reads.
+pub(super) struct Flips {
+    /// `[∃r ∈ R′] − [∃r ∈ R]` for the values of those columns: +1 where the first partner came, −1 where the last left.
+    pub(super) node: NodeId,
+    cols: Vec<usize>,
+}
+
+impl Flips {
+    /// `L ⋈ F`, with the columns of L.
+    pub(super) fn rows(&self, cx: &mut Differ<'_>, left: NodeId) -> Result<NodeId> {
+        let (l, f) = (cx.graph.schema(left).clone(), cx.graph.schema(self.node).clone());
+        let on = Expr::and(self.cols.iter().enumerate().map(|(i, c)| {
+            let (a, b) = (l.expr(*c), f.expr(i).shifted(l.len()));
+            let nullable = |s: &Schema, i: usize| s.column(i).is_none_or(|c| c.nullable);
+            if nullable(&l, *c) && nullable(&f, i) { a.same_as(b) } else { a.equals(b) }
+        }));
+        let joined = cx.graph.add(Join::new(left, self.node, on))?;
+        let all: Vec<usize> = (0..l.len()).collect();
+        cx.graph.add(Map::columns(joined, &l, &all))
+    }
+}
+
+/// The flips of `L ⋉on R` by match counts: over the candidates C (the values that a changed row of R matches), those
+/// matched now minus those whose count `c′ − Δc` was positive before. `None` where the condition reads no column of L,
+/// or one without equality.
+pub(super) fn flips(cx: &mut Differ<'_>, left: NodeId, right: NodeId, on: &Expr) -> Result<Option<Flips>> {
+    let l = cx.graph.schema(left).clone();
+    let cols: Vec<usize> = on.columns().into_iter().filter(|c| *c < l.len()).collect();
+    if cols.is_empty() || cols.iter().any(|c| !l.columns()[*c].ty.has_equality()) {
+        return Ok(None);
+    }
+    let change = cx.delta(right)?;
+    if cx.graph.props(change).empty {
+        return Ok(Some(Flips { node: change, cols }));
+    }
+    let candidates = candidates(cx, left, change, on, &cols)?;
+    let width = cols.len();
+    let place = |c: usize| cols.iter().position(|x| *x == c).unwrap_or(0);
+    let on = on.map_columns(|c| if c < l.len() { place(c) } else { c - l.len() + width });
+    let right = cx.after(right)?;
+    let (schema, all) = (cx.graph.schema(candidates).clone(), (0..width).collect::<Vec<_>>());
+    let mut matched = |cx: &mut Differ<'_>, r: NodeId| {
+        let pairs = cx.graph.add(Join::new(candidates, r, on.clone()))?;
+        cx.graph.add(Map::columns(pairs, &schema, &all))
+    };
+    let (now, moved) = (matched(cx, right)?, matched(cx, change)?);
+    let back = negate(cx.graph, moved)?;
+    let was = cx.graph.add(Union::new([now, back]))?;
+    let was = cx.graph.add(Accumulate::new(was, all.clone(), vec![Acc::count(None)]))?;
+    let was = cx.graph.add(Map::columns(was, &schema, &all))?;
+    let now = cx.keys(now, &all)?;
+    let node = cx.difference(now, was)?;
+    Ok(Some(Flips { node, cols }))
+}
+
+/// The values of the columns `cols` of L that a changed row of R can match: read off that row where the condition is
+/// column equalities alone, else off the rows of L that it matches.
+fn candidates(
+    cx: &mut Differ<'_>,
+    left: NodeId,
+    change: NodeId,
+    on: &Expr,
+    cols: &[usize],
+) -> Result<NodeId> {
+    let keys = join_keys(on, cx.graph.schema(left).len());
+    if keys.residual.is_empty() && keys.left.len() == cols.len() {
+        let partner = |c: &usize| keys.left.iter().position(|k| k == c).map(|i| keys.right[i]);
+        if let Some(right) = cols.iter().map(partner).collect::<Option<Vec<_>>>() {
+            return cx.keys(change, &right);
+        }
+    }
+    let (current, moved) = (cx.after(left)?, cx.delta(left)?);
+    let mut pairs = vec![cx.graph.add(Join::new(current, change, on.clone()))?];
+    if !cx.graph.props(moved).empty {
+        let both = cx.graph.add(Join::new(moved, change, on.clone()))?;
+        pairs.push(negate(cx.graph, both)?);
+    }
+    let pairs = sum(cx.graph, pairs[0], pairs.clone())?;
+    cx.keys(pairs, cols)
+}
 
 impl Evaluate for SemiJoin {
     fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {

@@ -1,0 +1,122 @@
+//! The four class rules. Each is right for every operator of its class; nothing else needs to be.
+
+use super::{Differ, negate, sum};
+use crate::error::Result;
+use crate::graph::NodeId;
+use crate::rel::{Join, Keys, Rel, Union};
+
+/// `Δop(R) = op(ΔR)`.
+pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
+    let rel = cx.graph.rel(n).clone();
+    let mut deltas = Vec::new();
+    for input in cx.graph.inputs(n) {
+        deltas.push(cx.delta(input)?);
+    }
+    match &rel {
+        Rel::Union(_) => sum(cx.graph, n, deltas),
+        // The rows of a sum need not be merged again for its sake: whoever reads the delta says what it needs.
+        Rel::Consolidate(_) => Ok(deltas.swap_remove(0)),
+        _ => {
+            let raises = match &rel {
+                Rel::Map(m) => m.exprs().iter().any(crate::expr::Expr::can_raise),
+                Rel::Filter(f) => f.predicate().can_raise(),
+                _ => false,
+            };
+            for d in &mut deltas {
+                *d = cx.net(*d, raises)?;
+            }
+            let op = rel.as_operator().with_inputs(&deltas);
+            cx.graph.add(op)
+        }
+    }
+}
+
+/// `Δ(A ⋈ B) = ΔA ⋈ B′ + A′ ⋈ ΔB − ΔA ⋈ ΔB`: current states only, each term driven by a delta.
+pub(super) fn bilinear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
+    let rel = cx.graph.rel(n).clone();
+    let inputs = cx.graph.inputs(n);
+    let (a, b) = (inputs[0], inputs[1]);
+    let (da, db) = (cx.delta(a)?, cx.delta(b)?);
+    let on = match &rel {
+        Rel::Join(j) => j.on().clone(),
+        _ => return Err(crate::Error::plan(format!("{} is not bilinear", rel.as_operator().name()))),
+    };
+    let (changes_a, changes_b) = (!cx.graph.props(da).empty, !cx.graph.props(db).empty);
+    let mut terms = Vec::new();
+    if changes_a {
+        let after = cx.after(b)?;
+        terms.push(cx.graph.add(Join::new(da, after, on.clone()))?);
+    }
+    if changes_b {
+        let after = cx.after(a)?;
+        terms.push(cx.graph.add(Join::new(after, db, on.clone()))?);
+    }
+    if changes_a && changes_b {
+        let both = cx.graph.add(Join::new(da, db, on))?;
+        terms.push(negate(cx.graph, both)?);
+    }
+    sum(cx.graph, n, terms)
+}
+
+/// With K the touched keys: `Δop(R) = op(R′ ⋉ K) − op((R′ ⋉ K) − ΔR)`, or minus the stored result of those keys.
+pub(super) fn per_key(
+    cx: &mut Differ<'_>,
+    n: NodeId,
+    keys: &[Vec<usize>],
+    output: &[usize],
+) -> Result<NodeId> {
+    let rel = cx.graph.rel(n).clone();
+    let inputs = cx.graph.inputs(n);
+    let mut touched = Vec::new();
+    for (input, cols) in inputs.iter().zip(keys) {
+        let delta = cx.delta(*input)?;
+        if !cx.graph.props(delta).empty {
+            touched.push(cx.keys(delta, cols)?);
+        }
+    }
+    let touched = match touched.as_slice() {
+        [one] => *one,
+        _ => {
+            let all = cx.graph.add(Union::new(touched))?;
+            let cols: Vec<usize> = (0..output.len()).collect();
+            cx.graph.add(Keys::new(all, cols))?
+        }
+    };
+    let (mut after, mut before) = (Vec::new(), Vec::new());
+    let stored = cx.state(n)?;
+    for (input, cols) in inputs.iter().zip(keys) {
+        let current = cx.after(*input)?;
+        let current = cx.restrict(current, cols, touched)?;
+        after.push(current);
+        if stored.is_none() {
+            let delta = cx.delta(*input)?;
+            before.push(cx.minus(current, delta)?);
+        }
+    }
+    let after = cx.graph.add(rel.as_operator().with_inputs(&after))?;
+    let before = match stored {
+        Some(state) => cx.restrict(state, output, touched)?,
+        None => cx.graph.add(rel.as_operator().with_inputs(&before))?,
+    };
+    cx.difference(after, before)
+}
+
+/// After minus before.
+pub(super) fn global(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
+    let rel = cx.graph.rel(n).clone();
+    let inputs = cx.graph.inputs(n);
+    let (mut after, mut before) = (Vec::new(), Vec::new());
+    let stored = cx.state(n)?;
+    for input in &inputs {
+        after.push(cx.after(*input)?);
+        if stored.is_none() {
+            before.push(cx.before(*input)?);
+        }
+    }
+    let after = cx.graph.add(rel.as_operator().with_inputs(&after))?;
+    let before = match stored {
+        Some(state) => state,
+        None => cx.graph.add(rel.as_operator().with_inputs(&before))?,
+    };
+    cx.difference(after, before)
+}

@@ -1,0 +1,90 @@
+//! The keys of the rows that are there.
+
+use super::{Class, Rel, Relational, arity, check_keys};
+use crate::delta::Differentiate;
+use crate::error::Result;
+use crate::eval::{Context, Evaluate, ZSet};
+use crate::graph::{ColSet, Node, NodeId, Props, Schema};
+use crate::sql::Render;
+
+/// `keys cols (R)`: the values of `cols` on rows whose weight is not 0, each once. Weights are looked at *before* the
+/// projection: an update that keeps its key changes that key although its two rows cancel on it.
+///
+/// A rendering may give more keys than this (of rows that cancel); its readers restrict both sides of a difference to
+/// the keys, where keys of unchanged rows cancel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Keys {
+    input: NodeId,
+    cols: Vec<usize>,
+}
+
+impl Keys {
+    /// The values of `cols` on the rows of `input`.
+    pub fn new(input: NodeId, cols: Vec<usize>) -> Keys {
+        Keys { input, cols }
+    }
+    /// The input.
+    pub fn input(&self) -> NodeId {
+        self.input
+    }
+    /// The columns.
+    pub fn cols(&self) -> &[usize] {
+        &self.cols
+    }
+}
+
+impl Relational for Keys {
+    fn name(&self) -> &'static str {
+        "Keys"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.input]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        Keys { input: inputs.first().copied().unwrap_or(self.input), ..self.clone() }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [input] = arity("Keys", inputs)?;
+        check_keys("Keys", self.cols.iter().copied(), input.schema())
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        inputs[0].schema().select(&self.cols)
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let i = inputs[0].props();
+        let mut p = Props {
+            non_negative: true,
+            positive: true,
+            consolidated: true,
+            keys: Vec::new(),
+            fds: Vec::new(),
+            ..i.clone()
+        };
+        p.add_key(ColSet::all(schema.len()));
+        p
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        Class::Global
+    }
+    fn describe(&self, inputs: &[&Node]) -> String {
+        crate::graph::describe_groups(&self.cols, &[], inputs)
+    }
+}
+
+impl Differentiate for Keys {}
+
+impl Evaluate for Keys {
+    fn eval(&self, inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
+        let mut out = ZSet::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for (row, _) in inputs[0].iter() {
+            let key: crate::eval::Row = self.cols.iter().map(|c| row[*c].clone()).collect();
+            if seen.insert(key.clone()) {
+                out.add(key, 1);
+            }
+        }
+        Ok(out)
+    }
+}
+
+impl Render for Keys {}
