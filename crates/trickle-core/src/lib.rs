@@ -8,8 +8,11 @@ pub mod error;
 pub mod eval;
 pub mod expr;
 pub mod graph;
+pub mod opt;
 pub mod rel;
 pub mod sql;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod types;
 
 pub use error::{Error, Result, Span};

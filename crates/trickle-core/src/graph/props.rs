@@ -37,6 +37,8 @@ pub struct Props {
     pub volatility: Volatility,
     /// The relation has no rows, whatever the data.
     pub empty: bool,
+    /// Its size, and the work to compute it through indexes, follow the change and not the data.
+    pub bounded: bool,
 }
 
 impl Props {
@@ -55,6 +57,7 @@ impl Props {
             reads_delta: false,
             volatility: Volatility::Immutable,
             empty: false,
+            bounded: false,
         }
     }
 
@@ -132,6 +135,7 @@ impl Props {
             reads_delta: left.reads_delta || right.reads_delta,
             volatility: left.volatility.max(right.volatility),
             empty: left.empty || right.empty,
+            bounded: left.bounded || right.bounded,
         };
         p.fds.extend(
             right.fds.iter().map(|f| FunctionalDependency { from: f.from.shifted(by), to: f.to.shifted(by) }),

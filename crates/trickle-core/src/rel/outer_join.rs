@@ -107,6 +107,7 @@ impl Relational for OuterJoin {
         let mut p = Props::product(l.props(), r.props(), by);
         p.volatility = p.volatility.max(self.on.volatility());
         p.empty = l.props().empty && (!self.full || r.props().empty);
+        p.bounded = l.props().bounded && (!self.full || r.props().bounded);
         // Padding adds a row of NULLs on a side, which keeps a dependency only where its determinant has a column
         // that was never NULL.
         p.fds.retain(|f| {

@@ -90,6 +90,7 @@ impl Relational for SemiJoin {
         p.reads_delta |= r.reads_delta;
         p.volatility = p.volatility.max(r.volatility).max(self.on.volatility());
         p.empty = l.empty || (r.empty && !self.anti);
+        p.bounded = l.bounded || (r.bounded && !self.anti);
         p
     }
     fn class(&self, inputs: &[&Node]) -> Class {
@@ -211,7 +212,7 @@ pub(super) fn flips(cx: &mut Differ<'_>, left: NodeId, right: NodeId, on: &Expr)
     let on = on.map_columns(|c| if c < l.len() { place(c) } else { c - l.len() + width });
     let right = cx.after(right)?;
     let (schema, all) = (cx.graph.schema(candidates).clone(), (0..width).collect::<Vec<_>>());
-    let mut matched = |cx: &mut Differ<'_>, r: NodeId| {
+    let matched = |cx: &mut Differ<'_>, r: NodeId| {
         let pairs = cx.graph.add(Join::new(candidates, r, on.clone()))?;
         cx.graph.add(Map::columns(pairs, &schema, &all))
     };

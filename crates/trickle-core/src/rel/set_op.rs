@@ -78,6 +78,7 @@ impl Relational for SetOp {
         p.sources.extend(&r.sources);
         p.reads_delta |= r.reads_delta;
         p.volatility = p.volatility.max(r.volatility);
+        p.bounded = l.bounded && r.bounded;
         p.empty = l.empty || (r.empty && self.kind == SetOpKind::Intersect);
         p.consolidated = !self.all;
         if !self.all {

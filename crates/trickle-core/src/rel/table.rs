@@ -96,6 +96,7 @@ impl Relational for Table {
             // The previous state is the current one minus the change: signed until consolidated.
             positive: self.version == Version::After,
             reads_delta: self.version == Version::Delta,
+            bounded: self.version == Version::Delta,
             ..Props::state()
         };
         p.sources.insert(self.def.id);

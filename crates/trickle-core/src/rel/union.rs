@@ -51,7 +51,7 @@ impl Relational for Union {
         if let [only] = inputs {
             return only.props().clone();
         }
-        let mut p = Props { empty: true, ..Props::state() };
+        let mut p = Props { empty: true, bounded: true, ..Props::state() };
         for i in inputs.iter().map(|n| n.props()) {
             p.non_negative &= i.non_negative;
             p.positive &= i.positive;
@@ -59,6 +59,7 @@ impl Relational for Union {
             p.reads_delta |= i.reads_delta;
             p.volatility = p.volatility.max(i.volatility);
             p.empty &= i.empty;
+            p.bounded &= i.bounded;
         }
         p
     }

@@ -62,8 +62,12 @@ impl Relational for Values {
         self.schema.clone()
     }
     fn props(&self, _: &[&Node], _: &Schema) -> Props {
-        let mut p =
-            Props { empty: self.rows.is_empty(), consolidated: self.rows.len() <= 1, ..Props::state() };
+        let mut p = Props {
+            empty: self.rows.is_empty(),
+            consolidated: self.rows.len() <= 1,
+            bounded: true,
+            ..Props::state()
+        };
         p.volatility = self.rows.iter().flatten().map(Expr::volatility).max().unwrap_or(p.volatility);
         if self.rows.len() <= 1 {
             p.add_key(crate::graph::ColSet::new());

@@ -1,0 +1,50 @@
+//! Rows are merged where a reader needs it.
+
+use crate::error::Result;
+use crate::expr::Expr;
+use crate::graph::{Graph, NodeId};
+use crate::rel::Rel;
+use std::collections::HashSet;
+
+/// Drops every Consolidate that no reader needs and every one over rows that are merged already.
+pub(super) fn rule(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
+    let mut needed = HashSet::new();
+    for id in graph.reachable(root).into_iter().rev() {
+        let inherits = needed.contains(&id);
+        for (i, input) in graph.inputs(id).into_iter().enumerate() {
+            if needs(graph, id, i, inherits) {
+                needed.insert(input);
+            }
+        }
+    }
+    graph.rebuild(root, |g, id, rel| {
+        if let Rel::Consolidate(c) = &rel {
+            let input = g.props(c.input());
+            let merged = input.consolidated && (!c.is_state() || (input.positive && input.non_negative));
+            if merged || !needed.contains(&id) {
+                return Ok(c.input());
+            }
+        }
+        g.add(rel)
+    })
+}
+
+/// Whether `id` needs its `i`-th input merged: of its own, or because its readers need `id` merged or positive, which
+/// it only is if that input is.
+fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
+    match graph.rel(id) {
+        Rel::Reduce(_) | Rel::Distinct(_) | Rel::Single(_) | Rel::SetOp(_) => true,
+        Rel::SemiJoin(_) => i == 1 || inherits,
+        Rel::OuterJoin(o) => i == 1 || o.is_full() || inherits,
+        Rel::Map(m) => inherits || m.exprs().iter().any(Expr::can_raise),
+        Rel::Filter(f) => inherits || f.predicate().can_raise(),
+        Rel::Accumulate(a) => {
+            a.accs().iter().flat_map(|a| a.value.iter().chain(&a.filter)).any(Expr::can_raise)
+        }
+        // They merge the rows themselves.
+        Rel::Consolidate(_) | Rel::Positive(_) => false,
+        // More keys than needed cost more work than merging; but a plain change is not merged for its keys alone.
+        Rel::Keys(_) => false,
+        _ => inherits,
+    }
+}

@@ -1,0 +1,13 @@
+//! What is empty whatever the data is written as no rows at all.
+
+use crate::error::Result;
+use crate::graph::{Graph, NodeId};
+use crate::rel::{Rel, Values};
+
+pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+    if !graph.props(id).empty || matches!(graph.rel(id), Rel::Values(_)) {
+        return Ok(None);
+    }
+    let schema = graph.schema(id).clone();
+    graph.add(Values::empty(schema)).map(Some)
+}

@@ -1,0 +1,109 @@
+//! Maps and filters: merged with each other, and filters moved below what does not change the rows they judge.
+
+use crate::error::Result;
+use crate::expr::{Expr, Volatility};
+use crate::graph::{Graph, NodeId};
+use crate::rel::{Filter, Join, Map, Negate, Rel, Union};
+
+pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+    match graph.rel(id).clone() {
+        Rel::Map(m) => map(graph, &m),
+        Rel::Filter(f) => filter(graph, &f),
+        _ => Ok(None),
+    }
+}
+
+fn map(graph: &mut Graph, m: &Map) -> Result<Option<NodeId>> {
+    let input = m.input();
+    let schema = graph.schema(input).clone();
+    let identity = m.exprs().len() == schema.len()
+        && m.exprs().iter().enumerate().all(|(i, e)| e.as_column() == Some(i));
+    if identity {
+        return Ok(Some(input));
+    }
+    let Rel::Map(inner) = graph.rel(input).clone() else { return Ok(None) };
+    // Substituting must not compute an expression more often than it stands there now.
+    let uses = |i: usize| m.exprs().iter().map(|e| count(e, i)).sum::<usize>();
+    let cheap = |i: usize, e: &Expr| e.as_column().is_some() || e.as_literal().is_some() || uses(i) <= 1;
+    let still = |e: &Expr| e.volatility() == Volatility::Immutable;
+    if !inner
+        .exprs()
+        .iter()
+        .enumerate()
+        .all(|(i, e)| cheap(i, e) && still(e) && (uses(i) > 0 || !e.can_raise()))
+    {
+        return Ok(None);
+    }
+    let labels = graph.schema(input).clone();
+    let named =
+        m.exprs().iter().enumerate().map(|(i, e)| match (m.labels().and_then(|l| l.get(i)), e.as_column()) {
+            (Some(l), _) => l.clone(),
+            (None, Some(c)) => labels.column(c).map_or_else(|| "column".into(), |c| c.label.clone()),
+            (None, None) => "column".into(),
+        });
+    let exprs = m.exprs().iter().map(|e| e.substitute(inner.exprs())).collect();
+    graph.add(Map::new(inner.input(), exprs).labelled(named.collect())).map(Some)
+}
+
+fn count(e: &Expr, column: usize) -> usize {
+    let mut n = 0;
+    e.visit(&mut |x| n += usize::from(x.as_column() == Some(column)));
+    n
+}
+
+fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
+    if f.predicate().conjuncts().is_empty() {
+        return Ok(Some(f.input()));
+    }
+    if f.predicate().volatility() != Volatility::Immutable {
+        return Ok(None);
+    }
+    // What raises stays where it is: further down it would see rows that never reach it now.
+    let moves = !f.predicate().can_raise();
+    match graph.rel(f.input()).clone() {
+        Rel::Filter(inner) => graph
+            .add(Filter::new(inner.input(), Expr::and([inner.predicate().clone(), f.predicate().clone()])))
+            .map(Some),
+        Rel::Map(m)
+            if moves && f.predicate().columns().iter().all(|c| m.exprs()[*c].as_column().is_some()) =>
+        {
+            let below = graph.add(Filter::new(m.input(), f.predicate().substitute(m.exprs())))?;
+            let above = crate::rel::Relational::with_inputs(&m, &[below]);
+            graph.add(above).map(Some)
+        }
+        Rel::Union(u) if moves => {
+            let mut parts = Vec::new();
+            for s in u.summands() {
+                parts.push(graph.add(Filter::new(*s, f.predicate().clone()))?);
+            }
+            graph.add(Union::new(parts)).map(Some)
+        }
+        Rel::Negate(n) => {
+            let below = graph.add(Filter::new(n.input(), f.predicate().clone()))?;
+            graph.add(Negate::new(below)).map(Some)
+        }
+        Rel::Join(j) if moves => into_join(graph, f, &j).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Conjuncts over one side move to it, the rest into the condition.
+fn into_join(graph: &mut Graph, f: &Filter, j: &Join) -> Result<NodeId> {
+    let width = graph.schema(j.left()).len();
+    let (mut left, mut right, mut both) = (Vec::new(), Vec::new(), Vec::new());
+    for term in f.predicate().conjuncts() {
+        let cols = term.columns();
+        if cols.iter().all(|c| *c < width) && !cols.is_empty() {
+            left.push(term);
+        } else if cols.iter().all(|c| *c >= width) && !cols.is_empty() {
+            right.push(term.map_columns(|c| c - width));
+        } else {
+            both.push(term);
+        }
+    }
+    let mut side = |node: NodeId, terms: Vec<Expr>| {
+        if terms.is_empty() { Ok(node) } else { graph.add(Filter::new(node, Expr::and(terms))) }
+    };
+    let (l, r) = (side(j.left(), left)?, side(j.right(), right)?);
+    graph.add(Join::new(l, r, Expr::and([j.on().clone()].into_iter().chain(both))))
+}

@@ -1,0 +1,96 @@
+//! Rewriting plans into equal, cheaper ones. [`RULES`] is the only list, in the order of application.
+
+mod columns;
+mod consolidate;
+mod empty;
+mod fuse;
+mod restrict;
+mod sums;
+
+use crate::error::Result;
+use crate::graph::{Graph, NodeId};
+
+/// One identity.
+pub struct Rule {
+    /// Its name.
+    pub name: &'static str,
+    /// Why it is worth it.
+    pub reason: &'static str,
+    apply: Apply,
+}
+
+enum Apply {
+    /// Rewrites one node whose inputs are rewritten already; `None` leaves it.
+    Node(fn(&mut Graph, NodeId) -> Result<Option<NodeId>>),
+    /// Rewrites the whole plan.
+    Plan(fn(&mut Graph, NodeId) -> Result<NodeId>),
+}
+
+/// All rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        name: "empty",
+        reason: "a term over tables that did not change is not executed",
+        apply: Apply::Node(empty::rule),
+    },
+    Rule { name: "sums", reason: "nested sums are one; x − x is nothing", apply: Apply::Node(sums::rule) },
+    Rule {
+        name: "fuse",
+        reason: "maps over maps and filters over filters are one; filters move towards the rows",
+        apply: Apply::Node(fuse::rule),
+    },
+    Rule {
+        name: "sideways",
+        reason: "what a small side joins with is computed for its keys alone",
+        apply: Apply::Node(restrict::sideways),
+    },
+    Rule {
+        name: "restrict",
+        reason: "a restriction to touched keys reaches the table leaves, where an index serves it",
+        apply: Apply::Node(restrict::rule),
+    },
+    Rule {
+        name: "columns",
+        reason: "what nobody reads is not carried, nor captured",
+        apply: Apply::Plan(columns::rule),
+    },
+    Rule {
+        name: "consolidate",
+        reason: "rows are merged where a reader needs it and nowhere else",
+        apply: Apply::Plan(consolidate::rule),
+    },
+];
+
+/// How often the list is gone through; each pass only ever enables a little more.
+const PASSES: usize = 4;
+
+/// A plan equal to `root`.
+///
+/// # Errors
+/// A broken contract: a bug in a rule.
+pub fn optimize(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
+    let mut root = root;
+    for _ in 0..PASSES {
+        let before = root;
+        for rule in RULES {
+            root = match rule.apply {
+                Apply::Plan(f) => f(graph, root)?,
+                Apply::Node(f) => graph.rebuild(root, |g, _, rel| {
+                    let mut node = g.add(rel)?;
+                    // A rule may enable itself again on its own result; a bound keeps a faulty one from looping.
+                    for _ in 0..8 {
+                        match f(g, node)? {
+                            Some(next) if next != node => node = next,
+                            _ => break,
+                        }
+                    }
+                    Ok(node)
+                })?,
+            };
+        }
+        if root == before {
+            break;
+        }
+    }
+    Ok(root)
+}

@@ -1,0 +1,211 @@
+//! Restrictions to touched keys, pushed down to the leaves.
+//!
+//! `op(R) ⋉ K = op(R ⋉ K)` holds for linear operators on columns they pass through, for a join on columns of one side,
+//! and for a per-key operator on its key.
+
+use crate::error::Result;
+use crate::expr::Expr;
+use crate::graph::{Graph, NodeId};
+use crate::rel::{
+    Consolidate, Filter, Join, JoinKeys, Keys, Negate, OuterJoin, Rel, Relational, SemiJoin, Union, join_keys,
+};
+
+/// Pushes `L ⋉ K` down where K is small and L is not.
+pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+    let Rel::SemiJoin(s) = graph.rel(id).clone() else { return Ok(None) };
+    if s.is_anti() || graph.props(s.left()).bounded || !graph.props(s.right()).bounded {
+        return Ok(None);
+    }
+    let keys = join_keys(s.on(), graph.schema(s.left()).len());
+    if !keys.residual.is_empty() || keys.left.is_empty() {
+        return Ok(None);
+    }
+    push(graph, s.left(), &keys, s.right())
+}
+
+/// `node ⋉ K` with the restriction as far down as it goes; `None` where it goes nowhere.
+fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
+    stacker::maybe_grow(64 * 1024, 1024 * 1024, || match graph.rel(node).clone() {
+        Rel::Filter(f) => {
+            let below = pushed(graph, f.input(), keys, by)?;
+            graph.add(Filter::new(below, f.predicate().clone())).map(Some)
+        }
+        Rel::Negate(n) => {
+            let below = pushed(graph, n.input(), keys, by)?;
+            graph.add(Negate::new(below)).map(Some)
+        }
+        Rel::Consolidate(c) => {
+            let below = pushed(graph, c.input(), keys, by)?;
+            graph
+                .add(if c.is_state() { Consolidate::state(below) } else { Consolidate::change(below) })
+                .map(Some)
+        }
+        Rel::Union(u) => {
+            let mut parts = Vec::new();
+            for s in u.summands() {
+                parts.push(pushed(graph, *s, keys, by)?);
+            }
+            graph.add(Union::new(parts)).map(Some)
+        }
+        Rel::Map(m) => {
+            let Some(keys) = through(keys, |c| m.exprs()[c].as_column()) else { return Ok(None) };
+            let below = pushed(graph, m.input(), &keys, by)?;
+            graph.add(m.with_inputs(&[below])).map(Some)
+        }
+        Rel::Join(j) => join(graph, &j, keys, by),
+        Rel::SemiJoin(s) => {
+            let left = pushed(graph, s.left(), keys, by)?;
+            graph.add(s.with_inputs(&[left, s.right()])).map(Some)
+        }
+        Rel::OuterJoin(o) if !o.is_full() => {
+            let width = graph.schema(o.left_input()).len();
+            if keys.left.iter().any(|c| *c >= width) {
+                return Ok(None);
+            }
+            let left = pushed(graph, o.left_input(), keys, by)?;
+            graph.add(OuterJoin::left(left, o.right_input(), o.on().clone())).map(Some)
+        }
+        rel @ (Rel::Reduce(_)
+        | Rel::Accumulate(_)
+        | Rel::Distinct(_)
+        | Rel::Positive(_)
+        | Rel::Single(_)
+        | Rel::SetOp(_)) => per_key(graph, &rel, keys, by),
+        _ => Ok(None),
+    })
+}
+
+/// `node ⋉ K`, pushed where it can be and written on top of `node` where not.
+fn pushed(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<NodeId> {
+    match push(graph, node, keys, by)? {
+        Some(made) => Ok(made),
+        None => graph.add(on_top(graph, node, keys, by)),
+    }
+}
+
+fn on_top(graph: &Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> SemiJoin {
+    let (l, r) = (graph.schema(node), graph.schema(by));
+    let on = keys.left.iter().zip(&keys.right).zip(&keys.null_safe).map(|((a, b), safe)| {
+        let (a, b) = (l.expr(*a), r.expr(*b).shifted(l.len()));
+        if *safe { a.same_as(b) } else { a.equals(b) }
+    });
+    SemiJoin::semi(node, by, Expr::and(on))
+}
+
+/// The same keys seen through a renaming of columns; `None` where one has no image.
+fn through(keys: &JoinKeys, image: impl Fn(usize) -> Option<usize>) -> Option<JoinKeys> {
+    let left = keys.left.iter().map(|c| image(*c)).collect::<Option<Vec<_>>>()?;
+    Some(JoinKeys { left, ..keys.clone() })
+}
+
+/// The pairs whose column lies in `range`, counted from its start.
+fn part(keys: &JoinKeys, range: std::ops::Range<usize>) -> JoinKeys {
+    let kept: Vec<usize> = (0..keys.left.len()).filter(|i| range.contains(&keys.left[*i])).collect();
+    JoinKeys {
+        left: kept.iter().map(|i| keys.left[*i] - range.start).collect(),
+        right: kept.iter().map(|i| keys.right[*i]).collect(),
+        null_safe: kept.iter().map(|i| keys.null_safe[*i]).collect(),
+        residual: Vec::new(),
+    }
+}
+
+/// Columns of one side: that side is restricted. Columns of both: the left side by its part, and the pairs again.
+fn join(graph: &mut Graph, j: &Join, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
+    let (l, r) = (graph.schema(j.left()).len(), graph.schema(j.right()).len());
+    let (left, right) = (part(keys, 0..l), part(keys, l..l + r));
+    let (mut a, mut b) = (j.left(), j.right());
+    // The right side's restriction may be known of the left's columns through the join condition, and vice versa.
+    let whole = left.left.is_empty() || right.left.is_empty();
+    if !left.left.is_empty() {
+        if graph.props(a).bounded {
+            return Ok(None);
+        }
+        a = pushed(graph, a, &left, by)?;
+    } else if !right.left.is_empty() {
+        if graph.props(b).bounded {
+            return Ok(None);
+        }
+        b = pushed(graph, b, &right, by)?;
+    }
+    let joined = graph.add(Join::new(a, b, j.on().clone()))?;
+    if whole {
+        return Ok(Some(joined));
+    }
+    graph.add(on_top(graph, joined, keys, by)).map(Some)
+}
+
+/// Restricts the inputs of a per-key operator where the restriction speaks of its key columns alone.
+fn per_key(graph: &mut Graph, rel: &Rel, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
+    let inputs = rel.as_operator().inputs();
+    let nodes: Vec<_> = inputs.iter().map(|i| graph.node(*i)).collect();
+    let crate::rel::Class::PerKey { keys: columns, output } = rel.as_operator().class(&nodes) else {
+        return Ok(None);
+    };
+    let mut below = Vec::new();
+    for (input, columns) in inputs.iter().zip(&columns) {
+        let place = |c: usize| output.iter().position(|o| *o == c).map(|i| columns[i]);
+        let Some(keys) = through(keys, place) else { return Ok(None) };
+        below.push(pushed(graph, *input, &keys, by)?);
+    }
+    graph.add(rel.as_operator().with_inputs(&below)).map(Some)
+}
+
+/// `small ⋈ big = small ⋈ (big ⋉ keys(small))`, where `big` is more than joined tables and would be computed whole.
+pub(super) fn sideways(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+    let rel = graph.rel(id).clone();
+    let (l, r, on) = match &rel {
+        Rel::Join(j) => (j.left(), j.right(), j.on()),
+        Rel::SemiJoin(s) => (s.left(), s.right(), s.on()),
+        Rel::OuterJoin(o) if !o.is_full() => (o.left_input(), o.right_input(), o.on()),
+        _ => return Ok(None),
+    };
+    let keys = join_keys(on, graph.schema(l).len());
+    if keys.left.is_empty() || !keys.left.iter().all(|c| graph.schema(l).columns()[*c].ty.has_equality()) {
+        return Ok(None);
+    }
+    let (lb, rb) = (graph.props(l).bounded, graph.props(r).bounded);
+    if lb && !rb && computed(graph, r) {
+        let small = graph.add(Keys::new(l, keys.left.clone()))?;
+        let right = restricted(graph, r, &keys.right, &keys.null_safe, small)?;
+        return graph.add(rel.as_operator().with_inputs(&[l, right])).map(Some);
+    }
+    if rb && !lb && computed(graph, l) && matches!(rel, Rel::Join(_)) {
+        let small = graph.add(Keys::new(r, keys.right.clone()))?;
+        let left = restricted(graph, l, &keys.left, &keys.null_safe, small)?;
+        return graph.add(rel.as_operator().with_inputs(&[left, r])).map(Some);
+    }
+    Ok(None)
+}
+
+fn restricted(
+    graph: &mut Graph,
+    node: NodeId,
+    cols: &[usize],
+    null_safe: &[bool],
+    by: NodeId,
+) -> Result<NodeId> {
+    let keys = JoinKeys {
+        left: cols.to_vec(),
+        right: (0..cols.len()).collect(),
+        null_safe: null_safe.to_vec(),
+        residual: Vec::new(),
+    };
+    pushed(graph, node, &keys, by)
+}
+
+/// Whether more than leaves, filters, maps and joins stands under `node`, which PostgreSQL would compute whole before
+/// it joins.
+fn computed(graph: &Graph, node: NodeId) -> bool {
+    let plain = |rel: &Rel| {
+        matches!(rel, Rel::Table(_) | Rel::State(_) | Rel::Values(_) | Rel::Filter(_) | Rel::Join(_))
+            || matches!(rel, Rel::Map(m) if m.exprs().iter().all(|e| e.as_column().is_some()))
+    };
+    let mut stack = vec![node];
+    while let Some(id) = stack.pop() {
+        if !plain(graph.rel(id)) {
+            return true;
+        }
+        stack.extend(graph.inputs(id));
+    }
+    false
+}

@@ -1,0 +1,61 @@
+//! `(a + b) + c = a + b + c`, `x − x = 0`, `−(a + b) = −a − b`, `−(−x) = x`.
+
+use crate::delta::{negate, sum};
+use crate::error::Result;
+use crate::graph::{Graph, NodeId};
+use crate::rel::{Negate, Rel};
+
+pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+    match graph.rel(id).clone() {
+        Rel::Union(u) => {
+            let mut flat = Vec::new();
+            for s in u.summands() {
+                match graph.rel(*s) {
+                    Rel::Union(inner) => flat.extend_from_slice(inner.summands()),
+                    _ => flat.push(*s),
+                }
+            }
+            cancel(graph, &mut flat);
+            let made = sum(graph, id, flat)?;
+            Ok((made != id).then_some(made))
+        }
+        Rel::Negate(n) => match graph.rel(n.input()).clone() {
+            Rel::Negate(inner) => Ok(Some(inner.input())),
+            Rel::Union(u) => {
+                let mut terms = Vec::new();
+                for s in u.summands() {
+                    terms.push(negate(graph, *s)?);
+                }
+                sum(graph, id, terms).map(Some)
+            }
+            Rel::Map(m) if !matches!(graph.rel(m.input()), Rel::Negate(_)) => Ok(None),
+            Rel::Map(m) => {
+                // −π(−x) = π(x)
+                let inner = graph.inputs(m.input())[0];
+                let made = crate::rel::Relational::with_inputs(&m, &[inner]);
+                graph.add(made).map(Some)
+            }
+            _ => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// Removes each summand together with its negation.
+fn cancel(graph: &Graph, terms: &mut Vec<NodeId>) {
+    let mut i = 0;
+    while i < terms.len() {
+        let opposite = terms
+            .iter()
+            .position(|t| matches!(graph.rel(*t), Rel::Negate(n) if Negate::input(n) == terms[i]));
+        match opposite {
+            Some(j) => {
+                let (a, b) = (i.max(j), i.min(j));
+                terms.swap_remove(a);
+                terms.swap_remove(b);
+                i = 0;
+            }
+            None => i += 1,
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The laws: what must hold for every plan, state and change.
+
+use super::{Mutant, Sample};
+use crate::catalog::TableId;
+use crate::delta::{self, Differ, Keep, Rules};
+use crate::error::Result;
+use crate::eval::{self, Database, Evaluator, Row, ZSet, same_bag};
+use crate::graph::{Graph, NodeId, Props, explain};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// A law that does not hold, with what is needed to see why.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// Which law.
+    pub law: String,
+    /// Expected, found, plans.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} does not hold\n{}", self.law, self.detail)
+    }
+}
+
+/// How a check ended.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The law holds; whether the result changed.
+    Held {
+        /// The delta was not empty.
+        changed: bool,
+    },
+    /// The query itself raises over one of the states, so that there is nothing to compare.
+    QueryRaised,
+    /// The delta met a data error that the query does not raise: a refresh would recompute.
+    DeltaRaised,
+}
+
+/// What to differentiate with, and what to do to the result before it is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant<'m> {
+    /// Which rules.
+    pub rules: Rules,
+    /// Which states are stored.
+    pub keep: Keep,
+    /// Whether the delta is optimised.
+    pub optimize: bool,
+    /// A sabotage that the law should notice.
+    pub mutant: Option<&'m Mutant>,
+}
+
+/// The variants that must all give the same delta.
+pub const VARIANTS: &[Variant<'static>] = &[
+    Variant { rules: Rules::Algebraic, keep: Keep::Nested, optimize: true, mutant: None },
+    Variant { rules: Rules::Algebraic, keep: Keep::Nested, optimize: false, mutant: None },
+    Variant { rules: Rules::Algebraic, keep: Keep::Result, optimize: true, mutant: None },
+    Variant { rules: Rules::Class, keep: Keep::Nested, optimize: false, mutant: None },
+    Variant { rules: Rules::Class, keep: Keep::Result, optimize: true, mutant: None },
+    Variant { rules: Rules::Global, keep: Keep::Result, optimize: false, mutant: None },
+];
+
+/// The data before the change, as a database in which nothing changed.
+pub fn before_only(db: &Database) -> Database {
+    Database { before: db.before.clone(), ..Database::default() }
+}
+
+/// The tables of `db` with a change.
+fn changed_tables(db: &Database) -> BTreeSet<TableId> {
+    db.delta.iter().filter(|(_, d)| !d.is_empty()).map(|(t, _)| *t).collect()
+}
+
+/// `None` where evaluation raised a data error; other errors are bugs and go up.
+fn tolerate<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(v) => Ok(Some(v)),
+        Err(e) if e.is_data() => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The query's result before and after.
+fn results(sample: &Sample, db: &Database) -> Result<Option<(ZSet, ZSet)>> {
+    let before = tolerate(eval::eval(&sample.graph, sample.root, &before_only(db)))?;
+    let after = tolerate(eval::eval(&sample.graph, sample.root, db))?;
+    Ok(before.zip(after))
+}
+
+/// Builds the delta of `sample` by `variant`; the graph that holds it and its root.
+///
+/// # Errors
+/// A broken contract: a bug in a rule.
+pub fn delta_plan(
+    sample: &Sample,
+    changed: Option<BTreeSet<TableId>>,
+    variant: &Variant<'_>,
+) -> Result<(Graph, NodeId)> {
+    let mut graph = sample.graph.clone();
+    let query = match variant.rules {
+        Rules::Algebraic => delta::prepare(&mut graph, sample.root)?,
+        _ => sample.root,
+    };
+    let stored = delta::stored(&graph, query, variant.keep);
+    let mut delta = Differ::new(&mut graph, stored, changed, variant.rules).delta(query)?;
+    if let Some(mutant) = variant.mutant {
+        delta = (mutant.apply)(&mut graph, delta)?;
+    }
+    if variant.optimize {
+        delta = crate::opt::optimize(&mut graph, delta)?;
+    }
+    Ok((graph, delta))
+}
+
+/// `eval(ΔQ, S, d) = eval(Q, S+d) − eval(Q, S)`, and the columns of ΔQ are those of Q.
+///
+/// # Errors
+/// The violation, or a broken contract.
+pub fn check_delta(sample: &Sample, db: &Database, variant: &Variant<'_>) -> Result<Outcome, Violation> {
+    let law = || {
+        format!(
+            "the delta law ({:?} rules, keeping {:?}{})",
+            variant.rules,
+            variant.keep,
+            if variant.optimize { ", optimised" } else { "" }
+        )
+    };
+    let bug = |e: crate::Error| Violation {
+        law: law(),
+        detail: format!("{e}\nquery:\n{}", explain(&sample.graph, sample.root, crate::graph::Format::Text)),
+    };
+    let Some((before, after)) = results(sample, db).map_err(bug)? else { return Ok(Outcome::QueryRaised) };
+    let (graph, delta) = delta_plan(sample, Some(changed_tables(db)), variant).map_err(bug)?;
+    let shown = || {
+        let text = crate::graph::Format::Text;
+        format!(
+            "query:\n{}delta:\n{}",
+            explain(&sample.graph, sample.root, text),
+            explain(&graph, delta, text)
+        )
+    };
+    if !graph.schema(delta).same_types(sample.graph.schema(sample.root)) {
+        return Err(Violation { law: "schema(ΔQ) = schema(Q)".into(), detail: shown() });
+    }
+    let Some(change) = tolerate(eval::eval(&graph, delta, db))
+        .map_err(|e| Violation { law: law(), detail: format!("{e}\n{}", shown()) })?
+    else {
+        return Ok(Outcome::DeltaRaised);
+    };
+    let mut found = before.clone();
+    found.add_zset(&change, 1);
+    if same_bag(&found, &after) {
+        return Ok(Outcome::Held { changed: !same_bag(&before, &after) });
+    }
+    Err(Violation {
+        law: law(),
+        detail: format!("before:\n{before}change found:\n{change}after:\n{after}{}", shown()),
+    })
+}
+
+/// Every variant.
+///
+/// # Errors
+/// The first violation.
+pub fn check_all(sample: &Sample, db: &Database) -> Result<Outcome, Violation> {
+    let mut outcome = Outcome::QueryRaised;
+    for variant in VARIANTS {
+        match check_delta(sample, db, variant)? {
+            Outcome::QueryRaised => return Ok(Outcome::QueryRaised),
+            o @ Outcome::DeltaRaised => outcome = o,
+            o @ Outcome::Held { .. } if !matches!(outcome, Outcome::DeltaRaised) => outcome = o,
+            Outcome::Held { .. } => {}
+        }
+    }
+    Ok(outcome)
+}
+
+/// Identities of the query itself: preparing and optimising it, and expanding each derived operator, change nothing.
+///
+/// # Errors
+/// The violation.
+pub fn check_rewrites(sample: &Sample, db: &Database) -> Result<(), Violation> {
+    type Rewrite = fn(&mut Graph, NodeId) -> Result<NodeId>;
+    let rewrites: [(&str, Rewrite); 3] =
+        [("prepare", delta::prepare), ("optimize", crate::opt::optimize), ("expand", expand)];
+    for (name, rewrite) in rewrites {
+        let law = || format!("{name} is an identity");
+        let bug = |e: crate::Error| Violation { law: law(), detail: e.to_string() };
+        let Some(expected) = tolerate(eval::eval(&sample.graph, sample.root, db)).map_err(bug)? else {
+            return Ok(());
+        };
+        let mut graph = sample.graph.clone();
+        let root = rewrite(&mut graph, sample.root).map_err(bug)?;
+        let Some(found) = tolerate(eval::eval(&graph, root, db)).map_err(bug)? else { continue };
+        if !same_bag(&expected, &found) {
+            let text = crate::graph::Format::Text;
+            let detail = format!(
+                "expected:\n{expected}found:\n{found}query:\n{}rewritten:\n{}",
+                explain(&sample.graph, sample.root, text),
+                explain(&graph, root, text)
+            );
+            return Err(Violation { law: law(), detail });
+        }
+    }
+    Ok(())
+}
+
+/// Replaces every derived operator by its expansion.
+fn expand(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
+    graph.rebuild(root, |g, _, rel| {
+        let expanded = rel.as_operator().expand(g)?;
+        match expanded {
+            Some(n) => Ok(n),
+            None => g.add(rel),
+        }
+    })
+}
+
+/// What every node claims of itself (keys, dependencies, sign, NULLs, emptiness) is true of its data.
+///
+/// # Errors
+/// The claim that is false.
+pub fn check_properties(graph: &Graph, root: NodeId, db: &Database) -> Result<(), Violation> {
+    let mut evaluator = Evaluator::new(graph, db);
+    for id in graph.reachable(root) {
+        let Ok(value) = evaluator.eval(id) else { continue };
+        let (props, schema) = (graph.props(id), graph.schema(id));
+        let claim = |what: String| Violation {
+            law: format!("{}: {what}", graph.node(id).op().name()),
+            detail: format!("{value}{}", explain(graph, id, crate::graph::Format::Text)),
+        };
+        if props.non_negative && value.iter().any(|(_, w)| w < 0) {
+            return Err(claim("no negative weights".into()));
+        }
+        if props.empty && !value.is_empty() {
+            return Err(claim("no rows".into()));
+        }
+        for (i, c) in schema.columns().iter().enumerate() {
+            if !c.nullable && value.iter().any(|(row, _)| row[i].is_null()) {
+                return Err(claim(format!("column {i} is never NULL")));
+            }
+        }
+        if props.non_negative {
+            dependencies_hold(props, &value).map_err(claim)?;
+        }
+    }
+    Ok(())
+}
+
+fn dependencies_hold(props: &Props, value: &ZSet) -> Result<(), String> {
+    let project =
+        |row: &Row, cols: &crate::graph::ColSet| cols.iter().map(|c| row[c].clone()).collect::<Vec<_>>();
+    let same = |a: &[crate::types::Datum], b: &[crate::types::Datum]| {
+        a.iter().zip(b).all(|(x, y)| eval::compare(x, y).is_eq())
+    };
+    let rows: Vec<(&Row, i64)> = value.iter().collect();
+    for key in &props.keys {
+        for (i, (a, w)) in rows.iter().enumerate() {
+            let again = rows[i + 1..].iter().any(|(b, _)| same(&project(a, key), &project(b, key)));
+            if *w > 1 || again {
+                return Err(format!("{key} is a key"));
+            }
+        }
+    }
+    for fd in &props.fds {
+        for (i, (a, _)) in rows.iter().enumerate() {
+            for (b, _) in &rows[i + 1..] {
+                if same(&project(a, &fd.from), &project(b, &fd.from))
+                    && !same(&project(a, &fd.to), &project(b, &fd.to))
+                {
+                    return Err(format!("{} determines {}", fd.from, fd.to));
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,20 @@
+//! Random plans, states and changes, and the laws that hold for all of them.
+//!
+//! For this workspace's own tests, fuzz targets and the PostgreSQL ring; enabled by the feature `testing`.
+
+mod choice;
+mod coverage;
+mod data;
+mod exprs;
+mod laws;
+mod mutants;
+mod plans;
+mod shrink;
+
+pub use choice::Choice;
+pub use coverage::Coverage;
+pub use data::{change, empty_database, tables};
+pub use laws::{Violation, check_all, check_delta, check_properties, check_rewrites};
+pub use mutants::{MUTANTS, Mutant};
+pub use plans::{Limits, Sample, sample};
+pub use shrink::shrink;

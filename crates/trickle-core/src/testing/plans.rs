@@ -1,0 +1,240 @@
+//! Random well-typed plans: every operator inside every other.
+
+use super::{Choice, exprs};
+use crate::agg::{self, AggCall};
+use crate::catalog::TableDef;
+use crate::error::Result;
+use crate::expr::{Expr, SortKey};
+use crate::graph::{Column, Graph, NodeId, Schema};
+use crate::rel::{
+    Distinct, Filter, Join, Map, Negate, OuterJoin, Positive, Reduce, SemiJoin, SetOp, SetOpKind, Single,
+    Table, Union, Values,
+};
+use crate::types::Type;
+use std::sync::Arc;
+
+/// What random plans may contain.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Operators above the leaves.
+    pub operators: usize,
+    /// Functions that no server knows.
+    pub opaque: bool,
+    /// Expressions that can raise.
+    pub raising: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { operators: 4, opaque: true, raising: false }
+    }
+}
+
+/// A query over the tables of [`tables`](super::tables).
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Holds the query.
+    pub graph: Graph,
+    /// The query.
+    pub root: NodeId,
+}
+
+/// The most columns of an intermediate result.
+const WIDTH: usize = 4;
+
+/// A random query.
+///
+/// # Errors
+/// A contract that the generator failed to keep: a bug in it.
+pub fn sample(choice: &mut Choice, tables: &[Arc<TableDef>], limits: &Limits) -> Result<Sample> {
+    let mut p = Planner { graph: Graph::new(), tables, limits: *limits };
+    let operators = 1 + choice.below(limits.operators);
+    let root = p.relation(choice, operators)?;
+    Ok(Sample { graph: p.graph, root })
+}
+
+struct Planner<'t> {
+    graph: Graph,
+    tables: &'t [Arc<TableDef>],
+    limits: Limits,
+}
+
+impl Planner<'_> {
+    /// A relation of about `budget` operators.
+    fn relation(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        if budget == 0 {
+            return self.leaf(choice);
+        }
+        let node = match choice.below(16) {
+            0 => self.filter(choice, budget)?,
+            1 => self.map(choice, budget)?,
+            2 | 3 => self.join(choice, budget)?,
+            4 => self.union(choice, budget)?,
+            5 => {
+                let input = self.relation(choice, budget - 1)?;
+                self.graph.add(Distinct::new(input))?
+            }
+            6..=8 => self.reduce(choice, budget)?,
+            9 | 10 => self.semi(choice, budget)?,
+            11 | 12 => self.outer(choice, budget)?,
+            13 => self.set_op(choice, budget)?,
+            14 => self.positive(choice, budget)?,
+            _ => self.single(choice, budget)?,
+        };
+        self.narrow(choice, node)
+    }
+
+    fn leaf(&mut self, choice: &mut Choice) -> Result<NodeId> {
+        if choice.one_in(16) {
+            let columns = [Type::Int4, Type::Int4].map(|ty| Column { label: "c".into(), ty, nullable: true });
+            let rows = (0..choice.below(3))
+                .map(|_| vec![exprs::constant(choice, &Type::Int4), exprs::constant(choice, &Type::Int4)])
+                .collect();
+            return self.graph.add(Values::new(columns, rows));
+        }
+        let def = self.tables[choice.below(self.tables.len())].clone();
+        self.graph.add(Table::new(def))
+    }
+
+    /// Two relations that share the budget.
+    fn pair(&mut self, choice: &mut Choice, budget: usize) -> Result<(NodeId, NodeId)> {
+        let left = choice.below(budget);
+        let l = self.relation(choice, left)?;
+        let r = self.relation(choice, budget - 1 - left)?;
+        Ok((l, r))
+    }
+
+    /// A relation with the column types of `like`, made from another.
+    fn shaped(&mut self, choice: &mut Choice, like: &Schema, from: NodeId) -> Result<NodeId> {
+        let schema = self.graph.schema(from).clone();
+        let exprs =
+            like.columns().iter().map(|c| exprs::scalar(choice, &schema, &c.ty, 0, &self.limits)).collect();
+        self.graph.add(Map::new(from, exprs))
+    }
+
+    /// At most [`WIDTH`] columns, at least one.
+    fn narrow(&mut self, choice: &mut Choice, node: NodeId) -> Result<NodeId> {
+        let schema = self.graph.schema(node).clone();
+        if schema.len() <= WIDTH {
+            return Ok(node);
+        }
+        let keep: Vec<usize> = (0..WIDTH).map(|_| choice.below(schema.len())).collect();
+        self.graph.add(Map::columns(node, &schema, &keep))
+    }
+
+    fn filter(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        let input = self.relation(choice, budget - 1)?;
+        let schema = self.graph.schema(input).clone();
+        let predicate = exprs::condition(choice, &schema, 2, &self.limits);
+        self.graph.add(Filter::new(input, predicate))
+    }
+
+    fn map(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        let input = self.relation(choice, budget - 1)?;
+        let schema = self.graph.schema(input).clone();
+        let exprs = (0..=choice.below(3))
+            .map(|_| {
+                let ty = schema.columns()[choice.below(schema.len())].ty.clone();
+                exprs::scalar(choice, &schema, &ty, 2, &self.limits)
+            })
+            .collect();
+        self.graph.add(Map::new(input, exprs))
+    }
+
+    fn join(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        let (l, r) = self.pair(choice, budget)?;
+        let on = self.on(choice, l, r);
+        self.graph.add(Join::new(l, r, on))
+    }
+
+    fn on(&self, choice: &mut Choice, l: NodeId, r: NodeId) -> Expr {
+        exprs::join_condition(choice, self.graph.schema(l), self.graph.schema(r), &self.limits)
+    }
+
+    fn union(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        let (l, r) = self.pair(choice, budget)?;
+        let like = self.graph.schema(l).clone();
+        let r = self.shaped(choice, &like, r)?;
+        self.graph.add(Union::new([l, r]))
+    }
+
+    fn semi(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        let (l, r) = self.pair(choice, budget)?;
+        let mut on = self.on(choice, l, r);
+        if choice.one_in(4) {
+            on = on.is_not_false();
+        }
+        let semi = if choice.below(2) == 0 { SemiJoin::semi(l, r, on) } else { SemiJoin::anti(l, r, on) };
+        self.graph.add(semi)
+    }
+
+    fn outer(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        let (l, r) = self.pair(choice, budget)?;
+        let on = self.on(choice, l, r);
+        let outer = if choice.below(2) == 0 { OuterJoin::left(l, r, on) } else { OuterJoin::full(l, r, on) };
+        self.graph.add(outer)
+    }
+
+    fn set_op(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        let (l, r) = self.pair(choice, budget)?;
+        let like = self.graph.schema(l).clone();
+        let r = self.shaped(choice, &like, r)?;
+        let kind = if choice.below(2) == 0 { SetOpKind::Intersect } else { SetOpKind::Except };
+        self.graph.add(SetOp::new(kind, choice.below(2) == 0, l, r))
+    }
+
+    fn positive(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        let (l, r) = self.pair(choice, budget)?;
+        let like = self.graph.schema(l).clone();
+        let r = self.shaped(choice, &like, r)?;
+        let minus = self.graph.add(Negate::new(r))?;
+        let signed = self.graph.add(Union::new([l, minus]))?;
+        self.graph.add(Positive::new(signed))
+    }
+
+    /// `L × Single(…)`: mostly over a scalar aggregate, sometimes over what may have two rows.
+    fn single(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        let (l, r) = self.pair(choice, budget)?;
+        let value = if choice.one_in(4) {
+            self.graph.add(Distinct::new(r))?
+        } else {
+            let schema = self.graph.schema(r).clone();
+            let aggs = vec![self.aggregate(choice, &schema)];
+            self.graph.add(Reduce::new(r, vec![], aggs))?
+        };
+        let single = self.graph.add(Single::new(value, 0))?;
+        self.graph.add(Join::new(l, single, Expr::bool(true)))
+    }
+
+    fn reduce(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        let input = self.relation(choice, budget - 1)?;
+        let schema = self.graph.schema(input).clone();
+        let mut keys: Vec<usize> = (0..choice.below(3)).map(|_| choice.below(schema.len())).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let aggs = (0..=choice.below(3)).map(|_| self.aggregate(choice, &schema)).collect();
+        self.graph.add(Reduce::new(input, keys, aggs))
+    }
+
+    fn aggregate(&self, choice: &mut Choice, schema: &Schema) -> AggCall {
+        let column = schema.expr(choice.below(schema.len()));
+        let name = choice
+            .pick(&["count", "sum", "sum", "avg", "min", "max", "bool_and", "bool_or", "array_agg", "count"])
+            .copied()
+            .unwrap_or("count");
+        let Some(sig) = agg::resolve(name, std::slice::from_ref(column.ty())) else {
+            return AggCall::count_star();
+        };
+        let arg = column.clone().cast(sig.args[0].clone());
+        let mut call = AggCall::new(sig, vec![arg.clone()]);
+        if name == "array_agg" {
+            if !arg.ty().is_ordered() || arg.ty().element().is_some() {
+                return AggCall::count_star();
+            }
+            call.order_by = vec![SortKey { expr: arg, descending: false, nulls_first: false }];
+        }
+        call.distinct = choice.one_in(4) && call.args[0].ty().has_equality();
+        call.filter = choice.one_in(4).then(|| exprs::condition(choice, schema, 1, &self.limits));
+        call
+    }
+}
