@@ -59,8 +59,7 @@ const fn opaque(name: &'static str, types: &'static str, flags: u16) -> Row {
     Row { name, types, flags, value: None }
 }
 
-const FAMILIES: &[&[Row]] =
-    &[number::ROWS, text::ROWS, datetime::ROWS, json::ROWS, array::ROWS, other::ROWS];
+const FAMILIES: &[&[Row]] = &[number::ROWS, text::ROWS, datetime::ROWS, json::ROWS, array::ROWS, other::ROWS];
 
 /// What a declared argument accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,7 +191,9 @@ pub fn value_of(sig: &FuncSig) -> Option<Value> {
     let entries = table().get(&*sig.name)?;
     entries
         .iter()
-        .find(|e| e.has(OPERATOR) == sig.is_operator() && e.takes(sig.args.len()) && resolve::is_exact(e, &sig.args))
+        .find(|e| {
+            e.has(OPERATOR) == sig.is_operator() && e.takes(sig.args.len()) && resolve::is_exact(e, &sig.args)
+        })
         .and_then(|e| e.row.value)
 }
 

@@ -81,7 +81,11 @@ fn functions_resolve_as_in_postgres() {
         ("substring", "text, int4", "text, integer -> text"),
         ("substring", "text, unknown", "text, text -> text"),
         ("date_trunc", "unknown, date", "text, timestamp with time zone -> timestamp with time zone"),
-        ("date_trunc", "unknown, timestamp", "text, timestamp without time zone -> timestamp without time zone"),
+        (
+            "date_trunc",
+            "unknown, timestamp",
+            "text, timestamp without time zone -> timestamp without time zone",
+        ),
         ("extract", "unknown, date", "text, date -> numeric"),
         ("concat", "int4, unknown, text", "integer, text, text -> text"),
         ("array_append", "int4[], unknown", "integer[], integer -> integer[]"),
