@@ -1,18 +1,28 @@
 //! The reference evaluator: what a plan denotes, over in-memory tables, with PostgreSQL's semantics.
-//!
-//! An embedder can use it as an oracle for its own tests: put rows into a [`Database`], lower a query, call [`eval`].
 
 pub mod aggregates;
+mod cast;
 mod compare;
+mod driver;
+mod expr;
+pub(crate) mod group;
+mod input;
+mod opaque;
 mod zset;
 
-pub use compare::compare;
-pub use zset::{Row, ZSet};
+pub use cast::cast;
+pub(crate) use compare::SqlKey;
+pub use compare::{compare, compare_as, compare_rows};
+pub use driver::{Evaluator, eval};
+pub use expr::{call, expr, is_true};
+pub use input::input;
+pub use zset::{Row, ZSet, difference, same_bag};
 
 use crate::catalog::TableId;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Graph, NodeId};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The data that a plan is evaluated over: for each table its previous state R and its change ΔR, as full-width rows.
 /// The current state is their sum.
@@ -41,4 +51,21 @@ pub struct Context<'a> {
     pub node: NodeId,
     /// The data.
     pub database: &'a Database,
+    /// Whether the plan is evaluated over the previous state, as though no table had changed.
+    pub previous: bool,
+    /// Results over the previous state, by node.
+    stored: &'a [Option<Arc<ZSet>>],
+}
+
+impl Context<'_> {
+    /// What `of` denotes over the previous state of the sources.
+    ///
+    /// # Errors
+    /// Where the driver did not evaluate it first, which is a bug.
+    pub fn stored(&self, of: NodeId) -> Result<&ZSet> {
+        self.stored
+            .get(of.index())
+            .and_then(Option::as_deref)
+            .ok_or_else(|| Error::internal(format!("the stored result of {of} was not evaluated")))
+    }
 }

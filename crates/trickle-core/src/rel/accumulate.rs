@@ -3,8 +3,8 @@
 use super::{Class, Map, Negate, Reduce, Rel, Relational, Union, arity, check_expr, check_keys};
 use crate::agg::{Acc, Upkeep};
 use crate::delta::{Differ, Differentiate};
-use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, ZSet};
+use crate::error::Result;
+use crate::eval::{Context, Evaluate, Row, ZSet, aggregates, group};
 use crate::expr::Expr;
 use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::Render;
@@ -183,8 +183,20 @@ impl Differentiate for Accumulate {
 }
 
 impl Evaluate for Accumulate {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        let mut groups = group::groups(inputs[0], &self.keys, cx.graph.schema(self.input));
+        if self.keys.is_empty() && groups.is_empty() {
+            groups.push(group::Group { key: Vec::new(), rows: Vec::new() });
+        }
+        let mut out = ZSet::new();
+        for group in groups {
+            let totals =
+                self.accs.iter().map(|a| aggregates::total(a, &group.rows)).collect::<Result<Vec<_>>>()?;
+            if self.keys.is_empty() || !totals.iter().all(aggregates::is_zero) {
+                out.add(group.key.into_iter().chain(totals).collect::<Row>(), 1);
+            }
+        }
+        Ok(out)
     }
 }
 

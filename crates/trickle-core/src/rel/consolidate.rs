@@ -2,7 +2,7 @@
 
 use super::{Class, Rel, Relational, arity};
 use crate::delta::Differentiate;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::Render;
@@ -63,8 +63,11 @@ impl Relational for Consolidate {
 impl Differentiate for Consolidate {}
 
 impl Evaluate for Consolidate {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {
+        if self.state {
+            inputs[0].merged().require_state("Consolidate")?;
+        }
+        Ok(inputs[0].clone())
     }
 }
 

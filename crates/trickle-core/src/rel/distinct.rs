@@ -2,8 +2,8 @@
 
 use super::{Class, Rel, Relational, arity, check_keys, check_positive};
 use crate::delta::Differentiate;
-use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, ZSet};
+use crate::error::Result;
+use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
 use crate::graph::{ColSet, FunctionalDependency, Node, NodeId, Props, Schema};
 use crate::sql::Render;
 
@@ -59,8 +59,10 @@ impl Relational for Distinct {
 impl Differentiate for Distinct {}
 
 impl Evaluate for Distinct {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        inputs[0].require_state("Distinct")?;
+        let schema = cx.graph.schema(self.input);
+        Ok(row_groups(inputs[0], schema).into_iter().map(|(row, _)| (row, 1)).collect())
     }
 }
 

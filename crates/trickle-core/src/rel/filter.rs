@@ -2,8 +2,8 @@
 
 use super::{Class, Rel, Relational, arity, check_predicate};
 use crate::delta::Differentiate;
-use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, ZSet};
+use crate::error::Result;
+use crate::eval::{Context, Evaluate, ZSet, is_true};
 use crate::expr::Expr;
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::Render;
@@ -64,8 +64,14 @@ impl Relational for Filter {
 impl Differentiate for Filter {}
 
 impl Evaluate for Filter {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {
+        let mut out = ZSet::new();
+        for (row, w) in inputs[0].iter() {
+            if is_true(&self.predicate, row)? {
+                out.add(row.clone(), w);
+            }
+        }
+        Ok(out)
     }
 }
 

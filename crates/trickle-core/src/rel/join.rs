@@ -2,8 +2,8 @@
 
 use super::{Class, Rel, Relational, arity, check_predicate};
 use crate::delta::Differentiate;
-use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, ZSet};
+use crate::error::Result;
+use crate::eval::{Context, Evaluate, ZSet, group::Matcher};
 use crate::expr::{Expr, ExprKind};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::Render;
@@ -114,8 +114,17 @@ impl Relational for Join {
 impl Differentiate for Join {}
 
 impl Evaluate for Join {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        let matcher =
+            Matcher::new(&self.on, cx.graph.schema(self.left), inputs[1], cx.graph.schema(self.right));
+        let mut out = ZSet::new();
+        for (row, w) in inputs[0].iter() {
+            matcher.pairs(row, |pair, _, v| {
+                out.add(pair, w.wrapping_mul(v));
+                true
+            })?;
+        }
+        Ok(out)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{Class, Rel, Relational, arity, check_expr, label};
 use crate::delta::Differentiate;
-use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, ZSet};
+use crate::error::Result;
+use crate::eval::{Context, Evaluate, Row, ZSet, expr};
 use crate::expr::Expr;
 use crate::graph::{Column, Node, NodeId, Props, Schema};
 use crate::sql::Render;
@@ -102,8 +102,9 @@ impl Relational for Map {
 impl Differentiate for Map {}
 
 impl Evaluate for Map {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {
+        let image = |row: &Row| self.exprs.iter().map(|e| expr(e, row)).collect::<Result<Row>>();
+        inputs[0].iter().map(|(row, w)| Ok((image(row)?, w))).collect()
     }
 }
 

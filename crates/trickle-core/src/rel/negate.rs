@@ -2,7 +2,7 @@
 
 use super::{Class, Rel, Relational, arity};
 use crate::delta::Differentiate;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::Render;
@@ -52,8 +52,8 @@ impl Relational for Negate {
 impl Differentiate for Negate {}
 
 impl Evaluate for Negate {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {
+        Ok(inputs[0].negate())
     }
 }
 

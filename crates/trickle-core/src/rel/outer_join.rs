@@ -5,11 +5,13 @@ use super::{
     semi_join::flips,
 };
 use crate::delta::{Differ, Differentiate, negate, sum};
-use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, ZSet};
+use crate::error::Result;
+use crate::eval::{Context, Evaluate, Row, ZSet, group::Matcher};
 use crate::expr::Expr;
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::Render;
+use crate::types::Datum;
+use std::collections::BTreeSet;
 
 /// `L ⟕on R`: the pairs on which `on` is true, and each row of L without a partner beside NULLs; `⟗` also the rows of
 /// R without a partner. (A right join is a left join with its sides exchanged.)
@@ -209,8 +211,33 @@ impl Differentiate for OuterJoin {
 }
 
 impl Evaluate for OuterJoin {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        if self.full {
+            inputs[0].require_state("FullJoin")?;
+        }
+        inputs[1].require_state("OuterJoin")?;
+        let (left, right) = (cx.graph.schema(self.left), cx.graph.schema(self.right));
+        let matcher = Matcher::new(&self.on, left, inputs[1], right);
+        let nulls = |n: usize| std::iter::repeat_n(Datum::Null, n);
+        let (mut out, mut matched) = (ZSet::new(), BTreeSet::new());
+        for (row, w) in inputs[0].iter() {
+            let mut lonely = true;
+            matcher.pairs(row, |pair, partner, v| {
+                out.add(pair, w.wrapping_mul(v));
+                lonely = false;
+                if self.full {
+                    matched.insert(partner);
+                }
+                true
+            })?;
+            if lonely {
+                out.add(row.iter().cloned().chain(nulls(right.len())).collect::<Row>(), w);
+            }
+        }
+        for (row, w) in inputs[1].iter().filter(|(r, _)| self.full && !matched.contains(r)) {
+            out.add(nulls(left.len()).chain(row.iter().cloned()).collect::<Row>(), w);
+        }
+        Ok(out)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{Class, Rel, Relational, arity, check_keys};
 use crate::delta::Differentiate;
-use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, ZSet};
+use crate::error::Result;
+use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::Render;
 
@@ -62,8 +62,9 @@ impl Relational for Positive {
 impl Differentiate for Positive {}
 
 impl Evaluate for Positive {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        let schema = cx.graph.schema(self.input);
+        Ok(row_groups(inputs[0], schema).into_iter().map(|(row, w)| (row, w.max(0))).collect())
     }
 }
 

@@ -3,8 +3,8 @@
 use super::{Class, Rel, Relational, arity, check_expr, check_keys, check_positive};
 use crate::agg::AggCall;
 use crate::delta::Differentiate;
-use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, ZSet};
+use crate::error::Result;
+use crate::eval::{Context, Evaluate, Row, ZSet, aggregates, group};
 use crate::expr::Expr;
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
 use crate::sql::Render;
@@ -96,8 +96,19 @@ impl Relational for Reduce {
 impl Differentiate for Reduce {}
 
 impl Evaluate for Reduce {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        inputs[0].require_state("Reduce")?;
+        let mut groups = group::groups(inputs[0], &self.keys, cx.graph.schema(self.input));
+        if self.keys.is_empty() && groups.is_empty() {
+            groups.push(group::Group { key: Vec::new(), rows: Vec::new() });
+        }
+        let mut out = ZSet::new();
+        for group in groups {
+            let values = self.aggs.iter().map(|call| aggregates::over(call, &group.rows));
+            let row = group.key.into_iter().map(Ok).chain(values).collect::<Result<Row>>()?;
+            out.add(row, 1);
+        }
+        Ok(out)
     }
 }
 

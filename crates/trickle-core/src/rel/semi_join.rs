@@ -6,8 +6,8 @@ use super::{
 };
 use crate::agg::Acc;
 use crate::delta::{Differ, Differentiate, negate, sum};
-use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, ZSet};
+use crate::error::Result;
+use crate::eval::{Context, Evaluate, ZSet, group::Matcher};
 use crate::expr::Expr;
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::Render;
@@ -253,8 +253,17 @@ fn candidates(
 }
 
 impl Evaluate for SemiJoin {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        inputs[1].require_state("SemiJoin")?;
+        let matcher =
+            Matcher::new(&self.on, cx.graph.schema(self.left), inputs[1], cx.graph.schema(self.right));
+        let mut out = ZSet::new();
+        for (row, w) in inputs[0].iter() {
+            if matcher.matches(row)? != self.anti {
+                out.add(row.clone(), w);
+            }
+        }
+        Ok(out)
     }
 }
 

@@ -5,9 +5,10 @@ use super::{
 };
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, ZSet};
+use crate::eval::{Context, Evaluate, Row, SqlKey, ZSet, group::row_groups, group::unpadded};
 use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
 use crate::sql::Render;
+use std::collections::BTreeMap;
 
 /// Which set operation. (UNION ALL is [`Union`]; UNION is its [`Distinct`].)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,8 +115,23 @@ impl Relational for SetOp {
 impl Differentiate for SetOp {}
 
 impl Evaluate for SetOp {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        let [l, r] = [inputs[0], inputs[1]];
+        l.require_state("SetOp")?;
+        r.require_state("SetOp")?;
+        let schema = cx.graph.schema(self.left);
+        let right: BTreeMap<SqlKey<Row>, i64> =
+            row_groups(r, schema).into_iter().map(|(row, w)| (SqlKey(unpadded(&row, schema)), w)).collect();
+        let weight = |row: &Row, l: i64| {
+            let r = right.get(&SqlKey(unpadded(row, schema))).copied().unwrap_or(0);
+            match (self.kind, self.all) {
+                (SetOpKind::Intersect, true) => l.min(r),
+                (SetOpKind::Except, true) => (l - r).max(0),
+                (SetOpKind::Intersect, false) => i64::from(r > 0),
+                (SetOpKind::Except, false) => i64::from(r == 0),
+            }
+        };
+        Ok(row_groups(l, schema).into_iter().map(|(row, l)| (row.clone(), weight(&row, l))).collect())
     }
 }
 

@@ -3,9 +3,10 @@
 use super::{Class, Rel, Relational, arity, check_keys, check_positive};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, ZSet};
+use crate::eval::{Context, Evaluate, Row, ZSet, group::groups};
 use crate::graph::{ColSet, FunctionalDependency, Node, NodeId, Props, Schema};
 use crate::sql::Render;
+use crate::types::Datum;
 
 /// For each value of `keys` its only row; a second one raises 21000. Without keys there is always one row, all NULL
 /// where the input has none: what a scalar subquery is worth. Key columns come first in the input, `0..keys`.
@@ -76,8 +77,24 @@ impl Relational for Single {
 impl Differentiate for Single {}
 
 impl Evaluate for Single {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        inputs[0].require_state("Single")?;
+        let schema = cx.graph.schema(self.input);
+        let keys: Vec<usize> = (0..self.keys).collect();
+        let mut out = ZSet::new();
+        for group in groups(inputs[0], &keys, schema) {
+            match group.rows.as_slice() {
+                [(row, 1)] => out.add(Row::clone(row), 1),
+                _ => {
+                    let message = "more than one row returned by a subquery used as an expression";
+                    return Err(Error::data("21000", message));
+                }
+            }
+        }
+        if self.keys == 0 && out.is_empty() {
+            out.add(std::iter::repeat_n(Datum::Null, schema.len()).collect(), 1);
+        }
+        Ok(out)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Class, Rel, Relational};
 use crate::delta::Differentiate;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::Render;
@@ -73,8 +73,8 @@ impl Relational for State {
 impl Differentiate for State {}
 
 impl Evaluate for State {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, _: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        cx.stored(self.of).cloned()
     }
 }
 

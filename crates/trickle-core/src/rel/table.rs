@@ -124,8 +124,32 @@ impl Relational for Table {
 impl Differentiate for Table {}
 
 impl Evaluate for Table {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, _: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        let mut rows = ZSet::new();
+        let (before, delta) = match (self.version, cx.previous) {
+            (Version::Delta, true) => (false, false),
+            (Version::Delta, false) => (false, true),
+            (Version::Before, _) | (Version::After, true) => (true, false),
+            (Version::After, false) => (true, true),
+        };
+        for (wanted, tables) in [(before, &cx.database.before), (delta, &cx.database.delta)] {
+            if let Some(table) = tables.get(&self.def.id).filter(|_| wanted) {
+                rows.add_zset(table);
+            }
+        }
+        let whole = self.columns.len() == self.def.columns.len()
+            && self.columns.iter().enumerate().all(|(i, c)| i == *c);
+        if whole {
+            return Ok(rows);
+        }
+        if let Some((row, _)) = rows.iter().find(|(r, _)| r.len() != self.def.columns.len()) {
+            let (found, expected) = (row.len(), self.def.columns.len());
+            return Err(Error::plan(format!(
+                "a row of {} has {found} values, not {expected}",
+                self.def.name
+            )));
+        }
+        Ok(rows.map(|row| self.columns.iter().map(|c| row[*c].clone()).collect()))
     }
 }
 

@@ -71,8 +71,10 @@ impl Relational for Union {
 impl Differentiate for Union {}
 
 impl Evaluate for Union {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {
+        let mut sum = ZSet::new();
+        inputs.iter().for_each(|i| sum.add_zset(i));
+        Ok(sum)
     }
 }
 

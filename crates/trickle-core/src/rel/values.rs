@@ -3,7 +3,7 @@
 use super::{Class, Rel, Relational};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
-use crate::eval::{Context, Evaluate, ZSet};
+use crate::eval::{Context, Evaluate, Row, ZSet, expr};
 use crate::expr::Expr;
 use crate::graph::{Column, Node, NodeId, Props, Schema};
 use crate::sql::Render;
@@ -85,8 +85,9 @@ impl Relational for Values {
 impl Differentiate for Values {}
 
 impl Evaluate for Values {
-    fn eval(&self, _inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        Err(Error::internal("not written"))
+    fn eval(&self, _: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {
+        let row = |exprs: &Vec<Expr>| exprs.iter().map(|e| expr(e, &[])).collect::<Result<Row>>();
+        self.rows.iter().map(|exprs| Ok((row(exprs)?, 1))).collect()
     }
 }
 

@@ -148,7 +148,7 @@ pub fn check_delta(sample: &Sample, db: &Database, variant: &Variant<'_>) -> Res
         return Ok(Outcome::DeltaRaised);
     };
     let mut found = before.clone();
-    found.add_zset(&change, 1);
+    found.add_zset(&change);
     if same_bag(&found, &after) {
         return Ok(Outcome::Held { changed: !same_bag(&before, &after) });
     }

@@ -1,7 +1,7 @@
 //! Values. `Datum`'s own order and equality are *structural* (the image of the value): 1.0 and 1.00 differ.
 //! SQL comparison, where they are equal, lives in [`crate::eval`].
 
-use num_bigint::BigInt;
+use super::Numeric;
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -50,24 +50,6 @@ pub struct Interval {
     pub days: i32,
     /// Microseconds.
     pub micros: i64,
-}
-
-/// An exact decimal with its display scale, or a special value.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Numeric {
-    /// −Infinity
-    NegInfinity,
-    /// `unscaled × 10^−scale`, printed with exactly `scale` digits after the point.
-    Finite {
-        /// All digits as one integer.
-        unscaled: BigInt,
-        /// Digits after the decimal point.
-        scale: u16,
-    },
-    /// Infinity
-    Infinity,
-    /// NaN: equal to itself and greater than everything.
-    NaN,
 }
 
 impl Datum {
@@ -155,11 +137,5 @@ impl Hash for Datum {
             Datum::Json(j) => j.to_string().hash(state),
             Datum::Array(a) | Datum::Record(a) => a.hash(state),
         }
-    }
-}
-
-impl std::fmt::Display for Datum {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self:?}")
     }
 }

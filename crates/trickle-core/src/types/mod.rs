@@ -1,8 +1,13 @@
 //! SQL types and values: what a column may hold, independent of any query.
 
+pub(crate) mod calendar;
 mod datum;
+pub(crate) mod display;
+mod numeric;
 
-pub use datum::{Datum, Interval, Numeric};
+pub use datum::{Datum, Interval};
+
+pub use numeric::Numeric;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

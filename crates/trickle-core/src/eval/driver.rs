@@ -1,0 +1,89 @@
+//! Evaluates plans: every node once, inputs before their readers.
+
+use super::{Context, Database, ZSet};
+use crate::error::{Error, Result};
+use crate::graph::{Graph, NodeId};
+use crate::rel::Rel;
+use std::sync::Arc;
+
+/// What `root` denotes over `database`.
+///
+/// # Errors
+/// What the plan's expressions raise on rows that are really evaluated; or a broken contract of a plan.
+pub fn eval(graph: &Graph, root: NodeId, database: &Database) -> Result<ZSet> {
+    Evaluator::new(graph, database).eval(root).map(Arc::unwrap_or_clone)
+}
+
+/// Evaluates several roots of one graph over one database; results of shared nodes are kept.
+pub struct Evaluator<'a> {
+    graph: &'a Graph,
+    database: &'a Database,
+    /// Results over the current state.
+    current: Vec<Option<Arc<ZSet>>>,
+    /// Results over the previous state, which is what stored tables hold.
+    stored: Vec<Option<Arc<ZSet>>>,
+}
+
+impl<'a> Evaluator<'a> {
+    /// An evaluator without results.
+    pub fn new(graph: &'a Graph, database: &'a Database) -> Evaluator<'a> {
+        Evaluator { graph, database, current: vec![None; graph.len()], stored: Vec::new() }
+    }
+
+    /// What `root` denotes over the database.
+    ///
+    /// # Errors
+    /// See [`eval`].
+    pub fn eval(&mut self, root: NodeId) -> Result<Arc<ZSet>> {
+        self.run(root, false)
+    }
+
+    /// What `root` denotes over the previous state: every table leaf reads the state before, every change is empty.
+    ///
+    /// # Errors
+    /// See [`eval`].
+    pub fn eval_before(&mut self, root: NodeId) -> Result<Arc<ZSet>> {
+        self.run(root, true)
+    }
+
+    fn run(&mut self, root: NodeId, previous: bool) -> Result<Arc<ZSet>> {
+        if previous && self.stored.is_empty() {
+            self.stored = vec![None; self.graph.len()];
+        }
+        if let Some(known) = self.known(root, previous) {
+            return Ok(known);
+        }
+        for id in self.graph.reachable(root) {
+            if self.known(id, previous).is_some() {
+                continue;
+            }
+            if let Rel::State(state) = self.graph.rel(id) {
+                self.run(state.of(), true)?;
+            }
+            let inputs = self.graph.inputs(id);
+            let held: Vec<Arc<ZSet>> = inputs
+                .iter()
+                .map(|i| {
+                    self.known(*i, previous).ok_or_else(|| Error::internal("an input was not evaluated"))
+                })
+                .collect::<Result<_>>()?;
+            let inputs: Vec<&ZSet> = held.iter().map(|z| &**z).collect();
+            let cx = Context {
+                graph: self.graph,
+                node: id,
+                database: self.database,
+                previous,
+                stored: &self.stored,
+            };
+            let out = Arc::new(self.graph.node(id).op().eval(&inputs, &cx)?);
+            let results = if previous { &mut self.stored } else { &mut self.current };
+            results[id.index()] = Some(out);
+        }
+        self.known(root, previous).ok_or_else(|| Error::internal("the root was not evaluated"))
+    }
+
+    fn known(&self, id: NodeId, previous: bool) -> Option<Arc<ZSet>> {
+        let results = if previous { &self.stored } else { &self.current };
+        results.get(id.index()).cloned().flatten()
+    }
+}

@@ -1,0 +1,202 @@
+//! Three-valued evaluation of scalar expressions over one row.
+
+use super::{cast, compare_as, opaque};
+use crate::error::{Error, Result};
+use crate::expr::{Expr, ExprKind, FuncSig, IsTest, functions};
+use crate::types::{Datum, Type};
+use std::cmp::Ordering;
+
+/// The value of `expr` over `row`.
+///
+/// AND and OR stop at the first term that decides; CASE and COALESCE evaluate only what they need. Arguments of a call
+/// are all evaluated, left to right, before a NULL among them decides it.
+///
+/// # Errors
+/// What PostgreSQL would raise for what is really evaluated.
+pub fn expr(e: &Expr, row: &[Datum]) -> Result<Datum> {
+    match e.kind() {
+        ExprKind::Column(i) => row
+            .get(*i)
+            .cloned()
+            .ok_or_else(|| Error::plan(format!("an expression reads column {i} of a shorter row"))),
+        ExprKind::Literal(d) => Ok(d.clone()),
+        // Deep expressions must not overflow the stack.
+        _ => stacker::maybe_grow(64 * 1024, 1024 * 1024, || compound(e, row)),
+    }
+}
+
+/// Whether a condition is true on `row`: false and NULL are not.
+///
+/// # Errors
+/// Those of [`expr`].
+pub fn is_true(condition: &Expr, row: &[Datum]) -> Result<bool> {
+    Ok(matches!(expr(condition, row)?, Datum::Bool(true)))
+}
+
+fn compound(e: &Expr, row: &[Datum]) -> Result<Datum> {
+    match e.kind() {
+        ExprKind::Column(_) | ExprKind::Literal(_) => expr(e, row),
+        ExprKind::Call(sig, args) => match args.as_slice() {
+            [a, b] => call(sig, &[expr(a, row)?, expr(b, row)?]),
+            _ => call(sig, &all(args, row)?),
+        },
+        ExprKind::Cast(from) => cast(&expr(from, row)?, from.ty(), e.ty()),
+        ExprKind::And(terms) => connect(terms, row, false),
+        ExprKind::Or(terms) => connect(terms, row, true),
+        ExprKind::Not(arg) => Ok(match expr(arg, row)? {
+            Datum::Bool(b) => Datum::Bool(!b),
+            _ => Datum::Null,
+        }),
+        ExprKind::Is { arg, test, negated } => {
+            let value = expr(arg, row)?;
+            let holds = match test {
+                IsTest::Null => is_null(&value, *negated),
+                IsTest::True => (value == Datum::Bool(true)) != *negated,
+                IsTest::False => (value == Datum::Bool(false)) != *negated,
+            };
+            Ok(Datum::Bool(holds))
+        }
+        ExprKind::Distinct { left, right, negated } => {
+            let (l, r) = (expr(left, row)?, expr(right, row)?);
+            Ok(Datum::Bool(compare_as(left.ty(), &l, &r).is_eq() == *negated))
+        }
+        ExprKind::Case { whens, otherwise } => {
+            for (condition, value) in whens {
+                if is_true(condition, row)? {
+                    return expr(value, row);
+                }
+            }
+            expr(otherwise, row)
+        }
+        ExprKind::Coalesce(args) => {
+            for arg in args {
+                let value = expr(arg, row)?;
+                if !value.is_null() {
+                    return Ok(value);
+                }
+            }
+            Ok(Datum::Null)
+        }
+        ExprKind::Extreme { greatest, args } => {
+            let wanted = if *greatest { Ordering::Greater } else { Ordering::Less };
+            let mut best = Datum::Null;
+            for arg in args {
+                let value = expr(arg, row)?;
+                if !value.is_null() && (best.is_null() || compare_as(e.ty(), &value, &best) == wanted) {
+                    best = value;
+                }
+            }
+            Ok(best)
+        }
+        ExprKind::Quantified { op, arg, array, all } => {
+            quantified(op, &expr(arg, row)?, &expr(array, row)?, *all)
+        }
+        ExprKind::Array(items) => Ok(Datum::Array(all(items, row)?.into())),
+        ExprKind::Row(items) => Ok(Datum::Record(all(items, row)?.into())),
+        ExprKind::Subscript(array, index) => Ok(match (expr(array, row)?, expr(index, row)?) {
+            (Datum::Array(items), Datum::Int(i)) => {
+                let at = usize::try_from(i).ok().and_then(|i| i.checked_sub(1));
+                at.and_then(|i| items.get(i)).cloned().unwrap_or(Datum::Null)
+            }
+            _ => Datum::Null,
+        }),
+    }
+}
+
+/// A row is NULL where every field is, and NOT NULL where none is.
+fn is_null(value: &Datum, negated: bool) -> bool {
+    match value {
+        Datum::Record(fields) => fields.iter().all(|f| f.is_null() != negated),
+        other => other.is_null() != negated,
+    }
+}
+
+fn all(args: &[Expr], row: &[Datum]) -> Result<Vec<Datum>> {
+    args.iter().map(|a| expr(a, row)).collect()
+}
+
+/// AND (`decisive` false) and OR (`decisive` true): the first decisive term, else NULL where one is NULL.
+fn connect(terms: &[Expr], row: &[Datum], decisive: bool) -> Result<Datum> {
+    let mut unknown = false;
+    for term in terms {
+        match expr(term, row)? {
+            Datum::Bool(b) if b == decisive => return Ok(Datum::Bool(decisive)),
+            Datum::Bool(_) => {}
+            _ => unknown = true,
+        }
+    }
+    Ok(if unknown { Datum::Null } else { Datum::Bool(!decisive) })
+}
+
+/// The value of a call over evaluated arguments. What the evaluator does not know is a hash of name and arguments.
+///
+/// # Errors
+/// What the function raises.
+pub fn call(sig: &FuncSig, args: &[Datum]) -> Result<Datum> {
+    if sig.strict && args.iter().any(Datum::is_null) {
+        return Ok(Datum::Null);
+    }
+    if let Some(holds) = comparison(sig, args) {
+        return Ok(holds);
+    }
+    match functions::value_of(sig) {
+        Some(value) => value(args),
+        None => Ok(opaque::value(sig, args)),
+    }
+}
+
+/// The value of a comparison operator; `None` for anything else.
+fn comparison(sig: &FuncSig, args: &[Datum]) -> Option<Datum> {
+    if !sig.is_operator() || sig.schema.is_some() {
+        return None;
+    }
+    let [a, b] = args else { return None };
+    let holds: fn(Ordering) -> bool = match sig.name.as_bytes() {
+        b"=" => Ordering::is_eq,
+        b"<>" => Ordering::is_ne,
+        b"<" => Ordering::is_lt,
+        b"<=" => Ordering::is_le,
+        b">" => Ordering::is_gt,
+        b">=" => Ordering::is_ge,
+        _ => return None,
+    };
+    if let (Datum::Record(l), Datum::Record(r)) = (a, b) {
+        return Some(compare_records(l, r, holds));
+    }
+    Some(Datum::Bool(holds(compare_as(sig.args.first().unwrap_or(&Type::Unknown), a, b))))
+}
+
+/// Row comparison: fields decide from left to right, and a NULL field leaves it open.
+fn compare_records(l: &[Datum], r: &[Datum], holds: fn(Ordering) -> bool) -> Datum {
+    // `=` and `<>` look at all fields, since one difference decides; the others stop at the first NULL.
+    let equality = holds(Ordering::Less) == holds(Ordering::Greater);
+    let mut unknown = false;
+    for (a, b) in l.iter().zip(r) {
+        if a.is_null() || b.is_null() {
+            if !equality {
+                return Datum::Null;
+            }
+            unknown = true;
+            continue;
+        }
+        let order = super::compare(a, b);
+        if order.is_ne() {
+            return Datum::Bool(holds(order));
+        }
+    }
+    if unknown { Datum::Null } else { Datum::Bool(holds(Ordering::Equal)) }
+}
+
+/// `arg op ANY (array)` or `ALL`: NULL for a NULL array, decided by the first decisive element.
+fn quantified(op: &FuncSig, arg: &Datum, array: &Datum, all: bool) -> Result<Datum> {
+    let Datum::Array(items) = array else { return Ok(Datum::Null) };
+    let mut unknown = false;
+    for item in items.iter() {
+        match call(op, &[arg.clone(), item.clone()])? {
+            Datum::Bool(b) if b != all => return Ok(Datum::Bool(b)),
+            Datum::Bool(_) => {}
+            _ => unknown = true,
+        }
+    }
+    Ok(if unknown { Datum::Null } else { Datum::Bool(all) })
+}

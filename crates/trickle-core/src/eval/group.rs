@@ -1,0 +1,129 @@
+//! What operators share: grouping and matching rows by key columns under SQL equality.
+
+use super::compare::SqlKey;
+use super::{Row, ZSet, is_true};
+use crate::error::Result;
+use crate::expr::Expr;
+use crate::graph::Schema;
+use crate::rel::{JoinKeys, join_keys};
+use crate::types::{Datum, Type};
+use std::collections::BTreeMap;
+
+/// The rows that agree on some key columns, with their weights, in structural order.
+pub(crate) struct Group<'a> {
+    /// The key columns' values: the first in structural order among the rows.
+    pub(crate) key: Vec<Datum>,
+    /// The rows.
+    pub(crate) rows: Vec<(&'a Row, i64)>,
+}
+
+/// The groups of `input` by the columns `keys`, NULL equal to NULL.
+pub(crate) fn groups<'a>(input: &'a ZSet, keys: &[usize], schema: &Schema) -> Vec<Group<'a>> {
+    let padded = padded(keys, schema);
+    let mut groups: BTreeMap<SqlKey<Vec<Datum>>, Group<'a>> = BTreeMap::new();
+    for (row, w) in input.iter() {
+        let key: Vec<Datum> = keys.iter().map(|k| row[*k].clone()).collect();
+        let class = SqlKey(if padded { normal(&key, keys, schema) } else { key.clone() });
+        let group = groups.entry(class).or_insert_with(|| Group { key: key.clone(), rows: Vec::new() });
+        if key < group.key {
+            group.key = key;
+        }
+        group.rows.push((row, w));
+    }
+    groups.into_values().collect()
+}
+
+/// Whether a key column is `char(n)`, whose padding does not count.
+fn padded(keys: &[usize], schema: &Schema) -> bool {
+    keys.iter().any(|k| schema.column(*k).is_some_and(|c| matches!(c.ty, Type::Bpchar(_))))
+}
+
+/// The key without the padding of its `char(n)` columns.
+fn normal(key: &[Datum], columns: &[usize], schema: &Schema) -> Vec<Datum> {
+    let strip = |(d, k): (&Datum, &usize)| match (d, schema.column(*k).map(|c| &c.ty)) {
+        (Datum::Text(s), Some(Type::Bpchar(_))) => Datum::text(s.trim_end_matches(' ')),
+        _ => d.clone(),
+    };
+    key.iter().zip(columns).map(strip).collect()
+}
+
+/// A join condition over the rows of the right side, indexed by its equality columns.
+pub(crate) struct Matcher<'a> {
+    keys: JoinKeys,
+    residual: Expr,
+    left: &'a Schema,
+    index: BTreeMap<SqlKey<Vec<Datum>>, Vec<(&'a Row, i64)>>,
+    padded: bool,
+}
+
+impl<'a> Matcher<'a> {
+    /// Indexes `right` for the condition `on` over the columns of both sides.
+    pub(crate) fn new(on: &Expr, left: &'a Schema, right: &'a ZSet, right_schema: &Schema) -> Matcher<'a> {
+        let mut keys = join_keys(on, left.len());
+        let residual = Expr::and(std::mem::take(&mut keys.residual));
+        let padded = padded(&keys.left, left);
+        let mut index: BTreeMap<SqlKey<Vec<Datum>>, Vec<(&'a Row, i64)>> = BTreeMap::new();
+        for (row, w) in right.iter() {
+            if let Some(key) = key(row, &keys.right, &keys.null_safe, right_schema, padded) {
+                index.entry(SqlKey(key)).or_default().push((row, w));
+            }
+        }
+        Matcher { keys, residual, left, index, padded }
+    }
+
+    /// Calls `found` with each pair of `row` and a matching right row until it returns false.
+    pub(crate) fn pairs(&self, row: &Row, mut found: impl FnMut(Row, &'a Row, i64) -> bool) -> Result<()> {
+        let Some(key) = key(row, &self.keys.left, &self.keys.null_safe, self.left, self.padded) else {
+            return Ok(());
+        };
+        let always = matches!(self.residual.as_literal(), Some(Datum::Bool(true)));
+        for (right, w) in self.index.get(&SqlKey(key)).into_iter().flatten() {
+            let pair: Row = row.iter().chain(right.iter()).cloned().collect();
+            if (always || is_true(&self.residual, &pair)?) && !found(pair, right, *w) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `row` has a partner.
+    pub(crate) fn matches(&self, row: &Row) -> Result<bool> {
+        let mut any = false;
+        self.pairs(row, |_, _, _| {
+            any = true;
+            false
+        })?;
+        Ok(any)
+    }
+}
+
+/// The key of a row; `None` where a NULL in it matches nothing.
+fn key(
+    row: &Row,
+    columns: &[usize],
+    null_safe: &[bool],
+    schema: &Schema,
+    padded: bool,
+) -> Option<Vec<Datum>> {
+    let key: Vec<Datum> = columns.iter().map(|c| row[*c].clone()).collect();
+    if key.iter().zip(null_safe).any(|(d, safe)| !safe && d.is_null()) {
+        return None;
+    }
+    Some(if padded { normal(&key, columns, schema) } else { key })
+}
+
+/// The classes of SQL-equal rows, each with its first row in structural order and its total weight, which may be 0.
+pub(crate) fn row_groups(input: &ZSet, schema: &Schema) -> Vec<(Row, i64)> {
+    let mut groups: BTreeMap<SqlKey<Row>, (Row, i64)> = BTreeMap::new();
+    for (row, w) in input.iter() {
+        let (_, total) = groups.entry(SqlKey(unpadded(row, schema))).or_insert_with(|| (row.clone(), 0));
+        *total = total.wrapping_add(w);
+    }
+    groups.into_values().collect()
+}
+
+/// The row without the padding of its `char(n)` columns.
+pub(crate) fn unpadded(row: &Row, schema: &Schema) -> Row {
+    let all: Vec<usize> = (0..row.len()).collect();
+    if padded(&all, schema) { normal(row, &all, schema).into() } else { row.clone() }
+}
