@@ -75,6 +75,7 @@ pub(super) fn per_key(
         }
     }
     let touched = match touched.as_slice() {
+        [] => return sum(cx.graph, n, []),
         [one] => *one,
         _ => {
             let all = cx.graph.add(Union::new(touched))?;

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{ColSet, Graph, NodeId, Schema};
-use crate::rel::{Join, Keys, Map, OuterJoin, Reduce, Rel, SemiJoin, Union};
+use crate::rel::{Join, Map, OuterJoin, Reduce, Rel, SemiJoin, Union};
 use std::collections::HashMap;
 
 /// What each node's readers need of it, and where those columns are after pruning.
@@ -65,7 +65,6 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet) -> Vec<(NodeId, ColSet)> {
         Rel::Join(j) => split(j.left(), j.right(), j.on(), mine),
         Rel::OuterJoin(o) => split(o.left_input(), o.right_input(), o.on(), mine),
         Rel::SemiJoin(s) => split(s.left(), s.right(), s.on(), mine),
-        Rel::Keys(k) => vec![(k.input(), k.cols().into())],
         Rel::Reduce(r) => {
             let aggs = r.aggs().iter().enumerate().filter(|(i, _)| mine.contains(r.keys().len() + i));
             let used = cols(&mut aggs.flat_map(|(_, a)| a.exprs()));
@@ -76,7 +75,7 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet) -> Vec<(NodeId, ColSet)> {
             vec![(a.input(), used.union(&a.keys().into()))]
         }
         Rel::Union(_) | Rel::Negate(_) => graph.inputs(id).into_iter().map(|i| (i, mine.clone())).collect(),
-        // Thresholds compare whole rows, and a Consolidate may stand for one.
+        // Thresholds compare whole rows, keys are taken of whole rows that changed, a Consolidate may stand for either.
         _ => graph.inputs(id).into_iter().map(|i| (i, ColSet::all(graph.schema(i).len()))).collect(),
     }
 }
@@ -121,11 +120,6 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &HashMap<NodeId, Pr
             Pruned { node: graph.add(Union::new(parts))?, place: some(mine.as_slice()) }
         }
         Rel::Join(_) | Rel::OuterJoin(_) | Rel::SemiJoin(_) => both_sides(graph, &rel, at(0)?, at(1)?)?,
-        Rel::Keys(k) => {
-            let input = at(0)?;
-            let cols = k.cols().iter().map(|c| input.at(*c)).collect();
-            Pruned { node: graph.add(Keys::new(input.node, cols))?, place: (0..width).map(Some).collect() }
-        }
         Rel::Reduce(r) => {
             let input = at(0)?;
             let n = r.keys().len();

@@ -5,8 +5,8 @@ use crate::catalog::TableId;
 use crate::delta::{self, Differ, Keep, Rules};
 use crate::error::Result;
 use crate::eval::{self, Database, Evaluator, Row, ZSet, same_bag};
-use crate::graph::{Graph, NodeId, Props, explain};
-use std::collections::BTreeSet;
+use crate::graph::{Format, Graph, NodeId, Props, explain};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 /// A law that does not hold, with what is needed to see why.
@@ -117,62 +117,84 @@ pub fn delta_plan(
 /// # Errors
 /// The violation, or a broken contract.
 pub fn check_delta(sample: &Sample, db: &Database, variant: &Variant<'_>) -> Result<Outcome, Violation> {
-    let law = || {
-        format!(
-            "the delta law ({:?} rules, keeping {:?}{})",
-            variant.rules,
-            variant.keep,
-            if variant.optimize { ", optimised" } else { "" }
-        )
-    };
-    let bug = |e: crate::Error| Violation {
-        law: law(),
-        detail: format!("{e}\nquery:\n{}", explain(&sample.graph, sample.root, crate::graph::Format::Text)),
-    };
-    let Some((before, after)) = results(sample, db).map_err(bug)? else { return Ok(Outcome::QueryRaised) };
-    let (graph, delta) = delta_plan(sample, Some(changed_tables(db)), variant).map_err(bug)?;
-    let shown = || {
-        let text = crate::graph::Format::Text;
-        format!(
-            "query:\n{}delta:\n{}",
-            explain(&sample.graph, sample.root, text),
-            explain(&graph, delta, text)
-        )
-    };
-    if !graph.schema(delta).same_types(sample.graph.schema(sample.root)) {
-        return Err(Violation { law: "schema(ΔQ) = schema(Q)".into(), detail: shown() });
-    }
-    let Some(change) = tolerate(eval::eval(&graph, delta, db))
-        .map_err(|e| Violation { law: law(), detail: format!("{e}\n{}", shown()) })?
-    else {
-        return Ok(Outcome::DeltaRaised);
-    };
-    let mut found = before.clone();
-    found.add_zset(&change);
-    if same_bag(&found, &after) {
-        return Ok(Outcome::Held { changed: !same_bag(&before, &after) });
-    }
-    Err(Violation {
-        law: law(),
-        detail: format!("before:\n{before}change found:\n{change}after:\n{after}{}", shown()),
-    })
+    Checker::new(sample, std::slice::from_ref(variant)).check(db)
 }
 
-/// Every variant.
+/// Every variant of [`VARIANTS`].
 ///
 /// # Errors
 /// The first violation.
 pub fn check_all(sample: &Sample, db: &Database) -> Result<Outcome, Violation> {
-    let mut outcome = Outcome::QueryRaised;
-    for variant in VARIANTS {
-        match check_delta(sample, db, variant)? {
-            Outcome::QueryRaised => return Ok(Outcome::QueryRaised),
-            o @ Outcome::DeltaRaised => outcome = o,
-            o @ Outcome::Held { .. } if !matches!(outcome, Outcome::DeltaRaised) => outcome = o,
-            Outcome::Held { .. } => {}
-        }
+    Checker::new(sample, VARIANTS).check(db)
+}
+
+/// Checks one query over many databases: each delta is built once for each set of changed tables.
+pub struct Checker<'s, 'm> {
+    sample: &'s Sample,
+    variants: &'s [Variant<'m>],
+    plans: HashMap<(usize, BTreeSet<TableId>), (Graph, NodeId)>,
+}
+
+impl<'s, 'm> Checker<'s, 'm> {
+    /// Checks `sample` by the given variants.
+    pub fn new(sample: &'s Sample, variants: &'s [Variant<'m>]) -> Self {
+        Checker { sample, variants, plans: HashMap::new() }
     }
-    Ok(outcome)
+
+    /// The delta law over `db` for every variant. [`Outcome::DeltaRaised`] where one of them raised.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn check(&mut self, db: &Database) -> Result<Outcome, Violation> {
+        let Some((before, after)) = results(self.sample, db).map_err(|e| self.bug(&e, ""))? else {
+            return Ok(Outcome::QueryRaised);
+        };
+        let mut outcome = Outcome::Held { changed: !same_bag(&before, &after) };
+        for i in 0..self.variants.len() {
+            if !self.holds(i, db, &before, &after)? {
+                outcome = Outcome::DeltaRaised;
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn bug(&self, e: &crate::Error, more: &str) -> Violation {
+        let query = explain(&self.sample.graph, self.sample.root, Format::Text);
+        Violation { law: "plans keep their contracts".into(), detail: format!("{e}\nquery:\n{query}{more}") }
+    }
+
+    /// Whether the `i`-th variant's delta is right; false where evaluating it raised a data error.
+    fn holds(&mut self, i: usize, db: &Database, before: &ZSet, after: &ZSet) -> Result<bool, Violation> {
+        let variant = &self.variants[i];
+        let key = (i, changed_tables(db));
+        if !self.plans.contains_key(&key) {
+            let plan = delta_plan(self.sample, Some(key.1.clone()), variant).map_err(|e| self.bug(&e, ""))?;
+            self.plans.insert(key.clone(), plan);
+        }
+        let (graph, delta) = &self.plans[&key];
+        let shown = || format!("delta:\n{}", explain(graph, *delta, Format::Text));
+        if !graph.schema(*delta).same_types(self.sample.graph.schema(self.sample.root)) {
+            return Err(Violation { law: "schema(ΔQ) = schema(Q)".into(), detail: shown() });
+        }
+        let Some(change) = tolerate(eval::eval(graph, *delta, db)).map_err(|e| self.bug(&e, &shown()))?
+        else {
+            return Ok(false);
+        };
+        let mut found = before.clone();
+        found.add_zset(&change);
+        if same_bag(&found, after) {
+            return Ok(true);
+        }
+        let how = if variant.optimize { ", optimised" } else { "" };
+        let query = explain(&self.sample.graph, self.sample.root, Format::Text);
+        Err(Violation {
+            law: format!("the delta law ({:?} rules, keeping {:?}{how})", variant.rules, variant.keep),
+            detail: format!(
+                "before:\n{before}change found:\n{change}after:\n{after}query:\n{query}{}",
+                shown()
+            ),
+        })
+    }
 }
 
 /// Identities of the query itself: preparing and optimising it, and expanding each derived operator, change nothing.
@@ -193,7 +215,7 @@ pub fn check_rewrites(sample: &Sample, db: &Database) -> Result<(), Violation> {
         let root = rewrite(&mut graph, sample.root).map_err(bug)?;
         let Some(found) = tolerate(eval::eval(&graph, root, db)).map_err(bug)? else { continue };
         if !same_bag(&expected, &found) {
-            let text = crate::graph::Format::Text;
+            let text = Format::Text;
             let detail = format!(
                 "expected:\n{expected}found:\n{found}query:\n{}rewritten:\n{}",
                 explain(&sample.graph, sample.root, text),
@@ -227,7 +249,7 @@ pub fn check_properties(graph: &Graph, root: NodeId, db: &Database) -> Result<()
         let (props, schema) = (graph.props(id), graph.schema(id));
         let claim = |what: String| Violation {
             law: format!("{}: {what}", graph.node(id).op().name()),
-            detail: format!("{value}{}", explain(graph, id, crate::graph::Format::Text)),
+            detail: format!("{value}{}", explain(graph, id, Format::Text)),
         };
         if props.non_negative && value.iter().any(|(_, w)| w < 0) {
             return Err(claim("no negative weights".into()));
@@ -274,4 +296,17 @@ fn dependencies_hold(props: &Props, value: &ZSet) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Records in `coverage` the edges of the query whose lower end changes between the two states of `db`.
+pub fn record_changes(sample: &Sample, db: &Database, coverage: &mut super::Coverage) {
+    let old = before_only(db);
+    let (mut before, mut after) = (Evaluator::new(&sample.graph, &old), Evaluator::new(&sample.graph, db));
+    let changed: BTreeSet<NodeId> = sample
+        .graph
+        .reachable(sample.root)
+        .into_iter()
+        .filter(|id| matches!((before.eval(*id), after.eval(*id)), (Ok(b), Ok(a)) if !same_bag(&b, &a)))
+        .collect();
+    coverage.record(&sample.graph, sample.root, |id| changed.contains(&id));
 }

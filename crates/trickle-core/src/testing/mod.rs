@@ -9,12 +9,19 @@ mod exprs;
 mod laws;
 mod mutants;
 mod plans;
+mod repro;
 mod shrink;
+mod tiny;
 
 pub use choice::Choice;
 pub use coverage::Coverage;
 pub use data::{change, empty_database, tables};
-pub use laws::{Violation, check_all, check_delta, check_properties, check_rewrites};
+pub use laws::{
+    Checker, Outcome, VARIANTS, Variant, Violation, check_all, check_delta, check_properties, check_rewrites,
+    delta_plan, record_changes,
+};
 pub use mutants::{MUTANTS, Mutant};
-pub use plans::{Limits, Sample, sample};
+pub use plans::{Limits, QUERY_OPERATORS, Sample, sample};
+pub use repro::reproduction;
 pub use shrink::shrink;
+pub use tiny::{small_plans, tiny_databases};

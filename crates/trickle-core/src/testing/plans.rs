@@ -39,6 +39,26 @@ pub struct Sample {
     pub root: NodeId,
 }
 
+/// The operators of queries, by name: each is generated under each.
+pub const QUERY_OPERATORS: &[&str] = &[
+    "Table",
+    "Map",
+    "Filter",
+    "Union",
+    "Join",
+    "Distinct",
+    "Positive",
+    "Reduce",
+    "SemiJoin",
+    "AntiJoin",
+    "LeftJoin",
+    "FullJoin",
+    "Intersect",
+    "IntersectAll",
+    "Except",
+    "ExceptAll",
+];
+
 /// The most columns of an intermediate result.
 const WIDTH: usize = 4;
 

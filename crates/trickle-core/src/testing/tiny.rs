@@ -1,0 +1,379 @@
+//! Domains small enough to enumerate.
+
+use super::Sample;
+use crate::agg::{self, AggCall};
+use crate::catalog::{ColumnDef, TableDef, TableId, TableKind};
+use crate::error::Result;
+use crate::eval::{Database, Row, ZSet};
+use crate::expr::{Expr, FuncSig};
+use crate::graph::{Graph, NodeId};
+use crate::rel::{
+    Distinct, Filter, Join, Map, Negate, OuterJoin, Positive, Reduce, SemiJoin, SetOp, SetOpKind, Single,
+    Table, Union,
+};
+use crate::types::{Datum, Type};
+use std::sync::Arc;
+
+fn table(id: u32, columns: &[&str]) -> Arc<TableDef> {
+    Arc::new(TableDef {
+        id: TableId(id),
+        schema: "public".into(),
+        name: if id == 1 { "r".into() } else { "s".into() },
+        columns: columns
+            .iter()
+            .map(|c| ColumnDef { name: (*c).into(), ty: Type::Int4, nullable: true })
+            .collect(),
+        keys: Vec::new(),
+        foreign_keys: Vec::new(),
+        kind: TableKind::Table,
+    })
+}
+
+fn aggregates(graph: &Graph, input: NodeId, column: usize) -> Vec<AggCall> {
+    let arg = graph.schema(input).expr(column);
+    let calls = ["count", "sum", "avg", "min", "max", "array_agg"].into_iter().filter_map(|name| {
+        let sig = agg::resolve(name, std::slice::from_ref(arg.ty()))?;
+        let mut call = AggCall::new(sig, vec![arg.clone()]);
+        if name == "array_agg" {
+            call.order_by =
+                vec![crate::expr::SortKey { expr: arg.clone(), descending: false, nulls_first: false }];
+        }
+        Some(call)
+    });
+    [AggCall::count_star()].into_iter().chain(calls).collect()
+}
+
+/// Each operator over one or two tables of NULLs, zeros and ones, and the classic nestings.
+///
+/// # Errors
+/// A broken contract.
+pub fn small_plans() -> Result<Vec<(String, Sample)>> {
+    let mut plans = Vec::new();
+    let mut add = |name: &str,
+                   build: &dyn Fn(&mut Graph, NodeId, NodeId) -> Result<NodeId>,
+                   columns: &[&str]|
+     -> Result<()> {
+        let mut graph = Graph::new();
+        let r = graph.add(Table::new(table(1, columns)))?;
+        let s = graph.add(Table::new(table(2, columns)))?;
+        let root = build(&mut graph, r, s)?;
+        plans.push((name.to_owned(), Sample { graph, root }));
+        Ok(())
+    };
+    unary(&mut add)?;
+    binary(&mut add)?;
+    nested(&mut add)?;
+    Ok(plans)
+}
+
+type Build<'a> = &'a dyn Fn(&mut Graph, NodeId, NodeId) -> Result<NodeId>;
+type Add<'a> = dyn FnMut(&str, Build<'_>, &[&str]) -> Result<()> + 'a;
+
+fn unary(add: &mut Add<'_>) -> Result<()> {
+    add(
+        "filter",
+        &|g, r, _| {
+            let p = g.schema(r).expr(0).equals(one());
+            g.add(Filter::new(r, p))
+        },
+        &["k"],
+    )?;
+    add(
+        "map",
+        &|g, r, _| {
+            let e = g.schema(r).expr(0).is_null();
+            g.add(Map::new(r, vec![e]))
+        },
+        &["k"],
+    )?;
+    add("distinct", &|g, r, _| g.add(Distinct::new(r)), &["k"])?;
+    add(
+        "aggregates by key",
+        &|g, r, _| {
+            let a = aggregates(g, r, 1);
+            g.add(Reduce::new(r, vec![0], a))
+        },
+        &["k", "v"],
+    )?;
+    add(
+        "sum and count by key",
+        &|g, r, _| {
+            let mut a = aggregates(g, r, 1);
+            a.truncate(3);
+            g.add(Reduce::new(r, vec![0], a))
+        },
+        &["k", "v"],
+    )?;
+    add(
+        "scalar aggregates",
+        &|g, r, _| {
+            let a = aggregates(g, r, 0);
+            g.add(Reduce::new(r, vec![], a))
+        },
+        &["k"],
+    )?;
+    add(
+        "scalar sum and count",
+        &|g, r, _| {
+            let mut a = aggregates(g, r, 0);
+            a.truncate(3);
+            g.add(Reduce::new(r, vec![], a))
+        },
+        &["k"],
+    )?;
+    add(
+        "count distinct with filter",
+        &|g, r, _| {
+            let mut a = aggregates(g, r, 1).swap_remove(1);
+            a.distinct = true;
+            a.filter = Some(g.schema(r).expr(1).equals(one()).is_not_false());
+            g.add(Reduce::new(r, vec![0], vec![a]))
+        },
+        &["k", "v"],
+    )
+}
+
+fn one() -> Expr {
+    Expr::literal(Datum::Int(1), Type::Int4)
+}
+
+/// `r.k = s.k`, `r.k ≡ s.k`, `r.k < s.k`, `(r.k = s.k) IS NOT FALSE`
+fn conditions(g: &Graph, r: NodeId) -> Vec<(&'static str, Expr)> {
+    let (a, b) = (g.schema(r).expr(0), g.schema(r).expr(0).shifted(g.schema(r).len()));
+    let less = FuncSig::comparison("<", Type::Int4, Type::Int4);
+    vec![
+        ("=", a.clone().equals(b.clone())),
+        ("≡", a.clone().same_as(b.clone())),
+        ("<", Expr::call(less, vec![a.clone(), b.clone()])),
+        ("= is not false", a.equals(b).is_not_false()),
+    ]
+}
+
+fn binary(add: &mut Add<'_>) -> Result<()> {
+    for i in 0..4 {
+        let on = move |g: &Graph, r: NodeId| conditions(g, r).swap_remove(i).1;
+        let name = ["=", "≡", "<", "= is not false"][i];
+        add(
+            &format!("join {name}"),
+            &|g, r, s| {
+                let c = on(g, r);
+                g.add(Join::new(r, s, c))
+            },
+            &["k"],
+        )?;
+        add(
+            &format!("semi join {name}"),
+            &|g, r, s| {
+                let c = on(g, r);
+                g.add(SemiJoin::semi(r, s, c))
+            },
+            &["k"],
+        )?;
+        add(
+            &format!("anti join {name}"),
+            &|g, r, s| {
+                let c = on(g, r);
+                g.add(SemiJoin::anti(r, s, c))
+            },
+            &["k"],
+        )?;
+        add(
+            &format!("left join {name}"),
+            &|g, r, s| {
+                let c = on(g, r);
+                g.add(OuterJoin::left(r, s, c))
+            },
+            &["k"],
+        )?;
+        add(
+            &format!("full join {name}"),
+            &|g, r, s| {
+                let c = on(g, r);
+                g.add(OuterJoin::full(r, s, c))
+            },
+            &["k"],
+        )?;
+    }
+    add(
+        "self join",
+        &|g, r, _| {
+            let c = on_first(g, r);
+            g.add(Join::new(r, r, c))
+        },
+        &["k"],
+    )?;
+    add(
+        "self anti join",
+        &|g, r, _| {
+            let c = conditions(g, r).swap_remove(2).1;
+            g.add(SemiJoin::anti(r, r, c))
+        },
+        &["k"],
+    )?;
+    add("exists, uncorrelated", &|g, r, s| g.add(SemiJoin::semi(r, s, Expr::bool(true))), &["k"])?;
+    add(
+        "union",
+        &|g, r, s| {
+            let u = g.add(Union::new([r, s]))?;
+            g.add(Distinct::new(u))
+        },
+        &["k"],
+    )?;
+    for (kind, name) in [(SetOpKind::Intersect, "intersect"), (SetOpKind::Except, "except")] {
+        for all in [false, true] {
+            add(
+                &format!("{name}{}", if all { " all" } else { "" }),
+                &|g, r, s| g.add(SetOp::new(kind, all, r, s)),
+                &["k"],
+            )?;
+        }
+    }
+    add(
+        "positive part",
+        &|g, r, s| {
+            let m = g.add(Negate::new(s))?;
+            let u = g.add(Union::new([r, m]))?;
+            g.add(Positive::new(u))
+        },
+        &["k"],
+    )
+}
+
+fn on_first(g: &Graph, r: NodeId) -> Expr {
+    conditions(g, r).swap_remove(0).1
+}
+
+fn nested(add: &mut Add<'_>) -> Result<()> {
+    add(
+        "count over distinct",
+        &|g, r, _| {
+            let d = g.add(Distinct::new(r))?;
+            let a = aggregates(g, d, 0);
+            g.add(Reduce::new(d, vec![], a))
+        },
+        &["k"],
+    )?;
+    add(
+        "count over left join",
+        &|g, r, s| {
+            let c = on_first(g, r);
+            let j = g.add(OuterJoin::left(r, s, c))?;
+            let a = aggregates(g, j, 1);
+            g.add(Reduce::new(j, vec![0], a))
+        },
+        &["k"],
+    )?;
+    add(
+        "join with an aggregate",
+        &|g, r, s| {
+            let a = aggregates(g, s, 0);
+            let t = g.add(Reduce::new(s, vec![0], a))?;
+            let c = on_first(g, r);
+            g.add(Join::new(r, t, c))
+        },
+        &["k"],
+    )?;
+    add(
+        "anti join with an aggregate",
+        &|g, r, s| {
+            let t = g.add(Reduce::new(s, vec![0], vec![AggCall::count_star()]))?;
+            let two = g.schema(t).expr(1).equals(Expr::int8(1)).negated();
+            let t = g.add(Filter::new(t, two))?;
+            let c = on_first(g, r);
+            g.add(SemiJoin::anti(r, t, c))
+        },
+        &["k"],
+    )?;
+    add(
+        "scalar subquery",
+        &|g, r, s| {
+            let a = aggregates(g, s, 0).swap_remove(2);
+            let t = g.add(Reduce::new(s, vec![], vec![a]))?;
+            let t = g.add(Single::new(t, 0))?;
+            g.add(Join::new(r, t, Expr::bool(true)))
+        },
+        &["k"],
+    )?;
+    add(
+        "scalar subquery of rows",
+        &|g, r, s| {
+            let t = g.add(Single::new(s, 0))?;
+            g.add(Join::new(r, t, Expr::bool(true)))
+        },
+        &["k"],
+    )?;
+    add("one row per key", &|g, r, _| g.add(Single::new(r, 1)), &["k", "v"])?;
+    add(
+        "except over left join",
+        &|g, r, s| {
+            let c = on_first(g, r);
+            let j = g.add(OuterJoin::left(r, s, c))?;
+            let t = g.add(Join::new(r, s, on_first(g, r)))?;
+            g.add(SetOp::new(SetOpKind::Except, true, j, t))
+        },
+        &["k"],
+    )
+}
+
+/// Every pair of states of each table that the sample reads, of at most two rows a table of one column and of one row
+/// a table of two columns if there are two tables (three and two if there is one), over NULL, 0 and 1.
+pub fn tiny_databases(sample: &Sample) -> Vec<Database> {
+    let mut tables: Vec<Arc<TableDef>> = Vec::new();
+    for id in sample.graph.reachable(sample.root) {
+        if let crate::rel::Rel::Table(t) = sample.graph.rel(id) {
+            if !tables.contains(t.def()) {
+                tables.push(t.def().clone());
+            }
+        }
+    }
+    let mut all = vec![Database::default()];
+    for table in &tables {
+        let states = states(
+            table.columns.len(),
+            1 + usize::from(tables.len() == 1) + usize::from(table.columns.len() == 1),
+        );
+        let mut next = Vec::new();
+        for db in &all {
+            for before in &states {
+                for after in &states {
+                    let mut delta = after.clone();
+                    delta.add_zset(&before.negate());
+                    let mut db = db.clone();
+                    db.before.insert(table.id, before.clone());
+                    db.delta.insert(table.id, delta);
+                    next.push(db);
+                }
+            }
+        }
+        all = next;
+    }
+    all
+}
+
+/// Every bag of at most `rows` rows of `width` columns over NULL, 0 and 1.
+fn states(width: usize, rows: usize) -> Vec<ZSet> {
+    let domain = [Datum::Null, Datum::Int(0), Datum::Int(1)];
+    let mut values: Vec<Vec<Datum>> = vec![Vec::new()];
+    for _ in 0..width {
+        values = values
+            .iter()
+            .flat_map(|v| domain.iter().map(|d| v.iter().cloned().chain([d.clone()]).collect()))
+            .collect();
+    }
+    let values: Vec<Row> = values.into_iter().map(Row::from).collect();
+    let mut bags: Vec<(usize, ZSet)> = vec![(0, ZSet::new())];
+    let mut all: Vec<ZSet> = vec![ZSet::new()];
+    for _ in 0..rows {
+        let mut next = Vec::new();
+        for (from, bag) in &bags {
+            for (i, value) in values.iter().enumerate().skip(*from) {
+                let mut bag = bag.clone();
+                bag.add(value.clone(), 1);
+                all.push(bag.clone());
+                next.push((i, bag));
+            }
+        }
+        bags = next;
+    }
+    all
+}

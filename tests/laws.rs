@@ -1,0 +1,200 @@
+//! Ring 1: the delta law and its companions over random plans, states and changes.
+//!
+//! What each test alone can catch: `random_*` a rule that is wrong for some nesting; `tiny_*` a rule that is wrong for
+//! a rare combination of NULLs and duplicates; `coverage` a generator that no longer reaches some combination;
+//! `mutants` laws that no longer notice.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use trickle_core::graph::Format;
+use trickle_core::testing::{self, Checker, Choice, Coverage, Limits, MUTANTS, Outcome, Sample, Variant};
+
+/// How many random triples a run draws: `TRICKLE_LAWS`, else 200,000.
+fn triples() -> u64 {
+    std::env::var("TRICKLE_LAWS").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000)
+}
+
+/// Runs `check` for the seeds `0..n` on all cores; the first failure, if any.
+fn for_seeds(n: u64, check: impl Fn(u64) -> Result<(), String> + Sync) {
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let failure: Mutex<Option<(u64, String)>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for worker in 0..workers {
+            let (check, failure) = (&check, &failure);
+            scope.spawn(move || {
+                for seed in (worker..n).step_by(workers as usize) {
+                    if failure.lock().unwrap().is_some() {
+                        return;
+                    }
+                    if let Err(e) = check(seed) {
+                        failure.lock().unwrap().get_or_insert((seed, e));
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    if let Some((seed, e)) = failure.into_inner().unwrap() {
+        panic!("seed {seed}: {e}");
+    }
+}
+
+fn drawn(seed: u64, limits: &Limits) -> (Sample, trickle_core::eval::Database) {
+    let mut choice = Choice::seeded(seed);
+    let tables = testing::tables();
+    let sample = testing::sample(&mut choice, &tables, limits).expect("the generator keeps contracts");
+    let db = testing::change(&mut choice, &tables, 4);
+    (sample, db)
+}
+
+/// The smallest counterexample found, as SQL where the plan can be written as such.
+fn report(
+    seed: u64,
+    limits: &Limits,
+    fails: impl Fn(&Sample, &trickle_core::eval::Database) -> Option<String>,
+) -> String {
+    let (sample, db) = drawn(seed, limits);
+    let (sample, db) = testing::shrink(sample, db, 2_000, |s, d| fails(s, d).is_some());
+    let detail = fails(&sample, &db).unwrap_or_default();
+    format!("{detail}\n{}", testing::reproduction(&sample, &db))
+}
+
+#[test]
+fn random_plans_satisfy_the_delta_law() {
+    let counts = Mutex::new(BTreeMap::<&str, u64>::new());
+    for_seeds(triples(), |seed| {
+        let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: true, raising: seed % 8 == 0 };
+        let (sample, db) = drawn(seed, &limits);
+        let variant = &testing::VARIANTS[(seed / 6) as usize % testing::VARIANTS.len()];
+        let outcome = testing::check_delta(&sample, &db, variant);
+        let kind = match &outcome {
+            Ok(Outcome::Held { changed: true }) => "held, result changed",
+            Ok(Outcome::Held { changed: false }) => "held, result unchanged",
+            Ok(Outcome::QueryRaised) => "query raised",
+            Ok(Outcome::DeltaRaised) if limits.raising => "delta raised, recomputed",
+            Ok(Outcome::DeltaRaised) => return Err("the delta raised though nothing in the query can".into()),
+            Err(_) => {
+                return Err(report(seed, &limits, |s, d| {
+                    testing::check_delta(s, d, variant).err().map(|v| v.to_string())
+                }));
+            }
+        };
+        *counts.lock().unwrap().entry(kind).or_default() += 1;
+        Ok(())
+    });
+    let counts = counts.into_inner().unwrap();
+    println!("{counts:#?}");
+    assert!(
+        counts.get("held, result changed").copied().unwrap_or(0) > triples() / 4,
+        "too few triples say something"
+    );
+}
+
+#[test]
+fn random_plans_have_the_properties_they_claim() {
+    for_seeds(triples() / 10, |seed| {
+        let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: true, raising: false };
+        let (sample, db) = drawn(seed, &limits);
+        let check = |s: &Sample, d: &trickle_core::eval::Database| {
+            testing::check_properties(&s.graph, s.root, d).err().map(|v| v.to_string())
+        };
+        if check(&sample, &db).is_some() {
+            return Err(report(seed, &limits, check));
+        }
+        let variant = &testing::VARIANTS[(seed % 5) as usize];
+        let (graph, delta) = testing::delta_plan(&sample, None, variant).map_err(|e| e.to_string())?;
+        testing::check_properties(&graph, delta, &db).map_err(|v| v.to_string())
+    });
+}
+
+#[test]
+fn rewrites_are_identities() {
+    for_seeds(triples() / 10, |seed| {
+        let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: true, raising: seed % 8 == 0 };
+        let (sample, db) = drawn(seed, &limits);
+        let check = |s: &Sample, d: &trickle_core::eval::Database| {
+            testing::check_rewrites(s, d).err().map(|v| v.to_string())
+        };
+        if check(&sample, &db).is_some() {
+            return Err(report(seed, &limits, check));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn deltas_read_current_states_only() {
+    for_seeds(triples() / 20, |seed| {
+        let (sample, _) = drawn(seed, &Limits::default());
+        let (graph, delta) =
+            testing::delta_plan(&sample, None, &testing::VARIANTS[0]).map_err(|e| e.to_string())?;
+        let old = graph.reachable(delta).into_iter().find(|n| graph.node(*n).op().name() == "TableBefore");
+        match old {
+            None => Ok(()),
+            Some(_) => Err(format!(
+                "the delta reads a previous table state:\n{}",
+                trickle_core::graph::explain(&graph, delta, Format::Text)
+            )),
+        }
+    });
+}
+
+/// Every pair of states of up to `rows` rows over `{NULL, 0, 1}`, for every small plan.
+#[test]
+fn tiny_domains_exhaustively() {
+    let plans = testing::small_plans().expect("small plans are well formed");
+    let checked = AtomicU64::new(0);
+    for_seeds(plans.len() as u64, |i| {
+        let (name, sample) = &plans[i as usize];
+        let mut checker = Checker::new(sample, testing::VARIANTS);
+        for db in testing::tiny_databases(sample) {
+            checker.check(&db).map_err(|v| format!("{name}: {v}\n{}", testing::reproduction(sample, &db)))?;
+            checked.fetch_add(testing::VARIANTS.len() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    let checked = checked.into_inner();
+    println!("{checked} triples checked");
+    assert!(checked > 100_000);
+}
+
+#[test]
+fn every_operator_occurs_under_every_other_with_a_change() {
+    let total = Mutex::new(Coverage::default());
+    for_seeds(triples() / 10, |seed| {
+        let (sample, db) = drawn(seed, &Limits { operators: 5, opaque: false, raising: false });
+        let mut seen = Coverage::default();
+        testing::record_changes(&sample, &db, &mut seen);
+        total.lock().unwrap().merge(&seen);
+        Ok(())
+    });
+    let total = total.into_inner().unwrap();
+    println!("{total}");
+    for above in testing::QUERY_OPERATORS.iter().filter(|a| **a != "Table") {
+        for below in testing::QUERY_OPERATORS {
+            assert!(total.count(above, below) > 0, "{above} over {below} never changed in this run");
+        }
+    }
+}
+
+#[test]
+fn every_mutant_is_killed() {
+    let seeds = 20_000;
+    let mut survivors = Vec::new();
+    for mutant in MUTANTS {
+        let variant =
+            Variant { rules: mutant.rules, keep: mutant.keep, optimize: false, mutant: Some(mutant) };
+        let killed = (0..seeds).find(|seed| {
+            let (sample, db) =
+                drawn(*seed, &Limits { operators: 1 + (seed % 4) as usize, opaque: false, raising: false });
+            testing::check_delta(&sample, &db, &variant).is_err_and(|v| v.law.starts_with("the delta law"))
+        });
+        match killed {
+            Some(seed) => println!("{:>6}  {}", seed + 1, mutant.name),
+            None => survivors.push(mutant.name),
+        }
+    }
+    assert!(MUTANTS.len() >= 25);
+    assert!(survivors.is_empty(), "not noticed within {seeds} seeds: {survivors:#?}");
+}
