@@ -3,6 +3,7 @@
 use super::{Row, compare, compare_rows, expr, is_true, opaque};
 use crate::agg::{Acc, AggCall, family};
 use crate::error::{Error, Result};
+use crate::expr::functions;
 use crate::types::{Datum, Interval, Numeric, Type};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -197,10 +198,7 @@ pub fn average(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
         }
         Type::Interval => match interval_sum(rows)? {
             #[allow(clippy::cast_precision_loss)]
-            Some((sum, n)) => {
-                let _ = n;
-                Ok(Datum::Interval(sum))
-            }
+            Some((sum, n)) => functions::divide_interval(sum, n as f64).map(Datum::Interval),
             None => Ok(Datum::Null),
         },
         _ => match numeric_sum(rows)? {

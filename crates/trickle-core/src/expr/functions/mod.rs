@@ -11,6 +11,7 @@ mod number;
 mod other;
 mod resolve;
 mod text;
+mod values;
 
 use super::{FuncKind, FuncSig, Volatility};
 use crate::error::Result;
@@ -18,6 +19,7 @@ use crate::types::{Datum, Type};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+pub(crate) use values::interval::{date_in_range, midnight, quotient as divide_interval};
 pub use resolve::{cast_volatility, common_type, implicit_cast};
 
 /// Computes a call from its evaluated arguments. Strict functions never see NULL.

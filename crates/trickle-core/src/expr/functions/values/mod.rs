@@ -1,0 +1,77 @@
+//! The values of built-in functions, by family, and what they share: taking arguments apart.
+
+pub(super) mod array;
+pub(super) mod datetime;
+pub(super) mod interval;
+pub(super) mod json;
+pub(super) mod number;
+pub(super) mod text;
+
+use crate::error::{Error, Result};
+use crate::types::{Datum, Numeric};
+use std::sync::Arc;
+
+/// An argument whose value is not of the declared type: a plan that was typed wrongly.
+fn mistyped(d: &Datum) -> Error {
+    Error::plan(format!("a function met {d}, which is not of its argument's type"))
+}
+
+fn arg(args: &[Datum], i: usize) -> &Datum {
+    args.get(i).unwrap_or(&Datum::Null)
+}
+
+fn int(args: &[Datum], i: usize) -> Result<i64> {
+    match arg(args, i) {
+        Datum::Int(n) => Ok(*n),
+        other => Err(mistyped(other)),
+    }
+}
+
+fn float(args: &[Datum], i: usize) -> Result<f64> {
+    match arg(args, i) {
+        Datum::Float(x) => Ok(*x),
+        other => Err(mistyped(other)),
+    }
+}
+
+fn dec(args: &[Datum], i: usize) -> Result<&Numeric> {
+    match arg(args, i) {
+        Datum::Numeric(n) => Ok(n),
+        other => Err(mistyped(other)),
+    }
+}
+
+fn text(args: &[Datum], i: usize) -> Result<&str> {
+    match arg(args, i) {
+        Datum::Text(s) => Ok(s),
+        other => Err(mistyped(other)),
+    }
+}
+
+fn items(args: &[Datum], i: usize) -> Result<&[Datum]> {
+    match arg(args, i) {
+        Datum::Array(a) => Ok(a),
+        other => Err(mistyped(other)),
+    }
+}
+
+fn json(args: &[Datum], i: usize) -> Result<&serde_json::Value> {
+    match arg(args, i) {
+        Datum::Json(j) => Ok(j),
+        other => Err(mistyped(other)),
+    }
+}
+
+fn numeric(n: Numeric) -> Datum {
+    Datum::Numeric(Arc::new(n))
+}
+
+/// A length or count as `integer`.
+fn count(n: usize) -> Datum {
+    Datum::Int(i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+/// An integer argument as a length, negative ones as 0.
+fn size(n: i64) -> usize {
+    usize::try_from(n).unwrap_or(0)
+}
