@@ -50,6 +50,8 @@ fn name(graph: &Graph, id: NodeId, inputs: &[String], tables: &[String]) -> Stri
         Rel::SemiJoin(_) if first.ends_with("_touched") || first.ends_with("_matched") => first,
         Rel::SemiJoin(s) if graph.props(s.right()).reads_delta => format!("{first}_touched"),
         Rel::SemiJoin(_) => format!("{first}_matched"),
+        Rel::Keys(_) if delta => format!("touched_{}", labels(graph, id, usize::MAX)),
+        Rel::Keys(_) => format!("keys_{first}"),
         Rel::Distinct(_) if delta => format!("touched_{}", labels(graph, id, usize::MAX)),
         Rel::Distinct(_) => format!("distinct_{first}"),
         Rel::Reduce(r) => {
