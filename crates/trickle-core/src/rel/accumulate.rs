@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, aggregates, group};
 use crate::expr::Expr;
 use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext, Scalar, accumulator};
 
 /// The key columns, then each accumulator's `Σ w × value`, for each key on which some accumulator is not 0. Without
 /// keys there is always exactly one row.
@@ -200,4 +200,18 @@ impl Evaluate for Accumulate {
     }
 }
 
-impl Render for Accumulate {}
+impl Render for Accumulate {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        let block = cx.open(input, self.input);
+        let exprs = self.accs.iter().flat_map(|a| a.value.iter().chain(&a.filter));
+        let block = cx.fit(block, self.input, exprs, false);
+        let grouped = !self.keys.is_empty();
+        let totals: Vec<Scalar> = self.accs.iter().map(|a| accumulator(a, &block, grouped)).collect();
+        // A group that has a row counts it.
+        let counted = block.weight.is_one() && self.accs.contains(&Acc::count(None));
+        let some = || Scalar::or(totals.iter().map(|t| t.clone().op("<>", Scalar::int4(0))));
+        let having = if grouped && !counted { vec![some()] } else { Vec::new() };
+        Ok(Fragment::closed(cx.grouped(block, &self.keys, totals, having), true, true))
+    }
+}

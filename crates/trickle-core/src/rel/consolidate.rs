@@ -5,7 +5,7 @@ use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::{Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext};
 
 /// Denotes its input. Rendered, each row appears once with its whole weight, which is what thresholds, upserts and
 /// expressions that may raise need to see.
@@ -71,4 +71,12 @@ impl Evaluate for Consolidate {
     }
 }
 
-impl Render for Consolidate {}
+impl Render for Consolidate {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        let state = self.state;
+        let merged = cx.consolidate(input, self.input);
+        // A state has no negative weight once its rows are merged.
+        Ok(Fragment { positive: merged.positive || state || cx.is_state(), ..merged })
+    }
+}

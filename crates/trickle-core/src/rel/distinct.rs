@@ -5,7 +5,7 @@ use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
 use crate::graph::{ColSet, FunctionalDependency, Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext, Weight};
 
 /// `[w > 0]` on every row; NULLs are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -66,4 +66,18 @@ impl Evaluate for Distinct {
     }
 }
 
-impl Render for Distinct {}
+impl Render for Distinct {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        input.require_positive("Distinct")?;
+        let once = input.consolidated;
+        let mut block = cx.open(input, self.input);
+        block.weight = Weight::one();
+        if once {
+            return Ok(Fragment::open(block, true, true));
+        }
+        let mut closed = block.close(cx.output(), false);
+        closed.distinct();
+        Ok(Fragment::closed(closed, true, true))
+    }
+}

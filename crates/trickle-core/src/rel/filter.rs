@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, is_true};
 use crate::expr::Expr;
 use crate::graph::{Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext, scalar};
 
 /// `σ predicate (R)`; false and NULL both drop the row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,4 +75,14 @@ impl Evaluate for Filter {
     }
 }
 
-impl Render for Filter {}
+impl Render for Filter {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        let (positive, consolidated) = (input.positive, input.consolidated);
+        let block = cx.open(input, self.input);
+        let predicate = std::slice::from_ref(&self.predicate);
+        let mut block = cx.fit(block, self.input, predicate, true);
+        block.filter.extend(self.predicate.conjuncts().iter().map(|t| scalar(t, &block.columns)));
+        Ok(cx.once_per_row(predicate, Fragment::open(block, positive, consolidated)))
+    }
+}

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::Matcher};
 use crate::expr::{Expr, ExprKind};
 use crate::graph::{Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Condition, Fragment, Render, RenderContext};
 
 /// `L ⋈on R` over the columns of L then R; weights multiply. `on` = TRUE is the cross product.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -128,4 +128,19 @@ impl Evaluate for Join {
     }
 }
 
-impl Render for Join {}
+impl Render for Join {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [left, right] = cx.arity(inputs)?;
+        let positive = left.positive && right.positive;
+        let consolidated = left.consolidated && right.consolidated;
+        let (l, r) = (cx.graph().schema(self.left), cx.graph().schema(self.right));
+        let on = Condition::new(&self.on, l, r);
+        let left = cx.open(left, self.left);
+        let right = cx.open(right, self.right);
+        let left = cx.fit(left, self.left, [&self.on], true);
+        let right = cx.fit(right, self.right, [&self.on.map_columns(|c| c.wrapping_sub(l.len()))], true);
+        let body = cx.join((left, self.left), (right, self.right), &on);
+        let body = cx.once_per_row([&self.on], Fragment { body, positive, consolidated });
+        Ok(body)
+    }
+}

@@ -5,7 +5,7 @@ use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::{ColSet, Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext, Weight};
 
 /// `keys cols (R)`: the values of `cols` on rows whose weight is not 0, each once. Weights are looked at *before* the
 /// projection: an update that keeps its key changes that key although its two rows cancel on it.
@@ -87,4 +87,14 @@ impl Evaluate for Keys {
     }
 }
 
-impl Render for Keys {}
+impl Render for Keys {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        let mut block = cx.open(input, self.input);
+        block.columns = self.cols.iter().filter_map(|c| block.columns.get(*c)).cloned().collect();
+        block.weight = Weight::one();
+        let mut closed = block.close(cx.output(), false);
+        closed.distinct();
+        Ok(Fragment::closed(closed, true, true))
+    }
+}

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
 use crate::expr::Expr;
 use crate::graph::{Column, Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext, scalar};
 use std::sync::Arc;
 
 /// `π exprs (R)`: computes each output column from one input row; duplicates stay.
@@ -108,4 +108,13 @@ impl Evaluate for Map {
     }
 }
 
-impl Render for Map {}
+impl Render for Map {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        let (positive, consolidated) = (input.positive, input.consolidated && cx.is_consolidated());
+        let block = cx.open(input, self.input);
+        let mut block = cx.fit(block, self.input, &self.exprs, false);
+        block.columns = self.exprs.iter().map(|e| scalar(e, &block.columns)).collect();
+        Ok(cx.once_per_row(&self.exprs, Fragment::open(block, positive, consolidated)))
+    }
+}

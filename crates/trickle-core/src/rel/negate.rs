@@ -5,7 +5,7 @@ use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::{Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext};
 
 /// `−R`
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -57,4 +57,12 @@ impl Evaluate for Negate {
     }
 }
 
-impl Render for Negate {}
+impl Render for Negate {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        let consolidated = input.consolidated;
+        let mut block = cx.open(input, self.input);
+        block.weight = block.weight.negated();
+        Ok(Fragment::open(block, false, consolidated))
+    }
+}

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, group::Matcher};
 use crate::expr::Expr;
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Condition, Fragment, Render, RenderContext};
 use crate::types::Datum;
 use std::collections::BTreeSet;
 
@@ -143,6 +143,8 @@ impl Relational for OuterJoin {
                 .collect::<Vec<_>>()
         };
         let (lk, rk) = (sound(l), sound(r));
+        // (l, NULLs) and (NULLs, r) are the same row where both are all NULL.
+        p.consolidated &= !self.full || !lk.is_empty() || !rk.is_empty();
         for a in if self.full { &lk } else { &l.props().keys } {
             for b in &rk {
                 p.add_key(a.union(&b.shifted(by)));
@@ -241,4 +243,28 @@ impl Evaluate for OuterJoin {
     }
 }
 
-impl Render for OuterJoin {}
+impl Render for OuterJoin {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [left, right] = cx.arity(inputs)?;
+        right.require_positive(self.name())?;
+        if self.full {
+            left.require_positive(self.name())?;
+        }
+        let positive = left.positive && right.positive;
+        let consolidated = left.consolidated && right.consolidated && cx.is_consolidated();
+        let (l, r) = (cx.graph().schema(self.left), cx.graph().schema(self.right));
+        let on = Condition::new(&self.on, l, r);
+        let hashable = !join_keys(&self.on, l.len()).left.is_empty() && on.is_simple();
+        let left = (cx.open(left, self.left), self.left);
+        let right = (cx.open(right, self.right), self.right);
+        let body = match (self.full, hashable) {
+            (false, _) => cx.left_join(left, right, &on),
+            (true, true) => cx.full_join(left, right, &on),
+            (true, false) => {
+                let swapped = Condition::new(&swap_sides(&self.on, l.len(), r.len()), r, l);
+                cx.full_join_by_parts(left, right, &on, &swapped)
+            }
+        };
+        Ok(cx.once_per_row([&self.on], Fragment { body, positive, consolidated }))
+    }
+}

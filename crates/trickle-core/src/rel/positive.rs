@@ -5,7 +5,7 @@ use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
 use crate::graph::{Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext};
 
 /// `max(w, 0)` on every row; NULLs are equal. EXCEPT ALL is the positive part of a difference, and the other set
 /// operations follow from it.
@@ -68,4 +68,13 @@ impl Evaluate for Positive {
     }
 }
 
-impl Render for Positive {}
+impl Render for Positive {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        if input.positive && input.consolidated {
+            return Ok(input);
+        }
+        let block = cx.open(input, self.input);
+        Ok(Fragment::closed(cx.merged(block, self.input, ">"), true, true))
+    }
+}

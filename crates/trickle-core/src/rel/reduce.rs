@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, aggregates, group};
 use crate::expr::Expr;
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext, aggregate};
 
 /// `γ keys; aggs (R)`: the key columns, then the aggregates, for each group that has a row. Without keys there is
 /// always exactly one row. NULL keys are equal.
@@ -112,4 +112,14 @@ impl Evaluate for Reduce {
     }
 }
 
-impl Render for Reduce {}
+impl Render for Reduce {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        input.require_positive("Reduce")?;
+        let block = cx.open(input, self.input);
+        let block = cx.unit(block);
+        let block = cx.fit(block, self.input, self.aggs.iter().flat_map(AggCall::exprs), false);
+        let aggs = self.aggs.iter().map(|a| aggregate(a, &block.columns)).collect();
+        Ok(Fragment::closed(cx.grouped(block, &self.keys, aggs, Vec::new()), true, true))
+    }
+}

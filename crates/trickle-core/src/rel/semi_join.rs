@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::Matcher};
 use crate::expr::Expr;
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Body, Condition, Fragment, Render, RenderContext, Weight};
 
 /// `L ⋉on R` (EXISTS): the rows of L for which `on` is true with some row of R; `▷` (NOT EXISTS) where with none.
 /// L keeps its weights and may be a change; R is a state.
@@ -267,4 +267,38 @@ impl Evaluate for SemiJoin {
     }
 }
 
-impl Render for SemiJoin {}
+impl Render for SemiJoin {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [left, right] = cx.arity(inputs)?;
+        right.require_positive("SemiJoin")?;
+        let (positive, consolidated) = (left.positive, left.consolidated);
+        let (l, r) = (cx.graph().schema(self.left), cx.graph().schema(self.right));
+        let on = Condition::new(&self.on, l, r);
+        let left = cx.open(left, self.left);
+        let mut right = cx.open(right, self.right);
+        right.weight = Weight::one();
+        let left = cx.fit(left, self.left, [&self.on], true);
+        let body = if !self.anti && self.matches_once(cx.graph()) {
+            // At most one partner: the pairs are the rows. A join lets PostgreSQL start from the smaller side.
+            cx.join_keeping_left((left, self.left), (right, self.right), &on)
+        } else {
+            match crate::sql::not_in(&self.on, &left.columns, &right) {
+                Some(condition) if self.anti => {
+                    let mut left = left;
+                    left.filter.push(condition);
+                    Body::Open(left)
+                }
+                _ => cx.exists((left, self.left), (right, self.right), &on, self.anti),
+            }
+        };
+        Ok(cx.once_per_row([&self.on], Fragment { body, positive, consolidated }))
+    }
+}
+
+impl SemiJoin {
+    /// Whether the equalities of the condition cover a key of the right side.
+    fn matches_once(&self, graph: &Graph) -> bool {
+        let keys = join_keys(&self.on, graph.schema(self.left).len());
+        graph.props(self.right).is_key(&keys.right.into_iter().collect())
+    }
+}

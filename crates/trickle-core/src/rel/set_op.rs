@@ -7,7 +7,7 @@ use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, SqlKey, ZSet, group::row_groups, group::unpadded};
 use crate::graph::{ColSet, Graph, Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext, SetOperator};
 use std::collections::BTreeMap;
 
 /// Which set operation. (UNION ALL is [`Union`]; UNION is its [`Distinct`].)
@@ -135,4 +135,16 @@ impl Evaluate for SetOp {
     }
 }
 
-impl Render for SetOp {}
+impl Render for SetOp {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [left, right] = cx.arity(inputs)?;
+        left.require_positive(self.name())?;
+        right.require_positive(self.name())?;
+        let op = match self.kind {
+            SetOpKind::Intersect => SetOperator::Intersect,
+            SetOpKind::Except => SetOperator::Except,
+        };
+        let closed = cx.set_op(op, self.all, (left, self.left), (right, self.right));
+        Ok(Fragment::closed(closed, true, !self.all))
+    }
+}

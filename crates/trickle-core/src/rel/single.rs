@@ -5,7 +5,7 @@ use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, group::groups};
 use crate::graph::{ColSet, FunctionalDependency, Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext};
 use crate::types::Datum;
 
 /// For each value of `keys` its only row; a second one raises 21000. Without keys there is always one row, all NULL
@@ -98,4 +98,13 @@ impl Evaluate for Single {
     }
 }
 
-impl Render for Single {}
+impl Render for Single {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        input.require_positive("Single")?;
+        let block = cx.open(input, self.input);
+        let once = cx.graph().props(self.input).is_key(&ColSet::all(self.keys));
+        let body = cx.single(block, self.input, self.keys, once);
+        Ok(Fragment { body, positive: true, consolidated: true })
+    }
+}

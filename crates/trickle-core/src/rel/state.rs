@@ -5,7 +5,7 @@ use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext};
 use std::hash::{Hash, Hasher};
 
 /// `State(n)` denotes n over the *previous* state of the sources: what a hidden table holds until the refresh that
@@ -78,4 +78,9 @@ impl Evaluate for State {
     }
 }
 
-impl Render for State {}
+impl Render for State {
+    fn render(&self, _: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let block = cx.stored(self.of)?;
+        Ok(Fragment::open(block, true, self.props.consolidated))
+    }
+}

@@ -6,7 +6,7 @@ use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext};
 use std::sync::Arc;
 
 /// Which state of a base table a leaf reads. `Before + Delta = After`.
@@ -153,4 +153,19 @@ impl Evaluate for Table {
     }
 }
 
-impl Render for Table {}
+impl Render for Table {
+    fn render(&self, _: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        match self.version {
+            Version::After => Ok(Fragment::open(cx.current(self), true, cx.is_consolidated())),
+            Version::Delta => Ok(Fragment::open(cx.change(self)?, false, false)),
+            // As one relation its rows can be looked up in an index where both arms have exactly the same types.
+            Version::Before => {
+                let mut minus = cx.change(self)?;
+                minus.weight = minus.weight.negated();
+                let arms = vec![cx.current(self), minus];
+                let names = cx.output();
+                Ok(Fragment::closed(cx.union(arms, names, true), false, false))
+            }
+        }
+    }
+}

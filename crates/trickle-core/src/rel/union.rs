@@ -5,7 +5,7 @@ use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet};
 use crate::graph::{Column, Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext};
 
 /// `R₁ + R₂ + …`: weights add up. At least one input; all have the same column types.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,4 +78,13 @@ impl Evaluate for Union {
     }
 }
 
-impl Render for Union {}
+impl Render for Union {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        if inputs.len() == 1 {
+            return cx.arity(inputs).map(|[only]| only);
+        }
+        let positive = inputs.iter().all(|f| f.positive);
+        let blocks = inputs.into_iter().zip(&self.inputs).collect();
+        Ok(Fragment::closed(cx.union_all(blocks), positive, false))
+    }
+}

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
 use crate::expr::Expr;
 use crate::graph::{Column, Node, NodeId, Props, Schema};
-use crate::sql::Render;
+use crate::sql::{Fragment, Render, RenderContext};
 use std::sync::Arc;
 
 /// A bag of constant rows; the expressions read no column. No rows at all is the empty relation.
@@ -91,4 +91,9 @@ impl Evaluate for Values {
     }
 }
 
-impl Render for Values {}
+impl Render for Values {
+    fn render(&self, _: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let block = cx.constant(&self.rows);
+        Ok(Fragment::open(block, true, self.rows.len() <= 1))
+    }
+}

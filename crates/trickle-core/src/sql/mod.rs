@@ -1,4 +1,45 @@
 //! PostgreSQL text: typed AST, rendering of plans, printing. The only place that makes SQL.
+//!
+//! [`render_query`] and [`render_delta`] turn a plan into a typed tree ([`ast`]), where names are reborn from the
+//! labels of the plan; [`print()`] writes it. Physical facts are typed: a [`Fragment`] says which [`Weight`] its rows
+//! carry, whether it is positive (no weight below 1) and whether it is consolidated (each row once, weight ≠ 0).
+//! The driver checks after each operator that these are what the plan promised.
+
+pub mod ast;
+mod condition;
+mod expr;
+mod fragment;
+mod groups;
+pub mod ident;
+mod joins;
+mod leaves;
+mod naming;
+mod print;
+mod profile;
+mod render;
+mod sources;
+
+pub use fragment::{Block, Body, Closed, Fragment, Names, Weight};
+pub use ident::{Ident, Qualified};
+pub use print::{Printed, print, print_query};
+pub use profile::Profile;
+pub use render::{RenderContext, render_delta, render_query};
+pub use sources::{BufferSources, Changes, Relation, Sources, Stored, Window};
+
+pub(crate) use ast::{Scalar, SetOperator};
+pub(crate) use condition::Condition;
+pub(crate) use expr::{aggregate, scalar};
+pub(crate) use groups::accumulator;
+pub(crate) use joins::not_in;
+
+use crate::error::Result;
 
 /// How PostgreSQL computes an operator.
-pub trait Render {}
+pub trait Render {
+    /// The operator over rendered inputs, in the order of
+    /// [`Relational::inputs`](crate::rel::Relational::inputs).
+    ///
+    /// # Errors
+    /// An input that is not positive where the operator needs it, or a source that the context does not know.
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment>;
+}

@@ -1,0 +1,150 @@
+//! Statements that create and drop objects.
+
+use super::{Query, Scalar, Statement};
+use crate::sql::ident::{Ident, Qualified};
+use crate::types::Type;
+
+/// `CREATE SCHEMA IF NOT EXISTS`
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateSchema {
+    /// Its name.
+    pub name: Ident,
+}
+
+/// A column of a new table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ColumnSpec {
+    /// Name.
+    pub name: Ident,
+    /// Type.
+    pub ty: Type,
+    /// `NOT NULL`
+    pub not_null: bool,
+    /// `DEFAULT`
+    pub default: Option<Scalar>,
+}
+
+/// `CREATE TABLE`
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateTable {
+    /// Name.
+    pub name: Qualified,
+    /// `UNLOGGED`
+    pub unlogged: bool,
+    /// `IF NOT EXISTS`
+    pub if_not_exists: bool,
+    /// Columns.
+    pub columns: Vec<ColumnSpec>,
+    /// `PRIMARY KEY`; empty for none.
+    pub primary_key: Vec<Ident>,
+    /// `WITH (fillfactor = …)`
+    pub fillfactor: Option<u8>,
+}
+
+/// `CREATE OR REPLACE VIEW name (columns) AS query`
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateView {
+    /// Name.
+    pub name: Qualified,
+    /// Column names.
+    pub columns: Vec<Ident>,
+    /// What it shows.
+    pub query: Query,
+}
+
+/// `CREATE [UNIQUE] INDEX`
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateIndex {
+    /// Name, in the table's schema.
+    pub name: Ident,
+    /// Table.
+    pub table: Qualified,
+    /// `UNIQUE`
+    pub unique: bool,
+    /// `IF NOT EXISTS`
+    pub if_not_exists: bool,
+    /// Keys: columns or expressions over them.
+    pub keys: Vec<Scalar>,
+    /// `NULLS NOT DISTINCT` (15)
+    pub nulls_not_distinct: bool,
+}
+
+/// `CREATE OR REPLACE FUNCTION name() RETURNS trigger` in PL/pgSQL that runs statements and returns NULL.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateTriggerFunction {
+    /// Name.
+    pub name: Qualified,
+    /// Runs with the rights of its owner, over an empty search path.
+    pub security_definer: bool,
+    /// What it runs.
+    pub body: Vec<Statement>,
+}
+
+/// When a trigger fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TriggerTiming {
+    /// `BEFORE`
+    Before,
+    /// `AFTER`
+    After,
+}
+
+/// What fires a trigger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TriggerEvent {
+    /// `INSERT`
+    Insert,
+    /// `UPDATE`
+    Update,
+    /// `DELETE`
+    Delete,
+    /// `TRUNCATE`
+    Truncate,
+}
+
+/// `CREATE TRIGGER`
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateTrigger {
+    /// Name.
+    pub name: Ident,
+    /// Table.
+    pub table: Qualified,
+    /// When.
+    pub timing: TriggerTiming,
+    /// On what.
+    pub event: TriggerEvent,
+    /// `REFERENCING OLD TABLE AS`
+    pub old_table: Option<Ident>,
+    /// `REFERENCING NEW TABLE AS`
+    pub new_table: Option<Ident>,
+    /// `FOR EACH ROW` rather than `STATEMENT`.
+    pub for_each_row: bool,
+    /// The function it calls.
+    pub function: Qualified,
+}
+
+/// A kind of object to drop.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ObjectKind {
+    /// `TABLE`
+    Table,
+    /// `VIEW`
+    View,
+    /// `INDEX`
+    Index,
+    /// `FUNCTION name()`
+    Function,
+    /// `TRIGGER … ON table`
+    Trigger(Qualified),
+}
+
+/// `DROP … IF EXISTS`
+#[derive(Clone, Debug, PartialEq)]
+pub struct DropObject {
+    /// What kind.
+    pub kind: ObjectKind,
+    /// Its name.
+    pub name: Qualified,
+    /// `CASCADE`
+    pub cascade: bool,
+}

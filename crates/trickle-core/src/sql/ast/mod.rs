@@ -1,0 +1,52 @@
+//! The typed syntax tree of the SQL that is generated. Nothing in it is text: the printer alone writes SQL.
+
+mod ddl;
+mod dml;
+mod query;
+mod scalar;
+mod walk;
+
+pub use ddl::{
+    ColumnSpec, CreateIndex, CreateSchema, CreateTable, CreateTrigger, CreateTriggerFunction, CreateView,
+    DropObject, ObjectKind, TriggerEvent, TriggerTiming,
+};
+pub use dml::{
+    ConflictAction, Delete, Insert, Lock, LockMode, Merge, MergeAction, MergeWhen, OnConflict, Truncate,
+    Update,
+};
+pub use query::{Cte, CteBody, FromItem, JoinKind, OrderBy, Query, Select, SelectItem, SetExpr, SetOperator};
+pub use scalar::{Aggregate, Param, Scalar, SpecialCall};
+pub(crate) use walk::{Visitor, walk_from, walk_scalar};
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    /// `SELECT`
+    Query(Query),
+    /// `INSERT`
+    Insert(Insert),
+    /// `UPDATE`
+    Update(Update),
+    /// `DELETE`
+    Delete(Delete),
+    /// `MERGE`
+    Merge(Merge),
+    /// `TRUNCATE`
+    Truncate(Truncate),
+    /// `LOCK TABLE`
+    Lock(Lock),
+    /// `CREATE SCHEMA`
+    CreateSchema(CreateSchema),
+    /// `CREATE TABLE`
+    CreateTable(CreateTable),
+    /// `CREATE VIEW`
+    CreateView(CreateView),
+    /// `CREATE INDEX`
+    CreateIndex(CreateIndex),
+    /// `CREATE FUNCTION … RETURNS trigger`
+    CreateTriggerFunction(CreateTriggerFunction),
+    /// `CREATE TRIGGER`
+    CreateTrigger(CreateTrigger),
+    /// `DROP …`
+    Drop(DropObject),
+}

@@ -1,0 +1,196 @@
+//! Queries.
+
+use super::{Delete, Insert, Merge, Scalar, Update};
+use crate::sql::ident::{Ident, Qualified};
+
+/// `WITH … SELECT … ORDER BY … LIMIT …`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Query {
+    /// Common table expressions; each may read those before it.
+    pub ctes: Vec<Cte>,
+    /// The query itself.
+    pub body: SetExpr,
+    /// `ORDER BY`
+    pub order_by: Vec<OrderBy>,
+    /// `LIMIT`
+    pub limit: Option<Scalar>,
+}
+
+/// One common table expression.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cte {
+    /// Its name.
+    pub name: Ident,
+    /// Column names; empty leaves those of the body.
+    pub columns: Vec<Ident>,
+    /// `[NOT] MATERIALIZED`; none leaves it to PostgreSQL (materialized iff read more than once).
+    pub materialized: Option<bool>,
+    /// What it computes or does.
+    pub body: CteBody,
+}
+
+/// The body of a common table expression.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CteBody {
+    /// A query.
+    Query(Query),
+    /// `INSERT … RETURNING`
+    Insert(Insert),
+    /// `UPDATE … RETURNING`
+    Update(Update),
+    /// `DELETE … RETURNING`
+    Delete(Delete),
+    /// `MERGE … RETURNING` (17)
+    Merge(Merge),
+}
+
+/// A query without ORDER BY.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SetExpr {
+    /// `SELECT`
+    Select(Box<Select>),
+    /// `VALUES (…), (…)`; at least one row of at least one column.
+    Values(Vec<Vec<Scalar>>),
+    /// `a UNION ALL b UNION ALL …`; at least one arm.
+    UnionAll(Vec<SetExpr>),
+    /// `a INTERSECT|EXCEPT [ALL] b`
+    SetOp {
+        /// Which.
+        op: SetOperator,
+        /// `ALL`
+        all: bool,
+        /// Left side.
+        left: Box<SetExpr>,
+        /// Right side.
+        right: Box<SetExpr>,
+    },
+}
+
+/// A set operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetOperator {
+    /// `UNION`
+    Union,
+    /// `INTERSECT`
+    Intersect,
+    /// `EXCEPT`
+    Except,
+}
+
+/// `SELECT … FROM … WHERE … GROUP BY … HAVING …`
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Select {
+    /// `DISTINCT`
+    pub distinct: bool,
+    /// Output columns.
+    pub items: Vec<SelectItem>,
+    /// FROM items, joined by commas.
+    pub from: Vec<FromItem>,
+    /// Conjuncts of WHERE.
+    pub filter: Vec<Scalar>,
+    /// `GROUP BY`
+    pub group_by: Vec<Scalar>,
+    /// Conjuncts of HAVING.
+    pub having: Vec<Scalar>,
+}
+
+/// `expr AS name`
+#[derive(Clone, Debug, PartialEq)]
+pub struct SelectItem {
+    /// The expression.
+    pub expr: Scalar,
+    /// The output name.
+    pub name: Option<Ident>,
+}
+
+/// `expr [DESC] [NULLS FIRST|LAST]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct OrderBy {
+    /// What to order by.
+    pub expr: Scalar,
+    /// `DESC`
+    pub descending: bool,
+    /// `NULLS FIRST`
+    pub nulls_first: bool,
+}
+
+/// How two FROM items are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinKind {
+    /// `JOIN`
+    Inner,
+    /// `LEFT JOIN`
+    Left,
+    /// `FULL JOIN`
+    Full,
+    /// `CROSS JOIN`
+    Cross,
+}
+
+/// Something in FROM.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FromItem {
+    /// A table, view or common table expression.
+    Relation {
+        /// Its name.
+        name: Qualified,
+        /// Its alias.
+        alias: Ident,
+    },
+    /// `[LATERAL] (query) AS alias (columns)`
+    Subquery {
+        /// The query.
+        query: Box<Query>,
+        /// Its alias.
+        alias: Ident,
+        /// Column names; empty leaves those of the query.
+        columns: Vec<Ident>,
+        /// `LATERAL`
+        lateral: bool,
+    },
+    /// `f(…) AS alias (columns)`; may read the items before it.
+    Function {
+        /// The call.
+        call: Scalar,
+        /// Its alias.
+        alias: Ident,
+        /// Column names.
+        columns: Vec<Ident>,
+    },
+    /// A join with its condition (none only for [`JoinKind::Cross`]).
+    Join {
+        /// Kind.
+        kind: JoinKind,
+        /// Left side.
+        left: Box<FromItem>,
+        /// Right side.
+        right: Box<FromItem>,
+        /// Condition.
+        on: Option<Scalar>,
+    },
+}
+
+impl Query {
+    /// A query of a body alone.
+    pub fn new(body: SetExpr) -> Query {
+        Query { ctes: Vec::new(), body, order_by: Vec::new(), limit: None }
+    }
+    /// `SELECT …`
+    pub fn select(select: Select) -> Query {
+        Query::new(SetExpr::Select(Box::new(select)))
+    }
+}
+
+impl SelectItem {
+    /// `expr AS name`
+    pub fn new(expr: Scalar, name: Ident) -> SelectItem {
+        SelectItem { expr, name: Some(name) }
+    }
+}
+
+impl FromItem {
+    /// A relation under an alias.
+    pub fn relation(name: Qualified, alias: Ident) -> FromItem {
+        FromItem::Relation { name, alias }
+    }
+}

@@ -1,0 +1,259 @@
+//! Scalar expressions.
+
+use super::{OrderBy, Query};
+use crate::catalog::TableId;
+use crate::expr::IsTest;
+use crate::sql::ident::{Ident, Qualified};
+use crate::types::{Datum, Type};
+
+/// What a bind parameter stands for; the printer gives positions, whoever runs the statement gives values.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Param {
+    /// The snapshot up to which a source's changes were consumed, as text of `pg_snapshot`.
+    FrontierSnapshot(TableId),
+    /// The transaction that stored the frontier, as text of `xid8`; NULL where there is none.
+    FrontierXid(TableId),
+    /// The last command of that transaction that was consumed, `bigint`.
+    FrontierCommand(TableId),
+    /// A value that the caller numbers.
+    Value(u32),
+}
+
+/// Calls with a grammar of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SpecialCall {
+    /// `COALESCE(…)`
+    Coalesce,
+    /// `GREATEST(…)`
+    Greatest,
+    /// `LEAST(…)`
+    Least,
+}
+
+/// A call of an aggregate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Aggregate {
+    /// The aggregate.
+    pub name: Qualified,
+    /// Arguments; none prints `*`.
+    pub args: Vec<Scalar>,
+    /// `DISTINCT`
+    pub distinct: bool,
+    /// `ORDER BY` inside the call, or `WITHIN GROUP`.
+    pub order_by: Vec<OrderBy>,
+    /// Whether `order_by` is `WITHIN GROUP`.
+    pub within_group: bool,
+    /// `FILTER (WHERE …)`
+    pub filter: Option<Box<Scalar>>,
+}
+
+/// A scalar expression.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scalar {
+    /// `alias.name`
+    Column {
+        /// The alias of the FROM item; none only where a statement's own target is meant.
+        table: Option<Ident>,
+        /// The column.
+        name: Ident,
+    },
+    /// A constant of exactly this type.
+    Literal(Datum, Type),
+    /// A bind parameter, cast to this type.
+    Param(Param, Type),
+    /// `f(…)`
+    Call(Qualified, Vec<Scalar>),
+    /// A call with its own grammar.
+    Special(SpecialCall, Vec<Scalar>),
+    /// `a op b`, or `op a`; a schema prints `OPERATOR(schema.op)`.
+    Operator(Qualified, Vec<Scalar>),
+    /// An aggregate call.
+    Aggregate(Box<Aggregate>),
+    /// `e::type`
+    Cast(Box<Scalar>, Type),
+    /// Conjunction.
+    And(Vec<Scalar>),
+    /// Disjunction.
+    Or(Vec<Scalar>),
+    /// `NOT e`
+    Not(Box<Scalar>),
+    /// `e IS [NOT] …`
+    Is {
+        /// What is tested.
+        arg: Box<Scalar>,
+        /// Against what.
+        test: IsTest,
+        /// `IS NOT`
+        negated: bool,
+    },
+    /// `l IS [NOT] DISTINCT FROM r`
+    Distinct {
+        /// Left side.
+        left: Box<Scalar>,
+        /// Right side.
+        right: Box<Scalar>,
+        /// `IS NOT`: true where the sides are the same.
+        negated: bool,
+    },
+    /// `CASE WHEN … THEN … [ELSE …] END`
+    Case {
+        /// Conditions with values.
+        whens: Vec<(Scalar, Scalar)>,
+        /// `ELSE`
+        otherwise: Option<Box<Scalar>>,
+    },
+    /// `e op ANY|ALL (array)`
+    Quantified {
+        /// Left side.
+        arg: Box<Scalar>,
+        /// The operator.
+        op: Qualified,
+        /// The array.
+        array: Box<Scalar>,
+        /// `ALL`
+        all: bool,
+    },
+    /// `ARRAY[…]`
+    Array(Vec<Scalar>),
+    /// `ROW(…)`
+    Row(Vec<Scalar>),
+    /// `a[i]`
+    Subscript(Box<Scalar>, Box<Scalar>),
+    /// `[NOT] EXISTS (…)`
+    Exists {
+        /// The subquery.
+        query: Box<Query>,
+        /// `NOT EXISTS`
+        negated: bool,
+    },
+    /// `(a, …) [NOT] IN (SELECT …)`
+    InQuery {
+        /// Left side, one per column of the subquery.
+        args: Vec<Scalar>,
+        /// The subquery.
+        query: Box<Query>,
+        /// `NOT IN`
+        negated: bool,
+    },
+    /// `(SELECT …)`
+    Subquery(Box<Query>),
+}
+
+impl Scalar {
+    /// `table.name`
+    pub fn column(table: &Ident, name: &Ident) -> Scalar {
+        Scalar::Column { table: Some(table.clone()), name: name.clone() }
+    }
+    /// A `bigint` constant.
+    pub fn int8(value: i64) -> Scalar {
+        Scalar::Literal(Datum::Int(value), Type::Int8)
+    }
+    /// An `integer` constant.
+    pub fn int4(value: i32) -> Scalar {
+        Scalar::Literal(Datum::Int(value.into()), Type::Int4)
+    }
+    /// A boolean constant.
+    pub fn bool(value: bool) -> Scalar {
+        Scalar::Literal(Datum::Bool(value), Type::Bool)
+    }
+    /// A text constant.
+    pub fn text(value: &str) -> Scalar {
+        Scalar::Literal(Datum::text(value), Type::Text)
+    }
+    /// NULL of a type.
+    pub fn null(ty: Type) -> Scalar {
+        Scalar::Literal(Datum::Null, ty)
+    }
+    /// `self::ty`
+    #[must_use]
+    pub fn cast(self, ty: Type) -> Scalar {
+        Scalar::Cast(Box::new(self), ty)
+    }
+    /// A call of a function in `pg_catalog`.
+    pub fn call(name: &str, args: Vec<Scalar>) -> Scalar {
+        Scalar::Call(Qualified::bare(Ident::new(name)), args)
+    }
+    /// `self op other` with an operator of `pg_catalog`.
+    #[must_use]
+    pub fn op(self, op: &str, other: Scalar) -> Scalar {
+        Scalar::Operator(Qualified::bare(Ident::new(op)), vec![self, other])
+    }
+    /// `self = other`
+    #[must_use]
+    pub fn equals(self, other: Scalar) -> Scalar {
+        self.op("=", other)
+    }
+    /// `- self`
+    #[must_use]
+    pub fn minus(self) -> Scalar {
+        Scalar::Operator(Qualified::bare(Ident::new("-")), vec![self])
+    }
+    /// `NOT self`
+    #[must_use]
+    pub fn negated(self) -> Scalar {
+        Scalar::Not(Box::new(self))
+    }
+    /// `self IS NULL`
+    #[must_use]
+    pub fn is_null(self) -> Scalar {
+        Scalar::Is { arg: Box::new(self), test: IsTest::Null, negated: false }
+    }
+    /// `self IS NOT NULL`
+    #[must_use]
+    pub fn is_not_null(self) -> Scalar {
+        Scalar::Is { arg: Box::new(self), test: IsTest::Null, negated: true }
+    }
+    /// `self IS NOT DISTINCT FROM other`
+    #[must_use]
+    pub fn same_as(self, other: Scalar) -> Scalar {
+        Scalar::Distinct { left: Box::new(self), right: Box::new(other), negated: true }
+    }
+    /// `COALESCE(self, other)`
+    #[must_use]
+    pub fn coalesce(self, other: Scalar) -> Scalar {
+        Scalar::Special(SpecialCall::Coalesce, vec![self, other])
+    }
+    /// Conjunction, flattened; of nothing TRUE.
+    pub fn and(terms: impl IntoIterator<Item = Scalar>) -> Scalar {
+        let mut flat = Vec::new();
+        for t in terms {
+            match t {
+                Scalar::And(inner) => flat.extend(inner),
+                other => flat.push(other),
+            }
+        }
+        match flat.len() {
+            0 => Scalar::bool(true),
+            1 => flat.swap_remove(0),
+            _ => Scalar::And(flat),
+        }
+    }
+    /// Disjunction; of nothing FALSE.
+    pub fn or(terms: impl IntoIterator<Item = Scalar>) -> Scalar {
+        let mut flat: Vec<Scalar> = terms.into_iter().collect();
+        match flat.len() {
+            0 => Scalar::bool(false),
+            1 => flat.swap_remove(0),
+            _ => Scalar::Or(flat),
+        }
+    }
+    /// A plain aggregate call; no arguments is `*`.
+    pub fn aggregate(name: &str, args: Vec<Scalar>) -> Scalar {
+        Scalar::Aggregate(Box::new(Aggregate {
+            name: Qualified::bare(Ident::new(name)),
+            args,
+            distinct: false,
+            order_by: Vec::new(),
+            within_group: false,
+            filter: None,
+        }))
+    }
+    /// Whether it is a column or a constant, which costs nothing to write twice.
+    pub fn is_atom(&self) -> bool {
+        match self {
+            Scalar::Column { .. } | Scalar::Literal(..) | Scalar::Param(..) => true,
+            Scalar::Cast(inner, _) => inner.is_atom(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Walks over every scalar expression of a tree, those of nested queries included.
+
+use super::{FromItem, Query, Scalar, SetExpr};
+use crate::sql::ident::Ident;
+
+/// What a walk calls.
+pub(crate) struct Visitor<'a> {
+    /// On every scalar, children first.
+    pub(crate) scalar: &'a mut dyn FnMut(&mut Scalar),
+    /// On the alias of every FROM item.
+    pub(crate) alias: &'a mut dyn FnMut(&mut Ident),
+}
+
+/// Walks a scalar.
+pub(crate) fn walk_scalar(s: &mut Scalar, v: &mut Visitor<'_>) {
+    stacker::maybe_grow(64 * 1024, 1024 * 1024, || {
+        match s {
+            Scalar::Column { .. } | Scalar::Literal(..) | Scalar::Param(..) => {}
+            Scalar::Call(_, args)
+            | Scalar::Special(_, args)
+            | Scalar::Operator(_, args)
+            | Scalar::And(args)
+            | Scalar::Or(args)
+            | Scalar::Array(args)
+            | Scalar::Row(args) => walk_all(args, v),
+            Scalar::Aggregate(a) => {
+                walk_all(&mut a.args, v);
+                a.order_by.iter_mut().for_each(|o| walk_scalar(&mut o.expr, v));
+                a.filter.iter_mut().for_each(|f| walk_scalar(f, v));
+            }
+            Scalar::Cast(e, _) | Scalar::Not(e) | Scalar::Is { arg: e, .. } => walk_scalar(e, v),
+            Scalar::Distinct { left, right, .. } => {
+                walk_scalar(left, v);
+                walk_scalar(right, v);
+            }
+            Scalar::Case { whens, otherwise } => {
+                for (c, e) in whens {
+                    walk_scalar(c, v);
+                    walk_scalar(e, v);
+                }
+                otherwise.iter_mut().for_each(|e| walk_scalar(e, v));
+            }
+            Scalar::Quantified { arg: a, array: b, .. } | Scalar::Subscript(a, b) => {
+                walk_scalar(a, v);
+                walk_scalar(b, v);
+            }
+            Scalar::Exists { query, .. } | Scalar::Subquery(query) => walk_query(query, v),
+            Scalar::InQuery { args, query, .. } => {
+                walk_all(args, v);
+                walk_query(query, v);
+            }
+        }
+        (v.scalar)(s);
+    });
+}
+
+fn walk_all(args: &mut [Scalar], v: &mut Visitor<'_>) {
+    args.iter_mut().for_each(|a| walk_scalar(a, v));
+}
+
+/// Walks a query that only reads (generated subqueries hold no data-modifying common table expression).
+fn walk_query(q: &mut Query, v: &mut Visitor<'_>) {
+    for cte in &mut q.ctes {
+        if let super::CteBody::Query(body) = &mut cte.body {
+            walk_query(body, v);
+        }
+    }
+    walk_set(&mut q.body, v);
+    q.order_by.iter_mut().for_each(|o| walk_scalar(&mut o.expr, v));
+    q.limit.iter_mut().for_each(|l| walk_scalar(l, v));
+}
+
+fn walk_set(s: &mut SetExpr, v: &mut Visitor<'_>) {
+    match s {
+        SetExpr::Select(select) => {
+            select.items.iter_mut().for_each(|i| walk_scalar(&mut i.expr, v));
+            select.from.iter_mut().for_each(|f| walk_from(f, v));
+            walk_all(&mut select.filter, v);
+            walk_all(&mut select.group_by, v);
+            walk_all(&mut select.having, v);
+        }
+        SetExpr::Values(rows) => rows.iter_mut().for_each(|r| walk_all(r, v)),
+        SetExpr::UnionAll(arms) => arms.iter_mut().for_each(|a| walk_set(a, v)),
+        SetExpr::SetOp { left, right, .. } => {
+            walk_set(left, v);
+            walk_set(right, v);
+        }
+    }
+}
+
+/// Walks a FROM item.
+pub(crate) fn walk_from(f: &mut FromItem, v: &mut Visitor<'_>) {
+    match f {
+        FromItem::Relation { alias, .. } => (v.alias)(alias),
+        FromItem::Subquery { query, alias, .. } => {
+            walk_query(query, v);
+            (v.alias)(alias);
+        }
+        FromItem::Function { call, alias, .. } => {
+            walk_scalar(call, v);
+            (v.alias)(alias);
+        }
+        FromItem::Join { left, right, on, .. } => {
+            walk_from(left, v);
+            walk_from(right, v);
+            on.iter_mut().for_each(|o| walk_scalar(o, v));
+        }
+    }
+}

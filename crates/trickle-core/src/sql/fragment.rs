@@ -1,0 +1,248 @@
+//! A rendered operator: an open block that its reader may extend, or a closed query.
+
+use super::ast::{FromItem, JoinKind, Scalar, Select, SelectItem, SetExpr};
+use super::ident::{Ident, NameSet};
+use crate::error::{Error, Result};
+use crate::graph::Schema;
+
+/// What an operator is computed by, with the physical facts that its readers depend on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fragment {
+    /// The query.
+    pub body: Body,
+    /// Every row carries a weight ≥ 1.
+    pub positive: bool,
+    /// Each row comes once, with its whole weight ≠ 0.
+    pub consolidated: bool,
+}
+
+/// The query of a [`Fragment`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    /// Select, project, join: a reader adds to its FROM and WHERE.
+    Open(Block),
+    /// Grouping, DISTINCT, set operations, lists of rows: a reader selects from it.
+    Closed(Closed),
+}
+
+/// `SELECT columns, weight FROM from WHERE filter`, not written down yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Block {
+    /// FROM items; none is one row without columns.
+    pub from: Vec<FromItem>,
+    /// Conjuncts of WHERE.
+    pub filter: Vec<Scalar>,
+    /// The output columns over the FROM items.
+    pub columns: Vec<Scalar>,
+    /// The weight of a row.
+    pub weight: Weight,
+}
+
+/// A complete query with named columns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Closed {
+    /// The query.
+    pub set: SetExpr,
+    /// Names of its columns.
+    pub names: Names,
+    /// Whether the last column is the weight; without one each row counts once.
+    pub weighted: bool,
+}
+
+/// The multiplicity of a row: a sign and a product of `bigint` factors.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Weight {
+    negative: bool,
+    factors: Vec<Scalar>,
+}
+
+/// Unique column names of a relation, and one for its weight that is none of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// By position.
+    pub columns: Vec<Ident>,
+    /// The weight's.
+    pub weight: Ident,
+}
+
+impl Weight {
+    /// 1
+    pub fn one() -> Weight {
+        Weight::default()
+    }
+    /// The value of a `bigint` expression.
+    pub fn of(factor: Scalar) -> Weight {
+        Weight { negative: false, factors: vec![factor] }
+    }
+    /// Whether it is the constant 1.
+    pub fn is_one(&self) -> bool {
+        !self.negative && self.factors.is_empty()
+    }
+    /// The product.
+    #[must_use]
+    pub fn times(mut self, other: Weight) -> Weight {
+        self.negative ^= other.negative;
+        self.factors.extend(other.factors);
+        self
+    }
+    /// The weight with the other sign.
+    #[must_use]
+    pub fn negated(mut self) -> Weight {
+        self.negative = !self.negative;
+        self
+    }
+    /// As a `bigint` expression.
+    pub fn scalar(&self) -> Scalar {
+        let product = self.factors.iter().cloned().reduce(|a, b| a.op("*", b));
+        match (product, self.negative) {
+            (None, false) => Scalar::int8(1),
+            (None, true) => Scalar::int8(-1),
+            (Some(p), false) => p,
+            (Some(p), true) => p.minus(),
+        }
+    }
+    /// The sum over the rows of a group, as an aggregate of a number type.
+    pub fn sum(&self) -> Scalar {
+        match (self.factors.is_empty(), self.negative) {
+            (true, false) => Scalar::aggregate("count", Vec::new()),
+            (true, true) => Scalar::aggregate("count", Vec::new()).minus(),
+            (false, _) => Scalar::aggregate("sum", vec![self.scalar()]),
+        }
+    }
+    /// The sum over the rows of a group that is not empty, as `bigint`.
+    pub fn total(&self) -> Scalar {
+        if self.factors.is_empty() { self.sum() } else { self.sum().cast(crate::types::Type::Int8) }
+    }
+    pub(super) fn scalars_mut(&mut self) -> impl Iterator<Item = &mut Scalar> {
+        self.factors.iter_mut()
+    }
+}
+
+impl Names {
+    /// The labels of a schema, made unique.
+    pub fn of(schema: &Schema) -> Names {
+        let mut set = NameSet::new();
+        let columns = schema.columns().iter().map(|c| set.fresh(&c.label)).collect();
+        Names { columns, weight: set.fresh("w") }
+    }
+    /// Exactly these.
+    pub fn given(columns: Vec<Ident>) -> Names {
+        let mut set = NameSet::new();
+        columns.iter().for_each(|c| set.reserve(c.clone()));
+        Names { columns, weight: set.fresh("w") }
+    }
+}
+
+impl Block {
+    /// All columns of a FROM item.
+    pub fn reading(item: FromItem, alias: &Ident, columns: &[Ident]) -> Block {
+        Block {
+            from: vec![item],
+            filter: Vec::new(),
+            columns: columns.iter().map(|c| Scalar::column(alias, c)).collect(),
+            weight: Weight::one(),
+        }
+    }
+
+    /// The pairs of rows of both.
+    #[must_use]
+    pub fn join(mut self, other: Block) -> Block {
+        self.from.extend(other.from);
+        self.filter.extend(other.filter);
+        self.columns.extend(other.columns);
+        self.weight = self.weight.times(other.weight);
+        self
+    }
+
+    /// Written down, with a weight column if `weighted` (else the weight must be 1).
+    pub fn close(self, names: Names, weighted: bool) -> Closed {
+        let mut items: Vec<SelectItem> = self
+            .columns
+            .into_iter()
+            .zip(&names.columns)
+            .map(|(e, n)| SelectItem::new(e, n.clone()))
+            .collect();
+        if weighted {
+            items.push(SelectItem::new(self.weight.scalar(), names.weight.clone()));
+        }
+        let select = Select { items, from: self.from, filter: self.filter, ..Select::default() };
+        Closed::select(select, names, weighted)
+    }
+
+    /// `SELECT items FROM from WHERE filter`
+    pub fn select(self, items: Vec<SelectItem>) -> Select {
+        Select { items, from: self.from, filter: self.filter, ..Select::default() }
+    }
+
+    /// One FROM item for all, where there is one: the items side by side.
+    pub(crate) fn tree(&self) -> Option<FromItem> {
+        self.from.iter().cloned().reduce(|left, right| FromItem::Join {
+            kind: JoinKind::Cross,
+            left: Box::new(left),
+            right: Box::new(right),
+            on: None,
+        })
+    }
+
+    /// Whether it costs nothing to compute again: the bare columns of a relation, or constants.
+    pub(crate) fn is_plain(&self) -> bool {
+        let cheap = match self.from.as_slice() {
+            [] => self.columns.iter().all(Scalar::is_atom),
+            [FromItem::Relation { .. }] => self.is_bare(),
+            _ => false,
+        };
+        cheap && self.filter.is_empty()
+    }
+
+    /// Whether it only reads the columns of one FROM item as they are.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.from.len() == 1 && self.columns.iter().all(|c| matches!(c, Scalar::Column { .. }))
+    }
+}
+
+impl Closed {
+    /// A SELECT with these names. One that has no output column gets a constant, so that its rows can be counted.
+    pub fn select(mut select: Select, names: Names, weighted: bool) -> Closed {
+        if select.items.is_empty() {
+            select.items.push(SelectItem::new(Scalar::int4(1), names.weight.clone()));
+        }
+        Closed { set: SetExpr::Select(Box::new(select)), names, weighted }
+    }
+}
+
+impl Closed {
+    /// Each row once.
+    pub fn distinct(&mut self) {
+        if let SetExpr::Select(select) = &mut self.set {
+            select.distinct = true;
+        }
+    }
+}
+
+impl Fragment {
+    /// An open block.
+    pub fn open(block: Block, positive: bool, consolidated: bool) -> Fragment {
+        Fragment { body: Body::Open(block), positive, consolidated }
+    }
+    /// A closed query.
+    pub fn closed(closed: Closed, positive: bool, consolidated: bool) -> Fragment {
+        Fragment { body: Body::Closed(closed), positive, consolidated }
+    }
+    /// Whether its rows carry a weight other than the constant 1.
+    pub fn is_weighted(&self) -> bool {
+        match &self.body {
+            Body::Open(block) => !block.weight.is_one(),
+            Body::Closed(closed) => closed.weighted,
+        }
+    }
+    /// Fails where a row may carry a weight below 1.
+    ///
+    /// # Errors
+    /// The plan breaks the contract of `op`.
+    pub fn require_positive(&self, op: &str) -> Result<()> {
+        if self.positive {
+            return Ok(());
+        }
+        Err(Error::plan(format!("{op} is rendered over rows that may carry negative weights")))
+    }
+}

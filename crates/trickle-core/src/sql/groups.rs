@@ -1,0 +1,202 @@
+//! Closed queries: groups, sums of relations, set operations.
+
+use super::ast::{FromItem, Query, Scalar, Select, SelectItem, SetExpr, SetOperator};
+use super::expr::scalar;
+use super::fragment::{Block, Body, Closed, Fragment, Names, Weight};
+use super::ident::Ident;
+use super::render::{RenderContext, rename};
+use crate::agg::Acc;
+use crate::graph::{NodeId, Schema};
+use crate::types::Type;
+
+/// `Σ w × value` over the rows of a group that pass the filter, 0 where there is none.
+pub(crate) fn accumulator(acc: &Acc, block: &Block, grouped: bool) -> Scalar {
+    let filter = acc.filter.as_ref().map(|f| Box::new(scalar(f, &block.columns)));
+    let never_null = match &acc.value {
+        None => block.weight.is_one() || (grouped && filter.is_none()),
+        Some(_) => false,
+    };
+    let mut sum = match &acc.value {
+        None if block.weight.is_one() => Scalar::aggregate("count", Vec::new()),
+        None => Scalar::aggregate("sum", vec![block.weight.scalar()]),
+        Some(value) if block.weight.is_one() => Scalar::aggregate("sum", vec![scalar(value, &block.columns)]),
+        Some(value) => {
+            let wide = match value.ty() {
+                // Two bigints may overflow where their sum, a numeric, does not.
+                Type::Int8 => scalar(value, &block.columns).cast(Type::Numeric(None)),
+                _ => scalar(value, &block.columns),
+            };
+            Scalar::aggregate("sum", vec![block.weight.scalar().op("*", wide)])
+        }
+    };
+    if let Scalar::Aggregate(call) = &mut sum {
+        call.filter = filter;
+    }
+    let total = if never_null { sum } else { sum.coalesce(Scalar::int4(0)) };
+    // count is a bigint of its own accord.
+    if acc.value.is_none() && block.weight.is_one() { total } else { total.cast(acc.ty.clone()) }
+}
+
+/// The value of a column in a group of one row; NULL for no row. An array of arrays would have two dimensions, so
+/// arrays go through their text.
+fn only(value: Scalar, ty: &Type) -> Scalar {
+    let first = |v: Scalar| {
+        Scalar::Subscript(Box::new(Scalar::aggregate("array_agg", vec![v])), Box::new(Scalar::int4(1)))
+    };
+    match ty {
+        Type::Array(_) => first(value.cast(Type::Text)).cast(ty.clone()),
+        _ => first(value),
+    }
+}
+
+/// True; raises 21000 as a scalar subquery of two rows does where `count` is above 1.
+fn at_most_one(count: Scalar) -> Scalar {
+    let rows = FromItem::Subquery {
+        query: Box::new(Query::new(SetExpr::Values(vec![vec![Scalar::int4(1)], vec![Scalar::int4(2)]]))),
+        alias: Ident::new("two"),
+        columns: vec![Ident::new("n")],
+        lateral: false,
+    };
+    let two = Select {
+        items: vec![SelectItem { expr: Scalar::bool(true), name: None }],
+        from: vec![rows],
+        ..Select::default()
+    };
+    Scalar::Case {
+        whens: vec![(count.op(">", Scalar::int4(1)), Scalar::Subquery(Box::new(Query::select(two))))],
+        otherwise: Some(Box::new(Scalar::bool(true))),
+    }
+}
+
+impl RenderContext<'_> {
+    /// `SELECT keys, values … GROUP BY keys HAVING having`, under the names of the node being rendered. Output
+    /// columns are grouped by position: a constant or an expression is then written, and computed, once.
+    pub(crate) fn grouped(
+        &mut self,
+        block: Block,
+        keys: &[usize],
+        values: Vec<Scalar>,
+        mut having: Vec<Scalar>,
+    ) -> Closed {
+        let names = self.output();
+        if keys.is_empty() && values.is_empty() {
+            // Without an aggregate only HAVING says that there is one group.
+            having.push(Scalar::bool(true));
+        }
+        let keyed = keys.iter().filter_map(|k| block.columns.get(*k)).cloned();
+        let items: Vec<SelectItem> = keyed
+            .chain(values)
+            .zip(&names.columns)
+            .map(|(value, name)| SelectItem::new(value, name.clone()))
+            .collect();
+        let group_by = (1i32..).take(keys.len()).map(Scalar::int4).collect();
+        Closed::select(Select { group_by, having, ..block.select(items) }, names, false)
+    }
+
+    /// Equal rows merged, with the sum of their weights, where that is `op` 0. Columns without an equality operator
+    /// are compared by their text and made from it again.
+    pub(crate) fn merged(&mut self, block: Block, of: NodeId, op: &str) -> Closed {
+        let schema: &Schema = self.graph().schema(of);
+        let names = Names::of(schema);
+        let mut group_by = Vec::new();
+        let mut items = Vec::new();
+        for (((position, column), value), name) in
+            (1i32..).zip(schema.columns()).zip(&block.columns).zip(&names.columns)
+        {
+            if column.ty.has_equality() {
+                items.push(SelectItem::new(value.clone(), name.clone()));
+                group_by.push(Scalar::int4(position));
+            } else {
+                let image = value.clone().cast(Type::Text);
+                items.push(SelectItem::new(image.clone().cast(column.ty.clone()), name.clone()));
+                group_by.push(image);
+            }
+        }
+        items.push(SelectItem::new(block.weight.total(), names.weight.clone()));
+        let having = vec![block.weight.sum().op(op, Scalar::int4(0))];
+        Closed::select(Select { group_by, having, ..block.select(items) }, names, true)
+    }
+
+    /// The rows of a fragment that computes `of`, each once with its whole weight.
+    pub(crate) fn consolidate(&mut self, fragment: Fragment, of: NodeId) -> Fragment {
+        if fragment.consolidated {
+            return fragment;
+        }
+        let positive = fragment.positive;
+        let block = self.open(fragment, of);
+        Fragment::closed(self.merged(block, of, "<>"), positive, true)
+    }
+
+    /// The only row for each value of the first `keys` columns. `once`: more than one cannot be.
+    pub(crate) fn single(&mut self, block: Block, of: NodeId, keys: usize, once: bool) -> Body {
+        if once && keys > 0 {
+            return Body::Open(Block { weight: Weight::one(), ..block });
+        }
+        if keys == 0 && block.columns.len() == 1 {
+            let unit = self.unit(block);
+            let items = unit.columns.iter().map(|c| SelectItem { expr: c.clone(), name: None }).collect();
+            let value = Scalar::Subquery(Box::new(Query::select(unit.select(items))));
+            return Body::Open(Block {
+                from: Vec::new(),
+                filter: Vec::new(),
+                columns: vec![value],
+                weight: Weight::one(),
+            });
+        }
+        let guard = if once { Vec::new() } else { vec![at_most_one(block.weight.sum())] };
+        let columns = self.graph().schema(of).columns().iter().zip(&block.columns).skip(keys);
+        let values = columns.map(|(c, v)| only(v.clone(), &c.ty)).collect();
+        let keys: Vec<usize> = (0..keys).collect();
+        Body::Closed(self.grouped(block, &keys, values, guard))
+    }
+
+    /// The sum of blocks with the same columns. With a weight column all its types agree: `bigint`.
+    pub(crate) fn union(&mut self, arms: Vec<Block>, names: Names, weighted: bool) -> Closed {
+        let sets = arms.into_iter().map(|b| b.close(names.clone(), weighted).set).collect();
+        Closed { set: SetExpr::UnionAll(sets), names, weighted }
+    }
+
+    /// The sum of fragments, each computing the given node.
+    pub(crate) fn union_all(&mut self, inputs: Vec<(Fragment, &NodeId)>) -> Closed {
+        let names = self.output();
+        let weighted = inputs.iter().any(|(f, _)| f.is_weighted());
+        let mut sets = Vec::new();
+        for (fragment, of) in inputs {
+            match fragment.body {
+                Body::Closed(closed) if closed.weighted == weighted => {
+                    match rename(closed.set, &names, weighted) {
+                        SetExpr::UnionAll(arms) => sets.extend(arms),
+                        other => sets.push(other),
+                    }
+                }
+                _ => {
+                    let block = self.open(fragment, *of);
+                    sets.push(block.close(names.clone(), weighted).set);
+                }
+            }
+        }
+        Closed { set: SetExpr::UnionAll(sets), names, weighted }
+    }
+
+    /// INTERSECT or EXCEPT of two positive blocks. Without ALL weights do not count; with it rows are repeated.
+    pub(crate) fn set_op(
+        &mut self,
+        op: SetOperator,
+        all: bool,
+        (left, l): (Fragment, NodeId),
+        (right, r): (Fragment, NodeId),
+    ) -> Closed {
+        let names = self.output();
+        let mut side = |fragment: Fragment, of: NodeId| {
+            let mut block = self.open(fragment, of);
+            if all {
+                block = self.unit(block);
+            } else {
+                block.weight = Weight::one();
+            }
+            Box::new(block.close(names.clone(), false).set)
+        };
+        let (left, right) = (side(left, l), side(right, r));
+        Closed { set: SetExpr::SetOp { op, all, left, right }, names, weighted: false }
+    }
+}

@@ -1,0 +1,203 @@
+//! Blocks side by side.
+
+use super::ast::{FromItem, JoinKind, Query, Scalar, SelectItem};
+use super::condition::{Condition, Pattern};
+use super::expr::scalar;
+use super::fragment::{Block, Body, Names, Weight};
+use super::leaves::one;
+use super::render::RenderContext;
+use crate::expr::{Expr, ExprKind, IsTest};
+use crate::graph::NodeId;
+
+/// One operand of a join: its block, and the node that it computes.
+type Side = (Block, NodeId);
+
+/// The weight on rows that an outer join may have padded: a missing partner counts once.
+fn padded(weight: Weight) -> Weight {
+    if weight.is_one() { weight } else { Weight::of(weight.scalar().coalesce(Scalar::int8(1))) }
+}
+
+impl RenderContext<'_> {
+    /// Renders each pattern of a condition with `each` and adds up the results. Under one pattern the block stays
+    /// open; under several both sides are read once per pattern.
+    fn per_pattern(
+        &mut self,
+        (left, l): Side,
+        (right, r): Side,
+        on: &Condition,
+        names: impl FnOnce(&Self) -> Names,
+        mut each: impl FnMut(&mut Self, Side, Side, Pattern) -> Block,
+    ) -> Body {
+        let columns = |a: &Block, b: &Block| [a.columns.clone(), b.columns.clone()].concat();
+        if on.is_simple() {
+            let pattern = on.pattern(0, &columns(&left, &right));
+            return Body::Open(each(self, (left, l), (right, r), pattern));
+        }
+        let (left, right) = (self.shareable(left, l), self.shareable(right, r));
+        let mut arms = Vec::new();
+        for index in 0..on.patterns() {
+            let (a, b) = (self.copy_block(&left), self.copy_block(&right));
+            let pattern = on.pattern(index, &columns(&a, &b));
+            arms.push(each(self, (a, l), (b, r), pattern));
+        }
+        let weighted = arms.iter().any(|b| !b.weight.is_one());
+        let names = names(self);
+        Body::Closed(self.union(arms, names, weighted))
+    }
+
+    /// `left ⋈ right`; changes come first in FROM.
+    pub(crate) fn join(&mut self, left: Side, right: Side, on: &Condition) -> Body {
+        self.per_pattern(left, right, on, |cx| cx.output(), Self::pairs)
+    }
+
+    /// `left ⋉ right` where a row has at most one partner.
+    pub(crate) fn join_keeping_left(&mut self, left: Side, right: Side, on: &Condition) -> Body {
+        let width = left.0.columns.len();
+        self.per_pattern(
+            left,
+            right,
+            on,
+            |cx| cx.output(),
+            |cx, l, r, pattern| {
+                let mut block = cx.pairs(l, r, pattern);
+                block.columns.truncate(width);
+                block
+            },
+        )
+    }
+
+    fn pairs(&mut self, (left, l): Side, (right, r): Side, pattern: Pattern) -> Block {
+        let delta = |id| self.graph().props(id).reads_delta;
+        let right_first = delta(r) && !delta(l);
+        let (width, right_width) = (left.columns.len(), right.columns.len());
+        let mut block = if right_first { right.join(left) } else { left.join(right) };
+        if right_first {
+            block.columns.rotate_left(right_width);
+        }
+        debug_assert_eq!(block.columns.len(), width + right_width);
+        block.filter.extend(pattern.both.into_iter().chain(pattern.nulls));
+        block
+    }
+
+    /// The rows of `left` with a partner in `right`, or without one.
+    pub(crate) fn exists(&mut self, left: Side, right: Side, on: &Condition, anti: bool) -> Body {
+        let of = left.1;
+        let names = move |cx: &Self| Names::of(cx.graph().schema(of));
+        self.per_pattern(left, right, on, names, |_, (mut left, _), (mut right, _), pattern| {
+            left.filter.extend(pattern.nulls);
+            if anti {
+                // Where a key is NULL, this pattern is not about the row.
+                left.filter.extend(pattern.not_nulls);
+            }
+            right.filter.extend(pattern.both);
+            let query = Box::new(Query::select(right.select(one())));
+            left.filter.push(Scalar::Exists { query, negated: anti });
+            left
+        })
+    }
+
+    /// The block as an operand of an outer join that may be padded: its columns must come out of a relation, not be
+    /// computed after it.
+    fn operand(&mut self, block: Block, of: NodeId) -> Block {
+        if block.is_bare() { block } else { self.enclosed(block, of) }
+    }
+
+    /// `left ⟕ right`. The conditions of the right side go into ON, those of the left side stay behind.
+    pub(crate) fn left_join(&mut self, left: Side, right: Side, on: &Condition) -> Body {
+        let right = (self.operand(right.0, right.1), right.1);
+        let left = if left.0.from.is_empty() { (self.enclosed(left.0, left.1), left.1) } else { left };
+        self.per_pattern(
+            left,
+            right,
+            on,
+            |cx| cx.output(),
+            |_, (mut left, _), (right, _), pattern| {
+                left.filter.extend(pattern.nulls);
+                left.filter.extend(pattern.not_nulls);
+                let on = Scalar::and(right.filter.iter().cloned().chain(pattern.both));
+                joined(JoinKind::Left, left, right, on)
+            },
+        )
+    }
+
+    /// `left ⟗ right` by a condition with a plain equality between columns, which PostgreSQL can hash.
+    pub(crate) fn full_join(&mut self, left: Side, right: Side, on: &Condition) -> Body {
+        let left = (self.enclosed(left.0, left.1), left.1);
+        let right = (self.enclosed(right.0, right.1), right.1);
+        self.per_pattern(
+            left,
+            right,
+            on,
+            |cx| cx.output(),
+            |_, (mut left, _), (right, _), pattern| {
+                left.weight = padded(left.weight);
+                joined(JoinKind::Full, left, right, Scalar::and(pattern.both))
+            },
+        )
+    }
+
+    /// `left ⟗ right = (left ⟕ right) + NULLs × (right ▷ left)`, by any condition. `swapped` is `on` with the sides
+    /// exchanged.
+    pub(crate) fn full_join_by_parts(
+        &mut self,
+        (left, l): Side,
+        (right, r): Side,
+        on: &Condition,
+        swapped: &Condition,
+    ) -> Body {
+        let (left, right) = (self.shareable(left, l), self.shareable(right, r));
+        let again = ((self.copy_block(&right), r), (self.copy_block(&left), l));
+        let with = self.left_join((left, l), (right, r), on);
+        let with = self.opened(with);
+        let without = self.exists(again.0, again.1, swapped, true);
+        let mut without = self.opened(without);
+        let nulls = self.graph().schema(l).columns().iter().map(|c| Scalar::null(c.ty.clone()));
+        without.columns = nulls.chain(without.columns).collect();
+        let weighted = !(with.weight.is_one() && without.weight.is_one());
+        let names = self.output();
+        Body::Closed(self.union(vec![with, without], names, weighted))
+    }
+}
+
+/// Two blocks, each with FROM items, as one item. The right block's conditions are left out: they belong in `on`.
+fn joined(kind: JoinKind, left: Block, right: Block, on: Scalar) -> Block {
+    let from = match (left.tree(), right.tree()) {
+        (Some(a), Some(b)) => {
+            vec![FromItem::Join { kind, left: Box::new(a), right: Box::new(b), on: Some(on) }]
+        }
+        (a, b) => a.into_iter().chain(b).collect(),
+    };
+    Block {
+        from,
+        filter: left.filter,
+        columns: [left.columns, right.columns].concat(),
+        weight: left.weight.times(padded(right.weight)),
+    }
+}
+
+/// `(a, …) NOT IN (SELECT b, … FROM right)` for the condition `(a = b AND …) IS NOT FALSE` of an anti-join: the same
+/// three-valued logic, which PostgreSQL can hash. `None` for any other condition.
+pub(crate) fn not_in(on: &Expr, left: &[Scalar], right: &Block) -> Option<Scalar> {
+    let ExprKind::Is { arg, test: IsTest::False, negated: true } = on.kind() else { return None };
+    let width = left.len();
+    let columns = [left, &right.columns].concat();
+    let mut args = Vec::new();
+    let mut items = Vec::new();
+    for term in arg.conjuncts() {
+        let ExprKind::Call(sig, sides) = term.kind() else { return None };
+        let [a, b] = sides.as_slice() else { return None };
+        let on_left = |e: &Expr| e.columns().iter().all(|c| *c < width);
+        let on_right = |e: &Expr| e.columns().iter().all(|c| *c >= width);
+        let (a, b) = if on_left(a) && on_right(b) { (a, b) } else { (b, a) };
+        if !(sig.is_equality() && on_left(a) && on_right(b)) {
+            return None;
+        }
+        args.push(scalar(a, &columns));
+        items.push(SelectItem { expr: scalar(b, &columns), name: None });
+    }
+    if args.is_empty() {
+        return None;
+    }
+    let query = Box::new(Query::select(right.clone().select(items)));
+    Some(Scalar::InQuery { args, query, negated: true })
+}

@@ -1,0 +1,103 @@
+//! What leaves are read from.
+
+use super::ast::{FromItem, Query, Scalar, SelectItem, SetExpr};
+use super::expr::scalar;
+use super::fragment::{Block, Weight};
+use super::ident::{Ident, Qualified};
+use super::render::RenderContext;
+use crate::error::Result;
+use crate::expr::Expr;
+use crate::graph::NodeId;
+use crate::rel::Table;
+use crate::types::Type;
+
+impl RenderContext<'_> {
+    /// The current rows of a table.
+    pub(crate) fn current(&mut self, table: &Table) -> Block {
+        let relation = self.sources().table(table.def());
+        let alias = self.alias(&table.def().name);
+        Block::reading(
+            FromItem::relation(relation.name, alias.clone()),
+            &alias,
+            &pick(&relation.columns, table.columns()),
+        )
+    }
+
+    /// The change of a table.
+    pub(crate) fn change(&mut self, table: &Table) -> Result<Block> {
+        let changes = self.sources().changes(table.def())?;
+        let wanted = format!("delta_{}", table.def().name);
+        let alias = self.alias(&wanted);
+        let item = FromItem::relation(changes.relation.name, alias.clone());
+        let columns = pick(&changes.relation.columns, table.columns());
+        let mut block = Block::reading(item, &alias, &columns);
+        block.filter = changes.window.conditions(&alias);
+        let weight = Scalar::column(&alias, &changes.weight);
+        block.weight = Weight::of(match changes.weight_type {
+            Type::Int8 => weight,
+            _ => weight.cast(Type::Int8),
+        });
+        let Some(limit) = changes.at_most else { return Ok(block) };
+        let closed = block.close(self.output(), true);
+        let query = Query { limit: Some(limit), ..Query::new(closed.set) };
+        let name = self.cte(&wanted, query, None);
+        let alias = self.alias(&wanted);
+        let item = FromItem::relation(Qualified::bare(name), alias.clone());
+        let mut block = Block::reading(item, &alias, &closed.names.columns);
+        block.weight = Weight::of(Scalar::column(&alias, &closed.names.weight));
+        Ok(block)
+    }
+
+    /// The stored result of a node.
+    pub(crate) fn stored(&mut self, of: NodeId) -> Result<Block> {
+        let stored = self.sources().state(of)?;
+        let alias = self.alias(stored.relation.name.name.as_str());
+        let item = FromItem::relation(stored.relation.name, alias.clone());
+        let mut block = Block::reading(item, &alias, &stored.relation.columns);
+        if let Some(weight) = stored.weight {
+            block.weight = Weight::of(Scalar::column(&alias, &weight).cast(Type::Int8));
+        }
+        Ok(block)
+    }
+
+    /// Constant rows.
+    pub(crate) fn constant(&mut self, rows: &[Vec<Expr>]) -> Block {
+        let mut block =
+            Block { from: Vec::new(), filter: Vec::new(), columns: Vec::new(), weight: Weight::one() };
+        let row = |row: &Vec<Expr>| row.iter().map(|e| scalar(e, &[])).collect::<Vec<_>>();
+        match rows {
+            [] => {
+                block.filter.push(Scalar::bool(false));
+                let columns = self.schema().columns();
+                block.columns = columns.iter().map(|c| Scalar::null(c.ty.clone())).collect();
+                block
+            }
+            [only] => Block { columns: row(only), ..block },
+            _ if self.schema().is_empty() => {
+                let count = i64::try_from(rows.len()).unwrap_or(i64::MAX);
+                self.unit(Block { weight: Weight::of(Scalar::int8(count)), ..block })
+            }
+            _ => {
+                let alias = self.alias("rows");
+                let names = self.output().columns;
+                let query = Box::new(Query::new(SetExpr::Values(rows.iter().map(row).collect())));
+                let item = FromItem::Subquery {
+                    query,
+                    alias: alias.clone(),
+                    columns: names.clone(),
+                    lateral: false,
+                };
+                Block::reading(item, &alias, &names)
+            }
+        }
+    }
+}
+
+fn pick(columns: &[Ident], positions: &[usize]) -> Vec<Ident> {
+    positions.iter().filter_map(|p| columns.get(*p)).cloned().collect()
+}
+
+/// `SELECT 1`, for subqueries of which only the existence of rows counts.
+pub(super) fn one() -> Vec<SelectItem> {
+    vec![SelectItem { expr: Scalar::int4(1), name: None }]
+}

@@ -1,0 +1,87 @@
+//! Constants, written so that PostgreSQL parses exactly this value of exactly this type under any setting.
+
+use super::Printer;
+use crate::sql::ast::Scalar;
+use crate::types::{Datum, Interval, Type};
+
+/// How a constant binds where it is not an atom: `Some(true)` like a cast, `Some(false)` like a signed number.
+pub(super) fn binds(d: &Datum, ty: &Type) -> Option<bool> {
+    match (d, ty) {
+        (Datum::Null, Type::Unknown) | (Datum::Bool(_), Type::Bool) | (_, Type::Unknown) => None,
+        (Datum::Int(i), Type::Int4) if bare(*i) => (*i < 0).then_some(false),
+        (Datum::Record(_), Type::Record(_)) => None,
+        _ => Some(true),
+    }
+}
+
+/// Whether digits alone are an `integer`: 2147483648 is a `bigint`, so the least one cannot be written with a sign.
+fn bare(i: i64) -> bool {
+    (-i64::from(i32::MAX)..=i64::from(i32::MAX)).contains(&i)
+}
+
+impl Printer {
+    pub(super) fn literal(&mut self, d: &Datum, ty: &Type) {
+        match (d, ty) {
+            (Datum::Null, Type::Unknown) => self.word("NULL"),
+            (Datum::Null, _) => self.word(&format!("NULL::{ty}")),
+            (Datum::Bool(b), Type::Bool) => self.word(if *b { "TRUE" } else { "FALSE" }),
+            (Datum::Int(i), Type::Int4) if bare(*i) => self.show(i),
+            (Datum::Int(i), Type::Int8 | Type::Int2) if (0..=32767).contains(i) => {
+                self.word(&format!("{i}::{ty}"));
+            }
+            (Datum::Array(items), _) => {
+                let element = ty.element().unwrap_or(&Type::Unknown);
+                let items: Vec<Scalar> =
+                    items.iter().map(|i| Scalar::Literal(i.clone(), element.clone())).collect();
+                self.scalar(&Scalar::Array(items));
+                self.word(&format!("::{ty}"));
+            }
+            (Datum::Record(fields), _) => {
+                let types: &[Type] = if let Type::Record(types) = ty { types } else { &[] };
+                let field = |(i, f): (usize, &Datum)| {
+                    Scalar::Literal(f.clone(), types.get(i).cloned().unwrap_or(Type::Unknown))
+                };
+                self.scalar(&Scalar::Row(fields.iter().enumerate().map(field).collect()));
+            }
+            (_, Type::Unknown) => self.quoted(&text(d, ty)),
+            _ => {
+                self.quoted(&text(d, ty));
+                self.word(&format!("::{ty}"));
+            }
+        }
+    }
+
+    /// A string constant. With a backslash in it, the `E''` form says the same whatever
+    /// `standard_conforming_strings` is.
+    fn quoted(&mut self, s: &str) {
+        let escape = s.contains('\\');
+        self.word(if escape { "E'" } else { "'" });
+        for c in s.chars() {
+            match c {
+                '\'' => self.word("''"),
+                '\\' => self.word("\\\\"),
+                // No text holds NUL; PostgreSQL would refuse the whole statement.
+                '\0' => {}
+                c => self.out.push(c),
+            }
+        }
+        self.word("'");
+    }
+}
+
+/// The input text of a value.
+fn text(d: &Datum, ty: &Type) -> String {
+    match d {
+        Datum::Interval(i) => interval(i),
+        _ => d.to_text(ty).unwrap_or_default(),
+    }
+}
+
+/// Every part with its sign: some IntervalStyle would let a leading minus govern the rest.
+fn interval(i: &Interval) -> String {
+    match (i.months, i.days, i.micros) {
+        (i32::MAX, i32::MAX, i64::MAX) => "infinity".to_owned(),
+        (i32::MIN, i32::MIN, i64::MIN) => "-infinity".to_owned(),
+        (months, days, us) => format!("{months:+} months {days:+} days {us:+} microseconds"),
+    }
+}

@@ -1,0 +1,140 @@
+//! The printer: the only code that writes SQL text. Equal trees give equal text, byte for byte.
+
+mod ddl;
+mod dml;
+mod literal;
+mod query;
+mod scalar;
+
+use super::ast::{Param, Query, Statement};
+
+/// A statement's text with what its `$1`, `$2`, … stand for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Printed {
+    /// The text, over several lines, without a final semicolon.
+    pub text: String,
+    /// The parameters by position.
+    pub params: Vec<Param>,
+}
+
+/// Prints a statement.
+pub fn print(statement: &Statement) -> Printed {
+    let mut p = Printer::default();
+    p.statement(statement);
+    p.finish()
+}
+
+/// Prints a query.
+pub fn print_query(query: &Query) -> Printed {
+    let mut p = Printer::default();
+    p.query(query);
+    p.finish()
+}
+
+impl std::fmt::Display for Query {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&print_query(self).text)
+    }
+}
+
+impl std::fmt::Display for Statement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&print(self).text)
+    }
+}
+
+/// Lists up to this many characters stay on one line.
+const LINE: usize = 100;
+
+#[derive(Default)]
+struct Printer {
+    out: String,
+    indent: usize,
+    params: Vec<Param>,
+}
+
+impl Printer {
+    fn finish(self) -> Printed {
+        Printed { text: self.out, params: self.params }
+    }
+
+    fn word(&mut self, text: &str) {
+        self.out.push_str(text);
+    }
+
+    /// Writes what displays as SQL already: identifiers, types.
+    fn show(&mut self, what: &impl std::fmt::Display) {
+        self.out.push_str(&what.to_string());
+    }
+
+    fn newline(&mut self) {
+        self.out.push('\n');
+        self.out.extend(std::iter::repeat_n("  ", self.indent));
+    }
+
+    /// Runs `f` one step further in.
+    fn inside(&mut self, f: impl FnOnce(&mut Self)) {
+        self.indent += 1;
+        f(self);
+        self.indent -= 1;
+    }
+
+    /// What `f` writes, instead of writing it.
+    fn capture(&mut self, f: impl FnOnce(&mut Self)) -> String {
+        let before = std::mem::take(&mut self.out);
+        f(self);
+        std::mem::replace(&mut self.out, before)
+    }
+
+    /// `a, b, c` on one line where it fits, else one to a line, further in.
+    fn list<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
+        self.indent += 1;
+        let texts: Vec<String> = items.iter().map(|i| self.capture(|p| each(p, i))).collect();
+        let short = texts.iter().map(|t| t.chars().count() + 2).sum::<usize>() <= LINE
+            && !texts.iter().any(|t| t.contains('\n'));
+        for (i, text) in texts.iter().enumerate() {
+            if i > 0 {
+                self.word(if short { ", " } else { "," });
+            }
+            if !short && texts.len() > 1 {
+                self.newline();
+            } else if i == 0 {
+                self.word(" ");
+            }
+            self.word(text);
+        }
+        self.indent -= 1;
+    }
+
+    /// `a, b, c` on one line.
+    fn row<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
+        for (i, item) in items.iter().enumerate() {
+            if i > 0 {
+                self.word(", ");
+            }
+            each(self, item);
+        }
+    }
+
+    fn statement(&mut self, s: &Statement) {
+        match s {
+            Statement::Query(q) => self.query(q),
+            Statement::Insert(i) => self.insert(i),
+            Statement::Update(u) => self.update(u),
+            Statement::Delete(d) => self.delete(d),
+            Statement::Merge(m) => self.merge(m),
+            Statement::Truncate(t) => self.truncate(t),
+            Statement::Lock(l) => self.lock(l),
+            Statement::CreateSchema(c) => {
+                self.word("CREATE SCHEMA IF NOT EXISTS ");
+                self.show(&c.name);
+            }
+            Statement::CreateTable(c) => self.create_table(c),
+            Statement::CreateView(c) => self.create_view(c),
+            Statement::CreateIndex(c) => self.create_index(c),
+            Statement::CreateTriggerFunction(c) => self.create_function(c),
+            Statement::CreateTrigger(c) => self.create_trigger(c),
+            Statement::Drop(d) => self.drop_object(d),
+        }
+    }
+}

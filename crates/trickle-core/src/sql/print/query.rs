@@ -1,0 +1,227 @@
+//! Queries.
+
+use super::Printer;
+use crate::sql::ast::{
+    Cte, CteBody, FromItem, JoinKind, Query, Scalar, Select, SelectItem, SetExpr, SetOperator,
+};
+use crate::sql::ident::Ident;
+
+impl Printer {
+    pub(super) fn query(&mut self, q: &Query) {
+        self.ctes(&q.ctes);
+        self.set(&q.body);
+        if !q.order_by.is_empty() {
+            self.newline();
+            self.word("ORDER BY");
+            self.list(&q.order_by, Self::order);
+        }
+        if let Some(limit) = &q.limit {
+            self.newline();
+            self.word("LIMIT ");
+            self.scalar(limit);
+        }
+    }
+
+    pub(super) fn ctes(&mut self, ctes: &[Cte]) {
+        if ctes.is_empty() {
+            return;
+        }
+        self.word("WITH");
+        for (i, cte) in ctes.iter().enumerate() {
+            self.word(if i == 0 { " " } else { ", " });
+            self.show(&cte.name);
+            self.names(&cte.columns);
+            self.word(match cte.materialized {
+                None => " AS (",
+                Some(true) => " AS MATERIALIZED (",
+                Some(false) => " AS NOT MATERIALIZED (",
+            });
+            self.inside(|p| {
+                p.newline();
+                match &cte.body {
+                    CteBody::Query(q) => p.query(q),
+                    CteBody::Insert(s) => p.insert(s),
+                    CteBody::Update(s) => p.update(s),
+                    CteBody::Delete(s) => p.delete(s),
+                    CteBody::Merge(s) => p.merge(s),
+                }
+            });
+            self.newline();
+            self.word(")");
+        }
+        self.newline();
+    }
+
+    /// ` (a, b)`, nothing for none.
+    pub(super) fn names(&mut self, names: &[Ident]) {
+        if !names.is_empty() {
+            self.word(" (");
+            self.row(names, |p, n| p.show(n));
+            self.word(")");
+        }
+    }
+
+    pub(super) fn subquery(&mut self, q: &Query) {
+        self.word("(");
+        self.inside(|p| {
+            p.newline();
+            p.query(q);
+        });
+        self.newline();
+        self.word(")");
+    }
+
+    fn set(&mut self, s: &SetExpr) {
+        match s {
+            SetExpr::Select(select) => self.select(select),
+            SetExpr::Values(rows) => {
+                self.word("VALUES");
+                self.list(rows, |p, row| {
+                    p.word("(");
+                    p.row(row, Self::scalar);
+                    p.word(")");
+                });
+            }
+            SetExpr::UnionAll(arms) => {
+                for (i, arm) in arms.iter().enumerate() {
+                    if i > 0 {
+                        self.set_word("UNION ALL");
+                    }
+                    self.arm(arm);
+                }
+            }
+            SetExpr::SetOp { op, all, left, right } => {
+                self.arm(left);
+                self.set_word(match (op, all) {
+                    (SetOperator::Union, false) => "UNION",
+                    (SetOperator::Union, true) => "UNION ALL",
+                    (SetOperator::Intersect, false) => "INTERSECT",
+                    (SetOperator::Intersect, true) => "INTERSECT ALL",
+                    (SetOperator::Except, false) => "EXCEPT",
+                    (SetOperator::Except, true) => "EXCEPT ALL",
+                });
+                self.arm(right);
+            }
+        }
+    }
+
+    fn set_word(&mut self, word: &str) {
+        self.newline();
+        self.word(word);
+        self.newline();
+    }
+
+    fn arm(&mut self, s: &SetExpr) {
+        match s {
+            SetExpr::Select(_) | SetExpr::Values(_) => self.set(s),
+            _ => {
+                self.word("(");
+                self.inside(|p| {
+                    p.newline();
+                    p.set(s);
+                });
+                self.newline();
+                self.word(")");
+            }
+        }
+    }
+
+    fn select(&mut self, s: &Select) {
+        self.word("SELECT");
+        if s.distinct {
+            self.word(" DISTINCT");
+        }
+        self.list(&s.items, Self::item);
+        if !s.from.is_empty() {
+            self.newline();
+            self.word("FROM");
+            self.list(&s.from, Self::source);
+        }
+        self.conjuncts("WHERE", &s.filter);
+        if !s.group_by.is_empty() {
+            self.newline();
+            self.word("GROUP BY");
+            self.list(&s.group_by, |p, e| match e {
+                // A bare integer is the position of an output column.
+                Scalar::Literal(crate::types::Datum::Int(n), crate::types::Type::Int4) => p.show(n),
+                other => p.scalar(other),
+            });
+        }
+        self.conjuncts("HAVING", &s.having);
+    }
+
+    pub(super) fn conjuncts(&mut self, word: &str, terms: &[Scalar]) {
+        let flat: Vec<&Scalar> = terms
+            .iter()
+            .flat_map(|t| match t {
+                Scalar::And(inner) => inner.as_slice(),
+                other => std::slice::from_ref(other),
+            })
+            .collect();
+        for (i, t) in flat.iter().enumerate() {
+            self.newline();
+            self.word(if i == 0 { word } else { "  AND" });
+            self.word(" ");
+            self.inside(|p| p.conjunct(t, flat.len() == 1));
+        }
+    }
+
+    pub(super) fn item(&mut self, item: &SelectItem) {
+        self.scalar(&item.expr);
+        let own = match &item.expr {
+            Scalar::Column { name, .. } => Some(name),
+            _ => None,
+        };
+        if let Some(name) = item.name.as_ref().filter(|n| Some(*n) != own) {
+            self.word(" AS ");
+            self.show(name);
+        }
+    }
+
+    pub(super) fn source(&mut self, f: &FromItem) {
+        match f {
+            FromItem::Relation { name, alias } => {
+                self.show(name);
+                if name.name != *alias {
+                    self.alias(alias, &[]);
+                }
+            }
+            FromItem::Subquery { query, alias, columns, lateral } => {
+                self.word(if *lateral { "LATERAL " } else { "" });
+                self.subquery(query);
+                self.alias(alias, columns);
+            }
+            FromItem::Function { call, alias, columns } => {
+                self.scalar(call);
+                self.alias(alias, columns);
+            }
+            FromItem::Join { kind, left, right, on } => {
+                self.source(left);
+                self.newline();
+                self.word(match kind {
+                    JoinKind::Inner => "JOIN ",
+                    JoinKind::Left => "LEFT JOIN ",
+                    JoinKind::Full => "FULL JOIN ",
+                    JoinKind::Cross => "CROSS JOIN ",
+                });
+                if matches!(**right, FromItem::Join { .. }) {
+                    self.word("(");
+                    self.source(right);
+                    self.word(")");
+                } else {
+                    self.source(right);
+                }
+                if let Some(on) = on {
+                    self.word(" ON ");
+                    self.scalar(on);
+                }
+            }
+        }
+    }
+
+    fn alias(&mut self, alias: &Ident, columns: &[Ident]) {
+        self.word(" AS ");
+        self.show(alias);
+        self.names(columns);
+    }
+}

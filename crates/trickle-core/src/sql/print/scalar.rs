@@ -1,0 +1,319 @@
+//! Scalar expressions, with parentheses where precedence asks for them (manual, "Operator Precedence").
+
+use super::Printer;
+use crate::expr::IsTest;
+use crate::sql::ast::{Aggregate, OrderBy, Param, Scalar, SpecialCall};
+use crate::sql::ident::{Ident, Qualified};
+use crate::types::Type;
+
+/// How tightly a form binds; an operand that binds less than its place asks for is parenthesised.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Binding {
+    Or,
+    And,
+    Not,
+    Is,
+    Comparison,
+    Like,
+    Operator,
+    Sum,
+    Product,
+    Power,
+    Sign,
+    Cast,
+    Atom,
+}
+
+impl Binding {
+    /// What an operand needs so as to bind more tightly than `self`.
+    fn tighter(self) -> Binding {
+        match self {
+            Binding::Or => Binding::And,
+            Binding::And => Binding::Not,
+            Binding::Not => Binding::Is,
+            Binding::Is => Binding::Comparison,
+            Binding::Comparison => Binding::Like,
+            Binding::Like => Binding::Operator,
+            Binding::Operator => Binding::Sum,
+            Binding::Sum => Binding::Product,
+            Binding::Product => Binding::Power,
+            Binding::Power => Binding::Sign,
+            Binding::Sign => Binding::Cast,
+            Binding::Cast | Binding::Atom => Binding::Atom,
+        }
+    }
+}
+
+fn operator_binding(op: &Qualified, arity: usize) -> Binding {
+    if op.schema.is_some() {
+        return Binding::Operator;
+    }
+    match (op.name.as_str(), arity) {
+        ("+" | "-", 1) => Binding::Sign,
+        ("+" | "-", _) => Binding::Sum,
+        ("*" | "/" | "%", 2) => Binding::Product,
+        ("^", 2) => Binding::Power,
+        ("=" | "<>" | "<" | ">" | "<=" | ">=", 2) => Binding::Comparison,
+        _ => Binding::Operator,
+    }
+}
+
+fn binding(s: &Scalar) -> Binding {
+    match s {
+        Scalar::Or(_) => Binding::Or,
+        Scalar::And(_) => Binding::And,
+        Scalar::Not(_) => Binding::Not,
+        Scalar::Is { .. } | Scalar::Distinct { .. } => Binding::Is,
+        Scalar::Quantified { .. } => Binding::Comparison,
+        Scalar::InQuery { .. } => Binding::Like,
+        Scalar::Operator(op, args) => operator_binding(op, args.len()),
+        Scalar::Exists { negated: true, .. } => Binding::Not,
+        Scalar::Literal(d, ty) => super::literal::binds(d, ty)
+            .map_or(Binding::Atom, |cast| if cast { Binding::Cast } else { Binding::Sign }),
+        Scalar::Cast(..) | Scalar::Param(..) => Binding::Cast,
+        _ => Binding::Atom,
+    }
+}
+
+impl Printer {
+    pub(super) fn scalar(&mut self, s: &Scalar) {
+        self.operand(s, Binding::Or);
+    }
+
+    fn operand(&mut self, s: &Scalar, least: Binding) {
+        stacker::maybe_grow(64 * 1024, 1024 * 1024, || {
+            if binding(s) < least {
+                self.word("(");
+                self.bare(s);
+                self.word(")");
+            } else {
+                self.bare(s);
+            }
+        });
+    }
+
+    /// As a conjunct among others.
+    pub(super) fn conjunct(&mut self, s: &Scalar, alone: bool) {
+        self.operand(s, if alone { Binding::Or } else { Binding::Not });
+    }
+
+    fn bare(&mut self, s: &Scalar) {
+        match s {
+            Scalar::Column { table, name } => {
+                if let Some(t) = table {
+                    self.show(t);
+                    self.word(".");
+                }
+                self.show(name);
+            }
+            Scalar::Literal(d, ty) => self.literal(d, ty),
+            Scalar::Param(p, ty) => self.param(p, ty),
+            Scalar::Call(name, args) => {
+                self.show(name);
+                self.arguments(args);
+            }
+            Scalar::Special(call, args) => {
+                self.word(match call {
+                    SpecialCall::Coalesce => "COALESCE",
+                    SpecialCall::Greatest => "GREATEST",
+                    SpecialCall::Least => "LEAST",
+                });
+                self.arguments(args);
+            }
+            Scalar::Operator(op, args) => self.operator(op, args),
+            Scalar::Aggregate(a) => self.aggregate(a),
+            Scalar::Cast(e, ty) => {
+                self.operand(e, Binding::Cast);
+                self.word("::");
+                self.show(ty);
+            }
+            Scalar::And(terms) => self.chain(terms, " AND ", Binding::Not),
+            Scalar::Or(terms) => self.chain(terms, " OR ", Binding::And),
+            Scalar::Not(e) => {
+                self.word("NOT ");
+                self.operand(e, Binding::Is);
+            }
+            Scalar::Is { arg, test, negated } => {
+                self.operand(arg, Binding::Comparison);
+                self.word(if *negated { " IS NOT " } else { " IS " });
+                self.word(match test {
+                    IsTest::Null => "NULL",
+                    IsTest::True => "TRUE",
+                    IsTest::False => "FALSE",
+                });
+            }
+            Scalar::Distinct { left, right, negated } => {
+                self.operand(left, Binding::Like);
+                self.word(if *negated { " IS NOT DISTINCT FROM " } else { " IS DISTINCT FROM " });
+                self.operand(right, Binding::Like);
+            }
+            Scalar::Case { whens, otherwise } => self.case(whens, otherwise.as_deref()),
+            _ => self.bare_rest(s),
+        }
+    }
+
+    fn bare_rest(&mut self, s: &Scalar) {
+        match s {
+            Scalar::Quantified { arg, op, array, all } => {
+                self.operand(arg, Binding::Sum);
+                self.symbol(op);
+                self.word(if *all { "ALL (" } else { "ANY (" });
+                self.scalar(array);
+                self.word(")");
+            }
+            Scalar::Array(items) => {
+                self.word("ARRAY[");
+                self.row(items, Self::scalar);
+                self.word("]");
+            }
+            Scalar::Row(items) => {
+                self.word("ROW");
+                self.arguments(items);
+            }
+            Scalar::Subscript(e, i) => {
+                self.word("(");
+                self.scalar(e);
+                self.word(")[");
+                self.scalar(i);
+                self.word("]");
+            }
+            Scalar::Exists { query, negated } => {
+                self.word(if *negated { "NOT EXISTS " } else { "EXISTS " });
+                self.subquery(query);
+            }
+            Scalar::InQuery { args, query, negated } => {
+                if let [one] = args.as_slice() {
+                    self.operand(one, Binding::Operator);
+                } else {
+                    self.arguments(args);
+                }
+                self.word(if *negated { " NOT IN " } else { " IN " });
+                self.subquery(query);
+            }
+            Scalar::Subquery(query) => self.subquery(query),
+            _ => {}
+        }
+    }
+
+    fn arguments(&mut self, args: &[Scalar]) {
+        self.word("(");
+        self.row(args, Self::scalar);
+        self.word(")");
+    }
+
+    fn chain(&mut self, terms: &[Scalar], word: &str, least: Binding) {
+        for (i, t) in terms.iter().enumerate() {
+            if i > 0 {
+                self.word(word);
+            }
+            self.operand(t, least);
+        }
+    }
+
+    /// ` op ` with blanks around it, so that no two symbols ever run together.
+    fn symbol(&mut self, op: &Qualified) {
+        self.word(" ");
+        self.bare_symbol(op);
+        self.word(" ");
+    }
+
+    fn bare_symbol(&mut self, op: &Qualified) {
+        match &op.schema {
+            Some(schema) => {
+                self.word("OPERATOR(");
+                self.show(schema);
+                self.word(".");
+                self.word(op.name.as_str());
+                self.word(")");
+            }
+            None => self.word(op.name.as_str()),
+        }
+    }
+
+    fn operator(&mut self, op: &Qualified, args: &[Scalar]) {
+        let own = operator_binding(op, args.len());
+        match args {
+            [one] => {
+                self.bare_symbol(op);
+                // `- -1` and `--1` differ by a comment.
+                let tight = own == Binding::Sign && binding(one) > Binding::Sign;
+                self.word(if tight { "" } else { " " });
+                self.operand(one, own.tighter());
+            }
+            [left, right] => {
+                let associative = matches!(own, Binding::Sum | Binding::Product);
+                self.operand(left, if associative { own } else { own.tighter() });
+                self.symbol(op);
+                self.operand(right, own.tighter());
+            }
+            _ => {}
+        }
+    }
+
+    fn aggregate(&mut self, a: &Aggregate) {
+        self.show(&a.name);
+        self.word("(");
+        if a.distinct {
+            self.word("DISTINCT ");
+        }
+        if a.args.is_empty() && !a.within_group {
+            self.word("*");
+        }
+        self.row(&a.args, Self::scalar);
+        if !a.order_by.is_empty() && !a.within_group {
+            self.word(" ORDER BY ");
+            self.row(&a.order_by, Self::order);
+        }
+        self.word(")");
+        if a.within_group {
+            self.word(" WITHIN GROUP (ORDER BY ");
+            self.row(&a.order_by, Self::order);
+            self.word(")");
+        }
+        if let Some(f) = &a.filter {
+            self.word(" FILTER (WHERE ");
+            self.scalar(f);
+            self.word(")");
+        }
+    }
+
+    pub(super) fn order(&mut self, o: &OrderBy) {
+        self.scalar(&o.expr);
+        if o.descending {
+            self.word(" DESC");
+        }
+        if o.nulls_first != o.descending {
+            self.word(if o.nulls_first { " NULLS FIRST" } else { " NULLS LAST" });
+        }
+    }
+
+    fn case(&mut self, whens: &[(Scalar, Scalar)], otherwise: Option<&Scalar>) {
+        self.word("CASE");
+        for (condition, value) in whens {
+            self.word(" WHEN ");
+            self.scalar(condition);
+            self.word(" THEN ");
+            self.scalar(value);
+        }
+        if let Some(e) = otherwise {
+            self.word(" ELSE ");
+            self.scalar(e);
+        }
+        self.word(" END");
+    }
+
+    fn param(&mut self, p: &Param, ty: &Type) {
+        let position = self.params.iter().position(|known| known == p).unwrap_or_else(|| {
+            self.params.push(p.clone());
+            self.params.len() - 1
+        });
+        self.word(&format!("${}::{ty}", position + 1));
+    }
+
+    /// `name = expr`
+    pub(super) fn assignment(&mut self, (name, value): &(Ident, Scalar)) {
+        self.show(name);
+        self.word(" = ");
+        self.scalar(value);
+    }
+}

@@ -1,0 +1,411 @@
+//! Graph → AST: the driver, and what operators build with.
+
+use super::ast::{Cte, CteBody, FromItem, Query, Scalar, SetExpr, Visitor, walk_from, walk_scalar};
+use super::fragment::{Block, Body, Closed, Fragment, Names, Weight};
+use super::ident::{Ident, NameSet, Qualified};
+use super::profile::Profile;
+use super::sources::Sources;
+use crate::error::{Error, Result};
+use crate::expr::{Expr, Volatility};
+use crate::graph::{Graph, NodeId, Schema};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The plan under `root`, which denotes a state, as a query for its rows: each as often as its weight says. The
+/// output columns carry the names `output`.
+///
+/// # Errors
+/// Those of the operators; a plan that denotes a change; a wrong number of names.
+pub fn render_query(
+    graph: &Graph,
+    root: NodeId,
+    sources: &dyn Sources,
+    profile: &Profile,
+    output: &[Arc<str>],
+) -> Result<Query> {
+    if !graph.props(root).non_negative {
+        return Err(Error::plan("a change has no plain rows: render it with its weights"));
+    }
+    let (mut cx, fragment) = render(graph, root, sources, profile)?;
+    let names = output_names(graph, root, output)?;
+    let fragment = if fragment.positive { fragment } else { cx.consolidate(fragment, root) };
+    let closed = match fragment.body {
+        Body::Closed(closed) if !closed.weighted => {
+            Closed { set: rename(closed.set, &names, closed.weighted), names, ..closed }
+        }
+        body => {
+            let block = cx.open(Fragment { body, positive: true, consolidated: false }, root);
+            cx.unit(block).close(names, false)
+        }
+    };
+    Ok(cx.finish(closed))
+}
+
+/// The plan under `root` as a query for weighted rows: the output columns under the names `output`, and behind them
+/// the weight, a `bigint` under a name that is none of them (`w` where that is free).
+///
+/// # Errors
+/// Those of the operators; a wrong number of names.
+pub fn render_delta(
+    graph: &Graph,
+    root: NodeId,
+    sources: &dyn Sources,
+    profile: &Profile,
+    output: &[Arc<str>],
+) -> Result<Query> {
+    let (mut cx, fragment) = render(graph, root, sources, profile)?;
+    let names = output_names(graph, root, output)?;
+    let closed = match fragment.body {
+        Body::Closed(closed) if closed.weighted => {
+            Closed { set: rename(closed.set, &names, closed.weighted), names, ..closed }
+        }
+        _ => cx.open(fragment, root).close(names, true),
+    };
+    Ok(cx.finish(closed))
+}
+
+fn output_names(graph: &Graph, root: NodeId, output: &[Arc<str>]) -> Result<Names> {
+    if output.len() != graph.schema(root).len() {
+        return Err(Error::plan(format!(
+            "{} output names for {} columns",
+            output.len(),
+            graph.schema(root).len()
+        )));
+    }
+    Ok(Names::given(output.iter().map(Ident::new).collect()))
+}
+
+fn render<'a>(
+    graph: &'a Graph,
+    root: NodeId,
+    sources: &'a dyn Sources,
+    profile: &'a Profile,
+) -> Result<(RenderContext<'a>, Fragment)> {
+    let nodes = graph.reachable(root);
+    let mut readers: HashMap<NodeId, usize> = HashMap::new();
+    for id in &nodes {
+        for input in graph.inputs(*id) {
+            *readers.entry(input).or_default() += 1;
+        }
+    }
+    let mut cx = RenderContext {
+        graph,
+        node: root,
+        sources,
+        profile,
+        names: super::naming::name_nodes(graph, root),
+        ctes: Vec::new(),
+        cte_names: NameSet::new(),
+        aliases: NameSet::new(),
+    };
+    let mut done: HashMap<NodeId, Fragment> = HashMap::new();
+    for id in nodes {
+        let op = graph.node(id).op();
+        let mut inputs = Vec::new();
+        for input in op.inputs() {
+            let shared = readers.get(&input).is_some_and(|n| *n > 1);
+            let found = if shared { done.get(&input).map(|f| cx.copy(f)) } else { done.remove(&input) };
+            inputs.push(found.ok_or_else(|| Error::internal("an operator came before its input"))?);
+        }
+        cx.node = id;
+        let mut fragment = op.render(inputs, &mut cx)?;
+        let props = graph.props(id);
+        if (props.positive && !fragment.positive) || (props.consolidated && !fragment.consolidated) {
+            return Err(Error::plan(format!("{} is rendered with less than its plan promises", op.name())));
+        }
+        if readers.get(&id).is_some_and(|n| *n > 1) {
+            fragment = cx.shared(fragment, id);
+        }
+        done.insert(id, fragment);
+    }
+    let fragment = done.remove(&root).ok_or_else(|| Error::internal("a plan without a root"))?;
+    Ok((cx, fragment))
+}
+
+/// What operators render with.
+pub struct RenderContext<'a> {
+    graph: &'a Graph,
+    node: NodeId,
+    sources: &'a dyn Sources,
+    profile: &'a Profile,
+    names: HashMap<NodeId, String>,
+    ctes: Vec<Cte>,
+    cte_names: NameSet,
+    aliases: NameSet,
+}
+
+impl<'a> RenderContext<'a> {
+    /// The plan.
+    pub fn graph(&self) -> &'a Graph {
+        self.graph
+    }
+    /// The node being rendered.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+    /// Where leaves are read from.
+    pub fn sources(&self) -> &'a dyn Sources {
+        self.sources
+    }
+    /// What the server can do.
+    pub fn profile(&self) -> &'a Profile {
+        self.profile
+    }
+    /// The columns of the node being rendered.
+    pub fn schema(&self) -> &'a Schema {
+        self.graph.schema(self.node)
+    }
+    /// Column names for the node being rendered.
+    pub fn output(&self) -> Names {
+        Names::of(self.schema())
+    }
+
+    /// An alias that nothing else in the statement has.
+    pub fn alias(&mut self, wanted: &str) -> Ident {
+        self.aliases.fresh(wanted)
+    }
+
+    /// Makes a common table expression and gives its name.
+    pub fn cte(&mut self, wanted: &str, query: Query, materialized: Option<bool>) -> Ident {
+        let name = self.cte_names.fresh(wanted);
+        let materialized = materialized.filter(|_| self.profile.cte_materialized);
+        self.ctes.push(Cte {
+            name: name.clone(),
+            columns: Vec::new(),
+            materialized,
+            body: CteBody::Query(query),
+        });
+        name
+    }
+
+    fn wanted(&self, of: NodeId) -> String {
+        self.names.get(&of).cloned().unwrap_or_else(|| "rows".to_owned())
+    }
+
+    /// A block that reads a closed query through a common table expression named after `of`.
+    fn enclose(&mut self, closed: Closed, of: NodeId, materialized: Option<bool>) -> Block {
+        let name = self.cte(&self.wanted(of), Query::new(closed.set), materialized);
+        let alias = self.alias(name.as_str());
+        let item = FromItem::relation(Qualified::bare(name), alias.clone());
+        let mut block = Block::reading(item, &alias, &closed.names.columns);
+        if closed.weighted {
+            block.weight = Weight::of(Scalar::column(&alias, &closed.names.weight));
+        }
+        block
+    }
+
+    /// The fragment as a block that can be added to. `of` is the node that it computes.
+    pub fn open(&mut self, fragment: Fragment, of: NodeId) -> Block {
+        match fragment.body {
+            Body::Open(block) => block,
+            Body::Closed(closed) => self.enclose(closed, of, None),
+        }
+    }
+
+    /// The block as one that reads columns of a single relation as they are, without conditions of its own.
+    pub fn enclosed(&mut self, block: Block, of: NodeId) -> Block {
+        if block.is_bare() && block.filter.is_empty() {
+            return block;
+        }
+        let weighted = !block.weight.is_one();
+        let closed = block.close(Names::of(self.graph.schema(of)), weighted);
+        self.enclose(closed, of, None)
+    }
+
+    /// The block with every expression that is dear to compute and read by more than one of `readers` computed once,
+    /// below.
+    pub fn fit<'e>(
+        &mut self,
+        block: Block,
+        of: NodeId,
+        readers: impl IntoIterator<Item = &'e Expr>,
+        kept: bool,
+    ) -> Block {
+        let mut uses = vec![usize::from(kept); block.columns.len()];
+        for e in readers {
+            e.visit(&mut |e| {
+                if let Some(n) = e.as_column().and_then(|i| uses.get_mut(i)) {
+                    *n += 1;
+                }
+            });
+        }
+        let dear = |(s, n): (&Scalar, &usize)| *n > 1 && !s.is_atom() && size(s) > 8;
+        if block.columns.iter().zip(&uses).any(dear) {
+            let weighted = !block.weight.is_one();
+            let closed = block.close(Names::of(self.graph.schema(of)), weighted);
+            return self.enclose(closed, of, None);
+        }
+        block
+    }
+
+    /// Rows as often as their weights say, each with weight 1. The weights must be positive.
+    #[must_use]
+    pub fn unit(&mut self, mut block: Block) -> Block {
+        if block.weight.is_one() {
+            return block;
+        }
+        let alias = self.alias("copy");
+        let call = Scalar::call("generate_series", vec![Scalar::int8(1), block.weight.scalar()]);
+        block.from.push(FromItem::Function { call, alias, columns: Vec::new() });
+        block.weight = Weight::one();
+        block
+    }
+
+    /// The body as a block; it computes the node being rendered.
+    pub(crate) fn opened(&mut self, body: Body) -> Block {
+        let node = self.node;
+        self.open(Fragment { body, positive: false, consolidated: false }, node)
+    }
+
+    /// The fragment as it is, or closed where an expression that was just added is volatile: a reader that fused with
+    /// it could compute it more often than once per row.
+    pub(crate) fn once_per_row<'e>(
+        &mut self,
+        added: impl IntoIterator<Item = &'e Expr>,
+        fragment: Fragment,
+    ) -> Fragment {
+        let volatile = added.into_iter().any(|e| e.volatility() == Volatility::Volatile);
+        match fragment.body {
+            Body::Open(block) if volatile => {
+                let weighted = !block.weight.is_one();
+                Fragment { body: Body::Closed(block.close(self.output(), weighted)), ..fragment }
+            }
+            body => Fragment { body, ..fragment },
+        }
+    }
+
+    /// The inputs, of which there are `N`.
+    pub(crate) fn arity<const N: usize>(&self, inputs: Vec<Fragment>) -> Result<[Fragment; N]> {
+        let found = inputs.len();
+        <[Fragment; N]>::try_from(inputs)
+            .map_err(|_| Error::internal(format!("{found} rendered inputs where there are {N}")))
+    }
+
+    /// Whether the plan says that the node being rendered has each row once.
+    pub(crate) fn is_consolidated(&self) -> bool {
+        self.graph.props(self.node).consolidated
+    }
+
+    /// Whether the plan says that the node being rendered denotes a state.
+    pub(crate) fn is_state(&self) -> bool {
+        self.graph.props(self.node).non_negative
+    }
+
+    /// A block that may be read twice through [`RenderContext::copy_block`] without being computed twice where that
+    /// costs.
+    pub fn shareable(&mut self, block: Block, of: NodeId) -> Block {
+        let fragment = self.shared(Fragment::open(block, false, false), of);
+        self.open(fragment, of)
+    }
+
+    /// A fragment that has several readers. Plain reads of a relation are repeated; anything that reads a change is
+    /// computed once; what reads only states stays visible to the planner, which may start from an index.
+    fn shared(&mut self, fragment: Fragment, of: NodeId) -> Fragment {
+        let Fragment { body, positive, consolidated } = fragment;
+        let (closed, flat) = match body {
+            Body::Open(block) if block.is_plain() => {
+                return Fragment::open(block, positive, consolidated);
+            }
+            Body::Open(block) => {
+                let weighted = !block.weight.is_one();
+                (block.close(Names::of(self.graph.schema(of)), weighted), true)
+            }
+            Body::Closed(closed) => {
+                let flat = is_flat(&closed.set);
+                (closed, flat)
+            }
+        };
+        let inline = flat && !self.graph.props(of).reads_delta;
+        let block = self.enclose(closed, of, inline.then_some(false));
+        Fragment::open(block, positive, consolidated)
+    }
+
+    /// The same fragment under aliases of its own.
+    fn copy(&mut self, fragment: &Fragment) -> Fragment {
+        match &fragment.body {
+            Body::Open(block) => Fragment { body: Body::Open(self.copy_block(block)), ..*fragment },
+            Body::Closed(_) => fragment.clone(),
+        }
+    }
+
+    /// The same block under aliases of its own.
+    pub fn copy_block(&mut self, block: &Block) -> Block {
+        let mut copy = block.clone();
+        let mut renamed: HashMap<Ident, Ident> = HashMap::new();
+        for item in &mut copy.from {
+            let mut alias = |a: &mut Ident| {
+                let new = self.aliases.fresh(without_number(a.as_str()));
+                renamed.insert(a.clone(), new.clone());
+                *a = new;
+            };
+            walk_from(item, &mut Visitor { scalar: &mut |_| {}, alias: &mut alias });
+        }
+        let mut scalar = |s: &mut Scalar| {
+            if let Scalar::Column { table: Some(t), .. } = s
+                && let Some(new) = renamed.get(t)
+            {
+                *t = new.clone();
+            }
+        };
+        let mut v = Visitor { scalar: &mut scalar, alias: &mut |_| {} };
+        copy.from.iter_mut().for_each(|f| walk_from(f, &mut v));
+        copy.filter.iter_mut().chain(&mut copy.columns).for_each(|s| walk_scalar(s, &mut v));
+        copy.weight.scalars_mut().for_each(|s| walk_scalar(s, &mut v));
+        copy
+    }
+
+    fn finish(self, closed: Closed) -> Query {
+        let mut set = closed.set;
+        if let (SetExpr::Select(select), true, false) =
+            (&mut set, closed.names.columns.is_empty(), closed.weighted)
+        {
+            select.items.clear();
+        }
+        Query { ctes: self.ctes, ..Query::new(set) }
+    }
+}
+
+/// Whether the planner pulls the query up into its reader.
+fn is_flat(set: &SetExpr) -> bool {
+    match set {
+        SetExpr::Select(s) => !s.distinct && s.group_by.is_empty() && s.having.is_empty(),
+        SetExpr::UnionAll(arms) => arms.iter().all(is_flat),
+        SetExpr::Values(_) | SetExpr::SetOp { .. } => false,
+    }
+}
+
+/// How many nodes an expression has.
+fn size(s: &Scalar) -> usize {
+    let mut n = 0;
+    let mut copy = s.clone();
+    walk_scalar(&mut copy, &mut Visitor { scalar: &mut |_| n += 1, alias: &mut |_| {} });
+    n
+}
+
+/// The query with other output names.
+pub(super) fn rename(set: SetExpr, names: &Names, weighted: bool) -> SetExpr {
+    match set {
+        SetExpr::Select(mut select) => {
+            let weight = weighted.then_some(&names.weight);
+            for (item, name) in select.items.iter_mut().zip(names.columns.iter().chain(weight)) {
+                item.name = Some(name.clone());
+            }
+            SetExpr::Select(select)
+        }
+        SetExpr::Values(_) => set,
+        SetExpr::UnionAll(arms) => {
+            SetExpr::UnionAll(arms.into_iter().map(|a| rename(a, names, weighted)).collect())
+        }
+        SetExpr::SetOp { op, all, left, right } => {
+            SetExpr::SetOp { op, all, left: Box::new(rename(*left, names, weighted)), right }
+        }
+    }
+}
+
+/// `orders_2` is `orders` once more.
+fn without_number(alias: &str) -> &str {
+    match alias.rsplit_once('_') {
+        Some((name, n)) if !name.is_empty() && !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => alias,
+    }
+}

@@ -1,0 +1,155 @@
+//! Where the leaves of a plan are read from.
+
+use super::ast::{Param, Scalar};
+use super::ident::{Ident, Qualified};
+use crate::catalog::{TableDef, TableId};
+use crate::error::{Error, Result};
+use crate::graph::NodeId;
+use crate::types::Type;
+use std::collections::HashMap;
+
+/// A relation whose columns stand for those of a table or node, by position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relation {
+    /// Its name.
+    pub name: Qualified,
+    /// For each column of what it stands for, the column here.
+    pub columns: Vec<Ident>,
+}
+
+/// A relation that holds weighted row images of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Changes {
+    /// The relation; for each column of the table the column here.
+    pub relation: Relation,
+    /// The column that holds the weight, never NULL, …
+    pub weight: Ident,
+    /// … and its type.
+    pub weight_type: Type,
+    /// Which of its rows count.
+    pub window: Window,
+    /// An upper bound of the number of rows in the window, which gives the planner an honest estimate. Only safe
+    /// where it was counted in the same snapshot.
+    pub at_most: Option<Scalar>,
+}
+
+/// Which rows of a change buffer a refresh reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// All.
+    All,
+    /// Those that are not in the stored frontier of this source: not visible in its snapshot, or written by its own
+    /// transaction after its command. What is visible to the reading statement bounds the window above.
+    Frontier {
+        /// The source whose frontier it is.
+        source: TableId,
+        /// The column with the writing transaction, `xid8`.
+        xid: Ident,
+    },
+}
+
+/// A stored result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The relation; for each column of the node the column here.
+    pub relation: Relation,
+    /// The column that holds a weight ≥ 1; none where every row counts once.
+    pub weight: Option<Ident>,
+}
+
+/// Maps the leaves of a plan to relations.
+pub trait Sources {
+    /// The current rows of a table.
+    fn table(&self, def: &TableDef) -> Relation {
+        Relation {
+            name: Qualified::new(&def.schema, &def.name),
+            columns: def.columns.iter().map(|c| Ident::new(&c.name)).collect(),
+        }
+    }
+
+    /// The change of a table.
+    ///
+    /// # Errors
+    /// The table is not captured.
+    fn changes(&self, def: &TableDef) -> Result<Changes>;
+
+    /// The stored result of a node.
+    ///
+    /// # Errors
+    /// The node is not stored.
+    fn state(&self, of: NodeId) -> Result<Stored>;
+}
+
+/// Change buffers `<schema>.changes_<oid>` bounded by frontiers, and the stored results that were declared.
+#[derive(Clone, Debug)]
+pub struct BufferSources {
+    schema: Ident,
+    states: HashMap<NodeId, Stored>,
+}
+
+impl BufferSources {
+    /// Buffers in `schema`; no stored results yet.
+    pub fn new(schema: impl AsRef<str>) -> BufferSources {
+        BufferSources { schema: Ident::new(schema), states: HashMap::new() }
+    }
+    /// Declares where the result of a node is stored.
+    #[must_use]
+    pub fn with_state(mut self, of: NodeId, stored: Stored) -> BufferSources {
+        self.states.insert(of, stored);
+        self
+    }
+    /// The buffer of a table.
+    pub fn buffer(&self, table: TableId) -> Qualified {
+        Qualified { schema: Some(self.schema.clone()), name: Ident::new(format!("changes_{table}")) }
+    }
+    /// The buffer's column for a table's column. The buffer's own columns are `xid` and `w`; a user's column of such
+    /// a name gets one more underscore in front, so different columns never meet.
+    pub fn buffer_column(name: &str) -> Ident {
+        match name.trim_start_matches('_') {
+            "xid" | "w" => Ident::new(format!("_{name}")),
+            _ => Ident::new(name),
+        }
+    }
+}
+
+impl Sources for BufferSources {
+    fn changes(&self, def: &TableDef) -> Result<Changes> {
+        Ok(Changes {
+            relation: Relation {
+                name: self.buffer(def.id),
+                columns: def.columns.iter().map(|c| Self::buffer_column(&c.name)).collect(),
+            },
+            weight: Ident::new("w"),
+            weight_type: Type::Int2,
+            window: Window::Frontier { source: def.id, xid: Ident::new("xid") },
+            at_most: None,
+        })
+    }
+
+    fn state(&self, of: NodeId) -> Result<Stored> {
+        let stored = self.states.get(&of).cloned();
+        stored.ok_or_else(|| {
+            Error::plan(format!("the plan reads the stored result of {of}, which is not stored"))
+        })
+    }
+}
+
+impl Window {
+    /// The conditions on a row of the buffer under `alias`.
+    pub fn conditions(&self, alias: &Ident) -> Vec<Scalar> {
+        let Window::Frontier { source, xid } = self else { return Vec::new() };
+        let pg = |name: &str| Type::Other(std::sync::Arc::new(super::expr::opaque(name)));
+        let xid = Scalar::column(alias, xid);
+        let low = Scalar::Param(Param::FrontierSnapshot(*source), pg("pg_snapshot"));
+        let own = Scalar::Param(Param::FrontierXid(*source), pg("xid8"));
+        let command = Scalar::Param(Param::FrontierCommand(*source), Type::Int8);
+        let written = Scalar::column(alias, &Ident::new("cmin")).cast(Type::Text).cast(Type::Int8);
+        let from = xid.clone().op(">=", Scalar::call("pg_snapshot_xmin", vec![low.clone()]));
+        // Its own transaction may look visible in a snapshot that it took: test that first.
+        let after = Scalar::Case {
+            whens: vec![(xid.clone().equals(own), written.op(">", command))],
+            otherwise: Some(Box::new(Scalar::call("pg_visible_in_snapshot", vec![xid, low]).negated())),
+        };
+        vec![from, after]
+    }
+}
