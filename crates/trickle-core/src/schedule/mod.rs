@@ -1,0 +1,80 @@
+//! When to refresh what. Pure: time comes in as a parameter, and equal input gives an equal plan.
+//!
+//! - [`Schedule`]: how fresh a stream table is to be (a period, cron, or as its consumers need; manual is `None`).
+//! - [`canonical_period`]: what that means as one number.
+//! - [`next`]: what to start now and when to look again.
+
+mod plan;
+mod spec;
+
+pub use plan::{Action, Blocked, Options, Plan, Status, Task, backoff, effective_period, next};
+pub use spec::{CronLine, Schedule};
+
+use crate::catalog::TableId;
+use crate::dag::Dag;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+/// A point in time, in milliseconds since 1970-01-01 00:00 UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Time(pub i64);
+
+impl Time {
+    /// This time plus a duration, at the end of time at most.
+    #[must_use]
+    pub fn after(self, d: Duration) -> Time {
+        Time(self.0.saturating_add(i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
+    }
+    /// The time passed since `earlier`; zero where the clock went back.
+    pub fn since(self, earlier: Time) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(t) => write!(f, "{t}"),
+            Err(_) => write!(f, "{} ms", self.0),
+        }
+    }
+}
+
+/// How old a stream table's contents may become, at most: its own period or shortest cron gap, or, for 'calculated',
+/// the tightest among its consumers, transitively; `default` where no consumer says. `None` for a manual one (which a
+/// consumer refreshes when it needs it). O(downstream) per call.
+pub fn canonical_period(
+    dag: &Dag,
+    schedules: &BTreeMap<TableId, Schedule>,
+    id: TableId,
+    default: Duration,
+) -> Option<Duration> {
+    match schedules.get(&id)? {
+        Schedule::Every(d) => Some(*d),
+        Schedule::Cron(c) => Some(c.gap()),
+        Schedule::Calculated => {
+            let mut seen = BTreeSet::from([id]);
+            let mut stack = vec![id];
+            let mut least: Option<Duration> = None;
+            while let Some(at) = stack.pop() {
+                for r in dag.readers(at).into_iter().filter(|r| seen.insert(*r)) {
+                    let own = match schedules.get(&r) {
+                        Some(Schedule::Every(d)) => Some(*d),
+                        Some(Schedule::Cron(c)) => Some(c.gap()),
+                        Some(Schedule::Calculated) | None => {
+                            stack.push(r);
+                            None
+                        }
+                    };
+                    least = own.into_iter().chain(least).min();
+                }
+            }
+            Some(least.unwrap_or(default))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
