@@ -13,7 +13,7 @@ pub use spec::{CronLine, Schedule};
 use crate::catalog::TableId;
 use crate::dag::Dag;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -43,37 +43,44 @@ impl fmt::Display for Time {
 }
 
 /// How old a stream table's contents may become, at most: its own period or shortest cron gap, or, for 'calculated',
-/// the tightest among its consumers, transitively; `default` where no consumer says. `None` for a manual one (which a
-/// consumer refreshes when it needs it). O(downstream) per call.
+/// the tightest among all its consumers, transitively (refreshing one takes its upstream along); `default` where no
+/// consumer says. `None` for a manual one. O(downstream).
 pub fn canonical_period(
     dag: &Dag,
     schedules: &BTreeMap<TableId, Schedule>,
     id: TableId,
     default: Duration,
 ) -> Option<Duration> {
-    match schedules.get(&id)? {
-        Schedule::Every(d) => Some(*d),
-        Schedule::Cron(c) => Some(c.gap()),
-        Schedule::Calculated => {
-            let mut seen = BTreeSet::from([id]);
-            let mut stack = vec![id];
-            let mut least: Option<Duration> = None;
-            while let Some(at) = stack.pop() {
-                for r in dag.readers(at).into_iter().filter(|r| seen.insert(*r)) {
-                    let own = match schedules.get(&r) {
-                        Some(Schedule::Every(d)) => Some(*d),
-                        Some(Schedule::Cron(c)) => Some(c.gap()),
-                        Some(Schedule::Calculated) | None => {
-                            stack.push(r);
-                            None
-                        }
-                    };
-                    least = own.into_iter().chain(least).min();
-                }
+    let own = schedules.get(&id)?;
+    own.period().or_else(|| {
+        let consumers = dag.downstream(id);
+        Some(consumers.iter().filter_map(|c| schedules.get(c)?.period()).min().unwrap_or(default))
+    })
+}
+
+/// [`canonical_period`] of every stream table that has one. O(V + E).
+pub fn canonical_periods<'a>(
+    dag: &Dag,
+    schedule: impl Fn(TableId) -> Option<&'a Schedule>,
+    default: Duration,
+) -> BTreeMap<TableId, Duration> {
+    let mut needed: BTreeMap<TableId, Duration> = BTreeMap::new();
+    let mut periods = BTreeMap::new();
+    for id in dag.order().into_iter().rev() {
+        let below = needed.get(&id).copied();
+        let own = schedule(id);
+        let asked = own.and_then(Schedule::period);
+        if own.is_some() {
+            periods.insert(id, asked.or(below).unwrap_or(default));
+        }
+        if let Some(p) = asked.into_iter().chain(below).min() {
+            for s in dag.sources(id) {
+                let least = needed.entry(s).or_insert(p);
+                *least = (*least).min(p);
             }
-            Some(least.unwrap_or(default))
         }
     }
+    periods
 }
 
 #[cfg(test)]

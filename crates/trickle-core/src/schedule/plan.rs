@@ -1,6 +1,6 @@
 //! The scheduler: what to start now, and when to look again.
 
-use super::{Schedule, Time};
+use super::{Schedule, Time, canonical_periods};
 use crate::catalog::TableId;
 use crate::dag::Dag;
 use serde::{Deserialize, Serialize};
@@ -144,18 +144,14 @@ fn spread(id: TableId, start: Time) -> f64 {
 }
 
 /// When a table's own schedule next asks for a refresh. Missed times are not queued: there is one next time.
-fn due_time(id: TableId, task: &Task, own_period: Option<Duration>, options: &Options) -> Option<Time> {
+fn due_time(id: TableId, task: &Task, period: Duration, options: &Options) -> Option<Time> {
     let status = &task.status;
     let from = status.last_start.unwrap_or(status.since);
-    let wanted = match task.schedule.as_ref()? {
-        Schedule::Cron(c) => {
-            let busy_until = from.after(effective_period(Duration::ZERO, status.last_duration()));
-            return c.next_after(from).map(|t| t.max(busy_until));
-        }
-        Schedule::Every(d) => *d,
-        Schedule::Calculated => own_period?,
-    };
-    let wanted = wanted.max(options.min_period);
+    if let Schedule::Cron(c) = task.schedule.as_ref()? {
+        let busy_until = from.after(effective_period(Duration::ZERO, status.last_duration()));
+        return c.next_after(from).map(|t| t.max(busy_until));
+    }
+    let wanted = period.max(options.min_period);
     let early = wanted.mul_f64(options.jitter.clamp(0.0, 1.0) * spread(id, from));
     if status.last_start.is_none() {
         // Never refreshed here: within the jitter of now, so that a thousand new tables do not start together.
@@ -215,7 +211,8 @@ pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: 
             plan.actions.push(Action::Suspend { id: *id, errors: task.status.consecutive_errors });
         }
     }
-    let periods = calculated_periods(dag, tasks, options);
+    let scheduled = |id| tasks.get(&id)?.schedule.as_ref();
+    let periods = canonical_periods(dag, scheduled, options.default_period);
     let mut running = 0;
     let mut ready: Vec<Ready> = Vec::new();
     let mut wake: Option<Time> = None;
@@ -226,8 +223,9 @@ pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: 
         let mut start = Ready { group: first, due: BTreeSet::new(), since: now, duration: Duration::ZERO };
         for id in &group {
             let Some(task) = tasks.get(id) else { continue };
-            let Some(mut due) = due_time(*id, task, periods.get(id).copied(), options) else { continue };
-            note_slow(&mut plan, *id, task, periods.get(id).copied(), options);
+            let Some(period) = periods.get(id).copied() else { continue };
+            let Some(mut due) = due_time(*id, task, period, options) else { continue };
+            note_slow(&mut plan, *id, task, period, options);
             // A clock that was set back: what was refreshed "in the future" is due after one period from now at most.
             if let Some(ahead) = task.status.last_start.filter(|s| *s > now) {
                 due = Time(due.0.saturating_sub(ahead.0.saturating_sub(now.0)));
@@ -264,44 +262,9 @@ fn earlier(a: Option<Time>, b: Time) -> Option<Time> {
     Some(a.map_or(b, |a| a.min(b)))
 }
 
-/// The periods of all 'calculated' tables: one walk from consumers to sources.
-fn calculated_periods(
-    dag: &Dag,
-    tasks: &BTreeMap<TableId, Task>,
-    options: &Options,
-) -> BTreeMap<TableId, Duration> {
-    let mut needed: BTreeMap<TableId, Duration> = BTreeMap::new();
-    let mut own: BTreeMap<TableId, Duration> = BTreeMap::new();
-    for id in dag.order().into_iter().rev() {
-        let asked = match tasks.get(&id).and_then(|t| t.schedule.as_ref()) {
-            Some(Schedule::Every(d)) => Some(*d),
-            Some(Schedule::Cron(c)) => Some(c.gap()),
-            Some(Schedule::Calculated) => {
-                let period = needed.get(&id).copied();
-                own.insert(id, period.unwrap_or(options.default_period));
-                period
-            }
-            None => needed.get(&id).copied(),
-        };
-        for s in dag.sources(id) {
-            if let Some(p) = asked {
-                let least = needed.entry(s).or_insert(p);
-                *least = (*least).min(p);
-            }
-        }
-    }
-    own
-}
-
-fn note_slow(plan: &mut Plan, id: TableId, task: &Task, period: Option<Duration>, options: &Options) {
-    let wanted = match &task.schedule {
-        Some(Schedule::Every(d)) => *d,
-        Some(Schedule::Cron(c)) => c.gap(),
-        Some(Schedule::Calculated) => period.unwrap_or(options.default_period),
-        None => return,
-    };
+fn note_slow(plan: &mut Plan, id: TableId, task: &Task, period: Duration, options: &Options) {
     let last = task.status.last_duration();
-    if last > wanted.max(options.min_period) {
-        plan.slow.push((id, effective_period(wanted, last)));
+    if last > period.max(options.min_period) {
+        plan.slow.push((id, effective_period(period, last)));
     }
 }

@@ -52,6 +52,17 @@ impl Schedule {
     }
 }
 
+impl Schedule {
+    /// Its own period: the duration, or the shortest gap of a cron line; 'calculated' has none.
+    pub fn period(&self) -> Option<Duration> {
+        match self {
+            Schedule::Every(d) => Some(*d),
+            Schedule::Cron(c) => Some(c.gap()),
+            Schedule::Calculated => None,
+        }
+    }
+}
+
 /// Numbers with units, each unit at most once and from large to small.
 fn parse_duration(text: &str) -> Result<Duration> {
     let bad = |why: &str| {
