@@ -111,6 +111,10 @@ impl Error {
     pub fn cycle(message: impl Into<String>) -> Self {
         Self::new(Kind::Cycle, "42P19", message)
     }
+    /// Other objects depend on the one to be dropped (2BP01).
+    pub fn dependents(message: impl Into<String>) -> Self {
+        Self::new(Kind::Name, "2BP01", message)
+    }
     /// Something that cannot happen did (XX000).
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(Kind::Internal, "XX000", message)

@@ -3,13 +3,18 @@
 
 pub mod agg;
 pub mod catalog;
+pub mod cost;
+pub mod dag;
 pub mod delta;
 pub mod error;
 pub mod eval;
 pub mod expr;
+pub mod frontier;
 pub mod graph;
 pub mod opt;
+pub mod refresh;
 pub mod rel;
+pub mod schedule;
 pub mod sql;
 #[cfg(feature = "testing")]
 pub mod testing;

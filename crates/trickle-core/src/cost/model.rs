@@ -1,0 +1,169 @@
+//! The linear models behind the estimates, and how they learn.
+
+use super::{Inputs, Strategy, estimate};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One past refresh.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// What was done.
+    pub strategy: Strategy,
+    /// What was known before.
+    pub inputs: Inputs,
+    /// Measured milliseconds.
+    pub ms: f64,
+}
+
+/// Weight that a strategy's evidence keeps when it is used again.
+const KEEP_USED: f64 = 0.8;
+/// Weight that its evidence keeps when another strategy is used: half is gone after 23 refreshes.
+const KEEP_UNUSED: f64 = 0.97;
+/// Weight of each of the two points of the prior.
+const PRIOR_WEIGHT: f64 = 0.2;
+/// Work at which the prior's line is pinned.
+const PRIOR_WORK: [f64; 2] = [1.0, 1e6];
+/// A sample moves a model by at most this factor: a lock wait or a cold cache is no new regime, several in a row are.
+const SURPRISE: f64 = 8.0;
+/// A loss delays forgetting by this many refreshes per multiple of the cost that the alternative was predicted to
+/// have: what retrying a bad strategy costs in the long run is at most a tenth of the whole.
+const AMORTISE: f64 = 10.0;
+/// Larger losses (in multiples of the alternative) count as this: so the delay ends, at most 2,560 refreshes later.
+const WORST_LOSS: f64 = 256.0;
+/// How much faster than the prior a machine may be taken to be.
+const FASTEST: f64 = 0.01;
+
+/// Decayed sums of a weighted least-squares line. The weight is 1/prior², so small and large refreshes count alike, and
+/// a point's weight does not depend on how it turned out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Evidence {
+    w: f64,
+    wx: f64,
+    wy: f64,
+    wxx: f64,
+    wxy: f64,
+    /// Mean ln(measured / prior), fading to 0.
+    log_ratio: f64,
+    /// Refreshes for which this evidence is not yet to fade.
+    debt: f64,
+}
+
+impl Evidence {
+    fn add(&mut self, w: f64, x: f64, y: f64) {
+        self.w += w;
+        self.wx += w * x;
+        self.wy += w * y;
+        self.wxx += w * x * x;
+        self.wxy += w * x * y;
+    }
+    fn scale(&mut self, by: f64) {
+        for sum in [&mut self.w, &mut self.wx, &mut self.wy, &mut self.wxx, &mut self.wxy] {
+            *sum *= by;
+        }
+    }
+    /// The line `fixed + slope·x` with both parts ≥ 0 that fits best.
+    fn line(&self) -> (f64, f64) {
+        let det = self.w * self.wxx - self.wx * self.wx;
+        if det > 0.0 {
+            let slope = (self.w * self.wxy - self.wx * self.wy) / det;
+            let fixed = (self.wy * self.wxx - self.wx * self.wxy) / det;
+            if slope >= 0.0 && fixed >= 0.0 {
+                return (fixed, slope);
+            }
+            if fixed < 0.0 && self.wxx > 0.0 {
+                return (0.0, (self.wxy / self.wxx).max(0.0));
+            }
+        }
+        if self.w > 0.0 { (self.wy / self.w, 0.0) } else { (0.0, 0.0) }
+    }
+}
+
+/// `(fixed ms, ms per row of work)` before anything is known: one core of a small server, everything cached.
+fn prior(strategy: Strategy) -> (f64, f64) {
+    match strategy {
+        Strategy::NoData => (0.0, 0.0),
+        Strategy::Delta => (1.5, 7e-3),
+        Strategy::AffectedGroups => (2.0, 4e-4),
+        Strategy::FullDifference => (4.0, 4e-4),
+        Strategy::Full => (3.0, 3e-4),
+    }
+}
+
+/// The prior at some work, in ms.
+fn line_at(strategy: Strategy, work: f64) -> f64 {
+    let (fixed, slope) = prior(strategy);
+    fixed + slope * work
+}
+
+/// The calibrated cost of each strategy for one stream table. Stored as JSON; the default knows only the prior.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    evidence: BTreeMap<Strategy, Evidence>,
+}
+
+impl Model {
+    /// How much faster than the prior this machine is: the least measured/prior ratio of the strategies used lately,
+    /// at most 1. Never above 1, since a prior that is too low is corrected by one trial, and one that is too high
+    /// would never be tried.
+    pub fn speed(&self) -> f64 {
+        self.evidence.values().fold(0.0, |least, e| e.log_ratio.min(least)).exp().max(FASTEST)
+    }
+
+    /// What the prior says of a strategy's cost at some work, in ms, scaled by [`Model::speed`].
+    fn prior_at(&self, strategy: Strategy, work: f64) -> f64 {
+        line_at(strategy, work) * self.speed()
+    }
+
+    /// Predicted milliseconds at some work.
+    pub(super) fn predict(&self, strategy: Strategy, work: f64) -> f64 {
+        if strategy == Strategy::NoData {
+            return 0.0;
+        }
+        let mut e = self.evidence.get(&strategy).copied().unwrap_or_default();
+        for x in PRIOR_WORK {
+            e.add(PRIOR_WEIGHT / line_at(strategy, x).powi(2), x, self.prior_at(strategy, x));
+        }
+        let (fixed, slope) = e.line();
+        (fixed + slope * work).max(1e-3)
+    }
+
+    /// Learns from a refresh. Measurements that are not a positive finite number, and empty windows, teach nothing.
+    pub fn observe(&mut self, sample: &Sample) {
+        let Sample { strategy, inputs, ms } = *sample;
+        if strategy == Strategy::NoData || !ms.is_finite() || ms <= 0.0 {
+            return;
+        }
+        let work = inputs.work(strategy);
+        let expected = self.predict(strategy, work);
+        let ms = ms.clamp(expected / SURPRISE, expected * SURPRISE);
+        let other = self
+            .evidence
+            .keys()
+            .filter(|s| **s != strategy)
+            .map(|s| estimate(self, *s, &inputs))
+            .fold(f64::INFINITY, f64::min);
+        let loss = if other.is_finite() { (sample.ms / other - 1.0).clamp(0.0, WORST_LOSS) } else { 0.0 };
+        for (s, e) in &mut self.evidence {
+            if *s != strategy {
+                if e.debt <= 0.0 {
+                    e.scale(KEEP_UNUSED);
+                    e.log_ratio *= KEEP_UNUSED;
+                }
+                e.debt = (e.debt - 1.0).max(0.0);
+            }
+        }
+        let e = self.evidence.entry(strategy).or_default();
+        e.scale(KEEP_USED);
+        e.add(line_at(strategy, work).powi(-2), work, ms);
+        e.debt = loss * AMORTISE;
+        let ratio = (ms / inputs.prior_ms(strategy)).ln();
+        e.log_ratio += (ratio - e.log_ratio) * (1.0 - KEEP_USED);
+    }
+}
+
+impl Inputs {
+    /// The prior's estimate, which an unused strategy returns to; times [`Model::speed`].
+    pub fn prior_ms(&self, strategy: Strategy) -> f64 {
+        line_at(strategy, self.work(strategy))
+    }
+}

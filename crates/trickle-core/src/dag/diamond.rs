@@ -1,0 +1,86 @@
+//! Diamonds: stream tables that see one ancestor along several paths, and so must see one state of it.
+
+use super::Dag;
+use crate::catalog::TableId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Paths that part at `forks` and meet again at `meets`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diamond {
+    /// Where the paths meet.
+    pub meets: TableId,
+    /// The nearest tables from which two paths through different sources of `meets` start, by id: each is read along
+    /// two paths and no reader of it is.
+    pub forks: Vec<TableId>,
+    /// The stream tables on paths from a fork to `meets`, `meets` included, forks not: they must refresh together.
+    pub members: BTreeSet<TableId>,
+}
+
+/// A set of small numbers, one bit each.
+#[derive(Clone)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(n: usize) -> Bits {
+        Bits(vec![0; n.div_ceil(64)])
+    }
+    fn set(&mut self, i: usize) {
+        self.0[i / 64] |= 1 << (i % 64);
+    }
+    fn has(&self, i: usize) -> bool {
+        self.0[i / 64] >> (i % 64) & 1 == 1
+    }
+    fn add(&mut self, other: &Bits) {
+        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
+    }
+    fn and(&self, other: &Bits) -> Bits {
+        Bits(self.0.iter().zip(&other.0).map(|(a, b)| a & b).collect())
+    }
+    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(w, bits)| {
+            let mut left = *bits;
+            std::iter::from_fn(move || {
+                let i = left.trailing_zeros() as usize;
+                left &= left.checked_sub(1)?;
+                Some(w * 64 + i)
+            })
+        })
+    }
+}
+
+impl Dag {
+    /// Every diamond, one per stream table where paths meet, in refresh order. O(E · V / 64) and V²/4 bytes at most:
+    /// milliseconds for 1,000 tables.
+    pub fn diamonds(&self) -> Vec<Diamond> {
+        let order = self.order();
+        let streams: BTreeSet<TableId> = order.iter().copied().collect();
+        let base: BTreeSet<TableId> =
+            order.iter().flat_map(|id| self.sources(*id)).filter(|s| !streams.contains(s)).collect();
+        let all: Vec<TableId> = base.iter().copied().chain(order.iter().copied()).collect();
+        let number: BTreeMap<TableId, usize> = all.iter().enumerate().map(|(i, id)| (*id, i)).collect();
+        // line[i]: i and everything upstream of it.
+        let mut line: Vec<Bits> = Vec::with_capacity(all.len());
+        let mut found = Vec::new();
+        for (i, id) in all.iter().enumerate() {
+            let mut own = Bits::new(all.len());
+            let mut twice = Bits::new(all.len());
+            let sources = if base.contains(id) { Vec::new() } else { self.sources(*id) };
+            for s in sources.iter().filter_map(|s| number.get(s)) {
+                twice.add(&own.and(&line[*s]));
+                own.add(&line[*s]);
+            }
+            own.set(i);
+            line.push(own);
+            let parts = |f: &usize| self.readers(all[*f]).iter().all(|r| number.get(r).is_none_or(|r| !twice.has(*r)));
+            let forks: Vec<usize> = twice.iter().filter(parts).collect();
+            if !forks.is_empty() {
+                let on_path = |m: &usize| forks.iter().any(|f| f != m && line[*m].has(*f));
+                let members = line[i].iter().filter(on_path).map(|m| all[m]).collect();
+                let mut forks: Vec<TableId> = forks.iter().map(|f| all[*f]).collect();
+                forks.sort_unstable();
+                found.push(Diamond { meets: *id, forks, members });
+            }
+        }
+        found
+    }
+}

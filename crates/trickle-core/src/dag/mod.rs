@@ -1,0 +1,379 @@
+//! Who reads whom: base tables and stream tables, edges from a source to its reader.
+//!
+//! The graph holds no cycle at any time: a change that would close one is refused, by the names on the cycle, before
+//! anything is changed. All results are in a fixed order (levels, then ids), so equal graphs give equal answers.
+
+mod diamond;
+
+pub use diamond::Diamond;
+
+use crate::catalog::TableId;
+use crate::error::{Error, Result};
+use petgraph::Direction;
+use petgraph::algo::kosaraju_scc;
+use petgraph::stable_graph::{NodeIndex, StableDiGraph};
+use petgraph::visit::EdgeRef;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// A table as the graph knows it.
+#[derive(Clone, Debug)]
+struct Table {
+    id: TableId,
+    name: Arc<str>,
+    stream: bool,
+}
+
+/// A stream table to be put into the graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamTableNode {
+    /// Its identity.
+    pub id: TableId,
+    /// Its name as people write it, for messages.
+    pub name: Arc<str>,
+    /// What its query reads, with names for messages. A source not in the graph yet enters as a base table.
+    pub sources: Vec<(TableId, Arc<str>)>,
+}
+
+/// What a change of one table reaches: stream tables with their distance in edges, nearest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Impact {
+    /// `(distance ≥ 1, stream table)`, in order of distance, then id.
+    pub reached: Vec<(usize, TableId)>,
+}
+
+/// The graph of sources and readers.
+#[derive(Clone, Debug, Default)]
+pub struct Dag {
+    graph: StableDiGraph<Table, ()>,
+    index: BTreeMap<TableId, NodeIndex>,
+}
+
+impl Dag {
+    /// The empty graph.
+    pub fn new() -> Dag {
+        Dag::default()
+    }
+
+    /// The graph of all stream tables at once, in any order. O(V + E).
+    ///
+    /// # Errors
+    /// [`Error::cycle`] naming a cycle, where the stored dependencies hold one.
+    pub fn build(tables: impl IntoIterator<Item = StreamTableNode>) -> Result<Dag> {
+        let mut dag = Dag::new();
+        for t in tables {
+            dag.link(&t);
+        }
+        match dag.cyclic_group() {
+            None => Ok(dag),
+            Some(group) => {
+                let path = dag.cycle_within(&group);
+                Err(dag.cycle_error(&path))
+            }
+        }
+    }
+
+    /// Adds a stream table, or gives an existing one new sources. Sources that nothing else reads any more leave.
+    /// O(tables downstream of it + its sources).
+    ///
+    /// # Errors
+    /// [`Error::cycle`] naming the cycle that this would close; the graph is unchanged.
+    pub fn put(&mut self, table: &StreamTableNode) -> Result<()> {
+        let wanted: BTreeSet<TableId> = table.sources.iter().map(|(id, _)| *id).collect();
+        if let Some(path) = self.path_into(table.id, &wanted) {
+            let mut names: Vec<Arc<str>> = path.iter().map(|id| self.name_of(*id)).collect();
+            if let Some(first) = names.first_mut() {
+                *first = table.name.clone();
+            }
+            return Err(cycle_message(&names));
+        }
+        let old = self.sources(table.id);
+        self.link(table);
+        self.forget_unread(&old);
+        Ok(())
+    }
+
+    /// Adds or updates the node and its incoming edges, without a check.
+    fn link(&mut self, table: &StreamTableNode) {
+        let node = self.enter(table.id, &table.name, true);
+        let old: Vec<_> = self.graph.edges_directed(node, Direction::Incoming).map(|e| e.id()).collect();
+        for e in old {
+            self.graph.remove_edge(e);
+        }
+        for (id, name) in &table.sources {
+            let source = self.enter(*id, name, false);
+            self.graph.update_edge(source, node, ());
+        }
+    }
+
+    /// The node of a table, made where there is none. What is known as a stream table stays one.
+    fn enter(&mut self, id: TableId, name: &Arc<str>, stream: bool) -> NodeIndex {
+        if let Some(n) = self.index.get(&id) {
+            if let Some(t) = self.graph.node_weight_mut(*n) {
+                t.name = name.clone();
+                t.stream |= stream;
+            }
+            return *n;
+        }
+        let n = self.graph.add_node(Table { id, name: name.clone(), stream });
+        self.index.insert(id, n);
+        n
+    }
+
+    /// Drops base tables among `ids` that have no reader.
+    fn forget_unread(&mut self, ids: &[TableId]) {
+        for id in ids {
+            let Some(n) = self.index.get(id).copied() else { continue };
+            let base = self.graph.node_weight(n).is_some_and(|t| !t.stream);
+            if base && self.graph.neighbors_directed(n, Direction::Outgoing).next().is_none() {
+                self.graph.remove_node(n);
+                self.index.remove(id);
+            }
+        }
+    }
+
+    /// Removes a stream table, and base tables that only it read.
+    ///
+    /// # Errors
+    /// Where other stream tables read it (2BP01); drop them first, or all of [`Dag::downstream`] in reverse order.
+    pub fn remove(&mut self, id: TableId) -> Result<()> {
+        let readers = self.readers(id);
+        if !readers.is_empty() {
+            let names: Vec<String> = readers.iter().map(|r| self.name_of(*r).to_string()).collect();
+            return Err(Error::dependents(format!(
+                "cannot drop stream table {} because other stream tables read it",
+                self.name_of(id)
+            ))
+            .detail(format!("It is read by {}.", names.join(", ")))
+            .hint("Drop these first, or use cascade."));
+        }
+        let sources = self.sources(id);
+        if let Some(n) = self.index.remove(&id) {
+            self.graph.remove_node(n);
+        }
+        self.forget_unread(&sources);
+        Ok(())
+    }
+
+    /// A path `id → … → s` with `s` in `wanted`, in the present graph; `[id]` where it is its own source.
+    fn path_into(&self, id: TableId, wanted: &BTreeSet<TableId>) -> Option<Vec<TableId>> {
+        let mut from: BTreeMap<TableId, TableId> = BTreeMap::new();
+        let mut seen = BTreeSet::from([id]);
+        let mut queue = VecDeque::from([id]);
+        while let Some(at) = queue.pop_front() {
+            if wanted.contains(&at) {
+                let mut path = vec![at];
+                while let Some(p) = path.last().and_then(|l| from.get(l)) {
+                    path.push(*p);
+                }
+                path.reverse();
+                return Some(path);
+            }
+            for r in self.readers(at) {
+                if seen.insert(r) {
+                    from.insert(r, at);
+                    queue.push_back(r);
+                }
+            }
+        }
+        None
+    }
+
+    /// A strongly connected component that is a cycle.
+    fn cyclic_group(&self) -> Option<BTreeSet<TableId>> {
+        let own = |id: &TableId| self.sources(*id).contains(id);
+        self.components_strong().into_iter().find(|g| g.len() > 1 || g.iter().any(own))
+    }
+
+    /// A shortest cycle through the least table of a cyclic component.
+    fn cycle_within(&self, group: &BTreeSet<TableId>) -> Vec<TableId> {
+        let Some(start) = group.first() else { return Vec::new() };
+        let into: BTreeSet<TableId> = self.sources(*start).into_iter().filter(|s| group.contains(s)).collect();
+        self.path_into(*start, &into).unwrap_or_default()
+    }
+
+    fn cycle_error(&self, path: &[TableId]) -> Error {
+        cycle_message(&path.iter().map(|id| self.name_of(*id)).collect::<Vec<_>>())
+    }
+
+    /// The strongly connected components: one per table, unless there is a cycle. Sources before readers, O(V + E).
+    pub fn components_strong(&self) -> Vec<BTreeSet<TableId>> {
+        let mut groups = kosaraju_scc(&self.graph);
+        groups.reverse();
+        groups.iter().map(|g| g.iter().filter_map(|n| self.id_of(*n)).collect()).collect()
+    }
+
+    fn id_of(&self, n: NodeIndex) -> Option<TableId> {
+        self.graph.node_weight(n).map(|t| t.id)
+    }
+
+    fn table(&self, id: TableId) -> Option<&Table> {
+        self.graph.node_weight(*self.index.get(&id)?)
+    }
+
+    fn name_of(&self, id: TableId) -> Arc<str> {
+        self.table(id).map_or_else(|| id.to_string().into(), |t| t.name.clone())
+    }
+
+    fn neighbours(&self, id: TableId, direction: Direction) -> Vec<TableId> {
+        let Some(n) = self.index.get(&id) else { return Vec::new() };
+        let mut ids: Vec<TableId> =
+            self.graph.neighbors_directed(*n, direction).filter_map(|n| self.id_of(n)).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    fn closure(&self, id: TableId, direction: Direction) -> BTreeSet<TableId> {
+        let mut seen = BTreeSet::new();
+        let mut stack = vec![id];
+        while let Some(at) = stack.pop() {
+            stack.extend(self.neighbours(at, direction).into_iter().filter(|n| seen.insert(*n)));
+        }
+        seen
+    }
+
+    /// The name under which a table is known.
+    pub fn name(&self, id: TableId) -> Option<&str> {
+        self.table(id).map(|t| &*t.name)
+    }
+    /// Whether the table is a stream table.
+    pub fn is_stream_table(&self, id: TableId) -> bool {
+        self.table(id).is_some_and(|t| t.stream)
+    }
+    /// Whether the table is in the graph.
+    pub fn contains(&self, id: TableId) -> bool {
+        self.index.contains_key(&id)
+    }
+    /// All stream tables, by id.
+    pub fn stream_tables(&self) -> Vec<TableId> {
+        self.index.keys().copied().filter(|id| self.is_stream_table(*id)).collect()
+    }
+    /// What a stream table's query reads directly, by id.
+    pub fn sources(&self, id: TableId) -> Vec<TableId> {
+        self.neighbours(id, Direction::Incoming)
+    }
+    /// The stream tables whose queries read it directly, by id.
+    pub fn readers(&self, id: TableId) -> Vec<TableId> {
+        self.neighbours(id, Direction::Outgoing)
+    }
+    /// Everything that the table is computed from, base tables included, itself not.
+    pub fn upstream(&self, id: TableId) -> BTreeSet<TableId> {
+        self.closure(id, Direction::Incoming)
+    }
+    /// Every stream table computed from it, itself not.
+    pub fn downstream(&self, id: TableId) -> BTreeSet<TableId> {
+        self.closure(id, Direction::Outgoing)
+    }
+
+    /// The stream tables by level: level 0 reads base tables only, level n+1 reads one of level n and none above.
+    /// Tables of one level do not depend on each other. O(V + E).
+    pub fn levels(&self) -> Vec<Vec<TableId>> {
+        self.levels_of(&self.stream_tables().into_iter().collect())
+    }
+
+    /// The levels of some stream tables among themselves: edges through tables outside the set count for nothing.
+    pub fn levels_of(&self, members: &BTreeSet<TableId>) -> Vec<Vec<TableId>> {
+        let inner = |ids: Vec<TableId>| ids.into_iter().filter(|i| members.contains(i));
+        let mut waiting: BTreeMap<TableId, usize> =
+            members.iter().map(|m| (*m, inner(self.sources(*m)).count())).collect();
+        let mut level: Vec<TableId> = members.iter().copied().filter(|m| waiting.get(m) == Some(&0)).collect();
+        let mut levels = Vec::new();
+        while !level.is_empty() {
+            let mut next = BTreeSet::new();
+            for r in level.iter().flat_map(|id| inner(self.readers(*id))) {
+                if let Some(n) = waiting.get_mut(&r) {
+                    *n = n.saturating_sub(1);
+                    if *n == 0 {
+                        next.insert(r);
+                    }
+                }
+            }
+            levels.push(std::mem::replace(&mut level, next.into_iter().collect()));
+        }
+        levels
+    }
+
+    /// All stream tables, each after everything it reads.
+    pub fn order(&self) -> Vec<TableId> {
+        self.levels().concat()
+    }
+
+    /// Some stream tables, each after those of the set that it reads.
+    pub fn order_of(&self, members: &BTreeSet<TableId>) -> Vec<TableId> {
+        self.levels_of(members).concat()
+    }
+
+    /// The consistency groups: stream tables linked by stream-table edges, each group in refresh order. Two groups
+    /// share no stream table (base tables they may share), so they refresh in parallel. By least member, O(V + E).
+    pub fn groups(&self) -> Vec<Vec<TableId>> {
+        let mut left: BTreeSet<TableId> = self.stream_tables().into_iter().collect();
+        let mut groups = Vec::new();
+        while let Some(first) = left.pop_first() {
+            let mut group = BTreeSet::from([first]);
+            let mut stack = vec![first];
+            while let Some(at) = stack.pop() {
+                for n in self.sources(at).into_iter().chain(self.readers(at)) {
+                    if left.remove(&n) {
+                        group.insert(n);
+                        stack.push(n);
+                    }
+                }
+            }
+            groups.push(self.order_of(&group));
+        }
+        groups
+    }
+
+    /// What a change of `id` (data, DDL, a drop) reaches, by distance.
+    pub fn impact(&self, id: TableId) -> Impact {
+        let mut seen = BTreeSet::from([id]);
+        let mut level = vec![id];
+        let mut reached = Vec::new();
+        for distance in 1.. {
+            let next: BTreeSet<TableId> =
+                level.iter().flat_map(|at| self.readers(*at)).filter(|r| seen.insert(*r)).collect();
+            if next.is_empty() {
+                break;
+            }
+            reached.extend(next.iter().map(|r| (distance, *r)));
+            level = next.into_iter().collect();
+        }
+        Impact { reached }
+    }
+
+    /// The stream tables that a change of any of these sources reaches, in refresh order.
+    pub fn affected(&self, changed: &BTreeSet<TableId>) -> Vec<TableId> {
+        let mut seen = BTreeSet::new();
+        let mut stack: Vec<TableId> = changed.iter().copied().collect();
+        while let Some(at) = stack.pop() {
+            stack.extend(self.readers(at).into_iter().filter(|r| seen.insert(*r)));
+        }
+        seen.extend(changed.iter().copied().filter(|c| self.is_stream_table(*c)));
+        self.order_of(&seen)
+    }
+
+    /// The stream tables that a refresh of `wanted` takes with it: themselves and all stream tables upstream, in
+    /// refresh order. So what is shown agrees with one state of the base tables.
+    pub fn refresh_set(&self, wanted: &BTreeSet<TableId>) -> Vec<TableId> {
+        let mut seen: BTreeSet<TableId> = wanted.iter().copied().filter(|w| self.is_stream_table(*w)).collect();
+        let mut stack: Vec<TableId> = seen.iter().copied().collect();
+        while let Some(at) = stack.pop() {
+            let up = self.sources(at).into_iter().filter(|s| self.is_stream_table(*s));
+            stack.extend(up.filter(|s| seen.insert(*s)));
+        }
+        self.order_of(&seen)
+    }
+}
+
+/// The error that names a cycle; `names` lists each table on it once, sources before readers.
+fn cycle_message(names: &[Arc<str>]) -> Error {
+    let round: Vec<&str> = names.iter().chain(names.first()).map(|n| &**n).collect();
+    let text = match names {
+        [one] => format!("stream table {one} would read itself"),
+        _ => format!("stream tables would form a cycle: {}", round.join(" → ")),
+    };
+    Error::cycle(text).hint("Let one of them read the base tables instead.")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,402 @@
+//! What a stream table has already counted: a set of transactions, as an MVCC snapshot.
+//!
+//! A captured row carries the transaction that wrote it and the command within it. A [`Frontier`] denotes a set of
+//! such pairs: every row of every transaction visible in its [`Snapshot`], and of a few transactions (its *own*: the
+//! one that refreshed) only the rows up to a command. A refresh applies the rows of `high − low` ([`Window`]) and
+//! stores `high`; since `high` is what it read and the next `low` is what it stored, every committed row is in
+//! exactly one window, whatever the order of commits.
+//!
+//! One frontier per stream table is enough, also where tables are linked: its contents are its query at *one* state
+//! of all its sources, so a frontier per source could only say the same thing several times.
+//!
+//! **What is representable.** Sets whose whole transactions have a greatest member below which all but finitely many
+//! are in, plus finitely many transactions that are in up to a command. These sets are closed under union and
+//! intersection, so [`Frontier::join`] and [`Frontier::meet`] are exact and the frontiers of one database are a
+//! distributive lattice; sets are held in one normal form, so `==`, the JSON text and the set agree.
+
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+/// A full transaction id (`xid8`): 64 bits, so it does not wrap.
+pub type Xid = u64;
+
+/// A command within a transaction (`cid`), counted from 0.
+pub type Command = u32;
+
+/// Stands for "every command of the transaction, also those to come"; PostgreSQL never gives this number to one.
+pub const ALL_COMMANDS: Command = Command::MAX;
+
+/// The set of transactions that an MVCC snapshot sees: all below `xmax` but those in `xip`.
+///
+/// Normal form: `xip` is ascending and without repetition, `xmax − 1` is not in it, and `xmin` is its first element
+/// (or `xmax`). So equal sets are equal values, and `xmin` is the tightest bound below which everything is visible.
+/// Transactions count from 1 (there is no transaction 0).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Snapshot {
+    xmax: Xid,
+    xip: Vec<Xid>,
+}
+
+impl Snapshot {
+    /// The snapshot that sees what is below `xmax` and not in `xip`. O(n log n) in the ids given.
+    pub fn new(xmax: Xid, xip: impl IntoIterator<Item = Xid>) -> Snapshot {
+        let mut xmax = xmax.max(1);
+        let mut xip: Vec<Xid> = xip.into_iter().filter(|x| (1..xmax).contains(x)).collect();
+        xip.sort_unstable();
+        xip.dedup();
+        while xmax > 1 && xip.last() == Some(&(xmax - 1)) {
+            xip.pop();
+            xmax -= 1;
+        }
+        Snapshot { xmax, xip }
+    }
+
+    /// The snapshot that sees nothing.
+    pub fn empty() -> Snapshot {
+        Snapshot { xmax: 1, xip: Vec::new() }
+    }
+
+    /// Every transaction below this one is visible.
+    pub fn xmin(&self) -> Xid {
+        self.xip.first().copied().unwrap_or(self.xmax)
+    }
+    /// No transaction from this one on is visible.
+    pub fn xmax(&self) -> Xid {
+        self.xmax
+    }
+    /// The transactions between the two that are not visible, ascending.
+    pub fn in_progress(&self) -> &[Xid] {
+        &self.xip
+    }
+    /// Whether a transaction is visible (`pg_visible_in_snapshot`). O(log n).
+    pub fn sees(&self, xid: Xid) -> bool {
+        xid < self.xmax && self.xip.binary_search(&xid).is_err()
+    }
+
+    /// This snapshot with one more transaction visible. O(n + `xid − xmax`): ids skipped over become in-progress.
+    fn with(&self, xid: Xid) -> Snapshot {
+        if xid < self.xmax {
+            return Snapshot::new(self.xmax, self.xip.iter().copied().filter(|x| *x != xid));
+        }
+        Snapshot::new(xid + 1, self.xip.iter().copied().chain(self.xmax..xid))
+    }
+    /// This snapshot without one transaction.
+    fn without(&self, xid: Xid) -> Snapshot {
+        Snapshot::new(self.xmax, self.xip.iter().copied().chain([xid]))
+    }
+    /// What either sees. O(n + m).
+    fn union(&self, other: &Snapshot) -> Snapshot {
+        let missing = self.xip.iter().filter(|x| !other.sees(**x));
+        let also = other.xip.iter().filter(|x| !self.sees(**x));
+        Snapshot::new(self.xmax.max(other.xmax), missing.chain(also).copied())
+    }
+    /// What both see. O(n + m).
+    fn intersection(&self, other: &Snapshot) -> Snapshot {
+        Snapshot::new(self.xmax.min(other.xmax), self.xip.iter().chain(&other.xip).copied())
+    }
+    /// Whether everything seen here is seen there. O((n + m) log).
+    fn subset(&self, other: &Snapshot) -> bool {
+        self.xmax <= other.xmax && other.xip.iter().all(|x| !self.sees(*x))
+    }
+}
+
+/// `xmin:xmax:xip,…`, as PostgreSQL writes and reads a `pg_snapshot`.
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:", self.xmin(), self.xmax)?;
+        for (i, x) in self.xip.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            write!(f, "{comma}{x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Snapshot {
+    type Err = Error;
+
+    /// Reads a `pg_snapshot`, under PostgreSQL's own rules.
+    ///
+    /// # Errors
+    /// Where the text has not three parts, a part is no number, `xmin > xmax`, `xmin` is 0, or a transaction in
+    /// progress lies outside `xmin..xmax` or before its predecessor.
+    fn from_str(text: &str) -> Result<Snapshot> {
+        let bad = |why: &str| {
+            Error::setting(format!("invalid snapshot \"{}\": {why}", crop(text)))
+                .hint("A snapshot has the form xmin:xmax:xip,…; rebuild the stream table if its frontier was edited.")
+        };
+        let number = |part: &str| -> Result<Xid> {
+            let plain = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+            plain
+                .then(|| part.parse().ok())
+                .flatten()
+                .ok_or_else(|| bad(&format!("\"{}\" is not a transaction id", crop(part))))
+        };
+        let mut parts = text.split(':');
+        let (Some(xmin), Some(xmax), Some(xip), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(bad("it has not three parts"));
+        };
+        let (xmin, xmax) = (number(xmin)?, number(xmax)?);
+        if xmin == 0 || xmin > xmax {
+            return Err(bad("xmin lies outside 1 to xmax"));
+        }
+        let mut ids: Vec<Xid> = Vec::new();
+        for part in xip.split(',').filter(|_| !xip.is_empty()) {
+            let x = number(part)?;
+            if x < xmin || x >= xmax {
+                return Err(bad(&format!("{x} lies outside xmin to xmax")));
+            }
+            if ids.last().is_some_and(|last| *last > x) {
+                return Err(bad("its transactions in progress are not ascending"));
+            }
+            ids.push(x);
+        }
+        Ok(Snapshot::new(xmax, ids))
+    }
+}
+
+/// The first characters of a text, for messages.
+fn crop(text: &str) -> String {
+    let mut s: String = text.chars().take(40).collect();
+    if s.len() < text.len() {
+        s.push('…');
+    }
+    s
+}
+
+/// What a stream table has counted, in which database.
+///
+/// Law: a row is in the frontier iff its transaction is one of the partly counted (own) ones and its command is at
+/// most the stored one, or its transaction is visible in the snapshot. Own transactions are never visible in the
+/// stored snapshot, so own writes are counted once whether or not PostgreSQL showed the transaction to itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
+pub struct Frontier {
+    system: i64,
+    database: u32,
+    snapshot: Snapshot,
+    partial: BTreeMap<Xid, Command>,
+}
+
+impl Frontier {
+    /// The frontier of a refresh that reads under `snapshot` in transaction `own`, having counted its own commands
+    /// up to and including `command` ([`ALL_COMMANDS`]: the transaction captures nothing that it has not counted).
+    ///
+    /// `system` is `pg_control_system().system_identifier`, `database` the oid of the database. With
+    /// [`ALL_COMMANDS`] the cost is O(n + `own − xmax`), so `own` is asked for together with the snapshot.
+    pub fn new(system: i64, database: u32, snapshot: &Snapshot, own: Option<(Xid, Command)>) -> Frontier {
+        let mut f = Frontier { system, database, snapshot: snapshot.clone(), partial: BTreeMap::new() };
+        if let Some((xid, command)) = own {
+            f.count_own(xid, command);
+        }
+        f
+    }
+
+    /// Counts a transaction up to a command and no further, keeping the normal form.
+    fn count_own(&mut self, xid: Xid, command: Command) {
+        if command == ALL_COMMANDS {
+            self.snapshot = self.snapshot.with(xid);
+            self.partial.remove(&xid);
+        } else {
+            self.snapshot = self.snapshot.without(xid);
+            self.partial.insert(xid, command);
+        }
+    }
+
+    /// The frontier that contains nothing: everything captured is still to come.
+    pub fn empty(system: i64, database: u32) -> Frontier {
+        Frontier::new(system, database, &Snapshot::empty(), None)
+    }
+
+    /// Whether a captured row is counted.
+    pub fn contains(&self, xid: Xid, command: Command) -> bool {
+        match self.partial.get(&xid) {
+            Some(last) => command <= *last,
+            None => self.snapshot.sees(xid),
+        }
+    }
+
+    /// Whether the frontier was taken in this database of this cluster. Transaction ids mean nothing elsewhere (dump
+    /// and restore, a new cluster, a copied database), so a mismatch means rebuild.
+    pub fn matches(&self, system: i64, database: u32) -> bool {
+        self.system == system && self.database == database
+    }
+
+    /// The transactions that are counted whole; the partly counted ones are not visible in it.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+    /// The transactions counted up to a command, ascending. A frontier made by [`Frontier::new`] has at most one.
+    pub fn partial(&self) -> impl Iterator<Item = (Xid, Command)> + '_ {
+        self.partial.iter().map(|(x, c)| (*x, *c))
+    }
+    /// Every row of a transaction below this one is counted: where a scan for uncounted rows starts.
+    pub fn scan_from(&self) -> Xid {
+        let whole = self.snapshot.xmin();
+        self.partial.keys().next().map_or(whole, |own| whole.min(*own))
+    }
+
+    /// How many commands of a transaction are counted, as the least command that is not (`u64` for "all").
+    fn counted(&self, xid: Xid) -> u64 {
+        match self.partial.get(&xid) {
+            Some(last) => u64::from(*last) + 1,
+            None if self.snapshot.sees(xid) => u64::MAX,
+            None => 0,
+        }
+    }
+
+    /// Combines the partly counted transactions of both, given which snapshot results.
+    fn combine(&self, other: &Frontier, snapshot: Snapshot, pick: fn(u64, u64) -> u64) -> Result<Frontier> {
+        if !self.matches(other.system, other.database) {
+            return Err(Error::setting("frontiers of different databases cannot be combined")
+                .detail(format!(
+                    "One is of system {}, database {}; the other of system {}, database {}.",
+                    self.system, self.database, other.system, other.database
+                ))
+                .hint("Rebuild the stream tables that were filled before the dump, restore or copy."));
+        }
+        let mut f = Frontier { system: self.system, database: self.database, snapshot, partial: BTreeMap::new() };
+        let own: BTreeSet<Xid> = self.partial.keys().chain(other.partial.keys()).copied().collect();
+        for xid in own {
+            let n = pick(self.counted(xid), other.counted(xid));
+            match n.checked_sub(1).map(Command::try_from) {
+                Some(Ok(last)) => {
+                    f.partial.insert(xid, last);
+                }
+                Some(Err(_)) | None => {}
+            }
+        }
+        Ok(f)
+    }
+
+    /// What either contains: the least frontier above both. Idempotent, commutative, associative, absorbs `meet`.
+    ///
+    /// # Errors
+    /// Where the frontiers are of different databases.
+    pub fn join(&self, other: &Frontier) -> Result<Frontier> {
+        self.combine(other, self.snapshot.union(&other.snapshot), u64::max)
+    }
+
+    /// What both contain: the greatest frontier below both. Idempotent, commutative, associative, absorbs `join`.
+    /// The rows that *every* consumer has counted, and so may be dropped, are those in the meet.
+    ///
+    /// # Errors
+    /// Where the frontiers are of different databases.
+    pub fn meet(&self, other: &Frontier) -> Result<Frontier> {
+        self.combine(other, self.snapshot.intersection(&other.snapshot), u64::min)
+    }
+
+    /// Whether everything contained here is contained there (false across databases).
+    pub fn is_within(&self, other: &Frontier) -> bool {
+        self.matches(other.system, other.database)
+            && self.snapshot.subset(&other.snapshot)
+            && self.partial.keys().all(|x| self.counted(*x) <= other.counted(*x))
+    }
+
+    /// The JSON of `pgt_stream_tables.frontier`: canonical (equal frontiers give equal text), 64-bit ids as strings
+    /// so that no reader rounds them.
+    ///
+    /// # Errors
+    /// None in practice; serialisation of these shapes cannot fail.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|e| Error::internal(format!("frontier does not serialise: {e}")))
+    }
+
+    /// Reads [`Frontier::to_json`]'s text, or `jsonb`'s rendering of it.
+    ///
+    /// # Errors
+    /// Where the text is not JSON of that shape, or its snapshot is malformed.
+    pub fn from_json(text: &str) -> Result<Frontier> {
+        serde_json::from_str(text).map_err(|e| {
+            Error::setting(format!("invalid frontier: {e}")).hint("Rebuild the stream table (repair).")
+        })
+    }
+}
+
+/// Inclusion of the sets; frontiers of different databases are not comparable.
+impl PartialOrd for Frontier {
+    fn partial_cmp(&self, other: &Frontier) -> Option<Ordering> {
+        match (self.is_within(other), other.is_within(self)) {
+            (true, true) => Some(Ordering::Equal),
+            (true, false) => Some(Ordering::Less),
+            (false, true) => Some(Ordering::Greater),
+            (false, false) => None,
+        }
+    }
+}
+
+/// The rows that one refresh counts: in `high` and not in `low`.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'a> {
+    low: &'a Frontier,
+    high: &'a Frontier,
+}
+
+/// The window between what was counted before and what a refresh reads.
+pub fn window<'a>(low: &'a Frontier, high: &'a Frontier) -> Window<'a> {
+    Window { low, high }
+}
+
+impl Window<'_> {
+    /// Whether a captured row is applied by this refresh.
+    pub fn contains(&self, xid: Xid, command: Command) -> bool {
+        self.high.contains(xid, command) && !self.low.contains(xid, command)
+    }
+    /// Rows of transactions outside `from..to` are not in the window: which buffer segments to read.
+    pub fn bounds(&self) -> (Xid, Xid) {
+        let own = self.high.partial.keys().next_back().map_or(0, |x| x + 1);
+        (self.low.scan_from(), self.high.snapshot.xmax().max(own))
+    }
+    /// Whether no row can be in it: nothing is in `high` that is not in `low`.
+    pub fn is_empty(&self) -> bool {
+        self.high.is_within(self.low)
+    }
+}
+
+/// The stored form; keys in the order in which `jsonb` keeps them.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    own: BTreeMap<String, Command>,
+    system: String,
+    database: u32,
+    snapshot: String,
+}
+
+impl From<Frontier> for Stored {
+    fn from(f: Frontier) -> Stored {
+        Stored {
+            own: f.partial.iter().map(|(x, c)| (x.to_string(), *c)).collect(),
+            system: f.system.to_string(),
+            database: f.database,
+            snapshot: f.snapshot.to_string(),
+        }
+    }
+}
+
+impl TryFrom<Stored> for Frontier {
+    type Error = Error;
+
+    fn try_from(s: Stored) -> Result<Frontier> {
+        let system = s
+            .system
+            .parse()
+            .map_err(|_| Error::setting(format!("invalid system identifier \"{}\"", crop(&s.system))))?;
+        let mut f = Frontier::new(system, s.database, &s.snapshot.parse()?, None);
+        for (x, command) in &s.own {
+            let xid: Xid =
+                x.parse().map_err(|_| Error::setting(format!("invalid transaction id \"{}\"", crop(x))))?;
+            f.count_own(xid, *command);
+        }
+        Ok(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! When to refresh what. Pure: time comes in as a parameter, and equal input gives an equal plan.
+//!
+//! - [`Schedule`]: how fresh a stream table is to be (a period, cron, or as its consumers need; manual is `None`).
+//! - [`canonical_period`]: what that means as one number.
+//! - [`next`]: what to start now and when to look again.
+
+mod plan;
+mod spec;
+
+pub use plan::{Action, Blocked, Options, Plan, Status, Task, backoff, effective_period, next};
+pub use spec::{CronLine, Schedule};
+
+use crate::catalog::TableId;
+use crate::dag::Dag;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// A point in time, in milliseconds since 1970-01-01 00:00 UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Time(pub i64);
+
+impl Time {
+    /// This time plus a duration, at the end of time at most.
+    #[must_use]
+    pub fn after(self, d: Duration) -> Time {
+        Time(self.0.saturating_add(i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
+    }
+    /// The time passed since `earlier`; zero where the clock went back.
+    pub fn since(self, earlier: Time) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(t) => write!(f, "{t}"),
+            Err(_) => write!(f, "{} ms", self.0),
+        }
+    }
+}
+
+/// How old a stream table's contents may become, at most: its own period or shortest cron gap, or, for 'calculated',
+/// the tightest among all its consumers, transitively (refreshing one takes its upstream along); `default` where no
+/// consumer says. `None` for a manual one. O(downstream).
+pub fn canonical_period(
+    dag: &Dag,
+    schedules: &BTreeMap<TableId, Schedule>,
+    id: TableId,
+    default: Duration,
+) -> Option<Duration> {
+    let own = schedules.get(&id)?;
+    own.period().or_else(|| {
+        let consumers = dag.downstream(id);
+        Some(consumers.iter().filter_map(|c| schedules.get(c)?.period()).min().unwrap_or(default))
+    })
+}
+
+/// [`canonical_period`] of every stream table that has one. O(V + E).
+pub fn canonical_periods<'a>(
+    dag: &Dag,
+    schedule: impl Fn(TableId) -> Option<&'a Schedule>,
+    default: Duration,
+) -> BTreeMap<TableId, Duration> {
+    let mut needed: BTreeMap<TableId, Duration> = BTreeMap::new();
+    let mut periods = BTreeMap::new();
+    for id in dag.order().into_iter().rev() {
+        let below = needed.get(&id).copied();
+        let own = schedule(id);
+        let asked = own.and_then(Schedule::period);
+        if own.is_some() {
+            periods.insert(id, asked.or(below).unwrap_or(default));
+        }
+        if let Some(p) = asked.into_iter().chain(below).min() {
+            for s in dag.sources(id) {
+                let least = needed.entry(s).or_insert(p);
+                *least = (*least).min(p);
+            }
+        }
+    }
+    periods
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! The scheduler: what to start now, and when to look again.
+
+use super::{Schedule, Time, canonical_periods};
+use crate::catalog::TableId;
+use crate::dag::Dag;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use xxhash_rust::xxh64::xxh64;
+
+/// What is known of one stream table's refreshes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// When it was first known to the scheduler: the start of its first period.
+    pub since: Time,
+    /// When its last refresh started, whether or not it succeeded.
+    pub last_start: Option<Time>,
+    /// When its last refresh ended.
+    pub last_end: Option<Time>,
+    /// Whether a refresh that includes it is running.
+    pub running: bool,
+    /// Errors since the last success.
+    pub consecutive_errors: u32,
+    /// Suspended, paused or broken: not refreshed until the user resumes it.
+    pub suspended: bool,
+}
+
+impl Status {
+    fn last_duration(&self) -> Duration {
+        match (self.last_start, self.last_end) {
+            (Some(s), Some(e)) => e.since(s),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// A stream table as the scheduler sees it.
+#[derive(Clone, Debug, Default)]
+pub struct Task {
+    /// Its schedule; `None` is manual (and what is kept by its writers, IMMEDIATE).
+    pub schedule: Option<Schedule>,
+    /// Its state.
+    pub status: Status,
+}
+
+/// Settings of the scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// No period is shorter (`min_schedule_seconds`).
+    pub min_period: Duration,
+    /// The period of 'calculated' where no consumer says otherwise.
+    pub default_period: Duration,
+    /// Groups refreshed at one time (`max_concurrent_refreshes`).
+    pub max_concurrent: usize,
+    /// Errors in a row after which a stream table is suspended (`max_consecutive_errors`); 0 for never.
+    pub max_consecutive_errors: u32,
+    /// The wait after the first error; doubles with each further one.
+    pub backoff_first: Duration,
+    /// The longest wait after an error.
+    pub backoff_cap: Duration,
+    /// The share of a period, 0 to 1, by which a refresh may come early, so that tables with one period spread out.
+    pub jitter: f64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            min_period: Duration::from_secs(1),
+            default_period: Duration::from_secs(1),
+            max_concurrent: 4,
+            max_consecutive_errors: 5,
+            backoff_first: Duration::from_secs(1),
+            backoff_cap: Duration::from_secs(300),
+            jitter: 0.1,
+        }
+    }
+}
+
+/// Something to do now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Refresh these together, over one snapshot, in this order (upstream first).
+    Refresh {
+        /// The group: least stream table among all that are linked to these.
+        group: TableId,
+        /// The due ones and all stream tables upstream of them.
+        members: Vec<TableId>,
+        /// Those whose schedule asked for it.
+        due: Vec<TableId>,
+    },
+    /// Mark as suspended: it failed too often in a row.
+    Suspend {
+        /// Which stream table.
+        id: TableId,
+        /// Its errors in a row.
+        errors: u32,
+    },
+}
+
+/// A due stream table that cannot be refreshed until something else is resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocked {
+    /// What waits.
+    pub id: TableId,
+    /// What it waits for: itself, or a stream table upstream that is suspended.
+    pub by: TableId,
+}
+
+/// What to do now and when to ask again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Suspensions, then refreshes in the order in which to start them. No two share a stream table.
+    pub actions: Vec<Action>,
+    /// When to call [`next`] again if nothing ends before; always later than now. `None` where only an event (the end
+    /// of a refresh, a resume, a new stream table) can make something due.
+    pub wake: Option<Time>,
+    /// Due, but upstream of them something is suspended.
+    pub blocked: Vec<Blocked>,
+    /// Stream tables whose last refresh took longer than their period, with the period in force instead.
+    pub slow: Vec<(TableId, Duration)>,
+}
+
+/// The wait after `errors` failures in a row: `first · 2^(errors − 1)`, at most `cap`; none after success.
+pub fn backoff(options: &Options, errors: u32) -> Duration {
+    if errors == 0 {
+        return Duration::ZERO;
+    }
+    let factor = 1u32.checked_shl(errors - 1).unwrap_or(u32::MAX);
+    options.backoff_first.saturating_mul(factor).min(options.backoff_cap)
+}
+
+/// The period in force: the wanted one, but a refresh never takes more than four fifths of it.
+pub fn effective_period(wanted: Duration, last_duration: Duration) -> Duration {
+    wanted.max(last_duration.saturating_mul(5) / 4)
+}
+
+/// A number in 0..1 that depends on the table and its last start alone.
+fn spread(id: TableId, start: Time) -> f64 {
+    let mut key = [0u8; 12];
+    key[..4].copy_from_slice(&id.0.to_le_bytes());
+    key[4..].copy_from_slice(&start.0.to_le_bytes());
+    (xxh64(&key, 0) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// When a table's own schedule next asks for a refresh. Missed times are not queued: there is one next time.
+fn due_time(id: TableId, task: &Task, period: Duration, options: &Options) -> Option<Time> {
+    let status = &task.status;
+    let from = status.last_start.unwrap_or(status.since);
+    if let Schedule::Cron(c) = task.schedule.as_ref()? {
+        let busy_until = from.after(effective_period(Duration::ZERO, status.last_duration()));
+        return c.next_after(from).map(|t| t.max(busy_until));
+    }
+    let wanted = period.max(options.min_period);
+    let early = wanted.mul_f64(options.jitter.clamp(0.0, 1.0) * spread(id, from));
+    if status.last_start.is_none() {
+        // Never refreshed here: within the jitter of now, so that a thousand new tables do not start together.
+        return Some(status.since.after(early));
+    }
+    Some(from.after(effective_period(wanted - early, status.last_duration())))
+}
+
+/// What stands in the way of refreshing a table with its upstream.
+enum Gate {
+    Open,
+    /// A wait after an error, until then.
+    Until(Time),
+    Suspended(TableId),
+}
+
+fn gate(set: &[TableId], tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Gate {
+    let mut until: Option<Time> = None;
+    for id in set {
+        let Some(status) = tasks.get(id).map(|t| &t.status) else { continue };
+        if status.suspended || gives_up(status, options) {
+            return Gate::Suspended(*id);
+        }
+        if status.consecutive_errors > 0 {
+            let end = status.last_end.or(status.last_start).unwrap_or(status.since);
+            // A clock that was set back must not prolong a wait.
+            let t = end.min(now).after(backoff(options, status.consecutive_errors));
+            until = until.max(Some(t).filter(|t| *t > now));
+        }
+    }
+    until.map_or(Gate::Open, Gate::Until)
+}
+
+fn gives_up(status: &Status, options: &Options) -> bool {
+    options.max_consecutive_errors > 0 && status.consecutive_errors >= options.max_consecutive_errors
+}
+
+/// A group that could start now.
+struct Ready {
+    group: TableId,
+    due: BTreeSet<TableId>,
+    since: Time,
+    duration: Duration,
+}
+
+/// What to refresh now and when to ask again.
+///
+/// Stream tables linked by stream-table edges are a group; a group has one refresh at a time, of its due members and
+/// everything upstream of them. At most `max_concurrent` run together; the group that has been due longest starts
+/// first (so none starves), among equals the one that takes longest. A table that failed waits ([`backoff`]) and so
+/// does what is downstream of it; the rest of its group goes on. A table whose refresh outlasts its period is asked
+/// for less often ([`effective_period`]). O(V + E) and one upstream walk per due table.
+pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Plan {
+    let mut plan = Plan::default();
+    for (id, task) in tasks {
+        if !task.status.suspended && gives_up(&task.status, options) {
+            plan.actions.push(Action::Suspend { id: *id, errors: task.status.consecutive_errors });
+        }
+    }
+    let scheduled = |id| tasks.get(&id)?.schedule.as_ref();
+    let periods = canonical_periods(dag, scheduled, options.default_period);
+    let mut running = 0;
+    let mut ready: Vec<Ready> = Vec::new();
+    let mut wake: Option<Time> = None;
+    for group in dag.groups() {
+        let busy = group.iter().any(|id| tasks.get(id).is_some_and(|t| t.status.running));
+        running += usize::from(busy);
+        let Some(first) = group.iter().min().copied() else { continue };
+        let mut start = Ready { group: first, due: BTreeSet::new(), since: now, duration: Duration::ZERO };
+        for id in &group {
+            let Some(task) = tasks.get(id) else { continue };
+            let Some(period) = periods.get(id).copied() else { continue };
+            let Some(mut due) = due_time(*id, task, period, options) else { continue };
+            note_slow(&mut plan, *id, task, period, options);
+            // A clock that was set back: what was refreshed "in the future" is due after one period from now at most.
+            if let Some(ahead) = task.status.last_start.filter(|s| *s > now) {
+                due = Time(due.0.saturating_sub(ahead.0.saturating_sub(now.0)));
+            }
+            if due > now {
+                wake = earlier(wake, due);
+                continue;
+            }
+            let set = dag.refresh_set(&BTreeSet::from([*id]));
+            match gate(&set, tasks, options, now) {
+                Gate::Suspended(by) => plan.blocked.push(Blocked { id: *id, by }),
+                Gate::Until(t) => wake = earlier(wake, t),
+                Gate::Open => {
+                    start.since = start.since.min(due);
+                    start.due.insert(*id);
+                    start.duration += task.status.last_duration();
+                }
+            }
+        }
+        if !busy && !start.due.is_empty() {
+            ready.push(start);
+        }
+    }
+    ready.sort_by_key(|r| (r.since, std::cmp::Reverse(r.duration), r.group));
+    for r in ready.into_iter().take(options.max_concurrent.max(1).saturating_sub(running)) {
+        let members = dag.refresh_set(&r.due);
+        plan.actions.push(Action::Refresh { group: r.group, members, due: r.due.into_iter().collect() });
+    }
+    plan.wake = wake;
+    plan
+}
+
+fn earlier(a: Option<Time>, b: Time) -> Option<Time> {
+    Some(a.map_or(b, |a| a.min(b)))
+}
+
+fn note_slow(plan: &mut Plan, id: TableId, task: &Task, period: Duration, options: &Options) {
+    let last = task.status.last_duration();
+    if last > period.max(options.min_period) {
+        plan.slow.push((id, effective_period(period, last)));
+    }
+}

@@ -1,0 +1,234 @@
+//! The text of schedules: durations, cron lines, 'calculated'.
+
+use super::Time;
+use crate::error::{Error, Result};
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::Timestamp;
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+/// How fresh a stream table is to be. "Manual" is `Option::<Schedule>::None`.
+///
+/// The text form round-trips: `parse(display(s)) == s`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Schedule {
+    /// Never older than this (`30s`, `5m`, `1h30m`, `2d`, `1w`); whole seconds, at least one.
+    Every(Duration),
+    /// At these times (`*/5 * * * *`, `0 30 6 * * MON-FRI`, `TZ=Europe/Berlin 0 6 * * *`).
+    Cron(Box<CronLine>),
+    /// As fresh as the tightest of its consumers needs (`calculated`).
+    Calculated,
+}
+
+/// Seconds per unit of a duration, largest first.
+const UNITS: [(char, u64); 5] = [('w', 604_800), ('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
+
+impl Schedule {
+    /// Reads a schedule. Cron lines without a time zone of their own are in UTC.
+    ///
+    /// # Errors
+    /// 22023 with the reason and the forms that are accepted.
+    pub fn parse(text: &str) -> Result<Schedule> {
+        Schedule::parse_in(text, "UTC")
+    }
+
+    /// Reads a schedule; `zone` is the IANA time zone of cron lines that name none (the database's TimeZone).
+    ///
+    /// # Errors
+    /// As [`Schedule::parse`].
+    pub fn parse_in(text: &str, zone: &str) -> Result<Schedule> {
+        let t = text.trim();
+        if t.eq_ignore_ascii_case("calculated") {
+            return Ok(Schedule::Calculated);
+        }
+        if t.contains(char::is_whitespace) || t.starts_with('@') {
+            return Ok(Schedule::Cron(Box::new(CronLine::parse_in(t, zone)?)));
+        }
+        parse_duration(t).map(Schedule::Every)
+    }
+}
+
+impl Schedule {
+    /// Its own period: the duration, or the shortest gap of a cron line; 'calculated' has none.
+    pub fn period(&self) -> Option<Duration> {
+        match self {
+            Schedule::Every(d) => Some(*d),
+            Schedule::Cron(c) => Some(c.gap()),
+            Schedule::Calculated => None,
+        }
+    }
+}
+
+/// Numbers with units, each unit at most once and from large to small.
+fn parse_duration(text: &str) -> Result<Duration> {
+    let bad = |why: &str| {
+        Error::setting(format!("invalid schedule \"{text}\": {why}")).hint(
+            "Write a duration such as 30s, 5m, 1h30m or 2d, a cron line of 5 or 6 fields, 'calculated', or NULL.",
+        )
+    };
+    let mut rest = text;
+    let mut units = UNITS.iter();
+    let mut seconds = 0u64;
+    if rest.is_empty() {
+        return Err(bad("it is empty"));
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(|| bad("a number has no unit"))?;
+        let n: u64 = rest[..digits].parse().map_err(|_| bad("a number is expected before each unit"))?;
+        let unit = rest[digits..].chars().next().unwrap_or(' ');
+        let (_, size) = units
+            .find(|(u, _)| *u == unit.to_ascii_lowercase())
+            .ok_or_else(|| bad("the units are w, d, h, m and s, each once and from large to small"))?;
+        let part = n.checked_mul(*size).and_then(|p| seconds.checked_add(p));
+        seconds = part.filter(|s| *s <= 366 * 86_400 * 100).ok_or_else(|| bad("it is too long"))?;
+        rest = &rest[digits + unit.len_utf8()..];
+    }
+    if seconds == 0 { Err(bad("it is zero")) } else { Ok(Duration::from_secs(seconds)) }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Schedule::Calculated => f.write_str("calculated"),
+            Schedule::Cron(c) => c.fmt(f),
+            Schedule::Every(d) => {
+                let mut left = d.as_secs().max(1);
+                for (unit, size) in UNITS.iter().skip(1) {
+                    if left >= *size {
+                        write!(f, "{}{unit}", left / size)?;
+                        left %= size;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::str::FromStr for Schedule {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Schedule> {
+        Schedule::parse(s)
+    }
+}
+impl TryFrom<String> for Schedule {
+    type Error = Error;
+    fn try_from(s: String) -> Result<Schedule> {
+        Schedule::parse(&s)
+    }
+}
+impl From<Schedule> for String {
+    fn from(s: Schedule) -> String {
+        s.to_string()
+    }
+}
+
+/// A cron line of 5 fields, or 6 with seconds first, in a time zone. Where clocks go forward, a time that is skipped
+/// fires at the end of the gap; where they go back, a time that comes twice fires once, and a wildcard both times.
+#[derive(Clone, Debug)]
+pub struct CronLine {
+    text: String,
+    zone_name: String,
+    cron: Cron,
+    zone: TimeZone,
+    gap: Duration,
+}
+
+/// From where the shortest gap is looked for: the start of a leap year, so that every date occurs.
+const GAP_FROM: i64 = 946_684_800_000;
+/// How many occurrences are looked at for it: more than any line with a period of an hour has different gaps.
+const GAP_OCCURRENCES: usize = 64;
+
+impl CronLine {
+    /// Reads a cron line, with `TZ=Area/City` before it or else in `zone`.
+    ///
+    /// # Errors
+    /// 22023: not 5 or 6 fields, a field out of range, an unknown time zone, or a date that never comes.
+    pub fn parse_in(text: &str, zone: &str) -> Result<CronLine> {
+        let text = text.trim();
+        let bad = |why: String| {
+            Error::setting(format!("invalid cron line \"{text}\": {why}")).hint(
+                "Write minute hour day month weekday, with seconds before them if wanted, and TZ=Area/City in front for another time zone.",
+            )
+        };
+        let (zone_name, line) = match text.strip_prefix("CRON_TZ=").or_else(|| text.strip_prefix("TZ=")) {
+            Some(rest) => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),
+            None => (zone, text),
+        };
+        let line: Vec<&str> = line.split_whitespace().collect();
+        let nickname = line.len() == 1 && line[0].starts_with('@');
+        if !nickname && !(5..=6).contains(&line.len()) {
+            return Err(bad(format!("it has {} fields", line.len())));
+        }
+        let zone = if zone_name.eq_ignore_ascii_case("UTC") {
+            TimeZone::UTC
+        } else {
+            TimeZoneDatabase::bundled()
+                .get(zone_name)
+                .map_err(|_| bad(format!("there is no time zone \"{zone_name}\"")))?
+        };
+        let line = line.join(" ");
+        let cron = CronParser::builder()
+            .seconds(Seconds::Optional)
+            .year(Year::Disallowed)
+            .build()
+            .parse(&line)
+            .map_err(|e| bad(e.to_string().trim_end_matches('.').to_string()))?;
+        let mut parsed = CronLine {
+            text: line,
+            zone_name: zone.iana_name().unwrap_or("UTC").to_string(),
+            cron,
+            zone,
+            gap: Duration::MAX,
+        };
+        let mut at = Time(GAP_FROM);
+        for i in 0..GAP_OCCURRENCES {
+            let Some(t) = parsed.next_after(at) else { break };
+            if i > 0 {
+                parsed.gap = parsed.gap.min(t.since(at));
+            }
+            at = t;
+        }
+        if parsed.gap == Duration::MAX {
+            return Err(bad("no such date ever comes".into()));
+        }
+        Ok(parsed)
+    }
+
+    /// The first time strictly after `t`; `None` where the calendar ends.
+    pub fn next_after(&self, t: Time) -> Option<Time> {
+        let from = Timestamp::from_millisecond(t.0).ok()?.to_zoned(self.zone.clone());
+        let at = self.cron.find_next_occurrence(&from, false).ok()?;
+        Some(Time(at.timestamp().as_millisecond())).filter(|n| *n > t)
+    }
+
+    /// The shortest time between two occurrences.
+    pub fn gap(&self) -> Duration {
+        self.gap
+    }
+
+    /// The time zone that its fields are read in.
+    pub fn zone(&self) -> &str {
+        &self.zone_name
+    }
+}
+
+impl PartialEq for CronLine {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.text, &self.zone_name) == (&other.text, &other.zone_name)
+    }
+}
+impl Eq for CronLine {}
+
+impl fmt::Display for CronLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.zone_name != "UTC" {
+            write!(f, "TZ={} ", self.zone_name)?;
+        }
+        f.write_str(&self.text)
+    }
+}

@@ -1,0 +1,288 @@
+//! Schedules as text, and the scheduler under a simulated clock over random graphs.
+
+use super::{
+    Action, CronLine, Options, Schedule, Status, Task, Time, backoff, canonical_period, canonical_periods,
+    effective_period, next,
+};
+use crate::catalog::TableId;
+use crate::dag::{Dag, StreamTableNode};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+fn every(n: u64) -> Option<Schedule> {
+    Some(Schedule::Every(secs(n)))
+}
+fn time(text: &str) -> Time {
+    Time(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
+}
+fn t(n: u32) -> TableId {
+    TableId(n)
+}
+fn dag(edges: &[(u32, Vec<u32>)]) -> Dag {
+    Dag::build(edges.iter().map(|(id, sources)| StreamTableNode {
+        id: t(*id),
+        name: format!("t{id}").into(),
+        sources: sources.iter().map(|s| (t(*s), format!("t{s}").into())).collect(),
+    }))
+    .unwrap()
+}
+
+#[test]
+fn durations_are_read_and_written() {
+    for (text, seconds, canonical) in [
+        ("30s", 30, "30s"),
+        ("5m", 300, "5m"),
+        ("1h30m", 5400, "1h30m"),
+        ("90m", 5400, "1h30m"),
+        ("2d", 172_800, "2d"),
+        ("1w", 604_800, "7d"),
+        (" 1H ", 3600, "1h"),
+    ] {
+        let s = Schedule::parse(text).unwrap();
+        assert_eq!(s, Schedule::Every(secs(seconds)));
+        assert_eq!(s.to_string(), canonical);
+    }
+    assert_eq!(Schedule::parse("CALCULATED").unwrap().to_string(), "calculated");
+    for bad in ["", "5", "m", "0s", "5x", "1m1h", "1m1m", "-5s", "1.5h", "99999999999999999999s", "1e9d", "5é"] {
+        let e = Schedule::parse(bad).unwrap_err();
+        assert_eq!(e.sqlstate(), "22023", "{bad}");
+        assert!(e.hint_text().is_some());
+    }
+}
+
+#[test]
+fn cron_lines_are_read_and_refused() {
+    let c = CronLine::parse_in("*/7 * * * *", "UTC").unwrap();
+    assert_eq!(c.gap(), secs(240));
+    assert_eq!(c.next_after(time("2026-01-01T00:00:00Z")), Some(time("2026-01-01T00:07:00Z")));
+    assert_eq!(c.next_after(time("2026-01-01T00:06:59.999Z")), Some(time("2026-01-01T00:07:00Z")));
+    assert_eq!(Schedule::parse("@hourly").unwrap().period(), Some(secs(3600)));
+    assert_eq!(CronLine::parse_in("*/10 * * * * *", "UTC").unwrap().gap(), secs(10));
+    let s = Schedule::parse("TZ=Europe/Berlin 0  6 * * MON-FRI").unwrap();
+    assert_eq!(s.to_string(), "TZ=Europe/Berlin 0 6 * * MON-FRI");
+    assert_eq!(serde_json::from_str::<Schedule>(&serde_json::to_string(&s).unwrap()).unwrap(), s);
+    for bad in ["* * * *", "* * * * * * *", "61 * * * *", "0 0 30 2 *", "TZ=Mars/Base 0 0 * * *", "a b c d e", "TZ=UTC"] {
+        assert_eq!(CronLine::parse_in(bad, "UTC").unwrap_err().sqlstate(), "22023", "{bad}");
+    }
+}
+
+#[test]
+fn cron_follows_the_clocks_of_its_time_zone() {
+    let c = CronLine::parse_in("30 2 * * *", "Europe/Berlin").unwrap();
+    // 02:30 does not exist on 2026-03-29 and exists twice on 2026-10-25: once a day all the same.
+    let mut at = time("2026-03-27T12:00:00Z");
+    let mut days = Vec::new();
+    for _ in 0..3 {
+        at = c.next_after(at).unwrap();
+        days.push(at.to_string());
+    }
+    assert_eq!(days, ["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]);
+    let autumn = c.next_after(time("2026-10-24T12:00:00Z")).unwrap();
+    assert_eq!(autumn, time("2026-10-25T00:30:00Z"));
+    assert_eq!(c.next_after(autumn), Some(time("2026-10-26T01:30:00Z")));
+}
+
+#[test]
+fn calculated_is_as_fresh_as_the_tightest_consumer() {
+    // 10 → 11 → 12, 10 → 13.
+    let d = dag(&[(10, vec![1]), (11, vec![10]), (12, vec![11]), (13, vec![10])]);
+    let s: BTreeMap<TableId, Schedule> = [
+        (t(10), Schedule::Calculated),
+        (t(11), Schedule::Every(secs(600))),
+        (t(12), Schedule::Every(secs(60))),
+        (t(13), Schedule::Calculated),
+    ]
+    .into();
+    let p = |id| canonical_period(&d, &s, t(id), secs(7));
+    assert_eq!([p(10), p(11), p(12), p(13), p(1)], [Some(secs(60)), Some(secs(600)), Some(secs(60)), Some(secs(7)), None]);
+}
+
+fn task(schedule: Option<Schedule>, status: Status) -> Task {
+    Task { schedule, status }
+}
+fn done(start: i64, end: i64) -> Status {
+    Status { last_start: Some(Time(start)), last_end: Some(Time(end)), ..Status::default() }
+}
+fn exact() -> Options {
+    Options { jitter: 0.0, ..Options::default() }
+}
+fn refreshed(actions: &[Action]) -> Vec<Vec<u32>> {
+    actions
+        .iter()
+        .filter_map(|a| match a {
+            Action::Refresh { members, .. } => Some(members.iter().map(|m| m.0).collect()),
+            Action::Suspend { .. } => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_due_table_takes_its_upstream_and_missed_runs_are_one_run() {
+    let d = dag(&[(10, vec![1]), (11, vec![10]), (12, vec![11])]);
+    let tasks: BTreeMap<TableId, Task> = [
+        (t(10), task(None, Status::default())),
+        (t(11), task(every(10), done(0, 100))),
+        (t(12), task(every(86_400), done(0, 100))),
+    ]
+    .into();
+    let early = next(&d, &tasks, &exact(), Time(9_999));
+    assert!(early.actions.is_empty());
+    assert_eq!(early.wake, Some(Time(10_000)));
+    let late = next(&d, &tasks, &exact(), Time(500_000));
+    assert_eq!(refreshed(&late.actions), [[10, 11]]);
+    assert_eq!(late.wake, Some(Time(86_400_000)));
+}
+
+#[test]
+fn slow_tables_are_asked_for_less_often() {
+    let d = dag(&[(10, vec![1])]);
+    let tasks: BTreeMap<TableId, Task> = [(t(10), task(every(10), done(0, 40_000)))].into();
+    let p = next(&d, &tasks, &exact(), Time(45_000));
+    assert!(p.actions.is_empty());
+    assert_eq!((p.wake, p.slow), (Some(Time(50_000)), vec![(t(10), secs(50))]));
+    assert_eq!(effective_period(secs(10), secs(1)), secs(10));
+}
+
+#[test]
+fn errors_back_off_then_suspend_and_block_what_is_downstream() {
+    let o = exact();
+    assert_eq!([0, 1, 2, 3, 40].map(|n| backoff(&o, n).as_secs()), [0, 1, 2, 4, 300]);
+    let d = dag(&[(10, vec![1]), (11, vec![10]), (12, vec![1]), (13, vec![10, 12])]);
+    let failing = |errors| Status { consecutive_errors: errors, ..done(0, 0) };
+    let tasks = |errors| -> BTreeMap<TableId, Task> {
+        [
+            (t(10), task(every(1), failing(errors))),
+            (t(11), task(every(1), done(0, 0))),
+            (t(12), task(every(1), done(0, 0))),
+        ]
+        .into()
+    };
+    // The failed table and its reader wait; its sibling in the same group goes on.
+    let p = next(&d, &tasks(3), &o, Time(2_000));
+    assert_eq!(refreshed(&p.actions), [[12]]);
+    assert_eq!(p.wake, Some(Time(4_000)));
+    let p = next(&d, &tasks(5), &o, Time(600_000));
+    assert_eq!(p.actions[0], Action::Suspend { id: t(10), errors: 5 });
+    assert_eq!(refreshed(&p.actions), [[12]]);
+    assert_eq!(p.blocked.iter().map(|b| (b.id.0, b.by.0)).collect::<Vec<_>>(), [(10, 10), (11, 10)]);
+    assert_eq!(p.wake, None);
+}
+
+#[test]
+fn a_thousand_tables_spread_out_and_a_clock_set_back_does_not_stall() {
+    let edges: Vec<(u32, Vec<u32>)> = (10..1010).map(|i| (i, vec![1])).collect();
+    let d = dag(&edges);
+    let tasks: BTreeMap<TableId, Task> =
+        edges.iter().map(|(i, _)| (t(*i), task(every(100), done(0, 1)))).collect();
+    let o = Options { max_concurrent: 10_000, ..Options::default() };
+    let due = |at| refreshed(&next(&d, &tasks, &o, Time(at)).actions).len();
+    assert_eq!((due(89_999), due(100_000)), (0, 1000));
+    assert!((400..600).contains(&due(95_000)), "{}", due(95_000));
+    let ahead: BTreeMap<TableId, Task> =
+        [(t(10), task(every(10), done(9_000_000, 9_000_001)))].into();
+    let p = next(&dag(&[(10, vec![1])]), &ahead, &exact(), Time(1_000));
+    assert_eq!(p.wake, Some(Time(11_000)));
+}
+
+/// Stream tables 10.. reading base tables 1..3 or earlier ones, their schedules, durations and failure patterns.
+type World = (Vec<(u32, Vec<u32>)>, Vec<Option<Schedule>>, Vec<(u64, u8)>);
+
+fn worlds() -> impl Strategy<Value = World> {
+    let table = (
+        prop::collection::btree_set(0u32..20, 1..3),
+        prop_oneof![
+            4 => (1u64..60).prop_map(every),
+            2 => Just(Some(Schedule::Calculated)),
+            1 => Just(None),
+            1 => Just(Some(Schedule::parse("*/20 * * * * *").unwrap())),
+        ],
+        (1u64..3_000, 0u8..12),
+    );
+    prop::collection::vec(table, 1..12).prop_map(|tables| {
+        let edges = tables.iter().enumerate().map(|(i, (sources, _, _))| {
+            let i = i as u32;
+            let fit = |s: u32| if s < 10 || i == 0 { 1 + s % 3 } else { 10 + s % i };
+            let sources: BTreeSet<u32> = sources.iter().map(|s| fit(*s)).collect();
+            (10 + i, sources.into_iter().collect())
+        });
+        (
+            edges.collect(),
+            tables.iter().map(|x| x.1.clone()).collect(),
+            tables.iter().map(|x| x.2).collect(),
+        )
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_pass_gives_the_canonical_periods((edges, schedules, _) in worlds()) {
+        let d = dag(&edges);
+        let s: BTreeMap<TableId, Schedule> =
+            edges.iter().zip(schedules).filter_map(|(e, s)| Some((t(e.0), s?))).collect();
+        let all = canonical_periods(&d, |id| s.get(&id), secs(9));
+        for (id, _) in &edges {
+            prop_assert_eq!(all.get(&t(*id)).copied(), canonical_period(&d, &s, t(*id), secs(9)));
+        }
+    }
+
+    /// A model daemon that looks only when told to (wake, or a refresh has ended): nothing starts twice, groups are
+    /// whole and in order, the limit holds, wake lies ahead, and whatever has a schedule is refreshed in time.
+    #[test]
+    fn a_simulated_daemon_keeps_everything_fresh((edges, schedules, costs) in worlds(), limit in 1usize..4, fail in any::<bool>()) {
+        let d = dag(&edges);
+        let o = Options { max_concurrent: limit, max_consecutive_errors: 0, backoff_cap: secs(30), ..Options::default() };
+        let mut tasks: BTreeMap<TableId, Task> =
+            edges.iter().zip(&schedules).map(|(e, s)| (t(e.0), task(s.clone(), Status::default()))).collect();
+        let cost = |id: TableId| costs[id.0 as usize - 10];
+        let mut now = Time(0);
+        let mut ends: BTreeMap<Time, Vec<Vec<TableId>>> = BTreeMap::new();
+        let mut runs = 0u64;
+        while now < Time(600_000) {
+            if let Some(over) = ends.remove(&now) {
+                for id in over.concat() {
+                    runs += 1;
+                    let status = &mut tasks.get_mut(&id).unwrap().status;
+                    status.running = false;
+                    status.last_end = Some(now);
+                    let failed = fail && cost(id).1 == 1 && runs.is_multiple_of(3);
+                    status.consecutive_errors = if failed { status.consecutive_errors + 1 } else { 0 };
+                }
+            }
+            let plan = next(&d, &tasks, &o, now);
+            prop_assert!(plan.wake.is_none_or(|w| w > now));
+            for action in plan.actions {
+                let Action::Refresh { members, due, .. } = action else { continue };
+                prop_assert!(!due.is_empty() && due.iter().all(|x| members.contains(x)));
+                let mut total = 0;
+                for (i, id) in members.iter().enumerate() {
+                    for s in d.sources(*id).into_iter().filter(|s| d.is_stream_table(*s)) {
+                        prop_assert!(members[..i].contains(&s), "{id} before its source {s}");
+                    }
+                    let status = &mut tasks.get_mut(id).unwrap().status;
+                    prop_assert!(!status.running, "{id} started twice");
+                    status.running = true;
+                    status.last_start = Some(now);
+                    total += cost(*id).0;
+                }
+                ends.entry(Time(now.0 + total as i64)).or_default().push(members);
+            }
+            prop_assert!(ends.values().map(Vec::len).sum::<usize>() <= limit);
+            let Some(then) = plan.wake.into_iter().chain(ends.keys().next().copied()).min() else { break };
+            prop_assert!(then > now);
+            now = then;
+        }
+        // At most 12 tables of 3 s each, one after the other, with every backoff: 10 minutes are plenty.
+        for (id, task) in &tasks {
+            if task.schedule.is_some() {
+                let last = task.status.last_start;
+                prop_assert!(last.is_some_and(|s| now.since(s) < secs(200)), "{id} starves: {last:?} at {now:?}");
+            }
+        }
+    }
+}
