@@ -1,0 +1,64 @@
+# Daily recipes. `./x tools` installs what they call; `./x` has what a fresh machine needs.
+
+set positional-arguments
+
+# List the recipes
+default:
+    @just --list --unsorted
+
+# Everything that continuous integration runs
+test:
+    ./x test
+
+# The core's own rings: laws, cases, round trip, mutants. No PostgreSQL
+core *ARGS:
+    cargo test -p trickle-core --all-features "$@"
+
+# The PostgreSQL ring on every server found
+pg *ARGS:
+    cargo test -p trickle-client --all-features --test pg "$@"
+
+# The PostgreSQL ring with N random plans instead of the default number
+pg-random N:
+    TRICKLE_PG_RANDOM="$1" cargo test -p trickle-client --all-features --test pg random -- --nocapture
+
+# Format check, clippy, docs
+lint:
+    ./x lint
+
+# Format the code
+fmt:
+    cargo fmt --all
+
+# Licences, sources and bans of all dependencies
+deny:
+    cargo deny --all-features check bans licenses sources
+
+# All benchmarks; an argument filters by name
+bench *ARGS:
+    cargo bench -p trickle-core -- "$@"
+
+# Benchmarks of the differentiation of each operator
+bench-diff *ARGS:
+    cargo bench -p trickle-core --bench diff_operators -- "$@"
+
+# Benchmarks as lines that Bencher reads
+bench-bencher *ARGS:
+    cargo bench -p trickle-core -- --output-format bencher "$@"
+
+# Wrong rules that the laws must kill, then wrong code that the tests must notice
+mutants *ARGS:
+    cargo test -p trickle-core --all-features mutants -- --nocapture
+    cargo mutants -p trickle-core --all-features --baseline skip --timeout 300 "$@"
+
+# Fuzz one target for so many seconds
+fuzz TARGET SECONDS="60":
+    cargo fuzz run -s none "$1" -- -max_total_time="$2"
+
+# The API documentation, with private items
+doc:
+    cargo doc --no-deps --document-private-items --open
+
+# Line coverage of the core's rings
+cov *ARGS:
+    cargo llvm-cov -p trickle-core --all-features --html "$@"

@@ -1,0 +1,75 @@
+//! The harness itself: servers start, a database is private, a refresh is all or nothing, differences are seen.
+
+use crate::support::{apply_change, assert_same_bag, create_tables, difference, each_server};
+use trickle_core::catalog::{ColumnDef, TableDef, TableId, TableKind};
+use trickle_core::eval::ZSet;
+use trickle_core::types::{Datum, Type};
+
+#[test]
+fn a_server_answers_with_its_version() {
+    each_server(async |db| {
+        let s = db.session().await;
+        let version: String = s.client().query_one("SHOW server_version", &[]).await.unwrap().get(0);
+        assert!(version.starts_with(&db.major().to_string()), "{version}");
+    });
+}
+
+#[test]
+fn a_refresh_is_all_or_nothing() {
+    each_server(async |db| {
+        let mut s = db.session().await;
+        s.client().batch_execute("CREATE TABLE t (a int PRIMARY KEY)").await.unwrap();
+        let rows =
+            s.refresh(&["LOCK TABLE t IN ACCESS SHARE MODE", "INSERT INTO t VALUES (1), (2)"]).await.unwrap();
+        assert_eq!(rows, [0, 2]);
+        let e = s
+            .refresh(&["INSERT INTO t VALUES (3)", "INSERT INTO t SELECT 1 / (a - a) FROM t"])
+            .await
+            .unwrap_err();
+        assert!(e.is_data() && !e.is_transient(), "{e}");
+        assert_same_bag(&s, "SELECT * FROM t", "VALUES (1), (2)").await;
+    });
+}
+
+#[test]
+fn bags_differ_by_value_by_count_and_without_equality() {
+    each_server(async |db| {
+        let s = db.session().await;
+        let differ = async |a: &str, b: &str| !difference(&s, a, b).await.is_empty();
+        assert!(!differ("VALUES (1), (NULL), (1)", "VALUES (NULL), (1), (1)").await);
+        assert!(differ("VALUES (1), (1)", "VALUES (1)").await);
+        assert!(differ("VALUES (1)", "VALUES (1), (1)").await);
+        assert!(differ("SELECT 1::bigint", "SELECT 1::int").await);
+        assert!(!differ("SELECT 1.0, '{\"a\": 1}'::json", "SELECT 1.00, '{\"a\": 1}'::json").await);
+        assert!(differ("SELECT point(1, 2), 1", "SELECT point(1, 3), 1").await);
+        assert!(differ("SELECT FROM generate_series(1, 2)", "SELECT").await);
+        // Two columns of one name, as a join's star gives.
+        assert!(!differ("SELECT 1 AS a, 2 AS a", "SELECT 1, 2").await);
+    });
+}
+
+#[test]
+fn tables_of_the_catalog_are_loaded_and_changed() {
+    each_server(async |db| {
+        let s = db.session().await;
+        let column = |name: &str, ty: Type| ColumnDef { name: name.into(), ty, nullable: true };
+        let table = TableDef {
+            id: TableId(1),
+            schema: "public".into(),
+            name: "odd \"name\"".into(),
+            columns: vec![column("Total", Type::Numeric(Some((10, 2)))), column("note", Type::Text)],
+            keys: Vec::new(),
+            foreign_keys: Vec::new(),
+            kind: TableKind::Table,
+        };
+        create_tables(&s, &[&table]).await;
+        let change = |weight: i64| {
+            let mut z = ZSet::new();
+            z.add([Datum::Null, Datum::Null].into(), weight);
+            z
+        };
+        apply_change(&s, &table, &change(3)).await;
+        apply_change(&s, &table, &change(-2)).await;
+        assert_same_bag(&s, "SELECT * FROM \"odd \"\"name\"\"\"", "SELECT NULL::numeric, NULL::text").await;
+    });
+}

@@ -1,0 +1,86 @@
+//! The shape of the workspace: what cargo would pass over in silence, and what the core must never depend on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The names in a directory, sorted; none if there is no such directory.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|e| e.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A virtual workspace ignores top-level tests/ and benches/: what no member declares is never compiled.
+#[test]
+fn every_test_and_bench_is_declared_by_a_member() {
+    let root = root();
+    let manifests: String = names(&root.join("crates"))
+        .iter()
+        .map(|c| fs::read_to_string(root.join("crates").join(c).join("Cargo.toml")).unwrap())
+        .collect();
+    let mut undeclared = Vec::new();
+    for dir in ["tests", "benches"] {
+        for name in names(&root.join(dir)) {
+            let path = root.join(dir).join(&name);
+            let target = match () {
+                () if name.ends_with(".rs") => format!("{dir}/{name}"),
+                () if path.join("main.rs").exists() => format!("{dir}/{name}/main.rs"),
+                () => continue,
+            };
+            if !manifests.contains(&format!("path = \"../../{target}\"")) {
+                undeclared.push(target);
+            }
+        }
+    }
+    assert!(undeclared.is_empty(), "no member's Cargo.toml declares {undeclared:?} with its path");
+}
+
+/// The same for fuzz targets, whose crate stands outside the workspace.
+#[test]
+fn every_fuzz_target_is_declared() {
+    let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
+    for name in names(&root().join("fuzz/fuzz_targets")) {
+        assert!(
+            manifest.contains(&format!("path = \"fuzz_targets/{name}\"")),
+            "fuzz/Cargo.toml lacks {name}"
+        );
+    }
+}
+
+/// The core decides and does nothing: no I/O, no runtime, no database.
+#[test]
+fn the_core_depends_on_no_io() {
+    let out = Command::new(env!("CARGO"))
+        .args(["tree", "-p", "trickle-core", "-e", "normal", "--all-features", "--prefix", "none"])
+        .args(["--manifest-path", "Cargo.toml"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let tree = String::from_utf8(out.stdout).unwrap();
+    let mut crates: Vec<&str> = tree.lines().filter_map(|l| l.split(' ').next()).collect();
+    crates.sort_unstable();
+    crates.dedup();
+    assert!(crates.contains(&"sqlparser"), "not a dependency tree: {tree}");
+    let io = [
+        "tokio",
+        "postgres",
+        "pgrx",
+        "mio",
+        "hyper",
+        "async",
+        "futures",
+        "socket2",
+        "rustls",
+        "native-tls",
+        "sqlx",
+    ];
+    let found: Vec<&&str> = crates.iter().filter(|c| io.iter().any(|i| c.starts_with(i))).collect();
+    assert!(found.is_empty(), "trickle-core depends on {found:?}");
+}
