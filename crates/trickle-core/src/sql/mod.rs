@@ -20,10 +20,10 @@ mod render;
 mod sources;
 
 pub use fragment::{Block, Body, Closed, Fragment, Names, Weight};
-pub use ident::{Ident, Qualified};
+pub use ident::{Ident, NameSet, Qualified};
 pub use print::{Printed, print, print_query};
 pub use profile::Profile;
-pub use render::{RenderContext, render_delta, render_query};
+pub use render::{Named, RenderContext, render_changes, render_delta, render_query};
 pub use sources::{BufferSources, Changes, Relation, Sources, Stored, Window};
 
 pub(crate) use ast::{Scalar, SetOperator};

@@ -8,7 +8,7 @@ use super::sources::Sources;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, Volatility};
 use crate::graph::{Graph, NodeId, Schema};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The plan under `root`, which denotes a state, as a query for its rows: each as often as its weight says. The
@@ -26,7 +26,7 @@ pub fn render_query(
     if !graph.props(root).non_negative {
         return Err(Error::plan("a change has no plain rows: render it with its weights"));
     }
-    let (mut cx, fragment) = render(graph, root, sources, profile)?;
+    let (mut cx, fragment) = render_one(graph, root, sources, profile)?;
     let names = output_names(graph, root, output)?;
     let fragment = if fragment.positive { fragment } else { cx.consolidate(fragment, root) };
     let closed = match fragment.body {
@@ -53,7 +53,7 @@ pub fn render_delta(
     profile: &Profile,
     output: &[Arc<str>],
 ) -> Result<Query> {
-    let (mut cx, fragment) = render(graph, root, sources, profile)?;
+    let (mut cx, fragment) = render_one(graph, root, sources, profile)?;
     let names = output_names(graph, root, output)?;
     let closed = match fragment.body {
         Body::Closed(closed) if closed.weighted => {
@@ -62,6 +62,50 @@ pub fn render_delta(
         _ => cx.open(fragment, root).close(names, true),
     };
     Ok(cx.finish(closed))
+}
+
+/// A plan rendered as a common table expression.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// The common table expression.
+    pub relation: Ident,
+    /// Its columns, in the order of the plan's.
+    pub columns: Vec<Ident>,
+    /// Its weight column, `bigint`.
+    pub weight: Ident,
+}
+
+/// Several changes as common table expressions of one statement, which share what they have in common; for each root
+/// the one that holds it, computed once.
+///
+/// # Errors
+/// Those of the operators.
+pub fn render_changes(
+    graph: &Graph,
+    roots: &[NodeId],
+    sources: &dyn Sources,
+    profile: &Profile,
+) -> Result<(Vec<Cte>, Vec<Named>)> {
+    let (mut cx, fragments) = render(graph, roots, sources, profile)?;
+    let mut named = Vec::new();
+    for (root, fragment) in roots.iter().zip(fragments) {
+        let names = Names::of(graph.schema(*root));
+        let closed = cx.open(fragment, *root).close(names.clone(), true);
+        let relation = cx.cte(&cx.wanted(*root), Query::new(closed.set), Some(true));
+        named.push(Named { relation, columns: names.columns, weight: names.weight });
+    }
+    Ok((cx.ctes, named))
+}
+
+fn render_one<'a>(
+    graph: &'a Graph,
+    root: NodeId,
+    sources: &'a dyn Sources,
+    profile: &'a Profile,
+) -> Result<(RenderContext<'a>, Fragment)> {
+    let (cx, mut fragments) = render(graph, &[root], sources, profile)?;
+    let fragment = fragments.pop().ok_or_else(|| Error::internal("a plan without a root"))?;
+    Ok((cx, fragment))
 }
 
 fn output_names(graph: &Graph, root: NodeId, output: &[Arc<str>]) -> Result<Names> {
@@ -77,12 +121,15 @@ fn output_names(graph: &Graph, root: NodeId, output: &[Arc<str>]) -> Result<Name
 
 fn render<'a>(
     graph: &'a Graph,
-    root: NodeId,
+    roots: &[NodeId],
     sources: &'a dyn Sources,
     profile: &'a Profile,
-) -> Result<(RenderContext<'a>, Fragment)> {
-    let nodes = graph.reachable(root);
+) -> Result<(RenderContext<'a>, Vec<Fragment>)> {
+    let nodes: BTreeSet<NodeId> = roots.iter().flat_map(|r| graph.reachable(*r)).collect();
     let mut readers: HashMap<NodeId, usize> = HashMap::new();
+    for root in roots {
+        *readers.entry(*root).or_default() += 1;
+    }
     for id in &nodes {
         for input in graph.inputs(*id) {
             *readers.entry(input).or_default() += 1;
@@ -90,10 +137,10 @@ fn render<'a>(
     }
     let mut cx = RenderContext {
         graph,
-        node: root,
+        node: roots.first().copied().ok_or_else(|| Error::internal("nothing to render"))?,
         sources,
         profile,
-        names: super::naming::name_nodes(graph, root),
+        names: roots.iter().flat_map(|r| super::naming::name_nodes(graph, *r)).collect(),
         ctes: Vec::new(),
         cte_names: NameSet::new(),
         aliases: NameSet::new(),
@@ -118,8 +165,12 @@ fn render<'a>(
         }
         done.insert(id, fragment);
     }
-    let fragment = done.remove(&root).ok_or_else(|| Error::internal("a plan without a root"))?;
-    Ok((cx, fragment))
+    let mut fragments = Vec::new();
+    for root in roots {
+        let fragment = done.get(root).ok_or_else(|| Error::internal("a plan without a root"))?;
+        fragments.push(cx.copy(fragment));
+    }
+    Ok((cx, fragments))
 }
 
 /// What operators render with.

@@ -137,6 +137,8 @@ pub enum Scalar {
     },
     /// `(SELECT …)`
     Subquery(Box<Query>),
+    /// `ARRAY(SELECT …)`
+    ArrayQuery(Box<Query>),
 }
 
 impl Scalar {

@@ -191,6 +191,10 @@ impl Printer {
                 self.subquery(query);
             }
             Scalar::Subquery(query) => self.subquery(query),
+            Scalar::ArrayQuery(query) => {
+                self.word("ARRAY");
+                self.subquery(query);
+            }
             _ => {}
         }
     }

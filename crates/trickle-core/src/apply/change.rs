@@ -1,0 +1,228 @@
+//! One statement that applies the changes of a stream table's tables.
+
+use super::layout::{Identity, Stored};
+use crate::sql::ast::{
+    ConflictAction, Cte, CteBody, Delete, FromItem, Insert, OnConflict, Query, Scalar, Select, SelectItem, SetExpr, Statement,
+};
+use crate::sql::{Ident, NameSet, Qualified};
+use crate::types::Type;
+
+/// The change of one stored table, ready in a common table expression: its columns in order, then a weight ≠ 0, each
+/// row once.
+#[derive(Clone, Debug)]
+pub struct Change<'s> {
+    /// The table.
+    pub table: &'s Stored,
+    /// The common table expression.
+    pub relation: Ident,
+    /// Its columns, in the order of the table's.
+    pub columns: Vec<Ident>,
+    /// Its weight column, `bigint`.
+    pub weight: Ident,
+}
+
+/// `WITH ctes, … DELETE …, … INSERT … SELECT counts`: applies every change and returns one row with the rows deleted,
+/// inserted and updated in the last table, and the rows of its change. Every part reads the state before the
+/// statement; keys that vanish are deleted and all others upserted, so that no key is touched twice.
+pub fn change_statement(ctes: Vec<Cte>, changes: &[Change<'_>]) -> Statement {
+    let mut names = NameSet::new();
+    for cte in &ctes {
+        names.reserve(cte.name.clone());
+    }
+    let mut ctes = ctes;
+    let mut counts = Vec::new();
+    for change in changes {
+        let (removed, written) = (names.fresh("removed"), names.fresh("written"));
+        ctes.push(dml(removed.clone(), CteBody::Delete(removal(change))));
+        ctes.push(dml(written.clone(), CteBody::Insert(insertion(change))));
+        counts = counted(change, &removed, &written);
+    }
+    let mut query = Query::select(Select { items: counts, ..Select::default() });
+    query.ctes = ctes;
+    Statement::Query(query)
+}
+
+fn dml(name: Ident, body: CteBody) -> Cte {
+    Cte { name, columns: Vec::new(), materialized: None, body }
+}
+
+/// The row that reports what was done to a table.
+fn counted(change: &Change<'_>, removed: &Ident, written: &Ident) -> Vec<SelectItem> {
+    let count = |relation: &Ident, filter: Option<Scalar>| {
+        let select = Select {
+            items: vec![SelectItem { expr: Scalar::aggregate("count", vec![]), name: None }],
+            from: vec![FromItem::relation(Qualified::bare(relation.clone()), relation.clone())],
+            filter: filter.into_iter().collect(),
+            ..Select::default()
+        };
+        Scalar::Subquery(Box::new(Query::select(select)))
+    };
+    let inserted = Scalar::column(written, &Ident::new("inserted"));
+    vec![
+        SelectItem::new(count(removed, None), Ident::new("rows_deleted")),
+        SelectItem::new(count(written, Some(inserted.clone())), Ident::new("rows_inserted")),
+        SelectItem::new(count(written, Some(inserted.negated())), Ident::new("rows_updated")),
+        SelectItem::new(count(&change.relation, None), Ident::new("delta_rows")),
+    ]
+}
+
+impl Change<'_> {
+    fn from(&self, alias: &Ident) -> FromItem {
+        FromItem::relation(Qualified::bare(self.relation.clone()), alias.clone())
+    }
+    fn column(&self, alias: &Ident, i: usize) -> Scalar {
+        Scalar::column(alias, &self.columns[i])
+    }
+    fn weight(&self, alias: &Ident, op: &str) -> Scalar {
+        Scalar::column(alias, &self.weight).op(op, Scalar::int8(0))
+    }
+    /// `target.c` for column `i` of the stored table.
+    fn target(alias: &Ident, table: &Stored, i: usize) -> Scalar {
+        Scalar::column(alias, &table.columns[i].name)
+    }
+}
+
+/// `DELETE FROM t WHERE ctid = ANY (ARRAY(rows))`: the rows are found once, by index, and then fetched by their place.
+fn removal(change: &Change<'_>) -> Delete {
+    let target = Ident::new("t");
+    let rows = match &change.table.identity {
+        Identity::Key(key) => vanished_by_key(change, key),
+        Identity::Single => SetExpr::Select(Box::new(vanished_single(change))),
+        Identity::Bag => SetExpr::Select(Box::new(vanished_by_value(change))),
+    };
+    let array = Scalar::ArrayQuery(Box::new(Query::new(rows)));
+    let ctid = Scalar::column(&target, &Ident::new("ctid"));
+    Delete {
+        ctes: Vec::new(),
+        table: change.table.name.clone(),
+        alias: Some(target),
+        using: Vec::new(),
+        filter: vec![Scalar::Quantified { arg: Box::new(ctid), op: Qualified::bare("=".into()), array: Box::new(array), all: false }],
+        returning: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+    }
+}
+
+fn ctid(alias: &Ident) -> SelectItem {
+    SelectItem { expr: Scalar::column(alias, &Ident::new("ctid")), name: None }
+}
+
+/// Rows whose key leaves and does not return. Keys are compared by `=`, which an index serves; where a key column may
+/// be NULL a second arm looks among the rows that have a NULL there.
+fn vanished_by_key(change: &Change<'_>, key: &[usize]) -> SetExpr {
+    let (d, p, s) = (Ident::new("d"), Ident::new("p"), Ident::new("s"));
+    let table = change.table;
+    let nullable: Vec<usize> = key.iter().copied().filter(|k| table.columns[*k].nullable).collect();
+    let returns = Select {
+        items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+        from: vec![change.from(&p)],
+        filter: [change.weight(&p, ">")].into_iter().chain(key.iter().map(|k| same(table, *k, change.column(&p, *k), change.column(&d, *k)))).collect(),
+        ..Select::default()
+    };
+    let arm = |on: Vec<Scalar>| {
+        let gone = Scalar::Exists { query: Box::new(Query::select(returns.clone())), negated: true };
+        SetExpr::Select(Box::new(Select {
+            items: vec![ctid(&s)],
+            from: vec![change.from(&d), FromItem::relation(table.name.clone(), s.clone())],
+            filter: [change.weight(&d, "<")].into_iter().chain(on).chain([gone]).collect(),
+            ..Select::default()
+        }))
+    };
+    let plain = arm(key.iter().map(|k| Change::target(&s, table, *k).equals(change.column(&d, *k))).collect());
+    if nullable.is_empty() {
+        return plain;
+    }
+    let some_null = Scalar::or(nullable.iter().map(|k| Change::target(&s, table, *k).is_null()));
+    let null_in_change = Scalar::or(nullable.iter().map(|k| change.column(&d, *k).is_null()));
+    let matching = key.iter().map(|k| same(table, *k, Change::target(&s, table, *k), change.column(&d, *k)));
+    SetExpr::UnionAll(vec![plain, arm([some_null, null_in_change].into_iter().chain(matching).collect())])
+}
+
+fn same(table: &Stored, column: usize, a: Scalar, b: Scalar) -> Scalar {
+    if table.columns[column].nullable { a.same_as(b) } else { a.equals(b) }
+}
+
+/// The only row, where it changes or goes.
+fn vanished_single(change: &Change<'_>) -> Select {
+    let (d, s) = (Ident::new("d"), Ident::new("s"));
+    let any = Select {
+        items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+        from: vec![change.from(&d)],
+        filter: vec![change.weight(&d, "<")],
+        ..Select::default()
+    };
+    Select {
+        items: vec![ctid(&s)],
+        from: vec![FromItem::relation(change.table.name.clone(), s)],
+        filter: vec![Scalar::Exists { query: Box::new(Query::select(any)), negated: false }],
+        ..Select::default()
+    }
+}
+
+/// For each row of the change with weight −n, n stored rows of that value.
+fn vanished_by_value(change: &Change<'_>) -> Select {
+    let (d, s, m) = (Ident::new("d"), Ident::new("s"), Ident::new("m"));
+    let table = change.table;
+    let mut filter = Vec::new();
+    let hashable = table.hashable();
+    if !hashable.is_empty() {
+        let of = |value: &dyn Fn(usize) -> Scalar| row_hash(hashable.iter().map(|i| value(*i)).collect());
+        filter.push(of(&|i| Change::target(&s, table, i)).equals(of(&|i| change.column(&d, i))));
+    }
+    filter.extend((0..table.columns.len()).map(|i| {
+        let (a, b) = (Change::target(&s, table, i), change.column(&d, i));
+        if table.columns[i].ty.has_equality() { same(table, i, a, b) } else { a.cast(Type::Text).same_as(b.cast(Type::Text)) }
+    }));
+    let mut found = Query::select(Select {
+        items: vec![ctid(&s)],
+        from: vec![FromItem::relation(table.name.clone(), s)],
+        filter,
+        ..Select::default()
+    });
+    found.limit = Some(Scalar::column(&d, &change.weight).minus());
+    let lateral = FromItem::Subquery { query: Box::new(found), alias: m.clone(), columns: Vec::new(), lateral: true };
+    Select { items: vec![ctid(&m)], from: vec![change.from(&d), lateral], filter: vec![change.weight(&d, "<")], ..Select::default() }
+}
+
+/// `hash_record_extended(ROW(…), 0)`: equal rows have equal hashes, whatever their images.
+pub(super) fn row_hash(values: Vec<Scalar>) -> Scalar {
+    Scalar::call("hash_record_extended", vec![Scalar::Row(values), Scalar::int8(0)])
+}
+
+fn insertion(change: &Change<'_>) -> Insert {
+    let d = Ident::new("d");
+    let table = change.table;
+    let mut select = Select {
+        items: (0..table.columns.len()).map(|i| SelectItem { expr: change.column(&d, i), name: None }).collect(),
+        from: vec![change.from(&d)],
+        filter: vec![change.weight(&d, ">")],
+        ..Select::default()
+    };
+    if table.identity == Identity::Bag {
+        let series = Scalar::call("generate_series", vec![Scalar::int8(1), Scalar::column(&d, &change.weight)]);
+        select.from.push(FromItem::Function { call: series, alias: Ident::new("copy"), columns: Vec::new() });
+    }
+    let on_conflict = match &table.identity {
+        // With every column in the key a row that returns is the row that left: the change has neither.
+        Identity::Key(key) if key.len() < table.columns.len() => Some(upsert(table, key)),
+        _ => None,
+    };
+    let inserted = Scalar::Column { table: None, name: Ident::new("xmax") }.equals(Scalar::int4(0).cast(Type::Unknown));
+    let inserted = if on_conflict.is_some() { inserted } else { Scalar::bool(true) };
+    Insert {
+        ctes: Vec::new(),
+        table: table.name.clone(),
+        alias: None,
+        columns: table.all_names(),
+        source: Query::select(select),
+        on_conflict,
+        returning: vec![SelectItem::new(inserted, Ident::new("inserted"))],
+    }
+}
+
+/// The key stays, every other column takes its new value.
+fn upsert(table: &Stored, key: &[usize]) -> OnConflict {
+    let excluded = Ident::new("excluded");
+    let others = (0..table.columns.len()).filter(|i| !key.contains(i));
+    let set = others.map(|i| (table.columns[i].name.clone(), Scalar::column(&excluded, &table.columns[i].name)));
+    OnConflict { columns: table.names(key), action: ConflictAction::Update { set: set.collect(), filter: Vec::new() } }
+}

@@ -1,0 +1,63 @@
+//! The tables and indexes of a layout.
+
+use super::change::row_hash;
+use super::layout::{Identity, Layout, Stored};
+use crate::sql::ast::{ColumnSpec, CreateIndex, CreateTable, DropObject, ObjectKind, Scalar, Statement};
+use crate::sql::{Ident, NameSet};
+
+/// Leaves room in each page for the next versions of its rows, so that updates of keyed tables stay HOT.
+const FILLFACTOR: u8 = 80;
+
+/// Creates every table of `layout` with the index that its identity needs.
+pub fn create_statements(layout: &Layout) -> Vec<Statement> {
+    layout.tables().flat_map(create).collect()
+}
+
+/// Drops every table of `layout`.
+pub fn drop_statements(layout: &Layout) -> Vec<Statement> {
+    let drop = |t: &Stored| Statement::Drop(DropObject { kind: ObjectKind::Table, name: t.name.clone(), cascade: false });
+    layout.tables().map(drop).collect()
+}
+
+fn create(table: &Stored) -> Vec<Statement> {
+    let key = match &table.identity {
+        Identity::Key(key) => key.clone(),
+        _ => Vec::new(),
+    };
+    let declared = key.iter().all(|k| !table.columns[*k].nullable);
+    let keyed = !key.is_empty() && key.len() < table.columns.len();
+    let columns = table.columns.iter().enumerate().map(|(i, c)| ColumnSpec {
+        name: c.name.clone(),
+        ty: c.ty.clone(),
+        not_null: declared && key.contains(&i),
+        default: None,
+    });
+    let mut made = vec![Statement::CreateTable(CreateTable {
+        name: table.name.clone(),
+        unlogged: false,
+        if_not_exists: false,
+        columns: columns.collect(),
+        primary_key: if declared { table.names(&key) } else { Vec::new() },
+        fillfactor: keyed.then_some(FILLFACTOR),
+    })];
+    made.extend(index(table, &key, declared));
+    made
+}
+
+fn index(table: &Stored, key: &[usize], declared: bool) -> Option<Statement> {
+    let column = |i: &usize| Scalar::Column { table: None, name: table.columns[*i].name.clone() };
+    let (suffix, keys, unique) = match &table.identity {
+        Identity::Single => return None,
+        Identity::Key(_) if declared => return None,
+        Identity::Key(_) => ("key", key.iter().map(column).collect(), true),
+        Identity::Bag => {
+            let hashable = table.hashable();
+            if hashable.is_empty() {
+                return None;
+            }
+            ("row", vec![row_hash(hashable.iter().map(column).collect())], false)
+        }
+    };
+    let name: Ident = NameSet::new().fresh(&format!("{}_{suffix}", table.name.name.as_str()));
+    Some(Statement::CreateIndex(CreateIndex { name, table: table.name.clone(), unique, if_not_exists: false, keys, nulls_not_distinct: unique }))
+}

@@ -1,0 +1,44 @@
+//! Full refresh: the stored tables made equal to the query afresh.
+
+use super::layout::Stored;
+use crate::delta::negate;
+use crate::error::Result;
+use crate::graph::{Graph, NodeId};
+use crate::rel::{Consolidate, State, Union};
+use crate::sql::ast::{Delete, Insert, Query, Statement};
+
+/// How a full refresh writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Full {
+    /// Deletes every row and inserts the result. Readers are never blocked; dead rows are left for vacuum.
+    Replace,
+    /// Computes the result, subtracts what is stored, and writes the difference alone.
+    Difference,
+}
+
+/// `n(now) − stored(n)`: the delta of a node whatever happened to its sources.
+///
+/// # Errors
+/// Those of [`Graph::add`].
+pub fn difference(graph: &mut Graph, node: NodeId) -> Result<NodeId> {
+    let state = State::new(graph, node);
+    let state = graph.add(state)?;
+    let minus = negate(graph, state)?;
+    let both = graph.add(Union::new([node, minus]))?;
+    graph.add(Consolidate::change(both))
+}
+
+/// Empties a stored table and fills it from `rows`.
+pub fn full_statements(table: &Stored, rows: Query) -> [Statement; 2] {
+    let delete = Delete { ctes: Vec::new(), table: table.name.clone(), alias: None, using: Vec::new(), filter: Vec::new(), returning: Vec::new() };
+    let insert = Insert {
+        ctes: Vec::new(),
+        table: table.name.clone(),
+        alias: None,
+        columns: table.all_names(),
+        source: rows,
+        on_conflict: None,
+        returning: Vec::new(),
+    };
+    [Statement::Delete(delete), Statement::Insert(insert)]
+}

@@ -1,0 +1,153 @@
+//! What is stored where.
+
+use crate::error::Result;
+use crate::graph::{ColSet, Graph, NodeId};
+use crate::rel::Rel;
+use crate::sql::{Ident, NameSet, Qualified};
+use crate::types::Type;
+use std::collections::{BTreeSet, HashMap};
+
+/// How a row of a stored table is found again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// The table has at most one row.
+    Single,
+    /// No two rows agree on these columns (NULL equal to NULL); a unique index serves them.
+    Key(Vec<usize>),
+    /// Rows may repeat; they are found by value, through an index on a hash of the columns that can be hashed.
+    Bag,
+}
+
+/// A stored column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredColumn {
+    /// Its name.
+    pub name: Ident,
+    /// Its type.
+    pub ty: Type,
+    /// Whether NULL may be stored.
+    pub nullable: bool,
+}
+
+/// A table that holds the result of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Whose result.
+    pub node: NodeId,
+    /// Table name.
+    pub name: Qualified,
+    /// Columns, in the order of the node's schema.
+    pub columns: Vec<StoredColumn>,
+    /// How rows are found.
+    pub identity: Identity,
+}
+
+/// All tables of a stream table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The stream table itself.
+    pub result: Stored,
+    /// Hidden state tables, inner results before those that read them.
+    pub states: Vec<Stored>,
+    /// Stored nodes that need no table of their own: they are these columns of the result.
+    pub visible: HashMap<NodeId, Vec<usize>>,
+}
+
+/// Where [`State`](crate::rel::State) leaves are read from.
+#[derive(Clone, Debug)]
+pub struct StoredSources<'l> {
+    layout: &'l Layout,
+}
+
+impl Stored {
+    fn new(graph: &Graph, node: NodeId, name: Qualified, names: Vec<Ident>) -> Stored {
+        let schema = graph.schema(node);
+        let columns = schema.columns().iter().zip(names).map(|(c, name)| StoredColumn { name, ty: c.ty.clone(), nullable: c.nullable });
+        Stored { node, name, columns: columns.collect(), identity: identity(graph, node) }
+    }
+
+    /// The names of the given columns.
+    pub fn names(&self, positions: &[usize]) -> Vec<Ident> {
+        positions.iter().filter_map(|p| self.columns.get(*p)).map(|c| c.name.clone()).collect()
+    }
+    /// The names of all columns.
+    pub fn all_names(&self) -> Vec<Ident> {
+        self.columns.iter().map(|c| c.name.clone()).collect()
+    }
+    /// The columns whose type has a hash operator class.
+    pub fn hashable(&self) -> Vec<usize> {
+        (0..self.columns.len()).filter(|i| self.columns[*i].ty.is_hashable()).collect()
+    }
+}
+
+/// The identity that the plan proves: its shortest key that a btree index can serve.
+fn identity(graph: &Graph, node: NodeId) -> Identity {
+    let (props, schema) = (graph.props(node), graph.schema(node));
+    let served = |k: &&ColSet| k.iter().all(|c| schema.columns()[c].ty.is_ordered());
+    let nullable = |k: &ColSet| k.iter().filter(|c| schema.columns()[*c].nullable).count();
+    match props.keys.iter().filter(served).min_by_key(|k| (nullable(k), k.len(), (*k).clone())) {
+        Some(k) if k.is_empty() => Identity::Single,
+        Some(k) => Identity::Key(k.as_slice().to_vec()),
+        None => Identity::Bag,
+    }
+}
+
+impl Layout {
+    /// Lays out the result of `root` as the table `name` with these column names, and the `stored` nodes under it as
+    /// tables in schema `hidden` whose names start with `prefix`.
+    ///
+    /// # Errors
+    /// None today; the signature leaves room for types that cannot be stored.
+    pub fn new(graph: &Graph, root: NodeId, stored: &BTreeSet<NodeId>, name: Qualified, names: Vec<Ident>, hidden: &str, prefix: &str) -> Result<Layout> {
+        let result = Stored::new(graph, root, name, names);
+        let mut layout = Layout { result, states: Vec::new(), visible: HashMap::new() };
+        for node in stored.iter().filter(|n| **n != root) {
+            if let Some(columns) = visible_columns(graph, root, *node) {
+                layout.visible.insert(*node, columns);
+                continue;
+            }
+            let mut taken = NameSet::new();
+            let columns = graph.schema(*node).columns().iter().map(|c| taken.fresh(&c.label)).collect();
+            let name = Qualified::new(hidden, format!("{prefix}_{}", layout.states.len() + 1));
+            layout.states.push(Stored::new(graph, *node, name, columns));
+        }
+        Ok(layout)
+    }
+
+    /// All tables, the result last.
+    pub fn tables(&self) -> impl Iterator<Item = &Stored> {
+        self.states.iter().chain([&self.result])
+    }
+
+    /// The table and the column names that hold the result of `node`.
+    pub fn locate(&self, node: NodeId) -> Option<(&Qualified, Vec<Ident>)> {
+        if let Some(columns) = self.visible.get(&node) {
+            return Some((&self.result.name, self.result.names(columns)));
+        }
+        self.tables().find(|t| t.node == node).map(|t| (&t.name, t.all_names()))
+    }
+}
+
+impl<'l> StoredSources<'l> {
+    /// Reads states from the tables of `layout`.
+    pub fn new(layout: &'l Layout) -> Self {
+        StoredSources { layout }
+    }
+    /// The table and columns of a stored node.
+    pub fn locate(&self, node: NodeId) -> Option<(&'l Qualified, Vec<Ident>)> {
+        self.layout.locate(node)
+    }
+}
+
+/// Where the result of `root` shows every column of `node` unchanged for every row of it: the columns of the result
+/// that are those of `node`.
+fn visible_columns(graph: &Graph, root: NodeId, node: NodeId) -> Option<Vec<usize>> {
+    let mut shown: Vec<Option<usize>> = (0..graph.schema(root).len()).map(Some).collect();
+    let mut at = root;
+    while at != node {
+        let Rel::Map(m) = graph.rel(at) else { return None };
+        shown = shown.into_iter().map(|c| c.and_then(|c| m.exprs()[c].as_column())).collect();
+        at = m.input();
+    }
+    (0..graph.schema(node).len()).map(|c| shown.iter().position(|s| *s == Some(c))).collect()
+}

@@ -1,0 +1,15 @@
+//! From a delta to statements: where results are stored, and the DML that brings them up to date.
+//!
+//! The stored table holds exactly the query's columns. What the visible columns do not determine lives in hidden state
+//! tables. All of one stream table's tables are brought up to date by one statement, so that every part of it reads
+//! the previous state.
+
+mod change;
+mod ddl;
+mod full;
+mod layout;
+
+pub use change::change_statement;
+pub use ddl::{create_statements, drop_statements};
+pub use full::{Full, full_statements};
+pub use layout::{Identity, Layout, Stored, StoredSources};
