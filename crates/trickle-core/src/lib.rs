@@ -8,6 +8,7 @@ pub mod error;
 pub mod eval;
 pub mod expr;
 pub mod graph;
+pub mod parse;
 pub mod rel;
 pub mod sql;
 pub mod types;
