@@ -1,0 +1,38 @@
+//! Arrays.
+
+use super::{LAX, NULLABLE, OPERATOR, RAISES, Row, SET, STABLE, opaque};
+
+pub(super) const ROWS: &[Row] = &[
+    opaque("||", "anyarray, anyarray -> anyarray", OPERATOR | LAX | NULLABLE | RAISES),
+    opaque("||", "anyarray, anyelement -> anyarray", OPERATOR | LAX | RAISES),
+    opaque("||", "anyelement, anyarray -> anyarray", OPERATOR | LAX | RAISES),
+    opaque("@>", "anyarray, anyarray -> bool", OPERATOR),
+    opaque("<@", "anyarray, anyarray -> bool", OPERATOR),
+    opaque("&&", "anyarray, anyarray -> bool", OPERATOR),
+    opaque("array_length", "anyarray, int4 -> int4", NULLABLE),
+    opaque("array_lower", "anyarray, int4 -> int4", NULLABLE),
+    opaque("array_upper", "anyarray, int4 -> int4", NULLABLE),
+    opaque("array_ndims", "anyarray -> int4", NULLABLE),
+    opaque("cardinality", "anyarray -> int4", 0),
+    opaque("array_append", "anyarray, anyelement -> anyarray", LAX | RAISES),
+    opaque("array_prepend", "anyelement, anyarray -> anyarray", LAX | RAISES),
+    opaque("array_cat", "anyarray, anyarray -> anyarray", LAX | NULLABLE | RAISES),
+    opaque("array_remove", "anyarray, anyelement -> anyarray", LAX | NULLABLE | RAISES),
+    opaque("array_replace", "anyarray, anyelement, anyelement -> anyarray", LAX | NULLABLE),
+    opaque("array_position", "anyarray, anyelement -> int4", LAX | NULLABLE | RAISES),
+    opaque("array_positions", "anyarray, anyelement -> int4[]", LAX | NULLABLE | RAISES),
+    opaque("array_to_string", "anyarray, text -> text", STABLE),
+    opaque("array_to_string", "anyarray, text, text -> text", LAX | NULLABLE | STABLE),
+    opaque("string_to_array", "text, text -> text[]", LAX | NULLABLE),
+    opaque("string_to_array", "text, text, text -> text[]", LAX | NULLABLE),
+    opaque("unnest", "anyarray -> anyelement", SET | NULLABLE),
+    opaque("generate_series", "int4, int4 -> int4", SET | RAISES),
+    opaque("generate_series", "int4, int4, int4 -> int4", SET | RAISES),
+    opaque("generate_series", "int8, int8 -> int8", SET | RAISES),
+    opaque("generate_series", "int8, int8, int8 -> int8", SET | RAISES),
+    opaque("generate_series", "numeric, numeric -> numeric", SET | RAISES),
+    opaque("generate_series", "numeric, numeric, numeric -> numeric", SET | RAISES),
+    opaque("generate_series", "timestamp, timestamp, interval -> timestamp", SET | RAISES),
+    opaque("generate_series", "timestamptz, timestamptz, interval -> timestamptz", SET | RAISES | STABLE),
+    opaque("generate_subscripts", "anyarray, int4 -> int4", SET),
+];

@@ -1,0 +1,205 @@
+//! Built-in scalar functions and operators: one [`Row`] each, with signature, flags and, where the evaluator knows
+//! it, value. A new function is one row in the file of its family.
+//!
+//! Flags say what PostgreSQL's `pg_proc` says. Rows without a value are opaque: the evaluator takes a hash of name and
+//! arguments for them, so that laws over plans can still be tested.
+
+mod array;
+mod datetime;
+mod json;
+mod number;
+mod other;
+mod resolve;
+mod text;
+
+use super::{FuncKind, FuncSig, Volatility};
+use crate::error::Result;
+use crate::types::{Datum, Type};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+pub use resolve::{cast_volatility, common_type, implicit_cast};
+
+/// Computes a call from its evaluated arguments. Strict functions never see NULL.
+pub type Value = fn(&[Datum]) -> Result<Datum>;
+
+/// One function or operator for one list of argument types.
+struct Row {
+    name: &'static str,
+    /// `argument types -> result type`, as PostgreSQL writes them. A last argument `variadic t` stands for any number.
+    types: &'static str,
+    flags: u16,
+    value: Option<Value>,
+}
+
+/// An argument value can make it raise.
+const RAISES: u16 = 1;
+/// May be NULL though no argument is.
+const NULLABLE: u16 = 2;
+/// Called with NULL arguments too.
+const LAX: u16 = 4;
+/// Volatility `STABLE`; without this or the next, `IMMUTABLE`.
+const STABLE: u16 = 8;
+/// Volatility `VOLATILE`.
+const VOLATILE: u16 = 16;
+/// Written with a symbol.
+const OPERATOR: u16 = 32;
+/// Returns a set of rows.
+const SET: u16 = 64;
+/// A window function.
+const WINDOW: u16 = 128;
+
+/// A row whose value the evaluator knows.
+const fn f(name: &'static str, types: &'static str, flags: u16, value: Value) -> Row {
+    Row { name, types, flags, value: Some(value) }
+}
+
+/// A row without a value.
+const fn opaque(name: &'static str, types: &'static str, flags: u16) -> Row {
+    Row { name, types, flags, value: None }
+}
+
+const FAMILIES: &[&[Row]] =
+    &[number::ROWS, text::ROWS, datetime::ROWS, json::ROWS, array::ROWS, other::ROWS];
+
+/// What a declared argument accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pattern {
+    /// This type and what casts to it implicitly.
+    Is(Type),
+    /// Anything, as it is.
+    Any,
+    /// The element type that the call settles on.
+    Element,
+    /// An array of it.
+    Array,
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Option<Pattern> {
+        Some(match text {
+            "any" => Pattern::Any,
+            "anyelement" => Pattern::Element,
+            "anyarray" => Pattern::Array,
+            _ => Pattern::Is(Type::parse(text)?),
+        })
+    }
+}
+
+/// A row with its types parsed.
+struct Entry {
+    row: &'static Row,
+    args: Vec<Pattern>,
+    variadic: bool,
+    ret: Pattern,
+}
+
+impl Entry {
+    fn parse(row: &'static Row) -> Option<Entry> {
+        let (args, ret) = row.types.split_once("->")?;
+        let mut variadic = false;
+        let args = args
+            .split(',')
+            .map(str::trim)
+            .filter(|a| !a.is_empty())
+            .map(|a| {
+                variadic = a.starts_with("variadic ");
+                Pattern::parse(a.trim_start_matches("variadic "))
+            })
+            .collect::<Option<Vec<_>>>()?;
+        Some(Entry { row, args, variadic, ret: Pattern::parse(ret.trim())? })
+    }
+
+    /// The declared argument at a position of the call.
+    fn arg(&self, position: usize) -> Option<&Pattern> {
+        self.args.get(position).or_else(|| self.args.last().filter(|_| self.variadic))
+    }
+
+    fn takes(&self, count: usize) -> bool {
+        if self.variadic { count + 1 >= self.args.len() } else { count == self.args.len() }
+    }
+
+    fn has(&self, flag: u16) -> bool {
+        self.row.flags & flag != 0
+    }
+
+    /// The signature for arguments of exactly these types.
+    fn signature(&self, args: Vec<Type>, element: Option<&Type>) -> Option<FuncSig> {
+        let ret = match &self.ret {
+            Pattern::Is(t) => t.clone(),
+            Pattern::Element => element?.clone(),
+            Pattern::Array => element?.clone().array(),
+            Pattern::Any => return None,
+        };
+        Some(FuncSig {
+            schema: None,
+            name: Arc::from(self.row.name),
+            kind: match self.row.flags & (OPERATOR | SET | WINDOW) {
+                OPERATOR => FuncKind::Operator,
+                SET => FuncKind::SetReturning,
+                WINDOW => FuncKind::Window,
+                _ => FuncKind::Scalar,
+            },
+            args,
+            ret,
+            volatility: match self.row.flags & (STABLE | VOLATILE) {
+                STABLE => Volatility::Stable,
+                VOLATILE => Volatility::Volatile,
+                _ => Volatility::Immutable,
+            },
+            strict: !self.has(LAX),
+            never_null: !self.has(NULLABLE),
+            raises: self.has(RAISES),
+        })
+    }
+}
+
+/// All entries by name.
+fn table() -> &'static HashMap<&'static str, Vec<Entry>> {
+    static TABLE: OnceLock<HashMap<&'static str, Vec<Entry>>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let mut table: HashMap<&'static str, Vec<Entry>> = HashMap::new();
+        for entry in FAMILIES.iter().copied().flatten().filter_map(Entry::parse) {
+            table.entry(entry.row.name).or_default().push(entry);
+        }
+        table
+    })
+}
+
+/// Resolves a built-in function by name and argument types, as PostgreSQL would after its implicit casts. Where an
+/// argument's type differs from `sig.args` in more than a modifier, the caller casts it (untyped literals take the
+/// declared type).
+pub fn resolve_function(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
+    resolve::select(table().get(name)?.iter().filter(|e| !e.has(OPERATOR)), args).map(Arc::new)
+}
+
+/// Resolves a built-in operator of one or two operands, likewise. Comparisons of two integers of different width, and
+/// of strings, take their operands as they are, so that an index on either stays usable.
+pub fn resolve_operator(op: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
+    let op = if op == "!=" { "<>" } else { op };
+    if let ("=" | "<>" | "<" | "<=" | ">" | ">=", [l, r]) = (op, args) {
+        return resolve::comparison(op, l, r);
+    }
+    let args = resolve::concatenated(op, args);
+    resolve::select(table().get(op)?.iter().filter(|e| e.has(OPERATOR)), &args).map(Arc::new)
+}
+
+/// The value function of a built-in signature; `None` where it is opaque or not built in.
+pub fn value_of(sig: &FuncSig) -> Option<Value> {
+    if sig.schema.is_some() {
+        return None;
+    }
+    let entries = table().get(&*sig.name)?;
+    entries
+        .iter()
+        .find(|e| e.has(OPERATOR) == sig.is_operator() && e.takes(sig.args.len()) && resolve::is_exact(e, &sig.args))
+        .and_then(|e| e.row.value)
+}
+
+/// Every built-in as `name(arguments) -> result`, for reference documentation.
+pub fn signatures() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FAMILIES.iter().copied().flatten().map(|r| (r.name, r.types))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! Which row a call means: PostgreSQL's rules for overloaded functions (manual, chapter "Type Conversion").
+
+use super::{Entry, Pattern};
+use crate::expr::{FuncSig, Volatility};
+use crate::types::Type;
+use std::sync::Arc;
+
+/// PostgreSQL's type categories, where implicit casts stay.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Category {
+    Bool,
+    Number,
+    Text,
+    DateTime,
+    Timespan,
+    Array,
+    Unknown,
+    Other,
+}
+
+fn category(ty: &Type) -> Category {
+    match ty {
+        Type::Bool => Category::Bool,
+        t if t.is_number() => Category::Number,
+        t if t.is_string() => Category::Text,
+        Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz => Category::DateTime,
+        Type::Interval => Category::Timespan,
+        Type::Array(_) => Category::Array,
+        Type::Unknown => Category::Unknown,
+        _ => Category::Other,
+    }
+}
+
+/// The type that its category falls back to.
+fn preferred(ty: &Type) -> bool {
+    matches!(ty, Type::Bool | Type::Float8 | Type::Text | Type::Timestamptz | Type::Interval)
+}
+
+/// Same type but for modifiers; `varchar` is read as `text` without conversion.
+fn same(from: &Type, to: &Type) -> bool {
+    from.base() == to.base() || (matches!(from, Type::Varchar(_)) && *to == Type::Text)
+}
+
+/// Whether PostgreSQL casts `from` to `to` without being asked. Modifiers do not matter; a type casts to itself.
+pub fn implicit_cast(from: &Type, to: &Type) -> bool {
+    let rank = |t: &Type| match t {
+        Type::Int2 => 1,
+        Type::Int4 => 2,
+        Type::Int8 => 3,
+        Type::Numeric(_) => 4,
+        Type::Float4 => 5,
+        Type::Float8 => 6,
+        _ => 0,
+    };
+    match (from, to) {
+        (Type::Unknown, _) => true,
+        _ if same(from, to) => true,
+        _ if rank(from) > 0 => rank(from) < rank(to),
+        _ if from.is_string() => to.is_string(),
+        (Type::Date, Type::Timestamp | Type::Timestamptz) | (Type::Timestamp, Type::Timestamptz) => true,
+        (Type::Time, Type::Interval) => true,
+        (Type::Array(a), Type::Array(b)) => implicit_cast(a, b),
+        _ => false,
+    }
+}
+
+/// The one type that CASE, COALESCE, UNION, VALUES and ARRAY give to these: the first, or what it casts to among the
+/// others of its category; untyped literals alone are text (manual, "UNION, CASE, and Related Constructs"). The
+/// modifier stays only where all agree.
+pub fn common_type(types: &[Type]) -> Option<Type> {
+    let mut known = types.iter().filter(|t| **t != Type::Unknown);
+    let Some(first) = known.next() else { return Some(Type::Text) };
+    if known.clone().all(|t| t == first) {
+        return Some(first.clone());
+    }
+    let mut best = first.base();
+    for t in known.map(Type::base) {
+        if category(&t) != category(&best) {
+            return None;
+        }
+        if t != best && !preferred(&best) && implicit_cast(&best, &t) && !implicit_cast(&t, &best) {
+            best = t;
+        } else if t != best && t == Type::Text && best.is_string() {
+            best = t;
+        }
+    }
+    types.iter().all(|t| implicit_cast(t, &best)).then_some(best)
+}
+
+/// The volatility of a cast: to and from text, dates and times depend on DateStyle and TimeZone.
+pub fn cast_volatility(from: &Type, to: &Type) -> Volatility {
+    let timed = |t: &Type| category(t) == Category::DateTime || *t == Type::Interval;
+    let stable = match (from, to) {
+        (Type::Array(a), Type::Array(b)) => return cast_volatility(a, b),
+        (Type::Unknown, _) => false,
+        (f, t) if timed(f) && timed(t) => (*f == Type::Timestamptz) != (*t == Type::Timestamptz),
+        (f, t) => {
+            let text = |x: &Type| x.is_string() || matches!(x, Type::Other(_));
+            (timed(f) && text(t)) || (text(f) && timed(t)) || matches!((f, t), (Type::Record(_), _))
+        }
+    };
+    if stable { Volatility::Stable } else { Volatility::Immutable }
+}
+
+/// A comparison. Operands are taken as they are where PostgreSQL has an operator for the pair.
+pub(super) fn comparison(op: &str, l: &Type, r: &Type) -> Option<Arc<FuncSig>> {
+    let (l, r) = match (l, r) {
+        (Type::Unknown, Type::Unknown) => (Type::Text, Type::Text),
+        (Type::Unknown, t) => (t.base(), t.clone()),
+        (t, Type::Unknown) => (t.clone(), t.base()),
+        _ => (l.clone(), r.clone()),
+    };
+    let supported = |t: &Type| if matches!(op, "=" | "<>") { t.has_equality() } else { t.is_ordered() };
+    let both = |t: Type| Some((t.clone(), t));
+    let timed = |t: &Type| matches!(t, Type::Date | Type::Timestamp | Type::Timestamptz);
+    let text = |t: &Type| matches!(t, Type::Text | Type::Varchar(_));
+    let float = |t: &Type| matches!(t, Type::Float4 | Type::Float8);
+    let pair = match (&l, &r) {
+        (a, b) if a.base() == b.base() => Some((l.clone(), r.clone())),
+        (a, b) if a.is_integer() && b.is_integer() => Some((l.clone(), r.clone())),
+        (a, b) if text(a) && text(b) => Some((l.clone(), r.clone())),
+        (a, b) if a.is_string() && b.is_string() => both(Type::Text),
+        (a, b) if timed(a) && timed(b) => Some((l.clone(), r.clone())),
+        (a, b) if float(a) && float(b) => Some((l.clone(), r.clone())),
+        (a, b) if a.is_number() && b.is_number() => {
+            both(if float(a) || float(b) { Type::Float8 } else { Type::Numeric(None) })
+        }
+        (Type::Time, Type::Interval) | (Type::Interval, Type::Time) => both(Type::Interval),
+        (Type::Record(a), Type::Record(b)) if a.len() == b.len() => Some((l.clone(), r.clone())),
+        _ => None,
+    };
+    let (l, r) = pair.filter(|(l, r)| supported(l) && supported(r))?;
+    // Comparing a time zone's clock with a local one reads the TimeZone setting.
+    let stable = timed(&l) && (l == Type::Timestamptz) != (r == Type::Timestamptz);
+    let sig = FuncSig::comparison(op, l, r);
+    Some(if stable { Arc::new(FuncSig { volatility: Volatility::Stable, ..(*sig).clone() }) } else { sig })
+}
+
+/// The operands that `||` works on: a value beside text is its text where that depends on no setting (PostgreSQL's
+/// own `text || anynonarray` is marked stable for the sake of the others, and inlines to the same).
+pub(super) fn concatenated(op: &str, args: &[Type]) -> Vec<Type> {
+    let fixed = |t: &Type| t.is_number() || matches!(t, Type::Bool | Type::Uuid);
+    match (op, args) {
+        ("||", [l, r]) if (l.is_string() || *l == Type::Unknown) && fixed(r) => vec![l.clone(), Type::Text],
+        ("||", [l, r]) if (r.is_string() || *r == Type::Unknown) && fixed(l) => vec![Type::Text, r.clone()],
+        _ => args.to_vec(),
+    }
+}
+
+/// Whether the entry declares exactly these types.
+pub(super) fn is_exact(entry: &Entry, args: &[Type]) -> bool {
+    let mut element: Option<Type> = None;
+    let mut bind = |t: Type| match &element {
+        Some(e) => same(&t, e),
+        None => {
+            element = Some(t);
+            true
+        }
+    };
+    args.iter().enumerate().all(|(i, t)| match entry.arg(i) {
+        Some(Pattern::Is(p)) => same(t, p),
+        Some(Pattern::Any) => true,
+        Some(Pattern::Element) => bind(t.base()),
+        Some(Pattern::Array) => t.element().is_some_and(|e| bind(e.base())),
+        None => false,
+    })
+}
+
+/// A row that could take the call, with the types it would take it with.
+struct Candidate<'a> {
+    entry: &'a Entry,
+    args: Vec<Type>,
+    element: Option<Type>,
+}
+
+/// The types that `entry` would take the call with, if it can.
+fn fit<'a>(entry: &'a Entry, args: &[Type]) -> Option<Candidate<'a>> {
+    if !entry.takes(args.len()) {
+        return None;
+    }
+    let mut elements = Vec::new();
+    for (i, t) in args.iter().enumerate() {
+        match entry.arg(i)? {
+            Pattern::Element => elements.push(t.clone()),
+            Pattern::Array if *t != Type::Unknown => elements.push(t.element()?.clone()),
+            _ => {}
+        }
+    }
+    let generic = entry.args.iter().any(|p| matches!(p, Pattern::Element | Pattern::Array));
+    if generic && elements.iter().all(|t| *t == Type::Unknown) && elements.len() < args.len() {
+        return None;
+    }
+    let element = if generic { Some(common_type(&elements)?.base()) } else { None };
+    let mut taken = Vec::new();
+    for (i, t) in args.iter().enumerate() {
+        taken.push(match (entry.arg(i)?, &element) {
+            (Pattern::Is(p), _) if implicit_cast(t, p) => p.clone(),
+            (Pattern::Any, _) if *t == Type::Unknown => Type::Text,
+            (Pattern::Any, _) => t.clone(),
+            (Pattern::Element, Some(e)) => e.clone(),
+            (Pattern::Array, Some(e)) => e.clone().array(),
+            _ => return None,
+        });
+    }
+    Some(Candidate { entry, args: taken, element })
+}
+
+/// Keeps the candidates with the highest score.
+fn keep_best(candidates: &mut Vec<Candidate<'_>>, score: impl Fn(&Candidate<'_>) -> usize) {
+    let best = candidates.iter().map(&score).max().unwrap_or(0);
+    candidates.retain(|c| score(c) == best);
+}
+
+/// The one row that PostgreSQL would choose for these argument types.
+pub(super) fn select<'a>(entries: impl Iterator<Item = &'a Entry>, args: &[Type]) -> Option<FuncSig> {
+    let mut found: Vec<Candidate<'_>> = entries.filter_map(|e| fit(e, args)).collect();
+    let matches = |c: &Candidate<'_>, guess: &[Type]| (0..guess.len()).all(|i| same(&guess[i], &c.args[i]));
+    // An operator with one untyped operand is first tried with the type of the other.
+    if let [l, r] = args {
+        let guess = match (l, r) {
+            (Type::Unknown, t) | (t, Type::Unknown) if *t != Type::Unknown => Some([t.clone(), t.clone()]),
+            _ => None,
+        };
+        if let Some(guess) = guess {
+            if let Some(c) = found.iter().position(|c| c.entry.has(super::OPERATOR) && matches(c, &guess)) {
+                return sign(found.swap_remove(c));
+            }
+        }
+    }
+    let known = |i: usize| args[i] != Type::Unknown;
+    keep_best(&mut found, |c| (0..args.len()).filter(|i| known(*i) && same(&args[*i], &c.args[*i])).count());
+    keep_best(&mut found, |c| {
+        let good = |i: &usize| known(*i) && (same(&args[*i], &c.args[*i]) || preferred(&c.args[*i]));
+        (0..args.len()).filter(good).count()
+    });
+    for i in (0..args.len()).filter(|i| !known(*i)) {
+        if found.len() > 1 {
+            settle_unknown(&mut found, i);
+        }
+    }
+    if found.len() > 1 {
+        let mut types = args.iter().filter(|t| **t != Type::Unknown);
+        let first = types.next()?.clone();
+        if types.all(|t| *t == first) {
+            let guess = vec![first; args.len()];
+            found.retain(|c| matches(c, &guess));
+        }
+    }
+    if found.len() == 1 { found.pop().and_then(sign) } else { None }
+}
+
+/// An untyped argument is text where a candidate takes text, else of the one category that all candidates take.
+fn settle_unknown(found: &mut Vec<Candidate<'_>>, i: usize) {
+    let first = category(&found[0].args[i]);
+    let chosen = if found.iter().any(|c| category(&c.args[i]) == Category::Text) {
+        Category::Text
+    } else if found.iter().all(|c| category(&c.args[i]) == first) {
+        first
+    } else {
+        return;
+    };
+    found.retain(|c| category(&c.args[i]) == chosen);
+    if found.iter().any(|c| preferred(&c.args[i])) {
+        found.retain(|c| preferred(&c.args[i]));
+    }
+}
+
+fn sign(c: Candidate<'_>) -> Option<FuncSig> {
+    c.entry.signature(c.args, c.element.as_ref())
+}
