@@ -8,9 +8,12 @@ pub mod error;
 pub mod eval;
 pub mod expr;
 pub mod graph;
+pub mod lower;
 pub mod parse;
 pub mod rel;
 pub mod sql;
 pub mod types;
+pub mod verdict;
 
 pub use error::{Error, Result, Span};
+pub use verdict::{Reason, ReasonKind};

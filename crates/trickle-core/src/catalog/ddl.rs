@@ -10,7 +10,7 @@ use crate::parse::ast::{
     FunctionCalledOnNull, FunctionReturnType, Ident, IndexColumn, NullsDistinctOption, ObjectName,
     RenameTableNameKind, Statement, TableConstraint, UserDefinedTypeRepresentation,
 };
-use crate::parse::{Source, Spanned, fold, qualified, type_of};
+use crate::parse::{Place, Source, fold, qualified, type_of};
 use crate::types::{OtherType, Type};
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Ddl<'_> {
         (schema.unwrap_or_else(|| self.catalog.default_schema().to_owned()), name)
     }
 
-    fn at(&self, e: Error, node: &impl Spanned) -> Error {
+    fn at(&self, e: Error, node: &impl Place) -> Error {
         match self.source.of(node) {
             Some(span) => e.at(span),
             None => e,
@@ -112,9 +112,13 @@ impl Ddl<'_> {
             return Err(self.at(e, &column.name));
         }
         let not_null = column.options.iter().any(|o| {
-            matches!(o.option, ColumnOption::NotNull | ColumnOption::PrimaryKey(_) | ColumnOption::Identity(_))
+            matches!(
+                o.option,
+                ColumnOption::NotNull | ColumnOption::PrimaryKey(_) | ColumnOption::Identity(_)
+            )
         });
-        let serial = matches!(&column.data_type, DataType::Custom(n, _) if qualified(n).1.ends_with("serial"));
+        let serial =
+            matches!(&column.data_type, DataType::Custom(n, _) if qualified(n).1.ends_with("serial"));
         let ty = self.ty(&column.data_type).map_err(|e| self.at(e, &column.name))?;
         def.columns.push(ColumnDef { name: Arc::from(name), ty, nullable: !not_null && !serial });
         Ok(())

@@ -31,9 +31,9 @@ pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> E
     let current = parser.get_current_token();
     let place = place.or_else(|| source.span(current.span));
     match (expected, found) {
-        (Some(expected), Some(found)) if found == "EOF" => {
-            Error::syntax("syntax error at end of input").at(source.end()).detail(format!("Expected {expected}."))
-        }
+        (Some(expected), Some(found)) if found == "EOF" => Error::syntax("syntax error at end of input")
+            .at(source.end())
+            .detail(format!("Expected {expected}.")),
         (Some(expected), Some(found)) => Error::syntax(format!("syntax error at or near \"{found}\""))
             .at(place.unwrap_or_else(|| source.end()))
             .detail(format!("Expected {expected}.")),
@@ -49,7 +49,8 @@ pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> E
 /// `3, Column: 7` as a span of one character.
 fn place(source: &Source, text: &str) -> Option<Span> {
     let (line, column) = text.split_once(", Column: ")?;
-    let start = sqlparser::tokenizer::Location { line: line.parse().ok()?, column: column.trim().parse().ok()? };
+    let start =
+        sqlparser::tokenizer::Location { line: line.parse().ok()?, column: column.trim().parse().ok()? };
     let end = sqlparser::tokenizer::Location { line: start.line, column: start.column + 1 };
     source.span(sqlparser::tokenizer::Span { start, end })
 }

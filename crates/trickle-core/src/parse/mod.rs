@@ -15,8 +15,7 @@ pub(crate) mod ast {
 }
 
 pub(crate) use names::{fold, parts, qualified, type_of};
-pub(crate) use source::Source;
-pub(crate) use sqlparser::ast::Spanned;
+pub(crate) use source::{Place, Source};
 
 use crate::error::{Error, Result};
 use sqlparser::dialect::PostgreSqlDialect;
@@ -172,7 +171,10 @@ mod tests {
         for sql in [
             format!("SELECT 1 FROM t WHERE {}", and.join(" AND ")),
             format!("SELECT 1 FROM t WHERE a IN ({})", list.join(",")),
-            format!("SELECT a FROM t {}", " UNION ALL SELECT a FROM t WHERE b = 1 AND c IS NOT NULL".repeat(100)),
+            format!(
+                "SELECT a FROM t {}",
+                " UNION ALL SELECT a FROM t WHERE b = 1 AND c IS NOT NULL".repeat(100)
+            ),
             format!("SELECT {}1{}", "(".repeat(100), ")".repeat(100)),
             format!("SELECT 1{}", " + 1".repeat(400)),
             format!("SELECT {} 1 -- {}", " ".repeat(1_000_000), "x".repeat(100_000)),

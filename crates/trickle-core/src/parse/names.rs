@@ -55,8 +55,11 @@ pub(crate) fn type_of(
         DataType::Custom(name, modifiers) => {
             let (schema, base) = qualified(name);
             if schema.as_deref().is_none_or(|s| s == "pg_catalog") {
-                let text =
-                    if modifiers.is_empty() { base.clone() } else { format!("{base}({})", modifiers.join(",")) };
+                let text = if modifiers.is_empty() {
+                    base.clone()
+                } else {
+                    format!("{base}({})", modifiers.join(","))
+                };
                 if let Some(t) = Type::parse(&text).or_else(|| other(&base)) {
                     return Ok(t);
                 }
@@ -78,9 +81,28 @@ fn other(name: &str) -> Option<Type> {
         "xml" | "point" | "line" | "lseg" | "box" | "path" | "polygon" | "jsonpath" => (false, false, false),
         "circle" => (false, false, false),
         "money" | "bit" | "varbit" | "bit varying" | "tsvector" | "tsquery" => (true, false, true),
-        "inet" | "cidr" | "macaddr" | "macaddr8" | "oid" | "name" | "timetz" | "regclass" | "xid8" | "pg_lsn"
-        | "time with time zone" | "int4range" | "int8range" | "numrange" | "tsrange" | "tstzrange" | "daterange"
-        | "int4multirange" | "int8multirange" | "nummultirange" | "tsmultirange" | "tstzmultirange"
+        "inet"
+        | "cidr"
+        | "macaddr"
+        | "macaddr8"
+        | "oid"
+        | "name"
+        | "timetz"
+        | "regclass"
+        | "xid8"
+        | "pg_lsn"
+        | "time with time zone"
+        | "int4range"
+        | "int8range"
+        | "numrange"
+        | "tsrange"
+        | "tstzrange"
+        | "daterange"
+        | "int4multirange"
+        | "int8multirange"
+        | "nummultirange"
+        | "tsmultirange"
+        | "tstzmultirange"
         | "datemultirange" => (true, true, true),
         "xid" => (true, true, false),
         _ => return None,

@@ -1,8 +1,33 @@
 //! The text of a query, and places in it.
 
-use super::Spanned;
 use crate::error::Span;
+use sqlparser::ast::{self, Spanned};
 use sqlparser::tokenizer::{Location, Span as TokenSpan};
+
+/// A part of the tree that knows where it stood.
+pub(crate) trait Place {
+    /// Its extent; empty where the parser did not keep it.
+    fn place(&self) -> TokenSpan;
+}
+
+impl Place for ast::Ident {
+    fn place(&self) -> TokenSpan {
+        self.span
+    }
+}
+impl Place for TokenSpan {
+    fn place(&self) -> TokenSpan {
+        *self
+    }
+}
+macro_rules! spanned {
+    ($($Node:ident),*) => {
+        $(impl Place for ast::$Node {
+            fn place(&self) -> TokenSpan { self.span() }
+        })*
+    };
+}
+spanned!(Expr, ObjectName, Query, Select, SetExpr, TableFactor, SelectItem, Function, TableWithJoins);
 
 /// SQL text with the starts of its lines.
 #[derive(Clone, Debug)]
@@ -30,8 +55,8 @@ impl Source {
     }
 
     /// The place of a part of the tree, where the parser kept it.
-    pub(crate) fn of(&self, node: &impl Spanned) -> Option<Span> {
-        self.span(node.span())
+    pub(crate) fn of(&self, node: &impl Place) -> Option<Span> {
+        self.span(node.place())
     }
 
     /// A parser's span in bytes, line and column.
