@@ -261,7 +261,8 @@ impl Frontier {
                 ))
                 .hint("Rebuild the stream tables that were filled before the dump, restore or copy."));
         }
-        let mut f = Frontier { system: self.system, database: self.database, snapshot, partial: BTreeMap::new() };
+        let mut f =
+            Frontier { system: self.system, database: self.database, snapshot, partial: BTreeMap::new() };
         let own: BTreeSet<Xid> = self.partial.keys().chain(other.partial.keys()).copied().collect();
         for xid in own {
             let n = pick(self.counted(xid), other.counted(xid));

@@ -2,6 +2,7 @@
 #![warn(clippy::doc_markdown)]
 
 pub mod agg;
+pub mod apply;
 pub mod catalog;
 pub mod cost;
 pub mod dag;
@@ -11,7 +12,9 @@ pub mod eval;
 pub mod expr;
 pub mod frontier;
 pub mod graph;
+pub mod lower;
 pub mod opt;
+pub mod parse;
 pub mod refresh;
 pub mod rel;
 pub mod schedule;
@@ -19,5 +22,7 @@ pub mod sql;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod types;
+pub mod verdict;
 
 pub use error::{Error, Result, Span};
+pub use verdict::{Reason, ReasonKind};

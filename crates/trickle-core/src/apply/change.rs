@@ -2,7 +2,8 @@
 
 use super::layout::{Identity, Stored};
 use crate::sql::ast::{
-    ConflictAction, Cte, CteBody, Delete, FromItem, Insert, OnConflict, Query, Scalar, Select, SelectItem, SetExpr, Statement,
+    ConflictAction, Cte, CteBody, Delete, FromItem, Insert, OnConflict, Query, Scalar, Select, SelectItem,
+    SetExpr, Statement,
 };
 use crate::sql::{Ident, NameSet, Qualified};
 use crate::types::Type;
@@ -97,7 +98,12 @@ fn removal(change: &Change<'_>) -> Delete {
         table: change.table.name.clone(),
         alias: Some(target),
         using: Vec::new(),
-        filter: vec![Scalar::Quantified { arg: Box::new(ctid), op: Qualified::bare("=".into()), array: Box::new(array), all: false }],
+        filter: vec![Scalar::Quantified {
+            arg: Box::new(ctid),
+            op: Qualified::bare("=".into()),
+            array: Box::new(array),
+            all: false,
+        }],
         returning: vec![SelectItem { expr: Scalar::int4(1), name: None }],
     }
 }
@@ -115,7 +121,10 @@ fn vanished_by_key(change: &Change<'_>, key: &[usize]) -> SetExpr {
     let returns = Select {
         items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
         from: vec![change.from(&p)],
-        filter: [change.weight(&p, ">")].into_iter().chain(key.iter().map(|k| same(table, *k, change.column(&p, *k), change.column(&d, *k)))).collect(),
+        filter: [change.weight(&p, ">")]
+            .into_iter()
+            .chain(key.iter().map(|k| same(table, *k, change.column(&p, *k), change.column(&d, *k))))
+            .collect(),
         ..Select::default()
     };
     let arm = |on: Vec<Scalar>| {
@@ -127,7 +136,8 @@ fn vanished_by_key(change: &Change<'_>, key: &[usize]) -> SetExpr {
             ..Select::default()
         }))
     };
-    let plain = arm(key.iter().map(|k| Change::target(&s, table, *k).equals(change.column(&d, *k))).collect());
+    let plain =
+        arm(key.iter().map(|k| Change::target(&s, table, *k).equals(change.column(&d, *k))).collect());
     if nullable.is_empty() {
         return plain;
     }
@@ -170,7 +180,11 @@ fn vanished_by_value(change: &Change<'_>) -> Select {
     }
     filter.extend((0..table.columns.len()).map(|i| {
         let (a, b) = (Change::target(&s, table, i), change.column(&d, i));
-        if table.columns[i].ty.has_equality() { same(table, i, a, b) } else { a.cast(Type::Text).same_as(b.cast(Type::Text)) }
+        if table.columns[i].ty.has_equality() {
+            same(table, i, a, b)
+        } else {
+            a.cast(Type::Text).same_as(b.cast(Type::Text))
+        }
     }));
     let mut found = Query::select(Select {
         items: vec![ctid(&s)],
@@ -179,8 +193,14 @@ fn vanished_by_value(change: &Change<'_>) -> Select {
         ..Select::default()
     });
     found.limit = Some(Scalar::column(&d, &change.weight).minus());
-    let lateral = FromItem::Subquery { query: Box::new(found), alias: m.clone(), columns: Vec::new(), lateral: true };
-    Select { items: vec![ctid(&m)], from: vec![change.from(&d), lateral], filter: vec![change.weight(&d, "<")], ..Select::default() }
+    let lateral =
+        FromItem::Subquery { query: Box::new(found), alias: m.clone(), columns: Vec::new(), lateral: true };
+    Select {
+        items: vec![ctid(&m)],
+        from: vec![change.from(&d), lateral],
+        filter: vec![change.weight(&d, "<")],
+        ..Select::default()
+    }
 }
 
 /// `hash_record_extended(ROW(…), 0)`: equal rows have equal hashes, whatever their images.
@@ -192,13 +212,16 @@ fn insertion(change: &Change<'_>) -> Insert {
     let d = Ident::new("d");
     let table = change.table;
     let mut select = Select {
-        items: (0..table.columns.len()).map(|i| SelectItem { expr: change.column(&d, i), name: None }).collect(),
+        items: (0..table.columns.len())
+            .map(|i| SelectItem { expr: change.column(&d, i), name: None })
+            .collect(),
         from: vec![change.from(&d)],
         filter: vec![change.weight(&d, ">")],
         ..Select::default()
     };
     if table.identity == Identity::Bag {
-        let series = Scalar::call("generate_series", vec![Scalar::int8(1), Scalar::column(&d, &change.weight)]);
+        let series =
+            Scalar::call("generate_series", vec![Scalar::int8(1), Scalar::column(&d, &change.weight)]);
         select.from.push(FromItem::Function { call: series, alias: Ident::new("copy"), columns: Vec::new() });
     }
     let on_conflict = match &table.identity {
@@ -206,7 +229,8 @@ fn insertion(change: &Change<'_>) -> Insert {
         Identity::Key(key) if key.len() < table.columns.len() => Some(upsert(table, key)),
         _ => None,
     };
-    let inserted = Scalar::Column { table: None, name: Ident::new("xmax") }.equals(Scalar::int4(0).cast(Type::Unknown));
+    let inserted =
+        Scalar::Column { table: None, name: Ident::new("xmax") }.equals(Scalar::int4(0).cast(Type::Unknown));
     let inserted = if on_conflict.is_some() { inserted } else { Scalar::bool(true) };
     Insert {
         ctes: Vec::new(),
@@ -223,6 +247,10 @@ fn insertion(change: &Change<'_>) -> Insert {
 fn upsert(table: &Stored, key: &[usize]) -> OnConflict {
     let excluded = Ident::new("excluded");
     let others = (0..table.columns.len()).filter(|i| !key.contains(i));
-    let set = others.map(|i| (table.columns[i].name.clone(), Scalar::column(&excluded, &table.columns[i].name)));
-    OnConflict { columns: table.names(key), action: ConflictAction::Update { set: set.collect(), filter: Vec::new() } }
+    let set =
+        others.map(|i| (table.columns[i].name.clone(), Scalar::column(&excluded, &table.columns[i].name)));
+    OnConflict {
+        columns: table.names(key),
+        action: ConflictAction::Update { set: set.collect(), filter: Vec::new() },
+    }
 }

@@ -15,7 +15,9 @@ pub fn create_statements(layout: &Layout) -> Vec<Statement> {
 
 /// Drops every table of `layout`.
 pub fn drop_statements(layout: &Layout) -> Vec<Statement> {
-    let drop = |t: &Stored| Statement::Drop(DropObject { kind: ObjectKind::Table, name: t.name.clone(), cascade: false });
+    let drop = |t: &Stored| {
+        Statement::Drop(DropObject { kind: ObjectKind::Table, name: t.name.clone(), cascade: false })
+    };
     layout.tables().map(drop).collect()
 }
 
@@ -59,5 +61,12 @@ fn index(table: &Stored, key: &[usize], declared: bool) -> Option<Statement> {
         }
     };
     let name: Ident = NameSet::new().fresh(&format!("{}_{suffix}", table.name.name.as_str()));
-    Some(Statement::CreateIndex(CreateIndex { name, table: table.name.clone(), unique, if_not_exists: false, keys, nulls_not_distinct: unique }))
+    Some(Statement::CreateIndex(CreateIndex {
+        name,
+        table: table.name.clone(),
+        unique,
+        if_not_exists: false,
+        keys,
+        nulls_not_distinct: unique,
+    }))
 }

@@ -30,7 +30,14 @@ pub fn difference(graph: &mut Graph, node: NodeId) -> Result<NodeId> {
 
 /// Empties a stored table and fills it from `rows`.
 pub fn full_statements(table: &Stored, rows: Query) -> [Statement; 2] {
-    let delete = Delete { ctes: Vec::new(), table: table.name.clone(), alias: None, using: Vec::new(), filter: Vec::new(), returning: Vec::new() };
+    let delete = Delete {
+        ctes: Vec::new(),
+        table: table.name.clone(),
+        alias: None,
+        using: Vec::new(),
+        filter: Vec::new(),
+        returning: Vec::new(),
+    };
     let insert = Insert {
         ctes: Vec::new(),
         table: table.name.clone(),

@@ -62,7 +62,11 @@ pub struct StoredSources<'l> {
 impl Stored {
     fn new(graph: &Graph, node: NodeId, name: Qualified, names: Vec<Ident>) -> Stored {
         let schema = graph.schema(node);
-        let columns = schema.columns().iter().zip(names).map(|(c, name)| StoredColumn { name, ty: c.ty.clone(), nullable: c.nullable });
+        let columns = schema.columns().iter().zip(names).map(|(c, name)| StoredColumn {
+            name,
+            ty: c.ty.clone(),
+            nullable: c.nullable,
+        });
         Stored { node, name, columns: columns.collect(), identity: identity(graph, node) }
     }
 
@@ -98,7 +102,15 @@ impl Layout {
     ///
     /// # Errors
     /// None today; the signature leaves room for types that cannot be stored.
-    pub fn new(graph: &Graph, root: NodeId, stored: &BTreeSet<NodeId>, name: Qualified, names: Vec<Ident>, hidden: &str, prefix: &str) -> Result<Layout> {
+    pub fn new(
+        graph: &Graph,
+        root: NodeId,
+        stored: &BTreeSet<NodeId>,
+        name: Qualified,
+        names: Vec<Ident>,
+        hidden: &str,
+        prefix: &str,
+    ) -> Result<Layout> {
         let result = Stored::new(graph, root, name, names);
         let mut layout = Layout { result, states: Vec::new(), visible: HashMap::new() };
         for node in stored.iter().filter(|n| **n != root) {

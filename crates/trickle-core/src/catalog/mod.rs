@@ -1,5 +1,10 @@
 //! What the engine knows about the database: tables, keys, functions. An adapter implements [`Catalog`].
 
+mod ddl;
+mod memory;
+
+pub use memory::MemoryCatalog;
+
 use crate::expr::FuncSig;
 use crate::types::Type;
 use serde::{Deserialize, Serialize};

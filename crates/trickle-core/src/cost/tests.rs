@@ -78,7 +78,8 @@ fn an_empty_window_does_nothing_and_a_lone_way_is_taken() {
     let m = Model::default();
     let forced = Policy { force: Some(Force::Full), ..Policy::default() };
     assert_eq!(choose(&m, &inputs(0, 10), ALL, &forced).strategy, Strategy::NoData);
-    let d = choose(&m, &inputs(5, 10), &[Strategy::Full], &Policy { force: Some(Force::Incremental), ..forced });
+    let d =
+        choose(&m, &inputs(5, 10), &[Strategy::Full], &Policy { force: Some(Force::Incremental), ..forced });
     assert_eq!((d.strategy, &*d.reason), (Strategy::Full, "full is the only way this query has"));
 }
 
@@ -150,7 +151,14 @@ fn regret_is_bounded_on_synthetic_traces() {
             let full = cost(2.0 + rows as f64 * 5e-4);
             let difference = cost(3.0 + rows as f64 * 9e-4);
             let delta = cost((1.0 + at.delta_rows as f64 * 5e-3) * skew);
-            (at, vec![(Strategy::Delta, delta), (Strategy::FullDifference, difference), (Strategy::Full, full)])
+            (
+                at,
+                vec![
+                    (Strategy::Delta, delta),
+                    (Strategy::FullDifference, difference),
+                    (Strategy::Full, full),
+                ],
+            )
         });
         worst = worst.max(paid / best);
         sum += paid / best;

@@ -71,7 +71,9 @@ impl Dag {
             }
             own.set(i);
             line.push(own);
-            let parts = |f: &usize| self.readers(all[*f]).iter().all(|r| number.get(r).is_none_or(|r| !twice.has(*r)));
+            let parts = |f: &usize| {
+                self.readers(all[*f]).iter().all(|r| number.get(r).is_none_or(|r| !twice.has(*r)))
+            };
             let forks: Vec<usize> = twice.iter().filter(parts).collect();
             if !forks.is_empty() {
                 let on_path = |m: &usize| forks.iter().any(|f| f != m && line[*m].has(*f));

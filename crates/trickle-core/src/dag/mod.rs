@@ -188,7 +188,8 @@ impl Dag {
     /// A shortest cycle through the least table of a cyclic component.
     fn cycle_within(&self, group: &BTreeSet<TableId>) -> Vec<TableId> {
         let Some(start) = group.first() else { return Vec::new() };
-        let into: BTreeSet<TableId> = self.sources(*start).into_iter().filter(|s| group.contains(s)).collect();
+        let into: BTreeSet<TableId> =
+            self.sources(*start).into_iter().filter(|s| group.contains(s)).collect();
         self.path_into(*start, &into).unwrap_or_default()
     }
 
@@ -276,7 +277,8 @@ impl Dag {
         let inner = |ids: Vec<TableId>| ids.into_iter().filter(|i| members.contains(i));
         let mut waiting: BTreeMap<TableId, usize> =
             members.iter().map(|m| (*m, inner(self.sources(*m)).count())).collect();
-        let mut level: Vec<TableId> = members.iter().copied().filter(|m| waiting.get(m) == Some(&0)).collect();
+        let mut level: Vec<TableId> =
+            members.iter().copied().filter(|m| waiting.get(m) == Some(&0)).collect();
         let mut levels = Vec::new();
         while !level.is_empty() {
             let mut next = BTreeSet::new();
@@ -355,7 +357,8 @@ impl Dag {
     /// The stream tables that a refresh of `wanted` takes with it: themselves and all stream tables upstream, in
     /// refresh order. So what is shown agrees with one state of the base tables.
     pub fn refresh_set(&self, wanted: &BTreeSet<TableId>) -> Vec<TableId> {
-        let mut seen: BTreeSet<TableId> = wanted.iter().copied().filter(|w| self.is_stream_table(*w)).collect();
+        let mut seen: BTreeSet<TableId> =
+            wanted.iter().copied().filter(|w| self.is_stream_table(*w)).collect();
         let mut stack: Vec<TableId> = seen.iter().copied().collect();
         while let Some(at) = stack.pop() {
             let up = self.sources(at).into_iter().filter(|s| self.is_stream_table(*s));

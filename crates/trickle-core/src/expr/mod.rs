@@ -259,7 +259,7 @@ impl Expr {
     }
 
     /// The same form with other operands (as many as [`Expr::children`] gave).
-    fn with_children(&self, new: Vec<Expr>) -> Expr {
+    pub(crate) fn with_children(&self, new: Vec<Expr>) -> Expr {
         let mut it = new.into_iter();
         let mut next = |old: &Expr| it.next().unwrap_or_else(|| old.clone());
         let kind = match self.kind() {

@@ -99,16 +99,31 @@ fn own_transaction_is_tested_before_visibility() {
     let f = Frontier::new(1, 1, &s, Some((770, 4)));
     assert!(f.contains(770, 4) && !f.contains(770, 5) && f.contains(771, 9));
     assert_eq!(f.scan_from(), 770);
-    assert_eq!(f.to_json().unwrap(), r#"{"own":{"770":4},"system":"1","database":1,"snapshot":"770:772:770"}"#);
+    assert_eq!(
+        f.to_json().unwrap(),
+        r#"{"own":{"770":4},"system":"1","database":1,"snapshot":"770:772:770"}"#
+    );
     let whole = Frontier::new(1, 1, &s, Some((774, ALL_COMMANDS)));
     assert_eq!(whole.snapshot().to_string(), "772:775:772,773");
 }
 
 #[test]
 fn malformed_snapshots_are_refused() {
-    for bad in
-        ["", "1", "1:2", "1:2:3:4", "0:2:", "3:2:", "a:2:", "1:2:x", "1:5:5", "3:5:2", "1:9:4,3", "1:5:2,", "1:99999999999999999999:"]
-    {
+    for bad in [
+        "",
+        "1",
+        "1:2",
+        "1:2:3:4",
+        "0:2:",
+        "3:2:",
+        "a:2:",
+        "1:2:x",
+        "1:5:5",
+        "3:5:2",
+        "1:9:4,3",
+        "1:5:2,",
+        "1:99999999999999999999:",
+    ] {
         assert!(bad.parse::<Snapshot>().is_err(), "{bad} was accepted");
     }
     assert!(Frontier::from_json("{}").is_err());
@@ -142,7 +157,8 @@ impl Server {
     /// As `GetSnapshotData` does: the own transaction counts for xmin but is not listed, and may lie below xmax.
     fn snapshot(&self, own: Option<Xid>) -> Snapshot {
         let done = self.committed.iter().next_back().copied().unwrap_or(0) + 1;
-        let list: Vec<Xid> = self.running.iter().filter(|x| Some(**x) != own && **x < done).copied().collect();
+        let list: Vec<Xid> =
+            self.running.iter().filter(|x| Some(**x) != own && **x < done).copied().collect();
         let xmin = self.running.iter().next().copied().unwrap_or(done).min(done);
         let ids: Vec<String> = list.iter().map(ToString::to_string).collect();
         format!("{xmin}:{done}:{}", ids.join(",")).parse().unwrap()
@@ -162,7 +178,10 @@ enum Event {
     Abort(usize),
     /// A refresh in a transaction of its own, which writes captured rows first, and takes its id before or after the
     /// snapshot.
-    Refresh { writes: u8, id_first: bool },
+    Refresh {
+        writes: u8,
+        id_first: bool,
+    },
     /// A refresh in the middle of a user's transaction.
     RefreshWithin(usize),
 }

@@ -47,7 +47,9 @@ fn durations_are_read_and_written() {
         assert_eq!(s.to_string(), canonical);
     }
     assert_eq!(Schedule::parse("CALCULATED").unwrap().to_string(), "calculated");
-    for bad in ["", "5", "m", "0s", "5x", "1m1h", "1m1m", "-5s", "1.5h", "99999999999999999999s", "1e9d", "5é"] {
+    for bad in
+        ["", "5", "m", "0s", "5x", "1m1h", "1m1m", "-5s", "1.5h", "99999999999999999999s", "1e9d", "5é"]
+    {
         let e = Schedule::parse(bad).unwrap_err();
         assert_eq!(e.sqlstate(), "22023", "{bad}");
         assert!(e.hint_text().is_some());
@@ -65,7 +67,15 @@ fn cron_lines_are_read_and_refused() {
     let s = Schedule::parse("TZ=Europe/Berlin 0  6 * * MON-FRI").unwrap();
     assert_eq!(s.to_string(), "TZ=Europe/Berlin 0 6 * * MON-FRI");
     assert_eq!(serde_json::from_str::<Schedule>(&serde_json::to_string(&s).unwrap()).unwrap(), s);
-    for bad in ["* * * *", "* * * * * * *", "61 * * * *", "0 0 30 2 *", "TZ=Mars/Base 0 0 * * *", "a b c d e", "TZ=UTC"] {
+    for bad in [
+        "* * * *",
+        "* * * * * * *",
+        "61 * * * *",
+        "0 0 30 2 *",
+        "TZ=Mars/Base 0 0 * * *",
+        "a b c d e",
+        "TZ=UTC",
+    ] {
         assert_eq!(CronLine::parse_in(bad, "UTC").unwrap_err().sqlstate(), "22023", "{bad}");
     }
 }
@@ -98,7 +108,10 @@ fn calculated_is_as_fresh_as_the_tightest_consumer() {
     ]
     .into();
     let p = |id| canonical_period(&d, &s, t(id), secs(7));
-    assert_eq!([p(10), p(11), p(12), p(13), p(1)], [Some(secs(60)), Some(secs(600)), Some(secs(60)), Some(secs(7)), None]);
+    assert_eq!(
+        [p(10), p(11), p(12), p(13), p(1)],
+        [Some(secs(60)), Some(secs(600)), Some(secs(60)), Some(secs(7)), None]
+    );
 }
 
 fn task(schedule: Option<Schedule>, status: Status) -> Task {
@@ -182,8 +195,7 @@ fn a_thousand_tables_spread_out_and_a_clock_set_back_does_not_stall() {
     let due = |at| refreshed(&next(&d, &tasks, &o, Time(at)).actions).len();
     assert_eq!((due(89_999), due(100_000)), (0, 1000));
     assert!((400..600).contains(&due(95_000)), "{}", due(95_000));
-    let ahead: BTreeMap<TableId, Task> =
-        [(t(10), task(every(10), done(9_000_000, 9_000_001)))].into();
+    let ahead: BTreeMap<TableId, Task> = [(t(10), task(every(10), done(9_000_000, 9_000_001)))].into();
     let p = next(&dag(&[(10, vec![1])]), &ahead, &exact(), Time(1_000));
     assert_eq!(p.wake, Some(Time(11_000)));
 }
@@ -209,11 +221,7 @@ fn worlds() -> impl Strategy<Value = World> {
             let sources: BTreeSet<u32> = sources.iter().map(|s| fit(*s)).collect();
             (10 + i, sources.into_iter().collect())
         });
-        (
-            edges.collect(),
-            tables.iter().map(|x| x.1.clone()).collect(),
-            tables.iter().map(|x| x.2).collect(),
-        )
+        (edges.collect(), tables.iter().map(|x| x.1.clone()).collect(), tables.iter().map(|x| x.2).collect())
     })
 }
 

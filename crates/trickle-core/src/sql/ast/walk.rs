@@ -44,7 +44,9 @@ pub(crate) fn walk_scalar(s: &mut Scalar, v: &mut Visitor<'_>) {
                 walk_scalar(a, v);
                 walk_scalar(b, v);
             }
-            Scalar::Exists { query, .. } | Scalar::Subquery(query) | Scalar::ArrayQuery(query) => walk_query(query, v),
+            Scalar::Exists { query, .. } | Scalar::Subquery(query) | Scalar::ArrayQuery(query) => {
+                walk_query(query, v)
+            }
             Scalar::InQuery { args, query, .. } => {
                 walk_all(args, v);
                 walk_query(query, v);

@@ -1,0 +1,357 @@
+//! DDL statements → entries of a [`MemoryCatalog`].
+
+use super::memory::{MemoryCatalog, Name};
+use super::{Catalog, ColumnDef, ForeignKey, TableDef};
+use crate::error::{Error, Result};
+use crate::expr::{FuncKind, FuncSig, Volatility};
+use crate::parse::ast::{
+    AlterColumnOperation, AlterTableOperation, ArgMode, ColumnDef as AstColumn, ColumnOption, CreateFunction,
+    CreateIndex, CreateTable, CreateView, DataType, Expr, ForeignKeyConstraint, FunctionBehavior,
+    FunctionCalledOnNull, FunctionReturnType, Ident, IndexColumn, NullsDistinctOption, ObjectName,
+    RenameTableNameKind, Statement, TableConstraint, UserDefinedTypeRepresentation,
+};
+use crate::parse::{Place, Source, fold, qualified, type_of};
+use crate::types::{OtherType, Type};
+use std::sync::Arc;
+
+/// Takes over what one statement says about tables, keys, views, types and functions.
+pub(super) fn apply(catalog: &mut MemoryCatalog, statement: Statement, source: &Source) -> Result<()> {
+    let mut ddl = Ddl { catalog, source };
+    match statement {
+        Statement::CreateTable(t) => ddl.create_table(&t),
+        Statement::AlterTable(t) => {
+            let mut def = ddl.table(&t.name)?;
+            t.operations.iter().try_for_each(|op| ddl.alter(&mut def, op))?;
+            ddl.catalog.add_table(def)
+        }
+        Statement::CreateView(v) if !v.materialized => {
+            ddl.create_view(&v);
+            Ok(())
+        }
+        Statement::CreateIndex(i) => ddl.create_index(&i),
+        Statement::CreateType { name, representation } => {
+            let plain = matches!(representation, Some(UserDefinedTypeRepresentation::Enum { .. }));
+            ddl.create_type(&name, plain);
+            Ok(())
+        }
+        Statement::CreateDomain(d) => {
+            let base = ddl.ty(&d.data_type)?;
+            let (schema, name) = ddl.name(&d.name);
+            // A domain compares and computes as its base type does.
+            ddl.catalog.add_type(&schema, &name, base);
+            Ok(())
+        }
+        Statement::CreateFunction(f) => ddl.create_function(&f),
+        _ => Ok(()),
+    }
+}
+
+struct Ddl<'a> {
+    catalog: &'a mut MemoryCatalog,
+    source: &'a Source,
+}
+
+impl Ddl<'_> {
+    fn name(&self, name: &ObjectName) -> Name {
+        let (schema, name) = qualified(name);
+        (schema.unwrap_or_else(|| self.catalog.default_schema().to_owned()), name)
+    }
+
+    fn at(&self, e: Error, node: &impl Place) -> Error {
+        match self.source.of(node) {
+            Some(span) => e.at(span),
+            None => e,
+        }
+    }
+
+    fn table(&self, name: &ObjectName) -> Result<TableDef> {
+        let (schema, table) = qualified(name);
+        let found = self.catalog.table(schema.as_deref(), &table);
+        found.map(|t| (*t).clone()).ok_or_else(|| {
+            self.at(Error::unknown_table(format!("relation \"{table}\" does not exist")), name)
+                .hint("Put the CREATE TABLE of a referenced table first.")
+        })
+    }
+
+    fn ty(&self, ty: &DataType) -> Result<Type> {
+        type_of(ty, &|schema, name| self.catalog.named_type(schema, name))
+            .map_err(|name| Error::type_mismatch(format!("type \"{name}\" does not exist")))
+    }
+
+    fn create_table(&mut self, t: &CreateTable) -> Result<()> {
+        let (schema, name) = self.name(&t.name);
+        if self.catalog.table(Some(&schema), &name).is_some() {
+            if t.if_not_exists {
+                return Ok(());
+            }
+            return Err(self.at(Error::setting(format!("relation \"{name}\" already exists")), &t.name));
+        }
+        let mut def = self.catalog.new_table(&name, Vec::new());
+        def.schema = Arc::from(schema.as_str());
+        for column in &t.columns {
+            self.add_column(&mut def, column)?;
+        }
+        // The primary key comes first among the keys, and its columns are not null before UNIQUE looks at them.
+        let primary = |c: &&TableConstraint| matches!(c, TableConstraint::PrimaryKey(_));
+        for c in t.constraints.iter().filter(primary) {
+            self.constraint(&mut def, c, true)?;
+        }
+        for column in &t.columns {
+            self.column_constraints(&mut def, column)?;
+        }
+        for c in t.constraints.iter().filter(|c| !primary(c)) {
+            self.constraint(&mut def, c, true)?;
+        }
+        self.catalog.add_table(def)
+    }
+
+    fn add_column(&self, def: &mut TableDef, column: &AstColumn) -> Result<()> {
+        let name = fold(&column.name);
+        if def.column(&name).is_some() {
+            let e = Error::setting(format!("column \"{name}\" of \"{}\" is given more than once", def.name));
+            return Err(self.at(e, &column.name));
+        }
+        let not_null = column.options.iter().any(|o| {
+            matches!(
+                o.option,
+                ColumnOption::NotNull | ColumnOption::PrimaryKey(_) | ColumnOption::Identity(_)
+            )
+        });
+        let serial =
+            matches!(&column.data_type, DataType::Custom(n, _) if qualified(n).1.ends_with("serial"));
+        let ty = self.ty(&column.data_type).map_err(|e| self.at(e, &column.name))?;
+        def.columns.push(ColumnDef { name: Arc::from(name), ty, nullable: !not_null && !serial });
+        Ok(())
+    }
+
+    fn column_constraints(&self, def: &mut TableDef, column: &AstColumn) -> Result<()> {
+        let this = self.column(def, &column.name)?;
+        for o in &column.options {
+            match &o.option {
+                ColumnOption::PrimaryKey(_) => add_key(def, vec![this], true),
+                ColumnOption::Unique(u) => {
+                    let nulls = u.nulls_distinct == NullsDistinctOption::NotDistinct;
+                    if !deferrable(&u.characteristics) && (nulls || !def.columns[this].nullable) {
+                        add_key(def, vec![this], false);
+                    }
+                }
+                ColumnOption::ForeignKey(f) => self.foreign_key(def, vec![this], f, true)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn constraint(&self, def: &mut TableDef, c: &TableConstraint, validated: bool) -> Result<()> {
+        match c {
+            TableConstraint::PrimaryKey(p) => {
+                let key = self.index_columns(def, &p.columns)?;
+                for c in &key {
+                    def.columns[*c].nullable = false;
+                }
+                if !deferrable(&p.characteristics) {
+                    add_key(def, key, true);
+                }
+            }
+            TableConstraint::Unique(u) if !deferrable(&u.characteristics) => {
+                let key = self.index_columns(def, &u.columns)?;
+                let nulls = u.nulls_distinct == NullsDistinctOption::NotDistinct;
+                if nulls || key.iter().all(|c| !def.columns[*c].nullable) {
+                    add_key(def, key, false);
+                }
+            }
+            TableConstraint::ForeignKey(f) => {
+                let columns = f.columns.iter().map(|c| self.column(def, c)).collect::<Result<_>>()?;
+                self.foreign_key(def, columns, f, validated)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn column(&self, def: &TableDef, name: &Ident) -> Result<usize> {
+        let folded = fold(name);
+        def.column(&folded).ok_or_else(|| {
+            let e = Error::unknown_column(format!("column \"{folded}\" of \"{}\" does not exist", def.name));
+            self.at(e, name)
+        })
+    }
+
+    fn index_columns(&self, def: &TableDef, columns: &[IndexColumn]) -> Result<Vec<usize>> {
+        columns
+            .iter()
+            .map(|c| match &c.column.expr {
+                Expr::Identifier(name) => self.column(def, name),
+                e => Err(self.at(Error::syntax("a key is a list of column names"), e)),
+            })
+            .collect()
+    }
+
+    fn foreign_key(
+        &self,
+        def: &mut TableDef,
+        columns: Vec<usize>,
+        f: &ForeignKeyConstraint,
+        validated: bool,
+    ) -> Result<()> {
+        let own = qualified(&f.foreign_table).1 == *def.name && self.table(&f.foreign_table).is_err();
+        let target = if own { def.clone() } else { self.table(&f.foreign_table)? };
+        let target_columns = if f.referred_columns.is_empty() {
+            target.keys.first().cloned().unwrap_or_default()
+        } else {
+            f.referred_columns.iter().map(|c| self.column(&target, c)).collect::<Result<_>>()?
+        };
+        if target_columns.len() != columns.len() {
+            let e = Error::setting(format!(
+                "the foreign key of \"{}\" does not fit the key of \"{}\"",
+                def.name, target.name
+            ));
+            return Err(self.at(e, &f.foreign_table).hint("Name as many referenced as referencing columns."));
+        }
+        let validated = validated && !deferrable(&f.characteristics);
+        def.foreign_keys.push(ForeignKey { columns, target: target.id, target_columns, validated });
+        Ok(())
+    }
+
+    fn alter(&self, def: &mut TableDef, op: &AlterTableOperation) -> Result<()> {
+        match op {
+            AlterTableOperation::AddConstraint { constraint, not_valid } => {
+                self.constraint(def, constraint, !not_valid)
+            }
+            AlterTableOperation::AddColumn { column_def, .. } => {
+                self.add_column(def, column_def)?;
+                self.column_constraints(def, column_def)
+            }
+            AlterTableOperation::AlterColumn { column_name, op } => {
+                let i = self.column(def, column_name)?;
+                match op {
+                    AlterColumnOperation::SetNotNull => def.columns[i].nullable = false,
+                    AlterColumnOperation::DropNotNull => {
+                        def.columns[i].nullable = true;
+                        def.keys.retain(|k| !k.contains(&i));
+                    }
+                    AlterColumnOperation::SetDataType { data_type, .. } => {
+                        def.columns[i].ty = self.ty(data_type).map_err(|e| self.at(e, column_name))?;
+                    }
+                    _ => {}
+                }
+                Ok(())
+            }
+            AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
+                let i = self.column(def, old_column_name)?;
+                def.columns[i].name = Arc::from(fold(new_column_name));
+                Ok(())
+            }
+            AlterTableOperation::RenameTable { table_name } => {
+                let (RenameTableNameKind::As(n) | RenameTableNameKind::To(n)) = table_name;
+                def.name = Arc::from(qualified(n).1);
+                Ok(())
+            }
+            AlterTableOperation::DropColumn { column_names, .. } => {
+                for name in column_names {
+                    let i = self.column(def, name)?;
+                    drop_column(def, i);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn create_index(&mut self, index: &CreateIndex) -> Result<()> {
+        let plain = index.columns.iter().all(|c| matches!(c.column.expr, Expr::Identifier(_)));
+        if !index.unique || index.predicate.is_some() || !plain {
+            return Ok(());
+        }
+        let mut def = self.table(&index.table_name)?;
+        let key = self.index_columns(&def, &index.columns)?;
+        if index.nulls_distinct == Some(false) || key.iter().all(|c| !def.columns[*c].nullable) {
+            add_key(&mut def, key, false);
+        }
+        self.catalog.add_table(def)
+    }
+
+    fn create_view(&mut self, v: &CreateView) {
+        let (schema, name) = self.name(&v.name);
+        let mut query = v.query.to_string();
+        if !v.columns.is_empty() {
+            let columns: Vec<String> = v.columns.iter().map(|c| c.name.to_string()).collect();
+            let alias = Ident::with_quote('"', name.as_str());
+            let alias = if v.name.0.len() == 1 { v.name.to_string() } else { alias.to_string() };
+            query = format!("SELECT * FROM ({query}) AS {alias} ({})", columns.join(", "));
+        }
+        self.catalog.add_view(&schema, &name, query);
+    }
+
+    fn create_type(&mut self, name: &ObjectName, is_enum: bool) {
+        let (schema, name) = self.name(name);
+        let plain = |s: &str| s.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        let quote = |s: &str| if plain(s) { s.to_owned() } else { format!("\"{}\"", s.replace('"', "\"\"")) };
+        let other = OtherType {
+            sql_name: format!("{}.{}", quote(&schema), quote(&name)),
+            equality: true,
+            hashable: is_enum,
+            ordered: true,
+            exact: is_enum,
+        };
+        self.catalog.add_type(&schema, &name, Type::Other(Arc::new(other)));
+    }
+
+    fn create_function(&mut self, f: &CreateFunction) -> Result<()> {
+        let (schema, name) = self.name(&f.name);
+        let inputs = f.args.iter().flatten().filter(|a| a.mode != Some(ArgMode::Out));
+        let args = inputs.map(|a| self.ty(&a.data_type)).collect::<Result<Vec<_>>>();
+        let args = args.map_err(|e| self.at(e, &f.name))?;
+        let (ret, set) = match &f.return_type {
+            Some(FunctionReturnType::DataType(t)) => (t, false),
+            Some(FunctionReturnType::SetOf(t)) => (t, true),
+            None => return Ok(()),
+        };
+        // What returns a trigger, a table or a pseudo-type cannot stand in an expression.
+        let Ok(ret) = self.ty(ret) else { return Ok(()) };
+        let mut sig = FuncSig::unknown(Some(&schema), &name, args, ret);
+        if set {
+            sig.kind = FuncKind::SetReturning;
+        }
+        sig.volatility = match f.behavior {
+            Some(FunctionBehavior::Immutable) => Volatility::Immutable,
+            Some(FunctionBehavior::Stable) => Volatility::Stable,
+            _ => Volatility::Volatile,
+        };
+        sig.strict = matches!(
+            f.called_on_null,
+            Some(FunctionCalledOnNull::Strict | FunctionCalledOnNull::ReturnsNullOnNullInput)
+        );
+        self.catalog.add_function(sig);
+        Ok(())
+    }
+}
+
+fn deferrable(c: &Option<crate::parse::ast::ConstraintCharacteristics>) -> bool {
+    c.as_ref().is_some_and(|c| c.deferrable == Some(true) || c.enforced == Some(false))
+}
+
+fn add_key(def: &mut TableDef, key: Vec<usize>, primary: bool) {
+    if def.keys.contains(&key) {
+        return;
+    }
+    if primary {
+        def.keys.insert(0, key);
+    } else {
+        def.keys.push(key);
+    }
+}
+
+/// Removes column `i`, and the keys that need it; later columns move up.
+fn drop_column(def: &mut TableDef, i: usize) {
+    let moved = |c: &mut usize| {
+        if *c > i {
+            *c -= 1;
+        }
+    };
+    def.columns.remove(i);
+    def.keys.retain(|k| !k.contains(&i));
+    def.keys.iter_mut().flatten().for_each(moved);
+    def.foreign_keys.retain(|f| !f.columns.contains(&i));
+    def.foreign_keys.iter_mut().flat_map(|f| &mut f.columns).for_each(moved);
+}

@@ -1,0 +1,234 @@
+//! A catalog without a server, from DDL text or built by hand.
+
+use super::{Catalog, ColumnDef, TableDef, TableId, TableKind};
+use crate::error::{Error, Result};
+use crate::expr::FuncSig;
+use crate::expr::functions::implicit_cast;
+use crate::types::Type;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// A schema-qualified name.
+pub(super) type Name = (String, String);
+
+/// Tables, views, types and functions in memory. The search path is `public` unless set.
+#[derive(Clone, Debug)]
+pub struct MemoryCatalog {
+    tables: Vec<Arc<TableDef>>,
+    names: BTreeMap<Name, TableId>,
+    views: HashMap<Name, String>,
+    types: HashMap<Name, Type>,
+    functions: HashMap<Name, Vec<Arc<FuncSig>>>,
+    search_path: Vec<String>,
+}
+
+impl Default for MemoryCatalog {
+    fn default() -> Self {
+        MemoryCatalog {
+            tables: Vec::new(),
+            names: BTreeMap::new(),
+            views: HashMap::new(),
+            types: HashMap::new(),
+            functions: HashMap::new(),
+            search_path: vec!["public".to_owned()],
+        }
+    }
+}
+
+impl MemoryCatalog {
+    /// An empty catalog.
+    pub fn new() -> MemoryCatalog {
+        MemoryCatalog::default()
+    }
+
+    /// From CREATE TABLE, VIEW, TYPE … AS ENUM, DOMAIN, FUNCTION, UNIQUE INDEX and ALTER TABLE statements; other
+    /// statements (comments, grants, data) say nothing about types and keys and are passed over.
+    ///
+    /// # Errors
+    /// Syntax errors, unknown types, tables and columns, and tables defined twice, with their place.
+    pub fn from_ddl(sql: &str) -> Result<MemoryCatalog> {
+        let mut catalog = MemoryCatalog::new();
+        catalog.run(sql)?;
+        Ok(catalog)
+    }
+
+    /// Adds what the DDL text defines; see [`MemoryCatalog::from_ddl`].
+    ///
+    /// # Errors
+    /// Those of [`MemoryCatalog::from_ddl`].
+    pub fn run(&mut self, sql: &str) -> Result<()> {
+        crate::parse::each_statement(sql, |statement, source| super::ddl::apply(self, statement, source))
+    }
+
+    /// The schemas that unqualified names are looked up in, in order.
+    pub fn set_search_path(&mut self, schemas: impl IntoIterator<Item = impl Into<String>>) {
+        self.search_path = schemas.into_iter().map(Into::into).collect();
+    }
+
+    /// An ordinary table in schema `public` with a number of its own; its keys and foreign keys can be filled in
+    /// before [`MemoryCatalog::add_table`].
+    pub fn new_table(&self, name: &str, columns: Vec<ColumnDef>) -> TableDef {
+        TableDef {
+            id: self.next_id(),
+            schema: Arc::from("public"),
+            name: Arc::from(name),
+            columns,
+            keys: Vec::new(),
+            foreign_keys: Vec::new(),
+            kind: TableKind::Table,
+        }
+    }
+
+    /// Adds a table, or replaces the one with its id.
+    ///
+    /// # Errors
+    /// Where another table has its name.
+    pub fn add_table(&mut self, table: TableDef) -> Result<()> {
+        let name = (table.schema.to_string(), table.name.to_string());
+        let taken = self.names.get(&name).is_some_and(|id| *id != table.id) || self.views.contains_key(&name);
+        if taken {
+            return Err(Error::setting(format!("relation \"{}\" already exists", table.name)));
+        }
+        self.names.retain(|_, id| *id != table.id);
+        self.names.insert(name, table.id);
+        match self.tables.iter_mut().find(|t| t.id == table.id) {
+            Some(old) => *old = Arc::new(table),
+            None => self.tables.push(Arc::new(table)),
+        }
+        Ok(())
+    }
+
+    /// Adds a view by the text of its query, or replaces it.
+    pub fn add_view(&mut self, schema: &str, name: &str, query: impl Into<String>) {
+        self.views.insert((schema.to_owned(), name.to_owned()), query.into());
+    }
+
+    /// Adds a type under a name.
+    pub fn add_type(&mut self, schema: &str, name: &str, ty: Type) {
+        self.types.insert((schema.to_owned(), name.to_owned()), ty);
+    }
+
+    /// Adds a function or aggregate, or replaces the one with the same arguments. A signature without a schema goes
+    /// into the first schema of the search path.
+    pub fn add_function(&mut self, sig: FuncSig) {
+        let schema = sig.schema.as_deref().unwrap_or(self.default_schema()).to_owned();
+        let name = sig.name.to_string();
+        let sig = FuncSig { schema: Some(Arc::from(schema.as_str())), ..sig };
+        let list = self.functions.entry((schema, name)).or_default();
+        list.retain(|f| f.args != sig.args);
+        list.push(Arc::new(sig));
+    }
+
+    /// All tables, in the order in which they were added.
+    pub fn tables(&self) -> &[Arc<TableDef>] {
+        &self.tables
+    }
+
+    /// The schema that unqualified names are created in.
+    pub(super) fn default_schema(&self) -> &str {
+        self.search_path.first().map_or("public", String::as_str)
+    }
+
+    fn next_id(&self) -> TableId {
+        TableId(self.tables.iter().map(|t| t.id.0 + 1).max().unwrap_or(1))
+    }
+
+    /// The names that `schema.name` may stand for.
+    fn candidates<'a>(&'a self, schema: Option<&'a str>, name: &'a str) -> impl Iterator<Item = Name> + 'a {
+        let path = self.search_path.iter().map(String::as_str).filter(move |_| schema.is_none());
+        schema.into_iter().chain(path).map(move |s| (s.to_owned(), name.to_owned()))
+    }
+}
+
+impl Catalog for MemoryCatalog {
+    fn table(&self, schema: Option<&str>, name: &str) -> Option<Arc<TableDef>> {
+        let id = self.candidates(schema, name).find_map(|n| self.names.get(&n).copied())?;
+        self.table_by_id(id)
+    }
+
+    fn table_by_id(&self, id: TableId) -> Option<Arc<TableDef>> {
+        self.tables.iter().find(|t| t.id == id).cloned()
+    }
+
+    fn view(&self, schema: Option<&str>, name: &str) -> Option<String> {
+        self.candidates(schema, name).find_map(|n| self.views.get(&n).cloned())
+    }
+
+    fn function(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
+        let all: Vec<&Arc<FuncSig>> =
+            self.candidates(schema, name).filter_map(|n| self.functions.get(&n)).flatten().collect();
+        let fits = |f: &FuncSig, same: fn(&Type, &Type) -> bool| {
+            f.args.len() == args.len() && args.iter().zip(&f.args).all(|(a, p)| same(a, p))
+        };
+        let exact = all.iter().find(|f| fits(f, |a, p| a.base() == p.base()));
+        exact.or_else(|| all.iter().find(|f| fits(f, implicit_cast))).map(|f| (*f).clone())
+    }
+
+    fn named_type(&self, schema: Option<&str>, name: &str) -> Option<Type> {
+        self.candidates(schema, name).find_map(|n| self.types.get(&n).cloned())
+    }
+
+    fn table_names(&self) -> Vec<String> {
+        self.names.keys().chain(self.views.keys()).map(|(_, n)| n.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expr::{FuncKind, Volatility};
+
+    #[test]
+    fn tables_keys_and_foreign_keys() {
+        let c = MemoryCatalog::from_ddl(
+            "CREATE TABLE a (id int PRIMARY KEY, k int UNIQUE, v numeric(10,2) NOT NULL UNIQUE, \"Odd\" text[]);
+             CREATE TABLE s.b (x bigint, y varchar(3) NOT NULL, a_id int REFERENCES a, PRIMARY KEY (x, y),
+                               FOREIGN KEY (a_id) REFERENCES a (id));
+             ALTER TABLE s.b ADD CONSTRAINT u UNIQUE (y);
+             CREATE UNIQUE INDEX ON a (id, v);
+             COMMENT ON TABLE a IS 'x';",
+        )
+        .unwrap();
+        let a = c.table(None, "a").unwrap();
+        assert_eq!(a.keys, vec![vec![0], vec![2], vec![0, 2]]);
+        assert!(a.columns[1].nullable && !a.columns[0].nullable);
+        assert_eq!(a.columns[3].name.as_ref(), "Odd");
+        assert_eq!(a.columns[3].ty, Type::Text.array());
+        assert!(c.table(None, "b").is_none());
+        let b = c.table(Some("s"), "b").unwrap();
+        assert_eq!(b.keys, vec![vec![0, 1], vec![1]]);
+        assert_eq!(b.foreign_keys.len(), 2);
+        assert_eq!((b.foreign_keys[0].target, &b.foreign_keys[0].target_columns), (a.id, &vec![0]));
+    }
+
+    #[test]
+    fn views_types_and_functions() {
+        let c = MemoryCatalog::from_ddl(
+            "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN posint AS int;
+             CREATE TABLE t (m mood, p posint);
+             CREATE VIEW v AS SELECT m FROM t; CREATE VIEW w (q) AS SELECT m FROM t;
+             CREATE FUNCTION f(a int, b text) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT AS 'select 1';
+             CREATE FUNCTION g() RETURNS SETOF int LANGUAGE sql AS 'select 1';",
+        )
+        .unwrap();
+        assert_eq!(c.view(None, "v").unwrap(), "SELECT m FROM t");
+        assert_eq!(c.view(None, "w").unwrap(), "SELECT * FROM (SELECT m FROM t) AS w (q)");
+        let f = c.function(None, "f", &[Type::Int2, Type::Unknown]).unwrap();
+        assert_eq!((f.volatility, f.strict, &f.ret), (Volatility::Immutable, true, &Type::Int8));
+        let g = c.function(Some("public"), "g", &[]).unwrap();
+        assert_eq!((g.kind, g.volatility), (FuncKind::SetReturning, Volatility::Volatile));
+        assert!(c.function(None, "f", &[Type::Text]).is_none());
+        assert!(c.table(None, "t").unwrap().columns[0].ty.has_equality());
+        assert!(c.named_type(None, "mood").is_some());
+    }
+
+    #[test]
+    fn errors_name_the_object() {
+        let e = |sql: &str| MemoryCatalog::from_ddl(sql).unwrap_err().to_string();
+        assert!(e("CREATE TABLE t (a nonsense)").contains("\"nonsense\" does not exist"));
+        assert!(e("CREATE TABLE t (a int, UNIQUE (b))").contains("column \"b\""));
+        assert!(e("CREATE TABLE t (a int REFERENCES u)").contains("\"u\" does not exist"));
+        assert!(e("CREATE TABLE t (a int); CREATE TABLE t (a int)").contains("already exists"));
+        assert!(e("CREATE TABLE t (a int, a int)").contains("more than once"));
+    }
+}

@@ -1,0 +1,481 @@
+//! Function calls: built-in functions, aggregates, the catalog's, and those that no stream table can hold.
+
+use super::Lowerer;
+use super::expr::Cx;
+use super::scope::{Slot, reads_outer};
+use super::subquery::Pending;
+use crate::agg::{AggCall, resolve};
+use crate::error::{Error, Result};
+use crate::expr::functions::resolve_function;
+use crate::expr::{Expr, ExprKind, FuncKind, FuncSig, SortKey, Volatility};
+use crate::parse::ast::{
+    DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArguments, OrderByExpr, OrderBySort,
+};
+use crate::parse::qualified;
+use crate::types::Type;
+use crate::verdict::ReasonKind;
+use std::sync::Arc;
+
+/// Functions whose value changes while the data does not.
+const CLOCK: &[&str] = &[
+    "now",
+    "current_timestamp",
+    "current_date",
+    "current_time",
+    "localtime",
+    "localtimestamp",
+    "transaction_timestamp",
+    "statement_timestamp",
+    "current_user",
+    "session_user",
+    "user",
+    "current_role",
+    "current_catalog",
+    "current_database",
+    "current_schema",
+    "current_schemas",
+    "current_setting",
+    "pg_backend_pid",
+    "inet_client_addr",
+    "version",
+    "txid_current_snapshot",
+    "pg_current_snapshot",
+];
+const RANDOM: &[&str] = &[
+    "random",
+    "random_normal",
+    "gen_random_uuid",
+    "uuidv4",
+    "uuidv7",
+    "uuid_generate_v1",
+    "uuid_generate_v4",
+    "clock_timestamp",
+    "timeofday",
+    "nextval",
+    "currval",
+    "lastval",
+    "setval",
+    "setseed",
+    "txid_current",
+    "pg_current_xact_id",
+    "pg_sleep",
+    "pg_notify",
+    "pg_advisory_lock",
+    "pg_try_advisory_lock",
+];
+const SETS: &[&str] = &[
+    "generate_series",
+    "generate_subscripts",
+    "unnest",
+    "json_array_elements",
+    "jsonb_array_elements",
+    "json_array_elements_text",
+    "jsonb_array_elements_text",
+    "json_each",
+    "jsonb_each",
+    "json_each_text",
+    "jsonb_each_text",
+    "json_object_keys",
+    "jsonb_object_keys",
+    "regexp_matches",
+    "regexp_split_to_table",
+    "string_to_table",
+    "jsonb_path_query",
+    "json_populate_recordset",
+    "jsonb_populate_recordset",
+    "json_to_recordset",
+    "jsonb_to_recordset",
+];
+const WINDOWS: &[&str] = &[
+    "row_number",
+    "rank",
+    "dense_rank",
+    "percent_rank",
+    "cume_dist",
+    "ntile",
+    "lag",
+    "lead",
+    "first_value",
+    "last_value",
+    "nth_value",
+];
+/// Aggregates that the engine does not resolve.
+const AGGREGATES: &[&str] = &[
+    "json_agg",
+    "jsonb_agg",
+    "json_object_agg",
+    "jsonb_object_agg",
+    "xmlagg",
+    "stddev",
+    "stddev_pop",
+    "stddev_samp",
+    "variance",
+    "var_pop",
+    "var_samp",
+    "corr",
+    "covar_pop",
+    "covar_samp",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "mode",
+    "percentile_cont",
+    "percentile_disc",
+    "any_value",
+    "range_agg",
+    "range_intersect_agg",
+    "regr_avgx",
+    "regr_avgy",
+    "regr_count",
+    "regr_intercept",
+    "regr_r2",
+    "regr_slope",
+    "regr_sxx",
+    "regr_sxy",
+    "regr_syy",
+    "grouping",
+    "array_agg",
+    "string_agg",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "count",
+    "bool_and",
+    "bool_or",
+    "every",
+];
+
+/// That a function does not exist for these types.
+pub(super) fn unknown(name: &str, types: &[Type]) -> Error {
+    let list: Vec<String> = types.iter().map(ToString::to_string).collect();
+    Error::unknown_function(format!("function {name}({}) does not exist", list.join(", ")))
+        .hint("No function matches the name and argument types; a cast may help.")
+}
+
+/// The parts of `ROW(…)`.
+pub(super) fn row_constructor(f: &Function) -> Option<Vec<&Ast>> {
+    let (schema, name) = qualified(&f.name);
+    let quoted = f.name.0.iter().any(|p| p.as_ident().is_some_and(|i| i.quote_style.is_some()));
+    if schema.is_some() || name != "row" || quoted {
+        return None;
+    }
+    plain_arguments(f)
+}
+
+/// The arguments, where they are expressions and nothing else.
+fn plain_arguments(f: &Function) -> Option<Vec<&Ast>> {
+    match &f.args {
+        FunctionArguments::None => Some(Vec::new()),
+        FunctionArguments::Subquery(_) => None,
+        FunctionArguments::List(list) => list
+            .args
+            .iter()
+            .map(|a| match a {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => Some(e),
+                _ => None,
+            })
+            .collect(),
+    }
+}
+
+impl Lowerer<'_> {
+    pub(super) fn function<'q>(&mut self, f: &'q Function, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+        let (schema, name) = qualified(&f.name);
+        let builtin = schema.as_deref().is_none_or(|s| s == "pg_catalog");
+        if f.over.is_some() || (builtin && WINDOWS.contains(&name.as_str())) {
+            self.not_yet(e, "window functions");
+            return self.guess(f, cx);
+        }
+        if builtin {
+            if let Some(value) = self.construct(&name, f, cx)? {
+                return Ok(value);
+            }
+        }
+        let star = is_star(f);
+        let list = match plain_arguments(f) {
+            Some(list) => list,
+            None if star => Vec::new(),
+            None => return Err(self.stop(e, format!("named arguments or a subquery as argument of {name}"))),
+        };
+        if builtin && self.unkept(&name, e) {
+            self.exprs(list, cx)?;
+            return Ok(Expr::null(Type::Unknown));
+        }
+        let aggregate = builtin && AGGREGATES.contains(&name.as_str());
+        if aggregate || star || !f.within_group.is_empty() || f.filter.is_some() {
+            return self.aggregate(&name, schema.as_deref(), f, list, e, cx);
+        }
+        let args = self.exprs(list.iter().copied(), cx)?;
+        let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
+        let found = if builtin { resolve_function(&name, &types) } else { None };
+        let sig = match found.or_else(|| self.catalog.function(schema.as_deref(), &name, &types)) {
+            Some(sig) => sig,
+            None if !self.reasons.is_empty() && types.contains(&Type::Unknown) => {
+                return Ok(Expr::null(Type::Unknown));
+            }
+            None => return Err(self.at(unknown(&name, &types), &f.name)),
+        };
+        match sig.kind {
+            FuncKind::Aggregate => return self.aggregate(&name, schema.as_deref(), f, list, e, cx),
+            FuncKind::Window => {
+                self.not_yet(e, "window functions");
+                return Ok(Expr::null(sig.ret.clone()));
+            }
+            FuncKind::SetReturning => {
+                self.not_yet(e, format!("the set-returning function {name}()"));
+                return Ok(Expr::null(sig.ret.clone()));
+            }
+            FuncKind::Scalar | FuncKind::Operator => {}
+        }
+        self.check_volatility(&sig, e);
+        self.call(sig, args)
+    }
+
+    /// Notes a function whose result may change while its arguments do not.
+    fn check_volatility(&mut self, sig: &FuncSig, e: &Ast) {
+        match sig.volatility {
+            Volatility::Volatile => {
+                let help =
+                    "Mark the function IMMUTABLE if it is, or compute the value where the row is written.";
+                self.reason(ReasonKind::Never, e, format!("the volatile function {}()", sig.name), help);
+            }
+            // What is built in and stable depends on settings, which every refresh sets to what they were.
+            Volatility::Stable if sig.schema.is_some() => {
+                self.not_yet(e, format!("the stable function {}()", sig.name));
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes a built-in that no stream table can keep, by name.
+    fn unkept(&mut self, name: &str, e: &Ast) -> bool {
+        if RANDOM.contains(&name) {
+            let help = "Compute the value where the row is written, and store it in a column.";
+            self.reason(ReasonKind::Never, e, format!("the volatile function {name}()"), help);
+        } else if CLOCK.contains(&name) {
+            self.not_yet(e, format!("the stable function {name}()"));
+        } else if SETS.contains(&name) {
+            self.not_yet(e, format!("the set-returning function {name}()"));
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// What looks like a call and is a construct of the language.
+    fn construct<'q>(&mut self, name: &str, f: &'q Function, cx: &mut Cx<'q>) -> Result<Option<Expr>> {
+        let known = matches!(name, "coalesce" | "nullif" | "greatest" | "least" | "row" | "array");
+        let quoted = f.name.0.iter().any(|p| p.as_ident().is_some_and(|i| i.quote_style.is_some()));
+        if !known || quoted || f.name.0.len() > 1 {
+            return Ok(None);
+        }
+        if let (FunctionArguments::Subquery(q), "array") = (&f.args, name) {
+            return Err(self.stop(&**q, "ARRAY(subquery)"));
+        }
+        let Some(list) = plain_arguments(f) else { return Ok(None) };
+        let args = self.exprs(list, cx)?;
+        let upper = name.to_ascii_uppercase();
+        match name {
+            "coalesce" | "greatest" | "least" => {
+                if args.is_empty() {
+                    return Err(Error::syntax(format!("{upper} needs an argument")));
+                }
+                let (args, ty) = self.unified(&upper, args)?;
+                if name != "coalesce" && !ty.is_ordered() {
+                    return Err(Error::unknown_function(format!(
+                        "could not identify a comparison function for type {ty}"
+                    )));
+                }
+                let kind = match name {
+                    "coalesce" => ExprKind::Coalesce(args),
+                    _ => ExprKind::Extreme { greatest: name == "greatest", args },
+                };
+                Ok(Some(Expr::new(kind, ty)))
+            }
+            "nullif" => match <[Expr; 2]>::try_from(args) {
+                Ok([l, r]) => {
+                    let equal = self.compare("=", l.clone(), r)?;
+                    let ty = if *l.ty() == Type::Unknown { Type::Text } else { l.ty().clone() };
+                    let l = self.coerce(l, &ty)?;
+                    let kind = ExprKind::Case { whens: vec![(equal, Expr::null(ty.clone()))], otherwise: l };
+                    Ok(Some(Expr::new(kind, ty)))
+                }
+                Err(_) => Err(Error::syntax("NULLIF takes two arguments")),
+            },
+            "row" => self.row_value(args).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// A value of the type that a window call would have, so that lowering can go on.
+    fn guess<'q>(&mut self, f: &'q Function, cx: &mut Cx<'q>) -> Result<Expr> {
+        let args = self.exprs(plain_arguments(f).unwrap_or_default(), cx)?;
+        let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
+        let name = qualified(&f.name).1;
+        let ty = match name.as_str() {
+            "row_number" | "rank" | "dense_rank" | "count" => Type::Int8,
+            "ntile" => Type::Int4,
+            "percent_rank" | "cume_dist" => Type::Float8,
+            "lag" | "lead" | "first_value" | "last_value" | "nth_value" => {
+                types.first().cloned().unwrap_or(Type::Unknown)
+            }
+            _ => resolve(&name, &types).map_or(Type::Unknown, |s| s.ret.clone()),
+        };
+        Ok(Expr::null(ty))
+    }
+
+    fn aggregate<'q>(
+        &mut self,
+        name: &str,
+        schema: Option<&str>,
+        f: &'q Function,
+        list: Vec<&'q Ast>,
+        e: &'q Ast,
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        if cx.inside_aggregate {
+            return Err(self.at(Error::grouping("aggregate function calls cannot be nested"), e));
+        }
+        if !cx.allows_aggregates {
+            let m = format!("aggregate functions are not allowed in {}", cx.clause);
+            return Err(self.at(Error::grouping(m), e));
+        }
+        // What stands inside is computed per row, before grouping: it has aggregates and subqueries of its own only.
+        let mut inner: Cx<'q> = Cx::new("an aggregate");
+        inner.inside_aggregate = true;
+        let result = self.aggregate_parts(name, schema, f, list, e, &mut inner);
+        let mut call = match result? {
+            Ok(call) => call,
+            Err(guess) => return Ok(guess),
+        };
+        let base = cx.subqueries.len();
+        let moved: Vec<Pending<'q>> = inner.subqueries;
+        if !moved.is_empty() {
+            call = call.map_exprs(|e| {
+                e.map_columns(|c| match Slot::of(c) {
+                    Slot::Subquery(i) => Slot::Subquery(i + base).expr(Type::Bool).as_column().unwrap_or(c),
+                    _ => c,
+                })
+            });
+            cx.subqueries.extend(moved);
+        }
+        let ty = call.sig.ret.clone();
+        if self.probing() && self.frames.len() > 1 {
+            self.check_level(&call, e)?;
+        }
+        if call.exprs().any(reads_outer) {
+            if let Some(top) = self.frames.last_mut() {
+                top.direct_failed = true;
+            }
+        }
+        let at = cx.aggregates.iter().position(|a| *a == call).unwrap_or_else(|| {
+            cx.aggregates.push(call);
+            cx.aggregates.len() - 1
+        });
+        Ok(Slot::Aggregate(at).expr(ty))
+    }
+
+    /// An aggregate over nothing but outer columns belongs to the outer query.
+    fn check_level(&mut self, call: &AggCall, e: &Ast) -> Result<()> {
+        let top = self.frames.len() - 1;
+        let reads = |e: &Expr| e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Column(_)));
+        let constant = call.args.iter().any(|a| a.as_literal().is_some_and(crate::types::Datum::is_null));
+        let outer = self.probes.last().is_some_and(|p| p.free.iter().any(|o| o.frame < top));
+        if outer && constant && !call.exprs().any(reads) {
+            return Err(self.stop(e, "an aggregate over columns of an enclosing query"));
+        }
+        Ok(())
+    }
+
+    /// The call, or a stand-in for one that the engine does not know.
+    fn aggregate_parts<'q>(
+        &mut self,
+        name: &str,
+        schema: Option<&str>,
+        f: &'q Function,
+        list: Vec<&'q Ast>,
+        e: &'q Ast,
+        cx: &mut Cx<'q>,
+    ) -> Result<Result<AggCall, Expr>> {
+        let args = self.exprs(list, cx)?;
+        let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
+        let filter = match &f.filter {
+            Some(c) => {
+                let value = self.expr(c, cx)?;
+                Some(self.boolean(value, &**c, "FILTER")?)
+            }
+            None => None,
+        };
+        let (distinct, inside) = clauses(f);
+        let within_group = !f.within_group.is_empty();
+        let mut order_by = Vec::new();
+        for key in if within_group { &f.within_group } else { inside } {
+            order_by.push(self.sort_key(key, cx)?);
+        }
+        let builtin = schema.is_none_or(|s| s == "pg_catalog");
+        let found = if builtin && !within_group { self.resolve_aggregate(name, &types) } else { None };
+        let user = || self.catalog.function(schema, name, &types).filter(|s| s.kind == FuncKind::Aggregate);
+        let Some(sig) = found.or_else(user) else {
+            if builtin
+                && AGGREGATES.contains(&name)
+                && (within_group || resolve(name, &[Type::Int4]).is_none())
+            {
+                self.not_yet(e, format!("the aggregate {name}()"));
+                return Ok(Err(Expr::null(Type::Unknown)));
+            }
+            if !self.reasons.is_empty() && types.contains(&Type::Unknown) {
+                return Ok(Err(Expr::null(Type::Unknown)));
+            }
+            return Err(self.at(unknown(name, &types), &f.name));
+        };
+        let args = self.arguments(&sig, args)?;
+        if let Some(a) = args.iter().find(|a| distinct && !a.ty().has_equality()) {
+            return Err(self.at(super::relation::no_equality(a.ty(), "DISTINCT"), e));
+        }
+        Ok(Ok(AggCall { sig, args, distinct, filter, order_by, within_group }))
+    }
+
+    /// Untyped literals are text, and a type without the aggregate goes by what it casts to implicitly.
+    fn resolve_aggregate(&self, name: &str, types: &[Type]) -> Option<Arc<FuncSig>> {
+        let typed: Vec<Type> =
+            types.iter().map(|t| if *t == Type::Unknown { Type::Text } else { t.clone() }).collect();
+        resolve(name, &typed).or_else(|| {
+            let text: Vec<Type> =
+                typed.iter().map(|t| if t.is_string() { Type::Text } else { t.base() }).collect();
+            resolve(name, &text)
+        })
+    }
+
+    fn sort_key<'q>(&mut self, key: &'q OrderByExpr, cx: &mut Cx<'q>) -> Result<SortKey> {
+        let expr = self.expr(&key.expr, cx)?;
+        let expr = if *expr.ty() == Type::Unknown { self.coerce(expr, &Type::Text)? } else { expr };
+        if !expr.ty().is_ordered() {
+            let m = format!("could not identify an ordering operator for type {}", expr.ty());
+            return Err(self.at(Error::unknown_function(m), &key.expr));
+        }
+        let descending = match &key.options.sort {
+            Some(OrderBySort::Desc) => true,
+            Some(OrderBySort::Using(_)) => return Err(self.stop(&key.expr, "ORDER BY … USING")),
+            _ => false,
+        };
+        Ok(SortKey { expr, descending, nulls_first: key.options.nulls_first.unwrap_or(descending) })
+    }
+}
+
+/// Whether the only argument is `*`.
+fn is_star(f: &Function) -> bool {
+    matches!(&f.args, FunctionArguments::List(l)
+        if matches!(l.args.as_slice(), [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]))
+}
+
+/// DISTINCT and ORDER BY inside the parentheses.
+fn clauses(f: &Function) -> (bool, &[OrderByExpr]) {
+    let FunctionArguments::List(list) = &f.args else { return (false, &[]) };
+    let order = list.clauses.iter().find_map(|c| match c {
+        FunctionArgumentClause::OrderBy(keys) => Some(keys.as_slice()),
+        _ => None,
+    });
+    (list.duplicate_treatment == Some(DuplicateTreatment::Distinct), order.unwrap_or_default())
+}

@@ -1,0 +1,68 @@
+//! Types from context: untyped literals, implicit casts, the common type of several values.
+
+use super::Lowerer;
+use super::literal;
+use crate::error::{Error, Result};
+use crate::expr::functions::{common_type, implicit_cast};
+use crate::expr::{Expr, ExprKind, FuncSig};
+use crate::types::{Datum, Type};
+use std::sync::Arc;
+
+impl Lowerer<'_> {
+    /// `e` as a value of type `to`, where context decides: untyped literals are read as that type, other values cast.
+    pub(super) fn coerce(&self, e: Expr, to: &Type) -> Result<Expr> {
+        if e.ty() == to {
+            return Ok(e);
+        }
+        match (e.kind(), e.ty()) {
+            (ExprKind::Literal(Datum::Null), Type::Unknown) => Ok(Expr::null(to.clone())),
+            (ExprKind::Literal(Datum::Text(text)), Type::Unknown) => literal::read(text, to),
+            _ => Ok(e.cast(to.clone())),
+        }
+    }
+
+    /// Like [`Lowerer::coerce`], but only where PostgreSQL casts without being asked.
+    pub(super) fn coerce_implicitly(&self, e: Expr, to: &Type, what: &str) -> Result<Expr> {
+        if !implicit_cast(e.ty(), to) {
+            return Err(Error::type_mismatch(format!("{what} must be type {to}, not type {}", e.ty())));
+        }
+        self.coerce(e, to)
+    }
+
+    /// Arguments as the signature declares them; one that differs in modifiers alone stays as it is.
+    pub(super) fn arguments(&self, sig: &FuncSig, args: Vec<Expr>) -> Result<Vec<Expr>> {
+        args.into_iter()
+            .enumerate()
+            .map(|(i, e)| match sig.args.get(i) {
+                Some(to) if *e.ty() == Type::Unknown || e.ty().base() != to.base() => self.coerce(e, to),
+                _ => Ok(e),
+            })
+            .collect()
+    }
+
+    /// A call with its arguments cast as declared.
+    pub(super) fn call(&self, sig: Arc<FuncSig>, args: Vec<Expr>) -> Result<Expr> {
+        let args = self.arguments(&sig, args)?;
+        Ok(Expr::call(sig, args))
+    }
+
+    /// Values of one type, as CASE, COALESCE, ARRAY and VALUES need them.
+    pub(super) fn unified(&self, what: &str, exprs: Vec<Expr>) -> Result<(Vec<Expr>, Type)> {
+        let types: Vec<Type> = exprs.iter().map(|e| e.ty().clone()).collect();
+        let Some(ty) = common_type(&types) else {
+            let mut names: Vec<String> = Vec::new();
+            for t in types.iter().filter(|t| **t != Type::Unknown).map(ToString::to_string) {
+                if !names.contains(&t) {
+                    names.push(t);
+                }
+            }
+            return Err(Error::type_mismatch(format!(
+                "{what} types {} cannot be matched",
+                names.join(" and ")
+            ))
+            .hint("Cast the values to one type."));
+        };
+        let exprs = exprs.into_iter().map(|e| self.coerce(e, &ty)).collect::<Result<Vec<_>>>()?;
+        Ok((exprs, ty))
+    }
+}

@@ -1,0 +1,141 @@
+//! Operators and comparisons, of values and of rows.
+
+use super::Lowerer;
+use crate::error::{Error, Result};
+use crate::expr::functions::resolve_operator;
+use crate::expr::{Expr, ExprKind, FuncSig};
+use crate::types::Type;
+use std::sync::Arc;
+
+impl Lowerer<'_> {
+    /// The operator for these operands.
+    pub(super) fn operator(&self, op: &str, types: &[Type]) -> Result<Arc<FuncSig>> {
+        resolve_operator(op, types).ok_or_else(|| {
+            let e = match types {
+                [t] => Error::unknown_function(format!("operator does not exist: {op} {t}")),
+                _ => {
+                    let names: Vec<String> = types.iter().map(ToString::to_string).collect();
+                    Error::unknown_function(format!(
+                        "operator does not exist: {}",
+                        names.join(&format!(" {op} "))
+                    ))
+                }
+            };
+            e.hint("Cast an operand so that both have types the operator knows.")
+        })
+    }
+
+    /// `l op r`
+    pub(super) fn compare(&self, op: &str, l: Expr, r: Expr) -> Result<Expr> {
+        let sig = self.operator(op, &[l.ty().clone(), r.ty().clone()])?;
+        self.call(sig, vec![l, r])
+    }
+
+    /// `(l, …) op (r, …)`, by SQL's three-valued rules: `=` where all parts are, `<>` where one is, `<` and its kin by
+    /// the first parts that differ.
+    pub(super) fn compare_rows(&self, op: &str, left: Vec<Expr>, right: Vec<Expr>) -> Result<Expr> {
+        if left.len() != right.len() {
+            return Err(Error::syntax("unequal number of entries in row expressions"));
+        }
+        let pairs: Vec<(Expr, Expr)> = left.into_iter().zip(right).collect();
+        match (op, pairs.len()) {
+            (_, 1) => {
+                let mut pairs = pairs;
+                match pairs.pop() {
+                    Some((l, r)) => self.compare(op, l, r),
+                    None => Ok(Expr::bool(true)),
+                }
+            }
+            ("=", _) => {
+                let terms = pairs.into_iter().map(|(l, r)| self.compare("=", l, r));
+                Ok(Expr::and(terms.collect::<Result<Vec<_>>>()?))
+            }
+            ("<>", _) => {
+                let terms = pairs.into_iter().map(|(l, r)| self.compare("<>", l, r));
+                Ok(Expr::or(terms.collect::<Result<Vec<_>>>()?))
+            }
+            ("<" | "<=" | ">" | ">=", _) => self.lexical(op, pairs),
+            _ => Err(Error::unknown_function(format!("operator {op} does not compare rows"))),
+        }
+    }
+
+    /// `a₁ < b₁`, or where these are equal the same of the rest: the first pair that is not equal decides, and NULL
+    /// where that is NULL.
+    fn lexical(&self, op: &str, pairs: Vec<(Expr, Expr)>) -> Result<Expr> {
+        let strict = &op[..1];
+        let mut result: Option<Expr> = None;
+        for (l, r) in pairs.into_iter().rev() {
+            result = Some(match result {
+                None => self.compare(op, l, r)?,
+                Some(rest) => {
+                    let equal = self.compare("=", l.clone(), r.clone())?;
+                    let less = self.compare(strict, l, r)?;
+                    Expr::new(ExprKind::Case { whens: vec![(equal, rest)], otherwise: less }, Type::Bool)
+                }
+            });
+        }
+        result.ok_or_else(|| Error::internal("a comparison of empty rows"))
+    }
+
+    /// `l IS [NOT] DISTINCT FROM r`; `same` for NOT.
+    pub(super) fn distinct_from(&self, l: Expr, r: Expr, same: bool) -> Result<Expr> {
+        // The equality must exist, and says how the operands are cast.
+        let sig = self.operator("=", &[l.ty().clone(), r.ty().clone()])?;
+        let mut args = self.arguments(&sig, vec![l, r])?.into_iter();
+        match (args.next(), args.next()) {
+            (Some(left), Some(right)) => {
+                Ok(Expr::new(ExprKind::Distinct { left, right, negated: same }, Type::Bool))
+            }
+            _ => Err(Error::internal("IS DISTINCT FROM without operands")),
+        }
+    }
+
+    /// `l op ANY|ALL (array)`
+    pub(super) fn quantified(&self, op: &str, l: Expr, array: Expr, all: bool) -> Result<Expr> {
+        let array = match array.ty() {
+            // An untyped literal is an array of the left side's type.
+            Type::Unknown => {
+                let element = if *l.ty() == Type::Unknown { Type::Text } else { l.ty().base() };
+                self.coerce(array, &element.array())?
+            }
+            _ => array,
+        };
+        let Some(element) = array.ty().element().cloned() else {
+            return Err(Error::type_mismatch("op ANY/ALL (array) requires array on right side"));
+        };
+        let sig = self.operator(op, &[l.ty().clone(), element.clone()])?;
+        if sig.ret != Type::Bool {
+            return Err(Error::type_mismatch("op ANY/ALL (array) requires operator to yield boolean"));
+        }
+        let (Some(lt), Some(rt)) = (sig.args.first(), sig.args.get(1)) else {
+            return Err(Error::internal("an operator without operands"));
+        };
+        let l = if l.ty().base() == lt.base() { l } else { self.coerce(l, lt)? };
+        let array = if element.base() == rt.base() { array } else { array.cast(rt.clone().array()) };
+        Ok(Expr::new(ExprKind::Quantified { op: sig, arg: l, array, all }, Type::Bool))
+    }
+
+    /// `l [NOT] IN (values)`: equality with any, which is NULL where none is equal and one is NULL.
+    pub(super) fn in_list(&self, left: Vec<Expr>, list: Vec<Vec<Expr>>, negated: bool) -> Result<Expr> {
+        let constants = left.len() == 1
+            && list.len() > 1
+            && list.iter().flatten().all(|e| e.as_literal().is_some_and(|d| !d.is_null()));
+        if constants {
+            let elements: Vec<Expr> = list.iter().flatten().cloned().collect();
+            let types: Vec<Type> = std::iter::once(left[0].ty().clone())
+                .chain(elements.iter().map(|e| e.ty().clone()))
+                .collect();
+            // PostgreSQL compares with an array of the common type, where the left side takes part in choosing it.
+            if let Some(ty) = crate::expr::functions::common_type(&types) {
+                let elements =
+                    elements.into_iter().map(|e| self.coerce(e, &ty.base())).collect::<Result<Vec<_>>>()?;
+                let array = Expr::new(ExprKind::Array(elements), ty.base().array());
+                let op = if negated { "<>" } else { "=" };
+                return self.quantified(op, left[0].clone(), array, negated);
+            }
+        }
+        let terms = list.into_iter().map(|row| self.compare_rows("=", left.clone(), row));
+        let any = Expr::or(terms.collect::<Result<Vec<_>>>()?);
+        Ok(if negated { any.negated() } else { any })
+    }
+}

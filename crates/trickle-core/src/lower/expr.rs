@@ -1,0 +1,441 @@
+//! Scalar expressions.
+
+use super::Lowerer;
+use super::literal;
+use super::subquery::{Kind, Pending, operator_name, row, subquery_of};
+use crate::agg::AggCall;
+use crate::error::{Error, Result, Span};
+use crate::expr::{Expr, ExprKind, IsTest};
+use crate::parse::ast::{
+    AccessExpr, BinaryOperator, CaseWhen, CastKind, Expr as Ast, Ident, Subscript, UnaryOperator, Value,
+    ValueWithSpan,
+};
+use crate::parse::{Place, type_of};
+use crate::types::{Datum, Type};
+use crate::verdict::ReasonKind;
+
+/// What lowering the expressions of one clause collects.
+pub(super) struct Cx<'q> {
+    /// The clause, for messages.
+    pub(super) clause: &'static str,
+    /// Whether aggregates may stand here.
+    pub(super) allows_aggregates: bool,
+    pub(super) aggregates: Vec<AggCall>,
+    pub(super) subqueries: Vec<Pending<'q>>,
+    /// The columns used outside aggregates, to point at one that is not grouped.
+    columns: Vec<(usize, String, Option<Span>)>,
+    /// Inside an aggregate's arguments.
+    pub(super) inside_aggregate: bool,
+}
+
+impl<'q> Cx<'q> {
+    pub(super) fn new(clause: &'static str) -> Cx<'q> {
+        Cx {
+            clause,
+            allows_aggregates: false,
+            aggregates: Vec::new(),
+            subqueries: Vec::new(),
+            columns: Vec::new(),
+            inside_aggregate: false,
+        }
+    }
+
+    /// A clause in which aggregates may stand.
+    pub(super) fn grouping(clause: &'static str) -> Cx<'q> {
+        Cx { allows_aggregates: true, ..Cx::new(clause) }
+    }
+
+    /// The complaint about a column that is neither grouped nor aggregated.
+    pub(super) fn ungrouped(&self, column: usize) -> Error {
+        let used = self.columns.iter().find(|(c, ..)| *c == column);
+        let name = used.map_or_else(|| format!("number {}", column + 1), |(_, n, _)| format!("\"{n}\""));
+        let e = Error::grouping(format!(
+            "column {name} must appear in the GROUP BY clause or be used in an aggregate function"
+        ))
+        .hint("Add it to GROUP BY, or group by the primary key of its table.");
+        match used.and_then(|(_, _, span)| *span) {
+            Some(span) => e.at(span),
+            None => e,
+        }
+    }
+}
+
+impl Lowerer<'_> {
+    /// Lowers an expression. Aggregates and subqueries become placeholders that `cx` remembers.
+    pub(super) fn expr<'q>(&mut self, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+        stacker::maybe_grow(256 << 10, 4 << 20, || {
+            let result = self.expr_here(e, cx);
+            match result {
+                Err(err) if err.span().is_none() && !err.is_internal() => Err(self.at(err, e)),
+                other => other,
+            }
+        })
+    }
+
+    pub(super) fn exprs<'q>(
+        &mut self,
+        list: impl IntoIterator<Item = &'q Ast>,
+        cx: &mut Cx<'q>,
+    ) -> Result<Vec<Expr>> {
+        list.into_iter().map(|e| self.expr(e, cx)).collect()
+    }
+
+    fn expr_here<'q>(&mut self, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+        match e {
+            Ast::Nested(inner) => self.expr(inner, cx),
+            Ast::Identifier(name) => self.name(std::slice::from_ref(name), cx),
+            Ast::CompoundIdentifier(names) => self.name(names, cx),
+            Ast::Value(v) => self.value(v),
+            Ast::BinaryOp { left, op, right } => self.binary(e, left, op, right, cx),
+            Ast::UnaryOp { op, expr } => self.unary(op, expr, cx),
+            Ast::IsNull(a) => self.null_test(a, false, cx),
+            Ast::IsNotNull(a) => self.null_test(a, true, cx),
+            Ast::IsTrue(a) => self.truth_test(a, IsTest::True, false, cx),
+            Ast::IsNotTrue(a) => self.truth_test(a, IsTest::True, true, cx),
+            Ast::IsFalse(a) => self.truth_test(a, IsTest::False, false, cx),
+            Ast::IsNotFalse(a) => self.truth_test(a, IsTest::False, true, cx),
+            Ast::IsUnknown(a) => self.truth_test(a, IsTest::Null, false, cx),
+            Ast::IsNotUnknown(a) => self.truth_test(a, IsTest::Null, true, cx),
+            Ast::IsDistinctFrom(l, r) => self.is_distinct(l, r, false, cx),
+            Ast::IsNotDistinctFrom(l, r) => self.is_distinct(l, r, true, cx),
+            Ast::Between { expr, negated, low, high } => {
+                let (v, l, h) = (self.expr(expr, cx)?, self.expr(low, cx)?, self.expr(high, cx)?);
+                let (ge, le) = (self.compare(">=", v.clone(), l)?, self.compare("<=", v, h)?);
+                let both = Expr::and([ge, le]);
+                Ok(if *negated { both.negated() } else { both })
+            }
+            Ast::InList { expr, list, negated } => {
+                let left = self.exprs(row(expr), cx)?;
+                let rows = list
+                    .iter()
+                    .map(|item| self.list_row(item, left.len(), cx))
+                    .collect::<Result<Vec<_>>>()?;
+                self.in_list(left, rows, *negated)
+            }
+            Ast::InSubquery { expr, subquery, negated } => {
+                let lhs = self.exprs(row(expr), cx)?;
+                let kind = Kind::Compare { lhs, op: "=".to_owned(), all: false };
+                let value = self.subquery(subquery, kind, e, cx)?;
+                Ok(if *negated { value.negated() } else { value })
+            }
+            Ast::Exists { subquery, negated } => {
+                let value = self.subquery(subquery, Kind::Exists, e, cx)?;
+                Ok(if *negated { value.negated() } else { value })
+            }
+            Ast::Subquery(q) => self.subquery(q, Kind::Scalar, e, cx),
+            Ast::AnyOp { left, compare_op, right, .. } => self.any_all(e, left, compare_op, right, false, cx),
+            Ast::AllOp { left, compare_op, right } => self.any_all(e, left, compare_op, right, true, cx),
+            Ast::Cast { kind, expr, data_type, format: None }
+                if !matches!(kind, CastKind::TryCast | CastKind::SafeCast) =>
+            {
+                let value = self.expr(expr, cx)?;
+                let ty = self.type_named(data_type)?;
+                self.cast(value, &ty, e)
+            }
+            Ast::Case { operand, conditions, else_result, .. } => {
+                self.case(operand.as_deref(), conditions, else_result.as_deref(), cx)
+            }
+            Ast::Function(f) => self.function(f, e, cx),
+            Ast::Array(a) => {
+                let elements = self.exprs(&a.elem, cx)?;
+                self.array(elements)
+            }
+            Ast::Tuple(parts) => {
+                let parts = self.exprs(parts, cx)?;
+                self.row_value(parts)
+            }
+            Ast::CompoundFieldAccess { root, access_chain } => self.access(e, root, access_chain, cx),
+            other => self.special(other, cx),
+        }
+    }
+
+    fn name(&mut self, names: &[Ident], cx: &mut Cx<'_>) -> Result<Expr> {
+        let e = self.column(names)?;
+        if !cx.inside_aggregate && cx.allows_aggregates {
+            let text = names.iter().map(|n| crate::parse::fold(n)).collect::<Vec<_>>().join(".");
+            let span = match (names.first(), names.last()) {
+                (Some(a), Some(b)) => self.span(&a.span.union(&b.span)),
+                _ => None,
+            };
+            for c in e.columns() {
+                cx.columns.push((c, text.clone(), span));
+            }
+        }
+        Ok(e)
+    }
+
+    pub(super) fn value(&mut self, v: &ValueWithSpan) -> Result<Expr> {
+        match &v.value {
+            Value::Number(n, _) => literal::number(n).map_err(|e| self.at(e, &v.span)),
+            Value::Boolean(b) => Ok(Expr::bool(*b)),
+            Value::Null => Ok(Expr::null(Type::Unknown)),
+            Value::Placeholder(p) => {
+                let e = Error::syntax(format!("there is no parameter {p}"));
+                Err(self.at(e.hint("Write the value into the query."), &v.span))
+            }
+            Value::HexStringLiteral(_) | Value::SingleQuotedByteStringLiteral(_) => {
+                Err(self.stop(&v.span, "bit string constants"))
+            }
+            other => match other.clone().into_string() {
+                Some(text) => Ok(literal::untyped(&text)),
+                None => Err(self.at(Error::syntax("a constant that PostgreSQL does not have"), &v.span)),
+            },
+        }
+    }
+
+    fn binary<'q>(
+        &mut self,
+        whole: &'q Ast,
+        left: &'q Ast,
+        op: &BinaryOperator,
+        right: &'q Ast,
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        match op {
+            BinaryOperator::And | BinaryOperator::Or => {
+                let mut terms = Vec::new();
+                for t in chain(whole, op) {
+                    let value = self.expr(t, cx)?;
+                    terms.push(self.boolean(
+                        value,
+                        t,
+                        if *op == BinaryOperator::And { "AND" } else { "OR" },
+                    )?);
+                }
+                Ok(if *op == BinaryOperator::And { Expr::and(terms) } else { Expr::or(terms) })
+            }
+            BinaryOperator::Xor | BinaryOperator::Spaceship | BinaryOperator::MyIntegerDivide => {
+                Err(self.at(Error::syntax(format!("operator {op} is not PostgreSQL")), whole))
+            }
+            _ => {
+                let (l, r) = (row(left), row(right));
+                let name = operator_name(op);
+                if let ([_], Some(q)) = (l.as_slice(), subquery_of(right)) {
+                    // `x = (SELECT …)`: the parser's subquery is the scalar one.
+                    let lhs = self.expr(left, cx)?;
+                    let rhs = self.subquery(q, Kind::Scalar, right, cx)?;
+                    return self.compare(&name, lhs, rhs);
+                }
+                if l.len() > 1 || r.len() > 1 {
+                    if subquery_of(right).is_some() {
+                        return Err(self.stop(whole, "a row compared with a subquery that gives a row"));
+                    }
+                    let (l, r) = (self.exprs(l, cx)?, self.exprs(r, cx)?);
+                    return self.compare_rows(&name, l, r);
+                }
+                let (l, r) = (self.expr(left, cx)?, self.expr(right, cx)?);
+                self.compare(&name, l, r)
+            }
+        }
+    }
+
+    fn unary<'q>(&mut self, op: &UnaryOperator, arg: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+        let value = self.expr(arg, cx)?;
+        match op {
+            UnaryOperator::Not => Ok(self.boolean(value, arg, "NOT")?.negated()),
+            UnaryOperator::Minus => {
+                if let (Some(Datum::Int(i)), Ast::Value(_)) = (value.as_literal(), arg) {
+                    // −2147483648 is an integer though 2147483648 is not one.
+                    if let (Some(n), Type::Int4 | Type::Int8) = (i.checked_neg(), value.ty()) {
+                        return literal::number(&n.unsigned_abs().to_string())
+                            .map(|p| Expr::literal(Datum::Int(n), p.ty().clone()));
+                    }
+                }
+                let sig = self.operator("-", &[value.ty().clone()])?;
+                self.call(sig, vec![value])
+            }
+            UnaryOperator::Plus => {
+                if value.ty().is_number() {
+                    return Ok(value);
+                }
+                let sig = self.operator("+", &[value.ty().clone()])?;
+                self.call(sig, vec![value])
+            }
+            other => {
+                let sig = self.operator(&other.to_string(), &[value.ty().clone()])?;
+                self.call(sig, vec![value])
+            }
+        }
+    }
+
+    /// A boolean operand.
+    pub(super) fn boolean(&self, e: Expr, place: &impl Place, what: &str) -> Result<Expr> {
+        if !matches!(e.ty(), Type::Bool | Type::Unknown) {
+            let m = format!("argument of {what} must be type boolean, not type {}", e.ty());
+            return Err(self.at(Error::type_mismatch(m), place));
+        }
+        self.coerce(e, &Type::Bool)
+    }
+
+    /// `IS [NOT] NULL`; of a row: whether all parts are (not).
+    fn null_test<'q>(&mut self, a: &'q Ast, negated: bool, cx: &mut Cx<'q>) -> Result<Expr> {
+        let parts = self.exprs(row(a), cx)?;
+        if parts.iter().any(|e| matches!(e.ty(), Type::Record(_))) {
+            return Err(self.stop(a, "IS NULL on a composite value"));
+        }
+        let test = |e: Expr| if negated { e.is_not_null() } else { e.is_null() };
+        Ok(Expr::and(parts.into_iter().map(test)))
+    }
+
+    fn truth_test<'q>(&mut self, a: &'q Ast, test: IsTest, negated: bool, cx: &mut Cx<'q>) -> Result<Expr> {
+        let value = self.expr(a, cx)?;
+        let arg = self.boolean(value, a, "IS")?;
+        Ok(Expr::new(ExprKind::Is { arg, test, negated }, Type::Bool))
+    }
+
+    fn is_distinct<'q>(&mut self, l: &'q Ast, r: &'q Ast, same: bool, cx: &mut Cx<'q>) -> Result<Expr> {
+        let (l, r) = (self.exprs(row(l), cx)?, self.exprs(row(r), cx)?);
+        if l.len() != r.len() {
+            return Err(Error::syntax("unequal number of entries in row expressions"));
+        }
+        let terms: Vec<Expr> =
+            l.into_iter().zip(r).map(|(l, r)| self.distinct_from(l, r, same)).collect::<Result<_>>()?;
+        Ok(if same { Expr::and(terms) } else { Expr::or(terms) })
+    }
+
+    fn list_row<'q>(&mut self, item: &'q Ast, width: usize, cx: &mut Cx<'q>) -> Result<Vec<Expr>> {
+        if width == 1 { Ok(vec![self.expr(item, cx)?]) } else { self.exprs(row(item), cx) }
+    }
+
+    fn any_all<'q>(
+        &mut self,
+        whole: &'q Ast,
+        left: &'q Ast,
+        op: &BinaryOperator,
+        right: &'q Ast,
+        all: bool,
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        let name = operator_name(op);
+        if let Some(q) = subquery_of(right) {
+            let lhs = self.exprs(row(left), cx)?;
+            return self.subquery(q, Kind::Compare { lhs, op: name, all }, whole, cx);
+        }
+        let (l, array) = (self.expr(left, cx)?, self.expr(right, cx)?);
+        self.quantified(&name, l, array, all)
+    }
+
+    /// A type by its name in the query.
+    pub(super) fn type_named(&self, ty: &crate::parse::ast::DataType) -> Result<Type> {
+        type_of(ty, &|schema, name| self.catalog.named_type(schema, name)).map_err(|name| {
+            let e = format!("type \"{}\" does not exist", name.to_lowercase());
+            Error::type_mismatch(e).hint("Only built-in types and those of the catalog are known.")
+        })
+    }
+
+    /// An explicit cast.
+    pub(super) fn cast(&mut self, value: Expr, ty: &Type, place: &impl Place) -> Result<Expr> {
+        if let (Some(Datum::Text(text)), Type::Unknown) = (value.as_literal(), value.ty()) {
+            if literal::is_clock(text, ty) {
+                let help = "Write the date itself; a stream table changes with its data, not with the clock.";
+                self.reason(ReasonKind::Never, place, format!("the constant '{text}'"), help);
+            }
+            let text = text.clone();
+            let base = if matches!(ty, Type::Varchar(Some(_)) | Type::Bpchar(_)) { &Type::Text } else { ty };
+            return literal::read(&text, base).map(|e| e.cast(ty.clone()));
+        }
+        match (value.kind(), ty) {
+            // ARRAY[]::type[], and constants in an array that is cast, take the element type from the cast.
+            (ExprKind::Array(elements), Type::Array(element)) => {
+                let element = (**element).clone();
+                let cast: Result<Vec<Expr>> =
+                    elements.clone().into_iter().map(|e| self.cast(e, &element, place)).collect();
+                Ok(Expr::new(ExprKind::Array(cast?), ty.clone()))
+            }
+            _ if *value.ty() == Type::Unknown => self.coerce(value, ty),
+            _ => Ok(value.cast(ty.clone())),
+        }
+    }
+
+    fn case<'q>(
+        &mut self,
+        operand: Option<&'q Ast>,
+        whens: &'q [CaseWhen],
+        otherwise: Option<&'q Ast>,
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        let operand = operand.map(|o| self.expr(o, cx)).transpose()?;
+        let (mut conditions, mut values) = (Vec::new(), Vec::new());
+        for w in whens {
+            let c = self.expr(&w.condition, cx)?;
+            conditions.push(match &operand {
+                Some(o) => {
+                    let equal = self.compare("=", o.clone(), c);
+                    self.located(equal, &w.condition)?
+                }
+                None => self.boolean(c, &w.condition, "CASE/WHEN")?,
+            });
+            values.push(self.expr(&w.result, cx)?);
+        }
+        values.push(match otherwise {
+            Some(e) => self.expr(e, cx)?,
+            None => Expr::null(Type::Unknown),
+        });
+        let (mut values, ty) = self.unified("CASE", values)?;
+        let otherwise = values.pop().unwrap_or_else(|| Expr::null(ty.clone()));
+        let whens = conditions.into_iter().zip(values).collect();
+        Ok(Expr::new(ExprKind::Case { whens, otherwise }, ty))
+    }
+
+    /// `ARRAY[…]`; of arrays, an array of one more dimension, which is the same type.
+    pub(super) fn array(&mut self, elements: Vec<Expr>) -> Result<Expr> {
+        let (elements, ty) = self.unified("ARRAY", elements)?;
+        let ty = if ty.element().is_some() { ty } else { ty.array() };
+        Ok(Expr::new(ExprKind::Array(elements), ty))
+    }
+
+    pub(super) fn row_value(&mut self, parts: Vec<Expr>) -> Result<Expr> {
+        let parts: Vec<Expr> = parts
+            .into_iter()
+            .map(|e| if *e.ty() == Type::Unknown { self.coerce(e, &Type::Text) } else { Ok(e) })
+            .collect::<Result<_>>()?;
+        let ty = Type::Record(parts.iter().map(|e| e.ty().clone()).collect());
+        Ok(Expr::new(ExprKind::Row(parts), ty))
+    }
+
+    fn access<'q>(
+        &mut self,
+        whole: &'q Ast,
+        root: &'q Ast,
+        chain: &'q [AccessExpr],
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        let mut value = self.expr(root, cx)?;
+        let indexes = chain.len();
+        for a in chain {
+            let AccessExpr::Subscript(Subscript::Index { index }) = a else {
+                return Err(self.stop(whole, "array slices and composite fields"));
+            };
+            let index = self.expr(index, cx)?;
+            value = match value.ty() {
+                Type::Jsonb => self.compare("->", value, index)?,
+                Type::Array(element) if indexes == 1 => {
+                    let element = (**element).clone();
+                    let index = self.coerce_implicitly(index, &Type::Int4, "array subscript")?;
+                    Expr::new(ExprKind::Subscript(value, index), element)
+                }
+                Type::Array(_) => return Err(self.stop(whole, "subscripts of arrays of several dimensions")),
+                ty => {
+                    let e = format!("cannot subscript type {ty} because it does not support subscripting");
+                    return Err(Error::type_mismatch(e));
+                }
+            };
+        }
+        Ok(value)
+    }
+}
+
+/// The terms of a chain of one operator, left to right, without recursion.
+fn chain<'q>(e: &'q Ast, op: &BinaryOperator) -> Vec<&'q Ast> {
+    let (mut terms, mut stack) = (Vec::new(), vec![e]);
+    while let Some(e) = stack.pop() {
+        match e {
+            Ast::BinaryOp { left, op: o, right } if o == op => stack.extend([&**right, &**left]),
+            Ast::Nested(inner) if matches!(&**inner, Ast::BinaryOp { op: o, .. } if o == op) => {
+                stack.push(inner);
+            }
+            _ => terms.push(e),
+        }
+    }
+    terms
+}

@@ -1,0 +1,331 @@
+//! FROM: tables, views, CTEs, subqueries, and the list they make.
+
+use super::expr::Cx;
+use super::scope::{Cte, Domain, Item, Named, Outer, Scope, hint, shift};
+use super::{Lowerer, VIEW_DEPTH};
+use crate::error::{Error, Result};
+use crate::expr::Expr;
+use crate::graph::NodeId;
+use crate::parse::ast::{Query, TableAlias, TableFactor, TableSampleKind, TableWithJoins};
+use crate::parse::{Place, fold, parse_query, qualified};
+use crate::rel::{Distinct, Map, Table, Values};
+use crate::verdict::ReasonKind;
+use std::sync::Arc;
+
+/// A part of FROM that was lowered: columns `offset..offset + width` of the whole.
+#[derive(Clone, Debug)]
+pub(super) struct Factor {
+    pub(super) node: NodeId,
+    pub(super) offset: usize,
+    pub(super) width: usize,
+}
+
+/// The parts of FROM so far, side by side, with the conditions that are still to be placed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Build {
+    pub(super) factors: Vec<Factor>,
+    pub(super) conjuncts: Vec<Expr>,
+}
+
+impl Build {
+    pub(super) fn width(&self) -> usize {
+        self.factors.last().map_or(0, |f| f.offset + f.width)
+    }
+    pub(super) fn push(&mut self, node: NodeId, width: usize) {
+        let offset = self.width();
+        self.factors.push(Factor { node, offset, width });
+    }
+}
+
+/// A relation that FROM can name.
+pub(super) struct Source {
+    pub(super) node: NodeId,
+    pub(super) names: Vec<Arc<str>>,
+    /// Outer columns that the relation starts with.
+    refs: Vec<Outer>,
+    schema: Option<Arc<str>>,
+    key: Option<Vec<usize>>,
+}
+
+impl Lowerer<'_> {
+    pub(super) fn from_list(&mut self, from: &[TableWithJoins], build: &mut Build) -> Result<()> {
+        for item in from {
+            let scope = self.table_with_joins(item, build)?;
+            let old = self.take_scope();
+            let both = self.side_by_side(old, scope, item)?;
+            self.set_scope(both);
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_scope(&mut self) -> Scope {
+        self.frames.last_mut().map(|f| std::mem::take(&mut f.scope)).unwrap_or_default()
+    }
+
+    pub(super) fn set_scope(&mut self, scope: Scope) {
+        if let Some(f) = self.frames.last_mut() {
+            f.scope = scope;
+        }
+    }
+
+    /// Two scopes together, unless an alias would mean two tables.
+    pub(super) fn side_by_side(&self, left: Scope, right: Scope, place: &impl Place) -> Result<Scope> {
+        let twice = right.items.iter().find(|r| {
+            left.items.iter().any(|l| l.name == r.name && (l.schema == r.schema || l.schema.is_none()))
+        });
+        match twice {
+            Some(item) => {
+                let e = Error::ambiguous(format!("table name \"{}\" specified more than once", item.name))
+                    .hint("Give one of them an alias.");
+                Err(self.at(e, place))
+            }
+            None => Ok(left.and(right)),
+        }
+    }
+
+    /// Lowers one table, subquery or parenthesised join, appends it and says what its names mean.
+    pub(super) fn table_factor(&mut self, factor: &TableFactor, build: &mut Build) -> Result<Scope> {
+        match factor {
+            TableFactor::Table {
+                name,
+                alias,
+                args: None,
+                sample,
+                with_ordinality: false,
+                version: None,
+                ..
+            } => {
+                self.check_sample(sample.as_ref(), factor);
+                let (schema, table) = qualified(name);
+                let source = self.named_table(schema.as_deref(), &table, name)?;
+                self.append(source, &table, alias.as_ref(), build)
+            }
+            TableFactor::Table { name, .. } => {
+                Err(self.stop(factor, format!("the set-returning function {name} in FROM")))
+            }
+            TableFactor::Derived { lateral, subquery, alias, sample } => {
+                self.check_sample(sample.as_ref(), factor);
+                let source =
+                    if *lateral { self.lateral(subquery, build, factor)? } else { self.derived(subquery)? };
+                self.append(source, "", alias.as_ref(), build)
+            }
+            TableFactor::NestedJoin { table_with_joins, alias } => {
+                let scope = self.table_with_joins(table_with_joins, build)?;
+                let Some(alias) = alias else { return Ok(scope) };
+                let names = scope.star.iter().map(|c| c.name.clone()).collect();
+                let names = self.alias_columns(alias, names)?;
+                let columns =
+                    scope.star.into_iter().zip(names).map(|(c, name)| Named { name, expr: c.expr }).collect();
+                Ok(Scope::of_item(Item {
+                    name: Arc::from(fold(&alias.name)),
+                    schema: None,
+                    columns,
+                    key: None,
+                }))
+            }
+            TableFactor::UNNEST { .. } | TableFactor::Function { .. } | TableFactor::TableFunction { .. } => {
+                Err(self.stop(factor, "set-returning functions in FROM"))
+            }
+            TableFactor::JsonTable { .. } => Err(self.stop(factor, "JSON_TABLE")),
+            TableFactor::XmlTable { .. } => Err(self.stop(factor, "XMLTABLE")),
+            _ => Err(self.at(Error::syntax("a FROM item that PostgreSQL does not have"), factor)),
+        }
+    }
+
+    fn check_sample(&mut self, sample: Option<&TableSampleKind>, place: &TableFactor) {
+        if sample.is_some() {
+            let help = "Sample by a condition on the rows instead, such as a hash of the key.";
+            self.reason(ReasonKind::Never, place, "TABLESAMPLE", help);
+        }
+    }
+
+    /// A CTE, table or view by name.
+    pub(super) fn named_table(
+        &mut self,
+        schema: Option<&str>,
+        name: &str,
+        place: &impl Place,
+    ) -> Result<Source> {
+        if schema.is_none() {
+            if let Some(cte) = self.ctes.iter().rev().find(|c| c.name == name).cloned() {
+                return self.cte(cte, place);
+            }
+        }
+        if let Some(def) = self.catalog.table(schema, name) {
+            let names = def.columns.iter().map(|c| c.name.clone()).collect();
+            let (schema, key) = (Some(def.schema.clone()), def.keys.first().cloned());
+            let node = self.add(Table::new(def))?;
+            return Ok(Source { node, names, refs: Vec::new(), schema, key });
+        }
+        if let Some(text) = self.catalog.view(schema, name) {
+            return self.view(schema, name, &text, place);
+        }
+        let full = schema.map_or_else(|| name.to_owned(), |s| format!("{s}.{name}"));
+        let known = self.catalog.table_names();
+        let ctes = self.ctes.iter().map(|c| c.name.as_str());
+        let e = Error::unknown_table(format!("relation \"{full}\" does not exist"));
+        let e = hint(e, name, known.iter().map(String::as_str).chain(ctes));
+        Err(self.at(e, place))
+    }
+
+    fn cte(&mut self, cte: Cte, place: &impl Place) -> Result<Source> {
+        let Some((node, names, refs)) = cte.body else {
+            return Err(self.stop(place, "WITH RECURSIVE"));
+        };
+        Ok(Source { node, names, refs, schema: None, key: None })
+    }
+
+    /// Expands a view: its text sees neither our CTEs nor our columns, and its places are not ours.
+    fn view(&mut self, schema: Option<&str>, name: &str, text: &str, place: &impl Place) -> Result<Source> {
+        let full = format!("{}{name}", schema.map(|s| format!("{s}.")).unwrap_or_default());
+        if self.views.contains(&full) || self.views.len() >= VIEW_DEPTH {
+            let e = Error::cycle(format!("view \"{full}\" reads itself, or views nest too deeply"));
+            return Err(self.at(e.detail(format!("Through {}.", self.views.join(", "))), place));
+        }
+        let parsed = parse_query(text)?;
+        let Some(query) = parsed.query() else { return Err(Error::internal("a view without a query")) };
+        let at = self.span(place);
+        self.views.push(full.clone());
+        let frames = std::mem::take(&mut self.frames);
+        let ctes = std::mem::take(&mut self.ctes);
+        let source = self.source.take();
+        let relation = self.query(query, &Domain::none());
+        self.source = source;
+        self.ctes = ctes;
+        self.frames = frames;
+        self.views.pop();
+        let relation = relation.map_err(|e| {
+            let e = if e.detail_text().is_none() { e.detail(format!("In view \"{full}\".")) } else { e };
+            at.map_or(e.clone(), |s| e.at(s))
+        })?;
+        let schema = schema.map(Arc::from);
+        Ok(Source { node: relation.node, names: relation.names, refs: Vec::new(), schema, key: None })
+    }
+
+    /// A subquery in FROM, which sees the columns of enclosing queries but not its neighbours.
+    fn derived(&mut self, query: &Query) -> Result<Source> {
+        let hidden = self.take_scope();
+        let source = self.derived_in(query);
+        self.set_scope(hidden);
+        source
+    }
+
+    fn derived_in(&mut self, query: &Query) -> Result<Source> {
+        let mut domain = Domain::none();
+        if !self.probing() && self.frames.len() > 1 {
+            let free = self.free(query)?;
+            domain = self.outer_domain(free)?;
+        }
+        let relation = self.query(query, &domain)?;
+        Ok(Source { node: relation.node, names: relation.names, refs: domain.refs, schema: None, key: None })
+    }
+
+    /// The domain of outer columns, all of which this SELECT's own domain has.
+    fn outer_domain(&mut self, free: Vec<Outer>) -> Result<Domain> {
+        if free.is_empty() {
+            return Ok(Domain::none());
+        }
+        let positions = free.iter().map(|o| self.here(o)).collect::<Result<Vec<_>>>()?;
+        let Some(node) = self.frames.last().and_then(|f| f.domain) else {
+            return Err(Error::internal("an outer column without a domain"));
+        };
+        let whole = positions.len() == self.graph.schema(node).len();
+        if whole && positions.iter().enumerate().all(|(i, e)| e.as_column() == Some(i)) {
+            return Ok(Domain { refs: free, node: Some(node) });
+        }
+        let mapped = self.add(Map::new(node, positions))?;
+        let node = self.add(Distinct::new(mapped))?;
+        Ok(Domain { refs: free, node: Some(node) })
+    }
+
+    /// A LATERAL subquery: over the distinct values of the columns that it uses of the items before it.
+    fn lateral(&mut self, query: &Query, build: &mut Build, place: &impl Place) -> Result<Source> {
+        if self.probing() {
+            return self.derived_in(query);
+        }
+        let free = self.free(query)?;
+        let here = self.frames.len() - 1;
+        if free.iter().all(|o| o.frame != here) {
+            return self.derived(query);
+        }
+        let exprs = free.iter().map(|o| self.here(o)).collect::<Result<Vec<_>>>()?;
+        let columns: Vec<usize> = exprs.iter().filter_map(Expr::as_column).collect();
+        let holds = |f: &Factor| columns.iter().all(|c| (f.offset..f.offset + f.width).contains(c));
+        if !build.factors.iter().any(holds) {
+            let used = |f: &Factor| columns.iter().any(|c| (f.offset..f.offset + f.width).contains(c));
+            let first = build.factors.iter().position(used).unwrap_or(0);
+            self.merge(build, first)?;
+        }
+        let Some(f) = build.factors.iter().find(|f| holds(f)) else {
+            return Err(self.stop(place, "LATERAL that uses a table outside its join"));
+        };
+        let (node, offset) = (f.node, f.offset);
+        let local = exprs.iter().map(|e| shift(e, -(offset as isize))).collect();
+        let mapped = self.add(Map::new(node, local))?;
+        let node = self.distinct(mapped).map_err(|e| self.at(e, place))?;
+        let domain = Domain { refs: free, node: Some(node) };
+        let relation = self.query(query, &domain)?;
+        Ok(Source { node: relation.node, names: relation.names, refs: domain.refs, schema: None, key: None })
+    }
+
+    /// Appends a relation; one that starts with outer columns is linked to where they are at hand.
+    fn append(
+        &mut self,
+        source: Source,
+        name: &str,
+        alias: Option<&TableAlias>,
+        build: &mut Build,
+    ) -> Result<Scope> {
+        let Source { node, names, refs, schema, key } = source;
+        let (name, names) = match alias {
+            Some(a) => (fold(&a.name), self.alias_columns(a, names)?),
+            None => (name.to_owned(), names),
+        };
+        let types = self.graph.schema(node).clone();
+        let offset = build.width();
+        for (i, o) in refs.iter().enumerate() {
+            if self.probing() {
+                self.outer_column(o.frame, o.column, &o.ty)?;
+                continue;
+            }
+            let link = self.here(o)?;
+            build.conjuncts.push(link.same_as(shift(&types.expr(i), offset as isize)));
+        }
+        build.push(node, types.len());
+        let k = refs.len();
+        let columns = names
+            .into_iter()
+            .enumerate()
+            .map(|(i, name)| Named { name, expr: shift(&types.expr(k + i), offset as isize) })
+            .collect();
+        let key = key.map(|k| k.iter().map(|c| c + offset).collect());
+        let schema = schema.filter(|_| alias.is_none());
+        Ok(Scope::of_item(Item { name: Arc::from(name), schema, columns, key }))
+    }
+
+    /// The whole of FROM as one relation.
+    pub(super) fn finish(&mut self, mut build: Build) -> Result<NodeId> {
+        if build.factors.is_empty() {
+            let unit = self.add(Values::unit())?;
+            build.push(unit, 0);
+        }
+        let (node, left) = self.join_all(&build.factors, build.conjuncts)?;
+        if left.is_empty() {
+            return Ok(node);
+        }
+        Err(Error::internal("a condition reads a column that FROM does not have"))
+    }
+
+    /// Condition of WHERE, ON or HAVING: a boolean.
+    pub(super) fn condition<'q>(&mut self, e: &'q crate::parse::ast::Expr, cx: &mut Cx<'q>) -> Result<Expr> {
+        let clause = cx.clause;
+        let lowered = self.expr(e, cx)?;
+        let ty = lowered.ty().clone();
+        if !matches!(ty, crate::types::Type::Bool | crate::types::Type::Unknown) {
+            let m = Error::type_mismatch(format!("argument of {clause} must be type boolean, not type {ty}"));
+            return Err(self.at(m, e));
+        }
+        let coerced = self.coerce(lowered, &crate::types::Type::Bool);
+        self.located(coerced, e)
+    }
+}

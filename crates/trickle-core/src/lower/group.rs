@@ -1,0 +1,354 @@
+//! GROUP BY, HAVING and aggregates.
+
+use super::Lowerer;
+use super::expr::Cx;
+use super::scope::{Domain, Slot};
+use super::select::{Output, conjuncts};
+use crate::agg::AggCall;
+use crate::error::{Error, Result};
+use crate::expr::{Expr, ExprKind};
+use crate::graph::NodeId;
+use crate::parse::ast::{Expr as Ast, GroupByExpr, Ident, Select, Value};
+use crate::parse::fold;
+use crate::rel::{Map, OuterJoin, Reduce};
+use crate::types::{Datum, Type};
+use std::sync::Arc;
+
+/// How the columns before grouping are found after it.
+pub(super) struct Grouping {
+    keys: Vec<Expr>,
+    /// Columns of tables whose primary key is grouped, as further keys.
+    determined: Vec<usize>,
+    aggregates: usize,
+}
+
+impl Grouping {
+    /// `e`, over the relation before grouping with placeholders for aggregates, over the relation after it; or the
+    /// first column that is neither grouped nor determined.
+    fn apply(&self, e: &Expr) -> Result<Expr, usize> {
+        if let Some(i) = self.keys.iter().position(|k| k == e) {
+            return Ok(Expr::column(i, e.ty().clone()));
+        }
+        if let ExprKind::Column(c) = e.kind() {
+            let keys = self.keys.len();
+            return match Slot::of(*c) {
+                Slot::Aggregate(i) => Ok(Expr::column(keys + self.determined.len() + i, e.ty().clone())),
+                Slot::Column(c) => match self.determined.iter().position(|d| *d == c) {
+                    Some(i) => Ok(Expr::column(keys + i, e.ty().clone())),
+                    None => Err(c),
+                },
+                _ => Ok(e.clone()),
+            };
+        }
+        stacker::maybe_grow(64 << 10, 1 << 20, || {
+            let mut children = Vec::new();
+            for c in e.children() {
+                children.push(self.apply(c)?);
+            }
+            Ok(if children.is_empty() { e.clone() } else { e.with_children(children) })
+        })
+    }
+
+    fn width(&self) -> usize {
+        self.keys.len() + self.determined.len() + self.aggregates
+    }
+}
+
+impl Lowerer<'_> {
+    /// Lowers the select list, grouped where the query groups: the relation, the list over it, and where the
+    /// domain's columns are in it.
+    pub(super) fn grouped(
+        &mut self,
+        s: &Select,
+        node: NodeId,
+        outputs: Vec<Output<'_>>,
+        names: &[Arc<str>],
+        domain: &Domain,
+    ) -> Result<(NodeId, Vec<Expr>, Vec<Expr>)> {
+        let mut cx = Cx::grouping("SELECT");
+        let mut exprs = Vec::new();
+        for o in &outputs {
+            exprs.push(match o {
+                Output::Text(e) => self.expr(e, &mut cx)?,
+                Output::Column(e) => e.clone(),
+            });
+        }
+        cx.clause = "HAVING";
+        let mut having = Vec::new();
+        for term in s.having.as_ref().map(conjuncts).unwrap_or_default() {
+            having.push(self.condition(term, &mut cx)?);
+        }
+        let grouped = match &s.group_by {
+            GroupByExpr::Expressions(keys, _) => !keys.is_empty(),
+            GroupByExpr::All(_) => true,
+        };
+        let width = domain.width();
+        let schema = self.graph.schema(node).clone();
+        if !grouped && s.having.is_none() && cx.aggregates.is_empty() {
+            let (node, exprs) = self.settle(node, exprs, cx)?;
+            return Ok((node, exprs, (0..width).map(|i| schema.expr(i)).collect()));
+        }
+        let mut keys: Vec<Expr> = (0..width).map(|i| schema.expr(i)).collect();
+        let mut node = node;
+        for key in self.keys(s, &outputs, names, &exprs)? {
+            let (settled, key) = match key {
+                Key::Plain(e) => (node, e),
+                Key::Text(e) => {
+                    let mut inner = Cx::new("GROUP BY");
+                    let lowered = self.expr(e, &mut inner)?;
+                    let (n, mut one) = self.settle(node, vec![lowered], inner)?;
+                    (n, one.pop().unwrap_or_else(|| Expr::null(Type::Text)))
+                }
+            };
+            node = settled;
+            let key = self.typed(key)?;
+            if !key.ty().has_equality() {
+                return Err(self.at(super::relation::no_equality(key.ty(), "GROUP BY"), s));
+            }
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        self.check_aggregates(&cx, s)?;
+        let (node, grouping) = self.reduce(s, node, keys, &mut cx, &exprs, &having, domain, grouped)?;
+        self.after_grouping(node, &grouping, exprs, having, cx, width)
+    }
+
+    /// Filters the groups and computes the select list over them.
+    fn after_grouping(
+        &mut self,
+        node: NodeId,
+        grouping: &Grouping,
+        exprs: Vec<Expr>,
+        having: Vec<Expr>,
+        cx: Cx<'_>,
+        width: usize,
+    ) -> Result<(NodeId, Vec<Expr>, Vec<Expr>)> {
+        let ungrouped = |c: usize| cx.ungrouped(c);
+        let apply = |e: &Expr| grouping.apply(e).map_err(ungrouped);
+        let exprs = exprs.iter().map(apply).collect::<Result<Vec<_>>>()?;
+        let having = having.iter().map(apply).collect::<Result<Vec<_>>>()?;
+        let mut subqueries = Vec::new();
+        for sub in &cx.subqueries {
+            subqueries.push(self.translated(sub, &apply)?);
+        }
+        let (mut node, values) = self.place_all(node, subqueries)?;
+        let put = |e: &Expr| super::subquery::put(e, &values);
+        let having = Expr::and(having.iter().map(put));
+        node = self.filter_plain(node, having)?;
+        let exprs = exprs.iter().map(put).collect();
+        let schema = self.graph.schema(node).clone();
+        Ok((node, exprs, (0..width).map(|i| schema.expr(i)).collect()))
+    }
+
+    /// A literal without a type is text.
+    fn typed(&mut self, e: Expr) -> Result<Expr> {
+        let ty = if *e.ty() == Type::Unknown { Type::Text } else { e.ty().clone() };
+        self.coerce(e, &ty)
+    }
+
+    /// γ over the keys, the columns they determine and the aggregates of the clause.
+    #[allow(clippy::too_many_arguments)]
+    fn reduce(
+        &mut self,
+        s: &Select,
+        node: NodeId,
+        keys: Vec<Expr>,
+        cx: &mut Cx<'_>,
+        exprs: &[Expr],
+        having: &[Expr],
+        domain: &Domain,
+        grouped: bool,
+    ) -> Result<(NodeId, Grouping)> {
+        let schema = self.graph.schema(node).clone();
+        let mut grouping = Grouping { keys, determined: Vec::new(), aggregates: cx.aggregates.len() };
+        if grouped {
+            let mut used: Vec<usize> = exprs.iter().chain(having).flat_map(|e| e.columns()).collect();
+            used.extend(cx.subqueries.iter().flat_map(|q| q.local_columns(self.frames.len() - 1)));
+            grouping.determined = self.determined(&grouping.keys, &used);
+            // A column without equality cannot be a key of the plan, though its group has one value.
+            let incomparable = |c: &usize| schema.column(*c).is_some_and(|c| !c.ty.has_equality());
+            if grouping.determined.iter().any(incomparable) {
+                return Err(self.stop(s, "a column of a type without equality beside a grouped primary key"));
+            }
+        }
+        // Keys that are no columns are computed first; columns keep their places.
+        let computed: Vec<&Expr> = grouping.keys.iter().filter(|k| k.as_column().is_none()).collect();
+        let mut all = schema.identity();
+        all.extend(computed.into_iter().cloned());
+        let input = if all.len() == schema.len() { node } else { self.add(Map::new(node, all))? };
+        let mut next = schema.len();
+        let mut positions = Vec::new();
+        for k in &grouping.keys {
+            positions.push(k.as_column().unwrap_or_else(|| {
+                next += 1;
+                next - 1
+            }));
+        }
+        positions.extend(&grouping.determined);
+        let aggregates: Vec<AggCall> = cx.aggregates.clone();
+        let reduced = self.add(Reduce::new(input, positions, aggregates.clone()))?;
+        let node = match domain.node {
+            Some(d) if !grouped => self.with_empty_groups(s, reduced, d, domain.width(), &aggregates)?,
+            _ => reduced,
+        };
+        debug_assert_eq!(self.graph.schema(node).len(), grouping.width());
+        Ok((node, grouping))
+    }
+
+    /// An aggregate without GROUP BY has a row for every value of the domain, also where no row was aggregated.
+    fn with_empty_groups(
+        &mut self,
+        s: &Select,
+        reduced: NodeId,
+        domain: NodeId,
+        width: usize,
+        aggregates: &[AggCall],
+    ) -> Result<NodeId> {
+        let (d, r) = (self.graph.schema(domain).clone(), self.graph.schema(reduced).clone());
+        let on = Expr::and((0..width).map(|i| same(d.expr(i), r.expr(i).shifted(width), &d, &r, i, i)));
+        let joined = self.add(OuterJoin::left(domain, reduced, on))?;
+        let mut exprs: Vec<Expr> = (0..width).map(|i| d.expr(i)).collect();
+        for (i, a) in aggregates.iter().enumerate() {
+            let value = r.expr(width + i).shifted(width);
+            exprs.push(match (&a.sig.schema, &*a.sig.name) {
+                (None, "count") => Expr::new(
+                    ExprKind::Coalesce(vec![value, Expr::literal(Datum::Int(0), Type::Int8)]),
+                    Type::Int8,
+                ),
+                (None, name) if !name.starts_with("regr_") => value,
+                _ => {
+                    self.not_yet(
+                        s,
+                        format!("aggregate {} in a subquery that uses outer columns", a.sig.name),
+                    );
+                    value
+                }
+            });
+        }
+        self.add(Map::new(joined, exprs))
+    }
+
+    /// The used columns that belong to a table whose whole primary key is among the keys.
+    fn determined(&self, keys: &[Expr], used: &[usize]) -> Vec<usize> {
+        let grouped = |c: usize| keys.iter().any(|k| k.as_column() == Some(c));
+        let items = self.frames.last().map(|f| f.scope.items.as_slice()).unwrap_or_default();
+        let mut out = Vec::new();
+        for item in items {
+            let Some(key) = &item.key else { continue };
+            if key.is_empty() || !key.iter().all(|c| grouped(*c)) {
+                continue;
+            }
+            for c in item.columns.iter().filter_map(|c| c.expr.as_column()) {
+                if used.contains(&c) && !grouped(c) && !out.contains(&c) {
+                    out.push(c);
+                }
+            }
+        }
+        out
+    }
+
+    /// The items of GROUP BY: ordinals and output names stand for what the select list computes.
+    fn keys<'q>(
+        &mut self,
+        s: &'q Select,
+        outputs: &[Output<'q>],
+        names: &[Arc<str>],
+        exprs: &[Expr],
+    ) -> Result<Vec<Key<'q>>> {
+        let GroupByExpr::Expressions(items, _) = &s.group_by else {
+            return Err(self.at(Error::syntax("GROUP BY ALL is not known to every PostgreSQL"), s));
+        };
+        let mut keys = Vec::new();
+        for item in items {
+            let bare = strip(item);
+            match bare {
+                Ast::GroupingSets(_) | Ast::Cube(_) | Ast::Rollup(_) => {
+                    let what = match bare {
+                        Ast::Cube(_) => "CUBE",
+                        Ast::Rollup(_) => "ROLLUP",
+                        _ => "GROUPING SETS",
+                    };
+                    self.not_yet(item, what);
+                }
+                Ast::Tuple(list) => keys.extend(list.iter().map(Key::Text)),
+                Ast::Value(v) => match &v.value {
+                    Value::Number(n, _) => {
+                        match n.parse::<usize>().ok().filter(|n| *n >= 1 && *n <= exprs.len()) {
+                            Some(n) => keys.push(Key::Plain(self.no_aggregate(&exprs[n - 1], item)?)),
+                            None => {
+                                let e =
+                                    Error::grouping(format!("GROUP BY position {n} is not in select list"));
+                                return Err(self.at(e, item));
+                            }
+                        }
+                    }
+                    _ => {
+                        let e = Error::syntax("non-integer constant in GROUP BY");
+                        return Err(self.at(e, item));
+                    }
+                },
+                Ast::Identifier(name) => match self.output_alias(name, outputs, names) {
+                    Some(i) => keys.push(Key::Plain(self.no_aggregate(&exprs[i], item)?)),
+                    None => keys.push(Key::Text(item)),
+                },
+                _ => keys.push(Key::Text(item)),
+            }
+        }
+        Ok(keys)
+    }
+
+    /// The output of that name, where no input column has it.
+    fn output_alias(&self, name: &Ident, outputs: &[Output<'_>], names: &[Arc<str>]) -> Option<usize> {
+        let folded = fold(name);
+        let input = self.frames.last().is_some_and(|f| f.scope.star.iter().any(|n| *n.name == *folded));
+        if input {
+            return None;
+        }
+        debug_assert_eq!(outputs.len(), names.len());
+        names.iter().position(|n| **n == *folded)
+    }
+
+    fn no_aggregate(&mut self, e: &Expr, place: &Ast) -> Result<Expr> {
+        if e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Subquery(_))) {
+            return Err(self.stop(place, "GROUP BY a subquery of the select list"));
+        }
+        if e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Aggregate(_))) {
+            return Err(self.at(Error::grouping("aggregate functions are not allowed in GROUP BY"), place));
+        }
+        Ok(e.clone())
+    }
+
+    fn check_aggregates(&mut self, cx: &Cx<'_>, s: &Select) -> Result<()> {
+        let placed = |e: &Expr| e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Subquery(_)));
+        if cx.aggregates.iter().flat_map(AggCall::exprs).any(placed) {
+            return Err(self.stop(s, "a subquery inside an aggregate"));
+        }
+        Ok(())
+    }
+}
+
+enum Key<'q> {
+    Plain(Expr),
+    Text(&'q Ast),
+}
+
+fn strip(mut e: &Ast) -> &Ast {
+    while let Ast::Nested(inner) = e {
+        e = inner;
+    }
+    e
+}
+
+/// Equality of two columns under which NULL equals NULL; plain `=` where one of them is never NULL.
+pub(super) fn same(
+    l: Expr,
+    r: Expr,
+    left: &crate::graph::Schema,
+    right: &crate::graph::Schema,
+    i: usize,
+    j: usize,
+) -> Expr {
+    let nullable = |s: &crate::graph::Schema, c: usize| s.column(c).is_none_or(|c| c.nullable);
+    if nullable(left, i) && nullable(right, j) { l.same_as(r) } else { l.equals(r) }
+}

@@ -1,0 +1,356 @@
+//! Joins: trees with ON, USING and NATURAL, and the order in which a list of items is joined.
+
+use super::Lowerer;
+use super::expr::Cx;
+use super::from::{Build, Factor};
+use super::scope::{Named, Scope, shift};
+use crate::error::{Error, Result};
+use crate::expr::functions::common_type;
+use crate::expr::{Expr, ExprKind};
+use crate::graph::NodeId;
+use crate::parse::Place;
+use crate::parse::ast::{Join as AstJoin, JoinConstraint, JoinOperator, TableFactor, TableWithJoins};
+use crate::parse::parts;
+use crate::rel::{Filter, Join, Map, OuterJoin};
+use std::sync::Arc;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Inner,
+    Left,
+    Right,
+    Full,
+}
+
+impl Lowerer<'_> {
+    pub(super) fn table_with_joins(&mut self, t: &TableWithJoins, build: &mut Build) -> Result<Scope> {
+        let start = (build.factors.len(), build.conjuncts.len());
+        let mut scope = self.table_factor(&t.relation, build)?;
+        for join in &t.joins {
+            scope = stacker::maybe_grow(256 << 10, 4 << 20, || self.join(join, scope, start, build))?;
+        }
+        Ok(scope)
+    }
+
+    /// Joins one more item to the factors from `start` on.
+    fn join(
+        &mut self,
+        join: &AstJoin,
+        left: Scope,
+        start: (usize, usize),
+        build: &mut Build,
+    ) -> Result<Scope> {
+        let (side, constraint) = self.join_kind(join)?;
+        let middle = (build.factors.len(), build.conjuncts.len());
+        let right = self.right_operand(&join.relation, &left, build)?;
+        let both = self.side_by_side(left.clone(), right.clone(), &join.relation)?;
+        let (on, scope) = match constraint {
+            JoinConstraint::On(e) => {
+                let visible = self.take_scope();
+                self.set_scope(both.clone());
+                let mut cx = Cx::new("JOIN/ON");
+                let on = self.condition(e, &mut cx);
+                self.set_scope(visible);
+                let on = on?;
+                if !cx.subqueries.is_empty() {
+                    return Err(self.stop(e, "a subquery in ON"));
+                }
+                (on.conjuncts(), both)
+            }
+            JoinConstraint::Using(names) => {
+                let names: Vec<String> = names.iter().filter_map(|n| parts(n).pop()).collect();
+                self.merged(side, &names, left, right, &join.relation)?
+            }
+            JoinConstraint::Natural => {
+                let names: Vec<String> = left
+                    .star
+                    .iter()
+                    .filter(|l| right.star.iter().any(|r| r.name == l.name))
+                    .map(|l| l.name.to_string())
+                    .collect();
+                self.merged(side, &names, left, right, &join.relation)?
+            }
+            JoinConstraint::None => (Vec::new(), both),
+        };
+        if side == Side::Inner {
+            build.conjuncts.extend(on);
+            return Ok(scope);
+        }
+        self.outer_join(side, on, start, middle, build, &join.relation)?;
+        Ok(scope)
+    }
+
+    fn join_kind<'j>(&self, join: &'j AstJoin) -> Result<(Side, &'j JoinConstraint)> {
+        let known = match &join.join_operator {
+            JoinOperator::Join(c) | JoinOperator::Inner(c) => Some((Side::Inner, c)),
+            JoinOperator::CrossJoin(c) => Some((Side::Inner, c)),
+            JoinOperator::Left(c) | JoinOperator::LeftOuter(c) => Some((Side::Left, c)),
+            JoinOperator::Right(c) | JoinOperator::RightOuter(c) => Some((Side::Right, c)),
+            JoinOperator::FullOuter(c) => Some((Side::Full, c)),
+            _ => None,
+        };
+        let cross = matches!(&join.join_operator, JoinOperator::CrossJoin(_));
+        match known {
+            Some((_, JoinConstraint::None)) if !cross => Err(self
+                .at(Error::syntax("a join without ON or USING"), &join.relation)
+                .hint("Add ON …, or write CROSS JOIN.")),
+            Some(known) if !join.global => Ok(known),
+            _ => Err(self.at(Error::syntax("a join that PostgreSQL does not have"), &join.relation)),
+        }
+    }
+
+    /// Lowers the right operand. LATERAL sees the left operand and the items before the join.
+    fn right_operand(&mut self, t: &TableFactor, left: &Scope, build: &mut Build) -> Result<Scope> {
+        if !matches!(t, TableFactor::Derived { lateral: true, .. }) {
+            return self.table_factor(t, build);
+        }
+        let before = self.take_scope();
+        self.set_scope(before.clone().and(left.clone()));
+        let right = self.table_factor(t, build);
+        self.set_scope(before);
+        right
+    }
+
+    /// The condition and scope of a join on columns of equal name. The merged column is the left one, for a RIGHT
+    /// JOIN the right one, for a FULL JOIN whichever is not NULL, and comes first under `*`.
+    fn merged(
+        &mut self,
+        side: Side,
+        names: &[String],
+        left: Scope,
+        right: Scope,
+        place: &TableFactor,
+    ) -> Result<(Vec<Expr>, Scope)> {
+        let (mut on, mut star) = (Vec::new(), Vec::new());
+        for name in names {
+            let l = self.only(&left, name, "left", place)?;
+            let r = self.only(&right, name, "right", place)?;
+            let equal = self.compare("=", l.clone(), r.clone());
+            on.push(self.located(equal, place)?);
+            let Some(ty) = common_type(&[l.ty().clone(), r.ty().clone()]) else {
+                let e = format!("JOIN/USING types {} and {} cannot be matched", l.ty(), r.ty());
+                return Err(self.at(Error::type_mismatch(e), place));
+            };
+            let (l, r) = (self.coerce(l, &ty)?, self.coerce(r, &ty)?);
+            let expr = match side {
+                Side::Inner | Side::Left => l,
+                Side::Right => r,
+                Side::Full => Expr::new(ExprKind::Coalesce(vec![l, r]), ty),
+            };
+            star.push(Named { name: Arc::from(name.as_str()), expr });
+        }
+        let rest = |n: &Named| !names.iter().any(|m| **m == *n.name);
+        star.extend(left.star.into_iter().filter(rest));
+        star.extend(right.star.into_iter().filter(rest));
+        let items = left.items.into_iter().chain(right.items).collect();
+        Ok((on, Scope { star, items }))
+    }
+
+    fn only(&self, scope: &Scope, name: &str, side: &str, place: &impl Place) -> Result<Expr> {
+        let mut found = scope.star.iter().filter(|n| &*n.name == name);
+        match (found.next(), found.next()) {
+            (Some(n), None) => Ok(n.expr.clone()),
+            (None, _) => {
+                let e = Error::unknown_column(format!(
+                    "column \"{name}\" specified in USING clause does not exist in {side} table"
+                ));
+                let e = super::scope::hint(e, name, scope.star.iter().map(|n| &*n.name));
+                Err(self.at(e, place))
+            }
+            _ => {
+                let e = format!("common column name \"{name}\" appears more than once in {side} table");
+                Err(self.at(Error::ambiguous(e), place))
+            }
+        }
+    }
+
+    /// Replaces the factors from `start` on by their outer join; those from `middle` on are its right operand.
+    fn outer_join(
+        &mut self,
+        side: Side,
+        on: Vec<Expr>,
+        start: (usize, usize),
+        middle: (usize, usize),
+        build: &mut Build,
+        place: &impl Place,
+    ) -> Result<()> {
+        let right_conjuncts = build.conjuncts.split_off(middle.1);
+        let right_factors = build.factors.split_off(middle.0);
+        // The domain may take part in the condition where it is the only thing before the left operand.
+        let domain = self.frames.last().is_some_and(|f| !f.refs.is_empty());
+        let first = if domain && start.0 == 1 && side == Side::Left { 0 } else { start.0 };
+        let left_conjuncts = build.conjuncts.split_off(if first == 0 { 0 } else { start.1 });
+        let left_factors = build.factors.split_off(first);
+        let (Some(l0), Some(r0)) = (left_factors.first().cloned(), right_factors.first().cloned()) else {
+            return Err(Error::internal("a join without operands"));
+        };
+        let (left, left_rest) = self.join_all(&left_factors, left_conjuncts)?;
+        let (right, right_rest) = self.join_all(&right_factors, right_conjuncts)?;
+        // A condition on the padded side alone may as well be part of ON; on the kept side it may not.
+        let kept = match side {
+            Side::Right => &right_rest,
+            _ => &left_rest,
+        };
+        let movable = match side {
+            Side::Full => left_rest.is_empty() && right_rest.is_empty(),
+            _ => kept.is_empty(),
+        };
+        let (lw, rw) = (r0.offset - l0.offset, self.graph.schema(right).len());
+        let terms: Vec<Expr> = on.into_iter().chain(left_rest).chain(right_rest).collect();
+        let inside = |c: &usize| (l0.offset..l0.offset + lw + rw).contains(c);
+        if !movable || terms.iter().any(|e| !e.columns().iter().all(inside)) {
+            if let Some(f) = self.frames.last_mut() {
+                f.direct_failed |= f.direct;
+            }
+            return Err(self.stop_unless_direct(place, "an outer join on columns of an enclosing query"));
+        }
+        let on = Expr::and(terms.iter().map(|e| shift(e, -(l0.offset as isize))));
+        let node = match side {
+            Side::Left | Side::Inner => self.add(OuterJoin::left(left, right, on))?,
+            Side::Full => self.add(OuterJoin::full(left, right, on))?,
+            Side::Right => {
+                let swapped = self.add(OuterJoin::left(
+                    right,
+                    left,
+                    on.map_columns(|i| if i < lw { i + rw } else { i - lw }),
+                ))?;
+                let schema = self.graph.schema(swapped).clone();
+                let order: Vec<usize> = (rw..rw + lw).chain(0..rw).collect();
+                self.add(Map::columns(swapped, &schema, &order))?
+            }
+        };
+        build.factors.push(Factor { node, offset: l0.offset, width: lw + rw });
+        Ok(())
+    }
+
+    fn stop_unless_direct(&mut self, place: &impl Place, construct: &str) -> Error {
+        if self.frames.iter().any(|f| f.direct_failed) {
+            return Error::internal("an outer column is not at hand");
+        }
+        self.stop(place, construct)
+    }
+
+    /// Joins the factors from `first` on into one.
+    pub(super) fn merge(&mut self, build: &mut Build, first: usize) -> Result<()> {
+        let factors = build.factors.split_off(first);
+        let Some(offset) = factors.first().map(|f| f.offset) else { return Ok(()) };
+        let (node, rest) = self.join_all(&factors, std::mem::take(&mut build.conjuncts))?;
+        build.conjuncts = rest;
+        let width = self.graph.schema(node).len();
+        build.factors.push(Factor { node, offset, width });
+        Ok(())
+    }
+
+    /// Joins neighbouring factors: conditions on one of them filter it, the others stand at the first join that has
+    /// their columns, and a factor that a condition links to what is joined already goes first. Columns keep their
+    /// order. Conditions that read other columns are handed back.
+    pub(super) fn join_all(
+        &mut self,
+        factors: &[Factor],
+        conjuncts: Vec<Expr>,
+    ) -> Result<(NodeId, Vec<Expr>)> {
+        let Some(base) = factors.first().map(|f| f.offset) else {
+            return Err(Error::internal("a join of nothing"));
+        };
+        let end = factors.last().map_or(base, |f| f.offset + f.width);
+        let mut plan = Plan::default();
+        let mut rest = Vec::new();
+        for e in conjuncts {
+            let columns = e.columns();
+            if !columns.iter().all(|c| (base..end).contains(c)) {
+                rest.push(e);
+                continue;
+            }
+            let mut touched: Vec<usize> = columns
+                .iter()
+                .filter_map(|c| {
+                    factors.iter().rposition(|f| f.offset <= *c && f.width > 0 && *c < f.offset + f.width)
+                })
+                .collect();
+            touched.dedup();
+            match touched.as_slice() {
+                [] => plan.constant.push(e),
+                [one] => plan.own.entry(*one).or_default().push(e),
+                _ => plan.pending.push((touched, e)),
+            }
+        }
+        let node = self.join_in_order(factors, plan)?;
+        Ok((node, rest))
+    }
+
+    fn join_in_order(&mut self, factors: &[Factor], mut plan: Plan) -> Result<NodeId> {
+        let base = factors.first().map_or(0, |f| f.offset);
+        let width: usize = factors.iter().map(|f| f.width).sum();
+        let mut place = vec![0usize; width];
+        let mut done = vec![false; factors.len()];
+        let mut current: Option<(NodeId, usize)> = None;
+        for _ in 0..factors.len() {
+            let next = current.and_then(|_| plan.linked(&done)).or_else(|| done.iter().position(|d| !d));
+            let Some(i) = next else { break };
+            done[i] = true;
+            let f = &factors[i];
+            let own = plan.own.remove(&i).unwrap_or_default();
+            let own = Expr::and(own.iter().map(|e| shift(e, -(f.offset as isize))));
+            let node = self.filter_plain(f.node, own)?;
+            let (joined, filled) = match current {
+                None => (node, 0),
+                Some((left, filled)) => {
+                    for c in 0..f.width {
+                        place[f.offset - base + c] = filled + c;
+                    }
+                    let on = plan.take(&done);
+                    let on = Expr::and(on.iter().map(|e| e.map_columns(|c| place[c - base])));
+                    (self.add(Join::new(left, node, on))?, filled)
+                }
+            };
+            for c in 0..f.width {
+                place[f.offset - base + c] = filled + c;
+            }
+            current = Some((joined, filled + f.width));
+        }
+        let Some((node, _)) = current else { return Err(Error::internal("a join of nothing")) };
+        let node = if place.iter().enumerate().all(|(i, p)| i == *p) {
+            node
+        } else {
+            let schema = self.graph.schema(node).clone();
+            self.add(Map::columns(node, &schema, &place))?
+        };
+        self.filter_plain(node, Expr::and(plan.constant))
+    }
+
+    pub(super) fn filter_plain(&mut self, node: NodeId, condition: Expr) -> Result<NodeId> {
+        match condition.as_literal() {
+            Some(crate::types::Datum::Bool(true)) => Ok(node),
+            _ => self.add(Filter::new(node, condition)),
+        }
+    }
+}
+
+/// Which condition goes where.
+#[derive(Default)]
+struct Plan {
+    constant: Vec<Expr>,
+    own: std::collections::HashMap<usize, Vec<Expr>>,
+    pending: Vec<(Vec<usize>, Expr)>,
+}
+
+impl Plan {
+    /// The first factor that one condition links to those that are done, with no other missing.
+    fn linked(&self, done: &[bool]) -> Option<usize> {
+        let missing = |t: &[usize]| -> Option<usize> {
+            let mut open = t.iter().filter(|i| !done[**i]);
+            let one = open.next()?;
+            open.next().is_none().then_some(*one)
+        };
+        self.pending.iter().filter_map(|(t, _)| missing(t)).min()
+    }
+
+    /// The conditions that have all their columns now.
+    fn take(&mut self, done: &[bool]) -> Vec<Expr> {
+        let (ready, pending) =
+            std::mem::take(&mut self.pending).into_iter().partition(|(t, _)| t.iter().all(|i| done[*i]));
+        self.pending = pending;
+        let ready: Vec<(Vec<usize>, Expr)> = ready;
+        ready.into_iter().map(|(_, e)| e).collect()
+    }
+}

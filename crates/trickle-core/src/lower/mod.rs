@@ -1,0 +1,188 @@
+//! Syntax tree → [`Graph`]. Names die here: columns become positions, untyped literals get types, every construct
+//! becomes operators or a [`Reason`].
+//!
+//! A subquery that uses columns of an enclosing query is lowered over a *domain*, the distinct values of those
+//! columns, as the first item of its FROM; its result starts with the domain's columns and is joined back to the
+//! outer rows on them (NULL equal to NULL). So no operator ever depends on a row of another.
+
+mod call;
+mod coerce;
+mod compare;
+mod expr;
+mod from;
+mod group;
+mod join;
+mod literal;
+mod names;
+mod query;
+mod relation;
+mod scope;
+mod select;
+mod setop;
+mod special;
+mod subquery;
+#[cfg(test)]
+mod tests;
+
+use crate::catalog::Catalog;
+use crate::error::{Error, Result, Span};
+use crate::graph::{Graph, NodeId};
+use crate::parse::{Parsed, Place, Source, deep, parse_query};
+use crate::rel::Rel;
+use crate::verdict::{Reason, ReasonKind};
+use scope::{Cte, Frame, Outer};
+use std::sync::Arc;
+
+/// A lowered query.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// The arena that holds the plan.
+    pub graph: Graph,
+    /// The plan's root; its columns are the query's, in order.
+    pub root: NodeId,
+    /// Output column names, unquoted and distinct.
+    pub columns: Vec<Arc<str>>,
+}
+
+/// What became of a valid query.
+#[derive(Clone, Debug)]
+pub enum Lowered {
+    /// A plan.
+    Query(Query),
+    /// Constructs that stand in the way; at least one.
+    Unsupported(Vec<Reason>),
+}
+
+/// Lowers one query text.
+///
+/// # Errors
+/// What PostgreSQL would refuse too: syntax, unknown and ambiguous names, types that do not fit, ungrouped columns;
+/// with place and hint.
+pub fn lower(sql: &str, catalog: &dyn Catalog) -> Result<Lowered> {
+    lower_parsed(&parse_query(sql)?, catalog)
+}
+
+/// Lowers a parsed query; see [`lower`].
+///
+/// # Errors
+/// Those of [`lower`].
+pub fn lower_parsed(parsed: &Parsed, catalog: &dyn Catalog) -> Result<Lowered> {
+    deep(|| {
+        let mut lowerer = Lowerer::new(catalog, parsed.source());
+        match lowerer.top(parsed) {
+            Ok(_) if !lowerer.reasons.is_empty() => Ok(Lowered::Unsupported(lowerer.reasons)),
+            Ok((root, columns)) => Ok(Lowered::Query(Query { graph: lowerer.graph, root, columns })),
+            // What follows from an unknown construct, such as the type of its value, is no error of the query.
+            Err(e) if !lowerer.reasons.is_empty() && !is_name_error(&e) => {
+                Ok(Lowered::Unsupported(lowerer.reasons))
+            }
+            Err(e) => Err(e),
+        }
+    })
+}
+
+fn is_name_error(e: &Error) -> bool {
+    matches!(e.sqlstate(), "42P01" | "42703" | "42702" | "42601")
+}
+
+/// How many views may be expanded inside each other.
+const VIEW_DEPTH: usize = 32;
+
+/// The state of one lowering.
+struct Lowerer<'a> {
+    catalog: &'a dyn Catalog,
+    graph: Graph,
+    /// The text that places refer to; `None` inside a view.
+    source: Option<&'a Source>,
+    reasons: Vec<Reason>,
+    /// One per SELECT being lowered, innermost last.
+    frames: Vec<Frame>,
+    /// CTEs in scope, innermost last.
+    ctes: Vec<Cte>,
+    /// Subqueries being examined for the outer columns they use, rather than lowered for good.
+    probes: Vec<Probe>,
+    /// Views being expanded.
+    views: Vec<String>,
+}
+
+/// Collects the columns of frames below `base` that a subquery uses.
+struct Probe {
+    base: usize,
+    free: Vec<Outer>,
+}
+
+impl<'a> Lowerer<'a> {
+    fn new(catalog: &'a dyn Catalog, source: &'a Source) -> Self {
+        Lowerer {
+            catalog,
+            graph: Graph::new(),
+            source: Some(source),
+            reasons: Vec::new(),
+            frames: Vec::new(),
+            ctes: Vec::new(),
+            probes: Vec::new(),
+            views: Vec::new(),
+        }
+    }
+
+    fn top(&mut self, parsed: &Parsed) -> Result<(NodeId, Vec<Arc<str>>)> {
+        let Some(query) = parsed.query() else {
+            return Err(Error::internal("a parsed query without a tree"));
+        };
+        let relation = self.query(query, &scope::Domain::none())?;
+        for (i, name) in relation.names.iter().enumerate() {
+            if relation.names[..i].contains(name) {
+                return Err(Error::ambiguous(format!("column \"{name}\" specified more than once"))
+                    .hint("Give one of them another name with AS."));
+            }
+        }
+        Ok((relation.node, relation.names))
+    }
+
+    fn add(&mut self, rel: impl Into<Rel>) -> Result<NodeId> {
+        self.graph.add(rel)
+    }
+
+    /// The place of a part of the tree.
+    fn span(&self, node: &impl Place) -> Option<Span> {
+        self.source?.of(node)
+    }
+
+    /// `e`, pointing at `node`.
+    fn at(&self, e: Error, node: &impl Place) -> Error {
+        match self.span(node) {
+            Some(span) => e.at(span),
+            None => e,
+        }
+    }
+
+    /// Notes a construct that cannot be lowered; lowering goes on to find the others.
+    fn reason(&mut self, kind: ReasonKind, node: &impl Place, construct: impl Into<String>, help: &str) {
+        let span = self.span(node);
+        let reason = Reason { span, kind, construct: construct.into(), help: help.to_owned() };
+        if !self.reasons.contains(&reason) {
+            self.reasons.push(reason);
+        }
+    }
+
+    /// Notes a construct that the engine does not know yet.
+    fn not_yet(&mut self, node: &impl Place, construct: impl Into<String>) {
+        self.reason(
+            ReasonKind::NotYet,
+            node,
+            construct,
+            "Refresh the table in full, or write the query without it.",
+        );
+    }
+
+    /// Like [`Lowerer::not_yet`], where nothing after it can be lowered either.
+    fn stop(&mut self, node: &impl Place, construct: impl Into<String>) -> Error {
+        self.not_yet(node, construct);
+        Error::internal("lowering stopped at an unknown construct")
+    }
+
+    /// Whether a subquery is only being examined.
+    fn probing(&self) -> bool {
+        !self.probes.is_empty()
+    }
+}

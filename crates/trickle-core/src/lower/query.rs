@@ -1,0 +1,139 @@
+//! Queries: WITH, the body, and the clauses after it.
+
+use super::Lowerer;
+use super::relation::{Open, Relation};
+use super::scope::{Cte, Domain};
+use crate::error::{Error, Result};
+use crate::parse::ast::{Expr as Ast, LimitClause, Query, SetExpr, Statement, TableAlias, Value, With};
+use crate::parse::{Place, fold};
+use crate::verdict::ReasonKind;
+use std::sync::Arc;
+
+const WRITES: &str = "Keep the change out of the query: a stream table is computed from SELECTs alone.";
+
+impl Lowerer<'_> {
+    /// Lowers a query over a domain; the result starts with the domain's columns.
+    pub(super) fn query(&mut self, q: &Query, domain: &Domain) -> Result<Relation> {
+        let open = self.open_query(q, domain)?;
+        self.close(open)
+    }
+
+    pub(super) fn open_query(&mut self, q: &Query, domain: &Domain) -> Result<Open> {
+        let visible = self.ctes.len();
+        let result = stacker::maybe_grow(256 << 10, 4 << 20, || {
+            if let Some(with) = &q.with {
+                self.with(with, domain)?;
+            }
+            self.after_body(q)?;
+            self.body(&q.body, domain)
+        });
+        self.ctes.truncate(visible);
+        result
+    }
+
+    /// LIMIT and what else follows the body. ORDER BY alone says nothing about a table's contents.
+    fn after_body(&mut self, q: &Query) -> Result<()> {
+        if let Some(limit) = q.limit_clause.as_ref().filter(|l| !is_limit_all(l)) {
+            let place = match limit {
+                LimitClause::LimitOffset { limit: Some(e), .. }
+                | LimitClause::OffsetCommaLimit { limit: e, .. } => e.place(),
+                LimitClause::LimitOffset { offset: Some(o), .. } => o.value.place(),
+                LimitClause::LimitOffset { .. } => q.place(),
+            };
+            self.not_yet(&place, "LIMIT and OFFSET");
+        }
+        if q.fetch.is_some() {
+            self.not_yet(q, "FETCH FIRST");
+        }
+        if !q.locks.is_empty() {
+            let help = "Leave it out: a stream table is refreshed under its own locks.";
+            self.reason(ReasonKind::Never, q, "FOR UPDATE and FOR SHARE", help);
+        }
+        let foreign = q.for_clause.is_some()
+            || q.settings.is_some()
+            || q.format_clause.is_some()
+            || !q.pipe_operators.is_empty();
+        if foreign {
+            return Err(self.at(Error::syntax("a clause that PostgreSQL does not have"), q));
+        }
+        Ok(())
+    }
+
+    fn with(&mut self, with: &With, domain: &Domain) -> Result<()> {
+        for cte in &with.cte_tables {
+            let name = fold(&cte.alias.name);
+            if with.recursive {
+                self.ctes.push(Cte { name: name.clone(), body: None });
+            }
+            let dependent = !self.probing() && domain.width() > 0 && !self.free(&cte.query)?.is_empty();
+            let over = if dependent { domain.clone() } else { Domain::none() };
+            let relation = self.query(&cte.query, &over);
+            if with.recursive {
+                self.ctes.pop();
+            }
+            let relation = relation?;
+            let names = self.alias_columns(&cte.alias, relation.names)?;
+            self.ctes.push(Cte { name, body: Some((relation.node, names, over.refs)) });
+        }
+        Ok(())
+    }
+
+    /// The column names under an alias with a column list, which may be shorter.
+    pub(super) fn alias_columns(&self, alias: &TableAlias, names: Vec<Arc<str>>) -> Result<Vec<Arc<str>>> {
+        if alias.columns.len() > names.len() {
+            let e = Error::ambiguous(format!(
+                "table \"{}\" has {} columns available but {} columns specified",
+                fold(&alias.name),
+                names.len(),
+                alias.columns.len()
+            ));
+            return Err(self.at(e, &alias.name));
+        }
+        let mut names = names;
+        for (name, column) in names.iter_mut().zip(&alias.columns) {
+            *name = Arc::from(fold(&column.name));
+        }
+        Ok(names)
+    }
+
+    pub(super) fn body(&mut self, body: &SetExpr, domain: &Domain) -> Result<Open> {
+        stacker::maybe_grow(256 << 10, 4 << 20, || match body {
+            SetExpr::Select(s) => self.select(s, domain),
+            SetExpr::Query(q) => self.open_query(q, domain),
+            SetExpr::SetOperation { left, op, set_quantifier, right } => {
+                self.set_operation(body, left, *op, *set_quantifier, right, domain)
+            }
+            SetExpr::Values(v) => self.values(&v.rows, body, domain),
+            SetExpr::Table(t) => {
+                let name = t.table_name.clone().unwrap_or_default();
+                let item = self.named_table(t.schema_name.as_deref(), &name, body)?;
+                let relation = Relation { node: item.node, names: item.names };
+                if domain.node.is_some() {
+                    return Err(self.stop(body, "TABLE in a subquery that uses outer columns"));
+                }
+                let schema = self.graph.schema(relation.node).clone();
+                Ok(Open::of(relation, &schema, domain))
+            }
+            SetExpr::Insert(s) | SetExpr::Update(s) | SetExpr::Delete(s) | SetExpr::Merge(s) => {
+                let what = match s {
+                    Statement::Insert(_) => "INSERT in a query",
+                    Statement::Update(_) => "UPDATE in a query",
+                    Statement::Delete(_) => "DELETE in a query",
+                    _ => "MERGE in a query",
+                };
+                self.reason(ReasonKind::Never, body, what, WRITES);
+                Err(Error::internal("lowering stopped at a data-modifying statement"))
+            }
+        })
+    }
+}
+
+/// `LIMIT ALL`, `LIMIT NULL` and `OFFSET 0` keep all rows.
+fn is_limit_all(l: &LimitClause) -> bool {
+    let LimitClause::LimitOffset { limit, offset, limit_by } = l else { return false };
+    let null = |e: &Ast| matches!(e, Ast::Value(v) if v.value == Value::Null);
+    let zero = |e: &Ast| matches!(e, Ast::Value(v) if matches!(&v.value, Value::Number(n, _) if n == "0"));
+    limit.as_ref().is_none_or(null)
+        && offset.as_ref().is_none_or(|o| null(&o.value) || zero(&o.value))
+        && limit_by.is_empty()
+}

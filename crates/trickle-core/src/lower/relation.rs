@@ -1,0 +1,123 @@
+//! What a query expression is lowered to, before and after its untyped literals are settled.
+
+use super::Lowerer;
+use super::scope::Domain;
+use crate::error::{Error, Result};
+use crate::expr::Expr;
+use crate::graph::{NodeId, Schema};
+use crate::parse::Place;
+use crate::rel::{Distinct, Map};
+use crate::types::Type;
+use std::sync::Arc;
+
+/// A finished relation: the domain's columns, then one per name.
+#[derive(Clone, Debug)]
+pub(super) struct Relation {
+    pub(super) node: NodeId,
+    pub(super) names: Vec<Arc<str>>,
+}
+
+/// A relation whose last projection is still open, since UNION may yet decide the type of a literal.
+#[derive(Clone, Debug)]
+pub(super) struct Open {
+    pub(super) node: NodeId,
+    /// The domain's columns.
+    pub(super) domain: Vec<Expr>,
+    pub(super) exprs: Vec<Expr>,
+    pub(super) names: Vec<Arc<str>>,
+    pub(super) distinct: bool,
+}
+
+impl Open {
+    /// A finished relation, opened again.
+    pub(super) fn of(relation: Relation, schema: &Schema, domain: &Domain) -> Open {
+        let k = domain.width();
+        Open {
+            node: relation.node,
+            domain: (0..k).map(|i| schema.expr(i)).collect(),
+            exprs: (k..schema.len()).map(|i| schema.expr(i)).collect(),
+            names: relation.names,
+            distinct: false,
+        }
+    }
+}
+
+impl Lowerer<'_> {
+    /// Closes the projection; untyped literals become text.
+    pub(super) fn close(&mut self, open: Open) -> Result<Relation> {
+        let types: Vec<Type> = open
+            .exprs
+            .iter()
+            .map(|e| if *e.ty() == Type::Unknown { Type::Text } else { e.ty().clone() })
+            .collect();
+        self.close_as(open, &types)
+    }
+
+    /// Closes the projection with these column types.
+    pub(super) fn close_as(&mut self, open: Open, types: &[Type]) -> Result<Relation> {
+        let Open { node, mut domain, exprs, names, distinct } = open;
+        let k = domain.len();
+        for (e, t) in exprs.into_iter().zip(types) {
+            domain.push(self.coerce(e, t)?);
+        }
+        let node = self.project(node, domain, &names, k)?;
+        let node = if distinct { self.distinct(node)? } else { node };
+        Ok(Relation { node, names })
+    }
+
+    /// A Map, left out where it would change nothing but labels that are right already.
+    pub(super) fn project(
+        &mut self,
+        node: NodeId,
+        exprs: Vec<Expr>,
+        names: &[Arc<str>],
+        domain: usize,
+    ) -> Result<NodeId> {
+        let schema = self.graph.schema(node);
+        let identity = exprs.len() == schema.len()
+            && exprs.iter().enumerate().all(|(i, e)| e.as_column() == Some(i))
+            && names.iter().zip(&schema.columns()[domain..]).all(|(n, c)| *n == c.label);
+        if identity {
+            return Ok(node);
+        }
+        let labels: Vec<Arc<str>> =
+            (0..domain).map(|i| Arc::from(format!("outer_{i}"))).chain(names.iter().cloned()).collect();
+        self.add(Map::new(node, exprs).labelled(labels))
+    }
+
+    /// δ, where every column can be compared.
+    pub(super) fn distinct(&mut self, node: NodeId) -> Result<NodeId> {
+        self.comparable(node)?;
+        self.add(Distinct::new(node))
+    }
+
+    /// Fails where a column has no equality operator.
+    pub(super) fn comparable(&self, node: NodeId) -> Result<()> {
+        match self.graph.schema(node).without_equality() {
+            None => Ok(()),
+            Some(c) => Err(no_equality(&c.ty, &c.label)),
+        }
+    }
+
+    /// The columns `0..n`.
+    pub(super) fn keep_first(&mut self, node: NodeId, n: usize) -> Result<NodeId> {
+        let schema = self.graph.schema(node).clone();
+        if schema.len() == n {
+            return Ok(node);
+        }
+        let all: Vec<usize> = (0..n).collect();
+        self.add(Map::columns(node, &schema, &all))
+    }
+
+    /// Adds a place to an error that has none.
+    pub(super) fn located<T>(&self, result: Result<T>, node: &impl Place) -> Result<T> {
+        result.map_err(|e| if e.is_internal() { e } else { self.at(e, node) })
+    }
+}
+
+/// PostgreSQL's refusal to group or compare a type.
+pub(super) fn no_equality(ty: &Type, label: &str) -> Error {
+    Error::unknown_function(format!("could not identify an equality operator for type {ty}"))
+        .detail(format!("Column \"{label}\" would have to be compared."))
+        .hint("Cast it to a type that can be compared, such as jsonb or text.")
+}

@@ -1,0 +1,368 @@
+//! Names → columns.
+
+use super::Lowerer;
+use crate::error::{Error, Result};
+use crate::expr::{Expr, ExprKind};
+use crate::graph::NodeId;
+use crate::parse::ast::Ident;
+use crate::parse::fold;
+use crate::types::Type;
+use std::sync::Arc;
+
+/// Positions from here on stand for something that is placed later: the bits say what.
+const AGGREGATE: usize = 1 << (usize::BITS - 2);
+const SUBQUERY: usize = 1 << (usize::BITS - 3);
+const OUTER: usize = 1 << (usize::BITS - 4);
+
+/// What a placeholder position stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slot {
+    /// A column of the relation at hand.
+    Column(usize),
+    /// The n-th aggregate call of the clause.
+    Aggregate(usize),
+    /// The n-th subquery of the clause.
+    Subquery(usize),
+    /// A column of the enclosing query's relation.
+    Outer(usize),
+}
+
+impl Slot {
+    pub(super) fn of(position: usize) -> Slot {
+        match position {
+            p if p & AGGREGATE != 0 => Slot::Aggregate(p & !AGGREGATE),
+            p if p & SUBQUERY != 0 => Slot::Subquery(p & !SUBQUERY),
+            p if p & OUTER != 0 => Slot::Outer(p & !OUTER),
+            p => Slot::Column(p),
+        }
+    }
+    pub(super) fn expr(self, ty: Type) -> Expr {
+        Expr::column(
+            match self {
+                Slot::Column(i) => i,
+                Slot::Aggregate(i) => AGGREGATE | i,
+                Slot::Subquery(i) => SUBQUERY | i,
+                Slot::Outer(i) => OUTER | i,
+            },
+            ty,
+        )
+    }
+}
+
+/// Whether an expression reads a column of the enclosing query directly.
+pub(super) fn reads_outer(e: &Expr) -> bool {
+    e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Outer(_)))
+}
+
+/// Moves real columns by `by` (placeholders stay).
+pub(super) fn shift(e: &Expr, by: isize) -> Expr {
+    if by == 0 {
+        return e.clone();
+    }
+    e.map_columns(|c| match Slot::of(c) {
+        Slot::Column(c) => c.wrapping_add_signed(by),
+        _ => c,
+    })
+}
+
+/// A named value over the columns of a FROM.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    pub(super) name: Arc<str>,
+    /// A column, or for the merged column of a FULL JOIN a COALESCE.
+    pub(super) expr: Expr,
+}
+
+/// One item of FROM under its alias.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) name: Arc<str>,
+    pub(super) schema: Option<Arc<str>>,
+    pub(super) columns: Vec<Named>,
+    /// Positions of the primary key, which determines all columns.
+    pub(super) key: Option<Vec<usize>>,
+}
+
+/// What names mean in one SELECT.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scope {
+    /// What `*` expands to, and where unqualified names are looked up.
+    pub(super) star: Vec<Named>,
+    /// What qualified names are looked up in.
+    pub(super) items: Vec<Item>,
+}
+
+impl Scope {
+    pub(super) fn of_item(item: Item) -> Scope {
+        Scope { star: item.columns.clone(), items: vec![item] }
+    }
+
+    /// Both side by side.
+    pub(super) fn and(mut self, other: Scope) -> Scope {
+        self.star.extend(other.star);
+        self.items.extend(other.items);
+        self
+    }
+}
+
+/// A column of the FROM of an enclosing SELECT.
+#[derive(Clone, Debug)]
+pub(super) struct Outer {
+    pub(super) frame: usize,
+    pub(super) column: usize,
+    pub(super) ty: Type,
+}
+
+impl Outer {
+    pub(super) fn is(&self, frame: usize, column: usize) -> bool {
+        self.frame == frame && self.column == column
+    }
+}
+
+/// The distinct values of the outer columns that a subquery uses.
+#[derive(Clone, Debug)]
+pub(super) struct Domain {
+    pub(super) refs: Vec<Outer>,
+    /// Its relation, with one column per reference; `None` where there are none.
+    pub(super) node: Option<NodeId>,
+}
+
+impl Domain {
+    pub(super) fn none() -> Domain {
+        Domain { refs: Vec::new(), node: None }
+    }
+    pub(super) fn width(&self) -> usize {
+        self.refs.len()
+    }
+}
+
+/// A SELECT being lowered.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Frame {
+    pub(super) scope: Scope,
+    /// Outer columns at hand, as columns 0.. of this SELECT's FROM.
+    pub(super) refs: Vec<Outer>,
+    /// The relation of those columns.
+    pub(super) domain: Option<NodeId>,
+    /// Outer columns become [`Slot::Outer`] over the enclosing relation.
+    pub(super) direct: bool,
+    /// Something in it cannot use outer columns directly: lower it again over a domain.
+    pub(super) direct_failed: bool,
+}
+
+/// A CTE that was lowered.
+#[derive(Clone, Debug)]
+pub(super) struct Cte {
+    pub(super) name: String,
+    /// `None` while its own body is being lowered: a use is recursion.
+    pub(super) body: Option<(NodeId, Vec<Arc<str>>, Vec<Outer>)>,
+}
+
+/// What a lookup in one scope found.
+enum Found {
+    Nothing,
+    One(Expr),
+    Many,
+}
+
+fn find<'n>(columns: impl Iterator<Item = &'n Named>, name: &str) -> Found {
+    let mut found = Found::Nothing;
+    for c in columns.filter(|c| &*c.name == name) {
+        found = match found {
+            Found::Nothing => Found::One(c.expr.clone()),
+            _ => return Found::Many,
+        };
+    }
+    found
+}
+
+impl Lowerer<'_> {
+    /// The value of `name`, `table.name` or `schema.table.name`, innermost scope first.
+    pub(super) fn column(&mut self, idents: &[Ident]) -> Result<Expr> {
+        let parts: Vec<String> = idents.iter().map(fold).collect();
+        let Some((name, qualifier)) = parts.split_last() else {
+            return Err(Error::internal("a column without a name"));
+        };
+        for depth in (0..self.frames.len()).rev() {
+            let scope = &self.frames[depth].scope;
+            let found = match qualifier {
+                [] => find(scope.star.iter(), name),
+                _ => match scope.items.iter().find(|i| i.is(qualifier)) {
+                    Some(item) => match find(item.columns.iter(), name) {
+                        Found::Nothing => {
+                            let e = self.unknown_column(&parts, item.columns.iter());
+                            return Err(self.at_idents(e, idents));
+                        }
+                        found => found,
+                    },
+                    None => Found::Nothing,
+                },
+            };
+            match found {
+                Found::Nothing => {}
+                Found::One(e) if depth + 1 == self.frames.len() => return Ok(e),
+                Found::One(e) => return self.outer(depth, &e),
+                Found::Many => {
+                    let e = Error::ambiguous(format!("column reference \"{name}\" is ambiguous"))
+                        .hint("Put the table's name or alias in front of it.");
+                    return Err(self.at_idents(e, idents));
+                }
+            }
+        }
+        let e = match qualifier {
+            [] => {
+                let visible = self.frames.iter().rev().flat_map(|f| f.scope.star.iter());
+                self.unknown_column(&parts, visible)
+            }
+            _ => {
+                let items: Vec<&str> =
+                    self.frames.iter().rev().flat_map(|f| f.scope.items.iter()).map(|i| &*i.name).collect();
+                let table = qualifier.last().map_or("", String::as_str);
+                let e = Error::unknown_table(format!("missing FROM-clause entry for table \"{table}\""));
+                hint(e, table, items.into_iter())
+            }
+        };
+        Err(self.at_idents(e, idents))
+    }
+
+    fn at_idents(&self, e: Error, idents: &[Ident]) -> Error {
+        match (idents.first(), idents.last()) {
+            (Some(a), Some(b)) => self.at(e, &a.span.union(&b.span)),
+            _ => e,
+        }
+    }
+
+    fn unknown_column<'n>(&self, parts: &[String], near: impl Iterator<Item = &'n Named>) -> Error {
+        let name = parts.last().map_or("", String::as_str);
+        let full = match parts {
+            [] | [_] => format!("\"{name}\""),
+            _ => parts.join("."),
+        };
+        let e = Error::unknown_column(format!("column {full} does not exist"));
+        hint(e, name, near.map(|n| &*n.name))
+    }
+
+    /// A value over the columns of an enclosing SELECT, as this one sees it.
+    fn outer(&mut self, frame: usize, e: &Expr) -> Result<Expr> {
+        let mut failed = None;
+        let out = e.rewrite(&mut |node| match node.kind() {
+            ExprKind::Column(c) => match self.outer_column(frame, *c, node.ty()) {
+                Ok(e) => e,
+                Err(e) => {
+                    failed.get_or_insert(e);
+                    node
+                }
+            },
+            _ => node,
+        });
+        failed.map_or(Ok(out), Err)
+    }
+
+    pub(super) fn outer_column(&mut self, frame: usize, column: usize, ty: &Type) -> Result<Expr> {
+        if self.probing() {
+            for p in self.probes.iter_mut().filter(|p| frame < p.base) {
+                if !p.free.iter().any(|o| o.is(frame, column)) {
+                    p.free.push(Outer { frame, column, ty: ty.clone() });
+                }
+            }
+        }
+        let top = self.frames.len() - 1;
+        if let Some(p) = self.frames[top].refs.iter().position(|o| o.is(frame, column)) {
+            return Ok(Expr::column(p, ty.clone()));
+        }
+        if self.probing() {
+            return Ok(Expr::null(ty.clone()));
+        }
+        if self.frames[top].direct && top > 0 {
+            let place = match frame + 1 == top {
+                true => Some(column),
+                false => self.frames[top - 1].refs.iter().position(|o| o.is(frame, column)),
+            };
+            if let Some(p) = place {
+                return Ok(Slot::Outer(p).expr(ty.clone()));
+            }
+        }
+        for f in &mut self.frames[frame + 1..] {
+            f.direct_failed |= f.direct;
+        }
+        Err(Error::internal("an outer column is not at hand"))
+    }
+
+    /// Where this SELECT's FROM holds an outer column, or a column of its own.
+    pub(super) fn here(&mut self, outer: &Outer) -> Result<Expr> {
+        if outer.frame + 1 == self.frames.len() {
+            return Ok(Expr::column(outer.column, outer.ty.clone()));
+        }
+        match self.outer_column(outer.frame, outer.column, &outer.ty)? {
+            e if reads_outer(&e) => {
+                if let Some(top) = self.frames.last_mut() {
+                    top.direct_failed = true;
+                }
+                Err(Error::internal("an outer column is not at hand"))
+            }
+            e => Ok(e),
+        }
+    }
+}
+
+impl Item {
+    fn is(&self, qualifier: &[String]) -> bool {
+        match qualifier {
+            [table] => *table == *self.name,
+            [.., schema, table] => *table == *self.name && self.schema.as_deref() == Some(schema),
+            [] => false,
+        }
+    }
+    pub(super) fn answers_to(&self, qualifier: &[String]) -> bool {
+        self.is(qualifier)
+    }
+}
+
+/// Adds "Did you mean …" where a name is near.
+pub(super) fn hint<'n>(e: Error, name: &str, near: impl Iterator<Item = &'n str>) -> Error {
+    let best = near.take(1_000).map(|n| (distance(name, n), n)).min();
+    match best {
+        Some((d, n)) if d <= 1 + name.chars().count() / 4 && n != name => {
+            e.hint(format!("Did you mean \"{n}\"?"))
+        }
+        _ => e,
+    }
+}
+
+/// Edits (insert, delete, replace, swap neighbours) that turn one name into another.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replace = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = replace.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        assert_eq!(distance("ordres", "orders"), 1);
+        assert_eq!(distance("a", "b"), 1);
+        assert_eq!(distance("", "abc"), 3);
+    }
+
+    #[test]
+    fn slots_round_trip() {
+        for s in [Slot::Column(3), Slot::Aggregate(0), Slot::Subquery(7), Slot::Outer(1)] {
+            assert_eq!(Slot::of(s.expr(Type::Bool).as_column().unwrap()), s);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! One SELECT: FROM, WHERE, grouping, the select list, DISTINCT.
+
+use super::Lowerer;
+use super::expr::Cx;
+use super::from::Build;
+use super::names::column_name;
+use super::relation::Open;
+use super::scope::{Domain, Frame, Named};
+use crate::error::{Error, Result};
+use crate::expr::Expr;
+use crate::graph::NodeId;
+use crate::parse::ast::{
+    Distinct, Expr as Ast, GroupByExpr, Select, SelectItem, SelectItemQualifiedWildcardKind,
+    WildcardAdditionalOptions,
+};
+use crate::parse::{fold, parts};
+use std::sync::Arc;
+
+/// An entry of the select list: text still to be lowered, or a column that `*` gave.
+pub(super) enum Output<'q> {
+    Text(&'q Ast),
+    Column(Expr),
+}
+
+impl Lowerer<'_> {
+    pub(super) fn select(&mut self, s: &Select, domain: &Domain) -> Result<Open> {
+        self.frames.push(Frame { refs: domain.refs.clone(), domain: domain.node, ..Frame::default() });
+        let result = self.select_in_frame(s, domain);
+        self.frames.pop();
+        result
+    }
+
+    fn select_in_frame(&mut self, s: &Select, domain: &Domain) -> Result<Open> {
+        self.check_clauses(s)?;
+        let mut build = Build::default();
+        if let Some(node) = domain.node {
+            build.push(node, domain.width());
+        }
+        self.from_list(&s.from, &mut build)?;
+        let node = self.filtered(build, s.selection.as_ref())?;
+        let (outputs, names) = self.outputs(s)?;
+        let distinct = self.distinct_clause(s);
+        let (node, exprs, domain_exprs) = self.grouped(s, node, outputs, &names, domain)?;
+        if let Some(e) = exprs.iter().find(|e| distinct && !e.ty().has_equality()) {
+            return Err(self.at(super::relation::no_equality(e.ty(), "SELECT DISTINCT"), s));
+        }
+        Ok(Open { node, domain: domain_exprs, exprs, names, distinct })
+    }
+
+    fn check_clauses(&mut self, s: &Select) -> Result<()> {
+        if let Some(into) = &s.into {
+            let e = Error::syntax("SELECT INTO makes a table and is no query");
+            let e = e.hint("Leave INTO out; the stream table gets its name elsewhere.");
+            return Err(match into.targets.first() {
+                Some(t) => self.at(e, t),
+                None => self.at(e, s),
+            });
+        }
+        let foreign = s.top.is_some()
+            || s.exclude.is_some()
+            || !s.lateral_views.is_empty()
+            || s.prewhere.is_some()
+            || !s.connect_by.is_empty()
+            || !s.cluster_by.is_empty()
+            || !s.distribute_by.is_empty()
+            || !s.sort_by.is_empty()
+            || s.qualify.is_some()
+            || s.value_table_mode.is_some();
+        if foreign {
+            return Err(self.at(Error::syntax("a clause that PostgreSQL does not have"), s));
+        }
+        if let GroupByExpr::Expressions(_, modifiers) = &s.group_by {
+            if !modifiers.is_empty() {
+                return Err(self.at(Error::syntax("GROUP BY … WITH is not PostgreSQL"), s));
+            }
+        }
+        Ok(())
+    }
+
+    fn distinct_clause(&mut self, s: &Select) -> bool {
+        match &s.distinct {
+            None | Some(Distinct::All) => false,
+            Some(Distinct::Distinct) => true,
+            Some(Distinct::On(on)) => {
+                match on.first() {
+                    Some(e) => self.not_yet(e, "DISTINCT ON"),
+                    None => self.not_yet(s, "DISTINCT ON"),
+                }
+                false
+            }
+        }
+    }
+
+    /// Joins the items of FROM under WHERE: conjuncts at the lowest join that holds them, those with subqueries after.
+    fn filtered(&mut self, mut build: Build, selection: Option<&Ast>) -> Result<NodeId> {
+        let mut later = Vec::new();
+        for term in selection.map(conjuncts).unwrap_or_default() {
+            if self.is_membership(term) {
+                later.push((term, None));
+                continue;
+            }
+            let mut cx = Cx::new("WHERE");
+            let e = self.condition(term, &mut cx)?;
+            if cx.subqueries.is_empty() {
+                build.conjuncts.extend(e.conjuncts());
+            } else {
+                later.push((term, Some((e, cx))));
+            }
+        }
+        let mut node = self.finish(build)?;
+        for (term, lowered) in later {
+            node = match lowered {
+                Some((e, cx)) => self.filter(node, e, cx)?,
+                None => self.membership(node, term)?,
+            };
+        }
+        Ok(node)
+    }
+
+    /// The select list with its names, `*` expanded.
+    fn outputs<'q>(&mut self, s: &'q Select) -> Result<(Vec<Output<'q>>, Vec<Arc<str>>)> {
+        let (mut outputs, mut names) = (Vec::new(), Vec::new());
+        for item in &s.projection {
+            match item {
+                SelectItem::UnnamedExpr(e) => {
+                    names.push(Arc::from(column_name(e)));
+                    outputs.push(Output::Text(e));
+                }
+                SelectItem::ExprWithAlias { expr, alias } => {
+                    names.push(Arc::from(fold(alias)));
+                    outputs.push(Output::Text(expr));
+                }
+                SelectItem::Wildcard(options) => {
+                    self.check_wildcard(options, item)?;
+                    let star = self.frames.last().map(|f| f.scope.star.clone()).unwrap_or_default();
+                    if star.is_empty() && s.from.is_empty() {
+                        return Err(
+                            self.at(Error::syntax("SELECT * with no tables specified is not valid"), item)
+                        );
+                    }
+                    expand(star, &mut outputs, &mut names);
+                }
+                SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) => {
+                    self.check_wildcard(options, item)?;
+                    let qualifier = parts(name);
+                    let items = self.frames.last().map(|f| f.scope.items.as_slice()).unwrap_or_default();
+                    let Some(found) = items.iter().find(|i| i.answers_to(&qualifier)) else {
+                        let table = qualifier.last().map_or("", String::as_str);
+                        let e =
+                            Error::unknown_table(format!("missing FROM-clause entry for table \"{table}\""));
+                        let e = super::scope::hint(e, table, items.iter().map(|i| &*i.name));
+                        return Err(self.at(e, name));
+                    };
+                    expand(found.columns.clone(), &mut outputs, &mut names);
+                }
+                SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::Expr(e), _) => {
+                    return Err(self.stop(e, "expanding a composite value with .*"));
+                }
+                SelectItem::ExprWithAliases { .. } => {
+                    return Err(self.at(Error::syntax("one expression has several aliases"), item));
+                }
+            }
+        }
+        Ok((outputs, names))
+    }
+
+    fn check_wildcard(&self, o: &WildcardAdditionalOptions, item: &SelectItem) -> Result<()> {
+        let plain = o.opt_ilike.is_none()
+            && o.opt_exclude.is_none()
+            && o.opt_except.is_none()
+            && o.opt_replace.is_none()
+            && o.opt_rename.is_none()
+            && o.opt_alias.is_none();
+        if plain { Ok(()) } else { Err(self.at(Error::syntax("PostgreSQL's * takes no options"), item)) }
+    }
+}
+
+fn expand(columns: Vec<Named>, outputs: &mut Vec<Output<'_>>, names: &mut Vec<Arc<str>>) {
+    for c in columns {
+        names.push(c.name);
+        outputs.push(Output::Column(c.expr));
+    }
+}
+
+/// The terms of a conjunction, parentheses removed, in order.
+pub(super) fn conjuncts(e: &Ast) -> Vec<&Ast> {
+    use crate::parse::ast::BinaryOperator;
+    let (mut terms, mut stack) = (Vec::new(), vec![e]);
+    while let Some(e) = stack.pop() {
+        match e {
+            Ast::Nested(inner) => stack.push(inner),
+            Ast::BinaryOp { left, op: BinaryOperator::And, right } => stack.extend([&**right, &**left]),
+            _ => terms.push(e),
+        }
+    }
+    terms
+}

@@ -1,0 +1,197 @@
+//! UNION, INTERSECT, EXCEPT and VALUES, with PostgreSQL's unification of column types.
+
+use super::Lowerer;
+use super::expr::Cx;
+use super::relation::Open;
+use super::scope::{Domain, Frame};
+use crate::error::{Error, Result};
+use crate::expr::Expr;
+use crate::expr::functions::common_type;
+use crate::graph::Column;
+use crate::parse::Place;
+use crate::parse::ast::{Expr as Ast, Parens, SetExpr, SetOperator, SetQuantifier};
+use crate::rel::{Distinct, SetOp, SetOpKind, Union, Values};
+use crate::types::Type;
+use std::sync::Arc;
+
+impl Lowerer<'_> {
+    pub(super) fn set_operation(
+        &mut self,
+        whole: &SetExpr,
+        left: &SetExpr,
+        op: SetOperator,
+        quantifier: SetQuantifier,
+        right: &SetExpr,
+        domain: &Domain,
+    ) -> Result<Open> {
+        let all = match quantifier {
+            SetQuantifier::All => true,
+            SetQuantifier::Distinct | SetQuantifier::None => false,
+            _ => return Err(self.at(Error::syntax("UNION BY NAME is not PostgreSQL"), whole)),
+        };
+        let what = match op {
+            SetOperator::Union => "UNION",
+            SetOperator::Intersect => "INTERSECT",
+            SetOperator::Except => "EXCEPT",
+            SetOperator::Minus => {
+                return Err(self.at(Error::syntax("syntax error at or near \"MINUS\""), whole));
+            }
+        };
+        // A chain of UNION ALL is one sum.
+        let mut arms = vec![right];
+        let mut first = left;
+        if op == SetOperator::Union && all {
+            while let SetExpr::SetOperation {
+                left,
+                op: SetOperator::Union,
+                set_quantifier: SetQuantifier::All,
+                right,
+            } = first
+            {
+                arms.push(right);
+                first = left;
+            }
+        }
+        arms.push(first);
+        arms.reverse();
+        let mut open = Vec::new();
+        for arm in &arms {
+            let mut lowered = self.body(arm, domain)?;
+            if lowered.distinct {
+                let relation = self.close(lowered)?;
+                let schema = self.graph.schema(relation.node).clone();
+                lowered = Open::of(relation, &schema, domain);
+            }
+            open.push(lowered);
+        }
+        let types = self.unify_arms(what, &arms, &open)?;
+        let names = open.first().map(|o| o.names.clone()).unwrap_or_default();
+        let mut nodes = Vec::new();
+        for (o, arm) in open.into_iter().zip(&arms) {
+            let o = Open { names: names.clone(), ..o };
+            let closed = self.close_as(o, &types);
+            nodes.push(self.located(closed, *arm)?.node);
+        }
+        let (Some(l), Some(r)) = (nodes.first().copied(), nodes.last().copied()) else {
+            return Err(Error::internal("a set operation without arms"));
+        };
+        if !(op == SetOperator::Union && all) {
+            let checked = self.comparable(l);
+            self.located(checked, whole)?;
+        }
+        let node = match (op, all) {
+            (SetOperator::Union, true) => self.add(Union::new(nodes))?,
+            (SetOperator::Union, false) => {
+                let sum = self.add(Union::new(nodes))?;
+                self.add(Distinct::new(sum))?
+            }
+            (SetOperator::Intersect, _) => self.add(SetOp::new(SetOpKind::Intersect, all, l, r))?,
+            _ => self.add(SetOp::new(SetOpKind::Except, all, l, r))?,
+        };
+        let schema = self.graph.schema(node).clone();
+        Ok(Open::of(super::relation::Relation { node, names }, &schema, domain))
+    }
+
+    /// The column types that all arms take.
+    fn unify_arms(&self, what: &str, arms: &[&SetExpr], open: &[Open]) -> Result<Vec<Type>> {
+        let Some(first) = open.first() else { return Ok(Vec::new()) };
+        for (o, arm) in open.iter().zip(arms) {
+            if o.exprs.len() != first.exprs.len() {
+                let e = Error::syntax(format!("each {what} query must have the same number of columns"))
+                    .detail(format!("One has {}, another {}.", first.exprs.len(), o.exprs.len()));
+                return Err(self.at(e, *arm));
+            }
+        }
+        (0..first.exprs.len())
+            .map(|i| {
+                let types: Vec<Type> = open.iter().map(|o| o.exprs[i].ty().clone()).collect();
+                common_type(&types).ok_or_else(|| {
+                    let list: Vec<String> = types.iter().map(ToString::to_string).collect();
+                    let e = Error::type_mismatch(format!(
+                        "{what} types {} cannot be matched",
+                        list.join(" and ")
+                    ))
+                    .detail(format!("Column {} is \"{}\".", i + 1, first.names[i]))
+                    .hint("Cast the column in each arm to one type.");
+                    arms.first().map_or(e.clone(), |a| self.at(e, *a))
+                })
+            })
+            .collect()
+    }
+
+    /// `VALUES (…), (…)`: constants as one leaf, anything else as a sum of one-row maps over the domain.
+    pub(super) fn values(
+        &mut self,
+        rows: &[Parens<Vec<Ast>>],
+        place: &impl Place,
+        domain: &Domain,
+    ) -> Result<Open> {
+        self.frames.push(Frame { refs: domain.refs.clone(), domain: domain.node, ..Frame::default() });
+        let result = self.values_in_frame(rows, place, domain);
+        self.frames.pop();
+        result
+    }
+
+    fn values_in_frame(
+        &mut self,
+        rows: &[Parens<Vec<Ast>>],
+        place: &impl Place,
+        domain: &Domain,
+    ) -> Result<Open> {
+        let width = rows.first().map_or(0, |r| r.content.len());
+        if rows.iter().any(|r| r.content.len() != width) {
+            return Err(self.at(Error::syntax("VALUES lists must all be the same length"), place));
+        }
+        let base = match domain.node {
+            Some(node) => node,
+            None => self.add(Values::unit())?,
+        };
+        let mut plain = domain.node.is_none();
+        let mut lowered: Vec<(crate::graph::NodeId, Vec<Expr>)> = Vec::new();
+        for row in rows {
+            let mut cx = Cx::new("VALUES");
+            let exprs = row.content.iter().map(|e| self.expr(e, &mut cx)).collect::<Result<Vec<_>>>()?;
+            plain &= cx.subqueries.is_empty();
+            lowered.push(self.settle(base, exprs, cx)?);
+        }
+        let mut types = Vec::new();
+        for i in 0..width {
+            let column: Vec<Type> = lowered.iter().map(|(_, r)| r[i].ty().clone()).collect();
+            let ty = common_type(&column).ok_or_else(|| {
+                let list: Vec<String> = column.iter().map(ToString::to_string).collect();
+                self.at(
+                    Error::type_mismatch(format!("VALUES types {} cannot be matched", list.join(" and "))),
+                    place,
+                )
+            })?;
+            types.push(ty);
+        }
+        let names: Vec<Arc<str>> = (1..=width).map(|i| Arc::from(format!("column{i}"))).collect();
+        let mut typed = Vec::new();
+        for (node, row) in lowered {
+            let row = row.into_iter().zip(&types).map(|(e, t)| self.coerce(e, t)).collect::<Result<Vec<_>>>();
+            typed.push((node, self.located(row, place)?));
+        }
+        let node = if plain {
+            let unit = crate::graph::Schema::new([]);
+            let columns = (0..width).map(|i| Column {
+                label: names[i].clone(),
+                ty: types[i].clone(),
+                nullable: typed.iter().any(|(_, r)| r[i].nullable(&unit)),
+            });
+            let columns: Vec<Column> = columns.collect();
+            self.add(Values::new(columns, typed.into_iter().map(|(_, r)| r).collect()))?
+        } else {
+            let k = domain.width();
+            let mut arms = Vec::new();
+            for (node, row) in typed {
+                let schema = self.graph.schema(node).clone();
+                let exprs = (0..k).map(|i| schema.expr(i)).chain(row).collect();
+                arms.push(self.project(node, exprs, &names, k)?);
+            }
+            self.add(Union::new(arms))?
+        };
+        let schema = self.graph.schema(node).clone();
+        Ok(Open::of(super::relation::Relation { node, names }, &schema, domain))
+    }
+}

@@ -1,0 +1,190 @@
+//! Expressions with a syntax of their own: LIKE, EXTRACT, TRIM, typed literals and their kin. Each is a call of the
+//! function that PostgreSQL calls for it.
+
+use super::Lowerer;
+use super::expr::Cx;
+use super::literal;
+use super::names::field;
+use crate::error::{Error, Result};
+use crate::expr::Expr;
+use crate::expr::functions::resolve_function;
+use crate::parse::ast::{
+    CeilFloorKind, DateTimeField, Expr as Ast, Interval, TrimWhereField, Value, ValueWithSpan,
+};
+use crate::types::{Datum, Type};
+
+impl Lowerer<'_> {
+    pub(super) fn special<'q>(&mut self, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+        match e {
+            Ast::Like { negated, any: false, expr, pattern, escape_char } => {
+                self.like("~~", *negated, expr, pattern, escape_char.as_deref(), cx)
+            }
+            Ast::ILike { negated, any: false, expr, pattern, escape_char } => {
+                self.like("~~*", *negated, expr, pattern, escape_char.as_deref(), cx)
+            }
+            Ast::SimilarTo { negated, expr, pattern, escape_char } => {
+                let (l, p) = (self.expr(expr, cx)?, self.expr(pattern, cx)?);
+                let mut args = vec![p];
+                args.extend(escape_char.as_deref().map(|c| self.expr(c, cx)).transpose()?);
+                let pattern = self.builtin("similar_to_escape", args)?;
+                self.compare(if *negated { "!~" } else { "~" }, l, pattern)
+            }
+            Ast::TypedString(t) => {
+                let ty = self.type_named(&t.data_type)?;
+                let value = self.value(&t.value)?;
+                self.cast(value, &ty, e)
+            }
+            Ast::Interval(i) => self.interval(i, e),
+            Ast::AtTimeZone { timestamp, time_zone } => {
+                let (t, z) = (self.expr(timestamp, cx)?, self.expr(time_zone, cx)?);
+                self.builtin("timezone", vec![z, t])
+            }
+            Ast::Extract { field: f, expr, .. } => {
+                let value = self.expr(expr, cx)?;
+                let name = Expr::literal(Datum::text(field(f)), Type::Text);
+                self.builtin("extract", vec![name, value])
+            }
+            Ast::Ceil { expr, field } => self.rounding("ceil", expr, field, e, cx),
+            Ast::Floor { expr, field } => self.rounding("floor", expr, field, e, cx),
+            Ast::Position { expr, r#in } => {
+                let (what, text) = (self.expr(expr, cx)?, self.expr(r#in, cx)?);
+                self.builtin("position", vec![text.clone(), what.clone()])
+                    .or_else(|_| self.builtin("strpos", vec![text, what]))
+            }
+            Ast::Substring { expr, substring_from, substring_for, shorthand, .. } => {
+                let mut args = vec![self.expr(expr, cx)?];
+                match (substring_from, substring_for) {
+                    (None, Some(n)) => {
+                        args.push(Expr::literal(Datum::Int(1), Type::Int4));
+                        args.push(self.expr(n, cx)?);
+                    }
+                    (from, count) => {
+                        for a in from.iter().chain(count) {
+                            args.push(self.expr(a, cx)?);
+                        }
+                    }
+                }
+                self.builtin(if *shorthand { "substr" } else { "substring" }, args)
+            }
+            Ast::Trim { trim_where, trim_what, expr, trim_characters } => {
+                let name = match trim_where {
+                    Some(TrimWhereField::Leading) => "ltrim",
+                    Some(TrimWhereField::Trailing) => "rtrim",
+                    _ => "btrim",
+                };
+                let mut args = vec![self.expr(expr, cx)?];
+                for a in trim_what.iter().map(|b| &**b).chain(trim_characters.iter().flatten()) {
+                    args.push(self.expr(a, cx)?);
+                }
+                self.builtin(name, args)
+            }
+            Ast::Overlay { expr, overlay_what, overlay_from, overlay_for } => {
+                let parts = [Some(expr), Some(overlay_what), Some(overlay_from), overlay_for.as_ref()];
+                let args = self.exprs(parts.into_iter().flatten().map(|b| &**b), cx)?;
+                self.builtin("overlay", args)
+            }
+            other => self.refused(other, cx),
+        }
+    }
+
+    fn refused<'q>(&mut self, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+        match e {
+            Ast::Collate { expr, .. } => {
+                let value = self.expr(expr, cx)?;
+                self.not_yet(e, "COLLATE");
+                Ok(value)
+            }
+            Ast::IsJson { .. } => {
+                self.not_yet(e, "IS JSON");
+                Ok(Expr::null(Type::Bool))
+            }
+            Ast::IsNormalized { .. } => {
+                self.not_yet(e, "IS NORMALIZED");
+                Ok(Expr::null(Type::Bool))
+            }
+            Ast::GroupingSets(_) | Ast::Cube(_) | Ast::Rollup(_) => Err(self.stop(e, "GROUPING SETS")),
+            Ast::Wildcard(_) | Ast::QualifiedWildcard(..) => Err(self.stop(e, "a whole row as a value")),
+            _ => Err(Error::syntax("an expression that PostgreSQL does not have")),
+        }
+    }
+
+    fn like<'q>(
+        &mut self,
+        op: &str,
+        negated: bool,
+        value: &'q Ast,
+        pattern: &'q Ast,
+        escape: Option<&ValueOrExpr>,
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        let (l, mut p) = (self.expr(value, cx)?, self.expr(pattern, cx)?);
+        if let Some(c) = escape {
+            let c = self.escape_text(c)?;
+            p = self.builtin("like_escape", vec![p, c])?;
+        }
+        let op = if negated { format!("!{op}") } else { op.to_owned() };
+        self.compare(&op, l, p)
+    }
+
+    fn escape_text(&mut self, e: &ValueOrExpr) -> Result<Expr> {
+        match e {
+            Ast::Value(v) => self.value(v),
+            other => Err(self.stop(other, "ESCAPE with a computed character")),
+        }
+    }
+
+    /// `interval '1' day` is `interval '1 day'`; `interval '1 day'` stays.
+    fn interval(&mut self, i: &Interval, place: &Ast) -> Result<Expr> {
+        let Ast::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = &*i.value else {
+            return Err(self.stop(place, "INTERVAL with a computed value"));
+        };
+        if i.last_field.is_some() || i.leading_precision.is_some() || i.fractional_seconds_precision.is_some()
+        {
+            return Err(self.stop(place, "INTERVAL with a range of fields"));
+        }
+        let text = match &i.leading_field {
+            // A bare number counts the field's unit.
+            Some(f) if text.trim().parse::<f64>().is_ok() => format!("{} {}", text.trim(), field(f)),
+            Some(_) => return Err(self.stop(place, "INTERVAL cut to a field")),
+            None => text.clone(),
+        };
+        self.cast(literal::untyped(&text), &Type::Interval, place)
+    }
+
+    fn rounding<'q>(
+        &mut self,
+        name: &str,
+        arg: &'q Ast,
+        kind: &CeilFloorKind,
+        place: &Ast,
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        match kind {
+            CeilFloorKind::DateTimeField(DateTimeField::NoDateTime) => {
+                let value = self.expr(arg, cx)?;
+                self.builtin(name, vec![value])
+            }
+            _ => Err(self.at(Error::syntax(format!("{name} takes one argument")), place)),
+        }
+    }
+
+    /// A call of a built-in function by name.
+    pub(super) fn builtin(&mut self, name: &str, args: Vec<Expr>) -> Result<Expr> {
+        let types: Vec<Type> = args.iter().map(|e| e.ty().clone()).collect();
+        match resolve_function(name, &types) {
+            Some(sig) => self.call(sig, args),
+            None => Err(super::call::unknown(name, &types)),
+        }
+    }
+}
+
+type ValueOrExpr = Ast;
+
+/// A field of EXTRACT or INTERVAL, in lower case.
+pub(super) fn field_name(f: &DateTimeField) -> String {
+    let text = match f {
+        DateTimeField::Custom(i) => i.value.clone(),
+        other => other.to_string(),
+    };
+    text.trim_matches('\'').to_ascii_lowercase()
+}

@@ -1,0 +1,61 @@
+//! The parser's complaints as errors of this crate: place, offending token, what was expected.
+
+use super::Source;
+use crate::error::{Error, Span};
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Token, TokenizerError};
+
+/// An error of the tokeniser: an unterminated string or comment, mostly.
+pub(super) fn convert_token(source: &Source, e: &TokenizerError) -> Error {
+    let at = sqlparser::tokenizer::Span { start: e.location, end: e.location };
+    Error::syntax(lower_first(&e.message)).at(source.span(at).unwrap_or_else(|| source.end()))
+}
+
+/// An error of the parser.
+pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> Error {
+    let text = match e {
+        ParserError::TokenizerError(s) | ParserError::ParserError(s) => s,
+        ParserError::RecursionLimitExceeded => {
+            let at = source.span(parser.get_current_token().span).unwrap_or_else(|| source.end());
+            return Error::too_complex("the query nests too deeply").at(at);
+        }
+    };
+    let (text, place) = match text.rsplit_once(" at Line: ") {
+        Some((head, tail)) => (head.to_owned(), place(source, tail)),
+        None => (text, None),
+    };
+    let (expected, found) = match text.strip_prefix("Expected: ").and_then(|t| t.rsplit_once(", found: ")) {
+        Some((expected, found)) => (Some(expected.to_owned()), Some(found.to_owned())),
+        None => (None, None),
+    };
+    let current = parser.get_current_token();
+    let place = place.or_else(|| source.span(current.span));
+    match (expected, found) {
+        (Some(expected), Some(found)) if found == "EOF" => Error::syntax("syntax error at end of input")
+            .at(source.end())
+            .detail(format!("Expected {expected}.")),
+        (Some(expected), Some(found)) => Error::syntax(format!("syntax error at or near \"{found}\""))
+            .at(place.unwrap_or_else(|| source.end()))
+            .detail(format!("Expected {expected}.")),
+        _ if current.token == Token::EOF => {
+            Error::syntax("syntax error at end of input").at(source.end()).detail(text)
+        }
+        _ => Error::syntax(format!("syntax error at or near \"{}\"", current.token))
+            .at(place.unwrap_or_else(|| source.end()))
+            .detail(text),
+    }
+}
+
+/// `3, Column: 7` as a span of one character.
+fn place(source: &Source, text: &str) -> Option<Span> {
+    let (line, column) = text.split_once(", Column: ")?;
+    let start =
+        sqlparser::tokenizer::Location { line: line.parse().ok()?, column: column.trim().parse().ok()? };
+    let end = sqlparser::tokenizer::Location { line: start.line, column: start.column + 1 };
+    source.span(sqlparser::tokenizer::Span { start, end })
+}
+
+fn lower_first(s: &str) -> String {
+    let mut chars = s.chars();
+    chars.next().map_or_else(String::new, |c| c.to_lowercase().chain(chars).collect())
+}

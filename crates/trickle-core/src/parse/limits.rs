@@ -1,0 +1,114 @@
+//! How deep a syntax tree may get, decided on tokens before a tree exists.
+//!
+//! A parser recurses into parentheses and prefixes, and infix chains (`1+1+1…`) make left-deep trees that every later
+//! walk, and even Drop, recurses along. Both are bounded here per path from the root: the sum over the enclosing
+//! groups of the operators beside the path.
+
+use super::Source;
+use crate::error::{Error, Result};
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+/// Groups (parentheses, brackets, CASE … END) inside each other.
+const GROUPS: usize = 200;
+/// Operators on one path, AND, OR and set operations aside.
+const OPERATORS: usize = 1_000;
+/// AND, OR, UNION, … on one path.
+const LINKS: usize = 10_000;
+/// The parser's own limit: above what [`GROUPS`] and [`OPERATORS`] let pass.
+pub(super) const RECURSION: usize = 4 * (GROUPS + OPERATORS);
+
+/// What one open group holds so far.
+#[derive(Default)]
+struct Group {
+    /// Operators since the last comma, AND or OR, with the deepest group among them.
+    operators: usize,
+    nested_operators: usize,
+    /// Links since the last comma, with the deepest group among them.
+    links: usize,
+    nested_links: usize,
+    /// The maxima over the parts that are complete.
+    most_operators: usize,
+    most_links: usize,
+}
+
+impl Group {
+    fn operators(&self) -> usize {
+        self.most_operators.max(self.operators + self.nested_operators)
+    }
+    fn links(&self) -> usize {
+        self.most_links.max(self.links + self.nested_links)
+    }
+    fn comma(&mut self) {
+        self.link();
+        self.most_links = self.links();
+        (self.links, self.nested_links) = (0, 0);
+    }
+    fn link(&mut self) {
+        self.most_operators = self.operators();
+        (self.operators, self.nested_operators) = (0, 0);
+        self.links += 1;
+    }
+    fn absorb(&mut self, inner: &Group) {
+        self.nested_operators = self.nested_operators.max(inner.operators() + 1);
+        self.nested_links = self.nested_links.max(inner.links());
+    }
+}
+
+/// Refuses a text whose tree would be too deep, at the token that makes it so.
+pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<()> {
+    let mut open = vec![Group::default()];
+    for t in tokens {
+        let Some(group) = open.last_mut() else { break };
+        match &t.token {
+            Token::Whitespace(_) | Token::EOF | Token::Period | Token::Number(..) => continue,
+            Token::LParen | Token::LBracket | Token::LBrace => open.push(Group::default()),
+            Token::RParen | Token::RBracket | Token::RBrace => close(&mut open),
+            Token::Comma | Token::SemiColon => group.comma(),
+            Token::Word(w) => match w.keyword {
+                Keyword::CASE => open.push(Group::default()),
+                Keyword::END => close(&mut open),
+                Keyword::AND
+                | Keyword::OR
+                | Keyword::UNION
+                | Keyword::INTERSECT
+                | Keyword::EXCEPT
+                | Keyword::WHEN
+                | Keyword::THEN
+                | Keyword::ELSE
+                | Keyword::FROM
+                | Keyword::WHERE
+                | Keyword::ON
+                | Keyword::SELECT => group.link(),
+                Keyword::JOIN => group.comma(),
+                Keyword::NoKeyword => {}
+                _ => group.operators += 1,
+            },
+            _ => group.operators += 1,
+        }
+        let deep = open.len() > GROUPS
+            || open.last().is_some_and(|g| g.operators() > OPERATORS || g.links() > LINKS);
+        if deep {
+            let e = Error::too_complex("the query nests too deeply, or chains too many operators")
+                .detail(format!(
+                    "At most {GROUPS} parentheses may be open, {OPERATORS} operators and {LINKS} ANDs, ORs or UNIONs \
+                     follow each other."
+                ))
+                .hint("Split the expression, or use IN (…) or = ANY (ARRAY[…]) for long lists.");
+            return Err(match source.span(t.span) {
+                Some(span) => e.at(span),
+                None => e,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn close(open: &mut Vec<Group>) {
+    // An unmatched closing token is the parser's to report.
+    if open.len() > 1 {
+        if let (Some(inner), Some(outer)) = (open.pop(), open.last_mut()) {
+            outer.absorb(&inner);
+        }
+    }
+}

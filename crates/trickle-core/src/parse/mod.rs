@@ -1,0 +1,197 @@
+//! SQL text → syntax tree. The only module that names the parser's crate; [`crate::lower`] reads the tree through
+//! [`ast`].
+//!
+//! No input makes it panic or overflow the stack: [`limits`] bounds how deep a tree can get before one is built, and
+//! everything that walks or drops a tree runs on [`deep`].
+
+mod errors;
+mod limits;
+mod names;
+mod source;
+
+/// The syntax tree.
+pub(crate) mod ast {
+    pub(crate) use sqlparser::ast::*;
+}
+
+pub(crate) use names::{fold, parts, qualified, type_of};
+pub(crate) use source::{Place, Source};
+
+use crate::error::{Error, Result};
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+/// A parsed query with its text.
+pub struct Parsed {
+    query: Option<Box<ast::Query>>,
+    source: Source,
+}
+
+impl Parsed {
+    /// The tree.
+    pub(crate) fn query(&self) -> Option<&ast::Query> {
+        self.query.as_deref()
+    }
+    /// The text, which turns places in the tree into spans.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+    /// The text that was parsed.
+    pub fn text(&self) -> &str {
+        self.source.text()
+    }
+}
+
+impl std::fmt::Debug for Parsed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parsed").field("text", &self.text()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Parsed {
+    fn drop(&mut self) {
+        let query = self.query.take();
+        deep(move || drop(query));
+    }
+}
+
+/// Runs `f` with enough stack for any tree that [`limits`] lets pass.
+pub(crate) fn deep<T>(f: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(24 << 20, 64 << 20, f)
+}
+
+/// Parses one query: SELECT, VALUES, TABLE, WITH or a set operation; a final semicolon is allowed.
+///
+/// # Errors
+/// A syntax error with its place and the token that does not fit; or that the text nests too deeply.
+pub fn parse_query(sql: &str) -> Result<Parsed> {
+    let source = Source::new(sql);
+    let tokens = tokens(&source)?;
+    if tokens.iter().all(|t| matches!(t.token, Token::Whitespace(_) | Token::SemiColon)) {
+        return Err(Error::syntax("the query is empty").at(source.end()).hint("Write a SELECT statement."));
+    }
+    deep(|| {
+        let mut parser = parser(tokens);
+        let parsed = parser.parse_query().and_then(|q| {
+            while parser.consume_token(&Token::SemiColon) {}
+            parser.expect_token(&Token::EOF).map(|_| q)
+        });
+        match parsed {
+            Ok(query) => Ok(Parsed { query: Some(query), source }),
+            Err(e) => Err(errors::convert(&source, e, &parser)),
+        }
+    })
+}
+
+/// Parses statements separated by semicolons and hands each to `f` with the text they come from.
+///
+/// # Errors
+/// A syntax error, or what `f` reports.
+pub(crate) fn each_statement(
+    sql: &str,
+    mut f: impl FnMut(ast::Statement, &Source) -> Result<()>,
+) -> Result<()> {
+    let source = Source::new(sql);
+    let tokens = tokens(&source)?;
+    deep(|| {
+        let mut parser = parser(tokens);
+        let statements = parser.parse_statements().map_err(|e| errors::convert(&source, e, &parser))?;
+        statements.into_iter().try_for_each(|s| f(s, &source))
+    })
+}
+
+fn tokens(source: &Source) -> Result<Vec<TokenWithSpan>> {
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, source.text())
+        .tokenize_with_location()
+        .map_err(|e| errors::convert_token(source, &e))?;
+    limits::check(source, &tokens)?;
+    Ok(tokens)
+}
+
+fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {
+    Parser::new(&PostgreSqlDialect {})
+        .with_recursion_limit(limits::RECURSION)
+        .with_tokens_with_locations(tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(sql: &str) -> Error {
+        parse_query(sql).expect_err(sql)
+    }
+
+    #[test]
+    fn a_syntax_error_names_the_token_and_its_place() {
+        let e = error("SELECT a\nFROM t\nWHERE a = = 1");
+        assert_eq!((e.span().unwrap().line, e.span().unwrap().column), (3, 11), "{e}");
+        assert!(e.is_syntax() && e.message().contains("\"=\""), "{e}");
+        assert_eq!(error("SELECT 'abc").sqlstate(), "42601");
+        assert!(error("SELECT (1").message().contains("end of input"));
+        assert!(error("SELECT 1; SELECT 2").is_syntax());
+        assert!(error("  ").message().contains("empty"));
+        assert!(error("DROP TABLE t").is_syntax());
+    }
+
+    #[test]
+    fn attacks_on_the_stack_are_refused() {
+        let repeat = |s: &str, n: usize| s.repeat(n);
+        let n = 10_000;
+        for sql in [
+            format!("SELECT {}1{}", repeat("(", n), repeat(")", n)),
+            format!("SELECT 1{}", repeat("+1", 500_000)),
+            format!("SELECT {} true", repeat("NOT ", n)),
+            format!("SELECT {} 1", repeat("- ", n)),
+            format!("SELECT {} 1", repeat("~ ", n)),
+            format!("SELECT 1{}", repeat("::int", n)),
+            format!("SELECT 1{}", repeat(" IS NULL", n)),
+            format!("SELECT {} 1 {}", repeat("(SELECT ", n), repeat(")", n)),
+            format!("SELECT {} x {}", repeat("CASE WHEN ", n), repeat(" THEN 1 END", n)),
+            format!("SELECT * FROM {} t {}", repeat("(", n), repeat(")", n)),
+            format!("SELECT {} 1 {}", repeat("array[", n), repeat("]", n)),
+            format!("SELECT {} 1 {}", repeat("f(", n), repeat(")", n)),
+            format!("SELECT 1 {}", repeat("UNION ALL SELECT 1 ", 100_000)),
+            format!("{} SELECT 1 {}", repeat("WITH a AS (", n), repeat(") SELECT 1", n)),
+        ] {
+            let e = error(&sql);
+            assert_eq!(e.sqlstate(), "54001", "{e} {}", &sql[..40]);
+            assert!(e.span().is_some());
+        }
+        for sql in [repeat("(", 1_000_000), repeat("\u{e9}'", 100_001), repeat("/*", 100_000)] {
+            error(&sql);
+        }
+    }
+
+    #[test]
+    fn reasonable_sql_passes() {
+        let and: Vec<String> = (0..800).map(|i| format!("(t.a{i} = '{i}'::text)")).collect();
+        let list: Vec<String> = (0..10_000).map(|i| i.to_string()).collect();
+        for sql in [
+            format!("SELECT 1 FROM t WHERE {}", and.join(" AND ")),
+            format!("SELECT 1 FROM t WHERE a IN ({})", list.join(",")),
+            format!(
+                "SELECT a FROM t {}",
+                " UNION ALL SELECT a FROM t WHERE b = 1 AND c IS NOT NULL".repeat(100)
+            ),
+            format!("SELECT {}1{}", "(".repeat(100), ")".repeat(100)),
+            format!("SELECT 1{}", " + 1".repeat(400)),
+            format!("SELECT {} 1 -- {}", " ".repeat(1_000_000), "x".repeat(100_000)),
+        ] {
+            parse_query(&sql).unwrap();
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_it_panic(sql in "\\PC{0,200}") {
+            let _ = parse_query(&sql);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            let _ = parse_query(&String::from_utf8_lossy(&bytes));
+        }
+    }
+}
