@@ -19,10 +19,12 @@ pub mod refresh;
 pub mod rel;
 pub mod schedule;
 pub mod sql;
+pub mod stream_table;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod types;
 pub mod verdict;
 
 pub use error::{Error, Result, Span};
+pub use stream_table::{Options, Refresh, StreamTable, Verdict, compile};
 pub use verdict::{Reason, ReasonKind};

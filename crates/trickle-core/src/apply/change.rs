@@ -5,7 +5,7 @@ use crate::sql::ast::{
     ConflictAction, Cte, CteBody, Delete, FromItem, Insert, OnConflict, Query, Scalar, Select, SelectItem,
     SetExpr, Statement,
 };
-use crate::sql::{Ident, NameSet, Qualified};
+use crate::sql::{Ident, NameSet, Named, Qualified};
 use crate::types::Type;
 
 /// The change of one stored table, ready in a common table expression: its columns in order, then a weight ≠ 0, each
@@ -15,15 +15,11 @@ pub struct Change<'s> {
     /// The table.
     pub table: &'s Stored,
     /// The common table expression.
-    pub relation: Ident,
-    /// Its columns, in the order of the table's.
-    pub columns: Vec<Ident>,
-    /// Its weight column, `bigint`.
-    pub weight: Ident,
+    pub rows: Named,
 }
 
-/// `WITH ctes, … DELETE …, … INSERT … SELECT counts`: applies every change and returns one row with the rows deleted,
-/// inserted and updated in the last table, and the rows of its change. Every part reads the state before the
+/// `WITH ctes, … DELETE …, … INSERT … SELECT counts`: applies every change and returns one row with the rows inserted,
+/// updated and deleted in the last table. Every part reads the state before the
 /// statement; keys that vanish are deleted and all others upserted, so that no key is touched twice.
 pub fn change_statement(ctes: Vec<Cte>, changes: &[Change<'_>]) -> Statement {
     let mut names = NameSet::new();
@@ -36,7 +32,7 @@ pub fn change_statement(ctes: Vec<Cte>, changes: &[Change<'_>]) -> Statement {
         let (removed, written) = (names.fresh("removed"), names.fresh("written"));
         ctes.push(dml(removed.clone(), CteBody::Delete(removal(change))));
         ctes.push(dml(written.clone(), CteBody::Insert(insertion(change))));
-        counts = counted(change, &removed, &written);
+        counts = counted(&removed, &written);
     }
     let mut query = Query::select(Select { items: counts, ..Select::default() });
     query.ctes = ctes;
@@ -47,8 +43,8 @@ fn dml(name: Ident, body: CteBody) -> Cte {
     Cte { name, columns: Vec::new(), materialized: None, body }
 }
 
-/// The row that reports what was done to a table.
-fn counted(change: &Change<'_>, removed: &Ident, written: &Ident) -> Vec<SelectItem> {
+/// The row that reports what was done to a table: rows inserted, updated and deleted.
+fn counted(removed: &Ident, written: &Ident) -> Vec<SelectItem> {
     let count = |relation: &Ident, filter: Option<Scalar>| {
         let select = Select {
             items: vec![SelectItem { expr: Scalar::aggregate("count", vec![]), name: None }],
@@ -60,22 +56,22 @@ fn counted(change: &Change<'_>, removed: &Ident, written: &Ident) -> Vec<SelectI
     };
     let inserted = Scalar::column(written, &Ident::new("inserted"));
     vec![
-        SelectItem::new(count(removed, None), Ident::new("rows_deleted")),
         SelectItem::new(count(written, Some(inserted.clone())), Ident::new("rows_inserted")),
         SelectItem::new(count(written, Some(inserted.negated())), Ident::new("rows_updated")),
-        SelectItem::new(count(&change.relation, None), Ident::new("delta_rows")),
+        SelectItem::new(count(removed, None), Ident::new("rows_deleted")),
+        SelectItem::new(Scalar::null(Type::Int8), Ident::new("change_rows")),
     ]
 }
 
 impl Change<'_> {
     fn from(&self, alias: &Ident) -> FromItem {
-        FromItem::relation(Qualified::bare(self.relation.clone()), alias.clone())
+        FromItem::relation(Qualified::bare(self.rows.relation.clone()), alias.clone())
     }
     fn column(&self, alias: &Ident, i: usize) -> Scalar {
-        Scalar::column(alias, &self.columns[i])
+        Scalar::column(alias, &self.rows.columns[i])
     }
     fn weight(&self, alias: &Ident, op: &str) -> Scalar {
-        Scalar::column(alias, &self.weight).op(op, Scalar::int8(0))
+        Scalar::column(alias, &self.rows.weight).op(op, Scalar::int8(0))
     }
     /// `target.c` for column `i` of the stored table.
     fn target(alias: &Ident, table: &Stored, i: usize) -> Scalar {
@@ -192,7 +188,7 @@ fn vanished_by_value(change: &Change<'_>) -> Select {
         filter,
         ..Select::default()
     });
-    found.limit = Some(Scalar::column(&d, &change.weight).minus());
+    found.limit = Some(Scalar::column(&d, &change.rows.weight).minus());
     let lateral =
         FromItem::Subquery { query: Box::new(found), alias: m.clone(), columns: Vec::new(), lateral: true };
     Select {
@@ -221,7 +217,7 @@ fn insertion(change: &Change<'_>) -> Insert {
     };
     if table.identity == Identity::Bag {
         let series =
-            Scalar::call("generate_series", vec![Scalar::int8(1), Scalar::column(&d, &change.weight)]);
+            Scalar::call("generate_series", vec![Scalar::int8(1), Scalar::column(&d, &change.rows.weight)]);
         select.from.push(FromItem::Function { call: series, alias: Ident::new("copy"), columns: Vec::new() });
     }
     let on_conflict = match &table.identity {
@@ -229,8 +225,7 @@ fn insertion(change: &Change<'_>) -> Insert {
         Identity::Key(key) if key.len() < table.columns.len() => Some(upsert(table, key)),
         _ => None,
     };
-    let inserted =
-        Scalar::Column { table: None, name: Ident::new("xmax") }.equals(Scalar::int4(0).cast(Type::Unknown));
+    let inserted = Scalar::Column { table: None, name: Ident::new("xmax") }.equals(Scalar::int4(0));
     let inserted = if on_conflict.is_some() { inserted } else { Scalar::bool(true) };
     Insert {
         ctes: Vec::new(),

@@ -1,9 +1,10 @@
 //! What is stored where.
 
+use crate::catalog::TableDef;
 use crate::error::Result;
 use crate::graph::{ColSet, Graph, NodeId};
 use crate::rel::Rel;
-use crate::sql::{Ident, NameSet, Qualified};
+use crate::sql::{self, BufferSources, Changes, Ident, NameSet, Qualified, Relation, Sources};
 use crate::types::Type;
 use std::collections::{BTreeSet, HashMap};
 
@@ -51,12 +52,6 @@ pub struct Layout {
     pub states: Vec<Stored>,
     /// Stored nodes that need no table of their own: they are these columns of the result.
     pub visible: HashMap<NodeId, Vec<usize>>,
-}
-
-/// Where [`State`](crate::rel::State) leaves are read from.
-#[derive(Clone, Debug)]
-pub struct StoredSources<'l> {
-    layout: &'l Layout,
 }
 
 impl Stored {
@@ -140,14 +135,31 @@ impl Layout {
     }
 }
 
-impl<'l> StoredSources<'l> {
-    /// Reads states from the tables of `layout`.
-    pub fn new(layout: &'l Layout) -> Self {
-        StoredSources { layout }
+/// Reads the changes of tables from the change buffers of a schema, and stored results from the tables of a layout.
+#[derive(Clone, Debug)]
+pub struct LayoutSources<'l> {
+    layout: &'l Layout,
+    buffers: BufferSources,
+}
+
+impl<'l> LayoutSources<'l> {
+    /// Buffers in schema `buffers`, results in `layout`.
+    pub fn new(layout: &'l Layout, buffers: &str) -> Self {
+        LayoutSources { layout, buffers: BufferSources::new(buffers) }
     }
-    /// The table and columns of a stored node.
-    pub fn locate(&self, node: NodeId) -> Option<(&'l Qualified, Vec<Ident>)> {
-        self.layout.locate(node)
+}
+
+impl Sources for LayoutSources<'_> {
+    fn changes(&self, def: &TableDef) -> Result<Changes> {
+        self.buffers.changes(def)
+    }
+    fn state(&self, of: NodeId) -> Result<sql::Stored> {
+        match self.layout.locate(of) {
+            Some((name, columns)) => {
+                Ok(sql::Stored { relation: Relation { name: name.clone(), columns }, weight: None })
+            }
+            None => self.buffers.state(of),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ mod ddl;
 mod full;
 mod layout;
 
-pub use change::change_statement;
+pub use change::{Change, change_statement};
 pub use ddl::{create_statements, drop_statements};
-pub use full::{Full, full_statements};
-pub use layout::{Identity, Layout, Stored, StoredSources};
+pub use full::{Full, difference, full_statements};
+pub use layout::{Identity, Layout, LayoutSources, Stored, StoredColumn};

@@ -137,8 +137,13 @@ impl Graph {
 
     /// All nodes that `root` is computed from, itself included, inputs before their readers.
     pub fn reachable(&self, root: NodeId) -> Vec<NodeId> {
-        let mut seen = BTreeSet::from([root]);
-        let mut stack = vec![root];
+        self.reachable_from(&[root])
+    }
+
+    /// All nodes that any of `roots` is computed from, themselves included, inputs before their readers.
+    pub fn reachable_from(&self, roots: &[NodeId]) -> Vec<NodeId> {
+        let mut seen: BTreeSet<NodeId> = roots.iter().copied().collect();
+        let mut stack = roots.to_vec();
         while let Some(id) = stack.pop() {
             for input in self.inputs(id) {
                 if seen.insert(input) {
@@ -157,16 +162,29 @@ impl Graph {
     pub fn rebuild(
         &mut self,
         root: NodeId,
-        mut f: impl FnMut(&mut Graph, NodeId, Rel) -> Result<NodeId>,
+        f: impl FnMut(&mut Graph, NodeId, Rel) -> Result<NodeId>,
     ) -> Result<NodeId> {
+        let mut made = self.rebuild_all(&[root], f)?;
+        made.pop().ok_or_else(|| Error::internal("a rebuilt plan has no root"))
+    }
+
+    /// Rebuilds several plans that share nodes; see [`Graph::rebuild`].
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn rebuild_all(
+        &mut self,
+        roots: &[NodeId],
+        mut f: impl FnMut(&mut Graph, NodeId, Rel) -> Result<NodeId>,
+    ) -> Result<Vec<NodeId>> {
         let mut new: HashMap<NodeId, NodeId> = HashMap::new();
-        for id in self.reachable(root) {
+        for id in self.reachable_from(roots) {
             let inputs: Vec<NodeId> =
                 self.inputs(id).iter().map(|i| new.get(i).copied().unwrap_or(*i)).collect();
             let rel = self.node(id).op().with_inputs(&inputs);
             let made = f(self, id, rel)?;
             new.insert(id, made);
         }
-        new.get(&root).copied().ok_or_else(|| Error::internal("a rebuilt plan has no root"))
+        Ok(roots.iter().map(|r| new.get(r).copied().unwrap_or(*r)).collect())
     }
 }

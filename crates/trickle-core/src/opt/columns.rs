@@ -22,10 +22,11 @@ impl Pruned {
     }
 }
 
-/// Prunes the plan under `root`, whose own columns all stay.
-pub(super) fn rule(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
-    let order = graph.reachable(root);
-    let mut needs: HashMap<NodeId, ColSet> = HashMap::from([(root, ColSet::all(graph.schema(root).len()))]);
+/// Prunes the plans under `roots`, whose own columns all stay.
+pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
+    let order = graph.reachable_from(roots);
+    let whole = |graph: &Graph, id: &NodeId| ColSet::all(graph.schema(*id).len());
+    let mut needs: HashMap<NodeId, ColSet> = roots.iter().map(|r| (*r, whole(graph, r))).collect();
     for id in order.iter().rev() {
         let mine = needs.entry(*id).or_default();
         if mine.is_empty() && !graph.schema(*id).is_empty() {
@@ -44,9 +45,13 @@ pub(super) fn rule(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
         let pruned = prune(graph, id, &mine, &done)?;
         done.insert(id, pruned);
     }
-    let Some(top) = done.remove(&root) else { return Ok(root) };
-    let width = graph.schema(root).len();
-    exactly(graph, &top, &(0..width).collect::<Vec<_>>())
+    let mut made = Vec::new();
+    for root in roots {
+        let top = done.get(root).ok_or_else(|| crate::Error::internal("a root was not pruned"))?;
+        let all: Vec<usize> = (0..graph.schema(*root).len()).collect();
+        made.push(exactly(graph, top, &all)?);
+    }
+    Ok(made)
 }
 
 /// The columns of each input that a node needs to give `mine`.

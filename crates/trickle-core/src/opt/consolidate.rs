@@ -7,9 +7,9 @@ use crate::rel::Rel;
 use std::collections::HashSet;
 
 /// Drops every Consolidate that no reader needs and every one over rows that are merged already.
-pub(super) fn rule(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
+pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     let mut needed = HashSet::new();
-    for id in graph.reachable(root).into_iter().rev() {
+    for id in graph.reachable_from(roots).into_iter().rev() {
         let inherits = needed.contains(&id);
         for (i, input) in graph.inputs(id).into_iter().enumerate() {
             if needs(graph, id, i, inherits) {
@@ -17,7 +17,7 @@ pub(super) fn rule(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
             }
         }
     }
-    graph.rebuild(root, |g, id, rel| {
+    graph.rebuild_all(roots, |g, id, rel| {
         if let Rel::Consolidate(c) = &rel {
             let input = g.props(c.input());
             let merged = input.consolidated && (!c.is_state() || (input.positive && input.non_negative));

@@ -22,8 +22,8 @@ pub struct Rule {
 enum Apply {
     /// Rewrites one node whose inputs are rewritten already; `None` leaves it.
     Node(fn(&mut Graph, NodeId) -> Result<Option<NodeId>>),
-    /// Rewrites the whole plan.
-    Plan(fn(&mut Graph, NodeId) -> Result<NodeId>),
+    /// Rewrites whole plans that share nodes.
+    Plans(fn(&mut Graph, &[NodeId]) -> Result<Vec<NodeId>>),
 }
 
 /// All rules.
@@ -52,12 +52,12 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "columns",
         reason: "what nobody reads is not carried, nor captured",
-        apply: Apply::Plan(columns::rule),
+        apply: Apply::Plans(columns::rule),
     },
     Rule {
         name: "consolidate",
         reason: "rows are merged where a reader needs it and nowhere else",
-        apply: Apply::Plan(consolidate::rule),
+        apply: Apply::Plans(consolidate::rule),
     },
 ];
 
@@ -69,28 +69,47 @@ const PASSES: usize = 4;
 /// # Errors
 /// A broken contract: a bug in a rule.
 pub fn optimize(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
-    let mut root = root;
+    let mut made = optimize_all(graph, &[root])?;
+    made.pop().ok_or_else(|| crate::Error::internal("an optimised plan has no root"))
+}
+
+/// Plans equal to `roots`, which go on sharing what they share.
+///
+/// # Errors
+/// A broken contract: a bug in a rule.
+pub fn optimize_all(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
+    let mut roots = roots.to_vec();
     for _ in 0..PASSES {
-        let before = root;
+        let before = roots.clone();
         for rule in RULES {
-            root = match rule.apply {
-                Apply::Plan(f) => f(graph, root)?,
-                Apply::Node(f) => graph.rebuild(root, |g, _, rel| {
-                    let mut node = g.add(rel)?;
-                    // A rule may enable itself again on its own result; a bound keeps a faulty one from looping.
-                    for _ in 0..8 {
-                        match f(g, node)? {
-                            Some(next) if next != node => node = next,
-                            _ => break,
-                        }
-                    }
-                    Ok(node)
+            roots = match rule.apply {
+                Apply::Plans(f) => f(graph, &roots)?,
+                Apply::Node(f) => graph.rebuild_all(&roots, |g, _, rel| {
+                    let node = g.add(rel)?;
+                    settle(g, node, f)
                 })?,
             };
         }
-        if root == before {
+        if roots == before {
             break;
         }
     }
-    Ok(root)
+    Ok(roots)
+}
+
+/// Applies a rule to a node until it has nothing more to say there. A rule may enable itself again on its own result;
+/// the bound keeps a faulty one from looping.
+fn settle(
+    graph: &mut Graph,
+    node: NodeId,
+    rule: fn(&mut Graph, NodeId) -> Result<Option<NodeId>>,
+) -> Result<NodeId> {
+    let mut node = node;
+    for _ in 0..8 {
+        match rule(graph, node)? {
+            Some(next) if next != node => node = next,
+            _ => break,
+        }
+    }
+    Ok(node)
 }

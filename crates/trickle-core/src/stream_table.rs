@@ -1,0 +1,263 @@
+//! From a query to everything a driver needs: verdict, plans, DDL, refresh statements.
+
+use crate::apply::{
+    Change, Layout, LayoutSources, Stored, change_statement, create_statements, difference, drop_statements,
+    full_statements,
+};
+use crate::catalog::{Catalog, TableDef, TableId};
+use crate::delta::{self, Differ, Keep, Rules};
+use crate::error::{Error, Result};
+use crate::graph::{Format, Graph, NodeId, explain};
+use crate::lower::{Lowered, lower};
+use crate::opt;
+use crate::rel::{Consolidate, Rel};
+use crate::sql::ast::Statement;
+use crate::sql::{Ident, Profile, Qualified, Sources, render_changes, render_query};
+use crate::verdict::Reason;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use xxhash_rust::xxh64::xxh64;
+
+/// What the caller decides about a stream table. None of it changes what the table holds.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Schema of the stream table.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Schema of change buffers and hidden state tables.
+    pub hidden_schema: String,
+    /// Which inner results are kept.
+    pub keep: Keep,
+    /// The server that will run the statements.
+    pub profile: Profile,
+}
+
+impl Options {
+    /// The defaults for a stream table of this name.
+    pub fn new(schema: impl Into<String>, name: impl Into<String>) -> Options {
+        Options {
+            schema: schema.into(),
+            name: name.into(),
+            hidden_schema: "pgtrickle_changes".into(),
+            keep: Keep::default(),
+            profile: Profile::default(),
+        }
+    }
+}
+
+/// How a query is kept up to date.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// By deltas.
+    Incremental(Box<StreamTable>),
+    /// By recomputing it, for these reasons (at least one).
+    FullRefresh(Vec<Reason>),
+}
+
+impl Verdict {
+    /// The compiled stream table, where the query is incremental.
+    pub fn incremental(self) -> Option<StreamTable> {
+        match self {
+            Verdict::Incremental(table) => Some(*table),
+            Verdict::FullRefresh(_) => None,
+        }
+    }
+}
+
+/// How a refresh writes. All give the same contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refresh {
+    /// Applies the delta.
+    Delta,
+    /// Recomputes the query and writes what differs.
+    Difference,
+    /// Recomputes the query and replaces the contents.
+    Replace,
+}
+
+/// A compiled incremental query.
+#[derive(Clone, Debug)]
+pub struct StreamTable {
+    graph: Graph,
+    /// The query as it is read: recomputing it is rendered from here.
+    query: NodeId,
+    /// The query as it is differentiated: aggregates split into accumulators and their finish.
+    prepared: NodeId,
+    stored: BTreeSet<NodeId>,
+    columns: Vec<Arc<str>>,
+    layout: Layout,
+    options: Options,
+}
+
+/// Compiles a query.
+///
+/// # Errors
+/// What PostgreSQL would refuse too: syntax, names, types; with place, DETAIL and HINT.
+pub fn compile(sql: &str, catalog: &dyn Catalog, options: &Options) -> Result<Verdict> {
+    let query = match lower(sql, catalog)? {
+        Lowered::Query(query) => query,
+        Lowered::Unsupported(reasons) => return Ok(Verdict::FullRefresh(reasons)),
+    };
+    let mut graph = query.graph;
+    let root = opt::optimize(&mut graph, query.root)?;
+    let prepared = delta::prepare(&mut graph, root)?;
+    let prepared = opt::optimize(&mut graph, prepared)?;
+    let stored = delta::stored(&graph, prepared, options.keep);
+    let name = Qualified::new(&options.schema, &options.name);
+    let names = query.columns.iter().map(Ident::new).collect();
+    let prefix =
+        format!("state_{:016x}", xxh64(format!("{}.{}", options.schema, options.name).as_bytes(), 0));
+    let layout = Layout::new(&graph, prepared, &stored, name, names, &options.hidden_schema, &prefix)?;
+    let columns = query.columns;
+    Ok(Verdict::Incremental(Box::new(StreamTable {
+        graph,
+        query: root,
+        prepared,
+        stored,
+        columns,
+        layout,
+        options: options.clone(),
+    })))
+}
+
+impl StreamTable {
+    /// The arena that holds the plans.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+    /// The query's plan.
+    pub fn query(&self) -> NodeId {
+        self.query
+    }
+    /// The plan that is differentiated; equal to the query's.
+    pub fn prepared(&self) -> NodeId {
+        self.prepared
+    }
+    /// Names of the result's columns.
+    pub fn columns(&self) -> &[Arc<str>] {
+        &self.columns
+    }
+    /// The stored tables.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The base tables that it reads, with the columns (positions) whose changes matter.
+    pub fn sources(&self) -> Vec<(Arc<TableDef>, Vec<usize>)> {
+        let mut found: Vec<(Arc<TableDef>, BTreeSet<usize>)> = Vec::new();
+        for id in self.graph.reachable_from(&[self.query, self.prepared]) {
+            if let Rel::Table(t) = self.graph.rel(id) {
+                match found.iter_mut().find(|(def, _)| def == t.def()) {
+                    Some((_, columns)) => columns.extend(t.columns()),
+                    None => found.push((t.def().clone(), t.columns().iter().copied().collect())),
+                }
+            }
+        }
+        found.sort_by_key(|(def, _)| def.id);
+        found.into_iter().map(|(def, columns)| (def, columns.into_iter().collect())).collect()
+    }
+
+    /// ΔQ specialised to the tables that changed: a graph, and in it the change of every stored table, each row once,
+    /// in the order of [`Layout::tables`].
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn delta(&self, changed: &BTreeSet<TableId>) -> Result<(Graph, Vec<NodeId>)> {
+        let mut graph = self.graph.clone();
+        let mut roots = Vec::new();
+        let mut differ =
+            Differ::new(&mut graph, self.stored.clone(), Some(changed.clone()), Rules::Algebraic);
+        for table in self.layout.tables() {
+            let delta = differ.delta(table.node)?;
+            roots.push(differ.net(delta, true)?);
+        }
+        let mut roots = opt::optimize_all(&mut graph, &roots)?;
+        for root in &mut roots {
+            if !graph.props(*root).consolidated && !graph.props(*root).empty {
+                *root = graph.add(Consolidate::change(*root))?;
+            }
+        }
+        Ok((graph, roots))
+    }
+
+    /// The statements that create the stored tables, empty.
+    pub fn ddl(&self) -> Vec<Statement> {
+        create_statements(&self.layout)
+    }
+    /// The statements that drop them.
+    pub fn drop_ddl(&self) -> Vec<Statement> {
+        drop_statements(&self.layout)
+    }
+
+    /// The statements of one refresh, to be run in this order under one snapshot; the last returns the row
+    /// `(rows_inserted, rows_updated, rows_deleted, change_rows)` except under [`Refresh::Replace`]. None where nothing
+    /// that it reads changed.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn refresh(&self, how: Refresh, changed: &BTreeSet<TableId>) -> Result<Vec<Statement>> {
+        let buffers = LayoutSources::new(&self.layout, &self.options.hidden_schema);
+        self.refresh_from(how, changed, &buffers)
+    }
+
+    /// The same, reading tables and changes from `sources`.
+    ///
+    /// # Errors
+    /// Those of [`StreamTable::refresh`].
+    pub fn refresh_from(
+        &self,
+        how: Refresh,
+        changed: &BTreeSet<TableId>,
+        sources: &dyn Sources,
+    ) -> Result<Vec<Statement>> {
+        let (graph, roots) = match how {
+            Refresh::Delta => self.delta(changed)?,
+            Refresh::Difference => {
+                let mut graph = self.graph.clone();
+                let nodes: Vec<NodeId> = self.layout.tables().map(|t| t.node).collect();
+                let roots =
+                    nodes.into_iter().map(|n| difference(&mut graph, n)).collect::<Result<Vec<_>>>()?;
+                (graph, roots)
+            }
+            Refresh::Replace => return self.replace(sources),
+        };
+        let live: Vec<(&Stored, NodeId)> =
+            self.layout.tables().zip(roots).filter(|(_, r)| !graph.props(*r).empty).collect();
+        if live.is_empty() {
+            return Ok(Vec::new());
+        }
+        let nodes: Vec<NodeId> = live.iter().map(|(_, r)| *r).collect();
+        let (ctes, named) = render_changes(&graph, &nodes, sources, &self.options.profile)?;
+        let changes: Vec<Change<'_>> =
+            live.iter().zip(named).map(|((table, _), rows)| Change { table, rows }).collect();
+        Ok(vec![change_statement(ctes, &changes)])
+    }
+
+    fn replace(&self, sources: &dyn Sources) -> Result<Vec<Statement>> {
+        let mut statements = Vec::new();
+        for table in self.layout.tables() {
+            let node = if table.node == self.prepared { self.query } else { table.node };
+            let names: Vec<Arc<str>> = table.columns.iter().map(|c| Arc::from(c.name.as_str())).collect();
+            let rows = render_query(&self.graph, node, sources, &self.options.profile, &names)?;
+            statements.extend(full_statements(table, rows));
+        }
+        Ok(statements)
+    }
+
+    /// Draws the query's plan.
+    pub fn explain(&self, format: Format) -> String {
+        explain(&self.graph, self.query, format)
+    }
+
+    /// Draws the delta of the result when `changed` tables changed (all that it reads where `None`).
+    ///
+    /// # Errors
+    /// Those of [`StreamTable::delta`].
+    pub fn explain_delta(&self, changed: Option<&BTreeSet<TableId>>, format: Format) -> Result<String> {
+        let all = || self.graph.props(self.query).sources.clone();
+        let (graph, roots) = self.delta(&changed.cloned().unwrap_or_else(all))?;
+        let root = roots.last().ok_or_else(|| Error::internal("a stream table without a table"))?;
+        Ok(explain(&graph, *root, format))
+    }
+}
