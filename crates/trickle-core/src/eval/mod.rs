@@ -7,6 +7,7 @@ mod driver;
 mod expr;
 pub(crate) mod group;
 mod input;
+mod input_time;
 mod opaque;
 mod zset;
 
