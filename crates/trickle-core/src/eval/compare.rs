@@ -105,9 +105,7 @@ fn compare_json_values(a: &Value, b: &Value) -> Ordering {
             let (a, b) = (display::sorted_pairs(a), display::sorted_pairs(b));
             a.iter()
                 .zip(&b)
-                .map(|((k, v), (l, w))| {
-                    k.len().cmp(&l.len()).then_with(|| k.cmp(l)).then_with(|| compare_json_values(v, w))
-                })
+                .map(|((k, v), (l, w))| k.cmp(l).then_with(|| compare_json_values(v, w)))
                 .find(|o| o.is_ne())
                 .unwrap_or(Ordering::Equal)
         }),

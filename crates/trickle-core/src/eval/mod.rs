@@ -1,4 +1,58 @@
 //! The reference evaluator: what a plan denotes, over in-memory tables, with PostgreSQL's semantics.
+//!
+//! An embedder can use it as an oracle for its own tests: put rows into a [`Database`], build or lower a plan, call
+//! [`eval`]. A relation is a [`ZSet`], a function from rows to integer weights; a change has negative ones. Errors are
+//! results: an expression that divides by zero on a row that is processed makes the whole evaluation that error.
+//!
+//! Strings compare by bytes, the time zone is UTC, dates are written in ISO form. Functions without a known value are
+//! a hash of their name and arguments.
+//!
+//! `SELECT a, sum(b) FROM t WHERE b > 0 GROUP BY a` before and after a change:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use trickle_core::agg::{self, AggCall};
+//! use trickle_core::catalog::{ColumnDef, TableDef, TableId, TableKind};
+//! use trickle_core::eval::{Database, Evaluator, ZSet};
+//! use trickle_core::expr::{Expr, functions::resolve_operator};
+//! use trickle_core::graph::Graph;
+//! use trickle_core::rel::{Filter, Reduce, Table};
+//! use trickle_core::types::{Datum, Type};
+//!
+//! # fn main() -> trickle_core::Result<()> {
+//! let column = |name: &str| ColumnDef { name: name.into(), ty: Type::Int4, nullable: true };
+//! let t = Table::new(Arc::new(TableDef {
+//!     id: TableId(1),
+//!     schema: "public".into(),
+//!     name: "t".into(),
+//!     columns: vec![column("a"), column("b")],
+//!     keys: vec![],
+//!     foreign_keys: vec![],
+//!     kind: TableKind::Table,
+//! }));
+//!
+//! let mut graph = Graph::new();
+//! let t = graph.add(t)?;
+//! let b = graph.schema(t).expr(1);
+//! let zero = Expr::literal(Datum::Int(0), Type::Int4);
+//! let greater = resolve_operator(">", &[Type::Int4, Type::Int4]).ok_or_else(|| trickle_core::Error::internal(">"))?;
+//! let positive = graph.add(Filter::new(t, Expr::call(greater, vec![b.clone(), zero])))?;
+//! let sum = agg::resolve("sum", &[Type::Int4]).ok_or_else(|| trickle_core::Error::internal("sum"))?;
+//! let query = graph.add(Reduce::new(positive, vec![0], vec![AggCall::new(sum, vec![b])]))?;
+//!
+//! let row = |a: i64, b: i64| vec![Datum::Int(a), Datum::Int(b)];
+//! let mut database = Database::default();
+//! database.before.insert(TableId(1), ZSet::from_iter([row(1, 5), row(1, 5), row(2, -3), row(2, 4)]));
+//! let mut change = ZSet::new();
+//! change.add(row(1, 5).into(), -1);
+//! database.delta.insert(TableId(1), change);
+//!
+//! let mut evaluator = Evaluator::new(&graph, &database);
+//! assert_eq!(evaluator.eval_before(query)?.to_string(), "+1 × (1, 10)\n+1 × (2, 4)\n");
+//! assert_eq!(evaluator.eval(query)?.to_string(), "+1 × (1, 5)\n+1 × (2, 4)\n");
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod aggregates;
 mod cast;
@@ -7,8 +61,14 @@ mod driver;
 mod expr;
 pub(crate) mod group;
 mod input;
+mod input_time;
 mod opaque;
 mod zset;
+
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod tests;
 
 pub use cast::cast;
 pub(crate) use compare::SqlKey;

@@ -9,7 +9,7 @@ pub(crate) const MINUTE: i64 = 60_000_000;
 /// Microseconds of a second.
 pub(crate) const SECOND: i64 = 1_000_000;
 
-/// The first day that `date` holds: 4713-11-24 BC.
+/// The first day that `date` holds: 4714-11-24 BC.
 pub(crate) const FIRST_DAY: i64 = -2_451_545;
 /// The first day past what `date` holds: 5874898-01-01.
 pub(crate) const END_DAY: i64 = 2_145_031_949;
@@ -86,7 +86,7 @@ mod tests {
             assert_eq!(checked_days(y, m, d), Some(days));
         }
         assert_eq!(civil_from_days(0), (2000, 1, 1));
-        assert_eq!(civil_from_days(FIRST_DAY), (-4712, 1, 1));
+        assert_eq!(civil_from_days(FIRST_DAY), (-4713, 11, 24));
         assert_eq!(civil_from_days(END_DAY), (5_874_898, 1, 1));
         assert_eq!(weekday(days_from_civil(2024, 2, 29)), 4);
         assert_eq!(iso_week(days_from_civil(2021, 1, 3)), (2020, 53));

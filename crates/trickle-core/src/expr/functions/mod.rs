@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 pub use resolve::{cast_volatility, common_type, implicit_cast};
-pub(crate) use values::interval::{date_in_range, midnight, quotient as divide_interval};
+pub(crate) use values::interval::{date_in_range, in_range, midnight, quotient as divide_interval};
 
 /// Computes a call from its evaluated arguments. Strict functions never see NULL.
 pub type Value = fn(&[Datum]) -> Result<Datum>;

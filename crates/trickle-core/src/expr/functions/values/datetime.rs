@@ -261,7 +261,7 @@ pub(crate) fn extract(a: &[Datum]) -> Result<Datum> {
 /// `extract(field from date)`
 pub(crate) fn extract_date(a: &[Datum]) -> Result<Datum> {
     let (unit, d) = (named_unit(a, "date")?, date(a, 1)?);
-    if d == i32::MAX || d == i32::MIN {
+    if (d == i32::MAX || d == i32::MIN) && (unit == Unit::Epoch || of_day(unit, 0).is_some()) {
         return Ok(of_infinity(unit, d > 0));
     }
     let days = i64::from(d);

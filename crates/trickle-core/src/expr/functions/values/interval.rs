@@ -42,7 +42,7 @@ pub(crate) fn midnight(d: i32) -> Result<i64> {
     }
 }
 
-pub(super) fn in_range(micros: i128) -> Result<i64> {
+pub(crate) fn in_range(micros: i128) -> Result<i64> {
     match i64::try_from(micros) {
         Ok(t) if (FIRST_MICROS..END_MICROS).contains(&t) => Ok(t),
         _ => Err(Error::data("22008", "timestamp out of range")),

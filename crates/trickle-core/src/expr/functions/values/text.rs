@@ -234,7 +234,7 @@ pub(crate) fn chr(a: &[Datum]) -> Result<Datum> {
         return Err(Error::data("54000", "null character not permitted"));
     }
     if n < 0 {
-        return Err(Error::data("54000", "character number must be positive"));
+        return Err(Error::data("22023", "character number must be positive"));
     }
     match u32::try_from(n).ok().and_then(char::from_u32) {
         Some(c) => Ok(Datum::text(c.to_string())),
