@@ -236,10 +236,10 @@ impl Frontier {
     pub fn partial(&self) -> impl Iterator<Item = (Xid, Command)> + '_ {
         self.partial.iter().map(|(x, c)| (*x, *c))
     }
-    /// Every row of a transaction below this one is counted: where a scan for uncounted rows starts.
+    /// Every row of a transaction below this one is counted: where a scan for uncounted rows starts. It is the
+    /// snapshot's xmin, since a partly counted transaction is not visible in it.
     pub fn scan_from(&self) -> Xid {
-        let whole = self.snapshot.xmin();
-        self.partial.keys().next().map_or(whole, |own| whole.min(*own))
+        self.snapshot.xmin()
     }
 
     /// How many commands of a transaction are counted, as the least command that is not (`u64` for "all").
