@@ -109,6 +109,18 @@ const STORED: &str = "CROSS JOIN LATERAL (SELECT (t.frontier->>'snapshot')::pg_s
 const PENDING: &str = "b.xid >= pg_snapshot_xmin(f.snapshot) AND CASE WHEN b.xid = f.own \
      THEN b.cmin::text::int8 > f.command ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
 
+/// The rows of a table and its partitions as the planner estimates them: the density at the last ANALYZE times the
+/// present size, or a row per 100 bytes where there was none. An estimate of 0 for a table that was never analysed
+/// would make a full refresh look free.
+fn size(id: impl std::fmt::Display) -> String {
+    format!(
+        "(SELECT coalesce(sum(CASE WHEN c.relpages > 0 AND c.reltuples >= 0 THEN c.reltuples / c.relpages \
+         * (pg_relation_size(c.oid) / current_setting('block_size')::int8) \
+         ELSE pg_relation_size(c.oid) / 100 END), 0)::int8 FROM pg_class c \
+         WHERE c.relkind <> 'p' AND c.oid = ANY (ARRAY(SELECT {id}::oid UNION SELECT p.relid::oid FROM pg_partition_tree({id}) p)))"
+    )
+}
+
 /// Members by source.
 fn readers(members: &[Member]) -> BTreeMap<TableId, (&Source, BTreeSet<i64>)> {
     let mut by_source: BTreeMap<TableId, (&Source, BTreeSet<i64>)> = BTreeMap::new();
@@ -130,27 +142,25 @@ fn array<T: ToString>(ids: impl IntoIterator<Item = T>) -> String {
 /// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, must be rebuilt, rows stored, the member's
 /// name holds, source oid, the source's name holds, rows of the source, pending rows (NULL: not captured), truncated.
 pub fn decide_text(members: &[Member]) -> String {
-    let mut q = String::from(
+    let mut q = format!(
         "SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, t.pgt_id, \
-         t.frontier::text, t.needs_reinit OR NOT t.is_populated, r.reltuples::int8, n.held, s.source, s.held, s.rows, \
-         s.pending, s.truncated FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
+         t.frontier::text, t.needs_reinit OR NOT t.is_populated, {}, n.held, s.source, s.held, s.rows, s.pending, \
+         s.truncated FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
          JOIN pg_database d ON d.datname = current_database() JOIN (VALUES ",
+        size("t.pgt_relid")
     );
     for (i, m) in members.iter().enumerate() {
         let comma = if i == 0 { "" } else { ", " };
         let _ = write!(q, "{comma}({}::int8, {})", m.id, held(&m.relation));
     }
-    let _ = write!(
-        q,
-        ") n(id, held) ON n.id = t.pgt_id LEFT JOIN pg_class r ON r.oid = t.pgt_relid {STORED} LEFT JOIN LATERAL ("
-    );
+    let _ = write!(q, ") n(id, held) ON n.id = t.pgt_id {STORED} LEFT JOIN LATERAL (");
     let by_source = readers(members);
     for (i, (id, (source, ids))) in by_source.iter().enumerate() {
         if i > 0 {
             q.push_str(" UNION ALL ");
         }
         let held = held(&source.relation);
-        let facts = format!("{id}::int8, {held}, (SELECT reltuples::int8 FROM pg_class WHERE oid = {id})");
+        let facts = format!("{id}::int8, {held}, {}", size(id));
         let of = format!("t.pgt_id = ANY ('{}'::int8[])", array(ids));
         let _ = match &source.changes {
             Some(buffer) => write!(

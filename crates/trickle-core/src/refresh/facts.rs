@@ -3,7 +3,7 @@
 use super::plan::{Bind, Member};
 use super::{DbError, Value};
 use crate::catalog::TableId;
-use crate::frontier::{Frontier, Snapshot, Xid};
+use crate::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid};
 use std::collections::BTreeMap;
 
 /// What the decision query says of one source of a member.
@@ -106,12 +106,28 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
     }
 }
 
+impl Now {
+    /// What a refresh that reads this state has counted, with its own commands up to one.
+    pub(super) fn frontier(&self, command: Command) -> Frontier {
+        Frontier::new(self.system, self.database, &self.snapshot, Some((self.own, command)))
+    }
+}
+
 impl Facts {
-    /// Why the stored frontier cannot be continued from.
+    /// Why the stored frontier cannot be continued from. Frontiers only advance: the locks are held before the
+    /// snapshot is taken, so a stored frontier ahead of it comes from another past of the database.
     pub(super) fn foreign(&self, now: Option<&Now>) -> Option<&'static str> {
         let (Some(now), Some(f)) = (now, &self.frontier) else { return Some("it has no frontier yet") };
-        (!f.matches(now.system, now.database))
-            .then_some("its frontier is of another system or database (restored, copied or upgraded)")
+        if !f.matches(now.system, now.database) {
+            return Some("its frontier is of another system or database (restored, copied or upgraded)");
+        }
+        self.is_ahead(now).then_some("its frontier is ahead of the database (restored to an earlier state)")
+    }
+
+    /// Whether the stored frontier has counted what the snapshot does not show.
+    pub(super) fn is_ahead(&self, now: &Now) -> bool {
+        let high = now.frontier(ALL_COMMANDS);
+        self.frontier.as_ref().is_some_and(|f| f.matches(now.system, now.database) && !f.is_within(&high))
     }
 
     /// The value of a parameter.

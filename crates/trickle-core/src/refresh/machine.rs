@@ -1,8 +1,7 @@
 //! The machine itself: states, and what each answer leads to.
 
 use super::control;
-use super::facts::give_up;
-use super::facts::{self, Facts, Now, Pending};
+use super::facts::{self, Facts, Now, Pending, give_up};
 use super::plan::{Feed, Member, Plan, Template, Transaction, Yield};
 use super::report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 use super::{Answer, DbError, Kind, Outcome, Phase, Statement, Step};
@@ -155,6 +154,13 @@ impl Machine {
     fn decided(&mut self, answers: &[Answer]) -> Result<Step, DbError> {
         let rows = answers.last().map(|a| a.rows.as_slice()).unwrap_or_default();
         let (now, facts) = facts::read(rows, &self.plan.members)?;
+        let callers = matches!(self.plan.transaction, Transaction::Callers { .. });
+        if callers && facts.values().any(|f| f.is_ahead(&now)) {
+            return Err(give_up(
+                "40001",
+                "could not serialize access: the snapshot is older than a stream table",
+            ));
+        }
         self.now = Some(now);
         self.facts = facts;
         self.advance()
@@ -350,7 +356,7 @@ impl Machine {
                     .and_then(|n| u32::try_from(n).ok())
                     .ok_or_else(|| give_up("XX000", "the last command of the transaction is not known"))?,
             };
-            let frontier = Frontier::new(now.system, now.database, &now.snapshot, Some((now.own, command)));
+            let frontier = now.frontier(command);
             let json = frontier.to_json().map_err(|e| give_up(e.sqlstate(), e.message()))?;
             batch.push(control::store_frontier(&json, self.plan.members.iter().map(|m| m.id)));
             batch.push(control::record(&self.reports, &self.shared, self.plan.request.initiated_by));

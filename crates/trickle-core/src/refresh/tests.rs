@@ -386,6 +386,9 @@ fn truncated_uncaptured_foreign_and_unfilled_are_recomputed() {
     assert_eq!(m.action, Action::Reinitialize);
     let m = run(&|row| row[5] = Value::Null, false);
     assert_eq!((m.action, &*m.reason), (Action::Reinitialize, "it has no frontier yet"));
+    let ahead = FRONTIER.replace("90:90:", "99:103:");
+    let m = run(&|row| row[5] = Value::text(&ahead), false);
+    assert_eq!(&*m.reason, "its frontier is ahead of the database (restored to an earlier state)");
     let m = run(&|row| row[6] = Value::Bool(true), false);
     assert_eq!((m.action, &*m.reason), (Action::Reinitialize, "it was marked for a rebuild"));
     let m = run(&|_| {}, true);
@@ -436,6 +439,11 @@ fn within_a_callers_transaction_nothing_is_begun_or_ended() {
     server.open = true;
     assert_eq!(failure(server.drive(callers())).kind, FailureKind::Conflict);
     assert!(server.short().iter().all(|s| s != "Rollback"));
+    let mut rows = facts(5, 0, 0);
+    rows[0][5] = Value::text(FRONTIER.replace("90:90:", "99:103:"));
+    let mut server = Server::new(rows);
+    server.open = true;
+    assert_eq!(failure(server.drive(callers())).error.sqlstate, "40001");
 }
 
 #[test]
