@@ -236,10 +236,10 @@ impl Frontier {
     pub fn partial(&self) -> impl Iterator<Item = (Xid, Command)> + '_ {
         self.partial.iter().map(|(x, c)| (*x, *c))
     }
-    /// Every row of a transaction below this one is counted: where a scan for uncounted rows starts.
+    /// Every row of a transaction below this one is counted: where a scan for uncounted rows starts. It is the
+    /// snapshot's xmin, since a partly counted transaction is not visible in it.
     pub fn scan_from(&self) -> Xid {
-        let whole = self.snapshot.xmin();
-        self.partial.keys().next().map_or(whole, |own| whole.min(*own))
+        self.snapshot.xmin()
     }
 
     /// How many commands of a transaction are counted, as the least command that is not (`u64` for "all").
@@ -266,11 +266,9 @@ impl Frontier {
         let own: BTreeSet<Xid> = self.partial.keys().chain(other.partial.keys()).copied().collect();
         for xid in own {
             let n = pick(self.counted(xid), other.counted(xid));
-            match n.checked_sub(1).map(Command::try_from) {
-                Some(Ok(last)) => {
-                    f.partial.insert(xid, last);
-                }
-                Some(Err(_)) | None => {}
+            // 0 is "nothing", what exceeds a command is "all", which the snapshot holds.
+            if let Some(Ok(last)) = n.checked_sub(1).map(Command::try_from) {
+                f.partial.insert(xid, last);
             }
         }
         Ok(f)

@@ -1,1 +1,208 @@
-//! Placeholder.
+//! One refresh of a set of linked stream tables over one snapshot, as a machine without I/O.
+//!
+//! A driver (asynchronous over a connection, or synchronous inside the server) asks [`Machine::step`] what to send,
+//! sends it, and hands back what came. The machine decides everything else, so that all drivers run the same
+//! statements in the same order:
+//!
+//! 1. `BEGIN ISOLATION LEVEL REPEATABLE READ`, the stored settings, the locks (none of which takes a snapshot), then
+//!    the decision query, whose snapshot S1 is what everything after reads: one round trip.
+//! 2. Per stream table, upstream first: nothing, its delta under a savepoint, or a full recompute. A delta that meets
+//!    a data error (class 21, 22) goes back to the savepoint and recomputes in the same run.
+//! 3. The frontier S1 and the history, for all members at once, and `COMMIT`.
+//!
+//! Laws (tested against a scripted server): whatever fails at whatever step, the last statement is `ROLLBACK`; a
+//! serialization failure or deadlock starts again with a new snapshot, a bounded number of times; a frontier is
+//! stored iff everything before it succeeded; equal answers give equal statements.
+
+mod control;
+mod facts;
+mod machine;
+mod plan;
+mod report;
+
+pub use control::{decide_text, peek_text, record_failure};
+pub use machine::Machine;
+pub use plan::{
+    Bind, Feed, Member, Plan, Program, Relation, Request, Setting, Source, Template, Transaction, Yield,
+};
+pub use report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
+
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// A value bound to a parameter or returned in a row. Texts cast what has no variant here (`($1::text)::pg_snapshot`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Value {
+    /// SQL NULL.
+    Null,
+    /// `boolean`
+    Bool(bool),
+    /// `bigint`
+    Int8(i64),
+    /// `double precision`
+    Float8(f64),
+    /// `text`
+    Text(Arc<str>),
+}
+
+impl Value {
+    /// A text value.
+    pub fn text(s: impl AsRef<str>) -> Value {
+        Value::Text(Arc::from(s.as_ref()))
+    }
+    /// The integer, where it is one.
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Value::Int8(n) => Some(*n),
+            _ => None,
+        }
+    }
+    /// The text, where it is one.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Value::Text(s) => Some(s),
+            _ => None,
+        }
+    }
+    /// Whether it is TRUE; NULL is not.
+    pub fn is_true(&self) -> bool {
+        matches!(self, Value::Bool(true))
+    }
+}
+
+/// What a statement's time is accounted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Locks, snapshot, counts.
+    Decide,
+    /// Choosing and making statements (spent in the machine, measured by the driver).
+    Generate,
+    /// The statements of the refresh program.
+    Execute,
+    /// Frontier, history, end of the transaction.
+    Cleanup,
+}
+
+/// What a statement is for. A driver inside the server replaces the transaction statements by their C equivalents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Starts the transaction.
+    Begin,
+    /// Puts a stored setting in force.
+    Setting,
+    /// Locks tables.
+    Lock,
+    /// Takes the snapshot and counts what is pending.
+    Decide,
+    /// Sets a member's savepoint.
+    Savepoint,
+    /// Part of a member's refresh program.
+    Program,
+    /// Gives the savepoint up.
+    Release,
+    /// Goes back to the savepoint.
+    RollbackTo,
+    /// Asks for the last command of the caller's transaction.
+    Command,
+    /// Stores the frontier.
+    Frontier,
+    /// Writes history.
+    History,
+    /// Ends the transaction.
+    Commit,
+    /// Undoes the transaction.
+    Rollback,
+}
+
+/// One statement with its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Statement {
+    /// Its number since the machine started, over all attempts: what fault tests stop at.
+    pub step: usize,
+    /// What it is for.
+    pub kind: Kind,
+    /// What its time counts as.
+    pub phase: Phase,
+    /// The stream table (`pgt_id`) that it belongs to, if to one.
+    pub member: Option<i64>,
+    /// The text; `$n` refers to `params[n − 1]`.
+    pub text: Arc<str>,
+    /// Bound values.
+    pub params: Vec<Value>,
+    /// Whether rows are wanted back.
+    pub fetch: bool,
+    /// Whether it may be sent together with the next of its batch, before its own answer is there. False on the last.
+    pub pipeline: bool,
+}
+
+/// What one statement gave.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Its rows, where they were asked for.
+    pub rows: Vec<Vec<Value>>,
+    /// The number of rows in its command tag.
+    pub affected: u64,
+    /// How long it took, in microseconds.
+    pub micros: u64,
+}
+
+/// An error from the server or the connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DbError {
+    /// Five characters; `08006` where the connection broke.
+    pub sqlstate: String,
+    /// The primary message.
+    pub message: String,
+    /// DETAIL, if any.
+    pub detail: Option<String>,
+    /// HINT, if any.
+    pub hint: Option<String>,
+}
+
+impl DbError {
+    /// Whether the query's data raised it (SQLSTATE class 21 or 22).
+    pub fn is_data(&self) -> bool {
+        self.sqlstate.starts_with("21") || self.sqlstate.starts_with("22")
+    }
+    /// Whether the transaction may succeed if tried again as a whole (class 40).
+    pub fn is_retryable(&self) -> bool {
+        self.sqlstate.starts_with("40")
+    }
+}
+
+/// What came of a batch: answers of its statements in order, up to the first that failed. What follows a failed
+/// statement in a batch must not have run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// One per statement that succeeded.
+    pub answers: Vec<Answer>,
+    /// The error of the statement after the last answered one.
+    pub error: Option<DbError>,
+    /// How long the call of [`Machine::step`] before took, in microseconds.
+    pub generate_micros: u64,
+}
+
+impl Outcome {
+    /// What the first step is given.
+    pub fn start() -> Outcome {
+        Outcome::default()
+    }
+}
+
+/// What to do next.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// Run these in order, stop at the first error, and report with [`Machine::step`].
+    Run(Vec<Statement>),
+    /// The refresh is committed (or there was nothing to do).
+    Done(Report),
+    /// Nothing was changed.
+    Fail(Failure),
+}
+
+#[cfg(test)]
+mod tests;

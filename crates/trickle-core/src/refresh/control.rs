@@ -1,0 +1,245 @@
+//! The statements around a refresh program: the only SQL texts of this module.
+
+use super::plan::{Member, Plan, Relation, Setting, Source};
+use super::report::{MemberReport, Phases};
+use super::{Kind, Phase, Statement, Value};
+use crate::catalog::{TableId, TableKind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::Arc;
+
+pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+pub(super) const COMMIT: &str = "COMMIT";
+pub(super) const ROLLBACK: &str = "ROLLBACK";
+pub(super) const SAVEPOINT: &str = "SAVEPOINT trickle_member";
+pub(super) const RELEASE: &str = "RELEASE SAVEPOINT trickle_member";
+pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT trickle_member";
+
+/// Stores one frontier for all members. `now()` is when the transaction began, before its snapshot: what was committed
+/// by then is in the table.
+const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables SET frontier = ($1::text)::jsonb, \
+     data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, \
+     status = 'ACTIVE', consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp() \
+     WHERE pgt_id = ANY (($2::text)::int8[])";
+
+/// One history row per member, from one JSON array.
+const RECORD: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, data_timestamp, \
+     action, status, initiated_by, delta_row_count, rows_inserted, rows_updated, rows_deleted, strategy_reason, \
+     predicted_ms, phase_ms) \
+     SELECT h.pgt_id, now(), clock_timestamp(), now(), h.action, 'COMPLETED', $2::text, h.delta, h.inserted, \
+     h.updated, h.deleted, h.reason, h.predicted_ms, h.phase_ms \
+     FROM jsonb_to_recordset(($1::text)::jsonb) AS h(pgt_id int8, action text, delta int8, inserted int8, \
+     updated int8, deleted int8, reason text, predicted_ms float8, phase_ms jsonb)";
+
+/// Counts an error of a stream table and writes history, in a transaction of its own after the rollback.
+const RECORD_FAILURE: &str = "WITH failed AS (UPDATE pgtrickle.pgt_stream_tables SET \
+     consecutive_errors = consecutive_errors + 1, last_error_message = $2::text, updated_at = clock_timestamp(), \
+     status = CASE WHEN $4::int8 > 0 AND consecutive_errors + 1 >= $4::int8 THEN 'SUSPENDED' ELSE status END \
+     WHERE pgt_id = $1::int8 RETURNING pgt_id) \
+     INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, action, status, initiated_by, \
+     error_message) SELECT pgt_id, now(), clock_timestamp(), 'SKIP', 'FAILED', $3::text, $2::text FROM failed";
+
+/// A name in quotes; every name is quoted, so no list of keywords is needed.
+fn ident(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    if text.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
+}
+
+fn qualified(r: &Relation) -> String {
+    format!("{}.{}", ident(&r.schema), ident(&r.name))
+}
+
+/// A statement before it has its number.
+pub(super) fn statement(kind: Kind, phase: Phase, text: impl Into<Arc<str>>) -> Statement {
+    Statement {
+        step: 0,
+        kind,
+        phase,
+        member: None,
+        text: text.into(),
+        params: Vec::new(),
+        fetch: matches!(kind, Kind::Decide | Kind::Command),
+        pipeline: true,
+    }
+}
+
+/// `SET LOCAL`, which takes no snapshot, unlike `set_config()`.
+pub(super) fn setting(s: &Setting) -> Statement {
+    let name: Vec<String> = s.name.split('.').map(ident).collect();
+    let values: Vec<String> = s.values.iter().map(|v| literal(v)).collect();
+    let values = if values.is_empty() { "''".to_string() } else { values.join(", ") };
+    statement(Kind::Setting, Phase::Decide, format!("SET LOCAL {} = {values}", name.join(".")))
+}
+
+/// The locks, in order of oid (so that two refreshes cannot deadlock on them): members are kept from other
+/// refreshers, what they read from TRUNCATE and rewrites.
+pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
+    let mut wanted: BTreeMap<TableId, (&Relation, &str)> = BTreeMap::new();
+    for s in plan.members.iter().flat_map(|m| &m.sources) {
+        if matches!(s.kind, TableKind::Table | TableKind::StreamTable) {
+            wanted.insert(s.relation.id, (&s.relation, "ACCESS SHARE"));
+        }
+    }
+    for m in &plan.members {
+        wanted.insert(m.relation.id, (&m.relation, "SHARE UPDATE EXCLUSIVE"));
+    }
+    let wanted: Vec<(&Relation, &str)> = wanted.into_values().collect();
+    wanted
+        .chunk_by(|a, b| a.1 == b.1)
+        .map(|run| {
+            let names: Vec<String> = run.iter().map(|(r, _)| qualified(r)).collect();
+            let mode = run.first().map_or("ACCESS SHARE", |(_, mode)| *mode);
+            let text = format!("LOCK TABLE {} IN {mode} MODE", names.join(", "));
+            statement(Kind::Lock, Phase::Decide, text)
+        })
+        .collect()
+}
+
+/// The stored frontier of `t`, for [`PENDING`]: at most one transaction is counted up to a command.
+const STORED: &str = "CROSS JOIN LATERAL (SELECT (t.frontier->>'snapshot')::pg_snapshot AS snapshot, \
+     (SELECT k::xid8 FROM jsonb_object_keys(t.frontier->'own') k LIMIT 1) AS own, \
+     (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command) f";
+
+/// Whether a row `b` of a buffer is not in the stored frontier `f`: the own transaction is tested first, since it may
+/// look visible to itself.
+const PENDING: &str = "b.xid >= pg_snapshot_xmin(f.snapshot) AND CASE WHEN b.xid = f.own \
+     THEN b.cmin::text::int8 > f.command ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
+
+/// The rows of a table and its partitions as the planner estimates them: the density at the last ANALYZE times the
+/// present size, or a row per 100 bytes where there was none. An estimate of 0 for a table that was never analysed
+/// would make a full refresh look free.
+fn size(id: impl std::fmt::Display) -> String {
+    format!(
+        "(SELECT coalesce(sum(CASE WHEN c.relpages > 0 AND c.reltuples >= 0 THEN c.reltuples / c.relpages \
+         * (pg_relation_size(c.oid) / current_setting('block_size')::int8) \
+         ELSE pg_relation_size(c.oid) / 100 END), 0)::int8 FROM pg_class c \
+         WHERE c.relkind <> 'p' AND c.oid = ANY (ARRAY(SELECT {id}::oid UNION SELECT p.relid::oid FROM pg_partition_tree({id}) p)))"
+    )
+}
+
+/// Members by source.
+fn readers(members: &[Member]) -> BTreeMap<TableId, (&Source, BTreeSet<i64>)> {
+    let mut by_source: BTreeMap<TableId, (&Source, BTreeSet<i64>)> = BTreeMap::new();
+    for m in members {
+        for s in &m.sources {
+            by_source.entry(s.relation.id).or_insert_with(|| (s, BTreeSet::new())).1.insert(m.id);
+        }
+    }
+    by_source
+}
+
+fn array<T: ToString>(ids: impl IntoIterator<Item = T>) -> String {
+    let ids: Vec<String> = ids.into_iter().map(|i| i.to_string()).collect();
+    format!("{{{}}}", ids.join(","))
+}
+
+/// The decision query: the snapshot, the own transaction, the system and database, and for every member and source
+/// what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
+/// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, must be rebuilt, rows stored, the member's
+/// name holds, source oid, the source's name holds, rows of the source, pending rows (NULL: not captured), truncated.
+pub fn decide_text(members: &[Member]) -> String {
+    let mut q = format!(
+        "SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, t.pgt_id, \
+         t.frontier::text, t.needs_reinit OR NOT t.is_populated, {}, n.held, s.source, s.held, s.rows, s.pending, \
+         s.truncated FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
+         JOIN pg_database d ON d.datname = current_database() JOIN (VALUES ",
+        size("t.pgt_relid")
+    );
+    for (i, m) in members.iter().enumerate() {
+        let comma = if i == 0 { "" } else { ", " };
+        let _ = write!(q, "{comma}({}::int8, {})", m.id, held(&m.relation));
+    }
+    let _ = write!(q, ") n(id, held) ON n.id = t.pgt_id {STORED} LEFT JOIN LATERAL (");
+    let by_source = readers(members);
+    for (i, (id, (source, ids))) in by_source.iter().enumerate() {
+        if i > 0 {
+            q.push_str(" UNION ALL ");
+        }
+        let held = held(&source.relation);
+        let facts = format!("{id}::int8, {held}, {}", size(id));
+        let of = format!("t.pgt_id = ANY ('{}'::int8[])", array(ids));
+        let _ = match &source.changes {
+            Some(buffer) => write!(
+                q,
+                "SELECT {facts}, p.n, p.cut FROM (SELECT count(*) FILTER (WHERE b.w <> 0) AS n, \
+                 coalesce(bool_or(b.w = 0), false) AS cut FROM {} b WHERE {of} AND {PENDING}) p WHERE {of}",
+                qualified(buffer)
+            ),
+            None => write!(q, "SELECT {facts}, NULL::int8, false WHERE {of}"),
+        };
+    }
+    if by_source.is_empty() {
+        q.push_str("SELECT NULL::int8, true, 0::int8, 0::int8, false WHERE false");
+    }
+    q.push_str(") s(source, held, rows, pending, truncated) ON true ORDER BY t.pgt_id, s.source");
+    q
+}
+
+/// Whether a name still leads to the same table.
+fn held(r: &Relation) -> String {
+    format!("coalesce(to_regclass({})::oid = {}, false)", literal(&qualified(r)), r.id)
+}
+
+/// The cheap question before a refresh: which of these members have anything pending? Takes no lock and assigns no
+/// transaction id; returns their `pgt_id`s. For all stream tables of a database at once: one round trip when idle.
+pub fn peek_text(members: &[Member]) -> String {
+    let mut q = format!("SELECT t.pgt_id FROM pgtrickle.pgt_stream_tables t {STORED} WHERE ");
+    let _ = write!(q, "t.pgt_id = ANY ('{}'::int8[]) AND (", array(members.iter().map(|m| m.id)));
+    q.push_str("t.frontier IS NULL OR t.needs_reinit OR NOT t.is_populated");
+    for (source, ids) in readers(members).into_values() {
+        let of = format!("t.pgt_id = ANY ('{}'::int8[])", array(&ids));
+        let _ = match &source.changes {
+            Some(buffer) => {
+                write!(q, " OR {of} AND EXISTS (SELECT FROM {} b WHERE {PENDING})", qualified(buffer))
+            }
+            None => write!(q, " OR {of}"),
+        };
+    }
+    q.push_str(") ORDER BY t.pgt_id");
+    q
+}
+
+pub(super) fn store_frontier(json: &str, ids: impl IntoIterator<Item = i64>) -> Statement {
+    let mut s = statement(Kind::Frontier, Phase::Cleanup, STORE_FRONTIER);
+    s.params = vec![Value::text(json), Value::text(array(ids))];
+    s
+}
+
+/// History; what was decided once for all members counts for each.
+pub(super) fn record(members: &[MemberReport], shared: &Phases, initiated_by: &str) -> Statement {
+    let ms = |micros: u64| micros as f64 / 1e3;
+    let rows: Vec<serde_json::Value> = members
+        .iter()
+        .map(|m| {
+            serde_json::json!({
+                "pgt_id": m.id, "action": m.action.name(), "delta": m.delta_rows, "inserted": m.rows_inserted,
+                "updated": m.rows_updated, "deleted": m.rows_deleted, "reason": m.reason,
+                "predicted_ms": m.predicted_ms,
+                "phase_ms": {"decide": ms(m.phases.decide + shared.decide),
+                    "generate": ms(m.phases.generate + shared.generate),
+                    "execute": ms(m.phases.execute), "cleanup": ms(m.phases.cleanup)},
+            })
+        })
+        .collect();
+    let mut s = statement(Kind::History, Phase::Cleanup, RECORD);
+    s.params = vec![Value::text(serde_json::Value::Array(rows).to_string()), Value::text(initiated_by)];
+    s
+}
+
+/// Counts a failed refresh as an error of a stream table and records it; to be run after the rollback. Suspends the
+/// table after `max_consecutive_errors` in a row (0: never). Only for [`super::FailureKind::Statement`].
+pub fn record_failure(id: i64, message: &str, initiated_by: &str, max_consecutive_errors: u32) -> Statement {
+    let mut s = statement(Kind::History, Phase::Cleanup, RECORD_FAILURE);
+    s.params = vec![
+        Value::Int8(id),
+        Value::text(message),
+        Value::text(initiated_by),
+        Value::Int8(i64::from(max_consecutive_errors)),
+    ];
+    s.pipeline = false;
+    s
+}

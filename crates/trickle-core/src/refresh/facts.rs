@@ -1,0 +1,151 @@
+//! What the decision query says.
+
+use super::plan::{Bind, Member};
+use super::{DbError, Value};
+use crate::catalog::TableId;
+use crate::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid};
+use std::collections::BTreeMap;
+
+/// What the decision query says of one source of a member.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pending {
+    /// Change rows not yet counted; `None` where changes are not captured.
+    pub(super) rows: Option<i64>,
+    /// Whether the source was truncated, or replaced without a delta.
+    pub(super) truncated: bool,
+    /// Whether `rows` is exact (nothing was written in this transaction).
+    pub(super) exact: bool,
+    /// Rows of the source itself, as estimated by the server.
+    pub(super) size: i64,
+}
+
+/// What the decision query says of a member.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    pub(super) frontier: Option<Frontier>,
+    pub(super) reinit: bool,
+    pub(super) rows: i64,
+    pub(super) pending: BTreeMap<TableId, Pending>,
+}
+
+/// What the decision query says of the database.
+#[derive(Clone, Debug)]
+pub(super) struct Now {
+    pub(super) snapshot: Snapshot,
+    pub(super) own: Xid,
+    pub(super) system: i64,
+    pub(super) database: u32,
+}
+
+/// An error that the machine itself raises.
+pub(super) fn give_up(sqlstate: &str, message: impl Into<String>) -> DbError {
+    DbError { sqlstate: sqlstate.into(), message: message.into(), detail: None, hint: None }
+}
+
+fn stale() -> DbError {
+    let mut e = give_up("42P01", "a table was dropped, renamed or replaced since the refresh was planned");
+    e.hint = Some("Read the catalog again and plan the refresh anew.".into());
+    e
+}
+
+/// Reads the rows of [`super::decide_text`]: every member must be there, and every name lead to its table.
+pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTreeMap<i64, Facts>), DbError> {
+    let mut all: BTreeMap<i64, Facts> = BTreeMap::new();
+    let mut now = None;
+    for row in rows {
+        let bad = || give_up("XX000", format!("unexpected row from the decision query: {row:?}"));
+        let [
+            snapshot,
+            own,
+            system,
+            database,
+            id,
+            frontier,
+            reinit,
+            stored,
+            held,
+            source,
+            source_held,
+            size,
+            pending,
+            truncated,
+        ] = row.as_slice()
+        else {
+            return Err(bad());
+        };
+        if now.is_none() {
+            now = Some(Now {
+                snapshot: snapshot.as_text().and_then(|s| s.parse().ok()).ok_or_else(bad)?,
+                own: own.as_text().and_then(|s| s.parse().ok()).ok_or_else(bad)?,
+                system: system.as_int().ok_or_else(bad)?,
+                database: database.as_int().and_then(|d| u32::try_from(d).ok()).ok_or_else(bad)?,
+            });
+        }
+        let facts = all.entry(id.as_int().ok_or_else(bad)?).or_default();
+        facts.frontier = frontier.as_text().and_then(|f| Frontier::from_json(f).ok());
+        facts.reinit = reinit.is_true();
+        facts.rows = stored.as_int().unwrap_or(0).max(0);
+        if !held.is_true() {
+            return Err(stale());
+        }
+        let Some(source) = source.as_int() else { continue };
+        if !source_held.is_true() {
+            return Err(stale());
+        }
+        let pending = Pending {
+            rows: pending.as_int(),
+            truncated: truncated.is_true(),
+            exact: true,
+            size: size.as_int().unwrap_or(0).max(0),
+        };
+        facts.pending.insert(TableId(u32::try_from(source).map_err(|_| bad())?), pending);
+    }
+    match now.filter(|_| members.iter().all(|m| all.contains_key(&m.id))) {
+        Some(now) => Ok((now, all)),
+        None => Err(stale()),
+    }
+}
+
+impl Now {
+    /// What a refresh that reads this state has counted, with its own commands up to one.
+    pub(super) fn frontier(&self, command: Command) -> Frontier {
+        Frontier::new(self.system, self.database, &self.snapshot, Some((self.own, command)))
+    }
+}
+
+impl Facts {
+    /// Why the stored frontier cannot be continued from. Frontiers only advance: the locks are held before the
+    /// snapshot is taken, so a stored frontier ahead of it comes from another past of the database.
+    pub(super) fn foreign(&self, now: Option<&Now>) -> Option<&'static str> {
+        let (Some(now), Some(f)) = (now, &self.frontier) else { return Some("it has no frontier yet") };
+        if !f.matches(now.system, now.database) {
+            return Some("its frontier is of another system or database (restored, copied or upgraded)");
+        }
+        self.is_ahead(now).then_some("its frontier is ahead of the database (restored to an earlier state)")
+    }
+
+    /// Whether the stored frontier has counted what the snapshot does not show.
+    pub(super) fn is_ahead(&self, now: &Now) -> bool {
+        let high = now.frontier(ALL_COMMANDS);
+        self.frontier.as_ref().is_some_and(|f| f.matches(now.system, now.database) && !f.is_within(&high))
+    }
+
+    /// The value of a parameter.
+    pub(super) fn bind(&self, b: &Bind) -> Value {
+        let own = || self.frontier.as_ref().and_then(|f| f.partial().next());
+        match b {
+            Bind::Value(v) => v.clone(),
+            Bind::FrontierSnapshot => {
+                self.frontier.as_ref().map_or(Value::Null, |f| Value::text(f.snapshot().to_string()))
+            }
+            Bind::FrontierXid => own().map_or(Value::Null, |(xid, _)| Value::text(xid.to_string())),
+            Bind::FrontierCommand => {
+                own().map_or(Value::Null, |(_, command)| Value::Int8(i64::from(command)))
+            }
+            Bind::Pending(id) => match self.pending.get(id) {
+                Some(Pending { rows: Some(n), exact: true, .. }) => Value::Int8(*n),
+                _ => Value::Null,
+            },
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! The machine itself: states, and what each answer leads to.
+
+use super::control;
+use super::facts::{self, Facts, Now, Pending, give_up};
+use super::plan::{Feed, Member, Plan, Template, Transaction, Yield};
+use super::report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
+use super::{Answer, DbError, Kind, Outcome, Phase, Statement, Step};
+use crate::catalog::TableId;
+use crate::cost::{self, Decision, Force, Inputs, Policy, Strategy};
+use crate::frontier::{ALL_COMMANDS, Frontier};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where the machine is: what the batch last handed out was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing handed out yet.
+    Start,
+    /// Transaction, settings, locks, decision query.
+    Opening,
+    /// The program of a member, in one of its ways; `guarded` under a savepoint.
+    Applying { guarded: bool },
+    /// The last command of the caller's transaction.
+    Asking,
+    /// Frontier, history, commit.
+    Closing,
+    /// ROLLBACK before another attempt.
+    Retrying,
+    /// ROLLBACK before giving up.
+    Failing,
+    /// Done or Fail was returned.
+    Finished,
+}
+
+/// Drives one refresh. See the module's documentation for what it does; it owns no connection and no clock.
+#[derive(Debug)]
+pub struct Machine {
+    plan: Plan,
+    state: State,
+    step: usize,
+    attempts: u32,
+    /// The batch handed out, until its outcome is known.
+    sent: Vec<Statement>,
+    /// The program part of the batch, with the number of its first statement in the batch.
+    program: (usize, Vec<Template>),
+    now: Option<Now>,
+    facts: BTreeMap<i64, Facts>,
+    /// Index of the member at work.
+    at: usize,
+    reports: Vec<MemberReport>,
+    shared: Phases,
+    /// Members that must recompute in the next attempt, and why.
+    must_recompute: BTreeMap<i64, String>,
+    failure: Option<Failure>,
+    frontier: Option<Frontier>,
+}
+
+impl Machine {
+    /// A machine for a plan; nothing is sent yet.
+    pub fn new(plan: Plan) -> Machine {
+        Machine {
+            plan,
+            state: State::Start,
+            step: 0,
+            attempts: 0,
+            sent: Vec::new(),
+            program: (0, Vec::new()),
+            now: None,
+            facts: BTreeMap::new(),
+            at: 0,
+            reports: Vec::new(),
+            shared: Phases::default(),
+            must_recompute: BTreeMap::new(),
+            failure: None,
+            frontier: None,
+        }
+    }
+
+    /// The plan that it drives.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Takes what came of the last batch ([`Outcome::start`] at first) and says what to do next. After `Done` or
+    /// `Fail` it only fails.
+    pub fn step(&mut self, outcome: Outcome) -> Step {
+        self.account(&outcome);
+        if let Some(error) = outcome.error {
+            return self.failed(outcome.answers.len(), error);
+        }
+        if outcome.answers.len() < self.sent.len() {
+            return self
+                .failed(outcome.answers.len(), give_up("XX000", "the driver left statements unanswered"));
+        }
+        let next = match self.state {
+            State::Start => Ok(self.open()),
+            State::Retrying => Ok(self.open()),
+            State::Opening => self.decided(&outcome.answers),
+            State::Applying { .. } => self.applied(&outcome.answers),
+            State::Asking => self.close(Some(&outcome.answers)),
+            State::Closing => Ok(self.done()),
+            State::Failing => Ok(self.give_back_failure()),
+            State::Finished => Err(give_up("XX000", "the refresh is over")),
+        };
+        next.unwrap_or_else(|error| self.failed(self.sent.len().saturating_sub(1), error))
+    }
+
+    /// Adds what the last batch took to the phases it belongs to.
+    fn account(&mut self, outcome: &Outcome) {
+        let working = matches!(self.state, State::Applying { .. });
+        let own = working.then(|| self.reports.last_mut()).flatten().map(|r| &mut r.phases);
+        let target = own.unwrap_or(&mut self.shared);
+        target.add(Phase::Generate, outcome.generate_micros);
+        for (s, a) in self.sent.iter().zip(&outcome.answers) {
+            target.add(s.phase, a.micros);
+        }
+    }
+
+    /// Numbers a batch and hands it out.
+    fn send(&mut self, state: State, mut batch: Vec<Statement>) -> Step {
+        let last = batch.len().saturating_sub(1);
+        for (i, s) in batch.iter_mut().enumerate() {
+            s.step = self.step;
+            s.pipeline = i < last;
+            self.step += 1;
+        }
+        self.state = state;
+        self.sent.clone_from(&batch);
+        Step::Run(batch)
+    }
+
+    fn open(&mut self) -> Step {
+        self.attempts += 1;
+        self.at = 0;
+        self.reports.clear();
+        self.facts.clear();
+        self.now = None;
+        let mut batch = Vec::new();
+        if let Transaction::Own { lock_timeout_ms, .. } = self.plan.transaction {
+            batch.push(control::statement(Kind::Begin, Phase::Decide, control::BEGIN));
+            batch.extend(self.plan.settings.iter().map(control::setting));
+            let timeout =
+                super::Setting { name: "lock_timeout".into(), values: vec![format!("{lock_timeout_ms}ms")] };
+            batch.push(control::setting(&timeout));
+        } else {
+            batch.extend(self.plan.settings.iter().map(control::setting));
+        }
+        batch.extend(control::locks(&self.plan));
+        let text = control::decide_text(&self.plan.members);
+        batch.push(control::statement(Kind::Decide, Phase::Decide, text));
+        self.send(State::Opening, batch)
+    }
+
+    /// Reads the decision query's rows and starts the first member.
+    fn decided(&mut self, answers: &[Answer]) -> Result<Step, DbError> {
+        let rows = answers.last().map(|a| a.rows.as_slice()).unwrap_or_default();
+        let (now, facts) = facts::read(rows, &self.plan.members)?;
+        let callers = matches!(self.plan.transaction, Transaction::Callers { .. });
+        if callers && facts.values().any(|f| f.is_ahead(&now)) {
+            return Err(give_up(
+                "40001",
+                "could not serialize access: the snapshot is older than a stream table",
+            ));
+        }
+        self.now = Some(now);
+        self.facts = facts;
+        self.advance()
+    }
+
+    /// Starts the next member that has anything to do, or closes.
+    fn advance(&mut self) -> Result<Step, DbError> {
+        while let Some(member) = self.plan.members.get(self.at).cloned() {
+            let (action, decision, inputs) = self.choose(&member);
+            self.reports.push(MemberReport {
+                id: member.id,
+                name: format!("{}.{}", member.relation.schema, member.relation.name),
+                action,
+                strategy: decision.strategy,
+                reason: decision.reason,
+                predicted_ms: decision.predicted_ms,
+                inputs,
+                rows_inserted: 0,
+                rows_updated: 0,
+                rows_deleted: 0,
+                delta_rows: i64::try_from(inputs.delta_rows).unwrap_or(i64::MAX),
+                phases: Phases::default(),
+            });
+            if action != Action::NoData {
+                let guarded = action == Action::Differential;
+                return self.apply(&member, decision.strategy, guarded, Vec::new());
+            }
+            self.at += 1;
+        }
+        match &self.plan.transaction {
+            Transaction::Callers { command } if self.stores() => {
+                let ask = control::statement(Kind::Command, Phase::Cleanup, command.clone());
+                Ok(self.send(State::Asking, vec![ask]))
+            }
+            _ => self.close(None),
+        }
+    }
+
+    /// Whether there is anything to store.
+    fn stores(&self) -> bool {
+        self.plan.request.record_empty || self.reports.iter().any(|r| r.action != Action::NoData)
+    }
+
+    /// What to do with a member, in which way, and from which numbers.
+    fn choose(&self, member: &Member) -> (Action, Decision, Inputs) {
+        let facts = self.facts.get(&member.id).cloned().unwrap_or_default();
+        let pending = facts.pending.values();
+        let sum = |f: fn(&Pending) -> i64| pending.clone().map(f).fold(0, i64::saturating_add).max(0) as u64;
+        let inputs = Inputs {
+            delta_rows: sum(|p| p.rows.unwrap_or(0)),
+            source_rows: sum(|p| p.size),
+            result_rows: facts.rows as u64,
+            groups: member.groups,
+        };
+        let named = |which: fn(&Pending) -> bool| {
+            let source = member.sources.iter().find(|s| facts.pending.get(&s.relation.id).is_some_and(which));
+            source.map(|s| format!("{}.{}", s.relation.schema, s.relation.name))
+        };
+        let mut action = Action::Full;
+        let why = if facts.reinit {
+            action = Action::Reinitialize;
+            Some("it was marked for a rebuild".to_string())
+        } else if let Some(why) = facts.foreign(self.now.as_ref()) {
+            action = Action::Reinitialize;
+            Some(why.to_string())
+        } else if self.plan.request.full {
+            Some("a full refresh was asked for".to_string())
+        } else if let Some(why) = self.must_recompute.get(&member.id) {
+            Some(why.clone())
+        } else if let Some(name) = named(|p| p.truncated) {
+            Some(format!("{name} was truncated or replaced"))
+        } else {
+            named(|p| p.rows.is_none()).map(|name| format!("changes of {name} are not captured"))
+        };
+        let ways = member.program.strategies();
+        let Some(why) = why else {
+            let decision = cost::choose(&member.model, &inputs, ways, &member.policy);
+            let action = match decision.strategy {
+                Strategy::NoData => Action::NoData,
+                s if s.is_incremental() => Action::Differential,
+                _ => Action::Full,
+            };
+            return (action, decision, inputs);
+        };
+        let forced = Policy { force: Some(Force::Full), ..Policy::default() };
+        let at_least_one = Inputs { delta_rows: inputs.delta_rows.max(1), ..inputs };
+        let full: Vec<Strategy> = ways.iter().copied().filter(|s| !s.is_incremental()).collect();
+        let mut decision = cost::choose(&member.model, &at_least_one, &full, &forced);
+        decision.reason = why;
+        (action, decision, inputs)
+    }
+
+    /// Hands out a member's program, after `before`.
+    fn apply(
+        &mut self,
+        member: &Member,
+        strategy: Strategy,
+        guarded: bool,
+        mut before: Vec<Statement>,
+    ) -> Result<Step, DbError> {
+        let facts = self.facts.get(&member.id).cloned().unwrap_or_default();
+        let touched = |p: &Pending| !strategy.is_incremental() || p.truncated || p.rows != Some(0);
+        let changed: BTreeSet<TableId> =
+            facts.pending.iter().filter(|(_, p)| touched(p)).map(|(id, _)| *id).collect();
+        let templates = member.program.statements(strategy, &changed).map_err(|e| DbError {
+            sqlstate: e.sqlstate().into(),
+            message: e.message().into(),
+            detail: e.detail_text().map(Into::into),
+            hint: e.hint_text().map(Into::into),
+        })?;
+        let run = |kind, text: &str| control::statement(kind, Phase::Execute, text);
+        if guarded {
+            before.push(run(Kind::Savepoint, control::SAVEPOINT));
+        }
+        self.program = (before.len(), templates.to_vec());
+        before.extend(templates.iter().map(|t| {
+            let mut s = control::statement(Kind::Program, Phase::Execute, t.text.clone());
+            s.params = t.binds.iter().map(|b| facts.bind(b)).collect();
+            s.fetch = t.result == Yield::Counts;
+            s
+        }));
+        if guarded {
+            before.push(run(Kind::Release, control::RELEASE));
+        }
+        for s in &mut before {
+            s.member = Some(member.id);
+        }
+        Ok(self.send(State::Applying { guarded }, before))
+    }
+
+    /// Adds up what a member's program did, and tells its readers.
+    fn applied(&mut self, answers: &[Answer]) -> Result<Step, DbError> {
+        let (first, templates) = std::mem::take(&mut self.program);
+        let Some(report) = self.reports.last_mut() else {
+            return Err(give_up("XX000", "no member is at work"));
+        };
+        let mut read: Option<i64> = None;
+        for (t, a) in templates.iter().zip(answers.iter().skip(first)) {
+            let rows = i64::try_from(a.affected).unwrap_or(i64::MAX);
+            match t.result {
+                Yield::Nothing => {}
+                Yield::Inserted => report.rows_inserted += rows,
+                Yield::Updated => report.rows_updated += rows,
+                Yield::Deleted => report.rows_deleted += rows,
+                Yield::Counts => {
+                    let Some([inserted, updated, deleted, seen]) = a.rows.first().map(Vec::as_slice) else {
+                        return Err(give_up("XX000", "a refresh program did not return its four counts"));
+                    };
+                    report.rows_inserted += inserted.as_int().unwrap_or(0);
+                    report.rows_updated += updated.as_int().unwrap_or(0);
+                    report.rows_deleted += deleted.as_int().unwrap_or(0);
+                    read = seen.as_int().or(read);
+                }
+            }
+        }
+        let (id, strategy, delta_rows) = (report.id, report.strategy, report.delta_rows);
+        let written = report.rows_inserted + report.rows_deleted + 2 * report.rows_updated;
+        let exact = self.facts.get(&id).is_some_and(|f| f.pending.values().all(|p| p.exact));
+        if let Some(read) = read.filter(|r| exact && strategy.is_incremental() && *r != delta_rows) {
+            let why = format!("the delta read {read} change rows where {delta_rows} were counted");
+            let retry = matches!(self.plan.transaction, Transaction::Own { .. });
+            if retry && self.must_recompute.insert(id, why.clone()).is_none() {
+                return Ok(self.roll_back(State::Retrying));
+            }
+            return Err(give_up("XX000", why));
+        }
+        if let Some(member) = self.plan.members.get(self.at) {
+            let replaced = member.program.feed(strategy) == Feed::Replaced;
+            let relation = member.relation.id;
+            for facts in self.facts.values_mut() {
+                if let Some(p) = facts.pending.get_mut(&relation) {
+                    p.truncated |= replaced;
+                    p.exact &= written == 0;
+                    p.rows = p.rows.map(|n| n.saturating_add(written));
+                }
+            }
+        }
+        self.at += 1;
+        self.advance()
+    }
+
+    /// Stores the frontier and history where anything happened, and ends the transaction.
+    fn close(&mut self, asked: Option<&[Answer]>) -> Result<Step, DbError> {
+        let own_transaction = matches!(self.plan.transaction, Transaction::Own { .. });
+        let mut batch = Vec::new();
+        if self.stores() {
+            let Some(now) = &self.now else { return Err(give_up("XX000", "there is no snapshot")) };
+            let command = match asked {
+                None => ALL_COMMANDS,
+                Some(answers) => answers
+                    .first()
+                    .and_then(|a| a.rows.first()?.first()?.as_int())
+                    .and_then(|n| u32::try_from(n).ok())
+                    .ok_or_else(|| give_up("XX000", "the last command of the transaction is not known"))?,
+            };
+            let frontier = now.frontier(command);
+            let json = frontier.to_json().map_err(|e| give_up(e.sqlstate(), e.message()))?;
+            batch.push(control::store_frontier(&json, self.plan.members.iter().map(|m| m.id)));
+            batch.push(control::record(&self.reports, &self.shared, self.plan.request.initiated_by));
+            self.frontier = Some(frontier);
+        }
+        if own_transaction {
+            batch.push(control::statement(Kind::Commit, Phase::Cleanup, control::COMMIT));
+        }
+        if batch.is_empty() {
+            return Ok(self.done());
+        }
+        Ok(self.send(State::Closing, batch))
+    }
+
+    fn done(&mut self) -> Step {
+        self.state = State::Finished;
+        self.sent.clear();
+        Step::Done(Report {
+            members: std::mem::take(&mut self.reports),
+            frontier: self.frontier.take(),
+            attempts: self.attempts,
+            shared: self.shared,
+        })
+    }
+
+    fn roll_back(&mut self, then: State) -> Step {
+        let statement = control::statement(Kind::Rollback, Phase::Cleanup, control::ROLLBACK);
+        self.frontier = None;
+        self.send(then, vec![statement])
+    }
+
+    fn give_back_failure(&mut self) -> Step {
+        self.state = State::Finished;
+        self.sent.clear();
+        match self.failure.take() {
+            Some(f) => Step::Fail(f),
+            None => Step::Fail(self.describe(0, give_up("XX000", "the refresh is over"))),
+        }
+    }
+
+    fn describe(&self, at: usize, error: DbError) -> Failure {
+        let sent = self.sent.get(at);
+        Failure {
+            kind: FailureKind::of(&error),
+            member: sent.and_then(|s| s.member),
+            step: sent.map_or(self.step, |s| s.step),
+            error,
+            attempts: self.attempts,
+        }
+    }
+
+    /// What follows an error: the full way in the same run, another attempt, or the end.
+    fn failed(&mut self, at: usize, error: DbError) -> Step {
+        if matches!(self.state, State::Failing | State::Finished) {
+            // The error of a ROLLBACK (a lost connection) tells less than what led to it.
+            return self.give_back_failure();
+        }
+        let Transaction::Own { attempts, .. } = self.plan.transaction else {
+            if let (State::Applying { guarded: true }, true) = (self.state, error.is_data()) {
+                return self.recompute(at, &error);
+            }
+            self.failure = Some(self.describe(at, error));
+            return self.give_back_failure();
+        };
+        if self.state == State::Retrying {
+            self.failure = Some(self.describe(at, error));
+            return self.roll_back(State::Failing);
+        }
+        if matches!(self.state, State::Applying { guarded: true }) && error.is_data() {
+            return self.recompute(at, &error);
+        }
+        if error.is_retryable() && self.attempts < attempts {
+            return self.roll_back(State::Retrying);
+        }
+        self.failure = Some(self.describe(at, error));
+        if self.state == State::Start {
+            return self.give_back_failure();
+        }
+        self.roll_back(State::Failing)
+    }
+
+    /// A delta met an error in the data: back to the savepoint, and the full way instead. If the query itself raises,
+    /// the full way raises too, and that is what is reported.
+    fn recompute(&mut self, at: usize, error: &DbError) -> Step {
+        let Some(member) = self.plan.members.get(self.at).cloned() else {
+            self.failure = Some(self.describe(at, error.clone()));
+            return self.roll_back(State::Failing);
+        };
+        let why = format!("the delta met an error ({}: {})", error.sqlstate, error.message);
+        self.must_recompute.insert(member.id, why);
+        let (_, decision, _) = self.choose(&member);
+        if let Some(r) = self.reports.last_mut() {
+            r.action = Action::Full;
+            r.strategy = decision.strategy;
+            r.reason = decision.reason;
+            r.predicted_ms = decision.predicted_ms;
+            (r.rows_inserted, r.rows_updated, r.rows_deleted) = (0, 0, 0);
+        }
+        let run = |kind, text: &str| control::statement(kind, Phase::Execute, text);
+        let back = vec![run(Kind::RollbackTo, control::ROLLBACK_TO), run(Kind::Release, control::RELEASE)];
+        match self.apply(&member, decision.strategy, false, back) {
+            Ok(step) => step,
+            Err(e) => self.failed(at, e),
+        }
+    }
+}

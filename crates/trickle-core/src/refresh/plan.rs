@@ -1,0 +1,178 @@
+//! What a refresh needs to know before it starts.
+
+use super::Value;
+use crate::catalog::{TableId, TableKind};
+use crate::cost::{Model, Policy, Strategy};
+use crate::error::Result;
+use crate::schedule::Time;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// A relation by name and identity; the decision query checks that the two still belong together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Relation {
+    /// Its oid.
+    pub id: TableId,
+    /// Its schema, unquoted.
+    pub schema: Arc<str>,
+    /// Its name, unquoted.
+    pub name: Arc<str>,
+}
+
+/// A table that a stream table reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Which.
+    pub relation: Relation,
+    /// What kind of relation: decides whether it can be locked.
+    pub kind: TableKind,
+    /// The relation that holds its captured changes (`pgtrickle_changes.changes_<oid>`): columns `xid xid8`,
+    /// `w smallint` (0 marks a TRUNCATE) and `cmin`. `None` where changes are not captured: then every refresh is full.
+    pub changes: Option<Relation>,
+}
+
+/// What a bind parameter of a program stands for; resolved by the machine when the statement is handed out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Bind {
+    /// Text of the `pg_snapshot` of the stored frontier.
+    FrontierSnapshot,
+    /// Text of the `xid8` that is counted up to a command; NULL where there is none.
+    FrontierXid,
+    /// That command, `bigint`; NULL where there is none.
+    FrontierCommand,
+    /// The counted pending rows of a source, an upper bound that is safe as LIMIT; NULL where the source was written
+    /// in this transaction.
+    Pending(TableId),
+    /// A constant.
+    Value(Value),
+}
+
+/// What a program statement tells about rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Yield {
+    /// Nothing.
+    Nothing,
+    /// Its command tag counts rows inserted.
+    Inserted,
+    /// Its command tag counts rows updated.
+    Updated,
+    /// Its command tag counts rows deleted.
+    Deleted,
+    /// It returns one row of `bigint`: inserted, updated, deleted, and, not NULL where counted, the change rows it
+    /// read. Where the latter differs from what was counted as pending the run starts again with a full refresh.
+    Counts,
+}
+
+/// A statement of a program, before values are bound.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template {
+    /// The text.
+    pub text: Arc<str>,
+    /// Its parameters in order.
+    pub binds: Arc<[Bind]>,
+    /// What its result means.
+    pub result: Yield,
+}
+
+/// What the readers of a stream table see of a refresh of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Feed {
+    /// The program writes the net change to the buffer, if anything reads it.
+    Changes,
+    /// The contents were replaced without a delta: readers must recompute.
+    Replaced,
+}
+
+/// The compiled refresh program of one stream table. Pure: equal arguments give equal statements.
+pub trait Program: fmt::Debug {
+    /// The ways it can be refreshed; always holds [`Strategy::Full`] or [`Strategy::FullDifference`].
+    fn strategies(&self) -> &[Strategy];
+
+    /// The statements of one way, specialised to the sources that changed (for the full ways: all of them). They run
+    /// in one batch; none may begin or end a transaction or set savepoints that it leaves open.
+    ///
+    /// # Errors
+    /// A plan that breaks a contract; the refresh fails and says so.
+    fn statements(&self, strategy: Strategy, changed: &BTreeSet<TableId>) -> Result<Arc<[Template]>>;
+
+    /// What readers see of a refresh in this way.
+    fn feed(&self, strategy: Strategy) -> Feed;
+}
+
+/// A stream table that takes part.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// `pgt_id`.
+    pub id: i64,
+    /// The stored table.
+    pub relation: Relation,
+    /// What its query reads.
+    pub sources: Vec<Source>,
+    /// Its compiled program.
+    pub program: Arc<dyn Program + Send + Sync>,
+    /// Its calibrated cost model.
+    pub model: Model,
+    /// What the user allows.
+    pub policy: Policy,
+    /// Groups of its outermost grouping; 0 where unknown.
+    pub groups: u64,
+}
+
+/// Who asked, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// 'SCHEDULER', 'MANUAL' or 'INITIAL' in history.
+    pub initiated_by: &'static str,
+    /// Recompute everything even where nothing changed.
+    pub full: bool,
+    /// Write frontier and history also where nothing changed.
+    pub record_empty: bool,
+}
+
+impl Default for Request {
+    fn default() -> Request {
+        Request { initiated_by: "MANUAL", full: false, record_empty: false }
+    }
+}
+
+/// A setting that was in force when the stream tables were created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name.
+    pub name: String,
+    /// Its value; `search_path` has one element per schema, everything else one.
+    pub values: Vec<String>,
+}
+
+/// Whose transaction the refresh runs in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transaction {
+    /// Its own: the machine begins, commits, rolls back and retries.
+    Own {
+        /// Milliseconds to wait for each lock; 0 waits for ever.
+        lock_timeout_ms: u32,
+        /// How often it may start, the first time included; at least one.
+        attempts: u32,
+    },
+    /// The caller's, already under a snapshot that is S1: nothing is begun, ended or retried.
+    Callers {
+        /// A query that returns the last command number so far as `bigint`.
+        command: Arc<str>,
+    },
+}
+
+/// A refresh of linked stream tables.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The stream tables, each after those of them that it reads.
+    pub members: Vec<Member>,
+    /// Put in force for the whole run.
+    pub settings: Vec<Setting>,
+    /// Whose transaction.
+    pub transaction: Transaction,
+    /// Who asked, and for what.
+    pub request: Request,
+    /// When it was asked for, for traces; the machine decides nothing by it.
+    pub asked_at: Option<Time>,
+}

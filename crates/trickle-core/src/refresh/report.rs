@@ -1,0 +1,146 @@
+//! What a refresh did.
+
+use super::{DbError, Phase};
+use crate::cost::{Inputs, Strategy};
+use crate::frontier::Frontier;
+use serde::{Deserialize, Serialize};
+
+/// What was done to a stream table, as history names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Action {
+    /// Its window was empty.
+    NoData,
+    /// A delta was applied.
+    Differential,
+    /// It was recomputed.
+    Full,
+    /// It was recomputed because its frontier was missing, foreign, or given up.
+    Reinitialize,
+}
+
+impl Action {
+    /// The name in `pgt_refresh_history.action`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::NoData => "NO_DATA",
+            Action::Differential => "DIFFERENTIAL",
+            Action::Full => "FULL",
+            Action::Reinitialize => "REINITIALIZE",
+        }
+    }
+}
+
+/// Microseconds per phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phases {
+    /// [`Phase::Decide`]
+    pub decide: u64,
+    /// [`Phase::Generate`]
+    pub generate: u64,
+    /// [`Phase::Execute`]
+    pub execute: u64,
+    /// [`Phase::Cleanup`]
+    pub cleanup: u64,
+}
+
+impl Phases {
+    pub(super) fn add(&mut self, phase: Phase, micros: u64) {
+        let slot = match phase {
+            Phase::Decide => &mut self.decide,
+            Phase::Generate => &mut self.generate,
+            Phase::Execute => &mut self.execute,
+            Phase::Cleanup => &mut self.cleanup,
+        };
+        *slot = slot.saturating_add(micros);
+    }
+    /// All phases together.
+    pub fn total(&self) -> u64 {
+        self.decide.saturating_add(self.generate).saturating_add(self.execute).saturating_add(self.cleanup)
+    }
+}
+
+/// What was done to one stream table, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemberReport {
+    /// `pgt_id`.
+    pub id: i64,
+    /// Its name as `schema.name`.
+    pub name: String,
+    /// What was done.
+    pub action: Action,
+    /// In which way.
+    pub strategy: Strategy,
+    /// Why, in one sentence.
+    pub reason: String,
+    /// What it was predicted to take.
+    pub predicted_ms: f64,
+    /// What the prediction was made from; with [`Phases::execute`] a sample for the cost model.
+    pub inputs: Inputs,
+    /// Rows inserted into the stored table.
+    pub rows_inserted: i64,
+    /// Rows updated.
+    pub rows_updated: i64,
+    /// Rows deleted.
+    pub rows_deleted: i64,
+    /// Pending change rows of its sources.
+    pub delta_rows: i64,
+    /// Its own time; what is done once for all members is in [`Report::shared`].
+    pub phases: Phases,
+}
+
+/// A refresh that was committed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// One per member, in order.
+    pub members: Vec<MemberReport>,
+    /// What the members have counted now; `None` where nothing was stored because nothing changed.
+    pub frontier: Option<Frontier>,
+    /// How often the transaction was started.
+    pub attempts: u32,
+    /// Time spent once for all members, over all attempts.
+    pub shared: Phases,
+}
+
+/// What kind of failure, for what the caller does about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// A lock was not to be had in time, usually since another refresh runs. No error of the stream table: try later.
+    Busy,
+    /// Serialization failures or deadlocks until the attempts were used up. Try later.
+    Conflict,
+    /// A table was dropped, renamed or replaced since the plan was made: read the catalog again.
+    Stale,
+    /// The connection or the server went away. Connect again.
+    Connection,
+    /// The statement itself failed: counts as an error of the stream table.
+    Statement,
+}
+
+/// A refresh that changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What kind.
+    pub kind: FailureKind,
+    /// The member (`pgt_id`) at work, if one was.
+    pub member: Option<i64>,
+    /// The step that failed.
+    pub step: usize,
+    /// What the server said, or why the machine gave up.
+    pub error: DbError,
+    /// How often the transaction was started.
+    pub attempts: u32,
+}
+
+impl FailureKind {
+    pub(super) fn of(error: &DbError) -> FailureKind {
+        match error.sqlstate.as_str() {
+            "55P03" => FailureKind::Busy,
+            "42P01" | "3F000" => FailureKind::Stale,
+            s if s.starts_with("40") => FailureKind::Conflict,
+            s if s.starts_with("08") || s.starts_with("57P") => FailureKind::Connection,
+            _ => FailureKind::Statement,
+        }
+    }
+}

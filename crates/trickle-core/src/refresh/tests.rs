@@ -1,0 +1,455 @@
+//! The machine against a scripted server that knows what a transaction is.
+
+use super::*;
+use crate::catalog::{TableId, TableKind};
+use crate::cost::{Model, Policy, Strategy};
+use crate::frontier::Frontier;
+use std::collections::BTreeSet;
+
+/// A program whose statements say what they are.
+#[derive(Debug)]
+struct Fake {
+    name: &'static str,
+    feed: Feed,
+}
+
+impl Program for Fake {
+    fn strategies(&self) -> &[Strategy] {
+        &[Strategy::Delta, Strategy::Full]
+    }
+    fn statements(&self, strategy: Strategy, changed: &BTreeSet<TableId>) -> crate::Result<Arc<[Template]>> {
+        let changed: Vec<String> = changed.iter().map(ToString::to_string).collect();
+        let text = format!("{strategy} {} {}", self.name, changed.join(","));
+        let first = Template { text: "prepare".into(), binds: Arc::new([]), result: Yield::Nothing };
+        let binds: Arc<[Bind]> = Arc::new([
+            Bind::FrontierSnapshot,
+            Bind::FrontierXid,
+            Bind::FrontierCommand,
+            Bind::Pending(TableId(1)),
+            Bind::Value(Value::Bool(true)),
+        ]);
+        let result = if strategy == Strategy::Delta { Yield::Counts } else { Yield::Inserted };
+        Ok(Arc::new([first, Template { text: text.into(), binds, result }]))
+    }
+    fn feed(&self, strategy: Strategy) -> Feed {
+        if strategy == Strategy::Full { self.feed } else { Feed::Changes }
+    }
+}
+
+fn relation(id: u32, name: &str) -> Relation {
+    Relation { id: TableId(id), schema: "public".into(), name: name.into() }
+}
+
+fn source(id: u32, name: &str, kind: TableKind) -> Source {
+    let changes =
+        Relation { schema: "pgtrickle_changes".into(), ..relation(id + 1000, &format!("changes_{id}")) };
+    Source { relation: relation(id, name), kind, changes: Some(changes) }
+}
+
+fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Member {
+    Member {
+        id,
+        relation: relation(relid, name),
+        sources,
+        program: Arc::new(Fake { name, feed: Feed::Replaced }),
+        model: Model::default(),
+        policy: Policy::default(),
+        groups: 0,
+    }
+}
+
+/// `up` reads base table 1; `down` reads `up` (20) and base table 2.
+fn plan() -> Plan {
+    Plan {
+        members: vec![
+            member(7, "up", 20, vec![source(1, "orders", TableKind::Table)]),
+            member(
+                8,
+                "down",
+                10,
+                vec![source(20, "up", TableKind::StreamTable), source(2, "o'dd\"name", TableKind::Table)],
+            ),
+        ],
+        settings: vec![
+            Setting { name: "TimeZone".into(), values: vec!["UTC".into()] },
+            Setting { name: "search_path".into(), values: vec!["a".into(), "B c".into()] },
+        ],
+        transaction: Transaction::Own { lock_timeout_ms: 500, attempts: 3 },
+        request: Request::default(),
+        asked_at: None,
+    }
+}
+
+const FRONTIER: &str = r#"{"own":{},"system":"1","database":5,"snapshot":"90:90:"}"#;
+
+/// A row of the decision query.
+fn fact(id: i64, source: i64, pending: Option<i64>) -> Vec<Value> {
+    let int = Value::Int8;
+    vec![
+        Value::text("100:105:102"),
+        Value::text("105"),
+        int(1),
+        int(5),
+        int(id),
+        Value::text(FRONTIER),
+        Value::Bool(false),
+        int(1000),
+        Value::Bool(true),
+        int(source),
+        Value::Bool(true),
+        int(100_000),
+        pending.map_or(Value::Null, int),
+        Value::Bool(false),
+    ]
+}
+
+/// What is pending of orders, up, and the other base table.
+fn facts(orders: i64, up: i64, other: i64) -> Vec<Vec<Value>> {
+    vec![fact(7, 1, Some(orders)), fact(8, 20, Some(up)), fact(8, 2, Some(other))]
+}
+
+struct Server {
+    facts: Vec<Vec<Value>>,
+    /// The rows that a delta says it read; by default what was counted.
+    read: Option<i64>,
+    errors: Vec<(Box<dyn Fn(&Statement) -> bool>, &'static str)>,
+    log: Vec<Statement>,
+    open: bool,
+    aborted: bool,
+    savepoint: bool,
+    committed: Vec<String>,
+}
+
+impl Server {
+    fn new(facts: Vec<Vec<Value>>) -> Server {
+        let (open, aborted, savepoint) = (false, false, false);
+        Server { facts, read: None, errors: vec![], log: vec![], open, aborted, savepoint, committed: vec![] }
+    }
+    /// The first statement that fits fails, once.
+    fn fails(mut self, on: impl Fn(&Statement) -> bool + 'static, sqlstate: &'static str) -> Server {
+        self.errors.push((Box::new(on), sqlstate));
+        self
+    }
+
+    fn run(&mut self, s: &Statement) -> std::result::Result<Answer, DbError> {
+        self.log.push(s.clone());
+        if let Some(i) = self.errors.iter().position(|(on, _)| on(s)) {
+            let (_, sqlstate) = self.errors.remove(i);
+            self.aborted = self.open;
+            let message = "scripted".to_string();
+            return Err(DbError { sqlstate: sqlstate.into(), message, detail: None, hint: None });
+        }
+        let ends = matches!(s.kind, Kind::Rollback | Kind::RollbackTo);
+        assert!(!self.aborted || ends, "{} in an aborted transaction", s.text);
+        // ROLLBACK outside a transaction is a warning, no error.
+        assert!(
+            s.kind == Kind::Rollback || (s.kind != Kind::Begin) == self.open,
+            "{} while open = {}",
+            s.text,
+            self.open
+        );
+        match s.kind {
+            Kind::Begin => self.open = true,
+            Kind::Commit | Kind::Rollback => {
+                (self.open, self.aborted, self.savepoint) = (false, false, false);
+                if s.kind == Kind::Commit {
+                    self.committed = self.log.iter().map(|s| s.text.to_string()).collect();
+                }
+            }
+            Kind::Savepoint => self.savepoint = true,
+            Kind::Release | Kind::RollbackTo => {
+                assert!(self.savepoint);
+                self.savepoint = s.kind == Kind::RollbackTo;
+                self.aborted = false;
+            }
+            _ => {}
+        }
+        let mut answer = Answer { affected: 4, micros: 10, ..Answer::default() };
+        if s.kind == Kind::Decide {
+            answer.rows = self.facts.clone();
+        } else if s.fetch {
+            let read = self.read.map_or(Value::Null, Value::Int8);
+            answer.rows = vec![vec![Value::Int8(1), Value::Int8(2), Value::Int8(3), read]];
+        }
+        Ok(answer)
+    }
+
+    /// Drives a machine to its end.
+    fn drive(&mut self, plan: Plan) -> Step {
+        let mut machine = Machine::new(plan);
+        let mut outcome = Outcome::start();
+        loop {
+            let batch = match machine.step(outcome) {
+                Step::Run(batch) => batch,
+                end => {
+                    assert!(matches!(machine.step(Outcome::start()), Step::Fail(_)));
+                    return end;
+                }
+            };
+            let (last, rest) = batch.split_last().unwrap();
+            assert!(!last.pipeline && rest.iter().all(|s| s.pipeline));
+            outcome = Outcome { generate_micros: 1, ..Outcome::default() };
+            for s in &batch {
+                match self.run(s) {
+                    Ok(a) => outcome.answers.push(a),
+                    Err(e) => {
+                        outcome.error = Some(e);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    fn texts(&self) -> Vec<&str> {
+        self.log.iter().map(|s| &*s.text).collect()
+    }
+    /// Kinds and program texts, without what every run begins with.
+    fn short(&self) -> Vec<String> {
+        self.log
+            .iter()
+            .filter(|s| !matches!(s.kind, Kind::Setting | Kind::Lock) && &*s.text != "prepare")
+            .map(|s| if s.kind == Kind::Program { s.text.to_string() } else { format!("{:?}", s.kind) })
+            .collect()
+    }
+}
+
+fn report(step: Step) -> Report {
+    match step {
+        Step::Done(r) => r,
+        other => panic!("{other:?}"),
+    }
+}
+fn failure(step: Step) -> Failure {
+    match step {
+        Step::Fail(f) => f,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn upstream_first_over_one_snapshot() {
+    let mut server = Server::new(facts(5, 0, 0));
+    let r = report(server.drive(plan()));
+    assert_eq!(
+        server.texts()[..6],
+        [
+            "BEGIN ISOLATION LEVEL REPEATABLE READ",
+            "SET LOCAL \"TimeZone\" = 'UTC'",
+            "SET LOCAL \"search_path\" = 'a', 'B c'",
+            "SET LOCAL \"lock_timeout\" = '500ms'",
+            "LOCK TABLE \"public\".\"orders\", \"public\".\"o'dd\"\"name\" IN ACCESS SHARE MODE",
+            "LOCK TABLE \"public\".\"down\", \"public\".\"up\" IN SHARE UPDATE EXCLUSIVE MODE",
+        ]
+    );
+    assert_eq!(
+        server.short(),
+        [
+            "Begin",
+            "Decide",
+            "Savepoint",
+            "delta up 1",
+            "Release",
+            "Savepoint",
+            "delta down 20",
+            "Release",
+            "Frontier",
+            "History",
+            "Commit"
+        ]
+    );
+    // The transaction's own id 105 counts whole, 102 is still to come.
+    let f = r.frontier.unwrap();
+    assert_eq!(f.snapshot().to_string(), "102:106:102");
+    let store = server.log.iter().find(|s| s.kind == Kind::Frontier).unwrap();
+    assert_eq!(store.params, [Value::text(f.to_json().unwrap()), Value::text("{7,8}")]);
+    let delta = server.log.iter().find(|s| &*s.text == "delta up 1").unwrap();
+    assert_eq!(
+        delta.params,
+        [Value::text("90:90:"), Value::Null, Value::Null, Value::Int8(5), Value::Bool(true)]
+    );
+    let up = &r.members[0];
+    assert_eq!(
+        (up.action, up.rows_inserted, up.rows_updated, up.rows_deleted, up.delta_rows),
+        (Action::Differential, 1, 2, 3, 5)
+    );
+    // What upstream wrote (1 + 3 + 2·2 row images) is the downstream delta; it was not counted, so it is no LIMIT.
+    assert_eq!(r.members[1].delta_rows, 8);
+    assert_eq!((up.phases.execute, r.attempts), (40, 1));
+    let steps: Vec<usize> = server.log.iter().map(|s| s.step).collect();
+    assert_eq!(steps, (0..server.log.len()).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_empty_window_stores_nothing_unless_asked() {
+    let mut server = Server::new(facts(0, 0, 0));
+    let r = report(server.drive(plan()));
+    assert_eq!(server.short(), ["Begin", "Decide", "Commit"]);
+    assert!(r.frontier.is_none() && r.members.iter().all(|m| m.action == Action::NoData));
+    let mut server = Server::new(facts(0, 0, 0));
+    let mut asked = plan();
+    asked.request.record_empty = true;
+    assert!(report(server.drive(asked)).frontier.is_some());
+    assert_eq!(server.short(), ["Begin", "Decide", "Frontier", "History", "Commit"]);
+}
+
+#[test]
+fn a_data_error_of_the_delta_recomputes_in_the_same_run() {
+    let mut server = Server::new(facts(5, 0, 0)).fails(|s| s.text.starts_with("delta up"), "22012");
+    let r = report(server.drive(plan()));
+    // A replaced upstream leaves no delta: the reader recomputes too.
+    assert_eq!(
+        server.short(),
+        [
+            "Begin",
+            "Decide",
+            "Savepoint",
+            "delta up 1",
+            "RollbackTo",
+            "Release",
+            "full up 1",
+            "full down 2,20",
+            "Frontier",
+            "History",
+            "Commit"
+        ]
+    );
+    assert_eq!((r.members[0].action, r.members[0].rows_inserted), (Action::Full, 4));
+    assert_eq!(r.members[0].reason, "the delta met an error (22012: scripted)");
+    assert_eq!(r.members[1].reason, "public.up was truncated or replaced");
+    // If the query itself raises, that is the error.
+    let mut server = Server::new(facts(5, 0, 0))
+        .fails(|s| s.text.starts_with("delta up"), "22012")
+        .fails(|s| s.text.starts_with("full up"), "22003");
+    let f = failure(server.drive(plan()));
+    assert_eq!((f.kind, f.member, f.error.sqlstate.as_str()), (FailureKind::Statement, Some(7), "22003"));
+    assert_eq!(server.short().last().unwrap(), "Rollback");
+}
+
+#[test]
+fn conflicts_start_again_a_bounded_number_of_times() {
+    for sqlstate in ["40001", "40P01"] {
+        let mut server = Server::new(facts(5, 0, 0)).fails(|s| s.text.starts_with("delta down"), sqlstate);
+        let r = report(server.drive(plan()));
+        assert_eq!((r.attempts, r.members.len()), (2, 2));
+        assert_eq!(server.short().iter().filter(|s| *s == "Begin").count(), 2);
+    }
+    let mut server = Server::new(facts(5, 0, 0));
+    for _ in 0..9 {
+        server = server.fails(|s| s.kind == Kind::Commit, "40001");
+    }
+    let f = failure(server.drive(plan()));
+    assert_eq!((f.kind, f.attempts), (FailureKind::Conflict, 3));
+}
+
+#[test]
+fn whatever_fails_at_whatever_step_the_last_statement_is_rollback() {
+    for orders in [0, 5] {
+        let mut healthy = Server::new(facts(orders, 0, 3));
+        let _ = report(healthy.drive(plan()));
+        for step in 0..healthy.log.len() {
+            for (sqlstate, kind) in [
+                ("42501", FailureKind::Statement),
+                ("55P03", FailureKind::Busy),
+                ("08006", FailureKind::Connection),
+            ] {
+                let mut server = Server::new(facts(orders, 0, 3)).fails(move |s| s.step == step, sqlstate);
+                let f = failure(server.drive(plan()));
+                assert_eq!((f.kind, f.step), (kind, step));
+                assert_eq!(server.log.last().unwrap().kind, Kind::Rollback);
+                assert!(!server.open && server.committed.is_empty());
+            }
+            // The same where every attempt conflicts there, and where the ROLLBACK fails too.
+            let mut server = Server::new(facts(orders, 0, 3)).fails(move |s| s.step == step, "08006");
+            server = server.fails(|s| s.kind == Kind::Rollback, "08003");
+            assert_eq!(failure(server.drive(plan())).error.sqlstate, "08006");
+        }
+    }
+}
+
+#[test]
+fn truncated_uncaptured_foreign_and_unfilled_are_recomputed() {
+    let run = |change: &dyn Fn(&mut Vec<Value>), full: bool| {
+        let mut rows = facts(0, 0, 0);
+        change(&mut rows[0]);
+        let mut p = plan();
+        p.request.full = full;
+        report(Server::new(rows).drive(p)).members[0].clone()
+    };
+    let m = run(&|row| row[13] = Value::Bool(true), false);
+    assert_eq!((m.action, &*m.reason), (Action::Full, "public.orders was truncated or replaced"));
+    let m = run(&|row| row[12] = Value::Null, false);
+    assert_eq!((m.action, &*m.reason), (Action::Full, "changes of public.orders are not captured"));
+    let m = run(&|row| row[2] = Value::Int8(2), false);
+    assert_eq!(m.action, Action::Reinitialize);
+    assert!(m.reason.starts_with("its frontier is of another system"));
+    let m = run(&|row| row[3] = Value::Int8(6), false);
+    assert_eq!(m.action, Action::Reinitialize);
+    let m = run(&|row| row[5] = Value::Null, false);
+    assert_eq!((m.action, &*m.reason), (Action::Reinitialize, "it has no frontier yet"));
+    let ahead = FRONTIER.replace("90:90:", "99:103:");
+    let m = run(&|row| row[5] = Value::text(&ahead), false);
+    assert_eq!(&*m.reason, "its frontier is ahead of the database (restored to an earlier state)");
+    let m = run(&|row| row[6] = Value::Bool(true), false);
+    assert_eq!((m.action, &*m.reason), (Action::Reinitialize, "it was marked for a rebuild"));
+    let m = run(&|_| {}, true);
+    assert_eq!((m.action, &*m.reason), (Action::Full, "a full refresh was asked for"));
+}
+
+#[test]
+fn tables_that_are_not_what_was_planned_stop_the_run() {
+    for column in [8, 10] {
+        let mut rows = facts(5, 0, 0);
+        rows[1][column] = Value::Bool(false);
+        assert_eq!(failure(Server::new(rows).drive(plan())).kind, FailureKind::Stale);
+    }
+    let gone = vec![fact(7, 1, Some(5))];
+    let mut server = Server::new(gone);
+    assert_eq!(failure(server.drive(plan())).kind, FailureKind::Stale);
+    assert_eq!(server.short(), ["Begin", "Decide", "Rollback"]);
+    for rows in [vec![vec![]], vec![vec![Value::Null; 14]]] {
+        assert_eq!(failure(Server::new(rows).drive(plan())).error.sqlstate, "XX000");
+    }
+}
+
+#[test]
+fn a_delta_that_read_other_rows_than_were_counted_is_not_believed() {
+    let mut server = Server::new(facts(5, 0, 0));
+    server.read = Some(6);
+    let r = report(server.drive(plan()));
+    assert_eq!((r.attempts, r.members[0].action), (2, Action::Full));
+    assert_eq!(r.members[0].reason, "the delta read 6 change rows where 5 were counted");
+    server = Server::new(facts(5, 0, 0));
+    server.read = Some(5);
+    assert_eq!(report(server.drive(plan())).attempts, 1);
+}
+
+#[test]
+fn within_a_callers_transaction_nothing_is_begun_or_ended() {
+    let callers = || Plan { transaction: Transaction::Callers { command: "SELECT 9".into() }, ..plan() };
+    let mut server = Server::new(facts(5, 0, 0));
+    server.open = true;
+    let f: Frontier = report(server.drive(callers())).frontier.unwrap();
+    assert_eq!(server.short().first().unwrap(), "Decide");
+    assert_eq!(server.short()[7..], ["Command", "Frontier", "History"]);
+    assert_eq!(f.partial().collect::<Vec<_>>(), [(105, 1)]);
+    let mut server = Server::new(facts(5, 0, 0)).fails(|s| s.text.starts_with("delta up"), "22012");
+    server.open = true;
+    assert_eq!(report(server.drive(callers())).members[0].action, Action::Full);
+    let mut server = Server::new(facts(5, 0, 0)).fails(|s| s.text.starts_with("delta up"), "40001");
+    server.open = true;
+    assert_eq!(failure(server.drive(callers())).kind, FailureKind::Conflict);
+    assert!(server.short().iter().all(|s| s != "Rollback"));
+    let mut rows = facts(5, 0, 0);
+    rows[0][5] = Value::text(FRONTIER.replace("90:90:", "99:103:"));
+    let mut server = Server::new(rows);
+    server.open = true;
+    assert_eq!(failure(server.drive(callers())).error.sqlstate, "40001");
+}
+
+#[test]
+fn traces_serialise_and_equal_answers_give_equal_statements() {
+    let (mut a, mut b) = (Server::new(facts(5, 0, 2)), Server::new(facts(5, 0, 2)));
+    assert_eq!(report(a.drive(plan())), report(b.drive(plan())));
+    let trace = serde_json::to_string(&a.log).unwrap();
+    assert_eq!(serde_json::from_str::<Vec<Statement>>(&trace).unwrap(), b.log);
+}
