@@ -266,11 +266,8 @@ impl Frontier {
         let own: BTreeSet<Xid> = self.partial.keys().chain(other.partial.keys()).copied().collect();
         for xid in own {
             let n = pick(self.counted(xid), other.counted(xid));
-            match n.checked_sub(1).map(Command::try_from) {
-                Some(Ok(last)) => {
-                    f.partial.insert(xid, last);
-                }
-                Some(Err(_)) | None => {}
+            if let Some(Ok(last)) = n.checked_sub(1).map(Command::try_from) {
+                f.partial.insert(xid, last);
             }
         }
         Ok(f)

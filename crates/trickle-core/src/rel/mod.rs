@@ -152,10 +152,10 @@ operators! {
 fn check_expr(op: &str, expr: &Expr, schema: &Schema) -> Result<()> {
     let mut bad = None;
     expr.visit(&mut |e| {
-        if let Some(i) = e.as_column() {
-            if schema.column(i).is_none_or(|c| c.ty != *e.ty()) {
-                bad.get_or_insert(i);
-            }
+        if let Some(i) = e.as_column()
+            && schema.column(i).is_none_or(|c| c.ty != *e.ty())
+        {
+            bad.get_or_insert(i);
         }
     });
     match bad {

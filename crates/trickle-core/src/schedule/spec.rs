@@ -36,7 +36,7 @@ impl Schedule {
         Schedule::parse_in(text, "UTC")
     }
 
-    /// Reads a schedule; `zone` is the IANA time zone of cron lines that name none (the database's TimeZone).
+    /// Reads a schedule; `zone` is the IANA time zone of cron lines that name none (the database's `TimeZone`).
     ///
     /// # Errors
     /// As [`Schedule::parse`].
