@@ -1,4 +1,4 @@
-//! The operators. One file each; [`operators!`] below is the only list.
+//! The operators. One file each; `operators!` below is the only list.
 //!
 //! An operator implements four small traits: [`Relational`] (what it is: inputs, contract, schema, properties, class,
 //! expansion), [`Evaluate`] (what it denotes), [`Render`] (how PostgreSQL computes it) and, where it knows better than
