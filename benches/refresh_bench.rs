@@ -1,11 +1,43 @@
-//! What surrounds a delta: names, hashes, frontiers, dependency graphs. No PostgreSQL.
-//!
-//! Each bench named in the suite is added with the function that it measures.
+//! What surrounds a delta: names, printed lists, hashes, frontiers, schedules, dependency graphs. No PostgreSQL.
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
-use trickle_core::types::Type;
+use std::sync::Arc;
+use std::time::Duration;
+use trickle_core::catalog::TableId;
+use trickle_core::dag::{Dag, StreamTableNode};
+use trickle_core::frontier::{Frontier, Snapshot};
+use trickle_core::schedule::{Schedule, canonical_periods};
+use trickle_core::sql::Ident;
 use xxhash_rust::xxh64::xxh64;
+
+/// An identifier that needs no quotes, one that does, one that is a keyword.
+fn quote_ident(c: &mut Criterion) {
+    let mut group = c.benchmark_group("quote_ident");
+    for (what, name) in [("plain", "order_id"), ("odd", "Order \"Id\""), ("keyword", "select")] {
+        let ident = Ident::new(name);
+        group.bench_function(what, |b| b.iter(|| black_box(&ident).to_string()));
+    }
+    group.finish();
+}
+
+/// The columns of a wide table as a list, bare and qualified.
+fn col_list(c: &mut Criterion) {
+    let columns: Vec<Ident> = (0..20).map(|i| Ident::new(format!("column_{i}"))).collect();
+    let list = |prefix: &str| {
+        let mut text = String::new();
+        for column in black_box(&columns) {
+            if !text.is_empty() {
+                text += ", ";
+            }
+            text += prefix;
+            text += &column.to_string();
+        }
+        text
+    };
+    c.bench_function("col_list_20", |b| b.iter(|| list("")));
+    c.bench_function("prefixed_col_list_20", |b| b.iter(|| list("t.")));
+}
 
 /// One hash per row of a change: from a short key to a wide row.
 fn xxh64_rows(c: &mut Criterion) {
@@ -18,9 +50,88 @@ fn xxh64_rows(c: &mut Criterion) {
     group.finish();
 }
 
-fn type_names(c: &mut Criterion) {
-    c.bench_function("type_parse", |b| b.iter(|| Type::parse(black_box("numeric(10,2)"))));
+/// A frontier after a busy second: so many transactions still open, every third of the latest.
+fn busy(open: u64) -> Frontier {
+    let first = 1_000_000;
+    let snapshot = Snapshot::new(first + 3 * open, (0..open).map(|i| first + 3 * i));
+    Frontier::new(7, 16_384, &snapshot, Some((first + 3 * open + 1, 4)))
 }
 
-criterion_group!(benches, xxh64_rows, type_names);
+fn frontier(c: &mut Criterion) {
+    let mut group = c.benchmark_group("frontier");
+    for open in [0, 10, 100] {
+        let (low, high) = (busy(open), busy(open + 1));
+        group.bench_function(format!("compare_{open}_open"), |b| {
+            b.iter(|| black_box(&low).partial_cmp(black_box(&high)));
+        });
+        group.bench_function(format!("to_json_{open}_open"), |b| b.iter(|| black_box(&high).to_json()));
+        if let Ok(text) = high.to_json() {
+            group.bench_function(format!("from_json_{open}_open"), |b| {
+                b.iter(|| Frontier::from_json(black_box(&text)));
+            });
+        }
+    }
+    group.finish();
+}
+
+/// Stream table `i` reads `sources`; 0 is the one base table.
+fn stream_table(i: u32, sources: impl IntoIterator<Item = u32>) -> StreamTableNode {
+    let named = |i: u32| (TableId(i), Arc::from(format!("t{i}")));
+    let (id, name) = named(i);
+    StreamTableNode { id, name, sources: sources.into_iter().map(named).collect() }
+}
+
+/// Each table on the one before it.
+fn chain(n: u32) -> Vec<StreamTableNode> {
+    (1..=n).map(|i| stream_table(i, [i - 1])).collect()
+}
+
+/// All tables on one.
+fn fan(n: u32) -> Vec<StreamTableNode> {
+    (1..=n).map(|i| stream_table(i, [0])).collect()
+}
+
+/// A fan, and one table on all of it.
+fn diamond(n: u32) -> Vec<StreamTableNode> {
+    (1..n).map(|i| stream_table(i, [0])).chain([stream_table(n, 1..n)]).collect()
+}
+
+type Shape = fn(u32) -> Vec<StreamTableNode>;
+
+fn dag_operations(c: &mut Criterion) {
+    let shapes: [(&str, Shape); 3] = [("chain", chain), ("fan", fan), ("diamond", diamond)];
+    let mut group = c.benchmark_group("dag_operations");
+    for (shape, tables) in shapes {
+        for n in [10, 100, 1000] {
+            let tables = tables(n);
+            let build = |tables: Vec<StreamTableNode>| Dag::build(tables).unwrap_or_default();
+            let dag = build(tables.clone());
+            group.bench_function(format!("build_{shape}_{n}"), |b| {
+                b.iter_batched(|| tables.clone(), build, BatchSize::SmallInput);
+            });
+            group.bench_function(format!("levels_{shape}_{n}"), |b| b.iter(|| black_box(&dag).levels()));
+            group.bench_function(format!("downstream_{shape}_{n}"), |b| {
+                b.iter(|| black_box(&dag).downstream(TableId(0)));
+            });
+        }
+    }
+    group.finish();
+}
+
+/// A chain of 'calculated' tables whose last one says how fresh it must be.
+fn canonical_period(c: &mut Criterion) {
+    let mut group = c.benchmark_group("canonical_period");
+    let every = Schedule::Every(Duration::from_secs(30));
+    for n in [10, 100, 1000] {
+        let dag = Dag::build(chain(n)).unwrap_or_default();
+        let schedule = |id: TableId| Some(if id.0 == n { &every } else { &Schedule::Calculated });
+        group.bench_function(format!("chain_{n}"), |b| {
+            b.iter(|| canonical_periods(black_box(&dag), schedule, Duration::from_secs(60)));
+        });
+    }
+    group.bench_function("parse", |b| b.iter(|| Schedule::parse(black_box("1h30m"))));
+    group.finish();
+}
+
+criterion_group!(benches, quote_ident, col_list, xxh64_rows, frontier, dag_operations, canonical_period);
 criterion_main!(benches);

@@ -1,5 +1,12 @@
 //! The shape of the workspace: what cargo would pass over in silence, and what the core must never depend on.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a helper of a test fails as a test does"
+)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

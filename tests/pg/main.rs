@@ -1,4 +1,11 @@
 //! Ring 4: the engine's plans, and its evaluator, judged by real servers. Every test runs on every PostgreSQL found.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a helper of a test fails as a test does"
+)]
+
 mod smoke;
 mod support;

@@ -3,7 +3,7 @@
 use crate::support::{apply_change, assert_same_bag, create_tables, difference, each_server};
 use trickle_core::catalog::{ColumnDef, TableDef, TableId, TableKind};
 use trickle_core::eval::ZSet;
-use trickle_core::types::{Datum, Type};
+use trickle_core::types::{Datum, Numeric, Type};
 
 #[test]
 fn a_server_answers_with_its_version() {
@@ -63,13 +63,16 @@ fn tables_of_the_catalog_are_loaded_and_changed() {
             kind: TableKind::Table,
         };
         create_tables(&s, &[&table]).await;
-        let change = |weight: i64| {
+        let (cents, quoted) = (Numeric::Finite { unscaled: 150.into(), scale: 2 }, "it's\\n {1}");
+        let change = |nulls: i64, others: i64| {
             let mut z = ZSet::new();
-            z.add([Datum::Null, Datum::Null].into(), weight);
+            z.add([Datum::Null, Datum::Null].into(), nulls);
+            z.add([Datum::Numeric(cents.clone().into()), Datum::text(quoted)].into(), others);
             z
         };
-        apply_change(&s, &table, &change(3)).await;
-        apply_change(&s, &table, &change(-2)).await;
-        assert_same_bag(&s, "SELECT * FROM \"odd \"\"name\"\"\"", "SELECT NULL::numeric, NULL::text").await;
+        apply_change(&s, &table, &change(3, 2)).await;
+        apply_change(&s, &table, &change(-2, -1)).await;
+        let expected = "VALUES (NULL, NULL), (1.50, E'it''s\\\\n {1}')";
+        assert_same_bag(&s, "SELECT * FROM \"odd \"\"name\"\"\"", expected).await;
     });
 }

@@ -81,9 +81,9 @@ async fn run(session: &Session, sql: &str) {
 
 /// A value as its text form, cast to the column's type.
 fn literal(datum: &Datum, ty: &Type) -> String {
-    match datum {
-        Datum::Null => format!("NULL::{}", ty.sql_name()),
-        datum => format!("'{}'::{}", datum.to_string().replace('\'', "''"), ty.sql_name()),
+    match datum.to_text(ty) {
+        None => format!("NULL::{}", ty.sql_name()),
+        Some(text) => format!("'{}'::{}", text.replace('\'', "''"), ty.sql_name()),
     }
 }
 

@@ -83,7 +83,7 @@ impl Server {
             command.args(["-c", setting]);
         }
         let keeper = command.stdin(Stdio::piped()).spawn().unwrap();
-        Server { major, dir, keeper: keeper }
+        Server { major, dir, keeper }
     }
 
     /// Waits until the server accepts connections.

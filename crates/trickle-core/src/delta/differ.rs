@@ -69,10 +69,10 @@ impl<'g> Differ<'g> {
             return self.graph.add(delta);
         }
         let rel = self.graph.rel(n).clone();
-        if self.rules == Rules::Algebraic {
-            if let Some(d) = rel.as_operator().delta(self, n)? {
-                return Ok(d);
-            }
+        if self.rules == Rules::Algebraic
+            && let Some(d) = rel.as_operator().delta(self, n)?
+        {
+            return Ok(d);
         }
         let inputs = self.graph.inputs(n);
         let nodes: Vec<_> = inputs.iter().map(|i| self.graph.node(*i)).collect();

@@ -4,7 +4,7 @@
 //! current state R′ and the change ΔR; the previous state is never rebuilt where `R′ − ΔR` can be split into signed
 //! terms.
 //!
-//! An operator's [`Class`](crate::rel::Class) decides its delta ([`class`]); an operator may know a better rule
+//! An operator's [`Class`](crate::rel::Class) decides its delta (`class.rs`); an operator may know a better rule
 //! ([`Differentiate`]), which the laws hold equal to the class rule.
 
 mod class;

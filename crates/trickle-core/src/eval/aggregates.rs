@@ -18,10 +18,10 @@ use std::sync::Arc;
 pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
     let mut found: Vec<(Vec<Datum>, Vec<Datum>, i64)> = Vec::new();
     for (row, w) in rows {
-        if let Some(filter) = &call.filter {
-            if !is_true(filter, row)? {
-                continue;
-            }
+        if let Some(filter) = &call.filter
+            && !is_true(filter, row)?
+        {
+            continue;
         }
         let args = call.args.iter().map(|a| expr(a, row)).collect::<Result<Vec<_>>>()?;
         let keys = call.order_by.iter().map(|k| expr(&k.expr, row)).collect::<Result<Vec<_>>>()?;
@@ -77,10 +77,10 @@ pub fn total(acc: &Acc, rows: &[(&Row, i64)]) -> Result<Datum> {
     let mut count: i64 = 0;
     let mut sum = Numeric::from(0);
     for (row, w) in rows {
-        if let Some(filter) = &acc.filter {
-            if !is_true(filter, row)? {
-                continue;
-            }
+        if let Some(filter) = &acc.filter
+            && !is_true(filter, row)?
+        {
+            continue;
         }
         let value = match &acc.value {
             Some(value) => expr(value, row)?,
@@ -208,7 +208,7 @@ pub fn average(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
     }
 }
 
-/// Every other aggregate: array_agg and string_agg; for what the evaluator does not know, a hash of the multiset of
+/// Every other aggregate: `array_agg` and `string_agg`; for what the evaluator does not know, a hash of the multiset of
 /// values (of their sequence, where the call orders them).
 ///
 /// # Errors

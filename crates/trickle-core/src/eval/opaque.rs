@@ -17,7 +17,7 @@ pub(super) fn value(sig: &FuncSig, args: &[Datum]) -> Datum {
     sig.name.hash(&mut h);
     args.hash(&mut h);
     let hash = h.finish();
-    if !sig.never_null && hash % 8 == 0 { Datum::Null } else { of_type(&sig.ret, hash / 8) }
+    if !sig.never_null && hash.is_multiple_of(8) { Datum::Null } else { of_type(&sig.ret, hash / 8) }
 }
 
 /// A value of `ty` determined by `hash`.
@@ -25,7 +25,7 @@ fn of_type(ty: &Type, hash: u64) -> Datum {
     let small = i64::try_from(hash % 7).unwrap_or(0) - 3;
     let tiny = i32::try_from(small).unwrap_or(0);
     match ty {
-        Type::Bool => Datum::Bool(hash % 2 == 0),
+        Type::Bool => Datum::Bool(hash.is_multiple_of(2)),
         Type::Int2 | Type::Int4 | Type::Int8 => Datum::Int(small),
         Type::Numeric(mods) => {
             let scale =

@@ -169,10 +169,10 @@ impl Props {
         for key in &self.keys {
             if let Some(key) = key.map(image) {
                 p.add_key(key);
-            } else if key.is_subset(&self.closure(&kept)) {
-                if let Some(all) = kept.map(image) {
-                    p.add_key(all);
-                }
+            } else if key.is_subset(&self.closure(&kept))
+                && let Some(all) = kept.map(image)
+            {
+                p.add_key(all);
             }
         }
         p

@@ -75,10 +75,10 @@ impl Relational for Map {
         // A column computed from others, or copied twice, depends on those.
         for (i, e) in self.exprs.iter().enumerate() {
             let from: Option<crate::graph::ColSet> = e.columns().into_iter().map(image).collect();
-            if let (Some(from), crate::expr::Volatility::Immutable) = (from, e.volatility()) {
-                if from.as_slice() != [i] {
-                    p.fds.push(crate::graph::FunctionalDependency { from, to: [i].into_iter().collect() });
-                }
+            if let (Some(from), crate::expr::Volatility::Immutable) = (from, e.volatility())
+                && from.as_slice() != [i]
+            {
+                p.fds.push(crate::graph::FunctionalDependency { from, to: [i].into_iter().collect() });
             }
         }
         for key in std::mem::take(&mut p.keys) {

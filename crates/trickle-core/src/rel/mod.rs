@@ -1,4 +1,4 @@
-//! The operators. One file each; [`operators!`] below is the only list.
+//! The operators. One file each; `operators!` below is the only list.
 //!
 //! An operator implements four small traits: [`Relational`] (what it is: inputs, contract, schema, properties, class,
 //! expansion), [`Evaluate`] (what it denotes), [`Render`] (how PostgreSQL computes it) and, where it knows better than
@@ -152,10 +152,10 @@ operators! {
 fn check_expr(op: &str, expr: &Expr, schema: &Schema) -> Result<()> {
     let mut bad = None;
     expr.visit(&mut |e| {
-        if let Some(i) = e.as_column() {
-            if schema.column(i).is_none_or(|c| c.ty != *e.ty()) {
-                bad.get_or_insert(i);
-            }
+        if let Some(i) = e.as_column()
+            && schema.column(i).is_none_or(|c| c.ty != *e.ty())
+        {
+            bad.get_or_insert(i);
         }
     });
     match bad {

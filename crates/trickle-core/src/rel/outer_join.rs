@@ -55,9 +55,7 @@ impl OuterJoin {
         let (l, r) = (graph.schema(self.left).clone(), graph.schema(self.right).clone());
         let on = swap_sides(&self.on, l.len(), r.len());
         let lonely = graph.add(SemiJoin::anti(self.right, self.left, on))?;
-        graph.add(
-            Map::new(lonely, nulls(&l).into_iter().chain(r.identity()).collect()).labelled(labels(&l, &r)),
-        )
+        graph.add(Map::new(lonely, nulls(&l).chain(r.identity()).collect()).labelled(labels(&l, &r)))
     }
     /// Whether rows of the right side are kept too.
     pub fn is_full(&self) -> bool {

@@ -145,7 +145,7 @@ impl Relational for SemiJoin {
 }
 
 impl Differentiate for SemiJoin {
-    /// `L ⋉ R = Σ w(l)·[∃r]` is linear in L with R fixed, so with F the change of `[∃r]` (see [`flips`]):
+    /// `L ⋉ R = Σ w(l)·[∃r]` is linear in L with R fixed, so with F the change of `[∃r]` (see `flips`):
     /// `Δ(L ⋉ R) = ΔL ⋉ R′ + L′ ⋈ F − ΔL ⋈ F`, and `Δ(L ▷ R) = ΔL ▷ R′ − L′ ⋈ F + ΔL ⋈ F`.
     fn delta(&self, cx: &mut Differ<'_>, _node: NodeId) -> Result<Option<NodeId>> {
         let Some(flips) = flips(cx, self.left, self.right, &self.on)? else { return Ok(None) };

@@ -62,7 +62,7 @@ pub const VARIANTS: &[Variant<'static>] = &[
 ];
 
 /// The data before the change, as a database in which nothing changed.
-pub fn before_only(db: &Database) -> Database {
+pub(super) fn before_only(db: &Database) -> Database {
     Database { before: db.before.clone(), ..Database::default() }
 }
 

@@ -320,10 +320,10 @@ fn nested(add: &mut Add<'_>) -> Result<()> {
 pub fn tiny_databases(sample: &Sample) -> Vec<Database> {
     let mut tables: Vec<Arc<TableDef>> = Vec::new();
     for id in sample.graph.reachable(sample.root) {
-        if let crate::rel::Rel::Table(t) = sample.graph.rel(id) {
-            if !tables.contains(t.def()) {
-                tables.push(t.def().clone());
-            }
+        if let crate::rel::Rel::Table(t) = sample.graph.rel(id)
+            && !tables.contains(t.def())
+        {
+            tables.push(t.def().clone());
         }
     }
     let mut all = vec![Database::default()];

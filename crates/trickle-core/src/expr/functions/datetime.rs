@@ -1,4 +1,4 @@
-//! Dates, times and intervals. What reads the session's TimeZone is stable.
+//! Dates, times and intervals. What reads the session's `TimeZone` is stable.
 
 use super::values::datetime as v;
 use super::values::interval as i;

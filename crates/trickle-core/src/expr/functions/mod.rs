@@ -1,4 +1,4 @@
-//! Built-in scalar functions and operators: one [`Row`] each, with signature, flags and, where the evaluator knows
+//! Built-in scalar functions and operators: one `Row` each, with signature, flags and, where the evaluator knows
 //! it, value. A new function is one row in the file of its family.
 //!
 //! Flags say what PostgreSQL's `pg_proc` says. Rows without a value are opaque: the evaluator takes a hash of name and

@@ -78,16 +78,15 @@ pub fn common_type(types: &[Type]) -> Option<Type> {
         if category(&t) != category(&best) {
             return None;
         }
-        if t != best && !preferred(&best) && implicit_cast(&best, &t) && !implicit_cast(&t, &best) {
-            best = t;
-        } else if t != best && t == Type::Text && best.is_string() {
+        let wider = !preferred(&best) && implicit_cast(&best, &t) && !implicit_cast(&t, &best);
+        if t != best && (wider || t == Type::Text && best.is_string()) {
             best = t;
         }
     }
     types.iter().all(|t| implicit_cast(t, &best)).then_some(best)
 }
 
-/// The volatility of a cast: to and from text, dates and times depend on DateStyle and TimeZone.
+/// The volatility of a cast: to and from text, dates and times depend on `DateStyle` and `TimeZone`.
 pub fn cast_volatility(from: &Type, to: &Type) -> Volatility {
     let timed = |t: &Type| category(t) == Category::DateTime || *t == Type::Interval;
     let stable = match (from, to) {
@@ -221,10 +220,10 @@ pub(super) fn select<'a>(entries: impl Iterator<Item = &'a Entry>, args: &[Type]
             (Type::Unknown, t) | (t, Type::Unknown) if *t != Type::Unknown => Some([t.clone(), t.clone()]),
             _ => None,
         };
-        if let Some(guess) = guess {
-            if let Some(c) = found.iter().position(|c| c.entry.has(super::OPERATOR) && matches(c, &guess)) {
-                return sign(found.swap_remove(c));
-            }
+        if let Some(guess) = guess
+            && let Some(c) = found.iter().position(|c| c.entry.has(super::OPERATOR) && matches(c, &guess))
+        {
+            return sign(found.swap_remove(c));
         }
     }
     let known = |i: usize| args[i] != Type::Unknown;

@@ -77,7 +77,7 @@ fn text(d: &Datum, ty: &Type) -> String {
     }
 }
 
-/// Every part with its sign: some IntervalStyle would let a leading minus govern the rest.
+/// Every part with its sign: some `IntervalStyle` would let a leading minus govern the rest.
 fn interval(i: &Interval) -> String {
     match (i.months, i.days, i.micros) {
         (i32::MAX, i32::MAX, i64::MAX) => "infinity".to_owned(),

@@ -26,7 +26,7 @@ fn element(v: &Value, i: i64) -> Option<&Value> {
     array.get(at)
 }
 
-fn member<'a>(a: &'a [Datum]) -> Result<Option<&'a Value>> {
+fn member(a: &[Datum]) -> Result<Option<&Value>> {
     let v = json(a, 0)?;
     match arg(a, 1) {
         Datum::Int(i) => Ok(element(v, *i)),
@@ -115,7 +115,7 @@ fn has(v: &Value, key: &str) -> bool {
 pub(crate) fn exists(a: &[Datum]) -> Result<Datum> {
     Ok(Datum::Bool(has(json(a, 0)?, text(a, 1)?)))
 }
-fn keys<'a>(a: &'a [Datum]) -> Result<impl Iterator<Item = &'a str>> {
+fn keys(a: &[Datum]) -> Result<impl Iterator<Item = &str>> {
     Ok(items(a, 1)?.iter().filter_map(|d| match d {
         Datum::Text(s) => Some(&**s),
         _ => None,
@@ -223,7 +223,7 @@ pub(crate) fn build_array(a: &[Datum]) -> Result<Datum> {
 }
 pub(crate) fn build_object(a: &[Datum]) -> Result<Datum> {
     let mut map = Map::new();
-    if a.len() % 2 != 0 {
+    if !a.len().is_multiple_of(2) {
         return Err(Error::data("22023", "argument list must have even number of elements"));
     }
     for (i, pair) in a.chunks_exact(2).enumerate() {
