@@ -29,6 +29,14 @@ impl Lowerer<'_> {
         self.coerce(e, to)
     }
 
+    /// Fails where PostgreSQL has no cast between two built-in types, not even when asked.
+    pub(super) fn check_cast(&self, from: &Type, to: &Type) -> Result<()> {
+        if castable(from, to) {
+            return Ok(());
+        }
+        Err(Error::type_mismatch(format!("cannot cast type {from} to {to}")))
+    }
+
     /// Arguments as the signature declares them; one that differs in modifiers alone stays as it is.
     pub(super) fn arguments(&self, sig: &FuncSig, args: Vec<Expr>) -> Result<Vec<Expr>> {
         args.into_iter()
@@ -64,5 +72,21 @@ impl Lowerer<'_> {
         };
         let exprs = exprs.into_iter().map(|e| self.coerce(e, &ty)).collect::<Result<Vec<_>>>()?;
         Ok((exprs, ty))
+    }
+}
+
+/// Whether there may be a cast. Texts, json, records and types that the engine does not know convert by their text.
+fn castable(from: &Type, to: &Type) -> bool {
+    let timed = |t: &Type| matches!(t, Type::Date | Type::Timestamp | Type::Timestamptz);
+    let open = |t: &Type| t.is_string() || matches!(t, Type::Unknown | Type::Other(_) | Type::Record(_));
+    match (from, to) {
+        _ if open(from) || open(to) || implicit_cast(from, to) => true,
+        (Type::Array(a), Type::Array(b)) => castable(a, b),
+        (Type::Bool, Type::Int4) | (Type::Int4, Type::Bool) => true,
+        (Type::Json, Type::Jsonb) | (Type::Jsonb, Type::Json) => true,
+        (Type::Jsonb, t) => t.is_number() || *t == Type::Bool,
+        (f, Type::Time) => matches!(f, Type::Timestamp | Type::Timestamptz | Type::Interval),
+        (Type::Bytea, t) | (t, Type::Bytea) => t.is_integer(),
+        (f, t) => (f.is_number() && t.is_number()) || (timed(f) && timed(t)),
     }
 }

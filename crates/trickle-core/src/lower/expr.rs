@@ -343,6 +343,10 @@ impl Lowerer<'_> {
                 Ok(Expr::new(ExprKind::Array(cast?), ty.clone()))
             }
             _ if *value.ty() == Type::Unknown => self.coerce(value, ty),
+            _ if value.ty() != ty && self.check_cast(value.ty(), ty).is_err() => {
+                let checked = self.check_cast(value.ty(), ty);
+                self.located(checked, place).map(|()| value)
+            }
             _ => Ok(value.cast(ty.clone())),
         }
     }

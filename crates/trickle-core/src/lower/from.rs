@@ -1,6 +1,7 @@
 //! FROM: tables, views, CTEs, subqueries, and the list they make.
 
 use super::expr::Cx;
+use super::relation::Relation;
 use super::scope::{Cte, Domain, Item, Named, Outer, Scope, hint, shift};
 use super::{Lowerer, VIEW_DEPTH};
 use crate::error::{Error, Result};
@@ -25,6 +26,14 @@ pub(super) struct Factor {
 pub(super) struct Build {
     pub(super) factors: Vec<Factor>,
     pub(super) conjuncts: Vec<Expr>,
+    /// How many of the last conditions link the last factor to the outer columns that it starts with.
+    pub(super) links: usize,
+}
+
+impl Factor {
+    pub(super) fn holds(&self, column: usize) -> bool {
+        (self.offset..self.offset + self.width).contains(&column)
+    }
 }
 
 impl Build {
@@ -182,15 +191,27 @@ impl Lowerer<'_> {
             let e = Error::cycle(format!("view \"{full}\" reads itself, or views nest too deeply"));
             return Err(self.at(e.detail(format!("Through {}.", self.views.join(", "))), place));
         }
+        let relation = match self.expanded.get(&full) {
+            Some(relation) => relation.clone(),
+            None => self.expand(&full, text, place)?,
+        };
+        let schema = schema.map(Arc::from);
+        Ok(Source { node: relation.node, names: relation.names, refs: Vec::new(), schema, key: None })
+    }
+
+    /// A view is lowered once and for good, also where the query that uses it is only being examined.
+    fn expand(&mut self, full: &str, text: &str, place: &impl Place) -> Result<Relation> {
         let parsed = parse_query(text)?;
         let Some(query) = parsed.query() else { return Err(Error::internal("a view without a query")) };
         let at = self.span(place);
-        self.views.push(full.clone());
+        self.views.push(full.to_owned());
         let frames = std::mem::take(&mut self.frames);
         let ctes = std::mem::take(&mut self.ctes);
+        let probes = std::mem::take(&mut self.probes);
         let source = self.source.take();
         let relation = self.query(query, &Domain::none());
         self.source = source;
+        self.probes = probes;
         self.ctes = ctes;
         self.frames = frames;
         self.views.pop();
@@ -198,8 +219,8 @@ impl Lowerer<'_> {
             let e = if e.detail_text().is_none() { e.detail(format!("In view \"{full}\".")) } else { e };
             at.map_or(e.clone(), |s| e.at(s))
         })?;
-        let schema = schema.map(Arc::from);
-        Ok(Source { node: relation.node, names: relation.names, refs: Vec::new(), schema, key: None })
+        self.expanded.insert(full.to_owned(), relation.clone());
+        Ok(relation)
     }
 
     /// A subquery in FROM, which sees the columns of enclosing queries but not its neighbours.
@@ -250,9 +271,9 @@ impl Lowerer<'_> {
         }
         let exprs = free.iter().map(|o| self.here(o)).collect::<Result<Vec<_>>>()?;
         let columns: Vec<usize> = exprs.iter().filter_map(Expr::as_column).collect();
-        let holds = |f: &Factor| columns.iter().all(|c| (f.offset..f.offset + f.width).contains(c));
+        let holds = |f: &Factor| columns.iter().all(|c| f.holds(*c));
         if !build.factors.iter().any(holds) {
-            let used = |f: &Factor| columns.iter().any(|c| (f.offset..f.offset + f.width).contains(c));
+            let used = |f: &Factor| columns.iter().any(|c| f.holds(*c));
             let first = build.factors.iter().position(used).unwrap_or(0);
             self.merge(build, first)?;
         }
@@ -283,6 +304,7 @@ impl Lowerer<'_> {
         };
         let types = self.graph.schema(node).clone();
         let offset = build.width();
+        build.links = if self.probing() { 0 } else { refs.len() };
         for (i, o) in refs.iter().enumerate() {
             if self.probing() {
                 self.outer_column(o.frame, o.column, &o.ty)?;

@@ -90,7 +90,10 @@ impl Lowerer<'_> {
         }
         let mut keys: Vec<Expr> = (0..width).map(|i| schema.expr(i)).collect();
         let mut node = node;
-        for key in self.keys(s, &outputs, names, &exprs)? {
+        let items = if grouped { self.keys(s, &outputs, names, &exprs)? } else { Vec::new() };
+        // `GROUP BY ()` is one group, as without it.
+        let grouped = !items.is_empty();
+        for key in items {
             let (settled, key) = match key {
                 Key::Plain(e) => (node, e),
                 Key::Text(e) => {

@@ -9,7 +9,7 @@ use crate::expr::functions::common_type;
 use crate::expr::{Expr, ExprKind};
 use crate::graph::NodeId;
 use crate::parse::Place;
-use crate::parse::ast::{Join as AstJoin, JoinConstraint, JoinOperator, TableFactor, TableWithJoins};
+use crate::parse::ast::{Expr as Ast, Join as AstJoin, JoinConstraint, JoinOperator, TableFactor, TableWithJoins};
 use crate::parse::parts;
 use crate::rel::{Filter, Join, Map, OuterJoin};
 use std::sync::Arc;
@@ -22,12 +22,21 @@ enum Side {
     Full,
 }
 
+/// Where the left operand of a join begins among the parts of FROM.
+struct Start {
+    factor: usize,
+    conjunct: usize,
+    /// It took in items that stand before it, for a LATERAL subquery or a condition that uses them.
+    absorbed: bool,
+}
+
 impl Lowerer<'_> {
     pub(super) fn table_with_joins(&mut self, t: &TableWithJoins, build: &mut Build) -> Result<Scope> {
-        let start = (build.factors.len(), build.conjuncts.len());
+        let mut start =
+            Start { factor: build.factors.len(), conjunct: build.conjuncts.len(), absorbed: false };
         let mut scope = self.table_factor(&t.relation, build)?;
         for join in &t.joins {
-            scope = stacker::maybe_grow(256 << 10, 4 << 20, || self.join(join, scope, start, build))?;
+            scope = stacker::maybe_grow(256 << 10, 4 << 20, || self.join(join, scope, &mut start, build))?;
         }
         Ok(scope)
     }
@@ -37,26 +46,22 @@ impl Lowerer<'_> {
         &mut self,
         join: &AstJoin,
         left: Scope,
-        start: (usize, usize),
+        start: &mut Start,
         build: &mut Build,
     ) -> Result<Scope> {
         let (side, constraint) = self.join_kind(join)?;
-        let middle = (build.factors.len(), build.conjuncts.len());
-        let right = self.right_operand(&join.relation, &left, build)?;
+        let mut middle = (build.factors.len(), build.conjuncts.len());
+        let right = self.right_operand(&join.relation, &left, side, build)?;
+        if build.factors.len() <= middle.0 {
+            // A LATERAL subquery merged what it uses into one factor, which stands before its own.
+            middle = (build.factors.len() - 1, build.conjuncts.len() - build.links);
+            if middle.0 <= start.factor {
+                *start = Start { factor: middle.0 - 1, conjunct: 0, absorbed: true };
+            }
+        }
         let both = self.side_by_side(left.clone(), right.clone(), &join.relation)?;
         let (on, scope) = match constraint {
-            JoinConstraint::On(e) => {
-                let visible = self.take_scope();
-                self.set_scope(both.clone());
-                let mut cx = Cx::new("JOIN/ON");
-                let on = self.condition(e, &mut cx);
-                self.set_scope(visible);
-                let on = on?;
-                if !cx.subqueries.is_empty() {
-                    return Err(self.stop(e, "a subquery in ON"));
-                }
-                (on.conjuncts(), both)
-            }
+            JoinConstraint::On(e) => (self.on(e, &both)?, both),
             JoinConstraint::Using(names) => {
                 let names: Vec<String> = names.iter().filter_map(|n| parts(n).pop()).collect();
                 self.merged(side, &names, left, right, &join.relation)?
@@ -80,6 +85,20 @@ impl Lowerer<'_> {
         Ok(scope)
     }
 
+    /// The terms of a join condition, which sees the two operands and enclosing queries alone.
+    fn on(&mut self, e: &Ast, both: &Scope) -> Result<Vec<Expr>> {
+        let visible = self.take_scope();
+        self.set_scope(both.clone());
+        let mut cx = Cx::new("JOIN/ON");
+        let on = self.condition(e, &mut cx);
+        self.set_scope(visible);
+        let on = on?;
+        if !cx.subqueries.is_empty() {
+            return Err(self.stop(e, "a subquery in ON"));
+        }
+        Ok(on.conjuncts())
+    }
+
     fn join_kind<'j>(&self, join: &'j AstJoin) -> Result<(Side, &'j JoinConstraint)> {
         let known = match &join.join_operator {
             JoinOperator::Join(c) | JoinOperator::Inner(c) => Some((Side::Inner, c)),
@@ -100,8 +119,8 @@ impl Lowerer<'_> {
     }
 
     /// Lowers the right operand. LATERAL sees the left operand and the items before the join.
-    fn right_operand(&mut self, t: &TableFactor, left: &Scope, build: &mut Build) -> Result<Scope> {
-        if !matches!(t, TableFactor::Derived { lateral: true, .. }) {
+    fn right_operand(&mut self, t: &TableFactor, left: &Scope, side: Side, build: &mut Build) -> Result<Scope> {
+        if !matches!(t, TableFactor::Derived { lateral: true, .. }) || matches!(side, Side::Right | Side::Full) {
             return self.table_factor(t, build);
         }
         let before = self.take_scope();
@@ -165,40 +184,47 @@ impl Lowerer<'_> {
     }
 
     /// Replaces the factors from `start` on by their outer join; those from `middle` on are its right operand.
+    ///
+    /// A condition of the padded side may as well stand in ON, and one of the kept side above the join. The left
+    /// operand of a LEFT JOIN may take in items before it: `X × (L ⟕ R) = (X × L) ⟕ R`.
     fn outer_join(
         &mut self,
         side: Side,
         on: Vec<Expr>,
-        start: (usize, usize),
+        start: &mut Start,
         middle: (usize, usize),
         build: &mut Build,
         place: &impl Place,
     ) -> Result<()> {
+        if start.absorbed && side != Side::Left {
+            return Err(self.stop_unless_direct(place, "a RIGHT or FULL JOIN after LATERAL"));
+        }
         let right_conjuncts = build.conjuncts.split_off(middle.1);
         let right_factors = build.factors.split_off(middle.0);
-        // The domain may take part in the condition where it is the only thing before the left operand.
-        let domain = self.frames.last().is_some_and(|f| !f.refs.is_empty());
-        let first = if domain && start.0 == 1 && side == Side::Left { 0 } else { start.0 };
-        let left_conjuncts = build.conjuncts.split_off(if first == 0 { 0 } else { start.1 });
-        let left_factors = build.factors.split_off(first);
+        if side == Side::Left {
+            let used = on.iter().chain(&right_conjuncts).flat_map(Expr::columns);
+            let first = used.filter_map(|c| build.factors.iter().rposition(|f| f.holds(c))).min();
+            if first.is_some_and(|f| f < start.factor) {
+                *start = Start { factor: first.unwrap_or(0), conjunct: 0, absorbed: true };
+            }
+        }
+        let left_conjuncts = build.conjuncts.split_off(start.conjunct.min(build.conjuncts.len()));
+        let left_factors = build.factors.split_off(start.factor);
         let (Some(l0), Some(r0)) = (left_factors.first().cloned(), right_factors.first().cloned()) else {
             return Err(Error::internal("a join without operands"));
         };
         let (left, left_rest) = self.join_all(&left_factors, left_conjuncts)?;
         let (right, right_rest) = self.join_all(&right_factors, right_conjuncts)?;
-        // A condition on the padded side alone may as well be part of ON; on the kept side it may not.
-        let kept = match side {
-            Side::Right => &right_rest,
-            _ => &left_rest,
-        };
-        let movable = match side {
-            Side::Full => left_rest.is_empty() && right_rest.is_empty(),
-            _ => kept.is_empty(),
+        let (padded, kept) = match side {
+            Side::Right => (left_rest, right_rest),
+            Side::Full => (left_rest.into_iter().chain(right_rest).collect(), Vec::new()),
+            _ => (right_rest, left_rest),
         };
         let (lw, rw) = (r0.offset - l0.offset, self.graph.schema(right).len());
-        let terms: Vec<Expr> = on.into_iter().chain(left_rest).chain(right_rest).collect();
         let inside = |c: &usize| (l0.offset..l0.offset + lw + rw).contains(c);
-        if !movable || terms.iter().any(|e| !e.columns().iter().all(inside)) {
+        let full = side == Side::Full && !padded.is_empty();
+        let terms: Vec<Expr> = on.into_iter().chain(padded).collect();
+        if full || terms.iter().any(|e| !e.columns().iter().all(inside)) {
             if let Some(f) = self.frames.last_mut() {
                 f.direct_failed |= f.direct;
             }
@@ -209,17 +235,15 @@ impl Lowerer<'_> {
             Side::Left | Side::Inner => self.add(OuterJoin::left(left, right, on))?,
             Side::Full => self.add(OuterJoin::full(left, right, on))?,
             Side::Right => {
-                let swapped = self.add(OuterJoin::left(
-                    right,
-                    left,
-                    on.map_columns(|i| if i < lw { i + rw } else { i - lw }),
-                ))?;
+                let on = on.map_columns(|i| if i < lw { i + rw } else { i - lw });
+                let swapped = self.add(OuterJoin::left(right, left, on))?;
                 let schema = self.graph.schema(swapped).clone();
                 let order: Vec<usize> = (rw..rw + lw).chain(0..rw).collect();
                 self.add(Map::columns(swapped, &schema, &order))?
             }
         };
         build.factors.push(Factor { node, offset: l0.offset, width: lw + rw });
+        build.conjuncts.extend(kept);
         Ok(())
     }
 
@@ -234,8 +258,12 @@ impl Lowerer<'_> {
     pub(super) fn merge(&mut self, build: &mut Build, first: usize) -> Result<()> {
         let factors = build.factors.split_off(first);
         let Some(offset) = factors.first().map(|f| f.offset) else { return Ok(()) };
-        let (node, rest) = self.join_all(&factors, std::mem::take(&mut build.conjuncts))?;
+        // Constant conditions stay where they are, so that the others keep their order.
+        let all = std::mem::take(&mut build.conjuncts);
+        let fits = |e: &Expr| !e.columns().is_empty() && e.columns().iter().all(|c| factors.iter().any(|f| f.holds(*c)));
+        let (fitting, rest): (Vec<Expr>, Vec<Expr>) = all.into_iter().partition(fits);
         build.conjuncts = rest;
+        let (node, _) = self.join_all(&factors, fitting)?;
         let width = self.graph.schema(node).len();
         build.factors.push(Factor { node, offset, width });
         Ok(())

@@ -13,6 +13,7 @@ mod from;
 mod group;
 mod join;
 mod literal;
+mod membership;
 mod names;
 mod query;
 mod relation;
@@ -31,6 +32,7 @@ use crate::parse::{Parsed, Place, Source, deep, parse_query};
 use crate::rel::Rel;
 use crate::verdict::{Reason, ReasonKind};
 use scope::{Cte, Frame, Outer};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A lowered query.
@@ -103,6 +105,8 @@ struct Lowerer<'a> {
     probes: Vec<Probe>,
     /// Views being expanded.
     views: Vec<String>,
+    /// Views that were expanded.
+    expanded: HashMap<String, relation::Relation>,
 }
 
 /// Collects the columns of frames below `base` that a subquery uses.
@@ -122,6 +126,7 @@ impl<'a> Lowerer<'a> {
             ctes: Vec::new(),
             probes: Vec::new(),
             views: Vec::new(),
+            expanded: HashMap::new(),
         }
     }
 

@@ -209,6 +209,10 @@ impl Lowerer<'_> {
                 }
             }
         }
+        let row = self.frames.iter().flat_map(|f| &f.scope.items).any(|i| *i.name == *name);
+        if let ([_], true, Some(last)) = (parts.as_slice(), row, idents.last()) {
+            return Err(self.stop(last, "a whole row as a value"));
+        }
         let e = match qualifier {
             [] => {
                 let visible = self.frames.iter().rev().flat_map(|f| f.scope.star.iter());
@@ -322,7 +326,7 @@ impl Item {
 pub(super) fn hint<'n>(e: Error, name: &str, near: impl Iterator<Item = &'n str>) -> Error {
     let best = near.take(1_000).map(|n| (distance(name, n), n)).min();
     match best {
-        Some((d, n)) if d <= 1 + name.chars().count() / 4 && n != name => {
+        Some((d, n)) if d <= 1 + name.chars().count() / 4 && d < name.chars().count() && n != name => {
             e.hint(format!("Did you mean \"{n}\"?"))
         }
         _ => e,

@@ -1,25 +1,20 @@
 //! Subqueries in expressions.
 //!
-//! As a conjunct of WHERE, EXISTS, IN and their negations are semi- and anti-joins. Anywhere else a subquery is a
-//! column joined to the outer rows: its only value, a flag that it has rows, or the three-valued result of a
+//! As a conjunct of WHERE, EXISTS, IN and their negations are semi- and anti-joins ([`super::membership`]). Anywhere
+//! else a subquery is a column joined to the outer rows: its only value, a flag that it has rows, or the three-valued result of a
 //! comparison with all its rows.
 
 use super::Lowerer;
 use super::expr::Cx;
-use super::from::Build;
 use super::group::same;
 use super::relation::Relation;
-use super::scope::{Domain, Frame, Outer, Slot, reads_outer, shift};
-use super::select::conjuncts;
+use super::scope::{Domain, Outer, Slot, reads_outer, shift};
 use crate::agg::{AggCall, resolve};
 use crate::error::{Error, Result};
-use crate::expr::{Expr, ExprKind, IsTest};
+use crate::expr::{Expr, ExprKind};
 use crate::graph::{NodeId, Schema};
-use crate::parse::ast::{
-    BinaryOperator, Distinct as AstDistinct, Expr as Ast, GroupByExpr, Query, SelectItem, SetExpr,
-    UnaryOperator,
-};
-use crate::rel::{Distinct, Join, Map, OuterJoin, Reduce, SemiJoin, Single};
+use crate::parse::ast::{BinaryOperator, Expr as Ast, Query};
+use crate::rel::{Distinct, Join, Map, OuterJoin, Reduce, Single};
 use crate::types::Type;
 
 /// What a subquery is worth.
@@ -57,8 +52,8 @@ impl Pending<'_> {
 
 /// A subquery with what it reads of the relation that it is joined to.
 pub(super) struct Ready<'q> {
-    pending: Pending<'q>,
-    values: Vec<Expr>,
+    pub(super) pending: Pending<'q>,
+    pub(super) values: Vec<Expr>,
 }
 
 /// Puts the values of placed subqueries where they stand.
@@ -76,7 +71,7 @@ impl Lowerer<'_> {
     }
 
     /// The outer columns that a subquery uses, and the types of its columns.
-    fn examine(&mut self, q: &Query) -> Result<(Vec<Outer>, Vec<(Type, String)>)> {
+    pub(super) fn examine(&mut self, q: &Query) -> Result<(Vec<Outer>, Vec<(Type, String)>)> {
         self.probes.push(super::Probe { base: self.frames.len(), free: Vec::new() });
         let relation = self.query(q, &Domain::none());
         let probe = self.probes.pop();
@@ -245,7 +240,7 @@ impl Lowerer<'_> {
     }
 
     /// The subquery over the distinct values that it uses of `node`.
-    fn over(&mut self, node: NodeId, p: &Pending<'_>, values: &[Expr]) -> Result<(Domain, Relation)> {
+    pub(super) fn over(&mut self, node: NodeId, p: &Pending<'_>, values: &[Expr]) -> Result<(Domain, Relation)> {
         let mut domain = Domain::none();
         if !values.is_empty() {
             let mapped = self.add(Map::new(node, values.to_vec()))?;
@@ -266,209 +261,11 @@ impl Lowerer<'_> {
         self.add(OuterJoin::left(node, other, on))
     }
 
-    fn fail_direct(&mut self) -> Error {
+    pub(super) fn fail_direct(&mut self) -> Error {
         if let Some(f) = self.frames.last_mut() {
             f.direct_failed = true;
         }
         Error::internal("an outer column is not at hand")
-    }
-
-    /// Whether a conjunct is EXISTS, IN (subquery), ANY or ALL (subquery), or a negation.
-    pub(super) fn is_membership(&self, e: &Ast) -> bool {
-        // Examined subqueries only need their columns found.
-        !self.probing() && Membership::of(e).is_some()
-    }
-
-    /// ⋉ or ▷ for such a conjunct.
-    pub(super) fn membership(&mut self, node: NodeId, e: &Ast) -> Result<NodeId> {
-        let Some(m) = Membership::of(e) else { return Err(Error::internal("no membership")) };
-        let mut cx = Cx::new("WHERE");
-        let mut lhs = Vec::new();
-        for l in &m.lhs {
-            lhs.push(self.expr(l, &mut cx)?);
-        }
-        if !cx.subqueries.is_empty() {
-            let mut cx = Cx::new("WHERE");
-            let condition = self.condition(e, &mut cx)?;
-            return self.filter(node, condition, cx);
-        }
-        if lhs.iter().any(reads_outer) {
-            return Err(self.fail_direct());
-        }
-        let (free, columns) = self.examine(m.query)?;
-        if m.op.is_some() && lhs.len() != columns.len() {
-            let few = if lhs.len() > columns.len() { "few" } else { "many" };
-            return Err(self.at(Error::syntax(format!("subquery has too {few} columns")), e));
-        }
-        let left = self.graph.schema(node).clone();
-        let width = left.len();
-        let (right, outs, mut on) = match self.direct(m.query, &free, m.op.is_some())? {
-            Some(found) if !free.is_empty() => self.correlated(width, found),
-            _ => {
-                let pending = Pending { query: m.query, kind: Kind::Exists, free };
-                let ready = self.translated(&pending, &|e| Ok(e.clone()))?;
-                let (_, relation) = self.over(node, &pending, &ready.values)?;
-                let (k, r) = (ready.values.len(), self.graph.schema(relation.node).clone());
-                let on = ready.values.iter().enumerate().map(|(i, v)| null_safe(v, i, &left, &r)).collect();
-                let outs = (k..r.len()).map(|i| shift(&r.expr(i), width as isize)).collect();
-                (relation.node, outs, on)
-            }
-        };
-        let both = left.concat(self.graph.schema(right));
-        if let Some(op) = &m.op {
-            let compared = self.compare_rows(op, lhs, outs);
-            let compared = self.located(compared, e)?;
-            // ANY looks for a row where it is true; NOT ANY and ALL for one that is in the way; NOT ALL for a counterexample.
-            on.push(match (m.all, m.negated) {
-                (false, false) => compared,
-                (false, true) => not_false(compared, &both),
-                (true, false) => is(compared, IsTest::True, true),
-                (true, true) => is(compared, IsTest::False, false),
-            });
-        }
-        let on = Expr::and(on);
-        // `x op ALL` holds where no row fails it; NOT turns it round.
-        if m.negated != m.all {
-            self.add(SemiJoin::anti(node, right, on))
-        } else {
-            self.add(SemiJoin::semi(node, right, on))
-        }
-    }
-
-    /// The subquery's rows with its correlated conditions kept apart, where the outer columns stand in top-level
-    /// conjuncts of its WHERE and in its outputs alone.
-    fn direct(&mut self, q: &Query, free: &[Outer], outputs: bool) -> Result<Option<Direct>> {
-        let SetExpr::Select(s) = &*q.body else { return Ok(None) };
-        let grouped = !matches!(&s.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
-        let distinct = matches!(s.distinct, Some(AstDistinct::On(_)));
-        let plain = free.is_empty() || q.with.is_some() || q.limit_clause.is_some() || q.fetch.is_some();
-        if plain || grouped || distinct || s.having.is_some() || s.from.is_empty() {
-            return Ok(None);
-        }
-        let reasons = self.reasons.len();
-        self.frames.push(Frame { direct: true, ..Frame::default() });
-        let result = self.direct_in_frame(s, outputs);
-        let failed = self.frames.pop().is_none_or(|f| f.direct_failed);
-        if failed {
-            self.reasons.truncate(reasons);
-            return Ok(None);
-        }
-        result
-    }
-
-    fn direct_in_frame(&mut self, s: &crate::parse::ast::Select, outputs: bool) -> Result<Option<Direct>> {
-        let mut build = Build::default();
-        self.from_list(&s.from, &mut build)?;
-        let mut later = Vec::new();
-        for term in s.selection.as_ref().map(conjuncts).unwrap_or_default() {
-            if self.is_membership(term) {
-                later.push((term, None));
-                continue;
-            }
-            let mut cx = Cx::new("WHERE");
-            let e = self.condition(term, &mut cx)?;
-            if cx.subqueries.is_empty() {
-                build.conjuncts.extend(e.conjuncts());
-            } else {
-                later.push((term, Some((e, cx))));
-            }
-        }
-        let (outer, inner): (Vec<Expr>, Vec<Expr>) = build.conjuncts.drain(..).partition(reads_outer);
-        build.conjuncts = inner;
-        let mut node = self.finish(build)?;
-        for (term, lowered) in later {
-            node = match lowered {
-                Some((e, cx)) => self.filter(node, e, cx)?,
-                None => self.membership(node, term)?,
-            };
-        }
-        let mut outs = Vec::new();
-        let mut cx = Cx::grouping("SELECT");
-        for item in &s.projection {
-            match item {
-                SelectItem::UnnamedExpr(e) | SelectItem::ExprWithAlias { expr: e, .. } => {
-                    outs.push(self.expr(e, &mut cx)?);
-                }
-                _ if outputs => return Err(self.fail_direct()),
-                _ => {}
-            }
-        }
-        if !cx.aggregates.is_empty() || (outputs && !cx.subqueries.is_empty()) {
-            return Err(self.fail_direct());
-        }
-        Ok(Some(Direct { node, outs, outer }))
-    }
-
-    /// A direct subquery's outputs and conditions over the left columns and then its own.
-    fn correlated(&mut self, width: usize, d: Direct) -> (NodeId, Vec<Expr>, Vec<Expr>) {
-        let place = |e: &Expr| {
-            e.map_columns(|c| match Slot::of(c) {
-                Slot::Outer(c) => c,
-                _ => c + width,
-            })
-        };
-        (d.node, d.outs.iter().map(place).collect(), d.outer.iter().map(place).collect())
-    }
-}
-
-/// A subquery lowered with its outer columns as [`Slot::Outer`].
-struct Direct {
-    node: NodeId,
-    outs: Vec<Expr>,
-    outer: Vec<Expr>,
-}
-
-/// `[NOT] EXISTS`, `[NOT] IN`, `op ANY|ALL` on a subquery.
-struct Membership<'q> {
-    query: &'q Query,
-    lhs: Vec<&'q Ast>,
-    op: Option<String>,
-    all: bool,
-    negated: bool,
-}
-
-impl<'q> Membership<'q> {
-    fn of(e: &'q Ast) -> Option<Membership<'q>> {
-        let (mut e, mut not) = (e, false);
-        loop {
-            match e {
-                Ast::Nested(inner) => e = inner,
-                Ast::UnaryOp { op: UnaryOperator::Not, expr } => {
-                    not = !not;
-                    e = expr;
-                }
-                Ast::Exists { subquery, negated } => {
-                    let negated = *negated != not;
-                    return Some(Membership {
-                        query: subquery,
-                        lhs: Vec::new(),
-                        op: None,
-                        all: false,
-                        negated,
-                    });
-                }
-                Ast::InSubquery { expr, subquery, negated } => {
-                    return Some(Membership {
-                        query: subquery,
-                        lhs: row(expr),
-                        op: Some("=".to_owned()),
-                        all: false,
-                        negated: *negated != not,
-                    });
-                }
-                Ast::AnyOp { left, compare_op, right, .. } | Ast::AllOp { left, compare_op, right } => {
-                    let all = matches!(e, Ast::AllOp { .. });
-                    let query = subquery_of(right)?;
-                    let op = operator_name(compare_op);
-                    // `x <> ALL (…)` is NOT IN.
-                    let not_in = all && op == "<>";
-                    let op = Some(if not_in { "=".to_owned() } else { op });
-                    let (all, negated) = (all && !not_in, not != not_in);
-                    return Some(Membership { query, lhs: row(left), op, all, negated });
-                }
-                _ => return None,
-            }
-        }
     }
 }
 
@@ -499,18 +296,8 @@ pub(super) fn operator_name(op: &BinaryOperator) -> String {
     }
 }
 
-fn null_safe(value: &Expr, i: usize, left: &Schema, right: &Schema) -> Expr {
+pub(super) fn null_safe(value: &Expr, i: usize, left: &Schema, right: &Schema) -> Expr {
     let other = shift(&right.expr(i), left.len() as isize);
     let nullable = right.column(i).is_none_or(|c| c.nullable);
     if nullable && value.nullable(left) { value.clone().same_as(other) } else { value.clone().equals(other) }
-}
-
-/// `e IS NOT FALSE`, or `e` alone where it is never NULL.
-fn not_false(e: Expr, schema: &Schema) -> Expr {
-    if e.nullable(schema) { e.is_not_false() } else { e }
-}
-
-/// `e IS [NOT] TRUE|FALSE`
-fn is(e: Expr, test: IsTest, negated: bool) -> Expr {
-    Expr::new(ExprKind::Is { arg: e, test, negated }, Type::Bool)
 }

@@ -1,0 +1,265 @@
+//! Subqueries as conjuncts of WHERE: EXISTS, IN, ANY, ALL and their negations as semi- and anti-joins.
+
+use super::Lowerer;
+use super::expr::Cx;
+use super::from::Build;
+use super::scope::{Frame, Outer, Slot, reads_outer, shift};
+use super::select::conjuncts;
+use super::subquery::{Kind, Pending, null_safe, operator_name, row, subquery_of};
+use crate::error::{Error, Result};
+use crate::expr::{Expr, ExprKind, IsTest};
+use crate::graph::{NodeId, Schema};
+use crate::parse::ast::{
+    Distinct as AstDistinct, Expr as Ast, GroupByExpr, Query, Select, SelectItem, SetExpr, TableFactor,
+    TableWithJoins, UnaryOperator,
+};
+use crate::rel::SemiJoin;
+use crate::types::Type;
+
+impl Lowerer<'_> {
+    /// Whether a conjunct is EXISTS, IN (subquery), ANY or ALL (subquery), or a negation.
+    pub(super) fn is_membership(&self, e: &Ast) -> bool {
+        // Examined subqueries only need their columns found.
+        !self.probing() && Membership::of(e).is_some()
+    }
+
+    /// ⋉ or ▷ for such a conjunct.
+    pub(super) fn membership(&mut self, node: NodeId, e: &Ast) -> Result<NodeId> {
+        let Some(m) = Membership::of(e) else { return Err(Error::internal("no membership")) };
+        let mut cx = Cx::new("WHERE");
+        let mut lhs = Vec::new();
+        for l in &m.lhs {
+            lhs.push(self.expr(l, &mut cx)?);
+        }
+        if !cx.subqueries.is_empty() {
+            let mut cx = Cx::new("WHERE");
+            let condition = self.condition(e, &mut cx)?;
+            return self.filter(node, condition, cx);
+        }
+        if lhs.iter().any(reads_outer) {
+            return Err(self.fail_direct());
+        }
+        let (free, columns) = self.examine(m.query)?;
+        if m.op.is_some() && lhs.len() != columns.len() {
+            let few = if lhs.len() > columns.len() { "few" } else { "many" };
+            return Err(self.at(Error::syntax(format!("subquery has too {few} columns")), e));
+        }
+        let left = self.graph.schema(node).clone();
+        let width = left.len();
+        let (right, outs, mut on) = match self.direct(m.query, &free, m.op.is_some())? {
+            Some(found) if !free.is_empty() => self.correlated(width, found),
+            _ => {
+                let pending = Pending { query: m.query, kind: Kind::Exists, free };
+                let ready = self.translated(&pending, &|e| Ok(e.clone()))?;
+                let (_, relation) = self.over(node, &pending, &ready.values)?;
+                let (k, r) = (ready.values.len(), self.graph.schema(relation.node).clone());
+                let on = ready.values.iter().enumerate().map(|(i, v)| null_safe(v, i, &left, &r)).collect();
+                let outs = (k..r.len()).map(|i| shift(&r.expr(i), width as isize)).collect();
+                (relation.node, outs, on)
+            }
+        };
+        let both = left.concat(self.graph.schema(right));
+        if let Some(op) = &m.op {
+            let compared = self.compare_rows(op, lhs, outs);
+            let compared = self.located(compared, e)?;
+            // ANY looks for a row where it is true; NOT ANY and ALL for one that is in the way; NOT ALL for a counterexample.
+            on.push(match (m.all, m.negated) {
+                (false, false) => compared,
+                (false, true) => not_false(compared, &both),
+                (true, false) => is(compared, IsTest::True, true),
+                (true, true) => is(compared, IsTest::False, false),
+            });
+        }
+        let on = Expr::and(on);
+        // `x op ALL` holds where no row fails it; NOT turns it round.
+        if m.negated != m.all {
+            self.add(SemiJoin::anti(node, right, on))
+        } else {
+            self.add(SemiJoin::semi(node, right, on))
+        }
+    }
+
+    /// The subquery's rows with its correlated conditions kept apart, where the outer columns stand in top-level
+    /// conjuncts of its WHERE and in its outputs alone.
+    fn direct(&mut self, q: &Query, free: &[Outer], outputs: bool) -> Result<Option<Direct>> {
+        let SetExpr::Select(s) = &*q.body else { return Ok(None) };
+        let grouped = !matches!(&s.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
+        let distinct = matches!(s.distinct, Some(AstDistinct::On(_)));
+        let plain = free.is_empty() || q.with.is_some() || q.limit_clause.is_some() || q.fetch.is_some();
+        let tables = s.from.iter().all(only_tables);
+        if plain || grouped || distinct || s.having.is_some() || s.from.is_empty() || !tables {
+            return Ok(None);
+        }
+        let reasons = self.reasons.len();
+        self.frames.push(Frame { direct: true, ..Frame::default() });
+        let result = self.direct_in_frame(s, outputs);
+        let failed = self.frames.pop().is_none_or(|f| f.direct_failed);
+        if failed {
+            self.reasons.truncate(reasons);
+            return Ok(None);
+        }
+        result
+    }
+
+    fn direct_in_frame(&mut self, s: &Select, outputs: bool) -> Result<Option<Direct>> {
+        let mut build = Build::default();
+        self.from_list(&s.from, &mut build)?;
+        let mut later = Vec::new();
+        for term in s.selection.as_ref().map(conjuncts).unwrap_or_default() {
+            if self.is_membership(term) {
+                later.push((term, None));
+                continue;
+            }
+            let mut cx = Cx::new("WHERE");
+            let e = self.condition(term, &mut cx)?;
+            if cx.subqueries.is_empty() {
+                build.conjuncts.extend(e.conjuncts());
+            } else {
+                later.push((term, Some((e, cx))));
+            }
+        }
+        let mut outs = Vec::new();
+        let mut cx = Cx::grouping("SELECT");
+        for item in &s.projection {
+            match item {
+                SelectItem::UnnamedExpr(e) | SelectItem::ExprWithAlias { expr: e, .. } => {
+                    outs.push(self.expr(e, &mut cx)?);
+                }
+                _ if outputs => return Err(self.fail_direct()),
+                _ => {}
+            }
+        }
+        if !cx.aggregates.is_empty() || (outputs && !cx.subqueries.is_empty()) {
+            return Err(self.fail_direct());
+        }
+        // What cannot be done this way is found before anything nested is lowered, so that work never doubles.
+        for (term, lowered) in &later {
+            self.check_local(term, lowered.as_ref())?;
+        }
+        let (outer, inner): (Vec<Expr>, Vec<Expr>) = build.conjuncts.drain(..).partition(reads_outer);
+        build.conjuncts = inner;
+        let mut node = self.finish(build)?;
+        for (term, lowered) in later {
+            node = match lowered {
+                Some((e, cx)) => self.filter(node, e, cx)?,
+                None => self.membership(node, term)?,
+            };
+        }
+        Ok(Some(Direct { node, outs, outer }))
+    }
+
+    /// Fails where a condition with subqueries uses columns of the enclosing query.
+    fn check_local(&mut self, term: &Ast, lowered: Option<&(Expr, Cx<'_>)>) -> Result<()> {
+        let mut free = Vec::new();
+        match lowered {
+            Some((e, cx)) => {
+                let lhs = cx.subqueries.iter().flat_map(|p| match &p.kind {
+                    Kind::Compare { lhs, .. } => lhs.as_slice(),
+                    _ => &[],
+                });
+                if reads_outer(e) || lhs.into_iter().any(reads_outer) {
+                    return Err(self.fail_direct());
+                }
+                free.extend(cx.subqueries.iter().flat_map(|p| p.free.clone()));
+            }
+            None => {
+                if let Some(m) = Membership::of(term) {
+                    free = self.examine(m.query)?.0;
+                }
+            }
+        }
+        free.iter().try_for_each(|o| self.here(o).map(drop))
+    }
+
+    /// A direct subquery's outputs and conditions over the left columns and then its own.
+    fn correlated(&mut self, width: usize, d: Direct) -> (NodeId, Vec<Expr>, Vec<Expr>) {
+        let place = |e: &Expr| {
+            e.map_columns(|c| match Slot::of(c) {
+                Slot::Outer(c) => c,
+                _ => c + width,
+            })
+        };
+        (d.node, d.outs.iter().map(place).collect(), d.outer.iter().map(place).collect())
+    }
+}
+
+/// Whether a FROM item is made of named tables alone.
+fn only_tables(t: &TableWithJoins) -> bool {
+    let plain = |f: &TableFactor| match f {
+        TableFactor::Table { .. } => true,
+        TableFactor::NestedJoin { table_with_joins, .. } => only_tables(table_with_joins),
+        _ => false,
+    };
+    plain(&t.relation) && t.joins.iter().all(|j| plain(&j.relation))
+}
+
+/// A subquery lowered with its outer columns as [`Slot::Outer`].
+struct Direct {
+    node: NodeId,
+    outs: Vec<Expr>,
+    outer: Vec<Expr>,
+}
+
+/// `[NOT] EXISTS`, `[NOT] IN`, `op ANY|ALL` on a subquery.
+struct Membership<'q> {
+    query: &'q Query,
+    lhs: Vec<&'q Ast>,
+    op: Option<String>,
+    all: bool,
+    negated: bool,
+}
+
+impl<'q> Membership<'q> {
+    fn of(e: &'q Ast) -> Option<Membership<'q>> {
+        let (mut e, mut not) = (e, false);
+        loop {
+            match e {
+                Ast::Nested(inner) => e = inner,
+                Ast::UnaryOp { op: UnaryOperator::Not, expr } => {
+                    not = !not;
+                    e = expr;
+                }
+                Ast::Exists { subquery, negated } => {
+                    let negated = *negated != not;
+                    return Some(Membership {
+                        query: subquery,
+                        lhs: Vec::new(),
+                        op: None,
+                        all: false,
+                        negated,
+                    });
+                }
+                Ast::InSubquery { expr, subquery, negated } => {
+                    return Some(Membership {
+                        query: subquery,
+                        lhs: row(expr),
+                        op: Some("=".to_owned()),
+                        all: false,
+                        negated: *negated != not,
+                    });
+                }
+                Ast::AnyOp { left, compare_op, right, .. } | Ast::AllOp { left, compare_op, right } => {
+                    let all = matches!(e, Ast::AllOp { .. });
+                    let query = subquery_of(right)?;
+                    let op = operator_name(compare_op);
+                    // `x <> ALL (…)` is NOT IN.
+                    let not_in = all && op == "<>";
+                    let op = Some(if not_in { "=".to_owned() } else { op });
+                    let (all, negated) = (all && !not_in, not != not_in);
+                    return Some(Membership { query, lhs: row(left), op, all, negated });
+                }
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// `e IS NOT FALSE`, or `e` alone where it is never NULL.
+fn not_false(e: Expr, schema: &Schema) -> Expr {
+    if e.nullable(schema) { e.is_not_false() } else { e }
+}
+
+/// `e IS [NOT] TRUE|FALSE`
+fn is(e: Expr, test: IsTest, negated: bool) -> Expr {
+    Expr::new(ExprKind::Is { arg: e, test, negated }, Type::Bool)
+}

@@ -1,0 +1,106 @@
+//! No input makes lowering panic, overflow the stack or take for ever.
+
+use super::*;
+use proptest::prelude::*;
+use std::time::{Duration, Instant};
+
+const WORDS: &[&str] = &[
+    "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "a", "b", "n", "id", "k", "v", "t", "x", "j", "arr",
+    "a.id", "b.k", "n.y", "*", "a.*", ",", "(", ")", "(SELECT", "EXISTS (SELECT", "IN (SELECT", "NOT", "AND", "OR", "=",
+    "<", "+", "-", "||", "::int", "::text", "'x'", "1", "2.5", "NULL", "CASE WHEN", "THEN", "ELSE", "END", "count(*)",
+    "sum(", "max(v)", "JOIN", "LEFT JOIN", "FULL JOIN", "ON", "USING (k)", "NATURAL JOIN", "LATERAL (SELECT", "UNION",
+    "UNION ALL", "EXCEPT", "INTERSECT", "DISTINCT", "AS", "AS s", "s", "WITH s AS (SELECT", "VALUES (1, 2)", "LIMIT 1",
+    "BETWEEN", "IS NULL", "IS DISTINCT FROM", "ANY (ARRAY[1])", "ALL (SELECT k FROM b)", "coalesce(", "nullif(", "ROW(",
+    "[1]", "->", "'a'", "true", "interval '1 day'", "FILTER (WHERE", "OVER ()", "va", ";", "--", "$1",
+];
+
+/// Whole clauses, so that many of the texts are queries.
+fn soup() -> impl Strategy<Value = String> {
+    let word = prop::sample::select(WORDS);
+    let tail = prop::collection::vec(word, 0..25);
+    let head = prop::sample::select(vec![
+        "",
+        "SELECT ",
+        "SELECT id FROM a WHERE ",
+        "SELECT k, count(*) FROM a GROUP BY k HAVING ",
+        "SELECT * FROM a LEFT JOIN b ON ",
+        "SELECT a.id FROM a, b WHERE EXISTS (SELECT 1 FROM n WHERE ",
+    ]);
+    (head, tail).prop_map(|(h, t)| format!("{h}{}", t.join(" ")))
+}
+
+/// Random expressions that are well-formed, with correlated subqueries inside each other.
+fn expression() -> impl Strategy<Value = String> {
+    let leaf = prop::sample::select(vec!["a.id", "a.k", "a.v", "1", "NULL", "a.t", "'5'", "true", "2.5"])
+        .prop_map(str::to_owned);
+    leaf.prop_recursive(5, 24, 3, |inner| {
+        let two = (inner.clone(), inner.clone());
+        let op = prop::sample::select(vec!["=", "<", "+", "AND", "OR", "||", "IS DISTINCT FROM"]);
+        prop_oneof![
+            (two.clone(), op).prop_map(|((l, r), op)| format!("({l} {op} {r})")),
+            inner.clone().prop_map(|e| format!("(NOT {e})")),
+            two.clone().prop_map(|(l, r)| format!("CASE WHEN {l} THEN {r} END")),
+            inner.clone().prop_map(|e| format!("(SELECT max(b.k) FROM b WHERE b.id = {e})")),
+            inner.clone().prop_map(|e| format!("EXISTS (SELECT 1 FROM n WHERE n.x = {e})")),
+            two.clone().prop_map(|(l, r)| format!("({l} IN (SELECT n.y FROM n WHERE {r}))")),
+            two.prop_map(|(l, r)| format!("coalesce({l}, {r})")),
+            inner.prop_map(|e| format!("(SELECT s.c FROM (SELECT count(*) c FROM b WHERE b.k = {e}) s)")),
+        ]
+    })
+}
+
+/// A contract that lowering breaks is a bug of lowering, whatever the text.
+fn check(sql: &str) {
+    if let Err(e) = lower(sql, &catalog()) {
+        assert!(!e.is_internal(), "{sql}: {e}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn token_soup(sql in soup()) {
+        check(&sql);
+    }
+
+    #[test]
+    fn nested_expressions(e in expression()) {
+        check(&format!("SELECT {e} AS x FROM a"));
+        check(&format!("SELECT id FROM a WHERE {e}"));
+        check(&format!("SELECT a.id, count(*) AS n FROM a GROUP BY a.id HAVING {e}"));
+        check(&format!("SELECT a.id, s.z FROM a LEFT JOIN LATERAL (SELECT {e} AS z) s ON true"));
+    }
+
+    #[test]
+    fn bytes(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        check(&String::from_utf8_lossy(&bytes));
+    }
+}
+
+#[test]
+fn deep_nesting_is_lowered_or_refused_in_time() {
+    let wrap = |n: usize, open: &str, core: &str, close: &str| format!("{}{core}{}", open.repeat(n), close.repeat(n));
+    let start = Instant::now();
+    for sql in [
+        wrap(60, "SELECT id FROM a WHERE k IN (", "SELECT k FROM b", ")"),
+        wrap(60, "SELECT 1 FROM a WHERE EXISTS (", "SELECT 1 FROM b WHERE b.k = a.k", ")"),
+        wrap(40, "SELECT s.* FROM (", "SELECT * FROM a", ") s"),
+        format!("SELECT 1{} AS x FROM a", " + 1".repeat(900)),
+        format!("SELECT id FROM a WHERE {}", vec!["(k = 1 OR v = 2)"; 900].join(" AND ")),
+        format!("SELECT {}id{} FROM a", "(".repeat(190), ")".repeat(190)),
+        format!("SELECT id FROM a {}", "UNION ALL SELECT id FROM a ".repeat(300)),
+        format!("SELECT id FROM a {}", "EXCEPT SELECT id FROM a ".repeat(300)),
+        format!("SELECT x0.id FROM a x0 {}", (1..60).map(|i| format!("JOIN a x{i} USING (id) ")).collect::<String>()),
+        wrap(30, "SELECT (SELECT max(q.k) FROM b q WHERE q.id = a.id AND q.k = (", "SELECT a.v", ")) FROM a"),
+    ] {
+        check(&sql);
+    }
+    // Every level uses a column of the outermost query.
+    let mut sql = "SELECT 1 FROM n WHERE n.x = z.k".to_owned();
+    for i in 0..12 {
+        sql = format!("SELECT 1 FROM a x{i} WHERE x{i}.v = z.id AND EXISTS ({sql})");
+    }
+    query(&format!("SELECT z.id FROM a z WHERE EXISTS ({sql})"));
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}

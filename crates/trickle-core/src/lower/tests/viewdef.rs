@@ -1,0 +1,94 @@
+//! The canonical text that pg_get_viewdef prints.
+
+use super::*;
+
+/// The text that PostgreSQL prints for a view is the same query as what was typed.
+#[test]
+fn canonical_text_means_the_same() {
+    for (typed, printed) in [
+        (
+            "SELECT id, t FROM a WHERE t = 'x' AND k IN (1, 2)",
+            " SELECT a.id,\n    a.t\n   FROM a\n  WHERE ((a.t = 'x'::text) AND (a.k = ANY (ARRAY[1, 2])));",
+        ),
+        (
+            "SELECT a.id, b.w FROM a JOIN b ON a.k = b.k LEFT JOIN n ON n.x = a.id",
+            " SELECT a.id,\n    b.w\n   FROM ((public.a\n     JOIN public.b ON ((a.k = b.k)))\n     LEFT JOIN public.n ON ((n.x = a.id)));",
+        ),
+        (
+            "SELECT k, sum(v) AS s FROM a GROUP BY k HAVING count(*) > 1",
+            " SELECT a.k,\n    sum(a.v) AS s\n   FROM a\n  GROUP BY a.k\n HAVING (count(*) > 1);",
+        ),
+        (
+            "SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k)",
+            " SELECT a.id\n   FROM a\n  WHERE (EXISTS ( SELECT 1\n           FROM b\n          WHERE (b.k = a.k)));",
+        ),
+        (
+            "SELECT id FROM a WHERE k NOT IN (SELECT k FROM b)",
+            " SELECT a.id\n   FROM a\n  WHERE (NOT (a.k IN ( SELECT b.k\n           FROM b)));",
+        ),
+        (
+            "SELECT id FROM a WHERE t LIKE 'a%' AND t NOT LIKE 'b%'",
+            " SELECT a.id\n   FROM a\n  WHERE ((a.t ~~ 'a%'::text) AND (a.t !~~ 'b%'::text));",
+        ),
+        (
+            "SELECT CASE WHEN v > 0 THEN 'p' ELSE 'n' END AS s FROM a",
+            " SELECT\n        CASE\n            WHEN (a.v > 0) THEN 'p'::text\n            ELSE 'n'::text\n        END AS s\n   FROM a;",
+        ),
+        (
+            "SELECT id FROM a UNION ALL SELECT x FROM n",
+            " SELECT a.id\n   FROM a\nUNION ALL\n SELECT n.x AS id\n   FROM n;",
+        ),
+        (
+            "SELECT id FROM b WHERE d > '2020-01-01'",
+            " SELECT b.id\n   FROM b\n  WHERE (b.d > '2020-01-01'::date);",
+        ),
+        (
+            "SELECT id FROM a WHERE k BETWEEN 1 AND 2",
+            " SELECT a.id\n   FROM a\n  WHERE ((a.k >= 1) AND (a.k <= 2));",
+        ),
+        (
+            "WITH c AS (SELECT k FROM a) SELECT c.k FROM c JOIN b USING (k)",
+            " WITH c AS (\n         SELECT a.k\n           FROM a\n        )\n SELECT c.k\n   FROM (c\n     JOIN b USING (k));",
+        ),
+        (
+            "SELECT id FROM a WHERE (k, v) IN (SELECT x, y FROM n)",
+            " SELECT a.id\n   FROM a\n  WHERE ((a.k, a.v) IN ( SELECT n.x,\n            n.y\n           FROM n));",
+        ),
+        (
+            "SELECT nullif(v, 0) AS z, coalesce(k, 0) AS c FROM a",
+            " SELECT NULLIF(a.v, 0) AS z,\n    COALESCE(a.k, 0) AS c\n   FROM a;",
+        ),
+        (
+            "SELECT extract(year FROM d) AS y, d + interval '1 day' AS n FROM b",
+            " SELECT EXTRACT(year FROM b.d) AS y,\n    (b.d + '1 day'::interval) AS n\n   FROM b;",
+        ),
+        (
+            "SELECT id FROM a WHERE v IS DISTINCT FROM k",
+            " SELECT a.id\n   FROM a\n  WHERE (a.v IS DISTINCT FROM a.k);",
+        ),
+        (
+            "SELECT sum(v) FILTER (WHERE k > 0) AS s, count(DISTINCT k) AS c FROM a",
+            " SELECT sum(a.v) FILTER (WHERE (a.k > 0)) AS s,\n    count(DISTINCT a.k) AS c\n   FROM a;",
+        ),
+        ("SELECT id FROM m WHERE f = 'ok'", " SELECT m.id\n   FROM m\n  WHERE (m.f = 'ok'::mood);"),
+        (
+            "SELECT a.id, s.c FROM a CROSS JOIN LATERAL (SELECT count(*) c FROM b WHERE b.k = a.k) s",
+            " SELECT a.id,\n    s.c\n   FROM a,\n    LATERAL ( SELECT count(*) AS c\n           FROM b\n          WHERE (b.k = a.k)) s;",
+        ),
+    ] {
+        assert_eq!(plan(typed), plan(printed), "{printed}");
+        assert_eq!(names(typed), names(printed), "{printed}");
+    }
+}
+
+#[test]
+fn operators_with_a_schema_and_odd_identifiers() {
+    let mut c = catalog();
+    c.run("CREATE TABLE \"Odd Table\" (\"select\" int, \"a.b\" text, \"ÄÖ\" int)").unwrap();
+    let sql = "SELECT \"Odd Table\".\"select\", o.\"a.b\" AS \"X\" FROM \"Odd Table\", \"Odd Table\" o
+               WHERE \"Odd Table\".\"select\" OPERATOR(pg_catalog.=) o.\"select\" AND o.\"ÄÖ\" = 1";
+    match lower(sql, &c) {
+        Ok(Lowered::Query(q)) => assert_eq!(q.columns.join(","), "select,X"),
+        other => panic!("{other:?}"),
+    }
+}
