@@ -18,6 +18,9 @@ mod print;
 mod profile;
 mod render;
 mod sources;
+#[cfg(test)]
+mod tests;
+mod tidy;
 
 pub use fragment::{Block, Body, Closed, Fragment, Names, Weight};
 pub use ident::{Ident, NameSet, Qualified};

@@ -157,7 +157,8 @@ fn render<'a>(
         cx.node = id;
         let mut fragment = op.render(inputs, &mut cx)?;
         let props = graph.props(id);
-        if (props.positive && !fragment.positive) || (props.consolidated && !fragment.consolidated) {
+        let less = (props.positive && !fragment.positive) || (props.consolidated && !fragment.consolidated);
+        if less && !props.empty {
             return Err(Error::plan(format!("{} is rendered with less than its plan promises", op.name())));
         }
         if readers.get(&id).is_some_and(|n| *n > 1) {
@@ -217,7 +218,8 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Makes a common table expression and gives its name.
-    pub fn cte(&mut self, wanted: &str, query: Query, materialized: Option<bool>) -> Ident {
+    pub fn cte(&mut self, wanted: &str, mut query: Query, materialized: Option<bool>) -> Ident {
+        super::tidy::tidy(&mut query.body);
         let name = self.cte_names.fresh(wanted);
         let materialized = materialized.filter(|_| self.profile.cte_materialized);
         self.ctes.push(Cte {
@@ -385,7 +387,7 @@ impl<'a> RenderContext<'a> {
         let mut renamed: HashMap<Ident, Ident> = HashMap::new();
         for item in &mut copy.from {
             let mut alias = |a: &mut Ident| {
-                let new = self.aliases.fresh(without_number(a.as_str()));
+                let new = self.aliases.fresh(super::tidy::without_number(a.as_str()));
                 renamed.insert(a.clone(), new.clone());
                 *a = new;
             };
@@ -412,6 +414,7 @@ impl<'a> RenderContext<'a> {
         {
             select.items.clear();
         }
+        super::tidy::tidy(&mut set);
         Query { ctes: self.ctes, ..Query::new(set) }
     }
 }
@@ -450,13 +453,5 @@ pub(super) fn rename(set: SetExpr, names: &Names, weighted: bool) -> SetExpr {
         SetExpr::SetOp { op, all, left, right } => {
             SetExpr::SetOp { op, all, left: Box::new(rename(*left, names, weighted)), right }
         }
-    }
-}
-
-/// `orders_2` is `orders` once more.
-fn without_number(alias: &str) -> &str {
-    match alias.rsplit_once('_') {
-        Some((name, n)) if !name.is_empty() && !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => alias,
     }
 }

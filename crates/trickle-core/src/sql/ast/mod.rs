@@ -16,7 +16,7 @@ pub use dml::{
 };
 pub use query::{Cte, CteBody, FromItem, JoinKind, OrderBy, Query, Select, SelectItem, SetExpr, SetOperator};
 pub use scalar::{Aggregate, Param, Scalar, SpecialCall};
-pub(crate) use walk::{Visitor, walk_from, walk_scalar};
+pub(crate) use walk::{Visitor, walk_from, walk_scalar, walk_select};
 
 /// A statement.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! Walks over every scalar expression of a tree, those of nested queries included.
 
-use super::{FromItem, Query, Scalar, SetExpr};
+use super::{FromItem, Query, Scalar, Select, SetExpr};
 use crate::sql::ident::Ident;
 
 /// What a walk calls.
@@ -74,13 +74,7 @@ fn walk_query(q: &mut Query, v: &mut Visitor<'_>) {
 
 fn walk_set(s: &mut SetExpr, v: &mut Visitor<'_>) {
     match s {
-        SetExpr::Select(select) => {
-            select.items.iter_mut().for_each(|i| walk_scalar(&mut i.expr, v));
-            select.from.iter_mut().for_each(|f| walk_from(f, v));
-            walk_all(&mut select.filter, v);
-            walk_all(&mut select.group_by, v);
-            walk_all(&mut select.having, v);
-        }
+        SetExpr::Select(select) => walk_select(select, v),
         SetExpr::Values(rows) => rows.iter_mut().for_each(|r| walk_all(r, v)),
         SetExpr::UnionAll(arms) => arms.iter_mut().for_each(|a| walk_set(a, v)),
         SetExpr::SetOp { left, right, .. } => {
@@ -88,6 +82,15 @@ fn walk_set(s: &mut SetExpr, v: &mut Visitor<'_>) {
             walk_set(right, v);
         }
     }
+}
+
+/// Walks a SELECT.
+pub(crate) fn walk_select(select: &mut Select, v: &mut Visitor<'_>) {
+    select.items.iter_mut().for_each(|i| walk_scalar(&mut i.expr, v));
+    select.from.iter_mut().for_each(|f| walk_from(f, v));
+    walk_all(&mut select.filter, v);
+    walk_all(&mut select.group_by, v);
+    walk_all(&mut select.having, v);
 }
 
 /// Walks a FROM item.
