@@ -108,11 +108,14 @@ fn facts(orders: i64, up: i64, other: i64) -> Vec<Vec<Value>> {
     vec![fact(7, 1, Some(orders)), fact(8, 20, Some(up)), fact(8, 2, Some(other))]
 }
 
+/// Whether a scripted error is for a statement.
+type Fits = Box<dyn Fn(&Statement) -> bool>;
+
 struct Server {
     facts: Vec<Vec<Value>>,
     /// The rows that a delta says it read; by default what was counted.
     read: Option<i64>,
-    errors: Vec<(Box<dyn Fn(&Statement) -> bool>, &'static str)>,
+    errors: Vec<(Fits, &'static str)>,
     log: Vec<Statement>,
     open: bool,
     aborted: bool,
