@@ -122,7 +122,7 @@ fn bytes(text: &str) -> Result<Datum> {
     if let Some(hex) = text.strip_prefix("\\x") {
         let digits: Vec<u8> = hex.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
         let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
-        if digits.len() % 2 != 0 {
+        if !digits.len().is_multiple_of(2) {
             return Err(Error::data("22023", "invalid hexadecimal data: odd number of digits"));
         }
         let invalid =
@@ -155,7 +155,7 @@ fn uuid(text: &str) -> Option<u128> {
     let mut hyphen = true;
     for c in body.chars() {
         if c == '-' {
-            if hyphen || digits.len() % 4 != 0 {
+            if hyphen || !digits.len().is_multiple_of(4) {
                 return None;
             }
             hyphen = true;

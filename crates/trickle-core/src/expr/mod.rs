@@ -346,11 +346,12 @@ impl Expr {
         found
     }
 
-    /// The most volatile function inside.
+    /// The most volatile function or cast inside.
     pub fn volatility(&self) -> Volatility {
         let mut v = Volatility::Immutable;
         self.visit(&mut |e| match e.kind() {
             ExprKind::Call(sig, _) | ExprKind::Quantified { op: sig, .. } => v = v.max(sig.volatility),
+            ExprKind::Cast(from) => v = v.max(functions::cast_volatility(from.ty(), e.ty())),
             _ => {}
         });
         v

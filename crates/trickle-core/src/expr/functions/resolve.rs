@@ -38,7 +38,13 @@ fn preferred(ty: &Type) -> bool {
 
 /// Same type but for modifiers; `varchar` is read as `text` without conversion.
 fn same(from: &Type, to: &Type) -> bool {
-    from.base() == to.base() || (matches!(from, Type::Varchar(_)) && *to == Type::Text)
+    match (from, to) {
+        (Type::Numeric(_), Type::Numeric(_))
+        | (Type::Bpchar(_), Type::Bpchar(_))
+        | (Type::Varchar(_), Type::Varchar(_) | Type::Text) => true,
+        (Type::Array(a), Type::Array(b)) => same(a, b),
+        _ => from == to,
+    }
 }
 
 /// Whether PostgreSQL casts `from` to `to` without being asked. Modifiers do not matter; a type casts to itself.
@@ -129,7 +135,7 @@ pub(super) fn comparison(op: &str, l: &Type, r: &Type) -> Option<Arc<FuncSig>> {
         _ => None,
     };
     let (l, r) = pair.filter(|(l, r)| supported(l) && supported(r))?;
-    // Comparing a time zone's clock with a local one reads the TimeZone setting.
+    // Comparing a time zone's clock with a local one reads the `TimeZone` setting.
     let stable = timed(&l) && (l == Type::Timestamptz) != (r == Type::Timestamptz);
     let sig = FuncSig::comparison(op, l, r);
     Some(if stable { Arc::new(FuncSig { volatility: Volatility::Stable, ..(*sig).clone() }) } else { sig })
