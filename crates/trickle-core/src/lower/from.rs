@@ -57,7 +57,7 @@ pub(super) struct Source {
 }
 
 impl Lowerer<'_> {
-    pub(super) fn from_list(&mut self, from: &[TableWithJoins], build: &mut Build) -> Result<()> {
+    pub(super) fn list(&mut self, from: &[TableWithJoins], build: &mut Build) -> Result<()> {
         for item in from {
             let scope = self.table_with_joins(item, build)?;
             let old = self.take_scope();

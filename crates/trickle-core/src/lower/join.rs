@@ -9,7 +9,9 @@ use crate::expr::functions::common_type;
 use crate::expr::{Expr, ExprKind};
 use crate::graph::NodeId;
 use crate::parse::Place;
-use crate::parse::ast::{Expr as Ast, Join as AstJoin, JoinConstraint, JoinOperator, TableFactor, TableWithJoins};
+use crate::parse::ast::{
+    Expr as Ast, Join as AstJoin, JoinConstraint, JoinOperator, TableFactor, TableWithJoins,
+};
 use crate::parse::parts;
 use crate::rel::{Filter, Join, Map, OuterJoin};
 use std::sync::Arc;
@@ -42,13 +44,7 @@ impl Lowerer<'_> {
     }
 
     /// Joins one more item to the factors from `start` on.
-    fn join(
-        &mut self,
-        join: &AstJoin,
-        left: Scope,
-        start: &mut Start,
-        build: &mut Build,
-    ) -> Result<Scope> {
+    fn join(&mut self, join: &AstJoin, left: Scope, start: &mut Start, build: &mut Build) -> Result<Scope> {
         let (side, constraint) = self.join_kind(join)?;
         let mut middle = (build.factors.len(), build.conjuncts.len());
         let right = self.right_operand(&join.relation, &left, side, build)?;
@@ -119,8 +115,16 @@ impl Lowerer<'_> {
     }
 
     /// Lowers the right operand. LATERAL sees the left operand and the items before the join.
-    fn right_operand(&mut self, t: &TableFactor, left: &Scope, side: Side, build: &mut Build) -> Result<Scope> {
-        if !matches!(t, TableFactor::Derived { lateral: true, .. }) || matches!(side, Side::Right | Side::Full) {
+    fn right_operand(
+        &mut self,
+        t: &TableFactor,
+        left: &Scope,
+        side: Side,
+        build: &mut Build,
+    ) -> Result<Scope> {
+        if !matches!(t, TableFactor::Derived { lateral: true, .. })
+            || matches!(side, Side::Right | Side::Full)
+        {
             return self.table_factor(t, build);
         }
         let before = self.take_scope();
@@ -260,7 +264,9 @@ impl Lowerer<'_> {
         let Some(offset) = factors.first().map(|f| f.offset) else { return Ok(()) };
         // Constant conditions stay where they are, so that the others keep their order.
         let all = std::mem::take(&mut build.conjuncts);
-        let fits = |e: &Expr| !e.columns().is_empty() && e.columns().iter().all(|c| factors.iter().any(|f| f.holds(*c)));
+        let fits = |e: &Expr| {
+            !e.columns().is_empty() && e.columns().iter().all(|c| factors.iter().any(|f| f.holds(*c)))
+        };
         let (fitting, rest): (Vec<Expr>, Vec<Expr>) = all.into_iter().partition(fits);
         build.conjuncts = rest;
         let (node, _) = self.join_all(&factors, fitting)?;

@@ -36,7 +36,7 @@ impl Lowerer<'_> {
         if let Some(node) = domain.node {
             build.push(node, domain.width());
         }
-        self.from_list(&s.from, &mut build)?;
+        self.list(&s.from, &mut build)?;
         let node = self.filtered(build, s.selection.as_ref())?;
         let (outputs, names) = self.outputs(s)?;
         let distinct = self.distinct_clause(s);

@@ -240,7 +240,12 @@ impl Lowerer<'_> {
     }
 
     /// The subquery over the distinct values that it uses of `node`.
-    pub(super) fn over(&mut self, node: NodeId, p: &Pending<'_>, values: &[Expr]) -> Result<(Domain, Relation)> {
+    pub(super) fn over(
+        &mut self,
+        node: NodeId,
+        p: &Pending<'_>,
+        values: &[Expr],
+    ) -> Result<(Domain, Relation)> {
         let mut domain = Domain::none();
         if !values.is_empty() {
             let mapped = self.add(Map::new(node, values.to_vec()))?;
