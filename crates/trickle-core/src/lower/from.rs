@@ -283,7 +283,7 @@ impl Lowerer<'_> {
         let (node, offset) = (f.node, f.offset);
         let local = exprs.iter().map(|e| shift(e, -(offset as isize))).collect();
         let mapped = self.add(Map::new(node, local))?;
-        let node = self.distinct(mapped).map_err(|e| self.at(e, place))?;
+        let node = self.domain(mapped, place)?;
         let domain = Domain { refs: free, node: Some(node) };
         let relation = self.query(query, &domain)?;
         Ok(Source { node: relation.node, names: relation.names, refs: domain.refs, schema: None, key: None })

@@ -13,6 +13,7 @@ use crate::agg::{AggCall, resolve};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
 use crate::graph::{NodeId, Schema};
+use crate::parse::Place;
 use crate::parse::ast::{BinaryOperator, Expr as Ast, Query};
 use crate::rel::{Distinct, Join, Map, OuterJoin, Reduce, Single};
 use crate::types::Type;
@@ -249,10 +250,18 @@ impl Lowerer<'_> {
         let mut domain = Domain::none();
         if !values.is_empty() {
             let mapped = self.add(Map::new(node, values.to_vec()))?;
-            domain = Domain { refs: p.free.clone(), node: Some(self.distinct(mapped)?) };
+            domain = Domain { refs: p.free.clone(), node: Some(self.domain(mapped, p.query)?) };
         }
         let relation = self.query(p.query, &domain)?;
         Ok((domain, relation))
+    }
+
+    /// The distinct values of outer columns.
+    pub(super) fn domain(&mut self, mapped: NodeId, place: &impl Place) -> Result<NodeId> {
+        match self.graph.schema(mapped).without_equality().map(|c| c.ty.clone()) {
+            Some(ty) => Err(self.stop(place, format!("a subquery that uses an outer column of type {ty}"))),
+            None => self.add(Distinct::new(mapped)),
+        }
     }
 
     /// Each row of `node` beside the row of `other` whose first columns are the given values, or NULLs; without

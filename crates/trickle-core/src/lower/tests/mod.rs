@@ -26,7 +26,6 @@ fn catalog() -> MemoryCatalog {
     MemoryCatalog::from_ddl(DDL).unwrap()
 }
 
-
 fn query(sql: &str) -> Query {
     match lower(sql, &catalog()) {
         Ok(Lowered::Query(q)) => q,

@@ -213,7 +213,8 @@ fn set_operations_unify_types() {
         ],
     );
     // INTERSECT binds more tightly; a chain of UNION ALL is one sum.
-    let text = plan("SELECT id FROM a UNION ALL SELECT x FROM n INTERSECT SELECT id FROM b UNION ALL SELECT 1");
+    let text =
+        plan("SELECT id FROM a UNION ALL SELECT x FROM n INTERSECT SELECT id FROM b UNION ALL SELECT 1");
     assert!(text.starts_with("Union\n") && text.matches("Union").count() == 1, "{text}");
     assert!(text.contains("    Intersect\n"), "{text}");
     // Each arm is named after the first.
@@ -292,7 +293,7 @@ fn output_names_are_those_of_postgresql() {
         "extract, date, w, max, exists"
     );
     assert_eq!(
-        names("SELECT arr[1], ARRAY[1], true, 1::bigint, trim(jb ->> 'a') FROM n"),
+        names("SELECT arr[1], ARRAY[1], 1::bool, 1::bigint, trim(jb ->> 'a') FROM n"),
         "arr, array, bool, int8, btrim"
     );
     assert_eq!(names("SELECT ID, \"t\" AS \"T\" FROM A"), "id, T");
