@@ -155,10 +155,10 @@ impl Lowerer<'_> {
         name: &str,
         place: &impl Place,
     ) -> Result<Source> {
-        if schema.is_none() {
-            if let Some(cte) = self.ctes.iter().rev().find(|c| c.name == name).cloned() {
-                return self.cte(cte, place);
-            }
+        if schema.is_none()
+            && let Some(cte) = self.ctes.iter().rev().find(|c| c.name == name).cloned()
+        {
+            return self.cte(cte, place);
         }
         if let Some(def) = self.catalog.table(schema, name) {
             let names = def.columns.iter().map(|c| c.name.clone()).collect();

@@ -69,10 +69,10 @@ impl Lowerer<'_> {
         if foreign {
             return Err(self.at(Error::syntax("a clause that PostgreSQL does not have"), s));
         }
-        if let GroupByExpr::Expressions(_, modifiers) = &s.group_by {
-            if !modifiers.is_empty() {
-                return Err(self.at(Error::syntax("GROUP BY … WITH is not PostgreSQL"), s));
-            }
+        if let GroupByExpr::Expressions(_, modifiers) = &s.group_by
+            && !modifiers.is_empty()
+        {
+            return Err(self.at(Error::syntax("GROUP BY … WITH is not PostgreSQL"), s));
         }
         Ok(())
     }

@@ -71,14 +71,14 @@ impl Lowerer<'_> {
         self.examine(q).map(|(free, _)| free)
     }
 
-    /// The outer columns that a subquery uses, and the types of its columns.
-    pub(super) fn examine(&mut self, q: &Query) -> Result<(Vec<Outer>, Vec<(Type, String)>)> {
+    /// The outer columns that a subquery uses, and the types of its own columns.
+    pub(super) fn examine(&mut self, q: &Query) -> Result<(Vec<Outer>, Vec<Type>)> {
         self.probes.push(super::Probe { base: self.frames.len(), free: Vec::new() });
         let relation = self.query(q, &Domain::none());
         let probe = self.probes.pop();
         let relation = relation?;
         let schema = self.graph.schema(relation.node);
-        let types = schema.columns().iter().map(|c| (c.ty.clone(), c.label.to_string())).collect();
+        let types = schema.columns().iter().map(|c| c.ty.clone()).collect();
         Ok((probe.map(|p| p.free).unwrap_or_default(), types))
     }
 
@@ -93,7 +93,7 @@ impl Lowerer<'_> {
         let (free, columns) = self.examine(q)?;
         let ty = match &kind {
             Kind::Scalar => match columns.as_slice() {
-                [(ty, _)] => ty.clone(),
+                [ty] => ty.clone(),
                 _ => return Err(self.at(Error::syntax("subquery must return only one column"), place)),
             },
             Kind::Exists => Type::Bool,
@@ -102,7 +102,7 @@ impl Lowerer<'_> {
                     let few = if lhs.len() > columns.len() { "few" } else { "many" };
                     return Err(self.at(Error::syntax(format!("subquery has too {few} columns")), place));
                 }
-                let right = columns.iter().map(|(t, _)| Expr::null(t.clone())).collect();
+                let right = columns.iter().map(|t| Expr::null(t.clone())).collect();
                 let checked = self.compare_rows(op, lhs.clone(), right);
                 self.located(checked, place)?;
                 Type::Bool
