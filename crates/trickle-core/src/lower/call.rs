@@ -188,10 +188,8 @@ impl Lowerer<'_> {
             self.not_yet(e, "window functions");
             return self.guess(f, cx);
         }
-        if builtin {
-            if let Some(value) = self.construct(&name, f, cx)? {
-                return Ok(value);
-            }
+        if let (true, Some(value)) = (builtin, self.construct(&name, f, cx)?) {
+            return Ok(value);
         }
         let star = is_star(f);
         let list = match plain_arguments(f) {
@@ -365,10 +363,8 @@ impl Lowerer<'_> {
         if self.probing() && self.frames.len() > 1 {
             self.check_level(&call, e)?;
         }
-        if call.exprs().any(reads_outer) {
-            if let Some(top) = self.frames.last_mut() {
-                top.direct_failed = true;
-            }
+        if let (true, Some(top)) = (call.exprs().any(reads_outer), self.frames.last_mut()) {
+            top.direct_failed = true;
         }
         let at = cx.aggregates.iter().position(|a| *a == call).unwrap_or_else(|| {
             cx.aggregates.push(call);

@@ -152,7 +152,7 @@ impl Lowerer<'_> {
     fn name(&mut self, names: &[Ident], cx: &mut Cx<'_>) -> Result<Expr> {
         let e = self.column(names)?;
         if !cx.inside_aggregate && cx.allows_aggregates {
-            let text = names.iter().map(|n| crate::parse::fold(n)).collect::<Vec<_>>().join(".");
+            let text = names.iter().map(crate::parse::fold).collect::<Vec<_>>().join(".");
             let span = match (names.first(), names.last()) {
                 (Some(a), Some(b)) => self.span(&a.span.union(&b.span)),
                 _ => None,

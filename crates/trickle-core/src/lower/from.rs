@@ -57,7 +57,7 @@ pub(super) struct Source {
 }
 
 impl Lowerer<'_> {
-    pub(super) fn from_list(&mut self, from: &[TableWithJoins], build: &mut Build) -> Result<()> {
+    pub(super) fn list(&mut self, from: &[TableWithJoins], build: &mut Build) -> Result<()> {
         for item in from {
             let scope = self.table_with_joins(item, build)?;
             let old = self.take_scope();
@@ -155,10 +155,10 @@ impl Lowerer<'_> {
         name: &str,
         place: &impl Place,
     ) -> Result<Source> {
-        if schema.is_none() {
-            if let Some(cte) = self.ctes.iter().rev().find(|c| c.name == name).cloned() {
-                return self.cte(cte, place);
-            }
+        if schema.is_none()
+            && let Some(cte) = self.ctes.iter().rev().find(|c| c.name == name).cloned()
+        {
+            return self.cte(cte, place);
         }
         if let Some(def) = self.catalog.table(schema, name) {
             let names = def.columns.iter().map(|c| c.name.clone()).collect();
@@ -283,7 +283,7 @@ impl Lowerer<'_> {
         let (node, offset) = (f.node, f.offset);
         let local = exprs.iter().map(|e| shift(e, -(offset as isize))).collect();
         let mapped = self.add(Map::new(node, local))?;
-        let node = self.distinct(mapped).map_err(|e| self.at(e, place))?;
+        let node = self.domain(mapped, place)?;
         let domain = Domain { refs: free, node: Some(node) };
         let relation = self.query(query, &domain)?;
         Ok(Source { node: relation.node, names: relation.names, refs: domain.refs, schema: None, key: None })

@@ -103,7 +103,7 @@ impl Lowerer<'_> {
 
     fn direct_in_frame(&mut self, s: &Select, outputs: bool) -> Result<Option<Direct>> {
         let mut build = Build::default();
-        self.from_list(&s.from, &mut build)?;
+        self.list(&s.from, &mut build)?;
         let mut later = Vec::new();
         for term in s.selection.as_ref().map(conjuncts).unwrap_or_default() {
             if self.is_membership(term) {

@@ -34,10 +34,6 @@ fn figure(e: &Expr) -> Option<(String, bool)> {
         }
         Expr::TypedString(t) => type_name(&t.data_type).map(|n| (n, false)),
         Expr::Interval(_) => weak("interval"),
-        Expr::Value(v) => match &v.value {
-            crate::parse::ast::Value::Boolean(_) => weak("bool"),
-            _ => None,
-        },
         Expr::Case { else_result, .. } => {
             else_result.as_deref().and_then(figure).filter(|(_, own)| *own).or_else(|| weak("case"))
         }

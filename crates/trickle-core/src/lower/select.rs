@@ -36,7 +36,7 @@ impl Lowerer<'_> {
         if let Some(node) = domain.node {
             build.push(node, domain.width());
         }
-        self.from_list(&s.from, &mut build)?;
+        self.list(&s.from, &mut build)?;
         let node = self.filtered(build, s.selection.as_ref())?;
         let (outputs, names) = self.outputs(s)?;
         let distinct = self.distinct_clause(s);
@@ -69,10 +69,10 @@ impl Lowerer<'_> {
         if foreign {
             return Err(self.at(Error::syntax("a clause that PostgreSQL does not have"), s));
         }
-        if let GroupByExpr::Expressions(_, modifiers) = &s.group_by {
-            if !modifiers.is_empty() {
-                return Err(self.at(Error::syntax("GROUP BY … WITH is not PostgreSQL"), s));
-            }
+        if let GroupByExpr::Expressions(_, modifiers) = &s.group_by
+            && !modifiers.is_empty()
+        {
+            return Err(self.at(Error::syntax("GROUP BY … WITH is not PostgreSQL"), s));
         }
         Ok(())
     }

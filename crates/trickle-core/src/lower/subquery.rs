@@ -13,6 +13,7 @@ use crate::agg::{AggCall, resolve};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
 use crate::graph::{NodeId, Schema};
+use crate::parse::Place;
 use crate::parse::ast::{BinaryOperator, Expr as Ast, Query};
 use crate::rel::{Distinct, Join, Map, OuterJoin, Reduce, Single};
 use crate::types::Type;
@@ -70,14 +71,14 @@ impl Lowerer<'_> {
         self.examine(q).map(|(free, _)| free)
     }
 
-    /// The outer columns that a subquery uses, and the types of its columns.
-    pub(super) fn examine(&mut self, q: &Query) -> Result<(Vec<Outer>, Vec<(Type, String)>)> {
+    /// The outer columns that a subquery uses, and the types of its own columns.
+    pub(super) fn examine(&mut self, q: &Query) -> Result<(Vec<Outer>, Vec<Type>)> {
         self.probes.push(super::Probe { base: self.frames.len(), free: Vec::new() });
         let relation = self.query(q, &Domain::none());
         let probe = self.probes.pop();
         let relation = relation?;
         let schema = self.graph.schema(relation.node);
-        let types = schema.columns().iter().map(|c| (c.ty.clone(), c.label.to_string())).collect();
+        let types = schema.columns().iter().map(|c| c.ty.clone()).collect();
         Ok((probe.map(|p| p.free).unwrap_or_default(), types))
     }
 
@@ -92,7 +93,7 @@ impl Lowerer<'_> {
         let (free, columns) = self.examine(q)?;
         let ty = match &kind {
             Kind::Scalar => match columns.as_slice() {
-                [(ty, _)] => ty.clone(),
+                [ty] => ty.clone(),
                 _ => return Err(self.at(Error::syntax("subquery must return only one column"), place)),
             },
             Kind::Exists => Type::Bool,
@@ -101,7 +102,7 @@ impl Lowerer<'_> {
                     let few = if lhs.len() > columns.len() { "few" } else { "many" };
                     return Err(self.at(Error::syntax(format!("subquery has too {few} columns")), place));
                 }
-                let right = columns.iter().map(|(t, _)| Expr::null(t.clone())).collect();
+                let right = columns.iter().map(|t| Expr::null(t.clone())).collect();
                 let checked = self.compare_rows(op, lhs.clone(), right);
                 self.located(checked, place)?;
                 Type::Bool
@@ -249,10 +250,18 @@ impl Lowerer<'_> {
         let mut domain = Domain::none();
         if !values.is_empty() {
             let mapped = self.add(Map::new(node, values.to_vec()))?;
-            domain = Domain { refs: p.free.clone(), node: Some(self.distinct(mapped)?) };
+            domain = Domain { refs: p.free.clone(), node: Some(self.domain(mapped, p.query)?) };
         }
         let relation = self.query(p.query, &domain)?;
         Ok((domain, relation))
+    }
+
+    /// The distinct values of outer columns.
+    pub(super) fn domain(&mut self, mapped: NodeId, place: &impl Place) -> Result<NodeId> {
+        match self.graph.schema(mapped).without_equality().map(|c| c.ty.clone()) {
+            Some(ty) => Err(self.stop(place, format!("a subquery that uses an outer column of type {ty}"))),
+            None => self.add(Distinct::new(mapped)),
+        }
     }
 
     /// Each row of `node` beside the row of `other` whose first columns are the given values, or NULLs; without

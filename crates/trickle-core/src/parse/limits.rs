@@ -106,9 +106,9 @@ pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<()> {
 
 fn close(open: &mut Vec<Group>) {
     // An unmatched closing token is the parser's to report.
-    if open.len() > 1 {
-        if let (Some(inner), Some(outer)) = (open.pop(), open.last_mut()) {
-            outer.absorb(&inner);
-        }
+    if open.len() > 1
+        && let (Some(inner), Some(outer)) = (open.pop(), open.last_mut())
+    {
+        outer.absorb(&inner);
     }
 }
