@@ -90,8 +90,6 @@ impl Evaluate for Keys {
 impl Render for Keys {
     fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
         let [input] = cx.arity(inputs)?;
-        // Rows that cancel have no keys; rows of positive weight never cancel.
-        let input = if input.positive { input } else { cx.consolidate(input, self.input) };
         let mut block = cx.open(input, self.input);
         block.columns = self.cols.iter().filter_map(|c| block.columns.get(*c)).cloned().collect();
         block.weight = Weight::one();

@@ -221,7 +221,7 @@ pub(super) fn flips(cx: &mut Differ<'_>, left: NodeId, right: NodeId, on: &Expr)
     let was = cx.graph.add(Union::new([now, back]))?;
     let was = cx.graph.add(Accumulate::new(was, all.clone(), vec![Acc::count(None)]))?;
     let was = cx.graph.add(Map::columns(was, &schema, &all))?;
-    let now = cx.keys(now, &all)?;
+    let now = cx.graph.add(Distinct::new(now))?;
     let node = cx.difference(now, was)?;
     Ok(Some(Flips { node, cols }))
 }
