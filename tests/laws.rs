@@ -169,7 +169,7 @@ fn tiny_domains_exhaustively() {
 #[test]
 fn every_operator_occurs_under_every_other_with_a_change() {
     let total = Mutex::new(Coverage::default());
-    for_seeds(triples() / 10, |seed| {
+    for_seeds(100_000, |seed| {
         let (sample, db) = drawn(seed, &Limits { operators: 5, opaque: false, raising: false });
         let mut seen = Coverage::default();
         testing::record_changes(&sample, &db, &mut seen);
@@ -178,11 +178,10 @@ fn every_operator_occurs_under_every_other_with_a_change() {
     });
     let total = total.into_inner().unwrap();
     println!("{total}");
-    for above in testing::QUERY_OPERATORS.iter().filter(|a| **a != "Table") {
-        for below in testing::QUERY_OPERATORS {
-            assert!(total.count(above, below) > 0, "{above} over {below} never changed in this run");
-        }
-    }
+    let above = testing::QUERY_OPERATORS.iter().filter(|a| **a != "Table");
+    let pairs = above.flat_map(|a| testing::QUERY_OPERATORS.iter().map(move |b| (*a, *b)));
+    let missing: Vec<_> = pairs.filter(|(a, b)| total.count(a, b) == 0).collect();
+    assert!(missing.is_empty(), "never changed in this run (above, below): {missing:?}");
 }
 
 #[test]

@@ -73,6 +73,12 @@ impl Acc {
         };
         Acc { value: Some(value), filter, ty }
     }
+    /// The same total, with what the columns of `input` decide left out.
+    #[must_use]
+    pub fn simplified(self, input: &crate::graph::Schema) -> Acc {
+        let filter = self.filter.map(|f| f.simplified(input)).filter(|f| f.conjuncts() != []);
+        Acc { filter, ..self }
+    }
     /// Adds up partial totals of this accumulator, found in column `index`.
     #[must_use]
     pub fn merge(&self, index: usize) -> Acc {

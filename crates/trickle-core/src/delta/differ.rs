@@ -25,6 +25,7 @@ pub struct Differ<'g> {
     stored: BTreeSet<NodeId>,
     changed: Option<BTreeSet<TableId>>,
     rules: Rules,
+    trust_foreign_keys: bool,
     deltas: HashMap<NodeId, NodeId>,
     afters: HashMap<NodeId, NodeId>,
 }
@@ -38,7 +39,27 @@ impl<'g> Differ<'g> {
         changed: Option<BTreeSet<TableId>>,
         rules: Rules,
     ) -> Self {
-        Differ { graph, stored, changed, rules, deltas: HashMap::new(), afters: HashMap::new() }
+        Differ {
+            graph,
+            stored,
+            changed,
+            rules,
+            trust_foreign_keys: false,
+            deltas: HashMap::new(),
+            afters: HashMap::new(),
+        }
+    }
+
+    /// Lets rules rely on validated foreign keys. PostgreSQL lets them be violated (by replica-role sessions, say), so
+    /// this is the user's word.
+    #[must_use]
+    pub fn trusting_foreign_keys(mut self, trust: bool) -> Self {
+        self.trust_foreign_keys = trust;
+        self
+    }
+    /// Whether validated foreign keys may be relied upon.
+    pub fn trusts_foreign_keys(&self) -> bool {
+        self.trust_foreign_keys
     }
 
     /// `Δn`. Empty (a [`Values`] without rows) where nothing that `n` reads changed.

@@ -5,6 +5,7 @@
 
 mod func;
 pub mod functions;
+mod simplify;
 
 pub use func::{FuncKind, FuncSig, Volatility};
 

@@ -5,6 +5,7 @@ mod consolidate;
 mod empty;
 mod fuse;
 mod restrict;
+mod simplify;
 mod sums;
 
 use crate::error::Result;
@@ -34,6 +35,11 @@ pub const RULES: &[Rule] = &[
         apply: Apply::Node(empty::rule),
     },
     Rule { name: "sums", reason: "nested sums are one; x − x is nothing", apply: Apply::Node(sums::rule) },
+    Rule {
+        name: "simplify",
+        reason: "what a column's NOT NULL decides is not asked of every row",
+        apply: Apply::Node(simplify::rule),
+    },
     Rule {
         name: "fuse",
         reason: "maps over maps and filters over filters are one; filters move towards the rows",

@@ -53,11 +53,13 @@ impl Accumulate {
 
 /// `γ = finish ∘ accumulate` where every aggregate is linear; `None` where one is not.
 pub(super) fn expand(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId>> {
+    let input = graph.schema(reduce.input()).clone();
     let mut accs = vec![Acc::count(None)];
     let mut plans = Vec::new();
     for call in reduce.aggs() {
         let Upkeep::Linear(linear) = call.upkeep() else { return Ok(None) };
-        let places: Vec<usize> = linear.accs.into_iter().map(|acc| place(&mut accs, acc)).collect();
+        let places: Vec<usize> =
+            linear.accs.into_iter().map(|acc| place(&mut accs, acc.simplified(&input))).collect();
         plans.push((call, linear.finish, places));
     }
     let keys = reduce.keys().len();
@@ -66,17 +68,22 @@ pub(super) fn expand(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId
     let mut out: Vec<Expr> = (0..keys).map(|i| schema.expr(i)).collect();
     for (call, finish, places) in plans {
         let columns: Vec<Expr> = places.iter().map(|p| schema.expr(keys + p)).collect();
-        out.push(finish(call, &columns).cast(call.sig.ret.clone()));
+        let mut value = finish(call, &columns).cast(call.sig.ret.clone());
+        if keys > 0 {
+            value = of_a_group(&value, keys).simplified(&schema);
+        }
+        out.push(value);
     }
-    let labels = graph
-        .schema(reduce.input())
-        .select(reduce.keys())
-        .columns()
-        .iter()
-        .map(|c| c.label.clone())
-        .collect::<Vec<_>>();
+    let labels = graph.schema(reduce.input()).select(reduce.keys());
+    let labels = labels.columns().iter().map(|c| c.label.clone()).collect::<Vec<_>>();
     let labels = labels.into_iter().chain(reduce.aggs().iter().map(|a| a.sig.name.clone())).collect();
     graph.add(Map::new(node, out).labelled(labels)).map(Some)
+}
+
+/// A group has rows: the test whether its count of rows, in column `count`, is 0 is false.
+fn of_a_group(value: &Expr, count: usize) -> Expr {
+    let empty = Expr::column(count, crate::types::Type::Int8).equals(Expr::int8(0));
+    value.rewrite(&mut |e| if e == empty { Expr::bool(false) } else { e })
 }
 
 /// The place of `acc` in `accs`, added where it is new: equal accumulators are kept once.

@@ -1,7 +1,8 @@
 //! ⋈: pairs of rows on which a condition is true.
 
+use super::foreign_key::{self, Side};
 use super::{Class, Rel, Relational, arity, check_predicate};
-use crate::delta::Differentiate;
+use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::Matcher};
 use crate::expr::{Expr, ExprKind};
@@ -111,7 +112,37 @@ impl Relational for Join {
     }
 }
 
-impl Differentiate for Join {}
+impl Differentiate for Join {
+    /// Where a trusted foreign key says that every row of R has its partner in S, in every state: a key that left S
+    /// has no rows in R′, one that came had none in R. So `R′ ⋈ ΔS − ΔR ⋈ ΔS` needs, in its first term, only keys
+    /// that stayed, and in its second those and the ones that left.
+    fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
+        let width = cx.graph.schema(self.left).len();
+        let Some((side, key)) = foreign_key::referenced_side(cx, self, width) else { return Ok(None) };
+        let (l, r) = (self.left, self.right);
+        let (dl, dr) = (cx.delta(l)?, cx.delta(r)?);
+        let (referencing, referenced) = if side == Side::Left { (dr, dl) } else { (dl, dr) };
+        if cx.graph.props(referenced).empty {
+            return Ok(None);
+        }
+        let kept = foreign_key::kept(cx, referenced, &key)?;
+        let (after_l, after_r) = (cx.after(l)?, cx.after(r)?);
+        let join = |cx: &mut Differ<'_>, referencing: NodeId, referenced: NodeId| {
+            let (a, b) =
+                if side == Side::Left { (referenced, referencing) } else { (referencing, referenced) };
+            cx.graph.add(Join::new(a, b, self.on.clone()))
+        };
+        let (now_referencing, now_referenced) =
+            if side == Side::Left { (after_r, after_l) } else { (after_l, after_r) };
+        let mut terms = vec![join(cx, now_referencing, kept.stayed)?];
+        if !cx.graph.props(referencing).empty {
+            terms.push(join(cx, referencing, now_referenced)?);
+            let both = join(cx, referencing, kept.stayed_or_left)?;
+            terms.push(negate(cx.graph, both)?);
+        }
+        sum(cx.graph, node, terms).map(Some)
+    }
+}
 
 impl Evaluate for Join {
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {

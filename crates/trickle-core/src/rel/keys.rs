@@ -3,7 +3,7 @@
 use super::{Class, Rel, Relational, arity, check_keys};
 use crate::delta::Differentiate;
 use crate::error::Result;
-use crate::eval::{Context, Evaluate, ZSet};
+use crate::eval::{Context, Evaluate, ZSet, group};
 use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Weight};
 
@@ -74,16 +74,9 @@ impl Relational for Keys {
 impl Differentiate for Keys {}
 
 impl Evaluate for Keys {
-    fn eval(&self, inputs: &[&ZSet], _cx: &Context<'_>) -> Result<ZSet> {
-        let mut out = ZSet::new();
-        let mut seen = std::collections::BTreeSet::new();
-        for (row, _) in inputs[0].iter() {
-            let key: crate::eval::Row = self.cols.iter().map(|c| row[*c].clone()).collect();
-            if seen.insert(key.clone()) {
-                out.add(key, 1);
-            }
-        }
-        Ok(out)
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        let groups = group::groups(inputs[0], &self.cols, cx.graph.schema(self.input));
+        Ok(groups.into_iter().map(|g| (g.key.into(), 1)).collect())
     }
 }
 

@@ -8,6 +8,7 @@ mod accumulate;
 mod consolidate;
 mod distinct;
 mod filter;
+mod foreign_key;
 mod join;
 mod keys;
 mod map;

@@ -60,7 +60,7 @@ pub const QUERY_OPERATORS: &[&str] = &[
 ];
 
 /// The most columns of an intermediate result.
-const WIDTH: usize = 4;
+const WIDTH: usize = 6;
 
 /// A random query.
 ///
@@ -85,7 +85,7 @@ impl Planner<'_> {
         if budget == 0 {
             return self.leaf(choice);
         }
-        let node = match choice.below(16) {
+        let node = match choice.below(18) {
             0 => self.filter(choice, budget)?,
             1 => self.map(choice, budget)?,
             2 | 3 => self.join(choice, budget)?,
@@ -97,8 +97,8 @@ impl Planner<'_> {
             6..=8 => self.reduce(choice, budget)?,
             9 | 10 => self.semi(choice, budget)?,
             11 | 12 => self.outer(choice, budget)?,
-            13 => self.set_op(choice, budget)?,
-            14 => self.positive(choice, budget)?,
+            13..=15 => self.set_op(choice, budget)?,
+            16 => self.positive(choice, budget)?,
             _ => self.single(choice, budget)?,
         };
         self.narrow(choice, node)
@@ -203,7 +203,12 @@ impl Planner<'_> {
         self.graph.add(SetOp::new(kind, choice.below(2) == 0, l, r))
     }
 
+    /// Mostly of a difference; of a state it is that state.
     fn positive(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        if choice.one_in(3) {
+            let input = self.relation(choice, budget - 1)?;
+            return self.graph.add(Positive::new(input));
+        }
         let (l, r) = self.pair(choice, budget)?;
         let like = self.graph.schema(l).clone();
         let r = self.shaped(choice, &like, r)?;

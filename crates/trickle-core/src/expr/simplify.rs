@@ -1,0 +1,70 @@
+//! Expressions made shorter by what the input's columns guarantee.
+
+use super::{Expr, ExprKind, IsTest};
+use crate::graph::Schema;
+use crate::types::{Datum, Type};
+
+impl Expr {
+    /// An expression that gives the same value on every row of `input`: NULL tests of what is never NULL are decided,
+    /// and what a decided condition makes unreachable goes. Nothing that can raise is dropped or moved.
+    #[must_use]
+    pub fn simplified(&self, input: &Schema) -> Expr {
+        self.rewrite(&mut |e| match e.kind() {
+            ExprKind::Is { arg, test: IsTest::Null, negated } if !arg.nullable(input) && !arg.can_raise() => {
+                Expr::bool(*negated)
+            }
+            ExprKind::Not(arg) => match arg.as_literal() {
+                Some(Datum::Bool(b)) => Expr::bool(!b),
+                _ => e,
+            },
+            ExprKind::And(terms) => {
+                let safe = terms.iter().all(|t| !t.can_raise());
+                if safe && terms.iter().any(|t| is(t, false)) {
+                    Expr::bool(false)
+                } else {
+                    Expr::and(terms.clone())
+                }
+            }
+            ExprKind::Or(terms) => {
+                let safe = terms.iter().all(|t| !t.can_raise());
+                if safe && terms.iter().any(|t| is(t, true)) {
+                    Expr::bool(true)
+                } else {
+                    Expr::or(terms.iter().filter(|t| !is(t, false)).cloned())
+                }
+            }
+            ExprKind::Case { whens, otherwise } => case(whens, otherwise, e.ty()),
+            ExprKind::Coalesce(args) => {
+                let end = args.iter().position(|a| !a.nullable(input)).map_or(args.len(), |i| i + 1);
+                match &args[..end] {
+                    [one] => one.clone(),
+                    some => Expr::new(ExprKind::Coalesce(some.to_vec()), e.ty().clone()),
+                }
+            }
+            _ => e,
+        })
+    }
+}
+
+fn is(e: &Expr, value: bool) -> bool {
+    e.as_literal() == Some(&Datum::Bool(value))
+}
+
+/// Without the arms that are never reached.
+fn case(whens: &[(Expr, Expr)], otherwise: &Expr, ty: &Type) -> Expr {
+    let mut kept = Vec::new();
+    let mut last = otherwise;
+    for (condition, value) in whens {
+        if is(condition, true) {
+            last = value;
+            break;
+        }
+        if !is(condition, false) && !condition.as_literal().is_some_and(Datum::is_null) {
+            kept.push((condition.clone(), value.clone()));
+        }
+    }
+    if kept.is_empty() {
+        return last.clone();
+    }
+    Expr::new(ExprKind::Case { whens: kept, otherwise: last.clone() }, ty.clone())
+}

@@ -1,0 +1,111 @@
+//! What a trusted foreign key tells about a join.
+
+use super::{Accumulate, Filter, Join, Map, Rel, SemiJoin, Table, join_keys};
+use crate::agg::Acc;
+use crate::catalog::TableDef;
+use crate::delta::Differ;
+use crate::error::Result;
+use crate::expr::{Expr, FuncSig};
+use crate::graph::{Graph, NodeId};
+use crate::types::Type;
+use std::sync::Arc;
+
+/// A side of a join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The left input.
+    Left,
+    /// The right input.
+    Right,
+}
+
+/// The changed rows of the referenced table, by what became of their key.
+pub(super) struct Kept {
+    /// Keys that were there before and are there now.
+    pub(super) stayed: NodeId,
+    /// Those, and keys that left.
+    pub(super) stayed_or_left: NodeId,
+}
+
+/// The side of an inner join that is a whole table referenced by the other side through a trusted foreign key, with
+/// the columns of that side's key; the join's equalities must be exactly those of the key.
+pub(super) fn referenced_side(cx: &Differ<'_>, join: &Join, width: usize) -> Option<(Side, Vec<usize>)> {
+    if !cx.trusts_foreign_keys() {
+        return None;
+    }
+    let keys = join_keys(join.on(), width);
+    if keys.null_safe.iter().any(|safe| *safe) {
+        return None;
+    }
+    let references = |from: NodeId, from_cols: &[usize], to: NodeId, to_cols: &[usize]| {
+        let Rel::Table(target) = cx.graph.rel(to) else { return false };
+        let origins: Option<Vec<(Arc<TableDef>, usize)>> =
+            from_cols.iter().map(|c| origin(cx.graph, from, *c)).collect();
+        origins.is_some_and(|origins| declared(&origins, target, to_cols))
+    };
+    if references(join.left(), &keys.left, join.right(), &keys.right) {
+        Some((Side::Right, keys.right))
+    } else if references(join.right(), &keys.right, join.left(), &keys.left) {
+        Some((Side::Left, keys.left))
+    } else {
+        None
+    }
+}
+
+/// Whether one validated foreign key has exactly these column pairs.
+fn declared(origins: &[(Arc<TableDef>, usize)], target: &Table, to: &[usize]) -> bool {
+    let Some((table, _)) = origins.first() else { return false };
+    let one_table = origins.iter().all(|(t, _)| t == table);
+    let mut pairs: Vec<(usize, usize)> =
+        origins.iter().map(|(_, c)| *c).zip(to.iter().map(|c| target.columns()[*c])).collect();
+    pairs.sort_unstable();
+    one_table
+        && table.foreign_keys.iter().any(|f| {
+            let mut declared: Vec<(usize, usize)> =
+                f.columns.iter().copied().zip(f.target_columns.iter().copied()).collect();
+            declared.sort_unstable();
+            f.validated && f.target == target.def().id && declared == pairs
+        })
+}
+
+/// The table column that a column shows unchanged, whichever of the table's rows are there.
+fn origin(graph: &Graph, node: NodeId, column: usize) -> Option<(Arc<TableDef>, usize)> {
+    let (mut node, mut column) = (node, column);
+    loop {
+        match graph.rel(node) {
+            Rel::Table(t) => return Some((t.def().clone(), *t.columns().get(column)?)),
+            Rel::Filter(f) => node = f.input(),
+            Rel::Map(m) => {
+                column = m.exprs().get(column)?.as_column()?;
+                node = m.input();
+            }
+            Rel::Join(j) => {
+                let width = graph.schema(j.left()).len();
+                (node, column) =
+                    if column < width { (j.left(), column) } else { (j.right(), column - width) };
+            }
+            Rel::SemiJoin(s) => node = s.left(),
+            _ => return None,
+        }
+    }
+}
+
+/// Splits the change of a table by what became of each key: its net count is 0 where it stayed, positive where it
+/// came, negative where it left.
+pub(super) fn kept(cx: &mut Differ<'_>, change: NodeId, key: &[usize]) -> Result<Kept> {
+    let net = cx.graph.add(Accumulate::new(change, key.to_vec(), vec![Acc::count(None)]))?;
+    let schema = cx.graph.schema(net).clone();
+    let came = Expr::call(
+        FuncSig::comparison(">", Type::Int8, Type::Int8),
+        vec![schema.expr(key.len()), Expr::int8(0)],
+    );
+    let came = cx.graph.add(Filter::new(net, came))?;
+    let all: Vec<usize> = (0..key.len()).collect();
+    let (moved, came) =
+        (cx.graph.add(Map::columns(net, &schema, &all))?, cx.graph.add(Map::columns(came, &schema, &all))?);
+    let mut without = |keys: NodeId| {
+        let on = SemiJoin::restrict(cx.graph, change, key, keys).on().clone();
+        cx.graph.add(SemiJoin::anti(change, keys, on))
+    };
+    Ok(Kept { stayed: without(moved)?, stayed_or_left: without(came)? })
+}
