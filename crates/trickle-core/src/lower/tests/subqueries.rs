@@ -27,14 +27,11 @@ fn exists_is_a_semi_join() {
         "AntiJoin ((k#5 = k#1) AND (w#6 > v#2::numeric))"
     );
     assert_eq!(condition("NOT (NOT EXISTS (SELECT * FROM b WHERE b.k = a.k))"), "SemiJoin (k#5 = k#1)");
-    assert_eq!(
-        condition("EXISTS (SELECT 1 FROM b WHERE w > 0)"),
-        "SemiJoin Bool(true) / Filter (w#2 > Int(0)::numeric)"
-    );
+    assert_eq!(condition("EXISTS (SELECT 1 FROM b WHERE w > 0)"), "SemiJoin t / Filter (w#2 > 0::numeric)");
     // Conditions of the subquery alone filter it, also those of its joins.
     assert_eq!(
         condition("EXISTS (SELECT 1 FROM b JOIN n ON b.k = n.x AND n.y = a.v WHERE b.w > 0)"),
-        "SemiJoin (y#9 = v#2) / Join (k#1 = x#4) / Filter (w#2 > Int(0)::numeric)"
+        "SemiJoin (y#9 = v#2) / Join (k#1 = x#4) / Filter (w#2 > 0::numeric)"
     );
 }
 
@@ -60,7 +57,7 @@ fn in_and_its_negation_follow_three_valued_logic() {
     assert_eq!(condition("NOT k > ANY (SELECT k FROM b)"), "AntiJoin (k#1 > k#4) IS NOT FALSE");
     assert_eq!(
         condition("k + 1 IN (SELECT b.k + a.v FROM b WHERE b.id = a.id)"),
-        "SemiJoin ((id#4 = id#0) AND ((k#1 + Int(1)) = (k#5 + v#2)))"
+        "SemiJoin ((id#4 = id#0) AND ((k#1 + 1) = (k#5 + v#2)))"
     );
 }
 
@@ -68,7 +65,7 @@ fn in_and_its_negation_follow_three_valued_logic() {
 fn grouped_subqueries_as_conjuncts() {
     assert_eq!(
         condition("k IN (SELECT k FROM b GROUP BY k HAVING count(*) > 1)"),
-        "SemiJoin (k#1 = k#4) / Filter (count#1 > Int(1)) / Reduce by (k#1): count(*)"
+        "SemiJoin (k#1 = k#4) / Filter (count#1 > 1) / Reduce by (k#1): count(*)"
     );
     assert_eq!(
         condition("EXISTS (SELECT 1 FROM b WHERE b.k = a.k GROUP BY w HAVING count(*) > a.v)"),
@@ -85,7 +82,7 @@ fn an_aggregate_over_no_rows_still_has_a_value() {
         "SemiJoin (k#1 ≡ outer_0#4) / LeftJoin (k#0 ≡ k#1) / Distinct / Reduce by (k#0): count(*) / Join (k#2 = k#0)"
     );
     let text = plan("SELECT id, (SELECT count(*) FROM b WHERE b.k = a.k) AS c FROM a");
-    assert!(text.contains("coalesce(count#2, Int(0))"), "{text}");
+    assert!(text.contains("coalesce(count#2, 0)"), "{text}");
     // With GROUP BY there is no row, and the scalar subquery is NULL.
     let text = plan("SELECT id, (SELECT count(*) FROM b WHERE b.k = a.k GROUP BY b.k) AS c FROM a");
     assert!(!text.contains("coalesce"), "{text}");
@@ -95,7 +92,7 @@ fn an_aggregate_over_no_rows_still_has_a_value() {
 fn scalar_subqueries_are_joined_columns() {
     assert_eq!(
         shape("SELECT id, (SELECT max(w) FROM b) AS m FROM a"),
-        "Join Bool(true) / Single / Reduce by (): max(w#2)"
+        "Join t / Single / Reduce by (): max(w#2)"
     );
     assert_eq!(
         shape("SELECT id, (SELECT w FROM b WHERE b.id = a.k) AS m FROM a"),
@@ -103,11 +100,11 @@ fn scalar_subqueries_are_joined_columns() {
     );
     assert_eq!(
         condition("v > (SELECT avg(v) FROM a)"),
-        "Filter (v#2::numeric > avg#4) / Join Bool(true) / Single / Reduce by (): avg(v#2)"
+        "Filter (v#2::numeric > avg#4) / Join t / Single / Reduce by (): avg(v#2)"
     );
     assert_eq!(
         shape("SELECT k, count(*) AS n FROM a GROUP BY k HAVING count(*) > (SELECT min(id) FROM b)"),
-        "Filter (count#1 > min#2) / Join Bool(true) / Reduce by (k#1): count(*) / Single / Reduce by (): min(id#0)"
+        "Filter (count#1 > min#2) / Join t / Reduce by (k#1): count(*) / Single / Reduce by (): min(id#0)"
     );
     assert_eq!(types("SELECT (SELECT w FROM b WHERE false) AS x"), "numeric(10,2)");
 }
@@ -116,14 +113,11 @@ fn scalar_subqueries_are_joined_columns() {
 fn exists_and_in_as_values() {
     assert_eq!(
         condition("v = 1 OR EXISTS (SELECT 1 FROM b WHERE b.k = a.k)"),
-        "Filter ((v#2 = Int(1)) OR column#5 IS NOT NULL) / LeftJoin (k#1 ≡ outer_0#4) / Distinct / \
+        "Filter ((v#2 = 1) OR column#5 IS NOT NULL) / LeftJoin (k#1 ≡ outer_0#4) / Distinct / \
          Join (k#2 = k#0) / Distinct"
     );
     let text = plan("SELECT id, k IN (SELECT k FROM b) AS i FROM a");
-    assert!(
-        text.starts_with("Map id#0, CASE WHEN column#6 IS NULL THEN Bool(false) ELSE bool_or#5 END\n"),
-        "{text}"
-    );
+    assert!(text.starts_with("Map id#0, CASE WHEN column#6 IS NULL THEN f ELSE bool_or#5 END\n"), "{text}");
     assert!(text.contains("Join (k#0 = k#1) IS NOT FALSE"), "{text}");
     let text = plan("SELECT id, v > ALL (SELECT y FROM n WHERE n.x = a.id) AS q FROM a");
     assert!(text.starts_with("Map id#0, NOT CASE"), "{text}");
@@ -141,7 +135,7 @@ fn lateral() {
     );
     assert_eq!(
         shape("SELECT a.id, s.c FROM a LEFT JOIN LATERAL (SELECT b.w c FROM b WHERE b.k = a.k) s ON s.c > 0"),
-        "LeftJoin ((c#5 > Int(0)::numeric) AND (k#1 ≡ outer_0#4)) / Join (k#2 = k#0) / Distinct"
+        "LeftJoin ((c#5 > 0::numeric) AND (k#1 ≡ outer_0#4)) / Join (k#2 = k#0) / Distinct"
     );
     assert_eq!(names("SELECT a.id, v.z FROM a CROSS JOIN LATERAL (VALUES (a.k), (a.v)) v (z)"), "id, z");
     query("SELECT a.id, s.q FROM a, n, LATERAL (SELECT a.v + n.y AS q) s WHERE a.id = n.x");
