@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use trickle_core::delta::{Keep, Rules};
 use trickle_core::graph::Format;
 use trickle_core::testing::{self, Checker, Choice, Coverage, Limits, MUTANTS, Outcome, Sample, Variant};
 
@@ -189,8 +190,13 @@ fn every_mutant_is_killed() {
     let seeds = 20_000;
     let mut survivors = Vec::new();
     for mutant in MUTANTS {
-        let variant =
-            Variant { rules: mutant.rules, keep: mutant.keep, optimize: false, mutant: Some(mutant) };
+        let variant = Variant {
+            rules: mutant.rules,
+            keep: mutant.keep,
+            optimize: false,
+            trust_foreign_keys: false,
+            mutant: Some(mutant),
+        };
         let killed = (0..seeds).find(|seed| {
             let (sample, db) =
                 drawn(*seed, &Limits { operators: 1 + (seed % 4) as usize, opaque: false, raising: false });
@@ -203,4 +209,35 @@ fn every_mutant_is_killed() {
     }
     assert!(MUTANTS.len() >= 25);
     assert!(survivors.is_empty(), "not noticed within {seeds} seeds: {survivors:#?}");
+}
+
+/// Terms that a trusted foreign key prunes are nothing wherever the key is honoured, and pruning any other is noticed.
+#[test]
+fn foreign_keys_prune_what_is_nothing() {
+    let variant = |mutant| Variant {
+        rules: Rules::Algebraic,
+        keep: Keep::Nested,
+        optimize: true,
+        trust_foreign_keys: true,
+        mutant,
+    };
+    let plans = testing::foreign_key_plans().expect("the plans are well formed");
+    let databases = testing::foreign_key_databases();
+    for sample in &plans {
+        let variants = [variant(None)];
+        let mut checker = Checker::new(sample, &variants);
+        for db in &databases {
+            if let Err(v) = checker.check(db) {
+                panic!("{v}\n{}", testing::reproduction(sample, db));
+            }
+        }
+    }
+    for mutant in testing::FOREIGN_KEY_MUTANTS {
+        let variants = [variant(Some(mutant))];
+        let killed = plans.iter().any(|sample| {
+            let mut checker = Checker::new(sample, &variants);
+            databases.iter().any(|db| checker.check(db).is_err())
+        });
+        assert!(killed, "not noticed: {}", mutant.name);
+    }
 }

@@ -29,6 +29,8 @@ pub struct Options {
     pub hidden_schema: String,
     /// Which inner results are kept.
     pub keep: Keep,
+    /// Whether joins may rely on validated foreign keys being honoured in every state.
+    pub trust_foreign_keys: bool,
     /// The server that will run the statements.
     pub profile: Profile,
 }
@@ -41,6 +43,7 @@ impl Options {
             name: name.into(),
             hidden_schema: "pgtrickle_changes".into(),
             keep: Keep::default(),
+            trust_foreign_keys: false,
             profile: Profile::default(),
         }
     }
@@ -167,7 +170,8 @@ impl StreamTable {
         let mut graph = self.graph.clone();
         let mut roots = Vec::new();
         let mut differ =
-            Differ::new(&mut graph, self.stored.clone(), Some(changed.clone()), Rules::Algebraic);
+            Differ::new(&mut graph, self.stored.clone(), Some(changed.clone()), Rules::Algebraic)
+                .trusting_foreign_keys(self.options.trust_foreign_keys);
         for table in self.layout.tables() {
             let delta = differ.delta(table.node)?;
             roots.push(differ.net(delta, true)?);

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::expr::{Expr, Volatility};
 use crate::graph::{Graph, NodeId};
-use crate::rel::{Filter, Join, Map, Negate, Rel, Union};
+use crate::rel::{Filter, Join, Map, Negate, OuterJoin, Rel, Union};
 
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     match graph.rel(id).clone() {
@@ -83,6 +83,12 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
             graph.add(Negate::new(below)).map(Some)
         }
         Rel::Join(j) if moves => into_join(graph, f, &j).map(Some),
+        Rel::OuterJoin(o) if moves && !o.is_full() => into_kept_side(graph, f, &o),
+        Rel::SemiJoin(s) => {
+            let below = graph.add(Filter::new(s.left(), f.predicate().clone()))?;
+            let above = crate::rel::Relational::with_inputs(&s, &[below, s.right()]);
+            graph.add(above).map(Some)
+        }
         _ => Ok(None),
     }
 }
@@ -106,4 +112,21 @@ fn into_join(graph: &mut Graph, f: &Filter, j: &Join) -> Result<NodeId> {
     };
     let (l, r) = (side(j.left(), left)?, side(j.right(), right)?);
     graph.add(Join::new(l, r, Expr::and([j.on().clone()].into_iter().chain(both))))
+}
+
+/// Conjuncts over the kept side of a left join move to it: a row of it that fails them gives no output row at all.
+fn into_kept_side(graph: &mut Graph, f: &Filter, o: &OuterJoin) -> Result<Option<NodeId>> {
+    let width = graph.schema(o.left_input()).len();
+    let (below, above): (Vec<Expr>, Vec<Expr>) =
+        f.predicate().conjuncts().into_iter().partition(|t| t.columns().iter().all(|c| *c < width));
+    if below.is_empty() {
+        return Ok(None);
+    }
+    let left = graph.add(Filter::new(o.left_input(), Expr::and(below)))?;
+    let joined = graph.add(OuterJoin::left(left, o.right_input(), o.on().clone()))?;
+    if above.is_empty() {
+        Ok(Some(joined))
+    } else {
+        graph.add(Filter::new(joined, Expr::and(above))).map(Some)
+    }
 }

@@ -6,6 +6,7 @@ mod empty;
 mod fuse;
 mod restrict;
 mod simplify;
+mod single;
 mod sums;
 
 use crate::error::Result;
@@ -44,6 +45,11 @@ pub const RULES: &[Rule] = &[
         name: "fuse",
         reason: "maps over maps and filters over filters are one; filters move towards the rows",
         apply: Apply::Node(fuse::rule),
+    },
+    Rule {
+        name: "single",
+        reason: "what has one row per key is not asked for it",
+        apply: Apply::Node(single::rule),
     },
     Rule {
         name: "sideways",

@@ -47,18 +47,56 @@ pub struct Variant<'m> {
     pub keep: Keep,
     /// Whether the delta is optimised.
     pub optimize: bool,
+    /// Whether validated foreign keys are relied upon.
+    pub trust_foreign_keys: bool,
     /// A sabotage that the law should notice.
     pub mutant: Option<&'m Mutant>,
 }
 
 /// The variants that must all give the same delta.
 pub const VARIANTS: &[Variant<'static>] = &[
-    Variant { rules: Rules::Algebraic, keep: Keep::Nested, optimize: true, mutant: None },
-    Variant { rules: Rules::Algebraic, keep: Keep::Nested, optimize: false, mutant: None },
-    Variant { rules: Rules::Algebraic, keep: Keep::Result, optimize: true, mutant: None },
-    Variant { rules: Rules::Class, keep: Keep::Nested, optimize: false, mutant: None },
-    Variant { rules: Rules::Class, keep: Keep::Result, optimize: true, mutant: None },
-    Variant { rules: Rules::Global, keep: Keep::Result, optimize: false, mutant: None },
+    Variant {
+        rules: Rules::Algebraic,
+        keep: Keep::Nested,
+        optimize: true,
+        trust_foreign_keys: false,
+        mutant: None,
+    },
+    Variant {
+        rules: Rules::Algebraic,
+        keep: Keep::Nested,
+        optimize: false,
+        trust_foreign_keys: false,
+        mutant: None,
+    },
+    Variant {
+        rules: Rules::Algebraic,
+        keep: Keep::Result,
+        optimize: true,
+        trust_foreign_keys: false,
+        mutant: None,
+    },
+    Variant {
+        rules: Rules::Class,
+        keep: Keep::Nested,
+        optimize: false,
+        trust_foreign_keys: false,
+        mutant: None,
+    },
+    Variant {
+        rules: Rules::Class,
+        keep: Keep::Result,
+        optimize: true,
+        trust_foreign_keys: false,
+        mutant: None,
+    },
+    Variant {
+        rules: Rules::Global,
+        keep: Keep::Result,
+        optimize: false,
+        trust_foreign_keys: false,
+        mutant: None,
+    },
 ];
 
 /// The data before the change, as a database in which nothing changed.
@@ -102,7 +140,9 @@ pub fn delta_plan(
         _ => sample.root,
     };
     let stored = delta::stored(&graph, query, variant.keep);
-    let mut delta = Differ::new(&mut graph, stored, changed, variant.rules).delta(query)?;
+    let mut delta = Differ::new(&mut graph, stored, changed, variant.rules)
+        .trusting_foreign_keys(variant.trust_foreign_keys)
+        .delta(query)?;
     if let Some(mutant) = variant.mutant {
         delta = (mutant.apply)(&mut graph, delta)?;
     }

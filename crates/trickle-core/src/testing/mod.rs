@@ -6,6 +6,7 @@ mod choice;
 mod coverage;
 mod data;
 mod exprs;
+mod foreign_keys;
 mod laws;
 mod mutants;
 mod plans;
@@ -16,11 +17,12 @@ mod tiny;
 pub use choice::Choice;
 pub use coverage::Coverage;
 pub use data::{change, empty_database, tables};
+pub use foreign_keys::{foreign_key_databases, foreign_key_plans};
 pub use laws::{
     Checker, Outcome, VARIANTS, Variant, Violation, check_all, check_delta, check_properties, check_rewrites,
     delta_plan, record_changes,
 };
-pub use mutants::{MUTANTS, Mutant};
+pub use mutants::{FOREIGN_KEY_MUTANTS, MUTANTS, Mutant};
 pub use plans::{Limits, QUERY_OPERATORS, Sample, sample};
 pub use repro::reproduction;
 pub use shrink::shrink;

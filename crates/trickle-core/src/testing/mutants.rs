@@ -279,3 +279,25 @@ pub const MUTANTS: &[Mutant] = &[
         _ => g.add(r),
     }),
 ];
+
+/// Wrong prunings by a foreign key: a term too many, each alone.
+pub const FOREIGN_KEY_MUTANTS: &[Mutant] = &[
+    mutant!("a key that left is dropped from ΔR⋈ΔS", Algebraic, Nested, |g, r| match &r {
+        Rel::Filter(f) if matches!(g.rel(f.input()), Rel::Accumulate(_)) => Ok(f.input()),
+        _ => g.add(r),
+    }),
+    mutant!("a key that came is kept in ΔR⋈ΔS", Algebraic, Nested, |g, r| match &r {
+        Rel::SemiJoin(s)
+            if s.is_anti()
+                && matches!(g.rel(s.right()), Rel::Map(m) if matches!(g.rel(m.input()), Rel::Filter(_))) =>
+            Ok(s.left()),
+        _ => g.add(r),
+    }),
+    mutant!("keys that stayed are dropped with the others", Algebraic, Nested, |g, r| match &r {
+        Rel::SemiJoin(s) if s.is_anti() => {
+            let schema = g.schema(s.left()).clone();
+            g.add(crate::rel::Values::empty(schema))
+        }
+        _ => g.add(r),
+    }),
+];
