@@ -5,7 +5,7 @@
 use crate::agg::Acc;
 use crate::error::Result;
 use crate::graph::{Graph, NodeId};
-use crate::rel::{Accumulate, Map, Rel};
+use crate::rel::{Accumulate, Map, Rel, split_extrema};
 use std::collections::BTreeSet;
 
 /// How much to keep.
@@ -20,7 +20,7 @@ pub enum Keep {
 }
 
 /// Rewrites a query so that what can be accumulated is: aggregates that are linear become `finish ∘ accumulate`,
-/// DISTINCT a count of each row. An identity.
+/// extrema stand beside a count of their group, DISTINCT becomes a count of each row. An identity.
 ///
 /// # Errors
 /// Those of [`Graph::add`].
@@ -31,7 +31,9 @@ pub fn prepare(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
                 if let Some(expanded) = rel.as_operator().expand(g)? {
                     return Ok(expanded);
                 }
-                debug_assert!(!reduce.aggs().is_empty() || !reduce.keys().is_empty());
+                if let Some(split) = split_extrema(reduce, g)? {
+                    return Ok(split);
+                }
             }
             Rel::Distinct(d) if !g.schema(d.input()).is_empty() => {
                 let all: Vec<usize> = (0..g.schema(d.input()).len()).collect();

@@ -7,6 +7,7 @@
 mod accumulate;
 mod consolidate;
 mod distinct;
+mod extend;
 mod filter;
 mod foreign_key;
 mod join;
@@ -27,6 +28,7 @@ mod values;
 pub use accumulate::Accumulate;
 pub use consolidate::Consolidate;
 pub use distinct::Distinct;
+pub(crate) use extend::split as split_extrema;
 pub use filter::Filter;
 pub use join::{Join, JoinKeys, join_keys};
 pub use keys::Keys;

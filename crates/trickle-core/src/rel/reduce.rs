@@ -1,8 +1,8 @@
 //! γ: one row per group.
 
-use super::{Class, Rel, Relational, arity, check_expr, check_keys, check_positive};
+use super::{Class, Rel, Relational, arity, check_expr, check_keys, check_positive, extend};
 use crate::agg::AggCall;
-use crate::delta::Differentiate;
+use crate::delta::{Differ, Differentiate};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, aggregates, group};
 use crate::expr::Expr;
@@ -93,7 +93,11 @@ impl Relational for Reduce {
     }
 }
 
-impl Differentiate for Reduce {}
+impl Differentiate for Reduce {
+    fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
+        extend::delta(self, cx, node)
+    }
+}
 
 impl Evaluate for Reduce {
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {

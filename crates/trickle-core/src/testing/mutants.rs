@@ -271,6 +271,17 @@ pub const MUTANTS: &[Mutant] = &[
         }
         _ => g.add(r),
     }),
+    mutant!("a group whose extremum left is extended all the same", Algebraic, Nested, |g, r| match &r {
+        Rel::SemiJoin(s) if s.is_anti() && matches!(g.rel(s.right()), Rel::Distinct(_)) => Ok(s.left()),
+        _ => g.add(r),
+    }),
+    mutant!("an extremum that left is not looked for again", Algebraic, Nested, |g, r| match &r {
+        Rel::SemiJoin(s) if matches!(g.rel(s.right()), Rel::Distinct(_)) && !s.is_anti() => {
+            let schema = g.schema(s.left()).clone();
+            g.add(crate::rel::Values::empty(schema))
+        }
+        _ => g.add(r),
+    }),
     mutant!("only the first of several changed tables", Algebraic, Nested, |g, r| match &r {
         Rel::Table(t) if t.version() == Version::Delta && t.def().id.0 > 1 => {
             let schema = g.add(Table::clone(t)).map(|n| g.schema(n).clone())?;
