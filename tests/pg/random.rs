@@ -5,6 +5,7 @@
 //! delta in two windows, then by difference). The rules and the evaluator come from one hand: only this ring sees
 //! what they have wrong together.
 
+mod buffers;
 mod run;
 mod script;
 mod sources;
@@ -218,5 +219,14 @@ fn samples_that_once_failed() {
     let limits = |seed: u64| Limits { operators: 1 + (seed % 7) as usize, opaque: false, raising: false };
     each_server(async |db| {
         check_seeds(db, &seeds, limits, true);
+    });
+}
+
+/// Samples refreshed from change buffers with frontiers, while writers are open.
+#[test]
+fn random_samples_from_buffers() {
+    each_server(async |db| {
+        let counts = buffers::check(db, 0..60).await;
+        println!("PostgreSQL {}, from buffers: {counts}", db.major());
     });
 }

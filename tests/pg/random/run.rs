@@ -65,7 +65,7 @@ impl fmt::Display for Counts {
     }
 }
 
-type Rows = Vec<Vec<Option<String>>>;
+pub(super) type Rows = Vec<Vec<Option<String>>>;
 
 /// Runs a case in a transaction that is rolled back: in one round trip, or where something raised step by step.
 /// `risky` cases may raise.
@@ -130,7 +130,7 @@ async fn one_by_one(client: &Client, steps: &[Step], risky: bool, counts: &mut C
 }
 
 /// The rows of each statement.
-fn results(messages: Vec<SimpleQueryMessage>) -> Vec<Rows> {
+pub(super) fn results(messages: Vec<SimpleQueryMessage>) -> Vec<Rows> {
     let (mut all, mut rows) = (Vec::new(), Rows::new());
     for message in messages {
         match message {
@@ -144,7 +144,7 @@ fn results(messages: Vec<SimpleQueryMessage>) -> Vec<Rows> {
     all
 }
 
-fn judge(step: &Step, rows: &Rows, counts: &mut Counts) -> Result<(), String> {
+pub(super) fn judge(step: &Step, rows: &Rows, counts: &mut Counts) -> Result<(), String> {
     let (expected, types, weighted) = match &step.expect {
         Expect::Done => return Ok(()),
         Expect::Raise(_) => {

@@ -89,7 +89,7 @@ pub(super) fn script(
     s.query(&results[1])?;
     let Some(table) = table else { return Ok(s.steps) };
     let (old, new) = (results[0].clone().unwrap_or_default(), results[1].clone().unwrap_or_default());
-    let change = minus(&new, &old);
+    let change = difference(&new, &old);
     for i in variants {
         s.delta(*i, db, &changed, &change)?;
     }
@@ -98,7 +98,7 @@ pub(super) fn script(
         let previous = &states[i + 1];
         let delta = space.tables.iter().map(|t| {
             let empty = ZSet::new();
-            (t.id, minus(state.get(&t.id).unwrap_or(&empty), previous.get(&t.id).unwrap_or(&empty)))
+            (t.id, difference(state.get(&t.id).unwrap_or(&empty), previous.get(&t.id).unwrap_or(&empty)))
         });
         let changed = s.change(state, &delta.collect(), &HashMap::new(), true);
         let how = if i == 0 { Refresh::Delta } else { Refresh::Difference };
@@ -108,7 +108,7 @@ pub(super) fn script(
 }
 
 /// `a − b`
-fn minus(a: &ZSet, b: &ZSet) -> ZSet {
+pub(super) fn difference(a: &ZSet, b: &ZSet) -> ZSet {
     let mut out = a.clone();
     for (row, w) in b.iter() {
         out.add(row.clone(), -w);
