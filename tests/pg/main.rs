@@ -7,5 +7,6 @@
     reason = "a helper of a test fails as a test does"
 )]
 
+mod random;
 mod smoke;
 mod support;

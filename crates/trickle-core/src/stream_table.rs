@@ -102,29 +102,34 @@ pub fn compile(sql: &str, catalog: &dyn Catalog, options: &Options) -> Result<Ve
         Lowered::Query(query) => query,
         Lowered::Unsupported(reasons) => return Ok(Verdict::FullRefresh(reasons)),
     };
-    let mut graph = query.graph;
-    let root = opt::optimize(&mut graph, query.root)?;
-    let prepared = delta::prepare(&mut graph, root)?;
-    let prepared = opt::optimize(&mut graph, prepared)?;
-    let stored = delta::stored(&graph, prepared, options.keep);
-    let name = Qualified::new(&options.schema, &options.name);
-    let names = query.columns.iter().map(Ident::new).collect();
-    let prefix =
-        format!("state_{:016x}", xxh64(format!("{}.{}", options.schema, options.name).as_bytes(), 0));
-    let layout = Layout::new(&graph, prepared, &stored, name, names, &options.hidden_schema, &prefix)?;
-    let columns = query.columns;
-    Ok(Verdict::Incremental(Box::new(StreamTable {
-        graph,
-        query: root,
-        prepared,
-        stored,
-        columns,
-        layout,
-        options: options.clone(),
-    })))
+    let table = StreamTable::from_plan(query.graph, query.root, query.columns, options)?;
+    Ok(Verdict::Incremental(Box::new(table)))
 }
 
 impl StreamTable {
+    /// Compiles the plan under `root`, which denotes a state, as a stream table with these column names.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn from_plan(
+        graph: Graph,
+        root: NodeId,
+        columns: Vec<Arc<str>>,
+        options: &Options,
+    ) -> Result<StreamTable> {
+        let mut graph = graph;
+        let query = opt::optimize(&mut graph, root)?;
+        let prepared = delta::prepare(&mut graph, query)?;
+        let prepared = opt::optimize(&mut graph, prepared)?;
+        let stored = delta::stored(&graph, prepared, options.keep);
+        let name = Qualified::new(&options.schema, &options.name);
+        let names = columns.iter().map(Ident::new).collect();
+        let prefix =
+            format!("state_{:016x}", xxh64(format!("{}.{}", options.schema, options.name).as_bytes(), 0));
+        let layout = Layout::new(&graph, prepared, &stored, name, names, &options.hidden_schema, &prefix)?;
+        Ok(StreamTable { graph, query, prepared, stored, columns, layout, options: options.clone() })
+    }
+
     /// The arena that holds the plans.
     pub fn graph(&self) -> &Graph {
         &self.graph

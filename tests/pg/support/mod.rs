@@ -10,4 +10,4 @@ mod server;
 
 pub(crate) use bag::{assert_same_bag, difference};
 pub(crate) use load::{apply_change, create_tables};
-pub(crate) use server::each_server;
+pub(crate) use server::{Db, each_server};

@@ -180,6 +180,11 @@ impl Db {
         self.server.major
     }
 
+    /// Whether no older server was found.
+    pub(crate) fn is_oldest(&self) -> bool {
+        servers().iter().all(|s| s.major >= self.server.major)
+    }
+
     /// A new connection as the owner of the database.
     pub(crate) async fn session(&self) -> Session {
         Session::connect(&self.server.config(&self.name)).await.unwrap()

@@ -157,8 +157,10 @@ fn render<'a>(
         cx.node = id;
         let mut fragment = op.render(inputs, &mut cx)?;
         let props = graph.props(id);
-        let less = (props.positive && !fragment.positive) || (props.consolidated && !fragment.consolidated);
-        if less && !props.empty {
+        // Of no rows every weight is positive and every row there once, however they are written.
+        fragment.positive |= props.empty;
+        fragment.consolidated |= props.empty;
+        if (props.positive && !fragment.positive) || (props.consolidated && !fragment.consolidated) {
             return Err(Error::plan(format!("{} is rendered with less than its plan promises", op.name())));
         }
         if readers.get(&id).is_some_and(|n| *n > 1) {

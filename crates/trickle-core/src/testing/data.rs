@@ -112,6 +112,9 @@ pub(super) fn value(choice: &mut Choice, ty: &Type, nullable: bool) -> Datum {
             let unscaled = [0, 5, 10][choice.below(3)];
             Datum::Numeric(Arc::new(Numeric::Finite { unscaled: unscaled.into(), scale: 1 }))
         }
+        Type::Array(element) => {
+            Datum::Array((0..choice.below(3)).map(|_| value(choice, element, true)).collect())
+        }
         _ => Datum::Int([0, 1, 2][choice.below(3)]),
     }
 }

@@ -1,0 +1,266 @@
+//! Refreshes from change buffers with frontiers, as a driver runs them: bind parameters, one snapshot for each.
+
+use super::run::{Counts, judge, results};
+use super::script::{Expect, Part, Step, difference};
+use super::sources::{Namespace, sum, values};
+use super::{Case, Db, drawn, risky};
+use std::collections::{BTreeSet, HashMap};
+use std::error::Error;
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{Format, IsNull, ToSql, Type as PgType, to_sql_checked};
+use tokio_postgres::{Client, SimpleQueryMessage};
+use trickle_core::catalog::{TableDef, TableId};
+use trickle_core::eval::{self, Database, Row, ZSet};
+use trickle_core::sql::ast::Param;
+use trickle_core::sql::{BufferSources, Ident, print};
+use trickle_core::stream_table::{Options, Refresh, StreamTable};
+use trickle_core::testing::Limits;
+
+/// A value in PostgreSQL's text form.
+#[derive(Debug)]
+struct Text(Option<String>);
+
+impl ToSql for Text {
+    fn to_sql(&self, _: &PgType, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        Ok(match &self.0 {
+            None => IsNull::Yes,
+            Some(text) => {
+                out.extend_from_slice(text.as_bytes());
+                IsNull::No
+            }
+        })
+    }
+    fn accepts(_: &PgType) -> bool {
+        true
+    }
+    fn encode_format(&self, _: &PgType) -> Format {
+        Format::Text
+    }
+    to_sql_checked!();
+}
+
+/// What the last refresh consumed.
+struct Frontier {
+    snapshot: String,
+    xid: String,
+}
+
+type State = HashMap<TableId, ZSet>;
+
+struct Run<'a> {
+    space: &'a Namespace,
+    case: &'a Case,
+    table: StreamTable,
+    refresher: &'a Client,
+    counts: Counts,
+}
+
+/// Checks samples that cannot raise, on three connections: the refresher and two writers, of which one commits after a
+/// refresh that began later.
+pub(super) async fn check(db: &Db, seeds: std::ops::Range<u64>) -> Counts {
+    let space = Namespace::new("buffered", db.major());
+    let sessions = [db.session().await, db.session().await, db.session().await];
+    let [refresher, early, late] = [sessions[0].client(), sessions[1].client(), sessions[2].client()];
+    refresher
+        .batch_execute("CREATE SCHEMA pgtrickle_changes; SET client_min_messages = error")
+        .await
+        .unwrap();
+    refresher.batch_execute(&space.create()).await.unwrap();
+    for t in &space.tables {
+        let columns: Vec<String> = t
+            .columns
+            .iter()
+            .map(|c| format!("{} {}", BufferSources::buffer_column(&c.name), c.ty.sql_name()))
+            .collect();
+        let sql = format!(
+            "CREATE TABLE {} (xid xid8 NOT NULL DEFAULT pg_current_xact_id(), w smallint NOT NULL, {})",
+            buffer(t),
+            columns.join(", ")
+        );
+        refresher.batch_execute(&sql).await.unwrap();
+    }
+    let mut counts = Counts::default();
+    for seed in seeds {
+        let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: false, raising: false };
+        let case = drawn(&space, seed, &limits, Vec::new());
+        if risky(&case.sample) {
+            continue;
+        }
+        let names = (0..case.sample.graph.schema(case.sample.root).len()).map(|i| format!("c{i}").into());
+        let mut options = Options::new("buffered", "result");
+        options.profile = space.profile.clone();
+        let (graph, root) = (case.sample.graph.clone(), case.sample.root);
+        let table = StreamTable::from_plan(graph, root, names.collect(), &options).unwrap();
+        let mut run = Run { space: &space, case: &case, table, refresher, counts: Counts::default() };
+        if let Err(e) = run.go(early, late).await {
+            panic!(
+                "seed {seed}, from buffers: {e}\n{}",
+                trickle_core::testing::reproduction(&case.sample, &case.db)
+            );
+        }
+        counts.add(&run.counts);
+        let clear: Vec<String> = space.tables.iter().map(|t| buffer(t)).collect();
+        let mut sql = format!("{}; TRUNCATE {}", space.truncate(), clear.join(", "));
+        for statement in run.table.drop_ddl() {
+            sql += &format!("; {statement}");
+        }
+        refresher.batch_execute(&sql).await.unwrap();
+    }
+    counts
+}
+
+fn buffer(t: &TableDef) -> String {
+    format!("pgtrickle_changes.changes_{}", t.id)
+}
+
+impl Run<'_> {
+    async fn go(&mut self, early: &Client, late: &Client) -> Result<(), String> {
+        let db = &self.case.db;
+        self.counts.cases = 1;
+        early.batch_execute(&self.writes(|_| true, &db.before, &HashMap::new())).await.map_err(text)?;
+        let mut frontier = self.refresh(Refresh::Replace, &[], None, &db.before).await?;
+        let changed: Vec<TableId> = self.space.tables.iter().map(|t| t.id).collect();
+        let noise = &self.case.more.noise;
+        let first = |id: TableId| id.0 <= 2;
+        late.batch_execute(&format!("BEGIN; {}", self.writes(first, &db.delta, noise)))
+            .await
+            .map_err(text)?;
+        early.batch_execute(&self.writes(|id| !first(id), &db.delta, noise)).await.map_err(text)?;
+        let half: State =
+            db.delta.iter().filter(|(id, _)| !first(**id)).map(|(id, z)| (*id, z.clone())).collect();
+        let state = sum(&db.before, &half);
+        frontier = self.refresh(Refresh::Delta, &changed, Some(&frontier), &state).await?;
+        late.batch_execute("COMMIT").await.map_err(text)?;
+        let after = sum(&db.before, &db.delta);
+        frontier = self.refresh(Refresh::Delta, &changed, Some(&frontier), &after).await?;
+        frontier = self.refresh(Refresh::Delta, &changed, Some(&frontier), &after).await?;
+        let Some(third) = self.case.more.later.first() else { return Ok(()) };
+        let delta: State = self
+            .space
+            .tables
+            .iter()
+            .map(|t| (t.id, difference(&third[&t.id], &after.get(&t.id).cloned().unwrap_or_default())))
+            .collect();
+        early.batch_execute(&self.writes(|_| true, &delta, &HashMap::new())).await.map_err(text)?;
+        frontier = self.refresh(Refresh::Difference, &changed, Some(&frontier), third).await?;
+        self.refresh(Refresh::Delta, &changed, Some(&frontier), third).await?;
+        Ok(())
+    }
+
+    /// Changes tables, and their buffers as a trigger does.
+    fn writes(
+        &self,
+        which: impl Fn(TableId) -> bool,
+        delta: &State,
+        noise: &HashMap<TableId, Vec<Row>>,
+    ) -> String {
+        let mut sql = String::new();
+        for t in self.space.tables.iter().filter(|t| which(t.id)) {
+            let name = format!("{}.{}", self.space.schema, t.name);
+            let mut images = Vec::new();
+            let mut image =
+                |row: &Row, w: i64| images.push(format!("({w}, {}", &values(row, &t.columns)[1..]));
+            for row in noise.get(&t.id).into_iter().flatten() {
+                image(row, -1);
+                image(row, 1);
+            }
+            let empty = ZSet::new();
+            let rows = delta.get(&t.id).unwrap_or(&empty);
+            for (row, w) in rows.iter() {
+                (0..w.abs()).for_each(|_| image(row, w.signum()));
+                if w < 0 {
+                    let same: Vec<String> = t
+                        .columns
+                        .iter()
+                        .zip(row.iter())
+                        .map(|(c, d)| {
+                            format!(
+                                "\"{}\" IS NOT DISTINCT FROM {}",
+                                c.name,
+                                super::sources::literal(d, &c.ty)
+                            )
+                        })
+                        .collect();
+                    sql += &format!(
+                        "DELETE FROM {name} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {name} WHERE {} LIMIT {}));\n",
+                        same.join(" AND "),
+                        -w
+                    );
+                }
+            }
+            for (row, w) in rows.iter().filter(|(_, w)| *w > 0) {
+                let one = values(row, &t.columns);
+                let all = vec![one; usize::try_from(w).unwrap()];
+                sql += &format!("INSERT INTO {name} VALUES {};\n", all.join(", "));
+            }
+            if !images.is_empty() {
+                let columns: Vec<String> =
+                    t.columns.iter().map(|c| BufferSources::buffer_column(&c.name).to_string()).collect();
+                sql += &format!(
+                    "INSERT INTO {} (w, {}) VALUES {};\n",
+                    buffer(t),
+                    columns.join(", "),
+                    images.join(", ")
+                );
+            }
+        }
+        sql
+    }
+
+    /// One refresh in one snapshot, and what the table holds then.
+    async fn refresh(
+        &mut self,
+        how: Refresh,
+        changed: &[TableId],
+        low: Option<&Frontier>,
+        state: &State,
+    ) -> Result<Frontier, String> {
+        let client = self.refresher;
+        client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await.map_err(text)?;
+        let row = client
+            .query_one("SELECT pg_current_snapshot()::text, pg_current_xact_id()::text", &[])
+            .await
+            .map_err(text)?;
+        let high = Frontier { snapshot: row.get(0), xid: row.get(1) };
+        if low.is_none() {
+            for statement in self.table.ddl() {
+                client.batch_execute(&print(&statement).text).await.map_err(text)?;
+            }
+        }
+        let changed: BTreeSet<TableId> = changed.iter().copied().collect();
+        for statement in self.table.refresh(how, &changed).map_err(|e| e.to_string())? {
+            let printed = print(&statement);
+            let params: Vec<Text> = printed
+                .params
+                .iter()
+                .map(|p| match p {
+                    Param::FrontierSnapshot(_) => Text(low.map(|f| f.snapshot.clone())),
+                    Param::FrontierXid(_) => Text(low.map(|f| f.xid.clone())),
+                    Param::FrontierCommand(_) => Text(Some("0".to_owned())),
+                    Param::Value(_) => Text(None),
+                })
+                .collect();
+            let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|p| p as _).collect();
+            client
+                .query(&printed.text, &params)
+                .await
+                .map_err(|e| format!("{how:?}: {}\n{}", text(e), printed.text))?;
+        }
+        client.batch_execute("COMMIT").await.map_err(text)?;
+        let db = Database { before: state.clone(), ..Database::default() };
+        let sample = &self.case.sample;
+        let rows = eval::eval(&sample.graph, sample.root, &db).map_err(|e| e.to_string())?;
+        let types = sample.graph.schema(sample.root).columns().iter().map(|c| c.ty.clone()).collect();
+        let sql = format!("SELECT * FROM {}.result", Ident::new(&self.space.schema));
+        let found: Vec<SimpleQueryMessage> = client.simple_query(&sql).await.map_err(text)?;
+        let step = Step { sql, part: Part::Table, expect: Expect::Rows { rows, types, weighted: false } };
+        let found = results(found);
+        judge(&step, found.first().ok_or("no result")?, &mut self.counts)
+            .map_err(|e| format!("after {how:?}: {e}"))?;
+        Ok(high)
+    }
+}
+
+fn text(e: tokio_postgres::Error) -> String {
+    e.as_db_error().map_or_else(|| e.to_string(), |e| format!("{} ({})", e.message(), e.code().code()))
+}

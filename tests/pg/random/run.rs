@@ -1,0 +1,215 @@
+//! Runs the steps of a case and judges what they give.
+
+use super::script::{Expect, Part, Step};
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use tokio_postgres::{Client, SimpleQueryMessage};
+use trickle_core::eval::ZSet;
+use trickle_core::types::Type;
+
+/// What happened, over many cases.
+#[derive(Clone, Default)]
+pub(super) struct Counts {
+    pub(super) cases: u64,
+    /// Results equal, by part.
+    pub(super) queries: u64,
+    pub(super) deltas: u64,
+    pub(super) tables: u64,
+    /// Equal by value, but a numeric has another scale.
+    pub(super) scales: u64,
+    /// Both raise; …
+    pub(super) both_raise: u64,
+    /// … with different SQLSTATEs, as evaluation may meet another row first.
+    pub(super) other_state: u64,
+    /// PostgreSQL does not evaluate what the evaluator raises on.
+    pub(super) only_evaluator: u64,
+    /// PostgreSQL raises though the evaluator does not.
+    pub(super) only_server: u64,
+    /// A delta or refresh raises though the query does not: it would be recomputed.
+    pub(super) delta_raises: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: &Counts) {
+        self.cases += other.cases;
+        self.queries += other.queries;
+        self.deltas += other.deltas;
+        self.tables += other.tables;
+        self.scales += other.scales;
+        self.both_raise += other.both_raise;
+        self.other_state += other.other_state;
+        self.only_evaluator += other.only_evaluator;
+        self.only_server += other.only_server;
+        self.delta_raises += other.delta_raises;
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} samples: {} queries, {} deltas, {} stored tables as the evaluator has them ({} with a numeric of \
+             another scale); raised by both {} ({} with another SQLSTATE), by the evaluator alone {}, by the query on \
+             the server alone {}, by a delta alone {}",
+            self.cases,
+            self.queries,
+            self.deltas,
+            self.tables,
+            self.scales,
+            self.both_raise,
+            self.other_state,
+            self.only_evaluator,
+            self.only_server,
+            self.delta_raises
+        )
+    }
+}
+
+pub(super) type Rows = Vec<Vec<Option<String>>>;
+
+/// Runs a case in a transaction that is rolled back: in one round trip, or where something raised step by step.
+/// `risky` cases may raise.
+pub(super) async fn run(client: &Client, steps: &[Step], risky: bool) -> Result<Counts, String> {
+    let mut counts = Counts { cases: 1, ..Counts::default() };
+    let mut sql = String::from("BEGIN");
+    for step in steps {
+        sql += ";\n";
+        sql += &step.sql;
+    }
+    sql += ";\nROLLBACK";
+    match client.simple_query(&sql).await {
+        Ok(messages) => {
+            let results = results(messages);
+            assert_eq!(results.len(), steps.len() + 2, "one result for each statement");
+            for (step, rows) in steps.iter().zip(&results[1..]) {
+                judge(step, rows, &mut counts)?;
+            }
+        }
+        Err(_) => {
+            client.batch_execute("ROLLBACK; BEGIN").await.map_err(|e| e.to_string())?;
+            let judged = one_by_one(client, steps, risky, &mut counts).await;
+            client.batch_execute("ROLLBACK").await.map_err(|e| e.to_string())?;
+            judged?;
+        }
+    }
+    Ok(counts)
+}
+
+async fn one_by_one(client: &Client, steps: &[Step], risky: bool, counts: &mut Counts) -> Result<(), String> {
+    let mut ended: HashSet<Part> = HashSet::new();
+    for step in steps {
+        if ended.contains(&step.part) {
+            continue;
+        }
+        client.batch_execute("SAVEPOINT s").await.map_err(|e| e.to_string())?;
+        let e = match client.simple_query(&step.sql).await {
+            Ok(messages) => {
+                judge(step, results(messages).first().unwrap_or(&Rows::new()), counts)?;
+                continue;
+            }
+            Err(e) => e,
+        };
+        client.batch_execute("ROLLBACK TO s").await.map_err(|e| e.to_string())?;
+        let state = e.code().map_or("", |c| c.code()).to_owned();
+        let data = state.starts_with("21") || state.starts_with("22");
+        if !data || !risky || step.part == Part::Data {
+            let message = e.as_db_error().map_or_else(|| e.to_string(), |e| e.message().to_owned());
+            return Err(format!("{:?}: {message} ({state})\n{}", step.part, step.sql));
+        }
+        ended.insert(step.part);
+        match (&step.expect, step.part) {
+            (Expect::Raise(expected), _) => {
+                counts.both_raise += 1;
+                counts.other_state += u64::from(*expected != state);
+            }
+            (_, Part::Query) => counts.only_server += 1,
+            _ => counts.delta_raises += 1,
+        }
+    }
+    Ok(())
+}
+
+/// The rows of each statement.
+pub(super) fn results(messages: Vec<SimpleQueryMessage>) -> Vec<Rows> {
+    let (mut all, mut rows) = (Vec::new(), Rows::new());
+    for message in messages {
+        match message {
+            SimpleQueryMessage::Row(row) => {
+                rows.push((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect());
+            }
+            SimpleQueryMessage::CommandComplete(_) => all.push(std::mem::take(&mut rows)),
+            _ => {}
+        }
+    }
+    all
+}
+
+pub(super) fn judge(step: &Step, rows: &Rows, counts: &mut Counts) -> Result<(), String> {
+    let (expected, types, weighted) = match &step.expect {
+        Expect::Done => return Ok(()),
+        Expect::Raise(_) => {
+            counts.only_evaluator += 1;
+            return Ok(());
+        }
+        Expect::Rows { rows, types, weighted } => (rows, types, *weighted),
+    };
+    let exact = compare(expected, types, weighted, rows, &|text, _| text.to_owned());
+    if exact.is_err() {
+        compare(expected, types, weighted, rows, &plain).map_err(|difference| {
+            format!("{:?} gives another result:\n{difference}{}", step.part, step.sql)
+        })?;
+        counts.scales += 1;
+    }
+    match step.part {
+        Part::Query => counts.queries += 1,
+        Part::Delta(_) => counts.deltas += 1,
+        _ => counts.tables += 1,
+    }
+    Ok(())
+}
+
+type Normal = dyn Fn(&str, &Type) -> String;
+
+/// Subtracts the expected rows from those found.
+fn compare(
+    expected: &ZSet,
+    types: &[Type],
+    weighted: bool,
+    found: &Rows,
+    normal: &Normal,
+) -> Result<(), String> {
+    let mut bag: BTreeMap<Vec<Option<String>>, i64> = BTreeMap::new();
+    for (row, w) in expected.iter() {
+        let row = row.iter().zip(types).map(|(d, ty)| d.to_text(ty).map(|t| normal(&t, ty))).collect();
+        *bag.entry(row).or_default() -= w;
+    }
+    for row in found {
+        let (row, w) = match (weighted, row.split_last()) {
+            (true, Some((w, row))) => (row, w.as_deref().unwrap_or("0").parse().unwrap()),
+            _ => (row.as_slice(), 1),
+        };
+        let row = row.iter().zip(types).map(|(d, ty)| d.as_deref().map(|t| normal(t, ty))).collect();
+        *bag.entry(row).or_default() += w;
+    }
+    let mut text = String::new();
+    for (row, w) in bag.into_iter().filter(|(_, w)| *w != 0) {
+        let row: Vec<String> = row.into_iter().map(|v| v.unwrap_or_else(|| "NULL".into())).collect();
+        text += &format!("  {w:+} × ({})\n", row.join(", "));
+    }
+    if text.is_empty() { Ok(()) } else { Err(text) }
+}
+
+/// The text of a value without what its type's equality does not see: the scale of a numeric.
+fn plain(text: &str, ty: &Type) -> String {
+    match ty {
+        Type::Numeric(_) if text.contains('.') => {
+            let short = text.trim_end_matches('0').trim_end_matches('.');
+            if short == "-0" { "0".to_owned() } else { short.to_owned() }
+        }
+        Type::Array(element) if matches!(**element, Type::Numeric(_)) => {
+            let items = text.trim_matches(['{', '}']).split(',');
+            items.map(|i| plain(i, element)).collect::<Vec<_>>().join(",")
+        }
+        _ => text.to_owned(),
+    }
+}
