@@ -8,6 +8,8 @@ mod errors;
 mod limits;
 mod names;
 mod source;
+#[cfg(feature = "testing")]
+mod writes;
 
 /// The syntax tree.
 pub(crate) mod ast {
@@ -16,6 +18,8 @@ pub(crate) mod ast {
 
 pub(crate) use names::{fold, parts, qualified, type_of};
 pub(crate) use source::{Place, Source};
+#[cfg(feature = "testing")]
+pub(crate) use writes::parse_writes;
 
 use crate::error::{Error, Result};
 use sqlparser::dialect::PostgreSqlDialect;

@@ -2,6 +2,8 @@
 //!
 //! For this workspace's own tests, fuzz targets and the PostgreSQL ring; enabled by the feature `testing`.
 
+mod case_file;
+mod cases;
 mod choice;
 mod coverage;
 mod data;
@@ -14,6 +16,8 @@ mod repro;
 mod shrink;
 mod tiny;
 
+pub use case_file::{Case, Expected, Window};
+pub use cases::databases;
 pub use choice::Choice;
 pub use coverage::Coverage;
 pub use data::{change, empty_database, tables};

@@ -1,0 +1,236 @@
+//! INSERT, UPDATE, DELETE and TRUNCATE as queries for the rows that they take away and put in.
+//!
+//! The texts are lowered and evaluated like any query, so expressions and subqueries in them need no code of their
+//! own. They are for in-memory data: defaults, conflicts and triggers are a server's business.
+
+use super::ast::{
+    Assignment, AssignmentTarget, Delete, Expr, FromTable, Insert, ObjectName, SetExpr, Statement, TableFactor,
+    TableObject, TableWithJoins, Truncate, Update,
+};
+use super::{each_statement, fold, qualified};
+use crate::catalog::TableDef;
+use crate::error::{Error, Result};
+use crate::sql::{Ident, Qualified};
+
+/// One table changed by one statement.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    /// The table's schema, if written, and name.
+    pub(crate) table: (Option<String>, String),
+    change: Change,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    /// One list of expressions per row, for the named columns (all where none are named).
+    Rows { columns: Vec<String>, rows: Vec<Vec<String>> },
+    /// The rows of a query.
+    Select { columns: Vec<String>, query: String },
+    /// `alias.column = expression`
+    Update { alias: String, set: Vec<(String, String)>, condition: String },
+    Delete { alias: String, condition: String },
+    Truncate,
+}
+
+/// The rows that a write takes away and those that it puts in, all columns of the table in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WriteQueries {
+    /// R − R′
+    pub(crate) removed: Option<String>,
+    /// R′ − R
+    pub(crate) added: Option<String>,
+}
+
+/// Reads statements separated by semicolons, each over the state that those before it left.
+///
+/// # Errors
+/// A syntax error; a statement or clause that only a server can run.
+pub(crate) fn parse_writes(sql: &str) -> Result<Vec<Write>> {
+    let mut writes = Vec::new();
+    each_statement(sql, |statement, _| {
+        match statement {
+            Statement::Insert(s) => writes.push(insert(s)?),
+            Statement::Update(s) => writes.push(update(s)?),
+            Statement::Delete(s) => writes.push(delete(&s)?),
+            Statement::Truncate(s) => writes.extend(truncate(&s)),
+            other => return Err(Error::syntax(format!("{other} does not change rows"))),
+        }
+        Ok(())
+    })?;
+    Ok(writes)
+}
+
+fn insert(s: Insert) -> Result<Write> {
+    let TableObject::TableName(name) = &s.table else {
+        return Err(Error::syntax("INSERT needs the name of a table"));
+    };
+    if s.on.is_some() || s.returning.is_some() {
+        return Err(Error::syntax("INSERT in memory has no ON CONFLICT and no RETURNING"));
+    }
+    let table = qualified(name);
+    let columns: Vec<String> = s.columns.iter().map(last).collect();
+    let Some(source) = s.source else {
+        return Ok(Write { table, change: Change::Rows { columns, rows: vec![Vec::new()] } });
+    };
+    let change = match source.body.as_ref() {
+        SetExpr::Values(v) if source.with.is_none() => {
+            let rows = v.rows.iter().map(|r| r.content.iter().map(value).collect()).collect();
+            Change::Rows { columns, rows }
+        }
+        _ => Change::Select { columns, query: source.to_string() },
+    };
+    Ok(Write { table, change })
+}
+
+/// The text of an expression; DEFAULT is NULL, for tables in memory have no other.
+fn value(e: &Expr) -> String {
+    match e {
+        Expr::Identifier(i) if i.quote_style.is_none() && i.value.eq_ignore_ascii_case("default") => {
+            "NULL".to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+fn update(s: Update) -> Result<Write> {
+    if s.from.is_some() || s.returning.is_some() {
+        return Err(Error::syntax("UPDATE in memory has no FROM and no RETURNING: use a subquery"));
+    }
+    let (table, alias) = target(&s.table)?;
+    let mut set = Vec::new();
+    for Assignment { target, value: e } in &s.assignments {
+        match (target, e) {
+            (AssignmentTarget::ColumnName(name), e) => set.push((last(name), value(e))),
+            (AssignmentTarget::Tuple(names), Expr::Tuple(values)) if names.len() == values.len() => {
+                set.extend(names.iter().map(last).zip(values.iter().map(value)));
+            }
+            _ => return Err(Error::syntax("SET (…) = needs a row of as many values")),
+        }
+    }
+    Ok(Write { table, change: Change::Update { alias, set, condition: condition(s.selection.as_ref()) } })
+}
+
+fn delete(s: &Delete) -> Result<Write> {
+    if s.using.is_some() || s.returning.is_some() {
+        return Err(Error::syntax("DELETE in memory has no USING and no RETURNING: use a subquery"));
+    }
+    let (FromTable::WithFromKeyword(tables) | FromTable::WithoutKeyword(tables)) = &s.from;
+    let [one] = tables.as_slice() else {
+        return Err(Error::syntax("DELETE needs the name of one table"));
+    };
+    let (table, alias) = target(one)?;
+    Ok(Write { table, change: Change::Delete { alias, condition: condition(s.selection.as_ref()) } })
+}
+
+fn truncate(s: &Truncate) -> Vec<Write> {
+    let write = |name| Write { table: qualified(name), change: Change::Truncate };
+    s.table_names.iter().map(|t| write(&t.name)).collect()
+}
+
+/// A table to be changed, and the name that its rows go by.
+fn target(table: &TableWithJoins) -> Result<((Option<String>, String), String)> {
+    match &table.relation {
+        TableFactor::Table { name, alias, .. } if table.joins.is_empty() => {
+            let alias = alias.as_ref().map_or_else(|| last(name), |a| fold(&a.name));
+            Ok((qualified(name), alias))
+        }
+        other => Err(Error::syntax(format!("{other} cannot be changed"))),
+    }
+}
+
+fn last(name: &ObjectName) -> String {
+    qualified(name).1
+}
+
+fn condition(selection: Option<&Expr>) -> String {
+    selection.map_or_else(|| "true".to_owned(), ToString::to_string)
+}
+
+impl Write {
+    /// The queries over the table `def`, which it names.
+    ///
+    /// # Errors
+    /// A column that the table does not have; more or fewer values than columns.
+    pub(crate) fn queries(&self, def: &TableDef) -> Result<WriteQueries> {
+        let name = Qualified::new(&def.schema, &def.name);
+        let rows = |list: &str, alias: &str, condition: &str| {
+            format!("SELECT {list} FROM {name} AS {} WHERE {condition}", Ident::new(alias))
+        };
+        Ok(match &self.change {
+            Change::Truncate => WriteQueries { removed: Some(rows("*", "t", "true")), added: None },
+            Change::Delete { alias, condition } => {
+                WriteQueries { removed: Some(rows("*", alias, condition)), added: None }
+            }
+            Change::Update { alias, set, condition } => {
+                let place = |i: usize| set.iter().find(|(c, _)| def.column(c) == Some(i));
+                known(def, set.iter().map(|(c, _)| c))?;
+                let row = |i: usize| match place(i) {
+                    Some((_, e)) => e.clone(),
+                    None => format!("{}.{}", Ident::new(alias), Ident::new(&def.columns[i].name)),
+                };
+                WriteQueries {
+                    removed: Some(rows("*", alias, condition)),
+                    added: Some(rows(&typed(def, row), alias, condition)),
+                }
+            }
+            Change::Rows { columns, rows } => {
+                known(def, columns)?;
+                let arms = rows.iter().map(|r| {
+                    fits(columns, def, r.len())?;
+                    let value = |i: usize| {
+                        let place = place(def, columns, i).and_then(|p| r.get(p));
+                        place.cloned().unwrap_or_else(|| "NULL".to_owned())
+                    };
+                    Ok(format!("SELECT {}", typed(def, value)))
+                });
+                WriteQueries { removed: None, added: Some(arms.collect::<Result<Vec<_>>>()?.join(" UNION ALL ")) }
+            }
+            Change::Select { columns, query } => {
+                known(def, columns)?;
+                let width = if columns.is_empty() { def.columns.len() } else { columns.len() };
+                let names: Vec<String> = (0..width).map(|i| format!("c{i}")).collect();
+                let value = |i: usize| {
+                    let place = place(def, columns, i);
+                    place.map_or_else(|| "NULL".to_owned(), |p| format!("q.c{p}"))
+                };
+                let list = typed(def, value);
+                WriteQueries {
+                    removed: None,
+                    added: Some(format!("SELECT {list} FROM ({query}) AS q ({})", names.join(", "))),
+                }
+            }
+        })
+    }
+}
+
+/// Where in the column list of an INSERT column `i` of the table stands.
+fn place(def: &TableDef, columns: &[String], i: usize) -> Option<usize> {
+    if columns.is_empty() { Some(i) } else { columns.iter().position(|c| def.column(c) == Some(i)) }
+}
+
+fn known<'a>(def: &TableDef, columns: impl IntoIterator<Item = &'a String>) -> Result<()> {
+    match columns.into_iter().find(|c| def.column(c).is_none()) {
+        None => Ok(()),
+        Some(c) => Err(Error::unknown_column(format!(
+            "column \"{c}\" of relation \"{}\" does not exist",
+            def.name
+        ))),
+    }
+}
+
+fn fits(columns: &[String], def: &TableDef, values: usize) -> Result<()> {
+    let most = if columns.is_empty() { def.columns.len() } else { columns.len() };
+    if values > most {
+        return Err(Error::syntax("INSERT has more expressions than target columns"));
+    }
+    if !columns.is_empty() && values < most {
+        return Err(Error::syntax("INSERT has more target columns than expressions"));
+    }
+    Ok(())
+}
+
+/// A select list for every column of the table, each cast to its type.
+fn typed(def: &TableDef, value: impl Fn(usize) -> String) -> String {
+    let item = |i: usize| format!("CAST({} AS {}) AS c{i}", value(i), def.columns[i].ty);
+    (0..def.columns.len()).map(item).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,245 @@
+//! The text form of a case: what is set up, what changes, and what must come out.
+//!
+//! ```text
+//! # Both sides insert a matching pair in one window: a delta that reads both new states counts the pair twice.
+//! tables:
+//! CREATE TABLE a (id int PRIMARY KEY, k int);
+//! query:
+//! SELECT id, k FROM a
+//! rows:
+//! INSERT INTO a VALUES (1, NULL);
+//! change:
+//! UPDATE a SET k = 7;
+//! expect:
+//! 1 | 7
+//! ```
+//!
+//! A section starts with its name and a colon on a line of their own. `rows:` (with an `expect:` of its own, if wanted)
+//! is the first state, each `change:` one window. An expected row lists its values as PostgreSQL writes them, in any
+//! order of rows: bare, or in quotes where a text is empty, says NULL or has blanks at its ends. `expect:` may instead
+//! say `ERROR: message`, where the query itself raises. A case without windows has a `verdict:` or an `error:`.
+//! `plan:`, `delta:` and `sql:` at the end are snapshots, written by the test and reviewed by people.
+
+use std::collections::BTreeMap;
+
+/// One case.
+#[derive(Clone, Debug, Default)]
+pub struct Case {
+    /// What goes wrong elsewhere.
+    pub about: String,
+    /// CREATE statements.
+    pub tables: String,
+    /// The query.
+    pub query: String,
+    /// DML that makes the first state.
+    pub rows: String,
+    /// What the query gives over the first state, where the case says so.
+    pub first: Option<Expected>,
+    /// The windows, in order.
+    pub windows: Vec<Window>,
+    /// The snapshot sections: `verdict`, `error`, `plan`, `delta`, `sql`.
+    pub snapshots: BTreeMap<String, String>,
+}
+
+/// Several statements, then one refresh.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// DML statements.
+    pub change: String,
+    /// What the query gives after them.
+    pub expect: Expected,
+}
+
+/// What a query gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Rows, sorted; a value is its text or NULL.
+    Rows(Vec<Vec<Option<String>>>),
+    /// An error with this message.
+    Error(String),
+}
+
+/// The sections, in the order in which a file has them.
+const SECTIONS: &[&str] = &["tables", "query", "rows", "change", "expect"];
+/// The sections that the runner writes, in the order in which it does.
+pub(super) const SNAPSHOTS: &[&str] = &["verdict", "error", "plan", "delta", "sql"];
+
+/// The section that a line starts.
+fn header(line: &str) -> Option<&str> {
+    let name = line.strip_suffix(':')?;
+    (SECTIONS.contains(&name) || SNAPSHOTS.contains(&name)).then_some(name)
+}
+
+impl Case {
+    /// Reads a case file.
+    ///
+    /// # Errors
+    /// What is missing or out of place, in words.
+    pub fn parse(text: &str) -> Result<Case, String> {
+        let mut case = Case::default();
+        let mut sections: Vec<(&str, String)> = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            match (header(line), sections.last_mut()) {
+                (Some(name), _) => sections.push((name, String::new())),
+                (None, Some((_, body))) => {
+                    body.push_str(line);
+                    body.push('\n');
+                }
+                (None, None) => match line.strip_prefix('#') {
+                    Some(about) => case.about.push_str(&format!("{}\n", about.trim())),
+                    None if line.trim().is_empty() => {}
+                    None => return Err(format!("line {}: text before the first section", number + 1)),
+                },
+            }
+        }
+        let mut change: Option<String> = None;
+        for (name, body) in sections {
+            let body = body.trim_matches('\n').to_owned();
+            if name != "expect" && change.is_some() {
+                return Err("a change: without an expect:".to_owned());
+            }
+            match name {
+                "tables" => case.tables = body,
+                "query" => case.query = body,
+                "rows" => case.rows = body,
+                "change" => change = Some(body),
+                "expect" => {
+                    let expect = expected(&body)?;
+                    match change.take() {
+                        Some(change) => case.windows.push(Window { change, expect }),
+                        None if case.windows.is_empty() && case.first.is_none() => case.first = Some(expect),
+                        None => return Err("an expect: without a change:".to_owned()),
+                    }
+                }
+                snapshot => {
+                    case.snapshots.insert(snapshot.to_owned(), body);
+                }
+            }
+        }
+        case.complete(change.is_some())
+    }
+
+    fn complete(self, open: bool) -> Result<Case, String> {
+        if self.about.trim().is_empty() {
+            return Err("no comment says what goes wrong elsewhere".to_owned());
+        }
+        if self.query.trim().is_empty() {
+            return Err("no query:".to_owned());
+        }
+        if open {
+            return Err("a change: without an expect:".to_owned());
+        }
+        let refused = self.snapshots.contains_key("verdict") || self.snapshots.contains_key("error");
+        if self.windows.is_empty() != refused {
+            return Err("a case has windows, or else a verdict: or an error:".to_owned());
+        }
+        Ok(self)
+    }
+
+    /// The file with other snapshots: what stands before the first one stays as it is.
+    pub fn with_snapshots(text: &str, snapshots: &BTreeMap<String, String>) -> String {
+        let kept = text.lines().take_while(|l| !header(l).is_some_and(|n| SNAPSHOTS.contains(&n)));
+        let mut out = kept.collect::<Vec<_>>().join("\n").trim_end().to_owned();
+        out.push('\n');
+        for name in SNAPSHOTS {
+            if let Some(body) = snapshots.get(*name) {
+                out.push_str(&format!("\n{name}:\n{}\n", body.trim_end()));
+            }
+        }
+        out
+    }
+}
+
+fn expected(body: &str) -> Result<Expected, String> {
+    if let Some(message) = body.trim().strip_prefix("ERROR:") {
+        return Ok(Expected::Error(message.trim().to_owned()));
+    }
+    let lines = body.lines().filter(|l| !l.trim().is_empty());
+    let mut rows = lines.map(values).collect::<Result<Vec<_>, _>>()?;
+    rows.sort();
+    Ok(Expected::Rows(rows))
+}
+
+/// The values of one line, separated by bars.
+fn values(line: &str) -> Result<Vec<Option<String>>, String> {
+    let mut values = Vec::new();
+    let mut rest = line;
+    loop {
+        rest = rest.trim_start();
+        let value = if let Some(quoted) = rest.strip_prefix('\'') {
+            let (value, after) = unquote(quoted).ok_or_else(|| format!("an open quote: {line}"))?;
+            rest = after.trim_start();
+            Some(value)
+        } else {
+            let end = rest.find('|').unwrap_or(rest.len());
+            let bare = rest[..end].trim_end();
+            rest = &rest[end..];
+            (bare != "NULL").then(|| bare.to_owned())
+        };
+        values.push(value);
+        match rest.strip_prefix('|') {
+            Some(more) => rest = more,
+            None if rest.is_empty() => return Ok(values),
+            None => return Err(format!("text after a quoted value: {line}")),
+        }
+    }
+}
+
+/// The text up to the closing quote, `''` being one quote, and what follows.
+fn unquote(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut rest = text;
+    loop {
+        let end = rest.find('\'')?;
+        value.push_str(&rest[..end]);
+        rest = &rest[end + 1..];
+        match rest.strip_prefix('\'') {
+            Some(more) => {
+                value.push('\'');
+                rest = more;
+            }
+            None => return Some((value, rest)),
+        }
+    }
+}
+
+/// A row as an `expect:` section writes it.
+pub(super) fn written(row: &[Option<String>]) -> String {
+    let value = |v: &Option<String>| match v {
+        None => "NULL".to_owned(),
+        Some(t)
+            if t.is_empty() || t == "NULL" || t.trim() != t || t.starts_with('\'') || t.contains(['|', '\n']) =>
+        {
+            format!("'{}'", t.replace('\'', "''"))
+        }
+        Some(t) => t.clone(),
+    };
+    row.iter().map(value).collect::<Vec<_>>().join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_bare_or_quoted() {
+        let some = |t: &str| Some(t.to_owned());
+        assert_eq!(values("1 | NULL | a b").unwrap(), [some("1"), None, some("a b")]);
+        assert_eq!(values("'' | 'NULL' | ' it''s | '").unwrap(), [some(""), some("NULL"), some(" it's | ")]);
+        assert!(values("'a").is_err());
+        assert_eq!(written(&[some(""), None, some("x"), some("NULL")]), "'' | NULL | x | 'NULL'");
+    }
+
+    #[test]
+    fn snapshots_are_replaced_at_the_end() {
+        let text = "# why\nquery:\nSELECT 1\nchange:\nexpect:\n1\n\nplan:\nold\n";
+        let case = Case::parse(text).unwrap();
+        assert_eq!((case.windows.len(), case.snapshots["plan"].as_str()), (1, "old"));
+        let new = BTreeMap::from([("plan".to_owned(), "new\n".to_owned())]);
+        assert_eq!(
+            Case::with_snapshots(text, &new),
+            "# why\nquery:\nSELECT 1\nchange:\nexpect:\n1\n\nplan:\nnew\n"
+        );
+        assert!(Case::parse("query:\nSELECT 1\n").is_err());
+    }
+}

@@ -1,0 +1,275 @@
+//! Runs a case in memory: the evaluator against thought-out rows, the delta against the evaluator, and both again with
+//! the query inside every other operator.
+
+use super::case_file::{Case, Expected, SNAPSHOTS, written};
+use super::{Outcome, Sample, check_all, check_properties, check_rewrites};
+use crate::agg::{self, AggCall};
+use crate::catalog::{Catalog, MemoryCatalog, TableDef, TableId};
+use crate::error::{Error, Result};
+use crate::eval::{self, Database, Evaluator, ZSet, same_bag};
+use crate::expr::Expr;
+use crate::graph::{Format, Graph, NodeId, Schema};
+use crate::lower::{Lowered, lower};
+use crate::parse::parse_writes;
+use crate::rel::{Distinct, Join, OuterJoin, Reduce, Rel, SemiJoin, SetOp, SetOpKind, Table, Union};
+use crate::sql;
+use crate::stream_table::{Options, Refresh, StreamTable, Verdict, compile};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The states that a case goes through: for each window the data before it and the change that it makes.
+///
+/// # Errors
+/// A statement that cannot be run, or that breaks a key or NOT NULL.
+pub fn databases(case: &Case, catalog: &MemoryCatalog) -> Result<Vec<Database>> {
+    let mut state: BTreeMap<TableId, ZSet> = BTreeMap::new();
+    let mut databases = Vec::new();
+    for change in std::iter::once(&case.rows).chain(case.windows.iter().map(|w| &w.change)) {
+        let before = state.clone();
+        for write in parse_writes(change)? {
+            let (schema, name) = &write.table;
+            let def = catalog.table(schema.as_deref(), name).ok_or_else(|| {
+                Error::unknown_table(format!("relation \"{name}\" does not exist"))
+            })?;
+            let queries = write.queries(&def)?;
+            let removed = rows(queries.removed.as_deref(), catalog, &state)?;
+            let added = rows(queries.added.as_deref(), catalog, &state)?;
+            let new = state.get(&def.id).cloned().unwrap_or_default().minus(&removed).plus(&added);
+            constraints(&def, &new)?;
+            state.insert(def.id, new);
+        }
+        let mut db = Database { before: before.into_iter().collect(), ..Database::default() };
+        for (table, new) in &state {
+            let old = db.before.get(table).cloned().unwrap_or_default();
+            db.delta.insert(*table, new.minus(&old));
+        }
+        databases.push(db);
+    }
+    Ok(databases)
+}
+
+/// The rows of a query over `state`.
+fn rows(sql: Option<&str>, catalog: &dyn Catalog, state: &BTreeMap<TableId, ZSet>) -> Result<ZSet> {
+    let Some(sql) = sql else { return Ok(ZSet::new()) };
+    match lower(sql, catalog)? {
+        Lowered::Query(q) => {
+            let before = state.iter().map(|(t, rows)| (*t, rows.clone())).collect();
+            eval::eval(&q.graph, q.root, &Database { before, ..Database::default() })
+        }
+        Lowered::Unsupported(reasons) => {
+            let all: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+            Err(Error::setting(format!("{sql}: {}", all.join("; "))))
+        }
+    }
+}
+
+/// Fails where `rows` is no state that a server would let the table have.
+fn constraints(def: &TableDef, rows: &ZSet) -> Result<()> {
+    let broken = |what: &str| Err(Error::setting(format!("the rows of \"{}\" break {what}", def.name)));
+    if !rows.is_state() {
+        return broken("the law that none is negative");
+    }
+    for (i, column) in def.columns.iter().enumerate() {
+        if !column.nullable && rows.iter().any(|(r, _)| r[i].is_null()) {
+            return broken("NOT NULL");
+        }
+    }
+    for key in &def.keys {
+        let image = rows.map(|r| key.iter().map(|c| r[*c].clone()).collect());
+        if image.merged().iter().any(|(_, w)| w > 1) {
+            return broken("a key");
+        }
+    }
+    Ok(())
+}
+
+impl Case {
+    /// Runs the case; its snapshots as they are now.
+    ///
+    /// # Errors
+    /// The first thing that is not as the case or a law says.
+    pub fn run(&self) -> Result<BTreeMap<String, String>, String> {
+        let text = |e: Error| e.to_string();
+        let catalog = MemoryCatalog::from_ddl(&self.tables).map_err(text)?;
+        let one = |name: &str, body: String| Ok(BTreeMap::from([(name.to_owned(), body)]));
+        let table = match compile(&self.query, &catalog, &Options::new("public", "st")) {
+            Err(e) if e.is_internal() => return Err(e.to_string()),
+            Err(e) => return one("error", e.to_string()),
+            Ok(Verdict::FullRefresh(reasons)) => {
+                let all: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+                return one("verdict", all.join("\n"));
+            }
+            Ok(Verdict::Incremental(table)) => table,
+        };
+        let query = match lower(&self.query, &catalog).map_err(text)? {
+            Lowered::Query(query) => query,
+            Lowered::Unsupported(_) => return Err("lowering changed its mind".to_owned()),
+        };
+        let samples = samples(Sample { graph: query.graph, root: query.root }, &catalog).map_err(text)?;
+        let databases = databases(self, &catalog).map_err(text)?;
+        let expected = std::iter::once(self.first.as_ref()).chain(self.windows.iter().map(|w| Some(&w.expect)));
+        for (i, (db, expect)) in databases.iter().zip(expected).enumerate() {
+            let place = if i == 0 { "rows:".to_owned() } else { format!("window {i}:") };
+            if let (Some(expect), Some((_, query))) = (expect, samples.first()) {
+                compare(query, db, expect).map_err(|e| format!("{place} {e}"))?;
+            }
+            for (name, sample) in &samples {
+                laws(sample, db).map_err(|e| format!("{place} {name}: {e}"))?;
+            }
+            stored(&table, db).map_err(|e| format!("{place} {e}"))?;
+        }
+        snapshots(&table).map_err(text)
+    }
+
+    /// Where the snapshots of the file differ from `found`.
+    pub fn stale(&self, found: &BTreeMap<String, String>) -> Option<String> {
+        let differs = SNAPSHOTS.iter().find(|name| {
+            let of = |m: &BTreeMap<String, String>| m.get(**name).map(|s| s.trim().to_owned());
+            of(&self.snapshots) != of(found)
+        })?;
+        let of = |m: &BTreeMap<String, String>| m.get(*differs).cloned().unwrap_or_else(|| "(none)".to_owned());
+        Some(format!("{differs}: is\n{}\nand was\n{}", of(found), of(&self.snapshots)))
+    }
+}
+
+/// The evaluator against rows that someone thought out.
+fn compare(query: &Sample, db: &Database, expect: &Expected) -> Result<(), String> {
+    let found = match eval::eval(&query.graph, query.root, db) {
+        Err(e) if e.is_data() => Expected::Error(e.message().to_owned()),
+        Err(e) => return Err(e.to_string()),
+        Ok(rows) => Expected::Rows(texts(&rows, query.graph.schema(query.root))),
+    };
+    if &found == expect {
+        return Ok(());
+    }
+    let shown = |e: &Expected| match e {
+        Expected::Error(e) => format!("ERROR: {e}"),
+        Expected::Rows(rows) => rows.iter().map(|r| written(r)).collect::<Vec<_>>().join("\n"),
+    };
+    Err(format!("the query gives\n{}\nand should give\n{}", shown(&found), shown(expect)))
+}
+
+/// Rows as PostgreSQL writes them, sorted, each as often as it occurs.
+fn texts(rows: &ZSet, schema: &Schema) -> Vec<Vec<Option<String>>> {
+    let mut texts = Vec::new();
+    for (row, w) in rows.iter() {
+        let text: Vec<Option<String>> =
+            row.iter().zip(schema.columns()).map(|(d, c)| d.to_text(&c.ty)).collect();
+        texts.extend(std::iter::repeat_n(text, usize::try_from(w).unwrap_or(0)));
+    }
+    texts.sort();
+    texts
+}
+
+fn laws(sample: &Sample, db: &Database) -> Result<(), String> {
+    match check_all(sample, db).map_err(|v| v.to_string())? {
+        Outcome::QueryRaised => return Ok(()),
+        Outcome::Held { .. } | Outcome::DeltaRaised => {}
+    }
+    check_rewrites(sample, db).map_err(|v| v.to_string())?;
+    check_properties(&sample.graph, sample.root, db).map_err(|v| v.to_string())
+}
+
+/// What a refresh writes to each stored table is the change of what the table holds.
+fn stored(table: &StreamTable, db: &Database) -> Result<(), String> {
+    let changed: BTreeSet<TableId> =
+        db.delta.iter().filter(|(_, d)| !d.is_empty()).map(|(t, _)| *t).collect();
+    let (graph, roots) = table.delta(&changed).map_err(|e| e.to_string())?;
+    for (stored, root) in table.layout().tables().zip(roots) {
+        let mut evaluator = Evaluator::new(&graph, db);
+        let parts = (evaluator.eval_before(stored.node), evaluator.eval(root), evaluator.eval(stored.node));
+        let (Ok(before), Ok(change), Ok(after)) = parts else { continue };
+        if !same_bag(&before.plus(&change), &after) {
+            return Err(format!(
+                "{}: before\n{before}change\n{change}after\n{after}{}",
+                stored.name,
+                crate::graph::explain(&graph, root, Format::Text)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The plan, the delta when every source changed, and the statements that apply it.
+fn snapshots(table: &StreamTable) -> Result<BTreeMap<String, String>> {
+    let all: BTreeSet<TableId> = table.sources().into_iter().map(|(t, _)| t.id).collect();
+    let statements = table.refresh(Refresh::Delta, &all)?;
+    let sql: Vec<String> = statements.iter().map(|s| format!("{};", sql::print(s).text)).collect();
+    let entries = [
+        ("plan", table.explain(Format::Text)),
+        ("delta", table.explain_delta(None, Format::Text)?),
+        ("sql", sql.join("\n")),
+    ];
+    Ok(entries.into_iter().map(|(name, body)| (name.to_owned(), body)).collect())
+}
+
+/// The query, and the query as the inner part of other operators.
+fn samples(query: Sample, catalog: &MemoryCatalog) -> Result<Vec<(&'static str, Sample)>> {
+    let mut g = query.graph.clone();
+    let q = query.root;
+    let mut roots: Vec<(&'static str, NodeId)> = Vec::new();
+    let schema = g.schema(q).clone();
+    let other = catalog.tables().last().cloned();
+    if let Some(other) = other {
+        joins(&mut g, q, other, &mut roots)?;
+    }
+    let count = AggCall::count_star;
+    roots.push(("under count(*)", g.add(Reduce::new(q, Vec::new(), vec![count()]))?));
+    roots.push(("under UNION ALL", g.add(Union::new([q, q]))?));
+    if let Some(key) = (0..schema.len()).find(|c| has_equality(&schema, *c)) {
+        let mut aggs = vec![count()];
+        let last = schema.len() - 1;
+        aggs.extend(["max", "sum"].into_iter().filter_map(|name| {
+            let ty = schema.column(last)?.ty.base();
+            let numeric = name == "max" || ty.is_number();
+            let sig = agg::resolve(name, &[ty]).filter(|_| numeric)?;
+            Some(AggCall::new(sig, vec![schema.expr(last)]))
+        }));
+        roots.push(("under GROUP BY", g.add(Reduce::new(q, vec![key], aggs))?));
+    }
+    if schema.without_equality().is_none() && !schema.is_empty() {
+        let distinct = g.add(Distinct::new(q))?;
+        roots.push(("under DISTINCT", distinct));
+        roots.push(("under EXCEPT ALL", g.add(SetOp::new(SetOpKind::Except, true, q, distinct))?));
+        roots.push(("under count(DISTINCT)", g.add(Reduce::new(distinct, Vec::new(), vec![count()]))?));
+    }
+    let samples = roots.into_iter().map(|(name, root)| (name, Sample { graph: g.clone(), root }));
+    Ok(std::iter::once(("the query", query.clone())).chain(samples).collect())
+}
+
+/// Joins of `q` with a table, on the first columns that can be compared.
+fn joins(
+    g: &mut Graph,
+    q: NodeId,
+    other: Arc<TableDef>,
+    roots: &mut Vec<(&'static str, NodeId)>,
+) -> Result<()> {
+    let t = g.add(Table::new(other))?;
+    let (left, right) = (g.schema(q).clone(), g.schema(t).clone());
+    let pair = (0..left.len())
+        .flat_map(|l| (0..right.len()).map(move |r| (l, r)))
+        .filter(|(l, r)| has_equality(&left, *l) && left.expr(*l).ty().base() == right.expr(*r).ty().base())
+        .min_by_key(|(l, r)| l + r);
+    let on = |l: &Schema, i: usize, r: &Schema, j: usize| l.expr(i).equals(r.expr(j).shifted(l.len()));
+    let (there, back) = match pair {
+        Some((l, r)) => (on(&left, l, &right, r), on(&right, r, &left, l)),
+        None => (Expr::bool(true), Expr::bool(true)),
+    };
+    let made: [(&'static str, Rel); 6] = [
+        ("under JOIN", Join::new(q, t, there.clone()).into()),
+        ("left of LEFT JOIN", OuterJoin::left(q, t, there.clone()).into()),
+        ("right of LEFT JOIN", OuterJoin::left(t, q, back.clone()).into()),
+        ("under FULL JOIN", OuterJoin::full(q, t, there).into()),
+        ("under EXISTS", SemiJoin::semi(t, q, back.clone()).into()),
+        ("under NOT EXISTS", SemiJoin::anti(t, q, back).into()),
+    ];
+    for (name, rel) in made {
+        let root = g.add(rel)?;
+        roots.push((name, root));
+    }
+    Ok(())
+}
+
+fn has_equality(schema: &Schema, column: usize) -> bool {
+    schema.column(column).is_some_and(|c| c.ty.has_equality())
+}
