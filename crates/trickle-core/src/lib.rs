@@ -4,6 +4,7 @@
 pub mod agg;
 pub mod apply;
 pub mod catalog;
+pub mod cdc;
 pub mod cost;
 pub mod dag;
 pub mod delta;
