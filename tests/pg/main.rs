@@ -7,5 +7,6 @@
     reason = "a helper of a test fails as a test does"
 )]
 
+mod capture;
 mod smoke;
 mod support;
