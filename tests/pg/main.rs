@@ -7,6 +7,7 @@
     reason = "a helper of a test fails as a test does"
 )]
 
+mod capture;
 mod random;
 mod smoke;
 mod support;

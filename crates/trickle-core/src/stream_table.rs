@@ -4,7 +4,8 @@ use crate::apply::{
     Change, Layout, LayoutSources, Stored, change_statement, create_statements, difference, drop_statements,
     full_statements,
 };
-use crate::catalog::{Catalog, TableDef, TableId};
+use crate::catalog::{Catalog, TableDef, TableId, TableKind};
+use crate::cdc::{Buffer, Mode};
 use crate::delta::{self, Differ, Keep, Rules};
 use crate::error::{Error, Result};
 use crate::graph::{Format, Graph, NodeId, explain};
@@ -197,6 +198,22 @@ impl StreamTable {
     /// The statements that drop them.
     pub fn drop_ddl(&self) -> Vec<Statement> {
         drop_statements(&self.layout)
+    }
+
+    /// The change buffers that it reads: one per source whose changes can be captured.
+    pub fn buffers(&self) -> Vec<Buffer> {
+        self.sources()
+            .into_iter()
+            .filter(|(def, _)| matches!(def.kind, TableKind::Table | TableKind::StreamTable))
+            .map(|(def, columns)| Buffer::new(def, &self.options.hidden_schema, &columns))
+            .collect()
+    }
+
+    /// The statements that capture the changes of each source from now on, where none is captured yet; where one is,
+    /// [`ChangeSource::widen`](crate::cdc::ChangeSource::widen) adds what is missing.
+    pub fn capture(&self, mode: Mode) -> Vec<(TableId, Vec<Statement>)> {
+        let install = |b: &Buffer| (b.table().id, mode.source().install(b));
+        self.buffers().iter().map(install).collect()
     }
 
     /// The statements of one refresh, to be run in this order under one snapshot; the last returns the row

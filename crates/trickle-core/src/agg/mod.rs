@@ -76,7 +76,7 @@ impl Acc {
     /// The same total, with what the columns of `input` decide left out.
     #[must_use]
     pub fn simplified(self, input: &crate::graph::Schema) -> Acc {
-        let filter = self.filter.map(|f| f.simplified(input)).filter(|f| f.conjuncts() != []);
+        let filter = self.filter.map(|f| f.simplified(input)).filter(|f| !f.conjuncts().is_empty());
         Acc { filter, ..self }
     }
     /// Adds up partial totals of this accumulator, found in column `index`.

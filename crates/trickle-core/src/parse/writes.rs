@@ -4,8 +4,8 @@
 //! own. They are for in-memory data: defaults, conflicts and triggers are a server's business.
 
 use super::ast::{
-    Assignment, AssignmentTarget, Delete, Expr, FromTable, Insert, ObjectName, SetExpr, Statement, TableFactor,
-    TableObject, TableWithJoins, Truncate, Update,
+    Assignment, AssignmentTarget, Delete, Expr, FromTable, Insert, ObjectName, SetExpr, Statement,
+    TableFactor, TableObject, TableWithJoins, Truncate, Update,
 };
 use super::{each_statement, fold, qualified};
 use crate::catalog::TableDef;
@@ -23,12 +23,25 @@ pub(crate) struct Write {
 #[derive(Clone, Debug)]
 enum Change {
     /// One list of expressions per row, for the named columns (all where none are named).
-    Rows { columns: Vec<String>, rows: Vec<Vec<String>> },
+    Rows {
+        columns: Vec<String>,
+        rows: Vec<Vec<String>>,
+    },
     /// The rows of a query.
-    Select { columns: Vec<String>, query: String },
+    Select {
+        columns: Vec<String>,
+        query: String,
+    },
     /// `alias.column = expression`
-    Update { alias: String, set: Vec<(String, String)>, condition: String },
-    Delete { alias: String, condition: String },
+    Update {
+        alias: String,
+        set: Vec<(String, String)>,
+        condition: String,
+    },
+    Delete {
+        alias: String,
+        condition: String,
+    },
     Truncate,
 }
 
@@ -183,7 +196,10 @@ impl Write {
                     };
                     Ok(format!("SELECT {}", typed(def, value)))
                 });
-                WriteQueries { removed: None, added: Some(arms.collect::<Result<Vec<_>>>()?.join(" UNION ALL ")) }
+                WriteQueries {
+                    removed: None,
+                    added: Some(arms.collect::<Result<Vec<_>>>()?.join(" UNION ALL ")),
+                }
             }
             Change::Select { columns, query } => {
                 known(def, columns)?;
@@ -211,10 +227,9 @@ fn place(def: &TableDef, columns: &[String], i: usize) -> Option<usize> {
 fn known<'a>(def: &TableDef, columns: impl IntoIterator<Item = &'a String>) -> Result<()> {
     match columns.into_iter().find(|c| def.column(c).is_none()) {
         None => Ok(()),
-        Some(c) => Err(Error::unknown_column(format!(
-            "column \"{c}\" of relation \"{}\" does not exist",
-            def.name
-        ))),
+        Some(c) => {
+            Err(Error::unknown_column(format!("column \"{c}\" of relation \"{}\" does not exist", def.name)))
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod control;
 mod facts;
 mod machine;
 mod plan;
+mod program;
 mod report;
 
 pub use control::{decide_text, peek_text, record_failure};
@@ -25,6 +26,7 @@ pub use machine::Machine;
 pub use plan::{
     Bind, Feed, Member, Plan, Program, Relation, Request, Setting, Source, Template, Transaction, Yield,
 };
+pub use program::Compiled;
 pub use report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 
 use serde::{Deserialize, Serialize};

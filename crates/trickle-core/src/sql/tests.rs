@@ -104,9 +104,9 @@ GROUP BY 1"
     sum(delta_orders.w::bigint)::bigint AS count,
     COALESCE(sum(delta_orders.w::bigint * delta_orders.total), 0)::bigint AS sum_total
   FROM pgtrickle_changes.changes_16384 AS delta_orders, public.customers
-  WHERE delta_orders.xid >= pg_snapshot_xmin($1::pg_snapshot)
-    AND CASE WHEN delta_orders.xid = $2::xid8 THEN delta_orders.cmin::text::bigint > $3::bigint \
-ELSE NOT pg_visible_in_snapshot(delta_orders.xid, $1::pg_snapshot) END
+  WHERE delta_orders.xid >= pg_snapshot_xmin($1::text::pg_snapshot)
+    AND CASE WHEN delta_orders.xid = $2::text::xid8 THEN delta_orders.cmin::text::bigint > $3::bigint \
+ELSE NOT pg_visible_in_snapshot(delta_orders.xid, $1::text::pg_snapshot) END
     AND delta_orders.customer = customers.id
   GROUP BY 1
   HAVING sum(delta_orders.w::bigint)::bigint <> 0 OR \
@@ -160,9 +160,9 @@ fn the_previous_state_is_one_operand_of_equal_types() -> Result<()> {
   UNION ALL
   SELECT delta_customers.id, delta_customers.region, -delta_customers.w::bigint AS w
   FROM pgtrickle_changes.changes_16390 AS delta_customers
-  WHERE delta_customers.xid >= pg_snapshot_xmin($1::pg_snapshot)
-    AND CASE WHEN delta_customers.xid = $2::xid8 THEN delta_customers.cmin::text::bigint > $3::bigint \
-ELSE NOT pg_visible_in_snapshot(delta_customers.xid, $1::pg_snapshot) END
+  WHERE delta_customers.xid >= pg_snapshot_xmin($1::text::pg_snapshot)
+    AND CASE WHEN delta_customers.xid = $2::text::xid8 THEN delta_customers.cmin::text::bigint > $3::bigint \
+ELSE NOT pg_visible_in_snapshot(delta_customers.xid, $1::text::pg_snapshot) END
 ), net_customers_before AS (
   SELECT customers_before.id, customers_before.region, sum(customers_before.w)::bigint AS w
   FROM customers_before

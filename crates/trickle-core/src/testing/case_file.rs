@@ -208,7 +208,11 @@ pub(super) fn written(row: &[Option<String>]) -> String {
     let value = |v: &Option<String>| match v {
         None => "NULL".to_owned(),
         Some(t)
-            if t.is_empty() || t == "NULL" || t.trim() != t || t.starts_with('\'') || t.contains(['|', '\n']) =>
+            if t.is_empty()
+                || t == "NULL"
+                || t.trim() != t
+                || t.starts_with('\'')
+                || t.contains(['|', '\n']) =>
         {
             format!("'{}'", t.replace('\'', "''"))
         }

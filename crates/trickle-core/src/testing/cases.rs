@@ -28,9 +28,9 @@ pub fn databases(case: &Case, catalog: &MemoryCatalog) -> Result<Vec<Database>> 
         let before = state.clone();
         for write in parse_writes(change)? {
             let (schema, name) = &write.table;
-            let def = catalog.table(schema.as_deref(), name).ok_or_else(|| {
-                Error::unknown_table(format!("relation \"{name}\" does not exist"))
-            })?;
+            let def = catalog
+                .table(schema.as_deref(), name)
+                .ok_or_else(|| Error::unknown_table(format!("relation \"{name}\" does not exist")))?;
             let queries = write.queries(&def)?;
             let removed = rows(queries.removed.as_deref(), catalog, &state)?;
             let added = rows(queries.added.as_deref(), catalog, &state)?;
@@ -107,7 +107,8 @@ impl Case {
         };
         let samples = samples(Sample { graph: query.graph, root: query.root }, &catalog).map_err(text)?;
         let databases = databases(self, &catalog).map_err(text)?;
-        let expected = std::iter::once(self.first.as_ref()).chain(self.windows.iter().map(|w| Some(&w.expect)));
+        let expected =
+            std::iter::once(self.first.as_ref()).chain(self.windows.iter().map(|w| Some(&w.expect)));
         for (i, (db, expect)) in databases.iter().zip(expected).enumerate() {
             let place = if i == 0 { "rows:".to_owned() } else { format!("window {i}:") };
             if let (Some(expect), Some((_, query))) = (expect, samples.first()) {
@@ -127,7 +128,8 @@ impl Case {
             let of = |m: &BTreeMap<String, String>| m.get(**name).map(|s| s.trim().to_owned());
             of(&self.snapshots) != of(found)
         })?;
-        let of = |m: &BTreeMap<String, String>| m.get(*differs).cloned().unwrap_or_else(|| "(none)".to_owned());
+        let of =
+            |m: &BTreeMap<String, String>| m.get(*differs).cloned().unwrap_or_else(|| "(none)".to_owned());
         Some(format!("{differs}: is\n{}\nand was\n{}", of(found), of(&self.snapshots)))
     }
 }

@@ -123,6 +123,15 @@ pub struct CreateTrigger {
     pub function: Qualified,
 }
 
+/// `ALTER TABLE … ENABLE ALWAYS TRIGGER …`: fires under every `session_replication_role`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EnableAlways {
+    /// Table.
+    pub table: Qualified,
+    /// The trigger's name.
+    pub trigger: Ident,
+}
+
 /// A kind of object to drop.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ObjectKind {

@@ -8,7 +8,7 @@ mod walk;
 
 pub use ddl::{
     ColumnSpec, CreateIndex, CreateSchema, CreateTable, CreateTrigger, CreateTriggerFunction, CreateView,
-    DropObject, ObjectKind, TriggerEvent, TriggerTiming,
+    DropObject, EnableAlways, ObjectKind, TriggerEvent, TriggerTiming,
 };
 pub use dml::{
     ConflictAction, Delete, Insert, Lock, LockMode, Merge, MergeAction, MergeWhen, OnConflict, Truncate,
@@ -47,6 +47,8 @@ pub enum Statement {
     CreateTriggerFunction(CreateTriggerFunction),
     /// `CREATE TRIGGER`
     CreateTrigger(CreateTrigger),
+    /// `ALTER TABLE … ENABLE ALWAYS TRIGGER`
+    EnableAlways(EnableAlways),
     /// `DROP …`
     Drop(DropObject),
 }

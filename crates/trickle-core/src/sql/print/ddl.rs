@@ -2,8 +2,8 @@
 
 use super::Printer;
 use crate::sql::ast::{
-    CreateIndex, CreateTable, CreateTrigger, CreateTriggerFunction, CreateView, DropObject, ObjectKind,
-    Scalar, TriggerEvent, TriggerTiming,
+    CreateIndex, CreateTable, CreateTrigger, CreateTriggerFunction, CreateView, DropObject, EnableAlways,
+    ObjectKind, Scalar, TriggerEvent, TriggerTiming,
 };
 
 impl Printer {
@@ -133,6 +133,13 @@ impl Printer {
         self.word(" EXECUTE FUNCTION ");
         self.show(&c.function);
         self.word("()");
+    }
+
+    pub(super) fn enable_always(&mut self, e: &EnableAlways) {
+        self.word("ALTER TABLE ");
+        self.show(&e.table);
+        self.word(" ENABLE ALWAYS TRIGGER ");
+        self.show(&e.trigger);
     }
 
     pub(super) fn drop_object(&mut self, d: &DropObject) {

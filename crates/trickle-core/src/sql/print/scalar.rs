@@ -311,7 +311,10 @@ impl Printer {
             self.params.push(p.clone());
             self.params.len() - 1
         });
-        self.word(&format!("${}::{ty}", position + 1));
+        let position = position + 1;
+        // A driver binds booleans, numbers and texts; of the first cast the server takes the parameter's own type.
+        let plain = matches!(ty, Type::Bool | Type::Int8 | Type::Float8 | Type::Text);
+        self.word(&if plain { format!("${position}::{ty}") } else { format!("${position}::text::{ty}") });
     }
 
     /// `name = expr`

@@ -1,0 +1,245 @@
+//! The tables and the view that hold captured changes.
+
+use crate::catalog::TableDef;
+use crate::sql::ast::{
+    ColumnSpec, CreateTable, CreateView, FromItem, Insert, Query, Scalar, Select, SelectItem, SetExpr,
+    Statement,
+};
+use crate::sql::{BufferSources, Ident, Qualified, opaque};
+use crate::types::Type;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// One table of a buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// Its number, which its name ends with.
+    pub number: u32,
+    /// The columns of the source that it has, as positions, in the order of its own columns.
+    pub columns: Vec<usize>,
+}
+
+/// The buffer of one source.
+///
+/// Columns are only ever added, and added at the end, so that the view can be replaced while others read it.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    table: Arc<TableDef>,
+    table_name: Qualified,
+    schema: Ident,
+    generation: u32,
+    segments: Vec<Segment>,
+    partitions: Vec<Qualified>,
+    unlogged: bool,
+}
+
+impl Buffer {
+    /// A buffer in `schema` for these columns (positions) of a table, with one segment.
+    pub fn new(table: Arc<TableDef>, schema: impl AsRef<str>, columns: &[usize]) -> Buffer {
+        let segments = vec![Segment { number: 1, columns: distinct(&table, columns) }];
+        let table_name = Qualified::new(&table.schema, &table.name);
+        Buffer {
+            table,
+            table_name,
+            schema: Ident::new(schema),
+            generation: 1,
+            segments,
+            partitions: Vec::new(),
+            unlogged: false,
+        }
+    }
+
+    /// A buffer that exists: its generation (how often it was widened, from 1) and segments, oldest first.
+    #[must_use]
+    pub fn restored(mut self, generation: u32, segments: Vec<Segment>) -> Buffer {
+        self.generation = generation;
+        self.segments = segments;
+        self
+    }
+
+    /// The leaf and intermediate partitions of a partitioned table: a statement fires the triggers of the table that it
+    /// names only.
+    #[must_use]
+    pub fn with_partitions(mut self, partitions: Vec<Qualified>) -> Buffer {
+        self.partitions = partitions;
+        self
+    }
+
+    /// Segments without WAL. Each holds one row of weight NULL, which a crash of the server takes with the others:
+    /// where it is missing, changes were lost.
+    #[must_use]
+    pub fn with_unlogged(mut self, unlogged: bool) -> Buffer {
+        self.unlogged = unlogged;
+        self
+    }
+
+    /// The source.
+    pub fn table(&self) -> &Arc<TableDef> {
+        &self.table
+    }
+    /// How often it was widened, from 1.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+    /// Its segments, oldest first.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+    /// The segment that is written.
+    pub fn current(&self) -> Option<&Segment> {
+        self.segments.last()
+    }
+    /// The captured columns, in the order of the buffer's.
+    pub fn columns(&self) -> &[usize] {
+        self.current().map_or(&[], |s| &s.columns)
+    }
+
+    /// Whether the buffer has all of these columns.
+    pub fn covers(&self, columns: &[usize]) -> bool {
+        columns.iter().all(|c| self.columns().contains(c))
+    }
+
+    /// The view over all segments, which refreshes read.
+    pub fn view(&self) -> Qualified {
+        self.named(&format!("changes_{}", self.table.id))
+    }
+    /// The table of a segment.
+    pub fn segment_name(&self, segment: &Segment) -> Qualified {
+        self.named(&format!("changes_{}_{}", self.table.id, segment.number))
+    }
+
+    /// Whether rows were lost in a crash: a query of one boolean; `None` where segments survive crashes.
+    pub fn lost(&self) -> Option<Statement> {
+        let gone = |s: &Segment| {
+            let alias = Ident::new("s");
+            Scalar::Exists {
+                query: Box::new(Query::select(Select {
+                    items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+                    from: vec![FromItem::relation(self.segment_name(s), alias.clone())],
+                    filter: vec![Scalar::column(&alias, &Ident::new("w")).is_null()],
+                    ..Select::default()
+                })),
+                negated: true,
+            }
+        };
+        let any = Scalar::or(self.segments.iter().map(gone));
+        let items = vec![SelectItem::new(any, Ident::new("lost"))];
+        self.unlogged.then(|| Statement::Query(Query::select(Select { items, ..Select::default() })))
+    }
+
+    /// The buffer without its oldest segments, of which `keep` are left (at least the one that is written). The view
+    /// must be replaced before they are dropped.
+    #[must_use]
+    pub fn trimmed(&self, keep: usize) -> Buffer {
+        let from = self.segments.len().saturating_sub(keep.max(1));
+        Buffer { segments: self.segments[from..].to_vec(), ..self.clone() }
+    }
+
+    pub(super) fn named(&self, name: &str) -> Qualified {
+        Qualified { schema: Some(self.schema.clone()), name: Ident::new(name) }
+    }
+
+    /// The table, then its partitions.
+    pub(super) fn captured(&self) -> impl Iterator<Item = &Qualified> {
+        std::iter::once(&self.table_name).chain(&self.partitions)
+    }
+
+    /// The name here and the type of a column of the source.
+    pub(super) fn column(&self, position: usize) -> Option<(Ident, Type)> {
+        let column = self.table.columns.get(position)?;
+        Some((BufferSources::buffer_column(&column.name), column.ty.clone()))
+    }
+
+    fn next(&self, columns: Vec<usize>) -> Buffer {
+        let number = self.current().map_or(0, |s| s.number) + 1;
+        let mut next = self.clone();
+        next.segments.push(Segment { number, columns });
+        next
+    }
+
+    pub(super) fn rotated(&self) -> Buffer {
+        self.next(self.columns().to_vec())
+    }
+
+    pub(super) fn widened(&self, columns: &[usize]) -> Buffer {
+        let mut all = self.columns().to_vec();
+        all.extend(distinct(&self.table, columns).into_iter().filter(|c| !self.columns().contains(c)));
+        Buffer { generation: self.generation + 1, ..self.next(all) }
+    }
+
+    /// Columns of a segment may be NULL: the mark of a TRUNCATE has no values.
+    pub(super) fn create_segment(&self, segment: &Segment) -> Vec<Statement> {
+        let own = |name: &str, ty: Type, default| ColumnSpec {
+            name: Ident::new(name),
+            ty,
+            not_null: !self.unlogged || name != "w",
+            default,
+        };
+        let xid = Scalar::call("pg_current_xact_id", vec![]);
+        let mut columns = vec![own("xid", xid8(), Some(xid)), own("w", Type::Int2, None)];
+        columns.extend(segment.columns.iter().filter_map(|c| self.column(*c)).map(|(name, ty)| ColumnSpec {
+            name,
+            ty,
+            not_null: false,
+            default: None,
+        }));
+        let mut made = vec![Statement::CreateTable(CreateTable {
+            name: self.segment_name(segment),
+            unlogged: self.unlogged,
+            if_not_exists: false,
+            columns,
+            primary_key: Vec::new(),
+            fillfactor: None,
+        })];
+        if self.unlogged {
+            made.push(Statement::Insert(Insert {
+                ctes: Vec::new(),
+                table: self.segment_name(segment),
+                alias: None,
+                columns: vec![Ident::new("w")],
+                source: Query::new(SetExpr::Values(vec![vec![Scalar::null(Type::Int2)]])),
+                on_conflict: None,
+                returning: Vec::new(),
+            }));
+        }
+        made
+    }
+
+    /// `cmin` is the command that wrote a row: it tells what a transaction wrote after it refreshed.
+    pub(super) fn create_view(&self) -> Statement {
+        let (xid, w, cmin) = (Ident::new("xid"), Ident::new("w"), Ident::new("cmin"));
+        let alias = Ident::new("s");
+        let arm = |segment: &Segment| {
+            let own = [&xid, &w, &cmin].map(|c| Scalar::column(&alias, c));
+            let value = |c: &usize| {
+                let (name, ty) = self.column(*c)?;
+                let there = segment.columns.contains(c);
+                Some(if there { Scalar::column(&alias, &name) } else { Scalar::null(ty) })
+            };
+            let rest = self.columns().iter().filter_map(value);
+            let items = own.into_iter().chain(rest).map(|expr| SelectItem { expr, name: None }).collect();
+            let sentinel = self.unlogged.then(|| Scalar::column(&alias, &w).is_not_null());
+            SetExpr::Select(Box::new(Select {
+                items,
+                from: vec![FromItem::relation(self.segment_name(segment), alias.clone())],
+                filter: sentinel.into_iter().collect(),
+                ..Select::default()
+            }))
+        };
+        let mut arms: Vec<SetExpr> = self.segments.iter().map(arm).collect();
+        let body = if arms.len() == 1 { arms.swap_remove(0) } else { SetExpr::UnionAll(arms) };
+        let mut columns = vec![xid.clone(), w.clone(), cmin.clone()];
+        columns.extend(self.columns().iter().filter_map(|c| self.column(*c)).map(|(name, _)| name));
+        Statement::CreateView(CreateView { name: self.view(), columns, query: Query::new(body) })
+    }
+}
+
+/// The type of `pg_current_xact_id()`.
+fn xid8() -> Type {
+    Type::Other(Arc::new(opaque("xid8")))
+}
+
+/// Positions that exist, each once, in the order of the table.
+fn distinct(table: &TableDef, columns: &[usize]) -> Vec<usize> {
+    (0..table.columns.len()).filter(|c| columns.contains(c)).collect()
+}

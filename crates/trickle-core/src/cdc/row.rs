@@ -1,0 +1,50 @@
+//! Row triggers: for tables that a subscription writes, whose apply worker fires no statement triggers.
+
+use super::{Buffer, ChangeSource, Writer, differs, image, insert, truncated, weight};
+use crate::sql::Ident;
+use crate::sql::ast::{FromItem, Query, Scalar, Select, SelectItem, SetExpr, Statement, TriggerEvent};
+
+/// One row of the buffer per row image, written as it changes.
+#[derive(Debug)]
+pub(super) struct RowTriggers;
+
+impl ChangeSource for RowTriggers {
+    fn writers(&self, buffer: &Buffer) -> Vec<Writer> {
+        let writer =
+            |event, body| Writer { event, old_table: None, new_table: None, for_each_row: true, body };
+        let (old, new) = (Ident::new("old"), Ident::new("new"));
+        let one = |w, alias| insert(buffer, SetExpr::Values(vec![row(buffer, w, alias)]));
+        let mut writers = vec![writer(TriggerEvent::Insert, one(1, &new))];
+        if !buffer.columns().is_empty() {
+            writers.push(writer(TriggerEvent::Update, update(buffer, &old, &new)));
+        }
+        writers.push(writer(TriggerEvent::Delete, one(-1, &old)));
+        writers.push(truncated(buffer));
+        writers
+    }
+}
+
+/// The weight and the image of `OLD` or `NEW`.
+fn row(buffer: &Buffer, w: i64, alias: &Ident) -> Vec<Scalar> {
+    std::iter::once(weight(w)).chain(image(buffer, alias)).collect()
+}
+
+/// −old +new where they differ in a referenced column.
+fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {
+    let v = Ident::new("v");
+    let mut columns = vec![Ident::new("w")];
+    columns.extend((1..=buffer.columns().len()).map(|i| Ident::new(format!("c{i}"))));
+    let rows = Query::new(SetExpr::Values(vec![row(buffer, -1, old), row(buffer, 1, new)]));
+    let select = Select {
+        items: columns.iter().map(|c| SelectItem { expr: Scalar::column(&v, c), name: None }).collect(),
+        from: vec![FromItem::Subquery {
+            query: Box::new(rows),
+            alias: v.clone(),
+            columns: columns.clone(),
+            lateral: false,
+        }],
+        filter: vec![differs(buffer, old, new)],
+        ..Select::default()
+    };
+    insert(buffer, SetExpr::Select(Box::new(select)))
+}

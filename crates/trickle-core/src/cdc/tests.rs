@@ -1,0 +1,60 @@
+//! The texts of capture; that they do what they say is tested against servers.
+
+use super::{Buffer, Mode};
+use crate::catalog::{MemoryCatalog, TableDef};
+use crate::sql::print;
+use std::sync::Arc;
+
+fn table(ddl: &str) -> Arc<TableDef> {
+    MemoryCatalog::from_ddl(ddl).unwrap().tables()[0].clone()
+}
+
+fn texts(statements: &[crate::sql::ast::Statement]) -> String {
+    statements.iter().map(|s| print(s).text + ";\n").collect()
+}
+
+#[test]
+fn an_install_waits_for_writers_first_and_fires_always() {
+    let t = table("CREATE TABLE t (id int PRIMARY KEY, a text, b text)");
+    let text = texts(&Mode::Statement.source().install(&Buffer::new(t, "ch", &[1, 0])));
+    assert!(text.starts_with("LOCK TABLE ONLY public.t IN SHARE ROW EXCLUSIVE MODE;\n"), "{text}");
+    assert_eq!(text.matches("ENABLE ALWAYS TRIGGER").count(), 4);
+    assert_eq!(text.matches("SECURITY DEFINER SET search_path = pg_catalog, pg_temp").count(), 4);
+    assert!(text.contains("FULL JOIN"), "{text}");
+}
+
+#[test]
+fn updates_are_paired_only_where_it_can_pay() {
+    for (ddl, columns, paired) in [
+        ("CREATE TABLE t (id int PRIMARY KEY, a text)", vec![0], true),
+        ("CREATE TABLE t (id int PRIMARY KEY, a text)", vec![0, 1], false),
+        ("CREATE TABLE t (id int, a text)", vec![0], false),
+        ("CREATE TABLE t (id int[] PRIMARY KEY, a text)", vec![1], false),
+    ] {
+        let text = texts(&Mode::Statement.source().install(&Buffer::new(table(ddl), "ch", &columns)));
+        assert_eq!(text.contains("FULL JOIN"), paired, "{text}");
+    }
+}
+
+#[test]
+fn without_columns_an_update_changes_nothing() {
+    for mode in Mode::ALL {
+        let t = table("CREATE TABLE t (id int PRIMARY KEY)");
+        let text = texts(&mode.source().install(&Buffer::new(t, "ch", &[])));
+        assert!(!text.contains("AFTER UPDATE"), "{text}");
+        assert_eq!(text.matches("CREATE TRIGGER").count(), 3);
+    }
+}
+
+#[test]
+fn widening_adds_columns_at_the_end() {
+    let t = table("CREATE TABLE t (a int, b int, c int)");
+    let buffer = Buffer::new(t, "ch", &[2]);
+    let (wide, statements) = Mode::Statement.source().widen(&buffer, &[0, 2]);
+    assert_eq!((wide.columns(), wide.generation(), wide.segments().len()), (&[2, 0][..], 2, 2));
+    assert!(wide.covers(&[0, 2]) && !wide.covers(&[1]) && !buffer.covers(&[0]));
+    let text = texts(&statements);
+    assert!(text.contains("VIEW ch.changes_1 (xid, w, cmin, c, a)"), "{text}");
+    assert!(text.contains("s.c, NULL::integer"), "{text}");
+    assert_eq!(wide.trimmed(0).segments().len(), 1);
+}

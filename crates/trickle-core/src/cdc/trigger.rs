@@ -1,0 +1,104 @@
+//! Statement triggers with transition tables.
+
+use super::{Buffer, ChangeSource, Writer, differs, image, insert, items, truncated, weight};
+use crate::sql::Ident;
+use crate::sql::Qualified;
+use crate::sql::ast::{
+    FromItem, JoinKind, Query, Scalar, Select, SelectItem, SetExpr, Statement, TriggerEvent,
+};
+use crate::types::Type;
+
+/// One trigger per event, since a trigger with both transition tables has exactly one.
+#[derive(Debug)]
+pub(super) struct StatementTriggers;
+
+impl ChangeSource for StatementTriggers {
+    fn writers(&self, buffer: &Buffer) -> Vec<Writer> {
+        let (old, new) = (Ident::new("trickle_old"), Ident::new("trickle_new"));
+        let writer = |event, old_table: Option<&Ident>, new_table: Option<&Ident>, body| Writer {
+            event,
+            old_table: old_table.cloned(),
+            new_table: new_table.cloned(),
+            for_each_row: false,
+            body,
+        };
+        let rows = |w, from: &Ident| insert(buffer, arm(buffer, w, from));
+        let mut writers = vec![writer(TriggerEvent::Insert, None, Some(&new), rows(1, &new))];
+        // Where no column is referenced only the number of rows counts, and an update keeps it.
+        if !buffer.columns().is_empty() {
+            writers.push(writer(TriggerEvent::Update, Some(&old), Some(&new), update(buffer, &old, &new)));
+        }
+        writers.push(writer(TriggerEvent::Delete, Some(&old), None, rows(-1, &old)));
+        writers.push(truncated(buffer));
+        writers
+    }
+}
+
+/// Every row of a transition table with one weight.
+fn arm(buffer: &Buffer, w: i64, from: &Ident) -> SetExpr {
+    let alias = Ident::new("r");
+    SetExpr::Select(Box::new(Select {
+        items: items(w, image(buffer, &alias)),
+        from: vec![FromItem::relation(Qualified::bare(from.clone()), alias)],
+        ..Select::default()
+    }))
+}
+
+/// −old +new. Where a key pairs old and new rows, pairs that agree in every referenced column are left out; where all
+/// columns are referenced that is too rare to pay for the join.
+fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {
+    let all = buffer.columns().len() == buffer.table().columns.len();
+    let rows = match pairing_key(buffer).filter(|_| !all) {
+        Some(key) => SetExpr::Select(Box::new(changed_pairs(buffer, key, old, new))),
+        None => SetExpr::UnionAll(vec![arm(buffer, -1, old), arm(buffer, 1, new)]),
+    };
+    insert(buffer, rows)
+}
+
+/// The shortest key whose columns have an `=` in `pg_catalog`, which is all that a pinned search path finds.
+fn pairing_key(buffer: &Buffer) -> Option<&[usize]> {
+    let built_in = |c: &usize| {
+        let column = buffer.table().columns.get(*c);
+        column.is_some_and(|c| c.ty.is_hashable() && !matches!(c.ty, Type::Other(_) | Type::Array(_)))
+    };
+    let keys = buffer.table().keys.iter().filter(|k| !k.is_empty() && k.iter().all(built_in));
+    keys.min_by_key(|k| k.len()).map(Vec::as_slice)
+}
+
+/// Old and new rows paired by key in one FULL JOIN, each pair that differs unfolded into its two rows. A FULL JOIN is
+/// hashed or merged, never nested: the plan is cached with the estimates of the first statement, and a nested loop
+/// that suited one row would be quadratic for a bulk update later in the session.
+fn changed_pairs(buffer: &Buffer, key: &[usize], old: &Ident, new: &Ident) -> Select {
+    let (o, n, v) = (Ident::new("o"), Ident::new("n"), Ident::new("v"));
+    let names = key.iter().filter_map(|c| buffer.table().columns.get(*c)).map(|c| Ident::new(&c.name));
+    let names: Vec<Ident> = names.collect();
+    let there = |alias: &Ident| Scalar::and(names.iter().map(|k| Scalar::column(alias, k).is_not_null()));
+    let gone = |alias: &Ident| Scalar::or(names.iter().take(1).map(|k| Scalar::column(alias, k).is_null()));
+    let pairs = FromItem::Join {
+        kind: JoinKind::Full,
+        left: Box::new(FromItem::relation(Qualified::bare(old.clone()), o.clone())),
+        right: Box::new(FromItem::relation(Qualified::bare(new.clone()), n.clone())),
+        on: Some(Scalar::and(names.iter().map(|k| Scalar::column(&o, k).equals(Scalar::column(&n, k))))),
+    };
+    let row = |w, alias: &Ident| -> Vec<Scalar> {
+        [weight(w), there(alias)].into_iter().chain(image(buffer, alias)).collect()
+    };
+    let mut columns = vec![Ident::new("w"), Ident::new("there")];
+    columns.extend((1..=buffer.columns().len()).map(|i| Ident::new(format!("c{i}"))));
+    let select = columns.iter().filter(|c| c.as_str() != "there").map(|c| Scalar::column(&v, c));
+    let both = FromItem::Subquery {
+        query: Box::new(Query::new(SetExpr::Values(vec![row(-1, &o), row(1, &n)]))),
+        alias: v.clone(),
+        columns: columns.clone(),
+        lateral: true,
+    };
+    Select {
+        items: select.map(|expr| SelectItem { expr, name: None }).collect(),
+        from: vec![pairs, both],
+        filter: vec![
+            Scalar::column(&v, &Ident::new("there")),
+            Scalar::or([gone(&o), gone(&n), differs(buffer, &o, &n)]),
+        ],
+        ..Select::default()
+    }
+}

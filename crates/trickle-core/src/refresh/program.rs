@@ -1,0 +1,139 @@
+//! The refresh program of a compiled stream table.
+
+use super::plan::{Bind, Feed, Program, Template, Yield};
+use crate::catalog::TableId;
+use crate::cost::Strategy;
+use crate::error::{Error, Result};
+use crate::sql::ast::{Param, Statement};
+use crate::sql::print;
+use crate::stream_table::{Refresh, StreamTable};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A [`StreamTable`] as a [`Program`]: its statements printed, its parameters as binds.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    table: Arc<StreamTable>,
+}
+
+impl Compiled {
+    /// The program of a stream table.
+    pub fn new(table: impl Into<Arc<StreamTable>>) -> Compiled {
+        Compiled { table: table.into() }
+    }
+
+    /// The stream table.
+    pub fn table(&self) -> &StreamTable {
+        &self.table
+    }
+
+    /// What a statement's result says of the stream table; hidden tables are nobody's rows.
+    fn result(&self, statement: &Statement) -> Yield {
+        let own = &self.table.layout().result.name;
+        match statement {
+            Statement::Query(_) => Yield::Counts,
+            Statement::Insert(i) if i.table == *own => Yield::Inserted,
+            Statement::Update(u) if u.table == *own => Yield::Updated,
+            Statement::Delete(d) if d.table == *own => Yield::Deleted,
+            _ => Yield::Nothing,
+        }
+    }
+
+    fn template(&self, statement: &Statement) -> Result<Template> {
+        let printed = print(statement);
+        let binds = printed.params.iter().map(bind).collect::<Result<Vec<_>>>()?;
+        Ok(Template { text: printed.text.into(), binds: binds.into(), result: self.result(statement) })
+    }
+}
+
+/// All sources of a refresh are read up to one frontier.
+fn bind(param: &Param) -> Result<Bind> {
+    match param {
+        Param::FrontierSnapshot(_) => Ok(Bind::FrontierSnapshot),
+        Param::FrontierXid(_) => Ok(Bind::FrontierXid),
+        Param::FrontierCommand(_) => Ok(Bind::FrontierCommand),
+        Param::Value(n) => Err(Error::plan(format!("value {n} of a refresh program has no meaning"))),
+    }
+}
+
+impl Program for Compiled {
+    fn strategies(&self) -> &[Strategy] {
+        &[Strategy::Delta, Strategy::FullDifference, Strategy::Full]
+    }
+
+    fn statements(&self, strategy: Strategy, changed: &BTreeSet<TableId>) -> Result<Arc<[Template]>> {
+        let how = match strategy {
+            Strategy::NoData => return Ok(Arc::new([])),
+            Strategy::Delta => Refresh::Delta,
+            Strategy::FullDifference => Refresh::Difference,
+            Strategy::Full => Refresh::Replace,
+            Strategy::AffectedGroups => {
+                return Err(Error::plan("the program does not recompute groups apart from its delta"));
+            }
+        };
+        self.table.refresh(how, changed)?.iter().map(|s| self.template(s)).collect()
+    }
+
+    /// A stream table that is read by another is captured like any source, so its changes are there in every way; of a
+    /// replacement they are twice the table, and recomputing is cheaper than that delta.
+    fn feed(&self, strategy: Strategy) -> Feed {
+        if strategy == Strategy::Full { Feed::Replaced } else { Feed::Changes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::MemoryCatalog;
+    use crate::{Options, compile};
+
+    fn program(sql: &str) -> Compiled {
+        let catalog = MemoryCatalog::from_ddl(
+            "CREATE TABLE t (id int PRIMARY KEY, k int, v bigint); CREATE TABLE u (id int PRIMARY KEY, n text)",
+        )
+        .unwrap();
+        Compiled::new(compile(sql, &catalog, &Options::new("public", "st")).unwrap().incremental().unwrap())
+    }
+
+    #[test]
+    fn frontier_parameters_are_bound() {
+        let p = program("SELECT t.id, n FROM t JOIN u ON t.k = u.id");
+        let changed = BTreeSet::from([TableId(1), TableId(2)]);
+        let delta = p.statements(Strategy::Delta, &changed).unwrap();
+        assert_eq!(delta.len(), 1);
+        assert_eq!(delta[0].result, Yield::Counts);
+        for bind in [Bind::FrontierSnapshot, Bind::FrontierXid, Bind::FrontierCommand] {
+            assert_eq!(delta[0].binds.iter().filter(|b| **b == bind).count(), 2, "one per source");
+        }
+        for i in 1..=delta[0].binds.len() {
+            assert!(delta[0].text.contains(&format!("${i}::")), "{}", delta[0].text);
+        }
+        assert!(delta[0].text.contains("::text::pg_snapshot"), "{}", delta[0].text);
+        let one = p.statements(Strategy::Delta, &BTreeSet::from([TableId(2)])).unwrap();
+        assert_eq!(one[0].binds.len(), 3);
+        assert!(p.statements(Strategy::Delta, &BTreeSet::new()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_full_ways_bind_nothing_and_count_the_result_alone() {
+        let p = program("SELECT k, sum(v) AS s FROM t GROUP BY k");
+        let all = BTreeSet::from([TableId(1)]);
+        let full = p.statements(Strategy::Full, &all).unwrap();
+        let counted: Vec<Yield> = full.iter().map(|t| t.result).filter(|r| *r != Yield::Nothing).collect();
+        assert_eq!(counted, [Yield::Deleted, Yield::Inserted]);
+        let difference = p.statements(Strategy::FullDifference, &all).unwrap();
+        assert_eq!(difference.last().map(|t| t.result), Some(Yield::Counts));
+        assert!(full.iter().chain(difference.iter()).all(|t| t.binds.is_empty()));
+        assert!(p.statements(Strategy::AffectedGroups, &all).is_err());
+        assert_eq!(p.feed(Strategy::Full), Feed::Replaced);
+    }
+
+    #[test]
+    fn equal_arguments_give_equal_statements() {
+        let p = program("SELECT k, count(*) AS n FROM t GROUP BY k");
+        let all = BTreeSet::from([TableId(1)]);
+        for strategy in p.strategies() {
+            assert_eq!(p.statements(*strategy, &all).unwrap(), p.statements(*strategy, &all).unwrap());
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Change capture: what the triggers write is what changed, however it was changed; and the whole way from SQL to a
+//! refreshed table.
+
+use crate::support::{assert_same_bag, each_server};
+use tokio_postgres::types::ToSql;
+use trickle_client::Session;
+use trickle_core::catalog::MemoryCatalog;
+use trickle_core::cdc::{Buffer, Mode};
+use trickle_core::sql::ast::{Param, Statement};
+use trickle_core::sql::print;
+use trickle_core::{Options, Refresh, StreamTable, compile};
+
+async fn run(s: &Session, sql: &str) {
+    s.client().batch_execute(sql).await.unwrap_or_else(|e| panic!("{e:?}\n{sql}"));
+}
+
+async fn run_all(s: &Session, statements: &[Statement]) {
+    let mut sql = String::from("BEGIN;\n");
+    for statement in statements {
+        sql += &format!("{};\n", print(statement).text);
+    }
+    run(s, &(sql + "COMMIT")).await;
+}
+
+/// Tables whose columns are called like everything that the triggers use.
+const HOSTILE: &str = r#"CREATE TABLE "odd ""T""" ("w" int PRIMARY KEY, "xid" text, "_w" numeric, "select" int,
+    "new" int, "old" int, "found" text, "tg_op" text, "O'x" text, "c1" int, "there" bool, "trickle_new" int,
+    "r" int, "s" int, "v" int, "o" int, "n" int)"#;
+
+/// A table and which of its columns are captured.
+const TABLES: &[(&str, &[&str])] = &[
+    ("CREATE TABLE t (w int PRIMARY KEY, xid text, extra int)", &["w", "xid"]),
+    ("CREATE TABLE t (w int PRIMARY KEY, xid text, extra int)", &["xid"]),
+    ("CREATE TABLE t (w int PRIMARY KEY, xid text, extra int)", &["w", "xid", "extra"]),
+    ("CREATE TABLE t (w int, xid text, extra int)", &["w", "xid"]),
+    ("CREATE TABLE t (w int PRIMARY KEY, xid text, extra int)", &[]),
+];
+
+/// Statements over `(w int, xid text, extra int)`, applied one after the other.
+const CHANGES: &[&str] = &[
+    "INSERT INTO t SELECT i, 'r' || i, i FROM generate_series(1, 50) i",
+    "INSERT INTO t (w, xid) VALUES (100, NULL)",
+    "UPDATE t SET xid = xid || '!' WHERE w % 3 = 0",
+    "UPDATE t SET extra = extra + 1",
+    "UPDATE t SET xid = xid",
+    "UPDATE t SET w = -w WHERE w > 0",
+    "DELETE FROM t WHERE w % 7 = 0",
+    "MERGE INTO t USING (SELECT i FROM generate_series(-60, -40) i) m ON t.w = m.i
+     WHEN MATCHED AND m.i % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET xid = 'merged'
+     WHEN NOT MATCHED THEN INSERT (w, xid) VALUES (m.i, 'new')",
+    "WITH gone AS (DELETE FROM t WHERE w = -1 RETURNING w) INSERT INTO t SELECT 1000 - w, 'moved' FROM gone",
+    "SET session_replication_role = replica; DELETE FROM t WHERE w = -2; INSERT INTO t VALUES (2000, 'x', 0);
+     RESET session_replication_role",
+    "BEGIN; INSERT INTO t VALUES (3000, 'a', 0); SAVEPOINT a; DELETE FROM t; ROLLBACK TO a;
+     UPDATE t SET xid = 'b' WHERE w = 3000; COMMIT",
+    "DELETE FROM t",
+];
+
+fn buffer(ddl: &str, columns: &[&str]) -> Buffer {
+    let catalog = MemoryCatalog::from_ddl(ddl).unwrap();
+    let table = catalog.tables()[0].clone();
+    let positions: Vec<usize> = columns.iter().map(|c| table.column(c).unwrap()).collect();
+    Buffer::new(table, "pgtrickle_changes", &positions)
+}
+
+fn quoted(columns: &[&str], prefix: &str) -> String {
+    let of = |c: &&str| format!(", \"{}\"", format!("{prefix}{c}").replace('"', "\"\""));
+    columns.iter().map(of).collect::<String>()
+}
+
+/// The columns in the buffer: two are named like the buffer's own.
+fn buffered(columns: &[&str]) -> String {
+    let of = |c: &&str| {
+        if matches!(c.trim_start_matches('_'), "w" | "xid") { format!("_{c}") } else { (*c).into() }
+    };
+    let names: Vec<String> = columns.iter().map(of).collect();
+    quoted(&names.iter().map(String::as_str).collect::<Vec<_>>(), "")
+}
+
+/// `old rows + buffer = new rows`, with each side's negative part on the other.
+async fn assert_captured(s: &Session, table: &str, columns: &[&str]) {
+    let rows =
+        |w: i32| format!("SELECT 1{} FROM pgtrickle_changes.changes_1 WHERE w = {w}", buffered(columns));
+    let list = quoted(columns, "");
+    let left = format!("SELECT 1{list} FROM mirror UNION ALL {}", rows(1));
+    let right = format!("SELECT 1{list} FROM {table} UNION ALL {}", rows(-1));
+    assert_same_bag(s, &left, &right).await;
+}
+
+async fn rows(s: &Session, sql: &str) -> i64 {
+    s.client().query_one(sql, &[]).await.unwrap_or_else(|e| panic!("{e:?}\n{sql}")).get(0)
+}
+
+#[test]
+fn every_statement_is_captured() {
+    each_server(async |db| {
+        let s = db.session().await;
+        run(&s, "CREATE SCHEMA pgtrickle_changes").await;
+        for mode in Mode::ALL {
+            for (ddl, columns) in TABLES {
+                run(&s, &format!("{ddl}; CREATE TABLE mirror AS SELECT * FROM t")).await;
+                let buffer = buffer(ddl, columns);
+                run_all(&s, &mode.source().install(&buffer)).await;
+                for change in CHANGES {
+                    run(&s, change).await;
+                    assert_captured(&s, "t", columns).await;
+                }
+                run_all(&s, &mode.source().remove(&buffer)).await;
+                assert_eq!(rows(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'changes_%'").await, 0);
+                assert_eq!(rows(&s, "SELECT count(*) FROM pg_proc WHERE proname LIKE 'capture_%'").await, 0);
+                run(&s, "INSERT INTO t VALUES (1); DROP TABLE t, mirror").await;
+            }
+        }
+    });
+}
+
+#[test]
+fn upsert_copy_cascade_and_truncate_are_captured() {
+    each_server(async |db| {
+        let s = db.session().await;
+        let ddl = "CREATE TABLE t (id int PRIMARY KEY, v text)";
+        run(&s, &format!("CREATE SCHEMA pgtrickle_changes; CREATE TABLE p (id int PRIMARY KEY); {ddl}"))
+            .await;
+        run(&s, "ALTER TABLE t ADD FOREIGN KEY (id) REFERENCES p ON DELETE CASCADE ON UPDATE CASCADE").await;
+        run(&s, "INSERT INTO p SELECT generate_series(1, 20); CREATE TABLE mirror AS SELECT * FROM t").await;
+        for mode in Mode::ALL {
+            let buffer = buffer(ddl, &["id", "v"]);
+            run_all(&s, &mode.source().install(&buffer)).await;
+            run(&s, "INSERT INTO t SELECT i, 'a' FROM generate_series(1, 10) i").await;
+            run(
+                &s,
+                "INSERT INTO t SELECT i, 'b' FROM generate_series(5, 15) i
+                 ON CONFLICT (id) DO UPDATE SET v = excluded.v WHERE t.id <> 6;
+                 INSERT INTO t VALUES (1, 'c') ON CONFLICT DO NOTHING",
+            )
+            .await;
+            run(&s, "COPY t FROM PROGRAM 'printf \"19\\\\tx\\\\n20\\\\ty\\\\n\"'").await;
+            run(&s, "DELETE FROM p WHERE id < 4; UPDATE p SET id = 40 WHERE id = 4").await;
+            assert_captured(&s, "t", &["id", "v"]).await;
+            let marks = "SELECT count(*) FROM pgtrickle_changes.changes_1 WHERE w = 0";
+            assert_eq!(rows(&s, marks).await, 0);
+            run(&s, "TRUNCATE t").await;
+            assert_eq!(rows(&s, marks).await, 1);
+            run_all(&s, &mode.source().remove(&buffer)).await;
+            run(&s, "DELETE FROM p; INSERT INTO p SELECT generate_series(1, 20)").await;
+        }
+    });
+}
+
+#[test]
+fn names_that_the_triggers_use_are_only_names() {
+    each_server(async |db| {
+        let s = db.session().await;
+        run(&s, &format!("CREATE SCHEMA pgtrickle_changes; {HOSTILE}")).await;
+        run(&s, r#"CREATE TABLE mirror AS TABLE "odd ""T"""#).await;
+        let columns =
+            ["w", "xid", "_w", "select", "new", "old", "found", "tg_op", "O'x", "c1", "there", "r", "s", "v"];
+        for mode in Mode::ALL {
+            let buffer = buffer(HOSTILE, &columns);
+            run_all(&s, &mode.source().install(&buffer)).await;
+            run(
+                &s,
+                r#"INSERT INTO "odd ""T""" (w, xid, _w, "select", "new", c1, there, o)
+                   SELECT i, 'x', 1.50, i, i, i, i % 2 = 0, i FROM generate_series(1, 9) i;
+                   UPDATE "odd ""T""" SET _w = 1.500 WHERE w < 4; UPDATE "odd ""T""" SET o = o + 1;
+                   UPDATE "odd ""T""" SET w = w + 100, found = 'f', "O'x" = '' WHERE w > 7;
+                   DELETE FROM "odd ""T""" WHERE w = 5"#,
+            )
+            .await;
+            assert_captured(&s, r#""odd ""T""""#, &columns).await;
+            let text = r#"SELECT count(*) FROM pgtrickle_changes.changes_1 WHERE __w::text = '1.500'"#;
+            assert_eq!(rows(&s, text).await, 3, "an equal number that prints differently is a change");
+            run_all(&s, &mode.source().remove(&buffer)).await;
+            run(&s, r#"DELETE FROM "odd ""T"""#).await;
+        }
+    });
+}
+
+#[test]
+fn an_update_of_other_columns_writes_nothing() {
+    each_server(async |db| {
+        let s = db.session().await;
+        let ddl = "CREATE TABLE t (id int PRIMARY KEY, v text, other int)";
+        run(
+            &s,
+            &format!(
+                "CREATE SCHEMA pgtrickle_changes; {ddl}; INSERT INTO t VALUES (1, 'a', 1), (2, NULL, 2)"
+            ),
+        )
+        .await;
+        for mode in Mode::ALL {
+            let buffer = buffer(ddl, &["v"]);
+            run_all(&s, &mode.source().install(&buffer)).await;
+            // A plan cached for one row must not be quadratic for many.
+            run(&s, "UPDATE t SET other = other + 1; UPDATE t SET id = id + 10, v = v").await;
+            let written = "SELECT count(*) FROM pgtrickle_changes.changes_1";
+            let expected = if mode == Mode::Row { 0 } else { 4 };
+            assert_eq!(rows(&s, written).await, expected, "a changed key pairs nothing: its rows cancel");
+            run_all(&s, &mode.source().remove(&buffer)).await;
+        }
+    });
+}
+
+#[test]
+fn buffers_widen_rotate_and_survive_their_owner_only() {
+    each_server(async |db| {
+        let s = db.session().await;
+        let ddl = "CREATE TABLE t (a int, b int, c int)";
+        run(&s, &format!("CREATE SCHEMA pgtrickle_changes; {ddl}; CREATE ROLE writer_{} ; ", db.major()))
+            .await;
+        let narrow = buffer(ddl, &["b"]).with_unlogged(true);
+        let source = Mode::Statement.source();
+        run_all(&s, &source.install(&narrow)).await;
+        run(&s, "INSERT INTO t VALUES (1, 2, 3)").await;
+        let (wide, statements) = source.widen(&narrow, &[0]);
+        run_all(&s, &statements).await;
+        // Whoever may write the table needs no right on the buffer.
+        let role = format!("writer_{}", db.major());
+        run(
+            &s,
+            &format!(
+                "GRANT INSERT ON t TO {role}; SET ROLE {role}; INSERT INTO t VALUES (4, 5, 6); RESET ROLE"
+            ),
+        )
+        .await;
+        let (next, statements) = source.rotate(&wide);
+        run_all(&s, &statements).await;
+        run(&s, "INSERT INTO t VALUES (7, 8, 9)").await;
+        let all = "SELECT w, b, a FROM pgtrickle_changes.changes_1";
+        assert_same_bag(
+            &s,
+            all,
+            "VALUES (1::smallint, 2, NULL::int), (1::smallint, 5, 4), (1::smallint, 8, 7)",
+        )
+        .await;
+        assert_eq!(rows(&s, "SELECT count(*) FROM pgtrickle_changes.changes_1_3 WHERE w = 1").await, 1);
+        assert_eq!(rows(&s, "SELECT count(cmin) FROM pgtrickle_changes.changes_1").await, 3);
+        let lost = print(&next.lost().unwrap()).text;
+        let answer: bool = s.client().query_one(&lost, &[]).await.unwrap().get(0);
+        assert!(!answer);
+        run(&s, "TRUNCATE pgtrickle_changes.changes_1_2").await;
+        let answer: bool = s.client().query_one(&lost, &[]).await.unwrap().get(0);
+        assert!(answer);
+        run_all(&s, &source.remove(&next)).await;
+        run(&s, &format!("DROP OWNED BY {role}; DROP ROLE {role}; DROP SCHEMA pgtrickle_changes")).await;
+    });
+}
+
+/// A stream table on a server, and the snapshot up to which it is fresh.
+struct Kept {
+    table: StreamTable,
+    query: &'static str,
+    frontier: String,
+}
+
+async fn execute(s: &Session, statement: &Statement, frontier: &str) {
+    let printed = print(statement);
+    let own: (Option<String>, Option<i64>) = (None, None);
+    let params: Vec<&(dyn ToSql + Sync)> = printed
+        .params
+        .iter()
+        .map(|p| -> &(dyn ToSql + Sync) {
+            match p {
+                Param::FrontierXid(_) => &own.0,
+                Param::FrontierCommand(_) => &own.1,
+                _ => &frontier,
+            }
+        })
+        .collect();
+    let done = s.client().execute(&printed.text, &params).await;
+    done.unwrap_or_else(|e| panic!("{e:?}\n{}", printed.text));
+}
+
+impl Kept {
+    async fn create(
+        s: &Session,
+        query: &'static str,
+        name: &str,
+        catalog: &MemoryCatalog,
+        mode: Mode,
+    ) -> Kept {
+        let table = compile(query, catalog, &Options::new("public", name)).unwrap().incremental().unwrap();
+        run_all(s, &table.ddl()).await;
+        for (_, statements) in table.capture(mode) {
+            run_all(s, &statements).await;
+        }
+        let mut kept = Kept { table, query, frontier: String::new() };
+        kept.refresh(s, Refresh::Replace).await;
+        kept
+    }
+
+    async fn refresh(&mut self, s: &Session, how: Refresh) {
+        run(s, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+        let now: String =
+            s.client().query_one("SELECT pg_current_snapshot()::text", &[]).await.unwrap().get(0);
+        let all = self.table.sources().into_iter().map(|(t, _)| t.id).collect();
+        for statement in self.table.refresh(how, &all).unwrap() {
+            execute(s, &statement, &self.frontier).await;
+        }
+        run(s, "COMMIT").await;
+        self.frontier = now;
+    }
+
+    async fn assert_fresh(&self, s: &Session) {
+        let stored = format!("SELECT * FROM {}", self.table.layout().result.name);
+        assert_same_bag(s, &stored, self.query).await;
+    }
+
+    async fn remove(&self, s: &Session, mode: Mode) {
+        for buffer in self.table.buffers() {
+            run_all(s, &mode.source().remove(&buffer)).await;
+        }
+        run_all(s, &self.table.drop_ddl()).await;
+    }
+}
+
+const SHOP: &str = "CREATE TABLE customer (id int PRIMARY KEY, name text NOT NULL, region text);
+    CREATE TABLE orders (id int PRIMARY KEY, customer int, amount numeric(10,2), note text);";
+
+const QUERIES: &[&str] = &[
+    "SELECT id, customer, amount FROM orders",
+    "SELECT customer, amount FROM orders",
+    "SELECT id, amount FROM orders WHERE amount > 20",
+    "SELECT o.id, o.amount, c.name FROM orders o JOIN customer c ON o.customer = c.id",
+    "SELECT c.region, count(*) AS n, sum(o.amount) AS total, min(o.amount) AS least, avg(o.amount) AS mean
+     FROM orders o JOIN customer c ON o.customer = c.id GROUP BY c.region",
+    "SELECT customer, count(*) AS n, sum(amount) AS total FROM orders GROUP BY customer",
+    "SELECT count(*) AS n, sum(amount) AS total FROM orders",
+];
+
+/// One window each.
+const WINDOWS: &[&str] = &[
+    "UPDATE orders SET amount = amount + 1 WHERE id % 5 = 0",
+    "DELETE FROM orders WHERE id % 7 = 0; INSERT INTO orders SELECT i, i % 13, i, 'n' FROM generate_series(201, 230) i",
+    "UPDATE customer SET region = 'west' WHERE id % 4 = 0; UPDATE orders SET customer = NULL WHERE id % 11 = 0",
+    "DELETE FROM customer WHERE id IN (1, 2); DELETE FROM orders WHERE customer = 3",
+    "UPDATE orders SET note = 'nobody reads this'",
+    "INSERT INTO customer VALUES (1, 'back', NULL); UPDATE orders SET id = id + 1000 WHERE id < 20",
+    "DELETE FROM orders",
+    "INSERT INTO orders VALUES (1, 1, 30.50, NULL), (2, NULL, NULL, NULL)",
+];
+
+#[test]
+fn from_sql_to_a_refreshed_table() {
+    each_server(async |db| {
+        let s = db.session().await;
+        let other = db.session().await;
+        run(&s, &format!("CREATE SCHEMA pgtrickle_changes; {SHOP}")).await;
+        let catalog = MemoryCatalog::from_ddl(SHOP).unwrap();
+        for (i, query) in QUERIES.iter().enumerate() {
+            let mode = Mode::ALL[i % 2];
+            run(
+                &s,
+                "TRUNCATE customer, orders;
+                 INSERT INTO customer SELECT i, 'c' || i, CASE i % 3 WHEN 0 THEN 'north' WHEN 1 THEN 'south' END
+                 FROM generate_series(0, 12) i;
+                 INSERT INTO orders SELECT i, i % 13, i % 40 + 0.25, NULL FROM generate_series(1, 200) i",
+            )
+            .await;
+            let mut kept = Kept::create(&s, query, &format!("st_{i}"), &catalog, mode).await;
+            kept.assert_fresh(&s).await;
+            for window in WINDOWS {
+                run(&s, window).await;
+                kept.refresh(&s, Refresh::Delta).await;
+                kept.assert_fresh(&s).await;
+            }
+            // A transaction that is open across a refresh is in the window after it commits.
+            run(&other, "BEGIN; INSERT INTO orders VALUES (500, 5, 77, NULL)").await;
+            run(&s, "INSERT INTO orders VALUES (501, 5, 78, NULL)").await;
+            kept.refresh(&s, Refresh::Delta).await;
+            kept.assert_fresh(&s).await;
+            run(&other, "COMMIT").await;
+            kept.refresh(&s, Refresh::Delta).await;
+            kept.assert_fresh(&s).await;
+            kept.refresh(&s, Refresh::Delta).await;
+            kept.assert_fresh(&s).await;
+            run(&s, "UPDATE orders SET amount = 1; DELETE FROM customer WHERE id = 7").await;
+            kept.refresh(&s, Refresh::Difference).await;
+            kept.assert_fresh(&s).await;
+            kept.remove(&s, mode).await;
+        }
+    });
+}
