@@ -101,6 +101,13 @@ impl Weight {
             (Some(p), true) => p.minus(),
         }
     }
+    /// The column that holds it, where it is one.
+    pub(crate) fn as_column(&self) -> Option<&Ident> {
+        match self.factors.as_slice() {
+            [Scalar::Column { name, .. }] if !self.negative => Some(name),
+            _ => None,
+        }
+    }
     /// The sum over the rows of a group, as an aggregate of a number type.
     pub fn sum(&self) -> Scalar {
         match (self.factors.is_empty(), self.negative) {
@@ -192,6 +199,16 @@ impl Block {
             _ => false,
         };
         cheap && self.filter.is_empty()
+    }
+
+    /// The common table expression that it is, with the names there of its columns and of its weight, where it only
+    /// reads one as it is.
+    pub(crate) fn as_cte(&self) -> Option<(Ident, Vec<Ident>, Ident)> {
+        let [FromItem::Relation { name, .. }] = self.from.as_slice() else { return None };
+        let column = |s: &Scalar| if let Scalar::Column { name, .. } = s { Some(name.clone()) } else { None };
+        let columns = self.columns.iter().map(column).collect::<Option<Vec<_>>>()?;
+        let weight = self.weight.as_column()?.clone();
+        (name.schema.is_none() && self.filter.is_empty()).then(|| (name.name.clone(), columns, weight))
     }
 
     /// Whether it only reads the columns of one FROM item as they are.

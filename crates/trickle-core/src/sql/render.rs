@@ -90,7 +90,12 @@ pub fn render_changes(
     let mut named = Vec::new();
     for (root, fragment) in roots.iter().zip(fragments) {
         let names = Names::of(graph.schema(*root));
-        let closed = cx.open(fragment, *root).close(names.clone(), true);
+        let block = cx.open(fragment, *root);
+        if let Some((relation, columns, weight)) = block.as_cte() {
+            named.push(Named { relation, columns, weight });
+            continue;
+        }
+        let closed = block.close(names.clone(), true);
         let relation = cx.cte(&cx.wanted(*root), Query::new(closed.set), Some(true));
         named.push(Named { relation, columns: names.columns, weight: names.weight });
     }

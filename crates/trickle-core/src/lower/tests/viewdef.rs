@@ -1,4 +1,4 @@
-//! The canonical text that pg_get_viewdef prints.
+//! The canonical text that `pg_get_viewdef` prints.
 
 use super::*;
 
