@@ -15,8 +15,11 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use trickle_core::delta::{Keep, Rules};
-use trickle_core::graph::Format;
-use trickle_core::testing::{self, Checker, Choice, Coverage, Limits, MUTANTS, Outcome, Sample, Variant};
+use trickle_core::graph::{Format, Graph, NodeId};
+use trickle_core::rel::{Keys, Rel, Union, Version};
+use trickle_core::testing::{
+    self, Checker, Choice, Coverage, Limits, MUTANTS, Mutant, Outcome, Sample, Variant,
+};
 
 /// How many random triples a run draws: `TRICKLE_LAWS`, else 200,000.
 fn triples() -> u64 {
@@ -146,6 +149,55 @@ fn deltas_read_current_states_only() {
             )),
         }
     });
+}
+
+/// A rendering may give more keys than `Keys` denotes; its readers restrict both sides of a difference to them, so keys
+/// of unchanged rows change nothing.
+#[test]
+fn more_keys_than_needed_change_nothing() {
+    let more =
+        |rules, keep| Mutant { name: "the keys of all current rows too", rules, keep, apply: more_keys };
+    let more = [
+        more(Rules::Algebraic, Keep::Nested),
+        more(Rules::Algebraic, Keep::Result),
+        more(Rules::Class, Keep::Nested),
+        more(Rules::Class, Keep::Result),
+    ];
+    for_seeds(triples() / 10, |seed| {
+        let mutant = &more[(seed / 6) as usize % more.len()];
+        let variant = Variant {
+            rules: mutant.rules,
+            keep: mutant.keep,
+            optimize: seed % 2 == 0,
+            trust_foreign_keys: false,
+            mutant: Some(mutant),
+        };
+        let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: false, raising: false };
+        let (sample, db) = drawn(seed, &limits);
+        let check = |s: &Sample, d: &trickle_core::eval::Database| {
+            testing::check_delta(s, d, &variant).err().map(|v| v.to_string())
+        };
+        if check(&sample, &db).is_some() {
+            return Err(report(seed, &limits, check));
+        }
+        Ok(())
+    });
+}
+
+/// Adds to every `keys(ΔR)` the keys of R′.
+fn more_keys(graph: &mut Graph, root: NodeId) -> trickle_core::Result<NodeId> {
+    graph.rebuild(root, |g, _, rel| {
+        let Rel::Keys(keys) = &rel else { return g.add(rel) };
+        let current = g.rebuild(keys.input(), |g, _, rel| match &rel {
+            Rel::Table(t) if t.version() == Version::Delta => g.add(t.at(Version::After)),
+            _ => g.add(rel),
+        })?;
+        let more = g.add(Keys::new(current, keys.cols().to_vec()))?;
+        let cols: Vec<usize> = (0..keys.cols().len()).collect();
+        let needed = g.add(rel)?;
+        let both = g.add(Union::new([needed, more]))?;
+        g.add(Keys::new(both, cols))
+    })
 }
 
 /// Every pair of states of up to `rows` rows over `{NULL, 0, 1}`, for every small plan.

@@ -8,6 +8,7 @@
 )]
 
 mod capture;
+mod plans;
 mod random;
 mod smoke;
 mod support;
