@@ -20,7 +20,8 @@ use tokio_postgres::Client;
 use trickle_core::catalog::{TableDef, TableId};
 use trickle_core::eval::{Database, Row, ZSet};
 use trickle_core::expr::Expr;
-use trickle_core::rel::Rel;
+use trickle_core::graph::Graph;
+use trickle_core::rel::{Negate, Positive, Rel, Table, Union, Values};
 use trickle_core::testing::{self, Choice, Limits, Sample, VARIANTS};
 
 /// Connections, and so samples, at a time.
@@ -219,6 +220,31 @@ fn samples_that_once_failed() {
     let limits = |seed: u64| Limits { operators: 1 + (seed % 7) as usize, opaque: false, raising: false };
     each_server(async |db| {
         check_seeds(db, &seeds, limits, true);
+    });
+}
+
+/// A part without rows, subtracted: no rows are positive and there once however they are written, and its readers are
+/// rendered as if it were not there.
+#[test]
+fn an_empty_part_may_be_subtracted() {
+    each_server(async |db| {
+        let (mut graph, space) = (Graph::new(), Namespace::new("w0", db.major()));
+        let table = graph.add(Table::new(space.tables[0].clone())).unwrap();
+        let empty = Values::empty(graph.schema(table).clone());
+        let empty = graph.add(empty).unwrap();
+        let minus = graph.add(Negate::new(empty)).unwrap();
+        let both = graph.add(Union::new([table, minus])).unwrap();
+        let root = graph.add(Positive::new(both)).unwrap();
+        let data = testing::change(&mut Choice::seeded(1), &space.tables, 4);
+        let all: Vec<usize> = (0..VARIANTS.len()).collect();
+        let check = || {
+            let worker = Worker::new(db, 0);
+            for root in [both, root] {
+                let sample = Sample { graph: graph.clone(), root };
+                worker.check(&sample, &data, &More::default(), &all).unwrap();
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(check).join().unwrap());
     });
 }
 
