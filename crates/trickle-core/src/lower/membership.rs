@@ -187,7 +187,9 @@ impl Lowerer<'_> {
 fn only_tables(t: &TableWithJoins) -> bool {
     let plain = |f: &TableFactor| match f {
         TableFactor::Table { .. } => true,
-        TableFactor::Derived { lateral: false, subquery, .. } => matches!(&*subquery.body, SetExpr::Values(_)),
+        TableFactor::Derived { lateral: false, subquery, .. } => {
+            matches!(&*subquery.body, SetExpr::Values(_))
+        }
         TableFactor::NestedJoin { table_with_joins, .. } => only_tables(table_with_joins),
         _ => false,
     };
