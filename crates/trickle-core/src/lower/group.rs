@@ -4,6 +4,7 @@ use super::Lowerer;
 use super::expr::Cx;
 use super::scope::{Domain, Slot};
 use super::select::{Output, conjuncts};
+use super::subquery::{Kind, Pending};
 use crate::agg::AggCall;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
@@ -12,6 +13,7 @@ use crate::parse::ast::{Expr as Ast, GroupByExpr, Ident, Select, Value};
 use crate::parse::fold;
 use crate::rel::{Map, OuterJoin, Reduce};
 use crate::types::{Datum, Type};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// How the columns before grouping are found after it.
@@ -89,7 +91,8 @@ impl Lowerer<'_> {
             return Ok((node, exprs, (0..width).map(|i| schema.expr(i)).collect()));
         }
         let mut keys: Vec<Expr> = (0..width).map(|i| schema.expr(i)).collect();
-        let mut node = node;
+        let named = self.key_outputs(s, &outputs, names);
+        let mut node = self.before_grouping(s, node, &mut cx, (&mut exprs, &mut having), &named)?;
         let items = if grouped { self.keys(s, &outputs, names, &exprs)? } else { Vec::new() };
         // `GROUP BY ()` is one group, as without it.
         let grouped = !items.is_empty();
@@ -106,13 +109,12 @@ impl Lowerer<'_> {
             node = settled;
             let key = self.typed(key)?;
             if !key.ty().has_equality() {
-                return Err(self.at(super::relation::no_equality(key.ty(), "GROUP BY"), s));
+                return Err(self.at(super::relation::no_equality(key.ty(), "A GROUP BY key"), s));
             }
             if !keys.contains(&key) {
                 keys.push(key);
             }
         }
-        self.check_aggregates(&cx, s)?;
         let (node, grouping) = self.reduce(s, node, keys, &mut cx, &exprs, &having, domain, grouped)?;
         self.after_grouping(node, &grouping, exprs, having, cx, width)
     }
@@ -322,13 +324,99 @@ impl Lowerer<'_> {
         Ok(e.clone())
     }
 
-    fn check_aggregates(&mut self, cx: &Cx<'_>, s: &Select) -> Result<()> {
-        let placed = |e: &Expr| e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Subquery(_)));
-        if cx.aggregates.iter().flat_map(AggCall::exprs).any(placed) {
-            return Err(self.stop(s, "a subquery inside an aggregate"));
-        }
-        Ok(())
+    /// The outputs that GROUP BY names by position or alias.
+    fn key_outputs(&self, s: &Select, outputs: &[Output<'_>], names: &[Arc<str>]) -> Vec<usize> {
+        let GroupByExpr::Expressions(items, _) = &s.group_by else { return Vec::new() };
+        let output = |item: &Ast| match strip(item) {
+            Ast::Value(v) => match &v.value {
+                Value::Number(n, _) => n.parse::<usize>().ok()?.checked_sub(1),
+                _ => None,
+            },
+            Ast::Identifier(name) => self.output_alias(name, outputs, names),
+            _ => None,
+        };
+        items.iter().filter_map(output).collect()
     }
+
+    /// Joins the subqueries inside aggregates and inside the outputs `keys` to the rows before they are grouped; the
+    /// others stay pending.
+    fn before_grouping(
+        &mut self,
+        s: &Select,
+        node: NodeId,
+        cx: &mut Cx<'_>,
+        (exprs, having): (&mut [Expr], &mut [Expr]),
+        keys: &[usize],
+    ) -> Result<NodeId> {
+        let first = cx.aggregates.iter().flat_map(AggCall::exprs);
+        let first = first.chain(keys.iter().filter_map(|k| exprs.get(*k)));
+        let early = with_operands(first.flat_map(subqueries).collect(), &cx.subqueries);
+        let mut node = node;
+        let mut values: Vec<Option<Expr>> = vec![None; cx.subqueries.len()];
+        for i in &early {
+            let placed = self.translated(&cx.subqueries[*i], &|e| Ok(fill(e, &values)))?;
+            let aggregate = |e: &Expr| e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Aggregate(_)));
+            if matches!(&placed.pending.kind, Kind::Compare { lhs, .. } if lhs.iter().any(aggregate)) {
+                return Err(self.stop(s, "GROUP BY a subquery over groups"));
+            }
+            let (next, mut value) = self.place_all(node, vec![placed])?;
+            node = next;
+            values[*i] = value.pop();
+        }
+        cx.aggregates = cx.aggregates.iter().map(|a| a.map_exprs(|e| fill(e, &values))).collect();
+        for e in keys {
+            if let Some(e) = exprs.get_mut(*e) {
+                *e = fill(e, &values);
+            }
+        }
+        let later = exprs.iter().chain(having.iter()).flat_map(subqueries).collect();
+        let later = with_operands(later, &cx.subqueries);
+        let number = |i: usize| later.iter().position(|l| *l == i).unwrap_or(i);
+        let renumber = |e: &Expr| {
+            e.rewrite(&mut |n| match n.as_column().map(Slot::of) {
+                Some(Slot::Subquery(i)) => Slot::Subquery(number(i)).expr(n.ty().clone()),
+                _ => n,
+            })
+        };
+        for e in exprs.iter_mut().chain(having.iter_mut()) {
+            *e = renumber(e);
+        }
+        let mut pending: Vec<_> = later.iter().map(|i| cx.subqueries[*i].clone()).collect();
+        for p in &mut pending {
+            if let Kind::Compare { lhs, .. } = &mut p.kind {
+                lhs.iter_mut().for_each(|e| *e = renumber(e));
+            }
+        }
+        cx.subqueries = pending;
+        Ok(node)
+    }
+}
+
+/// The subqueries whose values an expression reads.
+fn subqueries(e: &Expr) -> Vec<usize> {
+    let slot = |c: &usize| match Slot::of(*c) {
+        Slot::Subquery(i) => Some(i),
+        _ => None,
+    };
+    e.columns().iter().filter_map(slot).collect()
+}
+
+/// With the subqueries that stand on the left side of one of them, which come before it.
+fn with_operands(mut wanted: BTreeSet<usize>, all: &[Pending<'_>]) -> BTreeSet<usize> {
+    for (i, p) in all.iter().enumerate().rev() {
+        if let (true, Kind::Compare { lhs, .. }) = (wanted.contains(&i), &p.kind) {
+            wanted.extend(lhs.iter().flat_map(subqueries));
+        }
+    }
+    wanted
+}
+
+/// The values that are known in place of their subqueries.
+fn fill(e: &Expr, values: &[Option<Expr>]) -> Expr {
+    e.rewrite(&mut |node| match node.as_column().map(Slot::of) {
+        Some(Slot::Subquery(i)) => values.get(i).cloned().flatten().unwrap_or(node),
+        _ => node,
+    })
 }
 
 enum Key<'q> {

@@ -183,10 +183,13 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether a FROM item is made of named tables alone.
+/// Whether a FROM item is made of named tables and lists of values alone.
 fn only_tables(t: &TableWithJoins) -> bool {
     let plain = |f: &TableFactor| match f {
         TableFactor::Table { .. } => true,
+        TableFactor::Derived { lateral: false, subquery, .. } => {
+            matches!(&*subquery.body, SetExpr::Values(_))
+        }
         TableFactor::NestedJoin { table_with_joins, .. } => only_tables(table_with_joins),
         _ => false,
     };

@@ -95,7 +95,7 @@ impl Lowerer<'_> {
     pub(super) fn comparable(&self, node: NodeId) -> Result<()> {
         match self.graph.schema(node).without_equality() {
             None => Ok(()),
-            Some(c) => Err(no_equality(&c.ty, &c.label)),
+            Some(c) => Err(no_equality(&c.ty, &format!("Column \"{}\"", c.label))),
         }
     }
 
@@ -115,9 +115,9 @@ impl Lowerer<'_> {
     }
 }
 
-/// PostgreSQL's refusal to group or compare a type.
-pub(super) fn no_equality(ty: &Type, label: &str) -> Error {
+/// PostgreSQL's refusal to group or compare a type; `what` would have to be.
+pub(super) fn no_equality(ty: &Type, what: &str) -> Error {
     Error::unknown_function(format!("could not identify an equality operator for type {ty}"))
-        .detail(format!("Column \"{label}\" would have to be compared."))
+        .detail(format!("{what} would have to be compared."))
         .hint("Cast it to a type that can be compared, such as jsonb or text.")
 }

@@ -41,8 +41,9 @@ impl Lowerer<'_> {
         let (outputs, names) = self.outputs(s)?;
         let distinct = self.distinct_clause(s);
         let (node, exprs, domain_exprs) = self.grouped(s, node, outputs, &names, domain)?;
-        if let Some(e) = exprs.iter().find(|e| distinct && !e.ty().has_equality()) {
-            return Err(self.at(super::relation::no_equality(e.ty(), "SELECT DISTINCT"), s));
+        let unequal = exprs.iter().zip(&names).find(|(e, _)| distinct && !e.ty().has_equality());
+        if let Some((e, name)) = unequal {
+            return Err(self.at(super::relation::no_equality(e.ty(), &format!("Column \"{name}\"")), s));
         }
         Ok(Open { node, domain: domain_exprs, exprs, names, distinct })
     }

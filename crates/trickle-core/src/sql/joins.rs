@@ -97,9 +97,10 @@ impl RenderContext<'_> {
     }
 
     /// The block as an operand of an outer join that may be padded: its columns must come out of a relation, not be
-    /// computed after it.
+    /// computed after it. Conditions with a subquery stay inside, where they are a semi-join of that side alone.
     fn operand(&mut self, block: Block, of: NodeId) -> Block {
-        if block.is_bare() { block } else { self.enclosed(block, of) }
+        let simple = |f: &Scalar| !matches!(f, Scalar::Exists { .. } | Scalar::InQuery { .. });
+        if block.is_bare() && block.filter.iter().all(simple) { block } else { self.enclosed(block, of) }
     }
 
     /// `left ⟕ right`. The conditions of the right side go into ON, those of the left side stay behind.

@@ -388,15 +388,16 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// The same block under aliases of its own.
+    /// The same block under aliases of its own. A subquery may occur in it more than once, so one alias has one new name.
     pub fn copy_block(&mut self, block: &Block) -> Block {
         let mut copy = block.clone();
         let mut renamed: HashMap<Ident, Ident> = HashMap::new();
         for item in &mut copy.from {
             let mut alias = |a: &mut Ident| {
-                let new = self.aliases.fresh(super::tidy::without_number(a.as_str()));
-                renamed.insert(a.clone(), new.clone());
-                *a = new;
+                let new = renamed
+                    .entry(a.clone())
+                    .or_insert_with(|| self.aliases.fresh(super::tidy::without_number(a.as_str())));
+                *a = new.clone();
             };
             walk_from(item, &mut Visitor { scalar: &mut |_| {}, alias: &mut alias });
         }
@@ -407,7 +408,12 @@ impl<'a> RenderContext<'a> {
                 *t = new.clone();
             }
         };
-        let mut v = Visitor { scalar: &mut scalar, alias: &mut |_| {} };
+        let mut alias = |a: &mut Ident| {
+            if let Some(new) = renamed.get(a) {
+                *a = new.clone();
+            }
+        };
+        let mut v = Visitor { scalar: &mut scalar, alias: &mut alias };
         copy.from.iter_mut().for_each(|f| walk_from(f, &mut v));
         copy.filter.iter_mut().chain(&mut copy.columns).for_each(|s| walk_scalar(s, &mut v));
         copy.weight.scalars_mut().for_each(|s| walk_scalar(s, &mut v));
