@@ -196,7 +196,7 @@ fn check_seeds(db: &Db, seeds: &[u64], limits: impl Fn(u64) -> Limits + Sync, al
 }
 
 fn usual(seed: u64) -> Limits {
-    Limits { operators: 1 + (seed % 6) as usize, opaque: false, raising: seed % 8 == 0 }
+    Limits { operators: 1 + (seed % 6) as usize, opaque: false, raising: seed.is_multiple_of(8) }
 }
 
 #[test]
