@@ -121,7 +121,9 @@ async fn too_much(client: &Client, table: &StreamTable, changed: &BTreeSet<Table
     let mut text = printed.text;
     for (i, _) in printed.params.iter().enumerate() {
         for (ty, value) in [("pg_snapshot", "'3:3:'"), ("xid8", "NULL"), ("bigint", "0")] {
-            text = text.replace(&format!("${}::{ty}", i + 1), &format!("{value}::{ty}"));
+            for cast in ["::text", ""] {
+                text = text.replace(&format!("${}{cast}::{ty}", i + 1), &format!("{value}::{ty}"));
+            }
         }
     }
     let explain = format!("BEGIN; EXPLAIN (ANALYZE, FORMAT JSON, BUFFERS) {text}; ROLLBACK");
