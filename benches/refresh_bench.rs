@@ -4,11 +4,12 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
-use trickle_core::catalog::TableId;
+use trickle_core::catalog::{MemoryCatalog, TableId};
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_core::frontier::{Frontier, Snapshot};
 use trickle_core::schedule::{Schedule, canonical_periods};
-use trickle_core::sql::Ident;
+use trickle_core::sql::{Ident, print};
+use trickle_core::{Options, Refresh, Verdict, compile};
 use xxhash_rust::xxh64::xxh64;
 
 /// An identifier that needs no quotes, one that does, one that is a keyword.
@@ -37,6 +38,30 @@ fn col_list(c: &mut Criterion) {
     };
     c.bench_function("col_list_20", |b| b.iter(|| list("")));
     c.bench_function("prefixed_col_list_20", |b| b.iter(|| list("t.")));
+}
+
+/// A compiled stream table: what the expressions, columns and sources of a query cost to name.
+fn plans(c: &mut Criterion) {
+    let ddl = "CREATE TABLE t (id bigint PRIMARY KEY, a bigint, b numeric(10,2), c text);
+               CREATE TABLE u (id bigint PRIMARY KEY, d text)";
+    let sql = "SELECT t.id, CASE WHEN t.a > 10 AND t.c LIKE 'x%' THEN coalesce(t.b, 0) * 2 ELSE abs(t.b) END AS e, \
+               u.d FROM t JOIN u ON t.a = u.id";
+    let compiled = MemoryCatalog::from_ddl(ddl)
+        .and_then(|catalog| compile(sql, &catalog, &Options::new("public", "st")));
+    let Some(table) = compiled.ok().and_then(Verdict::incremental) else {
+        eprintln!("the query of the benchmark does not compile");
+        std::process::exit(1);
+    };
+    let all = table.graph().props(table.query()).sources.clone();
+    // One SELECT with this expression: the scalar printer is most of it.
+    let replace = table.refresh(Refresh::Replace, &all).unwrap_or_default();
+    c.bench_function("expr_to_sql", |b| b.iter(|| replace.last().map(|s| print(black_box(s)).text)));
+    c.bench_function("output_columns", |b| {
+        b.iter(|| black_box(&table).columns().iter().map(|c| Ident::new(c).to_string()).collect::<Vec<_>>());
+    });
+    c.bench_function("source_oids", |b| {
+        b.iter(|| black_box(&table).sources().iter().map(|(t, _)| t.id).collect::<Vec<_>>());
+    });
 }
 
 /// One hash per row of a change: from a short key to a wide row.
@@ -133,5 +158,14 @@ fn canonical_period(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, quote_ident, col_list, xxh64_rows, frontier, dag_operations, canonical_period);
+criterion_group!(
+    benches,
+    quote_ident,
+    col_list,
+    plans,
+    xxh64_rows,
+    frontier,
+    dag_operations,
+    canonical_period
+);
 criterion_main!(benches);

@@ -152,7 +152,7 @@ fn names_that_the_triggers_use_are_only_names() {
     each_server(async |db| {
         let s = db.session().await;
         run(&s, &format!("CREATE SCHEMA pgtrickle_changes; {HOSTILE}")).await;
-        run(&s, r#"CREATE TABLE mirror AS TABLE "odd ""T"""#).await;
+        run(&s, r#"CREATE TABLE mirror AS SELECT * FROM "odd ""T""" "#).await;
         let columns =
             ["w", "xid", "_w", "select", "new", "old", "found", "tg_op", "O'x", "c1", "there", "r", "s", "v"];
         for mode in Mode::ALL {
@@ -171,7 +171,7 @@ fn names_that_the_triggers_use_are_only_names() {
             let text = r#"SELECT count(*) FROM pgtrickle_changes.changes_1 WHERE __w::text = '1.500'"#;
             assert_eq!(rows(&s, text).await, 3, "an equal number that prints differently is a change");
             run_all(&s, &mode.source().remove(&buffer)).await;
-            run(&s, r#"DELETE FROM "odd ""T"""#).await;
+            run(&s, r#"DELETE FROM "odd ""T""" "#).await;
         }
     });
 }

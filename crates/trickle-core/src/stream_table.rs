@@ -9,8 +9,9 @@ use crate::cdc::{Buffer, Mode};
 use crate::delta::{self, Differ, Keep, Rules};
 use crate::error::{Error, Result};
 use crate::graph::{Format, Graph, NodeId, explain};
-use crate::lower::{Lowered, lower};
+use crate::lower::{Lowered, lower_parsed};
 use crate::opt;
+use crate::parse::{Parsed, parse_query};
 use crate::rel::{Consolidate, Rel};
 use crate::sql::ast::Statement;
 use crate::sql::{Ident, Profile, Qualified, Sources, render_changes, render_query};
@@ -99,7 +100,15 @@ pub struct StreamTable {
 /// # Errors
 /// What PostgreSQL would refuse too: syntax, names, types; with place, DETAIL and HINT.
 pub fn compile(sql: &str, catalog: &dyn Catalog, options: &Options) -> Result<Verdict> {
-    let query = match lower(sql, catalog)? {
+    compile_parsed(&parse_query(sql)?, catalog, options)
+}
+
+/// Compiles a parsed query: a caller that keeps parses saves their time.
+///
+/// # Errors
+/// Those of [`compile`] but syntax errors.
+pub fn compile_parsed(parsed: &Parsed, catalog: &dyn Catalog, options: &Options) -> Result<Verdict> {
+    let query = match lower_parsed(parsed, catalog)? {
         Lowered::Query(query) => query,
         Lowered::Unsupported(reasons) => return Ok(Verdict::FullRefresh(reasons)),
     };

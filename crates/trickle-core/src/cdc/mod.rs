@@ -253,8 +253,9 @@ fn truncated(buffer: &Buffer) -> Writer {
     }
 }
 
-/// `old.* *<> new.*`: whether two images differ in any referenced column, byte by byte. Equality would not do: 1.0 and
-/// 1.00 are equal and print differently.
+/// Whether two images differ in any referenced column, byte by byte. Equality would not do: 1.0 and 1.00 are equal and
+/// print differently. `ROW(…) *<> ROW(…)` would not do either: PostgreSQL takes it apart into columns.
 fn differs(buffer: &Buffer, old: &Ident, new: &Ident) -> Scalar {
-    Scalar::Row(image(buffer, old)).op("*<>", Scalar::Row(image(buffer, new)))
+    let images = [old, new].map(|alias| Scalar::Row(image(buffer, alias)));
+    Scalar::call("record_image_ne", images.into())
 }

@@ -323,8 +323,8 @@ fn hostile_names_are_quoted_and_stay_apart() -> Result<()> {
     let d = g.add(t.at(Version::Delta))?;
     let net = g.add(Consolidate::change(d))?;
     let text = delta(&g, net);
-    assert!(text.contains("\"delta_Group By\"._w,"), "{text}");
-    assert!(text.contains("\"delta_Group By\"._xid,"), "{text}");
+    assert!(text.contains("\"delta_Group By\"._w AS w,"), "{text}");
+    assert!(text.contains("\"delta_Group By\"._xid AS xid,"), "{text}");
     assert!(text.contains("sum(\"delta_Group By\".w::bigint)::bigint AS w_2"), "{text}");
     assert!(text.contains(".\"w\"\"; DROP TABLE \"\"x\"::text::json AS"), "{text}");
     assert!(text.contains("GROUP BY 1, \"delta_Group By\".\"w\"\"; DROP TABLE \"\"x\"::text, 3"), "{text}");
