@@ -71,7 +71,8 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet) -> Vec<(NodeId, ColSet)> {
         Rel::OuterJoin(o) => split(o.left_input(), o.right_input(), o.on(), mine),
         Rel::SemiJoin(s) => split(s.left(), s.right(), s.on(), mine),
         Rel::Reduce(r) => {
-            let aggs = r.aggs().iter().enumerate().filter(|(i, _)| mine.contains(r.keys().len() + i));
+            let aggs = r.aggs().iter().enumerate();
+            let aggs = aggs.filter(|(i, _)| mine.contains(r.keys().len() + i) || r.upkeep_reads(*i));
             let used = cols(&mut aggs.flat_map(|(_, a)| a.exprs()));
             vec![(r.input(), used.union(&r.keys().into()))]
         }
@@ -128,7 +129,8 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &HashMap<NodeId, Pr
         Rel::Reduce(r) => {
             let input = at(0)?;
             let n = r.keys().len();
-            let kept: Vec<usize> = (0..n).chain(mine.iter().filter(|c| *c >= n)).collect();
+            let kept: Vec<usize> =
+                (0..width).filter(|c| *c < n || mine.contains(*c) || r.upkeep_reads(c - n)).collect();
             let aggs = kept[n..].iter().map(|c| r.aggs()[c - n].map_exprs(|e| input.expr(e))).collect();
             let keys = r.keys().iter().map(|k| input.at(*k)).collect();
             Pruned { node: graph.add(Reduce::new(input.node, keys, aggs))?, place: some(&kept) }

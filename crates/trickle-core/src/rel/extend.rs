@@ -65,7 +65,7 @@ fn same(l: &Schema, a: usize, r: &Schema, b: usize) -> Expr {
 }
 
 /// Whether the reduce is `count(*)` and extrema by a key.
-fn is_extended(reduce: &Reduce) -> bool {
+pub(super) fn is_extended(reduce: &Reduce) -> bool {
     let calls = reduce.aggs();
     !reduce.keys().is_empty()
         && calls.len() > 1

@@ -31,6 +31,10 @@ impl Reduce {
     pub fn keys(&self) -> &[usize] {
         &self.keys
     }
+    /// Whether the upkeep of the stored groups reads the `i`-th aggregate, whoever else does.
+    pub(crate) fn upkeep_reads(&self, i: usize) -> bool {
+        i == 0 && extend::is_extended(self)
+    }
     /// The aggregates.
     pub fn aggs(&self) -> &[AggCall] {
         &self.aggs
