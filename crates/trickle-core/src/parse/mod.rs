@@ -1,8 +1,8 @@
 //! SQL text → syntax tree. The only module that names the parser's crate; [`crate::lower`] reads the tree through
 //! [`ast`].
 //!
-//! No input makes it panic or overflow the stack: [`limits`] bounds how deep a tree can get before one is built, and
-//! everything that walks or drops a tree runs on [`deep`].
+//! No input makes it panic or overflow the stack: `limits` bounds how deep a tree can get before one is built, and
+//! everything that walks or drops a tree runs on `deep`.
 
 mod errors;
 mod limits;
@@ -60,7 +60,7 @@ impl Drop for Parsed {
     }
 }
 
-/// Runs `f` with enough stack for any tree that [`limits`] lets pass.
+/// Runs `f` with enough stack for any tree that `limits` lets pass.
 pub(crate) fn deep<T>(f: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(24 << 20, 64 << 20, f)
 }
