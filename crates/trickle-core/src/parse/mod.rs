@@ -1,5 +1,5 @@
 //! SQL text → syntax tree. The only module that names the parser's crate; [`crate::lower`] reads the tree through
-//! [`ast`].
+//! `ast`.
 //!
 //! No input makes it panic or overflow the stack: `limits` bounds how deep a tree can get before one is built, and
 //! everything that walks or drops a tree runs on `deep`.
