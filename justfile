@@ -48,7 +48,7 @@ bench-bencher *ARGS:
 
 # Wrong rules that the laws must kill, then wrong code that the tests must notice
 mutants *ARGS:
-    cargo test -p trickle-core --all-features mutants -- --nocapture
+    cargo test -p trickle-core --all-features --test laws every_mutant -- --nocapture
     cargo mutants -p trickle-core --all-features --baseline skip --timeout 300 "$@"
 
 # Fuzz one target for so many seconds
