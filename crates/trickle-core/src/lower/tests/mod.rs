@@ -65,19 +65,6 @@ fn reasons(sql: &str) -> Vec<Reason> {
     }
 }
 
-/// For trying things out: `LOWER="SELECT …; SELECT …" cargo test lower::tests::show -- --nocapture`.
-#[test]
-fn show() {
-    for sql in std::env::var("LOWER").unwrap_or_default().split(';').filter(|s| !s.trim().is_empty()) {
-        println!("--- {sql}");
-        match lower(sql, &catalog()) {
-            Ok(Lowered::Query(q)) => println!("{:?}\n{}", q.columns, explain(&q.graph, q.root, Format::Text)),
-            Ok(Lowered::Unsupported(reasons)) => reasons.iter().for_each(|r| println!("{r}")),
-            Err(e) => println!("ERROR {e}"),
-        }
-    }
-}
-
 #[test]
 fn reasons_carry_place_and_kind() {
     let all = reasons("SELECT now(),\n random(), row_number() OVER () FROM a\n LIMIT 3");
