@@ -9,6 +9,7 @@
 )]
 
 mod capture;
+mod lifecycle;
 mod plans;
 mod random;
 mod smoke;
