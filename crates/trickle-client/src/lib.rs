@@ -4,6 +4,7 @@
 
 #![warn(clippy::doc_markdown)]
 
+pub mod connect;
 mod error;
 mod session;
 

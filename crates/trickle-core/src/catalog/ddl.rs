@@ -259,11 +259,19 @@ impl Ddl<'_> {
     }
 
     fn create_index(&mut self, index: &CreateIndex) -> Result<()> {
-        let plain = index.columns.iter().all(|c| matches!(c.column.expr, Expr::Identifier(_)));
-        if !index.unique || index.predicate.is_some() || !plain {
+        if index.predicate.is_some() {
             return Ok(());
         }
         let mut def = self.table(&index.table_name)?;
+        let plain = |c: &&IndexColumn| matches!(c.column.expr, Expr::Identifier(_));
+        let first: Vec<IndexColumn> = index.columns.iter().take_while(plain).cloned().collect();
+        let first = self.index_columns(&def, &first)?;
+        if !first.is_empty() {
+            self.catalog.add_index(&def, &first);
+        }
+        if !index.unique || !index.columns.iter().all(|c| plain(&c)) {
+            return Ok(());
+        }
         let key = self.index_columns(&def, &index.columns)?;
         if index.nulls_distinct == Some(false) || key.iter().all(|c| !def.columns[*c].nullable) {
             add_key(&mut def, key, false);
