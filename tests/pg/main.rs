@@ -9,6 +9,7 @@
 )]
 
 mod capture;
+mod connect;
 mod plans;
 mod random;
 mod smoke;

@@ -128,7 +128,7 @@ impl Target {
     /// # Errors
     /// The server cannot be reached or refuses; says what to try.
     pub async fn connect(&self) -> Result<Client, ConnectError> {
-        let mut refused = None;
+        let mut refused: Option<Cause> = None;
         for mode in &self.modes {
             let mut config = self.config.clone();
             config.ssl_mode(*mode);
@@ -142,8 +142,10 @@ impl Target {
                 Err(e) => {
                     let cause = Cause::of(&e);
                     let again = cause.may_depend_on_tls();
-                    // The first refusal says what the server wants; a later try is a fallback.
-                    refused.get_or_insert(cause);
+                    // Where both ways are closed, the first refusal is of the way that is wanted more.
+                    if !again || refused.is_none() {
+                        refused = Some(cause);
+                    }
                     if !again {
                         break;
                     }

@@ -7,8 +7,9 @@
 
 use crate::catalog::{TableDef, TableId};
 use crate::error::Result;
+use crate::expr::{Expr, ExprKind};
 use crate::graph::{Graph, NodeId};
-use crate::rel::{Rel, Version, join_keys};
+use crate::rel::{Rel, Version};
 use crate::stream_table::StreamTable;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -149,24 +150,45 @@ fn join(
     graph: &Graph,
     left: NodeId,
     right: NodeId,
-    on: &crate::expr::Expr,
+    on: &Expr,
     by: &[usize],
     either: bool,
 ) -> Vec<(NodeId, By)> {
     let width = graph.schema(left).len();
-    let keys = join_keys(on, width);
-    let sorted =
-        |columns: &[usize]| columns.iter().copied().collect::<BTreeSet<_>>().into_iter().collect::<By>();
+    let (of_left, of_right) = equalities(on, width);
     let (on_left, on_right): (By, By) = by.iter().partition(|c| **c < width);
     let on_right: By = on_right.into_iter().map(|c| c - width).collect();
     let bounded = |n| graph.props(n).bounded;
     if bounded(left) || (!on_left.is_empty() && !(either && bounded(right))) {
-        vec![(left, on_left), (right, sorted(&keys.right))]
+        vec![(left, on_left), (right, of_right)]
     } else if either && (bounded(right) || !on_right.is_empty()) {
-        vec![(right, on_right), (left, sorted(&keys.left))]
+        vec![(right, on_right), (left, of_left)]
     } else {
         vec![(left, on_left), (right, on_right)]
     }
+}
+
+/// The columns of each side that the condition equates with a value of the other side, each side's from 0: given the
+/// one side, an index finds the rows of the other.
+fn equalities(on: &Expr, width: usize) -> (By, By) {
+    let (mut of_left, mut of_right) = (BTreeSet::new(), BTreeSet::new());
+    for term in on.conjuncts() {
+        let (a, b) = match term.kind() {
+            ExprKind::Call(sig, args) if sig.is_equality() => (&args[0], &args[1]),
+            ExprKind::Distinct { left, right, negated: true } => (left, right),
+            _ => continue,
+        };
+        for (column, value) in [(a, b), (b, a)] {
+            let read = value.columns();
+            let all = |side: &dyn Fn(&usize) -> bool| !read.is_empty() && read.iter().all(side);
+            match column.as_column() {
+                Some(c) if c < width && all(&|v| *v >= width) => _ = of_left.insert(c),
+                Some(c) if c >= width && all(&|v| *v < width) => _ = of_right.insert(c - width),
+                _ => {}
+            }
+        }
+    }
+    (of_left.into_iter().collect(), of_right.into_iter().collect())
 }
 
 #[cfg(test)]
@@ -198,6 +220,9 @@ mod tests {
         assert_eq!(reads("SELECT a.v, b.w FROM a JOIN b ON a.k = b.k"), [by("a", &[1]), by("b", &[1])]);
         let filtered = "SELECT a.v, b.w FROM a JOIN (SELECT * FROM b WHERE w > 0) b ON a.v = b.id";
         assert_eq!(reads(filtered), [by("a", &[2]), by("b", &[0])]);
+        // An expression can be looked up in a column, a column not in an expression.
+        let computed = "SELECT a.v, b.w FROM a JOIN b ON a.k = b.k + 1";
+        assert_eq!(reads(computed), [by("a", &[1]), by("b", &[])]);
     }
 
     #[test]

@@ -145,6 +145,9 @@ impl Cause {
             return Cause::Server(code, db.message().to_owned(), hint);
         }
         let why = e.source().map_or_else(|| e.to_string(), ToString::to_string);
+        if e.is_closed() {
+            return Cause::Io(io::ErrorKind::UnexpectedEof, "It sent no answer.".into());
+        }
         match e.to_string().as_str() {
             "timeout waiting for server" => return Cause::Timeout,
             "error performing TLS handshake" => return Cause::Tls(why),

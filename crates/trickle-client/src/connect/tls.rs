@@ -1,11 +1,12 @@
 //! TLS with libpq's meaning of `sslmode`.
 
 use super::ConnectError;
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use std::path::Path;
 use std::sync::Arc;
@@ -30,41 +31,43 @@ pub(super) fn config(
 ) -> Result<ClientConfig, ConnectError> {
     let provider = Arc::new(ring::default_provider());
     let wrong = |e: rustls::Error| ConnectError::setting(format!("TLS cannot be set up: {e}"));
-    let authorities = match verify {
-        Verify::Nothing => None,
-        Verify::Chain | Verify::Host => {
-            let roots = Arc::new(roots(root)?);
-            let built = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
-            Some(built.map_err(|e| ConnectError::setting(format!("TLS cannot be set up: {e}")))?)
-        }
+    let mut verifier = Verifier {
+        authorities: None,
+        trusted: Vec::new(),
+        host: verify == Verify::Host,
+        provider: provider.clone(),
     };
-    let verifier =
-        Arc::new(Verifier { authorities, host: verify == Verify::Host, provider: provider.clone() });
+    if verify != Verify::Nothing {
+        verifier.trusted = trusted(root)?;
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(verifier.trusted.iter().cloned());
+        let built = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
+        verifier.authorities =
+            Some(built.map_err(|e| ConnectError::setting(format!("TLS cannot be set up: {e}")))?);
+    }
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(wrong)?
         .dangerous()
-        .with_custom_certificate_verifier(verifier);
+        .with_custom_certificate_verifier(Arc::new(verifier));
     let Some((certificate, key)) = identity else { return Ok(builder.with_no_client_auth()) };
     let chain = certificates(Path::new(&certificate))?;
     let key = PrivateKeyDer::from_pem_file(&key).map_err(|e| unreadable(Path::new(&key), &e))?;
     builder.with_client_auth_cert(chain, key).map_err(wrong)
 }
 
-fn roots(file: Option<&Path>) -> Result<RootCertStore, ConnectError> {
-    let mut store = RootCertStore::empty();
+fn trusted(file: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
     let found = match file {
         Some(file) if file != Path::new("system") => certificates(file)?,
         _ => rustls_native_certs::load_native_certs().certs,
     };
-    store.add_parsable_certificates(found);
-    if store.is_empty() {
+    if found.is_empty() {
         return Err(ConnectError::setting(
             "no certificate authority is known to check the server's certificate with",
         )
         .hint("Name a file with sslrootcert, or install the package ca-certificates."));
     }
-    Ok(store)
+    Ok(found)
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
@@ -82,6 +85,8 @@ fn unreadable(file: &Path, e: &rustls::pki_types::pem::Error) -> ConnectError {
 #[derive(Debug)]
 struct Verifier {
     authorities: Option<Arc<WebPkiServerVerifier>>,
+    /// The certificates in the file; one of them may be the server's own, signed by itself, which is no authority.
+    trusted: Vec<CertificateDer<'static>>,
     host: bool,
     provider: Arc<CryptoProvider>,
 }
@@ -100,6 +105,12 @@ impl ServerCertVerifier for Verifier {
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if !self.host => Ok(ServerCertVerified::assertion()),
+            Err(_) if self.trusted.contains(certificate) => {
+                if self.host {
+                    verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+                }
+                Ok(ServerCertVerified::assertion())
+            }
             verified => verified,
         }
     }

@@ -13,6 +13,8 @@ pub(crate) struct Advice {
     pub(crate) code: &'static str,
     pub(crate) message: String,
     pub(crate) help: String,
+    /// What to write at the place.
+    pub(crate) label: &'static str,
     /// The table that it is about.
     pub(crate) table: Option<Arc<TableDef>>,
     /// The statement that helps.
@@ -71,6 +73,7 @@ fn without_key(table: &StreamTable) -> Option<Advice> {
     };
     Some(Advice {
         code: "result-without-key",
+        label: "this query",
         message:
             "the result has no key: equal rows are kept and counted, and a row is found by all its columns"
                 .into(),
@@ -87,8 +90,9 @@ fn source_without_key(def: Arc<TableDef>) -> Option<Advice> {
     let name = Qualified::new(&def.schema, &def.name);
     Some(Advice {
         code: "source-without-key",
+        label: "has no key",
         message: format!(
-            "table {} has no primary key, so results of it can have none from it",
+            "table {} has no primary key: its rows are told apart by all their columns",
             quoted(&def.name)
         ),
         help: format!(
@@ -109,6 +113,7 @@ fn index(access: &Access, catalog: &MemoryCatalog, table: &StreamTable) -> Optio
     if access.columns.is_empty() {
         return Some(Advice {
             code: "reads-whole-table",
+            label: "is read as a whole",
             message: format!("every change of {changed} reads all of {}", quoted(&def.name)),
             help: "An equality between columns in the join condition, or a GROUP BY, lets an index find the few rows that \
                    matter."
@@ -125,6 +130,7 @@ fn index(access: &Access, catalog: &MemoryCatalog, table: &StreamTable) -> Optio
     let statement = format!("CREATE INDEX ON {} ({})", Qualified::new(&def.schema, &def.name), by.join(", "));
     Some(Advice {
         code: "missing-index",
+        label: "is searched without an index",
         message: format!(
             "a change of {changed} looks up rows of {} by {}, and no index finds them",
             quoted(&def.name),

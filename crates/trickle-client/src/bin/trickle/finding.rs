@@ -67,7 +67,7 @@ pub(crate) struct Finding {
     pub(crate) code: String,
     pub(crate) message: String,
     /// What to write at the place.
-    pub(crate) label: Option<String>,
+    pub(crate) label: Option<&'static str>,
     pub(crate) detail: Option<String>,
     pub(crate) help: Option<String>,
 }
@@ -134,7 +134,7 @@ impl Place {
         let message = format!("{} {how}", reason.construct);
         Finding {
             help: Some(reason.help.clone()),
-            label: Some("this is why the query is recomputed as a whole".to_owned()),
+            label: Some("this is why the query is recomputed as a whole"),
             ..self.finding(files, reason.span, Severity::FullRefresh, code, message)
         }
     }
@@ -146,9 +146,10 @@ impl Finding {
         let name = || files[self.file].name.clone();
         let charset = if colour { CharSet::Unicode } else { CharSet::Ascii };
         let config = Config::new().with_color(colour).with_index_type(IndexType::Byte).with_char_set(charset);
-        let mut label = Label::new((name(), self.span.clone())).with_color(self.severity.colour());
         // Without a text of its own the place would not be underlined.
-        label = label.with_message(self.label.as_deref().unwrap_or("here"));
+        let label = Label::new((name(), self.span.clone()))
+            .with_message(self.label.unwrap_or("here"))
+            .with_color(self.severity.colour());
         let mut report = Report::build(self.severity.kind(), (name(), self.span.clone()))
             .with_config(config)
             .with_code(&self.code)
@@ -162,15 +163,14 @@ impl Finding {
         }
         let mut text = Vec::new();
         let sources = ariadne::sources(files.iter().map(|f| (f.name.clone(), f.text.as_str())));
-        match report.finish().write(sources, &mut text) {
-            Ok(()) => {
-                let text = String::from_utf8_lossy(&text);
-                let lines = text.lines().map(str::trim_end);
-                lines.map(|l| format!("{l}\n")).collect()
-            }
+        if report.finish().write(sources, &mut text).is_err() {
             // Only a text that is not a file of ours could fail; then the words alone must do.
-            Err(_) => format!("{}: {}\n", self.severity.name(), self.message),
+            return format!("{}: {}\n", self.severity.name(), self.message);
         }
+        let text = String::from_utf8_lossy(&text);
+        let plain = |line: &str| anstream::adapter::strip_str(line).to_string();
+        let lines = text.lines().map(|l| if colour { l.to_owned() } else { plain(l) });
+        lines.map(|l| format!("{}\n", l.trim_end())).collect()
     }
 
     /// For programs. Line and column count from 1, columns in characters.

@@ -18,7 +18,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Keeps tables equal to queries: incremental view maintenance for PostgreSQL 15 to 18, from outside the server.
 #[derive(Debug, Parser)]
-#[command(name = "trickle", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "trickle", version, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 done; 1 the thing asked for is false or failed; 2 usage or bad input; 3 cannot \
                         connect."

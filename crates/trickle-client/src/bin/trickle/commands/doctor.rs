@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio_postgres::Client;
 
-/// Check the server and the role that trickle would work with, and say what to do about what is wrong.
+/// Check the server and the role, and say what to do about what is wrong.
 ///
 /// Exit code 1: something is in the way.
 #[derive(Debug, clap::Args)]

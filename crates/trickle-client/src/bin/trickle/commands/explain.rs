@@ -16,8 +16,10 @@ use trickle_core::sql::ast::Statement;
 use trickle_core::sql::{Ident, print};
 use trickle_core::{Refresh, StreamTable};
 
-/// Show how a query would be kept up to date: its plan, the plan of its delta with the cost of every node, how it reads
-/// tables that did not change, which indexes would help, and the SQL that does it all.
+/// Show how a query would be kept up to date: plans, costs, indexes that would help, SQL.
+///
+/// The text shows the plan, the plan of its delta with the cost of every node, how tables that did not change are read,
+/// and which indexes would help; --format sql shows the statements.
 ///
 /// In the delta plan [Δ] marks what costs as much as the change, [probe] what is looked up for it through an index,
 /// [whole] what is computed from all rows.
@@ -26,7 +28,7 @@ use trickle_core::{Refresh, StreamTable};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Explain {
     /// The query.
-    #[arg(long, value_name = "SQL")]
+    #[arg(long, value_name = "SQL", allow_hyphen_values = true)]
     query: String,
     /// CREATE TABLE statements for the tables that it reads, as pg_dump --schema-only writes them; may be repeated.
     #[arg(long, value_name = "DDL.sql", required = true)]

@@ -10,12 +10,12 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use trickle_core::StreamTable;
 use trickle_core::catalog::TableDef;
-use trickle_core::parse::find_name;
+use trickle_core::parse::{Comment, find_name};
 use trickle_core::schedule::Schedule;
 
-/// Say of every query in SQL files whether it is incremental, if not why, and what would make it so or cheaper.
+/// Check SQL files without a database: is each query incremental, if not why, and what would help.
 ///
-/// Works without a database. Looks at SELECT statements and at those in CREATE [MATERIALIZED] VIEW and CREATE TABLE …
+/// Looks at SELECT statements and at those in CREATE [MATERIALIZED] VIEW and CREATE TABLE …
 /// AS. A query may read the result of another by its name: that of the definition, of a comment "-- name: NAME" before
 /// it, or of its file. Comments "-- schedule: …" and "-- mode: …" are checked too.
 ///
@@ -71,14 +71,16 @@ fn report(script: &Script, findings: &[Finding], output: &mut Output) {
             output.print(text + "\n");
         }
     }
-    if !output.is_quiet() {
-        let (all, good) = (script.asked().count(), script.asked().filter(|q| is_incremental(q)).count());
-        let is = if good == 1 { "is" } else { "are" };
+    let all = script.asked().count();
+    let good = script.asked().filter(|q| is_incremental(q)).count();
+    if !output.is_quiet() && (all > 0 || findings.is_empty()) {
         output.print(match (all, good) {
             (0, _) => "no query found\n".to_owned(),
             (1, 1) => "1 query, incremental\n".to_owned(),
+            (1, _) => "1 query, not incremental\n".to_owned(),
+            (_, 0) => format!("{}, none incremental\n", count(all, "query", "queries")),
             _ if all == good => format!("{}, all incremental\n", count(all, "query", "queries")),
-            _ => format!("{}, {good} {is} incremental\n", count(all, "query", "queries")),
+            _ => format!("{}, {good} of them incremental\n", count(all, "query", "queries")),
         });
     }
 }
@@ -89,10 +91,7 @@ fn is_incremental(query: &Query) -> bool {
 
 /// What is wrong in the header comments of a query.
 fn headers(script: &Script, query: &Query) -> Vec<Finding> {
-    let whole = |c: &trickle_core::parse::Comment| {
-        let place = Place { file: query.place.file, span: c.span.start..c.span.end, prefix: 0 };
-        Place { span: place.span.start..place.span.end, ..place }
-    };
+    let whole = |c: &Comment| Place { file: query.place.file, span: c.span.start..c.span.end, prefix: 0 };
     let mut found = Vec::new();
     if let Some((value, comment)) = query.header("schedule")
         && let Err(e) = Schedule::parse(value)
@@ -141,7 +140,7 @@ fn advised(script: &Script, query: &Query, table: &StreamTable) -> Result<Vec<Fi
     for a in advice(table, &script.catalog).map_err(failed)? {
         let span = a.table.as_deref().map(mention).transpose()?.flatten();
         let finding = place.finding(&script.files, span, Severity::Advice, a.code, a.message);
-        found.push(Finding { help: Some(a.help), ..finding });
+        found.push(Finding { label: Some(a.label), help: Some(a.help), ..finding });
     }
     Ok(found)
 }
