@@ -17,7 +17,8 @@ use settings::Settings;
 use std::path::{Path, PathBuf};
 use tls::Verify;
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{Client, Config};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Looks up an environment variable.
@@ -69,9 +70,11 @@ impl Target {
         let default = |s: &mut Settings, key: &str, value: &dyn Fn() -> String| {
             s.entry(key.to_owned()).or_insert_with(value);
         };
-        if !settings.contains_key("hostaddr") {
-            default(&mut settings, "host", &socket_directory);
+        // TLS wants a name: where only the address is known, that is its name.
+        if let (Some(address), false) = (settings.get("hostaddr").cloned(), settings.contains_key("host")) {
+            settings.insert("host".into(), address);
         }
+        default(&mut settings, "host", &socket_directory);
         default(&mut settings, "user", &|| whoami::username().unwrap_or_else(|_| "postgres".into()));
         let user = settings["user"].clone();
         default(&mut settings, "dbname", &|| user.clone());
@@ -132,13 +135,12 @@ impl Target {
         for mode in &self.modes {
             let mut config = self.config.clone();
             config.ssl_mode(*mode);
-            match config.connect(MakeRustlsConnect::new(self.tls.clone())).await {
-                Ok((client, connection)) => {
-                    tokio::spawn(async move {
-                        let _ = connection.await;
-                    });
-                    return Ok(client);
-                }
+            let opened = match mode {
+                SslMode::Disable => open(&config, NoTls).await,
+                _ => open(&config, MakeRustlsConnect::new(self.tls.clone())).await,
+            };
+            match opened {
+                Ok(client) => return Ok(client),
                 Err(e) => {
                     let cause = Cause::of(&e);
                     let again = cause.may_depend_on_tls();
@@ -155,6 +157,18 @@ impl Target {
         let cause = refused.unwrap_or_else(|| Cause::Other("no way to connect is allowed".into()));
         Err(cause.explain(&self.names))
     }
+}
+
+async fn open<T>(config: &Config, tls: T) -> Result<Client, tokio_postgres::Error>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: Send + 'static,
+{
+    let (client, connection) = config.connect(tls).await?;
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(client)
 }
 
 fn socket_directory() -> String {

@@ -159,9 +159,10 @@ fn join(
     let (on_left, on_right): (By, By) = by.iter().partition(|c| **c < width);
     let on_right: By = on_right.into_iter().map(|c| c - width).collect();
     let bounded = |n| graph.props(n).bounded;
-    if bounded(left) || (!on_left.is_empty() && !(either && bounded(right))) {
+    let right_is_small = either && bounded(right);
+    if bounded(left) || (!right_is_small && !on_left.is_empty()) {
         vec![(left, on_left), (right, of_right)]
-    } else if either && (bounded(right) || !on_right.is_empty()) {
+    } else if right_is_small || (either && !on_right.is_empty()) {
         vec![(right, on_right), (left, of_left)]
     } else {
         vec![(left, on_left), (right, on_right)]

@@ -84,12 +84,9 @@ impl Names {
             #[cfg(unix)]
             Host::Unix(path) => path.display().to_string(),
         };
-        let mut hosts: Vec<String> = config.get_hosts().iter().map(host).collect();
-        if hosts.is_empty() {
-            hosts = config.get_hostaddrs().iter().map(ToString::to_string).collect();
-        }
+        let hosts = config.get_hosts().iter().map(host);
         Names {
-            hosts: hosts.into_iter().enumerate().map(|(i, h)| (h, port(i))).collect(),
+            hosts: hosts.enumerate().map(|(i, h)| (h, port(i))).collect(),
             user: config.get_user().unwrap_or_default().to_owned(),
             database: config.get_dbname().unwrap_or_default().to_owned(),
         }
@@ -197,11 +194,15 @@ impl Cause {
                 "Set PGPASSWORD, or add a line host:port:database:user:password to ~/.pgpass (chmod 600).".to_owned(),
             ),
             Cause::Server(code, message, hint) => server_failure(&code, message, hint, names),
-            Cause::Other(why) => (
+            Cause::Other(why) if why.contains("channel binding") => (
                 why,
                 None,
-                format!("Try psql {} -U {} {}.", names.arguments(), names.user, names.database),
+                "Leave out channel_binding=require: sslmode=verify-full makes sure of the server too.".to_owned(),
             ),
+            Cause::Other(why) => {
+                let hint = format!("Try psql {} -U {} {}.", names.arguments(), names.user, names.database);
+                (why, None, hint)
+            }
         };
         let mut e = ConnectError::new(false, format!("cannot connect to {names}: {what}")).hint(hint);
         e.detail = detail;
@@ -247,7 +248,7 @@ fn tls_failure(why: String) -> Words {
         "The server has ssl = off: switch it on there, or use sslmode=prefer or disable."
     } else if why.contains("NotValidForName") || why.contains("not valid for name") {
         "The certificate is for another host name: connect by that name, or use sslmode=verify-ca."
-    } else if why.contains("UnknownIssuer") || why.contains("CaUsedAsEndEntity") {
+    } else if ["UnknownIssuer", "BadSignature", "CaUsedAsEndEntity"].iter().any(|w| why.contains(w)) {
         "Name the certificate of the authority that signed the server's with sslrootcert=FILE."
     } else if why.contains("Expired") || why.contains("expired") {
         "The server's certificate has expired (or this machine's clock is wrong): renew it."
