@@ -54,6 +54,12 @@ fn the_tables_may_stand_in_the_files_themselves_and_files_may_read_each_other() 
     assert_eq!((ran.code, ran.out.as_str()), (0, "2 queries, all incremental\n"), "{}", ran.err);
     let alone = finish(trickle().current_dir(&dir).args(["lint", "a.sql"]));
     assert!(alone.code == 2 && alone.out.contains("relation \"by_region\" does not exist"), "{}", alone.out);
+    // A comment before it names a query otherwise.
+    write("named.sql", "-- name: shop.totals\nSELECT region, count(*) AS n FROM c GROUP BY 1;");
+    write("b.sql", "SELECT n, count(*) AS regions FROM shop.totals GROUP BY n");
+    let ran =
+        finish(trickle().current_dir(&dir).args(["lint", "b.sql", "named.sql", "--schema", "by_region.sql"]));
+    assert_eq!((ran.code, ran.out.as_str()), (0, "2 queries, all incremental\n"), "{}", ran.err);
     std::fs::remove_dir_all(&dir).unwrap();
 }
 

@@ -218,6 +218,28 @@ mod tests {
     }
 
     #[test]
+    fn columns_come_from_parents_and_dumps_alter_what_is_no_table() {
+        let c = MemoryCatalog::from_ddl(
+            "CREATE TABLE a (id int PRIMARY KEY, v text);
+             CREATE TABLE i (x int) INHERITS (a); CREATE TABLE l (LIKE a INCLUDING ALL);
+             CREATE TABLE p PARTITION OF a FOR VALUES IN (1);
+             ALTER TABLE some_view OWNER TO me; ALTER TABLE ONLY i ALTER COLUMN nowhere SET DEFAULT 1;",
+        )
+        .unwrap();
+        let columns = |t: &str| {
+            let t = c.table(None, t).unwrap();
+            (t.columns.iter().map(|c| c.name.to_string()).collect::<Vec<_>>().join(" "), t.keys.len())
+        };
+        let of = |columns: &str, keys| (columns.to_owned(), keys);
+        assert_eq!(
+            [columns("i"), columns("l"), columns("p")],
+            [of("id v x", 0), of("id v", 0), of("id v", 1)]
+        );
+        let e = MemoryCatalog::from_ddl("ALTER TABLE t ADD COLUMN a int").unwrap_err();
+        assert_eq!(e.sqlstate(), "42P01");
+    }
+
+    #[test]
     fn views_types_and_functions() {
         let c = MemoryCatalog::from_ddl(
             "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN posint AS int;

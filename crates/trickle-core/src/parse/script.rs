@@ -82,6 +82,7 @@ pub fn statements(sql: &str) -> Result<Vec<ScriptStatement>> {
             }
             _ if meta => {}
             Token::Backslash if words.is_empty() => meta = true,
+            Token::SemiColon if in_routine(&words) => words.push(token),
             Token::SemiColon | Token::EOF => {
                 found.extend(statement(&source, &words, std::mem::take(&mut comments)));
                 words.clear();
@@ -98,13 +99,43 @@ fn statement(source: &Source, tokens: &[&TokenWithSpan], comments: Vec<Comment>)
     let kind = match keyword(tokens.first()?) {
         Some(Keyword::SELECT | Keyword::WITH | Keyword::VALUES | Keyword::TABLE) => StatementKind::Query,
         None if tokens[0].token == Token::LParen => StatementKind::Query,
-        Some(Keyword::CREATE) => defines(source, tokens).unwrap_or(StatementKind::Schema),
+        Some(Keyword::CREATE) => match defines(source, tokens) {
+            Some(defines) => defines,
+            None if describes(tokens) => StatementKind::Schema,
+            None => StatementKind::Other,
+        },
         Some(Keyword::ALTER) if tokens.get(1).and_then(|t| keyword(t)) == Some(Keyword::TABLE) => {
             StatementKind::Schema
         }
         _ => StatementKind::Other,
     };
     Some(ScriptStatement { span, comments, kind })
+}
+
+/// Whether the tokens end inside a routine's body of several statements: BEGIN ATOMIC … END, with CASE … END in it.
+fn in_routine(tokens: &[&TokenWithSpan]) -> bool {
+    let mut words = tokens.iter().filter_map(|t| keyword(t)).skip_while(|k| *k != Keyword::BEGIN).skip(1);
+    if words.next() != Some(Keyword::ATOMIC) {
+        return false;
+    }
+    let depth = words.fold(1i64, |depth, k| match k {
+        Keyword::CASE => depth + 1,
+        Keyword::END => depth - 1,
+        _ => depth,
+    });
+    depth > 0
+}
+
+/// Whether a CREATE statement is one that a catalog reads.
+fn describes(tokens: &[&TokenWithSpan]) -> bool {
+    use Keyword::{
+        DOMAIN, FUNCTION, GLOBAL, INDEX, LOCAL, OR, REPLACE, TABLE, TEMP, TEMPORARY, TYPE, UNIQUE, UNLOGGED,
+        VIEW,
+    };
+    let mut words = tokens.iter().skip(1).map_while(|t| keyword(t));
+    let object =
+        words.find(|k| !matches!(k, OR | REPLACE | UNIQUE | TEMP | TEMPORARY | UNLOGGED | GLOBAL | LOCAL));
+    matches!(object, Some(TABLE | VIEW | TYPE | DOMAIN | FUNCTION | INDEX))
 }
 
 /// `CREATE [OR REPLACE] [TEMPORARY] [MATERIALIZED] VIEW | TABLE [IF NOT EXISTS] name [(columns)] … AS body …`
@@ -241,6 +272,10 @@ mod tests {
         assert_eq!(all[0].comments.len(), 1);
         assert_eq!((all[0].comments[0].text.as_str(), all[0].comments[0].span.line), ("schedule: 30s", 2));
         assert_eq!((all[0].span.line, &sql[all[0].span.start..all[0].span.end]), (4, "SELECT 1"));
+        let routine = "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT CASE WHEN true THEN 1 END; SELECT 2; END; \
+                       CREATE SEQUENCE s; CREATE UNIQUE INDEX ON t (a); CREATE OR REPLACE TRIGGER x AFTER INSERT ON t";
+        let kinds: Vec<StatementKind> = statements(routine).unwrap().into_iter().map(|s| s.kind).collect();
+        assert_eq!(kinds, [Schema, Other, Schema, Other]);
         assert!(statements("SELECT 'a").is_err());
         assert_eq!(statements(" -- nothing\n").unwrap(), []);
     }

@@ -192,3 +192,65 @@ impl Finding {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(span: Range<usize>) -> Finding {
+        Finding {
+            file: 0,
+            span,
+            severity: Severity::Advice,
+            code: "code".into(),
+            message: "the message".into(),
+            label: None,
+            detail: None,
+            help: Some("the help".into()),
+        }
+    }
+
+    fn file(text: &str) -> [SqlFile; 1] {
+        [SqlFile { name: "f.sql".into(), text: text.into() }]
+    }
+
+    /// The drawing crate sees every place that a text has: none makes it fail.
+    #[test]
+    fn every_place_can_be_drawn() {
+        for text in ["", "\n", "a", "é\tb\r\nç\n\nx", "SELECT '\u{1f600}'", "\u{feff}a\u{301}\n"] {
+            let files = file(text);
+            let ends: Vec<usize> = (0..=text.len()).filter(|i| text.is_char_boundary(*i)).collect();
+            for start in &ends {
+                for end in ends.iter().filter(|e| *e >= start) {
+                    for colour in [false, true] {
+                        let drawn = finding(*start..*end).render(&files, colour);
+                        assert!(
+                            drawn.contains("the message") && drawn.contains("the help"),
+                            "{text:?} {drawn}"
+                        );
+                        assert!(colour || !drawn.contains('\x1b'), "{drawn:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lines_and_columns_count_characters_from_1() {
+        let files = file("é\nçx y");
+        let place = |start| {
+            let f = finding(start..start + 1).to_json(&files);
+            (f["line"].as_u64(), f["column"].as_u64())
+        };
+        assert_eq!((place(0), place(5)), ((Some(1), Some(1)), (Some(2), Some(2))));
+    }
+
+    #[test]
+    fn a_place_in_a_rewritten_text_is_one_in_the_file() {
+        let place = Place { file: 0, span: 10..20, prefix: 15 };
+        let span = |start, end| Span { start, end, line: 1, column: 1 };
+        assert_eq!(place.locate(span(15, 18)), 10..13);
+        // What was written around it points at its ends.
+        assert_eq!((place.locate(span(0, 3)), place.locate(span(24, 40))), (10..10, 19..20));
+    }
+}

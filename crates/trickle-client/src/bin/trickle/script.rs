@@ -94,7 +94,7 @@ impl Script {
         let whole = &text[place.span.clone()];
         let (name, kind, text, place) = match s.kind {
             StatementKind::Other => return,
-            StatementKind::Schema => return self.define(whole, &place),
+            StatementKind::Schema => return self.define(whole, &place, schema),
             StatementKind::Query if schema => return,
             StatementKind::Query => {
                 let name = alone.then(|| file_name(&self.files[file].name, &s.comments)).flatten();
@@ -102,7 +102,7 @@ impl Script {
             }
             StatementKind::Defines { object, name, columns, body } => {
                 if object == Defined::View {
-                    self.define(whole, &place);
+                    self.define(whole, &place, schema);
                     if schema {
                         return;
                     }
@@ -125,9 +125,9 @@ impl Script {
         });
     }
 
-    /// Takes over what a statement says about tables. What this parser cannot read and is no table is passed over with
-    /// a warning: a dump holds much that queries never see.
-    fn define(&mut self, text: &str, place: &Place) {
+    /// Takes over what a statement says about tables. What this parser cannot read and is no table is passed over: a
+    /// dump holds much that queries never see.
+    fn define(&mut self, text: &str, place: &Place, schema: bool) {
         let Err(e) = self.catalog.run(text) else { return };
         let mut finding = place.error(&self.files, &e);
         let start: Vec<String> = text.split_whitespace().take(2).map(str::to_uppercase).collect();
@@ -135,6 +135,10 @@ impl Script {
             finding.severity = Severity::Warning;
             finding.message =
                 format!("this statement is not understood and passed over: {}", finding.message);
+            if schema {
+                tracing::info!("{}", finding.render(&self.files, false));
+                return;
+            }
         }
         self.findings.push(finding);
     }
