@@ -81,3 +81,20 @@ fn a_file_that_is_not_there_is_bad_input() {
     assert!(ran.err.contains("cannot read \"nowhere.sql\""), "{}", ran.err);
     assert_eq!(run(&["lint"]).code, 2);
 }
+
+/// dump.sql is what PostgreSQL 15's `pg_dump --schema-only` wrote of a schema with views, sequences, identity columns,
+/// partitions, inheritance, routines, policies, statistics, rules and a publication.
+#[test]
+fn a_dump_is_a_schema() {
+    let mut child = trickle();
+    child.args(["lint", "-q", "-", "--schema", "../cli/dump.sql"]);
+    let mut child =
+        child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let queries = b"SELECT c.name, c.m, sum(o.amount) AS s FROM shop.c JOIN shop.o ON o.c = c.id WHERE c.p > 3 GROUP BY 1, 2;
+        SELECT id, n FROM shop.v; SELECT name, n FROM shop.mv WHERE n > 1;
+        SELECT d, sum(v) AS v FROM shop.part GROUP BY d; SELECT id, v FROM shop.part_1; SELECT id, extra FROM shop.inh;";
+    child.stdin.take().unwrap().write_all(queries).unwrap();
+    let out = child.wait_with_output().unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert_eq!((said.as_ref(), complained.as_ref(), out.status.code()), ("", "", Some(0)));
+}
