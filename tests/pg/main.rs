@@ -9,6 +9,7 @@
 )]
 
 mod capture;
+mod connect;
 mod lifecycle;
 mod plans;
 mod random;

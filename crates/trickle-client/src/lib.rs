@@ -21,6 +21,7 @@ mod alter;
 pub mod capture;
 pub mod catalog;
 mod check;
+pub mod connect;
 mod create;
 mod drain;
 mod drop;
