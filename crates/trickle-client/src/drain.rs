@@ -19,7 +19,7 @@ impl Trickle {
     pub(crate) async fn drain(&mut self, group: &[Entry]) -> Result<()> {
         let sources: BTreeSet<u32> = group
             .iter()
-            .flat_map(|e| e.dependencies.iter().filter(|d| d.captured))
+            .flat_map(|e| e.dependencies.iter().filter(|d| d.buffer.is_some()))
             .map(|d| d.relation.id.0)
             .collect();
         let sources: Vec<u32> = sources.into_iter().collect();

@@ -1,5 +1,6 @@
 //! The one error type of the client.
 
+use crate::connect::ConnectError;
 use std::fmt;
 use trickle_core::error::Span;
 use trickle_core::refresh::{DbError, Failure, FailureKind};
@@ -203,6 +204,16 @@ impl From<trickle_core::Error> for Error {
             span: e.span(),
             source: None,
         }
+    }
+}
+
+impl From<ConnectError> for Error {
+    fn from(e: ConnectError) -> Error {
+        let kind = if e.is_setting() { Kind::Input } else { Kind::Connection };
+        let mut error = Error::new(kind, e.message());
+        error.detail = e.detail_text().map(str::to_owned);
+        error.hint = e.hint_text().map(str::to_owned);
+        error
     }
 }
 

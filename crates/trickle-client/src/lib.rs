@@ -12,6 +12,7 @@
 //! | `capture`, `drain` | triggers and buffers |
 //! | `refresh`, `session` | plans for the refresh machine, and its driver |
 //! | `check` | stored against recomputed |
+//! | `daemon` | the refresher that runs on schedule |
 //! | `locks` | DDL that never queues in front of users |
 
 #![warn(clippy::doc_markdown)]
@@ -23,6 +24,7 @@ pub mod catalog;
 mod check;
 pub mod connect;
 mod create;
+pub mod daemon;
 mod drain;
 mod drop;
 mod error;

@@ -1,5 +1,6 @@
 //! Refreshing stream tables.
 
+use crate::capture::HIDDEN;
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::registry::{Entry, Registry, Runnable, shown};
@@ -7,7 +8,8 @@ use crate::session::Watch;
 use crate::trickle::Trickle;
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::refresh::{
-    FailureKind, Member, MemberReport, Plan, Relation, Request, Source, Transaction, record_failure,
+    FailureKind, Member, MemberReport, Plan, Relation, Request, Source, Transaction, peek_text,
+    record_failure,
 };
 
 /// How often a refresh is planned again because a source was altered meanwhile.
@@ -72,7 +74,7 @@ impl Trickle {
     }
 
     /// Refreshes linked stream tables; where a source is altered between planning and locking, plans again.
-    async fn refresh_linked(
+    pub(crate) async fn refresh_linked(
         &mut self,
         wanted: &[TableId],
         options: &RefreshOptions,
@@ -138,7 +140,7 @@ impl Trickle {
             members.push(Member {
                 id: e.id,
                 relation: e.relation.clone(),
-                sources: sources(e, &runnable, self).await?,
+                sources: sources(e, &runnable)?,
                 program: runnable.program.clone(),
                 model: e.model.clone(),
                 policy: self.settings.policy(),
@@ -214,8 +216,15 @@ impl Trickle {
         }
         let options = RefreshOptions::default();
         let plan = self.plan(entries, &options).await?;
-        let peek = trickle_core::refresh::peek_text(&plan.members);
-        let rows = self.client().query(&peek, &[]).await.map_err(|e| Error::server("look for changes", e))?;
+        let text = peek_text(&plan.members);
+        let fail = |e| Error::server("look for changes", e);
+        // Planning it for many tables takes longer than running it: it is kept prepared while the tables are the same.
+        let statement = match self.peek.take() {
+            Some((of, statement)) if of == text => statement,
+            _ => self.client().prepare(&text).await.map_err(fail)?,
+        };
+        let rows = self.client().query(&statement, &[]).await.map_err(fail)?;
+        self.peek = Some((text, statement));
         Ok(rows.iter().map(|r| r.get(0)).collect())
     }
 }
@@ -231,42 +240,21 @@ pub(crate) fn groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<
 }
 
 /// What a stream table reads, with the buffers that hold the changes.
-async fn sources(e: &Entry, runnable: &Runnable, trickle: &Trickle) -> Result<Vec<Source>> {
+fn sources(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
     let read: Vec<TableId> = match &runnable.table {
         Some(table) => table.sources().iter().map(|(t, _)| t.id).collect(),
         None => e.dependencies.iter().filter(|d| d.kind != TableKind::View).map(|d| d.relation.id).collect(),
     };
-    let names: Vec<String> = read.iter().map(|id| format!("changes_{id}")).collect();
-    let oids: Vec<u32> = trickle.buffer_oids(&names).await?;
-    let mut sources = Vec::new();
-    for ((id, name), oid) in read.iter().zip(names).zip(oids) {
-        let Some(d) = e.dependencies.iter().find(|d| d.relation.id == *id) else {
+    let source = |id: TableId| {
+        let Some(d) = e.dependencies.iter().find(|d| d.relation.id == id) else {
             return Err(Error::input(format!("{} reads a table that the catalog does not list", shown(e)))
                 .hint("Run trickle alter with its query, which plans it anew."));
         };
-        let captured = d.captured && oid != 0 && !d.columns.is_empty();
-        let changes = captured.then(|| Relation {
-            id: TableId(oid),
-            schema: crate::capture::HIDDEN.into(),
-            name: name.into(),
+        // Without columns there is a buffer for the sake of another stream table only.
+        let changes = d.buffer.filter(|_| !d.columns.is_empty() || runnable.table.is_some()).map(|oid| {
+            Relation { id: TableId(oid), schema: HIDDEN.into(), name: format!("changes_{id}").into() }
         });
-        sources.push(Source { relation: d.relation.clone(), kind: d.kind, changes });
-    }
-    Ok(sources)
-}
-
-impl Trickle {
-    /// The oids of views in the hidden schema, 0 where there is none of a name.
-    async fn buffer_oids(&self, names: &[String]) -> Result<Vec<u32>> {
-        let rows = self
-            .client()
-            .query(
-                "SELECT coalesce(c.oid, 0) FROM unnest($1::text[]) WITH ORDINALITY n(name, i) \
-                 LEFT JOIN pg_class c ON c.relname = n.name AND c.relnamespace = to_regnamespace($2) ORDER BY n.i",
-                &[&names, &crate::capture::HIDDEN],
-            )
-            .await
-            .map_err(|e| Error::server("look for change buffers", e))?;
-        Ok(rows.iter().map(|r| r.get(0)).collect())
-    }
+        Ok(Source { relation: d.relation.clone(), kind: d.kind, changes })
+    };
+    read.into_iter().map(source).collect()
 }

@@ -27,8 +27,8 @@ pub struct Dependency {
     pub columns: Vec<String>,
     /// What the plan was made from ([`crate::schema`], `pgtrickle.fingerprint`).
     pub fingerprint: String,
-    /// Whether its changes are captured, and that is not switched off.
-    pub captured: bool,
+    /// The oid of the view that holds its captured changes; `None` where capture is missing or switched off.
+    pub buffer: Option<u32>,
 }
 
 /// A stream table as the catalog lists it.
@@ -93,7 +93,8 @@ ORDER BY s.pgt_id";
 
 const DEPENDENCIES: &str = "
 SELECT d.pgt_id, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name),
-    d.source_type, d.columns_used, d.schema_fingerprint, b.source_relid IS NOT NULL AND NOT b.disabled
+    d.source_type, d.columns_used, d.schema_fingerprint,
+    CASE WHEN NOT b.disabled THEN to_regclass(format('pgtrickle_changes.changes_%s', b.source_relid))::oid END
 FROM pgtrickle.pgt_dependencies d
 LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
@@ -214,7 +215,7 @@ fn dependency(r: &Row) -> Result<Dependency> {
         kind,
         columns: r.get(5),
         fingerprint: r.get(6),
-        captured: r.get(7),
+        buffer: r.get(7),
     })
 }
 

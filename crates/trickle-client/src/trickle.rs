@@ -76,6 +76,8 @@ pub struct Trickle {
     /// Compiled stream tables by `pgt_id`, with what they were compiled from.
     pub(crate) compiled: BTreeMap<i64, (String, Runnable)>,
     pub(crate) search_path: Vec<String>,
+    /// The question which tables have changes, prepared for its text.
+    pub(crate) peek: Option<(String, tokio_postgres::Statement)>,
 }
 
 impl Trickle {
@@ -108,7 +110,15 @@ impl Trickle {
         }
         let search_path = row.get(1);
         let progress = Arc::new(Quiet);
-        Ok(Trickle { session, settings, progress, server, compiled: BTreeMap::new(), search_path })
+        Ok(Trickle {
+            session,
+            settings,
+            progress,
+            server,
+            compiled: BTreeMap::new(),
+            search_path,
+            peek: None,
+        })
     }
 
     /// Tells `progress` what long work is doing.

@@ -90,3 +90,21 @@ impl From<tokio_postgres::Error> for Failure {
         }
     }
 }
+
+/// What the library could not do.
+impl From<trickle_client::Error> for Failure {
+    fn from(e: trickle_client::Error) -> Failure {
+        let code = match () {
+            () if e.is_input() => INPUT,
+            () if e.is_connection() => CONNECTION,
+            () => FAILED,
+        };
+        Failure {
+            code,
+            message: e.message().to_owned(),
+            detail: e.detail_text().map(str::to_owned),
+            hint: e.hint_text().map(str::to_owned),
+            shown: None,
+        }
+    }
+}

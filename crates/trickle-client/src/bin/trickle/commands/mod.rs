@@ -16,6 +16,7 @@ mod doctor;
 mod explain;
 mod lint;
 mod man;
+mod run;
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -56,6 +57,7 @@ macro_rules! commands {
 commands! {
     Explain(explain::Explain),
     Lint(lint::Lint),
+    Run(run::Run),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
     Man(man::Man),
