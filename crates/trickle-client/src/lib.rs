@@ -12,6 +12,7 @@
 //! | `capture`, `drain` | triggers and buffers |
 //! | `refresh`, `session` | plans for the refresh machine, and its driver |
 //! | `check` | stored against recomputed |
+//! | `throwaway` | private servers for demo and tests |
 //! | `daemon` | the refresher that runs on schedule |
 //! | `locks` | DDL that never queues in front of users |
 
@@ -35,6 +36,7 @@ pub mod registry;
 mod resolve;
 pub mod schema;
 mod session;
+pub mod throwaway;
 mod trickle;
 
 pub use alter::Alteration;

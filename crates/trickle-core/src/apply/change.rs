@@ -31,7 +31,8 @@ pub fn change_statement(changed: Changed, tables: &[&Stored]) -> Statement {
         let (removed, written) = (names.fresh("removed"), names.fresh("written"));
         ctes.push(dml(removed.clone(), CteBody::Delete(removal(&change))));
         ctes.push(dml(written.clone(), CteBody::Insert(insertion(&change))));
-        counts = vec![done(&removed, &written), read(windows.values())].concat();
+        counts = done(&removed, &written);
+        counts.push(read(windows.values()));
     }
     let mut query = Query::select(Select { items: counts, ..Select::default() });
     query.ctes = ctes;
@@ -64,9 +65,9 @@ fn done(removed: &Ident, written: &Ident) -> Vec<SelectItem> {
 }
 
 /// The rows of all windows together; NULL where none was counted.
-fn read<'w>(windows: impl Iterator<Item = &'w Ident>) -> Vec<SelectItem> {
+fn read<'w>(windows: impl Iterator<Item = &'w Ident>) -> SelectItem {
     let rows = windows.map(|w| count(w, None)).reduce(|a, b| a.op("+", b));
-    vec![SelectItem::new(rows.unwrap_or_else(|| Scalar::null(Type::Int8)), Ident::new("change_rows"))]
+    SelectItem::new(rows.unwrap_or_else(|| Scalar::null(Type::Int8)), Ident::new("change_rows"))
 }
 
 impl Change<'_> {

@@ -4,6 +4,7 @@
 
 mod advice;
 mod commands;
+mod demo;
 mod failure;
 mod finding;
 mod output;

@@ -12,6 +12,7 @@
 //! `is_quiet`.
 
 mod completions;
+mod demo;
 mod doctor;
 mod explain;
 mod lint;
@@ -58,6 +59,7 @@ commands! {
     Explain(explain::Explain),
     Lint(lint::Lint),
     Run(run::Run),
+    Demo(demo::Demo),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
     Man(man::Man),
