@@ -10,6 +10,7 @@
 
 mod capture;
 mod connect;
+mod lifecycle;
 mod plans;
 mod random;
 mod smoke;
