@@ -221,7 +221,7 @@ mod tests {
     fn columns_come_from_parents_and_dumps_alter_what_is_no_table() {
         let c = MemoryCatalog::from_ddl(
             "CREATE TABLE a (id int PRIMARY KEY, v text);
-             CREATE TABLE i (x int) INHERITS (a); CREATE TABLE l (LIKE a INCLUDING ALL);
+             CREATE TABLE i (x int) INHERITS (a); CREATE TABLE l (LIKE a);
              CREATE TABLE p PARTITION OF a FOR VALUES IN (1);
              ALTER TABLE some_view OWNER TO me; ALTER TABLE ONLY i ALTER COLUMN nowhere SET DEFAULT 1;",
         )

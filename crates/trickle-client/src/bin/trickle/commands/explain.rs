@@ -21,8 +21,8 @@ use trickle_core::{Refresh, StreamTable};
 /// The text shows the plan, the plan of its delta with the cost of every node, how tables that did not change are read,
 /// and which indexes would help; --format sql shows the statements.
 ///
-/// In the delta plan [Δ] marks what costs as much as the change, [probe] what is looked up for it through an index,
-/// [whole] what is computed from all rows.
+/// In the delta plan "Δ" marks what costs as much as the change, "probe" what is looked up for it through an index,
+/// "whole" what is computed from all rows.
 ///
 /// Exit code 1: the query can only be recomputed as a whole; the reasons are the result.
 #[derive(Debug, clap::Args)]

@@ -15,9 +15,9 @@ use trickle_core::schedule::Schedule;
 
 /// Check SQL files without a database: is each query incremental, if not why, and what would help.
 ///
-/// Looks at SELECT statements and at those in CREATE [MATERIALIZED] VIEW and CREATE TABLE …
-/// AS. A query may read the result of another by its name: that of the definition, of a comment "-- name: NAME" before
-/// it, or of its file. Comments "-- schedule: …" and "-- mode: …" are checked too.
+/// Looks at SELECT statements and at those in CREATE VIEW, CREATE MATERIALIZED VIEW and CREATE TABLE … AS. A query may
+/// read the result of another by its name: that of the definition, of a comment "-- name: NAME" before it, or of its
+/// file. Comments "-- schedule: …" and "-- mode: …" are checked too.
 ///
 /// Exit code 0: all queries are incremental; 1: some is not; 2: a file cannot be read or understood.
 #[derive(Debug, clap::Args)]
