@@ -10,15 +10,43 @@ mod simplify;
 pub use func::{FuncKind, FuncSig, Volatility};
 
 use crate::graph::Schema;
+use crate::hash::hash_of;
 use crate::types::{Datum, Type};
-use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A scalar expression: what it computes and its type.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Expr {
-    kind: Arc<ExprKind>,
+/// A scalar expression: what it computes and its type. A copy shares it.
+#[derive(Clone)]
+pub struct Expr(Arc<Form>);
+
+/// An expression with what is asked of it all the time, derived once from what its operands derived.
+struct Form {
+    kind: ExprKind,
     ty: Type,
+    hash: u64,
+    volatility: Volatility,
+    raises: bool,
+    /// Whether [`Expr::simplified`] may find something to do.
+    logical: bool,
+}
+
+impl PartialEq for Expr {
+    fn eq(&self, other: &Expr) -> bool {
+        let (a, b) = (&*self.0, &*other.0);
+        Arc::ptr_eq(&self.0, &other.0) || (a.hash == b.hash && a.ty == b.ty && a.kind == b.kind)
+    }
+}
+impl Eq for Expr {}
+impl Hash for Expr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.hash);
+    }
+}
+impl fmt::Debug for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expr").field("kind", &self.0.kind).field("ty", &self.0.ty).finish()
+    }
 }
 
 /// The forms of a scalar expression.
@@ -113,18 +141,67 @@ pub struct SortKey {
     pub nulls_first: bool,
 }
 
+impl ExprKind {
+    /// Calls `f` with each direct operand, in order.
+    fn operands<'a>(&'a self, f: &mut dyn FnMut(&'a Expr)) {
+        match self {
+            ExprKind::Column(_) | ExprKind::Literal(_) => {}
+            ExprKind::Call(_, args)
+            | ExprKind::And(args)
+            | ExprKind::Or(args)
+            | ExprKind::Coalesce(args)
+            | ExprKind::Extreme { args, .. }
+            | ExprKind::Array(args)
+            | ExprKind::Row(args) => args.iter().for_each(f),
+            ExprKind::Cast(e) | ExprKind::Not(e) | ExprKind::Is { arg: e, .. } => f(e),
+            ExprKind::Distinct { left, right, .. } => [left, right].into_iter().for_each(f),
+            ExprKind::Quantified { arg, array, .. } => [arg, array].into_iter().for_each(f),
+            ExprKind::Subscript(a, i) => [a, i].into_iter().for_each(f),
+            ExprKind::Case { whens, otherwise } => {
+                whens.iter().flat_map(|(c, v)| [c, v]).chain([otherwise]).for_each(f);
+            }
+        }
+    }
+}
+
 impl Expr {
     /// An expression of the given form and type. Callers keep the two consistent.
     pub fn new(kind: ExprKind, ty: Type) -> Expr {
-        Expr { kind: Arc::new(kind), ty }
+        let (mut volatility, mut raises) = (Volatility::Immutable, false);
+        match &kind {
+            ExprKind::Call(sig, _) | ExprKind::Quantified { op: sig, .. } => {
+                (volatility, raises) = (sig.volatility, sig.raises);
+            }
+            ExprKind::Cast(from) => {
+                volatility = functions::cast_volatility(from.ty(), &ty);
+                raises = cast_can_raise(from.ty(), &ty);
+            }
+            _ => {}
+        }
+        let mut logical = matches!(
+            kind,
+            ExprKind::Is { .. }
+                | ExprKind::Not(_)
+                | ExprKind::And(_)
+                | ExprKind::Or(_)
+                | ExprKind::Case { .. }
+                | ExprKind::Coalesce(_)
+        );
+        kind.operands(&mut |e| {
+            volatility = volatility.max(e.0.volatility);
+            raises |= e.0.raises;
+            logical |= e.0.logical;
+        });
+        let hash = hash_of(&(&kind, &ty));
+        Expr(Arc::new(Form { kind, ty, hash, volatility, raises, logical }))
     }
     /// The form.
     pub fn kind(&self) -> &ExprKind {
-        &self.kind
+        &self.0.kind
     }
     /// The type.
     pub fn ty(&self) -> &Type {
-        &self.ty
+        &self.0.ty
     }
 
     /// Input column `index` of type `ty`.
@@ -155,7 +232,7 @@ impl Expr {
     /// A cast to `ty`; none where the type is that already.
     #[must_use]
     pub fn cast(self, ty: Type) -> Expr {
-        if self.ty == ty { self } else { Expr::new(ExprKind::Cast(self), ty) }
+        if *self.ty() == ty { self } else { Expr::new(ExprKind::Cast(self), ty) }
     }
     /// Conjunction; nested conjunctions are flattened, none is TRUE.
     pub fn and(terms: impl IntoIterator<Item = Expr>) -> Expr {
@@ -205,7 +282,7 @@ impl Expr {
     /// `self = other` under SQL equality: NULL where a side is NULL.
     #[must_use]
     pub fn equals(self, other: Expr) -> Expr {
-        let sig = FuncSig::comparison("=", self.ty.clone(), other.ty.clone());
+        let sig = FuncSig::comparison("=", self.ty().clone(), other.ty().clone());
         Expr::call(sig, vec![self, other])
     }
     /// `self IS NOT DISTINCT FROM other`: the equality under which rows are the same row.
@@ -215,12 +292,16 @@ impl Expr {
     }
 
     /// The terms of the top-level conjunction (the expression itself where it is none; empty for TRUE).
-    pub fn conjuncts(&self) -> Vec<Expr> {
+    pub fn terms(&self) -> &[Expr] {
         match self.kind() {
-            ExprKind::And(terms) => terms.clone(),
-            ExprKind::Literal(Datum::Bool(true)) => Vec::new(),
-            _ => vec![self.clone()],
+            ExprKind::And(terms) => terms,
+            ExprKind::Literal(Datum::Bool(true)) => &[],
+            _ => std::slice::from_ref(self),
         }
+    }
+    /// Copies of [`Expr::terms`].
+    pub fn conjuncts(&self) -> Vec<Expr> {
+        self.terms().to_vec()
     }
 
     /// The column position, where this is a bare column.
@@ -240,23 +321,9 @@ impl Expr {
 
     /// The direct operands, in order.
     pub fn children(&self) -> Vec<&Expr> {
-        match self.kind() {
-            ExprKind::Column(_) | ExprKind::Literal(_) => Vec::new(),
-            ExprKind::Call(_, args)
-            | ExprKind::And(args)
-            | ExprKind::Or(args)
-            | ExprKind::Coalesce(args)
-            | ExprKind::Extreme { args, .. }
-            | ExprKind::Array(args)
-            | ExprKind::Row(args) => args.iter().collect(),
-            ExprKind::Cast(e) | ExprKind::Not(e) | ExprKind::Is { arg: e, .. } => vec![e],
-            ExprKind::Distinct { left, right, .. } => vec![left, right],
-            ExprKind::Quantified { arg, array, .. } => vec![arg, array],
-            ExprKind::Subscript(a, i) => vec![a, i],
-            ExprKind::Case { whens, otherwise } => {
-                whens.iter().flat_map(|(c, v)| [c, v]).chain([otherwise]).collect()
-            }
-        }
+        let mut found = Vec::new();
+        self.kind().operands(&mut |e| found.push(e));
+        found
     }
 
     /// The same form with other operands (as many as [`Expr::children`] gave).
@@ -291,32 +358,47 @@ impl Expr {
                 otherwise: next(otherwise),
             },
         };
-        Expr::new(kind, self.ty.clone())
+        Expr::new(kind, self.ty().clone())
     }
 
     /// Rewrites bottom-up: operands first, then `f` on the node that holds them.
     pub fn rewrite(&self, f: &mut impl FnMut(Expr) -> Expr) -> Expr {
+        if self.is_leaf() {
+            return f(self.clone());
+        }
         stacker::maybe_grow(64 * 1024, 1024 * 1024, || {
-            let children: Vec<Expr> = self.children().into_iter().map(|c| c.rewrite(f)).collect();
-            f(if children.is_empty() { self.clone() } else { self.with_children(children) })
+            let (mut children, mut changed) = (Vec::new(), false);
+            for c in self.children() {
+                let new = c.rewrite(f);
+                changed |= !Arc::ptr_eq(&new.0, &c.0);
+                children.push(new);
+            }
+            f(if changed { self.with_children(children) } else { self.clone() })
         })
     }
 
     /// Visits every node, parents first.
     pub fn visit<'a>(&'a self, f: &mut impl FnMut(&'a Expr)) {
-        stacker::maybe_grow(64 * 1024, 1024 * 1024, || {
-            f(self);
-            for c in self.children() {
-                c.visit(f);
-            }
-        });
+        f(self);
+        if !self.is_leaf() {
+            stacker::maybe_grow(64 * 1024, 1024 * 1024, || {
+                self.kind().operands(&mut |c| c.visit(f));
+            });
+        }
+    }
+
+    fn is_leaf(&self) -> bool {
+        matches!(self.kind(), ExprKind::Column(_) | ExprKind::Literal(_))
     }
 
     /// Replaces each column `i` by `map(i)`.
     #[must_use]
     pub fn map_columns(&self, mut map: impl FnMut(usize) -> usize) -> Expr {
         self.rewrite(&mut |e| match e.kind() {
-            ExprKind::Column(i) => Expr::column(map(*i), e.ty.clone()),
+            ExprKind::Column(i) => match map(*i) {
+                same if same == *i => e,
+                new => Expr::column(new, e.ty().clone()),
+            },
             _ => e,
         })
     }
@@ -336,37 +418,43 @@ impl Expr {
         })
     }
 
-    /// The input columns it reads.
-    pub fn columns(&self) -> BTreeSet<usize> {
-        let mut found = BTreeSet::new();
+    /// The input columns it reads, ascending, each once.
+    pub fn columns(&self) -> Vec<usize> {
+        let mut found = Vec::new();
+        self.each_column(|c| found.push(c));
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+    /// Calls `f` with every input column that it reads, as often as it stands there.
+    pub(crate) fn each_column(&self, mut f: impl FnMut(usize)) {
         self.visit(&mut |e| {
             if let ExprKind::Column(i) = e.kind() {
-                found.insert(*i);
+                f(*i);
             }
         });
-        found
+    }
+
+    /// Whether it reads no column.
+    pub fn is_constant(&self) -> bool {
+        let mut reads = false;
+        self.each_column(|_| reads = true);
+        !reads
     }
 
     /// The most volatile function or cast inside.
     pub fn volatility(&self) -> Volatility {
-        let mut v = Volatility::Immutable;
-        self.visit(&mut |e| match e.kind() {
-            ExprKind::Call(sig, _) | ExprKind::Quantified { op: sig, .. } => v = v.max(sig.volatility),
-            ExprKind::Cast(from) => v = v.max(functions::cast_volatility(from.ty(), e.ty())),
-            _ => {}
-        });
-        v
+        self.0.volatility
     }
 
     /// Whether evaluating it can raise an error for some input (division, overflow, casts from text, unknown calls).
     pub fn can_raise(&self) -> bool {
-        let mut raises = false;
-        self.visit(&mut |e| match e.kind() {
-            ExprKind::Call(sig, _) | ExprKind::Quantified { op: sig, .. } => raises |= sig.raises,
-            ExprKind::Cast(from) => raises |= cast_can_raise(from.ty(), e.ty()),
-            _ => {}
-        });
-        raises
+        self.0.raises
+    }
+
+    /// Whether it holds a condition or a choice that columns may decide.
+    pub(crate) fn is_logical(&self) -> bool {
+        self.0.logical
     }
 
     /// Whether the value may be NULL on rows of `input`.
@@ -394,21 +482,18 @@ impl Expr {
     /// `numeric(p,s)` columns have `s`; `+`, `−` the larger, `*` the sum of their operands' (PostgreSQL's numeric
     /// rules, src/backend/utils/adt/numeric.c); integers 0.
     pub fn fixed_scale(&self) -> Option<u16> {
-        if self.ty.is_integer() {
-            return Some(0);
-        }
-        if !matches!(self.ty, Type::Numeric(_)) {
-            return None;
-        }
-        if let Type::Numeric(Some((_, s))) = self.ty {
-            return u16::try_from(s).ok();
+        match self.ty() {
+            ty if ty.is_integer() => return Some(0),
+            Type::Numeric(Some((_, s))) => return u16::try_from(*s).ok(),
+            Type::Numeric(None) => {}
+            _ => return None,
         }
         match self.kind() {
             ExprKind::Literal(Datum::Numeric(n)) => match &**n {
                 crate::types::Numeric::Finite { scale, .. } => Some(*scale),
                 _ => None,
             },
-            ExprKind::Cast(e) if e.ty.is_integer() || matches!(e.ty, Type::Numeric(_)) => e.fixed_scale(),
+            ExprKind::Cast(e) if e.ty().is_integer() || matches!(e.ty(), Type::Numeric(_)) => e.fixed_scale(),
             ExprKind::Call(sig, args) if sig.is_operator() && args.len() == 2 => {
                 let (l, r) = (args[0].fixed_scale()?, args[1].fixed_scale()?);
                 match &*sig.name {
