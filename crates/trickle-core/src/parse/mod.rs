@@ -2,7 +2,7 @@
 //! `ast`.
 //!
 //! No input makes it panic or overflow the stack: `limits` bounds how deep a tree can get before one is built, and
-//! everything that walks or drops a tree runs on a stack to match ([`Parsed::deep`]).
+//! everything that walks or drops a tree runs on a stack to match.
 
 mod errors;
 mod limits;
