@@ -180,6 +180,11 @@ impl Db {
         self.server.major
     }
 
+    /// How a program connects to it as the owner.
+    pub(crate) fn settings(&self) -> String {
+        format!("host={} user=postgres dbname={}", self.server.dir.display(), self.name)
+    }
+
     /// Whether no older server was found.
     pub(crate) fn is_oldest(&self) -> bool {
         servers().iter().all(|s| s.major >= self.server.major)

@@ -10,7 +10,7 @@ mod props;
 mod schema;
 
 pub use colset::ColSet;
-pub use explain::{Format, explain};
+pub use explain::{Format, Note, explain, explain_json, explain_with};
 pub(crate) use explain::{describe_accumulators, describe_exprs, describe_groups};
 pub(crate) use props::images;
 pub use props::{FunctionalDependency, Props};

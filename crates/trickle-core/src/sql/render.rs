@@ -6,9 +6,11 @@ use super::ident::{Ident, NameSet, Qualified};
 use super::naming::Naming;
 use super::profile::Profile;
 use super::sources::Sources;
+use crate::catalog::TableId;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, Volatility};
 use crate::graph::{Graph, NodeId, NodeMap, Schema};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The plan under `root`, which denotes a state, as a query for its rows: each as often as its weight says. The
@@ -75,8 +77,18 @@ pub struct Named {
     pub weight: Ident,
 }
 
-/// Several changes as common table expressions of one statement, which share what they have in common; for each root
-/// the one that holds it, computed once.
+/// Several changes as common table expressions of one statement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Changed {
+    /// All of them, each after those that it reads.
+    pub ctes: Vec<Cte>,
+    /// For each root the one that holds it.
+    pub roots: Vec<Named>,
+    /// For each source whose window was counted, one that holds all rows of the window.
+    pub windows: BTreeMap<TableId, Ident>,
+}
+
+/// Renders several changes, which share what they have in common, each computed once.
 ///
 /// # Errors
 /// Those of the operators.
@@ -85,7 +97,7 @@ pub fn render_changes(
     roots: &[NodeId],
     sources: &dyn Sources,
     profile: &Profile,
-) -> Result<(Vec<Cte>, Vec<Named>)> {
+) -> Result<Changed> {
     let (mut cx, fragments) = render(graph, roots, sources, profile)?;
     let mut named = Vec::new();
     for (root, fragment) in roots.iter().zip(fragments) {
@@ -100,7 +112,7 @@ pub fn render_changes(
         let relation = cx.cte(&wanted, Query::new(closed.set), Some(true));
         named.push(Named { relation, columns: names.columns, weight: names.weight });
     }
-    Ok((cx.ctes, named))
+    Ok(Changed { ctes: cx.ctes, roots: named, windows: cx.windows })
 }
 
 fn render_one<'a>(
@@ -146,6 +158,7 @@ fn render<'a>(
         ctes: Vec::new(),
         cte_names: NameSet::new(),
         aliases: NameSet::new(),
+        windows: BTreeMap::new(),
     };
     let mut done: NodeMap<Fragment> = NodeMap::new();
     for id in nodes {
@@ -189,6 +202,7 @@ pub struct RenderContext<'a> {
     ctes: Vec<Cte>,
     cte_names: NameSet,
     aliases: NameSet,
+    windows: BTreeMap<TableId, Ident>,
 }
 
 impl<'a> RenderContext<'a> {
@@ -238,6 +252,11 @@ impl<'a> RenderContext<'a> {
             body: CteBody::Query(query),
         });
         name
+    }
+
+    /// Says that a common table expression holds the whole window of a source.
+    pub(super) fn window(&mut self, source: TableId, cte: &Ident) {
+        self.windows.entry(source).or_insert_with(|| cte.clone());
     }
 
     fn wanted(&mut self, of: NodeId) -> Arc<str> {
