@@ -9,6 +9,9 @@ impl Expr {
     /// and what a decided condition makes unreachable goes. Nothing that can raise is dropped or moved.
     #[must_use]
     pub fn simplified(&self, input: &Schema) -> Expr {
+        if !self.is_logical() {
+            return self.clone();
+        }
         self.rewrite(&mut |e| match e.kind() {
             ExprKind::Is { arg, test: IsTest::Null, negated } if !arg.nullable(input) && !arg.can_raise() => {
                 Expr::bool(*negated)

@@ -209,7 +209,7 @@ impl Lowerer<'_> {
         let ctes = std::mem::take(&mut self.ctes);
         let probes = std::mem::take(&mut self.probes);
         let source = self.source.take();
-        let relation = self.query(query, &Domain::none());
+        let relation = parsed.deep(|| self.query(query, &Domain::none()));
         self.source = source;
         self.probes = probes;
         self.ctes = ctes;

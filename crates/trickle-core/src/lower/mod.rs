@@ -28,7 +28,7 @@ mod tests;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result, Span};
 use crate::graph::{Graph, NodeId};
-use crate::parse::{Parsed, Place, Source, deep, parse_query};
+use crate::parse::{Parsed, Place, Source, parse_query};
 use crate::rel::Rel;
 use crate::verdict::{Reason, ReasonKind};
 use scope::{Cte, Frame, Outer};
@@ -69,7 +69,7 @@ pub fn lower(sql: &str, catalog: &dyn Catalog) -> Result<Lowered> {
 /// # Errors
 /// Those of [`lower`].
 pub fn lower_parsed(parsed: &Parsed, catalog: &dyn Catalog) -> Result<Lowered> {
-    deep(|| {
+    parsed.deep(|| {
         let mut lowerer = Lowerer::new(catalog, parsed.source());
         match lowerer.top(parsed) {
             Ok(_) if !lowerer.reasons.is_empty() => Ok(Lowered::Unsupported(lowerer.reasons)),

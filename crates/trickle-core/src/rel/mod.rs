@@ -151,12 +151,23 @@ operators! {
     SemiJoin, OuterJoin, SetOp,
 }
 
-/// Fails unless every column that `expr` reads exists in `schema` with the type that the expression says.
-fn check_expr(op: &str, expr: &Expr, schema: &Schema) -> Result<()> {
+/// Fails unless every column that `expr` reads exists in `sides`, put side by side, with the type that the expression
+/// says.
+fn check_expr(op: &str, expr: &Expr, sides: &[&Schema]) -> Result<()> {
+    let fits = |e: &Expr, i: usize| {
+        let mut place = i;
+        for side in sides {
+            match side.column(place) {
+                Some(c) => return c.ty == *e.ty(),
+                None => place -= side.len(),
+            }
+        }
+        false
+    };
     let mut bad = None;
     expr.visit(&mut |e| {
         if let Some(i) = e.as_column()
-            && schema.column(i).is_none_or(|c| c.ty != *e.ty())
+            && !fits(e, i)
         {
             bad.get_or_insert(i);
         }
@@ -169,12 +180,12 @@ fn check_expr(op: &str, expr: &Expr, schema: &Schema) -> Result<()> {
     }
 }
 
-/// Fails unless `cond` is boolean and fits `schema`.
-fn check_predicate(op: &str, cond: &Expr, schema: &Schema) -> Result<()> {
+/// Fails unless `cond` is boolean and fits `sides`.
+fn check_predicate(op: &str, cond: &Expr, sides: &[&Schema]) -> Result<()> {
     if *cond.ty() != crate::types::Type::Bool {
         return Err(Error::plan(format!("{op} has a condition of type {}", cond.ty())));
     }
-    check_expr(op, cond, schema)
+    check_expr(op, cond, sides)
 }
 
 /// Fails unless `input` denotes a state and is rendered with positive weights only.

@@ -7,7 +7,7 @@ use crate::expr::{Expr, ExprKind, FuncSig, SortKey};
 use crate::types::OtherType;
 
 fn name(sig: &FuncSig) -> Qualified {
-    Qualified { schema: sig.schema.as_deref().map(Ident::new), name: Ident::new(&sig.name) }
+    Qualified { schema: sig.schema.as_ref().map(Ident::from), name: Ident::from(&sig.name) }
 }
 
 /// `expr` with column `i` read as `columns[i]`.

@@ -53,8 +53,8 @@ fn only(value: Scalar, ty: &Type) -> Scalar {
 fn at_most_one(count: Scalar) -> Scalar {
     let rows = FromItem::Subquery {
         query: Box::new(Query::new(SetExpr::Values(vec![vec![Scalar::int4(1)], vec![Scalar::int4(2)]]))),
-        alias: Ident::new("two"),
-        columns: vec![Ident::new("n")],
+        alias: Ident::fixed("two"),
+        columns: vec![Ident::fixed("n")],
         lateral: false,
     };
     let two = Select {
@@ -95,7 +95,7 @@ impl RenderContext<'_> {
 
     /// Equal rows merged, with the sum of their weights, where that is `op` 0. Columns without an equality operator
     /// are compared by their text and made from it again.
-    pub(crate) fn merged(&mut self, block: Block, of: NodeId, op: &str) -> Closed {
+    pub(crate) fn merged(&mut self, block: Block, of: NodeId, op: &'static str) -> Closed {
         let schema: &Schema = self.graph().schema(of);
         let names = Names::of(schema);
         let mut group_by = Vec::new();
