@@ -89,6 +89,8 @@ pub enum ExprKind {
     Row(Vec<Expr>),
     /// `array[index]`
     Subscript(Expr, Expr),
+    /// What a scalar subquery of several rows is worth: whatever evaluates it raises 21000.
+    ManyRows,
 }
 
 /// The right side of `IS`.
@@ -241,7 +243,7 @@ impl Expr {
     /// The direct operands, in order.
     pub fn children(&self) -> Vec<&Expr> {
         match self.kind() {
-            ExprKind::Column(_) | ExprKind::Literal(_) => Vec::new(),
+            ExprKind::Column(_) | ExprKind::Literal(_) | ExprKind::ManyRows => Vec::new(),
             ExprKind::Call(_, args)
             | ExprKind::And(args)
             | ExprKind::Or(args)
@@ -264,7 +266,7 @@ impl Expr {
         let mut it = new.into_iter();
         let mut next = |old: &Expr| it.next().unwrap_or_else(|| old.clone());
         let kind = match self.kind() {
-            ExprKind::Column(_) | ExprKind::Literal(_) => return self.clone(),
+            ExprKind::Column(_) | ExprKind::Literal(_) | ExprKind::ManyRows => return self.clone(),
             ExprKind::Call(sig, args) => ExprKind::Call(sig.clone(), args.iter().map(next).collect()),
             ExprKind::And(args) => ExprKind::And(args.iter().map(next).collect()),
             ExprKind::Or(args) => ExprKind::Or(args.iter().map(next).collect()),
@@ -358,12 +360,14 @@ impl Expr {
         v
     }
 
-    /// Whether evaluating it can raise an error for some input (division, overflow, casts from text, unknown calls).
+    /// Whether evaluating it can raise an error for some input (division, overflow, casts from text, unknown
+    /// calls, a second row).
     pub fn can_raise(&self) -> bool {
         let mut raises = false;
         self.visit(&mut |e| match e.kind() {
             ExprKind::Call(sig, _) | ExprKind::Quantified { op: sig, .. } => raises |= sig.raises,
             ExprKind::Cast(from) => raises |= cast_can_raise(from.ty(), e.ty()),
+            ExprKind::ManyRows => raises = true,
             _ => {}
         });
         raises
@@ -384,7 +388,7 @@ impl Expr {
             ExprKind::Case { whens, otherwise } => {
                 otherwise.nullable(input) || whens.iter().any(|(_, v)| v.nullable(input))
             }
-            ExprKind::Quantified { .. } | ExprKind::Subscript(..) => true,
+            ExprKind::Quantified { .. } | ExprKind::Subscript(..) | ExprKind::ManyRows => true,
         }
     }
 

@@ -273,7 +273,10 @@ impl Lowerer<'_> {
             return Err(self.stop(&**q, "ARRAY(subquery)"));
         }
         let Some(list) = plain_arguments(f) else { return Ok(None) };
-        let args = self.exprs(list, cx)?;
+        let args = match name {
+            "coalesce" => self.first_not_null(list, cx)?,
+            _ => self.exprs(list, cx)?,
+        };
         let upper = name.to_ascii_uppercase();
         match name {
             "coalesce" | "greatest" | "least" => {
