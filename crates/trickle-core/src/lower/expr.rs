@@ -6,6 +6,7 @@ use super::subquery::{Kind, Pending, operator_name, row, subquery_of};
 use crate::agg::AggCall;
 use crate::error::{Error, Result, Span};
 use crate::expr::{Expr, ExprKind, IsTest};
+use crate::graph::Schema;
 use crate::parse::ast::{
     AccessExpr, BinaryOperator, CaseWhen, CastKind, Expr as Ast, Ident, Subscript, UnaryOperator, Value,
     ValueWithSpan,
@@ -45,7 +46,9 @@ impl<'q> Cx<'q> {
 
     /// Whether the place at hand is evaluated, as one condition that is tested in order; `None` where it always is.
     pub(super) fn guard(&self) -> Option<Expr> {
-        self.guards.iter().cloned().rev().reduce(|later, first| {
+        let open = self.guards.iter().map(|g| g.simplified(&Schema::new([])));
+        let open: Vec<Expr> = open.filter(|g| *g != Expr::bool(true)).collect();
+        open.into_iter().rev().reduce(|later, first| {
             let kind = ExprKind::Case { whens: vec![(first, later)], otherwise: Expr::bool(false) };
             Expr::new(kind, Type::Bool)
         })

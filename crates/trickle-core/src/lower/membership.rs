@@ -104,6 +104,9 @@ impl Lowerer<'_> {
     fn direct_in_frame(&mut self, s: &Select, outputs: bool) -> Result<Option<Direct>> {
         let mut build = Build::default();
         self.list(&s.from, &mut build)?;
+        if !build.later.is_empty() {
+            return Err(self.fail_direct());
+        }
         let mut later = Vec::new();
         for term in s.selection.as_ref().map(conjuncts).unwrap_or_default() {
             if self.is_membership(term) {

@@ -15,7 +15,7 @@ use crate::expr::{Expr, ExprKind};
 use crate::graph::{ColSet, NodeId, Schema};
 use crate::parse::Place;
 use crate::parse::ast::{BinaryOperator, Expr as Ast, Query};
-use crate::rel::{Distinct, Filter, Join, Map, OuterJoin, Reduce, Single};
+use crate::rel::{Distinct, Filter, Join, Map, OuterJoin, Reduce, Rel, Single};
 use crate::types::Type;
 
 /// What a subquery is worth.
@@ -220,21 +220,7 @@ impl Lowerer<'_> {
         let relation = self.over(asked, &pending, &values)?;
         let truth = || Expr::bool(true);
         match pending.kind {
-            Kind::Scalar => {
-                let one = self.add(Single::new(relation.node, k))?;
-                let ty = self.graph.schema(one).column(k).map_or(Type::Unknown, |c| c.ty.clone());
-                let once = self.graph.props(relation.node).is_key(&ColSet::all(k));
-                let node = self.beside(node, one, &values)?;
-                let value = Expr::column(width + k, ty.clone());
-                if once {
-                    return Ok((node, value));
-                }
-                let whens = vec![(
-                    Expr::column(width + k + 1, Type::Bool),
-                    Expr::new(ExprKind::ManyRows, ty.clone()),
-                )];
-                Ok((node, Expr::new(ExprKind::Case { whens, otherwise: value }, ty)))
-            }
+            Kind::Scalar => self.scalar(node, relation.node, &values),
             Kind::Exists => {
                 let schema = self.graph.schema(relation.node).clone();
                 let exprs = (0..k).map(|i| schema.expr(i)).chain([truth()]).collect();
@@ -277,6 +263,34 @@ impl Lowerer<'_> {
                 let value = Expr::new(kind, Type::Bool);
                 Ok((node, if all { value.negated() } else { value }))
             }
+        }
+    }
+
+    /// The only row of a subquery beside the outer rows; that there are several is raised by whoever reads the value.
+    fn scalar(&mut self, node: NodeId, rows: NodeId, values: &[Expr]) -> Result<(NodeId, Expr)> {
+        let (width, k) = (self.graph.schema(node).len(), values.len());
+        let ty = self.graph.schema(rows).column(k).map_or(Type::Unknown, |c| c.ty.clone());
+        let several = Expr::new(ExprKind::ManyRows, ty.clone());
+        if k == 0 && self.surely_several(rows) {
+            return Ok((node, several));
+        }
+        let once = self.graph.props(rows).is_key(&ColSet::all(k));
+        let single = self.add(Single::new(rows, k))?;
+        let node = self.beside(node, single, values)?;
+        let value = Expr::column(width + k, ty.clone());
+        if once {
+            return Ok((node, value));
+        }
+        let whens = vec![(Expr::column(width + k + 1, Type::Bool), several)];
+        Ok((node, Expr::new(ExprKind::Case { whens, otherwise: value }, ty)))
+    }
+
+    /// Whether a relation is a list of several constant rows.
+    fn surely_several(&self, node: NodeId) -> bool {
+        match self.graph.rel(node) {
+            Rel::Map(m) => !self.graph.rel(node).can_raise() && self.surely_several(m.input()),
+            Rel::Values(v) => v.rows().len() > 1,
+            _ => false,
         }
     }
 
