@@ -252,6 +252,10 @@ impl Lowerer<'_> {
                     return self.compare_rows(&name, l, r);
                 }
                 let (l, r) = (self.expr(left, cx)?, self.expr(right, cx)?);
+                let types = [l.ty().clone(), r.ty().clone()];
+                if self.operator(&name, &types).is_err() {
+                    self.known_types(&format!("the operator {name}"), &types, whole)?;
+                }
                 self.compare(&name, l, r)
             }
         }

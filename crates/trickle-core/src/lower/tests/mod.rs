@@ -10,6 +10,7 @@ use super::{Lowered, Query, lower};
 use crate::catalog::MemoryCatalog;
 use crate::error::Error;
 use crate::graph::{Format, explain};
+use crate::types::Type;
 use crate::verdict::{Reason, ReasonKind};
 
 const DDL: &str = "CREATE TABLE a (id int PRIMARY KEY, k int, v int, t text);
@@ -155,4 +156,33 @@ fn what_the_parser_does_not_know_is_named() {
         assert!(e.hint_text().is_some_and(|h| h.contains(&format!("knows {what} here"))), "{sql}: {e:?}");
     }
     assert_eq!(error("SELECT id FROM a SEARCH DEPTH FIRST BY x").hint_text(), None);
+}
+
+#[test]
+fn functions_over_types_that_are_only_named_are_not_errors() {
+    let mut catalog = MemoryCatalog::from_ddl("CREATE TABLE p (id int PRIMARY KEY, m money, x int)").unwrap();
+    for (sql, what) in [
+        ("SELECT sum(m) FROM p", "sum over type money"),
+        ("SELECT m + m FROM p", "the operator + over type money"),
+        ("SELECT cash_words(m) FROM p", "cash_words over type money"),
+    ] {
+        match lower(sql, &catalog) {
+            Ok(Lowered::Unsupported(all)) => {
+                assert!(all.iter().any(|r| r.construct == what && r.span.is_some()), "{sql}: {all:?}");
+            }
+            other => panic!("{sql}: {other:?}"),
+        }
+    }
+    // The user's own aggregate recomputes the groups that changed.
+    let mut product = crate::expr::FuncSig::unknown(Some("public"), "product", vec![Type::Int4], Type::Int4);
+    product.kind = crate::expr::FuncKind::Aggregate;
+    product.volatility = crate::expr::Volatility::Immutable;
+    catalog.add_function(product);
+    match lower("SELECT x, product(x) AS q FROM p GROUP BY x", &catalog) {
+        Ok(Lowered::Query(q)) => {
+            let text = explain(&q.graph, q.root, Format::Text);
+            assert!(text.contains("Reduce by (x#2): product(x#2)"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
 }
