@@ -14,6 +14,10 @@ test:
 core *ARGS:
     cargo test -p trickle-core --all-features "$@"
 
+# The program: messages, exit codes, connections. No PostgreSQL. TRICKLE_BLESS=1 rewrites the messages: read the diff
+cli *ARGS:
+    cargo test -p trickle-client --all-features --test cli "$@"
+
 # The PostgreSQL ring on every server found
 pg *ARGS:
     cargo test -p trickle-client --all-features --test pg "$@"

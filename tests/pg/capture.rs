@@ -262,7 +262,7 @@ async fn execute(s: &Session, statement: &Statement, frontier: &str) {
         .map(|p| -> &(dyn ToSql + Sync) {
             match p {
                 Param::FrontierXid(_) => &own.0,
-                Param::FrontierCommand(_) => &own.1,
+                Param::FrontierCommand(_) | Param::Pending(_) => &own.1,
                 _ => &frontier,
             }
         })

@@ -9,6 +9,8 @@
 )]
 
 mod capture;
+mod connect;
+mod lifecycle;
 mod plans;
 mod random;
 mod smoke;

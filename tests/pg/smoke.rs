@@ -15,23 +15,6 @@ fn a_server_answers_with_its_version() {
 }
 
 #[test]
-fn a_refresh_is_all_or_nothing() {
-    each_server(async |db| {
-        let mut s = db.session().await;
-        s.client().batch_execute("CREATE TABLE t (a int PRIMARY KEY)").await.unwrap();
-        let rows =
-            s.refresh(&["LOCK TABLE t IN ACCESS SHARE MODE", "INSERT INTO t VALUES (1), (2)"]).await.unwrap();
-        assert_eq!(rows, [0, 2]);
-        let e = s
-            .refresh(&["INSERT INTO t VALUES (3)", "INSERT INTO t SELECT 1 / (a - a) FROM t"])
-            .await
-            .unwrap_err();
-        assert!(e.is_data() && !e.is_transient(), "{e}");
-        assert_same_bag(&s, "SELECT * FROM t", "VALUES (1), (2)").await;
-    });
-}
-
-#[test]
 fn bags_differ_by_value_by_count_and_without_equality() {
     each_server(async |db| {
         let s = db.session().await;

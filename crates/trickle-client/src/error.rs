@@ -1,58 +1,255 @@
 //! The one error type of the client.
 
+use crate::connect::ConnectError;
 use std::fmt;
+use trickle_core::error::Span;
+use trickle_core::refresh::{DbError, Failure, FailureKind};
 
 /// `std::result::Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a server, or the way to it, answered. Opaque: ask it with the methods.
+/// What went wrong: what was asked for cannot be, a server refused, or there is no server. Opaque: ask it with the
+/// methods.
 #[derive(Debug)]
 pub struct Error {
-    doing: String,
-    source: tokio_postgres::Error,
+    kind: Kind,
+    message: String,
+    detail: Option<String>,
+    hint: Option<String>,
+    sqlstate: Option<String>,
+    span: Option<Span>,
+    source: Option<tokio_postgres::Error>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// What was asked for cannot be: names, queries, options, states of things.
+    Input,
+    /// A server answered with an error.
+    Server,
+    /// No connection, or it was lost.
+    Connection,
+    /// Somebody else holds what is needed.
+    Busy,
+    /// Something was altered since it was planned for.
+    Stale,
 }
 
 impl Error {
-    /// An error of the server or the connection, with what was being done, e.g. `connect to "shop"`.
-    pub(crate) fn new(doing: impl Into<String>, source: tokio_postgres::Error) -> Self {
-        Error { doing: doing.into(), source }
+    fn new(kind: Kind, message: impl Into<String>) -> Error {
+        Error {
+            kind,
+            message: message.into(),
+            detail: None,
+            hint: None,
+            sqlstate: None,
+            span: None,
+            source: None,
+        }
     }
 
-    /// The SQLSTATE, if a server answered.
+    /// What was asked for cannot be.
+    pub fn input(message: impl Into<String>) -> Error {
+        Error::new(Kind::Input, message)
+    }
+
+    /// A server that cannot be reached.
+    pub fn connection(message: impl Into<String>) -> Error {
+        Error::new(Kind::Connection, message)
+    }
+
+    /// Somebody holds a lock that is needed.
+    pub fn busy(message: impl Into<String>) -> Error {
+        Error::new(Kind::Busy, message)
+    }
+
+    /// An error of the server or the connection, with what was being done, e.g. `read the catalog`.
+    pub fn server(doing: impl AsRef<str>, source: tokio_postgres::Error) -> Error {
+        let doing = doing.as_ref();
+        let Some(db) = source.as_db_error() else {
+            let mut e = Error::new(Kind::Connection, format!("cannot {doing}: {}", chain(&source)));
+            e.source = Some(source);
+            return e;
+        };
+        let code = db.code().code();
+        let kind = match code {
+            "55P03" => Kind::Busy,
+            _ if code.starts_with("08") || code.starts_with("57P") => Kind::Connection,
+            _ => Kind::Server,
+        };
+        let mut e = Error::new(kind, format!("cannot {doing}: {}", db.message()));
+        e.detail = db.detail().map(Into::into);
+        e.hint = db.hint().map(Into::into);
+        e.sqlstate = Some(code.to_owned());
+        e.source = Some(source);
+        e
+    }
+
+    /// Adds a DETAIL: the facts behind the message.
+    #[must_use]
+    pub fn detail(mut self, detail: impl Into<String>) -> Error {
+        self.detail = Some(detail.into());
+        self
+    }
+    /// Adds a HINT: what to do.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Error {
+        self.hint = Some(hint.into());
+        self
+    }
+    /// Points at a place in the query.
+    #[must_use]
+    pub fn at(mut self, span: Span) -> Error {
+        self.span = Some(span);
+        self
+    }
+    /// Replaces the message.
+    #[must_use]
+    pub fn saying(mut self, message: impl Into<String>) -> Error {
+        self.message = message.into();
+        self
+    }
+    /// Says that it is the user's input that the server refused.
+    #[must_use]
+    pub fn blamed_on_input(mut self) -> Error {
+        if self.kind == Kind::Server {
+            self.kind = Kind::Input;
+        }
+        self
+    }
+
+    /// The message, one sentence without a final stop.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+    /// The facts behind it.
+    pub fn detail_text(&self) -> Option<&str> {
+        self.detail.as_deref()
+    }
+    /// What to do.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+    /// Where in the query.
+    pub fn span(&self) -> Option<Span> {
+        self.span
+    }
+    /// The SQLSTATE, if a server or the engine gave one.
     pub fn sqlstate(&self) -> Option<&str> {
-        self.source.code().map(tokio_postgres::error::SqlState::code)
+        self.sqlstate.as_deref()
     }
 
+    /// Whether what was asked for is at fault.
+    pub fn is_input(&self) -> bool {
+        self.kind == Kind::Input
+    }
+    /// Whether there is no connection (any more).
+    pub fn is_connection(&self) -> bool {
+        self.kind == Kind::Connection
+    }
+    /// Whether somebody else holds a lock that is needed: try again later.
+    pub fn is_busy(&self) -> bool {
+        self.kind == Kind::Busy
+    }
+    /// Whether something was altered since it was planned for: plan again.
+    pub fn is_stale(&self) -> bool {
+        self.kind == Kind::Stale
+    }
     /// Whether another try under a new snapshot may succeed: serialization failure (40001) or deadlock (40P01).
     pub fn is_transient(&self) -> bool {
         matches!(self.sqlstate(), Some("40001" | "40P01"))
     }
-
     /// Whether the data of the query raised it (SQLSTATE class 21 or 22): a refresh then recomputes.
     pub fn is_data(&self) -> bool {
         self.sqlstate().is_some_and(|s| s.starts_with("21") || s.starts_with("22"))
+    }
+
+    /// What the refresh machine is told of it.
+    pub(crate) fn to_db(&self) -> DbError {
+        let lost = self.kind == Kind::Connection && self.sqlstate.is_none();
+        let sqlstate =
+            self.sqlstate.clone().unwrap_or_else(|| if lost { "08006" } else { "XX000" }.to_owned());
+        let message = self.source.as_ref().and_then(|s| s.as_db_error()).map(|e| e.message().to_owned());
+        DbError {
+            sqlstate,
+            message: message.unwrap_or_else(|| self.message.clone()),
+            detail: self.detail.clone(),
+            hint: self.hint.clone(),
+        }
+    }
+}
+
+/// An error with all its causes, each once.
+fn chain(e: &dyn std::error::Error) -> String {
+    let mut text = e.to_string();
+    let mut cause = e.source();
+    while let Some(c) = cause {
+        let more = c.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = c.source();
+    }
+    text
+}
+
+impl From<trickle_core::Error> for Error {
+    fn from(e: trickle_core::Error) -> Error {
+        Error {
+            kind: Kind::Input,
+            message: e.message().to_owned(),
+            detail: e.detail_text().map(Into::into),
+            hint: e.hint_text().map(Into::into),
+            sqlstate: Some(e.sqlstate().to_owned()),
+            span: e.span(),
+            source: None,
+        }
+    }
+}
+
+impl From<ConnectError> for Error {
+    fn from(e: ConnectError) -> Error {
+        let kind = if e.is_setting() { Kind::Input } else { Kind::Connection };
+        let mut error = Error::new(kind, e.message());
+        error.detail = e.detail_text().map(str::to_owned);
+        error.hint = e.hint_text().map(str::to_owned);
+        error
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(f: Failure) -> Error {
+        let kind = match f.kind {
+            FailureKind::Busy => Kind::Busy,
+            FailureKind::Connection => Kind::Connection,
+            FailureKind::Stale => Kind::Stale,
+            _ => Kind::Server,
+        };
+        let mut e = Error::new(kind, f.error.message);
+        e.detail = f.error.detail;
+        e.hint = f.error.hint;
+        e.sqlstate = Some(f.error.sqlstate);
+        e
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.source.as_db_error() {
-            Some(e) => {
-                write!(f, "cannot {}: {}", self.doing, e.message())?;
-                for (label, text) in [("DETAIL", e.detail()), ("HINT", e.hint()), ("CONTEXT", e.where_())] {
-                    if let Some(text) = text {
-                        write!(f, "\n{label}: {text}")?;
-                    }
-                }
-                Ok(())
-            }
-            None => write!(f, "cannot {}: {}", self.doing, self.source),
+        if let Some(s) = self.span {
+            write!(f, "{}:{}: ", s.line, s.column)?;
         }
+        f.write_str(&self.message)?;
+        for (label, text) in [("DETAIL", &self.detail), ("HINT", &self.hint)] {
+            if let Some(text) = text {
+                write!(f, "\n{label}: {text}")?;
+            }
+        }
+        Ok(())
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
+        self.source.as_ref().map(|e| e as &(dyn std::error::Error + 'static))
     }
 }

@@ -1,11 +1,49 @@
 //! Keeps stream tables fresh from outside the server: no extension, no superuser, no restart. PostgreSQL 15 to 18.
 //!
 //! What to run is decided by [`trickle_core`]; this crate carries its statements to a server over [`tokio_postgres`].
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `schema` | the catalog in the database: versions, up and down |
+//! | `catalog` | tables, types and functions of a server, as the engine sees them |
+//! | `resolve` | what a query means, as PostgreSQL says |
+//! | `registry` | the stream tables that the catalog lists |
+//! | `create`, `alter`, `drop`, `adapt` | stream tables come, change, go, and follow their sources |
+//! | `capture`, `drain` | triggers and buffers |
+//! | `refresh`, `session` | plans for the refresh machine, and its driver |
+//! | `check` | stored against recomputed |
+//! | `throwaway` | private servers for demo and tests |
+//! | `daemon` | the refresher that runs on schedule |
+//! | `locks` | DDL that never queues in front of users |
 
 #![warn(clippy::doc_markdown)]
 
+mod adapt;
+mod alter;
+pub mod capture;
+pub mod catalog;
+mod check;
+pub mod connect;
+mod create;
+pub mod daemon;
+mod drain;
+mod drop;
 mod error;
+pub mod locks;
+mod names;
+mod refresh;
+pub mod registry;
+mod resolve;
+pub mod schema;
 mod session;
+pub mod throwaway;
+mod trickle;
 
+pub use alter::Alteration;
+pub use check::{Checked, Difference};
+pub use create::{Created, IfExists, NewStreamTable, RefreshMode};
 pub use error::{Error, Result};
-pub use session::Session;
+pub use names::Name;
+pub use refresh::{RefreshOptions, Refreshed};
+pub use session::{Session, Watch};
+pub use trickle::{Settings, Trickle};

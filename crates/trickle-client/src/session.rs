@@ -1,7 +1,13 @@
-//! A connection to a server.
+//! A connection to a server, and how the batches of a refresh travel over it.
 
 use crate::error::{Error, Result};
-use tokio_postgres::{Client, Config, IsolationLevel, NoTls};
+use futures_util::{StreamExt, future, pin_mut};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Config, NoTls, Row};
+use trickle_core::refresh::{Answer, Failure, Machine, Outcome, Plan, Report, Statement, Step, Value};
 
 /// A connection. Dropping it closes it; an open transaction is rolled back by the server.
 pub struct Session {
@@ -9,19 +15,24 @@ pub struct Session {
 }
 
 impl Session {
-    /// Connects. Must be called within a tokio runtime, which then drives the connection.
+    /// Connects without TLS. Must be called within a tokio runtime, which then drives the connection.
     ///
     /// # Errors
     /// The server cannot be reached or refuses.
     pub async fn connect(config: &Config) -> Result<Session> {
         let to = config.get_dbname().or_else(|| config.get_user()).unwrap_or("the default database");
         let doing = || format!("connect to \"{to}\"");
-        let (client, connection) = config.connect(NoTls).await.map_err(|e| Error::new(doing(), e))?;
+        let (client, connection) = config.connect(NoTls).await.map_err(|e| Error::server(doing(), e))?;
         // When the connection breaks, the statement that waits on it gets the error.
         tokio::spawn(async move {
             let _ = connection.await;
         });
-        Ok(Session { client })
+        Ok(Session::new(client))
+    }
+
+    /// A session over a connection that something else drives.
+    pub fn new(client: Client) -> Session {
+        Session { client }
     }
 
     /// The connection itself, for statements that are no part of a refresh.
@@ -29,33 +40,170 @@ impl Session {
         &self.client
     }
 
-    /// Runs the statements of a refresh in order, in one transaction over one snapshot: all of them or none.
-    /// Returns how many rows each wrote. The snapshot is taken by the first statement that needs one, so a
-    /// `LOCK TABLE` in front waits without fixing it.
+    /// The connection itself, to begin a transaction on.
+    pub fn client_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// Drives a refresh to its end.
     ///
     /// # Errors
-    /// The first statement that fails; nothing has changed then.
-    pub async fn refresh(&mut self, statements: &[impl AsRef<str>]) -> Result<Vec<u64>> {
-        let transaction = self
-            .client
-            .build_transaction()
-            .isolation_level(IsolationLevel::RepeatableRead)
-            .start()
-            .await
-            .map_err(|e| Error::new("begin a refresh", e))?;
-        let mut rows = Vec::with_capacity(statements.len());
-        for statement in statements {
-            let statement = statement.as_ref();
-            let n = transaction.execute(statement, &[]).await.map_err(|e| Error::new(doing(statement), e))?;
-            rows.push(n);
+    /// What made the machine give up; nothing has changed then.
+    pub async fn drive(
+        &self,
+        plan: Plan,
+        mut watch: Option<&mut (dyn Watch + '_)>,
+    ) -> std::result::Result<Report, Failure> {
+        let mut machine = Machine::new(plan);
+        let mut outcome = Outcome::start();
+        loop {
+            let started = Instant::now();
+            let step = machine.step(outcome);
+            let generate_micros = micros(started);
+            match step {
+                Step::Run(batch) => {
+                    outcome = self.run(&batch, watch.as_deref_mut()).await;
+                    outcome.generate_micros = generate_micros;
+                }
+                Step::Done(report) => return Ok(report),
+                Step::Fail(failure) => return Err(failure),
+            }
         }
-        transaction.commit().await.map_err(|e| Error::new("commit a refresh", e))?;
-        Ok(rows)
+    }
+
+    /// Sends a batch without waiting for each answer; the server works in order and, within a transaction, does nothing
+    /// more after the first error. Watched statements are sent one by one.
+    async fn run(&self, batch: &[Statement], watch: Option<&mut (dyn Watch + '_)>) -> Outcome {
+        let started = Instant::now();
+        let answers = match watch {
+            // Futures of one connection are sent in the order in which they are first polled.
+            None => future::join_all(batch.iter().map(|s| self.answer(s))).await,
+            Some(watch) => {
+                let mut answers = Vec::new();
+                for s in batch {
+                    let answer = match watch.before(s).await {
+                        Ok(()) => self.answer(s).await,
+                        Err(e) => (Err(e), Instant::now()),
+                    };
+                    let failed = answer.0.is_err();
+                    answers.push(answer);
+                    if failed {
+                        break;
+                    }
+                }
+                answers
+            }
+        };
+        let (mut outcome, mut before) = (Outcome::default(), 0);
+        for (answer, at) in answers {
+            match answer {
+                Ok(mut answer) => {
+                    let done = at.duration_since(started).as_micros() as u64;
+                    answer.micros = done.saturating_sub(before);
+                    before = done;
+                    outcome.answers.push(answer);
+                }
+                Err(e) => {
+                    outcome.error = Some(e.to_db());
+                    break;
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Runs one statement of the machine's outside a refresh.
+    pub(crate) async fn run_one(&self, statement: &Statement) -> Result<Answer> {
+        self.query(statement).await
+    }
+
+    /// One statement, planned with its values, in one message exchange; and when its answer was complete.
+    async fn answer(&self, statement: &Statement) -> (Result<Answer>, Instant) {
+        let result = self.query(statement).await;
+        (result, Instant::now())
+    }
+
+    async fn query(&self, statement: &Statement) -> Result<Answer> {
+        let doing = |e| Error::server(first_words(&statement.text), e);
+        let params: Vec<(Bound<'_>, Type)> = statement.params.iter().map(bound).collect();
+        let params = params.iter().map(|(v, t)| (v as &(dyn ToSql + Sync), t.clone()));
+        let rows = self.client.query_typed_raw(&statement.text, params).await.map_err(doing)?;
+        pin_mut!(rows);
+        let mut answer = Answer::default();
+        while let Some(row) = rows.next().await {
+            let row = row.map_err(doing)?;
+            if statement.fetch {
+                answer.rows.push((0..row.len()).map(|i| value(&row, i)).collect::<Result<_>>()?);
+            }
+        }
+        answer.affected = rows.rows_affected().unwrap_or(0);
+        Ok(answer)
     }
 }
 
+/// Sees each statement of a refresh before it is sent: for traces, and for tests that stop at a step.
+pub trait Watch {
+    /// An error here is taken for the statement's, which is not sent then.
+    fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>>;
+}
+
+/// A value as a parameter.
+#[derive(Debug)]
+enum Bound<'v> {
+    Bool(bool),
+    Int8(i64),
+    Float8(f64),
+    Text(Option<&'v str>),
+}
+
+fn bound(v: &Value) -> (Bound<'_>, Type) {
+    match v {
+        // PostgreSQL takes an untyped NULL for whatever stands around it.
+        Value::Null => (Bound::Text(None), Type::UNKNOWN),
+        Value::Bool(b) => (Bound::Bool(*b), Type::BOOL),
+        Value::Int8(n) => (Bound::Int8(*n), Type::INT8),
+        Value::Float8(x) => (Bound::Float8(*x), Type::FLOAT8),
+        Value::Text(s) => (Bound::Text(Some(s)), Type::TEXT),
+    }
+}
+
+impl ToSql for Bound<'_> {
+    fn to_sql(
+        &self,
+        ty: &Type,
+        out: &mut tokio_postgres::types::private::BytesMut,
+    ) -> std::result::Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self {
+            Bound::Bool(b) => b.to_sql(ty, out),
+            Bound::Int8(n) => n.to_sql(ty, out),
+            Bound::Float8(x) => x.to_sql(ty, out),
+            Bound::Text(s) => s.to_sql(ty, out),
+        }
+    }
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+    tokio_postgres::types::to_sql_checked!();
+}
+
+fn value(row: &Row, i: usize) -> Result<Value> {
+    let ty = row.columns()[i].type_().clone();
+    let doing = |e| Error::server("read a result", e);
+    let v = match ty {
+        Type::BOOL => row.try_get::<_, Option<bool>>(i).map_err(doing)?.map(Value::Bool),
+        Type::INT8 => row.try_get::<_, Option<i64>>(i).map_err(doing)?.map(Value::Int8),
+        Type::FLOAT8 => row.try_get::<_, Option<f64>>(i).map_err(doing)?.map(Value::Float8),
+        _ => row.try_get::<_, Option<&str>>(i).map_err(doing)?.map(|s| Value::Text(Arc::from(s))),
+    };
+    Ok(v.unwrap_or(Value::Null))
+}
+
+fn micros(since: Instant) -> u64 {
+    since.elapsed().as_micros() as u64
+}
+
 /// `run "first words of the statement"`.
-fn doing(statement: &str) -> String {
+pub(crate) fn first_words(statement: &str) -> String {
     let first = statement.lines().find(|l| !l.trim().is_empty()).unwrap_or_default().trim();
     match first.char_indices().nth(60) {
         Some((end, _)) => format!("run \"{} …\"", &first[..end]),
@@ -65,11 +213,11 @@ fn doing(statement: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::doing;
+    use super::first_words;
 
     #[test]
     fn a_statement_is_named_by_its_first_line() {
-        assert_eq!(doing("\n  DELETE FROM t\nWHERE true"), "run \"DELETE FROM t\"");
-        assert_eq!(doing(&"é".repeat(70)), format!("run \"{} …\"", "é".repeat(60)));
+        assert_eq!(first_words("\n  DELETE FROM t\nWHERE true"), "run \"DELETE FROM t\"");
+        assert_eq!(first_words(&"é".repeat(70)), format!("run \"{} …\"", "é".repeat(60)));
     }
 }

@@ -123,10 +123,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         model: Model::default(),
         policy: Policy { force: Some(Force::Incremental), ..Policy::default() },
         groups: 0,
+        settings: Vec::new(),
     };
     let mut machine = Machine::new(Plan {
         members: vec![member],
-        settings: Vec::new(),
         transaction: Transaction::Own { lock_timeout_ms: 1000, attempts: 3 },
         request: Request::default(),
         asked_at: None,

@@ -83,6 +83,7 @@
 //! Rust 1.95 or later. The feature `testing` adds the generators and laws that this crate tests itself with.
 #![warn(clippy::doc_markdown)]
 
+pub mod access;
 pub mod agg;
 pub mod apply;
 pub mod catalog;

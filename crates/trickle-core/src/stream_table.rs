@@ -1,8 +1,8 @@
 //! From a query to everything a driver needs: verdict, plans, DDL, refresh statements.
 
 use crate::apply::{
-    Change, Layout, LayoutSources, Stored, change_statement, create_statements, difference, drop_statements,
-    full_statements,
+    Layout, LayoutSources, Stored, change_statement, create_statements, create_table, difference,
+    drop_statements, full_statements, identity_statements,
 };
 use crate::catalog::{Catalog, TableDef, TableId, TableKind};
 use crate::cdc::{Buffer, Mode};
@@ -29,6 +29,9 @@ pub struct Options {
     pub name: String,
     /// Schema of change buffers and hidden state tables.
     pub hidden_schema: String,
+    /// What the names of its hidden state tables begin with; unique among the stream tables of a database, and the same
+    /// whenever it is compiled.
+    pub state_prefix: String,
     /// Which inner results are kept.
     pub keep: Keep,
     /// Whether joins may rely on validated foreign keys being honoured in every state.
@@ -40,9 +43,11 @@ pub struct Options {
 impl Options {
     /// The defaults for a stream table of this name.
     pub fn new(schema: impl Into<String>, name: impl Into<String>) -> Options {
+        let (schema, name) = (schema.into(), name.into());
         Options {
-            schema: schema.into(),
-            name: name.into(),
+            state_prefix: format!("state_{:016x}", xxh64(format!("{schema}.{name}").as_bytes(), 0)),
+            schema,
+            name,
             hidden_schema: "pgtrickle_changes".into(),
             keep: Keep::default(),
             trust_foreign_keys: false,
@@ -134,9 +139,8 @@ impl StreamTable {
         let stored = delta::stored(&graph, prepared, options.keep);
         let name = Qualified::new(&options.schema, &options.name);
         let names = columns.iter().map(Ident::new).collect();
-        let prefix =
-            format!("state_{:016x}", xxh64(format!("{}.{}", options.schema, options.name).as_bytes(), 0));
-        let layout = Layout::new(&graph, prepared, &stored, name, names, &options.hidden_schema, &prefix)?;
+        let (hidden, prefix) = (&options.hidden_schema, &options.state_prefix);
+        let layout = Layout::new(&graph, prepared, &stored, name, names, hidden, prefix)?;
         Ok(StreamTable { graph, query, prepared, stored, columns, layout, options: options.clone() })
     }
 
@@ -204,6 +208,15 @@ impl StreamTable {
     pub fn ddl(&self) -> Vec<Statement> {
         create_statements(&self.layout)
     }
+    /// Of these, the ones that create the hidden tables.
+    pub fn state_ddl(&self) -> Vec<Statement> {
+        self.layout.states.iter().flat_map(create_table).collect()
+    }
+    /// The statements that give a table with the result's columns the identity that [`StreamTable::ddl`] gives it: NOT
+    /// NULL and primary key, or an index.
+    pub fn identity_ddl(&self) -> Vec<Statement> {
+        identity_statements(&self.layout.result)
+    }
     /// The statements that drop them.
     pub fn drop_ddl(&self) -> Vec<Statement> {
         drop_statements(&self.layout)
@@ -263,10 +276,9 @@ impl StreamTable {
             return Ok(Vec::new());
         }
         let nodes: Vec<NodeId> = live.iter().map(|(_, r)| *r).collect();
-        let (ctes, named) = render_changes(&graph, &nodes, sources, &self.options.profile)?;
-        let changes: Vec<Change<'_>> =
-            live.iter().zip(named).map(|((table, _), rows)| Change { table, rows }).collect();
-        Ok(vec![change_statement(ctes, &changes)])
+        let changed = render_changes(&graph, &nodes, sources, &self.options.profile)?;
+        let tables: Vec<&Stored> = live.iter().map(|(table, _)| *table).collect();
+        Ok(vec![change_statement(changed, &tables)])
     }
 
     fn replace(&self, sources: &dyn Sources) -> Result<Vec<Statement>> {

@@ -237,7 +237,7 @@ impl Run<'_> {
                     Param::FrontierSnapshot(_) => Text(low.map(|f| f.snapshot.clone())),
                     Param::FrontierXid(_) => Text(low.map(|f| f.xid.clone())),
                     Param::FrontierCommand(_) => Text(Some("0".to_owned())),
-                    Param::Value(_) => Text(None),
+                    Param::Pending(_) | Param::Value(_) => Text(None),
                 })
                 .collect();
             let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|p| p as _).collect();

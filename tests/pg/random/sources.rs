@@ -117,7 +117,7 @@ impl Sources for WeightedTables<'_> {
             weight: Ident::new("weight"),
             weight_type: Type::Int2,
             window: Window::All,
-            at_most: None,
+            counted: None,
         })
     }
 

@@ -1,10 +1,9 @@
 //! Private servers and databases for tests.
 //!
-//! Servers are found by [`binaries`], started once per test binary and version, reached through a unix socket only, and
-//! gone with the test process however it ends. Each test gets a database of its own on each of them.
+//! Servers are those of [`trickle_client::throwaway`], started once per test binary and version. Each test gets a
+//! database of its own on each of them.
 
 mod bag;
-mod binaries;
 mod load;
 mod server;
 

@@ -5,34 +5,34 @@ use crate::sql::ast::{
     ConflictAction, Cte, CteBody, Delete, FromItem, Insert, OnConflict, Query, Scalar, Select, SelectItem,
     SetExpr, Statement,
 };
-use crate::sql::{Ident, NameSet, Named, Qualified};
+use crate::sql::{Changed, Ident, NameSet, Named, Qualified};
 use crate::types::Type;
 
 /// The change of one stored table, ready in a common table expression: its columns in order, then a weight ≠ 0, each
 /// row once.
-#[derive(Clone, Debug)]
-pub struct Change<'s> {
-    /// The table.
-    pub table: &'s Stored,
-    /// The common table expression.
-    pub rows: Named,
+struct Change<'s> {
+    table: &'s Stored,
+    rows: Named,
 }
 
-/// `WITH ctes, … DELETE …, … INSERT … SELECT counts`: applies every change and returns one row with the rows inserted,
-/// updated and deleted in the last table. Every part reads the state before the
-/// statement; keys that vanish are deleted and all others upserted, so that no key is touched twice.
-pub fn change_statement(ctes: Vec<Cte>, changes: &[Change<'_>]) -> Statement {
+/// `WITH ctes, … DELETE …, … INSERT … SELECT counts`: applies the change of every table, in the order of the roots, and
+/// returns one row: what was inserted, updated and deleted in the last table, and the change rows that were read.
+/// Every part reads the state before the statement; keys that vanish are deleted and all others upserted, so that no
+/// key is touched twice.
+pub fn change_statement(changed: Changed, tables: &[&Stored]) -> Statement {
+    let Changed { mut ctes, roots, windows } = changed;
     let mut names = NameSet::new();
     for cte in &ctes {
         names.reserve(cte.name.clone());
     }
-    let mut ctes = ctes;
     let mut counts = Vec::new();
-    for change in changes {
+    for (table, rows) in tables.iter().zip(roots) {
+        let change = Change { table, rows };
         let (removed, written) = (names.fresh("removed"), names.fresh("written"));
-        ctes.push(dml(removed.clone(), CteBody::Delete(removal(change))));
-        ctes.push(dml(written.clone(), CteBody::Insert(insertion(change))));
-        counts = counted(&removed, &written);
+        ctes.push(dml(removed.clone(), CteBody::Delete(removal(&change))));
+        ctes.push(dml(written.clone(), CteBody::Insert(insertion(&change))));
+        counts = done(&removed, &written);
+        counts.push(read(windows.values()));
     }
     let mut query = Query::select(Select { items: counts, ..Select::default() });
     query.ctes = ctes;
@@ -43,24 +43,31 @@ fn dml(name: Ident, body: CteBody) -> Cte {
     Cte { name, columns: Vec::new(), materialized: None, body }
 }
 
-/// The row that reports what was done to a table: rows inserted, updated and deleted.
-fn counted(removed: &Ident, written: &Ident) -> Vec<SelectItem> {
-    let count = |relation: &Ident, filter: Option<Scalar>| {
-        let select = Select {
-            items: vec![SelectItem { expr: Scalar::aggregate("count", vec![]), name: None }],
-            from: vec![FromItem::relation(Qualified::bare(relation.clone()), relation.clone())],
-            filter: filter.into_iter().collect(),
-            ..Select::default()
-        };
-        Scalar::Subquery(Box::new(Query::select(select)))
+/// `(SELECT count(*) FROM relation WHERE filter)`
+fn count(relation: &Ident, filter: Option<Scalar>) -> Scalar {
+    let select = Select {
+        items: vec![SelectItem { expr: Scalar::aggregate("count", vec![]), name: None }],
+        from: vec![FromItem::relation(Qualified::bare(relation.clone()), relation.clone())],
+        filter: filter.into_iter().collect(),
+        ..Select::default()
     };
+    Scalar::Subquery(Box::new(Query::select(select)))
+}
+
+/// Rows inserted, updated and deleted in a table.
+fn done(removed: &Ident, written: &Ident) -> Vec<SelectItem> {
     let inserted = Scalar::column(written, &Ident::new("inserted"));
     vec![
         SelectItem::new(count(written, Some(inserted.clone())), Ident::new("rows_inserted")),
         SelectItem::new(count(written, Some(inserted.negated())), Ident::new("rows_updated")),
         SelectItem::new(count(removed, None), Ident::new("rows_deleted")),
-        SelectItem::new(Scalar::null(Type::Int8), Ident::new("change_rows")),
     ]
+}
+
+/// The rows of all windows together; NULL where none was counted.
+fn read<'w>(windows: impl Iterator<Item = &'w Ident>) -> SelectItem {
+    let rows = windows.map(|w| count(w, None)).reduce(|a, b| a.op("+", b));
+    SelectItem::new(rows.unwrap_or_else(|| Scalar::null(Type::Int8)), Ident::new("change_rows"))
 }
 
 impl Change<'_> {

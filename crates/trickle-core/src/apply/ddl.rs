@@ -2,7 +2,9 @@
 
 use super::change::row_hash;
 use super::layout::{Identity, Layout, Stored};
-use crate::sql::ast::{ColumnSpec, CreateIndex, CreateTable, DropObject, ObjectKind, Scalar, Statement};
+use crate::sql::ast::{
+    AddPrimaryKey, ColumnSpec, CreateIndex, CreateTable, DropObject, ObjectKind, Scalar, Statement,
+};
 use crate::sql::{Ident, NameSet};
 
 /// Leaves room in each page for the next versions of its rows, so that updates of keyed tables stay HOT.
@@ -10,7 +12,7 @@ const FILLFACTOR: u8 = 80;
 
 /// Creates every table of `layout` with the index that its identity needs.
 pub fn create_statements(layout: &Layout) -> Vec<Statement> {
-    layout.tables().flat_map(create).collect()
+    layout.tables().flat_map(create_table).collect()
 }
 
 /// Drops every table of `layout`.
@@ -21,12 +23,10 @@ pub fn drop_statements(layout: &Layout) -> Vec<Statement> {
     layout.tables().map(drop).collect()
 }
 
-fn create(table: &Stored) -> Vec<Statement> {
-    let key = match &table.identity {
-        Identity::Key(key) => key.clone(),
-        _ => Vec::new(),
-    };
-    let declared = key.iter().all(|k| !table.columns[*k].nullable);
+/// Creates one table with the index that its identity needs.
+pub fn create_table(table: &Stored) -> Vec<Statement> {
+    let key = key(table);
+    let declared = is_declared(table);
     let keyed = !key.is_empty() && key.len() < table.columns.len();
     let columns = table.columns.iter().enumerate().map(|(i, c)| ColumnSpec {
         name: c.name.clone(),
@@ -39,19 +39,41 @@ fn create(table: &Stored) -> Vec<Statement> {
         unlogged: false,
         if_not_exists: false,
         columns: columns.collect(),
-        primary_key: if declared { table.names(&key) } else { Vec::new() },
+        primary_key: if declared { table.names(key) } else { Vec::new() },
         fillfactor: keyed.then_some(FILLFACTOR),
     })];
-    made.extend(index(table, &key, declared));
+    made.extend(index(table));
     made
 }
 
-fn index(table: &Stored, key: &[usize], declared: bool) -> Option<Statement> {
+/// Gives a table that has the columns of `table` and no key the identity that [`create_table`] gives it.
+pub fn identity_statements(table: &Stored) -> Vec<Statement> {
+    let key = key(table);
+    if is_declared(table) && !key.is_empty() {
+        let columns = table.names(key);
+        return vec![Statement::AddPrimaryKey(AddPrimaryKey { table: table.name.clone(), columns })];
+    }
+    index(table).into_iter().collect()
+}
+
+fn key(table: &Stored) -> &[usize] {
+    match &table.identity {
+        Identity::Key(key) => key,
+        _ => &[],
+    }
+}
+
+/// Whether the key can be a primary key: no column of it may be NULL.
+fn is_declared(table: &Stored) -> bool {
+    key(table).iter().all(|k| !table.columns[*k].nullable)
+}
+
+fn index(table: &Stored) -> Option<Statement> {
     let column = |i: &usize| Scalar::Column { table: None, name: table.columns[*i].name.clone() };
     let (suffix, keys, unique) = match &table.identity {
         Identity::Single => return None,
-        Identity::Key(_) if declared => return None,
-        Identity::Key(_) => ("key", key.iter().map(column).collect(), true),
+        Identity::Key(_) if is_declared(table) => return None,
+        Identity::Key(key) => ("key", key.iter().map(column).collect(), true),
         Identity::Bag => {
             let hashable = table.hashable();
             if hashable.is_empty() {

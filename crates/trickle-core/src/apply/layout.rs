@@ -1,6 +1,6 @@
 //! What is stored where.
 
-use crate::catalog::{TableDef, TableId};
+use crate::catalog::TableDef;
 use crate::error::Result;
 use crate::graph::{ColSet, Graph, NodeId};
 use crate::rel::Rel;
@@ -146,11 +146,6 @@ impl<'l> LayoutSources<'l> {
     /// Buffers in schema `buffers`, results in `layout`.
     pub fn new(layout: &'l Layout, buffers: &str) -> Self {
         LayoutSources { layout, buffers: BufferSources::new(buffers) }
-    }
-    /// With the number of rows in the windows of sources ([`BufferSources::counted`]).
-    #[must_use]
-    pub fn counted(self, rows: impl IntoIterator<Item = (TableId, i64)>) -> Self {
-        LayoutSources { buffers: self.buffers.counted(rows), ..self }
     }
 }
 

@@ -9,7 +9,7 @@ mod ddl;
 mod full;
 mod layout;
 
-pub use change::{Change, change_statement};
-pub use ddl::{create_statements, drop_statements};
+pub use change::change_statement;
+pub use ddl::{create_statements, create_table, drop_statements, identity_statements};
 pub use full::{Full, difference, full_statements};
 pub use layout::{Identity, Layout, LayoutSources, Stored, StoredColumn};

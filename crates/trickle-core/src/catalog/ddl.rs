@@ -6,9 +6,9 @@ use crate::error::{Error, Result};
 use crate::expr::{FuncKind, FuncSig, Volatility};
 use crate::parse::ast::{
     AlterColumnOperation, AlterTableOperation, ArgMode, ColumnDef as AstColumn, ColumnOption, CreateFunction,
-    CreateIndex, CreateTable, CreateView, DataType, Expr, ForeignKeyConstraint, FunctionBehavior,
-    FunctionCalledOnNull, FunctionReturnType, Ident, IndexColumn, NullsDistinctOption, ObjectName,
-    RenameTableNameKind, Statement, TableConstraint, UserDefinedTypeRepresentation,
+    CreateIndex, CreateTable, CreateTableLikeKind, CreateView, DataType, Expr, ForeignKeyConstraint,
+    FunctionBehavior, FunctionCalledOnNull, FunctionReturnType, Ident, IndexColumn, NullsDistinctOption,
+    ObjectName, RenameTableNameKind, Statement, TableConstraint, UserDefinedTypeRepresentation,
 };
 use crate::parse::{Place, Source, fold, qualified, type_of};
 use crate::types::{OtherType, Type};
@@ -19,7 +19,7 @@ pub(super) fn apply(catalog: &mut MemoryCatalog, statement: Statement, source: &
     let mut ddl = Ddl { catalog, source };
     match statement {
         Statement::CreateTable(t) => ddl.create_table(&t),
-        Statement::AlterTable(t) => {
+        Statement::AlterTable(t) if t.operations.iter().any(matters) => {
             let mut def = ddl.table(&t.name)?;
             t.operations.iter().try_for_each(|op| ddl.alter(&mut def, op))?;
             ddl.catalog.add_table(def)
@@ -88,6 +88,7 @@ impl Ddl<'_> {
         }
         let mut def = self.catalog.new_table(&name, Vec::new());
         def.schema = Arc::from(schema.as_str());
+        self.inherited(&mut def, t)?;
         for column in &t.columns {
             self.add_column(&mut def, column)?;
         }
@@ -103,6 +104,24 @@ impl Ddl<'_> {
             self.constraint(&mut def, c, true)?;
         }
         self.catalog.add_table(def)
+    }
+
+    /// The columns that a table gets from others: INHERITS, LIKE, and PARTITION OF, which gets the keys too.
+    fn inherited(&self, def: &mut TableDef, t: &CreateTable) -> Result<()> {
+        let like = t.like.iter().map(|l| match l {
+            CreateTableLikeKind::Parenthesized(l) | CreateTableLikeKind::Plain(l) => &l.name,
+        });
+        for parent in t.inherits.iter().flatten().chain(&t.partition_of).chain(like) {
+            for column in self.table(parent)?.columns {
+                if def.column(&column.name).is_none() {
+                    def.columns.push(column);
+                }
+            }
+        }
+        if let Some(parent) = &t.partition_of {
+            def.keys = self.table(parent)?.keys;
+        }
+        Ok(())
     }
 
     fn add_column(&self, def: &mut TableDef, column: &AstColumn) -> Result<()> {
@@ -259,11 +278,19 @@ impl Ddl<'_> {
     }
 
     fn create_index(&mut self, index: &CreateIndex) -> Result<()> {
-        let plain = index.columns.iter().all(|c| matches!(c.column.expr, Expr::Identifier(_)));
-        if !index.unique || index.predicate.is_some() || !plain {
+        if index.predicate.is_some() {
             return Ok(());
         }
         let mut def = self.table(&index.table_name)?;
+        let plain = |c: &&IndexColumn| matches!(c.column.expr, Expr::Identifier(_));
+        let first: Vec<IndexColumn> = index.columns.iter().take_while(plain).cloned().collect();
+        let first = self.index_columns(&def, &first)?;
+        if !first.is_empty() {
+            self.catalog.add_index(&def, &first);
+        }
+        if !index.unique || !index.columns.iter().all(|c| plain(&c)) {
+            return Ok(());
+        }
         let key = self.index_columns(&def, &index.columns)?;
         if index.nulls_distinct == Some(false) || key.iter().all(|c| !def.columns[*c].nullable) {
             add_key(&mut def, key, false);
@@ -324,6 +351,22 @@ impl Ddl<'_> {
         );
         self.catalog.add_function(sig);
         Ok(())
+    }
+}
+
+/// Whether an ALTER TABLE changes what is kept of a table. Dumps also alter views, sequences and defaults with it.
+fn matters(op: &AlterTableOperation) -> bool {
+    use AlterColumnOperation::{DropNotNull, SetDataType, SetNotNull};
+    match op {
+        AlterTableOperation::AlterColumn { op, .. } => {
+            matches!(op, SetNotNull | DropNotNull | SetDataType { .. })
+        }
+        AlterTableOperation::AddConstraint { .. }
+        | AlterTableOperation::AddColumn { .. }
+        | AlterTableOperation::RenameColumn { .. }
+        | AlterTableOperation::RenameTable { .. }
+        | AlterTableOperation::DropColumn { .. } => true,
+        _ => false,
     }
 }
 

@@ -19,6 +19,8 @@ pub struct MemoryCatalog {
     views: HashMap<Name, String>,
     types: HashMap<Name, Type>,
     functions: HashMap<Name, Vec<Arc<FuncSig>>>,
+    /// The columns of each index, by name: positions move when a column is dropped.
+    indexes: Vec<(TableId, Vec<Arc<str>>)>,
     search_path: Vec<String>,
 }
 
@@ -30,6 +32,7 @@ impl Default for MemoryCatalog {
             views: HashMap::new(),
             types: HashMap::new(),
             functions: HashMap::new(),
+            indexes: Vec::new(),
             search_path: vec!["public".to_owned()],
         }
     }
@@ -119,6 +122,18 @@ impl MemoryCatalog {
         list.push(Arc::new(sig));
     }
 
+    /// Adds an index that finds rows by these columns (positions), which PostgreSQL may use for lookups.
+    pub(super) fn add_index(&mut self, table: &TableDef, columns: &[usize]) {
+        let names = columns.iter().map(|c| table.columns[*c].name.clone()).collect();
+        self.indexes.push((table.id, names));
+    }
+
+    /// The indexes of a table beside its keys, each as the columns (positions) that it starts with.
+    pub fn indexes(&self, table: &TableDef) -> Vec<Vec<usize>> {
+        let of = self.indexes.iter().filter(|(id, _)| *id == table.id);
+        of.filter_map(|(_, names)| names.iter().map(|n| table.column(n)).collect()).collect()
+    }
+
     /// All tables, in the order in which they were added.
     pub fn tables(&self) -> &[Arc<TableDef>] {
         &self.tables
@@ -185,7 +200,7 @@ mod tests {
              CREATE TABLE s.b (x bigint, y varchar(3) NOT NULL, a_id int REFERENCES a, PRIMARY KEY (x, y),
                                FOREIGN KEY (a_id) REFERENCES a (id));
              ALTER TABLE s.b ADD CONSTRAINT u UNIQUE (y);
-             CREATE UNIQUE INDEX ON a (id, v);
+             CREATE UNIQUE INDEX ON a (id, v); CREATE INDEX ON a (k, lower(\"Odd\"[1])); CREATE INDEX ON a (k) WHERE k > 0;
              COMMENT ON TABLE a IS 'x';",
         )
         .unwrap();
@@ -194,11 +209,34 @@ mod tests {
         assert!(a.columns[1].nullable && !a.columns[0].nullable);
         assert_eq!(a.columns[3].name.as_ref(), "Odd");
         assert_eq!(a.columns[3].ty, Type::Text.array());
+        assert_eq!(c.indexes(&a), [vec![0, 2], vec![1]]);
         assert!(c.table(None, "b").is_none());
         let b = c.table(Some("s"), "b").unwrap();
         assert_eq!(b.keys, vec![vec![0, 1], vec![1]]);
         assert_eq!(b.foreign_keys.len(), 2);
         assert_eq!((b.foreign_keys[0].target, &b.foreign_keys[0].target_columns), (a.id, &vec![0]));
+    }
+
+    #[test]
+    fn columns_come_from_parents_and_dumps_alter_what_is_no_table() {
+        let c = MemoryCatalog::from_ddl(
+            "CREATE TABLE a (id int PRIMARY KEY, v text);
+             CREATE TABLE i (x int) INHERITS (a); CREATE TABLE l (LIKE a);
+             CREATE TABLE p PARTITION OF a FOR VALUES IN (1);
+             ALTER TABLE some_view OWNER TO me; ALTER TABLE ONLY i ALTER COLUMN nowhere SET DEFAULT 1;",
+        )
+        .unwrap();
+        let columns = |t: &str| {
+            let t = c.table(None, t).unwrap();
+            (t.columns.iter().map(|c| c.name.to_string()).collect::<Vec<_>>().join(" "), t.keys.len())
+        };
+        let of = |columns: &str, keys| (columns.to_owned(), keys);
+        assert_eq!(
+            [columns("i"), columns("l"), columns("p")],
+            [of("id v x", 0), of("id v", 0), of("id v", 1)]
+        );
+        let e = MemoryCatalog::from_ddl("ALTER TABLE t ADD COLUMN a int").unwrap_err();
+        assert_eq!(e.sqlstate(), "42P01");
     }
 
     #[test]

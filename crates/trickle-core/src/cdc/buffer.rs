@@ -81,6 +81,10 @@ impl Buffer {
     pub fn generation(&self) -> u32 {
         self.generation
     }
+    /// Whether its segments are without WAL.
+    pub fn is_unlogged(&self) -> bool {
+        self.unlogged
+    }
     /// Its segments, oldest first.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
@@ -205,8 +209,8 @@ impl Buffer {
         made
     }
 
-    /// `cmin` is the command that wrote a row: it tells what a transaction wrote after it refreshed.
-    pub(super) fn create_view(&self) -> Statement {
+    /// Makes or replaces the view. `cmin` is the command that wrote a row: it tells what a transaction wrote after it refreshed.
+    pub fn create_view(&self) -> Statement {
         let (xid, w, cmin) = (Ident::new("xid"), Ident::new("w"), Ident::new("cmin"));
         let alias = Ident::new("s");
         let arm = |segment: &Segment| {

@@ -1,9 +1,10 @@
 //! Plans for people: text, DOT and Mermaid.
 
-use super::{Graph, Node, NodeId, Schema};
+use super::{Column, Graph, Node, NodeId, Schema};
 use crate::agg::{Acc, AggCall};
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::types::Datum;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -18,13 +19,22 @@ pub enum Format {
     Mermaid,
 }
 
+/// What is said of a node beside what it is; empty for nothing.
+pub type Note<'a> = &'a dyn Fn(NodeId) -> &'static str;
+
 /// Draws the plan under `root`.
 pub fn explain(graph: &Graph, root: NodeId, format: Format) -> String {
+    explain_with(graph, root, format, &|_| "")
+}
+
+/// Draws the plan under `root`, each node with its note in brackets.
+pub fn explain_with(graph: &Graph, root: NodeId, format: Format, note: Note<'_>) -> String {
     match format {
-        Format::Text => text(graph, root),
+        Format::Text => text(graph, root, note),
         Format::Dot => edges(
             graph,
             root,
+            note,
             "digraph plan {\n  node [shape=box];\n",
             "}\n",
             |id, l| format!("  {id} [label=\"{l}\"];\n"),
@@ -33,6 +43,7 @@ pub fn explain(graph: &Graph, root: NodeId, format: Format) -> String {
         Format::Mermaid => edges(
             graph,
             root,
+            note,
             "flowchart BT\n",
             "",
             |id, l| format!("  {id}[\"{l}\"]\n"),
@@ -41,7 +52,31 @@ pub fn explain(graph: &Graph, root: NodeId, format: Format) -> String {
     }
 }
 
-fn text(graph: &Graph, root: NodeId) -> String {
+/// The plan under `root` for programs: its nodes, inputs first. A node has its id and operator, the text that
+/// [`explain`] shows, the ids of its inputs, its columns (name, type, nullable) and keys (positions), and its note.
+pub fn explain_json(graph: &Graph, root: NodeId, note: Note<'_>) -> Value {
+    let node = |id: NodeId| {
+        let node = graph.node(id);
+        let column =
+            |c: &Column| json!({"name": &*c.label, "type": c.ty.to_string(), "nullable": c.nullable});
+        let keys: Vec<Vec<usize>> = node.props().keys.iter().map(|k| k.iter().collect()).collect();
+        let mut value = json!({
+            "id": id.to_string(),
+            "operator": node.op().name(),
+            "text": line(graph, id, &|_| ""),
+            "inputs": graph.inputs(id).iter().map(NodeId::to_string).collect::<Vec<_>>(),
+            "columns": node.schema().columns().iter().map(column).collect::<Vec<_>>(),
+            "keys": keys,
+        });
+        if !note(id).is_empty() {
+            value["cost"] = note(id).into();
+        }
+        value
+    };
+    json!({"root": root.to_string(), "nodes": graph.reachable(root).into_iter().map(node).collect::<Vec<_>>()})
+}
+
+fn text(graph: &Graph, root: NodeId, note: Note<'_>) -> String {
     let mut out = String::new();
     let mut shown = HashSet::new();
     let mut readers = vec![0usize; graph.len()];
@@ -59,22 +94,26 @@ fn text(graph: &Graph, root: NodeId) -> String {
             continue;
         }
         let name = if shared { format!("{id}: ") } else { String::new() };
-        let _ = writeln!(out, "{indent}{name}{}", line(graph, id));
+        let _ = writeln!(out, "{indent}{name}{}", line(graph, id, note));
         stack.extend(graph.inputs(id).into_iter().rev().map(|i| (i, depth + 1)));
     }
     out
 }
 
-fn line(graph: &Graph, id: NodeId) -> String {
+fn line(graph: &Graph, id: NodeId, note: Note<'_>) -> String {
     let node = graph.node(id);
     let inputs: Vec<&Node> = graph.inputs(id).into_iter().map(|i| graph.node(i)).collect();
     let what = node.op().describe(&inputs);
-    if what.is_empty() { node.op().name().to_owned() } else { format!("{} {what}", node.op().name()) }
+    let space = if what.is_empty() { "" } else { " " };
+    let note = note(id);
+    let note = if note.is_empty() { String::new() } else { format!(" [{note}]") };
+    format!("{}{space}{what}{note}", node.op().name())
 }
 
 fn edges(
     graph: &Graph,
     root: NodeId,
+    note: Note<'_>,
     head: &str,
     tail: &str,
     node: fn(NodeId, &str) -> String,
@@ -82,7 +121,7 @@ fn edges(
 ) -> String {
     let mut out = head.to_owned();
     for id in graph.reachable(root) {
-        out.push_str(&node(id, &line(graph, id).replace('"', "'")));
+        out.push_str(&node(id, &line(graph, id, note).replace('"', "'")));
         for i in graph.inputs(id) {
             out.push_str(&edge(i, id));
         }

@@ -9,7 +9,7 @@ mod props;
 mod schema;
 
 pub use colset::ColSet;
-pub use explain::{Format, explain};
+pub use explain::{Format, Note, explain, explain_json, explain_with};
 pub(crate) use explain::{describe_accumulators, describe_exprs, describe_groups};
 pub use props::{FunctionalDependency, Props};
 pub use schema::{Column, Schema};

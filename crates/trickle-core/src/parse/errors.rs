@@ -24,8 +24,12 @@ pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> E
         Some((head, tail)) => (head.to_owned(), place(source, tail)),
         None => (text, None),
     };
+    let readable = |expected: &str| match expected {
+        "EOF" | "end of statement" => "the end of the statement".to_owned(),
+        other => other.to_owned(),
+    };
     let (expected, found) = match text.strip_prefix("Expected: ").and_then(|t| t.rsplit_once(", found: ")) {
-        Some((expected, found)) => (Some(expected.to_owned()), Some(found.to_owned())),
+        Some((expected, found)) => (Some(readable(expected)), Some(found.to_owned())),
         None => (None, None),
     };
     let current = parser.get_current_token();

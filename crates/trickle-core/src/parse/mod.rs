@@ -7,6 +7,7 @@
 mod errors;
 mod limits;
 mod names;
+mod script;
 mod source;
 #[cfg(feature = "testing")]
 mod writes;
@@ -17,6 +18,7 @@ pub(crate) mod ast {
 }
 
 pub(crate) use names::{fold, parts, qualified, type_of};
+pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
 pub(crate) use source::{Place, Source};
 #[cfg(feature = "testing")]
 pub(crate) use writes::parse_writes;

@@ -4,6 +4,7 @@ use super::plan::{Member, Plan, Relation, Setting, Source};
 use super::report::{MemberReport, Phases};
 use super::{Kind, Phase, Statement, Value};
 use crate::catalog::{TableId, TableKind};
+use crate::cost::Model;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -15,12 +16,12 @@ pub(super) const SAVEPOINT: &str = "SAVEPOINT trickle_member";
 pub(super) const RELEASE: &str = "RELEASE SAVEPOINT trickle_member";
 pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT trickle_member";
 
-/// Stores one frontier for all members. `now()` is when the transaction began, before its snapshot: what was committed
-/// by then is in the table.
-const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables SET frontier = ($1::text)::jsonb, \
+/// Stores one frontier for all members, and for each its cost model. `now()` is when the transaction began, before its
+/// snapshot: what was committed by then is in the table.
+const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables t SET frontier = ($1::text)::jsonb, \
      data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, \
-     status = 'ACTIVE', consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp() \
-     WHERE pgt_id = ANY (($2::text)::int8[])";
+     status = 'ACTIVE', consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp(), \
+     cost_model = m.model FROM jsonb_to_recordset(($2::text)::jsonb) AS m(id int8, model jsonb) WHERE t.pgt_id = m.id";
 
 /// One history row per member, from one JSON array.
 const RECORD: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, data_timestamp, \
@@ -109,6 +110,12 @@ const STORED: &str = "CROSS JOIN LATERAL (SELECT (t.frontier->>'snapshot')::pg_s
 const PENDING: &str = "b.xid >= pg_snapshot_xmin(f.snapshot) AND CASE WHEN b.xid = f.own \
      THEN b.cmin::text::int8 > f.command ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
 
+/// Whether everything that the plan of `t` was made from is as it was then. Read under the locks, so nothing changes
+/// before the run ends.
+const UNCHANGED: &str = "NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = t.pgt_id \
+     AND pgtrickle.fingerprint(d.source_relid) IS DISTINCT FROM d.schema_fingerprint) \
+     AND (t.functions = '{}' OR pgtrickle.functions_fingerprint(t.functions) IS NOT DISTINCT FROM t.functions_fingerprint)";
+
 /// The rows of a table and its partitions as the planner estimates them: the density at the last ANALYZE times the
 /// present size, or a row per 100 bytes where there was none. An estimate of 0 for a table that was never analysed
 /// would make a full refresh look free.
@@ -140,11 +147,11 @@ fn array<T: ToString>(ids: impl IntoIterator<Item = T>) -> String {
 /// The decision query: the snapshot, the own transaction, the system and database, and for every member and source
 /// what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
 /// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, must be rebuilt, rows stored, the member's
-/// name holds, source oid, the source's name holds, rows of the source, pending rows (NULL: not captured), truncated.
+/// name holds and what its plan was made from is unchanged, source oid, the source's name holds, rows of the source, pending rows (NULL: not captured), truncated.
 pub fn decide_text(members: &[Member]) -> String {
     let mut q = format!(
         "SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, t.pgt_id, \
-         t.frontier::text, t.needs_reinit OR NOT t.is_populated, {}, n.held, s.source, s.held, s.rows, s.pending, \
+         t.frontier::text, t.needs_reinit OR NOT t.is_populated, {}, n.held AND {UNCHANGED}, s.source, s.held, s.rows, s.pending, \
          s.truncated FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
          JOIN pg_database d ON d.datname = current_database() JOIN (VALUES ",
         size("t.pgt_relid")
@@ -203,9 +210,11 @@ pub fn peek_text(members: &[Member]) -> String {
     q
 }
 
-pub(super) fn store_frontier(json: &str, ids: impl IntoIterator<Item = i64>) -> Statement {
+pub(super) fn store_frontier(json: &str, models: &[(i64, Model)]) -> Statement {
+    let models = models.iter().map(|(id, model)| serde_json::json!({"id": id, "model": model}));
+    let models = serde_json::Value::Array(models.collect()).to_string();
     let mut s = statement(Kind::Frontier, Phase::Cleanup, STORE_FRONTIER);
-    s.params = vec![Value::text(json), Value::text(array(ids))];
+    s.params = vec![Value::text(json), Value::text(models)];
     s
 }
 

@@ -130,6 +130,12 @@ impl Facts {
         self.frontier.as_ref().is_some_and(|f| f.matches(now.system, now.database) && !f.is_within(&high))
     }
 
+    /// The change rows that a statement with these parameters must read, where all of them were counted.
+    pub(super) fn counted(&self, binds: &[Bind]) -> Option<i64> {
+        let pending = binds.iter().filter(|b| matches!(b, Bind::Pending(_)));
+        pending.map(|b| self.bind(b).as_int()).try_fold(0, |sum: i64, n| Some(sum.saturating_add(n?)))
+    }
+
     /// The value of a parameter.
     pub(super) fn bind(&self, b: &Bind) -> Value {
         let own = || self.frontier.as_ref().and_then(|f| f.partial().next());

@@ -4,9 +4,9 @@ use super::control;
 use super::facts::{self, Facts, Now, Pending, give_up};
 use super::plan::{Feed, Member, Plan, Template, Transaction, Yield};
 use super::report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
-use super::{Answer, DbError, Kind, Outcome, Phase, Statement, Step};
+use super::{Answer, DbError, Kind, Outcome, Phase, Setting, Statement, Step};
 use crate::catalog::TableId;
-use crate::cost::{self, Decision, Force, Inputs, Policy, Strategy};
+use crate::cost::{self, Decision, Force, Inputs, Model, Policy, Sample, Strategy};
 use crate::frontier::{ALL_COMMANDS, Frontier};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,6 +50,8 @@ pub struct Machine {
     shared: Phases,
     /// Members that must recompute in the next attempt, and why.
     must_recompute: BTreeMap<i64, String>,
+    /// The settings of the member that ran last in this attempt; those of another replace them one by one.
+    in_force: Option<Vec<Setting>>,
     failure: Option<Failure>,
     frontier: Option<Frontier>,
 }
@@ -70,6 +72,7 @@ impl Machine {
             reports: Vec::new(),
             shared: Phases::default(),
             must_recompute: BTreeMap::new(),
+            in_force: None,
             failure: None,
             frontier: None,
         }
@@ -134,16 +137,16 @@ impl Machine {
         self.reports.clear();
         self.facts.clear();
         self.now = None;
+        self.in_force = None;
         let mut batch = Vec::new();
         if let Transaction::Own { lock_timeout_ms, .. } = self.plan.transaction {
             batch.push(control::statement(Kind::Begin, Phase::Decide, control::BEGIN));
-            batch.extend(self.plan.settings.iter().map(control::setting));
             let timeout =
-                super::Setting { name: "lock_timeout".into(), values: vec![format!("{lock_timeout_ms}ms")] };
+                Setting { name: "lock_timeout".into(), values: vec![format!("{lock_timeout_ms}ms")] };
             batch.push(control::setting(&timeout));
-        } else {
-            batch.extend(self.plan.settings.iter().map(control::setting));
         }
+        let refreshing = Setting { name: "pgtrickle.refreshing".into(), values: vec!["on".into()] };
+        batch.push(control::setting(&refreshing));
         batch.extend(control::locks(&self.plan));
         let text = control::decide_text(&self.plan.members);
         batch.push(control::statement(Kind::Decide, Phase::Decide, text));
@@ -272,6 +275,11 @@ impl Machine {
             hint: e.hint_text().map(Into::into),
         })?;
         let run = |kind, text: &str| control::statement(kind, Phase::Execute, text);
+        let in_force: Vec<Setting> = member.settings.clone();
+        if self.in_force.as_ref() != Some(&in_force) {
+            before.extend(in_force.iter().map(control::setting));
+            self.in_force = Some(in_force);
+        }
         if guarded {
             before.push(run(Kind::Savepoint, control::SAVEPOINT));
         }
@@ -297,7 +305,8 @@ impl Machine {
         let Some(report) = self.reports.last_mut() else {
             return Err(give_up("XX000", "no member is at work"));
         };
-        let mut read: Option<i64> = None;
+        let facts = self.facts.get(&report.id);
+        let mut miscounted = None;
         for (t, a) in templates.iter().zip(answers.iter().skip(first)) {
             let rows = i64::try_from(a.affected).unwrap_or(i64::MAX);
             match t.result {
@@ -306,21 +315,22 @@ impl Machine {
                 Yield::Updated => report.rows_updated += rows,
                 Yield::Deleted => report.rows_deleted += rows,
                 Yield::Counts => {
-                    let Some([inserted, updated, deleted, seen]) = a.rows.first().map(Vec::as_slice) else {
+                    let Some([inserted, updated, deleted, read]) = a.rows.first().map(Vec::as_slice) else {
                         return Err(give_up("XX000", "a refresh program did not return its four counts"));
                     };
                     report.rows_inserted += inserted.as_int().unwrap_or(0);
                     report.rows_updated += updated.as_int().unwrap_or(0);
                     report.rows_deleted += deleted.as_int().unwrap_or(0);
-                    read = seen.as_int().or(read);
+                    let counted = facts.and_then(|f| f.counted(&t.binds));
+                    let differs = |(read, counted): &(i64, i64)| read != counted;
+                    miscounted = read.as_int().zip(counted).filter(differs).or(miscounted);
                 }
             }
         }
-        let (id, strategy, delta_rows) = (report.id, report.strategy, report.delta_rows);
+        let (id, strategy) = (report.id, report.strategy);
         let written = report.rows_inserted + report.rows_deleted + 2 * report.rows_updated;
-        let exact = self.facts.get(&id).is_some_and(|f| f.pending.values().all(|p| p.exact));
-        if let Some(read) = read.filter(|r| exact && strategy.is_incremental() && *r != delta_rows) {
-            let why = format!("the delta read {read} change rows where {delta_rows} were counted");
+        if let Some((read, counted)) = miscounted {
+            let why = format!("the delta read {read} change rows where {counted} were counted");
             let retry = matches!(self.plan.transaction, Transaction::Own { .. });
             if retry && self.must_recompute.insert(id, why.clone()).is_none() {
                 return Ok(self.roll_back(State::Retrying));
@@ -342,6 +352,17 @@ impl Machine {
         self.advance()
     }
 
+    /// The members' cost models with what this run adds to them.
+    fn learnt(&self) -> Vec<(i64, Model)> {
+        let learn = |(m, r): (&Member, &MemberReport)| {
+            let mut model = m.model.clone();
+            let ms = r.phases.execute as f64 / 1e3;
+            model.observe(&Sample { strategy: r.strategy, inputs: r.inputs, ms });
+            (m.id, model)
+        };
+        self.plan.members.iter().zip(&self.reports).map(learn).collect()
+    }
+
     /// Stores the frontier and history where anything happened, and ends the transaction.
     fn close(&mut self, asked: Option<&[Answer]>) -> Result<Step, DbError> {
         let own_transaction = matches!(self.plan.transaction, Transaction::Own { .. });
@@ -358,7 +379,7 @@ impl Machine {
             };
             let frontier = now.frontier(command);
             let json = frontier.to_json().map_err(|e| give_up(e.sqlstate(), e.message()))?;
-            batch.push(control::store_frontier(&json, self.plan.members.iter().map(|m| m.id)));
+            batch.push(control::store_frontier(&json, &self.learnt()));
             batch.push(control::record(&self.reports, &self.shared, self.plan.request.initiated_by));
             self.frontier = Some(frontier);
         }

@@ -4,10 +4,11 @@
 //! sends it, and hands back what came. The machine decides everything else, so that all drivers run the same
 //! statements in the same order:
 //!
-//! 1. `BEGIN ISOLATION LEVEL REPEATABLE READ`, the stored settings, the locks (none of which takes a snapshot), then
-//!    the decision query, whose snapshot S1 is what everything after reads: one round trip.
-//! 2. Per stream table, upstream first: nothing, its delta under a savepoint, or a full recompute. A delta that meets
-//!    a data error (class 21, 22) goes back to the savepoint and recomputes in the same run.
+//! 1. `BEGIN ISOLATION LEVEL REPEATABLE READ`, the locks (none of which takes a snapshot), then the decision query,
+//!    whose snapshot S1 is what everything after reads: one round trip.
+//! 2. Per stream table, upstream first: nothing; or, under the settings of its creation, its delta under a savepoint,
+//!    or a full recompute. A delta that meets a data error (class 21, 22) goes back to the savepoint and recomputes in
+//!    the same run.
 //! 3. The frontier S1 and the history, for all members at once, and `COMMIT`.
 //!
 //! Laws (tested against a scripted server): whatever fails at whatever step, the last statement is `ROLLBACK`; a
@@ -19,6 +20,7 @@ mod facts;
 mod machine;
 mod plan;
 mod program;
+mod recompute;
 mod report;
 
 pub use control::{decide_text, peek_text, record_failure};
@@ -27,6 +29,7 @@ pub use plan::{
     Bind, Feed, Member, Plan, Program, Relation, Request, Setting, Source, Template, Transaction, Yield,
 };
 pub use program::Compiled;
+pub use recompute::Recompute;
 pub use report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 
 use serde::{Deserialize, Serialize};

@@ -59,8 +59,9 @@ pub enum Yield {
     Updated,
     /// Its command tag counts rows deleted.
     Deleted,
-    /// It returns one row of `bigint`: inserted, updated, deleted, and, not NULL where counted, the change rows it
-    /// read. Where the latter differs from what was counted as pending the run starts again with a full refresh.
+    /// It returns one row of `bigint`: inserted, updated, deleted, and the change rows that it read of the sources that it
+    /// binds as [`Bind::Pending`]. Where the latter differs from what was counted the run starts again with a full
+    /// refresh.
     Counts,
 }
 
@@ -117,6 +118,8 @@ pub struct Member {
     pub policy: Policy,
     /// Groups of its outermost grouping; 0 where unknown.
     pub groups: u64,
+    /// What was in force when it was created, and is in force while its program runs.
+    pub settings: Vec<Setting>,
 }
 
 /// Who asked, and for what.
@@ -136,7 +139,7 @@ impl Default for Request {
     }
 }
 
-/// A setting that was in force when the stream tables were created.
+/// A setting that was in force when a stream table was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Its name.
@@ -167,8 +170,6 @@ pub enum Transaction {
 pub struct Plan {
     /// The stream tables, each after those of them that it reads.
     pub members: Vec<Member>,
-    /// Put in force for the whole run.
-    pub settings: Vec<Setting>,
     /// Whose transaction.
     pub transaction: Transaction,
     /// Who asked, and for what.

@@ -52,6 +52,7 @@ fn bind(param: &Param) -> Result<Bind> {
         Param::FrontierSnapshot(_) => Ok(Bind::FrontierSnapshot),
         Param::FrontierXid(_) => Ok(Bind::FrontierXid),
         Param::FrontierCommand(_) => Ok(Bind::FrontierCommand),
+        Param::Pending(source) => Ok(Bind::Pending(*source)),
         Param::Value(n) => Err(Error::plan(format!("value {n} of a refresh program has no meaning"))),
     }
 }
@@ -110,7 +111,7 @@ mod tests {
         }
         assert!(delta[0].text.contains("::text::pg_snapshot"), "{}", delta[0].text);
         let one = p.statements(Strategy::Delta, &BTreeSet::from([TableId(2)])).unwrap();
-        assert_eq!(one[0].binds.len(), 3);
+        assert_eq!(one[0].binds.len(), 4, "and how many rows it reads");
         assert!(p.statements(Strategy::Delta, &BTreeSet::new()).unwrap().is_empty());
     }
 

@@ -55,6 +55,10 @@ fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Memb
         model: Model::default(),
         policy: Policy::default(),
         groups: 0,
+        settings: vec![
+            Setting { name: "TimeZone".into(), values: vec!["UTC".into()] },
+            Setting { name: "search_path".into(), values: vec!["a".into(), "B c".into()] },
+        ],
     }
 }
 
@@ -69,10 +73,6 @@ fn plan() -> Plan {
                 10,
                 vec![source(20, "up", TableKind::StreamTable), source(2, "o'dd\"name", TableKind::Table)],
             ),
-        ],
-        settings: vec![
-            Setting { name: "TimeZone".into(), values: vec!["UTC".into()] },
-            Setting { name: "search_path".into(), values: vec!["a".into(), "B c".into()] },
         ],
         transaction: Transaction::Own { lock_timeout_ms: 500, attempts: 3 },
         request: Request::default(),
@@ -234,16 +234,19 @@ fn upstream_first_over_one_snapshot() {
     let mut server = Server::new(facts(5, 0, 0));
     let r = report(server.drive(plan()));
     assert_eq!(
-        server.texts()[..6],
+        server.texts()[..5],
         [
             "BEGIN ISOLATION LEVEL REPEATABLE READ",
-            "SET LOCAL \"TimeZone\" = 'UTC'",
-            "SET LOCAL \"search_path\" = 'a', 'B c'",
             "SET LOCAL \"lock_timeout\" = '500ms'",
+            "SET LOCAL \"pgtrickle\".\"refreshing\" = 'on'",
             "LOCK TABLE \"public\".\"orders\", \"public\".\"o'dd\"\"name\" IN ACCESS SHARE MODE",
             "LOCK TABLE \"public\".\"down\", \"public\".\"up\" IN SHARE UPDATE EXCLUSIVE MODE",
         ]
     );
+    // The members share their settings, which are put in force once.
+    let settings: Vec<&str> = server.texts().into_iter().filter(|t| t.starts_with("SET LOCAL")).collect();
+    let own = ["SET LOCAL \"TimeZone\" = 'UTC'", "SET LOCAL \"search_path\" = 'a', 'B c'"];
+    assert_eq!(settings[2..], own);
     assert_eq!(
         server.short(),
         [
@@ -264,7 +267,13 @@ fn upstream_first_over_one_snapshot() {
     let f = r.frontier.unwrap();
     assert_eq!(f.snapshot().to_string(), "102:106:102");
     let store = server.log.iter().find(|s| s.kind == Kind::Frontier).unwrap();
-    assert_eq!(store.params, [Value::text(f.to_json().unwrap()), Value::text("{7,8}")]);
+    assert_eq!(store.params[0], Value::text(f.to_json().unwrap()));
+    let models: serde_json::Value = serde_json::from_str(store.params[1].as_text().unwrap()).unwrap();
+    let learnt = |m: &serde_json::Value| (m["id"].as_i64(), m["model"]["evidence"]["delta"].is_object());
+    assert_eq!(
+        models.as_array().unwrap().iter().map(learnt).collect::<Vec<_>>(),
+        [(Some(7), true), (Some(8), true)]
+    );
     let delta = server.log.iter().find(|s| &*s.text == "delta up 1").unwrap();
     assert_eq!(
         delta.params,

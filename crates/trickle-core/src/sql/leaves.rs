@@ -37,10 +37,11 @@ impl RenderContext<'_> {
             Type::Int8 => weight,
             _ => weight.cast(Type::Int8),
         });
-        let Some(limit) = changes.at_most else { return Ok(block) };
+        let Some(counted) = changes.counted else { return Ok(block) };
         let closed = block.close(self.output(), true);
-        let query = Query { limit: Some(limit), ..Query::new(closed.set) };
+        let query = Query { limit: Some(counted.op("+", Scalar::int8(1))), ..Query::new(closed.set) };
         let name = self.cte(&wanted, query, None);
+        self.window(table.def().id, &name);
         let alias = self.alias(&wanted);
         let item = FromItem::relation(Qualified::bare(name), alias.clone());
         let mut block = Block::reading(item, &alias, &closed.names.columns);

@@ -5,10 +5,11 @@ use super::fragment::{Block, Body, Closed, Fragment, Names, Weight};
 use super::ident::{Ident, NameSet, Qualified};
 use super::profile::Profile;
 use super::sources::Sources;
+use crate::catalog::TableId;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, Volatility};
 use crate::graph::{Graph, NodeId, Schema};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The plan under `root`, which denotes a state, as a query for its rows: each as often as its weight says. The
@@ -75,8 +76,18 @@ pub struct Named {
     pub weight: Ident,
 }
 
-/// Several changes as common table expressions of one statement, which share what they have in common; for each root
-/// the one that holds it, computed once.
+/// Several changes as common table expressions of one statement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Changed {
+    /// All of them, each after those that it reads.
+    pub ctes: Vec<Cte>,
+    /// For each root the one that holds it.
+    pub roots: Vec<Named>,
+    /// For each source whose window was counted, one that holds all rows of the window.
+    pub windows: BTreeMap<TableId, Ident>,
+}
+
+/// Renders several changes, which share what they have in common, each computed once.
 ///
 /// # Errors
 /// Those of the operators.
@@ -85,7 +96,7 @@ pub fn render_changes(
     roots: &[NodeId],
     sources: &dyn Sources,
     profile: &Profile,
-) -> Result<(Vec<Cte>, Vec<Named>)> {
+) -> Result<Changed> {
     let (mut cx, fragments) = render(graph, roots, sources, profile)?;
     let mut named = Vec::new();
     for (root, fragment) in roots.iter().zip(fragments) {
@@ -99,7 +110,7 @@ pub fn render_changes(
         let relation = cx.cte(&cx.wanted(*root), Query::new(closed.set), Some(true));
         named.push(Named { relation, columns: names.columns, weight: names.weight });
     }
-    Ok((cx.ctes, named))
+    Ok(Changed { ctes: cx.ctes, roots: named, windows: cx.windows })
 }
 
 fn render_one<'a>(
@@ -149,6 +160,7 @@ fn render<'a>(
         ctes: Vec::new(),
         cte_names: NameSet::new(),
         aliases: NameSet::new(),
+        windows: BTreeMap::new(),
     };
     let mut done: HashMap<NodeId, Fragment> = HashMap::new();
     for id in nodes {
@@ -191,6 +203,7 @@ pub struct RenderContext<'a> {
     ctes: Vec<Cte>,
     cte_names: NameSet,
     aliases: NameSet,
+    windows: BTreeMap<TableId, Ident>,
 }
 
 impl<'a> RenderContext<'a> {
@@ -236,6 +249,11 @@ impl<'a> RenderContext<'a> {
             body: CteBody::Query(query),
         });
         name
+    }
+
+    /// Says that a common table expression holds the whole window of a source.
+    pub(super) fn window(&mut self, source: TableId, cte: &Ident) {
+        self.windows.entry(source).or_insert_with(|| cte.clone());
     }
 
     fn wanted(&self, of: NodeId) -> String {

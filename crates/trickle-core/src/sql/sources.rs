@@ -28,9 +28,10 @@ pub struct Changes {
     pub weight_type: Type,
     /// Which of its rows count.
     pub window: Window,
-    /// An upper bound of the number of rows in the window, which gives the planner an honest estimate. Only safe
-    /// where it was counted in the same snapshot.
-    pub at_most: Option<Scalar>,
+    /// The number of rows counted in the window, NULL where nobody counted. It gives the planner an honest estimate: an
+    /// unanalysed buffer is estimated by its pages as hundreds of rows, for which the planner reads a whole table of
+    /// some ten thousand. One row more than that is read at most, so that a wrong count is seen, and never believed.
+    pub counted: Option<Scalar>,
 }
 
 /// Which rows of a change buffer a refresh reads.
@@ -85,25 +86,17 @@ pub trait Sources {
 pub struct BufferSources {
     schema: Ident,
     states: HashMap<NodeId, Stored>,
-    counted: HashMap<TableId, i64>,
 }
 
 impl BufferSources {
     /// Buffers in `schema`; no stored results yet.
     pub fn new(schema: impl AsRef<str>) -> BufferSources {
-        BufferSources { schema: Ident::new(schema), states: HashMap::new(), counted: HashMap::new() }
+        BufferSources { schema: Ident::new(schema), states: HashMap::new() }
     }
     /// Declares where the result of a node is stored.
     #[must_use]
     pub fn with_state(mut self, of: NodeId, stored: Stored) -> BufferSources {
         self.states.insert(of, stored);
-        self
-    }
-    /// Declares how many rows the window of a source has ([`Changes::at_most`]). An unanalysed buffer is estimated by its
-    /// pages as hundreds of rows, for which the planner reads a whole table of some ten thousand.
-    #[must_use]
-    pub fn counted(mut self, rows: impl IntoIterator<Item = (TableId, i64)>) -> BufferSources {
-        self.counted.extend(rows);
         self
     }
     /// The buffer of a table.
@@ -130,7 +123,7 @@ impl Sources for BufferSources {
             weight: Ident::new("w"),
             weight_type: Type::Int2,
             window: Window::Frontier { source: def.id, xid: Ident::new("xid") },
-            at_most: self.counted.get(&def.id).map(|rows| Scalar::int8(*rows)),
+            counted: Some(Scalar::Param(Param::Pending(def.id), Type::Int8)),
         })
     }
 

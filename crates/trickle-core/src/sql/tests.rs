@@ -98,19 +98,23 @@ GROUP BY 1"
     let a = g.add(Accumulate::new(d, vec![4], vec![Acc::count(None), Acc::sum(total, None)]))?;
     assert_eq!(
         delta(&g, a),
-        "WITH changes_by_region AS (
-  SELECT
-    customers.region,
-    sum(delta_orders.w::bigint)::bigint AS count,
-    COALESCE(sum(delta_orders.w::bigint * delta_orders.total), 0)::bigint AS sum_total
-  FROM pgtrickle_changes.changes_16384 AS delta_orders, public.customers
+        "WITH delta_orders AS (
+  SELECT delta_orders.id, delta_orders.customer, delta_orders.total, delta_orders.w::bigint AS w
+  FROM pgtrickle_changes.changes_16384 AS delta_orders
   WHERE delta_orders.xid >= pg_snapshot_xmin($1::text::pg_snapshot)
     AND CASE WHEN delta_orders.xid = $2::text::xid8 THEN delta_orders.cmin::text::bigint > $3::bigint \
 ELSE NOT pg_visible_in_snapshot(delta_orders.xid, $1::text::pg_snapshot) END
-    AND delta_orders.customer = customers.id
+  LIMIT $4::bigint + 1::bigint
+), changes_by_region AS (
+  SELECT
+    customers.region,
+    sum(delta_orders.w)::bigint AS count,
+    COALESCE(sum(delta_orders.w * delta_orders.total), 0)::bigint AS sum_total
+  FROM delta_orders, public.customers
+  WHERE delta_orders.customer = customers.id
   GROUP BY 1
-  HAVING sum(delta_orders.w::bigint)::bigint <> 0 OR \
-COALESCE(sum(delta_orders.w::bigint * delta_orders.total), 0)::bigint <> 0
+  HAVING sum(delta_orders.w)::bigint <> 0 OR \
+COALESCE(sum(delta_orders.w * delta_orders.total), 0)::bigint <> 0
 )
 SELECT changes_by_region.region, changes_by_region.count, changes_by_region.sum_total, 1::bigint AS w
 FROM changes_by_region"
@@ -154,15 +158,19 @@ fn the_previous_state_is_one_operand_of_equal_types() -> Result<()> {
     let c = g.add(Consolidate::state(b))?;
     assert_eq!(
         query(&g, c),
-        "WITH customers_before AS (
-  SELECT customers.id, customers.region, 1::bigint AS w
-  FROM public.customers
-  UNION ALL
-  SELECT delta_customers.id, delta_customers.region, -delta_customers.w::bigint AS w
+        "WITH delta_customers AS (
+  SELECT delta_customers.id, delta_customers.region, delta_customers.w::bigint AS w
   FROM pgtrickle_changes.changes_16390 AS delta_customers
   WHERE delta_customers.xid >= pg_snapshot_xmin($1::text::pg_snapshot)
     AND CASE WHEN delta_customers.xid = $2::text::xid8 THEN delta_customers.cmin::text::bigint > $3::bigint \
 ELSE NOT pg_visible_in_snapshot(delta_customers.xid, $1::text::pg_snapshot) END
+  LIMIT $4::bigint + 1::bigint
+), customers_before AS (
+  SELECT customers.id, customers.region, 1::bigint AS w
+  FROM public.customers
+  UNION ALL
+  SELECT delta_customers.id, delta_customers.region, -delta_customers.w AS w
+  FROM delta_customers
 ), net_customers_before AS (
   SELECT customers_before.id, customers_before.region, sum(customers_before.w)::bigint AS w
   FROM customers_before
@@ -340,7 +348,7 @@ fn hostile_names_are_quoted_and_stay_apart() -> Result<()> {
     let text = delta(&g, net);
     assert!(text.contains("\"delta_Group By\"._w AS w,"), "{text}");
     assert!(text.contains("\"delta_Group By\"._xid AS xid,"), "{text}");
-    assert!(text.contains("sum(\"delta_Group By\".w::bigint)::bigint AS w_2"), "{text}");
+    assert!(text.contains("sum(\"delta_Group By\".w_2)::bigint AS w_2"), "{text}");
     assert!(text.contains(".\"w\"\"; DROP TABLE \"\"x\"::text::json AS"), "{text}");
     assert!(text.contains("GROUP BY 1, \"delta_Group By\".\"w\"\"; DROP TABLE \"\"x\"::text, 3"), "{text}");
     Ok(())

@@ -123,6 +123,15 @@ pub struct CreateTrigger {
     pub function: Qualified,
 }
 
+/// `ALTER TABLE … ADD PRIMARY KEY`, which makes its columns NOT NULL.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AddPrimaryKey {
+    /// Table.
+    pub table: Qualified,
+    /// Key columns.
+    pub columns: Vec<Ident>,
+}
+
 /// `ALTER TABLE … ENABLE ALWAYS TRIGGER …`: fires under every `session_replication_role`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnableAlways {

@@ -7,8 +7,8 @@ mod scalar;
 mod walk;
 
 pub use ddl::{
-    ColumnSpec, CreateIndex, CreateSchema, CreateTable, CreateTrigger, CreateTriggerFunction, CreateView,
-    DropObject, EnableAlways, ObjectKind, TriggerEvent, TriggerTiming,
+    AddPrimaryKey, ColumnSpec, CreateIndex, CreateSchema, CreateTable, CreateTrigger, CreateTriggerFunction,
+    CreateView, DropObject, EnableAlways, ObjectKind, TriggerEvent, TriggerTiming,
 };
 pub use dml::{
     ConflictAction, Delete, Insert, Lock, LockMode, Merge, MergeAction, MergeWhen, OnConflict, Truncate,
@@ -47,6 +47,8 @@ pub enum Statement {
     CreateTriggerFunction(CreateTriggerFunction),
     /// `CREATE TRIGGER`
     CreateTrigger(CreateTrigger),
+    /// `ALTER TABLE … ADD PRIMARY KEY`
+    AddPrimaryKey(AddPrimaryKey),
     /// `ALTER TABLE … ENABLE ALWAYS TRIGGER`
     EnableAlways(EnableAlways),
     /// `DROP …`

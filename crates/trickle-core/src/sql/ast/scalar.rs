@@ -15,6 +15,8 @@ pub enum Param {
     FrontierXid(TableId),
     /// The last command of that transaction that was consumed, `bigint`.
     FrontierCommand(TableId),
+    /// The rows counted in a source's window, `bigint`; NULL where nobody counted.
+    Pending(TableId),
     /// A value that the caller numbers.
     Value(u32),
 }

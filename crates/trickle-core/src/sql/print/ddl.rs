@@ -2,8 +2,8 @@
 
 use super::Printer;
 use crate::sql::ast::{
-    CreateIndex, CreateTable, CreateTrigger, CreateTriggerFunction, CreateView, DropObject, EnableAlways,
-    ObjectKind, Scalar, TriggerEvent, TriggerTiming,
+    AddPrimaryKey, CreateIndex, CreateTable, CreateTrigger, CreateTriggerFunction, CreateView, DropObject,
+    EnableAlways, ObjectKind, Scalar, TriggerEvent, TriggerTiming,
 };
 
 impl Printer {
@@ -133,6 +133,17 @@ impl Printer {
         self.word(" EXECUTE FUNCTION ");
         self.show(&c.function);
         self.word("()");
+    }
+
+    pub(super) fn add_primary_key(&mut self, a: &AddPrimaryKey) {
+        self.word("ALTER TABLE ");
+        self.show(&a.table);
+        self.word(" ADD PRIMARY KEY (");
+        for (i, column) in a.columns.iter().enumerate() {
+            self.word(if i == 0 { "" } else { ", " });
+            self.show(column);
+        }
+        self.word(")");
     }
 
     pub(super) fn enable_always(&mut self, e: &EnableAlways) {

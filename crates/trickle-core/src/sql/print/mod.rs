@@ -134,6 +134,7 @@ impl Printer {
             Statement::CreateIndex(c) => self.create_index(c),
             Statement::CreateTriggerFunction(c) => self.create_function(c),
             Statement::CreateTrigger(c) => self.create_trigger(c),
+            Statement::AddPrimaryKey(a) => self.add_primary_key(a),
             Statement::EnableAlways(e) => self.enable_always(e),
             Statement::Drop(d) => self.drop_object(d),
         }

@@ -1,5 +1,6 @@
 //! Where PostgreSQL is installed.
 
+use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,10 @@ const MAJORS: std::ops::RangeInclusive<u32> = 15..=18;
 /// The binary directory of each version found, one per major version. `TRICKLE_PG_BINS` (separated by colons) or
 /// `TRICKLE_PG_BIN` name them and stop the search; else the first of `pg_config --bindir`, the system's packages and
 /// the wheel that `./x pg 18` installs.
-pub(super) fn find() -> BTreeMap<u32, PathBuf> {
+///
+/// # Errors
+/// A directory was named that holds no PostgreSQL 15 to 18, or none was found.
+pub fn find() -> Result<BTreeMap<u32, PathBuf>> {
     let named = std::env::var_os("TRICKLE_PG_BINS").or_else(|| std::env::var_os("TRICKLE_PG_BIN"));
     let candidates = match &named {
         Some(list) => std::env::split_paths(list).collect(),
@@ -22,14 +26,18 @@ pub(super) fn find() -> BTreeMap<u32, PathBuf> {
             Some(version) if MAJORS.contains(&version) => {
                 found.entry(version).or_insert(dir);
             }
-            _ => assert!(named.is_none(), "no PostgreSQL 15 to 18 in {}", dir.display()),
+            _ if named.is_some() => {
+                return Err(Error::input(format!("there is no PostgreSQL 15 to 18 in {}", dir.display()))
+                    .hint("TRICKLE_PG_BINS lists directories that hold initdb and postgres."));
+            }
+            _ => {}
         }
     }
-    assert!(
-        !found.is_empty(),
-        "no PostgreSQL found: run ./x setup, or name binary directories in TRICKLE_PG_BINS"
-    );
-    found
+    if found.is_empty() {
+        return Err(Error::input("no PostgreSQL 15 to 18 was found on this machine")
+            .hint("Install one (./x setup does, where trickle was built), or name binary directories in TRICKLE_PG_BINS."));
+    }
+    Ok(found)
 }
 
 fn candidates() -> Vec<PathBuf> {

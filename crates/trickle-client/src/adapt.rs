@@ -1,0 +1,101 @@
+//! Stream tables follow their sources.
+
+use crate::capture;
+use crate::error::{Error, Result};
+use crate::locks::patiently;
+use crate::names::Name;
+use crate::registry::{Entry, shown};
+use crate::trickle::Trickle;
+use trickle_core::catalog::TableId;
+
+impl Trickle {
+    /// Plans anew what was planned for tables, views or functions that are different now, in these stream tables and in
+    /// those that they read. What means nothing any more is suspended, with the reason, and captures nothing more.
+    ///
+    /// # Errors
+    /// The first that had to be suspended; the server.
+    pub(crate) async fn adapt(&mut self, wanted: &[TableId]) -> Result<()> {
+        let registry = self.registry().await?;
+        let changed: Vec<Entry> = registry
+            .with_upstream(wanted.iter().copied())?
+            .into_iter()
+            .filter(|e| !e.unchanged)
+            .cloned()
+            .collect();
+        for e in changed {
+            self.adapt_one(&e).await?;
+        }
+        Ok(())
+    }
+
+    async fn adapt_one(&mut self, e: &Entry) -> Result<()> {
+        Trickle::require_own(e)?;
+        let name = shown(e);
+        self.progress.say(&format!("{name}: something that it reads has changed; planning it anew"));
+        let qualified =
+            Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() };
+        let mut new = e.as_new(qualified)?;
+        new.query.clone_from(&e.query);
+        let redone = match self.design(e.relation.clone(), e.id, &new).await {
+            Ok(design) => {
+                let done = self.redo(e, &design).await;
+                // What was typed stays what was typed.
+                if done.is_ok() {
+                    self.keep_original(e).await?;
+                }
+                done
+            }
+            Err(error) => Err(error),
+        };
+        match redone {
+            Err(error)
+                if error.is_input()
+                    || error.sqlstate().is_some() && !error.is_busy() && !error.is_connection() =>
+            {
+                self.suspend(e, &error).await?;
+                let why = format!("{name} cannot be kept any more: {}", error.message());
+                Err(error.saying(why).hint(format!(
+                    "Its contents are as of its last refresh. Give it a query that fits: trickle alter {name} --query …"
+                )))
+            }
+            other => other,
+        }
+    }
+
+    async fn keep_original(&self, e: &Entry) -> Result<()> {
+        let text = "UPDATE pgtrickle.pgt_stream_tables SET original_query = $2 WHERE pgt_id = $1";
+        let done = self.client().execute(text, &[&e.id, &e.original]).await;
+        done.map(|_| ()).map_err(|err| Error::server("note the stream table", err))
+    }
+
+    /// Takes a stream table out of the schedule, and its capture away where a trigger would fail for writers.
+    async fn suspend(&mut self, e: &Entry, why: &Error) -> Result<()> {
+        let broken: Vec<u32> = self.broken_sources(e).await?;
+        let (patience, progress, message) = (self.settings.patience, self.progress.clone(), why.to_string());
+        patiently(self.session.client_mut(), patience, &broken, &*progress, async |t| {
+            let text = "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED', last_error_message = $2, \
+                 needs_reinit = true, updated_at = now() WHERE pgt_id = $1";
+            t.execute(text, &[&e.id, &message]).await.map_err(|err| Error::server("suspend a stream table", err))?;
+            for source in &broken {
+                capture::switch_off(t, *source).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// The sources of a stream table that are not what their triggers were made for.
+    async fn broken_sources(&self, e: &Entry) -> Result<Vec<u32>> {
+        let rows = self
+            .client()
+            .query(
+                "SELECT b.source_relid FROM pgtrickle.pgt_buffers b JOIN pgtrickle.pgt_dependencies d USING (source_relid) \
+                 WHERE d.pgt_id = $1 AND NOT b.disabled \
+                 AND pgtrickle.fingerprint(b.source_relid) IS DISTINCT FROM b.schema_fingerprint",
+                &[&e.id],
+            )
+            .await
+            .map_err(|err| Error::server("look for sources that changed", err))?;
+        Ok(rows.iter().map(|r| r.get(0)).collect())
+    }
+}

@@ -1,0 +1,343 @@
+//! Stream tables change: another query, schedule or mode; and switched on and off.
+
+use crate::capture;
+use crate::create::{Created, Design, NewStreamTable, RefreshMode, guard};
+use crate::drop::{drop_states, release_sources};
+use crate::error::{Error, Result};
+use crate::locks::patiently;
+use crate::names::Name;
+use crate::registry::{Entry, shown};
+use crate::resolve::OutputColumn;
+use crate::trickle::Trickle;
+use tokio_postgres::Transaction;
+use tokio_postgres::types::Json;
+use trickle_core::refresh::Relation;
+use trickle_core::schedule::Schedule;
+use trickle_core::sql::ast::Statement;
+use trickle_core::sql::{Ident, print};
+
+/// What is to be different; `None` stays as it is.
+#[derive(Clone, Debug, Default)]
+pub struct Alteration {
+    /// Another query.
+    pub query: Option<String>,
+    /// Another schedule; `Some(None)` is manual.
+    pub schedule: Option<Option<String>>,
+    /// Another mode.
+    pub mode: Option<RefreshMode>,
+    /// `true` takes it out of the schedule, `false` puts it back.
+    pub suspended: Option<bool>,
+}
+
+impl Trickle {
+    /// Changes a stream table. A new query fills it anew; its indexes, grants, comments and dependent views stay.
+    ///
+    /// # Errors
+    /// None of that name; what is wrong with query, schedule or mode; nothing is changed then.
+    pub async fn alter(&mut self, name: &Name, wanted: &Alteration) -> Result<Created> {
+        let e = self.find(name).await?;
+        Trickle::require_own(&e)?;
+        if let Some(Some(schedule)) = &wanted.schedule {
+            Schedule::parse(schedule)?;
+        }
+        let mut done =
+            Created { id: e.id, name: shown(&e), made: false, mode: mode_name(&e.mode), reasons: Vec::new() };
+        if wanted.query.is_some() || wanted.mode.is_some() {
+            let mut new = e.as_new(name.clone())?;
+            new.query = wanted.query.clone().unwrap_or(new.query);
+            new.mode = wanted.mode.unwrap_or(new.mode);
+            done = self.replace(e.relation.clone(), e.id, &new).await?;
+        }
+        let (set, schedule) = (wanted.schedule.is_some(), wanted.schedule.clone().flatten());
+        let text = "UPDATE pgtrickle.pgt_stream_tables SET schedule = CASE WHEN $2 THEN $3 ELSE schedule END, \
+             status = CASE WHEN $4 IS NULL OR status = 'INITIALIZING' THEN status WHEN $4 THEN 'SUSPENDED' ELSE 'ACTIVE' END, \
+             consecutive_errors = CASE WHEN $4 = false THEN 0 ELSE consecutive_errors END, updated_at = now() \
+             WHERE pgt_id = $1";
+        let done_with = self.client().execute(text, &[&e.id, &set, &schedule, &wanted.suspended]).await;
+        done_with.map_err(|err| Error::server(format!("alter {}", shown(&e)), err))?;
+        Ok(done)
+    }
+
+    /// Gives a stream table a new query and fills it anew.
+    pub(crate) async fn replace(
+        &mut self,
+        relation: Relation,
+        id: i64,
+        new: &NewStreamTable,
+    ) -> Result<Created> {
+        let registry = self.registry().await?;
+        let old = registry.get(id).cloned().ok_or_else(|| Error::input(format!("{} is gone", new.name)))?;
+        Trickle::require_own(&old)?;
+        let design = self.design(relation, id, new).await?;
+        self.redo(&old, &design).await?;
+        if new.initialize {
+            self.fill(id).await?;
+        }
+        Ok(Created { id, name: shown(&old), made: true, mode: design.mode(), reasons: design.reasons })
+    }
+
+    /// Makes the stored tables fit a design and marks the stream table to be filled anew. Its rows stay until then.
+    pub(crate) async fn redo(&mut self, old: &Entry, design: &Design) -> Result<()> {
+        let captured = design.captured.iter().map(|(t, _)| t.id);
+        let read = old.dependencies.iter().map(|d| d.relation.id);
+        let tables = Trickle::oids(captured.chain(read).chain([old.relation.id]));
+        let (patience, capture, progress) =
+            (self.settings.patience, self.settings.capture, self.progress.clone());
+        patiently(self.session.client_mut(), patience, &tables, &*progress, async |t| {
+            evolve(t, old, design).await?;
+            renote(t, old.id, design).await?;
+            for (table, columns) in &design.captured {
+                capture::ensure(t, table, columns, capture).await?;
+            }
+            release_sources(t, std::slice::from_ref(old)).await
+        })
+        .await?;
+        self.compiled.remove(&old.id);
+        Ok(())
+    }
+
+    /// Stops capturing the changes of a table at once: the way out where capture is in the way. What reads the table is
+    /// kept by full refreshes until [`Trickle::enable`].
+    ///
+    /// # Errors
+    /// A table that nothing reads; the server.
+    pub async fn disable(&mut self, source: &Name) -> Result<String> {
+        let (oid, shown) = self.source(source).await?;
+        let (patience, progress) = (self.settings.patience, self.progress.clone());
+        patiently(self.session.client_mut(), patience, &[oid], &*progress, async |t| {
+            capture::switch_off(t, oid).await
+        })
+        .await?;
+        Ok(shown)
+    }
+
+    /// Captures the changes of a table again. What reads it is recomputed once.
+    ///
+    /// # Errors
+    /// A table that nothing reads; the server.
+    pub async fn enable(&mut self, source: &Name) -> Result<String> {
+        let (oid, shown) = self.source(source).await?;
+        let readers: Vec<Entry> = self
+            .registry()
+            .await?
+            .entries()
+            .filter(|e| e.own && e.dependencies.iter().any(|d| d.relation.id.0 == oid))
+            .cloned()
+            .collect();
+        for e in &readers {
+            let new = e.as_new(Name {
+                schema: Some(e.relation.schema.to_string()),
+                name: e.relation.name.to_string(),
+            })?;
+            let design = self.design(e.relation.clone(), e.id, &new).await?;
+            self.redo(e, &design).await?;
+        }
+        Ok(shown)
+    }
+
+    /// A table that some stream table reads.
+    async fn source(&self, name: &Name) -> Result<(u32, String)> {
+        let schemas: Vec<&str> = name.schema.as_deref().into_iter().collect();
+        let registry = self.registry().await?;
+        let path =
+            if schemas.is_empty() { self.search_path.iter().map(String::as_str).collect() } else { schemas };
+        let all = || registry.entries().flat_map(|e| &e.dependencies).map(|d| &d.relation);
+        let found = path.iter().find_map(|s| all().find(|r| *r.schema == **s && *r.name == *name.name));
+        let r = found.ok_or_else(|| {
+            Error::input(format!("no stream table reads {name}"))
+                .hint("trickle status --json lists the sources of each stream table.")
+        })?;
+        Ok((r.id.0, trickle_core::sql::Qualified::new(&r.schema, &r.name).to_string()))
+    }
+}
+
+fn mode_name(mode: &str) -> &'static str {
+    if mode == "FULL" { "FULL" } else { "DIFFERENTIAL" }
+}
+
+impl Entry {
+    /// What would make this stream table: its query as it was resolved.
+    pub(crate) fn as_new(&self, name: Name) -> Result<NewStreamTable> {
+        let mode = match self.requested_mode.as_str() {
+            "FULL" => RefreshMode::Full,
+            "DIFFERENTIAL" => RefreshMode::Differential,
+            "IMMEDIATE" => RefreshMode::Immediate,
+            _ => RefreshMode::Auto,
+        };
+        Ok(NewStreamTable {
+            mode,
+            schedule: self.schedule.clone(),
+            ..NewStreamTable::new(name, self.query.clone())
+        })
+    }
+}
+
+/// Makes the stored tables fit. The result table stays the same object where its columns can be kept in order; else it
+/// must be made anew, which is refused where anything depends on it.
+async fn evolve(t: &Transaction<'_>, old: &Entry, design: &Design) -> Result<()> {
+    let doing = format!("change {}", shown(old));
+    let fail = |err| Error::server(&doing, err);
+    t.batch_execute("SET LOCAL pgtrickle.refreshing = 'on'").await.map_err(fail)?;
+    drop_states(t, old.id, &doing).await?;
+    let columns = t
+        .query(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 \
+             AND NOT attisdropped ORDER BY attnum",
+            &[&old.relation.id.0],
+        )
+        .await
+        .map_err(fail)?;
+    let before: Vec<OutputColumn> =
+        columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect();
+    let table = shown(old);
+    for text in drop_identity(t, old, &doing).await? {
+        t.batch_execute(&text).await.map_err(fail)?;
+    }
+    for text in changes(&table, &before, &design.columns()).ok_or_else(|| {
+        Error::input(format!("the columns of the new query are in another order than those of {table}"))
+            .detail("A table cannot be given columns in the middle, and views may depend on the ones that it has.")
+            .hint("Put new columns last, or drop the stream table and create it anew.")
+    })? {
+        t.batch_execute(&text).await.map_err(fail)?;
+    }
+    // Rows of another query need not obey the new key: they go where it would be violated.
+    let identity: Vec<String> = design.identity().iter().map(|s| print(s).text).collect();
+    if !identity.is_empty() {
+        t.batch_execute("SAVEPOINT trickle_identity").await.map_err(fail)?;
+        if t.batch_execute(&identity.join(";\n")).await.is_err() {
+            t.batch_execute("ROLLBACK TO SAVEPOINT trickle_identity").await.map_err(fail)?;
+            t.batch_execute(&format!("DELETE FROM {table}")).await.map_err(fail)?;
+            t.batch_execute(&identity.join(";\n")).await.map_err(fail)?;
+        }
+    }
+    capture::run_all(t, &design.state_tables(), &doing).await?;
+    guard(t, &design.name(), &doing).await
+}
+
+/// What takes the primary key, the own index and NOT NULL from a stored table.
+async fn drop_identity(t: &Transaction<'_>, old: &Entry, doing: &str) -> Result<Vec<String>> {
+    let rows = t
+        .query(
+            "SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint \
+             WHERE conrelid = $1 AND contype = 'p' \
+             UNION ALL SELECT format('DROP INDEX %s', c.oid::regclass) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+             JOIN pg_class r ON r.oid = i.indrelid WHERE i.indrelid = $1 AND NOT i.indisprimary \
+             AND c.relname IN (left(r.relname, 59) || '_row', left(r.relname, 59) || '_key')",
+            &[&old.relation.id.0],
+        )
+        .await
+        .map_err(|e| Error::server(doing, e))?;
+    let mut texts: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
+    let rows = t
+        .query(
+            "SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP NOT NULL', attrelid::regclass, attname) \
+             FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND attnotnull AND NOT attisdropped",
+            &[&old.relation.id.0],
+        )
+        .await
+        .map_err(|e| Error::server(doing, e))?;
+    texts.extend(rows.iter().map(|r| r.get::<_, String>(0)));
+    Ok(texts)
+}
+
+/// What turns a table's columns into others: drops, changes of type, additions at the end. `None` where the order of
+/// those that stay differs, or a new one would stand among them.
+fn changes(table: &str, before: &[OutputColumn], after: &[OutputColumn]) -> Option<Vec<String>> {
+    let stays: Vec<&OutputColumn> =
+        before.iter().filter(|b| after.iter().any(|a| a.name == b.name)).collect();
+    let prefix = after.get(..stays.len())?;
+    if !stays.iter().zip(prefix).all(|(b, a)| b.name == a.name) {
+        return None;
+    }
+    let mut texts = Vec::new();
+    for b in before.iter().filter(|b| !after.iter().any(|a| a.name == b.name)) {
+        texts.push(format!("ALTER TABLE {table} DROP COLUMN {}", Ident::new(&b.name)));
+    }
+    for (b, a) in stays.iter().zip(prefix).filter(|(b, a)| b.spelled != a.spelled) {
+        // The old value is of no use: it is filled anew.
+        let (name, ty) = (Ident::new(&b.name), &a.spelled);
+        texts.push(format!("ALTER TABLE {table} ALTER COLUMN {name} TYPE {ty} USING NULL::{ty}"));
+    }
+    for a in &after[stays.len()..] {
+        texts.push(format!("ALTER TABLE {table} ADD COLUMN {} {}", Ident::new(&a.name), a.spelled));
+    }
+    Some(texts)
+}
+
+/// Notes the new design; what the old one has read counts no more.
+async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
+    let fail = |e| Error::server("note the stream table", e);
+    t.execute("DELETE FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1", &[&id]).await.map_err(fail)?;
+    t.execute(
+        "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, original_query = $3, schedule = $4, \
+         refresh_mode = $5, requested_mode = $6, mode_reason = $7, settings = $8, layout_hash = $9, functions = $10, \
+         functions_fingerprint = $11, frontier = NULL, needs_reinit = true, consecutive_errors = 0, \
+         last_error_message = NULL, status = CASE WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
+         cost_model = NULL, updated_at = now() WHERE pgt_id = $1",
+        &[
+            &id,
+            &design.resolved.canonical,
+            &design.query,
+            &design.schedule,
+            &design.mode(),
+            &design.requested.name(),
+            &design.mode_reason(),
+            &Json(&design.settings),
+            &design.layout_hash(),
+            &design.resolved.functions,
+            &design.resolved.functions_fingerprint,
+        ],
+    )
+    .await
+    .map_err(fail)?;
+    design.note_dependencies(t, id).await
+}
+
+impl Design {
+    /// Columns of the result table.
+    fn columns(&self) -> Vec<OutputColumn> {
+        match &self.table {
+            Some(table) => {
+                let column = |c: &trickle_core::apply::StoredColumn| OutputColumn {
+                    name: c.name.as_str().to_owned(),
+                    spelled: c.ty.sql_name(),
+                };
+                table.layout().result.columns.iter().map(column).collect()
+            }
+            None => self.resolved.columns.clone(),
+        }
+    }
+
+    /// What gives the result table its identity: its key or index.
+    fn identity(&self) -> Vec<Statement> {
+        self.table.iter().flat_map(|t| t.identity_ddl()).collect()
+    }
+
+    /// The hidden tables.
+    fn state_tables(&self) -> Vec<Statement> {
+        self.table.iter().flat_map(|t| t.state_ddl()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OutputColumn, changes};
+
+    fn columns(list: &str) -> Vec<OutputColumn> {
+        let column =
+            |c: &str| c.split_once(' ').map(|(n, t)| OutputColumn { name: n.into(), spelled: t.into() });
+        list.split(", ").filter_map(column).collect()
+    }
+
+    #[test]
+    fn a_table_takes_new_columns_at_its_end_only() {
+        let to = |a: &str, b: &str| changes("t", &columns(a), &columns(b));
+        assert_eq!(to("a int, b text", "a int, b text"), Some(vec![]));
+        let expected =
+            ["DROP COLUMN b", "ALTER COLUMN c TYPE bigint USING NULL::bigint", "ADD COLUMN d date"];
+        let found = to("a int, b text, c int", "a int, c bigint, d date").unwrap();
+        assert_eq!(found, expected.map(|e| format!("ALTER TABLE t {e}")));
+        assert_eq!(to("a int, b text", "b text, a int"), None);
+        assert_eq!(to("a int, b text", "a int, x int, b text"), None);
+    }
+}

@@ -1,0 +1,143 @@
+//! What would make an incremental query cheaper to keep: keys and indexes.
+
+use std::sync::Arc;
+use trickle_core::access::{Access, accesses};
+use trickle_core::catalog::{MemoryCatalog, TableDef, TableId, TableKind};
+use trickle_core::sql::{Ident, Qualified};
+use trickle_core::{Result, StreamTable};
+
+/// Something that would help, or cannot be helped.
+#[derive(Clone, Debug)]
+pub(crate) struct Advice {
+    /// A word that stays the same.
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    pub(crate) help: String,
+    /// What to write at the place.
+    pub(crate) label: &'static str,
+    /// The table that it is about.
+    pub(crate) table: Option<Arc<TableDef>>,
+    /// The statement that helps.
+    pub(crate) statement: Option<String>,
+}
+
+/// Everything that can be said of a query over these tables.
+pub(crate) fn advice(table: &StreamTable, catalog: &MemoryCatalog) -> Result<Vec<Advice>> {
+    let mut found = Vec::new();
+    found.extend(without_key(table));
+    found.extend(table.sources().into_iter().filter_map(|(def, _)| source_without_key(def)));
+    for access in accesses(table)? {
+        found.extend(index(&access, catalog, table));
+    }
+    Ok(found)
+}
+
+/// `"a", "b" and "c"`
+fn list(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{name}\"")
+}
+
+fn columns(table: &TableDef, positions: &[usize]) -> Vec<String> {
+    positions.iter().map(|c| Ident::new(&table.columns[*c].name).to_string()).collect()
+}
+
+fn without_key(table: &StreamTable) -> Option<Advice> {
+    let result = table.graph().props(table.query());
+    if !result.keys.is_empty() {
+        return None;
+    }
+    let keys: Vec<String> = table
+        .sources()
+        .into_iter()
+        .filter_map(|(def, _)| {
+            let key = def.keys.first()?;
+            Some(format!("{}({})", Ident::new(&def.name), columns(&def, key).join(", ")))
+        })
+        .collect();
+    let help = if keys.is_empty() {
+        "A primary key on the tables it reads, selected too, or GROUP BY or DISTINCT gives the result a key."
+            .to_owned()
+    } else {
+        format!(
+            "Select the key of what it reads too ({}), or use DISTINCT where equal rows mean nothing.",
+            list(&keys)
+        )
+    };
+    Some(Advice {
+        code: "result-without-key",
+        label: "this query",
+        message:
+            "the result has no key: equal rows are kept and counted, and a row is found by all its columns"
+                .into(),
+        help,
+        table: None,
+        statement: None,
+    })
+}
+
+fn source_without_key(def: Arc<TableDef>) -> Option<Advice> {
+    if def.kind != TableKind::Table || !def.keys.is_empty() {
+        return None;
+    }
+    let name = Qualified::new(&def.schema, &def.name);
+    Some(Advice {
+        code: "source-without-key",
+        label: "has no key",
+        message: format!(
+            "table {} has no primary key: its rows are told apart by all their columns",
+            quoted(&def.name)
+        ),
+        help: format!(
+            "ALTER TABLE {name} ADD PRIMARY KEY (…), if some columns are unique and not null; UNIQUE on NOT NULL columns \
+             does as well."
+        ),
+        table: Some(def),
+        statement: None,
+    })
+}
+
+/// What an access needs and does not have.
+fn index(access: &Access, catalog: &MemoryCatalog, table: &StreamTable) -> Option<Advice> {
+    let def = &access.table;
+    let sources = table.sources();
+    let name = |id: &TableId| sources.iter().find(|(d, _)| d.id == *id).map(|(d, _)| quoted(&d.name));
+    let changed = list(&access.changed.iter().filter_map(name).collect::<Vec<_>>());
+    if access.columns.is_empty() {
+        return Some(Advice {
+            code: "reads-whole-table",
+            label: "is read as a whole",
+            message: format!("every change of {changed} reads all of {}", quoted(&def.name)),
+            help: "An equality between columns in the join condition, or a GROUP BY, lets an index find the few rows that \
+                   matter."
+                .into(),
+            table: Some(def.clone()),
+            statement: None,
+        });
+    }
+    let served = access.is_served_by_keys() || catalog.indexes(def).iter().any(|i| access.is_served_by(i));
+    if served {
+        return None;
+    }
+    let by = columns(def, &access.columns);
+    let statement = format!("CREATE INDEX ON {} ({})", Qualified::new(&def.schema, &def.name), by.join(", "));
+    Some(Advice {
+        code: "missing-index",
+        label: "is searched without an index",
+        message: format!(
+            "a change of {changed} looks up rows of {} by {}, and no index finds them",
+            quoted(&def.name),
+            list(&by)
+        ),
+        help: format!("{statement};"),
+        table: Some(def.clone()),
+        statement: Some(statement),
+    })
+}

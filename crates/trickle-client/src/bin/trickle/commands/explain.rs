@@ -1,0 +1,252 @@
+//! `trickle explain`
+
+use super::{Answer, Run};
+use crate::advice::{Advice, advice};
+use crate::failure::Failure;
+use crate::finding::{Finding, Severity};
+use crate::output::Output;
+use crate::script::{Compiled, Script};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use trickle_core::access::{Access, accesses, costs};
+use trickle_core::catalog::TableId;
+use trickle_core::cdc::Mode;
+use trickle_core::graph::{Format as Drawing, Graph, NodeId, explain_json, explain_with};
+use trickle_core::sql::ast::Statement;
+use trickle_core::sql::{Ident, print};
+use trickle_core::{Refresh, StreamTable};
+
+/// Show how a query would be kept up to date: plans, costs, indexes that would help, SQL.
+///
+/// The text shows the plan, the plan of its delta with the cost of every node, how tables that did not change are read,
+/// and which indexes would help; --format sql shows the statements.
+///
+/// In the delta plan "Δ" marks what costs as much as the change, "probe" what is looked up for it through an index,
+/// "whole" what is computed from all rows.
+///
+/// Exit code 1: the query can only be recomputed as a whole; the reasons are the result.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Explain {
+    /// The query.
+    #[arg(long, value_name = "SQL", allow_hyphen_values = true)]
+    query: String,
+    /// CREATE TABLE statements for the tables that it reads, as pg_dump --schema-only writes them; may be repeated.
+    #[arg(long, value_name = "DDL.sql", required = true)]
+    schema: Vec<String>,
+    /// What to show, and how.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// Plans and advice for people.
+    Text,
+    /// The statements that create, capture, fill and refresh.
+    Sql,
+    /// Everything, for programs.
+    Json,
+    /// The delta plan as a Graphviz graph.
+    Dot,
+    /// The delta plan as a Mermaid flowchart.
+    Mermaid,
+}
+
+impl Run for Explain {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let format = if output.is_json() { Format::Json } else { self.format };
+        let mut script = Script::default();
+        script.read_schemas(&self.schema)?;
+        script.add("query", self.query, false);
+        script.compile();
+        refuse(&script, output.colour())?;
+        let Some(query) = script.asked().next() else {
+            return Err(Failure::input("there is no query").hint("Write a SELECT statement after --query."));
+        };
+        match &query.result {
+            Compiled::Incremental(table) => {
+                Explanation::of(table, &script).map_err(internal)?.show(format, output).map_err(internal)?;
+                Ok(Answer::Yes)
+            }
+            Compiled::FullRefresh(reasons) => {
+                let found: Vec<Finding> =
+                    reasons.iter().map(|r| query.place.reason(&script.files, r)).collect();
+                if format == Format::Json {
+                    let reasons: Vec<Value> = found.iter().map(|f| f.to_json(&script.files)).collect();
+                    output.document(&json!({"incremental": false, "reasons": reasons}));
+                } else {
+                    for f in &found {
+                        output.print(f.render(&script.files, output.colour()));
+                    }
+                }
+                Ok(Answer::No)
+            }
+            Compiled::Wrong(_) | Compiled::Unknown(_) | Compiled::Waiting => {
+                Err(Failure::failed("the query was not compiled"))
+            }
+        }
+    }
+}
+
+fn internal(e: trickle_core::Error) -> Failure {
+    Failure::failed(e.to_string())
+}
+
+/// Stops where the schema or the query is wrong.
+fn refuse(script: &Script, colour: bool) -> Result<(), Failure> {
+    let wrong = script.asked().filter_map(|q| match &q.result {
+        Compiled::Wrong(e) => Some(q.place.error(&script.files, e)),
+        _ => None,
+    });
+    let errors: Vec<Finding> =
+        script.findings.iter().filter(|f| f.severity == Severity::Error).cloned().chain(wrong).collect();
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::shown(errors.iter().map(|f| f.render(&script.files, colour)).collect()))
+}
+
+/// All that is known of an incremental query.
+struct Explanation<'a> {
+    table: &'a StreamTable,
+    delta: (Graph, Vec<NodeId>),
+    accesses: Vec<Access>,
+    advice: Vec<Advice>,
+}
+
+impl<'a> Explanation<'a> {
+    fn of(table: &'a StreamTable, script: &Script) -> trickle_core::Result<Explanation<'a>> {
+        let all = sources(table);
+        Ok(Explanation {
+            table,
+            delta: table.delta(&all)?,
+            accesses: accesses(table)?,
+            advice: advice(table, &script.catalog)?,
+        })
+    }
+
+    fn show(&self, format: Format, output: &mut Output) -> trickle_core::Result<()> {
+        match format {
+            Format::Text => self.text(output),
+            Format::Dot => output.print(self.drawn(Drawing::Dot)),
+            Format::Mermaid => output.print(self.drawn(Drawing::Mermaid)),
+            Format::Sql => {
+                for (title, statements) in statements(self.table)? {
+                    output.print(format!("-- {title}\n{}\n", text(&statements)));
+                }
+            }
+            Format::Json => output.document(&self.json()?),
+        }
+        Ok(())
+    }
+
+    /// The delta plan of the result, with costs.
+    fn drawn(&self, format: Drawing) -> String {
+        let (graph, roots) = &self.delta;
+        let costs = costs(graph, roots);
+        let note = |id| costs.get(&id).map_or("", |c| c.note());
+        roots.last().map_or_else(String::new, |root| explain_with(graph, *root, format, &note))
+    }
+
+    fn text(&self, output: &mut Output) {
+        output.print(format!("The query\n{}\n", indented(&self.table.explain(Drawing::Text))));
+        output.print("Its delta, when everything that it reads changed\n");
+        output.print(indented(&self.drawn(Drawing::Text)));
+        output.print("\nWhat a change reads beside itself\n");
+        if self.accesses.is_empty() {
+            output.print("  stored results only: no table is read\n");
+        }
+        for access in &self.accesses {
+            output.print(format!("  {}\n", self.access(access)));
+        }
+        let indexes: Vec<&String> = self.indexes().collect();
+        if !indexes.is_empty() {
+            output.print("\nIndexes that would help\n");
+            for index in indexes {
+                output.print(format!("  {index};\n"));
+            }
+        }
+        for a in self.advice.iter().filter(|a| a.statement.is_none()) {
+            output.print(format!("\nNote: {}\n  {}\n", a.message, a.help));
+        }
+    }
+
+    fn access(&self, access: &Access) -> String {
+        let changed = self.names(&access.changed).join(", ");
+        let name = Ident::new(&access.table.name);
+        if access.columns.is_empty() {
+            return format!("{name}: all rows, when {changed} changed");
+        }
+        let columns: Vec<String> =
+            access.columns.iter().map(|c| Ident::new(&access.table.columns[*c].name).to_string()).collect();
+        format!("{name}: rows looked up by {}, when {changed} changed", columns.join(", "))
+    }
+
+    fn names(&self, ids: &BTreeSet<TableId>) -> Vec<String> {
+        let sources = self.table.sources();
+        sources
+            .iter()
+            .filter(|(d, _)| ids.contains(&d.id))
+            .map(|(d, _)| Ident::new(&d.name).to_string())
+            .collect()
+    }
+
+    fn indexes(&self) -> impl Iterator<Item = &String> {
+        self.advice.iter().filter_map(|a| a.statement.as_ref())
+    }
+
+    fn json(&self) -> trickle_core::Result<Value> {
+        let (graph, roots) = &self.delta;
+        let costs = costs(graph, roots);
+        let note = |id| costs.get(&id).map_or("", |c| c.note());
+        let delta: Vec<Value> = roots.iter().map(|root| explain_json(graph, *root, &note)).collect();
+        let source = |(def, columns): (std::sync::Arc<trickle_core::catalog::TableDef>, Vec<usize>)| {
+            let columns: Vec<&str> = columns.iter().map(|c| &*def.columns[*c].name).collect();
+            json!({"schema": &*def.schema, "name": &*def.name, "columns": columns})
+        };
+        let reads = |a: &Access| {
+            let columns: Vec<&str> = a.columns.iter().map(|c| &*a.table.columns[*c].name).collect();
+            json!({"table": &*a.table.name, "columns": columns, "when_changed": self.names(&a.changed)})
+        };
+        let advice = |a: &Advice| json!({"code": a.code, "message": a.message, "help": a.help});
+        let mut sql = serde_json::Map::new();
+        for (title, statements) in statements(self.table)? {
+            let texts: Vec<String> = statements.iter().map(|s| print(s).text).collect();
+            sql.insert(title.to_owned(), texts.into());
+        }
+        Ok(json!({
+            "incremental": true,
+            "plan": explain_json(self.table.graph(), self.table.query(), &|_| ""),
+            "delta": delta,
+            "sources": self.table.sources().into_iter().map(source).collect::<Vec<_>>(),
+            "reads": self.accesses.iter().map(reads).collect::<Vec<_>>(),
+            "indexes": self.indexes().collect::<Vec<_>>(),
+            "advice": self.advice.iter().map(advice).collect::<Vec<_>>(),
+            "sql": sql,
+        }))
+    }
+}
+
+fn sources(table: &StreamTable) -> BTreeSet<TableId> {
+    table.sources().into_iter().map(|(def, _)| def.id).collect()
+}
+
+/// Everything that is ever run, by when.
+fn statements(table: &StreamTable) -> trickle_core::Result<Vec<(&'static str, Vec<Statement>)>> {
+    let all = sources(table);
+    Ok(vec![
+        ("create", table.ddl()),
+        ("capture", table.capture(Mode::Statement).into_iter().flat_map(|(_, s)| s).collect()),
+        ("fill", table.refresh(Refresh::Replace, &all)?),
+        ("refresh", table.refresh(Refresh::Delta, &all)?),
+        ("drop", table.drop_ddl()),
+    ])
+}
+
+fn text(statements: &[Statement]) -> String {
+    statements.iter().map(|s| format!("{};\n", print(s).text)).collect()
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|l| format!("  {l}\n")).collect()
+}

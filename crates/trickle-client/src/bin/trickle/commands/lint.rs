@@ -1,0 +1,146 @@
+//! `trickle lint`
+
+use super::{Answer, Run};
+use crate::advice::advice;
+use crate::failure::Failure;
+use crate::finding::{Finding, Place, Severity};
+use crate::output::{Output, count};
+use crate::script::{Compiled, Query, Script};
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use trickle_core::StreamTable;
+use trickle_core::catalog::TableDef;
+use trickle_core::parse::{Comment, find_name};
+use trickle_core::schedule::Schedule;
+
+/// Check SQL files without a database: is each query incremental, if not why, and what would help.
+///
+/// Looks at SELECT statements and at those in CREATE VIEW, CREATE MATERIALIZED VIEW and CREATE TABLE … AS. A query may
+/// read the result of another by its name: that of the definition, of a comment "-- name: NAME" before it, or of its
+/// file. Comments "-- schedule: …" and "-- mode: …" are checked too.
+///
+/// Exit code 0: all queries are incremental; 1: some is not; 2: a file cannot be read or understood.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Lint {
+    /// The files; - is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<String>,
+    /// CREATE TABLE statements for the tables that the queries read, as pg_dump --schema-only writes them; may be
+    /// repeated. Those in the files count too.
+    #[arg(long, value_name = "DDL.sql")]
+    schema: Vec<String>,
+}
+
+/// The values of `-- mode:`, as for `trickle create --mode`.
+const MODES: [&str; 4] = ["auto", "differential", "full", "immediate"];
+
+impl Run for Lint {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let mut script = Script::default();
+        script.read_schemas(&self.schema)?;
+        for file in &self.files {
+            script.read_queries(file)?;
+        }
+        script.compile();
+        let mut findings = std::mem::take(&mut script.findings);
+        for query in script.asked() {
+            findings.extend(headers(&script, query));
+            findings.extend(judge(&script, query)?);
+        }
+        let mut seen = HashSet::new();
+        findings.retain(|f| seen.insert((f.file, f.span.clone(), f.message.clone())));
+        findings.sort_by_key(|f| (f.file, f.span.start, f.severity, Reverse(f.span.end)));
+        report(&script, &findings, output);
+        Ok(match findings.iter().map(|f| f.severity).min() {
+            Some(Severity::Error) => Answer::Refused,
+            Some(Severity::FullRefresh) => Answer::No,
+            _ => Answer::Yes,
+        })
+    }
+}
+
+fn report(script: &Script, findings: &[Finding], output: &mut Output) {
+    if output.is_json() {
+        let all: Vec<_> = findings.iter().map(|f| f.to_json(&script.files)).collect();
+        output.document(&all.into());
+        return;
+    }
+    for f in findings {
+        if !output.is_quiet() || f.severity <= Severity::FullRefresh {
+            let text = f.render(&script.files, output.colour());
+            output.print(text + "\n");
+        }
+    }
+    let all = script.asked().count();
+    let good = script.asked().filter(|q| is_incremental(q)).count();
+    if !output.is_quiet() && (all > 0 || findings.is_empty()) {
+        output.print(match (all, good) {
+            (0, _) => "no query found\n".to_owned(),
+            (1, 1) => "1 query, incremental\n".to_owned(),
+            (1, _) => "1 query, not incremental\n".to_owned(),
+            (_, 0) => format!("{}, none incremental\n", count(all, "query", "queries")),
+            _ if all == good => format!("{}, all incremental\n", count(all, "query", "queries")),
+            _ => format!("{}, {good} of them incremental\n", count(all, "query", "queries")),
+        });
+    }
+}
+
+fn is_incremental(query: &Query) -> bool {
+    matches!(query.result, Compiled::Incremental(_))
+}
+
+/// What is wrong in the header comments of a query.
+fn headers(script: &Script, query: &Query) -> Vec<Finding> {
+    let whole = |c: &Comment| Place { file: query.place.file, span: c.span.start..c.span.end, prefix: 0 };
+    let mut found = Vec::new();
+    if let Some((value, comment)) = query.header("schedule")
+        && let Err(e) = Schedule::parse(value)
+    {
+        found.push(whole(comment).error(&script.files, &e));
+    }
+    if let Some((value, comment)) = query.header("mode")
+        && !MODES.iter().any(|m| m.eq_ignore_ascii_case(value))
+    {
+        let e = trickle_core::Error::setting(format!("mode \"{value}\" does not exist"));
+        let e = e.hint(format!("Use one of {}.", MODES.join(", ")));
+        found.push(whole(comment).error(&script.files, &e));
+    }
+    found
+}
+
+fn judge(script: &Script, query: &Query) -> Result<Vec<Finding>, Failure> {
+    let (files, place) = (&script.files, &query.place);
+    Ok(match &query.result {
+        Compiled::Wrong(e) => vec![place.error(files, e)],
+        Compiled::FullRefresh(reasons) => {
+            // Who asks for full refresh gets what they want.
+            let wanted = query.header("mode").is_some_and(|(m, _)| m.eq_ignore_ascii_case("full"));
+            let severity = if wanted { Severity::Advice } else { Severity::FullRefresh };
+            reasons.iter().map(|r| Finding { severity, ..place.reason(files, r) }).collect()
+        }
+        Compiled::Unknown(name) => {
+            let message =
+                format!("this query was not looked at, because the columns of \"{name}\" are not known");
+            let help = format!("Mend \"{name}\" first.");
+            let finding = place.finding(files, None, Severity::Warning, "not-checked", message);
+            vec![Finding { help: Some(help), ..finding }]
+        }
+        Compiled::Incremental(table) => advised(script, query, table)?,
+        Compiled::Waiting => Vec::new(),
+    })
+}
+
+fn advised(script: &Script, query: &Query, table: &StreamTable) -> Result<Vec<Finding>, Failure> {
+    let failed = |e: trickle_core::Error| Failure::failed(e.to_string());
+    let text = &script.files[query.place.file].text[query.place.span.clone()];
+    // In the query's own text there is nothing in front.
+    let place = Place { prefix: 0, ..query.place.clone() };
+    let mention = |def: &TableDef| find_name(text, &def.name).map_err(failed);
+    let mut found = Vec::new();
+    for a in advice(table, &script.catalog).map_err(failed)? {
+        let span = a.table.as_deref().map(mention).transpose()?.flatten();
+        let finding = place.finding(&script.files, span, Severity::Advice, a.code, a.message);
+        found.push(Finding { label: Some(a.label), help: Some(a.help), ..finding });
+    }
+    Ok(found)
+}

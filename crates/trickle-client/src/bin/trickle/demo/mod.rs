@@ -1,0 +1,3 @@
+//! What the demo shows.
+
+pub(crate) mod shop;

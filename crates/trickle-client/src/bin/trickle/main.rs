@@ -1,0 +1,102 @@
+//! `trickle`: stream tables from the command line.
+//!
+//! Standard output carries the result and nothing else; progress and logs go to standard error.
+
+mod advice;
+mod commands;
+mod demo;
+mod failure;
+mod finding;
+mod output;
+mod script;
+
+use clap::Parser;
+use commands::{Answer, Command};
+use output::{Output, wants_colour};
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use tracing_subscriber::filter::LevelFilter;
+
+/// Keeps tables equal to queries: incremental view maintenance for PostgreSQL 15 to 18, from outside the server.
+#[derive(Debug, Parser)]
+#[command(name = "trickle", version, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 done; 1 the thing asked for is false or failed; 2 usage or bad input; 3 cannot \
+                        connect."
+)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command understands.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
+struct Global {
+    /// Where to connect: a postgres:// URL, key=value pairs or a database name [default: $DATABASE_URL, else the PG…
+    /// variables and libpq's defaults].
+    #[arg(long, global = true, value_name = "URL")]
+    database_url: Option<String>,
+    /// Print one JSON document.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Print no progress, and of the result only what is wrong.
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    /// Say more on standard error; twice for everything.
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log(&cli.global);
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => return report(&failure::Failure::failed(format!("cannot start: {e}"))),
+    };
+    let mut output = Output::new(cli.global.json, cli.global.quiet, cli.global.database_url);
+    let answer = runtime.block_on(cli.command.run(&mut output));
+    match answer.and_then(|a| output.finish().map(|()| a)) {
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::from(failure::FAILED),
+        Ok(Answer::Refused) => ExitCode::from(failure::INPUT),
+        Err(e) => report(&e),
+    }
+}
+
+fn log(global: &Global) {
+    let level = match (global.quiet, global.verbose) {
+        (true, _) => LevelFilter::ERROR,
+        (_, 0) => LevelFilter::WARN,
+        (_, 1) => LevelFilter::INFO,
+        (_, 2) => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(wants_colour(std::io::stderr().is_terminal()))
+        .with_target(false)
+        .without_time()
+        .init();
+}
+
+/// Writes to standard error; where that is closed there is nobody left to tell.
+fn report(failure: &failure::Failure) -> ExitCode {
+    let colour = wants_colour(std::io::stderr().is_terminal());
+    let _ = std::io::stderr().write_all(failure.render(colour).as_bytes());
+    ExitCode::from(failure.code())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_of_the_command_line_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,166 @@
+//! Results: tables and text for people, one JSON document for programs. Everything reaches standard output at once, at
+//! the end, so that a failure leaves no half of a result.
+
+use crate::failure::Failure;
+use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
+use std::io::{IsTerminal, Write};
+use trickle_client::connect::Target;
+
+/// Where a command puts its result, and how it was asked to.
+pub(crate) struct Output {
+    json: bool,
+    quiet: bool,
+    colour: bool,
+    database_url: Option<String>,
+    text: String,
+}
+
+/// What a value of a table says, for its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// As it should be.
+    Good,
+    /// Worth a look.
+    Warning,
+    /// Wrong.
+    Bad,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool, quiet: bool, database_url: Option<String>) -> Output {
+        let colour = wants_colour(std::io::stdout().is_terminal());
+        Output { json, quiet, colour, database_url, text: String::new() }
+    }
+    /// Whether a program reads the result.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+    /// Whether only what is wrong is wanted.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+    /// Whether the result is for a terminal that shows colours.
+    pub(crate) fn colour(&self) -> bool {
+        self.colour
+    }
+
+    /// The server that the options and the environment name.
+    pub(crate) fn target(&self) -> Result<Target, Failure> {
+        Ok(Target::from_environment(self.database_url.as_deref())?)
+    }
+
+    /// Adds text for people.
+    pub(crate) fn print(&mut self, text: impl AsRef<str>) {
+        self.text += text.as_ref();
+    }
+
+    /// The document for programs.
+    pub(crate) fn document(&mut self, value: &serde_json::Value) {
+        self.text += &format!("{value:#}\n");
+    }
+
+    /// Adds a table: a header, and rows whose cells may have a tone.
+    pub(crate) fn table<const N: usize>(
+        &mut self,
+        header: [&str; N],
+        rows: Vec<[(String, Option<Tone>); N]>,
+    ) {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        if self.colour {
+            table.enforce_styling();
+        } else {
+            table.force_no_tty();
+        }
+        let bold = |text: &str| Cell::new(text).add_attribute(Attribute::Bold);
+        table.set_header(header.map(bold));
+        for row in rows {
+            table.add_row(row.map(|(text, tone)| match tone {
+                None => Cell::new(text),
+                Some(Tone::Good) => Cell::new(text).fg(Color::Green),
+                Some(Tone::Warning) => Cell::new(text).fg(Color::Yellow),
+                Some(Tone::Bad) => Cell::new(text).fg(Color::Red),
+            }));
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        for line in table.lines() {
+            self.text += line.trim_end();
+            self.text.push('\n');
+        }
+    }
+
+    /// Writes the result. A reader that has seen enough (`| head`) is no failure.
+    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+        let mut out = std::io::stdout().lock();
+        match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+                Err(Failure::failed(format!("cannot write the result: {e}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether to colour what goes to a terminal, or to something else. See <https://no-color.org>.
+pub(crate) fn wants_colour(is_terminal: bool) -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+    is_terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
+}
+
+/// A duration as people say it: `840 µs`, `12 ms`, `3.4 s`, `2 min 5 s`, `3 h 12 min`, `2 d 4 h`.
+pub(crate) fn duration(d: std::time::Duration) -> String {
+    let s = d.as_secs();
+    let two = |a: u64, x: &str, b: u64, y: &str| {
+        if b == 0 { format!("{a} {x}") } else { format!("{a} {x} {b} {y}") }
+    };
+    match s {
+        0 if d.as_micros() < 1_000 => format!("{} µs", d.as_micros()),
+        0 => format!("{} ms", d.as_millis()),
+        1..60 => format!("{:.1} s", d.as_secs_f64()),
+        60..3_600 => two(s / 60, "min", s % 60, "s"),
+        3_600..86_400 => two(s / 3_600, "h", s % 3_600 / 60, "min"),
+        _ => two(s / 86_400, "d", s % 86_400 / 3_600, "h"),
+    }
+}
+
+/// A count with its noun: `1 query`, `12,345 queries`.
+pub(crate) fn count(n: usize, one: &str, many: &str) -> String {
+    let digits = n.to_string();
+    let mut grouped = String::new();
+    for (i, d) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(d);
+    }
+    format!("{grouped} {}", if n == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn durations_and_counts_read_well() {
+        let ms = |n| duration(Duration::from_millis(n));
+        assert_eq!(duration(Duration::from_micros(840)), "840 µs");
+        assert_eq!((ms(12), ms(3_400), ms(59_940)), ("12 ms".into(), "3.4 s".into(), "59.9 s".into()));
+        assert_eq!((ms(125_000), ms(120_000)), ("2 min 5 s".into(), "2 min".into()));
+        assert_eq!((ms(11_520_000), ms(187_200_000)), ("3 h 12 min".into(), "2 d 4 h".into()));
+        let rows = |n| count(n, "row", "rows");
+        assert_eq!((rows(0), rows(1), rows(999)), ("0 rows".into(), "1 row".into(), "999 rows".into()));
+        assert_eq!((rows(1_000), rows(1_234_567)), ("1,000 rows".into(), "1,234,567 rows".into()));
+    }
+
+    #[test]
+    fn a_table_is_aligned_and_plain_where_colour_is_not_wanted() {
+        let mut out =
+            Output { json: false, quiet: false, colour: false, database_url: None, text: String::new() };
+        let cell = |t: &str| (t.to_owned(), Some(Tone::Good));
+        out.table(["check", "result"], vec![[cell("server"), cell("ok")], [cell("é"), cell("x y")]]);
+        assert_eq!(out.text, "check   result\nserver  ok\né       x y\n");
+    }
+}

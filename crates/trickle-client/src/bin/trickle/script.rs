@@ -1,0 +1,298 @@
+//! SQL files taken together: the tables that they define, and the queries in them, compiled over these tables and over
+//! each other.
+
+use crate::failure::Failure;
+use crate::finding::{Finding, Place, Severity, SqlFile};
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::Arc;
+use trickle_core::catalog::{Catalog, ColumnDef, MemoryCatalog, TableDef, TableId, TableKind};
+use trickle_core::expr::FuncSig;
+use trickle_core::parse::{Comment, Defined, ScriptStatement, StatementKind, statements};
+use trickle_core::types::Type;
+use trickle_core::{Options, Reason, StreamTable, Verdict, compile};
+
+/// Schema, if given, and name.
+type Name = (Option<String>, String);
+
+/// Files with their tables and queries.
+#[derive(Default)]
+pub(crate) struct Script {
+    pub(crate) files: Vec<SqlFile>,
+    pub(crate) catalog: MemoryCatalog,
+    /// What could not be read.
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) queries: Vec<Query>,
+}
+
+/// A query in a file.
+pub(crate) struct Query {
+    /// Its name: that of the definition, of the header or of the file.
+    pub(crate) name: Option<Name>,
+    /// What compiles: the text of the query, its columns renamed where the definition does.
+    text: String,
+    pub(crate) place: Place,
+    /// The comments before it.
+    pub(crate) comments: Vec<Comment>,
+    /// Whether it is only there to be read by others.
+    schema_only: bool,
+    kind: TableKind,
+    pub(crate) result: Compiled,
+}
+
+/// What became of a query.
+pub(crate) enum Compiled {
+    /// It was not its turn yet.
+    Waiting,
+    /// It is incremental.
+    Incremental(Box<StreamTable>),
+    /// It can only be recomputed.
+    FullRefresh(Vec<Reason>),
+    /// It is wrong.
+    Wrong(Box<trickle_core::Error>),
+    /// It reads a query of this name, of which no more is known.
+    Unknown(String),
+}
+
+impl Script {
+    /// Reads the files with the definitions.
+    pub(crate) fn read_schemas(&mut self, paths: &[String]) -> Result<(), Failure> {
+        for path in paths {
+            let text = read(path)?;
+            self.add(path, text, true);
+        }
+        Ok(())
+    }
+
+    /// Reads a file with queries; definitions in it count too.
+    pub(crate) fn read_queries(&mut self, path: &str) -> Result<(), Failure> {
+        let text = read(path)?;
+        self.add(path, text, false);
+        Ok(())
+    }
+
+    /// Adds a text; `schema`: only its definitions are wanted.
+    pub(crate) fn add(&mut self, name: &str, text: String, schema: bool) {
+        let file = self.files.len();
+        self.files.push(SqlFile { name: name.to_owned(), text });
+        let text = self.files[file].text.clone();
+        let whole = Place { file, span: 0..text.len(), prefix: 0 };
+        match statements(&text) {
+            Err(e) => self.findings.push(whole.error(&self.files, &e)),
+            Ok(found) => {
+                let is_query = |s: &&ScriptStatement| s.kind == StatementKind::Query;
+                let alone = found.iter().filter(is_query).count() == 1;
+                for s in found {
+                    self.statement(file, &text, s, schema, alone);
+                }
+            }
+        }
+    }
+
+    fn statement(&mut self, file: usize, text: &str, s: ScriptStatement, schema: bool, alone: bool) {
+        let place = Place { file, span: s.span.start..s.span.end, prefix: 0 };
+        let whole = &text[place.span.clone()];
+        let (name, kind, text, place) = match s.kind {
+            StatementKind::Other => return,
+            StatementKind::Schema => return self.define(whole, &place, schema),
+            StatementKind::Query if schema => return,
+            StatementKind::Query => {
+                let name = alone.then(|| file_name(&self.files[file].name, &s.comments)).flatten();
+                (name, TableKind::StreamTable, whole.to_owned(), place)
+            }
+            StatementKind::Defines { object, name, columns, body } => {
+                if object == Defined::View {
+                    self.define(whole, &place, schema);
+                    if schema {
+                        return;
+                    }
+                }
+                let body = body.start..body.end;
+                let (text, prefix) = renamed(&text[body.clone()], &columns);
+                let kind = if schema { TableKind::MaterializedView } else { TableKind::StreamTable };
+                let name = (object != Defined::View).then_some(name);
+                (name, kind, text, Place { file, span: body, prefix })
+            }
+        };
+        self.queries.push(Query {
+            name,
+            text,
+            place,
+            comments: s.comments,
+            schema_only: schema,
+            kind,
+            result: Compiled::Waiting,
+        });
+    }
+
+    /// Takes over what a statement says about tables. What this parser cannot read and is no table is passed over: a
+    /// dump holds much that queries never see.
+    fn define(&mut self, text: &str, place: &Place, schema: bool) {
+        let Err(e) = self.catalog.run(text) else { return };
+        let mut finding = place.error(&self.files, &e);
+        let start: Vec<String> = text.split_whitespace().take(2).map(str::to_uppercase).collect();
+        if e.is_syntax() && start != ["CREATE", "TABLE"] {
+            finding.severity = Severity::Warning;
+            finding.message =
+                format!("this statement is not understood and passed over: {}", finding.message);
+            if schema {
+                tracing::info!("{}", finding.render(&self.files, false));
+                return;
+            }
+        }
+        self.findings.push(finding);
+    }
+
+    /// Compiles every query; one that reads another waits for it.
+    pub(crate) fn compile(&mut self) {
+        loop {
+            let mut progress = false;
+            for i in 0..self.queries.len() {
+                if matches!(self.queries[i].result, Compiled::Waiting)
+                    && let Some(result) = self.compile_one(i)
+                {
+                    self.queries[i].result = result;
+                    progress = true;
+                }
+            }
+            if !progress {
+                break;
+            }
+        }
+        for q in self.queries.iter_mut().filter(|q| matches!(q.result, Compiled::Waiting)) {
+            let name = q.name.as_ref().map_or("this query", |n| &n.1);
+            let e =
+                trickle_core::Error::cycle(format!("\"{name}\" reads its own result, or a query that does"));
+            let e = e.hint("Stream tables cannot depend on each other in a circle.");
+            q.result = Compiled::Wrong(Box::new(e));
+        }
+    }
+
+    /// `None` where a query that it reads is still to be compiled.
+    fn compile_one(&mut self, i: usize) -> Option<Compiled> {
+        let q = &self.queries[i];
+        let (schema, name) = q.name.clone().unwrap_or((None, "query".into()));
+        let catalog = Recording { inner: &self.catalog, missed: RefCell::default() };
+        let options = Options::new(schema.as_deref().unwrap_or("public"), &name);
+        let compiled = compile(&q.text, &catalog, &options);
+        let missed = catalog.missed.into_inner();
+        match compiled {
+            Ok(Verdict::Incremental(table)) => {
+                self.register(i, &table);
+                Some(Compiled::Incremental(table))
+            }
+            Ok(Verdict::FullRefresh(reasons)) => Some(Compiled::FullRefresh(reasons)),
+            Err(e) => {
+                let named = |m: &Name| {
+                    let is =
+                        |(j, q): &(usize, &Query)| *j != i && q.name.as_ref().is_some_and(|n| same(n, m));
+                    self.queries.iter().enumerate().find(is).map(|(_, q)| q)
+                };
+                match missed.iter().find_map(named) {
+                    None => Some(Compiled::Wrong(Box::new(e))),
+                    Some(Query { result: Compiled::Waiting, .. }) => None,
+                    Some(other) => Some(Compiled::Unknown(other.name.clone().unwrap_or_default().1)),
+                }
+            }
+        }
+    }
+
+    /// Makes the result of a query readable under its name. A table that has the name already stays.
+    fn register(&mut self, i: usize, table: &StreamTable) {
+        let q = &self.queries[i];
+        let Some((schema, name)) = &q.name else { return };
+        let result = table.graph().node(table.query());
+        let columns = result.schema().columns().iter().zip(table.columns()).map(|(c, name)| ColumnDef {
+            name: name.clone(),
+            ty: c.ty.clone(),
+            nullable: c.nullable,
+        });
+        let mut def = self.catalog.new_table(name, columns.collect());
+        def.schema = Arc::from(schema.as_deref().unwrap_or("public"));
+        def.keys = result.props().keys.iter().map(|k| k.iter().collect()).collect();
+        def.kind = q.kind;
+        let _ = self.catalog.add_table(def);
+    }
+
+    /// The queries that were asked about.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = &Query> {
+        self.queries.iter().filter(|q| !q.schema_only)
+    }
+}
+
+impl Query {
+    /// The value of a header line `-- key: value`, with the line.
+    pub(crate) fn header(&self, key: &str) -> Option<(&str, &Comment)> {
+        header(&self.comments, key)
+    }
+}
+
+fn header<'a>(comments: &'a [Comment], key: &str) -> Option<(&'a str, &'a Comment)> {
+    comments.iter().find_map(|c| {
+        let (k, value) = c.text.split_once(':')?;
+        k.trim().eq_ignore_ascii_case(key).then_some((value.trim(), c))
+    })
+}
+
+fn read(path: &str) -> Result<String, Failure> {
+    let bytes =
+        if path == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
+    bytes.map_err(|e| Failure::input(format!("cannot read \"{path}\": {e}")))
+}
+
+/// The name of the query that a file holds alone: `-- name: shop.totals`, else the name of the file.
+fn file_name(path: &str, comments: &[Comment]) -> Option<Name> {
+    if let Some((name, _)) = header(comments, "name") {
+        let (schema, name) = name.split_once('.').map_or((None, name), |(s, n)| (Some(s.to_owned()), n));
+        return Some((schema, name.to_owned()));
+    }
+    let stem = Path::new(path).file_stem()?.to_str()?;
+    (stem != "-").then(|| (None, stem.to_owned()))
+}
+
+/// The query with the column names of its definition, and how many bytes now stand before it.
+fn renamed(body: &str, columns: &[String]) -> (String, usize) {
+    if columns.is_empty() {
+        return (body.to_owned(), 0);
+    }
+    let quoted: Vec<String> = columns.iter().map(|c| format!("\"{}\"", c.replace('"', "\"\""))).collect();
+    let prefix = "SELECT * FROM (";
+    // A comment may end the body: the parenthesis goes on a line of its own.
+    (format!("{prefix}{body}\n) AS renamed ({})", quoted.join(", ")), prefix.len())
+}
+
+fn same(a: &Name, b: &Name) -> bool {
+    let schema = |n: &Name| n.0.clone().unwrap_or_else(|| "public".into());
+    a.1 == b.1 && schema(a) == schema(b)
+}
+
+/// A catalog that remembers which relations were looked for in vain.
+struct Recording<'a> {
+    inner: &'a MemoryCatalog,
+    missed: RefCell<Vec<Name>>,
+}
+
+impl Catalog for Recording<'_> {
+    fn table(&self, schema: Option<&str>, name: &str) -> Option<Arc<TableDef>> {
+        let found = self.inner.table(schema, name);
+        if found.is_none() {
+            self.missed.borrow_mut().push((schema.map(str::to_owned), name.to_owned()));
+        }
+        found
+    }
+    fn table_by_id(&self, id: TableId) -> Option<Arc<TableDef>> {
+        self.inner.table_by_id(id)
+    }
+    fn view(&self, schema: Option<&str>, name: &str) -> Option<String> {
+        self.inner.view(schema, name)
+    }
+    fn function(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
+        self.inner.function(schema, name, args)
+    }
+    fn named_type(&self, schema: Option<&str>, name: &str) -> Option<Type> {
+        self.inner.named_type(schema, name)
+    }
+    fn table_names(&self) -> Vec<String> {
+        self.inner.table_names()
+    }
+}

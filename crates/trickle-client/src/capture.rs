@@ -1,0 +1,291 @@
+//! Change capture on a live database: triggers and buffers come, grow, are drained and go.
+//!
+//! What is made is the core's ([`trickle_core::cdc`]); here is when, under which locks, and what the catalog notes.
+//! Everything that touches a user's table runs under a short `lock_timeout` ([`crate::locks`]).
+
+use crate::catalog::PgCatalog;
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tokio_postgres::types::Json;
+use tokio_postgres::{GenericClient, Row, Transaction};
+use trickle_core::catalog::{Catalog, TableDef, TableId};
+use trickle_core::cdc::{Buffer, Mode, Segment};
+use trickle_core::sql::ast::Statement;
+use trickle_core::sql::{Qualified, print};
+
+/// The schema of buffers and hidden state tables.
+pub(crate) const HIDDEN: &str = "pgtrickle_changes";
+
+/// How changes are to be captured, where nothing is captured yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CaptureOptions {
+    /// Statement or row triggers (`cdc_trigger_mode`).
+    pub mode: Mode,
+    /// Segments without WAL (`change_buffer_unlogged`).
+    pub unlogged: bool,
+}
+
+/// A segment as the catalog notes it: columns as attribute numbers, which neither renaming nor dropping others changes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct StoredSegment {
+    number: u32,
+    columns: Vec<i16>,
+}
+
+/// A buffer as the catalog notes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Captured {
+    pub(crate) buffer: Buffer,
+    pub(crate) mode: Mode,
+    pub(crate) disabled: bool,
+    /// The source as it was when the triggers were made.
+    pub(crate) fingerprint: String,
+    pub(crate) attnums: Vec<i16>,
+}
+
+const ATTNUMS: &str = "SELECT attnum FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
+     ORDER BY attnum";
+
+/// Partitions and children on every level: a statement fires the triggers of the table that it names only.
+const CHILDREN: &str = "
+WITH RECURSIVE tree(oid) AS (
+    SELECT inhrelid FROM pg_inherits WHERE inhparent = $1
+    UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
+)
+SELECT n.nspname, c.relname FROM tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') ORDER BY c.oid";
+
+const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, disabled, schema_fingerprint \
+     FROM pgtrickle.pgt_buffers WHERE source_relid = $1";
+
+/// Runs the statements of a list in order.
+pub(crate) async fn run_all<C: GenericClient>(
+    client: &C,
+    statements: &[Statement],
+    doing: &str,
+) -> Result<()> {
+    let texts: Vec<String> = statements.iter().map(|s| print(s).text).collect();
+    client.batch_execute(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
+}
+
+/// What the catalog knows of the capture of a table.
+pub(crate) async fn read<C: GenericClient>(client: &C, table: &Arc<TableDef>) -> Result<Option<Captured>> {
+    let doing = |e| Error::server("read how changes are captured", e);
+    let Some(row) = client.query_opt(BUFFER, &[&table.id.0]).await.map_err(doing)? else { return Ok(None) };
+    let attnums = attnums(client, table.id).await?;
+    let partitions = children(client, table.id).await?;
+    Ok(Some(restore(&row, table, attnums, partitions)))
+}
+
+fn restore(row: &Row, table: &Arc<TableDef>, attnums: Vec<i16>, partitions: Vec<Qualified>) -> Captured {
+    let mode = if row.get::<_, &str>(0) == "ROW" { Mode::Row } else { Mode::Statement };
+    let generation = u32::try_from(row.get::<_, i32>(2)).unwrap_or(1);
+    let stored: Json<Vec<StoredSegment>> = row.get(3);
+    let position = |a: &i16| attnums.iter().position(|b| a == b);
+    let segments = stored
+        .0
+        .iter()
+        .map(|s| Segment { number: s.number, columns: s.columns.iter().filter_map(position).collect() });
+    let buffer = Buffer::new(table.clone(), HIDDEN, &[])
+        .restored(generation, segments.collect())
+        .with_partitions(partitions)
+        .with_unlogged(row.get(1));
+    Captured { buffer, mode, disabled: row.get(4), fingerprint: row.get(5), attnums }
+}
+
+async fn attnums<C: GenericClient>(client: &C, table: TableId) -> Result<Vec<i16>> {
+    let rows = client.query(ATTNUMS, &[&table.0]).await;
+    Ok(rows.map_err(|e| Error::server("read the columns of a table", e))?.iter().map(|r| r.get(0)).collect())
+}
+
+async fn children<C: GenericClient>(client: &C, table: TableId) -> Result<Vec<Qualified>> {
+    let rows = client.query(CHILDREN, &[&table.0]).await;
+    let rows = rows.map_err(|e| Error::server("read the partitions of a table", e))?;
+    Ok(rows.iter().map(|r| Qualified::new(r.get::<_, String>(0), r.get::<_, String>(1))).collect())
+}
+
+/// Notes a buffer in the catalog, with the fingerprint that its source has now.
+pub(crate) async fn note(
+    t: &Transaction<'_>,
+    buffer: &Buffer,
+    mode: Mode,
+    unlogged: bool,
+    attnums: &[i16],
+) -> Result<()> {
+    let segments: Vec<StoredSegment> = buffer
+        .segments()
+        .iter()
+        .map(|s| StoredSegment {
+            number: s.number,
+            columns: s.columns.iter().filter_map(|c| attnums.get(*c)).copied().collect(),
+        })
+        .collect();
+    let mode = if mode == Mode::Row { "ROW" } else { "STATEMENT" };
+    let generation = i32::try_from(buffer.generation()).unwrap_or(i32::MAX);
+    t.execute(
+        "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, \
+         schema_fingerprint) VALUES ($1, $2, $3, $4, $5, pgtrickle.fingerprint($1)) \
+         ON CONFLICT (source_relid) DO UPDATE SET trigger_mode = excluded.trigger_mode, unlogged = excluded.unlogged, \
+         generation = excluded.generation, segments = excluded.segments, disabled = false, \
+         schema_fingerprint = excluded.schema_fingerprint",
+        &[&buffer.table().id.0, &mode, &unlogged, &generation, &Json(segments)],
+    )
+    .await
+    .map_err(|e| Error::server("note how changes are captured", e))?;
+    Ok(())
+}
+
+/// Makes sure that the changes of these columns of a table are captured from the commit of `t` on. Waits for open
+/// writers of the table where anything must be made.
+pub(crate) async fn ensure(
+    t: &Transaction<'_>,
+    table: &Arc<TableDef>,
+    columns: &[usize],
+    options: CaptureOptions,
+) -> Result<()> {
+    let doing = format!("capture the changes of {}.{}", table.schema, table.name);
+    let unsupported = || {
+        Error::input(format!("cannot {doing}: a logical-replication subscription writes the table"))
+            .hint("Set cdc_trigger_mode = 'row': statement triggers do not fire where a subscription applies changes.")
+    };
+    let subscribed = t
+        .query_one("SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = $1)", &[&table.id.0])
+        .await
+        .map_err(|e| Error::server(&doing, e))?
+        .get::<_, bool>(0);
+    let mode = if subscribed { Mode::Row } else { options.mode };
+    match read(t, table).await? {
+        Some(c) if c.mode != Mode::Row && subscribed => return Err(unsupported()),
+        Some(c) if fresh(t, &c).await? => {
+            if c.buffer.covers(columns) {
+                return Ok(());
+            }
+            let (wide, statements) = c.mode.source().widen(&c.buffer, columns);
+            run_all(t, &statements, &doing).await?;
+            return note(t, &wide, c.mode, c.buffer.is_unlogged(), &c.attnums).await;
+        }
+        Some(c) => {
+            // The source is another table than the triggers were made for: all over again. Who reads it is rebuilt.
+            let mut all = c.buffer.columns().to_vec();
+            all.extend_from_slice(columns);
+            remove(t, table.id.0).await?;
+            install(t, table, &all, CaptureOptions { mode: c.mode, unlogged: c.buffer.is_unlogged() }, &doing)
+                .await
+        }
+        None => install(t, table, columns, CaptureOptions { mode, ..options }, &doing).await,
+    }
+}
+
+async fn install(
+    t: &Transaction<'_>,
+    table: &Arc<TableDef>,
+    columns: &[usize],
+    options: CaptureOptions,
+    doing: &str,
+) -> Result<()> {
+    let buffer = Buffer::new(table.clone(), HIDDEN, columns)
+        .with_partitions(children(t, table.id).await?)
+        .with_unlogged(options.unlogged);
+    run_all(t, &options.mode.source().install(&buffer), doing).await?;
+    note(t, &buffer, options.mode, options.unlogged, &attnums(t, table.id).await?).await
+}
+
+/// Whether the triggers are there, switched on, and made for the table as it is now.
+async fn fresh(t: &Transaction<'_>, c: &Captured) -> Result<bool> {
+    let row = t
+        .query_one("SELECT pgtrickle.fingerprint($1)", &[&c.buffer.table().id.0])
+        .await
+        .map_err(|e| Error::server("read the definition of a table", e))?;
+    Ok(!c.disabled && row.get::<_, Option<String>>(0).as_ref() == Some(&c.fingerprint))
+}
+
+/// Stops capturing the changes of a table that no stream table reads any more; false where one does.
+pub(crate) async fn release(t: &Transaction<'_>, source: u32) -> Result<bool> {
+    let doing = "stop capturing changes";
+    let read_by = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies WHERE source_relid = $1)";
+    let row = t.query_one(read_by, &[&source]).await.map_err(|e| Error::server(doing, e))?;
+    if row.get(0) {
+        return Ok(false);
+    }
+    remove(t, source).await?;
+    Ok(true)
+}
+
+/// Drops the triggers and the buffer of a table with all that is in it; also where the table itself is gone.
+pub(crate) async fn remove(t: &Transaction<'_>, source: u32) -> Result<()> {
+    let doing = "stop capturing changes";
+    let triggers = t
+        .query(
+            "SELECT g.tgrelid::regclass::text, quote_ident(g.tgname) FROM pg_trigger g \
+             JOIN pg_proc p ON p.oid = g.tgfoid JOIN pg_namespace n ON n.oid = p.pronamespace \
+             WHERE n.nspname = $1 AND p.proname LIKE $2 AND g.tgparentid = 0 ORDER BY 1, 2",
+            &[&HIDDEN, &format!("capture\\_{source}\\_%")],
+        )
+        .await
+        .map_err(|e| Error::server(doing, e))?;
+    let objects = t
+        .query(
+            "SELECT 0, format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc p \
+             JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname LIKE $2 \
+             UNION ALL SELECT CASE c.relkind WHEN 'v' THEN 1 ELSE 2 END, \
+             format('DROP %s %s', CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass) \
+             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE n.nspname = $1 AND c.relkind IN ('r', 'v') AND (c.relname = $3 OR c.relname LIKE $4) ORDER BY 1, 2",
+            &[
+                &HIDDEN,
+                &format!("capture\\_{source}\\_%"),
+                &format!("changes_{source}"),
+                &format!("changes\\_{source}\\_%"),
+            ],
+        )
+        .await
+        .map_err(|e| Error::server(doing, e))?;
+    let mut texts: Vec<String> = triggers
+        .iter()
+        .map(|r| format!("DROP TRIGGER {} ON {}", r.get::<_, String>(1), r.get::<_, String>(0)))
+        .collect();
+    texts.extend(objects.iter().map(|r| r.get::<_, String>(1)));
+    t.batch_execute(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))?;
+    t.execute("DELETE FROM pgtrickle.pgt_buffers WHERE source_relid = $1", &[&source])
+        .await
+        .map_err(|e| Error::server(doing, e))?;
+    Ok(())
+}
+
+/// The definition of a table by oid, read into `catalog`.
+pub(crate) async fn table_by_oid(
+    client: &tokio_postgres::Client,
+    catalog: &mut PgCatalog,
+    schema: &str,
+    name: &str,
+) -> Result<Option<Arc<TableDef>>> {
+    catalog.fetch(client, Some(schema), name).await?;
+    Ok(catalog.table(Some(schema), name))
+}
+
+/// Drops the triggers and the buffer of a table and notes that its capture is switched off: what reads it is kept by
+/// full refreshes from now on.
+pub(crate) async fn switch_off(t: &Transaction<'_>, source: u32) -> Result<()> {
+    let fail = |e| Error::server("switch capture off", e);
+    let row = t
+        .query_opt(
+            "SELECT trigger_mode, unlogged, schema_fingerprint FROM pgtrickle.pgt_buffers WHERE source_relid = $1",
+            &[&source],
+        )
+        .await
+        .map_err(fail)?;
+    let Some(row) = row else {
+        return Err(Error::input("its changes are not captured").hint("There is nothing to switch off."));
+    };
+    remove(t, source).await?;
+    let (mode, unlogged, fingerprint): (String, bool, String) = (row.get(0), row.get(1), row.get(2));
+    t.execute(
+        "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, disabled, \
+         schema_fingerprint) VALUES ($1, $2, $3, 1, '[]', true, $4)",
+        &[&source, &mode, &unlogged, &fingerprint],
+    )
+    .await
+    .map_err(fail)?;
+    Ok(())
+}

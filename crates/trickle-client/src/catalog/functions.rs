@@ -1,0 +1,59 @@
+//! Functions and aggregates that the engine does not know.
+
+use super::Name;
+use super::types::Types;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use tokio_postgres::Client;
+use trickle_core::expr::{FuncKind, FuncSig, Volatility, functions::implicit_cast};
+use trickle_core::types::Type;
+
+/// Without a schema the name means what it means to the connection.
+const FUNCTIONS: &str = "
+SELECT n.nspname, p.prokind::text, p.proretset, p.proargtypes::oid[], p.prorettype, p.provolatile::text, p.proisstrict
+FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE p.proname = $2 AND p.provariadic = 0 AND (n.nspname = $1 OR $1::text IS NULL AND pg_function_is_visible(p.oid))
+ORDER BY p.oid";
+
+/// All functions of a name whose types the engine can say.
+pub(super) async fn read(client: &Client, types: &Types, name: &Name) -> Result<Vec<Arc<FuncSig>>> {
+    let doing = |e| Error::server(format!("read the definition of function \"{}\"", name.1), e);
+    let mut found = Vec::new();
+    for r in client.query(FUNCTIONS, &[&name.0, &name.1]).await.map_err(doing)? {
+        let args: Vec<u32> = r.get(3);
+        let args = args.iter().map(|a| types.by_oid(*a)).collect::<Option<Vec<Type>>>();
+        let (Some(args), Some(ret)) = (args, types.by_oid(r.get(4))) else { continue };
+        let (schema, prokind, volatile): (String, String, String) = (r.get(0), r.get(1), r.get(5));
+        let kind = match prokind.as_str() {
+            "a" => FuncKind::Aggregate,
+            "w" => FuncKind::Window,
+            _ if r.get(2) => FuncKind::SetReturning,
+            _ => FuncKind::Scalar,
+        };
+        found.push(Arc::new(FuncSig {
+            schema: (schema != "pg_catalog").then(|| Arc::from(schema.as_str())),
+            name: Arc::from(name.1.as_str()),
+            kind,
+            args,
+            ret,
+            volatility: match volatile.as_str() {
+                "i" => Volatility::Immutable,
+                "s" => Volatility::Stable,
+                _ => Volatility::Volatile,
+            },
+            strict: r.get(6),
+            never_null: false,
+            raises: true,
+        }));
+    }
+    Ok(found)
+}
+
+/// The one that a call with these argument types means: the exact one, else the first that implicit casts lead to.
+pub(super) fn pick(found: &[Arc<FuncSig>], args: &[Type]) -> Option<Arc<FuncSig>> {
+    let fits = |f: &FuncSig, same: fn(&Type, &Type) -> bool| {
+        f.args.len() == args.len() && args.iter().zip(&f.args).all(|(a, p)| same(a, p))
+    };
+    let exact = found.iter().find(|f| fits(f, |a, p| a.base() == p.base()));
+    exact.or_else(|| found.iter().find(|f| fits(f, implicit_cast))).cloned()
+}

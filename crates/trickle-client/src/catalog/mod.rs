@@ -1,0 +1,152 @@
+//! The server's own catalog, as the engine sees it.
+//!
+//! The engine asks without waiting, so what it may ask for must be there before. [`PgCatalog`] holds what was read so
+//! far and notes what was asked for in vain; [`compile`] reads that and compiles again, until nothing new is asked.
+
+mod functions;
+mod tables;
+mod types;
+
+use crate::error::Result;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio_postgres::Client;
+use trickle_core::catalog::{Catalog, TableDef, TableId};
+use trickle_core::expr::FuncSig;
+use trickle_core::parse::Parsed;
+use trickle_core::stream_table::{Options, Verdict, compile_parsed};
+use trickle_core::types::Type;
+use types::Types;
+
+/// A qualified name; the schema is `None` where the query left it to the search path.
+type Name = (Option<String>, String);
+
+/// What the engine asked for in vain.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Wanted {
+    Relation(Name),
+    Function(Name),
+}
+
+#[derive(Clone, Debug)]
+enum Relation {
+    Table(Arc<TableDef>),
+    View(String),
+    Absent,
+}
+
+/// What was read of a database's catalog. Names without a schema mean what they mean to the connection.
+#[derive(Debug, Default)]
+pub struct PgCatalog {
+    relations: BTreeMap<Name, Relation>,
+    functions: BTreeMap<Name, Vec<Arc<FuncSig>>>,
+    types: Types,
+    wanted: RefCell<BTreeSet<Wanted>>,
+}
+
+impl PgCatalog {
+    /// Reads the types of a database; everything else is read when it is asked for.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn read(client: &Client) -> Result<PgCatalog> {
+        Ok(PgCatalog { types: Types::read(client).await?, ..PgCatalog::default() })
+    }
+
+    /// The type of a column, from its oid and what `format_type` says of it.
+    pub(crate) fn column_type(&self, oid: u32, spelled: &str) -> Type {
+        self.types.column(oid, spelled)
+    }
+
+    /// Reads a relation if it is not known yet.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn fetch(&mut self, client: &Client, schema: Option<&str>, name: &str) -> Result<()> {
+        self.relation(schema, name);
+        self.catch_up(client).await.map(|_| ())
+    }
+
+    /// Reads what was asked for in vain; false where nothing was.
+    async fn catch_up(&mut self, client: &Client) -> Result<bool> {
+        let wanted = self.wanted.take();
+        for w in &wanted {
+            match w {
+                Wanted::Relation(name) => {
+                    let relation = tables::read(client, &self.types, name).await?;
+                    self.relations.insert(name.clone(), relation.unwrap_or(Relation::Absent));
+                }
+                Wanted::Function(name) => {
+                    let found = functions::read(client, &self.types, name).await?;
+                    self.functions.insert(name.clone(), found);
+                }
+            }
+        }
+        Ok(!wanted.is_empty())
+    }
+
+    fn relation(&self, schema: Option<&str>, name: &str) -> Option<&Relation> {
+        let name = (schema.map(str::to_owned), name.to_owned());
+        let found = self.relations.get(&name);
+        if found.is_none() {
+            self.wanted.borrow_mut().insert(Wanted::Relation(name));
+        }
+        found
+    }
+}
+
+impl Catalog for PgCatalog {
+    fn table(&self, schema: Option<&str>, name: &str) -> Option<Arc<TableDef>> {
+        match self.relation(schema, name)? {
+            Relation::Table(t) => Some(t.clone()),
+            _ => None,
+        }
+    }
+
+    fn table_by_id(&self, id: TableId) -> Option<Arc<TableDef>> {
+        let tables = self.relations.values();
+        tables
+            .filter_map(|r| if let Relation::Table(t) = r { Some(t) } else { None })
+            .find(|t| t.id == id)
+            .cloned()
+    }
+
+    fn view(&self, schema: Option<&str>, name: &str) -> Option<String> {
+        match self.relation(schema, name)? {
+            Relation::View(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    fn function(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
+        let name = (schema.map(str::to_owned), name.to_owned());
+        let Some(found) = self.functions.get(&name) else {
+            self.wanted.borrow_mut().insert(Wanted::Function(name));
+            return None;
+        };
+        functions::pick(found, args)
+    }
+
+    fn named_type(&self, schema: Option<&str>, name: &str) -> Option<Type> {
+        self.types.by_name(schema, name)
+    }
+}
+
+/// Compiles a parsed query against the database that `client` is connected to.
+///
+/// # Errors
+/// Those of the engine and of the server.
+pub async fn compile(
+    client: &Client,
+    catalog: &mut PgCatalog,
+    parsed: &Parsed,
+    options: &Options,
+) -> Result<Verdict> {
+    loop {
+        let verdict = compile_parsed(parsed, catalog, options);
+        if !catalog.catch_up(client).await? {
+            return Ok(verdict?);
+        }
+    }
+}

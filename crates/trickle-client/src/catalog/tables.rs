@@ -1,0 +1,116 @@
+//! Tables, with keys and foreign keys, and views.
+
+use super::types::Types;
+use super::{Name, Relation};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use tokio_postgres::{Client, Row};
+use trickle_core::catalog::{ColumnDef, ForeignKey, TableDef, TableId, TableKind};
+use trickle_core::types::{OtherType, Type};
+
+const RELATION: &str = "
+SELECT c.oid, n.nspname, c.relname, c.relkind::text, row_security_active(c.oid),
+    c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
+    CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END,
+    EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), c.relpersistence::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = to_regclass(CASE WHEN $1::text IS NULL THEN quote_ident($2) ELSE format('%I.%I', $1, $2) END)
+  AND c.relkind IN ('r', 'p', 'v', 'm', 'f')";
+
+/// A collation that is not the type's own decides about order, and a nondeterministic one about equality.
+const COLUMNS: &str = "
+SELECT a.attnum, a.attname, a.atttypid, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+    CASE WHEN a.attcollation <> t.typcollation THEN format('%I.%I', n.nspname, l.collname) END,
+    coalesce(l.collisdeterministic, true)
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_namespace n ON n.oid = l.collnamespace
+WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
+
+/// Included columns of a covering index come after its key columns.
+const KEYS: &str = "
+SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] FROM pg_index i
+WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
+  AND i.indexprs IS NULL ORDER BY i.indisprimary DESC, i.indexrelid";
+
+const FOREIGN_KEYS: &str = "
+SELECT k.conkey, k.confrelid, k.confkey, k.convalidated AND NOT k.condeferrable,
+    ARRAY(SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = k.confrelid AND a.attnum > 0 AND NOT a.attisdropped
+          ORDER BY a.attnum)
+FROM pg_constraint k WHERE k.conrelid = $1 AND k.contype = 'f' ORDER BY k.oid";
+
+/// Reads a relation; `None` where there is none of that name.
+pub(super) async fn read(client: &Client, types: &Types, name: &Name) -> Result<Option<Relation>> {
+    let doing = |e| Error::server(format!("read the definition of \"{}\"", name.1), e);
+    let row = client.query_opt(RELATION, &[&name.0, &name.1]).await.map_err(doing)?;
+    let Some(row) = row else { return Ok(None) };
+    if let Some(text) = row.get::<_, Option<String>>(6) {
+        return Ok(Some(Relation::View(text)));
+    }
+    let oid: u32 = row.get(0);
+    let columns = client.query(COLUMNS, &[&oid]).await.map_err(doing)?;
+    let attnums: Vec<i16> = columns.iter().map(|c| c.get(0)).collect();
+    let columns: Vec<ColumnDef> = columns.iter().map(|c| column(types, c)).collect();
+    // A key of a parent says nothing about the rows of its children.
+    let has_children: bool = row.get(5);
+    let mut keys = Vec::new();
+    if !has_children {
+        for key in client.query(KEYS, &[&oid]).await.map_err(doing)? {
+            let key: Vec<i16> = key.get(0);
+            let key = positions(&attnums, &key);
+            keys.extend(key.filter(|k| k.iter().all(|c| !columns[*c].nullable)));
+        }
+    }
+    let mut foreign_keys = Vec::new();
+    for fk in client.query(FOREIGN_KEYS, &[&oid]).await.map_err(doing)? {
+        let (here, there): (Vec<i16>, Vec<i16>) = (fk.get(0), fk.get(2));
+        let target_attnums: Vec<i16> = fk.get(4);
+        let (here, there) = (positions(&attnums, &here), positions(&target_attnums, &there));
+        if let (Some(columns), Some(target_columns)) = (here, there) {
+            let target = TableId(fk.get(1));
+            foreign_keys.push(ForeignKey { columns, target, target_columns, validated: fk.get(3) });
+        }
+    }
+    Ok(Some(Relation::Table(Arc::new(TableDef {
+        id: TableId(oid),
+        schema: row.get::<_, String>(1).into(),
+        name: row.get::<_, String>(2).into(),
+        columns,
+        keys,
+        foreign_keys,
+        kind: kind(&row),
+    }))))
+}
+
+/// Under row security what is read depends on the reader, so changes of the table are not changes of what is read: such
+/// a table is read whole, like a view.
+fn kind(row: &Row) -> TableKind {
+    let (relkind, hidden, stream): (String, bool, bool) = (row.get(3), row.get(4), row.get(7));
+    match relkind.as_str() {
+        _ if stream => TableKind::StreamTable,
+        _ if hidden => TableKind::View,
+        "m" => TableKind::MaterializedView,
+        "f" => TableKind::ForeignTable,
+        _ => TableKind::Table,
+    }
+}
+
+fn column(types: &Types, c: &Row) -> ColumnDef {
+    let spelled: String = c.get(3);
+    let ty = types.column(c.get(2), &spelled);
+    let ty = match c.get::<_, Option<String>>(5) {
+        None => ty,
+        Some(collation) => Type::Other(Arc::new(OtherType {
+            sql_name: format!("{spelled} COLLATE {collation}"),
+            equality: true,
+            hashable: true,
+            ordered: true,
+            exact: c.get(6),
+        })),
+    };
+    ColumnDef { name: c.get::<_, String>(1).into(), ty, nullable: !c.get::<_, bool>(4) }
+}
+
+/// Attribute numbers as positions; `None` where one is not a column.
+fn positions(attnums: &[i16], wanted: &[i16]) -> Option<Vec<usize>> {
+    wanted.iter().map(|w| attnums.iter().position(|a| a == w)).collect()
+}

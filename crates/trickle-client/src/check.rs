@@ -1,0 +1,151 @@
+//! Stored against recomputed.
+
+use crate::catalog::PgCatalog;
+use crate::error::{Error, Result};
+use crate::refresh::RefreshOptions;
+use crate::registry::{Entry, shown};
+use crate::session::Watch;
+use crate::trickle::Trickle;
+use std::pin::Pin;
+use tokio_postgres::{Client, SimpleQueryMessage};
+use trickle_core::refresh::{Kind, Setting, Statement};
+use trickle_core::sql::Ident;
+
+/// A row that is there too often or too seldom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// How often it is stored.
+    pub stored: i64,
+    /// How often the query gives it.
+    pub expected: i64,
+    /// The row, as PostgreSQL prints a record.
+    pub row: String,
+}
+
+/// What a check found.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// `schema.name`, quoted where needed.
+    pub name: String,
+    /// Rows stored.
+    pub rows: i64,
+    /// Rows that differ, all together.
+    pub different: i64,
+    /// The first of them.
+    pub differences: Vec<Difference>,
+}
+
+impl Trickle {
+    /// Brings a stream table up to date and, in the same snapshot, compares what is stored with what its query gives,
+    /// as bags over all columns. Shows at most `show` rows that differ. Nobody is kept from writing meanwhile.
+    ///
+    /// # Errors
+    /// Those of a refresh; the query itself fails.
+    pub async fn check(&mut self, e: &Entry, show: usize) -> Result<Checked> {
+        Trickle::require_own(e)?;
+        self.adapt(&[e.relation.id]).await?;
+        let registry = self.registry().await?;
+        let group: Vec<Entry> = registry.with_upstream([e.relation.id])?.into_iter().cloned().collect();
+        let plan = self.plan(&group, &RefreshOptions::default()).await?;
+        let text = comparison(self.client(), e, show).await?;
+        let name = shown(e);
+        let mut compare =
+            Compare { client: self.client(), settings: &e.settings, text, name: &name, found: None };
+        let failure = self.session.drive(plan, Some(&mut compare)).await.err();
+        let found = compare.found.take();
+        match (failure, found) {
+            (None, Some(found)) => found,
+            (_, Some(Err(e))) => Err(e),
+            (Some(f), _) => {
+                let error = Error::from(f);
+                let message = format!("cannot refresh {name} to check it: {}", error.message());
+                Err(error.saying(message))
+            }
+            (None, None) => Err(Error::input(format!("{name} was not compared"))),
+        }
+    }
+}
+
+/// Compares just before the refresh commits: in its snapshot, with what it wrote.
+struct Compare<'c> {
+    client: &'c Client,
+    settings: &'c [Setting],
+    text: String,
+    name: &'c str,
+    found: Option<Result<Checked>>,
+}
+
+impl Watch for Compare<'_> {
+    fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>> {
+        Box::pin(async move {
+            if statement.kind == Kind::Commit && self.found.is_none() {
+                let found = self.compare().await;
+                self.found = Some(found);
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Compare<'_> {
+    async fn compare(&self) -> Result<Checked> {
+        let fail = |err| Error::server(format!("check {}", self.name), err);
+        for s in self.settings {
+            let list: Vec<String> = s.values.iter().map(|v| Ident::new(v).to_string()).collect();
+            let value = if s.name == "search_path" { list.join(", ") } else { s.values.concat() };
+            let text = "SELECT set_config($1, $2, true)";
+            self.client.query(text, &[&s.name, &value]).await.map_err(fail)?;
+        }
+        let messages = self.client.simple_query(&self.text).await.map_err(fail)?;
+        let mut checked =
+            Checked { name: self.name.to_owned(), rows: 0, different: 0, differences: Vec::new() };
+        for m in &messages {
+            let SimpleQueryMessage::Row(r) = m else { continue };
+            let int = |i: usize| r.get(i).and_then(|v| v.parse::<i64>().ok());
+            (checked.rows, checked.different) = (int(0).unwrap_or(0), int(1).unwrap_or(0));
+            if let (Some(stored), Some(expected), Some(row)) = (int(2), int(3), r.get(4)) {
+                checked.differences.push(Difference { stored, expected, row: row.to_owned() });
+            }
+        }
+        Ok(checked)
+    }
+}
+
+/// The query that compares: both bags together, grouped by row. What has no equality is compared as it prints. The
+/// user's own canonical query is run, not the plan: so the plan is judged as well.
+async fn comparison(client: &Client, e: &Entry, show: usize) -> Result<String> {
+    let columns = client
+        .query(
+            "SELECT atttypid, format_type(atttypid, atttypmod) FROM pg_attribute \
+             WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            &[&e.relation.id.0],
+        )
+        .await
+        .map_err(|err| Error::server("read the columns of a stream table", err))?;
+    let types = PgCatalog::read(client).await?;
+    let aliases: Vec<String> = (0..columns.len()).map(|i| format!("c{i}")).collect();
+    let list = if aliases.is_empty() { String::new() } else { format!("({})", aliases.join(", ")) };
+    let compared: Vec<String> = columns
+        .iter()
+        .zip(&aliases)
+        .map(|(c, alias)| {
+            let ty = types.column_type(c.get(0), c.get(1));
+            if ty.is_ordered() { alias.clone() } else { format!("{alias}::text AS {alias}") }
+        })
+        .chain(["1 AS one".to_owned()])
+        .collect();
+    let compared = compared.join(", ");
+    let grouped: Vec<String> = aliases.iter().cloned().chain(["one".to_owned()]).collect();
+    let (grouped, row) = (grouped.join(", "), aliases.join(", "));
+    let (name, query) = (shown(e), e.query.trim_end().trim_end_matches(';'));
+    Ok(format!(
+        "WITH d AS MATERIALIZED (\
+         SELECT ROW({row})::text AS r, sum(s) AS stored, sum(q) AS expected FROM (\
+         SELECT {compared}, 1 AS s, 0 AS q FROM {name} AS stored{list} \
+         UNION ALL SELECT {compared}, 0, 1 FROM (\n{query}\n) AS query{list}) both_bags \
+         GROUP BY {grouped} HAVING sum(s) <> sum(q)) \
+         SELECT (SELECT count(*) FROM {name}), (SELECT coalesce(sum(abs(stored - expected)), 0) FROM d)::int8, \
+         d.stored::int8, d.expected::int8, d.r FROM (SELECT 1) always LEFT JOIN d ON true ORDER BY d.r LIMIT {}",
+        show.max(1)
+    ))
+}

@@ -1,0 +1,214 @@
+//! Where to connect, and the way there: libpq's settings and their meaning, TLS by rustls, and errors that say what to
+//! try.
+//!
+//! A setting comes from the first of these that gives it: the connection string (`--database-url`, else
+//! `DATABASE_URL`), the service (`PGSERVICE`), the `PG…` variables, libpq's defaults. The password may also come from
+//! `~/.pgpass`.
+
+mod failure;
+mod passfile;
+mod settings;
+mod tls;
+
+pub use failure::ConnectError;
+
+use failure::{Cause, Names};
+use settings::Settings;
+use std::path::{Path, PathBuf};
+use tls::Verify;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, NoTls, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// Looks up an environment variable.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Where the socket of a server on this machine is, by distribution; the first that exists is meant.
+const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+const DEFAULT_PORT: u16 = 5432;
+/// A host that does not answer at all is given up after this many seconds; libpq waits as long as the kernel does.
+const DEFAULT_TIMEOUT: &str = "10";
+
+/// A server, a database and a role, and how to get there.
+#[derive(Clone, Debug)]
+pub struct Target {
+    config: Config,
+    /// The TLS modes to try, in order.
+    modes: Vec<SslMode>,
+    tls: rustls::ClientConfig,
+    names: Names,
+}
+
+impl Target {
+    /// From a connection string (a `postgres://` URL, `key=value` pairs or a database name), if there is one, and this
+    /// process's environment.
+    ///
+    /// # Errors
+    /// A setting that cannot be understood, or a file that it names and that cannot be read.
+    pub fn from_environment(url: Option<&str>) -> Result<Target, ConnectError> {
+        Target::resolve(url, &|name| std::env::var(name).ok())
+    }
+
+    /// The same in a given environment.
+    ///
+    /// # Errors
+    /// Those of [`Target::from_environment`].
+    pub fn resolve(url: Option<&str>, environment: Environment<'_>) -> Result<Target, ConnectError> {
+        let variable = environment("DATABASE_URL").filter(|v| !v.is_empty());
+        let mut settings = match url.or(variable.as_deref()) {
+            Some(text) => settings::parse(text)?,
+            None => Settings::new(),
+        };
+        settings::add_service(&mut settings, environment)?;
+        settings::add_environment(&mut settings, environment);
+        Target::new(settings, environment)
+    }
+
+    fn new(mut settings: Settings, environment: Environment<'_>) -> Result<Target, ConnectError> {
+        let home = environment("HOME").map(PathBuf::from);
+        let default = |s: &mut Settings, key: &str, value: &dyn Fn() -> String| {
+            s.entry(key.to_owned()).or_insert_with(value);
+        };
+        // TLS wants a name: where only the address is known, that is its name.
+        if let (Some(address), false) = (settings.get("hostaddr").cloned(), settings.contains_key("host")) {
+            settings.insert("host".into(), address);
+        }
+        default(&mut settings, "host", &socket_directory);
+        default(&mut settings, "user", &|| whoami::username().unwrap_or_else(|_| "postgres".into()));
+        let user = settings["user"].clone();
+        default(&mut settings, "dbname", &|| user.clone());
+        default(&mut settings, "application_name", &|| "trickle".into());
+        default(&mut settings, "connect_timeout", &|| DEFAULT_TIMEOUT.into());
+        let mode = settings.remove("sslmode").unwrap_or_else(|| "prefer".into());
+        let root = settings.remove("sslrootcert").map(PathBuf::from);
+        let root =
+            root.or_else(|| home.as_deref().map(|h| h.join(".postgresql/root.crt")).filter(|p| p.is_file()));
+        let identity = settings.remove("sslcert").zip(settings.remove("sslkey"));
+        let passfile = settings.remove("passfile").map(PathBuf::from);
+        let config = settings::config(&settings)?;
+        let names = Names::of(&config);
+        let mut target = Target {
+            modes: modes(&mode, &config)?,
+            tls: rustls_config(&mode, root, identity)?,
+            config,
+            names,
+        };
+        if target.config.get_password().is_none()
+            && let Some(file) = passfile.or_else(|| home.map(|h| h.join(".pgpass")))
+        {
+            target.password_from(&file);
+        }
+        Ok(target)
+    }
+
+    /// Takes the password of the first host that the file knows. tokio-postgres has one password for all hosts.
+    fn password_from(&mut self, file: &Path) {
+        let Some(text) = passfile::read(file) else { return };
+        let (user, database) = (self.names.user.clone(), self.names.database.clone());
+        let found = self.names.hosts.iter().find_map(|(host, port)| {
+            let host = if SOCKET_DIRECTORIES.contains(&host.as_str()) { "localhost" } else { host };
+            passfile::find(&text, host, *port, &database, &user)
+        });
+        if let Some(password) = found {
+            self.config.password(password);
+        }
+    }
+
+    /// What was resolved.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// For people: `localhost:5432 as user "ann", database "shop"`. No password.
+    pub fn describe(&self) -> String {
+        self.names.to_string()
+    }
+
+    /// Connects. Must be called within a tokio runtime, which then drives the connection; when the connection breaks,
+    /// the statement that waits on it gets the error.
+    ///
+    /// # Errors
+    /// The server cannot be reached or refuses; says what to try.
+    pub async fn connect(&self) -> Result<Client, ConnectError> {
+        let mut refused: Option<Cause> = None;
+        for mode in &self.modes {
+            let mut config = self.config.clone();
+            config.ssl_mode(*mode);
+            let opened = match mode {
+                SslMode::Disable => open(&config, NoTls).await,
+                _ => open(&config, MakeRustlsConnect::new(self.tls.clone())).await,
+            };
+            match opened {
+                Ok(client) => return Ok(client),
+                Err(e) => {
+                    let cause = Cause::of(&e);
+                    let again = cause.may_depend_on_tls();
+                    // Where both ways are closed, the first refusal is of the way that is wanted more.
+                    if !again || refused.is_none() {
+                        refused = Some(cause);
+                    }
+                    if !again {
+                        break;
+                    }
+                }
+            }
+        }
+        let cause = refused.unwrap_or_else(|| Cause::Other("no way to connect is allowed".into()));
+        Err(cause.explain(&self.names))
+    }
+}
+
+async fn open<T>(config: &Config, tls: T) -> Result<Client, tokio_postgres::Error>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: Send + 'static,
+{
+    let (client, connection) = config.connect(tls).await?;
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(client)
+}
+
+fn socket_directory() -> String {
+    let found =
+        SOCKET_DIRECTORIES.iter().find(|d| Path::new(d).join(format!(".s.PGSQL.{DEFAULT_PORT}")).exists());
+    let found = found.or_else(|| SOCKET_DIRECTORIES.iter().find(|d| Path::new(d).is_dir()));
+    found.unwrap_or(&SOCKET_DIRECTORIES[1]).to_string()
+}
+
+/// libpq's `sslmode`. A socket needs no TLS and servers offer none there.
+fn modes(mode: &str, config: &Config) -> Result<Vec<SslMode>, ConnectError> {
+    let local =
+        config.get_hosts().iter().all(|h| !matches!(h, Host::Tcp(_))) && config.get_hostaddrs().is_empty();
+    let modes = match mode {
+        "disable" => vec![SslMode::Disable],
+        "allow" => vec![SslMode::Disable, SslMode::Require],
+        "prefer" => vec![SslMode::Prefer, SslMode::Disable],
+        "require" | "verify-ca" | "verify-full" => vec![SslMode::Require],
+        other => {
+            return Err(ConnectError::setting(format!("sslmode \"{other}\" does not exist"))
+                .hint("Use one of disable, allow, prefer, require, verify-ca, verify-full."));
+        }
+    };
+    Ok(if local { vec![SslMode::Disable] } else { modes })
+}
+
+fn rustls_config(
+    mode: &str,
+    root: Option<PathBuf>,
+    identity: Option<(String, String)>,
+) -> Result<rustls::ClientConfig, ConnectError> {
+    let verify = match mode {
+        "verify-full" => Verify::Host,
+        "verify-ca" => Verify::Chain,
+        // As in libpq: who names the authority wants it checked.
+        "require" if root.is_some() => Verify::Chain,
+        _ => Verify::Nothing,
+    };
+    tls::config(verify, root.as_deref(), identity)
+}
+
+#[cfg(test)]
+mod tests;

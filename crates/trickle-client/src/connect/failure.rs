@@ -1,0 +1,371 @@
+//! Why there is no connection, for people: what was tried, what happened, what to try.
+
+use super::DEFAULT_PORT;
+use std::error::Error as _;
+use std::fmt;
+use std::io;
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+
+/// There is no connection: a setting is wrong, or the server cannot be reached or refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectError {
+    setting: bool,
+    message: String,
+    detail: Option<String>,
+    hint: Option<String>,
+}
+
+impl ConnectError {
+    fn new(setting: bool, message: impl Into<String>) -> ConnectError {
+        ConnectError { setting, message: message.into(), detail: None, hint: None }
+    }
+    /// A setting that cannot be understood: nothing was tried.
+    pub(super) fn setting(message: impl Into<String>) -> ConnectError {
+        Self::new(true, message)
+    }
+    pub(super) fn detail(mut self, detail: impl Into<String>) -> ConnectError {
+        self.detail = Some(detail.into());
+        self
+    }
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> ConnectError {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Whether a setting is wrong, rather than the way or the server.
+    pub fn is_setting(&self) -> bool {
+        self.setting
+    }
+    /// One sentence; names host, port, user and database where a connection was tried.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+    /// What the server or the system said.
+    pub fn detail_text(&self) -> Option<&str> {
+        self.detail.as_deref()
+    }
+    /// What to try.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if let Some(detail) = &self.detail {
+            write!(f, "\nDETAIL: {detail}")?;
+        }
+        if let Some(hint) = &self.hint {
+            write!(f, "\nHINT: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// What was to be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Names {
+    /// Hosts, addresses or socket directories, each with its port; at least one.
+    pub(super) hosts: Vec<(String, u16)>,
+    pub(super) user: String,
+    pub(super) database: String,
+}
+
+impl Names {
+    pub(super) fn of(config: &Config) -> Names {
+        let ports = config.get_ports();
+        let port = |i: usize| ports.get(i).or_else(|| ports.first()).copied().unwrap_or(DEFAULT_PORT);
+        let host = |h: &Host| match h {
+            Host::Tcp(name) => name.clone(),
+            #[cfg(unix)]
+            Host::Unix(path) => path.display().to_string(),
+        };
+        let hosts = config.get_hosts().iter().map(host);
+        Names {
+            hosts: hosts.enumerate().map(|(i, h)| (h, port(i))).collect(),
+            user: config.get_user().unwrap_or_default().to_owned(),
+            database: config.get_dbname().unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// The arguments that make `pg_isready` and `psql` mean the same server.
+    fn arguments(&self) -> String {
+        self.hosts.first().map_or_else(String::new, |(h, p)| format!("-h {h} -p {p}"))
+    }
+
+    fn is_socket(&self) -> bool {
+        self.hosts.iter().all(|(h, _)| h.starts_with('/') || h.starts_with('@'))
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (host, port)) in self.hosts.iter().enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            match host.as_str() {
+                h if h.starts_with('/') => write!(f, "{comma}socket {h}/.s.PGSQL.{port}")?,
+                h if h.contains(':') => write!(f, "{comma}[{h}]:{port}")?,
+                h => write!(f, "{comma}{h}:{port}")?,
+            }
+        }
+        write!(f, " as user \"{}\", database \"{}\"", self.user, self.database)
+    }
+}
+
+/// What went wrong, taken out of the driver's error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The system could not reach the server.
+    Io(io::ErrorKind, String),
+    /// The name of the host is not known.
+    Lookup(String),
+    /// Nobody answered in time.
+    Timeout,
+    /// TLS could not be agreed on.
+    Tls(String),
+    /// The server wants a password and none was given.
+    NoPassword,
+    /// The server refused: SQLSTATE, message, hint.
+    Server(String, String, Option<String>),
+    /// Anything else.
+    Other(String),
+}
+
+impl Cause {
+    pub(super) fn of(e: &tokio_postgres::Error) -> Cause {
+        if let Some(db) = e.as_db_error() {
+            let (code, hint) = (db.code().code().to_owned(), db.hint().map(str::to_owned));
+            return Cause::Server(code, db.message().to_owned(), hint);
+        }
+        let why = e.source().map_or_else(|| e.to_string(), ToString::to_string);
+        if e.is_closed() {
+            return Cause::Io(io::ErrorKind::UnexpectedEof, "It sent no answer.".into());
+        }
+        match e.to_string().as_str() {
+            "timeout waiting for server" => return Cause::Timeout,
+            "error performing TLS handshake" => return Cause::Tls(why),
+            _ if why == "password missing" => return Cause::NoPassword,
+            _ => {}
+        }
+        match e.source().and_then(|s| s.downcast_ref::<io::Error>()) {
+            Some(io) if io.kind() == io::ErrorKind::TimedOut => Cause::Timeout,
+            Some(_) if why.contains("lookup address") || why.contains("resolve") => Cause::Lookup(why),
+            Some(io) => Cause::Io(io.kind(), why),
+            None => Cause::Other(why),
+        }
+    }
+
+    /// Whether the server may accept the same with TLS, or without.
+    pub(super) fn may_depend_on_tls(&self) -> bool {
+        match self {
+            Cause::Tls(_) => true,
+            Cause::Server(code, ..) => code == "28000",
+            _ => false,
+        }
+    }
+
+    /// The error for people.
+    pub(super) fn explain(self, names: &Names) -> ConnectError {
+        let (what, detail, hint) = match self {
+            Cause::Io(kind, why) => io_failure(kind, why, names),
+            Cause::Lookup(why) => {
+                let hosts: Vec<&str> = names.hosts.iter().map(|(h, _)| h.as_str()).collect();
+                let hint = format!(
+                    "Check the spelling of \"{}\", and whether this machine's DNS or VPN knows it.",
+                    hosts.join(", ")
+                );
+                ("the host name cannot be resolved".to_owned(), Some(why), hint)
+            }
+            Cause::Timeout => (
+                "no answer in time".to_owned(),
+                None,
+                "A firewall or a wrong address drops packets without a word; check both, or raise connect_timeout \
+                 (seconds)."
+                    .to_owned(),
+            ),
+            Cause::Tls(why) => tls_failure(why),
+            Cause::NoPassword => (
+                "the server asks for a password and none was given".to_owned(),
+                None,
+                "Set PGPASSWORD, or add a line host:port:database:user:password to ~/.pgpass (chmod 600).".to_owned(),
+            ),
+            Cause::Server(code, message, hint) => server_failure(&code, message, hint, names),
+            Cause::Other(why) if why.contains("channel binding") => (
+                why,
+                None,
+                "Leave out channel_binding=require: sslmode=verify-full makes sure of the server too.".to_owned(),
+            ),
+            Cause::Other(why) => {
+                let hint = format!("Try psql {} -U {} {}.", names.arguments(), names.user, names.database);
+                (why, None, hint)
+            }
+        };
+        let mut e = ConnectError::new(false, format!("cannot connect to {names}: {what}")).hint(hint);
+        e.detail = detail;
+        e
+    }
+}
+
+/// What happened, what was said, what to try.
+type Words = (String, Option<String>, String);
+
+fn io_failure(kind: io::ErrorKind, why: String, names: &Names) -> Words {
+    let check = format!("pg_isready {} tells whether a server listens there.", names.arguments());
+    match kind {
+        io::ErrorKind::ConnectionRefused => (
+            "connection refused".to_owned(),
+            None,
+            format!("Is the server running, and on this port? {check}"),
+        ),
+        io::ErrorKind::NotFound if names.is_socket() => (
+            "there is no such socket".to_owned(),
+            None,
+            "Is the server running, and is this its socket directory? Name another with PGHOST, or use PGHOST=localhost \
+             to connect by TCP."
+                .to_owned(),
+        ),
+        io::ErrorKind::PermissionDenied => (
+            "permission denied".to_owned(),
+            None,
+            "This operating system user may not use the socket; use PGHOST=localhost to connect by TCP.".to_owned(),
+        ),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => (
+            "the server closed the connection".to_owned(),
+            Some(why),
+            format!("It may be starting, stopping or full, or no PostgreSQL at all; its log says more. {check}"),
+        ),
+        _ => ("the server cannot be reached".to_owned(), Some(why), check),
+    }
+}
+
+fn tls_failure(why: String) -> Words {
+    let what = "TLS cannot be agreed on".to_owned();
+    let hint = if why.contains("does not support TLS") {
+        "The server has ssl = off: switch it on there, or use sslmode=prefer or disable."
+    } else if why.contains("NotValidForName") || why.contains("not valid for name") {
+        "The certificate is for another host name: connect by that name, or use sslmode=verify-ca."
+    } else if ["UnknownIssuer", "BadSignature", "CaUsedAsEndEntity"].iter().any(|w| why.contains(w)) {
+        "Name the certificate of the authority that signed the server's with sslrootcert=FILE."
+    } else if why.contains("Expired") || why.contains("expired") {
+        "The server's certificate has expired (or this machine's clock is wrong): renew it."
+    } else {
+        "sslmode=prefer encrypts where possible; sslmode=require demands it without checking the certificate."
+    };
+    (what, Some(why), hint.to_owned())
+}
+
+fn server_failure(code: &str, message: String, hint: Option<String>, names: &Names) -> Words {
+    let ours = match code {
+        "3D000" => {
+            format!("psql {} -l lists the databases; createdb {} makes this one.", names.arguments(), names.database)
+        }
+        "28P01" => "Check user and password (PGUSER, PGPASSWORD, ~/.pgpass).".to_owned(),
+        "28000" if message.contains("pg_hba.conf") => {
+            "The server's pg_hba.conf has no line for this user, database and address: add one and reload, or connect \
+             from where it allows. Some servers demand sslmode=require."
+                .to_owned()
+        }
+        "28000" if message.contains("Peer authentication") || message.contains("Ident authentication") => format!(
+            "On the socket the server accepts only the operating system user \"{}\": run as that user, or connect by TCP \
+             with PGHOST=localhost and a password.",
+            names.user
+        ),
+        "28000" => "Does this role exist, and may it log in? createuser makes one; PGUSER names another.".to_owned(),
+        "42501" => format!("GRANT CONNECT ON DATABASE … TO \"{}\" as the owner of the database.", names.user),
+        "53300" => "All connections are taken: close some, raise max_connections, or wait.".to_owned(),
+        "57P03" => "The server is starting, stopping or recovering: wait a moment and try again.".to_owned(),
+        _ => format!("The server's log may say more (SQLSTATE {code})."),
+    };
+    (message, None, hint.map_or(ours.clone(), |h| format!("{h} {ours}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(host: &str) -> Names {
+        Names { hosts: vec![(host.into(), 5433)], user: "ann".into(), database: "shop".into() }
+    }
+
+    fn server(code: &str, message: &str) -> Cause {
+        Cause::Server(code.into(), message.into(), None)
+    }
+
+    /// Every way to fail: the message names all four, and the hint what fits it.
+    #[test]
+    fn messages_name_the_target_and_say_what_to_try() {
+        let db = names("db.example");
+        let socket = names("/run/pg");
+        for (cause, names, what, hint) in [
+            (
+                Cause::Io(io::ErrorKind::ConnectionRefused, "x".into()),
+                &db,
+                "connection refused",
+                "pg_isready -h db.example -p 5433",
+            ),
+            (Cause::Io(io::ErrorKind::NotFound, "x".into()), &socket, "no such socket", "PGHOST=localhost"),
+            (Cause::Io(io::ErrorKind::PermissionDenied, "x".into()), &socket, "permission denied", "by TCP"),
+            (Cause::Io(io::ErrorKind::UnexpectedEof, "eof".into()), &db, "closed the connection", "its log"),
+            (
+                Cause::Lookup("Name or service not known".into()),
+                &db,
+                "cannot be resolved",
+                "spelling of \"db.example\"",
+            ),
+            (Cause::Timeout, &db, "no answer in time", "firewall"),
+            (Cause::Tls("server does not support TLS".into()), &db, "TLS", "ssl = off"),
+            (Cause::Tls("invalid peer certificate: UnknownIssuer".into()), &db, "TLS", "sslrootcert"),
+            (Cause::Tls("certificate not valid for name \"x\"".into()), &db, "TLS", "another host name"),
+            (Cause::NoPassword, &db, "asks for a password", "~/.pgpass"),
+            (
+                server("3D000", "database \"shop\" does not exist"),
+                &db,
+                "database \"shop\" does not exist",
+                "createdb shop",
+            ),
+            (
+                server("28P01", "password authentication failed for user \"ann\""),
+                &db,
+                "password authentication failed",
+                "PGPASSWORD",
+            ),
+            (
+                server("28000", "no pg_hba.conf entry for host \"1.2.3.4\""),
+                &db,
+                "no pg_hba.conf entry",
+                "has no line for this user",
+            ),
+            (server("28000", "Peer authentication failed for user \"ann\""), &socket, "Peer", "user \"ann\""),
+            (server("28000", "role \"ann\" does not exist"), &db, "role \"ann\"", "createuser"),
+            (server("53300", "sorry, too many clients already"), &db, "too many clients", "max_connections"),
+            (server("57P03", "the database system is starting up"), &db, "starting up", "wait a moment"),
+            (
+                server("42501", "permission denied for database \"shop\""),
+                &db,
+                "permission denied",
+                "GRANT CONNECT",
+            ),
+        ] {
+            let e = cause.explain(names);
+            let place = if names == &socket { "socket /run/pg/.s.PGSQL.5433" } else { "db.example:5433" };
+            let start = format!("cannot connect to {place} as user \"ann\", database \"shop\": ");
+            assert!(e.message().starts_with(&start) && e.message().contains(what), "{e}");
+            assert!(e.hint_text().is_some_and(|h| h.contains(hint)), "{e}");
+            assert!(!e.is_setting() && !e.message().ends_with('.'), "{e}");
+        }
+    }
+
+    #[test]
+    fn the_text_has_detail_and_hint_on_their_own_lines() {
+        let e = Cause::Lookup("unknown".into()).explain(&names("::1"));
+        assert_eq!(
+            e.to_string(),
+            "cannot connect to [::1]:5433 as user \"ann\", database \"shop\": the host name cannot be resolved\n\
+             DETAIL: unknown\nHINT: Check the spelling of \"::1\", and whether this machine's DNS or VPN knows it."
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! `~/.pgpass`: lines `host:port:database:user:password`, `*` for any, `\` before `:` and `\`.
+
+use std::path::Path;
+
+/// The text of a password file; none where there is none, or where others may read it, which PostgreSQL's own tools
+/// do not accept either.
+pub(super) fn read(path: &Path) -> Option<String> {
+    let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    #[cfg(unix)]
+    if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o077 != 0 {
+        tracing::warn!(
+            "password file {0} is not read, because others may read it too; chmod 600 {0}",
+            path.display()
+        );
+        return None;
+    }
+    std::fs::read_to_string(path).ok()
+}
+
+/// The password of the first line that fits.
+pub(super) fn find(text: &str, host: &str, port: u16, database: &str, user: &str) -> Option<String> {
+    let port = port.to_string();
+    let wanted = [host, &port, database, user];
+    text.lines().filter(|l| !l.starts_with('#')).find_map(|line| {
+        let fields = split(line);
+        let fits = |(field, wanted): (&String, &&str)| field == "*" || field == wanted;
+        (fields.len() >= 5 && fields.iter().zip(&wanted).all(fits)).then(|| fields[4].clone())
+    })
+}
+
+/// The fields of a line; the last may be followed by a colon that is part of nothing.
+fn split(line: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        let next = if c == '\\' { chars.next() } else { Some(c) };
+        match (c, next) {
+            (':', _) => fields.push(String::new()),
+            (_, next) => {
+                if let Some(field) = fields.last_mut() {
+                    field.extend(next);
+                }
+            }
+        }
+    }
+    fields
+}

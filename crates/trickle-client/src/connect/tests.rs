@@ -1,0 +1,129 @@
+//! Which setting wins, and what a wrong one is answered with.
+
+use super::{ConnectError, Target};
+use std::path::Path;
+use tokio_postgres::config::{Host, SslMode};
+
+fn target(url: Option<&str>, variables: &[(&str, &str)]) -> Result<Target, ConnectError> {
+    let find = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+    Target::resolve(url, &find)
+}
+
+fn described(url: Option<&str>, variables: &[(&str, &str)]) -> String {
+    target(url, variables).unwrap().describe()
+}
+
+/// A file of mode 600 in a directory of this process.
+fn file(name: &str, text: &str) -> String {
+    let path = std::env::temp_dir().join(format!("trickle-connect-{}-{name}", std::process::id()));
+    std::fs::write(&path, text).unwrap();
+    mode(&path, 0o600);
+    path.display().to_string()
+}
+
+fn mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn the_string_wins_over_variables_and_variables_fill_what_it_leaves_open() {
+    let env = [("PGHOST", "h"), ("PGPORT", "7"), ("PGUSER", "u"), ("PGDATABASE", "d")];
+    assert_eq!(described(None, &env), "h:7 as user \"u\", database \"d\"");
+    assert_eq!(described(Some("postgres://x/y"), &env), "x:7 as user \"u\", database \"y\"");
+    let both = [&env[..], &[("DATABASE_URL", "host=e dbname=f")]].concat();
+    assert_eq!(described(None, &both), "e:7 as user \"u\", database \"f\"");
+    assert_eq!(described(Some("shop"), &both), "h:7 as user \"u\", database \"shop\"");
+}
+
+#[test]
+fn the_forms_of_a_connection_string() {
+    for (text, is) in [
+        ("postgres://ann@db/shop", "db:5432 as user \"ann\", database \"shop\""),
+        ("postgresql://ann:s%40t@db:6543/shop?sslmode=disable", "db:6543 as user \"ann\", database \"shop\""),
+        ("postgres://ann@[::1]:1/a%2Fb", "[::1]:1 as user \"ann\", database \"a/b\""),
+        ("postgres://ann@a:1,b:2/x", "a:1, b:2 as user \"ann\", database \"x\""),
+        ("postgres://ann@%2Frun%2Fpg/x", "socket /run/pg/.s.PGSQL.5432 as user \"ann\", database \"x\""),
+        (
+            "postgres:///x?host=/run/pg&user=ann",
+            "socket /run/pg/.s.PGSQL.5432 as user \"ann\", database \"x\"",
+        ),
+        ("host = db user='ann lee' dbname='it\\'s'", "db:5432 as user \"ann lee\", database \"it's\""),
+        ("hostaddr=127.0.0.1 user=ann", "127.0.0.1:5432 as user \"ann\", database \"ann\""),
+    ] {
+        assert_eq!(described(Some(text), &[]), is, "{text}");
+    }
+}
+
+#[test]
+fn defaults_are_those_of_libpq_but_for_the_name_and_a_timeout() {
+    let t = target(None, &[("PGUSER", "u")]).unwrap();
+    assert!(
+        matches!(t.config().get_hosts(), [Host::Unix(p)] if p.starts_with("/var/run/postgresql") || p.starts_with("/tmp"))
+    );
+    assert_eq!((t.config().get_dbname(), t.config().get_application_name()), (Some("u"), Some("trickle")));
+    assert_eq!(t.config().get_connect_timeout().map(std::time::Duration::as_secs), Some(10));
+    let t = target(Some("application_name=mine"), &[("PGCONNECT_TIMEOUT", "3"), ("PGOPTIONS", "-c x=y")])
+        .unwrap();
+    assert_eq!((t.config().get_application_name(), t.config().get_options()), (Some("mine"), Some("-c x=y")));
+    assert_eq!(t.config().get_connect_timeout().map(std::time::Duration::as_secs), Some(3));
+}
+
+#[test]
+fn the_password_comes_from_the_string_the_variable_or_the_file() {
+    let lines =
+        "# comment\nother:*:*:*:no\ndb:5432:shop:ann:a\\:b\\\\c\n*:*:*:bob:any\nlocalhost:*:*:eve:local\n";
+    let file = file("pgpass", lines);
+    let password = |text: &str, more: &[(&str, &str)]| {
+        let env = [&[("PGPASSFILE", file.as_str())], more].concat();
+        let t = target(Some(text), &env).unwrap();
+        t.config().get_password().map(|p| String::from_utf8(p.to_vec()).unwrap())
+    };
+    assert_eq!(password("postgres://ann@db/shop", &[]).as_deref(), Some("a:b\\c"));
+    assert_eq!(password("postgres://bob@x/y", &[]).as_deref(), Some("any"));
+    assert_eq!(password("postgres://eve@/y?host=/tmp", &[]).as_deref(), Some("local"));
+    assert_eq!(password("postgres://ann@db/other", &[]), None);
+    assert_eq!(password("postgres://ann:p@db/shop", &[("PGPASSWORD", "q")]).as_deref(), Some("p"));
+    assert_eq!(password("postgres://ann@db/shop", &[("PGPASSWORD", "q")]).as_deref(), Some("q"));
+    mode(Path::new(&file), 0o644);
+    assert_eq!(password("postgres://bob@x/y", &[]), None, "a file that others may read is not read");
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_service_fills_in_before_the_variables() {
+    let file = file("service", "[a]\nhost=wrong\n[shop]\nhost=db\n# user=no\nport = 99\n");
+    let env = [("PGSERVICEFILE", file.as_str()), ("PGSERVICE", "shop"), ("PGUSER", "u"), ("PGPORT", "1")];
+    assert_eq!(described(Some("dbname=d"), &env), "db:99 as user \"u\", database \"d\"");
+    let e = target(Some("service=nope"), &env).unwrap_err();
+    assert!(e.is_setting() && e.message() == "service \"nope\" is not defined", "{e}");
+    assert!(e.detail_text().unwrap().contains(&file), "{e}");
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn tls_modes_mean_what_they_mean_to_libpq() {
+    let modes = |text: &str| target(Some(text), &[]).unwrap().modes;
+    assert_eq!(modes("host=db user=u"), [SslMode::Prefer, SslMode::Disable]);
+    assert_eq!(modes("host=db user=u sslmode=allow"), [SslMode::Disable, SslMode::Require]);
+    assert_eq!(modes("host=db user=u sslmode=require"), [SslMode::Require]);
+    assert_eq!(modes("host=/tmp user=u sslmode=require"), [SslMode::Disable]);
+}
+
+#[test]
+fn a_wrong_setting_is_named() {
+    for (text, message) in [
+        ("hots=db", "connection option \"hots\" does not exist"),
+        ("host=db port=x", "invalid value for option \"port\""),
+        ("host=db sslmode=secure", "sslmode \"secure\" does not exist"),
+        ("host='db", "the value of connection option \"host\" has no closing quote"),
+        ("host=db dbname", "connection option \"dbname\" has no value"),
+        ("mysql://db/x", "\"mysql://\" is no database of this program"),
+        ("postgres://u%4@db/x", "\"u%4\" is not percent-encoded text"),
+        ("host=db require_auth=scram-sha-256", "connection option \"require_auth\" is not supported"),
+        ("host=db sslmode=verify-full sslrootcert=/nonexistent.pem", "cannot read \"/nonexistent.pem\""),
+    ] {
+        let e = target(Some(text), &[]).unwrap_err();
+        assert!(e.is_setting() && e.message() == message, "{text}: {e}");
+    }
+}

@@ -1,0 +1,538 @@
+//! Making a stream table.
+
+use crate::capture::{self, run_all};
+use crate::catalog::{self, PgCatalog};
+use crate::error::{Error, Result};
+use crate::locks::patiently;
+use crate::names::Name;
+use crate::registry::{StoredSetting, options};
+use crate::resolve::{Dependency, Resolved, resolve};
+use crate::trickle::Trickle;
+use std::sync::Arc;
+use tokio_postgres::Transaction;
+use tokio_postgres::types::Json;
+use trickle_core::catalog::{TableDef, TableId, TableKind};
+use trickle_core::dag::StreamTableNode;
+use trickle_core::parse::parse_query;
+use trickle_core::refresh::Relation;
+use trickle_core::schedule::Schedule;
+use trickle_core::sql::{Ident, Qualified};
+use trickle_core::stream_table::{StreamTable, Verdict};
+use trickle_core::{Reason, ReasonKind};
+use xxhash_rust::xxh64::xxh64;
+
+/// How a stream table is to be kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RefreshMode {
+    /// By deltas where that is possible, else by full refreshes, with the reason.
+    #[default]
+    Auto,
+    /// By deltas; an error where that is impossible.
+    Differential,
+    /// By full refreshes.
+    Full,
+    /// Within the transactions that write.
+    Immediate,
+}
+
+impl RefreshMode {
+    /// As the catalog writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            RefreshMode::Auto => "AUTO",
+            RefreshMode::Differential => "DIFFERENTIAL",
+            RefreshMode::Full => "FULL",
+            RefreshMode::Immediate => "IMMEDIATE",
+        }
+    }
+}
+
+/// What to do where the name is taken by a stream table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IfExists {
+    /// An error.
+    #[default]
+    Fail,
+    /// Nothing.
+    Skip,
+    /// Give it the new query; indexes, grants, comments and dependent views stay.
+    Replace,
+}
+
+/// A stream table to be made.
+#[derive(Clone, Debug)]
+pub struct NewStreamTable {
+    /// Its name; without a schema in the first schema of the search path.
+    pub name: Name,
+    /// Its query.
+    pub query: String,
+    /// Its schedule; `None` is manual.
+    pub schedule: Option<String>,
+    /// How it is to be kept.
+    pub mode: RefreshMode,
+    /// Whether to fill it at once.
+    pub initialize: bool,
+    /// Where the name is taken.
+    pub if_exists: IfExists,
+}
+
+impl NewStreamTable {
+    /// With the defaults: as fresh as its consumers need, incremental where possible, filled at once.
+    pub fn new(name: Name, query: impl Into<String>) -> NewStreamTable {
+        NewStreamTable {
+            name,
+            query: query.into(),
+            schedule: Some("calculated".into()),
+            mode: RefreshMode::Auto,
+            initialize: true,
+            if_exists: IfExists::Fail,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// `pgt_id`; of the one that was there where it was skipped.
+    pub id: i64,
+    /// `schema.name`, quoted where needed.
+    pub name: String,
+    /// Whether anything was made.
+    pub made: bool,
+    /// The mode in force.
+    pub mode: &'static str,
+    /// Why it is not incremental.
+    pub reasons: Vec<Reason>,
+}
+
+/// A query that is ready to become a stream table, or the new query of one.
+pub(crate) struct Design {
+    pub(crate) relation: Relation,
+    pub(crate) query: String,
+    pub(crate) schedule: Option<String>,
+    pub(crate) requested: RefreshMode,
+    pub(crate) resolved: Resolved,
+    pub(crate) table: Option<Arc<StreamTable>>,
+    pub(crate) reasons: Vec<Reason>,
+    /// The tables whose changes are captured, with the columns that matter.
+    pub(crate) captured: Vec<(Arc<TableDef>, Vec<usize>)>,
+    pub(crate) settings: Vec<StoredSetting>,
+}
+
+/// Settings that can change a value, as they are stored and put in force for every refresh.
+const SETTINGS: &str = "
+SELECT name, setting FROM pg_settings WHERE name IN ('TimeZone', 'DateStyle', 'IntervalStyle', 'lc_monetary',
+    'lc_numeric', 'lc_time', 'extra_float_digits', 'bytea_output', 'xmlbinary', 'xmloption',
+    'default_text_search_config', 'transform_null_equals', 'array_nulls')
+ORDER BY name";
+
+impl Trickle {
+    /// Makes a stream table and fills it.
+    ///
+    /// # Errors
+    /// Whatever is wrong with name, query, schedule or mode; nothing is changed then.
+    pub async fn create(&mut self, new: &NewStreamTable) -> Result<Created> {
+        let (relation, taken) = self.place(&new.name).await?;
+        if let Some(id) = taken {
+            return self.taken(new, relation, id).await;
+        }
+        let id = self.next_id().await?;
+        let design = self.design(relation, id, new).await?;
+        let name = Qualified::new(&design.relation.schema, &design.relation.name).to_string();
+        let tables = Trickle::oids(design.captured.iter().map(|(t, _)| t.id));
+        let (patience, capture, progress) =
+            (self.settings.patience, self.settings.capture, self.progress.clone());
+        patiently(self.session.client_mut(), patience, &tables, &*progress, async |t| {
+            design.make_tables(t, id).await?;
+            design.note(t, id).await?;
+            for (table, columns) in &design.captured {
+                capture::ensure(t, table, columns, capture).await?;
+            }
+            Ok(())
+        })
+        .await?;
+        if new.initialize
+            && let Err(e) = self.fill(id).await
+        {
+            self.drop_id(id, false).await?;
+            return Err(e);
+        }
+        Ok(Created { id, name, made: true, mode: design.mode(), reasons: design.reasons })
+    }
+
+    /// Where a name is taken by a stream table already.
+    async fn taken(&mut self, new: &NewStreamTable, relation: Relation, id: i64) -> Result<Created> {
+        let name = Qualified::new(&relation.schema, &relation.name).to_string();
+        match new.if_exists {
+            IfExists::Fail => Err(Error::input(format!("stream table {name} already exists")).hint(
+                "Use --or-replace to give it this query, or --if-not-exists to keep the one that is there.",
+            )),
+            IfExists::Skip => {
+                Ok(Created { id, name, made: false, mode: RefreshMode::Auto.name(), reasons: Vec::new() })
+            }
+            IfExists::Replace => self.replace(relation, id, new).await,
+        }
+    }
+
+    /// Where a new table of this name goes, and the `pgt_id` of the stream table that is there.
+    async fn place(&self, name: &Name) -> Result<(Relation, Option<i64>)> {
+        let doing = |e| Error::server("look for the name", e);
+        let schema = match &name.schema {
+            Some(s) => s.clone(),
+            None => self.search_path.first().cloned().ok_or_else(|| {
+                Error::input(format!("no schema to create {name} in"))
+                    .hint("Set search_path, or write schema.name.")
+            })?,
+        };
+        let row = self
+            .client()
+            .query_one(
+                "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL, c.oid, c.relkind::text, s.pgt_id \
+                 FROM (SELECT to_regclass(format('%I.%I', $1::text, $2::text))::oid AS oid) o \
+                 LEFT JOIN pg_class c ON c.oid = o.oid LEFT JOIN pgtrickle.pgt_stream_tables s ON s.pgt_relid = c.oid",
+                &[&schema, &name.name],
+            )
+            .await
+            .map_err(doing)?;
+        if !row.get::<_, bool>(0) {
+            return Err(Error::input(format!("schema \"{schema}\" does not exist"))
+                .hint(format!("CREATE SCHEMA {}", Ident::new(&schema))));
+        }
+        let oid: Option<u32> = row.get(1);
+        let relation = Relation {
+            id: TableId(oid.unwrap_or(0)),
+            schema: schema.into(),
+            name: name.name.as_str().into(),
+        };
+        let id: Option<i64> = row.get(3);
+        if oid.is_some() && id.is_none() {
+            let what = match row.get::<_, &str>(2) {
+                "v" => "view",
+                "m" => "materialized view",
+                "i" => "index",
+                "S" => "sequence",
+                _ => "table",
+            };
+            let shown = Qualified::new(&relation.schema, &relation.name);
+            return Err(Error::input(format!("{what} {shown} already exists and is no stream table"))
+                .hint("Choose another name."));
+        }
+        Ok((relation, id))
+    }
+
+    async fn next_id(&self) -> Result<i64> {
+        let text = "SELECT nextval(pg_get_serial_sequence('pgtrickle.pgt_stream_tables', 'pgt_id'))";
+        Ok(self
+            .client()
+            .query_one(text, &[])
+            .await
+            .map_err(|e| Error::server("number a stream table", e))?
+            .get(0))
+    }
+
+    /// Checks everything about a query that can be checked without changing anything.
+    pub(crate) async fn design(
+        &mut self,
+        relation: Relation,
+        id: i64,
+        new: &NewStreamTable,
+    ) -> Result<Design> {
+        if let Some(schedule) = &new.schedule {
+            Schedule::parse(schedule)?;
+        }
+        if new.mode == RefreshMode::Immediate {
+            return Err(Error::input(
+                "IMMEDIATE needs code in the server, and trickle works from outside here",
+            )
+            .hint("Use a short schedule such as '1s'."));
+        }
+        let resolved = resolve(self.session.client_mut(), &new.query).await?;
+        self.check_dependencies(&resolved)?;
+        self.check_cycle(&relation, &resolved).await?;
+        let mut catalog = PgCatalog::read(self.client()).await?;
+        let options = options(&relation, id, self.server);
+        let verdict = match parse_query(&resolved.canonical) {
+            Ok(parsed) => catalog::compile(self.client(), &mut catalog, &parsed, &options).await,
+            Err(e) => Err(e.into()),
+        };
+        let (table, mut reasons) = match verdict {
+            Ok(Verdict::Incremental(table)) => (Some(Arc::new(*table)), Vec::new()),
+            Ok(Verdict::FullRefresh(reasons)) => (None, reasons),
+            Err(e) if e.is_connection() => return Err(e),
+            // PostgreSQL knows what the query means: what the engine cannot read it cannot maintain.
+            Err(e) => (None, vec![unread(&e)]),
+        };
+        if let Some(volatile) = reasons.iter().find(|r| r.construct.starts_with("the volatile function")) {
+            return Err(Error::input(format!(
+                "a stream table cannot be kept equal to {}",
+                volatile.construct
+            ))
+            .detail("Its value is another one each time the query runs.")
+            .hint(&volatile.help));
+        }
+        let mut captured = Vec::new();
+        let full = new.mode == RefreshMode::Full;
+        match &table {
+            Some(table) if !full => captured = self.capturable(&resolved, table.sources(), &mut reasons),
+            // The clock and settings change without a trigger: such a query is recomputed whenever it is refreshed.
+            _ if reasons.iter().any(depends_on_more) => {}
+            _ => captured = self.watched(&mut catalog, &resolved).await?,
+        }
+        let table = table.filter(|_| reasons.is_empty() && !full);
+        if table.is_none() && new.mode == RefreshMode::Differential {
+            let why: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+            return Err(Error::input("the query cannot be maintained incrementally")
+                .detail(why.join("\n"))
+                .hint("Use --mode auto to keep it by full refreshes, or change the query."));
+        }
+        let settings = self.settings_in_force().await?;
+        Ok(Design {
+            relation,
+            query: new.query.clone(),
+            schedule: new.schedule.clone(),
+            requested: new.mode,
+            resolved,
+            table,
+            reasons,
+            captured,
+            settings,
+        })
+    }
+
+    fn check_dependencies(&self, resolved: &Resolved) -> Result<()> {
+        let own = |d: &&Dependency| d.schema == "pgtrickle" || d.schema == capture::HIDDEN;
+        if let Some(d) = resolved.dependencies.iter().find(own) {
+            return Err(Error::input(format!(
+                "a stream table cannot read {}.{}, which belongs to trickle",
+                d.schema, d.name
+            )));
+        }
+        let temporary = |d: &&Dependency| d.schema.starts_with("pg_temp");
+        if let Some(d) = resolved.dependencies.iter().find(temporary) {
+            return Err(Error::input(format!("a stream table cannot read the temporary table {}", d.name))
+                .hint("It is gone with your session: use a permanent table."));
+        }
+        Ok(())
+    }
+
+    async fn check_cycle(&self, relation: &Relation, resolved: &Resolved) -> Result<()> {
+        if relation.id.0 == 0 {
+            return Ok(());
+        }
+        let name = |schema: &str, name: &str| Arc::from(format!("{schema}.{name}"));
+        let sources = resolved.dependencies.iter().map(|d| (TableId(d.oid), name(&d.schema, &d.name)));
+        let mut dag = self.registry().await?.dag()?;
+        let node = StreamTableNode {
+            id: relation.id,
+            name: name(&relation.schema, &relation.name),
+            sources: sources.collect(),
+        };
+        Ok(dag.put(&node)?)
+    }
+
+    /// The sources of an incremental query; each that cannot be captured is a reason against it.
+    fn capturable(
+        &self,
+        resolved: &Resolved,
+        sources: Vec<(Arc<TableDef>, Vec<usize>)>,
+        reasons: &mut Vec<Reason>,
+    ) -> Vec<(Arc<TableDef>, Vec<usize>)> {
+        let mut captured = Vec::new();
+        for (table, columns) in sources {
+            let place = format!("{}.{}", table.schema, table.name);
+            let dependency = resolved.dependencies.iter().find(|d| d.oid == table.id.0);
+            let owned = dependency.is_some_and(|d| d.owned);
+            let against = match table.kind {
+                TableKind::Table | TableKind::StreamTable if owned && &*table.schema != "pg_catalog" => None,
+                TableKind::Table | TableKind::StreamTable => Some((
+                    format!("the table {place} of {}", dependency.map_or("another owner", |d| &d.owner)),
+                    "Only its owner may capture the changes of a table: make the stream table as that role.",
+                )),
+                TableKind::View => Some((
+                    format!("row-level security on {place}"),
+                    "What is read depends on who reads: query the table as its owner, or without policies.",
+                )),
+                TableKind::MaterializedView => Some((
+                    format!("the materialized view {place}"),
+                    "Make it a stream table, whose changes are known.",
+                )),
+                TableKind::ForeignTable => Some((
+                    format!("the foreign table {place}"),
+                    "Its changes happen in another server: copy it into a table here.",
+                )),
+            };
+            match against {
+                None => captured.push((table, columns)),
+                Some((construct, help)) => {
+                    reasons.push(Reason {
+                        span: None,
+                        kind: ReasonKind::NotYet,
+                        construct,
+                        help: help.to_owned(),
+                    });
+                }
+            }
+        }
+        captured
+    }
+
+    /// The sources of a query that is kept by full refreshes: their changes tell when there is anything to do. Where
+    /// that cannot be told of every source, of none.
+    async fn watched(
+        &self,
+        catalog: &mut PgCatalog,
+        resolved: &Resolved,
+    ) -> Result<Vec<(Arc<TableDef>, Vec<usize>)>> {
+        let mut watched = Vec::new();
+        for d in resolved.dependencies.iter().filter(|d| d.relkind != "v") {
+            let table = capture::table_by_oid(self.client(), catalog, &d.schema, &d.name).await?;
+            let Some(table) = table else { return Ok(Vec::new()) };
+            let known = matches!(table.kind, TableKind::Table | TableKind::StreamTable);
+            if !known || !d.owned || d.schema == "pg_catalog" {
+                return Ok(Vec::new());
+            }
+            let columns = (0..table.columns.len()).collect();
+            watched.push((table, columns));
+        }
+        Ok(watched)
+    }
+
+    async fn settings_in_force(&self) -> Result<Vec<StoredSetting>> {
+        let doing = |e| Error::server("read the settings in force", e);
+        let rows = self.client().query(SETTINGS, &[]).await.map_err(doing)?;
+        let mut settings: Vec<StoredSetting> =
+            rows.iter().map(|r| StoredSetting { name: r.get(0), values: vec![r.get(1)] }).collect();
+        settings.push(StoredSetting { name: "search_path".into(), values: self.search_path.clone() });
+        Ok(settings)
+    }
+}
+
+/// Whether the result may change while no source does.
+fn depends_on_more(reason: &Reason) -> bool {
+    reason.construct.starts_with("the stable function") || reason.construct.starts_with(UNREAD)
+}
+
+const UNREAD: &str = "something that the engine does not read";
+
+/// What the engine could not read, as a reason.
+fn unread(e: &Error) -> Reason {
+    Reason {
+        span: e.span(),
+        kind: ReasonKind::NotYet,
+        construct: format!("{UNREAD} ({})", e.message()),
+        help: "Write it another way, or report it with the query.".to_owned(),
+    }
+}
+
+impl Design {
+    /// The mode in force.
+    pub(crate) fn mode(&self) -> &'static str {
+        if self.table.is_some() { "DIFFERENTIAL" } else { "FULL" }
+    }
+
+    /// Why it is not incremental.
+    pub(crate) fn mode_reason(&self) -> Option<String> {
+        if self.requested == RefreshMode::Full {
+            return Some("full refreshes were asked for".to_owned());
+        }
+        let all: Vec<String> = self.reasons.iter().map(ToString::to_string).collect();
+        (!all.is_empty()).then(|| all.join("\n"))
+    }
+
+    pub(crate) fn name(&self) -> Qualified {
+        Qualified::new(&self.relation.schema, &self.relation.name)
+    }
+
+    /// Identifies what [`Design::make_tables`] makes.
+    pub(crate) fn layout_hash(&self) -> String {
+        let texts: Vec<String> = match &self.table {
+            Some(table) => table.ddl().iter().map(ToString::to_string).collect(),
+            None => self.resolved.columns.iter().map(|c| format!("{} {}", c.name, c.spelled)).collect(),
+        };
+        format!("{:016x}", xxh64(texts.join(";").as_bytes(), 0))
+    }
+
+    /// Makes the stored tables, which nobody but their refreshes may write.
+    async fn make_tables(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
+        let doing = format!("create {}", self.name());
+        match &self.table {
+            Some(table) => run_all(t, &table.ddl(), &doing).await?,
+            None => {
+                let columns =
+                    self.resolved.columns.iter().map(|c| format!("{} {}", Ident::new(&c.name), c.spelled));
+                let columns: Vec<String> = columns.collect();
+                let text = format!("CREATE TABLE {} ({})", self.name(), columns.join(", "));
+                t.batch_execute(&text).await.map_err(|e| Error::server(&doing, e).blamed_on_input())?;
+            }
+        }
+        guard(t, &self.name(), &doing).await?;
+        let comment = format!("Stream table {id} of trickle: kept equal to its query; do not write it.");
+        let text = format!("COMMENT ON TABLE {} IS '{}'", self.name(), comment.replace('\'', "''"));
+        t.batch_execute(&text).await.map_err(|e| Error::server(&doing, e))
+    }
+
+    /// Notes the stream table in the catalog: from the commit on, nothing that it has not read is drained.
+    async fn note(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
+        let doing = |e| Error::server("note the stream table", e);
+        t.execute(
+            "INSERT INTO pgtrickle.pgt_stream_tables (pgt_id, pgt_relid, pgt_schema, pgt_name, defining_query, \
+             original_query, schedule, refresh_mode, requested_mode, mode_reason, settings, layout_hash, functions, \
+             functions_fingerprint) OVERRIDING SYSTEM VALUE \
+             VALUES ($1, to_regclass(format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+            &[
+                &id,
+                &&*self.relation.schema,
+                &&*self.relation.name,
+                &self.resolved.canonical,
+                &self.query,
+                &self.schedule,
+                &self.mode(),
+                &self.requested.name(),
+                &self.mode_reason(),
+                &Json(&self.settings),
+                &self.layout_hash(),
+                &self.resolved.functions,
+                &self.resolved.functions_fingerprint,
+            ],
+        )
+        .await
+        .map_err(doing)?;
+        self.note_dependencies(t, id).await
+    }
+
+    /// Notes what the query reads, in the state in which it was planned.
+    pub(crate) async fn note_dependencies(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
+        for d in &self.resolved.dependencies {
+            let kind = match d.relkind.as_str() {
+                _ if d.is_stream_table => "STREAM_TABLE",
+                "v" => "VIEW",
+                "m" => "MATVIEW",
+                "f" => "FOREIGN_TABLE",
+                _ => "TABLE",
+            };
+            let used = self.captured.iter().find(|(t, _)| t.id.0 == d.oid);
+            let used: Vec<String> = used
+                .map(|(t, c)| {
+                    c.iter().filter_map(|c| t.columns.get(*c)).map(|c| c.name.to_string()).collect()
+                })
+                .unwrap_or_default();
+            t.execute(
+                "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, \
+                 columns_used, schema_fingerprint) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+                &[&id, &d.oid, &kind, &d.schema, &d.name, &used, &d.fingerprint],
+            )
+            .await
+            .map_err(|e| Error::server("note what the query reads", e))?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses writes to a stored table that are not a refresh's.
+pub(crate) async fn guard(t: &Transaction<'_>, table: &Qualified, doing: &str) -> Result<()> {
+    let text = format!(
+        "CREATE OR REPLACE TRIGGER trickle_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} \
+         FOR EACH STATEMENT EXECUTE FUNCTION pgtrickle.refuse_writes()"
+    );
+    t.batch_execute(&text).await.map_err(|e| Error::server(doing, e))
+}

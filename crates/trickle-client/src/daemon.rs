@@ -1,0 +1,348 @@
+//! The refresher: keeps every stream table of a database as fresh as its schedule wants, until it is told to stop.
+//!
+//! It holds no state that matters: what was consumed is in the database, so it may be killed and started at any time,
+//! and several may run, of which one refreshes a table at a time.
+
+use crate::connect::Target;
+use crate::error::{Error, Result};
+use crate::refresh::{RefreshOptions, Refreshed};
+use crate::registry::{Entry, Registry, shown};
+use crate::session::Session;
+use crate::trickle::{Settings, Trickle};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio_postgres::CancelToken;
+use trickle_core::catalog::TableId;
+use trickle_core::schedule::{self, Action, Schedule, Status, Task, Time};
+
+/// How the daemon works.
+#[derive(Clone, Debug)]
+pub struct DaemonOptions {
+    /// Settings of every refresh.
+    pub settings: Settings,
+    /// Settings of the scheduler.
+    pub scheduler: schedule::Options,
+    /// How often to look whether stream tables were made, altered or resumed (`scheduler_interval_ms`).
+    pub reload: Duration,
+    /// How long a refresh at work may go on after the daemon was told to stop; then it is cancelled.
+    pub grace: Duration,
+}
+
+impl Default for DaemonOptions {
+    fn default() -> DaemonOptions {
+        DaemonOptions {
+            settings: Settings::default(),
+            scheduler: schedule::Options::default(),
+            reload: Duration::from_secs(1),
+            grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What the daemon tells.
+#[derive(Debug)]
+pub enum Event<'e> {
+    /// Connected, with so many stream tables to keep.
+    Connected(usize),
+    /// The connection is lost or not to be had; another try comes after the wait.
+    Disconnected(&'e Error, Duration),
+    /// Stream tables were refreshed.
+    Refreshed(&'e [Refreshed]),
+    /// A refresh failed.
+    Failed(&'e Error),
+    /// Stream tables of other owners, which are left alone.
+    Foreign(&'e [String]),
+}
+
+/// Connects, as often as it must.
+pub trait Connect {
+    /// A new connection.
+    fn connect(&self) -> Pin<Box<dyn Future<Output = Result<Session>> + '_>>;
+}
+
+impl Connect for Target {
+    fn connect(&self) -> Pin<Box<dyn Future<Output = Result<Session>> + '_>> {
+        Box::pin(async move { Ok(Session::new(Target::connect(self).await?)) })
+    }
+}
+
+/// The shortest and the longest wait before another try to connect.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+
+/// How often history is pruned.
+const PRUNE: Duration = Duration::from_secs(3600);
+
+/// Runs until `stop` is done; then lets refreshes at work finish, or cancels them.
+///
+/// # Errors
+/// What makes it useless to go on: no catalog, or one of another version. Lost connections do not.
+pub async fn run(
+    to: &dyn Connect,
+    options: &DaemonOptions,
+    tell: &dyn Fn(Event<'_>),
+    stop: impl Future<Output = ()>,
+) -> Result<()> {
+    tokio::pin!(stop);
+    let mut wait = RECONNECT.0;
+    loop {
+        let mut daemon = match Daemon::open(to, options, tell).await {
+            Ok(daemon) => daemon,
+            Err(e) if e.is_input() => return Err(e),
+            Err(e) => {
+                tell(Event::Disconnected(&e, wait));
+                tokio::select! {
+                    () = &mut stop => return Ok(()),
+                    () = tokio::time::sleep(wait) => {}
+                }
+                wait = (wait * 2).min(RECONNECT.1);
+                continue;
+            }
+        };
+        wait = RECONNECT.0;
+        match daemon.run(&mut stop).await {
+            Ok(()) => return Ok(()),
+            Err(e) if e.is_input() => return Err(e),
+            Err(e) => tell(Event::Disconnected(&e, wait)),
+        }
+    }
+}
+
+/// A refresh at work: the connection comes back with what came of it.
+type Work<'w> = Pin<Box<dyn Future<Output = (Trickle, Vec<TableId>, Result<Vec<Refreshed>>)> + 'w>>;
+
+struct Daemon<'d> {
+    to: &'d dyn Connect,
+    options: &'d DaemonOptions,
+    tell: &'d dyn Fn(Event<'_>),
+    /// For everything but refreshes.
+    watch: Trickle,
+    idle: Vec<Trickle>,
+    registry: Registry,
+    /// What the registry was read from.
+    stamp: String,
+    tasks: BTreeMap<TableId, Task>,
+    work: FuturesUnordered<Work<'d>>,
+    cancel: BTreeMap<TableId, CancelToken>,
+    pruned: Time,
+    read: Time,
+    foreign: BTreeSet<String>,
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Identifies what the scheduler knows of the catalog. What refreshes write themselves is left out.
+const STAMP: &str = "SELECT coalesce(md5(string_agg(concat_ws('|', pgt_id, pgt_relid, schedule, refresh_mode, \
+     layout_hash, status IN ('SUSPENDED', 'ERROR'), needs_reinit, md5(defining_query)), ',' ORDER BY pgt_id)), '') \
+     FROM pgtrickle.pgt_stream_tables";
+
+/// How old the reading of the catalog may be: sources that were altered are noticed within this time.
+const REREAD: Duration = Duration::from_secs(5);
+
+impl<'d> Daemon<'d> {
+    async fn open(
+        to: &'d dyn Connect,
+        options: &'d DaemonOptions,
+        tell: &'d dyn Fn(Event<'_>),
+    ) -> Result<Daemon<'d>> {
+        let watch = Trickle::open(to.connect().await?, options.settings.clone()).await?;
+        let mut daemon = Daemon {
+            to,
+            options,
+            tell,
+            watch,
+            idle: Vec::new(),
+            registry: Registry::default(),
+            stamp: "unread".to_owned(),
+            tasks: BTreeMap::new(),
+            work: FuturesUnordered::new(),
+            cancel: BTreeMap::new(),
+            pruned: now(),
+            read: Time(0),
+            foreign: BTreeSet::new(),
+        };
+        daemon.reload().await?;
+        tell(Event::Connected(daemon.tasks.len()));
+        Ok(daemon)
+    }
+
+    async fn run(&mut self, stop: &mut Pin<&mut impl Future<Output = ()>>) -> Result<()> {
+        loop {
+            let wake = self.start_due().await?;
+            let pause = wake.map_or(self.options.reload, |t| t.since(now())).min(self.options.reload);
+            tokio::select! {
+                () = &mut *stop => return self.finish().await,
+                Some((trickle, ids, result)) = self.work.next() => self.ended(trickle, &ids, result)?,
+                () = tokio::time::sleep(pause) => self.reload().await?,
+            }
+        }
+    }
+
+    /// Reads the catalog again where it changed, or the last reading is old.
+    async fn reload(&mut self) -> Result<()> {
+        let fail = |e| Error::server("look at the catalog", e);
+        let stamp: String = self.watch.client().query_one(STAMP, &[]).await.map_err(fail)?.get(0);
+        let time = now();
+        if time.since(self.pruned) >= PRUNE {
+            self.pruned = time;
+            self.watch.prune_history().await?;
+        }
+        if stamp == self.stamp && time.since(self.read) < REREAD {
+            return Ok(());
+        }
+        self.registry = self.watch.registry().await?;
+        self.stamp = stamp;
+        self.read = time;
+        let mut tasks = BTreeMap::new();
+        for e in self.registry.entries().filter(|e| e.own) {
+            let old = self.tasks.remove(&e.relation.id).map(|t| t.status);
+            tasks.insert(e.relation.id, task(e, old, time));
+        }
+        self.tasks = tasks;
+        self.tell_foreign();
+        Ok(())
+    }
+
+    fn tell_foreign(&mut self) {
+        let names: Vec<String> = self.registry.entries().filter(|e| !e.own).map(shown).collect();
+        let new: Vec<String> = names.into_iter().filter(|n| self.foreign.insert(n.clone())).collect();
+        if !new.is_empty() {
+            (self.tell)(Event::Foreign(&new));
+        }
+    }
+
+    /// Starts what is due and has anything to do; says when to look again.
+    async fn start_due(&mut self) -> Result<Option<Time>> {
+        let time = now();
+        let dag = self.registry.dag()?;
+        let plan = schedule::next(&dag, &self.tasks, &self.options.scheduler, time);
+        let due: Vec<Vec<TableId>> = plan
+            .actions
+            .into_iter()
+            .filter_map(|a| match a {
+                Action::Refresh { members, .. } => Some(members),
+                Action::Suspend { .. } => None,
+            })
+            .collect();
+        if due.is_empty() {
+            return Ok(plan.wake);
+        }
+        let busy = self.changed(&due).await?;
+        for members in due {
+            let start = members.iter().any(|id| busy.contains(id));
+            for id in &members {
+                if let Some(t) = self.tasks.get_mut(id) {
+                    t.status.last_start = Some(time);
+                    t.status.last_end = (!start).then_some(time);
+                    t.status.running = start;
+                }
+            }
+            if start {
+                self.start(members).await?;
+            }
+        }
+        Ok(schedule::next(&dag, &self.tasks, &self.options.scheduler, now()).wake)
+    }
+
+    /// Which of these have changes to apply, or were altered; one round trip for all of them.
+    async fn changed(&mut self, due: &[Vec<TableId>]) -> Result<BTreeSet<TableId>> {
+        let ids: BTreeSet<TableId> = due.iter().flatten().copied().collect();
+        let entries = ids.iter().filter_map(|id| self.registry.by_table(*id));
+        let (same, altered): (Vec<Entry>, Vec<Entry>) = entries.cloned().partition(|e| e.unchanged);
+        let mut changed: BTreeSet<TableId> = altered.iter().map(|e| e.relation.id).collect();
+        match self.watch.pending(&same).await {
+            Ok(pending) => {
+                changed.extend(same.iter().filter(|e| pending.contains(&e.id)).map(|e| e.relation.id));
+            }
+            Err(e) if e.is_connection() => return Err(e),
+            // Something was altered just now: whoever refreshes will see what.
+            Err(_) => changed.extend(same.iter().map(|e| e.relation.id)),
+        }
+        Ok(changed)
+    }
+
+    async fn start(&mut self, members: Vec<TableId>) -> Result<()> {
+        let mut trickle = match self.idle.pop() {
+            Some(t) => t,
+            None => Trickle::open(self.to.connect().await?, self.options.settings.clone()).await?,
+        };
+        for id in &members {
+            self.cancel.insert(*id, trickle.client().cancel_token());
+        }
+        let options = RefreshOptions { full: false, initiated_by: Some("SCHEDULER") };
+        self.work.push(Box::pin(async move {
+            let result = trickle.refresh_linked(&members, &options).await;
+            (trickle, members, result)
+        }));
+        Ok(())
+    }
+
+    /// Notes how a refresh ended. A lost connection ends the daemon's round: it connects anew.
+    fn ended(&mut self, trickle: Trickle, ids: &[TableId], result: Result<Vec<Refreshed>>) -> Result<()> {
+        let time = now();
+        let mut again = false;
+        for id in ids {
+            self.cancel.remove(id);
+            let Some(t) = self.tasks.get_mut(id) else { continue };
+            t.status.running = false;
+            t.status.last_end = Some(time);
+            match &result {
+                Ok(_) => t.status.consecutive_errors = 0,
+                Err(e) if e.is_busy() || e.is_transient() || e.is_connection() => {}
+                Err(_) => {
+                    t.status.consecutive_errors += 1;
+                    again = true;
+                }
+            }
+        }
+        if again {
+            // Whether it is suspended now is in the catalog.
+            self.read = Time(0);
+        }
+        match result {
+            Ok(done) => (self.tell)(Event::Refreshed(&done)),
+            Err(e) if e.is_connection() => return Err(e),
+            Err(e) => (self.tell)(Event::Failed(&e)),
+        }
+        self.idle.push(trickle);
+        Ok(())
+    }
+
+    /// Waits for refreshes at work; cancels what takes too long. Whatever is undone is done by the next daemon.
+    async fn finish(&mut self) -> Result<()> {
+        let patience = tokio::time::sleep(self.options.grace);
+        tokio::pin!(patience);
+        loop {
+            tokio::select! {
+                done = self.work.next() => match done {
+                    None => return Ok(()),
+                    Some((_, _, Ok(done))) => (self.tell)(Event::Refreshed(&done)),
+                    Some(_) => {}
+                },
+                () = &mut patience => break,
+            }
+        }
+        // A connection that is dropped ends its statement at the latest when the server next writes to it; where the
+        // request to cancel reaches the server, at once.
+        for token in std::mem::take(&mut self.cancel).into_values() {
+            let _ = token.cancel_query(tokio_postgres::NoTls).await;
+        }
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.work.next()).await;
+        Ok(())
+    }
+}
+
+/// A stream table as the scheduler sees it; what it knew of refreshes stays.
+fn task(e: &Entry, old: Option<Status>, time: Time) -> Task {
+    let fresh = Status { since: time, ..Status::default() };
+    let status = Status {
+        suspended: e.status == "SUSPENDED",
+        consecutive_errors: u32::try_from(e.consecutive_errors).unwrap_or(0),
+        ..old.unwrap_or(fresh)
+    };
+    Task { schedule: e.schedule.as_deref().and_then(|s| Schedule::parse(s).ok()), status }
+}

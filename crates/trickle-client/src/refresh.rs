@@ -1,0 +1,260 @@
+//! Refreshing stream tables.
+
+use crate::capture::HIDDEN;
+use crate::error::{Error, Result};
+use crate::names::Name;
+use crate::registry::{Entry, Registry, Runnable, shown};
+use crate::session::Watch;
+use crate::trickle::Trickle;
+use trickle_core::catalog::{TableId, TableKind};
+use trickle_core::refresh::{
+    FailureKind, Member, MemberReport, Plan, Relation, Request, Source, Transaction, peek_text,
+    record_failure,
+};
+
+/// How often a refresh is planned again because a source was altered meanwhile.
+const REPLAN: u32 = 3;
+
+/// What was done to one stream table.
+#[derive(Clone, Debug)]
+pub struct Refreshed {
+    /// What the machine reports of it.
+    pub report: MemberReport,
+    /// What was spent once for all stream tables of its run, in microseconds.
+    pub shared: trickle_core::refresh::Phases,
+}
+
+/// What to refresh, and how.
+#[derive(Clone, Debug, Default)]
+pub struct RefreshOptions {
+    /// Recompute even where nothing changed.
+    pub full: bool,
+    /// Who asks: `MANUAL` (where `None`), `SCHEDULER` or `INITIAL`.
+    pub initiated_by: Option<&'static str>,
+}
+
+impl Trickle {
+    /// Refreshes stream tables by name, each with everything that it reads; those that are linked over one snapshot.
+    ///
+    /// # Errors
+    /// None of a name; another owner's; what made the refresh fail. Nothing has changed in the stream tables that are
+    /// linked to the one that failed.
+    pub async fn refresh(&mut self, names: &[Name], options: &RefreshOptions) -> Result<Vec<Refreshed>> {
+        let registry = self.registry().await?;
+        let mut wanted = Vec::new();
+        for name in names {
+            wanted.push(registry.find(name, &self.search_path)?.relation.id);
+        }
+        self.refresh_tables(&wanted, options).await
+    }
+
+    /// Refreshes all stream tables of the current role.
+    ///
+    /// # Errors
+    /// Those of [`Trickle::refresh`].
+    pub async fn refresh_all(&mut self, options: &RefreshOptions) -> Result<Vec<Refreshed>> {
+        let registry = self.registry().await?;
+        let wanted: Vec<TableId> = registry.entries().filter(|e| e.own).map(|e| e.relation.id).collect();
+        self.refresh_tables(&wanted, options).await
+    }
+
+    /// Refreshes stream tables by the oids of their tables, group by group.
+    pub(crate) async fn refresh_tables(
+        &mut self,
+        wanted: &[TableId],
+        options: &RefreshOptions,
+    ) -> Result<Vec<Refreshed>> {
+        let mut done = Vec::new();
+        for group in groups(&self.registry().await?, wanted)? {
+            let ids: Vec<TableId> = group.iter().map(|e| e.relation.id).collect();
+            done.extend(self.refresh_linked(&ids, options).await?);
+        }
+        self.prune_history().await?;
+        Ok(done)
+    }
+
+    /// Refreshes linked stream tables; where a source is altered between planning and locking, plans again.
+    pub(crate) async fn refresh_linked(
+        &mut self,
+        wanted: &[TableId],
+        options: &RefreshOptions,
+    ) -> Result<Vec<Refreshed>> {
+        let mut again = REPLAN;
+        loop {
+            self.adapt(wanted).await?;
+            let registry = self.registry().await?;
+            let mut done = Vec::new();
+            let mut failed = None;
+            for group in groups(&registry, wanted)? {
+                match self.refresh_group(&group, options, None).await {
+                    Ok(part) => done.extend(part),
+                    Err(e) => failed = Some(e),
+                }
+            }
+            match failed {
+                None => return Ok(done),
+                Some(e) if e.is_stale() && again > 0 => again -= 1,
+                Some(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Refreshes linked stream tables, upstream first, over one snapshot.
+    ///
+    /// # Errors
+    /// What made the machine give up; nothing has changed then.
+    pub(crate) async fn refresh_group(
+        &mut self,
+        group: &[Entry],
+        options: &RefreshOptions,
+        watch: Option<&mut (dyn Watch + '_)>,
+    ) -> Result<Vec<Refreshed>> {
+        let plan = self.plan(group, options).await?;
+        let initiated_by = plan.request.initiated_by;
+        match self.session.drive(plan, watch).await {
+            Ok(report) => {
+                self.drain(group).await?;
+                let shared = report.shared;
+                Ok(report.members.into_iter().map(|report| Refreshed { report, shared }).collect())
+            }
+            Err(failure) => {
+                let of = failure.member.and_then(|id| group.iter().find(|e| e.id == id)).or(group.last());
+                let kind = failure.kind;
+                let error = Error::from(failure);
+                let Some(of) = of else { return Err(error) };
+                if kind == FailureKind::Statement {
+                    self.note_failure(of, error.message(), initiated_by).await?;
+                }
+                let message = format!("cannot refresh {}: {}", shown(of), error.message());
+                Err(error.saying(message))
+            }
+        }
+    }
+
+    /// What the refresh machine needs to know of linked stream tables.
+    pub(crate) async fn plan(&mut self, group: &[Entry], options: &RefreshOptions) -> Result<Plan> {
+        let mut members = Vec::new();
+        for e in group {
+            Trickle::require_own(e)?;
+            let runnable = self.runnable(e).await?;
+            members.push(Member {
+                id: e.id,
+                relation: e.relation.clone(),
+                sources: sources(e, &runnable)?,
+                program: runnable.program.clone(),
+                model: e.model.clone(),
+                policy: self.settings.policy(),
+                groups: 0,
+                settings: e.settings.clone(),
+            });
+        }
+        let request = Request {
+            initiated_by: options.initiated_by.unwrap_or("MANUAL"),
+            full: options.full,
+            record_empty: false,
+        };
+        let transaction = Transaction::Own {
+            lock_timeout_ms: self.settings.lock_timeout_ms,
+            attempts: self.settings.attempts,
+        };
+        Ok(Plan { members, transaction, request, asked_at: None })
+    }
+
+    /// Fills a new stream table, and lets the planner see what is in it.
+    pub(crate) async fn fill(&mut self, id: i64) -> Result<()> {
+        let registry = self.registry().await?;
+        let Some(entry) = registry.get(id) else { return Ok(()) };
+        let wanted = entry.relation.id;
+        let options = RefreshOptions { full: false, initiated_by: Some("INITIAL") };
+        for group in groups(&registry, &[wanted])? {
+            self.refresh_group(&group, &options, None).await?;
+        }
+        self.analyze(entry).await
+    }
+
+    /// Analyzes the stored tables of a stream table.
+    pub(crate) async fn analyze(&mut self, e: &Entry) -> Result<()> {
+        let runnable = self.runnable(e).await?;
+        let mut texts = Vec::new();
+        match &runnable.table {
+            Some(table) => texts.extend(table.layout().tables().map(|t| format!("ANALYZE {}", t.name))),
+            None => texts.push(format!("ANALYZE {}", shown(e))),
+        }
+        for t in texts {
+            self.client()
+                .batch_execute(&t)
+                .await
+                .map_err(|err| Error::server("analyze a stream table", err))?;
+        }
+        Ok(())
+    }
+
+    async fn note_failure(&self, e: &Entry, message: &str, initiated_by: &str) -> Result<()> {
+        let s = record_failure(e.id, message, initiated_by, self.settings.max_consecutive_errors);
+        self.session.run_one(&s).await.map(|_| ())
+    }
+
+    /// Drops history that is older than it is to be kept.
+    pub(crate) async fn prune_history(&self) -> Result<()> {
+        let days = i32::try_from(self.settings.history_retention_days).unwrap_or(i32::MAX);
+        if days == 0 {
+            return Ok(());
+        }
+        let text =
+            "DELETE FROM pgtrickle.pgt_refresh_history WHERE start_time < now() - make_interval(days => $1)";
+        self.client().execute(text, &[&days]).await.map_err(|e| Error::server("prune history", e))?;
+        Ok(())
+    }
+
+    /// Which stream tables have anything to do; one round trip for all of them.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn pending(&mut self, entries: &[Entry]) -> Result<Vec<i64>> {
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let options = RefreshOptions::default();
+        let plan = self.plan(entries, &options).await?;
+        let text = peek_text(&plan.members);
+        let fail = |e| Error::server("look for changes", e);
+        // Planning it for many tables takes longer than running it: it is kept prepared while the tables are the same.
+        let statement = match self.peek.take() {
+            Some((of, statement)) if of == text => statement,
+            _ => self.client().prepare(&text).await.map_err(fail)?,
+        };
+        let rows = self.client().query(&statement, &[]).await.map_err(fail)?;
+        self.peek = Some((text, statement));
+        Ok(rows.iter().map(|r| r.get(0)).collect())
+    }
+}
+
+/// The wanted stream tables and all that they read, as groups that share no stream table, each upstream first.
+pub(crate) fn groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<Entry>>> {
+    let dag = registry.dag()?;
+    let set = dag.refresh_set(&wanted.iter().copied().collect());
+    let entries = |ids: Vec<TableId>| ids.iter().filter_map(|id| registry.by_table(*id)).cloned().collect();
+    let linked = dag.groups();
+    let part = |g: &Vec<TableId>| set.iter().copied().filter(|id| g.contains(id)).collect::<Vec<TableId>>();
+    Ok(linked.iter().map(part).filter(|g| !g.is_empty()).map(entries).collect())
+}
+
+/// What a stream table reads, with the buffers that hold the changes.
+fn sources(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
+    let read: Vec<TableId> = match &runnable.table {
+        Some(table) => table.sources().iter().map(|(t, _)| t.id).collect(),
+        None => e.dependencies.iter().filter(|d| d.kind != TableKind::View).map(|d| d.relation.id).collect(),
+    };
+    let source = |id: TableId| {
+        let Some(d) = e.dependencies.iter().find(|d| d.relation.id == id) else {
+            return Err(Error::input(format!("{} reads a table that the catalog does not list", shown(e)))
+                .hint("Run trickle alter with its query, which plans it anew."));
+        };
+        // Without columns there is a buffer for the sake of another stream table only.
+        let changes = d.buffer.filter(|_| !d.columns.is_empty() || runnable.table.is_some()).map(|oid| {
+            Relation { id: TableId(oid), schema: HIDDEN.into(), name: format!("changes_{id}").into() }
+        });
+        Ok(Source { relation: d.relation.clone(), kind: d.kind, changes })
+    };
+    read.into_iter().map(source).collect()
+}

@@ -1,0 +1,292 @@
+//! The stream tables of a database, as its catalog lists them.
+
+use crate::catalog::{self, PgCatalog};
+use crate::error::{Error, Result};
+use crate::names::Name;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio_postgres::types::Json;
+use tokio_postgres::{Client, Row};
+use trickle_core::catalog::{TableId, TableKind};
+use trickle_core::cost::Model;
+use trickle_core::dag::{Dag, StreamTableNode};
+use trickle_core::parse::parse_query;
+use trickle_core::refresh::{Compiled, Program, Recompute, Relation, Setting};
+use trickle_core::sql::{Ident, Profile, Qualified};
+use trickle_core::stream_table::{Options, StreamTable, Verdict};
+
+/// What a query reads of one relation.
+#[derive(Clone, Debug)]
+pub struct Dependency {
+    /// The relation.
+    pub relation: Relation,
+    /// What kind it is.
+    pub kind: TableKind,
+    /// The columns that matter.
+    pub columns: Vec<String>,
+    /// What the plan was made from ([`crate::schema`], `pgtrickle.fingerprint`).
+    pub fingerprint: String,
+    /// The oid of the view that holds its captured changes; `None` where capture is missing or switched off.
+    pub buffer: Option<u32>,
+}
+
+/// A stream table as the catalog lists it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// `pgt_id`
+    pub id: i64,
+    /// The stored table.
+    pub relation: Relation,
+    /// Canonical text of its query.
+    pub query: String,
+    /// The query as it was typed.
+    pub original: String,
+    /// Its schedule as text; `None` is manual.
+    pub schedule: Option<String>,
+    /// The mode in force.
+    pub mode: String,
+    /// The mode that was asked for.
+    pub requested_mode: String,
+    /// Why it is not incremental.
+    pub mode_reason: Option<String>,
+    /// `INITIALIZING`, `ACTIVE`, `SUSPENDED` or `ERROR`.
+    pub status: String,
+    /// Failed refreshes since the last success.
+    pub consecutive_errors: i32,
+    /// What the last failure said.
+    pub last_error: Option<String>,
+    /// Settings in force at creation that can change a value.
+    pub settings: Vec<Setting>,
+    /// What refreshes have cost.
+    pub model: Model,
+    /// What it reads.
+    pub dependencies: Vec<Dependency>,
+    /// Who owns the stored table.
+    pub owner: String,
+    /// Whether that is the current role.
+    pub own: bool,
+    /// Whether everything that its plan was made from is as it was then.
+    pub unchanged: bool,
+    /// Hash of what made the stored tables.
+    pub layout_hash: Option<String>,
+}
+
+/// A stored setting.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StoredSetting {
+    pub(crate) name: String,
+    pub(crate) values: Vec<String>,
+}
+
+const ENTRIES: &str = "
+SELECT s.pgt_id, s.pgt_relid, n.nspname, c.relname, s.defining_query, s.original_query, s.schedule, s.refresh_mode,
+    s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings, s.cost_model,
+    r.rolname, r.rolname = current_user, s.layout_hash,
+    NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = s.pgt_id
+        AND pgtrickle.fingerprint(d.source_relid) IS DISTINCT FROM d.schema_fingerprint)
+    AND (s.functions = '{}' OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint)
+FROM pgtrickle.pgt_stream_tables s
+LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_roles r ON r.oid = c.relowner
+ORDER BY s.pgt_id";
+
+const DEPENDENCIES: &str = "
+SELECT d.pgt_id, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name),
+    d.source_type, d.columns_used, d.schema_fingerprint,
+    CASE WHEN NOT b.disabled THEN to_regclass(format('pgtrickle_changes.changes_%s', b.source_relid))::oid END
+FROM pgtrickle.pgt_dependencies d
+LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
+ORDER BY d.pgt_id, d.source_relid";
+
+/// All stream tables of a database.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    entries: BTreeMap<i64, Entry>,
+}
+
+impl Registry {
+    /// Reads the catalog.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn read(client: &Client) -> Result<Registry> {
+        let doing = |e| Error::server("read the stream tables", e);
+        let mut dependencies: BTreeMap<i64, Vec<Dependency>> = BTreeMap::new();
+        for r in client.query(DEPENDENCIES, &[]).await.map_err(doing)? {
+            dependencies.entry(r.get(0)).or_default().push(dependency(&r)?);
+        }
+        let mut entries = BTreeMap::new();
+        for r in client.query(ENTRIES, &[]).await.map_err(doing)? {
+            let id: i64 = r.get(0);
+            let entry = entry(&r, dependencies.remove(&id).unwrap_or_default());
+            entries.insert(id, entry);
+        }
+        Ok(Registry { entries })
+    }
+
+    /// All, by `pgt_id`.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// One by `pgt_id`.
+    pub fn get(&self, id: i64) -> Option<&Entry> {
+        self.entries.get(&id)
+    }
+
+    /// One by the oid of its table.
+    pub fn by_table(&self, id: TableId) -> Option<&Entry> {
+        self.entries.values().find(|e| e.relation.id == id)
+    }
+
+    /// One by name; unqualified means the first schema of the search path that has it.
+    ///
+    /// # Errors
+    /// None of that name, with the nearest one.
+    pub fn find(&self, name: &Name, search_path: &[String]) -> Result<&Entry> {
+        let schemas = name.schema.as_ref().map_or(search_path, std::slice::from_ref);
+        let named = |s: &String| {
+            self.entries.values().find(|e| *e.relation.schema == **s && *e.relation.name == *name.name)
+        };
+        schemas.iter().find_map(named).ok_or_else(|| {
+            let error = Error::input(format!("there is no stream table {name}"));
+            let near = self.entries.values().filter(|e| *e.relation.name == *name.name).map(shown).next();
+            match near {
+                Some(near) => error.hint(format!("Did you mean {near}?")),
+                None => error.hint("trickle status lists those that there are."),
+            }
+        })
+    }
+
+    /// Who reads whom.
+    ///
+    /// # Errors
+    /// Stored dependencies that form a circle.
+    pub fn dag(&self) -> Result<Dag> {
+        Ok(Dag::build(self.entries.values().map(node))?)
+    }
+
+    /// Stream tables in the order in which they are to be refreshed: these, and all that they read.
+    ///
+    /// # Errors
+    /// Those of [`Registry::dag`].
+    pub fn with_upstream(&self, wanted: impl IntoIterator<Item = TableId>) -> Result<Vec<&Entry>> {
+        let wanted: BTreeSet<TableId> = wanted.into_iter().collect();
+        let set = self.dag()?.refresh_set(&wanted);
+        Ok(set.into_iter().filter_map(|id| self.by_table(id)).collect())
+    }
+}
+
+/// `schema.name`, quoted where needed.
+pub(crate) fn shown(e: &Entry) -> String {
+    Qualified::new(&e.relation.schema, &e.relation.name).to_string()
+}
+
+fn node(e: &Entry) -> StreamTableNode {
+    let name = |r: &Relation| Arc::from(format!("{}.{}", r.schema, r.name));
+    StreamTableNode {
+        id: e.relation.id,
+        name: name(&e.relation),
+        sources: e.dependencies.iter().map(|d| (d.relation.id, name(&d.relation))).collect(),
+    }
+}
+
+fn relation(id: u32, schema: Option<String>, name: Option<String>) -> Relation {
+    Relation {
+        id: TableId(id),
+        schema: schema.unwrap_or_default().into(),
+        name: name.unwrap_or_default().into(),
+    }
+}
+
+fn dependency(r: &Row) -> Result<Dependency> {
+    let kind = match r.get::<_, &str>(4) {
+        "TABLE" => TableKind::Table,
+        "STREAM_TABLE" => TableKind::StreamTable,
+        "VIEW" => TableKind::View,
+        "MATVIEW" => TableKind::MaterializedView,
+        "FOREIGN_TABLE" => TableKind::ForeignTable,
+        other => return Err(Error::input(format!("the catalog lists a source of the unknown type {other}"))),
+    };
+    Ok(Dependency {
+        relation: relation(r.get(1), r.get(2), r.get(3)),
+        kind,
+        columns: r.get(5),
+        fingerprint: r.get(6),
+        buffer: r.get(7),
+    })
+}
+
+fn entry(r: &Row, dependencies: Vec<Dependency>) -> Entry {
+    let settings: Json<Vec<StoredSetting>> = r.get(13);
+    let model: Option<Json<Model>> = r.try_get(14).unwrap_or_default();
+    Entry {
+        id: r.get(0),
+        relation: relation(r.get(1), r.get(2), r.get(3)),
+        query: r.get(4),
+        original: r.get(5),
+        schedule: r.get(6),
+        mode: r.get(7),
+        requested_mode: r.get(8),
+        mode_reason: r.get(9),
+        status: r.get(10),
+        consecutive_errors: r.get(11),
+        last_error: r.get(12),
+        settings: settings.0.into_iter().map(|s| Setting { name: s.name, values: s.values }).collect(),
+        model: model.map(|m| m.0).unwrap_or_default(),
+        dependencies,
+        owner: r.get::<_, Option<String>>(15).unwrap_or_default(),
+        own: r.get::<_, Option<bool>>(16).unwrap_or(false),
+        layout_hash: r.get(17),
+        unchanged: r.get(18),
+    }
+}
+
+/// The engine's options for a stream table of this name and id.
+pub(crate) fn options(relation: &Relation, id: i64, server: u32) -> Options {
+    let mut options = Options::new(&*relation.schema, &*relation.name);
+    options.state_prefix = format!("state_{id}");
+    options.profile = Profile::postgres(server);
+    options
+}
+
+/// A stream table ready to be refreshed.
+#[derive(Clone, Debug)]
+pub struct Runnable {
+    /// The plan, where the query is incremental.
+    pub table: Option<Arc<StreamTable>>,
+    /// What is run.
+    pub program: Arc<dyn Program + Send + Sync>,
+}
+
+/// Compiles the stored query of an entry against the present catalog.
+///
+/// # Errors
+/// The query means nothing any more; the server.
+pub(crate) async fn compile_entry(
+    client: &Client,
+    catalog: &mut PgCatalog,
+    e: &Entry,
+    server: u32,
+) -> Result<Runnable> {
+    if e.mode != "FULL" {
+        let parsed = parse_query(&e.query)?;
+        let options = options(&e.relation, e.id, server);
+        if let Verdict::Incremental(table) = catalog::compile(client, catalog, &parsed, &options).await? {
+            let table = Arc::new(*table);
+            return Ok(Runnable { program: Arc::new(Compiled::new(table.clone())), table: Some(table) });
+        }
+    }
+    let columns = client
+        .query(
+            "SELECT attname FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            &[&e.relation.id.0],
+        )
+        .await
+        .map_err(|err| Error::server("read the columns of a stream table", err))?;
+    let columns: Vec<Ident> = columns.iter().map(|r| Ident::new(r.get::<_, String>(0))).collect();
+    let name = Qualified::new(&e.relation.schema, &e.relation.name);
+    Ok(Runnable { table: None, program: Arc::new(Recompute::new(&name, &columns, &e.query)) })
+}

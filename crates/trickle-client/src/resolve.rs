@@ -1,0 +1,166 @@
+//! What a query means, as PostgreSQL itself says.
+//!
+//! The query becomes a temporary view in a transaction that is rolled back: PostgreSQL checks it, gives its canonical
+//! text (stars expanded, names qualified, casts explicit), the columns of its result, and what exactly it depends on.
+
+use crate::error::{Error, Result};
+use tokio_postgres::error::ErrorPosition;
+use tokio_postgres::{Client, Transaction};
+use trickle_core::Span;
+
+/// A relation that a query reads, directly or through views.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Dependency {
+    pub(crate) oid: u32,
+    pub(crate) schema: String,
+    pub(crate) name: String,
+    /// As in `pg_class.relkind`.
+    pub(crate) relkind: String,
+    pub(crate) fingerprint: String,
+    pub(crate) is_stream_table: bool,
+    /// Whether the current role may install triggers on it.
+    pub(crate) owned: bool,
+    pub(crate) owner: String,
+}
+
+/// A column of a query's result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OutputColumn {
+    pub(crate) name: String,
+    /// Its type, ready for a CREATE TABLE.
+    pub(crate) spelled: String,
+}
+
+/// A query as PostgreSQL understands it.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    /// The canonical text; means the same under every search path.
+    pub(crate) canonical: String,
+    pub(crate) columns: Vec<OutputColumn>,
+    pub(crate) dependencies: Vec<Dependency>,
+    /// Functions that are not built in, in the query or the views that it reads.
+    pub(crate) functions: Vec<u32>,
+    pub(crate) functions_fingerprint: Option<String>,
+}
+
+/// What the rules of a view depend on, and of the views that it reads.
+const DEPENDENCIES: &str = "
+WITH RECURSIVE reads(view, class, object) AS (
+    SELECT r.ev_class, d.refclassid, d.refobjid FROM pg_rewrite r
+    JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+    WHERE r.ev_class = $1::oid AND d.refobjid <> r.ev_class
+    UNION
+    SELECT r.ev_class, d.refclassid, d.refobjid FROM reads
+    JOIN pg_rewrite r ON reads.class = 'pg_class'::regclass AND r.ev_class = reads.object
+    JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v'
+    JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+    WHERE d.refobjid <> r.ev_class
+)";
+
+/// The prefix of the statement that checks a query.
+const VIEW: &str = "CREATE TEMPORARY VIEW trickle_query AS\n";
+
+/// Asks the server what a query means under the connection's settings. Changes nothing.
+///
+/// # Errors
+/// What PostgreSQL says of the query, with its place in it; no privilege to create temporary objects.
+pub(crate) async fn resolve(client: &mut Client, sql: &str) -> Result<Resolved> {
+    let transaction = client.transaction().await.map_err(|e| Error::server("begin", e))?;
+    let resolved = within(&transaction, sql).await;
+    transaction.rollback().await.map_err(|e| Error::server("roll back", e))?;
+    resolved
+}
+
+async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
+    let doing = |e| Error::server("read what the query depends on", e);
+    let sql = sql.trim_end().trim_end_matches(';');
+    // The extended protocol takes one statement only: the text cannot smuggle in another.
+    t.execute(&format!("{VIEW}{sql}"), &[]).await.map_err(|e| refused(sql, e))?;
+    let view: u32 =
+        t.query_one("SELECT 'pg_temp.trickle_query'::regclass::oid", &[]).await.map_err(doing)?.get(0);
+    t.batch_execute("SET LOCAL search_path = pg_catalog").await.map_err(doing)?;
+    let canonical: String =
+        t.query_one("SELECT pg_get_viewdef($1::oid)", &[&view]).await.map_err(doing)?.get(0);
+    let columns = "SELECT attname, format_type(atttypid, atttypmod) || CASE WHEN a.attcollation <> t.typcollation \
+         THEN (SELECT format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l \
+         JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = a.attcollation) ELSE '' END \
+         FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE attrelid = $1 AND attnum > 0 ORDER BY attnum";
+    let columns = t.query(columns, &[&view]).await.map_err(doing)?;
+    let relations = format!(
+        "{DEPENDENCIES} SELECT DISTINCT c.oid, n.nspname, c.relname, c.relkind::text, pgtrickle.fingerprint(c.oid), \
+         EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), \
+         pg_has_role(current_user, c.relowner, 'USAGE'), c.relowner::regrole::text \
+         FROM reads JOIN pg_class c ON reads.class = 'pg_class'::regclass AND c.oid = reads.object \
+         JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY c.oid"
+    );
+    let relations = t.query(&relations, &[&view]).await.map_err(doing)?;
+    let functions = format!(
+        "{DEPENDENCIES} SELECT array_agg(DISTINCT object), pgtrickle.functions_fingerprint(array_agg(DISTINCT object)) \
+         FROM reads WHERE class = 'pg_proc'::regclass"
+    );
+    let functions = t.query_one(&functions, &[&view]).await.map_err(doing)?;
+    let names: Vec<u32> = functions.get::<_, Option<Vec<u32>>>(0).unwrap_or_default();
+    Ok(Resolved {
+        canonical,
+        columns: columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect(),
+        dependencies: relations
+            .iter()
+            .map(|r| Dependency {
+                oid: r.get(0),
+                schema: r.get(1),
+                name: r.get(2),
+                relkind: r.get(3),
+                fingerprint: r.get(4),
+                is_stream_table: r.get(5),
+                owned: r.get(6),
+                owner: r.get(7),
+            })
+            .collect(),
+        functions_fingerprint: (!names.is_empty()).then(|| functions.get(1)),
+        functions: names,
+    })
+}
+
+/// PostgreSQL's error on the query, with its place in the query as it was typed.
+fn refused(sql: &str, e: tokio_postgres::Error) -> Error {
+    let place = e.as_db_error().and_then(|d| match d.position() {
+        Some(ErrorPosition::Original(at)) => span(sql, (*at as usize).checked_sub(VIEW.len() + 1)?),
+        _ => None,
+    });
+    let Some(db) = e.as_db_error() else { return Error::server("check the query", e) };
+    let message = db.message().to_owned();
+    let error = Error::server("check the query", e).saying(message).blamed_on_input();
+    match place {
+        Some(span) => error.at(span),
+        None => error,
+    }
+}
+
+/// The place of the character `at` (from 0); it ends with the word that starts there.
+fn span(sql: &str, at: usize) -> Option<Span> {
+    let start = sql.char_indices().nth(at).map(|(i, _)| i)?;
+    let before = &sql[..start];
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
+    let word = sql[start..].chars().take_while(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '"'));
+    let length = word.map(char::len_utf8).sum::<usize>().max(1);
+    Some(Span {
+        start,
+        end: (start + length).min(sql.len()),
+        line: u32::try_from(line).ok()?,
+        column: u32::try_from(column).ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::span;
+
+    #[test]
+    fn a_place_has_line_and_column_in_characters() {
+        let s = span("SELECT é,\n  nope FROM t", 12).unwrap();
+        assert_eq!((s.line, s.column), (2, 3));
+        assert_eq!(&"SELECT é,\n  nope FROM t"[s.start..s.end], "nope");
+        assert!(span("SELECT", 99).is_none());
+    }
+}

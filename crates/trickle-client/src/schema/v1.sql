@@ -1,0 +1,129 @@
+-- Catalog, version 1. Run in one transaction; the names are trickle's interface and never change meaning.
+CREATE SCHEMA pgtrickle;
+CREATE SCHEMA pgtrickle_changes;
+REVOKE ALL ON SCHEMA pgtrickle_changes FROM PUBLIC;
+
+CREATE TABLE pgtrickle.pgt_catalog_version (
+    version int NOT NULL,
+    installed_at timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE pgtrickle.pgt_catalog_version IS 'One row: the version of this catalog.';
+
+CREATE TABLE pgtrickle.pgt_stream_tables (
+    pgt_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pgt_relid oid NOT NULL UNIQUE,
+    pgt_schema text NOT NULL,
+    pgt_name text NOT NULL,
+    defining_query text NOT NULL,
+    original_query text NOT NULL,
+    schedule text,
+    refresh_mode text NOT NULL CHECK (refresh_mode IN ('FULL', 'DIFFERENTIAL', 'IMMEDIATE')),
+    requested_mode text NOT NULL CHECK (requested_mode IN ('AUTO', 'FULL', 'DIFFERENTIAL', 'IMMEDIATE')),
+    mode_reason text,
+    status text NOT NULL DEFAULT 'INITIALIZING' CHECK (status IN ('INITIALIZING', 'ACTIVE', 'SUSPENDED', 'ERROR')),
+    is_populated bool NOT NULL DEFAULT false,
+    needs_reinit bool NOT NULL DEFAULT false,
+    data_timestamp timestamptz,
+    frontier jsonb,
+    last_refresh_at timestamptz,
+    consecutive_errors int NOT NULL DEFAULT 0,
+    last_error_message text,
+    auto_threshold float8,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    settings jsonb NOT NULL DEFAULT '[]',
+    cost_model jsonb,
+    layout_hash text,
+    functions oid[] NOT NULL DEFAULT '{}',
+    functions_fingerprint text,
+    UNIQUE (pgt_schema, pgt_name)
+);
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.settings IS 'Settings in force at creation that can change a value: [{"name", "values"}].';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.layout_hash IS 'Hash of the statements that made the stored tables; another hash means that they must be made anew.';
+
+CREATE TABLE pgtrickle.pgt_dependencies (
+    pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
+    source_relid oid NOT NULL,
+    source_type text NOT NULL CHECK (source_type IN ('TABLE', 'STREAM_TABLE', 'VIEW', 'MATVIEW', 'FOREIGN_TABLE')),
+    source_schema text NOT NULL,
+    source_name text NOT NULL,
+    columns_used text[] NOT NULL DEFAULT '{}',
+    schema_fingerprint text NOT NULL,
+    cdc_mode text NOT NULL DEFAULT 'TRIGGER' CHECK (cdc_mode IN ('TRIGGER', 'WAL')),
+    PRIMARY KEY (pgt_id, source_relid)
+);
+CREATE INDEX ON pgtrickle.pgt_dependencies (source_relid);
+
+CREATE TABLE pgtrickle.pgt_buffers (
+    source_relid oid PRIMARY KEY,
+    trigger_mode text NOT NULL CHECK (trigger_mode IN ('STATEMENT', 'ROW')),
+    unlogged bool NOT NULL,
+    generation int NOT NULL,
+    segments jsonb NOT NULL,
+    disabled bool NOT NULL DEFAULT false,
+    schema_fingerprint text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON COLUMN pgtrickle.pgt_buffers.segments IS 'Oldest first: [{"number", "columns"}], columns as attribute numbers of the source.';
+
+CREATE TABLE pgtrickle.pgt_refresh_history (
+    refresh_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
+    start_time timestamptz NOT NULL,
+    end_time timestamptz,
+    data_timestamp timestamptz,
+    action text NOT NULL CHECK (action IN ('NO_DATA', 'FULL', 'DIFFERENTIAL', 'REINITIALIZE', 'SKIP')),
+    status text NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED')),
+    initiated_by text NOT NULL CHECK (initiated_by IN ('SCHEDULER', 'MANUAL', 'INITIAL')),
+    delta_row_count bigint,
+    rows_inserted bigint,
+    rows_updated bigint,
+    rows_deleted bigint,
+    strategy_reason text,
+    predicted_ms float8,
+    phase_ms jsonb,
+    error_message text
+);
+CREATE INDEX ON pgtrickle.pgt_refresh_history (pgt_id, start_time);
+CREATE INDEX ON pgtrickle.pgt_refresh_history (start_time);
+
+-- What a query relies on of a relation: name and type of every column, what may be NULL, keys, partitions, row
+-- security. A plan made under one fingerprint is never run under another.
+CREATE FUNCTION pgtrickle.fingerprint(relation oid) RETURNS text LANGUAGE sql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog AS $$
+    SELECT md5(concat_ws(E'\n',
+        (SELECT concat_ws(' ', c.relkind, c.relrowsecurity, c.relforcerowsecurity, c.relispartition)
+         FROM pg_class c WHERE c.oid = relation),
+        (SELECT string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid, a.atttypmod, a.attcollation,
+            a.attnotnull), ',' ORDER BY a.attnum)
+         FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped),
+        (SELECT string_agg(concat_ws(' ', i.indkey, i.indisprimary, i.indnullsnotdistinct), ',' ORDER BY i.indexrelid)
+         FROM pg_index i WHERE i.indrelid = relation AND i.indisunique AND i.indisvalid AND i.indimmediate
+           AND i.indpred IS NULL AND i.indexprs IS NULL),
+        (SELECT string_agg(h.inhrelid::text, ',' ORDER BY h.inhrelid) FROM pg_inherits h
+         WHERE h.inhparent = relation OR h.inhparent IN (SELECT p.relid FROM pg_partition_tree(relation) p)),
+        (SELECT pg_get_viewdef(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
+$$;
+
+-- The bodies of the functions that a query calls.
+CREATE FUNCTION pgtrickle.functions_fingerprint(functions oid[]) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+SET search_path = pg_catalog AS $$
+    SELECT md5(coalesce(string_agg(concat_ws(E'\n', f.oid, p.proname, p.provolatile, p.proisstrict, p.prosrc, p.probin,
+        pg_get_function_sqlbody(p.oid), p.proconfig), E'\n' ORDER BY f.oid), ''))
+    FROM unnest(functions) f(oid) LEFT JOIN pg_proc p ON p.oid = f.oid
+$$;
+
+-- A stream table is written by its refreshes alone.
+CREATE FUNCTION pgtrickle.refuse_writes() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    IF current_setting('pgtrickle.refreshing', true) = 'on' THEN
+        RETURN NULL;
+    END IF;
+    RAISE EXCEPTION 'cannot change stream table %.% directly', quote_ident(TG_TABLE_SCHEMA), quote_ident(TG_TABLE_NAME)
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+            DETAIL = 'Its contents are the result of its query.',
+            HINT = 'Change the tables that it reads, or its query with trickle alter.';
+END
+$$;
+
+INSERT INTO pgtrickle.pgt_catalog_version (version) VALUES (1);

@@ -1,0 +1,187 @@
+//! Private throw-away servers, for the demo and for tests.
+//!
+//! A server is reached through a socket in a directory of its own, and gone with the process that started it however
+//! that ends, unless it is kept.
+
+mod binaries;
+
+pub use binaries::find;
+
+use crate::error::{Error, Result};
+use crate::session::Session;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Starts the server as a child, waits until standard input ends, stops it and removes its directory. The process that
+/// started it holds the other end of that pipe, so the server ends with it after success, panic, abort or kill alike;
+/// but a file `keep` in the directory leaves it alone. Arguments: directory, binary directory, settings.
+const KEEPER: &str = r#"
+trap '' INT HUP TERM
+dir=$1 bin=$2
+shift 2
+cd "$dir"
+"$bin/initdb" -D "$dir/data" -U postgres -A trust -E UTF8 --locale=C --no-sync >"$dir/log" 2>&1 || exit 1
+"$bin/postgres" -D "$dir/data" -k "$dir" "$@" >>"$dir/log" 2>&1 &
+server=$!
+read -r _
+[ -e "$dir/keep" ] && exit 0
+kill -QUIT "$server"
+wait "$server"
+cd /
+rm -rf "$dir"
+"#;
+
+/// No TCP; no durability, which a throw-away server does not need.
+const SETTINGS: &[&str] = &[
+    "listen_addresses=",
+    "fsync=off",
+    "synchronous_commit=off",
+    "full_page_writes=off",
+    "max_wal_size=4GB",
+    "timezone=UTC",
+];
+
+/// Starting takes 2 s on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A throw-away server.
+#[derive(Debug)]
+pub struct Server {
+    /// Holds the socket, the data and the log. Short: a socket's path has at most 103 bytes on macOS.
+    dir: PathBuf,
+    keeper: Child,
+    binaries: PathBuf,
+}
+
+impl Server {
+    /// Starts a server with these binaries and, beside its own, these settings (`name=value`) in a new directory in
+    /// /tmp whose name ends with `name`. It does not answer yet: see [`Server::ready`].
+    ///
+    /// # Errors
+    /// The directory cannot be made, or the shell cannot be run.
+    pub fn start(binaries: &Path, name: &str, settings: &[&str]) -> Result<Server> {
+        let dir = new_directory(name)?;
+        let fail =
+            |e: std::io::Error| Error::input(format!("cannot start a server in {}: {e}", dir.display()));
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700)).map_err(fail)?;
+        let mut command = match server_user()? {
+            None => Command::new("sh"),
+            Some(user) => {
+                chown(&dir, Some(user.uid), Some(user.gid)).map_err(fail)?;
+                user.shell()
+            }
+        };
+        command.args(["-c", KEEPER, "keeper"]).arg(&dir).arg(binaries);
+        for setting in SETTINGS.iter().chain(settings) {
+            command.args(["-c", setting]);
+        }
+        let keeper = command.stdin(Stdio::piped()).spawn().map_err(fail)?;
+        Ok(Server { keeper, binaries: binaries.to_owned(), dir })
+    }
+
+    /// Waits until the server accepts connections.
+    ///
+    /// # Errors
+    /// It ended, or did not come up in two minutes; with its log.
+    pub async fn ready(&mut self) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        while let Err(e) = Session::connect(&self.config("postgres")).await {
+            let ended = !matches!(self.keeper.try_wait(), Ok(None));
+            if ended || Instant::now() > until {
+                let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+                return Err(
+                    Error::connection(format!("the server does not start: {}", e.message())).detail(log)
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// How to connect to a database of it as its superuser `postgres`.
+    pub fn config(&self, database: &str) -> tokio_postgres::Config {
+        let mut config = tokio_postgres::Config::new();
+        config.host_path(&self.dir).user("postgres").dbname(database);
+        config
+    }
+
+    /// Its directory, which is the socket's.
+    pub fn directory(&self) -> &Path {
+        &self.dir
+    }
+    /// The directory of its binaries.
+    pub fn binaries(&self) -> &Path {
+        &self.binaries
+    }
+
+    /// Leaves it running when this process ends.
+    ///
+    /// # Errors
+    /// Its directory cannot be written.
+    pub fn keep(self) -> Result<()> {
+        let mark = self.dir.join("keep");
+        std::fs::write(&mark, "").map_err(|e| Error::input(format!("cannot keep the server running: {e}")))
+    }
+
+    /// Stops it and waits until its directory is gone.
+    pub fn stop(mut self) {
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+}
+
+/// A new directory with a short name; what a process of the same number left behind stays as it is.
+fn new_directory(name: &str) -> Result<PathBuf> {
+    let pid = std::process::id();
+    let mut last = None;
+    for n in 0..100 {
+        let dir = PathBuf::from(format!("/tmp/trickle-{pid}-{name}-{n}"));
+        match std::fs::create_dir(&dir) {
+            Ok(()) => return Ok(dir),
+            Err(e) => last = Some(Error::input(format!("cannot make the directory {}: {e}", dir.display()))),
+        }
+    }
+    Err(last.unwrap_or_else(|| Error::input("cannot make a directory in /tmp")))
+}
+
+/// Whom servers run as.
+struct User {
+    name: &'static str,
+    uid: u32,
+    gid: u32,
+}
+
+/// PostgreSQL refuses to run as root: then `postgres`, or `nobody` where there is no such user.
+fn server_user() -> Result<Option<User>> {
+    let id = |args: &[&str]| -> Option<u32> {
+        let out = Command::new("id").args(args).output().ok()?;
+        String::from_utf8(out.stdout).ok()?.trim().parse().ok()
+    };
+    if id(&["-u"]) != Some(0) {
+        return Ok(None);
+    }
+    let user = ["postgres", "nobody"]
+        .into_iter()
+        .find_map(|name| Some(User { name, uid: id(&["-u", name])?, gid: id(&["-g", name])? }));
+    user.map(Some).ok_or_else(|| Error::input("there is no user postgres or nobody to run a server as"))
+}
+
+impl User {
+    /// A shell running as this user.
+    fn shell(&self) -> Command {
+        let works =
+            |program: &str| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
+        if works("setpriv") {
+            let mut c = Command::new("setpriv");
+            c.arg(format!("--reuid={}", self.uid)).arg(format!("--regid={}", self.gid));
+            c.args(["--clear-groups", "sh"]);
+            c
+        } else {
+            let mut c = Command::new("sudo");
+            c.args(["-n", "-u", self.name, "sh"]);
+            c
+        }
+    }
+}

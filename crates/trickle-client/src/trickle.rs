@@ -1,0 +1,193 @@
+//! The client: one connection, and what can be asked of trickle over it.
+
+use crate::capture::CaptureOptions;
+use crate::catalog::PgCatalog;
+use crate::error::{Error, Result};
+use crate::locks::{Patience, Progress, Quiet};
+use crate::names::Name;
+use crate::registry::{Entry, Registry, Runnable, compile_entry};
+use crate::schema;
+use crate::session::Session;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio_postgres::Client;
+use trickle_core::catalog::TableId;
+use trickle_core::cost::{Force, Policy};
+
+/// What the user decides beside queries and schedules. None of it changes what a stream table holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// How changes are captured, where nothing is captured yet.
+    pub capture: CaptureOptions,
+    /// How long to try for locks on users' tables.
+    pub patience: Patience,
+    /// Milliseconds that a refresh waits for its locks; 0 waits for ever.
+    pub lock_timeout_ms: u32,
+    /// How often a refresh may start over after serialization failures.
+    pub attempts: u32,
+    /// Above this ratio of changed rows to source rows only full refreshes are considered.
+    pub max_change_ratio: Option<f64>,
+    /// Above this many changed rows only full refreshes are considered.
+    pub max_delta_rows: Option<u64>,
+    /// Forces deltas or full refreshes; `None` leaves it to cost.
+    pub force: Option<Force>,
+    /// Failed refreshes in a row after which a stream table is suspended; 0 for never.
+    pub max_consecutive_errors: u32,
+    /// How long history is kept; 0 keeps it for ever.
+    pub history_retention_days: u32,
+    /// A buffer's segment is closed when it has grown to this many bytes.
+    pub segment_bytes: i64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            capture: CaptureOptions::default(),
+            patience: Patience::default(),
+            lock_timeout_ms: 10_000,
+            attempts: 5,
+            max_change_ratio: None,
+            max_delta_rows: None,
+            force: None,
+            max_consecutive_errors: 5,
+            history_retention_days: 30,
+            segment_bytes: 1 << 20,
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn policy(&self) -> Policy {
+        Policy {
+            force: self.force,
+            max_change_ratio: self.max_change_ratio,
+            max_delta_rows: self.max_delta_rows,
+        }
+    }
+}
+
+/// A connection to a database with a trickle catalog.
+pub struct Trickle {
+    pub(crate) session: Session,
+    pub(crate) settings: Settings,
+    pub(crate) progress: Arc<dyn Progress>,
+    /// Major version of the server.
+    pub(crate) server: u32,
+    /// Compiled stream tables by `pgt_id`, with what they were compiled from.
+    pub(crate) compiled: BTreeMap<i64, (String, Runnable)>,
+    pub(crate) search_path: Vec<String>,
+    /// The question which tables have changes, prepared for its text.
+    pub(crate) peek: Option<(String, tokio_postgres::Statement)>,
+}
+
+impl Trickle {
+    /// Over a connection, whose catalog must be there and of this program's version.
+    ///
+    /// # Errors
+    /// No catalog or another version; a server older than 15.
+    pub async fn open(session: Session, settings: Settings) -> Result<Trickle> {
+        let trickle = Trickle::attach(session, settings).await?;
+        schema::require(trickle.client()).await?;
+        Ok(trickle)
+    }
+
+    /// Over a connection whose catalog may be missing: for [`Trickle::init`].
+    ///
+    /// # Errors
+    /// A server older than 15.
+    pub async fn attach(session: Session, settings: Settings) -> Result<Trickle> {
+        let text =
+            "SELECT current_setting('server_version_num')::int / 10000, current_schemas(false)::text[]";
+        let row = session
+            .client()
+            .query_one(text, &[])
+            .await
+            .map_err(|e| Error::server("ask for the version", e))?;
+        let server = u32::try_from(row.get::<_, i32>(0)).unwrap_or_default();
+        if server < 15 {
+            return Err(Error::input(format!("PostgreSQL {server} is too old"))
+                .hint("trickle needs PostgreSQL 15 or later."));
+        }
+        let search_path = row.get(1);
+        let progress = Arc::new(Quiet);
+        Ok(Trickle {
+            session,
+            settings,
+            progress,
+            server,
+            compiled: BTreeMap::new(),
+            search_path,
+            peek: None,
+        })
+    }
+
+    /// Tells `progress` what long work is doing.
+    #[must_use]
+    pub fn with_progress(mut self, progress: Arc<dyn Progress>) -> Trickle {
+        self.progress = progress;
+        self
+    }
+
+    /// The connection.
+    pub fn client(&self) -> &Client {
+        self.session.client()
+    }
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Makes or upgrades the catalog; returns the version that was there.
+    ///
+    /// # Errors
+    /// A catalog newer than this program; no privilege to create schemas.
+    pub async fn init(&mut self) -> Result<Option<i32>> {
+        schema::migrate(self.session.client_mut(), schema::VERSION).await
+    }
+
+    /// All stream tables.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn registry(&self) -> Result<Registry> {
+        Registry::read(self.client()).await
+    }
+
+    /// The stream table of this name.
+    ///
+    /// # Errors
+    /// None of that name; the server.
+    pub async fn find(&self, name: &Name) -> Result<Entry> {
+        self.registry().await?.find(name, &self.search_path).cloned()
+    }
+
+    /// The plan and program of a stream table, compiled once per definition.
+    pub(crate) async fn runnable(&mut self, e: &Entry) -> Result<Runnable> {
+        let made_from = format!("{}\0{:?}\0{:?}\0{}", e.query, e.relation, e.dependencies, e.mode);
+        if let Some((from, runnable)) = self.compiled.get(&e.id)
+            && *from == made_from
+        {
+            return Ok(runnable.clone());
+        }
+        let mut catalog = PgCatalog::read(self.client()).await?;
+        let runnable = compile_entry(self.client(), &mut catalog, e, self.server).await?;
+        self.compiled.insert(e.id, (made_from, runnable.clone()));
+        Ok(runnable)
+    }
+
+    /// Refuses to run the query of another owner: it would run with the rights of whoever refreshes.
+    pub(crate) fn require_own(e: &Entry) -> Result<()> {
+        if e.own {
+            return Ok(());
+        }
+        let name = crate::registry::shown(e);
+        Err(Error::input(format!("stream table {name} belongs to {}", e.owner))
+            .detail("A refresh runs the owner's query, and must not run it with anybody else's rights.")
+            .hint(format!("Connect as {}.", e.owner)))
+    }
+
+    /// The id of a table, for lock lists.
+    pub(crate) fn oids(ids: impl IntoIterator<Item = TableId>) -> Vec<u32> {
+        ids.into_iter().map(|id| id.0).collect()
+    }
+}

@@ -1,0 +1,72 @@
+//! No connection is exit code 3 with a message that names the target; a wrong setting is exit code 2.
+
+use super::{finish, run, trickle};
+use std::net::TcpListener;
+
+#[test]
+fn a_refused_connection_names_host_port_user_and_database() {
+    // A port that was free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("postgres://ann@127.0.0.1:{port}/shop");
+    let ran = run(&["doctor", "--database-url", &url]);
+    assert_eq!((ran.code, ran.out.as_str()), (3, ""));
+    let start = format!(
+        "error: cannot connect to 127.0.0.1:{port} as user \"ann\", database \"shop\": connection refused\nhint: "
+    );
+    assert!(ran.err.starts_with(&start) && ran.err.contains("pg_isready"), "{}", ran.err);
+    // The same from the environment.
+    let ran = finish(trickle().arg("doctor").env("DATABASE_URL", &url));
+    assert!(ran.code == 3 && ran.err.starts_with(&start), "{}", ran.err);
+    let variables =
+        [("PGHOST", "127.0.0.1"), ("PGPORT", &port.to_string()), ("PGUSER", "ann"), ("PGDATABASE", "shop")];
+    let ran = finish(trickle().arg("doctor").envs(variables));
+    assert!(ran.code == 3 && ran.err.starts_with(&start), "{}", ran.err);
+}
+
+#[test]
+fn a_missing_socket_is_named() {
+    let ran = run(&["doctor", "--database-url", "host=/nonexistent user=ann dbname=shop"]);
+    assert_eq!((ran.code, ran.out.as_str()), (3, ""));
+    assert!(
+        ran.err.contains(
+            "socket /nonexistent/.s.PGSQL.5432 as user \"ann\", database \"shop\": there is no such socket"
+        ),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn a_host_that_does_not_exist_is_named() {
+    // RFC 6761 reserves .invalid: it never resolves.
+    let ran = run(&["doctor", "--database-url", "postgres://ann@nowhere.invalid/shop"]);
+    assert_eq!((ran.code, ran.out.as_str()), (3, ""));
+    assert!(
+        ran.err.contains("cannot connect to nowhere.invalid:5432") && ran.err.contains("cannot be resolved"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn what_is_no_postgresql_is_no_success() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // Accepts and hangs up, as a proxy without a backend does.
+    let server = std::thread::spawn(move || drop(listener.accept()));
+    let ran =
+        run(&["doctor", "--database-url", &format!("postgres://ann@127.0.0.1:{port}/shop?sslmode=disable")]);
+    assert!(ran.code == 3 && ran.err.contains("closed the connection"), "{}", ran.err);
+    server.join().unwrap();
+}
+
+#[test]
+fn a_wrong_setting_is_bad_input() {
+    for (url, what) in
+        [("hots=db", "\"hots\""), ("postgres://db:x/shop", "\"port\""), ("mysql://db/shop", "mysql")]
+    {
+        let ran = run(&["doctor", "--database-url", url]);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{url}");
+        assert!(ran.err.starts_with("error: ") && ran.err.contains(what), "{}", ran.err);
+    }
+}

@@ -1,0 +1,57 @@
+//! The program `trickle` as its users meet it: what it prints where, and its exit codes. No server is needed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a helper of a test fails as a test does"
+)]
+
+mod connection;
+mod explain;
+mod lint;
+mod messages;
+mod shell;
+mod tls;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the program left behind.
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    /// Standard output as the one JSON document that it must be.
+    fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}\n{}\n{}", self.out, self.err))
+    }
+}
+
+/// The program with no variable of this machine's that it would heed.
+fn trickle() -> Command {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_trickle"));
+    for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("PG") || n == "DATABASE_URL") {
+        c.env_remove(name);
+    }
+    c.env("HOME", "/nonexistent").current_dir(files());
+    c
+}
+
+fn run(args: &[&str]) -> Ran {
+    finish(trickle().args(args))
+}
+
+fn finish(command: &mut Command) -> Ran {
+    let out = command.output().unwrap();
+    let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
+    Ran { code: out.status.code().unwrap_or(-1), out: text(out.stdout), err: text(out.stderr) }
+}
+
+/// The directory of the example files.
+fn files() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/errors")
+}

@@ -1,0 +1,2 @@
+SELECT id
+FROM customers c JOIN orders o ON o.customer_id = c.id;

@@ -1,0 +1,2 @@
+CREATE MATERIALIZED VIEW later AS SELECT n + 1 AS m FROM first;
+CREATE MATERIALIZED VIEW first AS SELECT region, count(*) AS n FROM customers GROUP BY region;

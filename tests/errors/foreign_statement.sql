@@ -1,0 +1,2 @@
+CREATE FUNCTION f(a int RETURNS int AS $$ SELECT 1; $$ LANGUAGE sql;
+SELECT id FROM customers;

@@ -1,0 +1,2 @@
+-- mode: full
+SELECT id, random() AS lot FROM customers;

@@ -1,0 +1,1 @@
+SELECT region, amount FROM customers c JOIN orders o ON o.customer_id = c.id;

@@ -1,0 +1,2 @@
+CREATE TABLE t (a int, b nonsense);
+SELECT id FROM customers;

@@ -1,0 +1,2 @@
+SELECT id, random() AS lot, rank() OVER (ORDER BY name) AS place
+FROM customers;

@@ -1,0 +1,1 @@
+SELECT at, message FROM log;

@@ -1,0 +1,1 @@
+SELECT id FROM orders WHERE placed > now() - interval '1 day';

@@ -1,0 +1,3 @@
+SELECT region, count(*)
+FROM customers
+GROUP region;

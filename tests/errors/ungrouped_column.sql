@@ -1,0 +1,3 @@
+SELECT region, name, count(*) AS customers
+FROM customers
+GROUP BY region;

@@ -1,0 +1,1 @@
+SELECT c.nam FROM customers c;

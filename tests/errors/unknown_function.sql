@@ -1,0 +1,1 @@
+SELECT initcapp(name) AS name FROM customers;

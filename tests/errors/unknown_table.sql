@@ -1,0 +1,2 @@
+SELECT *
+FROM ordrs o;

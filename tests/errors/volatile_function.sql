@@ -1,0 +1,1 @@
+SELECT id, random() AS lot FROM customers;

@@ -1,0 +1,88 @@
+//! Stream tables on a live database: made, refreshed, checked, dropped.
+
+use crate::support::{Db, each_server};
+use trickle_client::{Name, NewStreamTable, RefreshOptions, Refreshed, Settings, Trickle};
+use trickle_core::refresh::Action;
+
+const SHOP: &str = "
+    CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, region text);
+    CREATE TABLE orders (id int PRIMARY KEY, customer int NOT NULL, amount numeric(10,2), note text);
+    INSERT INTO customers SELECT i, 'c' || i, 'r' || i % 3 FROM generate_series(1, 20) i;
+    INSERT INTO orders SELECT i, 1 + i % 20, i * 1.5, 'n' FROM generate_series(1, 200) i;";
+
+async fn open(db: &Db) -> Trickle {
+    let mut t = Trickle::attach(db.session().await, Settings::default()).await.unwrap();
+    t.init().await.unwrap();
+    t
+}
+
+fn name(text: &str) -> Name {
+    Name::parse(text).unwrap()
+}
+
+async fn create(t: &mut Trickle, what: &str, query: &str) {
+    let made = t.create(&NewStreamTable::new(name(what), query)).await.unwrap();
+    assert!(made.made, "{made:?}");
+}
+
+async fn refresh(t: &mut Trickle, what: &str) -> Vec<Refreshed> {
+    t.refresh(&[name(what)], &RefreshOptions::default()).await.unwrap()
+}
+
+async fn assert_equal(t: &mut Trickle, what: &str) {
+    let e = t.find(&name(what)).await.unwrap();
+    let checked = t.check(&e, 10).await.unwrap();
+    assert_eq!(checked.different, 0, "{checked:?}");
+}
+
+#[test]
+fn a_chain_of_stream_tables_follows_its_sources() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        t.client().batch_execute(SHOP).await.unwrap();
+        create(
+            &mut t,
+            "by_region",
+            "SELECT c.region, count(*) AS orders, sum(o.amount) AS total, max(o.amount) AS largest
+             FROM orders o JOIN customers c ON c.id = o.customer GROUP BY c.region",
+        )
+        .await;
+        create(&mut t, "large", "SELECT region, total FROM by_region WHERE total > 7000").await;
+        create(
+            &mut t,
+            "idle",
+            "SELECT * FROM customers c WHERE NOT EXISTS (SELECT FROM orders o WHERE o.customer = c.id)",
+        )
+        .await;
+        for table in ["by_region", "large", "idle"] {
+            assert_equal(&mut t, table).await;
+        }
+        let writer = db.session().await;
+        for change in [
+            "UPDATE orders SET amount = amount + 1 WHERE id % 7 = 0",
+            "DELETE FROM orders WHERE customer IN (3, 4)",
+            "INSERT INTO orders VALUES (1000, 3, 5000, NULL); UPDATE customers SET region = 'r9' WHERE id = 3",
+            "TRUNCATE orders",
+            "INSERT INTO orders SELECT i, 1 + i % 20, i, 'n' FROM generate_series(1, 50) i",
+        ] {
+            writer.client().batch_execute(change).await.unwrap();
+            let done = refresh(&mut t, "large").await;
+            assert_eq!(done.len(), 2, "{change}: {done:?}");
+            for table in ["by_region", "large", "idle"] {
+                assert_equal(&mut t, table).await;
+            }
+        }
+        let done = refresh(&mut t, "large").await;
+        assert!(done.iter().all(|d| d.report.action == Action::NoData), "{done:?}");
+        writer.client().batch_execute("UPDATE orders SET amount = 0 WHERE id = 1").await.unwrap();
+        let done = refresh(&mut t, "by_region").await;
+        assert_eq!(done[0].report.delta_rows, 2, "{done:?}");
+        assert!(t.client().batch_execute("DELETE FROM by_region").await.is_err());
+        assert!(t.drop(&name("by_region"), false).await.unwrap_err().is_input());
+        assert_eq!(t.drop(&name("by_region"), true).await.unwrap().len(), 2);
+        t.uninstall(false).await.unwrap();
+        let left = "SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal";
+        let left: i64 = t.client().query_one(left, &[]).await.unwrap().get(0);
+        assert_eq!(left, 0);
+    });
+}
