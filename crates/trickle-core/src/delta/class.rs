@@ -18,11 +18,7 @@ pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
         // The rows of a sum need not be merged again for its sake: whoever reads the delta says what it needs.
         Rel::Consolidate(_) => Ok(deltas.swap_remove(0)),
         _ => {
-            let raises = match rel {
-                Rel::Map(m) => m.exprs().iter().any(crate::expr::Expr::can_raise),
-                Rel::Filter(f) => f.predicate().can_raise(),
-                _ => false,
-            };
+            let raises = rel.can_raise();
             for d in &mut deltas {
                 *d = cx.net(*d, raises)?;
             }

@@ -34,7 +34,8 @@ impl Expr {
         self.0.volatility
     }
 
-    /// Whether evaluating it can raise an error for some input (division, overflow, casts from text, unknown calls).
+    /// Whether evaluating it can raise an error for some input (division, overflow, casts from text, unknown calls,
+    /// a second row).
     pub fn can_raise(&self) -> bool {
         self.0.raises
     }
@@ -59,7 +60,7 @@ impl Expr {
             ExprKind::Case { whens, otherwise } => {
                 otherwise.nullable(input) || whens.iter().any(|(_, v)| v.nullable(input))
             }
-            ExprKind::Quantified { .. } | ExprKind::Subscript(..) => true,
+            ExprKind::Quantified { .. } | ExprKind::Subscript(..) | ExprKind::ManyRows => true,
         }
     }
 

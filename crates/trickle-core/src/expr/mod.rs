@@ -118,6 +118,8 @@ pub enum ExprKind {
     Row(Vec<Expr>),
     /// `array[index]`
     Subscript(Expr, Expr),
+    /// What a scalar subquery of several rows is worth: whatever evaluates it raises 21000.
+    ManyRows,
 }
 
 /// The right side of `IS`.
@@ -146,7 +148,7 @@ impl ExprKind {
     /// Calls `f` with each direct operand, in order.
     fn operands<'a>(&'a self, f: &mut dyn FnMut(&'a Expr)) {
         match self {
-            ExprKind::Column(_) | ExprKind::Literal(_) => {}
+            ExprKind::Column(_) | ExprKind::Literal(_) | ExprKind::ManyRows => {}
             ExprKind::Call(_, args)
             | ExprKind::And(args)
             | ExprKind::Or(args)
@@ -173,6 +175,7 @@ impl Expr {
             ExprKind::Call(sig, _) | ExprKind::Quantified { op: sig, .. } => {
                 (volatility, raises) = (sig.volatility, sig.raises);
             }
+            ExprKind::ManyRows => raises = true,
             ExprKind::Cast(from) => {
                 volatility = functions::cast_volatility(from.ty(), &ty);
                 raises = cast_can_raise(from.ty(), &ty);
@@ -332,7 +335,7 @@ impl Expr {
         let mut it = new.into_iter();
         let mut next = |old: &Expr| it.next().unwrap_or_else(|| old.clone());
         let kind = match self.kind() {
-            ExprKind::Column(_) | ExprKind::Literal(_) => return self.clone(),
+            ExprKind::Column(_) | ExprKind::Literal(_) | ExprKind::ManyRows => return self.clone(),
             ExprKind::Call(sig, args) => ExprKind::Call(sig.clone(), args.iter().map(next).collect()),
             ExprKind::And(args) => ExprKind::And(args.iter().map(next).collect()),
             ExprKind::Or(args) => ExprKind::Or(args.iter().map(next).collect()),

@@ -223,5 +223,6 @@ fn describe(e: &Expr, s: &Schema) -> String {
         ExprKind::Array(args) => format!("ARRAY[{}]", list(args, ", ")),
         ExprKind::Row(args) => format!("ROW({})", list(args, ", ")),
         ExprKind::Subscript(a, i) => format!("{}[{}]", describe(a, s), describe(i, s)),
+        ExprKind::ManyRows => "raise 21000".to_owned(),
     }
 }

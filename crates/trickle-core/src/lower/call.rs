@@ -213,7 +213,10 @@ impl Lowerer<'_> {
             None if !self.reasons.is_empty() && types.contains(&Type::Unknown) => {
                 return Ok(Expr::null(Type::Unknown));
             }
-            None => return Err(self.at(unknown(&name, &types), &f.name)),
+            None => {
+                self.known_types(&name, &types, e)?;
+                return Err(self.at(unknown(&name, &types), &f.name));
+            }
         };
         match sig.kind {
             FuncKind::Aggregate => return self.aggregate(&name, schema.as_deref(), f, list, e, cx),
@@ -229,6 +232,17 @@ impl Lowerer<'_> {
         }
         self.check_volatility(&sig, e);
         self.call(sig, args)
+    }
+
+    /// Stops at a function or operator over a type of which only the name is known: PostgreSQL may well have it.
+    pub(super) fn known_types(&mut self, name: &str, types: &[Type], place: &Ast) -> Result<()> {
+        fn foreign(t: &Type) -> bool {
+            matches!(t, Type::Other(_)) || t.element().is_some_and(foreign)
+        }
+        match types.iter().find(|t| foreign(t)) {
+            Some(t) => Err(self.stop(place, format!("{name} over type {t}"))),
+            None => Ok(()),
+        }
     }
 
     /// Notes a function whose result may change while its arguments do not.
@@ -273,7 +287,10 @@ impl Lowerer<'_> {
             return Err(self.stop(&**q, "ARRAY(subquery)"));
         }
         let Some(list) = plain_arguments(f) else { return Ok(None) };
-        let args = self.exprs(list, cx)?;
+        let args = match name {
+            "coalesce" => self.first_not_null(list, cx)?,
+            _ => self.exprs(list, cx)?,
+        };
         let upper = name.to_ascii_uppercase();
         match name {
             "coalesce" | "greatest" | "least" => {
@@ -424,6 +441,7 @@ impl Lowerer<'_> {
             if !self.reasons.is_empty() && types.contains(&Type::Unknown) {
                 return Ok(Err(Expr::null(Type::Unknown)));
             }
+            self.known_types(name, &types, e)?;
             return Err(self.at(unknown(name, &types), &f.name));
         };
         let args = self.arguments(&sig, args)?;

@@ -15,6 +15,7 @@ mod join;
 mod literal;
 mod membership;
 mod names;
+mod on;
 mod query;
 mod relation;
 mod scope;

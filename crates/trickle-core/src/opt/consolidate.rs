@@ -1,7 +1,6 @@
 //! Rows are merged where a reader needs it.
 
 use crate::error::Result;
-use crate::expr::Expr;
 use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::Rel;
 
@@ -40,11 +39,8 @@ fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
         Rel::Reduce(_) | Rel::Distinct(_) | Rel::Single(_) | Rel::SetOp(_) => true,
         Rel::SemiJoin(_) => i == 1 || inherits,
         Rel::OuterJoin(o) => i == 1 || o.is_full() || inherits,
-        Rel::Map(m) => inherits || m.exprs().iter().any(Expr::can_raise),
-        Rel::Filter(f) => inherits || f.predicate().can_raise(),
-        Rel::Accumulate(a) => {
-            a.accs().iter().flat_map(|a| a.value.iter().chain(&a.filter)).any(Expr::can_raise)
-        }
+        rel @ (Rel::Map(_) | Rel::Filter(_)) => inherits || rel.can_raise(),
+        rel @ Rel::Accumulate(_) => rel.can_raise(),
         // They merge the rows themselves.
         Rel::Consolidate(_) | Rel::Positive(_) => false,
         // More keys than needed cost more work than merging; but a plain change is not merged for its keys alone.

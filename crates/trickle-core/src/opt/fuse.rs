@@ -75,13 +75,13 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
             }
             graph.add(Union::new(parts)).map(Some)
         }
-        Rel::Negate(n) => {
+        Rel::Negate(n) if moves => {
             let below = graph.add(Filter::new(n.input(), f.predicate().clone()))?;
             graph.add(Negate::new(below)).map(Some)
         }
         Rel::Join(j) if moves => into_join(graph, f, j).map(Some),
         Rel::OuterJoin(o) if moves && !o.is_full() => into_kept_side(graph, f, o),
-        Rel::SemiJoin(s) => {
+        Rel::SemiJoin(s) if moves => {
             let below = graph.add(Filter::new(s.left(), f.predicate().clone()))?;
             let above = crate::rel::Relational::with_inputs(s, &[below, s.right()]);
             graph.add(above).map(Some)

@@ -156,7 +156,7 @@ impl Differentiate for Accumulate {
     /// With `d = accumulate(ΔR)`: where the accumulators are stored, `old` is the stored row of each key of `d` and
     /// `new = merge(old + d)`; else `new` accumulates the touched groups afresh and `old = merge(new − d)`.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
-        let raises = self.accs.iter().flat_map(|a| a.value.iter().chain(&a.filter)).any(Expr::can_raise);
+        let raises = Rel::from(self.clone()).can_raise();
         let change = cx.delta(self.input)?;
         let change = cx.net(change, raises)?;
         let d = cx.graph.add(Accumulate { input: change, ..self.clone() })?;

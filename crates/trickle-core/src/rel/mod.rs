@@ -151,6 +151,24 @@ operators! {
     SemiJoin, OuterJoin, SetOp,
 }
 
+impl Rel {
+    /// Whether one of its own expressions can raise on some row.
+    pub fn can_raise(&self) -> bool {
+        match self {
+            Rel::Map(m) => m.exprs().iter().any(Expr::can_raise),
+            Rel::Filter(f) => f.predicate().can_raise(),
+            Rel::Join(j) => j.on().can_raise(),
+            Rel::OuterJoin(j) => j.on().can_raise(),
+            Rel::SemiJoin(j) => j.on().can_raise(),
+            Rel::Reduce(r) => r.aggs().iter().any(|a| a.sig.raises || a.exprs().any(Expr::can_raise)),
+            Rel::Accumulate(a) => {
+                a.accs().iter().flat_map(|x| x.value.iter().chain(&x.filter)).any(Expr::can_raise)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Fails unless every column that `expr` reads exists in `sides`, put side by side, with the type that the expression
 /// says.
 fn check_expr(op: &str, expr: &Expr, sides: &[&Schema]) -> Result<()> {
@@ -234,7 +252,10 @@ fn label(expr: &Expr, input: &Schema) -> std::sync::Arc<str> {
         ExprKind::Column(i) => input.column(*i).map_or_else(|| "column".into(), |c| c.label.clone()),
         ExprKind::Cast(e) => label(e, input),
         ExprKind::Call(sig, _) if !sig.is_operator() => sig.name.clone(),
-        ExprKind::Case { .. } => "case".into(),
+        ExprKind::Case { whens, otherwise } => match whens.as_slice() {
+            [(_, e)] if matches!(e.kind(), ExprKind::ManyRows) => label(otherwise, input),
+            _ => "case".into(),
+        },
         ExprKind::Coalesce(_) => "coalesce".into(),
         _ => "column".into(),
     }
