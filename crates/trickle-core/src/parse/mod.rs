@@ -7,6 +7,7 @@
 mod errors;
 mod limits;
 mod names;
+mod numbers;
 mod source;
 #[cfg(feature = "testing")]
 mod writes;
@@ -110,7 +111,7 @@ fn tokens(source: &Source) -> Result<Vec<TokenWithSpan>> {
         .tokenize_with_location()
         .map_err(|e| errors::convert_token(source, &e))?;
     limits::check(source, &tokens)?;
-    Ok(tokens)
+    numbers::join(source, tokens)
 }
 
 fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {
