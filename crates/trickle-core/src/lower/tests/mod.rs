@@ -110,6 +110,11 @@ fn every_construct_that_is_not_kept_says_so() {
         ("SELECT ARRAY(SELECT id FROM b) FROM a", "ARRAY", NotYet),
         ("SELECT a FROM a", "whole row", NotYet),
         ("SELECT t COLLATE \"C\" FROM a", "COLLATE", NotYet),
+        ("SELECT (SELECT max(a.k) FROM b) FROM a", "an aggregate over columns of an enclosing query", NotYet),
+        ("SELECT (SELECT min(CASE WHEN false THEN a.k ELSE 0 END) FROM b) FROM a", "enclosing query", NotYet),
+        ("SELECT (SELECT count(*) FILTER (WHERE a.k > 0) FROM b) FROM a", "enclosing query", NotYet),
+        ("SELECT (SELECT max((SELECT x FROM n WHERE y = a.k)) FROM b) FROM a", "enclosing query", NotYet),
+        ("SELECT id FROM a WHERE id IN (SELECT max(a.k + 1) FROM b)", "enclosing query", NotYet),
         ("SELECT a.id FROM a LEFT JOIN b ON b.id IN (SELECT x FROM n)", "ON", NotYet),
     ] {
         let all = reasons(sql);
