@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     let mut choice = Choice::bytes(bytes);
-    let limits = Limits { opaque: false, ..Limits::default() };
+    let limits = Limits { operators: 1 + choice.below(7), opaque: false, raising: false };
     let sample = sample(&mut choice, &tables, &limits).unwrap_or_else(|e| panic!("generator: {e}"));
     let db: Database = change(&mut choice, &tables, 4);
     let names: Vec<Arc<str>> =
@@ -45,6 +45,7 @@ fuzz_target!(|bytes: &[u8]| {
             explain(&again.graph, again.root, Format::Text)
         ),
         (Err(_), _) => {}
-        (Ok(_), Err(e)) => panic!("{e}\n{text}"),
+        // A subquery of two rows is how a text raises; it may be read as one that always does.
+        (Ok(_), Err(e)) => assert!(e.sqlstate() == "21000" && text.contains("AS two (n)"), "{e}\n{text}"),
     }
 });

@@ -1,9 +1,9 @@
 //! Function calls: built-in functions, aggregates, the catalog's, and those that no stream table can hold.
 
-use super::Lowerer;
 use super::expr::Cx;
 use super::scope::{Slot, reads_outer};
 use super::subquery::Pending;
+use super::{Level, Lowerer};
 use crate::agg::{AggCall, resolve};
 use crate::error::{Error, Result};
 use crate::expr::functions::resolve_function;
@@ -360,7 +360,10 @@ impl Lowerer<'_> {
         // What stands inside is computed per row, before grouping: it has aggregates and subqueries of its own only.
         let mut inner: Cx<'q> = Cx::new("an aggregate");
         inner.inside_aggregate = true;
+        let frame = self.frames.len().saturating_sub(1);
+        self.levels.push(Level { frame, read: None });
         let result = self.aggregate_parts(name, schema, f, list, e, &mut inner);
+        let level = self.levels.pop();
         let mut call = match result? {
             Ok(call) => call,
             Err(guess) => return Ok(guess),
@@ -377,8 +380,8 @@ impl Lowerer<'_> {
             cx.subqueries.extend(moved);
         }
         let ty = call.sig.ret.clone();
-        if self.probing() && self.frames.len() > 1 {
-            self.check_level(&call, e)?;
+        if level.and_then(|l| l.read).is_some_and(|read| read < frame) {
+            return Err(self.stop(e, "an aggregate over columns of an enclosing query"));
         }
         if let (true, Some(top)) = (call.exprs().any(reads_outer), self.frames.last_mut()) {
             top.direct_failed = true;
@@ -388,18 +391,6 @@ impl Lowerer<'_> {
             cx.aggregates.len() - 1
         });
         Ok(Slot::Aggregate(at).expr(ty))
-    }
-
-    /// An aggregate over nothing but outer columns belongs to the outer query.
-    fn check_level(&mut self, call: &AggCall, e: &Ast) -> Result<()> {
-        let top = self.frames.len() - 1;
-        let reads = |e: &Expr| e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Column(_)));
-        let constant = call.args.iter().any(|a| a.as_literal().is_some_and(crate::types::Datum::is_null));
-        let outer = self.probes.last().is_some_and(|p| p.free.iter().any(|o| o.frame < top));
-        if outer && constant && !call.exprs().any(reads) {
-            return Err(self.stop(e, "an aggregate over columns of an enclosing query"));
-        }
-        Ok(())
     }
 
     /// The call, or a stand-in for one that the engine does not know.

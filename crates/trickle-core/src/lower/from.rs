@@ -211,9 +211,11 @@ impl Lowerer<'_> {
         let frames = std::mem::take(&mut self.frames);
         let ctes = std::mem::take(&mut self.ctes);
         let probes = std::mem::take(&mut self.probes);
+        let levels = std::mem::take(&mut self.levels);
         let source = self.source.take();
         let relation = parsed.deep(|| self.query(query, &Domain::none()));
         self.source = source;
+        self.levels = levels;
         self.probes = probes;
         self.ctes = ctes;
         self.frames = frames;

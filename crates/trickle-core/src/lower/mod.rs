@@ -104,6 +104,8 @@ struct Lowerer<'a> {
     ctes: Vec<Cte>,
     /// Subqueries being examined for the outer columns they use, rather than lowered for good.
     probes: Vec<Probe>,
+    /// Aggregate calls whose arguments are being lowered, innermost last.
+    levels: Vec<Level>,
     /// Views being expanded.
     views: Vec<String>,
     /// Views that were expanded.
@@ -116,6 +118,14 @@ struct Probe {
     free: Vec<Outer>,
 }
 
+/// Which query an aggregate call belongs to: the innermost of whose columns it reads one.
+struct Level {
+    /// The frame of the SELECT that it stands in.
+    frame: usize,
+    /// The innermost frame up to that one whose columns it reads.
+    read: Option<usize>,
+}
+
 impl<'a> Lowerer<'a> {
     fn new(catalog: &'a dyn Catalog, source: &'a Source) -> Self {
         Lowerer {
@@ -126,6 +136,7 @@ impl<'a> Lowerer<'a> {
             frames: Vec::new(),
             ctes: Vec::new(),
             probes: Vec::new(),
+            levels: Vec::new(),
             views: Vec::new(),
             expanded: HashMap::new(),
         }

@@ -214,8 +214,12 @@ impl Lowerer<'_> {
             };
             match found {
                 Found::Nothing => {}
-                Found::One(e) if depth + 1 == self.frames.len() => return Ok(e),
-                Found::One(e) => return self.outer(depth, &e),
+                Found::One(e) => {
+                    for level in self.levels.iter_mut().filter(|l| depth <= l.frame) {
+                        level.read = level.read.max(Some(depth));
+                    }
+                    return if depth + 1 == self.frames.len() { Ok(e) } else { self.outer(depth, &e) };
+                }
                 Found::Many => {
                     let e = Error::ambiguous(format!("column reference \"{name}\" is ambiguous"))
                         .hint("Put the table's name or alias in front of it.");

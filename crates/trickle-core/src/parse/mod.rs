@@ -7,6 +7,7 @@
 mod errors;
 mod limits;
 mod names;
+mod numbers;
 mod script;
 mod source;
 #[cfg(feature = "testing")]
@@ -120,7 +121,7 @@ fn tokens(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
         .tokenize_with_location()
         .map_err(|e| errors::convert_token(source, &e))?;
     let depth = limits::check(source, &tokens)?;
-    Ok((tokens, depth))
+    Ok((numbers::join(source, tokens)?, depth))
 }
 
 fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {

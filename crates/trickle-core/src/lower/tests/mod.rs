@@ -133,6 +133,11 @@ fn every_construct_that_is_not_kept_says_so() {
         ("SELECT rank(3) WITHIN GROUP (ORDER BY k) FROM a", "window", NotYet),
         ("SELECT GROUPING(k), count(*) FROM a GROUP BY CUBE (k, v)", "CUBE", NotYet),
         ("SELECT (n).x FROM n", "", NotYet),
+        ("SELECT (SELECT max(a.k) FROM b) FROM a", "an aggregate over columns of an enclosing query", NotYet),
+        ("SELECT (SELECT min(CASE WHEN false THEN a.k ELSE 0 END) FROM b) FROM a", "enclosing query", NotYet),
+        ("SELECT (SELECT count(*) FILTER (WHERE a.k > 0) FROM b) FROM a", "enclosing query", NotYet),
+        ("SELECT (SELECT max((SELECT x FROM n WHERE y = a.k)) FROM b) FROM a", "enclosing query", NotYet),
+        ("SELECT id FROM a WHERE id IN (SELECT max(a.k + 1) FROM b)", "enclosing query", NotYet),
     ] {
         let all = reasons(sql);
         assert!(all.iter().all(|r| !r.help.is_empty()), "{sql}: {all:?}");

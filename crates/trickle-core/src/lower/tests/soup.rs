@@ -215,3 +215,30 @@ fn deep_nesting_is_lowered_or_refused_in_time() {
     query(&format!("SELECT z.id FROM a z WHERE EXISTS ({sql})"));
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
+
+/// A megabyte each, where a careless walk takes minutes.
+#[test]
+fn endless_lists_and_numbers_are_refused_as_postgresql_refuses_them() {
+    let digits = "9".repeat(1_000_000);
+    for (sql, message) in [
+        (format!("SELECT id{} FROM a", ", id".repeat(250_000)), "target lists can have at most 1664 entries"),
+        (format!("SELECT {digits} AS x"), "value overflows numeric format"),
+        (format!("SELECT 0x{digits} AS x"), "value overflows numeric format"),
+        (format!("SELECT 0.{digits} AS x"), "value overflows numeric format"),
+        (format!("SELECT {digits}e-10000 AS x"), "value overflows numeric format"),
+        (format!("SELECT '{digits}'::numeric AS x"), "value overflows numeric format"),
+        (format!("SELECT '{digits}'::int AS x"), "is out of range for type integer"),
+        (format!("SELECT id FROM a WHERE id = '{digits}x'"), "invalid input syntax for type integer"),
+    ] {
+        let e = error(&sql);
+        assert!(e.message().contains(message), "{:.20}: {:.80}", sql, e.message());
+    }
+    assert_eq!(
+        types("SELECT 1e131071 AS a, 2147483648 AS b, 9223372036854775808 AS c"),
+        "numeric, bigint, numeric"
+    );
+    assert_eq!(
+        types("SELECT 0x7fffffff AS a, 0xffffffff AS b, 1_000 AS c, 00000000000000000000001 AS d"),
+        "integer, bigint, integer, integer"
+    );
+}
