@@ -13,5 +13,6 @@ mod connect;
 mod lifecycle;
 mod plans;
 mod random;
+mod readme;
 mod smoke;
 mod support;
