@@ -156,7 +156,7 @@ pub(crate) async fn ensure(
         .get::<_, bool>(0);
     let mode = if subscribed { Mode::Row } else { options.mode };
     match read(t, table).await? {
-        Some(c) if c.mode != Mode::Row && subscribed => return Err(unsupported()),
+        Some(c) if c.mode != Mode::Row && subscribed => Err(unsupported()),
         Some(c) if fresh(t, &c).await? => {
             if c.buffer.covers(columns) {
                 return Ok(());

@@ -58,6 +58,37 @@ impl Trickle {
         self.refresh_tables(&wanted, options).await
     }
 
+    /// Refreshes stream tables, each group of linked ones by itself: one that fails keeps no other from it. All of the
+    /// current role where no name is given, but those that are suspended and that none of the others reads.
+    ///
+    /// # Errors
+    /// None of a name; no connection. What made a group fail stands in its place.
+    pub async fn refresh_apart(
+        &mut self,
+        names: &[Name],
+        options: &RefreshOptions,
+    ) -> Result<Vec<Result<Vec<Refreshed>>>> {
+        let registry = self.registry().await?;
+        let mut wanted = Vec::new();
+        for name in names {
+            wanted.push(registry.find(name, &self.search_path)?.relation.id);
+        }
+        if names.is_empty() {
+            let due = |e: &&Entry| e.own && e.status != "SUSPENDED";
+            wanted.extend(registry.entries().filter(due).map(|e| e.relation.id));
+        }
+        let mut done = Vec::new();
+        for group in groups(&registry, &wanted)? {
+            let ids: Vec<TableId> = group.iter().map(|e| e.relation.id).collect();
+            match self.refresh_linked(&ids, options).await {
+                Err(e) if e.is_connection() => return Err(e),
+                result => done.push(result),
+            }
+        }
+        self.prune_history().await?;
+        Ok(done)
+    }
+
     /// Refreshes stream tables by the oids of their tables, group by group.
     pub(crate) async fn refresh_tables(
         &mut self,

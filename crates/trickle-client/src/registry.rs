@@ -16,6 +16,15 @@ use trickle_core::refresh::{Compiled, Program, Recompute, Relation, Setting};
 use trickle_core::sql::{Ident, Profile, Qualified};
 use trickle_core::stream_table::{Options, StreamTable, Verdict};
 
+/// Kinds of sources, as `pgt_dependencies.source_type` names them.
+const KINDS: [(&str, TableKind); 5] = [
+    ("TABLE", TableKind::Table),
+    ("STREAM_TABLE", TableKind::StreamTable),
+    ("VIEW", TableKind::View),
+    ("MATVIEW", TableKind::MaterializedView),
+    ("FOREIGN_TABLE", TableKind::ForeignTable),
+];
+
 /// What a query reads of one relation.
 #[derive(Clone, Debug)]
 pub struct Dependency {
@@ -72,6 +81,13 @@ pub struct Entry {
     pub layout_hash: Option<String>,
 }
 
+impl Dependency {
+    /// What kind it is, as the catalog names it.
+    pub fn kind_name(&self) -> &'static str {
+        KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or("TABLE", |(name, _)| name)
+    }
+}
+
 /// A stored setting.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StoredSetting {
@@ -80,7 +96,8 @@ pub(crate) struct StoredSetting {
 }
 
 const ENTRIES: &str = "
-SELECT s.pgt_id, s.pgt_relid, n.nspname, c.relname, s.defining_query, s.original_query, s.schedule, s.refresh_mode,
+SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema), coalesce(c.relname, s.pgt_name), s.defining_query,
+    s.original_query, s.schedule, s.refresh_mode,
     s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings, s.cost_model,
     r.rolname, r.rolname = current_user, s.layout_hash,
     NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = s.pgt_id
@@ -202,14 +219,12 @@ fn relation(id: u32, schema: Option<String>, name: Option<String>) -> Relation {
 }
 
 fn dependency(r: &Row) -> Result<Dependency> {
-    let kind = match r.get::<_, &str>(4) {
-        "TABLE" => TableKind::Table,
-        "STREAM_TABLE" => TableKind::StreamTable,
-        "VIEW" => TableKind::View,
-        "MATVIEW" => TableKind::MaterializedView,
-        "FOREIGN_TABLE" => TableKind::ForeignTable,
-        other => return Err(Error::input(format!("the catalog lists a source of the unknown type {other}"))),
-    };
+    let named: &str = r.get(4);
+    let kind = KINDS
+        .iter()
+        .find(|(name, _)| *name == named)
+        .map(|(_, kind)| *kind)
+        .ok_or_else(|| Error::input(format!("the catalog lists a source of the unknown type {named}")))?;
     Ok(Dependency {
         relation: relation(r.get(1), r.get(2), r.get(3)),
         kind,

@@ -81,6 +81,24 @@ pub(super) async fn read(client: &Client, types: &Types, name: &Name) -> Result<
     }))))
 }
 
+/// Indexes by which rows can be looked up, as columns up to the first expression; keys are among them.
+const INDEXES: &str = "
+SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+JOIN pg_am m ON m.oid = c.relam
+WHERE i.indrelid = $1 AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree' ORDER BY i.indexrelid";
+
+/// The indexes of a table, each as the columns (positions) that it starts with.
+pub(crate) async fn indexes(client: &Client, table: TableId) -> Result<Vec<Vec<usize>>> {
+    let doing = |e| Error::server("read the indexes of a table", e);
+    let attnums = "SELECT attnum FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
+         ORDER BY attnum";
+    let rows = client.query(attnums, &[&table.0]).await.map_err(doing)?;
+    let attnums: Vec<i16> = rows.iter().map(|r| r.get(0)).collect();
+    let rows = client.query(INDEXES, &[&table.0]).await.map_err(doing)?;
+    let columns = |key: Vec<i16>| key.iter().map_while(|k| attnums.iter().position(|a| a == k)).collect();
+    Ok(rows.iter().map(|r| columns(r.get(0))).collect())
+}
+
 /// Under row security what is read depends on the reader, so changes of the table are not changes of what is read: such
 /// a table is read whole, like a view.
 fn kind(row: &Row) -> TableKind {
