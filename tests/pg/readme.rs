@@ -1,6 +1,7 @@
 //! The commands of README.md, run as they stand there, one after the other.
 
 use crate::support::each_server;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -37,12 +38,12 @@ fn every_command_of_the_readme_works() {
         std::fs::write(dir.join("views.sql"), "SELECT region, count(*) FROM orders GROUP BY region;")
             .unwrap();
         for command in &run {
-            let mut shell = shell(command, &dir, &db.settings(), db.binaries());
+            let shell = |text: &str| shell(text, &dir, &db.settings(), db.binaries());
             if command.starts_with(ENDLESS) {
-                stops_on_sigterm(shell);
+                stops_on_sigterm(shell(&format!("exec {command} -v")));
                 continue;
             }
-            let out = shell.output().unwrap();
+            let out = shell(command).output().unwrap();
             let said =
                 String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
             assert!(out.status.success(), "{command}\n{said}");
@@ -65,18 +66,11 @@ fn shell(command: &str, dir: &Path, database: &str, binaries: &Path) -> Command 
 
 /// Starts it, waits until it says that it is connected, and ends it.
 fn stops_on_sigterm(mut shell: Command) {
-    let arg = shell.get_args().nth(1).unwrap().to_str().unwrap().to_owned();
-    let mut c = Command::new("sh");
-    c.args(["-c", &format!("exec {arg} -v")]).current_dir(shell.get_current_dir().unwrap());
-    for (name, value) in shell.get_envs() {
-        c.env(name, value.unwrap());
-    }
-    drop(shell.stdin(Stdio::null()));
-    let mut child = c.stderr(Stdio::piped()).spawn().unwrap();
-    let mut err = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut child = shell.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut err = BufReader::new(child.stderr.take().unwrap());
     let (until, mut said) = (Instant::now() + Duration::from_secs(60), String::new());
     while !said.contains("connected") && Instant::now() < until {
-        assert_ne!(std::io::BufRead::read_line(&mut err, &mut said).unwrap(), 0, "{said}");
+        assert_ne!(err.read_line(&mut said).unwrap(), 0, "{said}");
     }
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
