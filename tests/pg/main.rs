@@ -15,4 +15,5 @@ mod plans;
 mod random;
 mod readme;
 mod smoke;
+mod soak;
 mod support;
