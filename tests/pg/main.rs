@@ -17,3 +17,4 @@ mod readme;
 mod smoke;
 mod soak;
 mod support;
+mod unseen;

@@ -117,6 +117,7 @@ impl Trickle {
             let mut done = Vec::new();
             let mut failed = None;
             for group in groups(&registry, wanted)? {
+                self.heal(&group).await?;
                 match self.refresh_group(&group, options, None).await {
                     Ok(part) => done.extend(part),
                     Err(e) => failed = Some(e),

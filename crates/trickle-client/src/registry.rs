@@ -38,6 +38,8 @@ pub struct Dependency {
     pub fingerprint: String,
     /// The oid of the view that holds its captured changes; `None` where capture is missing or switched off.
     pub buffer: Option<u32>,
+    /// Whether a crash of the server empties the buffer.
+    pub unlogged: bool,
 }
 
 /// A stream table as the catalog lists it.
@@ -100,9 +102,7 @@ SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema), coalesce(c.reln
     s.original_query, s.schedule, s.refresh_mode,
     s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings, s.cost_model,
     r.rolname, r.rolname = current_user, s.layout_hash,
-    NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = s.pgt_id
-        AND pgtrickle.fingerprint(d.source_relid) IS DISTINCT FROM d.schema_fingerprint)
-    AND (s.functions = '{}' OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint)
+    pgtrickle.is_unchanged(s.pgt_id)
 FROM pgtrickle.pgt_stream_tables s
 LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_roles r ON r.oid = c.relowner
@@ -111,7 +111,8 @@ ORDER BY s.pgt_id";
 const DEPENDENCIES: &str = "
 SELECT d.pgt_id, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name),
     d.source_type, d.columns_used, d.schema_fingerprint,
-    CASE WHEN NOT b.disabled THEN to_regclass(format('pgtrickle_changes.changes_%s', b.source_relid))::oid END
+    CASE WHEN NOT b.disabled THEN to_regclass(format('pgtrickle_changes.changes_%s', b.source_relid))::oid END,
+    coalesce(b.unlogged, false)
 FROM pgtrickle.pgt_dependencies d
 LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
@@ -231,6 +232,7 @@ fn dependency(r: &Row) -> Result<Dependency> {
         columns: r.get(5),
         fingerprint: r.get(6),
         buffer: r.get(7),
+        unlogged: r.get(8),
     })
 }
 

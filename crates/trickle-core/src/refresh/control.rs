@@ -115,9 +115,7 @@ const COUNTED: &str = "count(*) FILTER (WHERE b.w <> 0) AS n, coalesce(bool_or(b
 
 /// Whether everything that the plan of `t` was made from is as it was then. Read under the locks, so nothing changes
 /// before the run ends.
-const UNCHANGED: &str = "NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = t.pgt_id \
-     AND pgtrickle.fingerprint(d.source_relid) IS DISTINCT FROM d.schema_fingerprint) \
-     AND (t.functions = '{}' OR pgtrickle.functions_fingerprint(t.functions) IS NOT DISTINCT FROM t.functions_fingerprint)";
+const UNCHANGED: &str = "pgtrickle.is_unchanged(t.pgt_id)";
 
 /// The rows of a table and its partitions as the planner estimates them: the density at the last ANALYZE times the
 /// present size, or a row per 100 bytes where there was none. An estimate of 0 for a table that was never analysed
