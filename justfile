@@ -55,9 +55,18 @@ mutants *ARGS:
     cargo test -p trickle-core --all-features --test laws every_mutant -- --nocapture
     cargo mutants -p trickle-core --all-features --baseline skip --timeout 300 "$@"
 
-# Fuzz one target for so many seconds
+# Fuzz one target for so many seconds, from the seeds of fuzz/seeds.sh
 fuzz TARGET SECONDS="60":
-    cargo fuzz run -s none "$1" -- -max_total_time="$2"
+    #!/usr/bin/env bash
+    set -euo pipefail
+    fuzz/seeds.sh
+    case "$1" in
+        parse_lower) how=(-max_len=4096 -dict=fuzz/sql.dict) ;;
+        sql_types) how=(-max_len=200 -dict=fuzz/sql.dict) ;;
+        frontier) how=(-max_len=64) ;;
+        *) how=(-max_len=1024 -len_control=0) ;;
+    esac
+    cargo fuzz run -s none "$1" -- -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 "${how[@]}"
 
 # The API documentation, with private items
 doc:
@@ -66,3 +75,7 @@ doc:
 # Line coverage of the core's rings
 cov *ARGS:
     cargo llvm-cov -p trickle-core --all-features --html "$@"
+
+# Writers, twenty stream tables, a refresher that is killed at random, for so many seconds
+soak SECONDS="600":
+    TRICKLE_SOAK_SECONDS="$1" cargo test -p trickle-client --all-features --test pg soak -- --nocapture

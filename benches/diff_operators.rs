@@ -6,7 +6,6 @@
 //! its `plan` is the time to say so, under the name `verdict`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::time::Duration;
 use trickle_core::catalog::MemoryCatalog;
@@ -79,7 +78,7 @@ fn queries() -> Vec<(&'static str, String)> {
 /// Everything after the parse, every source changed.
 fn plan(parsed: &Parsed, catalog: &MemoryCatalog, options: &Options) -> Result<Option<String>> {
     let Verdict::Incremental(table) = compile_parsed(parsed, catalog, options)? else { return Ok(None) };
-    let all: BTreeSet<_> = table.graph().props(table.query()).sources.clone();
+    let all = table.graph().props(table.query()).sources.clone();
     let statements = table.refresh(Refresh::Delta, &all)?;
     Ok(Some(statements.iter().map(|s| print(s).text).collect()))
 }

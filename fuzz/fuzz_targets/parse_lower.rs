@@ -1,4 +1,4 @@
-//! No text makes parsing, lowering or compiling panic or overflow the stack.
+//! No text makes parsing, lowering, compiling, rendering or printing panic, overflow the stack or take for ever.
 //!
 //! The first byte decides how the rest is read: as text, or as numbers of words, which get past the parser more often.
 #![no_main]
@@ -7,6 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use trickle_core::catalog::MemoryCatalog;
 use trickle_core::graph::Format;
+use trickle_core::sql::print;
 use trickle_core::testing::Choice;
 use trickle_core::{Options, Refresh, Verdict, compile};
 
@@ -14,7 +15,10 @@ static CATALOG: LazyLock<MemoryCatalog> = LazyLock::new(|| {
     MemoryCatalog::from_ddl(
         "CREATE TABLE a (id int PRIMARY KEY, k int, v int);
          CREATE TABLE b (id int PRIMARY KEY, k int, w int NOT NULL);
-         CREATE TABLE c (k int, s text, n numeric(4,1), d date, j jsonb, arr int[]);",
+         CREATE TABLE c (k int, s text, n numeric(4,1), d date, j jsonb, arr int[]);
+         CREATE TABLE t (id int PRIMARY KEY, g int, v numeric, s text, f double precision, at timestamptz, j json);
+         CREATE TABLE n (id int PRIMARY KEY, x numeric, y int REFERENCES a (id), xs int[]);
+         CREATE VIEW w AS SELECT a.k, sum(a.v) AS total FROM a LEFT JOIN b USING (id) GROUP BY a.k;",
     )
     .unwrap_or_else(|e| panic!("{e}"))
 });
@@ -60,10 +64,13 @@ fuzz_target!(|bytes: &[u8]| {
         }
     };
     let all = table.sources().into_iter().map(|(t, _)| t.id).collect();
-    for how in [Refresh::Delta, Refresh::Replace] {
-        if let Err(e) = table.refresh(how, &all) {
-            panic!("{e:?}: {sql}");
+    for how in [Refresh::Delta, Refresh::Difference, Refresh::Replace] {
+        match table.refresh(how, &all) {
+            Ok(statements) => statements.iter().for_each(|s| assert!(!print(s).text.is_empty())),
+            Err(e) => panic!("{e:?}: {sql}"),
         }
     }
-    assert!(!table.explain(Format::Text).is_empty());
+    for format in [Format::Text, Format::Dot, Format::Mermaid] {
+        assert!(!table.explain(format).is_empty());
+    }
 });

@@ -14,5 +14,7 @@ mod lifecycle;
 mod plans;
 mod program;
 mod random;
+mod readme;
 mod smoke;
+mod soak;
 mod support;

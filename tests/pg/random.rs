@@ -19,9 +19,8 @@ use std::sync::Mutex;
 use tokio_postgres::Client;
 use trickle_core::catalog::{TableDef, TableId};
 use trickle_core::eval::{Database, Row, ZSet};
-use trickle_core::expr::Expr;
 use trickle_core::graph::Graph;
-use trickle_core::rel::{Negate, Positive, Rel, Table, Union, Values};
+use trickle_core::rel::{Negate, Positive, Table, Union, Values};
 use trickle_core::testing::{self, Choice, Limits, Sample, VARIANTS};
 
 /// Connections, and so samples, at a time.
@@ -76,16 +75,7 @@ fn noise(choice: &mut Choice, space: &Namespace, db: &Database) -> HashMap<Table
 /// Whether some expression or scalar subquery of the plan can raise.
 fn risky(sample: &Sample) -> bool {
     let graph = &sample.graph;
-    graph.reachable(sample.root).into_iter().any(|id| match graph.rel(id) {
-        Rel::Single(_) => true,
-        Rel::Map(m) => m.exprs().iter().any(Expr::can_raise),
-        Rel::Filter(f) => f.predicate().can_raise(),
-        Rel::Join(j) => j.on().can_raise(),
-        Rel::OuterJoin(j) => j.on().can_raise(),
-        Rel::SemiJoin(j) => j.on().can_raise(),
-        Rel::Reduce(r) => r.aggs().iter().flat_map(|a| a.exprs()).any(Expr::can_raise),
-        _ => false,
-    })
+    graph.reachable(sample.root).into_iter().any(|id| graph.rel(id).can_raise())
 }
 
 /// A connection in a schema of its own.

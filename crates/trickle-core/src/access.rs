@@ -140,7 +140,7 @@ fn inputs(graph: &Graph, id: NodeId, by: &[usize]) -> Vec<(NodeId, By)> {
         Rel::OuterJoin(o) if !o.is_full() => join(graph, o.left_input(), o.right_input(), o.on(), by, false),
         Rel::OuterJoin(_) => graph.inputs(id).iter().map(all).collect(),
         // Rows pass unchanged, column by column.
-        _ => graph.inputs(id).into_iter().map(|i| (i, by.to_vec())).collect(),
+        _ => graph.inputs(id).iter().map(|i| (*i, by.to_vec())).collect(),
     }
 }
 

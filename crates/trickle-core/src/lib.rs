@@ -96,6 +96,7 @@ pub mod eval;
 pub mod expr;
 pub mod frontier;
 pub mod graph;
+mod hash;
 pub mod lower;
 pub mod opt;
 pub mod parse;

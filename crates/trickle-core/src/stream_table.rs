@@ -133,9 +133,10 @@ impl StreamTable {
         options: &Options,
     ) -> Result<StreamTable> {
         let mut graph = graph;
-        let query = opt::optimize(&mut graph, root)?;
+        let mut optimizer = opt::Optimizer::default();
+        let query = optimizer.optimize_one(&mut graph, root)?;
         let prepared = delta::prepare(&mut graph, query)?;
-        let prepared = opt::optimize(&mut graph, prepared)?;
+        let prepared = optimizer.optimize_one(&mut graph, prepared)?;
         let stored = delta::stored(&graph, prepared, options.keep);
         let name = Qualified::new(&options.schema, &options.name);
         let names = columns.iter().map(Ident::new).collect();
@@ -195,7 +196,7 @@ impl StreamTable {
             let delta = differ.delta(table.node)?;
             roots.push(differ.net(delta, true)?);
         }
-        let mut roots = opt::optimize_all(&mut graph, &roots)?;
+        let mut roots = opt::Optimizer::default().optimize(&mut graph, &roots)?;
         for root in &mut roots {
             if !graph.props(*root).consolidated && !graph.props(*root).empty {
                 *root = graph.add(Consolidate::change(*root))?;
@@ -302,7 +303,7 @@ impl StreamTable {
     /// # Errors
     /// Those of [`StreamTable::delta`].
     pub fn explain_delta(&self, changed: Option<&BTreeSet<TableId>>, format: Format) -> Result<String> {
-        let all = || self.graph.props(self.query).sources.clone();
+        let all = || (*self.graph.props(self.query).sources).clone();
         let (graph, roots) = self.delta(&changed.cloned().unwrap_or_else(all))?;
         let root = roots.last().ok_or_else(|| Error::internal("a stream table without a table"))?;
         Ok(explain(&graph, *root, format))

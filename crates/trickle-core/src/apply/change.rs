@@ -56,11 +56,11 @@ fn count(relation: &Ident, filter: Option<Scalar>) -> Scalar {
 
 /// Rows inserted, updated and deleted in a table.
 fn done(removed: &Ident, written: &Ident) -> Vec<SelectItem> {
-    let inserted = Scalar::column(written, &Ident::new("inserted"));
+    let inserted = Scalar::column(written, &Ident::fixed("inserted"));
     vec![
-        SelectItem::new(count(written, Some(inserted.clone())), Ident::new("rows_inserted")),
-        SelectItem::new(count(written, Some(inserted.negated())), Ident::new("rows_updated")),
-        SelectItem::new(count(removed, None), Ident::new("rows_deleted")),
+        SelectItem::new(count(written, Some(inserted.clone())), Ident::fixed("rows_inserted")),
+        SelectItem::new(count(written, Some(inserted.negated())), Ident::fixed("rows_updated")),
+        SelectItem::new(count(removed, None), Ident::fixed("rows_deleted")),
     ]
 }
 
@@ -77,7 +77,7 @@ impl Change<'_> {
     fn column(&self, alias: &Ident, i: usize) -> Scalar {
         Scalar::column(alias, &self.rows.columns[i])
     }
-    fn weight(&self, alias: &Ident, op: &str) -> Scalar {
+    fn weight(&self, alias: &Ident, op: &'static str) -> Scalar {
         Scalar::column(alias, &self.rows.weight).op(op, Scalar::int8(0))
     }
     /// `target.c` for column `i` of the stored table.
@@ -88,14 +88,14 @@ impl Change<'_> {
 
 /// `DELETE FROM t WHERE ctid = ANY (ARRAY(rows))`: the rows are found once, by index, and then fetched by their place.
 fn removal(change: &Change<'_>) -> Delete {
-    let target = Ident::new("t");
+    let target = Ident::fixed("t");
     let rows = match &change.table.identity {
         Identity::Key(key) => vanished_by_key(change, key),
         Identity::Single => SetExpr::Select(Box::new(vanished_single(change))),
         Identity::Bag => SetExpr::Select(Box::new(vanished_by_value(change))),
     };
     let array = Scalar::ArrayQuery(Box::new(Query::new(rows)));
-    let ctid = Scalar::column(&target, &Ident::new("ctid"));
+    let ctid = Scalar::column(&target, &Ident::fixed("ctid"));
     Delete {
         ctes: Vec::new(),
         table: change.table.name.clone(),
@@ -112,13 +112,13 @@ fn removal(change: &Change<'_>) -> Delete {
 }
 
 fn ctid(alias: &Ident) -> SelectItem {
-    SelectItem { expr: Scalar::column(alias, &Ident::new("ctid")), name: None }
+    SelectItem { expr: Scalar::column(alias, &Ident::fixed("ctid")), name: None }
 }
 
 /// Rows whose key leaves and does not return. Keys are compared by `=`, which an index serves; where a key column may
 /// be NULL a second arm looks among the rows that have a NULL there.
 fn vanished_by_key(change: &Change<'_>, key: &[usize]) -> SetExpr {
-    let (d, p, s) = (Ident::new("d"), Ident::new("p"), Ident::new("s"));
+    let (d, p, s) = (Ident::fixed("d"), Ident::fixed("p"), Ident::fixed("s"));
     let table = change.table;
     let nullable: Vec<usize> = key.iter().copied().filter(|k| table.columns[*k].nullable).collect();
     let returns = Select {
@@ -156,7 +156,7 @@ fn same(table: &Stored, column: usize, a: Scalar, b: Scalar) -> Scalar {
 
 /// The only row, where it changes or goes.
 fn vanished_single(change: &Change<'_>) -> Select {
-    let (d, s) = (Ident::new("d"), Ident::new("s"));
+    let (d, s) = (Ident::fixed("d"), Ident::fixed("s"));
     let any = Select {
         items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
         from: vec![change.from(&d)],
@@ -173,7 +173,7 @@ fn vanished_single(change: &Change<'_>) -> Select {
 
 /// For each row of the change with weight −n, n stored rows of that value.
 fn vanished_by_value(change: &Change<'_>) -> Select {
-    let (d, s, m) = (Ident::new("d"), Ident::new("s"), Ident::new("m"));
+    let (d, s, m) = (Ident::fixed("d"), Ident::fixed("s"), Ident::fixed("m"));
     let table = change.table;
     let mut filter = Vec::new();
     let hashable = table.hashable();
@@ -212,7 +212,7 @@ pub(super) fn row_hash(values: Vec<Scalar>) -> Scalar {
 }
 
 fn insertion(change: &Change<'_>) -> Insert {
-    let d = Ident::new("d");
+    let d = Ident::fixed("d");
     let table = change.table;
     let mut select = Select {
         items: (0..table.columns.len())
@@ -225,14 +225,18 @@ fn insertion(change: &Change<'_>) -> Insert {
     if table.identity == Identity::Bag {
         let series =
             Scalar::call("generate_series", vec![Scalar::int8(1), Scalar::column(&d, &change.rows.weight)]);
-        select.from.push(FromItem::Function { call: series, alias: Ident::new("copy"), columns: Vec::new() });
+        select.from.push(FromItem::Function {
+            call: series,
+            alias: Ident::fixed("copy"),
+            columns: Vec::new(),
+        });
     }
     let on_conflict = match &table.identity {
         // With every column in the key a row that returns is the row that left: the change has neither.
         Identity::Key(key) if key.len() < table.columns.len() => Some(upsert(table, key)),
         _ => None,
     };
-    let inserted = Scalar::Column { table: None, name: Ident::new("xmax") }.equals(Scalar::int4(0));
+    let inserted = Scalar::Column { table: None, name: Ident::fixed("xmax") }.equals(Scalar::int4(0));
     let inserted = if on_conflict.is_some() { inserted } else { Scalar::bool(true) };
     Insert {
         ctes: Vec::new(),
@@ -241,13 +245,13 @@ fn insertion(change: &Change<'_>) -> Insert {
         columns: table.all_names(),
         source: Query::select(select),
         on_conflict,
-        returning: vec![SelectItem::new(inserted, Ident::new("inserted"))],
+        returning: vec![SelectItem::new(inserted, Ident::fixed("inserted"))],
     }
 }
 
 /// The key stays, every other column takes its new value.
 fn upsert(table: &Stored, key: &[usize]) -> OnConflict {
-    let excluded = Ident::new("excluded");
+    let excluded = Ident::fixed("excluded");
     let others = (0..table.columns.len()).filter(|i| !key.contains(i));
     let set =
         others.map(|i| (table.columns[i].name.clone(), Scalar::column(&excluded, &table.columns[i].name)));

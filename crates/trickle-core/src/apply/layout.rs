@@ -86,7 +86,7 @@ fn identity(graph: &Graph, node: NodeId) -> Identity {
     let nullable = |k: &ColSet| k.iter().filter(|c| schema.columns()[*c].nullable).count();
     match props.keys.iter().filter(served).min_by_key(|k| (nullable(k), k.len(), (*k).clone())) {
         Some(k) if k.is_empty() => Identity::Single,
-        Some(k) => Identity::Key(k.as_slice().to_vec()),
+        Some(k) => Identity::Key(k.iter().collect()),
         None => Identity::Bag,
     }
 }
@@ -114,7 +114,12 @@ impl Layout {
                 continue;
             }
             let mut taken = NameSet::new();
-            let columns = graph.schema(*node).columns().iter().map(|c| taken.fresh(&c.label)).collect();
+            let columns = graph
+                .schema(*node)
+                .columns()
+                .iter()
+                .map(|c| taken.fresh_like(&Ident::from(&c.label)))
+                .collect();
             let name = Qualified::new(hidden, format!("{prefix}_{}", layout.states.len() + 1));
             layout.states.push(Stored::new(graph, *node, name, columns));
         }

@@ -115,19 +115,19 @@ impl Buffer {
     /// Whether rows were lost in a crash: a query of one boolean; `None` where segments survive crashes.
     pub fn lost(&self) -> Option<Statement> {
         let gone = |s: &Segment| {
-            let alias = Ident::new("s");
+            let alias = Ident::fixed("s");
             Scalar::Exists {
                 query: Box::new(Query::select(Select {
                     items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
                     from: vec![FromItem::relation(self.segment_name(s), alias.clone())],
-                    filter: vec![Scalar::column(&alias, &Ident::new("w")).is_null()],
+                    filter: vec![Scalar::column(&alias, &Ident::fixed("w")).is_null()],
                     ..Select::default()
                 })),
                 negated: true,
             }
         };
         let any = Scalar::or(self.segments.iter().map(gone));
-        let items = vec![SelectItem::new(any, Ident::new("lost"))];
+        let items = vec![SelectItem::new(any, Ident::fixed("lost"))];
         self.unlogged.then(|| Statement::Query(Query::select(Select { items, ..Select::default() })))
     }
 
@@ -200,7 +200,7 @@ impl Buffer {
                 ctes: Vec::new(),
                 table: self.segment_name(segment),
                 alias: None,
-                columns: vec![Ident::new("w")],
+                columns: vec![Ident::fixed("w")],
                 source: Query::new(SetExpr::Values(vec![vec![Scalar::null(Type::Int2)]])),
                 on_conflict: None,
                 returning: Vec::new(),
@@ -211,8 +211,8 @@ impl Buffer {
 
     /// Makes or replaces the view. `cmin` is the command that wrote a row: it tells what a transaction wrote after it refreshed.
     pub fn create_view(&self) -> Statement {
-        let (xid, w, cmin) = (Ident::new("xid"), Ident::new("w"), Ident::new("cmin"));
-        let alias = Ident::new("s");
+        let (xid, w, cmin) = (Ident::fixed("xid"), Ident::fixed("w"), Ident::fixed("cmin"));
+        let alias = Ident::fixed("s");
         let arm = |segment: &Segment| {
             let own = [&xid, &w, &cmin].map(|c| Scalar::column(&alias, c));
             let value = |c: &usize| {

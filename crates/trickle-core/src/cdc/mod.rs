@@ -211,7 +211,7 @@ fn dropped(kind: ObjectKind, name: Qualified) -> Statement {
 /// `INSERT INTO segment (w, columns) rows`
 fn insert(buffer: &Buffer, rows: SetExpr) -> Vec<Statement> {
     let Some(segment) = buffer.current() else { return Vec::new() };
-    let mut columns = vec![Ident::new("w")];
+    let mut columns = vec![Ident::fixed("w")];
     columns.extend(segment.columns.iter().filter_map(|c| buffer.column(*c)).map(|(name, _)| name));
     vec![Statement::Insert(Insert {
         ctes: Vec::new(),

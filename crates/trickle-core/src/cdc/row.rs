@@ -12,7 +12,7 @@ impl ChangeSource for RowTriggers {
     fn writers(&self, buffer: &Buffer) -> Vec<Writer> {
         let writer =
             |event, body| Writer { event, old_table: None, new_table: None, for_each_row: true, body };
-        let (old, new) = (Ident::new("old"), Ident::new("new"));
+        let (old, new) = (Ident::fixed("old"), Ident::fixed("new"));
         let one = |w, alias| insert(buffer, SetExpr::Values(vec![row(buffer, w, alias)]));
         let mut writers = vec![writer(TriggerEvent::Insert, one(1, &new))];
         if !buffer.columns().is_empty() {
@@ -31,8 +31,8 @@ fn row(buffer: &Buffer, w: i64, alias: &Ident) -> Vec<Scalar> {
 
 /// −old +new where they differ in a referenced column.
 fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {
-    let v = Ident::new("v");
-    let mut columns = vec![Ident::new("w")];
+    let v = Ident::fixed("v");
+    let mut columns = vec![Ident::fixed("w")];
     columns.extend((1..=buffer.columns().len()).map(|i| Ident::new(format!("c{i}"))));
     let rows = Query::new(SetExpr::Values(vec![row(buffer, -1, old), row(buffer, 1, new)]));
     let select = Select {

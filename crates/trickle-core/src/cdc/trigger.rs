@@ -14,7 +14,7 @@ pub(super) struct StatementTriggers;
 
 impl ChangeSource for StatementTriggers {
     fn writers(&self, buffer: &Buffer) -> Vec<Writer> {
-        let (old, new) = (Ident::new("trickle_old"), Ident::new("trickle_new"));
+        let (old, new) = (Ident::fixed("trickle_old"), Ident::fixed("trickle_new"));
         let writer = |event, old_table: Option<&Ident>, new_table: Option<&Ident>, body| Writer {
             event,
             old_table: old_table.cloned(),
@@ -36,7 +36,7 @@ impl ChangeSource for StatementTriggers {
 
 /// Every row of a transition table with one weight.
 fn arm(buffer: &Buffer, w: i64, from: &Ident) -> SetExpr {
-    let alias = Ident::new("r");
+    let alias = Ident::fixed("r");
     SetExpr::Select(Box::new(Select {
         items: items(w, image(buffer, &alias)),
         from: vec![FromItem::relation(Qualified::bare(from.clone()), alias)],
@@ -69,7 +69,7 @@ fn pairing_key(buffer: &Buffer) -> Option<&[usize]> {
 /// hashed or merged, never nested: the plan is cached with the estimates of the first statement, and a nested loop
 /// that suited one row would be quadratic for a bulk update later in the session.
 fn changed_pairs(buffer: &Buffer, key: &[usize], old: &Ident, new: &Ident) -> Select {
-    let (o, n, v) = (Ident::new("o"), Ident::new("n"), Ident::new("v"));
+    let (o, n, v) = (Ident::fixed("o"), Ident::fixed("n"), Ident::fixed("v"));
     let names = key.iter().filter_map(|c| buffer.table().columns.get(*c)).map(|c| Ident::new(&c.name));
     let names: Vec<Ident> = names.collect();
     let there = |alias: &Ident| Scalar::and(names.iter().map(|k| Scalar::column(alias, k).is_not_null()));
@@ -83,7 +83,7 @@ fn changed_pairs(buffer: &Buffer, key: &[usize], old: &Ident, new: &Ident) -> Se
     let row = |w, alias: &Ident| -> Vec<Scalar> {
         [weight(w), there(alias)].into_iter().chain(image(buffer, alias)).collect()
     };
-    let mut columns = vec![Ident::new("w"), Ident::new("there")];
+    let mut columns = vec![Ident::fixed("w"), Ident::fixed("there")];
     columns.extend((1..=buffer.columns().len()).map(|i| Ident::new(format!("c{i}"))));
     let select = columns.iter().filter(|c| c.as_str() != "there").map(|c| Scalar::column(&v, c));
     let both = FromItem::Subquery {
@@ -96,7 +96,7 @@ fn changed_pairs(buffer: &Buffer, key: &[usize], old: &Ident, new: &Ident) -> Se
         items: select.map(|expr| SelectItem { expr, name: None }).collect(),
         from: vec![pairs, both],
         filter: vec![
-            Scalar::column(&v, &Ident::new("there")),
+            Scalar::column(&v, &Ident::fixed("there")),
             Scalar::or([gone(&o), gone(&n), differs(buffer, &o, &n)]),
         ],
         ..Select::default()

@@ -7,21 +7,18 @@ use crate::rel::{Join, Keys, Rel, Union};
 
 /// `Δop(R) = op(ΔR)`.
 pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
-    let rel = cx.graph.rel(n).clone();
+    let node = cx.graph.shared(n);
+    let rel = node.rel();
     let mut deltas = Vec::new();
-    for input in cx.graph.inputs(n) {
-        deltas.push(cx.delta(input)?);
+    for input in node.inputs() {
+        deltas.push(cx.delta(*input)?);
     }
-    match &rel {
+    match rel {
         Rel::Union(_) => sum(cx.graph, n, deltas),
         // The rows of a sum need not be merged again for its sake: whoever reads the delta says what it needs.
         Rel::Consolidate(_) => Ok(deltas.swap_remove(0)),
         _ => {
-            let raises = match &rel {
-                Rel::Map(m) => m.exprs().iter().any(crate::expr::Expr::can_raise),
-                Rel::Filter(f) => f.predicate().can_raise(),
-                _ => false,
-            };
+            let raises = rel.can_raise();
             for d in &mut deltas {
                 *d = cx.net(*d, raises)?;
             }
@@ -33,11 +30,11 @@ pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
 
 /// `Δ(A ⋈ B) = ΔA ⋈ B′ + A′ ⋈ ΔB − ΔA ⋈ ΔB`: current states only, each term driven by a delta.
 pub(super) fn bilinear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
-    let rel = cx.graph.rel(n).clone();
-    let inputs = cx.graph.inputs(n);
+    let node = cx.graph.shared(n);
+    let (rel, inputs) = (node.rel(), node.inputs());
     let (a, b) = (inputs[0], inputs[1]);
     let (da, db) = (cx.delta(a)?, cx.delta(b)?);
-    let on = match &rel {
+    let on = match rel {
         Rel::Join(j) => j.on().clone(),
         _ => return Err(crate::Error::plan(format!("{} is not bilinear", rel.as_operator().name()))),
     };
@@ -65,8 +62,8 @@ pub(super) fn per_key(
     keys: &[Vec<usize>],
     output: &[usize],
 ) -> Result<NodeId> {
-    let rel = cx.graph.rel(n).clone();
-    let inputs = cx.graph.inputs(n);
+    let node = cx.graph.shared(n);
+    let (rel, inputs) = (node.rel(), node.inputs());
     let mut touched = Vec::new();
     for (input, cols) in inputs.iter().zip(keys) {
         let delta = cx.delta(*input)?;
@@ -104,11 +101,11 @@ pub(super) fn per_key(
 
 /// After minus before.
 pub(super) fn global(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
-    let rel = cx.graph.rel(n).clone();
-    let inputs = cx.graph.inputs(n);
+    let node = cx.graph.shared(n);
+    let (rel, inputs) = (node.rel(), node.inputs());
     let (mut after, mut before) = (Vec::new(), Vec::new());
     let stored = cx.state(n)?;
-    for input in &inputs {
+    for input in inputs {
         after.push(cx.after(*input)?);
         if stored.is_none() {
             before.push(cx.before(*input)?);

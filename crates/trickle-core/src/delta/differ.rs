@@ -3,9 +3,9 @@
 use super::{class, negate, sum};
 use crate::catalog::TableId;
 use crate::error::Result;
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::{Class, Consolidate, Keys, Rel, SemiJoin, State, Values, Version};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 /// Which rules a delta is built from. All give equal results; the slower ones are references for the faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub struct Differ<'g> {
     changed: Option<BTreeSet<TableId>>,
     rules: Rules,
     trust_foreign_keys: bool,
-    deltas: HashMap<NodeId, NodeId>,
-    afters: HashMap<NodeId, NodeId>,
+    deltas: NodeMap<NodeId>,
+    afters: NodeMap<NodeId>,
 }
 
 impl<'g> Differ<'g> {
@@ -45,8 +45,8 @@ impl<'g> Differ<'g> {
             changed,
             rules,
             trust_foreign_keys: false,
-            deltas: HashMap::new(),
-            afters: HashMap::new(),
+            deltas: NodeMap::new(),
+            afters: NodeMap::new(),
         }
     }
 
@@ -67,18 +67,18 @@ impl<'g> Differ<'g> {
     /// # Errors
     /// Those of [`Graph::add`].
     pub fn delta(&mut self, n: NodeId) -> Result<NodeId> {
-        if let Some(d) = self.deltas.get(&n) {
-            return Ok(*d);
+        if let Some(d) = self.deltas.get(n) {
+            return Ok(d);
         }
         // Inputs first, so that a deep plan is walked by a loop and not by the stack. The definition needs none.
         let order = if self.rules == Rules::Global { vec![n] } else { self.graph.reachable(n) };
         for id in order {
-            if !self.deltas.contains_key(&id) {
+            if self.deltas.get(id).is_none() {
                 let d = self.differentiate(id)?;
                 self.deltas.insert(id, d);
             }
         }
-        self.deltas.get(&n).copied().ok_or_else(|| crate::Error::internal("a node was not differentiated"))
+        self.deltas.get(n).ok_or_else(|| crate::Error::internal("a node was not differentiated"))
     }
 
     fn differentiate(&mut self, n: NodeId) -> Result<NodeId> {
@@ -89,15 +89,14 @@ impl<'g> Differ<'g> {
             let delta = t.at(Version::Delta);
             return self.graph.add(delta);
         }
-        let rel = self.graph.rel(n).clone();
+        let node = self.graph.shared(n);
         if self.rules == Rules::Algebraic
-            && let Some(d) = rel.as_operator().delta(self, n)?
+            && let Some(d) = node.op().delta(self, n)?
         {
             return Ok(d);
         }
-        let inputs = self.graph.inputs(n);
-        let nodes: Vec<_> = inputs.iter().map(|i| self.graph.node(*i)).collect();
-        let class = if self.rules == Rules::Global { Class::Global } else { rel.as_operator().class(&nodes) };
+        let nodes: Vec<_> = node.inputs().iter().map(|i| self.graph.node(*i)).collect();
+        let class = if self.rules == Rules::Global { Class::Global } else { node.op().class(&nodes) };
         match class {
             Class::Leaf => sum(self.graph, n, []),
             Class::Linear => class::linear(self, n),
@@ -139,21 +138,23 @@ impl<'g> Differ<'g> {
     /// # Errors
     /// Those of [`Graph::add`].
     pub fn after(&mut self, n: NodeId) -> Result<NodeId> {
+        if let Some(made) = self.afters.get(n) {
+            return Ok(made);
+        }
         for id in self.graph.reachable(n) {
-            if self.afters.contains_key(&id) {
+            if self.afters.get(id).is_some() {
                 continue;
             }
             let made = if self.is_stored(id) {
                 self.stored_after(id)?
             } else {
                 let inputs: Vec<NodeId> =
-                    self.graph.inputs(id).iter().map(|i| self.afters.get(i).copied().unwrap_or(*i)).collect();
-                let rel = self.graph.node(id).op().with_inputs(&inputs);
-                self.graph.add(rel)?
+                    self.graph.inputs(id).iter().map(|i| self.afters.get(*i).unwrap_or(*i)).collect();
+                self.graph.over(id, &inputs)?
             };
             self.afters.insert(id, made);
         }
-        Ok(self.afters.get(&n).copied().unwrap_or(n))
+        Ok(self.afters.get(n).unwrap_or(n))
     }
 
     fn stored_after(&mut self, n: NodeId) -> Result<NodeId> {

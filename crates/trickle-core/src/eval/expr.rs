@@ -100,6 +100,9 @@ fn compound(e: &Expr, row: &[Datum]) -> Result<Datum> {
             }
             _ => Datum::Null,
         }),
+        ExprKind::ManyRows => {
+            Err(Error::data("21000", "more than one row returned by a subquery used as an expression"))
+        }
     }
 }
 

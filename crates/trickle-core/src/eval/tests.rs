@@ -225,8 +225,13 @@ fn errors_surface_on_rows_that_are_processed() {
     let filter = w.graph.add(Filter::new(w.t, guarded)).expect("filter");
     assert_eq!(show(&w, filter), "(no rows)\n");
     let single = w.graph.add(Single::new(w.t, 0)).expect("single");
-    assert!(eval(&w.graph, single, &w.data).is_err_and(|e| e.sqlstate() == "21000"));
+    assert_eq!(show(&w, single), "+1 × (NULL, NULL, t)\n");
+    let raise = Expr::new(crate::expr::ExprKind::ManyRows, Type::Int4);
+    let whens = vec![(Expr::column(2, Type::Bool), raise)];
+    let kind = crate::expr::ExprKind::Case { whens, otherwise: Expr::null(Type::Int4) };
+    let value = w.graph.add(Map::new(single, vec![Expr::new(kind, Type::Int4)])).expect("map");
+    assert!(eval(&w.graph, value, &w.data).is_err_and(|e| e.sqlstate() == "21000"));
     let none = w.graph.add(Filter::new(w.t, Expr::bool(false))).expect("none");
     let single = w.graph.add(Single::new(none, 0)).expect("single");
-    assert_eq!(show(&w, single), "+1 × (NULL, NULL)\n");
+    assert_eq!(show(&w, single), "+1 × (NULL, NULL, f)\n");
 }

@@ -2,6 +2,7 @@
 
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// How far a function's result may change while its arguments do not (PostgreSQL manual, "Function Volatility").
@@ -31,7 +32,7 @@ pub enum FuncKind {
 }
 
 /// The resolved signature of a function or operator.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FuncSig {
     /// Schema to print it with; `None` for what lives in `pg_catalog`.
     pub schema: Option<Arc<str>>,
@@ -51,6 +52,14 @@ pub struct FuncSig {
     pub never_null: bool,
     /// Whether a call can raise an error.
     pub raises: bool,
+}
+
+/// By name and arguments, which tell functions apart.
+impl Hash for FuncSig {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+        self.args.hash(state);
+    }
 }
 
 impl FuncSig {

@@ -3,22 +3,51 @@
 //! Columns are positions. Every node knows its type. There is no raw text: an unknown function is an
 //! [`ExprKind::Call`] with typed arguments, a volatility and a strictness like any other.
 
+mod facts;
 mod func;
 pub mod functions;
 mod simplify;
 
 pub use func::{FuncKind, FuncSig, Volatility};
 
-use crate::graph::Schema;
+use crate::hash::hash_of;
 use crate::types::{Datum, Type};
-use std::collections::BTreeSet;
+use facts::cast_can_raise;
+use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A scalar expression: what it computes and its type.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Expr {
-    kind: Arc<ExprKind>,
+/// A scalar expression: what it computes and its type. A copy shares it.
+#[derive(Clone)]
+pub struct Expr(Arc<Form>);
+
+/// An expression with what is asked of it all the time, derived once from what its operands derived.
+struct Form {
+    kind: ExprKind,
     ty: Type,
+    hash: u64,
+    volatility: Volatility,
+    raises: bool,
+    /// Whether [`Expr::simplified`] may find something to do.
+    logical: bool,
+}
+
+impl PartialEq for Expr {
+    fn eq(&self, other: &Expr) -> bool {
+        let (a, b) = (&*self.0, &*other.0);
+        Arc::ptr_eq(&self.0, &other.0) || (a.hash == b.hash && a.ty == b.ty && a.kind == b.kind)
+    }
+}
+impl Eq for Expr {}
+impl Hash for Expr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.hash);
+    }
+}
+impl fmt::Debug for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expr").field("kind", &self.0.kind).field("ty", &self.0.ty).finish()
+    }
 }
 
 /// The forms of a scalar expression.
@@ -89,6 +118,8 @@ pub enum ExprKind {
     Row(Vec<Expr>),
     /// `array[index]`
     Subscript(Expr, Expr),
+    /// What a scalar subquery of several rows is worth: whatever evaluates it raises 21000.
+    ManyRows,
 }
 
 /// The right side of `IS`.
@@ -113,18 +144,68 @@ pub struct SortKey {
     pub nulls_first: bool,
 }
 
+impl ExprKind {
+    /// Calls `f` with each direct operand, in order.
+    fn operands<'a>(&'a self, f: &mut dyn FnMut(&'a Expr)) {
+        match self {
+            ExprKind::Column(_) | ExprKind::Literal(_) | ExprKind::ManyRows => {}
+            ExprKind::Call(_, args)
+            | ExprKind::And(args)
+            | ExprKind::Or(args)
+            | ExprKind::Coalesce(args)
+            | ExprKind::Extreme { args, .. }
+            | ExprKind::Array(args)
+            | ExprKind::Row(args) => args.iter().for_each(f),
+            ExprKind::Cast(e) | ExprKind::Not(e) | ExprKind::Is { arg: e, .. } => f(e),
+            ExprKind::Distinct { left, right, .. } => [left, right].into_iter().for_each(f),
+            ExprKind::Quantified { arg, array, .. } => [arg, array].into_iter().for_each(f),
+            ExprKind::Subscript(a, i) => [a, i].into_iter().for_each(f),
+            ExprKind::Case { whens, otherwise } => {
+                whens.iter().flat_map(|(c, v)| [c, v]).chain([otherwise]).for_each(f);
+            }
+        }
+    }
+}
+
 impl Expr {
     /// An expression of the given form and type. Callers keep the two consistent.
     pub fn new(kind: ExprKind, ty: Type) -> Expr {
-        Expr { kind: Arc::new(kind), ty }
+        let (mut volatility, mut raises) = (Volatility::Immutable, false);
+        match &kind {
+            ExprKind::Call(sig, _) | ExprKind::Quantified { op: sig, .. } => {
+                (volatility, raises) = (sig.volatility, sig.raises);
+            }
+            ExprKind::ManyRows => raises = true,
+            ExprKind::Cast(from) => {
+                volatility = functions::cast_volatility(from.ty(), &ty);
+                raises = cast_can_raise(from.ty(), &ty);
+            }
+            _ => {}
+        }
+        let mut logical = matches!(
+            kind,
+            ExprKind::Is { .. }
+                | ExprKind::Not(_)
+                | ExprKind::And(_)
+                | ExprKind::Or(_)
+                | ExprKind::Case { .. }
+                | ExprKind::Coalesce(_)
+        );
+        kind.operands(&mut |e| {
+            volatility = volatility.max(e.0.volatility);
+            raises |= e.0.raises;
+            logical |= e.0.logical;
+        });
+        let hash = hash_of(&(&kind, &ty));
+        Expr(Arc::new(Form { kind, ty, hash, volatility, raises, logical }))
     }
     /// The form.
     pub fn kind(&self) -> &ExprKind {
-        &self.kind
+        &self.0.kind
     }
     /// The type.
     pub fn ty(&self) -> &Type {
-        &self.ty
+        &self.0.ty
     }
 
     /// Input column `index` of type `ty`.
@@ -155,7 +236,7 @@ impl Expr {
     /// A cast to `ty`; none where the type is that already.
     #[must_use]
     pub fn cast(self, ty: Type) -> Expr {
-        if self.ty == ty { self } else { Expr::new(ExprKind::Cast(self), ty) }
+        if *self.ty() == ty { self } else { Expr::new(ExprKind::Cast(self), ty) }
     }
     /// Conjunction; nested conjunctions are flattened, none is TRUE.
     pub fn and(terms: impl IntoIterator<Item = Expr>) -> Expr {
@@ -205,7 +286,7 @@ impl Expr {
     /// `self = other` under SQL equality: NULL where a side is NULL.
     #[must_use]
     pub fn equals(self, other: Expr) -> Expr {
-        let sig = FuncSig::comparison("=", self.ty.clone(), other.ty.clone());
+        let sig = FuncSig::comparison("=", self.ty().clone(), other.ty().clone());
         Expr::call(sig, vec![self, other])
     }
     /// `self IS NOT DISTINCT FROM other`: the equality under which rows are the same row.
@@ -215,12 +296,16 @@ impl Expr {
     }
 
     /// The terms of the top-level conjunction (the expression itself where it is none; empty for TRUE).
-    pub fn conjuncts(&self) -> Vec<Expr> {
+    pub fn terms(&self) -> &[Expr] {
         match self.kind() {
-            ExprKind::And(terms) => terms.clone(),
-            ExprKind::Literal(Datum::Bool(true)) => Vec::new(),
-            _ => vec![self.clone()],
+            ExprKind::And(terms) => terms,
+            ExprKind::Literal(Datum::Bool(true)) => &[],
+            _ => std::slice::from_ref(self),
         }
+    }
+    /// Copies of [`Expr::terms`].
+    pub fn conjuncts(&self) -> Vec<Expr> {
+        self.terms().to_vec()
     }
 
     /// The column position, where this is a bare column.
@@ -240,23 +325,9 @@ impl Expr {
 
     /// The direct operands, in order.
     pub fn children(&self) -> Vec<&Expr> {
-        match self.kind() {
-            ExprKind::Column(_) | ExprKind::Literal(_) => Vec::new(),
-            ExprKind::Call(_, args)
-            | ExprKind::And(args)
-            | ExprKind::Or(args)
-            | ExprKind::Coalesce(args)
-            | ExprKind::Extreme { args, .. }
-            | ExprKind::Array(args)
-            | ExprKind::Row(args) => args.iter().collect(),
-            ExprKind::Cast(e) | ExprKind::Not(e) | ExprKind::Is { arg: e, .. } => vec![e],
-            ExprKind::Distinct { left, right, .. } => vec![left, right],
-            ExprKind::Quantified { arg, array, .. } => vec![arg, array],
-            ExprKind::Subscript(a, i) => vec![a, i],
-            ExprKind::Case { whens, otherwise } => {
-                whens.iter().flat_map(|(c, v)| [c, v]).chain([otherwise]).collect()
-            }
-        }
+        let mut found = Vec::new();
+        self.kind().operands(&mut |e| found.push(e));
+        found
     }
 
     /// The same form with other operands (as many as [`Expr::children`] gave).
@@ -264,7 +335,7 @@ impl Expr {
         let mut it = new.into_iter();
         let mut next = |old: &Expr| it.next().unwrap_or_else(|| old.clone());
         let kind = match self.kind() {
-            ExprKind::Column(_) | ExprKind::Literal(_) => return self.clone(),
+            ExprKind::Column(_) | ExprKind::Literal(_) | ExprKind::ManyRows => return self.clone(),
             ExprKind::Call(sig, args) => ExprKind::Call(sig.clone(), args.iter().map(next).collect()),
             ExprKind::And(args) => ExprKind::And(args.iter().map(next).collect()),
             ExprKind::Or(args) => ExprKind::Or(args.iter().map(next).collect()),
@@ -291,32 +362,47 @@ impl Expr {
                 otherwise: next(otherwise),
             },
         };
-        Expr::new(kind, self.ty.clone())
+        Expr::new(kind, self.ty().clone())
     }
 
     /// Rewrites bottom-up: operands first, then `f` on the node that holds them.
     pub fn rewrite(&self, f: &mut impl FnMut(Expr) -> Expr) -> Expr {
+        if self.is_leaf() {
+            return f(self.clone());
+        }
         stacker::maybe_grow(64 * 1024, 1024 * 1024, || {
-            let children: Vec<Expr> = self.children().into_iter().map(|c| c.rewrite(f)).collect();
-            f(if children.is_empty() { self.clone() } else { self.with_children(children) })
+            let (mut children, mut changed) = (Vec::new(), false);
+            for c in self.children() {
+                let new = c.rewrite(f);
+                changed |= !Arc::ptr_eq(&new.0, &c.0);
+                children.push(new);
+            }
+            f(if changed { self.with_children(children) } else { self.clone() })
         })
     }
 
     /// Visits every node, parents first.
     pub fn visit<'a>(&'a self, f: &mut impl FnMut(&'a Expr)) {
-        stacker::maybe_grow(64 * 1024, 1024 * 1024, || {
-            f(self);
-            for c in self.children() {
-                c.visit(f);
-            }
-        });
+        f(self);
+        if !self.is_leaf() {
+            stacker::maybe_grow(64 * 1024, 1024 * 1024, || {
+                self.kind().operands(&mut |c| c.visit(f));
+            });
+        }
+    }
+
+    fn is_leaf(&self) -> bool {
+        matches!(self.kind(), ExprKind::Column(_) | ExprKind::Literal(_))
     }
 
     /// Replaces each column `i` by `map(i)`.
     #[must_use]
     pub fn map_columns(&self, mut map: impl FnMut(usize) -> usize) -> Expr {
         self.rewrite(&mut |e| match e.kind() {
-            ExprKind::Column(i) => Expr::column(map(*i), e.ty.clone()),
+            ExprKind::Column(i) => match map(*i) {
+                same if same == *i => e,
+                new => Expr::column(new, e.ty().clone()),
+            },
             _ => e,
         })
     }
@@ -334,115 +420,5 @@ impl Expr {
             ExprKind::Column(i) => exprs.get(*i).cloned().unwrap_or(e),
             _ => e,
         })
-    }
-
-    /// The input columns it reads.
-    pub fn columns(&self) -> BTreeSet<usize> {
-        let mut found = BTreeSet::new();
-        self.visit(&mut |e| {
-            if let ExprKind::Column(i) = e.kind() {
-                found.insert(*i);
-            }
-        });
-        found
-    }
-
-    /// The most volatile function or cast inside.
-    pub fn volatility(&self) -> Volatility {
-        let mut v = Volatility::Immutable;
-        self.visit(&mut |e| match e.kind() {
-            ExprKind::Call(sig, _) | ExprKind::Quantified { op: sig, .. } => v = v.max(sig.volatility),
-            ExprKind::Cast(from) => v = v.max(functions::cast_volatility(from.ty(), e.ty())),
-            _ => {}
-        });
-        v
-    }
-
-    /// Whether evaluating it can raise an error for some input (division, overflow, casts from text, unknown calls).
-    pub fn can_raise(&self) -> bool {
-        let mut raises = false;
-        self.visit(&mut |e| match e.kind() {
-            ExprKind::Call(sig, _) | ExprKind::Quantified { op: sig, .. } => raises |= sig.raises,
-            ExprKind::Cast(from) => raises |= cast_can_raise(from.ty(), e.ty()),
-            _ => {}
-        });
-        raises
-    }
-
-    /// Whether the value may be NULL on rows of `input`.
-    pub fn nullable(&self, input: &Schema) -> bool {
-        match self.kind() {
-            ExprKind::Column(i) => input.column(*i).is_none_or(|c| c.nullable),
-            ExprKind::Literal(d) => d.is_null(),
-            ExprKind::Is { .. } | ExprKind::Distinct { .. } | ExprKind::Array(_) | ExprKind::Row(_) => false,
-            ExprKind::Call(sig, args) => !sig.never_null || args.iter().any(|a| a.nullable(input)),
-            ExprKind::Cast(e) | ExprKind::Not(e) => e.nullable(input),
-            ExprKind::And(args) | ExprKind::Or(args) => args.iter().any(|a| a.nullable(input)),
-            ExprKind::Coalesce(args) | ExprKind::Extreme { args, .. } => {
-                args.iter().all(|a| a.nullable(input))
-            }
-            ExprKind::Case { whens, otherwise } => {
-                otherwise.nullable(input) || whens.iter().any(|(_, v)| v.nullable(input))
-            }
-            ExprKind::Quantified { .. } | ExprKind::Subscript(..) => true,
-        }
-    }
-
-    /// The number of fractional digits that every non-NULL value of this numeric expression is written with, where
-    /// that is a constant of the plan. Sums of such values can be added and subtracted without trace.
-    ///
-    /// `numeric(p,s)` columns have `s`; `+`, `−` the larger, `*` the sum of their operands' (PostgreSQL's numeric
-    /// rules, src/backend/utils/adt/numeric.c); integers 0.
-    pub fn fixed_scale(&self) -> Option<u16> {
-        if self.ty.is_integer() {
-            return Some(0);
-        }
-        if !matches!(self.ty, Type::Numeric(_)) {
-            return None;
-        }
-        if let Type::Numeric(Some((_, s))) = self.ty {
-            return u16::try_from(s).ok();
-        }
-        match self.kind() {
-            ExprKind::Literal(Datum::Numeric(n)) => match &**n {
-                crate::types::Numeric::Finite { scale, .. } => Some(*scale),
-                _ => None,
-            },
-            ExprKind::Cast(e) if e.ty.is_integer() || matches!(e.ty, Type::Numeric(_)) => e.fixed_scale(),
-            ExprKind::Call(sig, args) if sig.is_operator() && args.len() == 2 => {
-                let (l, r) = (args[0].fixed_scale()?, args[1].fixed_scale()?);
-                match &*sig.name {
-                    "+" | "-" => Some(l.max(r)),
-                    "*" => l.checked_add(r).filter(|s| *s <= 1000),
-                    _ => None,
-                }
-            }
-            ExprKind::Case { whens, otherwise } => {
-                let mut values = whens
-                    .iter()
-                    .map(|(_, v)| v)
-                    .chain([otherwise])
-                    .filter(|v| !matches!(v.as_literal(), Some(Datum::Null)));
-                let first = values.next()?.fixed_scale()?;
-                values.all(|v| v.fixed_scale() == Some(first)).then_some(first)
-            }
-            ExprKind::Coalesce(args) => {
-                let first = args.first()?.fixed_scale()?;
-                args.iter().all(|v| v.fixed_scale() == Some(first)).then_some(first)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Whether a cast between these types can fail for some value.
-fn cast_can_raise(from: &Type, to: &Type) -> bool {
-    match (from, to) {
-        (Type::Int2, Type::Int4 | Type::Int8) | (Type::Int4, Type::Int8) => false,
-        (f, Type::Numeric(None) | Type::Float8) if f.is_integer() => false,
-        (Type::Numeric(_), Type::Numeric(None)) => false,
-        (Type::Float4, Type::Float8) | (Type::Date, Type::Timestamp) => false,
-        (_, Type::Text | Type::Varchar(None)) => matches!(from, Type::Other(_)),
-        (f, t) => f.base() != t.base() || matches!(t, Type::Numeric(Some(_))),
     }
 }

@@ -9,10 +9,19 @@ impl Expr {
     /// and what a decided condition makes unreachable goes. Nothing that can raise is dropped or moved.
     #[must_use]
     pub fn simplified(&self, input: &Schema) -> Expr {
+        if !self.is_logical() {
+            return self.clone();
+        }
         self.rewrite(&mut |e| match e.kind() {
             ExprKind::Is { arg, test: IsTest::Null, negated } if !arg.nullable(input) && !arg.can_raise() => {
                 Expr::bool(*negated)
             }
+            ExprKind::Is { arg, test, negated } => match (arg.as_literal(), test) {
+                (Some(d), IsTest::Null) => Expr::bool(d.is_null() != *negated),
+                (Some(d), IsTest::True) => Expr::bool((*d == Datum::Bool(true)) != *negated),
+                (Some(d), IsTest::False) => Expr::bool((*d == Datum::Bool(false)) != *negated),
+                (None, _) => e,
+            },
             ExprKind::Not(arg) => match arg.as_literal() {
                 Some(Datum::Bool(b)) => Expr::bool(!b),
                 _ => e,

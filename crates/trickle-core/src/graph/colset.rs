@@ -1,10 +1,17 @@
 //! Sets of column positions.
 
+use std::cmp::Ordering;
 use std::fmt;
 
-/// A set of column positions, kept sorted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ColSet(Vec<usize>);
+/// A set of column positions: one bit each, those of the first 64 columns in place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ColSet {
+    first: u64,
+    /// The words after the first; the last is not 0, so that equal sets are equal values.
+    rest: Vec<u64>,
+}
+
+const BITS: usize = 64;
 
 impl ColSet {
     /// The empty set.
@@ -13,59 +20,123 @@ impl ColSet {
     }
     /// `0..n`
     pub fn all(n: usize) -> Self {
-        ColSet((0..n).collect())
+        match n {
+            0..BITS => ColSet { first: (1 << n) - 1, rest: Vec::new() },
+            _ => (0..n).collect(),
+        }
     }
-    /// The positions, ascending.
-    pub fn as_slice(&self) -> &[usize] {
-        &self.0
+    /// Adds a position.
+    pub fn insert(&mut self, col: usize) {
+        let (word, bit) = (col / BITS, 1 << (col % BITS));
+        if word == 0 {
+            self.first |= bit;
+            return;
+        }
+        if self.rest.len() < word {
+            self.rest.resize(word, 0);
+        }
+        self.rest[word - 1] |= bit;
     }
     /// The positions, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().copied()
+        self.words().enumerate().flat_map(|(i, word)| {
+            let mut left = word;
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros() as usize;
+                left &= left.wrapping_sub(1);
+                (bit < BITS).then_some(i * BITS + bit)
+            })
+        })
     }
     /// How many.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.words().map(|w| w.count_ones() as usize).sum()
     }
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.first == 0 && self.rest.is_empty()
     }
     /// Membership.
     pub fn contains(&self, col: usize) -> bool {
-        self.0.binary_search(&col).is_ok()
+        self.word(col / BITS) >> (col % BITS) & 1 == 1
     }
     /// Whether every member is in `other`.
     pub fn is_subset(&self, other: &ColSet) -> bool {
-        self.0.iter().all(|c| other.contains(*c))
+        self.words().enumerate().all(|(i, w)| w & !other.word(i) == 0)
     }
     /// Both together.
     #[must_use]
     pub fn union(&self, other: &ColSet) -> ColSet {
-        self.iter().chain(other.iter()).collect()
+        let mut both = self.clone();
+        both.extend(other);
+        both
+    }
+    /// Adds every member of `other`.
+    pub fn extend(&mut self, other: &ColSet) {
+        self.first |= other.first;
+        if self.rest.len() < other.rest.len() {
+            self.rest.resize(other.rest.len(), 0);
+        }
+        self.rest.iter_mut().zip(&other.rest).for_each(|(a, b)| *a |= b);
     }
     /// Without `col`.
     #[must_use]
     pub fn without(&self, col: usize) -> ColSet {
-        ColSet(self.iter().filter(|c| *c != col).collect())
+        let mut less = self.clone();
+        match col / BITS {
+            0 => less.first &= !(1 << col),
+            word => {
+                if let Some(w) = less.rest.get_mut(word - 1) {
+                    *w &= !(1 << (col % BITS));
+                }
+                while less.rest.last() == Some(&0) {
+                    less.rest.pop();
+                }
+            }
+        }
+        less
     }
     /// Every member moved right.
     #[must_use]
     pub fn shifted(&self, by: usize) -> ColSet {
-        ColSet(self.iter().map(|c| c + by).collect())
+        if self.rest.is_empty() && by < BITS && self.first.leading_zeros() as usize >= by {
+            return ColSet { first: self.first << by, rest: Vec::new() };
+        }
+        self.iter().map(|c| c + by).collect()
     }
     /// Every member mapped; `None` where one has no image.
     pub fn map(&self, mut f: impl FnMut(usize) -> Option<usize>) -> Option<ColSet> {
         self.iter().map(&mut f).collect()
     }
+
+    fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        std::iter::once(self.first).chain(self.rest.iter().copied())
+    }
+    fn word(&self, i: usize) -> u64 {
+        match i {
+            0 => self.first,
+            _ => self.rest.get(i - 1).copied().unwrap_or(0),
+        }
+    }
+}
+
+/// As lists of their members.
+impl Ord for ColSet {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.iter().cmp(other.iter())
+    }
+}
+impl PartialOrd for ColSet {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl FromIterator<usize> for ColSet {
     fn from_iter<I: IntoIterator<Item = usize>>(iter: I) -> Self {
-        let mut v: Vec<usize> = iter.into_iter().collect();
-        v.sort_unstable();
-        v.dedup();
-        ColSet(v)
+        let mut set = ColSet::new();
+        iter.into_iter().for_each(|c| set.insert(c));
+        set
     }
 }
 
@@ -77,6 +148,35 @@ impl From<&[usize]> for ColSet {
 
 impl fmt::Display for ColSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{{{}}}", self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+        write!(f, "{{{}}}", self.iter().map(|c| c.to_string()).collect::<Vec<_>>().join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ColSet;
+    use std::collections::BTreeSet;
+
+    proptest::proptest! {
+        /// Against the set that it stands for, on both sides of a word's end.
+        #[test]
+        fn a_set_of_columns_is_a_set(
+            a in proptest::collection::btree_set(0usize..200, 0..6),
+            b in proptest::collection::btree_set(0usize..70, 0..6),
+            by in 0usize..130,
+        ) {
+            let set = |s: &BTreeSet<usize>| s.iter().copied().collect::<ColSet>();
+            let (x, y) = (set(&a), set(&b));
+            assert_eq!(x.iter().collect::<Vec<_>>(), a.iter().copied().collect::<Vec<_>>());
+            assert_eq!((x.len(), x.is_empty()), (a.len(), a.is_empty()));
+            assert_eq!((x.is_subset(&y), x.cmp(&y)), (a.is_subset(&b), a.cmp(&b)));
+            assert_eq!(x.union(&y), set(&(&a | &b)));
+            assert_eq!(x.contains(by), a.contains(&by));
+            assert_eq!(x.shifted(by), set(&a.iter().map(|c| c + by).collect()));
+            for c in &a {
+                assert_eq!(x.without(*c), set(&a.iter().copied().filter(|x| x != c).collect()));
+            }
+            assert_eq!(ColSet::all(by), (0..by).collect());
+        }
     }
 }

@@ -95,14 +95,14 @@ fn text(graph: &Graph, root: NodeId, note: Note<'_>) -> String {
         }
         let name = if shared { format!("{id}: ") } else { String::new() };
         let _ = writeln!(out, "{indent}{name}{}", line(graph, id, note));
-        stack.extend(graph.inputs(id).into_iter().rev().map(|i| (i, depth + 1)));
+        stack.extend(graph.inputs(id).iter().rev().map(|i| (*i, depth + 1)));
     }
     out
 }
 
 fn line(graph: &Graph, id: NodeId, note: Note<'_>) -> String {
     let node = graph.node(id);
-    let inputs: Vec<&Node> = graph.inputs(id).into_iter().map(|i| graph.node(i)).collect();
+    let inputs: Vec<&Node> = graph.inputs(id).iter().map(|i| graph.node(*i)).collect();
     let what = node.op().describe(&inputs);
     let space = if what.is_empty() { "" } else { " " };
     let note = note(id);
@@ -123,7 +123,7 @@ fn edges(
     for id in graph.reachable(root) {
         out.push_str(&node(id, &line(graph, id, note).replace('"', "'")));
         for i in graph.inputs(id) {
-            out.push_str(&edge(i, id));
+            out.push_str(&edge(*i, id));
         }
     }
     out.push_str(tail);
@@ -223,5 +223,6 @@ fn describe(e: &Expr, s: &Schema) -> String {
         ExprKind::Array(args) => format!("ARRAY[{}]", list(args, ", ")),
         ExprKind::Row(args) => format!("ROW({})", list(args, ", ")),
         ExprKind::Subscript(a, i) => format!("{}[{}]", describe(a, s), describe(i, s)),
+        ExprKind::ManyRows => "raise 21000".to_owned(),
     }
 }

@@ -5,19 +5,23 @@
 
 mod colset;
 mod explain;
+mod index;
 mod props;
 mod schema;
 
 pub use colset::ColSet;
 pub use explain::{Format, Note, explain, explain_json, explain_with};
 pub(crate) use explain::{describe_accumulators, describe_exprs, describe_groups};
+pub(crate) use props::images;
 pub use props::{FunctionalDependency, Props};
 pub use schema::{Column, Schema};
 
 use crate::error::{Error, Result};
+use crate::hash::hash_of;
 use crate::rel::{Operator, Rel};
-use std::collections::{BTreeSet, HashMap};
+use index::Index;
 use std::fmt;
+use std::sync::Arc;
 
 /// A node of a [`Graph`]. Smaller ids are never parents of larger ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +44,8 @@ impl fmt::Display for NodeId {
 #[derive(Clone, Debug)]
 pub struct Node {
     rel: Rel,
+    hash: u64,
+    inputs: Vec<NodeId>,
     schema: Schema,
     props: Props,
 }
@@ -53,6 +59,10 @@ impl Node {
     pub fn op(&self) -> &dyn Operator {
         self.rel.as_operator()
     }
+    /// What it reads.
+    pub fn inputs(&self) -> &[NodeId] {
+        &self.inputs
+    }
     /// Output columns.
     pub fn schema(&self) -> &Schema {
         &self.schema
@@ -63,11 +73,11 @@ impl Node {
     }
 }
 
-/// The arena.
+/// The arena. Nodes never change, so a copy of a graph shares them and costs a pointer each.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    nodes: Vec<Node>,
-    index: HashMap<Rel, NodeId>,
+    nodes: Vec<Arc<Node>>,
+    index: Index,
 }
 
 impl Graph {
@@ -83,24 +93,27 @@ impl Graph {
     /// is a bug in the rule that built the plan and is reported as such.
     pub fn add(&mut self, rel: impl Into<Rel>) -> Result<NodeId> {
         let rel = rel.into();
-        if let Some(id) = self.index.get(&rel) {
-            return Ok(*id);
+        let hash = hash_of(&rel);
+        let known = |i: u32| self.nodes.get(i as usize).is_some_and(|n| n.hash == hash && n.rel == rel);
+        if let Some(id) = self.index.find(hash, known) {
+            return Ok(NodeId(id));
         }
         let op = rel.as_operator();
-        let ids = op.inputs();
-        if let Some(bad) = ids.iter().find(|i| i.index() >= self.nodes.len()) {
-            return Err(Error::plan(format!("{} reads {bad}, which is not in the graph", op.name())));
-        }
-        let inputs: Vec<&Node> = ids.iter().map(|i| &self.nodes[i.index()]).collect();
-        op.check(&inputs)?;
-        let schema = op.schema(&inputs);
-        let props = op.props(&inputs, &schema);
+        let inputs = op.inputs();
+        let node = |i: &NodeId| {
+            let found = self.nodes.get(i.index()).map(|n| &**n);
+            found.ok_or_else(|| Error::plan(format!("{} reads {i}, which is not in the graph", op.name())))
+        };
+        let nodes = inputs.iter().map(node).collect::<Result<Vec<&Node>>>()?;
+        op.check(&nodes)?;
+        let schema = op.schema(&nodes);
+        let props = op.props(&nodes, &schema);
         let id = u32::try_from(self.nodes.len())
-            .map(NodeId)
             .map_err(|_| Error::too_complex("the plan has too many operators"))?;
-        self.nodes.push(Node { rel: rel.clone(), schema, props });
-        self.index.insert(rel, id);
-        Ok(id)
+        self.nodes.push(Arc::new(Node { rel, hash, inputs, schema, props }));
+        let nodes = &self.nodes;
+        self.index.insert(hash, id, |i| nodes.get(i as usize).map_or(0, |n| n.hash));
+        Ok(NodeId(id))
     }
 
     /// The node behind an id.
@@ -109,6 +122,13 @@ impl Graph {
     /// Where the id comes from another, larger graph.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
+    }
+    /// The node behind an id, to be kept while the graph grows.
+    ///
+    /// # Panics
+    /// Where the id comes from another, larger graph.
+    pub fn shared(&self, id: NodeId) -> Arc<Node> {
+        self.nodes[id.index()].clone()
     }
     /// The operator of a node.
     pub fn rel(&self, id: NodeId) -> &Rel {
@@ -123,8 +143,8 @@ impl Graph {
         &self.node(id).props
     }
     /// The inputs of a node.
-    pub fn inputs(&self, id: NodeId) -> Vec<NodeId> {
-        self.node(id).op().inputs()
+    pub fn inputs(&self, id: NodeId) -> &[NodeId] {
+        &self.node(id).inputs
     }
     /// How many nodes the arena holds.
     pub fn len(&self) -> usize {
@@ -142,16 +162,32 @@ impl Graph {
 
     /// All nodes that any of `roots` is computed from, themselves included, inputs before their readers.
     pub fn reachable_from(&self, roots: &[NodeId]) -> Vec<NodeId> {
-        let mut seen: BTreeSet<NodeId> = roots.iter().copied().collect();
-        let mut stack = roots.to_vec();
-        while let Some(id) = stack.pop() {
-            for input in self.inputs(id) {
-                if seen.insert(input) {
-                    stack.push(input);
-                }
+        // Inputs have smaller numbers than their readers: one walk down marks, and what is marked is in order.
+        let Some(last) = roots.iter().max() else { return Vec::new() };
+        let mut marked = vec![false; last.index() + 1];
+        roots.iter().for_each(|r| marked[r.index()] = true);
+        let mut found = Vec::new();
+        for i in (0..=last.0).rev() {
+            if marked[i as usize] {
+                found.push(NodeId(i));
+                self.nodes[i as usize].inputs.iter().for_each(|input| marked[input.index()] = true);
             }
         }
-        seen.into_iter().collect()
+        found.reverse();
+        found
+    }
+
+    /// A node like `id` over other inputs; `id` itself where they are the same.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn over(&mut self, id: NodeId, inputs: &[NodeId]) -> Result<NodeId> {
+        let node = self.node(id);
+        if node.inputs == inputs {
+            return Ok(id);
+        }
+        let rel = node.op().with_inputs(inputs);
+        self.add(rel)
     }
 
     /// Rebuilds the plan under `root` bottom-up. `f` sees each node's operator with its inputs already rebuilt and
@@ -162,29 +198,52 @@ impl Graph {
     pub fn rebuild(
         &mut self,
         root: NodeId,
-        f: impl FnMut(&mut Graph, NodeId, Rel) -> Result<NodeId>,
-    ) -> Result<NodeId> {
-        let mut made = self.rebuild_all(&[root], f)?;
-        made.pop().ok_or_else(|| Error::internal("a rebuilt plan has no root"))
-    }
-
-    /// Rebuilds several plans that share nodes; see [`Graph::rebuild`].
-    ///
-    /// # Errors
-    /// Those of `f`.
-    pub fn rebuild_all(
-        &mut self,
-        roots: &[NodeId],
         mut f: impl FnMut(&mut Graph, NodeId, Rel) -> Result<NodeId>,
-    ) -> Result<Vec<NodeId>> {
-        let mut new: HashMap<NodeId, NodeId> = HashMap::new();
-        for id in self.reachable_from(roots) {
-            let inputs: Vec<NodeId> =
-                self.inputs(id).iter().map(|i| new.get(i).copied().unwrap_or(*i)).collect();
+    ) -> Result<NodeId> {
+        let mut new = NodeMap::new();
+        for id in self.reachable(root) {
+            let inputs: Vec<NodeId> = self.inputs(id).iter().map(|i| new.get(*i).unwrap_or(*i)).collect();
             let rel = self.node(id).op().with_inputs(&inputs);
             let made = f(self, id, rel)?;
             new.insert(id, made);
         }
-        Ok(roots.iter().map(|r| new.get(r).copied().unwrap_or(*r)).collect())
+        Ok(new.get(root).unwrap_or(root))
+    }
+}
+
+/// A value for each of some nodes of one graph: an array by their numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeMap<T>(Vec<Option<T>>);
+
+impl<T> NodeMap<T> {
+    pub(crate) fn new() -> NodeMap<T> {
+        NodeMap(Vec::new())
+    }
+    pub(crate) fn get_ref(&self, id: NodeId) -> Option<&T> {
+        self.0.get(id.index()).and_then(Option::as_ref)
+    }
+    pub(crate) fn insert(&mut self, id: NodeId, value: T) {
+        *self.slot(id) = Some(value);
+    }
+    pub(crate) fn remove(&mut self, id: NodeId) -> Option<T> {
+        self.0.get_mut(id.index()).and_then(Option::take)
+    }
+    pub(crate) fn entry(&mut self, id: NodeId) -> &mut T
+    where
+        T: Default,
+    {
+        self.slot(id).get_or_insert_default()
+    }
+    fn slot(&mut self, id: NodeId) -> &mut Option<T> {
+        if self.0.len() <= id.index() {
+            self.0.resize_with(id.index() + 1, || None);
+        }
+        &mut self.0[id.index()]
+    }
+}
+
+impl<T: Copy> NodeMap<T> {
+    pub(crate) fn get(&self, id: NodeId) -> Option<T> {
+        self.get_ref(id).copied()
     }
 }

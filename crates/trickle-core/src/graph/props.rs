@@ -1,9 +1,10 @@
 //! Properties derived for every node: keys, functional dependencies, sign, sources, volatility.
 
-use super::{ColSet, Schema};
+use super::ColSet;
 use crate::catalog::TableId;
 use crate::expr::{Expr, ExprKind, Volatility};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// `from → to`: rows that agree on `from` (NULL equal to NULL) agree on `to`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,7 +31,7 @@ pub struct Props {
     /// Physical: the rendering produces each row once, with its whole weight ≠ 0.
     pub consolidated: bool,
     /// Base tables read, in any version.
-    pub sources: BTreeSet<TableId>,
+    pub sources: Arc<BTreeSet<TableId>>,
     /// Whether a table change (`Δ`) is among the leaves.
     pub reads_delta: bool,
     /// The most volatile function inside.
@@ -53,7 +54,7 @@ impl Props {
             non_negative: true,
             positive: true,
             consolidated: false,
-            sources: BTreeSet::new(),
+            sources: Arc::default(),
             reads_delta: false,
             volatility: Volatility::Immutable,
             empty: false,
@@ -76,10 +77,12 @@ impl Props {
     /// Adds a key, kept minimal: a key with a proper subset among the keys is dropped.
     pub fn add_key(&mut self, key: ColSet) {
         let mut key = key;
-        for c in key.clone().iter() {
-            let smaller = key.without(c);
-            if closure(&self.fds, &smaller).contains(c) {
-                key = smaller;
+        if !self.fds.is_empty() {
+            for c in key.clone().iter() {
+                let smaller = key.without(c);
+                if closure(&self.fds, &smaller).contains(c) {
+                    key = smaller;
+                }
             }
         }
         if self.keys.iter().any(|k| k.is_subset(&key)) {
@@ -94,7 +97,8 @@ impl Props {
     /// Records the dependencies that a predicate implies on the rows that satisfy it: `a = b` makes each determine
     /// the other, `a = constant` makes `a` constant.
     pub fn learn(&mut self, predicate: &Expr) {
-        for term in predicate.conjuncts() {
+        let known = self.fds.len();
+        for term in predicate.terms() {
             let (l, r) = match term.kind() {
                 ExprKind::Call(sig, args) if sig.is_equality() && args[0].ty() == args[1].ty() => {
                     (&args[0], &args[1])
@@ -112,10 +116,13 @@ impl Props {
             // that keys and dependencies speak of.
             match (l.as_column(), r.as_column()) {
                 (Some(a), Some(b)) => self.fds.extend([fd([a], [b]), fd([b], [a])]),
-                (Some(a), None) if r.columns().is_empty() => self.fds.push(fd([], [a])),
-                (None, Some(b)) if l.columns().is_empty() => self.fds.push(fd([], [b])),
+                (Some(a), None) if r.is_constant() => self.fds.push(fd([], [a])),
+                (None, Some(b)) if l.is_constant() => self.fds.push(fd([], [b])),
                 _ => {}
             }
+        }
+        if self.fds.len() == known {
+            return;
         }
         for key in std::mem::take(&mut self.keys) {
             self.add_key(key);
@@ -131,7 +138,7 @@ impl Props {
             non_negative: left.non_negative && right.non_negative,
             positive: left.positive && right.positive,
             consolidated: left.consolidated && right.consolidated,
-            sources: &left.sources | &right.sources,
+            sources: together(&left.sources, &right.sources),
             reads_delta: left.reads_delta || right.reads_delta,
             volatility: left.volatility.max(right.volatility),
             empty: left.empty || right.empty,
@@ -152,30 +159,61 @@ impl Props {
         }
     }
 
-    /// The properties after keeping the columns for which `image` has a place. Keys and dependencies that lose a
-    /// column are completed through equal columns where possible, else dropped.
+    /// Adds the tables that `other` reads.
+    pub fn add_sources(&mut self, other: &Props) {
+        self.sources = together(&self.sources, &other.sources);
+    }
+
+    /// The properties after keeping the columns for which `image`, which has an entry for each, has a place. Keys and
+    /// dependencies that lose a column are completed through equal columns where possible, else dropped.
     #[must_use]
-    pub fn project(&self, schema: &Schema, image: &dyn Fn(usize) -> Option<usize>) -> Props {
-        let mut p = self.clone();
-        p.keys.clear();
-        p.fds.clear();
+    pub fn project(&self, image: &[Option<usize>]) -> Props {
+        let place = |c: usize| image.get(c).copied().flatten();
+        let mut p = Props {
+            keys: Vec::new(),
+            fds: Vec::with_capacity(self.fds.len()),
+            sources: self.sources.clone(),
+            ..*self
+        };
         for f in &self.fds {
-            let to: ColSet = f.to.iter().filter_map(image).collect();
-            if let (Some(from), false) = (f.from.map(image), to.is_empty()) {
+            let to: ColSet = f.to.iter().filter_map(place).collect();
+            if let (Some(from), false) = (f.from.map(place), to.is_empty()) {
                 p.fds.push(FunctionalDependency { from, to });
             }
         }
-        let kept: ColSet = (0..schema.len()).filter(|c| image(*c).is_some()).collect();
         for key in &self.keys {
-            if let Some(key) = key.map(image) {
+            if let Some(key) = key.map(place) {
                 p.add_key(key);
-            } else if key.is_subset(&self.closure(&kept))
-                && let Some(all) = kept.map(image)
+                continue;
+            }
+            let kept: ColSet = (0..image.len()).filter(|c| place(*c).is_some()).collect();
+            if key.is_subset(&self.closure(&kept))
+                && let Some(all) = kept.map(place)
             {
                 p.add_key(all);
             }
         }
         p
+    }
+}
+
+/// For each of `width` columns the first place among `kept` where it stands alone.
+pub(crate) fn images(width: usize, kept: impl IntoIterator<Item = Option<usize>>) -> Vec<Option<usize>> {
+    let mut image = vec![None; width];
+    for (new, old) in kept.into_iter().enumerate() {
+        if let Some(place) = old.and_then(|c| image.get_mut(c)) {
+            place.get_or_insert(new);
+        }
+    }
+    image
+}
+
+/// The union, shared with a side that has all of it.
+fn together(a: &Arc<BTreeSet<TableId>>, b: &Arc<BTreeSet<TableId>>) -> Arc<BTreeSet<TableId>> {
+    match (b.is_subset(a), a.is_subset(b)) {
+        (true, _) => a.clone(),
+        (_, true) => b.clone(),
+        _ => Arc::new(&**a | &**b),
     }
 }
 
@@ -189,7 +227,7 @@ fn closure(fds: &[FunctionalDependency], cols: &ColSet) -> ColSet {
         let mut grew = false;
         for f in fds {
             if f.from.is_subset(&have) && !f.to.is_subset(&have) {
-                have = have.union(&f.to);
+                have.extend(&f.to);
                 grew = true;
             }
         }

@@ -1,9 +1,9 @@
 //! Function calls: built-in functions, aggregates, the catalog's, and those that no stream table can hold.
 
-use super::Lowerer;
 use super::expr::Cx;
 use super::scope::{Slot, reads_outer};
 use super::subquery::Pending;
+use super::{Level, Lowerer};
 use crate::agg::{AggCall, resolve};
 use crate::error::{Error, Result};
 use crate::expr::functions::resolve_function;
@@ -213,7 +213,10 @@ impl Lowerer<'_> {
             None if !self.reasons.is_empty() && types.contains(&Type::Unknown) => {
                 return Ok(Expr::null(Type::Unknown));
             }
-            None => return Err(self.at(unknown(&name, &types), &f.name)),
+            None => {
+                self.known_types(&name, &types, e)?;
+                return Err(self.at(unknown(&name, &types), &f.name));
+            }
         };
         match sig.kind {
             FuncKind::Aggregate => return self.aggregate(&name, schema.as_deref(), f, list, e, cx),
@@ -229,6 +232,17 @@ impl Lowerer<'_> {
         }
         self.check_volatility(&sig, e);
         self.call(sig, args)
+    }
+
+    /// Stops at a function or operator over a type of which only the name is known: PostgreSQL may well have it.
+    pub(super) fn known_types(&mut self, name: &str, types: &[Type], place: &Ast) -> Result<()> {
+        fn foreign(t: &Type) -> bool {
+            matches!(t, Type::Other(_)) || t.element().is_some_and(foreign)
+        }
+        match types.iter().find(|t| foreign(t)) {
+            Some(t) => Err(self.stop(place, format!("{name} over type {t}"))),
+            None => Ok(()),
+        }
     }
 
     /// Notes a function whose result may change while its arguments do not.
@@ -273,7 +287,10 @@ impl Lowerer<'_> {
             return Err(self.stop(&**q, "ARRAY(subquery)"));
         }
         let Some(list) = plain_arguments(f) else { return Ok(None) };
-        let args = self.exprs(list, cx)?;
+        let args = match name {
+            "coalesce" => self.first_not_null(list, cx)?,
+            _ => self.exprs(list, cx)?,
+        };
         let upper = name.to_ascii_uppercase();
         match name {
             "coalesce" | "greatest" | "least" => {
@@ -343,7 +360,10 @@ impl Lowerer<'_> {
         // What stands inside is computed per row, before grouping: it has aggregates and subqueries of its own only.
         let mut inner: Cx<'q> = Cx::new("an aggregate");
         inner.inside_aggregate = true;
+        let frame = self.frames.len().saturating_sub(1);
+        self.levels.push(Level { frame, read: None });
         let result = self.aggregate_parts(name, schema, f, list, e, &mut inner);
+        let level = self.levels.pop();
         let mut call = match result? {
             Ok(call) => call,
             Err(guess) => return Ok(guess),
@@ -360,8 +380,8 @@ impl Lowerer<'_> {
             cx.subqueries.extend(moved);
         }
         let ty = call.sig.ret.clone();
-        if self.probing() && self.frames.len() > 1 {
-            self.check_level(&call, e)?;
+        if level.and_then(|l| l.read).is_some_and(|read| read < frame) {
+            return Err(self.stop(e, "an aggregate over columns of an enclosing query"));
         }
         if let (true, Some(top)) = (call.exprs().any(reads_outer), self.frames.last_mut()) {
             top.direct_failed = true;
@@ -371,18 +391,6 @@ impl Lowerer<'_> {
             cx.aggregates.len() - 1
         });
         Ok(Slot::Aggregate(at).expr(ty))
-    }
-
-    /// An aggregate over nothing but outer columns belongs to the outer query.
-    fn check_level(&mut self, call: &AggCall, e: &Ast) -> Result<()> {
-        let top = self.frames.len() - 1;
-        let reads = |e: &Expr| e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Column(_)));
-        let constant = call.args.iter().any(|a| a.as_literal().is_some_and(crate::types::Datum::is_null));
-        let outer = self.probes.last().is_some_and(|p| p.free.iter().any(|o| o.frame < top));
-        if outer && constant && !call.exprs().any(reads) {
-            return Err(self.stop(e, "an aggregate over columns of an enclosing query"));
-        }
-        Ok(())
     }
 
     /// The call, or a stand-in for one that the engine does not know.
@@ -424,6 +432,7 @@ impl Lowerer<'_> {
             if !self.reasons.is_empty() && types.contains(&Type::Unknown) {
                 return Ok(Err(Expr::null(Type::Unknown)));
             }
+            self.known_types(name, &types, e)?;
             return Err(self.at(unknown(name, &types), &f.name));
         };
         let args = self.arguments(&sig, args)?;

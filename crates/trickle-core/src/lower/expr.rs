@@ -6,6 +6,7 @@ use super::subquery::{Kind, Pending, operator_name, row, subquery_of};
 use crate::agg::AggCall;
 use crate::error::{Error, Result, Span};
 use crate::expr::{Expr, ExprKind, IsTest};
+use crate::graph::Schema;
 use crate::parse::ast::{
     AccessExpr, BinaryOperator, CaseWhen, CastKind, Expr as Ast, Ident, Subscript, UnaryOperator, Value,
     ValueWithSpan,
@@ -26,6 +27,8 @@ pub(super) struct Cx<'q> {
     columns: Vec<(usize, String, Option<Span>)>,
     /// Inside an aggregate's arguments.
     pub(super) inside_aggregate: bool,
+    /// What must be true, outermost first, for the place at hand to be evaluated.
+    guards: Vec<Expr>,
 }
 
 impl<'q> Cx<'q> {
@@ -37,7 +40,18 @@ impl<'q> Cx<'q> {
             subqueries: Vec::new(),
             columns: Vec::new(),
             inside_aggregate: false,
+            guards: Vec::new(),
         }
+    }
+
+    /// Whether the place at hand is evaluated, as one condition that is tested in order; `None` where it always is.
+    pub(super) fn guard(&self) -> Option<Expr> {
+        let open = self.guards.iter().map(|g| g.simplified(&Schema::new([])));
+        let open: Vec<Expr> = open.filter(|g| *g != Expr::bool(true)).collect();
+        open.into_iter().rev().reduce(|later, first| {
+            let kind = ExprKind::Case { whens: vec![(first, later)], otherwise: Expr::bool(false) };
+            Expr::new(kind, Type::Bool)
+        })
     }
 
     /// A clause in which aggregates may stand.
@@ -70,6 +84,18 @@ impl Lowerer<'_> {
                 other => other,
             }
         })
+    }
+
+    /// The arguments of COALESCE: each is evaluated where those before it are NULL.
+    pub(super) fn first_not_null<'q>(&mut self, list: Vec<&'q Ast>, cx: &mut Cx<'q>) -> Result<Vec<Expr>> {
+        let (mut args, before) = (Vec::new(), cx.guards.len());
+        for a in list {
+            let value = self.expr(a, cx)?;
+            cx.guards.push(value.clone().is_null());
+            args.push(value);
+        }
+        cx.guards.truncate(before);
+        Ok(args)
     }
 
     pub(super) fn exprs<'q>(
@@ -193,16 +219,18 @@ impl Lowerer<'_> {
     ) -> Result<Expr> {
         match op {
             BinaryOperator::And | BinaryOperator::Or => {
-                let mut terms = Vec::new();
+                let and = *op == BinaryOperator::And;
+                let decisive = if and { IsTest::False } else { IsTest::True };
+                let (mut terms, before) = (Vec::new(), cx.guards.len());
                 for t in chain(whole, op) {
                     let value = self.expr(t, cx)?;
-                    terms.push(self.boolean(
-                        value,
-                        t,
-                        if *op == BinaryOperator::And { "AND" } else { "OR" },
-                    )?);
+                    let term = self.boolean(value, t, if and { "AND" } else { "OR" })?;
+                    let kind = ExprKind::Is { arg: term.clone(), test: decisive, negated: true };
+                    cx.guards.push(Expr::new(kind, Type::Bool));
+                    terms.push(term);
                 }
-                Ok(if *op == BinaryOperator::And { Expr::and(terms) } else { Expr::or(terms) })
+                cx.guards.truncate(before);
+                Ok(if and { Expr::and(terms) } else { Expr::or(terms) })
             }
             BinaryOperator::Xor | BinaryOperator::Spaceship | BinaryOperator::MyIntegerDivide => {
                 Err(self.at(Error::syntax(format!("operator {op} is not PostgreSQL")), whole))
@@ -224,6 +252,10 @@ impl Lowerer<'_> {
                     return self.compare_rows(&name, l, r);
                 }
                 let (l, r) = (self.expr(left, cx)?, self.expr(right, cx)?);
+                let types = [l.ty().clone(), r.ty().clone()];
+                if self.operator(&name, &types).is_err() {
+                    self.known_types(&format!("the operator {name}"), &types, whole)?;
+                }
                 self.compare(&name, l, r)
             }
         }
@@ -360,21 +392,30 @@ impl Lowerer<'_> {
     ) -> Result<Expr> {
         let operand = operand.map(|o| self.expr(o, cx)).transpose()?;
         let (mut conditions, mut values) = (Vec::new(), Vec::new());
+        let before = cx.guards.len();
         for w in whens {
             let c = self.expr(&w.condition, cx)?;
-            conditions.push(match &operand {
+            let c = match &operand {
                 Some(o) => {
                     let equal = self.compare("=", o.clone(), c);
                     self.located(equal, &w.condition)?
                 }
                 None => self.boolean(c, &w.condition, "CASE/WHEN")?,
-            });
+            };
+            cx.guards.push(c.clone());
             values.push(self.expr(&w.result, cx)?);
+            cx.guards.pop();
+            cx.guards.push(Expr::new(
+                ExprKind::Is { arg: c.clone(), test: IsTest::True, negated: true },
+                Type::Bool,
+            ));
+            conditions.push(c);
         }
         values.push(match otherwise {
             Some(e) => self.expr(e, cx)?,
             None => Expr::null(Type::Unknown),
         });
+        cx.guards.truncate(before);
         let (mut values, ty) = self.unified("CASE", values)?;
         let otherwise = values.pop().unwrap_or_else(|| Expr::null(ty.clone()));
         let whens = conditions.into_iter().zip(values).collect();

@@ -1,6 +1,7 @@
 //! FROM: tables, views, CTEs, subqueries, and the list they make.
 
 use super::expr::Cx;
+use super::on::Later;
 use super::relation::Relation;
 use super::scope::{Cte, Domain, Item, Named, Outer, Scope, hint, shift};
 use super::{Lowerer, VIEW_DEPTH};
@@ -26,6 +27,8 @@ pub(super) struct Factor {
 pub(super) struct Build {
     pub(super) factors: Vec<Factor>,
     pub(super) conjuncts: Vec<Expr>,
+    /// Terms of inner joins that hold subqueries.
+    pub(super) later: Vec<Later>,
     /// How many of the last conditions link the last factor to the outer columns that it starts with.
     pub(super) links: usize,
 }
@@ -135,8 +138,8 @@ impl Lowerer<'_> {
             TableFactor::UNNEST { .. } | TableFactor::Function { .. } | TableFactor::TableFunction { .. } => {
                 Err(self.stop(factor, "set-returning functions in FROM"))
             }
-            TableFactor::JsonTable { .. } => Err(self.stop(factor, "JSON_TABLE")),
-            TableFactor::XmlTable { .. } => Err(self.stop(factor, "XMLTABLE")),
+            TableFactor::JsonTable { json_expr, .. } => Err(self.stop(json_expr, "JSON_TABLE")),
+            TableFactor::XmlTable { row_expression, .. } => Err(self.stop(row_expression, "XMLTABLE")),
             _ => Err(self.at(Error::syntax("a FROM item that PostgreSQL does not have"), factor)),
         }
     }
@@ -208,9 +211,11 @@ impl Lowerer<'_> {
         let frames = std::mem::take(&mut self.frames);
         let ctes = std::mem::take(&mut self.ctes);
         let probes = std::mem::take(&mut self.probes);
+        let levels = std::mem::take(&mut self.levels);
         let source = self.source.take();
-        let relation = self.query(query, &Domain::none());
+        let relation = parsed.deep(|| self.query(query, &Domain::none()));
         self.source = source;
+        self.levels = levels;
         self.probes = probes;
         self.ctes = ctes;
         self.frames = frames;
@@ -331,11 +336,14 @@ impl Lowerer<'_> {
             let unit = self.add(Values::unit())?;
             build.push(unit, 0);
         }
-        let (node, left) = self.join_all(&build.factors, build.conjuncts)?;
-        if left.is_empty() {
-            return Ok(node);
+        let (mut node, left) = self.join_all(&build.factors, build.conjuncts)?;
+        if !left.is_empty() {
+            return Err(Error::internal("a condition reads a column that FROM does not have"));
         }
-        Err(Error::internal("a condition reads a column that FROM does not have"))
+        for term in &build.later {
+            node = self.filter_later(node, term, 0)?;
+        }
+        Ok(node)
     }
 
     /// Condition of WHERE, ON or HAVING: a boolean.

@@ -4,7 +4,7 @@ use super::Lowerer;
 use super::expr::Cx;
 use super::scope::{Domain, Slot};
 use super::select::{Output, conjuncts};
-use super::subquery::{Kind, Pending};
+use super::subquery::Pending;
 use crate::agg::AggCall;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
@@ -356,7 +356,7 @@ impl Lowerer<'_> {
         for i in &early {
             let placed = self.translated(&cx.subqueries[*i], &|e| Ok(fill(e, &values)))?;
             let aggregate = |e: &Expr| e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Aggregate(_)));
-            if matches!(&placed.pending.kind, Kind::Compare { lhs, .. } if lhs.iter().any(aggregate)) {
+            if placed.pending.operands().any(aggregate) {
                 return Err(self.stop(s, "GROUP BY a subquery over groups"));
             }
             let (next, mut value) = self.place_all(node, vec![placed])?;
@@ -383,9 +383,7 @@ impl Lowerer<'_> {
         }
         let mut pending: Vec<_> = later.iter().map(|i| cx.subqueries[*i].clone()).collect();
         for p in &mut pending {
-            if let Kind::Compare { lhs, .. } = &mut p.kind {
-                lhs.iter_mut().for_each(|e| *e = renumber(e));
-            }
+            p.rewrite_operands(|e| Ok(renumber(&fill(e, &values))))?;
         }
         cx.subqueries = pending;
         Ok(node)
@@ -401,11 +399,11 @@ fn subqueries(e: &Expr) -> Vec<usize> {
     e.columns().iter().filter_map(slot).collect()
 }
 
-/// With the subqueries that stand on the left side of one of them, which come before it.
+/// With the subqueries that stand on the left side or in the guard of one of them, which come before it.
 fn with_operands(mut wanted: BTreeSet<usize>, all: &[Pending<'_>]) -> BTreeSet<usize> {
     for (i, p) in all.iter().enumerate().rev() {
-        if let (true, Kind::Compare { lhs, .. }) = (wanted.contains(&i), &p.kind) {
-            wanted.extend(lhs.iter().flat_map(subqueries));
+        if wanted.contains(&i) {
+            wanted.extend(p.operands().flat_map(subqueries));
         }
     }
     wanted

@@ -1,17 +1,16 @@
 //! Joins: trees with ON, USING and NATURAL, and the order in which a list of items is joined.
 
 use super::Lowerer;
-use super::expr::Cx;
 use super::from::{Build, Factor};
-use super::scope::{Named, Scope, shift};
+use super::on::{Later, Operand};
+use super::scope::{Named, Scope, Slot, shift};
+use super::subquery::put;
 use crate::error::{Error, Result};
 use crate::expr::functions::common_type;
 use crate::expr::{Expr, ExprKind};
 use crate::graph::NodeId;
 use crate::parse::Place;
-use crate::parse::ast::{
-    Expr as Ast, Join as AstJoin, JoinConstraint, JoinOperator, TableFactor, TableWithJoins,
-};
+use crate::parse::ast::{Join as AstJoin, JoinConstraint, JoinOperator, TableFactor, TableWithJoins};
 use crate::parse::parts;
 use crate::rel::{Filter, Join, Map, OuterJoin};
 use std::sync::Arc;
@@ -28,14 +27,32 @@ enum Side {
 struct Start {
     factor: usize,
     conjunct: usize,
+    later: usize,
     /// It took in items that stand before it, for a LATERAL subquery or a condition that uses them.
     absorbed: bool,
 }
 
+/// Where its right operand begins.
+struct Middle {
+    factor: usize,
+    conjunct: usize,
+    later: usize,
+}
+
+/// The condition of an outer join: its terms without and with subqueries.
+struct On {
+    terms: Vec<Expr>,
+    asked: Vec<Later>,
+}
+
 impl Lowerer<'_> {
     pub(super) fn table_with_joins(&mut self, t: &TableWithJoins, build: &mut Build) -> Result<Scope> {
-        let mut start =
-            Start { factor: build.factors.len(), conjunct: build.conjuncts.len(), absorbed: false };
+        let mut start = Start {
+            factor: build.factors.len(),
+            conjunct: build.conjuncts.len(),
+            later: build.later.len(),
+            absorbed: false,
+        };
         let mut scope = self.table_factor(&t.relation, build)?;
         for join in &t.joins {
             scope = stacker::maybe_grow(256 << 10, 4 << 20, || self.join(join, scope, &mut start, build))?;
@@ -46,18 +63,24 @@ impl Lowerer<'_> {
     /// Joins one more item to the factors from `start` on.
     fn join(&mut self, join: &AstJoin, left: Scope, start: &mut Start, build: &mut Build) -> Result<Scope> {
         let (side, constraint) = self.join_kind(join)?;
+        let later = build.later.len();
         let mut middle = (build.factors.len(), build.conjuncts.len());
         let right = self.right_operand(&join.relation, &left, side, build)?;
         if build.factors.len() <= middle.0 {
             // A LATERAL subquery merged what it uses into one factor, which stands before its own.
             middle = (build.factors.len() - 1, build.conjuncts.len() - build.links);
             if middle.0 <= start.factor {
-                *start = Start { factor: middle.0 - 1, conjunct: 0, absorbed: true };
+                *start = Start { factor: middle.0 - 1, conjunct: 0, absorbed: true, ..*start };
             }
         }
         let both = self.side_by_side(left.clone(), right.clone(), &join.relation)?;
+        let mut asked = Vec::new();
         let (on, scope) = match constraint {
-            JoinConstraint::On(e) => (self.on(e, &both)?, both),
+            JoinConstraint::On(e) => {
+                let (on, later) = self.on(e, &both)?;
+                asked = later;
+                (on, both)
+            }
             JoinConstraint::Using(names) => {
                 let names: Vec<String> = names.iter().filter_map(|n| parts(n).pop()).collect();
                 self.merged(side, &names, left, right, &join.relation)?
@@ -75,24 +98,12 @@ impl Lowerer<'_> {
         };
         if side == Side::Inner {
             build.conjuncts.extend(on);
+            build.later.extend(asked);
             return Ok(scope);
         }
-        self.outer_join(side, on, start, middle, build, &join.relation)?;
+        let middle = Middle { factor: middle.0, conjunct: middle.1, later };
+        self.outer_join(side, On { terms: on, asked }, start, middle, build, &join.relation)?;
         Ok(scope)
-    }
-
-    /// The terms of a join condition, which sees the two operands and enclosing queries alone.
-    fn on(&mut self, e: &Ast, both: &Scope) -> Result<Vec<Expr>> {
-        let visible = self.take_scope();
-        self.set_scope(both.clone());
-        let mut cx = Cx::new("JOIN/ON");
-        let on = self.condition(e, &mut cx);
-        self.set_scope(visible);
-        let on = on?;
-        if !cx.subqueries.is_empty() {
-            return Err(self.stop(e, "a subquery in ON"));
-        }
-        Ok(on.conjuncts())
     }
 
     fn join_kind<'j>(&self, join: &'j AstJoin) -> Result<(Side, &'j JoinConstraint)> {
@@ -194,64 +205,133 @@ impl Lowerer<'_> {
     fn outer_join(
         &mut self,
         side: Side,
-        on: Vec<Expr>,
+        on: On,
         start: &mut Start,
-        middle: (usize, usize),
+        middle: Middle,
         build: &mut Build,
         place: &impl Place,
     ) -> Result<()> {
         if start.absorbed && side != Side::Left {
             return Err(self.stop_unless_direct(place, "a RIGHT or FULL JOIN after LATERAL"));
         }
-        let right_conjuncts = build.conjuncts.split_off(middle.1);
-        let right_factors = build.factors.split_off(middle.0);
+        let mut right_later = build.later.split_off(middle.later);
+        let mut left_later = Vec::new();
+        match side {
+            Side::Right => {
+                left_later = build.later.split_off(start.later);
+                build.later.append(&mut right_later);
+            }
+            Side::Full => left_later = build.later.split_off(start.later),
+            _ => {}
+        }
+        let right_conjuncts = build.conjuncts.split_off(middle.conjunct);
+        let right_factors = build.factors.split_off(middle.factor);
         if side == Side::Left {
-            let used = on.iter().chain(&right_conjuncts).flat_map(Expr::columns);
+            let used = on.terms.iter().chain(&right_conjuncts).flat_map(Expr::columns);
+            let used = used.chain(on.asked.iter().chain(&right_later).flat_map(Later::columns));
             let first = used.filter_map(|c| build.factors.iter().rposition(|f| f.holds(c))).min();
             if first.is_some_and(|f| f < start.factor) {
-                *start = Start { factor: first.unwrap_or(0), conjunct: 0, absorbed: true };
+                *start = Start { factor: first.unwrap_or(0), conjunct: 0, absorbed: true, ..*start };
             }
         }
         let left_conjuncts = build.conjuncts.split_off(start.conjunct.min(build.conjuncts.len()));
         let left_factors = build.factors.split_off(start.factor);
-        let (Some(l0), Some(r0)) = (left_factors.first().cloned(), right_factors.first().cloned()) else {
-            return Err(Error::internal("a join without operands"));
-        };
-        let (left, left_rest) = self.join_all(&left_factors, left_conjuncts)?;
-        let (right, right_rest) = self.join_all(&right_factors, right_conjuncts)?;
+        let (left, left_rest, left_open) = self.operand(&left_factors, left_conjuncts, left_later)?;
+        let (right, right_rest, right_open) = self.operand(&right_factors, right_conjuncts, right_later)?;
+        let asked: Vec<Later> = left_open.into_iter().chain(right_open).chain(on.asked).collect();
         let (padded, kept) = match side {
             Side::Right => (left_rest, right_rest),
             Side::Full => (left_rest.into_iter().chain(right_rest).collect(), Vec::new()),
             _ => (right_rest, left_rest),
         };
-        let (lw, rw) = (r0.offset - l0.offset, self.graph.schema(right).len());
-        let inside = |c: &usize| (l0.offset..l0.offset + lw + rw).contains(c);
+        let whole = left.offset..right.offset + right.width;
         let full = side == Side::Full && !padded.is_empty();
-        let terms: Vec<Expr> = on.into_iter().chain(padded).collect();
-        if full || terms.iter().any(|e| !e.columns().iter().all(inside)) {
+        let terms: Vec<Expr> = on.terms.into_iter().chain(padded).collect();
+        let apart = terms.iter().any(|e| !e.columns().iter().all(|c| whole.contains(c)));
+        if full || apart || asked.iter().any(|l| !l.within(whole.clone())) {
             if let Some(f) = self.frames.last_mut() {
                 f.direct_failed |= f.direct;
             }
             return Err(self.stop_unless_direct(place, "an outer join on columns of an enclosing query"));
         }
-        let on = Expr::and(terms.iter().map(|e| shift(e, -(l0.offset as isize))));
-        let node = match side {
-            Side::Left | Side::Inner => self.add(OuterJoin::left(left, right, on))?,
-            Side::Full => self.add(OuterJoin::full(left, right, on))?,
-            Side::Right => {
-                let on = on.map_columns(|i| if i < lw { i + rw } else { i - lw });
-                let swapped = self.add(OuterJoin::left(right, left, on))?;
-                let schema = self.graph.schema(swapped).clone();
-                let order: Vec<usize> = (rw..rw + lw).chain(0..rw).collect();
-                self.add(Map::columns(swapped, &schema, &order))?
-            }
-        };
-        build.factors.push(Factor { node, offset: l0.offset, width: lw + rw });
+        let node = self.outer_join_of(side, [left, right], terms, asked)?;
+        build.factors.push(Factor { node, offset: whole.start, width: whole.len() });
         build.conjuncts.extend(kept);
         Ok(())
     }
 
-    fn stop_unless_direct(&mut self, place: &impl Place, construct: &str) -> Error {
+    /// The factors of one operand as one relation, with the conditions that read other columns.
+    fn operand(
+        &mut self,
+        factors: &[Factor],
+        conjuncts: Vec<Expr>,
+        later: Vec<Later>,
+    ) -> Result<(Operand, Vec<Expr>, Vec<Later>)> {
+        let Some(first) = factors.first() else { return Err(Error::internal("a join without operands")) };
+        let (mut node, rest) = self.join_all(factors, conjuncts)?;
+        let width = self.graph.schema(node).len();
+        let whole = first.offset..first.offset + width;
+        let (own, open): (Vec<Later>, Vec<Later>) = later.into_iter().partition(|l| l.within(whole.clone()));
+        for term in &own {
+            node = self.filter_later(node, term, first.offset)?;
+        }
+        Ok((Operand { node, offset: first.offset, width }, rest, open))
+    }
+
+    /// The outer join of two operands on terms over the columns of FROM; the output is theirs, in that order.
+    fn outer_join_of(
+        &mut self,
+        side: Side,
+        mut operands: [Operand; 2],
+        terms: Vec<Expr>,
+        asked: Vec<Later>,
+    ) -> Result<NodeId> {
+        let padded = match side {
+            Side::Right => Some(0),
+            Side::Full => None,
+            _ => Some(1),
+        };
+        let mut placed = Vec::new();
+        for term in &asked {
+            match padded.map(|p| &mut operands[p]) {
+                Some(o) if term.within(o.offset..o.offset + o.width) => {
+                    o.node = self.filter_later(o.node, term, o.offset)?;
+                }
+                _ => placed.push(self.place_later(term, &mut operands)?),
+            }
+        }
+        let [left, right] = operands;
+        let (lw, rw) = (self.graph.schema(left.node).len(), self.graph.schema(right.node).len());
+        let position = |c: usize| if c < right.offset { c - left.offset } else { c - right.offset + lw };
+        let mut on: Vec<Expr> = terms.iter().map(|e| e.map_columns(position)).collect();
+        for (term, values) in placed {
+            let values: Vec<Expr> =
+                values.into_iter().map(|(side, v)| if side == 0 { v } else { v.shifted(lw) }).collect();
+            let over = |c: usize| match Slot::of(c) {
+                Slot::Column(c) => position(c),
+                _ => c,
+            };
+            on.push(put(&term.map_columns(over), &values));
+        }
+        let on = Expr::and(on);
+        let (node, first) = match side {
+            Side::Left | Side::Inner => (self.add(OuterJoin::left(left.node, right.node, on))?, lw),
+            Side::Full => (self.add(OuterJoin::full(left.node, right.node, on))?, lw),
+            Side::Right => {
+                let on = on.map_columns(|i| if i < lw { i + rw } else { i - lw });
+                (self.add(OuterJoin::left(right.node, left.node, on))?, rw)
+            }
+        };
+        let (l, r) = if side == Side::Right { (first, 0) } else { (0, first) };
+        let order: Vec<usize> = (l..l + left.width).chain(r..r + right.width).collect();
+        let schema = self.graph.schema(node).clone();
+        if order.len() == schema.len() && order.iter().enumerate().all(|(i, c)| i == *c) {
+            return Ok(node);
+        }
+        self.add(Map::columns(node, &schema, &order))
+    }
+
+    pub(super) fn stop_unless_direct(&mut self, place: &impl Place, construct: &str) -> Error {
         if self.frames.iter().any(|f| f.direct_failed) {
             return Error::internal("an outer column is not at hand");
         }

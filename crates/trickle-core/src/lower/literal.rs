@@ -16,44 +16,32 @@ pub(super) fn number(text: &str) -> Result<Expr> {
         _ => 10,
     };
     let body = if radix == 10 { digits.as_str() } else { digits.get(2..).unwrap_or_default() };
-    if let Some(n) = BigInt::parse_bytes(body.as_bytes(), radix) {
-        return Ok(match (i32::try_from(&n), i64::try_from(&n)) {
-            (Ok(i), _) => Expr::literal(Datum::Int(i.into()), Type::Int4),
-            (_, Ok(i)) => Expr::literal(Datum::Int(i), Type::Int8),
-            _ => finite(n, 0),
-        });
+    let unknown = || Error::syntax(format!("\"{text}\" is not a number"));
+    if radix == 10 {
+        return match body.parse() {
+            Ok(n) => Ok(integer(n)),
+            Err(_) => decimal(body)?.ok_or_else(unknown),
+        };
     }
-    decimal(body).ok_or_else(|| Error::syntax(format!("\"{text}\" is not a number")))
+    let n = BigInt::parse_bytes(body.as_bytes(), radix).ok_or_else(unknown)?;
+    match i64::try_from(&n) {
+        Ok(n) => Ok(integer(n)),
+        Err(_) => Numeric::finite(n, 0).map(exact),
+    }
 }
 
-fn finite(unscaled: BigInt, scale: u16) -> Expr {
-    Expr::literal(Datum::Numeric(Arc::new(Numeric::Finite { unscaled, scale })), Type::Numeric(None))
+fn integer(n: i64) -> Expr {
+    let ty = if i32::try_from(n).is_ok() { Type::Int4 } else { Type::Int8 };
+    Expr::literal(Datum::Int(n), ty)
 }
 
-/// `12.50`, `.5`, `1e-3` as an exact numeric.
-fn decimal(text: &str) -> Option<Expr> {
-    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
-        Some((m, e)) => (m, e.parse::<i32>().ok()?),
-        None => (text, 0),
-    };
-    let (negative, mantissa) = match mantissa.strip_prefix('-') {
-        Some(m) => (true, m),
-        None => (false, mantissa.strip_prefix('+').unwrap_or(mantissa)),
-    };
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits = format!("{whole}{fraction}");
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) || exponent.abs() > 10_000 {
-        return None;
-    }
-    let scale = i32::try_from(fraction.len()).ok()? - exponent;
-    let mut unscaled = BigInt::parse_bytes(digits.as_bytes(), 10)?;
-    if scale < 0 {
-        unscaled *= BigInt::from(10).pow(scale.unsigned_abs());
-    }
-    if negative {
-        unscaled = -unscaled;
-    }
-    Some(finite(unscaled, u16::try_from(scale.max(0)).ok()?))
+fn exact(n: Numeric) -> Expr {
+    Expr::literal(Datum::Numeric(Arc::new(n)), Type::Numeric(None))
+}
+
+/// `12.50`, `.5`, `1e-3` as an exact numeric; `None` for any other text, NaN and infinity among them.
+fn decimal(text: &str) -> Result<Option<Expr>> {
+    Ok(Numeric::parse(text)?.filter(|n| matches!(n, Numeric::Finite { .. })).map(exact))
 }
 
 /// An untyped literal read as a value of type `to`; types that have no parsed form here keep their text under a cast.
@@ -65,21 +53,25 @@ pub(super) fn read(text: &str, to: &Type) -> Result<Expr> {
         Type::Text | Type::Varchar(None) => Datum::text(text),
         Type::Bool => Datum::Bool(boolean(trimmed).ok_or_else(invalid)?),
         Type::Int2 | Type::Int4 | Type::Int8 => {
-            let n = BigInt::parse_bytes(trimmed.as_bytes(), 10).ok_or_else(invalid)?;
-            let fits = match to {
-                Type::Int2 => i16::try_from(&n).is_ok(),
-                Type::Int4 => i32::try_from(&n).is_ok(),
+            let n: std::result::Result<i64, _> = trimmed.parse();
+            let digits = trimmed.strip_prefix(['-', '+']).unwrap_or(trimmed);
+            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+                return Err(invalid());
+            }
+            let fits = |n: i64| match to {
+                Type::Int2 => i16::try_from(n).is_ok(),
+                Type::Int4 => i32::try_from(n).is_ok(),
                 _ => true,
             };
-            match i64::try_from(&n) {
-                Ok(i) if fits => Datum::Int(i),
+            match n {
+                Ok(n) if fits(n) => Datum::Int(n),
                 _ => {
                     let e = format!("value \"{trimmed}\" is out of range for type {to}");
                     return Err(Error::data("22003", e));
                 }
             }
         }
-        Type::Numeric(modifier) => match (decimal(trimmed), modifier) {
+        Type::Numeric(modifier) => match (decimal(trimmed)?, modifier) {
             (Some(e), None) => return Ok(e),
             (Some(e), Some(_)) => return Ok(e.cast(to.clone())),
             (None, _) if special(trimmed) => return Ok(untyped(text).cast(to.clone())),

@@ -5,7 +5,7 @@ use super::expr::Cx;
 use super::from::Build;
 use super::scope::{Frame, Outer, Slot, reads_outer, shift};
 use super::select::conjuncts;
-use super::subquery::{Kind, Pending, null_safe, operator_name, row, subquery_of};
+use super::subquery::{Examined, Kind, Pending, null_safe, operator_name, row, subquery_of};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::{NodeId, Schema};
@@ -39,7 +39,7 @@ impl Lowerer<'_> {
         if lhs.iter().any(reads_outer) {
             return Err(self.fail_direct());
         }
-        let (free, columns) = self.examine(m.query)?;
+        let Examined { free, types: columns, .. } = self.examine(m.query)?;
         if m.op.is_some() && lhs.len() != columns.len() {
             let few = if lhs.len() > columns.len() { "few" } else { "many" };
             return Err(self.at(Error::syntax(format!("subquery has too {few} columns")), e));
@@ -49,9 +49,9 @@ impl Lowerer<'_> {
         let (right, outs, mut on) = match self.direct(m.query, &free, m.op.is_some())? {
             Some(found) if !free.is_empty() => self.correlated(width, found),
             _ => {
-                let pending = Pending { query: m.query, kind: Kind::Exists, free };
+                let pending = Pending { query: m.query, kind: Kind::Exists, free, guard: None };
                 let ready = self.translated(&pending, &|e| Ok(e.clone()))?;
-                let (_, relation) = self.over(node, &pending, &ready.values)?;
+                let relation = self.over(node, &pending, &ready.values)?;
                 let (k, r) = (ready.values.len(), self.graph.schema(relation.node).clone());
                 let on = ready.values.iter().enumerate().map(|(i, v)| null_safe(v, i, &left, &r)).collect();
                 let outs = (k..r.len()).map(|i| shift(&r.expr(i), width as isize)).collect();
@@ -104,6 +104,9 @@ impl Lowerer<'_> {
     fn direct_in_frame(&mut self, s: &Select, outputs: bool) -> Result<Option<Direct>> {
         let mut build = Build::default();
         self.list(&s.from, &mut build)?;
+        if !build.later.is_empty() {
+            return Err(self.fail_direct());
+        }
         let mut later = Vec::new();
         for term in s.selection.as_ref().map(conjuncts).unwrap_or_default() {
             if self.is_membership(term) {
@@ -153,18 +156,14 @@ impl Lowerer<'_> {
         let mut free = Vec::new();
         match lowered {
             Some((e, cx)) => {
-                let lhs = cx.subqueries.iter().flat_map(|p| match &p.kind {
-                    Kind::Compare { lhs, .. } => lhs.as_slice(),
-                    _ => &[],
-                });
-                if reads_outer(e) || lhs.into_iter().any(reads_outer) {
+                if reads_outer(e) || cx.subqueries.iter().flat_map(Pending::operands).any(reads_outer) {
                     return Err(self.fail_direct());
                 }
                 free.extend(cx.subqueries.iter().flat_map(|p| p.free.clone()));
             }
             None => {
                 if let Some(m) = Membership::of(term) {
-                    free = self.examine(m.query)?.0;
+                    free = self.free(m.query)?;
                 }
             }
         }

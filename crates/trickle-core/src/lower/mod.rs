@@ -15,6 +15,7 @@ mod join;
 mod literal;
 mod membership;
 mod names;
+mod on;
 mod query;
 mod relation;
 mod scope;
@@ -28,7 +29,7 @@ mod tests;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result, Span};
 use crate::graph::{Graph, NodeId};
-use crate::parse::{Parsed, Place, Source, deep, parse_query};
+use crate::parse::{Parsed, Place, Source, parse_query};
 use crate::rel::Rel;
 use crate::verdict::{Reason, ReasonKind};
 use scope::{Cte, Frame, Outer};
@@ -69,7 +70,7 @@ pub fn lower(sql: &str, catalog: &dyn Catalog) -> Result<Lowered> {
 /// # Errors
 /// Those of [`lower`].
 pub fn lower_parsed(parsed: &Parsed, catalog: &dyn Catalog) -> Result<Lowered> {
-    deep(|| {
+    parsed.deep(|| {
         let mut lowerer = Lowerer::new(catalog, parsed.source());
         match lowerer.top(parsed) {
             Ok(_) if !lowerer.reasons.is_empty() => Ok(Lowered::Unsupported(lowerer.reasons)),
@@ -103,6 +104,8 @@ struct Lowerer<'a> {
     ctes: Vec<Cte>,
     /// Subqueries being examined for the outer columns they use, rather than lowered for good.
     probes: Vec<Probe>,
+    /// Aggregate calls whose arguments are being lowered, innermost last.
+    levels: Vec<Level>,
     /// Views being expanded.
     views: Vec<String>,
     /// Views that were expanded.
@@ -115,6 +118,14 @@ struct Probe {
     free: Vec<Outer>,
 }
 
+/// Which query an aggregate call belongs to: the innermost of whose columns it reads one.
+struct Level {
+    /// The frame of the SELECT that it stands in.
+    frame: usize,
+    /// The innermost frame up to that one whose columns it reads.
+    read: Option<usize>,
+}
+
 impl<'a> Lowerer<'a> {
     fn new(catalog: &'a dyn Catalog, source: &'a Source) -> Self {
         Lowerer {
@@ -125,6 +136,7 @@ impl<'a> Lowerer<'a> {
             frames: Vec::new(),
             ctes: Vec::new(),
             probes: Vec::new(),
+            levels: Vec::new(),
             views: Vec::new(),
             expanded: HashMap::new(),
         }

@@ -105,6 +105,20 @@ impl Scope {
     }
 }
 
+impl Scope {
+    /// The same names over columns that stand `by` positions further left.
+    pub(super) fn moved(&self, by: usize) -> Scope {
+        let by = -(by as isize);
+        let named = |n: &Named| Named { name: n.name.clone(), expr: shift(&n.expr, by) };
+        let item = |i: &Item| Item {
+            columns: i.columns.iter().map(named).collect(),
+            key: i.key.as_ref().map(|k| k.iter().map(|c| c.wrapping_add_signed(by)).collect()),
+            ..i.clone()
+        };
+        Scope { star: self.star.iter().map(named).collect(), items: self.items.iter().map(item).collect() }
+    }
+}
+
 /// A column of the FROM of an enclosing SELECT.
 #[derive(Clone, Debug)]
 pub(super) struct Outer {
@@ -200,8 +214,12 @@ impl Lowerer<'_> {
             };
             match found {
                 Found::Nothing => {}
-                Found::One(e) if depth + 1 == self.frames.len() => return Ok(e),
-                Found::One(e) => return self.outer(depth, &e),
+                Found::One(e) => {
+                    for level in self.levels.iter_mut().filter(|l| depth <= l.frame) {
+                        level.read = level.read.max(Some(depth));
+                    }
+                    return if depth + 1 == self.frames.len() { Ok(e) } else { self.outer(depth, &e) };
+                }
                 Found::Many => {
                     let e = Error::ambiguous(format!("column reference \"{name}\" is ambiguous"))
                         .hint("Put the table's name or alias in front of it.");

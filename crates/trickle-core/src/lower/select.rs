@@ -16,6 +16,9 @@ use crate::parse::ast::{
 use crate::parse::{fold, parts};
 use std::sync::Arc;
 
+/// PostgreSQL's own limit. The work on a select list may grow with the square of its length.
+const MAX_OUTPUTS: usize = 1_664;
+
 /// An entry of the select list: text still to be lowered, or a column that `*` gave.
 pub(super) enum Output<'q> {
     Text(&'q Ast),
@@ -161,6 +164,10 @@ impl Lowerer<'_> {
                     return Err(self.at(Error::syntax("one expression has several aliases"), item));
                 }
             }
+        }
+        if outputs.len() > MAX_OUTPUTS {
+            let e = Error::too_complex(format!("target lists can have at most {MAX_OUTPUTS} entries"));
+            return Err(s.projection.last().map_or(e.clone(), |last| self.at(e, last)));
         }
         Ok((outputs, names))
     }

@@ -12,10 +12,10 @@ use super::scope::{Domain, Outer, Slot, reads_outer, shift};
 use crate::agg::{AggCall, resolve};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
-use crate::graph::{NodeId, Schema};
+use crate::graph::{ColSet, NodeId, Schema};
 use crate::parse::Place;
 use crate::parse::ast::{BinaryOperator, Expr as Ast, Query};
-use crate::rel::{Distinct, Join, Map, OuterJoin, Reduce, Single};
+use crate::rel::{Distinct, Filter, Join, Map, OuterJoin, Reduce, Rel, Single};
 use crate::types::Type;
 
 /// What a subquery is worth.
@@ -38,16 +38,47 @@ pub(super) struct Pending<'q> {
     pub(super) kind: Kind,
     /// The outer columns that it uses.
     pub(super) free: Vec<Outer>,
+    /// Where its value is asked for: CASE, COALESCE, AND and OR skip what they do not need, and what is skipped
+    /// raises nothing. `None`: everywhere, or nothing in it can raise.
+    pub(super) guard: Option<Expr>,
+}
+
+/// What a subquery was found to be.
+pub(super) struct Examined {
+    /// The outer columns that it uses.
+    pub(super) free: Vec<Outer>,
+    /// The types of its own columns.
+    pub(super) types: Vec<Type>,
+    /// Whether computing its rows can raise.
+    pub(super) raises: bool,
 }
 
 impl Pending<'_> {
+    /// The expressions over the outer relation that it is placed with.
+    pub(super) fn operands(&self) -> impl Iterator<Item = &Expr> {
+        let lhs = match &self.kind {
+            Kind::Compare { lhs, .. } => lhs.as_slice(),
+            _ => &[],
+        };
+        lhs.iter().chain(&self.guard)
+    }
+
+    /// Rewrites them.
+    pub(super) fn rewrite_operands(&mut self, mut f: impl FnMut(&Expr) -> Result<Expr>) -> Result<()> {
+        let lhs = match &mut self.kind {
+            Kind::Compare { lhs, .. } => lhs.as_mut_slice(),
+            _ => &mut [],
+        };
+        for e in lhs.iter_mut().chain(&mut self.guard) {
+            *e = f(e)?;
+        }
+        Ok(())
+    }
+
     /// The columns that it reads of the relation of frame `frame`.
     pub(super) fn local_columns(&self, frame: usize) -> Vec<usize> {
-        let lhs = match &self.kind {
-            Kind::Compare { lhs, .. } => lhs.iter().flat_map(|e| e.columns()).collect(),
-            _ => Vec::new(),
-        };
-        self.free.iter().filter(|o| o.frame == frame).map(|o| o.column).chain(lhs).collect()
+        let local = self.operands().flat_map(Expr::columns);
+        self.free.iter().filter(|o| o.frame == frame).map(|o| o.column).chain(local).collect()
     }
 }
 
@@ -68,18 +99,19 @@ pub(super) fn put(e: &Expr, values: &[Expr]) -> Expr {
 impl Lowerer<'_> {
     /// The outer columns that a subquery uses, found by lowering it for nothing.
     pub(super) fn free(&mut self, q: &Query) -> Result<Vec<Outer>> {
-        self.examine(q).map(|(free, _)| free)
+        self.examine(q).map(|found| found.free)
     }
 
-    /// The outer columns that a subquery uses, and the types of its own columns.
-    pub(super) fn examine(&mut self, q: &Query) -> Result<(Vec<Outer>, Vec<Type>)> {
+    /// What a subquery uses and gives, found by lowering it for nothing.
+    pub(super) fn examine(&mut self, q: &Query) -> Result<Examined> {
         self.probes.push(super::Probe { base: self.frames.len(), free: Vec::new() });
         let relation = self.query(q, &Domain::none());
         let probe = self.probes.pop();
         let relation = relation?;
         let schema = self.graph.schema(relation.node);
         let types = schema.columns().iter().map(|c| c.ty.clone()).collect();
-        Ok((probe.map(|p| p.free).unwrap_or_default(), types))
+        let raises = self.graph.reachable(relation.node).into_iter().any(|id| self.graph.rel(id).can_raise());
+        Ok(Examined { free: probe.map(|p| p.free).unwrap_or_default(), types, raises })
     }
 
     /// A subquery in an expression: a placeholder for its value.
@@ -90,7 +122,7 @@ impl Lowerer<'_> {
         place: &Ast,
         cx: &mut Cx<'q>,
     ) -> Result<Expr> {
-        let (free, columns) = self.examine(q)?;
+        let Examined { free, types: columns, mut raises } = self.examine(q)?;
         let ty = match &kind {
             Kind::Scalar => match columns.as_slice() {
                 [ty] => ty.clone(),
@@ -104,14 +136,15 @@ impl Lowerer<'_> {
                 }
                 let right = columns.iter().map(|t| Expr::null(t.clone())).collect();
                 let checked = self.compare_rows(op, lhs.clone(), right);
-                self.located(checked, place)?;
+                raises |= self.located(checked, place)?.can_raise() || lhs.iter().any(Expr::can_raise);
                 Type::Bool
             }
         };
         if self.probing() {
             return Ok(Expr::null(ty));
         }
-        cx.subqueries.push(Pending { query: q, kind, free });
+        let guard = if raises { cx.guard() } else { None };
+        cx.subqueries.push(Pending { query: q, kind, free, guard });
         Ok(Slot::Subquery(cx.subqueries.len() - 1).expr(ty))
     }
 
@@ -155,13 +188,9 @@ impl Lowerer<'_> {
             values.push(apply(&self.here(o)?)?);
         }
         let mut pending = p.clone();
-        if let Kind::Compare { lhs, .. } = &mut pending.kind {
-            for e in lhs.iter_mut() {
-                *e = apply(e)?;
-            }
-            if lhs.iter().any(reads_outer) {
-                return Err(self.fail_direct());
-            }
+        pending.rewrite_operands(apply)?;
+        if pending.operands().any(reads_outer) {
+            return Err(self.fail_direct());
         }
         Ok(Ready { pending, values })
     }
@@ -170,11 +199,9 @@ impl Lowerer<'_> {
     pub(super) fn place_all(&mut self, node: NodeId, ready: Vec<Ready<'_>>) -> Result<(NodeId, Vec<Expr>)> {
         let (mut node, mut values) = (node, Vec::new());
         for r in ready {
-            // The left side of a comparison may itself hold an earlier subquery.
+            // The left side of a comparison, and a guard, may themselves hold an earlier subquery.
             let mut r = r;
-            if let Kind::Compare { lhs, .. } = &mut r.pending.kind {
-                lhs.iter_mut().for_each(|e| *e = put(e, &values));
-            }
+            r.pending.rewrite_operands(|e| Ok(put(e, &values)))?;
             let (next, value) = self.place(node, r)?;
             node = next;
             values.push(value);
@@ -186,15 +213,14 @@ impl Lowerer<'_> {
         let Ready { pending, values } = ready;
         let width = self.graph.schema(node).len();
         let k = values.len();
-        let (domain, relation) = self.over(node, &pending, &values)?;
+        let asked = match &pending.guard {
+            Some(guard) => self.add(Filter::new(node, guard.clone()))?,
+            None => node,
+        };
+        let relation = self.over(asked, &pending, &values)?;
         let truth = || Expr::bool(true);
         match pending.kind {
-            Kind::Scalar => {
-                let one = self.add(Single::new(relation.node, k))?;
-                let ty = self.graph.schema(one).column(k).map_or(Type::Unknown, |c| c.ty.clone());
-                let node = self.beside(node, one, &values)?;
-                Ok((node, Expr::column(width + k, ty)))
-            }
+            Kind::Scalar => self.scalar(node, relation.node, &values),
             Kind::Exists => {
                 let schema = self.graph.schema(relation.node).clone();
                 let exprs = (0..k).map(|i| schema.expr(i)).chain([truth()]).collect();
@@ -207,8 +233,9 @@ impl Lowerer<'_> {
             Kind::Compare { lhs, op, all } => {
                 // The distinct left sides, each with the rows of the subquery that do not clearly differ.
                 let n = lhs.len();
+                let lhs: Vec<Expr> = lhs.into_iter().map(|e| only_where(pending.guard.as_ref(), e)).collect();
                 let keys = values.iter().cloned().chain(lhs.iter().cloned()).collect::<Vec<_>>();
-                let keyed = self.add(Map::new(node, keys.clone()))?;
+                let keyed = self.add(Map::new(asked, keys.clone()))?;
                 let keyed = self.distinct(keyed)?;
                 let (a, b) = (self.graph.schema(keyed).clone(), self.graph.schema(relation.node).clone());
                 let right = (0..n).map(|i| shift(&b.expr(k + i), (k + n) as isize)).collect();
@@ -234,26 +261,51 @@ impl Lowerer<'_> {
                     otherwise: Expr::column(any, Type::Bool),
                 };
                 let value = Expr::new(kind, Type::Bool);
-                drop(domain);
                 Ok((node, if all { value.negated() } else { value }))
             }
         }
     }
 
-    /// The subquery over the distinct values that it uses of `node`.
-    pub(super) fn over(
-        &mut self,
-        node: NodeId,
-        p: &Pending<'_>,
-        values: &[Expr],
-    ) -> Result<(Domain, Relation)> {
+    /// The only row of a subquery beside the outer rows; that there are several is raised by whoever reads the value.
+    fn scalar(&mut self, node: NodeId, rows: NodeId, values: &[Expr]) -> Result<(NodeId, Expr)> {
+        let (width, k) = (self.graph.schema(node).len(), values.len());
+        let ty = self.graph.schema(rows).column(k).map_or(Type::Unknown, |c| c.ty.clone());
+        let several = Expr::new(ExprKind::ManyRows, ty.clone());
+        if k == 0 && self.surely_several(rows) {
+            return Ok((node, several));
+        }
+        let once = self.graph.props(rows).is_key(&ColSet::all(k));
+        let single = self.add(Single::new(rows, k))?;
+        let node = self.beside(node, single, values)?;
+        let value = Expr::column(width + k, ty.clone());
+        if once {
+            return Ok((node, value));
+        }
+        let whens = vec![(Expr::column(width + k + 1, Type::Bool), several)];
+        Ok((node, Expr::new(ExprKind::Case { whens, otherwise: value }, ty)))
+    }
+
+    /// Whether a relation is a list of several constant rows.
+    fn surely_several(&self, node: NodeId) -> bool {
+        match self.graph.rel(node) {
+            Rel::Map(m) => !self.graph.rel(node).can_raise() && self.surely_several(m.input()),
+            Rel::Values(v) => v.rows().len() > 1,
+            _ => false,
+        }
+    }
+
+    /// The subquery over the distinct values that it uses of `node`; under a guard that there is a row, if no values.
+    pub(super) fn over(&mut self, node: NodeId, p: &Pending<'_>, values: &[Expr]) -> Result<Relation> {
         let mut domain = Domain::none();
         if !values.is_empty() {
             let mapped = self.add(Map::new(node, values.to_vec()))?;
             domain = Domain { refs: p.free.clone(), node: Some(self.domain(mapped, p.query)?) };
+        } else if p.guard.is_some() {
+            let rows = self.add(Map::new(node, vec![Expr::bool(true)]))?;
+            let one = self.add(Distinct::new(rows))?;
+            domain.node = Some(self.add(Map::new(one, Vec::new()))?);
         }
-        let relation = self.query(p.query, &domain)?;
-        Ok((domain, relation))
+        self.query(p.query, &domain)
     }
 
     /// The distinct values of outer columns.
@@ -280,6 +332,17 @@ impl Lowerer<'_> {
             f.direct_failed = true;
         }
         Error::internal("an outer column is not at hand")
+    }
+}
+
+/// `e` where the guard holds, NULL elsewhere.
+fn only_where(guard: Option<&Expr>, e: Expr) -> Expr {
+    match guard.filter(|_| e.can_raise()) {
+        Some(guard) => {
+            let (ty, otherwise) = (e.ty().clone(), Expr::null(e.ty().clone()));
+            Expr::new(ExprKind::Case { whens: vec![(guard.clone(), e)], otherwise }, ty)
+        }
+        None => e,
     }
 }
 

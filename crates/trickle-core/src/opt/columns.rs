@@ -2,9 +2,8 @@
 
 use crate::error::Result;
 use crate::expr::Expr;
-use crate::graph::{ColSet, Graph, NodeId, Schema};
+use crate::graph::{ColSet, Graph, NodeId, NodeMap};
 use crate::rel::{Join, Map, OuterJoin, Reduce, Rel, SemiJoin, Union};
-use std::collections::HashMap;
 
 /// What each node's readers need of it, and where those columns are after pruning.
 struct Pruned {
@@ -25,88 +24,108 @@ impl Pruned {
 /// Prunes the plans under `roots`, whose own columns all stay.
 pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     let order = graph.reachable_from(roots);
-    let whole = |graph: &Graph, id: &NodeId| ColSet::all(graph.schema(*id).len());
-    let mut needs: HashMap<NodeId, ColSet> = roots.iter().map(|r| (*r, whole(graph, r))).collect();
-    for id in order.iter().rev() {
-        let mine = needs.entry(*id).or_default();
-        if mine.is_empty() && !graph.schema(*id).is_empty() {
-            // A relation of which only the number of rows matters still has a column.
-            *mine = ColSet::all(1);
-        }
-        let mine = mine.clone();
-        for (input, cols) in required(graph, *id, &mine) {
-            let entry = needs.entry(input).or_default();
-            *entry = entry.union(&cols);
-        }
+    let mut needs: NodeMap<ColSet> = NodeMap::new();
+    for root in roots {
+        needs.insert(*root, ColSet::all(graph.schema(*root).len()));
     }
-    let mut done: HashMap<NodeId, Pruned> = HashMap::new();
+    let mut whole = true;
+    for id in order.iter().rev() {
+        let width = graph.schema(*id).len();
+        let mut mine = std::mem::take(needs.entry(*id));
+        if mine.is_empty() && width > 0 {
+            // A relation of which only the number of rows matters still has a column.
+            mine = ColSet::all(1);
+        }
+        whole &= mine.len() == width;
+        required(graph, *id, &mine, |input, cols| needs.entry(input).extend(cols));
+        needs.insert(*id, mine);
+    }
+    if whole {
+        return Ok(roots.to_vec());
+    }
+    let mut done: NodeMap<Pruned> = NodeMap::new();
     for id in order {
-        let mine = needs.remove(&id).unwrap_or_default();
+        let mine = needs.remove(id).unwrap_or_default();
         let pruned = prune(graph, id, &mine, &done)?;
         done.insert(id, pruned);
     }
     let mut made = Vec::new();
     for root in roots {
-        let top = done.get(root).ok_or_else(|| crate::Error::internal("a root was not pruned"))?;
-        let all: Vec<usize> = (0..graph.schema(*root).len()).collect();
-        made.push(exactly(graph, top, &all)?);
+        let top = done.get_ref(*root).ok_or_else(|| crate::Error::internal("a root was not pruned"))?;
+        made.push(exactly(graph, top, 0..graph.schema(*root).len())?);
     }
     Ok(made)
 }
 
-/// The columns of each input that a node needs to give `mine`.
-fn required(graph: &Graph, id: NodeId, mine: &ColSet) -> Vec<(NodeId, ColSet)> {
-    let cols = |exprs: &mut dyn Iterator<Item = &Expr>| exprs.flat_map(|e| e.columns()).collect::<ColSet>();
-    let split = |l: NodeId, r: NodeId, on: &Expr, mine: &ColSet| {
-        let width = graph.schema(l).len();
-        let all = mine.union(&on.columns().into_iter().collect());
-        let left = all.iter().filter(|c| *c < width).collect();
-        let right = all.iter().filter(|c| *c >= width).map(|c| c - width).collect();
-        vec![(l, left), (r, right)]
-    };
+/// Gives `need` the columns of each input that a node needs to give `mine`.
+fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeId, &ColSet)) {
+    let cols = |set: &mut ColSet, e: &Expr| e.each_column(|c| set.insert(c));
+    let mut used = ColSet::new();
     match graph.rel(id) {
-        Rel::Map(m) => vec![(m.input(), cols(&mut mine.iter().map(|i| &m.exprs()[i])))],
-        Rel::Filter(f) => vec![(f.input(), mine.union(&cols(&mut [f.predicate()].into_iter())))],
-        Rel::Join(j) => split(j.left(), j.right(), j.on(), mine),
-        Rel::OuterJoin(o) => split(o.left_input(), o.right_input(), o.on(), mine),
-        Rel::SemiJoin(s) => split(s.left(), s.right(), s.on(), mine),
+        Rel::Map(m) => {
+            mine.iter().for_each(|i| cols(&mut used, &m.exprs()[i]));
+            need(m.input(), &used);
+        }
+        Rel::Filter(f) => {
+            used.extend(mine);
+            cols(&mut used, f.predicate());
+            need(f.input(), &used);
+        }
+        Rel::Join(_) | Rel::OuterJoin(_) | Rel::SemiJoin(_) => {
+            let (l, r, on) = match graph.rel(id) {
+                Rel::Join(j) => (j.left(), j.right(), j.on()),
+                Rel::OuterJoin(o) => (o.left_input(), o.right_input(), o.on()),
+                Rel::SemiJoin(s) => (s.left(), s.right(), s.on()),
+                _ => return,
+            };
+            used.extend(mine);
+            cols(&mut used, on);
+            let width = graph.schema(l).len();
+            need(l, &used.iter().filter(|c| *c < width).collect());
+            need(r, &used.iter().filter(|c| *c >= width).map(|c| c - width).collect());
+        }
         Rel::Reduce(r) => {
-            let aggs = r.aggs().iter().enumerate();
-            let aggs = aggs.filter(|(i, _)| mine.contains(r.keys().len() + i) || r.upkeep_reads(*i));
-            let used = cols(&mut aggs.flat_map(|(_, a)| a.exprs()));
-            vec![(r.input(), used.union(&r.keys().into()))]
+            used.extend(&r.keys().into());
+            for (i, agg) in r.aggs().iter().enumerate() {
+                if mine.contains(r.keys().len() + i) || r.upkeep_reads(i) {
+                    agg.exprs().for_each(|e| cols(&mut used, e));
+                }
+            }
+            need(r.input(), &used);
         }
         Rel::Accumulate(a) => {
-            let used = cols(&mut a.accs().iter().flat_map(|a| a.value.iter().chain(&a.filter)));
-            vec![(a.input(), used.union(&a.keys().into()))]
+            used.extend(&a.keys().into());
+            a.accs().iter().flat_map(|a| a.value.iter().chain(&a.filter)).for_each(|e| cols(&mut used, e));
+            need(a.input(), &used);
         }
-        Rel::Union(_) | Rel::Negate(_) => graph.inputs(id).into_iter().map(|i| (i, mine.clone())).collect(),
+        Rel::Union(_) | Rel::Negate(_) => graph.inputs(id).iter().for_each(|i| need(*i, mine)),
         // Thresholds compare whole rows, keys are taken of whole rows that changed, a Consolidate may stand for either.
-        _ => graph.inputs(id).into_iter().map(|i| (i, ColSet::all(graph.schema(i).len()))).collect(),
+        _ => graph.inputs(id).iter().for_each(|i| need(*i, &ColSet::all(graph.schema(*i).len()))),
     }
 }
 
-fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &HashMap<NodeId, Pruned>) -> Result<Pruned> {
-    let rel = graph.rel(id).clone();
-    let inputs = rel.as_operator().inputs();
+fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -> Result<Pruned> {
+    let node = graph.shared(id);
+    let (rel, inputs) = (node.rel(), node.inputs());
     let width = graph.schema(id).len();
-    let some = |kept: &[usize]| (0..width).map(|c| kept.iter().position(|k| *k == c)).collect::<Vec<_>>();
-    let at = |i: usize| done.get(&inputs[i]).ok_or_else(|| crate::Error::internal("an input was not pruned"));
-    Ok(match &rel {
+    let some = |kept: &ColSet| {
+        let mut place = vec![None; width];
+        kept.iter().enumerate().for_each(|(new, old)| place[old] = Some(new));
+        place
+    };
+    let at =
+        |i: usize| done.get_ref(inputs[i]).ok_or_else(|| crate::Error::internal("an input was not pruned"));
+    Ok(match rel {
         Rel::Table(t) if mine.len() < width => {
-            Pruned { node: graph.add(t.select(mine.as_slice()))?, place: some(mine.as_slice()) }
+            Pruned { node: graph.add(t.select(mine.iter()))?, place: some(mine) }
         }
         Rel::Map(m) => {
             let input = at(0)?;
             let exprs = mine.iter().map(|i| input.expr(&m.exprs()[i])).collect();
-            let schema = graph.schema(id).clone();
-            let labels = mine.iter().map(|i| schema.columns()[i].label.clone()).collect();
+            let labels = mine.iter().map(|i| node.schema().columns()[i].label.clone()).collect();
             let labelled = m.labels().is_some();
             let map = Map::new(input.node, exprs);
-            Pruned {
-                node: graph.add(if labelled { map.labelled(labels) } else { map })?,
-                place: some(mine.as_slice()),
-            }
+            Pruned { node: graph.add(if labelled { map.labelled(labels) } else { map })?, place: some(mine) }
         }
         Rel::Filter(f) => {
             let input = at(0)?;
@@ -121,17 +140,17 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &HashMap<NodeId, Pr
         Rel::Union(_) => {
             let mut parts = Vec::new();
             for i in 0..inputs.len() {
-                parts.push(exactly(graph, at(i)?, mine.as_slice())?);
+                parts.push(exactly(graph, at(i)?, mine.iter())?);
             }
-            Pruned { node: graph.add(Union::new(parts))?, place: some(mine.as_slice()) }
+            Pruned { node: graph.add(Union::new(parts))?, place: some(mine) }
         }
-        Rel::Join(_) | Rel::OuterJoin(_) | Rel::SemiJoin(_) => both_sides(graph, &rel, at(0)?, at(1)?)?,
+        Rel::Join(_) | Rel::OuterJoin(_) | Rel::SemiJoin(_) => both_sides(graph, rel, at(0)?, at(1)?)?,
         Rel::Reduce(r) => {
             let input = at(0)?;
             let n = r.keys().len();
-            let kept: Vec<usize> =
+            let kept: ColSet =
                 (0..width).filter(|c| *c < n || mine.contains(*c) || r.upkeep_reads(c - n)).collect();
-            let aggs = kept[n..].iter().map(|c| r.aggs()[c - n].map_exprs(|e| input.expr(e))).collect();
+            let aggs = kept.iter().skip(n).map(|c| r.aggs()[c - n].map_exprs(|e| input.expr(e))).collect();
             let keys = r.keys().iter().map(|k| input.at(*k)).collect();
             Pruned { node: graph.add(Reduce::new(input.node, keys, aggs))?, place: some(&kept) }
         }
@@ -149,8 +168,8 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &HashMap<NodeId, Pr
         _ => {
             let mut whole = Vec::new();
             for (i, input) in inputs.iter().enumerate() {
-                let all: Vec<usize> = (0..graph.schema(*input).len()).collect();
-                whole.push(exactly(graph, at(i)?, &all)?);
+                let all = 0..graph.schema(*input).len();
+                whole.push(exactly(graph, at(i)?, all)?);
             }
             Pruned {
                 node: graph.add(rel.as_operator().with_inputs(&whole))?,
@@ -192,11 +211,12 @@ fn both_sides(graph: &mut Graph, rel: &Rel, l: &Pruned, r: &Pruned) -> Result<Pr
 }
 
 /// The pruned node with exactly the given old columns, in that order.
-fn exactly(graph: &mut Graph, pruned: &Pruned, old: &[usize]) -> Result<NodeId> {
-    let positions: Vec<usize> = old.iter().map(|c| pruned.at(*c)).collect();
-    let schema: Schema = graph.schema(pruned.node).clone();
+fn exactly(graph: &mut Graph, pruned: &Pruned, old: impl Iterator<Item = usize>) -> Result<NodeId> {
+    let positions: Vec<usize> = old.map(|c| pruned.at(c)).collect();
+    let schema = graph.schema(pruned.node);
     if positions.len() == schema.len() && positions.iter().enumerate().all(|(i, p)| i == *p) {
         return Ok(pruned.node);
     }
-    graph.add(Map::columns(pruned.node, &schema, &positions))
+    let map = Map::columns(pruned.node, schema, &positions);
+    graph.add(map)
 }

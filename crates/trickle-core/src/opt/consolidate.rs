@@ -1,32 +1,35 @@
 //! Rows are merged where a reader needs it.
 
 use crate::error::Result;
-use crate::expr::Expr;
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::Rel;
-use std::collections::HashSet;
 
 /// Drops every Consolidate that no reader needs and every one over rows that are merged already.
 pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
-    let mut needed = HashSet::new();
-    for id in graph.reachable_from(roots).into_iter().rev() {
-        let inherits = needed.contains(&id);
-        for (i, input) in graph.inputs(id).into_iter().enumerate() {
-            if needs(graph, id, i, inherits) {
-                needed.insert(input);
+    let order = graph.reachable_from(roots);
+    let mut needed = NodeMap::new();
+    for id in order.iter().rev() {
+        let inherits = needed.get(*id).is_some();
+        for (i, input) in graph.inputs(*id).iter().enumerate() {
+            if needs(graph, *id, i, inherits) {
+                needed.insert(*input, ());
             }
         }
     }
-    graph.rebuild_all(roots, |g, id, rel| {
-        if let Rel::Consolidate(c) = &rel {
-            let input = g.props(c.input());
+    let mut new: NodeMap<NodeId> = NodeMap::new();
+    for id in order {
+        let inputs: Vec<NodeId> = graph.inputs(id).iter().map(|i| new.get(*i).unwrap_or(*i)).collect();
+        let mut made = graph.over(id, &inputs)?;
+        if let Rel::Consolidate(c) = graph.rel(made) {
+            let input = graph.props(c.input());
             let merged = input.consolidated && (!c.is_state() || (input.positive && input.non_negative));
-            if merged || !needed.contains(&id) {
-                return Ok(c.input());
+            if merged || needed.get(id).is_none() {
+                made = c.input();
             }
         }
-        g.add(rel)
-    })
+        new.insert(id, made);
+    }
+    Ok(roots.iter().map(|r| new.get(*r).unwrap_or(*r)).collect())
 }
 
 /// Whether `id` needs its `i`-th input merged: of its own, or because its readers need `id` merged or positive, which
@@ -36,11 +39,8 @@ fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
         Rel::Reduce(_) | Rel::Distinct(_) | Rel::Single(_) | Rel::SetOp(_) => true,
         Rel::SemiJoin(_) => i == 1 || inherits,
         Rel::OuterJoin(o) => i == 1 || o.is_full() || inherits,
-        Rel::Map(m) => inherits || m.exprs().iter().any(Expr::can_raise),
-        Rel::Filter(f) => inherits || f.predicate().can_raise(),
-        Rel::Accumulate(a) => {
-            a.accs().iter().flat_map(|a| a.value.iter().chain(&a.filter)).any(Expr::can_raise)
-        }
+        rel @ (Rel::Map(_) | Rel::Filter(_)) => inherits || rel.can_raise(),
+        rel @ Rel::Accumulate(_) => rel.can_raise(),
         // They merge the rows themselves.
         Rel::Consolidate(_) | Rel::Positive(_) => false,
         // More keys than needed cost more work than merging; but a plain change is not merged for its keys alone.

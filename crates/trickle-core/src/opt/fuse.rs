@@ -6,35 +6,37 @@ use crate::graph::{Graph, NodeId};
 use crate::rel::{Filter, Join, Map, Negate, OuterJoin, Rel, Union};
 
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
-    match graph.rel(id).clone() {
-        Rel::Map(m) => map(graph, &m),
-        Rel::Filter(f) => filter(graph, &f),
+    let node = graph.shared(id);
+    match node.rel() {
+        Rel::Map(m) => map(graph, m),
+        Rel::Filter(f) => filter(graph, f),
         _ => Ok(None),
     }
 }
 
 fn map(graph: &mut Graph, m: &Map) -> Result<Option<NodeId>> {
     let input = m.input();
-    let schema = graph.schema(input).clone();
-    let identity = m.exprs().len() == schema.len()
+    let identity = m.exprs().len() == graph.schema(input).len()
         && m.exprs().iter().enumerate().all(|(i, e)| e.as_column() == Some(i));
     if identity {
         return Ok(Some(input));
     }
-    let Rel::Map(inner) = graph.rel(input).clone() else { return Ok(None) };
+    let below = graph.shared(input);
+    let Rel::Map(inner) = below.rel() else { return Ok(None) };
     // Substituting must not compute an expression more often than it stands there now.
-    let uses = |i: usize| m.exprs().iter().map(|e| count(e, i)).sum::<usize>();
-    let cheap = |i: usize, e: &Expr| e.as_column().is_some() || e.as_literal().is_some() || uses(i) <= 1;
+    let mut uses = vec![0usize; inner.exprs().len()];
+    m.exprs().iter().for_each(|e| e.each_column(|c| uses[c] += 1));
+    let cheap = |i: usize, e: &Expr| e.as_column().is_some() || e.as_literal().is_some() || uses[i] <= 1;
     let still = |e: &Expr| e.volatility() == Volatility::Immutable;
     if !inner
         .exprs()
         .iter()
         .enumerate()
-        .all(|(i, e)| cheap(i, e) && still(e) && (uses(i) > 0 || !e.can_raise()))
+        .all(|(i, e)| cheap(i, e) && still(e) && (uses[i] > 0 || !e.can_raise()))
     {
         return Ok(None);
     }
-    let labels = graph.schema(input).clone();
+    let labels = below.schema();
     let named =
         m.exprs().iter().enumerate().map(|(i, e)| match (m.labels().and_then(|l| l.get(i)), e.as_column()) {
             (Some(l), _) => l.clone(),
@@ -43,12 +45,6 @@ fn map(graph: &mut Graph, m: &Map) -> Result<Option<NodeId>> {
         });
     let exprs = m.exprs().iter().map(|e| e.substitute(inner.exprs())).collect();
     graph.add(Map::new(inner.input(), exprs).labelled(named.collect())).map(Some)
-}
-
-fn count(e: &Expr, column: usize) -> usize {
-    let mut n = 0;
-    e.visit(&mut |x| n += usize::from(x.as_column() == Some(column)));
-    n
 }
 
 fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
@@ -60,7 +56,8 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
     }
     // What raises stays where it is: further down it would see rows that never reach it now.
     let moves = !f.predicate().can_raise();
-    match graph.rel(f.input()).clone() {
+    let input = graph.shared(f.input());
+    match input.rel() {
         Rel::Filter(inner) => graph
             .add(Filter::new(inner.input(), Expr::and([inner.predicate().clone(), f.predicate().clone()])))
             .map(Some),
@@ -68,7 +65,7 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
             if moves && f.predicate().columns().iter().all(|c| m.exprs()[*c].as_column().is_some()) =>
         {
             let below = graph.add(Filter::new(m.input(), f.predicate().substitute(m.exprs())))?;
-            let above = crate::rel::Relational::with_inputs(&m, &[below]);
+            let above = crate::rel::Relational::with_inputs(m, &[below]);
             graph.add(above).map(Some)
         }
         Rel::Union(u) if moves => {
@@ -78,15 +75,15 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
             }
             graph.add(Union::new(parts)).map(Some)
         }
-        Rel::Negate(n) => {
+        Rel::Negate(n) if moves => {
             let below = graph.add(Filter::new(n.input(), f.predicate().clone()))?;
             graph.add(Negate::new(below)).map(Some)
         }
-        Rel::Join(j) if moves => into_join(graph, f, &j).map(Some),
-        Rel::OuterJoin(o) if moves && !o.is_full() => into_kept_side(graph, f, &o),
-        Rel::SemiJoin(s) => {
+        Rel::Join(j) if moves => into_join(graph, f, j).map(Some),
+        Rel::OuterJoin(o) if moves && !o.is_full() => into_kept_side(graph, f, o),
+        Rel::SemiJoin(s) if moves => {
             let below = graph.add(Filter::new(s.left(), f.predicate().clone()))?;
-            let above = crate::rel::Relational::with_inputs(&s, &[below, s.right()]);
+            let above = crate::rel::Relational::with_inputs(s, &[below, s.right()]);
             graph.add(above).map(Some)
         }
         _ => Ok(None),

@@ -10,7 +10,8 @@ mod single;
 mod sums;
 
 use crate::error::Result;
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, Node, NodeId, NodeMap};
+use crate::rel::Rel;
 
 /// One identity.
 pub struct Rule {
@@ -23,105 +24,178 @@ pub struct Rule {
 
 enum Apply {
     /// Rewrites one node whose inputs are rewritten already; `None` leaves it.
-    Node(fn(&mut Graph, NodeId) -> Result<Option<NodeId>>),
+    Node(Sees, fn(&mut Graph, NodeId) -> Result<Option<NodeId>>),
     /// Rewrites whole plans that share nodes.
-    Plans(fn(&mut Graph, &[NodeId]) -> Result<Vec<NodeId>>),
+    Plans(Sees, fn(&mut Graph, &[NodeId]) -> Result<Vec<NodeId>>),
 }
+
+/// Whether a rule may have something to say of a node, from the node alone; cheap, and never wrong with a no.
+type Sees = fn(&Node) -> bool;
 
 /// All rules.
 pub const RULES: &[Rule] = &[
     Rule {
         name: "empty",
         reason: "a term over tables that did not change is not executed",
-        apply: Apply::Node(empty::rule),
+        apply: Apply::Node(|n| n.props().empty, empty::rule),
     },
-    Rule { name: "sums", reason: "nested sums are one; x − x is nothing", apply: Apply::Node(sums::rule) },
+    Rule {
+        name: "sums",
+        reason: "nested sums are one; x − x is nothing",
+        apply: Apply::Node(|n| matches!(n.rel(), Rel::Union(_) | Rel::Negate(_)), sums::rule),
+    },
     Rule {
         name: "simplify",
         reason: "what a column's NOT NULL decides is not asked of every row",
-        apply: Apply::Node(simplify::rule),
+        apply: Apply::Node(simplify::sees, simplify::rule),
     },
     Rule {
         name: "fuse",
         reason: "maps over maps and filters over filters are one; filters move towards the rows",
-        apply: Apply::Node(fuse::rule),
+        apply: Apply::Node(|n| matches!(n.rel(), Rel::Map(_) | Rel::Filter(_)), fuse::rule),
     },
     Rule {
         name: "single",
         reason: "what has one row per key is not asked for it",
-        apply: Apply::Node(single::rule),
+        apply: Apply::Node(|n| matches!(n.rel(), Rel::Single(_)), single::rule),
     },
     Rule {
         name: "sideways",
         reason: "what a small side joins with is computed for its keys alone",
-        apply: Apply::Node(restrict::sideways),
+        apply: Apply::Node(
+            |n| matches!(n.rel(), Rel::Join(_) | Rel::SemiJoin(_) | Rel::OuterJoin(_)),
+            restrict::sideways,
+        ),
     },
     Rule {
         name: "restrict",
         reason: "a restriction to touched keys reaches the table leaves, where an index serves it",
-        apply: Apply::Node(restrict::rule),
+        apply: Apply::Node(|n| matches!(n.rel(), Rel::SemiJoin(_)), restrict::rule),
     },
     Rule {
         name: "columns",
         reason: "what nobody reads is not carried, nor captured",
-        apply: Apply::Plans(columns::rule),
+        apply: Apply::Plans(|_| true, columns::rule),
     },
     Rule {
         name: "consolidate",
         reason: "rows are merged where a reader needs it and nowhere else",
-        apply: Apply::Plans(consolidate::rule),
+        apply: Apply::Plans(|n| matches!(n.rel(), Rel::Consolidate(_)), consolidate::rule),
     },
 ];
 
 /// How often the list is gone through; each pass only ever enables a little more.
 const PASSES: usize = 4;
 
+/// Rewrites plans of one graph. It remembers what each rule made of which node, so plans that share parts, and plans
+/// that are optimised again after a small change, cost what is new in them.
+pub struct Optimizer {
+    /// One for each rule.
+    done: Vec<Done>,
+}
+
+/// What one rule did so far. Nodes never change, so neither does what a rule makes of them.
+#[derive(Clone)]
+struct Done {
+    /// For each node the node that stands for it.
+    nodes: NodeMap<NodeId>,
+    /// The plans that it last left as they were.
+    quiet: Vec<NodeId>,
+}
+
+impl Default for Optimizer {
+    fn default() -> Optimizer {
+        Optimizer { done: vec![Done { nodes: NodeMap::new(), quiet: Vec::new() }; RULES.len()] }
+    }
+}
+
+impl Optimizer {
+    /// Plans equal to `roots`, which go on sharing what they share. The graph must be the same in every call.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn optimize(&mut self, graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
+        let mut roots = roots.to_vec();
+        let mut order = graph.reachable_from(&roots);
+        for _ in 0..PASSES {
+            let before = roots.clone();
+            for (rule, done) in RULES.iter().zip(&mut self.done) {
+                if done.quiet == roots {
+                    continue;
+                }
+                let (Apply::Node(sees, _) | Apply::Plans(sees, _)) = rule.apply;
+                let made = if !order.iter().any(|id| sees(graph.node(*id))) {
+                    roots.clone()
+                } else {
+                    match rule.apply {
+                        Apply::Plans(_, f) => f(graph, &roots)?,
+                        Apply::Node(_, f) => {
+                            for id in &order {
+                                apply(graph, *id, sees, f, &mut done.nodes)?;
+                            }
+                            roots.iter().map(|r| done.nodes.get(*r).unwrap_or(*r)).collect()
+                        }
+                    }
+                };
+                if made == roots {
+                    done.quiet = made;
+                } else {
+                    order = graph.reachable_from(&made);
+                    roots = made;
+                }
+            }
+            if roots == before {
+                break;
+            }
+        }
+        Ok(roots)
+    }
+
+    /// A plan equal to `root`; see [`Optimizer::optimize`].
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn optimize_one(&mut self, graph: &mut Graph, root: NodeId) -> Result<NodeId> {
+        let mut made = self.optimize(graph, &[root])?;
+        made.pop().ok_or_else(|| crate::Error::internal("an optimised plan has no root"))
+    }
+}
+
 /// A plan equal to `root`.
 ///
 /// # Errors
 /// A broken contract: a bug in a rule.
 pub fn optimize(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
-    let mut made = optimize_all(graph, &[root])?;
-    made.pop().ok_or_else(|| crate::Error::internal("an optimised plan has no root"))
+    Optimizer::default().optimize_one(graph, root)
 }
 
-/// Plans equal to `roots`, which go on sharing what they share.
-///
-/// # Errors
-/// A broken contract: a bug in a rule.
-pub fn optimize_all(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
-    let mut roots = roots.to_vec();
-    for _ in 0..PASSES {
-        let before = roots.clone();
-        for rule in RULES {
-            roots = match rule.apply {
-                Apply::Plans(f) => f(graph, &roots)?,
-                Apply::Node(f) => graph.rebuild_all(&roots, |g, _, rel| {
-                    let node = g.add(rel)?;
-                    settle(g, node, f)
-                })?,
-            };
-        }
-        if roots == before {
+/// Puts what stands for `id` into `done`, where its inputs are already. A rule is applied until it has nothing more to
+/// say there: it may enable itself again on its own result; the bound keeps a faulty one from looping.
+fn apply(
+    graph: &mut Graph,
+    id: NodeId,
+    sees: Sees,
+    rule: fn(&mut Graph, NodeId) -> Result<Option<NodeId>>,
+    done: &mut NodeMap<NodeId>,
+) -> Result<()> {
+    if done.get(id).is_some() {
+        return Ok(());
+    }
+    let mut node = if graph.inputs(id).iter().all(|i| done.get(*i).is_none_or(|new| new == *i)) {
+        id
+    } else {
+        let inputs: Vec<NodeId> = graph.inputs(id).iter().map(|i| done.get(*i).unwrap_or(*i)).collect();
+        graph.over(id, &inputs)?
+    };
+    for _ in 0..8 {
+        if !sees(graph.node(node)) {
             break;
         }
-    }
-    Ok(roots)
-}
-
-/// Applies a rule to a node until it has nothing more to say there. A rule may enable itself again on its own result;
-/// the bound keeps a faulty one from looping.
-fn settle(
-    graph: &mut Graph,
-    node: NodeId,
-    rule: fn(&mut Graph, NodeId) -> Result<Option<NodeId>>,
-) -> Result<NodeId> {
-    let mut node = node;
-    for _ in 0..8 {
         match rule(graph, node)? {
             Some(next) if next != node => node = next,
             _ => break,
         }
     }
-    Ok(node)
+    done.insert(id, node);
+    Ok(())
 }

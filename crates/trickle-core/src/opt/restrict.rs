@@ -12,7 +12,8 @@ use crate::rel::{
 
 /// Pushes `L ⋉ K` down where K is small and L is not.
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
-    let Rel::SemiJoin(s) = graph.rel(id).clone() else { return Ok(None) };
+    let semi = graph.shared(id);
+    let Rel::SemiJoin(s) = semi.rel() else { return Ok(None) };
     if s.is_anti() || graph.props(s.left()).bounded || !graph.props(s.right()).bounded {
         return Ok(None);
     }
@@ -25,7 +26,8 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
 
 /// `node ⋉ K` with the restriction as far down as it goes; `None` where it goes nowhere.
 fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<Option<NodeId>> {
-    stacker::maybe_grow(64 * 1024, 1024 * 1024, || match graph.rel(node).clone() {
+    let node = graph.shared(node);
+    stacker::maybe_grow(64 * 1024, 1024 * 1024, || match node.rel() {
         Rel::Filter(f) => {
             let below = pushed(graph, f.input(), keys, by)?;
             graph.add(Filter::new(below, f.predicate().clone())).map(Some)
@@ -52,7 +54,7 @@ fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<
             let below = pushed(graph, m.input(), &keys, by)?;
             graph.add(m.with_inputs(&[below])).map(Some)
         }
-        Rel::Join(j) => join(graph, &j, keys, by),
+        Rel::Join(j) => join(graph, j, keys, by),
         Rel::SemiJoin(s) => {
             let left = pushed(graph, s.left(), keys, by)?;
             graph.add(s.with_inputs(&[left, s.right()])).map(Some)
@@ -70,7 +72,7 @@ fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<
         | Rel::Distinct(_)
         | Rel::Positive(_)
         | Rel::Single(_)
-        | Rel::SetOp(_)) => per_key(graph, &rel, keys, by),
+        | Rel::SetOp(_)) => per_key(graph, rel, keys, by),
         _ => Ok(None),
     })
 }
@@ -152,8 +154,9 @@ fn per_key(graph: &mut Graph, rel: &Rel, keys: &JoinKeys, by: NodeId) -> Result<
 
 /// `small ⋈ big = small ⋈ (big ⋉ keys(small))`, where `big` is more than joined tables and would be computed whole.
 pub(super) fn sideways(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
-    let rel = graph.rel(id).clone();
-    let (l, r, on) = match &rel {
+    let node = graph.shared(id);
+    let rel = node.rel();
+    let (l, r, on) = match rel {
         Rel::Join(j) => (j.left(), j.right(), j.on()),
         Rel::SemiJoin(s) => (s.left(), s.right(), s.on()),
         Rel::OuterJoin(o) if !o.is_full() => (o.left_input(), o.right_input(), o.on()),

@@ -1,11 +1,23 @@
 //! Conditions and values that the input's columns decide.
 
 use crate::error::Result;
-use crate::graph::{Graph, NodeId};
+use crate::expr::Expr;
+use crate::graph::{Graph, Node, NodeId};
 use crate::rel::{Filter, Join, Map, Rel};
 
+/// Whether the node has an expression with something to decide.
+pub(super) fn sees(node: &Node) -> bool {
+    match node.rel() {
+        Rel::Filter(f) => f.predicate().is_logical(),
+        Rel::Join(j) => j.on().is_logical(),
+        Rel::Map(m) => m.exprs().iter().any(Expr::is_logical),
+        _ => false,
+    }
+}
+
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
-    match graph.rel(id).clone() {
+    let node = graph.shared(id);
+    match node.rel() {
         Rel::Filter(f) => {
             let predicate = f.predicate().simplified(graph.schema(f.input()));
             graph.add(Filter::new(f.input(), predicate)).map(Some)
@@ -15,9 +27,9 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
             graph.add(Join::new(j.left(), j.right(), j.on().simplified(&both))).map(Some)
         }
         Rel::Map(m) => {
-            let schema = graph.schema(m.input()).clone();
-            let map = Map::new(m.input(), m.exprs().iter().map(|e| e.simplified(&schema)).collect());
-            let labels = graph.schema(id).columns().iter().map(|c| c.label.clone()).collect();
+            let schema = graph.schema(m.input());
+            let map = Map::new(m.input(), m.exprs().iter().map(|e| e.simplified(schema)).collect());
+            let labels = node.schema().columns().iter().map(|c| c.label.clone()).collect();
             graph.add(if m.labels().is_some() { map.labelled(labels) } else { map }).map(Some)
         }
         _ => Ok(None),

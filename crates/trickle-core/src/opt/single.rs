@@ -1,14 +1,21 @@
 //! A scalar subquery that cannot have two rows.
 
 use crate::error::Result;
+use crate::expr::Expr;
 use crate::graph::{ColSet, Graph, NodeId};
-use crate::rel::Rel;
+use crate::rel::{Map, Rel};
 
 /// Drops a Single over what has at most one row for each key value, and, without keys, exactly one.
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Rel::Single(s) = graph.rel(id) else { return Ok(None) };
-    let unique = graph.props(s.input()).is_key(&ColSet::all(s.keys()));
-    Ok((unique && (s.keys() > 0 || exactly_one(graph, s.input()))).then_some(s.input()))
+    let (input, keys) = (s.input(), s.keys());
+    let unique = graph.props(input).is_key(&ColSet::all(keys));
+    if !unique || (keys == 0 && !exactly_one(graph, input)) {
+        return Ok(None);
+    }
+    let labels = graph.schema(id).columns().iter().map(|c| c.label.clone()).collect();
+    let exprs = graph.schema(input).identity().into_iter().chain([Expr::bool(false)]).collect();
+    graph.add(Map::new(input, exprs).labelled(labels)).map(Some)
 }
 
 /// Whether the relation has a row whatever the data: an aggregate without GROUP BY, mapped.

@@ -6,7 +6,8 @@ use crate::graph::{Graph, NodeId};
 use crate::rel::{Negate, Rel};
 
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
-    match graph.rel(id).clone() {
+    let node = graph.shared(id);
+    match node.rel() {
         Rel::Union(u) => {
             let mut flat = Vec::new();
             for s in u.summands() {
@@ -19,24 +20,27 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
             let made = sum(graph, id, flat)?;
             Ok((made != id).then_some(made))
         }
-        Rel::Negate(n) => match graph.rel(n.input()).clone() {
-            Rel::Negate(inner) => Ok(Some(inner.input())),
-            Rel::Union(u) => {
-                let mut terms = Vec::new();
-                for s in u.summands() {
-                    terms.push(negate(graph, *s)?);
+        Rel::Negate(n) => {
+            let input = graph.shared(n.input());
+            match input.rel() {
+                Rel::Negate(inner) => Ok(Some(inner.input())),
+                Rel::Union(u) => {
+                    let mut terms = Vec::new();
+                    for s in u.summands() {
+                        terms.push(negate(graph, *s)?);
+                    }
+                    sum(graph, id, terms).map(Some)
                 }
-                sum(graph, id, terms).map(Some)
+                Rel::Map(m) if !matches!(graph.rel(m.input()), Rel::Negate(_)) => Ok(None),
+                Rel::Map(m) => {
+                    // −π(−x) = π(x)
+                    let inner = graph.inputs(m.input())[0];
+                    let made = crate::rel::Relational::with_inputs(m, &[inner]);
+                    graph.add(made).map(Some)
+                }
+                _ => Ok(None),
             }
-            Rel::Map(m) if !matches!(graph.rel(m.input()), Rel::Negate(_)) => Ok(None),
-            Rel::Map(m) => {
-                // −π(−x) = π(x)
-                let inner = graph.inputs(m.input())[0];
-                let made = crate::rel::Relational::with_inputs(&m, &[inner]);
-                graph.add(made).map(Some)
-            }
-            _ => Ok(None),
-        },
+        }
         _ => Ok(None),
     }
 }

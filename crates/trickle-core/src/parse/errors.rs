@@ -34,7 +34,7 @@ pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> E
     };
     let current = parser.get_current_token();
     let place = place.or_else(|| source.span(current.span));
-    match (expected, found) {
+    let e = match (expected, found) {
         (Some(expected), Some(found)) if found == "EOF" => Error::syntax("syntax error at end of input")
             .at(source.end())
             .detail(format!("Expected {expected}.")),
@@ -47,6 +47,38 @@ pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> E
         _ => Error::syntax(format!("syntax error at or near \"{}\"", current.token))
             .at(place.unwrap_or_else(|| source.end()))
             .detail(text),
+    };
+    unread(source, e)
+}
+
+/// What PostgreSQL reads and the parser does not: how it begins where the parser stops, after which word, its name.
+const UNREAD: &[(&str, &str, &str)] = &[
+    ("FROM", "ROWS", "ROWS FROM"),
+    ("SEARCH", ")", "SEARCH"),
+    ("CYCLE", ")", "CYCLE"),
+    ("NO KEY", "FOR", "FOR NO KEY UPDATE"),
+    ("KEY SHARE", "FOR", "FOR KEY SHARE"),
+];
+
+/// `e`, with a hint where it is the parser that does not know better.
+fn unread(source: &Source, e: Error) -> Error {
+    let Some((before, after)) = e.span().and_then(|s| source.text().split_at_checked(s.start)) else {
+        return e;
+    };
+    let starts =
+        |text: &str, word: &str| text.get(..word.len()).is_some_and(|t| t.eq_ignore_ascii_case(word));
+    let before = before.trim_end();
+    let ends = |word: &str| {
+        before
+            .len()
+            .checked_sub(word.len())
+            .is_some_and(|at| before.get(at..).is_some_and(|t| starts(t, word)))
+    };
+    match UNREAD.iter().find(|(first, last, _)| starts(after, first) && ends(last)) {
+        Some((.., name)) => e.hint(format!(
+            "PostgreSQL knows {name} here, trickle does not read it yet: write the query without it."
+        )),
+        None => e,
     }
 }
 

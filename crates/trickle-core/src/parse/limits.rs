@@ -55,8 +55,26 @@ impl Group {
     }
 }
 
-/// Refuses a text whose tree would be too deep, at the token that makes it so.
-pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<()> {
+/// An upper bound of how deep a tree gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Depth {
+    groups: usize,
+    operators: usize,
+    links: usize,
+}
+
+impl Depth {
+    /// Stack, in bytes, with which to parse, walk and drop such a tree: some for a tree of no depth, and so much for each
+    /// level of each kind that the deepest tree of one kind gets more than 24 MiB. (The parser's most recursive
+    /// functions grow the stack themselves.)
+    pub(super) fn stack(self) -> usize {
+        (256 << 10) + (self.groups << 17) + (self.operators << 15) + (self.links << 12)
+    }
+}
+
+/// Refuses a text whose tree would be too deep, at the token that makes it so; else says how deep it is.
+pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<Depth> {
+    let mut depth = Depth { groups: 0, operators: 0, links: 0 };
     let mut open = vec![Group::default()];
     for t in tokens {
         let Some(group) = open.last_mut() else { break };
@@ -86,9 +104,12 @@ pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<()> {
             },
             _ => group.operators += 1,
         }
-        let deep = open.len() > GROUPS
-            || open.last().is_some_and(|g| g.operators() > OPERATORS || g.links() > LINKS);
-        if deep {
+        depth.groups = depth.groups.max(open.len());
+        if let Some(group) = open.last() {
+            depth.operators = depth.operators.max(group.operators());
+            depth.links = depth.links.max(group.links());
+        }
+        if depth.groups > GROUPS || depth.operators > OPERATORS || depth.links > LINKS {
             let e = Error::too_complex("the query nests too deeply, or chains too many operators")
                 .detail(format!(
                     "At most {GROUPS} parentheses may be open, {OPERATORS} operators and {LINKS} ANDs, ORs or UNIONs \
@@ -101,7 +122,15 @@ pub(super) fn check(source: &Source, tokens: &[TokenWithSpan]) -> Result<()> {
             });
         }
     }
-    Ok(())
+    // Groups that were never closed nest in each other all the same.
+    while open.len() > 1 {
+        close(&mut open);
+    }
+    if let Some(whole) = open.last() {
+        depth.operators = depth.operators.max(whole.operators());
+        depth.links = depth.links.max(whole.links());
+    }
+    Ok(depth)
 }
 
 fn close(open: &mut Vec<Group>) {

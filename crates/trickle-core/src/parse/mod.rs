@@ -2,11 +2,12 @@
 //! `ast`.
 //!
 //! No input makes it panic or overflow the stack: `limits` bounds how deep a tree can get before one is built, and
-//! everything that walks or drops a tree runs on `deep`.
+//! everything that walks or drops a tree runs on a stack to match.
 
 mod errors;
 mod limits;
 mod names;
+mod numbers;
 mod script;
 mod source;
 #[cfg(feature = "testing")]
@@ -24,6 +25,7 @@ pub(crate) use source::{Place, Source};
 pub(crate) use writes::parse_writes;
 
 use crate::error::{Error, Result};
+use limits::Depth;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
@@ -32,12 +34,17 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 pub struct Parsed {
     query: Option<Box<ast::Query>>,
     source: Source,
+    depth: Depth,
 }
 
 impl Parsed {
     /// The tree.
     pub(crate) fn query(&self) -> Option<&ast::Query> {
         self.query.as_deref()
+    }
+    /// Runs `f` with enough stack for the tree.
+    pub(crate) fn deep<T>(&self, f: impl FnOnce() -> T) -> T {
+        deep(self.depth, f)
     }
     /// The text, which turns places in the tree into spans.
     pub(crate) fn source(&self) -> &Source {
@@ -58,13 +65,15 @@ impl std::fmt::Debug for Parsed {
 impl Drop for Parsed {
     fn drop(&mut self) {
         let query = self.query.take();
-        deep(move || drop(query));
+        deep(self.depth, move || drop(query));
     }
 }
 
-/// Runs `f` with enough stack for any tree that `limits` lets pass.
-pub(crate) fn deep<T>(f: impl FnOnce() -> T) -> T {
-    stacker::maybe_grow(24 << 20, 64 << 20, f)
+/// Runs `f` with enough stack for a tree of this depth. A new stack costs more than the parse of a plain query, which
+/// fits into what any thread has.
+fn deep<T>(depth: Depth, f: impl FnOnce() -> T) -> T {
+    let need = depth.stack();
+    stacker::maybe_grow(need, 2 * need, f)
 }
 
 /// Parses one query: SELECT, VALUES, TABLE, WITH or a set operation; a final semicolon is allowed.
@@ -73,18 +82,18 @@ pub(crate) fn deep<T>(f: impl FnOnce() -> T) -> T {
 /// A syntax error with its place and the token that does not fit; or that the text nests too deeply.
 pub fn parse_query(sql: &str) -> Result<Parsed> {
     let source = Source::new(sql);
-    let tokens = tokens(&source)?;
+    let (tokens, depth) = tokens(&source)?;
     if tokens.iter().all(|t| matches!(t.token, Token::Whitespace(_) | Token::SemiColon)) {
         return Err(Error::syntax("the query is empty").at(source.end()).hint("Write a SELECT statement."));
     }
-    deep(|| {
+    deep(depth, || {
         let mut parser = parser(tokens);
         let parsed = parser.parse_query().and_then(|q| {
             while parser.consume_token(&Token::SemiColon) {}
             parser.expect_token(&Token::EOF).map(|_| q)
         });
         match parsed {
-            Ok(query) => Ok(Parsed { query: Some(query), source }),
+            Ok(query) => Ok(Parsed { query: Some(query), source, depth }),
             Err(e) => Err(errors::convert(&source, e, &parser)),
         }
     })
@@ -99,20 +108,20 @@ pub(crate) fn each_statement(
     mut f: impl FnMut(ast::Statement, &Source) -> Result<()>,
 ) -> Result<()> {
     let source = Source::new(sql);
-    let tokens = tokens(&source)?;
-    deep(|| {
+    let (tokens, depth) = tokens(&source)?;
+    deep(depth, || {
         let mut parser = parser(tokens);
         let statements = parser.parse_statements().map_err(|e| errors::convert(&source, e, &parser))?;
         statements.into_iter().try_for_each(|s| f(s, &source))
     })
 }
 
-fn tokens(source: &Source) -> Result<Vec<TokenWithSpan>> {
+fn tokens(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, source.text())
         .tokenize_with_location()
         .map_err(|e| errors::convert_token(source, &e))?;
-    limits::check(source, &tokens)?;
-    Ok(tokens)
+    let depth = limits::check(source, &tokens)?;
+    Ok((numbers::join(source, tokens)?, depth))
 }
 
 fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {

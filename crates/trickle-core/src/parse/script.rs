@@ -66,7 +66,7 @@ pub enum Defined {
 /// An unterminated string, identifier or comment; or a text that nests too deeply.
 pub fn statements(sql: &str) -> Result<Vec<ScriptStatement>> {
     let source = Source::new(sql);
-    let tokens = tokens(&source)?;
+    let (tokens, _) = tokens(&source)?;
     let mut found = Vec::new();
     let (mut words, mut comments) = (Vec::new(), Vec::new());
     let mut meta = false;
@@ -224,7 +224,8 @@ fn fold(token: &TokenWithSpan) -> Option<String> {
 /// Those of [`statements`].
 pub fn find_name(sql: &str, name: &str) -> Result<Option<Span>> {
     let source = Source::new(sql);
-    let token = tokens(&source)?.into_iter().find(|t| fold(t).as_deref() == Some(name));
+    let (tokens, _) = tokens(&source)?;
+    let token = tokens.into_iter().find(|t| fold(t).as_deref() == Some(name));
     Ok(token.and_then(|t| source.span(t.span)))
 }
 

@@ -34,12 +34,15 @@ spanned!(Expr, ObjectName, Query, Select, SetExpr, TableFactor, SelectItem, Func
 pub(crate) struct Source {
     text: String,
     lines: Vec<usize>,
+    /// Every character is a byte, so that a place is found without counting.
+    ascii: bool,
 }
 
 impl Source {
     pub(crate) fn new(text: &str) -> Source {
         let starts = text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i + 1);
-        Source { text: text.to_owned(), lines: std::iter::once(0).chain(starts).collect() }
+        let lines = std::iter::once(0).chain(starts).collect();
+        Source { text: text.to_owned(), lines, ascii: text.is_ascii() }
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -71,6 +74,9 @@ impl Source {
         let line = usize::try_from(at.line).ok()?.checked_sub(1)?;
         let start = *self.lines.get(line)?;
         let skip = usize::try_from(at.column).ok()?.checked_sub(1)?;
+        if self.ascii {
+            return Some((start + skip).min(self.text.len()));
+        }
         let rest = self.text.get(start..)?;
         Some(start + rest.char_indices().nth(skip).map_or(rest.len(), |(i, _)| i))
     }

@@ -6,7 +6,7 @@ use crate::delta::{Differ, Differentiate};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, aggregates, group};
 use crate::expr::Expr;
-use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, Scalar, accumulator};
 
 /// The key columns, then each accumulator's `Σ w × value`, for each key on which some accumulator is not 0. Without
@@ -108,7 +108,7 @@ impl Relational for Accumulate {
         let [input] = arity("Accumulate", inputs)?;
         check_keys("Accumulate", self.keys.iter().copied(), input.schema())?;
         let mut exprs = self.accs.iter().flat_map(|a| a.value.iter().chain(&a.filter));
-        exprs.try_for_each(|e| check_expr("Accumulate", e, input.schema()))
+        exprs.try_for_each(|e| check_expr("Accumulate", e, &[input.schema()]))
     }
     fn schema(&self, inputs: &[&Node]) -> Schema {
         let input = inputs[0].schema();
@@ -127,8 +127,8 @@ impl Relational for Accumulate {
         Schema::new(input.select(&self.keys).columns().iter().cloned().chain(accs))
     }
     fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
-        let image = |col: usize| self.keys.iter().position(|k| *k == col);
-        let mut p = inputs[0].props().project(inputs[0].schema(), &image);
+        let image = images(inputs[0].schema().len(), self.keys.iter().copied().map(Some));
+        let mut p = inputs[0].props().project(&image);
         p.non_negative = true;
         p.positive = true;
         p.consolidated = true;
@@ -156,7 +156,7 @@ impl Differentiate for Accumulate {
     /// With `d = accumulate(ΔR)`: where the accumulators are stored, `old` is the stored row of each key of `d` and
     /// `new = merge(old + d)`; else `new` accumulates the touched groups afresh and `old = merge(new − d)`.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
-        let raises = self.accs.iter().flat_map(|a| a.value.iter().chain(&a.filter)).any(Expr::can_raise);
+        let raises = Rel::from(self.clone()).can_raise();
         let change = cx.delta(self.input)?;
         let change = cx.net(change, raises)?;
         let d = cx.graph.add(Accumulate { input: change, ..self.clone() })?;

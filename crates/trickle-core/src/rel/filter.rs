@@ -42,7 +42,7 @@ impl Relational for Filter {
     }
     fn check(&self, inputs: &[&Node]) -> Result<()> {
         let [input] = arity("Filter", inputs)?;
-        check_predicate("Filter", &self.predicate, input.schema())
+        check_predicate("Filter", &self.predicate, &[input.schema()])
     }
     fn schema(&self, inputs: &[&Node]) -> Schema {
         inputs[0].schema().clone()

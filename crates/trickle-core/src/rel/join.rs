@@ -91,7 +91,7 @@ impl Relational for Join {
     }
     fn check(&self, inputs: &[&Node]) -> Result<()> {
         let [l, r] = arity("Join", inputs)?;
-        check_predicate("Join", &self.on, &l.schema().concat(r.schema()))
+        check_predicate("Join", &self.on, &[l.schema(), r.schema()])
     }
     fn schema(&self, inputs: &[&Node]) -> Schema {
         inputs[0].schema().concat(inputs[1].schema())

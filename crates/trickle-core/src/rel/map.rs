@@ -4,8 +4,8 @@ use super::{Class, Rel, Relational, arity, check_expr, label};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
-use crate::expr::Expr;
-use crate::graph::{Column, Node, NodeId, Props, Schema};
+use crate::expr::{Expr, Volatility};
+use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, scalar};
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Relational for Map {
     }
     fn check(&self, inputs: &[&Node]) -> Result<()> {
         let [input] = arity("Map", inputs)?;
-        self.exprs.iter().try_for_each(|e| check_expr("Map", e, input.schema()))
+        self.exprs.iter().try_for_each(|e| check_expr("Map", e, &[input.schema()]))
     }
     fn schema(&self, inputs: &[&Node]) -> Schema {
         let input = inputs[0].schema();
@@ -70,24 +70,32 @@ impl Relational for Map {
     }
     fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
         let input = inputs[0];
-        let image = |col: usize| self.exprs.iter().position(|e| e.as_column() == Some(col));
-        let mut p = input.props().project(input.schema(), &image);
+        let image = images(input.schema().len(), self.exprs.iter().map(Expr::as_column));
+        let mut p = input.props().project(&image);
         // A column computed from others, or copied twice, depends on those.
+        let known = p.fds.len();
         for (i, e) in self.exprs.iter().enumerate() {
-            let from: Option<crate::graph::ColSet> = e.columns().into_iter().map(image).collect();
-            if let (Some(from), crate::expr::Volatility::Immutable) = (from, e.volatility())
-                && from.as_slice() != [i]
-            {
-                p.fds.push(crate::graph::FunctionalDependency { from, to: [i].into_iter().collect() });
+            if e.as_column().is_some_and(|c| image[c] == Some(i)) || e.volatility() != Volatility::Immutable {
+                continue;
+            }
+            let (mut from, mut whole) = (ColSet::new(), true);
+            e.each_column(|c| match image[c] {
+                Some(place) => from.insert(place),
+                None => whole = false,
+            });
+            if whole {
+                p.fds.push(FunctionalDependency { from, to: [i].into_iter().collect() });
             }
         }
-        for key in std::mem::take(&mut p.keys) {
-            p.add_key(key);
+        if p.fds.len() > known {
+            for key in std::mem::take(&mut p.keys) {
+                p.add_key(key);
+            }
         }
         debug_assert_eq!(schema.len(), self.exprs.len());
         p.volatility = self.exprs.iter().map(Expr::volatility).fold(p.volatility, Ord::max);
         // Rows stay apart only where the map keeps a key of the state it maps, or every column.
-        let injective = (0..input.schema().len()).all(|c| image(c).is_some());
+        let injective = image.iter().all(Option::is_some);
         p.consolidated = input.props().consolidated && (injective || (p.positive && !p.keys.is_empty()));
         p
     }

@@ -151,12 +151,41 @@ operators! {
     SemiJoin, OuterJoin, SetOp,
 }
 
-/// Fails unless every column that `expr` reads exists in `schema` with the type that the expression says.
-fn check_expr(op: &str, expr: &Expr, schema: &Schema) -> Result<()> {
+impl Rel {
+    /// Whether one of its own expressions can raise on some row.
+    pub fn can_raise(&self) -> bool {
+        match self {
+            Rel::Map(m) => m.exprs().iter().any(Expr::can_raise),
+            Rel::Filter(f) => f.predicate().can_raise(),
+            Rel::Join(j) => j.on().can_raise(),
+            Rel::OuterJoin(j) => j.on().can_raise(),
+            Rel::SemiJoin(j) => j.on().can_raise(),
+            Rel::Reduce(r) => r.aggs().iter().any(|a| a.sig.raises || a.exprs().any(Expr::can_raise)),
+            Rel::Accumulate(a) => {
+                a.accs().iter().flat_map(|x| x.value.iter().chain(&x.filter)).any(Expr::can_raise)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Fails unless every column that `expr` reads exists in `sides`, put side by side, with the type that the expression
+/// says.
+fn check_expr(op: &str, expr: &Expr, sides: &[&Schema]) -> Result<()> {
+    let fits = |e: &Expr, i: usize| {
+        let mut place = i;
+        for side in sides {
+            match side.column(place) {
+                Some(c) => return c.ty == *e.ty(),
+                None => place -= side.len(),
+            }
+        }
+        false
+    };
     let mut bad = None;
     expr.visit(&mut |e| {
         if let Some(i) = e.as_column()
-            && schema.column(i).is_none_or(|c| c.ty != *e.ty())
+            && !fits(e, i)
         {
             bad.get_or_insert(i);
         }
@@ -169,12 +198,12 @@ fn check_expr(op: &str, expr: &Expr, schema: &Schema) -> Result<()> {
     }
 }
 
-/// Fails unless `cond` is boolean and fits `schema`.
-fn check_predicate(op: &str, cond: &Expr, schema: &Schema) -> Result<()> {
+/// Fails unless `cond` is boolean and fits `sides`.
+fn check_predicate(op: &str, cond: &Expr, sides: &[&Schema]) -> Result<()> {
     if *cond.ty() != crate::types::Type::Bool {
         return Err(Error::plan(format!("{op} has a condition of type {}", cond.ty())));
     }
-    check_expr(op, cond, schema)
+    check_expr(op, cond, sides)
 }
 
 /// Fails unless `input` denotes a state and is rendered with positive weights only.
@@ -223,7 +252,10 @@ fn label(expr: &Expr, input: &Schema) -> std::sync::Arc<str> {
         ExprKind::Column(i) => input.column(*i).map_or_else(|| "column".into(), |c| c.label.clone()),
         ExprKind::Cast(e) => label(e, input),
         ExprKind::Call(sig, _) if !sig.is_operator() => sig.name.clone(),
-        ExprKind::Case { .. } => "case".into(),
+        ExprKind::Case { whens, otherwise } => match whens.as_slice() {
+            [(_, e)] if matches!(e.kind(), ExprKind::ManyRows) => label(otherwise, input),
+            _ => "case".into(),
+        },
         ExprKind::Coalesce(_) => "coalesce".into(),
         _ => "column".into(),
     }

@@ -91,7 +91,7 @@ impl Relational for OuterJoin {
     }
     fn check(&self, inputs: &[&Node]) -> Result<()> {
         let [l, r] = arity("OuterJoin", inputs)?;
-        check_predicate("OuterJoin", &self.on, &l.schema().concat(r.schema()))?;
+        check_predicate("OuterJoin", &self.on, &[l.schema(), r.schema()])?;
         if self.full {
             check_positive("FullJoin", l)?;
         }

@@ -6,7 +6,7 @@ use crate::delta::{Differ, Differentiate};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, aggregates, group};
 use crate::expr::Expr;
-use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, aggregate};
 
 /// `γ keys; aggs (R)`: the key columns, then the aggregates, for each group that has a row. Without keys there is
@@ -57,7 +57,7 @@ impl Relational for Reduce {
         self.aggs
             .iter()
             .flat_map(AggCall::exprs)
-            .try_for_each(|e| check_expr("Reduce", e, input.schema()))?;
+            .try_for_each(|e| check_expr("Reduce", e, &[input.schema()]))?;
         check_positive("Reduce", input)
     }
     fn schema(&self, inputs: &[&Node]) -> Schema {
@@ -70,8 +70,8 @@ impl Relational for Reduce {
         Schema::new(input.select(&self.keys).columns().iter().cloned().chain(aggs))
     }
     fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
-        let image = |col: usize| self.keys.iter().position(|k| *k == col);
-        let mut p = inputs[0].props().project(inputs[0].schema(), &image);
+        let image = images(inputs[0].schema().len(), self.keys.iter().copied().map(Some));
+        let mut p = inputs[0].props().project(&image);
         p.positive = true;
         p.consolidated = true;
         p.empty = p.empty && !self.keys.is_empty();

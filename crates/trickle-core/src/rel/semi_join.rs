@@ -77,7 +77,7 @@ impl Relational for SemiJoin {
     }
     fn check(&self, inputs: &[&Node]) -> Result<()> {
         let [l, r] = arity("SemiJoin", inputs)?;
-        check_predicate("SemiJoin", &self.on, &l.schema().concat(r.schema()))?;
+        check_predicate("SemiJoin", &self.on, &[l.schema(), r.schema()])?;
         check_positive("SemiJoin", r)
     }
     fn schema(&self, inputs: &[&Node]) -> Schema {
@@ -86,7 +86,7 @@ impl Relational for SemiJoin {
     fn props(&self, inputs: &[&Node], _: &Schema) -> Props {
         let (l, r) = (inputs[0].props(), inputs[1].props());
         let mut p = l.clone();
-        p.sources.extend(&r.sources);
+        p.add_sources(r);
         p.reads_delta |= r.reads_delta;
         p.volatility = p.volatility.max(r.volatility).max(self.on.volatility());
         p.empty = l.empty || (r.empty && !self.anti);

@@ -76,7 +76,7 @@ impl Relational for SetOp {
     fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
         let (l, r) = (inputs[0].props(), inputs[1].props());
         let mut p = l.clone();
-        p.sources.extend(&r.sources);
+        p.add_sources(r);
         p.reads_delta |= r.reads_delta;
         p.volatility = p.volatility.max(r.volatility);
         p.bounded = l.bounded && r.bounded;

@@ -1,15 +1,18 @@
-//! The one row of a scalar subquery.
+//! The one row of a scalar subquery, or that there are several.
 
 use super::{Class, Rel, Relational, arity, check_keys, check_positive};
 use crate::delta::Differentiate;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, group::groups};
-use crate::graph::{ColSet, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
-use crate::types::Datum;
+use crate::types::{Datum, Type};
 
-/// For each value of `keys` its only row; a second one raises 21000. Without keys there is always one row, all NULL
-/// where the input has none: what a scalar subquery is worth. Key columns come first in the input, `0..keys`.
+/// For each value of `keys` its only row, and behind it whether there are several: then its other columns are NULL.
+/// Without keys there is always one row, all NULL where the input has none. Key columns come first, `0..keys`.
+///
+/// A scalar subquery of several rows is an error only where its value is asked for, so whoever reads the value raises
+/// it ([`crate::expr::ExprKind::ManyRows`]) and not this operator, which sees every key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Single {
     input: NodeId,
@@ -47,14 +50,15 @@ impl Relational for Single {
         check_positive("Single", input)
     }
     fn schema(&self, inputs: &[&Node]) -> Schema {
-        if self.keys == 0 { inputs[0].schema().all_nullable() } else { inputs[0].schema().clone() }
+        let mut columns = inputs[0].schema().columns().to_vec();
+        columns.iter_mut().skip(self.keys).for_each(|c| c.nullable = true);
+        columns.push(Column { label: "several".into(), ty: Type::Bool, nullable: false });
+        Schema::new(columns)
     }
     fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
         let mut p = inputs[0].props().clone();
         let key = ColSet::all(self.keys);
-        if self.keys == 0 {
-            p.fds.clear();
-        }
+        p.fds.clear();
         p.keys.clear();
         p.consolidated = true;
         p.empty = p.empty && self.keys > 0;
@@ -83,16 +87,15 @@ impl Evaluate for Single {
         let keys: Vec<usize> = (0..self.keys).collect();
         let mut out = ZSet::new();
         for group in groups(inputs[0], &keys, schema) {
-            match group.rows.as_slice() {
-                [(row, 1)] => out.add(Row::clone(row), 1),
-                _ => {
-                    let message = "more than one row returned by a subquery used as an expression";
-                    return Err(Error::data("21000", message));
-                }
-            }
+            let several = !matches!(group.rows.as_slice(), [(_, 1)]);
+            let Some((row, _)) = group.rows.first() else { continue };
+            let value =
+                |(i, d): (usize, &Datum)| if several && i >= self.keys { Datum::Null } else { d.clone() };
+            let row: Row = row.iter().enumerate().map(value).chain([Datum::Bool(several)]).collect();
+            out.add(row, 1);
         }
         if self.keys == 0 && out.is_empty() {
-            out.add(std::iter::repeat_n(Datum::Null, schema.len()).collect(), 1);
+            out.add(std::iter::repeat_n(Datum::Null, schema.len()).chain([Datum::Bool(false)]).collect(), 1);
         }
         Ok(out)
     }

@@ -41,11 +41,8 @@ impl Table {
     }
     /// Only the columns at these positions of the current projection.
     #[must_use]
-    pub fn select(&self, positions: &[usize]) -> Table {
-        Table {
-            columns: positions.iter().filter_map(|p| self.columns.get(*p)).copied().collect(),
-            ..self.clone()
-        }
+    pub fn select(&self, positions: impl Iterator<Item = usize>) -> Table {
+        Table { columns: positions.filter_map(|p| self.columns.get(p)).copied().collect(), ..self.clone() }
     }
     /// The table.
     pub fn def(&self) -> &Arc<TableDef> {
@@ -97,9 +94,9 @@ impl Relational for Table {
             positive: self.version == Version::After,
             reads_delta: self.version == Version::Delta,
             bounded: self.version == Version::Delta,
+            sources: Arc::new([self.def.id].into()),
             ..Props::state()
         };
-        p.sources.insert(self.def.id);
         if state {
             let place = |col: usize| self.columns.iter().position(|c| *c == col);
             for key in &self.def.keys {

@@ -55,7 +55,7 @@ impl Relational for Union {
         for i in inputs.iter().map(|n| n.props()) {
             p.non_negative &= i.non_negative;
             p.positive &= i.positive;
-            p.sources.extend(&i.sources);
+            p.add_sources(i);
             p.reads_delta |= i.reads_delta;
             p.volatility = p.volatility.max(i.volatility);
             p.empty &= i.empty;

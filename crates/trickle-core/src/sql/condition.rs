@@ -34,13 +34,13 @@ impl Condition {
     /// Splits `on`, whose columns are those of `left`, then those of `right`.
     pub(crate) fn new(on: &Expr, left: &Schema, right: &Schema) -> Condition {
         let width = left.len();
-        let both = left.concat(right);
         let mut condition = Condition { plain: Vec::new(), safe: Vec::new() };
         let on_left = |e: &Expr| e.columns().iter().all(|c| *c < width);
         let on_right = |e: &Expr| e.columns().iter().all(|c| *c >= width);
         for term in on.conjuncts() {
             match term.kind() {
                 ExprKind::Distinct { left: a, right: b, negated: true } => {
+                    let both = left.concat(right);
                     if !(a.nullable(&both) && b.nullable(&both)) {
                         condition.plain.push(a.clone().equals(b.clone()));
                     } else if on_left(a) && on_right(b) {

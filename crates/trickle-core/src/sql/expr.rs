@@ -1,13 +1,13 @@
 //! Typed expressions of the plan as SQL over the columns of a block.
 
-use super::ast::{Aggregate, OrderBy, Scalar, SpecialCall};
+use super::ast::{Aggregate, FromItem, OrderBy, Query, Scalar, Select, SelectItem, SetExpr, SpecialCall};
 use super::ident::{Ident, Qualified};
 use crate::agg::AggCall;
 use crate::expr::{Expr, ExprKind, FuncSig, SortKey};
-use crate::types::OtherType;
+use crate::types::{OtherType, Type};
 
 fn name(sig: &FuncSig) -> Qualified {
-    Qualified { schema: sig.schema.as_deref().map(Ident::new), name: Ident::new(&sig.name) }
+    Qualified { schema: sig.schema.as_ref().map(Ident::from), name: Ident::from(&sig.name) }
 }
 
 /// `expr` with column `i` read as `columns[i]`.
@@ -43,7 +43,24 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
         ExprKind::Array(items) => Scalar::Array(all(items)),
         ExprKind::Row(items) => Scalar::Row(all(items)),
         ExprKind::Subscript(e, i) => Scalar::Subscript(one(e), one(i)),
+        ExprKind::ManyRows => two_rows(expr.ty()),
     })
+}
+
+/// A scalar subquery of two rows: PostgreSQL runs it, and raises 21000, only where its value is asked for.
+fn two_rows(ty: &Type) -> Scalar {
+    let rows = FromItem::Subquery {
+        query: Box::new(Query::new(SetExpr::Values(vec![vec![Scalar::int4(1)], vec![Scalar::int4(2)]]))),
+        alias: Ident::new("two"),
+        columns: vec![Ident::new("n")],
+        lateral: false,
+    };
+    let two = Select {
+        items: vec![SelectItem { expr: Scalar::null(ty.clone()), name: None }],
+        from: vec![rows],
+        ..Select::default()
+    };
+    Scalar::Subquery(Box::new(Query::select(two)))
 }
 
 fn order(keys: &[SortKey], columns: &[Scalar]) -> Vec<OrderBy> {

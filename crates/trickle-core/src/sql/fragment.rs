@@ -1,7 +1,7 @@
 //! A rendered operator: an open block that its reader may extend, or a closed query.
 
 use super::ast::{FromItem, JoinKind, Scalar, Select, SelectItem, SetExpr};
-use super::ident::{Ident, NameSet};
+use super::ident::{Ident, MAX_BYTES, NameSet};
 use crate::error::{Error, Result};
 use crate::graph::Schema;
 
@@ -128,15 +128,23 @@ impl Weight {
 impl Names {
     /// The labels of a schema, made unique.
     pub fn of(schema: &Schema) -> Names {
+        let columns = schema.columns();
+        let fits = |l: &str| !matches!(l, "" | "w") && l.len() <= MAX_BYTES && !l.contains('\0');
+        let unique = |i: usize| columns[..i].iter().all(|c| c.label != columns[i].label);
+        if columns.len() <= 16 && (0..columns.len()).all(|i| fits(&columns[i].label) && unique(i)) {
+            // Most schemas: the labels are the names.
+            let columns = columns.iter().map(|c| Ident::from(&c.label)).collect();
+            return Names { columns, weight: Ident::fixed("w") };
+        }
         let mut set = NameSet::new();
-        let columns = schema.columns().iter().map(|c| set.fresh(&c.label)).collect();
-        Names { columns, weight: set.fresh("w") }
+        let columns = schema.columns().iter().map(|c| set.fresh_like(&Ident::from(&c.label))).collect();
+        Names { columns, weight: set.fresh_like(&Ident::fixed("w")) }
     }
     /// Exactly these.
     pub fn given(columns: Vec<Ident>) -> Names {
         let mut set = NameSet::new();
         columns.iter().for_each(|c| set.reserve(c.clone()));
-        Names { columns, weight: set.fresh("w") }
+        Names { columns, weight: set.fresh_like(&Ident::fixed("w")) }
     }
 }
 

@@ -1,9 +1,8 @@
 //! Closed queries: groups, sums of relations, set operations.
 
-use super::ast::{FromItem, Query, Scalar, Select, SelectItem, SetExpr, SetOperator};
+use super::ast::{Query, Scalar, Select, SelectItem, SetExpr, SetOperator};
 use super::expr::scalar;
 use super::fragment::{Block, Body, Closed, Fragment, Names, Weight};
-use super::ident::Ident;
 use super::render::{RenderContext, rename};
 use crate::agg::Acc;
 use crate::graph::{NodeId, Schema};
@@ -49,25 +48,6 @@ fn only(value: Scalar, ty: &Type) -> Scalar {
     }
 }
 
-/// True; raises 21000 as a scalar subquery of two rows does where `count` is above 1.
-fn at_most_one(count: Scalar) -> Scalar {
-    let rows = FromItem::Subquery {
-        query: Box::new(Query::new(SetExpr::Values(vec![vec![Scalar::int4(1)], vec![Scalar::int4(2)]]))),
-        alias: Ident::new("two"),
-        columns: vec![Ident::new("n")],
-        lateral: false,
-    };
-    let two = Select {
-        items: vec![SelectItem { expr: Scalar::bool(true), name: None }],
-        from: vec![rows],
-        ..Select::default()
-    };
-    Scalar::Case {
-        whens: vec![(count.op(">", Scalar::int4(1)), Scalar::Subquery(Box::new(Query::select(two))))],
-        otherwise: Some(Box::new(Scalar::bool(true))),
-    }
-}
-
 impl RenderContext<'_> {
     /// `SELECT keys, values … GROUP BY keys HAVING having`, under the names of the node being rendered. Output
     /// columns are grouped by position: a constant or an expression is then written, and computed, once.
@@ -95,7 +75,7 @@ impl RenderContext<'_> {
 
     /// Equal rows merged, with the sum of their weights, where that is `op` 0. Columns without an equality operator
     /// are compared by their text and made from it again.
-    pub(crate) fn merged(&mut self, block: Block, of: NodeId, op: &str) -> Closed {
+    pub(crate) fn merged(&mut self, block: Block, of: NodeId, op: &'static str) -> Closed {
         let schema: &Schema = self.graph().schema(of);
         let names = Names::of(schema);
         let mut group_by = Vec::new();
@@ -127,27 +107,37 @@ impl RenderContext<'_> {
         Fragment::closed(self.merged(block, of, "<>"), positive, true)
     }
 
-    /// The only row for each value of the first `keys` columns. `once`: more than one cannot be.
+    /// The only row for each value of the first `keys` columns, and whether there are several. `once`: there are not.
     pub(crate) fn single(&mut self, block: Block, of: NodeId, keys: usize, once: bool) -> Body {
         if once && keys > 0 {
-            return Body::Open(Block { weight: Weight::one(), ..block });
+            let columns = block.columns.iter().cloned().chain([Scalar::bool(false)]).collect();
+            return Body::Open(Block { weight: Weight::one(), columns, ..block });
         }
-        if keys == 0 && block.columns.len() == 1 {
+        if once && block.columns.len() == 1 {
             let unit = self.unit(block);
             let items = unit.columns.iter().map(|c| SelectItem { expr: c.clone(), name: None }).collect();
             let value = Scalar::Subquery(Box::new(Query::select(unit.select(items))));
             return Body::Open(Block {
                 from: Vec::new(),
                 filter: Vec::new(),
-                columns: vec![value],
+                columns: vec![value, Scalar::bool(false)],
                 weight: Weight::one(),
             });
         }
-        let guard = if once { Vec::new() } else { vec![at_most_one(block.weight.sum())] };
+        let rows = block.weight.sum();
+        let rows = if keys == 0 && !block.weight.is_one() { rows.coalesce(Scalar::int4(0)) } else { rows };
+        let many = if once { Scalar::bool(false) } else { rows.op(">", Scalar::int4(1)) };
+        let value = |v: Scalar, ty: &Type| match (once, only(v, ty)) {
+            (true, first) => first,
+            (false, first) => {
+                let whens = vec![(many.clone(), Scalar::null(ty.clone()))];
+                Scalar::Case { whens, otherwise: Some(Box::new(first)) }
+            }
+        };
         let columns = self.graph().schema(of).columns().iter().zip(&block.columns).skip(keys);
-        let values = columns.map(|(c, v)| only(v.clone(), &c.ty)).collect();
+        let values = columns.map(|(c, v)| value(v.clone(), &c.ty)).chain([many.clone()]).collect();
         let keys: Vec<usize> = (0..keys).collect();
-        Body::Closed(self.grouped(block, &keys, values, guard))
+        Body::Closed(self.grouped(block, &keys, values, Vec::new()))
     }
 
     /// The sum of blocks with the same columns. With a weight column all its types agree: `bigint`.

@@ -1,12 +1,20 @@
 //! Identifiers, and when they need quotes.
 
-use std::collections::HashSet;
+use crate::hash::FastMap;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// An unquoted name of a table, column, function …; any text is one. Printed, it is quoted where it must be.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ident(Arc<str>);
+#[derive(Clone)]
+pub struct Ident(Name);
+
+#[derive(Clone)]
+enum Name {
+    Fixed(&'static str),
+    Shared(Arc<str>),
+}
 
 /// A name within a schema; without one PostgreSQL looks it up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,18 +31,65 @@ pub const MAX_BYTES: usize = 63;
 impl Ident {
     /// The name as it is stored in the catalog.
     pub fn new(name: impl AsRef<str>) -> Ident {
-        Ident(Arc::from(name.as_ref()))
+        Ident(Name::Shared(Arc::from(name.as_ref())))
+    }
+    /// A name of the engine's own.
+    pub const fn fixed(name: &'static str) -> Ident {
+        Ident(Name::Fixed(name))
     }
     /// The name without quotes.
     pub fn as_str(&self) -> &str {
-        &self.0
+        match &self.0 {
+            Name::Fixed(name) => name,
+            Name::Shared(name) => name,
+        }
     }
     /// Whether PostgreSQL reads the bare name as this name: lower case and no keyword but an unreserved one.
     pub fn is_plain(&self) -> bool {
-        let mut bytes = self.0.bytes();
-        let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
-        let rest = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'$';
-        first && bytes.all(rest) && KEYWORDS.binary_search(&&*self.0).is_err()
+        let name = self.as_str();
+        let first = name.as_bytes().first();
+        first.is_some_and(|b| PLAIN[usize::from(*b)] && !matches!(b, b'0'..=b'9' | b'$'))
+            && name.bytes().all(|b| PLAIN[usize::from(b)])
+            && !is_keyword(name)
+    }
+}
+
+/// The bytes of names that need no quotes.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut b = 0;
+    while b < 128 {
+        plain[b] = matches!(b as u8, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'$');
+        b += 1;
+    }
+    plain
+};
+
+/// Names are their texts, wherever those are kept.
+impl PartialEq for Ident {
+    fn eq(&self, other: &Ident) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+impl Eq for Ident {}
+impl Ord for Ident {
+    fn cmp(&self, other: &Ident) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+impl PartialOrd for Ident {
+    fn partial_cmp(&self, other: &Ident) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Hash for Ident {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+impl fmt::Debug for Ident {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Ident").field(&self.as_str()).finish()
     }
 }
 
@@ -49,15 +104,21 @@ impl Qualified {
     }
 }
 
-impl From<&str> for Ident {
-    fn from(name: &str) -> Ident {
-        Ident::new(name)
+impl From<&'static str> for Ident {
+    fn from(name: &'static str) -> Ident {
+        Ident::fixed(name)
+    }
+}
+impl From<&Arc<str>> for Ident {
+    fn from(name: &Arc<str>) -> Ident {
+        Ident(Name::Shared(name.clone()))
     }
 }
 
 impl fmt::Display for Ident {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_plain() { f.write_str(&self.0) } else { write!(f, "\"{}\"", self.0.replace('"', "\"\"")) }
+        let name = self.as_str();
+        if self.is_plain() { f.write_str(name) } else { write!(f, "\"{}\"", name.replace('"', "\"\"")) }
     }
 }
 
@@ -73,7 +134,8 @@ impl fmt::Display for Qualified {
 /// Names given out so far: each is handed out once.
 #[derive(Clone, Debug, Default)]
 pub struct NameSet {
-    taken: HashSet<Ident>,
+    /// With each the number to try next behind it.
+    taken: FastMap<Ident, usize>,
 }
 
 impl NameSet {
@@ -83,21 +145,40 @@ impl NameSet {
     }
     /// Takes a name so that it is not given out.
     pub fn reserve(&mut self, name: Ident) {
-        self.taken.insert(name);
+        self.taken.entry(name).or_insert(2);
     }
     /// `wanted`, with a number behind it where it is taken. Never longer than PostgreSQL keeps, never empty.
     pub fn fresh(&mut self, wanted: &str) -> Ident {
-        let wanted = if wanted.is_empty() { "column" } else { wanted };
-        let mut n = 1usize;
+        self.fresh_like(&Ident::new(wanted))
+    }
+    /// The same, sharing the text of `wanted` where it can be the name.
+    pub(crate) fn fresh_like(&mut self, wanted: &Ident) -> Ident {
+        let text = wanted.as_str();
+        let name = match text {
+            "" => Ident::fixed("column"),
+            t if t.len() <= MAX_BYTES && !t.contains('\0') => wanted.clone(),
+            t => Ident::new(clip(t, MAX_BYTES)),
+        };
+        let Some(next) = self.taken.get(&name) else {
+            self.taken.insert(name.clone(), 2);
+            return name;
+        };
+        let mut n = *next;
         loop {
-            let suffix = if n == 1 { String::new() } else { format!("_{n}") };
-            let name = Ident::new(format!("{}{suffix}", clip(wanted, MAX_BYTES - suffix.len())));
-            if self.taken.insert(name.clone()) {
-                return name;
-            }
+            let suffix = format!("_{n}");
+            let numbered = Ident::new(clip(text_or_column(text), MAX_BYTES - suffix.len()) + &suffix);
             n += 1;
+            if !self.taken.contains_key(&numbered) {
+                self.taken.insert(name, n);
+                self.taken.insert(numbered.clone(), 2);
+                return numbered;
+            }
         }
     }
+}
+
+fn text_or_column(wanted: &str) -> &str {
+    if wanted.is_empty() { "column" } else { wanted }
 }
 
 /// The longest prefix of at most `bytes` bytes that ends at a character; NUL, which no name may hold, is left out.
@@ -137,9 +218,35 @@ const KEYWORDS: &[&str] = &[
     "xmlparse", "xmlpi", "xmlroot", "xmlserialize", "xmltable",
 ];
 
+/// Where the keywords of each first letter start in the list.
+const STARTS: [usize; 27] = {
+    let mut starts = [KEYWORDS.len(); 27];
+    let mut i = KEYWORDS.len();
+    while i > 0 {
+        i -= 1;
+        let mut letter = (KEYWORDS[i].as_bytes()[0] - b'a') as usize + 1;
+        // Letters without keywords start where the next one does.
+        while letter > 0 {
+            letter -= 1;
+            starts[letter] = i;
+        }
+    }
+    starts
+};
+
+fn is_keyword(name: &str) -> bool {
+    match name.as_bytes().first() {
+        Some(first @ b'a'..=b'z') => {
+            let letter = usize::from(first - b'a');
+            KEYWORDS[STARTS[letter]..STARTS[letter + 1]].contains(&name)
+        }
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Ident, KEYWORDS, NameSet};
+    use super::{Ident, KEYWORDS, NameSet, is_keyword};
 
     #[test]
     fn quotes_where_needed() {
@@ -163,8 +270,10 @@ mod tests {
     }
 
     #[test]
-    fn keywords_are_sorted() {
+    fn keywords_are_sorted_and_found() {
         assert!(KEYWORDS.is_sorted());
+        assert!(KEYWORDS.iter().all(|k| is_keyword(k)));
+        assert!(!is_keyword("zone") && !is_keyword("a") && !is_keyword("kind") && !is_keyword(""));
     }
 
     #[test]

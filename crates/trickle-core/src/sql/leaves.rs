@@ -10,12 +10,13 @@ use crate::expr::Expr;
 use crate::graph::NodeId;
 use crate::rel::Table;
 use crate::types::Type;
+use std::sync::Arc;
 
 impl RenderContext<'_> {
     /// The current rows of a table.
     pub(crate) fn current(&mut self, table: &Table) -> Block {
         let relation = self.sources().table(table.def());
-        let alias = self.alias(&table.def().name);
+        let alias = self.alias_like(&Ident::from(&table.def().name));
         Block::reading(
             FromItem::relation(relation.name, alias.clone()),
             &alias,
@@ -26,8 +27,8 @@ impl RenderContext<'_> {
     /// The change of a table.
     pub(crate) fn change(&mut self, table: &Table) -> Result<Block> {
         let changes = self.sources().changes(table.def())?;
-        let wanted = format!("delta_{}", table.def().name);
-        let alias = self.alias(&wanted);
+        let wanted: Arc<str> = format!("delta_{}", table.def().name).into();
+        let alias = self.alias_like(&Ident::from(&wanted));
         let item = FromItem::relation(changes.relation.name, alias.clone());
         let columns = pick(&changes.relation.columns, table.columns());
         let mut block = Block::reading(item, &alias, &columns);
@@ -42,7 +43,7 @@ impl RenderContext<'_> {
         let query = Query { limit: Some(counted.op("+", Scalar::int8(1))), ..Query::new(closed.set) };
         let name = self.cte(&wanted, query, None);
         self.window(table.def().id, &name);
-        let alias = self.alias(&wanted);
+        let alias = self.alias_like(&Ident::from(&wanted));
         let item = FromItem::relation(Qualified::bare(name), alias.clone());
         let mut block = Block::reading(item, &alias, &closed.names.columns);
         block.weight = Weight::of(Scalar::column(&alias, &closed.names.weight));
@@ -52,7 +53,7 @@ impl RenderContext<'_> {
     /// The stored result of a node.
     pub(crate) fn stored(&mut self, of: NodeId) -> Result<Block> {
         let stored = self.sources().state(of)?;
-        let alias = self.alias(stored.relation.name.name.as_str());
+        let alias = self.alias_like(&stored.relation.name.name);
         let item = FromItem::relation(stored.relation.name, alias.clone());
         let mut block = Block::reading(item, &alias, &stored.relation.columns);
         if let Some(weight) = stored.weight {

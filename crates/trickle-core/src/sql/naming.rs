@@ -1,58 +1,94 @@
 //! Readable names for the parts of a plan, from where they come.
 
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::{Rel, Version};
-use std::collections::HashMap;
+use std::sync::Arc;
 
-/// For every node under `root` a name, not unique.
-pub(super) fn name_nodes(graph: &Graph, root: NodeId) -> HashMap<NodeId, String> {
-    let mut names: HashMap<NodeId, String> = HashMap::new();
-    let mut tables: HashMap<NodeId, Vec<String>> = HashMap::new();
-    for id in graph.reachable(root) {
-        let mut from: Vec<String> = Vec::new();
-        for input in graph.inputs(id) {
-            for t in tables.get(&input).into_iter().flatten() {
-                if !from.contains(t) {
-                    from.push(t.clone());
+/// Names for nodes, made when one is asked for; not unique.
+pub(super) struct Naming<'g> {
+    graph: &'g Graph,
+    named: NodeMap<Named>,
+}
+
+#[derive(Clone)]
+struct Named {
+    name: Arc<str>,
+    /// The base tables below, each once, in the order in which they are read.
+    tables: Arc<[Arc<str>]>,
+}
+
+impl<'g> Naming<'g> {
+    pub(super) fn new(graph: &'g Graph) -> Naming<'g> {
+        Naming { graph, named: NodeMap::new() }
+    }
+
+    pub(super) fn name(&mut self, id: NodeId) -> Arc<str> {
+        if self.named.get_ref(id).is_none() {
+            for below in self.graph.reachable(id) {
+                if self.named.get_ref(below).is_none() {
+                    let named = self.make(below);
+                    self.named.insert(below, named);
                 }
             }
         }
-        if let Rel::Table(t) = graph.rel(id) {
-            from.push(t.def().name.to_string());
-        }
-        let inputs: Vec<String> =
-            graph.inputs(id).iter().map(|i| names.get(i).cloned().unwrap_or_default()).collect();
-        names.insert(id, name(graph, id, &inputs, &from));
-        tables.insert(id, from);
+        self.named.get_ref(id).map_or_else(|| Arc::from("rows"), |n| n.name.clone())
     }
-    names
+
+    fn make(&self, id: NodeId) -> Named {
+        if let Rel::Table(t) = self.graph.rel(id) {
+            let table = &t.def().name;
+            let name = match t.version() {
+                Version::After => table.clone(),
+                Version::Before => format!("{table}_before").into(),
+                Version::Delta => format!("delta_{table}").into(),
+            };
+            return Named { name, tables: Arc::from([table.clone()]) };
+        }
+        let inputs: Vec<&Named> =
+            self.graph.inputs(id).iter().filter_map(|i| self.named.get_ref(*i)).collect();
+        let tables = match inputs.as_slice() {
+            [one] => one.tables.clone(),
+            several => {
+                let mut all: Vec<Arc<str>> = Vec::new();
+                for t in several.iter().flat_map(|n| n.tables.iter()) {
+                    if !all.contains(t) {
+                        all.push(t.clone());
+                    }
+                }
+                all.into()
+            }
+        };
+        Named { name: name(self.graph, id, &inputs, &tables), tables }
+    }
 }
 
-fn name(graph: &Graph, id: NodeId, inputs: &[String], tables: &[String]) -> String {
-    let first = inputs.first().cloned().unwrap_or_default();
+fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Arc<str> {
+    let first = inputs.first().map_or_else(|| Arc::from(""), |n| n.name.clone());
     let delta = graph.props(id).reads_delta;
-    let sources = short(tables.join("_"), tables);
+    let sources = || short(tables.join("_"), tables);
     match graph.rel(id) {
-        Rel::Table(t) => match t.version() {
-            Version::After => t.def().name.to_string(),
-            Version::Before => format!("{}_before", t.def().name),
-            Version::Delta => format!("delta_{}", t.def().name),
-        },
+        Rel::Map(_) | Rel::Filter(_) | Rel::Negate(_) => return first,
+        Rel::Consolidate(_) if first.starts_with("net_") => return first,
+        Rel::SemiJoin(s) if !s.is_anti() && (first.ends_with("_touched") || first.ends_with("_matched")) => {
+            return first;
+        }
+        _ => {}
+    }
+    let name = match graph.rel(id) {
+        Rel::Table(_) | Rel::Map(_) | Rel::Filter(_) | Rel::Negate(_) => String::new(),
         Rel::Values(_) => "rows".to_owned(),
         Rel::State(_) => "stored".to_owned(),
-        Rel::Map(_) | Rel::Filter(_) | Rel::Negate(_) => first,
-        Rel::Consolidate(_) if first.starts_with("net_") => first,
         Rel::Consolidate(_) | Rel::Positive(_) => format!("net_{first}"),
-        Rel::Union(_) if delta => format!("delta_{sources}"),
-        Rel::Union(_) => format!("all_{sources}"),
-        Rel::Join(_) | Rel::OuterJoin(_) => short(inputs.join("_"), tables),
+        Rel::Union(_) if delta => format!("delta_{}", sources()),
+        Rel::Union(_) => format!("all_{}", sources()),
+        Rel::Join(_) | Rel::OuterJoin(_) => {
+            short(inputs.iter().map(|n| &*n.name).collect::<Vec<_>>().join("_"), tables)
+        }
         Rel::SemiJoin(s) if s.is_anti() => format!("{first}_unmatched"),
-        Rel::SemiJoin(_) if first.ends_with("_touched") || first.ends_with("_matched") => first,
         Rel::SemiJoin(s) if graph.props(s.right()).reads_delta => format!("{first}_touched"),
         Rel::SemiJoin(_) => format!("{first}_matched"),
-        Rel::Keys(_) if delta => format!("touched_{}", labels(graph, id, usize::MAX)),
+        Rel::Keys(_) | Rel::Distinct(_) if delta => format!("touched_{}", labels(graph, id, usize::MAX)),
         Rel::Keys(_) => format!("keys_{first}"),
-        Rel::Distinct(_) if delta => format!("touched_{}", labels(graph, id, usize::MAX)),
         Rel::Distinct(_) => format!("distinct_{first}"),
         Rel::Reduce(r) => {
             let aggregate = r.aggs().first().map_or("groups", |a| &*a.sig.name);
@@ -61,8 +97,9 @@ fn name(graph: &Graph, id: NodeId, inputs: &[String], tables: &[String]) -> Stri
         Rel::Accumulate(a) if delta => grouped("changes", graph, id, a.keys().len()),
         Rel::Accumulate(a) => grouped("totals", graph, id, a.keys().len()),
         Rel::Single(_) => format!("single_{first}"),
-        Rel::SetOp(_) => format!("{}_{sources}", graph.node(id).op().name().to_lowercase()),
-    }
+        Rel::SetOp(_) => format!("{}_{}", graph.node(id).op().name().to_lowercase(), sources()),
+    };
+    name.into()
 }
 
 fn grouped(what: &str, graph: &Graph, id: NodeId, keys: usize) -> String {
@@ -76,7 +113,7 @@ fn labels(graph: &Graph, id: NodeId, count: usize) -> String {
 }
 
 /// A long name gives way to its first table and how many more there are.
-fn short(name: String, tables: &[String]) -> String {
+fn short(name: String, tables: &[Arc<str>]) -> String {
     match (name.len() > 48, tables) {
         (true, [first, rest @ ..]) if !rest.is_empty() => format!("{first}_and_{}_more", rest.len()),
         _ => name,

@@ -3,13 +3,14 @@
 use super::ast::{Cte, CteBody, FromItem, Query, Scalar, SetExpr, Visitor, walk_from, walk_scalar};
 use super::fragment::{Block, Body, Closed, Fragment, Names, Weight};
 use super::ident::{Ident, NameSet, Qualified};
+use super::naming::Naming;
 use super::profile::Profile;
 use super::sources::Sources;
 use crate::catalog::TableId;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, Volatility};
-use crate::graph::{Graph, NodeId, Schema};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::graph::{Graph, NodeId, NodeMap, Schema};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The plan under `root`, which denotes a state, as a query for its rows: each as often as its weight says. The
@@ -107,7 +108,8 @@ pub fn render_changes(
             continue;
         }
         let closed = block.close(names.clone(), true);
-        let relation = cx.cte(&cx.wanted(*root), Query::new(closed.set), Some(true));
+        let wanted = cx.wanted(*root);
+        let relation = cx.cte(&wanted, Query::new(closed.set), Some(true));
         named.push(Named { relation, columns: names.columns, weight: names.weight });
     }
     Ok(Changed { ctes: cx.ctes, roots: named, windows: cx.windows })
@@ -141,53 +143,50 @@ fn render<'a>(
     sources: &'a dyn Sources,
     profile: &'a Profile,
 ) -> Result<(RenderContext<'a>, Vec<Fragment>)> {
-    let nodes: BTreeSet<NodeId> = roots.iter().flat_map(|r| graph.reachable(*r)).collect();
-    let mut readers: HashMap<NodeId, usize> = HashMap::new();
-    for root in roots {
-        *readers.entry(*root).or_default() += 1;
+    let nodes = graph.reachable_from(roots);
+    let mut readers: NodeMap<usize> = NodeMap::new();
+    for id in nodes.iter().flat_map(|id| graph.inputs(*id)).chain(roots) {
+        *readers.entry(*id) += 1;
     }
-    for id in &nodes {
-        for input in graph.inputs(*id) {
-            *readers.entry(input).or_default() += 1;
-        }
-    }
+    let shared = |id: NodeId| readers.get(id).is_some_and(|n| n > 1);
     let mut cx = RenderContext {
         graph,
         node: roots.first().copied().ok_or_else(|| Error::internal("nothing to render"))?,
         sources,
         profile,
-        names: roots.iter().flat_map(|r| super::naming::name_nodes(graph, *r)).collect(),
+        naming: Naming::new(graph),
         ctes: Vec::new(),
         cte_names: NameSet::new(),
         aliases: NameSet::new(),
         windows: BTreeMap::new(),
     };
-    let mut done: HashMap<NodeId, Fragment> = HashMap::new();
+    let mut done: NodeMap<Fragment> = NodeMap::new();
     for id in nodes {
-        let op = graph.node(id).op();
+        let node = graph.node(id);
         let mut inputs = Vec::new();
-        for input in op.inputs() {
-            let shared = readers.get(&input).is_some_and(|n| *n > 1);
-            let found = if shared { done.get(&input).map(|f| cx.copy(f)) } else { done.remove(&input) };
+        for input in node.inputs() {
+            let found =
+                if shared(*input) { done.get_ref(*input).map(|f| cx.copy(f)) } else { done.remove(*input) };
             inputs.push(found.ok_or_else(|| Error::internal("an operator came before its input"))?);
         }
         cx.node = id;
-        let mut fragment = op.render(inputs, &mut cx)?;
-        let props = graph.props(id);
+        let mut fragment = node.op().render(inputs, &mut cx)?;
+        let props = node.props();
         // Of no rows every weight is positive and every row there once, however they are written.
         fragment.positive |= props.empty;
         fragment.consolidated |= props.empty;
         if (props.positive && !fragment.positive) || (props.consolidated && !fragment.consolidated) {
-            return Err(Error::plan(format!("{} is rendered with less than its plan promises", op.name())));
+            let name = node.op().name();
+            return Err(Error::plan(format!("{name} is rendered with less than its plan promises")));
         }
-        if readers.get(&id).is_some_and(|n| *n > 1) {
+        if shared(id) {
             fragment = cx.shared(fragment, id);
         }
         done.insert(id, fragment);
     }
     let mut fragments = Vec::new();
     for root in roots {
-        let fragment = done.get(root).ok_or_else(|| Error::internal("a plan without a root"))?;
+        let fragment = done.get_ref(*root).ok_or_else(|| Error::internal("a plan without a root"))?;
         fragments.push(cx.copy(fragment));
     }
     Ok((cx, fragments))
@@ -199,7 +198,7 @@ pub struct RenderContext<'a> {
     node: NodeId,
     sources: &'a dyn Sources,
     profile: &'a Profile,
-    names: HashMap<NodeId, String>,
+    naming: Naming<'a>,
     ctes: Vec<Cte>,
     cte_names: NameSet,
     aliases: NameSet,
@@ -237,10 +236,14 @@ impl<'a> RenderContext<'a> {
         self.aliases.fresh(wanted)
     }
 
+    pub(crate) fn alias_like(&mut self, wanted: &Ident) -> Ident {
+        self.aliases.fresh_like(wanted)
+    }
+
     /// Makes a common table expression and gives its name.
-    pub fn cte(&mut self, wanted: &str, mut query: Query, materialized: Option<bool>) -> Ident {
+    pub fn cte(&mut self, wanted: &Arc<str>, mut query: Query, materialized: Option<bool>) -> Ident {
         super::tidy::tidy(&mut query.body);
-        let name = self.cte_names.fresh(wanted);
+        let name = self.cte_names.fresh_like(&Ident::from(wanted));
         let materialized = materialized.filter(|_| self.profile.cte_materialized);
         self.ctes.push(Cte {
             name: name.clone(),
@@ -256,14 +259,15 @@ impl<'a> RenderContext<'a> {
         self.windows.entry(source).or_insert_with(|| cte.clone());
     }
 
-    fn wanted(&self, of: NodeId) -> String {
-        self.names.get(&of).cloned().unwrap_or_else(|| "rows".to_owned())
+    fn wanted(&mut self, of: NodeId) -> Arc<str> {
+        self.naming.name(of)
     }
 
     /// A block that reads a closed query through a common table expression named after `of`.
     fn enclose(&mut self, closed: Closed, of: NodeId, materialized: Option<bool>) -> Block {
-        let name = self.cte(&self.wanted(of), Query::new(closed.set), materialized);
-        let alias = self.alias(name.as_str());
+        let wanted = self.wanted(of);
+        let name = self.cte(&wanted, Query::new(closed.set), materialized);
+        let alias = self.alias_like(&name);
         let item = FromItem::relation(Qualified::bare(name), alias.clone());
         let mut block = Block::reading(item, &alias, &closed.names.columns);
         if closed.weighted {
@@ -299,16 +303,19 @@ impl<'a> RenderContext<'a> {
         readers: impl IntoIterator<Item = &'e Expr>,
         kept: bool,
     ) -> Block {
+        let dear = |s: &Scalar| !s.is_atom() && size(s) > 8;
+        if !block.columns.iter().any(dear) {
+            return block;
+        }
         let mut uses = vec![usize::from(kept); block.columns.len()];
         for e in readers {
-            e.visit(&mut |e| {
-                if let Some(n) = e.as_column().and_then(|i| uses.get_mut(i)) {
+            e.each_column(|c| {
+                if let Some(n) = uses.get_mut(c) {
                     *n += 1;
                 }
             });
         }
-        let dear = |(s, n): (&Scalar, &usize)| *n > 1 && !s.is_atom() && size(s) > 8;
-        if block.columns.iter().zip(&uses).any(dear) {
+        if block.columns.iter().zip(&uses).any(|(s, n)| *n > 1 && dear(s)) {
             let weighted = !block.weight.is_one();
             let closed = block.close(Names::of(self.graph.schema(of)), weighted);
             return self.enclose(closed, of, None);
@@ -409,26 +416,33 @@ impl<'a> RenderContext<'a> {
     /// The same block under aliases of its own. A subquery may occur in it more than once, so one alias has one new name.
     pub fn copy_block(&mut self, block: &Block) -> Block {
         let mut copy = block.clone();
-        let mut renamed: HashMap<Ident, Ident> = HashMap::new();
+        // A handful: looking through them is quicker than hashing.
+        let mut renamed: Vec<(Ident, Ident)> = Vec::new();
+        let find = |renamed: &[(Ident, Ident)], a: &Ident| {
+            renamed.iter().find(|(old, _)| old == a).map(|(_, new)| new.clone())
+        };
         for item in &mut copy.from {
             let mut alias = |a: &mut Ident| {
-                let new = renamed
-                    .entry(a.clone())
-                    .or_insert_with(|| self.aliases.fresh(super::tidy::without_number(a.as_str())));
-                *a = new.clone();
+                if find(&renamed, a).is_none() {
+                    let new = match super::tidy::without_number(a.as_str()) {
+                        same if same.len() == a.as_str().len() => self.aliases.fresh_like(a),
+                        shorter => self.aliases.fresh(shorter),
+                    };
+                    renamed.push((a.clone(), new));
+                }
             };
             walk_from(item, &mut Visitor { scalar: &mut |_| {}, alias: &mut alias });
         }
         let mut scalar = |s: &mut Scalar| {
             if let Scalar::Column { table: Some(t), .. } = s
-                && let Some(new) = renamed.get(t)
+                && let Some(new) = find(&renamed, t)
             {
-                *t = new.clone();
+                *t = new;
             }
         };
         let mut alias = |a: &mut Ident| {
-            if let Some(new) = renamed.get(a) {
-                *a = new.clone();
+            if let Some(new) = find(&renamed, a) {
+                *a = new;
             }
         };
         let mut v = Visitor { scalar: &mut scalar, alias: &mut alias };

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::graph::NodeId;
 use crate::types::Type;
 use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 
 /// A relation whose columns stand for those of a table or node, by position.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,13 +59,17 @@ pub struct Stored {
     pub weight: Option<Ident>,
 }
 
+static PG_SNAPSHOT: LazyLock<Type> =
+    LazyLock::new(|| Type::Other(Arc::new(super::expr::opaque("pg_snapshot"))));
+static XID8: LazyLock<Type> = LazyLock::new(|| Type::Other(Arc::new(super::expr::opaque("xid8"))));
+
 /// Maps the leaves of a plan to relations.
 pub trait Sources {
     /// The current rows of a table.
     fn table(&self, def: &TableDef) -> Relation {
         Relation {
-            name: Qualified::new(&def.schema, &def.name),
-            columns: def.columns.iter().map(|c| Ident::new(&c.name)).collect(),
+            name: Qualified { schema: Some(Ident::from(&def.schema)), name: Ident::from(&def.name) },
+            columns: def.columns.iter().map(|c| Ident::from(&c.name)).collect(),
         }
     }
 
@@ -105,10 +110,10 @@ impl BufferSources {
     }
     /// The buffer's column for a table's column. The buffer's own columns are `xid` and `w`; a user's column of such
     /// a name gets one more underscore in front, so different columns never meet.
-    pub fn buffer_column(name: &str) -> Ident {
+    pub fn buffer_column(name: &Arc<str>) -> Ident {
         match name.trim_start_matches('_') {
             "xid" | "w" => Ident::new(format!("_{name}")),
-            _ => Ident::new(name),
+            _ => Ident::from(name),
         }
     }
 }
@@ -120,9 +125,9 @@ impl Sources for BufferSources {
                 name: self.buffer(def.id),
                 columns: def.columns.iter().map(|c| Self::buffer_column(&c.name)).collect(),
             },
-            weight: Ident::new("w"),
+            weight: Ident::fixed("w"),
             weight_type: Type::Int2,
-            window: Window::Frontier { source: def.id, xid: Ident::new("xid") },
+            window: Window::Frontier { source: def.id, xid: Ident::fixed("xid") },
             counted: Some(Scalar::Param(Param::Pending(def.id), Type::Int8)),
         })
     }
@@ -139,12 +144,11 @@ impl Window {
     /// The conditions on a row of the buffer under `alias`.
     pub fn conditions(&self, alias: &Ident) -> Vec<Scalar> {
         let Window::Frontier { source, xid } = self else { return Vec::new() };
-        let pg = |name: &str| Type::Other(std::sync::Arc::new(super::expr::opaque(name)));
         let xid = Scalar::column(alias, xid);
-        let low = Scalar::Param(Param::FrontierSnapshot(*source), pg("pg_snapshot"));
-        let own = Scalar::Param(Param::FrontierXid(*source), pg("xid8"));
+        let low = Scalar::Param(Param::FrontierSnapshot(*source), PG_SNAPSHOT.clone());
+        let own = Scalar::Param(Param::FrontierXid(*source), XID8.clone());
         let command = Scalar::Param(Param::FrontierCommand(*source), Type::Int8);
-        let written = Scalar::column(alias, &Ident::new("cmin")).cast(Type::Text).cast(Type::Int8);
+        let written = Scalar::column(alias, &Ident::fixed("cmin")).cast(Type::Text).cast(Type::Int8);
         let from = xid.clone().op(">=", Scalar::call("pg_snapshot_xmin", vec![low.clone()]));
         // Its own transaction may look visible in a snapshot that it took: test that first.
         let after = Scalar::Case {

@@ -222,27 +222,42 @@ FROM public.orders
 }
 
 #[test]
-fn a_second_row_raises() -> Result<()> {
+fn a_second_row_raises_where_the_value_is_read() -> Result<()> {
     let mut g = Graph::new();
     let o = g.add(orders())?;
     let one = Map::columns(o, &g.schema(o).clone(), &[2]);
     let one = g.add(one)?;
     let single = g.add(Single::new(one, 0))?;
-    assert_eq!(query(&g, single), "SELECT (\n    SELECT orders.total\n    FROM public.orders\n  ) AS total");
+    assert_eq!(
+        query(&g, single),
+        "SELECT
+  CASE WHEN count(*) > 1 THEN NULL::integer ELSE (array_agg(orders.total))[1] END AS total,
+  count(*) > 1 AS several
+FROM public.orders"
+    );
     let by = Map::columns(o, &g.schema(o).clone(), &[1, 2]);
     let by = g.add(by)?;
     let single = g.add(Single::new(by, 1))?;
+    let whens = vec![(Expr::column(2, Type::Bool), Expr::new(ExprKind::ManyRows, Type::Int4))];
+    let kind = ExprKind::Case { whens, otherwise: Expr::column(1, Type::Int4) };
+    let read = g.add(Map::new(single, vec![Expr::new(kind, Type::Int4)]))?;
     assert_eq!(
-        query(&g, single),
-        "SELECT orders.customer, (array_agg(orders.total))[1] AS total
-FROM public.orders
-GROUP BY 1
-HAVING CASE WHEN count(*) > 1 THEN (
-    SELECT TRUE
+        query(&g, read),
+        "WITH single_orders AS (
+  SELECT
+    orders.customer,
+    CASE WHEN count(*) > 1 THEN NULL::integer ELSE (array_agg(orders.total))[1] END AS total,
+    count(*) > 1 AS several
+  FROM public.orders
+  GROUP BY 1
+)
+SELECT CASE WHEN single_orders.several THEN (
+    SELECT NULL::integer
     FROM (
         VALUES (1), (2)
       ) AS two (n)
-  ) ELSE TRUE END"
+  ) ELSE single_orders.total END AS total
+FROM single_orders"
     );
     Ok(())
 }

@@ -5,7 +5,8 @@
 
 use super::ast::{FromItem, Scalar, Select, SetExpr, Visitor, walk_select};
 use super::ident::Ident;
-use std::collections::{HashMap, HashSet};
+use crate::hash::{FastBuild, FastMap};
+use std::collections::HashSet;
 
 /// Shortens the aliases of a complete query.
 pub(super) fn tidy(set: &mut SetExpr) {
@@ -21,10 +22,18 @@ pub(super) fn tidy(set: &mut SetExpr) {
 }
 
 fn tidy_select(select: &mut Select) {
-    let mut seen: HashSet<Ident> = HashSet::new();
-    let mut read: HashSet<Ident> = HashSet::new();
+    let mut own = Vec::new();
+    select.from.iter().for_each(|f| aliases(f, &mut own));
+    own.retain(|a| without_number(a.as_str()).len() < a.as_str().len());
+    if own.is_empty() {
+        return;
+    }
+    let mut seen: HashSet<Ident, FastBuild> = HashSet::default();
+    let mut read: HashSet<Ident, FastBuild> = HashSet::default();
     let mut scalar = |s: &mut Scalar| {
-        if let Scalar::Column { table: Some(t), .. } = s {
+        if let Scalar::Column { table: Some(t), .. } = s
+            && !read.contains(t)
+        {
             read.insert(t.clone());
         }
     };
@@ -33,9 +42,7 @@ fn tidy_select(select: &mut Select) {
     };
     walk_select(select, &mut Visitor { scalar: &mut scalar, alias: &mut alias });
     seen.extend(read);
-    let mut own = Vec::new();
-    select.from.iter().for_each(|f| aliases(f, &mut own));
-    let mut renamed: HashMap<Ident, Ident> = HashMap::new();
+    let mut renamed: FastMap<Ident, Ident> = FastMap::default();
     for old in own {
         let short = Ident::new(without_number(old.as_str()));
         if seen.insert(short.clone()) {

@@ -14,7 +14,7 @@ impl Coverage {
     /// Counts the edges of the plan under `root` whose lower end `changed`.
     pub fn record(&mut self, graph: &Graph, root: NodeId, changed: impl Fn(NodeId) -> bool) {
         for id in graph.reachable(root) {
-            for input in graph.inputs(id) {
+            for input in graph.inputs(id).iter().copied() {
                 if changed(input) {
                     *self
                         .counts

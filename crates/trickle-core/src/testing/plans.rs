@@ -4,7 +4,7 @@ use super::{Choice, exprs};
 use crate::agg::{self, AggCall};
 use crate::catalog::TableDef;
 use crate::error::Result;
-use crate::expr::{Expr, SortKey};
+use crate::expr::{Expr, ExprKind, SortKey};
 use crate::graph::{Column, Graph, NodeId, Schema};
 use crate::rel::{
     Distinct, Filter, Join, Map, Negate, OuterJoin, Positive, Reduce, SemiJoin, SetOp, SetOpKind, Single,
@@ -217,7 +217,7 @@ impl Planner<'_> {
         self.graph.add(Positive::new(signed))
     }
 
-    /// `L × Single(…)`: mostly over a scalar aggregate, sometimes over what may have two rows.
+    /// `L × Single(…)`: mostly over a scalar aggregate, sometimes over what may have several rows, which may raise.
     fn single(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         let (l, r) = self.pair(choice, budget)?;
         let value = if choice.one_in(4) {
@@ -228,7 +228,18 @@ impl Planner<'_> {
             self.graph.add(Reduce::new(r, vec![], aggs))?
         };
         let single = self.graph.add(Single::new(value, 0))?;
-        self.graph.add(Join::new(l, single, Expr::bool(true)))
+        let joined = self.graph.add(Join::new(l, single, Expr::bool(true)))?;
+        if !self.limits.raising || choice.one_in(2) {
+            return Ok(joined);
+        }
+        let schema = self.graph.schema(joined).clone();
+        let mut exprs = schema.identity();
+        if let (Some(several), Some(value)) = (exprs.pop(), exprs.pop()) {
+            let ty = value.ty().clone();
+            let whens = vec![(several, Expr::new(ExprKind::ManyRows, ty.clone()))];
+            exprs.push(Expr::new(ExprKind::Case { whens, otherwise: value }, ty));
+        }
+        self.graph.add(Map::new(joined, exprs))
     }
 
     fn reduce(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {

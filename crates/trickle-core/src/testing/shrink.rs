@@ -46,7 +46,7 @@ fn smaller_plans(sample: &Sample) -> Vec<Sample> {
         .map(|n| Sample { graph: sample.graph.clone(), root: *n })
         .collect();
     for target in &nodes {
-        for input in sample.graph.inputs(*target) {
+        for input in sample.graph.inputs(*target).iter().copied() {
             if sample.graph.schema(input).same_types(sample.graph.schema(*target)) {
                 plans.extend(bypass(sample, *target, input));
             }

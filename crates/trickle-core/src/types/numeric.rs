@@ -91,8 +91,9 @@ impl Numeric {
     /// # Errors
     /// 22003 where the value has more than 131072 digits before the point.
     pub fn finite(unscaled: BigInt, scale: u16) -> Result<Numeric> {
-        // A bit is at most a digit, so short values need no count.
-        if unscaled.bits() > MAX_INTEGER_DIGITS && digits(&unscaled) > MAX_INTEGER_DIGITS + u64::from(scale) {
+        // A bit is at most a digit, and four bits are more than one, so only values between need a count.
+        let (bits, most) = (unscaled.bits(), MAX_INTEGER_DIGITS + u64::from(scale));
+        if bits > MAX_INTEGER_DIGITS && (bits > 4 * most || digits(&unscaled) > most) {
             return Err(overflow());
         }
         Ok(Numeric::Finite { unscaled, scale })
@@ -470,6 +471,11 @@ impl Numeric {
         }
         let scale = i64::try_from(fraction.len()).unwrap_or(i64::MAX) - exponent;
         if scale < -131_072 || scale > i64::from(MAX_SCALE) {
+            return Err(overflow());
+        }
+        // Reading digits takes time quadratic in their number.
+        let significant = all.trim_start_matches('0').len();
+        if u64::try_from(significant).unwrap_or(u64::MAX) > MAX_INTEGER_DIGITS + u64::from(MAX_SCALE) {
             return Err(overflow());
         }
         let mut n: BigInt = all.parse().unwrap_or_default();

@@ -10,6 +10,7 @@ use super::{Lowered, Query, lower};
 use crate::catalog::MemoryCatalog;
 use crate::error::Error;
 use crate::graph::{Format, explain};
+use crate::types::Type;
 use crate::verdict::{Reason, ReasonKind};
 
 const DDL: &str = "CREATE TABLE a (id int PRIMARY KEY, k int, v int, t text);
@@ -110,10 +111,83 @@ fn every_construct_that_is_not_kept_says_so() {
         ("SELECT ARRAY(SELECT id FROM b) FROM a", "ARRAY", NotYet),
         ("SELECT a FROM a", "whole row", NotYet),
         ("SELECT t COLLATE \"C\" FROM a", "COLLATE", NotYet),
-        ("SELECT a.id FROM a LEFT JOIN b ON b.id IN (SELECT x FROM n)", "ON", NotYet),
+        ("SELECT a.id FROM a LEFT JOIN b ON b.id IN (SELECT x FROM n WHERE y = a.k)", "ON", NotYet),
+        ("SELECT generate_series(1, k) FROM a", "set-returning", NotYet),
+        ("SELECT x, jsonb_array_elements(jb) FROM n", "set-returning", NotYet),
+        ("SELECT regexp_split_to_table(t, ',') FROM a", "set-returning", NotYet),
+        ("SELECT 1 FROM a WHERE generate_series(1, 2) = 1", "set-returning", NotYet),
+        ("SELECT * FROM unnest(ARRAY[1, 2]) WITH ORDINALITY AS u (x, i)", "set-returning", NotYet),
+        ("SELECT * FROM generate_series(1, 3) WITH ORDINALITY", "set-returning", NotYet),
+        ("SELECT * FROM a, LATERAL generate_series(1, a.k) g", "set-returning", NotYet),
+        ("SELECT * FROM a LEFT JOIN LATERAL generate_series(1, a.k) g ON true", "set-returning", NotYet),
+        ("SELECT * FROM n, jsonb_array_elements(n.jb) e", "set-returning", NotYet),
+        ("SELECT * FROM n, jsonb_to_recordset(n.jb) AS e (x int, y text)", "set-returning", NotYet),
+        ("SELECT * FROM n CROSS JOIN LATERAL jsonb_each_text(n.jb) AS e", "set-returning", NotYet),
+        ("SELECT * FROM n, JSON_TABLE(n.jb, '$[*]' COLUMNS (x int PATH '$.x')) AS j", "JSON_TABLE", NotYet),
+        ("SELECT * FROM n, XMLTABLE('/r' PASSING '<r/>' COLUMNS x int PATH 'x') AS j", "XMLTABLE", NotYet),
+        ("SELECT * FROM a TABLESAMPLE BERNOULLI (5) REPEATABLE (1)", "TABLESAMPLE", Never),
+        ("SELECT id FROM a FOR SHARE", "FOR UPDATE", Never),
+        ("WITH x AS (INSERT INTO a VALUES (1) RETURNING id) SELECT * FROM x", "INSERT", Never),
+        ("WITH x AS (UPDATE a SET k = 1 RETURNING id) SELECT * FROM x", "UPDATE", Never),
+        ("SELECT mode() WITHIN GROUP (ORDER BY k) FROM a", "mode", NotYet),
+        ("SELECT rank(3) WITHIN GROUP (ORDER BY k) FROM a", "window", NotYet),
+        ("SELECT GROUPING(k), count(*) FROM a GROUP BY CUBE (k, v)", "CUBE", NotYet),
+        ("SELECT (n).x FROM n", "", NotYet),
+        ("SELECT (SELECT max(a.k) FROM b) FROM a", "an aggregate over columns of an enclosing query", NotYet),
+        ("SELECT (SELECT min(CASE WHEN false THEN a.k ELSE 0 END) FROM b) FROM a", "enclosing query", NotYet),
+        ("SELECT (SELECT count(*) FILTER (WHERE a.k > 0) FROM b) FROM a", "enclosing query", NotYet),
+        ("SELECT (SELECT max((SELECT x FROM n WHERE y = a.k)) FROM b) FROM a", "enclosing query", NotYet),
+        ("SELECT id FROM a WHERE id IN (SELECT max(a.k + 1) FROM b)", "enclosing query", NotYet),
     ] {
         let all = reasons(sql);
+        assert!(all.iter().all(|r| !r.help.is_empty()), "{sql}: {all:?}");
         let found = all.iter().find(|r| r.construct.contains(what) && r.kind == kind);
         assert!(found.is_some_and(|r| r.span.is_some()), "{sql}: {all:?}");
+    }
+}
+
+#[test]
+fn what_the_parser_does_not_know_is_named() {
+    let recursive = "WITH RECURSIVE r AS (SELECT 1 x UNION ALL SELECT x FROM r)";
+    for (sql, what) in [
+        ("SELECT * FROM ROWS FROM (generate_series(1, 2)) AS r (x)".to_owned(), "ROWS FROM"),
+        ("SELECT id FROM a FOR NO KEY UPDATE SKIP LOCKED".to_owned(), "FOR NO KEY UPDATE"),
+        ("SELECT id FROM a FOR KEY SHARE".to_owned(), "FOR KEY SHARE"),
+        (format!("{recursive} SEARCH DEPTH FIRST BY x SET o SELECT * FROM r"), "SEARCH"),
+        (format!("{recursive}\nCYCLE x SET c USING p SELECT * FROM r"), "CYCLE"),
+    ] {
+        let e = error(&sql);
+        assert!(e.is_syntax() && e.span().is_some(), "{sql}: {e:?}");
+        assert!(e.hint_text().is_some_and(|h| h.contains(&format!("knows {what} here"))), "{sql}: {e:?}");
+    }
+    assert_eq!(error("SELECT id FROM a SEARCH DEPTH FIRST BY x").hint_text(), None);
+}
+
+#[test]
+fn functions_over_types_that_are_only_named_are_not_errors() {
+    let mut catalog = MemoryCatalog::from_ddl("CREATE TABLE p (id int PRIMARY KEY, m money, x int)").unwrap();
+    for (sql, what) in [
+        ("SELECT sum(m) FROM p", "sum over type money"),
+        ("SELECT m + m FROM p", "the operator + over type money"),
+        ("SELECT cash_words(m) FROM p", "cash_words over type money"),
+    ] {
+        match lower(sql, &catalog) {
+            Ok(Lowered::Unsupported(all)) => {
+                assert!(all.iter().any(|r| r.construct == what && r.span.is_some()), "{sql}: {all:?}");
+            }
+            other => panic!("{sql}: {other:?}"),
+        }
+    }
+    // The user's own aggregate recomputes the groups that changed.
+    let mut product = crate::expr::FuncSig::unknown(Some("public"), "product", vec![Type::Int4], Type::Int4);
+    product.kind = crate::expr::FuncKind::Aggregate;
+    product.volatility = crate::expr::Volatility::Immutable;
+    catalog.add_function(product);
+    match lower("SELECT x, product(x) AS q FROM p GROUP BY x", &catalog) {
+        Ok(Lowered::Query(q)) => {
+            let text = explain(&q.graph, q.root, Format::Text);
+            assert!(text.contains("Reduce by (x#2): product(x#2)"), "{text}");
+        }
+        other => panic!("{other:?}"),
     }
 }

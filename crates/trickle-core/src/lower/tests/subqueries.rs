@@ -19,6 +19,21 @@ fn condition(c: &str) -> String {
     shape(&format!("SELECT id FROM a WHERE {c}"))
 }
 
+/// An aggregate belongs to the innermost query that it reads a column of, to its own where it reads none.
+#[test]
+fn aggregates_over_inner_columns_belong_to_the_subquery() {
+    for sql in [
+        "SELECT (SELECT max(a.k + b.k) FROM b) AS m FROM a",
+        "SELECT (SELECT count(*) FROM b WHERE b.k = a.k) AS m FROM a",
+        "SELECT (SELECT max(1) FROM b WHERE b.k = a.k) AS m FROM a",
+        "SELECT max((SELECT b.k FROM b WHERE b.id = a.id)) AS m FROM a",
+        "SELECT (SELECT max((SELECT x FROM n WHERE y = b.k AND x = a.k)) FROM b) AS m FROM a",
+        "SELECT max((SELECT va.k FROM va WHERE va.id = 1)) AS m FROM a",
+    ] {
+        query(sql);
+    }
+}
+
 #[test]
 fn exists_is_a_semi_join() {
     assert_eq!(condition("EXISTS (SELECT 1 FROM b WHERE b.k = a.k)"), "SemiJoin (k#5 = k#1)");

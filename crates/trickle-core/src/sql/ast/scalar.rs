@@ -174,13 +174,13 @@ impl Scalar {
         Scalar::Cast(Box::new(self), ty)
     }
     /// A call of a function in `pg_catalog`.
-    pub fn call(name: &str, args: Vec<Scalar>) -> Scalar {
-        Scalar::Call(Qualified::bare(Ident::new(name)), args)
+    pub fn call(name: &'static str, args: Vec<Scalar>) -> Scalar {
+        Scalar::Call(Qualified::bare(Ident::fixed(name)), args)
     }
     /// `self op other` with an operator of `pg_catalog`.
     #[must_use]
-    pub fn op(self, op: &str, other: Scalar) -> Scalar {
-        Scalar::Operator(Qualified::bare(Ident::new(op)), vec![self, other])
+    pub fn op(self, op: &'static str, other: Scalar) -> Scalar {
+        Scalar::Operator(Qualified::bare(Ident::fixed(op)), vec![self, other])
     }
     /// `self = other`
     #[must_use]
@@ -190,7 +190,7 @@ impl Scalar {
     /// `- self`
     #[must_use]
     pub fn minus(self) -> Scalar {
-        Scalar::Operator(Qualified::bare(Ident::new("-")), vec![self])
+        Scalar::Operator(Qualified::bare(Ident::fixed("-")), vec![self])
     }
     /// `NOT self`
     #[must_use]
@@ -242,9 +242,9 @@ impl Scalar {
         }
     }
     /// A plain aggregate call; no arguments is `*`.
-    pub fn aggregate(name: &str, args: Vec<Scalar>) -> Scalar {
+    pub fn aggregate(name: &'static str, args: Vec<Scalar>) -> Scalar {
         Scalar::Aggregate(Box::new(Aggregate {
-            name: Qualified::bare(Ident::new(name)),
+            name: Qualified::bare(Ident::fixed(name)),
             args,
             distinct: false,
             order_by: Vec::new(),

@@ -13,6 +13,9 @@ pub(crate) struct Visitor<'a> {
 
 /// Walks a scalar.
 pub(crate) fn walk_scalar(s: &mut Scalar, v: &mut Visitor<'_>) {
+    if let Scalar::Column { .. } | Scalar::Literal(..) | Scalar::Param(..) = s {
+        return (v.scalar)(s);
+    }
     stacker::maybe_grow(64 * 1024, 1024 * 1024, || {
         match s {
             Scalar::Column { .. } | Scalar::Literal(..) | Scalar::Param(..) => {}

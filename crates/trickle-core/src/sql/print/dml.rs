@@ -9,10 +9,10 @@ use crate::sql::ident::{Ident, Qualified};
 
 impl Printer {
     fn target(&mut self, table: &Qualified, alias: Option<&Ident>) {
-        self.show(table);
+        self.qualified(table);
         if let Some(alias) = alias.filter(|a| **a != table.name) {
             self.word(" AS ");
-            self.show(alias);
+            self.ident(alias);
         }
     }
 

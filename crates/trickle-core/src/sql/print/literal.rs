@@ -23,18 +23,18 @@ impl Printer {
     pub(super) fn literal(&mut self, d: &Datum, ty: &Type) {
         match (d, ty) {
             (Datum::Null, Type::Unknown) => self.word("NULL"),
-            (Datum::Null, _) => self.word(&format!("NULL::{ty}")),
+            (Datum::Null, _) => self.put(format_args!("NULL::{ty}")),
             (Datum::Bool(b), Type::Bool) => self.word(if *b { "TRUE" } else { "FALSE" }),
             (Datum::Int(i), Type::Int4) if bare(*i) => self.show(i),
             (Datum::Int(i), Type::Int8 | Type::Int2) if (0..=32767).contains(i) => {
-                self.word(&format!("{i}::{ty}"));
+                self.put(format_args!("{i}::{ty}"));
             }
             (Datum::Array(items), _) => {
                 let element = ty.element().unwrap_or(&Type::Unknown);
                 let items: Vec<Scalar> =
                     items.iter().map(|i| Scalar::Literal(i.clone(), element.clone())).collect();
                 self.scalar(&Scalar::Array(items));
-                self.word(&format!("::{ty}"));
+                self.put(format_args!("::{ty}"));
             }
             (Datum::Record(fields), _) => {
                 let types: &[Type] = if let Type::Record(types) = ty { types } else { &[] };
@@ -46,7 +46,7 @@ impl Printer {
             (_, Type::Unknown) => self.quoted(&text(d, ty)),
             _ => {
                 self.quoted(&text(d, ty));
-                self.word(&format!("::{ty}"));
+                self.put(format_args!("::{ty}"));
             }
         }
     }

@@ -7,6 +7,8 @@ mod query;
 mod scalar;
 
 use super::ast::{Param, Query, Statement};
+use super::ident::{Ident, Qualified};
+use std::fmt::Write;
 
 /// A statement's text with what its `$1`, `$2`, … stand for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +47,8 @@ impl std::fmt::Display for Statement {
 
 /// Lists up to this many characters stay on one line.
 const LINE: usize = 100;
+/// Lists of up to this many items need no memory of their own.
+const INLINE: usize = 32;
 
 #[derive(Default)]
 struct Printer {
@@ -62,14 +66,33 @@ impl Printer {
         self.out.push_str(text);
     }
 
-    /// Writes what displays as SQL already: identifiers, types.
+    /// Writes what displays as SQL already: types, numbers, qualified names.
     fn show(&mut self, what: &impl std::fmt::Display) {
-        self.out.push_str(&what.to_string());
+        self.put(format_args!("{what}"));
+    }
+
+    fn put(&mut self, what: std::fmt::Arguments<'_>) {
+        // Writing to a string does not fail.
+        let _ = self.out.write_fmt(what);
+    }
+
+    fn ident(&mut self, name: &Ident) {
+        if name.is_plain() { self.word(name.as_str()) } else { self.show(name) }
+    }
+
+    fn qualified(&mut self, name: &Qualified) {
+        if let Some(schema) = &name.schema {
+            self.ident(schema);
+            self.word(".");
+        }
+        self.ident(&name.name);
     }
 
     fn newline(&mut self) {
         self.out.push('\n');
-        self.out.extend(std::iter::repeat_n("  ", self.indent));
+        for _ in 0..self.indent {
+            self.out.push_str("  ");
+        }
     }
 
     /// Runs `f` one step further in.
@@ -89,19 +112,31 @@ impl Printer {
     /// `a, b, c` on one line where it fits, else one to a line, further in.
     fn list<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
         self.indent += 1;
-        let texts: Vec<String> = items.iter().map(|i| self.capture(|p| each(p, i))).collect();
-        let short = texts.iter().map(|t| t.chars().count() + 2).sum::<usize>() <= LINE
-            && !texts.iter().any(|t| t.contains('\n'));
-        for (i, text) in texts.iter().enumerate() {
-            if i > 0 {
-                self.word(if short { ", " } else { "," });
+        let start = self.out.len();
+        // Written on one line, and where each item ends; most lists fit.
+        let mut ends = [0; INLINE];
+        let mut more = Vec::new();
+        for (i, item) in items.iter().enumerate() {
+            self.word(if i == 0 { " " } else { ", " });
+            each(self, item);
+            match ends.get_mut(i) {
+                Some(end) => *end = self.out.len(),
+                None => more.push(self.out.len()),
             }
-            if !short && texts.len() > 1 {
+        }
+        let line = &self.out[start..];
+        let separators = items.len().saturating_sub(1) * 2 + 1;
+        let short = line.chars().count() - separators.min(line.len()) + 2 * items.len() <= LINE
+            && !line.contains('\n');
+        if !short && items.len() > 1 {
+            let line = self.out.split_off(start);
+            let mut at = 0;
+            for (i, end) in ends.iter().take(items.len()).chain(&more).enumerate() {
+                self.word(if i == 0 { "" } else { "," });
                 self.newline();
-            } else if i == 0 {
-                self.word(" ");
+                self.word(&line[at + if i == 0 { 1 } else { 2 }..end - start]);
+                at = end - start;
             }
-            self.word(text);
         }
         self.indent -= 1;
     }

@@ -29,7 +29,7 @@ impl Printer {
         self.word("WITH");
         for (i, cte) in ctes.iter().enumerate() {
             self.word(if i == 0 { " " } else { ", " });
-            self.show(&cte.name);
+            self.ident(&cte.name);
             self.names(&cte.columns);
             self.word(match cte.materialized {
                 None => " AS (",
@@ -56,7 +56,7 @@ impl Printer {
     pub(super) fn names(&mut self, names: &[Ident]) {
         if !names.is_empty() {
             self.word(" (");
-            self.row(names, |p, n| p.show(n));
+            self.row(names, Self::ident);
             self.word(")");
         }
     }
@@ -174,14 +174,14 @@ impl Printer {
         };
         if let Some(name) = item.name.as_ref().filter(|n| Some(*n) != own) {
             self.word(" AS ");
-            self.show(name);
+            self.ident(name);
         }
     }
 
     pub(super) fn source(&mut self, f: &FromItem) {
         match f {
             FromItem::Relation { name, alias } => {
-                self.show(name);
+                self.qualified(name);
                 if name.name != *alias {
                     self.alias(alias, &[]);
                 }
@@ -221,7 +221,7 @@ impl Printer {
 
     fn alias(&mut self, alias: &Ident, columns: &[Ident]) {
         self.word(" AS ");
-        self.show(alias);
+        self.ident(alias);
         self.names(columns);
     }
 }

@@ -81,6 +81,9 @@ impl Printer {
     }
 
     fn operand(&mut self, s: &Scalar, least: Binding) {
+        if let Scalar::Column { .. } = s {
+            return self.bare(s);
+        }
         stacker::maybe_grow(64 * 1024, 1024 * 1024, || {
             if binding(s) < least {
                 self.word("(");
@@ -101,15 +104,15 @@ impl Printer {
         match s {
             Scalar::Column { table, name } => {
                 if let Some(t) = table {
-                    self.show(t);
+                    self.ident(t);
                     self.word(".");
                 }
-                self.show(name);
+                self.ident(name);
             }
             Scalar::Literal(d, ty) => self.literal(d, ty),
             Scalar::Param(p, ty) => self.param(p, ty),
             Scalar::Call(name, args) => {
-                self.show(name);
+                self.qualified(name);
                 self.arguments(args);
             }
             Scalar::Special(call, args) => {
@@ -255,7 +258,7 @@ impl Printer {
     }
 
     fn aggregate(&mut self, a: &Aggregate) {
-        self.show(&a.name);
+        self.qualified(&a.name);
         self.word("(");
         if a.distinct {
             self.word("DISTINCT ");
@@ -314,12 +317,12 @@ impl Printer {
         let position = position + 1;
         // A driver binds booleans, numbers and texts; of the first cast the server takes the parameter's own type.
         let plain = matches!(ty, Type::Bool | Type::Int8 | Type::Float8 | Type::Text);
-        self.word(&if plain { format!("${position}::{ty}") } else { format!("${position}::text::{ty}") });
+        self.put(format_args!("${position}::{}{ty}", if plain { "" } else { "text::" }));
     }
 
     /// `name = expr`
     pub(super) fn assignment(&mut self, (name, value): &(Ident, Scalar)) {
-        self.show(name);
+        self.ident(name);
         self.word(" = ");
         self.scalar(value);
     }

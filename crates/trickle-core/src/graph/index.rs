@@ -1,0 +1,46 @@
+//! From an operator to the node that has it.
+
+/// Node numbers by the hash of their operator, which the nodes keep: open addressing, at most half full. Copying it
+/// copies numbers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Index {
+    slots: Vec<u32>,
+    used: usize,
+}
+
+const FREE: u32 = u32::MAX;
+
+impl Index {
+    /// The number with this hash that `is` accepts.
+    pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
+        self.probe(hash).map(|slot| self.slots[slot]).take_while(|id| *id != FREE).find(|id| is(*id))
+    }
+
+    /// Adds a number that is not there; `hash_of` gives the hashes of those that are.
+    pub(super) fn insert(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
+        if self.slots.len() < 2 * (self.used + 1) {
+            let size = (2 * self.slots.len()).max(32);
+            let old = std::mem::replace(&mut self.slots, vec![FREE; size]);
+            for id in old.into_iter().filter(|id| *id != FREE) {
+                self.place(hash_of(id), id);
+            }
+        }
+        self.place(hash, id);
+        self.used += 1;
+    }
+
+    fn place(&mut self, hash: u64, id: u32) {
+        let free = self.probe(hash).find(|slot| self.slots[*slot] == FREE);
+        if let Some(slot) = free {
+            self.slots[slot] = id;
+        }
+    }
+
+    /// The slots where a number of this hash may be, each once.
+    fn probe(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
+        // A power of two, or nothing yet.
+        let size = self.slots.len();
+        let mask = size.wrapping_sub(1);
+        (0..size).map(move |i| ((hash as usize) & mask).wrapping_add(i) & mask)
+    }
+}

@@ -1,0 +1,54 @@
+//! A hasher for what a plan is made of.
+//!
+//! Plans are hashed far more often than they are long: every node that a rule builds is looked up. Keys are never
+//! stored outside a plan, and a plan's size is bounded by its text, so resistance to chosen collisions is not needed.
+
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Multiply and rotate, a word at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FastHasher(u64);
+
+/// Makes [`FastHasher`]s.
+pub(crate) type FastBuild = BuildHasherDefault<FastHasher>;
+/// A map by fast hashes.
+pub(crate) type FastMap<K, V> = std::collections::HashMap<K, V, FastBuild>;
+
+impl FastHasher {
+    fn mix(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+}
+
+impl Hasher for FastHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.mix(u64::from_le_bytes(word));
+        }
+    }
+    fn write_u8(&mut self, n: u8) {
+        self.mix(n.into());
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.mix(n.into());
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.mix(n);
+    }
+    fn write_usize(&mut self, n: usize) {
+        self.mix(n as u64);
+    }
+    fn finish(&self) -> u64 {
+        // The low bits choose the slot: bring the well mixed high ones there.
+        self.0 ^ (self.0 >> 32)
+    }
+}
+
+/// The hash of one value.
+pub(crate) fn hash_of(value: &impl std::hash::Hash) -> u64 {
+    let mut hasher = FastHasher::default();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
