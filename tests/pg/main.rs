@@ -12,6 +12,7 @@ mod capture;
 mod connect;
 mod lifecycle;
 mod plans;
+mod program;
 mod random;
 mod readme;
 mod smoke;

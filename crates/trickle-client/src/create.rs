@@ -179,7 +179,18 @@ impl Trickle {
 
     /// Where a new table of this name goes, and the `pgt_id` of the stream table that is there.
     async fn place(&self, name: &Name) -> Result<(Relation, Option<i64>)> {
-        let doing = |e| Error::server("look for the name", e);
+        let doing = |e| {
+            let e = Error::server(format!("look for {name}"), e);
+            match (e.sqlstate(), &name.schema) {
+                (Some("42501"), Some(schema)) => {
+                    let schema = Ident::new(schema);
+                    e.hint(format!(
+                        "As the schema's owner: GRANT USAGE, CREATE ON SCHEMA {schema} TO this role"
+                    ))
+                }
+                _ => e,
+            }
+        };
         let schema = match &name.schema {
             Some(s) => s.clone(),
             None => self.search_path.first().cloned().ok_or_else(|| {
@@ -343,7 +354,8 @@ impl Trickle {
             return Err(Error::input(format!(
                 "a stream table cannot read {}.{}, which belongs to trickle",
                 d.schema, d.name
-            )));
+            ))
+            .hint("Query it directly, or copy it into a table of your own."));
         }
         let temporary = |d: &&Dependency| d.schema.starts_with("pg_temp");
         if let Some(d) = resolved.dependencies.iter().find(temporary) {

@@ -132,7 +132,8 @@ fn refused(sql: &str, e: tokio_postgres::Error) -> Error {
     let Some(db) = e.as_db_error() else { return Error::server("check the query", e) };
     let message = db.message().to_owned();
     let mut error = Error::server("check the query", e).saying(message).blamed_on_input();
-    if let (None, Some(hint)) = (error.hint_text(), error.sqlstate().and_then(hint)) {
+    if error.hint_text().is_none() {
+        let hint = hint(error.sqlstate().unwrap_or_default());
         error = error.hint(hint);
     }
     match place {
@@ -142,14 +143,15 @@ fn refused(sql: &str, e: tokio_postgres::Error) -> Error {
 }
 
 /// What to do about an error for which PostgreSQL has no hint.
-fn hint(sqlstate: &str) -> Option<&'static str> {
-    Some(match sqlstate {
+fn hint(sqlstate: &str) -> &'static str {
+    match sqlstate {
         "42601" => "A stream table holds the result of one SELECT, VALUES or WITH statement.",
         "42P01" => "Write schema.table for a table that is in no schema of the search path.",
         "42703" => "None of the tables in FROM has such a column.",
         "42501" => "The owner can GRANT the right to this role.",
-        _ => return None,
-    })
+        "42701" => "Give one of the two columns another name with AS.",
+        _ => "PostgreSQL itself refuses the query: mend it until it runs in psql.",
+    }
 }
 
 /// The place of the character `at` (from 0); it ends with the word that starts there.
