@@ -23,6 +23,7 @@ enum Kind {
     Name,
     Type,
     TooComplex,
+    TooLarge,
     Plan,
     Data,
     Setting,
@@ -95,6 +96,10 @@ impl Error {
     pub fn too_complex(message: impl Into<String>) -> Self {
         Self::new(Kind::TooComplex, "54001", message)
     }
+    /// The plan of a query has more operators than the engine works on (54001).
+    pub fn too_large(most: usize) -> Self {
+        Self::new(Kind::TooLarge, "54001", format!("the plan has more than {most} operators"))
+    }
     /// A plan breaks an operator's contract: a bug in a rule, caught before it could give a wrong result (XX000).
     pub fn plan(message: impl Into<String>) -> Self {
         Self::new(Kind::Plan, "XX000", message)
@@ -166,6 +171,10 @@ impl Error {
     /// Whether the text could not be parsed.
     pub fn is_syntax(&self) -> bool {
         self.inner.kind == Kind::Syntax
+    }
+    /// Whether the query's plan has too many operators: it can be recomputed all the same.
+    pub fn is_too_large(&self) -> bool {
+        self.inner.kind == Kind::TooLarge
     }
     /// Whether a bug of this crate was caught by a contract check.
     pub fn is_internal(&self) -> bool {

@@ -8,7 +8,7 @@ use crate::catalog::{Catalog, TableDef, TableId, TableKind};
 use crate::cdc::{Buffer, Mode};
 use crate::delta::{self, Differ, Keep, Rules};
 use crate::error::{Error, Result};
-use crate::graph::{Format, Graph, NodeId, explain};
+use crate::graph::{Format, Graph, MAX_NODES, NodeId, explain};
 use crate::lower::{Lowered, lower_parsed};
 use crate::opt;
 use crate::parse::{Parsed, parse_query};
@@ -113,13 +113,29 @@ pub fn compile(sql: &str, catalog: &dyn Catalog, options: &Options) -> Result<Ve
 /// # Errors
 /// Those of [`compile`] but syntax errors.
 pub fn compile_parsed(parsed: &Parsed, catalog: &dyn Catalog, options: &Options) -> Result<Verdict> {
-    let query = match lower_parsed(parsed, catalog)? {
-        Lowered::Query(query) => query,
-        Lowered::Unsupported(reasons) => return Ok(Verdict::FullRefresh(reasons)),
+    let full = |most: usize| Ok(Verdict::FullRefresh(vec![Reason::too_large(most)]));
+    let query = match lower_parsed(parsed, catalog) {
+        Ok(Lowered::Query(query)) => query,
+        Ok(Lowered::Unsupported(reasons)) => return Ok(Verdict::FullRefresh(reasons)),
+        Err(e) if e.is_too_large() => return full(MAX_NODES),
+        Err(e) => return Err(e),
     };
-    let table = StreamTable::from_plan(query.graph, query.root, query.columns, options)?;
-    Ok(Verdict::Incremental(Box::new(table)))
+    let table = StreamTable::from_plan(query.graph, query.root, query.columns, options);
+    match table.and_then(|t| Ok((t.delta_is_small()?, t))) {
+        Ok((true, table)) => Ok(Verdict::Incremental(Box::new(table))),
+        Ok((false, _)) => full(MAX_DELTA),
+        Err(e) if e.is_too_large() => full(MAX_NODES),
+        Err(e) => Err(e),
+    }
 }
+
+/// How many operators the delta of a stream table may have: a statement of so many takes PostgreSQL about as long to plan
+/// as many queries take to run. A query whose delta is larger is recomputed.
+pub const MAX_DELTA: usize = 4_096;
+
+/// A delta has at most about twice the square of the query's operators (a join of n tables has n terms of n tables), so
+/// one of so few is not worth counting.
+const COUNTED: usize = 40;
 
 impl StreamTable {
     /// Compiles the plan under `root`, which denotes a state, as a stream table with these column names.
@@ -203,6 +219,16 @@ impl StreamTable {
             }
         }
         Ok((graph, roots))
+    }
+
+    /// Whether the delta, when everything that it reads changed, has at most [`MAX_DELTA`] operators. The plan is made only
+    /// where it could be larger.
+    fn delta_is_small(&self) -> Result<bool> {
+        if self.graph.reachable(self.prepared).len() <= COUNTED {
+            return Ok(true);
+        }
+        let (graph, roots) = self.delta(&self.graph.props(self.query).sources)?;
+        Ok(graph.reachable_from(&roots).len() <= MAX_DELTA)
     }
 
     /// The statements that create the stored tables, empty.

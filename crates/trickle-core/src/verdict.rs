@@ -16,7 +16,7 @@ pub enum ReasonKind {
 /// One construct that stands in the way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// Where it stands in the query; `None` inside a view that was expanded.
+    /// Where it stands in the query; `None` inside a view that was expanded, and for the query as a whole.
     pub span: Option<Span>,
     /// "Not yet" or "never".
     pub kind: ReasonKind,
@@ -24,6 +24,19 @@ pub struct Reason {
     pub construct: String,
     /// What the user can do.
     pub help: String,
+}
+
+impl Reason {
+    /// The plan, or that of its delta, has more than `most` operators.
+    pub(crate) fn too_large(most: usize) -> Reason {
+        Reason {
+            span: None,
+            kind: ReasonKind::NotYet,
+            construct: format!("a plan of more than {most} operators"),
+            help: "Make a part of the query a stream table of its own, or refresh the table in full."
+                .to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for Reason {

@@ -23,6 +23,10 @@ use index::Index;
 use std::fmt;
 use std::sync::Arc;
 
+/// How many operators an arena holds, all that rules made on the way among them. Whoever rewrites plans adds nodes, so this
+/// bounds the work of lowering, differentiating and optimising any text; it is far above what a plan worth running takes.
+pub const MAX_NODES: usize = 1 << 16;
+
 /// A node of a [`Graph`]. Smaller ids are never parents of larger ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u32);
@@ -90,7 +94,7 @@ impl Graph {
     ///
     /// # Errors
     /// A broken contract (a column out of range, a threshold over an input whose rows may carry negative weights …)
-    /// is a bug in the rule that built the plan and is reported as such.
+    /// is a bug in the rule that built the plan and is reported as such. More than [`MAX_NODES`] operators.
     pub fn add(&mut self, rel: impl Into<Rel>) -> Result<NodeId> {
         let rel = rel.into();
         let hash = hash_of(&rel);
@@ -108,8 +112,10 @@ impl Graph {
         op.check(&nodes)?;
         let schema = op.schema(&nodes);
         let props = op.props(&nodes, &schema);
-        let id = u32::try_from(self.nodes.len())
-            .map_err(|_| Error::too_complex("the plan has too many operators"))?;
+        let id = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        if self.nodes.len() >= MAX_NODES {
+            return Err(Error::too_large(MAX_NODES));
+        }
         self.nodes.push(Arc::new(Node { rel, hash, inputs, schema, props }));
         let nodes = &self.nodes;
         self.index.insert(hash, id, |i| nodes.get(i as usize).map_or(0, |n| n.hash));

@@ -186,11 +186,24 @@ impl Props {
                 p.add_key(key);
                 continue;
             }
-            let kept: ColSet = (0..image.len()).filter(|c| place(*c).is_some()).collect();
-            if key.is_subset(&self.closure(&kept))
-                && let Some(all) = kept.map(place)
-            {
-                p.add_key(all);
+            // The columns that stay and determine the key are one too, as few of them as can be told before the
+            // columns that link them are gone.
+            let mut kept: ColSet = (0..image.len()).filter(|c| place(*c).is_some()).collect();
+            if !key.is_subset(&self.closure(&kept)) {
+                continue;
+            }
+            for c in kept.iter().collect::<Vec<_>>().into_iter().rev() {
+                let fewer = kept.without(c);
+                if key.is_subset(&self.closure(&fewer)) {
+                    kept = fewer;
+                }
+            }
+            if let Some(key) = kept.map(place) {
+                p.fds.push(FunctionalDependency {
+                    from: key.clone(),
+                    to: image.iter().copied().flatten().collect(),
+                });
+                p.add_key(key);
             }
         }
         p
@@ -259,6 +272,17 @@ mod tests {
         j.pair_keys(&a, &b, 2);
         assert_eq!(j.keys, vec![set(&[0])]);
         assert!(j.is_key(&set(&[0])) && !j.is_key(&set(&[1])));
+    }
+
+    #[test]
+    fn a_key_whose_columns_are_dropped_is_told_by_their_equals() {
+        // (0, 1 v, 2, 3 w) with 0 = 2, where 2 is the key; 0, 1 and 3 stay.
+        let mut a = Props::state();
+        a.fds.extend([fd([0], [2]), fd([2], [0]), fd([2], [1, 3])]);
+        a.add_key(set(&[2]));
+        let b = a.project(&[Some(0), Some(1), None, Some(2)]);
+        assert_eq!(b.keys, vec![set(&[0])]);
+        assert_eq!(b.closure(&set(&[0])), set(&[0, 1, 2]));
     }
 
     #[test]

@@ -196,26 +196,32 @@ impl Lowerer<'_> {
     }
 
     /// Joins subqueries one after the other; the value of each is an expression over the result.
+    ///
+    /// Each join keeps the rows and columns of `node`, so what a subquery reads of them is taken from `node` itself: no
+    /// subquery is computed for another's sake, unless it asks for its value.
     pub(super) fn place_all(&mut self, node: NodeId, ready: Vec<Ready<'_>>) -> Result<(NodeId, Vec<Expr>)> {
+        let (first, width) = (node, self.graph.schema(node).len());
         let (mut node, mut values) = (node, Vec::new());
         for r in ready {
             // The left side of a comparison, and a guard, may themselves hold an earlier subquery.
             let mut r = r;
             r.pending.rewrite_operands(|e| Ok(put(e, &values)))?;
-            let (next, value) = self.place(node, r)?;
+            let alone = r.pending.operands().flat_map(Expr::columns).all(|c| c < width);
+            let (next, value) = self.place(node, if alone { first } else { node }, r)?;
             node = next;
             values.push(value);
         }
         Ok((node, values))
     }
 
-    fn place(&mut self, node: NodeId, ready: Ready<'_>) -> Result<(NodeId, Expr)> {
+    /// Joins a subquery to `node`, for the values of the rows of `from`.
+    fn place(&mut self, node: NodeId, from: NodeId, ready: Ready<'_>) -> Result<(NodeId, Expr)> {
         let Ready { pending, values } = ready;
         let width = self.graph.schema(node).len();
         let k = values.len();
         let asked = match &pending.guard {
-            Some(guard) => self.add(Filter::new(node, guard.clone()))?,
-            None => node,
+            Some(guard) => self.add(Filter::new(from, guard.clone()))?,
+            None => from,
         };
         let relation = self.over(asked, &pending, &values)?;
         let truth = || Expr::bool(true);

@@ -77,9 +77,11 @@ fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<
     })
 }
 
-/// `node ⋉ K`, pushed where it can be and written on top of `node` where not.
+/// `node ⋉ K`, pushed where it can be and written on top of `node` where not. What is small already is computed once for
+/// all its readers: a copy of it for these keys would be another plan as large as it, at every level of a nested query.
 fn pushed(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<NodeId> {
-    match push(graph, node, keys, by)? {
+    let below = if graph.props(node).bounded { None } else { push(graph, node, keys, by)? };
+    match below {
         Some(made) => Ok(made),
         None => graph.add(on_top(graph, node, keys, by)),
     }
