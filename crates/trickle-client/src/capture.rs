@@ -211,6 +211,10 @@ async fn install(
         .with_partitions(children(t, table.id).await?)
         .with_unlogged(options.unlogged);
     run_all(t, &options.mode.source().install(&buffer), doing).await?;
+    // Whoever reads the table already has a frontier in a buffer that is gone, or was not there.
+    let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, updated_at = now() WHERE pgt_id IN \
+         (SELECT pgt_id FROM pgtrickle.pgt_dependencies WHERE source_relid = $1)";
+    t.execute(text, &[&table.id.0]).await.map_err(|e| Error::server(doing, e))?;
     note(t, &buffer, options.mode, options.unlogged, &attnums(t, table.id).await?).await
 }
 

@@ -101,6 +101,7 @@ impl Trickle {
         else {
             return Ok(());
         };
+        give_up_laggards(&t, &captured.buffer, self.settings.buffer_limit_bytes).await?;
         let mut buffer = captured.buffer.clone();
         let mut consumed = Vec::new();
         for s in buffer.segments() {
@@ -122,9 +123,28 @@ impl Trickle {
             capture::run_all(&t, &statements, "begin a new segment").await?;
             buffer = next;
         }
-        capture::note_segments(&t, &buffer, &captured.attnums).await?;
+        if buffer.segments() != captured.buffer.segments() {
+            capture::note_segments(&t, &buffer, &captured.attnums).await?;
+        }
         t.commit().await.map_err(|e| Error::server("commit", e))
     }
+}
+
+/// Past a size, readers that have not counted the oldest segment (suspended ones, mostly) are to be recomputed instead:
+/// who does not read must not fill the disk.
+async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> Result<()> {
+    let fail = |e| Error::server("look for readers that lag behind", e);
+    let names: Vec<String> = buffer.segments().iter().map(|s| buffer.segment_name(s).to_string()).collect();
+    let size = "SELECT sum(pg_relation_size(n::regclass))::int8 FROM unnest($1::text[]) n";
+    let size: Option<i64> = t.query_one(size, &[&names]).await.map_err(fail)?.get(0);
+    let (Some(oldest), true) = (names.first(), size.unwrap_or(0) > limit) else { return Ok(()) };
+    let text = format!(
+        "UPDATE pgtrickle.pgt_stream_tables s SET needs_reinit = true, updated_at = now() FROM pgtrickle.pgt_dependencies d \
+         WHERE d.source_relid = $1 AND d.pgt_id = s.pgt_id AND s.frontier IS NOT NULL AND NOT s.needs_reinit \
+         AND EXISTS (SELECT FROM {oldest} b WHERE NOT pg_visible_in_snapshot(b.xid, (s.frontier->>'snapshot')::pg_snapshot))"
+    );
+    t.execute(&text, &[&buffer.table().id.0]).await.map_err(fail)?;
+    Ok(())
 }
 
 async fn size(t: &Transaction<'_>, buffer: &Buffer) -> Result<i64> {
@@ -135,7 +155,9 @@ async fn size(t: &Transaction<'_>, buffer: &Buffer) -> Result<i64> {
 }
 
 /// Whether nobody writes a segment any more and every reader has counted all of its rows. A reader without a frontier
-/// has counted nothing. The lock tells the first; the snapshot that is taken after it, the second.
+/// has counted nothing; one that is to be recomputed needs none of them: a recompute at work holds a lock on the
+/// segment, and a later one reads the table after all of them. The lock tells the first; the snapshot that is taken
+/// after it, the second.
 async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) -> Result<bool> {
     let fail = |e| Error::server("look for consumed changes", e);
     let name = buffer.segment_name(segment).to_string();
@@ -147,7 +169,7 @@ async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) ->
     }
     let text = format!(
         "SELECT NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
-         WHERE d.source_relid = $1 AND (s.frontier IS NULL OR s.needs_reinit IS NULL OR EXISTS (SELECT FROM {name} b \
+         WHERE d.source_relid = $1 AND NOT s.needs_reinit AND (s.frontier IS NULL OR EXISTS (SELECT FROM {name} b \
          WHERE b.w IS NOT NULL AND NOT pg_visible_in_snapshot(b.xid, (s.frontier->>'snapshot')::pg_snapshot))))"
     );
     let row = t.query_one(&text, &[&buffer.table().id.0]).await.map_err(fail)?;

@@ -37,6 +37,8 @@ pub struct Settings {
     pub history_retention_days: u32,
     /// A buffer's segment is closed when it has grown to this many bytes.
     pub segment_bytes: i64,
+    /// When a buffer has grown to this many bytes, whoever has not read its oldest changes is recomputed instead.
+    pub buffer_limit_bytes: i64,
 }
 
 impl Default for Settings {
@@ -52,6 +54,7 @@ impl Default for Settings {
             max_consecutive_errors: 5,
             history_retention_days: 30,
             segment_bytes: 1 << 20,
+            buffer_limit_bytes: 1 << 30,
         }
     }
 }
