@@ -158,12 +158,17 @@ pub(crate) async fn ensure(
         Error::input(format!("cannot {doing}: a logical-replication subscription writes the table"))
             .hint("Set cdc_trigger_mode = 'row': statement triggers do not fire where a subscription applies changes.")
     };
-    let subscribed = t
-        .query_one("SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = $1)", &[&table.id.0])
+    let row = t
+        .query_one(
+            "SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = $1), \
+             EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1)",
+            &[&table.id.0],
+        )
         .await
-        .map_err(|e| Error::server(&doing, e))?
-        .get::<_, bool>(0);
-    let mode = if subscribed { Mode::Row } else { options.mode };
+        .map_err(|e| Error::server(&doing, e))?;
+    let (subscribed, child): (bool, bool) = (row.get(0), row.get(1));
+    // A statement that names the parent fires no statement trigger of its children.
+    let at_least = |mode| if subscribed || child { Mode::Row } else { mode };
     match read(t, table).await? {
         Some(c) if c.mode != Mode::Row && subscribed => Err(unsupported()),
         Some(c) if fresh(t, &c).await? => {
@@ -179,10 +184,19 @@ pub(crate) async fn ensure(
             let mut all = c.buffer.columns().to_vec();
             all.extend_from_slice(columns);
             remove(t, table.id.0).await?;
-            install(t, table, &all, CaptureOptions { mode: c.mode, unlogged: c.buffer.is_unlogged() }, &doing)
-                .await
+            install(
+                t,
+                table,
+                &all,
+                CaptureOptions { mode: at_least(c.mode), unlogged: c.buffer.is_unlogged() },
+                &doing,
+            )
+            .await
         }
-        None => install(t, table, columns, CaptureOptions { mode, ..options }, &doing).await,
+        None => {
+            let mode = at_least(options.mode);
+            install(t, table, columns, CaptureOptions { mode, ..options }, &doing).await
+        }
     }
 }
 

@@ -58,9 +58,12 @@ fn what_is_wrong_is_seen_and_the_advice_helps() {
             says(&app, name, 0, "ok", &[]);
         }
 
-        app.run_sql(db, "ALTER TABLE orders DISABLE TRIGGER trickle_capture_insert").await;
-        says(&app, "triggers", 1, "problem", &["not enabled always on orders", "trickle enable orders"]);
+        app.run_sql(db, "ALTER TABLE orders DISABLE TRIGGER USER").await;
+        says(&app, "triggers", 1, "problem", &["not enabled always on orders", "trickle refresh"]);
         app.run_sql(db, "INSERT INTO orders VALUES (99999, 1, 10, 'missed')").await;
+        assert_eq!(app.trickle(&["refresh", "--quiet"]).code, 0);
+        says(&app, "triggers", 0, "ok", &[]);
+        app.does(&["check", "--quiet"]);
         app.does(&["disable", "orders", "--quiet"]);
         says(&app, "capture", 0, "warning", &["public.orders", "trickle enable public.orders"]);
         app.does(&["enable", "orders", "--quiet"]);

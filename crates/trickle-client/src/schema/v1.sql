@@ -88,13 +88,14 @@ CREATE TABLE pgtrickle.pgt_refresh_history (
 CREATE INDEX ON pgtrickle.pgt_refresh_history (pgt_id, start_time);
 CREATE INDEX ON pgtrickle.pgt_refresh_history (start_time);
 
--- What a query relies on of a relation: name and type of every column, what may be NULL, keys, partitions, row
--- security. A plan made under one fingerprint is never run under another. The xmin of a column's entry tells of ALTER
+-- What a query relies on of a relation: name and type of every column, what may be NULL, keys, partitions,
+-- parents, row security. A plan made under one fingerprint is never run under another. The xmin of a column's entry tells of ALTER
 -- TYPE … USING and SET EXPRESSION, which change values and fire no trigger.
 CREATE FUNCTION pgtrickle.fingerprint(relation oid) RETURNS text LANGUAGE sql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog AS $$
     SELECT md5(concat_ws(E'\n',
-        (SELECT concat_ws(' ', c.relkind, c.relrowsecurity, c.relforcerowsecurity, c.relispartition)
+        (SELECT concat_ws(' ', c.relkind, c.relrowsecurity, c.relforcerowsecurity, c.relispartition,
+            EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = c.oid))
          FROM pg_class c WHERE c.oid = relation),
         (SELECT string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid, a.atttypmod, a.attcollation,
             a.attnotnull, a.xmin), ',' ORDER BY a.attnum)

@@ -139,8 +139,9 @@ fn function_name(buffer: &Buffer, event: TriggerEvent) -> Qualified {
     buffer.named(&format!("capture_{}_{}_{}", buffer.table().id, buffer.generation(), word(event)))
 }
 
-fn trigger_name(event: TriggerEvent) -> Ident {
-    Ident::new(format!("trickle_capture_{}", word(event)))
+/// With the source in it: a table may be captured for its own sake and as a partition of another.
+fn trigger_name(buffer: &Buffer, event: TriggerEvent) -> Ident {
+    Ident::new(format!("trickle_capture_{}_{}", buffer.table().id, word(event)))
 }
 
 /// Waits until nobody writes the table, and keeps writers out until the transaction ends.
@@ -172,7 +173,7 @@ fn start(writers: Vec<Writer>, buffer: &Buffer) -> Vec<Statement> {
             buffer.captured().take(if writer.for_each_row { 1 } else { usize::MAX }).collect();
         for table in tables {
             made.push(Statement::CreateTrigger(CreateTrigger {
-                name: trigger_name(writer.event),
+                name: trigger_name(buffer, writer.event),
                 table: table.clone(),
                 timing: TriggerTiming::After,
                 event: writer.event,
@@ -183,7 +184,7 @@ fn start(writers: Vec<Writer>, buffer: &Buffer) -> Vec<Statement> {
             }));
             made.push(Statement::EnableAlways(EnableAlways {
                 table: table.clone(),
-                trigger: trigger_name(writer.event),
+                trigger: trigger_name(buffer, writer.event),
             }));
         }
         let before = made.len() - 2 * if writer.for_each_row { 1 } else { buffer.captured().count() };
@@ -195,7 +196,7 @@ fn start(writers: Vec<Writer>, buffer: &Buffer) -> Vec<Statement> {
 fn drop_triggers(buffer: &Buffer) -> Vec<Statement> {
     // The trigger of a partition that PostgreSQL made goes with that of its parent.
     let of = |table: &Qualified| {
-        EVENTS.map(|e| dropped(ObjectKind::Trigger(table.clone()), Qualified::bare(trigger_name(e))))
+        EVENTS.map(|e| dropped(ObjectKind::Trigger(table.clone()), Qualified::bare(trigger_name(buffer, e))))
     };
     buffer.captured().flat_map(of).collect()
 }

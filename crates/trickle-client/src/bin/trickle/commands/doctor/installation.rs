@@ -69,37 +69,27 @@ WITH RECURSIVE tree(source, oid) AS (
     SELECT b.source_relid, b.source_relid FROM pgtrickle.pgt_buffers b WHERE NOT b.disabled
     UNION SELECT tree.source, h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
 )
-SELECT tree.source::regclass::text, c.oid::regclass::text,
-    count(*) FILTER (WHERE g.oid IS NULL), count(*) FILTER (WHERE g.tgenabled <> 'A')
+SELECT c.oid::regclass::text, count(*) FILTER (WHERE g.oid IS NULL)
 FROM tree JOIN pgtrickle.pgt_buffers b ON b.source_relid = tree.source
 JOIN pg_class c ON c.oid = tree.oid AND c.relkind IN ('r', 'p')
 LEFT JOIN pg_proc p ON p.pronamespace = 'pgtrickle_changes'::regnamespace
     AND starts_with(p.proname, format('capture_%s_%s_', b.source_relid, b.generation))
 LEFT JOIN pg_trigger g ON g.tgrelid = c.oid AND g.tgfoid = p.oid
 WHERE b.trigger_mode = 'STATEMENT' OR tree.oid = tree.source
-GROUP BY 1, 2 HAVING count(*) FILTER (WHERE g.oid IS NULL OR g.tgenabled <> 'A') > 0 ORDER BY 1, 2";
+GROUP BY 1 HAVING count(*) FILTER (WHERE g.oid IS NULL OR g.tgenabled <> 'A') > 0 ORDER BY 1";
 
 async fn triggers(client: &Client) -> Result<Check, Failure> {
     let rows = client.query(TRIGGERS, &[]).await?;
     if rows.is_empty() {
         return Ok(Check::new("triggers", Tone::Good, "present and enabled", ""));
     }
-    let mut sources: Vec<String> = Vec::new();
-    let mut found = Vec::new();
-    for r in &rows {
-        let (source, table, missing): (String, String, i64) = (r.get(0), r.get(1), r.get(2));
-        let how = if missing > 0 { "missing" } else { "not enabled always" };
-        found.push(format!("{how} on {table}"));
-        if sources.last() != Some(&source) {
-            sources.push(source);
-        }
-    }
-    let anew: Vec<String> =
-        sources.iter().map(|s| format!("trickle disable {s} && trickle enable {s}")).collect();
-    let advice = format!(
-        "Changes are missed. This makes the triggers anew, and the next refresh computes anew what reads the table:\n  {}",
-        anew.join("\n  ")
-    );
+    let how = |r: &tokio_postgres::Row| {
+        let how = if r.get::<_, i64>(1) > 0 { "missing" } else { "not enabled always" };
+        format!("{how} on {}", r.get::<_, String>(0))
+    };
+    let found: Vec<String> = rows.iter().map(how).collect();
+    let advice = "Changes are missed. The next refresh makes the triggers anew and computes anew what reads the table: \
+                  trickle refresh";
     Ok(Check::new("triggers", Tone::Bad, some(&found), advice))
 }
 
