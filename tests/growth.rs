@@ -2,6 +2,8 @@
 //! does every small case, while each level of nesting doubles the statement. What is asserted is work, never time:
 //! operators of the delta and bytes of its text.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails as a test does")]
+
 use std::fmt::Write as _;
 use trickle_core::catalog::MemoryCatalog;
 use trickle_core::graph::MAX_NODES;
