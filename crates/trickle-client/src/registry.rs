@@ -84,7 +84,8 @@ SELECT s.pgt_id, s.pgt_relid, n.nspname, c.relname, s.defining_query, s.original
     s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings, s.cost_model,
     r.rolname, r.rolname = current_user, s.layout_hash,
     NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = s.pgt_id
-        AND pgtrickle.fingerprint(d.source_relid) IS DISTINCT FROM d.schema_fingerprint)
+        AND (pgtrickle.fingerprint(d.source_relid) IS DISTINCT FROM d.schema_fingerprint
+        OR to_regclass(format('%I.%I', d.source_schema, d.source_name))::oid IS DISTINCT FROM d.source_relid))
     AND (s.functions = '{}' OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint)
 FROM pgtrickle.pgt_stream_tables s
 LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace

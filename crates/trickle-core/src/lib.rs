@@ -48,7 +48,7 @@
 //! // What to run on the server: once …
 //! assert!(totals.ddl().iter().any(|s| print(s).text.starts_with("CREATE TABLE public.totals (")));
 //! let (orders, capture) = &totals.capture(Mode::Statement)[0];
-//! assert!(capture.iter().any(|s| print(s).text.starts_with("CREATE TRIGGER trickle_capture_insert")));
+//! assert!(capture.iter().any(|s| print(s).text.starts_with("CREATE TRIGGER trickle_capture_")));
 //! // … and at each refresh. The table `orders` itself is not read.
 //! let changed = BTreeSet::from([*orders]);
 //! let refresh = print(&totals.refresh(Refresh::Delta, &changed)?[0]);

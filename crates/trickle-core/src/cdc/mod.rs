@@ -9,7 +9,7 @@
 //! | segment | `changes_<oid>_<n>`: `xid` (the writing transaction), `w`, then the referenced columns |
 //! | view | `changes_<oid>`: `xid`, `w`, `cmin`, then the referenced columns |
 //! | trigger function | `capture_<oid>_<generation>_<event>` |
-//! | trigger on the source | `trickle_capture_<event>` |
+//! | trigger on the source and its partitions | `trickle_capture_<oid>_<event>` |
 //!
 //! A row with `w = 0` says that the table was truncated: whatever depends on it is recomputed.
 //!
@@ -101,8 +101,18 @@ pub trait ChangeSource: fmt::Debug + Sync {
         (wide, made)
     }
 
+    /// Writes to a closed segment again, as [`ChangeSource::rotate`] writes to a new one; `None` where that lacks
+    /// columns.
+    fn reopen(&self, buffer: &Buffer, number: u32) -> Option<(Buffer, Vec<Statement>)> {
+        let next = buffer.reopened(number)?;
+        let made = self.writers(&next).into_iter().map(|w| function(w, &next)).collect();
+        Some((next, made))
+    }
+
     /// Writes to a new segment from now on, so that the one before can be emptied once everybody has read it. Takes no
-    /// lock on the source: a writer at work may still add to the old segment until its transaction ends.
+    /// lock on the source: a session that knows the old trigger function may still add to the old segment, even begin
+    /// to after it was emptied. So a closed segment may be emptied, and dropped only after a widening, which waits for
+    /// writers.
     fn rotate(&self, buffer: &Buffer) -> (Buffer, Vec<Statement>) {
         let next = buffer.rotated();
         let mut made: Vec<Statement> =
@@ -139,8 +149,9 @@ fn function_name(buffer: &Buffer, event: TriggerEvent) -> Qualified {
     buffer.named(&format!("capture_{}_{}_{}", buffer.table().id, buffer.generation(), word(event)))
 }
 
-fn trigger_name(event: TriggerEvent) -> Ident {
-    Ident::new(format!("trickle_capture_{}", word(event)))
+/// A partition may have the triggers of its parent's buffer beside those of its own.
+fn trigger_name(buffer: &Buffer, event: TriggerEvent) -> Ident {
+    Ident::new(format!("trickle_capture_{}_{}", buffer.table().id, word(event)))
 }
 
 /// Waits until nobody writes the table, and keeps writers out until the transaction ends.
@@ -167,12 +178,11 @@ fn function(writer: Writer, buffer: &Buffer) -> Statement {
 fn start(writers: Vec<Writer>, buffer: &Buffer) -> Vec<Statement> {
     let mut made = Vec::new();
     for writer in writers {
-        // A row trigger of a partitioned table is PostgreSQL's to repeat on its partitions.
-        let tables: Vec<&Qualified> =
-            buffer.captured().take(if writer.for_each_row { 1 } else { usize::MAX }).collect();
+        let tables = buffer.triggered(writer.for_each_row);
+        let before = made.len();
         for table in tables {
             made.push(Statement::CreateTrigger(CreateTrigger {
-                name: trigger_name(writer.event),
+                name: trigger_name(buffer, writer.event),
                 table: table.clone(),
                 timing: TriggerTiming::After,
                 event: writer.event,
@@ -183,10 +193,9 @@ fn start(writers: Vec<Writer>, buffer: &Buffer) -> Vec<Statement> {
             }));
             made.push(Statement::EnableAlways(EnableAlways {
                 table: table.clone(),
-                trigger: trigger_name(writer.event),
+                trigger: trigger_name(buffer, writer.event),
             }));
         }
-        let before = made.len() - 2 * if writer.for_each_row { 1 } else { buffer.captured().count() };
         made.insert(before, function(writer, buffer));
     }
     made
@@ -195,7 +204,7 @@ fn start(writers: Vec<Writer>, buffer: &Buffer) -> Vec<Statement> {
 fn drop_triggers(buffer: &Buffer) -> Vec<Statement> {
     // The trigger of a partition that PostgreSQL made goes with that of its parent.
     let of = |table: &Qualified| {
-        EVENTS.map(|e| dropped(ObjectKind::Trigger(table.clone()), Qualified::bare(trigger_name(e))))
+        EVENTS.map(|e| dropped(ObjectKind::Trigger(table.clone()), Qualified::bare(trigger_name(buffer, e))))
     };
     buffer.captured().flat_map(of).collect()
 }
