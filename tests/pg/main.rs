@@ -10,8 +10,13 @@
 
 mod capture;
 mod connect;
+mod faults;
+mod interleavings;
 mod lifecycle;
 mod plans;
 mod random;
 mod smoke;
 mod support;
+mod traps_capture;
+mod traps_ddl;
+mod traps_values;
