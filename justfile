@@ -75,3 +75,7 @@ doc:
 # Line coverage of the core's rings
 cov *ARGS:
     cargo llvm-cov -p trickle-core --all-features --html "$@"
+
+# Writers, twenty stream tables, a refresher that is killed at random, for so many seconds
+soak SECONDS="600":
+    TRICKLE_SOAK_SECONDS="$1" cargo test -p trickle-client --all-features --test pg soak -- --nocapture

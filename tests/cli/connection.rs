@@ -24,6 +24,32 @@ fn a_refused_connection_names_host_port_user_and_database() {
 }
 
 #[test]
+fn no_command_does_anything_without_a_connection() {
+    let commands: &[&[&str]] = &[
+        &["init"],
+        &["uninstall"],
+        &["create", "t", "--query", "SELECT 1 AS x"],
+        &["alter", "t", "--suspend"],
+        &["drop", "t"],
+        &["refresh"],
+        &["status"],
+        &["history", "t"],
+        &["wait", "t"],
+        &["check"],
+        &["disable", "t"],
+        &["enable", "t"],
+        &["explain", "t"],
+        &["run"],
+        &["doctor"],
+    ];
+    for args in commands {
+        let ran = finish(trickle().args(*args).env("DATABASE_URL", "host=/nonexistent user=ann dbname=shop"));
+        assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains("/nonexistent/.s.PGSQL.5432") && ran.err.contains("hint: "), "{}", ran.err);
+    }
+}
+
+#[test]
 fn a_missing_socket_is_named() {
     let ran = run(&["doctor", "--database-url", "host=/nonexistent user=ann dbname=shop"]);
     assert_eq!((ran.code, ran.out.as_str()), (3, ""));

@@ -235,12 +235,16 @@ fn buffers_widen_rotate_and_survive_their_owner_only() {
         .await;
         assert_eq!(rows(&s, "SELECT count(*) FROM pgtrickle_changes.changes_1_3 WHERE w = 1").await, 1);
         assert_eq!(rows(&s, "SELECT count(cmin) FROM pgtrickle_changes.changes_1").await, 3);
-        let lost = print(&next.lost().unwrap()).text;
-        let answer: bool = s.client().query_one(&lost, &[]).await.unwrap().get(0);
-        assert!(!answer);
+        // A crash empties what has no WAL: until that is made good the view shows the mark of a TRUNCATE.
+        let marks = "SELECT count(*) FROM pgtrickle_changes.changes_1 WHERE w = 0";
+        run_all(&s, &next.heal()).await;
+        assert_eq!(rows(&s, marks).await, 0, "nothing was lost");
         run(&s, "TRUNCATE pgtrickle_changes.changes_1_2").await;
-        let answer: bool = s.client().query_one(&lost, &[]).await.unwrap().get(0);
-        assert!(answer);
+        let new = "AND NOT pg_visible_in_snapshot(xid, pg_current_snapshot())";
+        assert_eq!(rows(&s, &format!("{marks} {new}")).await, 1, "in every window");
+        run_all(&s, &next.heal()).await;
+        assert_eq!(rows(&s, &format!("{marks} {new}")).await, 0);
+        assert_eq!(rows(&s, marks).await, 1, "in the next window of each reader");
         run_all(&s, &source.remove(&next)).await;
         run(&s, &format!("DROP OWNED BY {role}; DROP ROLE {role}; DROP SCHEMA pgtrickle_changes")).await;
     });

@@ -18,7 +18,7 @@ use trickle_core::sql::ast::Statement;
 use trickle_core::sql::{Ident, print};
 
 /// What is to be different; `None` stays as it is.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Alteration {
     /// Another query.
     pub query: Option<String>,
@@ -50,8 +50,8 @@ impl Trickle {
             done = self.replace(e.relation.clone(), e.id, &new).await?;
         }
         let (set, schedule) = (wanted.schedule.is_some(), wanted.schedule.clone().flatten());
-        let text = "UPDATE pgtrickle.pgt_stream_tables SET schedule = CASE WHEN $2 THEN $3 ELSE schedule END, \
-             status = CASE WHEN $4 IS NULL OR status = 'INITIALIZING' THEN status WHEN $4 THEN 'SUSPENDED' ELSE 'ACTIVE' END, \
+        let text = "UPDATE pgtrickle.pgt_stream_tables SET schedule = CASE WHEN $2::bool THEN $3::text ELSE schedule END, \
+             status = CASE WHEN $4::bool IS NULL OR status = 'INITIALIZING' THEN status WHEN $4 THEN 'SUSPENDED' ELSE 'ACTIVE' END, \
              consecutive_errors = CASE WHEN $4 = false THEN 0 ELSE consecutive_errors END, updated_at = now() \
              WHERE pgt_id = $1";
         let done_with = self.client().execute(text, &[&e.id, &set, &schedule, &wanted.suspended]).await;
@@ -108,16 +108,25 @@ impl Trickle {
         patiently(self.session.client_mut(), patience, &[oid], &*progress, async |t| {
             capture::switch_off(t, oid).await
         })
-        .await?;
+        .await
+        .map_err(|e| {
+            let message = format!("the capture of {shown} cannot be switched off: {}", e.message());
+            e.saying(message)
+        })?;
         Ok(shown)
     }
 
-    /// Captures the changes of a table again. What reads it is recomputed once.
+    /// Captures the changes of a table again. What reads it is recomputed once. Where they are captured, does nothing.
     ///
     /// # Errors
     /// A table that nothing reads; the server.
     pub async fn enable(&mut self, source: &Name) -> Result<String> {
         let (oid, shown) = self.source(source).await?;
+        let on = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = $1 AND NOT disabled)";
+        let row = self.client().query_one(on, &[&oid]).await;
+        if row.map_err(|e| Error::server("look whether changes are captured", e))?.get(0) {
+            return Ok(shown);
+        }
         let readers: Vec<Entry> = self
             .registry()
             .await?
@@ -152,7 +161,8 @@ impl Trickle {
     }
 }
 
-fn mode_name(mode: &str) -> &'static str {
+/// A mode as the catalog names it.
+pub(crate) fn mode_name(mode: &str) -> &'static str {
     if mode == "FULL" { "FULL" } else { "DIFFERENTIAL" }
 }
 
@@ -271,7 +281,9 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
     let fail = |e| Error::server("note the stream table", e);
     t.execute("DELETE FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1", &[&id]).await.map_err(fail)?;
     t.execute(
-        "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, original_query = $3, schedule = $4, \
+        // Who gives the canonical text that is stored changes nothing of the query: what was typed stays.
+        "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, \
+         original_query = CASE WHEN $3 = defining_query THEN original_query ELSE $3 END, schedule = $4, \
          refresh_mode = $5, requested_mode = $6, mode_reason = $7, settings = $8, layout_hash = $9, functions = $10, \
          functions_fingerprint = $11, frontier = NULL, needs_reinit = true, consecutive_errors = 0, \
          last_error_message = NULL, status = CASE WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \

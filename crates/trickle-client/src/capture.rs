@@ -39,13 +39,12 @@ pub(crate) struct Captured {
     pub(crate) buffer: Buffer,
     pub(crate) mode: Mode,
     pub(crate) disabled: bool,
-    /// The source as it was when the triggers were made.
-    pub(crate) fingerprint: String,
     pub(crate) attnums: Vec<i16>,
 }
 
+/// In the order of [`TableDef::columns`].
 const ATTNUMS: &str = "SELECT attnum FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
-     ORDER BY attnum";
+     AND attgenerated <> 'v' ORDER BY attnum";
 
 /// Partitions and children on every level: a statement fires the triggers of the table that it names only.
 const CHILDREN: &str = "
@@ -56,7 +55,7 @@ WITH RECURSIVE tree(oid) AS (
 SELECT n.nspname, c.relname, r.relkind = 'p' FROM pg_class r, tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE r.oid = $1 AND c.relkind IN ('r', 'p') ORDER BY c.oid";
 
-const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, disabled, schema_fingerprint \
+const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, disabled \
      FROM pgtrickle.pgt_buffers WHERE source_relid = $1";
 
 /// Runs the statements of a list in order.
@@ -91,7 +90,7 @@ fn restore(row: &Row, table: &Arc<TableDef>, attnums: Vec<i16>) -> Captured {
     let buffer = Buffer::new(table.clone(), HIDDEN, &[])
         .restored(generation, segments.collect())
         .with_unlogged(row.get(1));
-    Captured { buffer, mode, disabled: row.get(4), fingerprint: row.get(5), attnums }
+    Captured { buffer, mode, disabled: row.get(4), attnums }
 }
 
 async fn attnums<C: GenericClient>(client: &C, table: TableId) -> Result<Vec<i16>> {
@@ -108,34 +107,44 @@ async fn with_children<C: GenericClient>(client: &C, buffer: Buffer) -> Result<B
     Ok(if partitioned { buffer.with_partitions(names) } else { buffer.with_children(names) })
 }
 
-/// Notes a buffer in the catalog, with the fingerprint that its source has now.
-pub(crate) async fn note(
+fn stored(buffer: &Buffer, attnums: &[i16]) -> Json<Vec<StoredSegment>> {
+    let segment = |s: &Segment| StoredSegment {
+        number: s.number,
+        columns: s.columns.iter().filter_map(|c| attnums.get(*c)).copied().collect(),
+    };
+    Json(buffer.segments().iter().map(segment).collect())
+}
+
+/// Notes a buffer in the catalog whose triggers were made just now, for the source as it is now.
+async fn note(
     t: &Transaction<'_>,
     buffer: &Buffer,
     mode: Mode,
     unlogged: bool,
     attnums: &[i16],
 ) -> Result<()> {
-    let segments: Vec<StoredSegment> = buffer
-        .segments()
-        .iter()
-        .map(|s| StoredSegment {
-            number: s.number,
-            columns: s.columns.iter().filter_map(|c| attnums.get(*c)).copied().collect(),
-        })
-        .collect();
     let mode = if mode == Mode::Row { "ROW" } else { "STATEMENT" };
     let generation = i32::try_from(buffer.generation()).unwrap_or(i32::MAX);
     t.execute(
         "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, \
-         schema_fingerprint) VALUES ($1, $2, $3, $4, $5, pgtrickle.fingerprint($1)) \
+         schema_fingerprint, triggers_fingerprint) \
+         VALUES ($1, $2, $3, $4, $5, pgtrickle.fingerprint($1), pgtrickle.triggers_fingerprint($1)) \
          ON CONFLICT (source_relid) DO UPDATE SET trigger_mode = excluded.trigger_mode, unlogged = excluded.unlogged, \
          generation = excluded.generation, segments = excluded.segments, disabled = false, \
-         schema_fingerprint = excluded.schema_fingerprint",
-        &[&buffer.table().id.0, &mode, &unlogged, &generation, &Json(segments)],
+         schema_fingerprint = excluded.schema_fingerprint, triggers_fingerprint = excluded.triggers_fingerprint",
+        &[&buffer.table().id.0, &mode, &unlogged, &generation, &stored(buffer, attnums)],
     )
     .await
     .map_err(|e| Error::server("note how changes are captured", e))?;
+    Ok(())
+}
+
+/// Notes the segments of a buffer, whose triggers are the same as before.
+pub(crate) async fn note_segments(t: &Transaction<'_>, buffer: &Buffer, attnums: &[i16]) -> Result<()> {
+    let text = "UPDATE pgtrickle.pgt_buffers SET segments = $2 WHERE source_relid = $1";
+    t.execute(text, &[&buffer.table().id.0, &stored(buffer, attnums)])
+        .await
+        .map_err(|e| Error::server("note the segments of a buffer", e))?;
     Ok(())
 }
 
@@ -165,7 +174,7 @@ pub(crate) async fn ensure(
     let by_row = subscribed || row.get(1);
     let mode_of = |wanted| if by_row { Mode::Row } else { wanted };
     match read(t, table).await? {
-        Some(c) if c.mode != Mode::Row && subscribed => return Err(unsupported()),
+        Some(c) if c.mode != Mode::Row && subscribed => Err(unsupported()),
         Some(c) if fresh(t, &c).await? => {
             if c.buffer.covers(columns) {
                 return Ok(());
@@ -220,10 +229,15 @@ async fn install(
 /// Whether the triggers are there, switched on, and made for the table as it is now.
 pub(crate) async fn fresh(t: &Transaction<'_>, c: &Captured) -> Result<bool> {
     let row = t
-        .query_one("SELECT pgtrickle.fingerprint($1)", &[&c.buffer.table().id.0])
+        .query_one(
+            "SELECT NOT disabled AND pgtrickle.fingerprint(source_relid) IS NOT DISTINCT FROM schema_fingerprint \
+             AND pgtrickle.triggers_fingerprint(source_relid) IS NOT DISTINCT FROM triggers_fingerprint \
+             FROM pgtrickle.pgt_buffers WHERE source_relid = $1",
+            &[&c.buffer.table().id.0],
+        )
         .await
         .map_err(|e| Error::server("read the definition of a table", e))?;
-    Ok(!c.disabled && row.get::<_, Option<String>>(0).as_ref() == Some(&c.fingerprint))
+    Ok(row.get(0))
 }
 
 /// Stops capturing the changes of a table that no stream table reads any more; false where one does.

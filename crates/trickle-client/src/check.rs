@@ -46,6 +46,7 @@ impl Trickle {
         self.adapt(&[e.relation.id]).await?;
         let registry = self.registry().await?;
         let group: Vec<Entry> = registry.with_upstream([e.relation.id])?.into_iter().cloned().collect();
+        self.heal(&group).await?;
         let plan = self.plan(&group, &RefreshOptions::default()).await?;
         let text = comparison(self.client(), e, show).await?;
         let name = shown(e);

@@ -1,5 +1,6 @@
 //! Making a stream table.
 
+use crate::alter::mode_name;
 use crate::capture::{self, run_all};
 use crate::catalog::{self, PgCatalog};
 use crate::error::{Error, Result};
@@ -17,7 +18,7 @@ use trickle_core::parse::parse_query;
 use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;
 use trickle_core::sql::{Ident, Qualified};
-use trickle_core::stream_table::{StreamTable, Verdict};
+use trickle_core::stream_table::{Options, StreamTable, Verdict};
 use trickle_core::{Reason, ReasonKind};
 use xxhash_rust::xxh64::xxh64;
 
@@ -168,7 +169,9 @@ impl Trickle {
                 "Use --or-replace to give it this query, or --if-not-exists to keep the one that is there.",
             )),
             IfExists::Skip => {
-                Ok(Created { id, name, made: false, mode: RefreshMode::Auto.name(), reasons: Vec::new() })
+                let registry = self.registry().await?;
+                let mode = registry.get(id).map_or("FULL", |e| mode_name(&e.mode));
+                Ok(Created { id, name, made: false, mode, reasons: Vec::new() })
             }
             IfExists::Replace => self.replace(relation, id, new).await,
         }
@@ -176,7 +179,18 @@ impl Trickle {
 
     /// Where a new table of this name goes, and the `pgt_id` of the stream table that is there.
     async fn place(&self, name: &Name) -> Result<(Relation, Option<i64>)> {
-        let doing = |e| Error::server("look for the name", e);
+        let doing = |e| {
+            let e = Error::server(format!("look for {name}"), e);
+            match (e.sqlstate(), &name.schema) {
+                (Some("42501"), Some(schema)) => {
+                    let schema = Ident::new(schema);
+                    e.hint(format!(
+                        "As the schema's owner: GRANT USAGE, CREATE ON SCHEMA {schema} TO this role"
+                    ))
+                }
+                _ => e,
+            }
+        };
         let schema = match &name.schema {
             Some(s) => s.clone(),
             None => self.search_path.first().cloned().ok_or_else(|| {
@@ -187,7 +201,8 @@ impl Trickle {
         let row = self
             .client()
             .query_one(
-                "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL, c.oid, c.relkind::text, s.pgt_id \
+                "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL, c.oid, c.relkind::text, s.pgt_id, \
+                 has_schema_privilege(to_regnamespace(quote_ident($1)), 'CREATE'), current_user::text \
                  FROM (SELECT to_regclass(format('%I.%I', $1::text, $2::text))::oid AS oid) o \
                  LEFT JOIN pg_class c ON c.oid = o.oid LEFT JOIN pgtrickle.pgt_stream_tables s ON s.pgt_relid = c.oid",
                 &[&schema, &name.name],
@@ -216,6 +231,11 @@ impl Trickle {
             let shown = Qualified::new(&relation.schema, &relation.name);
             return Err(Error::input(format!("{what} {shown} already exists and is no stream table"))
                 .hint("Choose another name."));
+        }
+        if oid.is_none() && row.get::<_, Option<bool>>(4) != Some(true) {
+            let (shown, role) = (Ident::new(&relation.schema), Ident::new(row.get::<_, String>(5)));
+            return Err(Error::input(format!("role {role} may not create tables in schema {shown}"))
+                .hint(format!("As the schema's owner: GRANT CREATE ON SCHEMA {shown} TO {role}")));
         }
         Ok((relation, id))
     }
@@ -255,20 +275,23 @@ impl Trickle {
             Ok(parsed) => catalog::compile(self.client(), &mut catalog, &parsed, &options).await,
             Err(e) => Err(e.into()),
         };
-        let (table, mut reasons) = match verdict {
+        let (table, reasons) = match verdict {
             Ok(Verdict::Incremental(table)) => (Some(Arc::new(*table)), Vec::new()),
             Ok(Verdict::FullRefresh(reasons)) => (None, reasons),
             Err(e) if e.is_connection() => return Err(e),
             // PostgreSQL knows what the query means: what the engine cannot read it cannot maintain.
             Err(e) => (None, vec![unread(&e)]),
         };
+        let mut reasons = self.as_typed(reasons, &new.query, &resolved, &mut catalog, &options).await?;
         if let Some(volatile) = reasons.iter().find(|r| r.construct.starts_with("the volatile function")) {
-            return Err(Error::input(format!(
-                "a stream table cannot be kept equal to {}",
-                volatile.construct
-            ))
-            .detail("Its value is another one each time the query runs.")
-            .hint(&volatile.help));
+            let message = format!("a stream table cannot be kept equal to {}", volatile.construct);
+            let e = Error::input(message)
+                .detail("Its value is another one each time the query runs.")
+                .hint(&volatile.help);
+            return Err(match volatile.span {
+                Some(span) => e.at(span),
+                None => e,
+            });
         }
         let mut captured = Vec::new();
         let full = new.mode == RefreshMode::Full;
@@ -280,10 +303,7 @@ impl Trickle {
         }
         let table = table.filter(|_| reasons.is_empty() && !full);
         if table.is_none() && new.mode == RefreshMode::Differential {
-            let why: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-            return Err(Error::input("the query cannot be maintained incrementally")
-                .detail(why.join("\n"))
-                .hint("Use --mode auto to keep it by full refreshes, or change the query."));
+            return Err(impossible(&reasons));
         }
         let settings = self.settings_in_force().await?;
         Ok(Design {
@@ -299,13 +319,43 @@ impl Trickle {
         })
     }
 
+    /// Reasons with places in the query as it was typed, rather than in its canonical text; none where the engine sees
+    /// that construct in the canonical text only.
+    async fn as_typed(
+        &self,
+        mut reasons: Vec<Reason>,
+        typed: &str,
+        resolved: &Resolved,
+        catalog: &mut PgCatalog,
+        options: &Options,
+    ) -> Result<Vec<Reason>> {
+        if reasons.is_empty() || typed == resolved.canonical {
+            return Ok(reasons);
+        }
+        let verdict = match parse_query(typed) {
+            Ok(parsed) => catalog::compile(self.client(), catalog, &parsed, options).await,
+            Err(e) => Err(e.into()),
+        };
+        let mut places = match verdict {
+            Ok(Verdict::FullRefresh(places)) => places,
+            Err(e) if e.is_connection() => return Err(e),
+            Ok(Verdict::Incremental(_)) | Err(_) => Vec::new(),
+        };
+        for r in &mut reasons {
+            let same = places.iter().position(|p| p.construct == r.construct);
+            r.span = same.and_then(|i| places.remove(i).span);
+        }
+        Ok(reasons)
+    }
+
     fn check_dependencies(&self, resolved: &Resolved) -> Result<()> {
         let own = |d: &&Dependency| d.schema == "pgtrickle" || d.schema == capture::HIDDEN;
         if let Some(d) = resolved.dependencies.iter().find(own) {
             return Err(Error::input(format!(
                 "a stream table cannot read {}.{}, which belongs to trickle",
                 d.schema, d.name
-            )));
+            ))
+            .hint("Query it directly, or copy it into a table of your own."));
         }
         let temporary = |d: &&Dependency| d.schema.starts_with("pg_temp");
         if let Some(d) = resolved.dependencies.iter().find(temporary) {
@@ -407,6 +457,19 @@ impl Trickle {
     }
 }
 
+/// Deltas were asked for, and these stand against them.
+fn impossible(reasons: &[Reason]) -> Error {
+    let why: Vec<&str> = reasons.iter().map(|r| r.construct.as_str()).collect();
+    let help: Vec<&str> = reasons.iter().map(|r| r.help.as_str()).collect();
+    let e = Error::input("the query cannot be maintained incrementally")
+        .detail(format!("In the way: {}.", why.join("; ")))
+        .hint(format!("{} Or use --mode auto to keep it by full refreshes.", help.join(" ")));
+    match reasons.iter().find_map(|r| r.span) {
+        Some(span) => e.at(span),
+        None => e,
+    }
+}
+
 /// Whether the result may change while no source does.
 fn depends_on_more(reason: &Reason) -> bool {
     reason.construct.starts_with("the stable function") || reason.construct.starts_with(UNREAD)
@@ -435,7 +498,9 @@ impl Design {
         if self.requested == RefreshMode::Full {
             return Some("full refreshes were asked for".to_owned());
         }
-        let all: Vec<String> = self.reasons.iter().map(ToString::to_string).collect();
+        // Places are left out: who reads the reason later has another text before them.
+        let anywhere = |r: &Reason| Reason { span: None, ..r.clone() }.to_string();
+        let all: Vec<String> = self.reasons.iter().map(anywhere).collect();
         (!all.is_empty()).then(|| all.join("\n"))
     }
 

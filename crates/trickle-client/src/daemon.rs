@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::refresh::{RefreshOptions, Refreshed};
 use crate::registry::{Entry, Registry, shown};
 use crate::session::Session;
+use crate::status::REFRESHER;
 use crate::trickle::{Settings, Trickle};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +65,13 @@ pub trait Connect {
 
 impl Connect for Target {
     fn connect(&self) -> Pin<Box<dyn Future<Output = Result<Session>> + '_>> {
-        Box::pin(async move { Ok(Session::new(Target::connect(self).await?)) })
+        Box::pin(async move {
+            let client = Target::connect(self).await?;
+            // Who asks whether a refresher runs looks for this name; one that the user chose stays.
+            let text = "SELECT set_config('application_name', $1, false) WHERE current_setting('application_name') = 'trickle'";
+            client.execute(text, &[&REFRESHER]).await.map_err(|e| Error::server("name the session", e))?;
+            Ok(Session::new(client))
+        })
     }
 }
 

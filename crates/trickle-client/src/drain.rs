@@ -11,7 +11,9 @@ use crate::error::{Error, Result};
 use crate::registry::Entry;
 use crate::trickle::Trickle;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use tokio_postgres::Transaction;
+use trickle_core::catalog::TableDef;
 use trickle_core::cdc::{Buffer, Segment};
 use trickle_core::sql::print;
 
@@ -50,7 +52,30 @@ impl Trickle {
         Ok(rows.iter().map(|r| r.get(0)).collect())
     }
 
-    async fn drain_one(&mut self, source: u32) -> Result<()> {
+    /// Makes good for a crash of the server that emptied the buffers of what these stream tables read.
+    pub(crate) async fn heal(&mut self, group: &[Entry]) -> Result<()> {
+        let unlogged: BTreeSet<u32> = group
+            .iter()
+            .flat_map(|e| &e.dependencies)
+            .filter(|d| d.unlogged)
+            .map(|d| d.relation.id.0)
+            .collect();
+        for source in unlogged {
+            let Some(table) = self.source_table(source).await? else { continue };
+            let t = self.session.client_mut().transaction().await.map_err(|e| Error::server("begin", e))?;
+            // One healer at a time, so that there is one sentinel.
+            let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE";
+            t.query_opt(held, &[&source]).await.map_err(|e| Error::server("lock a buffer", e))?;
+            if let Some(c) = capture::read(&t, &table).await?.filter(|c| !c.disabled) {
+                capture::run_all(&t, &c.buffer.heal(), "make good for a crash").await?;
+            }
+            t.commit().await.map_err(|e| Error::server("commit", e))?;
+        }
+        Ok(())
+    }
+
+    /// The definition of a source; `None` where it is gone.
+    async fn source_table(&self, source: u32) -> Result<Option<Arc<TableDef>>> {
         let name = self
             .client()
             .query_opt(
@@ -60,10 +85,13 @@ impl Trickle {
             )
             .await
             .map_err(|e| Error::server("look for a source", e))?;
-        let Some(name) = name else { return Ok(()) };
+        let Some(name) = name else { return Ok(None) };
         let mut catalog = PgCatalog::read(self.client()).await?;
-        let table = capture::table_by_oid(self.client(), &mut catalog, name.get(0), name.get(1)).await?;
-        let Some(table) = table else { return Ok(()) };
+        capture::table_by_oid(self.client(), &mut catalog, name.get(0), name.get(1)).await
+    }
+
+    async fn drain_one(&mut self, source: u32) -> Result<()> {
+        let Some(table) = self.source_table(source).await? else { return Ok(()) };
         let bytes = self.settings.segment_bytes;
         let t = self.session.client_mut().transaction().await.map_err(|e| Error::server("begin", e))?;
         t.batch_execute("SET LOCAL lock_timeout = '100ms'")
@@ -90,7 +118,7 @@ impl Trickle {
             capture::run_all(&t, &statements, "begin a new segment").await?;
             buffer = next;
         }
-        capture::note(&t, &buffer, captured.mode, buffer.is_unlogged(), &captured.attnums).await?;
+        capture::note_segments(&t, &buffer, &captured.attnums).await?;
         t.commit().await.map_err(|e| Error::server("commit", e))
     }
 }

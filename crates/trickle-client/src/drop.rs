@@ -104,7 +104,15 @@ fn doomed(registry: &Registry, id: i64, cascade: bool) -> Result<Vec<Entry>> {
 /// Drops one stream table and its states, and forgets it.
 async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Result<()> {
     let doing = format!("drop {}", shown(e));
-    let fail = |err| Error::server(&doing, err).blamed_on_input();
+    let fail = |err| {
+        let e = Error::server(&doing, err).blamed_on_input();
+        // Something that is no stream table stands on it: a view, a foreign key, a function.
+        if e.sqlstate() == Some("2BP01") {
+            e.hint("Use --cascade to drop what depends on it too.")
+        } else {
+            e
+        }
+    };
     let fate = if cascade { " CASCADE" } else { "" };
     let there = t.query_one("SELECT EXISTS (SELECT FROM pg_class WHERE oid = $1)", &[&e.relation.id.0]).await;
     if there.map_err(fail)?.get(0) {

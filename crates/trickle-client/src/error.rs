@@ -11,7 +11,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What went wrong: what was asked for cannot be, a server refused, or there is no server. Opaque: ask it with the
 /// methods.
 #[derive(Debug)]
-pub struct Error {
+pub struct Error(Box<Parts>);
+
+/// On the heap, since results travel through many hands and errors are rare.
+#[derive(Debug)]
+struct Parts {
     kind: Kind,
     message: String,
     detail: Option<String>,
@@ -37,7 +41,7 @@ enum Kind {
 
 impl Error {
     fn new(kind: Kind, message: impl Into<String>) -> Error {
-        Error {
+        Error(Box::new(Parts {
             kind,
             message: message.into(),
             detail: None,
@@ -45,7 +49,7 @@ impl Error {
             sqlstate: None,
             span: None,
             source: None,
-        }
+        }))
     }
 
     /// What was asked for cannot be.
@@ -68,92 +72,94 @@ impl Error {
         let doing = doing.as_ref();
         let Some(db) = source.as_db_error() else {
             let mut e = Error::new(Kind::Connection, format!("cannot {doing}: {}", chain(&source)));
-            e.source = Some(source);
+            e.0.source = Some(source);
             return e;
         };
         let code = db.code().code();
         let kind = match code {
             "55P03" => Kind::Busy,
+            // Another role may do it: it is this one that was chosen wrongly.
+            "42501" => Kind::Input,
             _ if code.starts_with("08") || code.starts_with("57P") => Kind::Connection,
             _ => Kind::Server,
         };
         let mut e = Error::new(kind, format!("cannot {doing}: {}", db.message()));
-        e.detail = db.detail().map(Into::into);
-        e.hint = db.hint().map(Into::into);
-        e.sqlstate = Some(code.to_owned());
-        e.source = Some(source);
+        e.0.detail = db.detail().map(Into::into);
+        e.0.hint = db.hint().map(Into::into);
+        e.0.sqlstate = Some(code.to_owned());
+        e.0.source = Some(source);
         e
     }
 
     /// Adds a DETAIL: the facts behind the message.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Error {
-        self.detail = Some(detail.into());
+        self.0.detail = Some(detail.into());
         self
     }
     /// Adds a HINT: what to do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
-        self.hint = Some(hint.into());
+        self.0.hint = Some(hint.into());
         self
     }
     /// Points at a place in the query.
     #[must_use]
     pub fn at(mut self, span: Span) -> Error {
-        self.span = Some(span);
+        self.0.span = Some(span);
         self
     }
     /// Replaces the message.
     #[must_use]
     pub fn saying(mut self, message: impl Into<String>) -> Error {
-        self.message = message.into();
+        self.0.message = message.into();
         self
     }
     /// Says that it is the user's input that the server refused.
     #[must_use]
     pub fn blamed_on_input(mut self) -> Error {
-        if self.kind == Kind::Server {
-            self.kind = Kind::Input;
+        if self.0.kind == Kind::Server {
+            self.0.kind = Kind::Input;
         }
         self
     }
 
     /// The message, one sentence without a final stop.
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
     /// The facts behind it.
     pub fn detail_text(&self) -> Option<&str> {
-        self.detail.as_deref()
+        self.0.detail.as_deref()
     }
     /// What to do.
     pub fn hint_text(&self) -> Option<&str> {
-        self.hint.as_deref()
+        self.0.hint.as_deref()
     }
     /// Where in the query.
     pub fn span(&self) -> Option<Span> {
-        self.span
+        self.0.span
     }
     /// The SQLSTATE, if a server or the engine gave one.
     pub fn sqlstate(&self) -> Option<&str> {
-        self.sqlstate.as_deref()
+        self.0.sqlstate.as_deref()
     }
 
     /// Whether what was asked for is at fault.
     pub fn is_input(&self) -> bool {
-        self.kind == Kind::Input
+        self.0.kind == Kind::Input
     }
     /// Whether there is no connection (any more).
     pub fn is_connection(&self) -> bool {
-        self.kind == Kind::Connection
+        self.0.kind == Kind::Connection
     }
     /// Whether somebody else holds a lock that is needed: try again later.
     pub fn is_busy(&self) -> bool {
-        self.kind == Kind::Busy
+        self.0.kind == Kind::Busy
     }
     /// Whether something was altered since it was planned for: plan again.
     pub fn is_stale(&self) -> bool {
-        self.kind == Kind::Stale
+        self.0.kind == Kind::Stale
     }
     /// Whether another try under a new snapshot may succeed: serialization failure (40001) or deadlock (40P01).
     pub fn is_transient(&self) -> bool {
@@ -166,15 +172,15 @@ impl Error {
 
     /// What the refresh machine is told of it.
     pub(crate) fn to_db(&self) -> DbError {
-        let lost = self.kind == Kind::Connection && self.sqlstate.is_none();
+        let lost = self.0.kind == Kind::Connection && self.0.sqlstate.is_none();
         let sqlstate =
-            self.sqlstate.clone().unwrap_or_else(|| if lost { "08006" } else { "XX000" }.to_owned());
-        let message = self.source.as_ref().and_then(|s| s.as_db_error()).map(|e| e.message().to_owned());
+            self.0.sqlstate.clone().unwrap_or_else(|| if lost { "08006" } else { "XX000" }.to_owned());
+        let message = self.0.source.as_ref().and_then(|s| s.as_db_error()).map(|e| e.message().to_owned());
         DbError {
             sqlstate,
-            message: message.unwrap_or_else(|| self.message.clone()),
-            detail: self.detail.clone(),
-            hint: self.hint.clone(),
+            message: message.unwrap_or_else(|| self.0.message.clone()),
+            detail: self.0.detail.clone(),
+            hint: self.0.hint.clone(),
         }
     }
 }
@@ -195,15 +201,12 @@ fn chain(e: &dyn std::error::Error) -> String {
 
 impl From<trickle_core::Error> for Error {
     fn from(e: trickle_core::Error) -> Error {
-        Error {
-            kind: Kind::Input,
-            message: e.message().to_owned(),
-            detail: e.detail_text().map(Into::into),
-            hint: e.hint_text().map(Into::into),
-            sqlstate: Some(e.sqlstate().to_owned()),
-            span: e.span(),
-            source: None,
-        }
+        let mut error = Error::new(Kind::Input, e.message());
+        error.0.detail = e.detail_text().map(Into::into);
+        error.0.hint = e.hint_text().map(Into::into);
+        error.0.sqlstate = Some(e.sqlstate().to_owned());
+        error.0.span = e.span();
+        error
     }
 }
 
@@ -211,8 +214,8 @@ impl From<ConnectError> for Error {
     fn from(e: ConnectError) -> Error {
         let kind = if e.is_setting() { Kind::Input } else { Kind::Connection };
         let mut error = Error::new(kind, e.message());
-        error.detail = e.detail_text().map(str::to_owned);
-        error.hint = e.hint_text().map(str::to_owned);
+        error.0.detail = e.detail_text().map(str::to_owned);
+        error.0.hint = e.hint_text().map(str::to_owned);
         error
     }
 }
@@ -226,20 +229,20 @@ impl From<Failure> for Error {
             _ => Kind::Server,
         };
         let mut e = Error::new(kind, f.error.message);
-        e.detail = f.error.detail;
-        e.hint = f.error.hint;
-        e.sqlstate = Some(f.error.sqlstate);
+        e.0.detail = f.error.detail;
+        e.0.hint = f.error.hint;
+        e.0.sqlstate = Some(f.error.sqlstate);
         e
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(s) = self.span {
+        if let Some(s) = self.0.span {
             write!(f, "{}:{}: ", s.line, s.column)?;
         }
-        f.write_str(&self.message)?;
-        for (label, text) in [("DETAIL", &self.detail), ("HINT", &self.hint)] {
+        f.write_str(&self.0.message)?;
+        for (label, text) in [("DETAIL", &self.0.detail), ("HINT", &self.0.hint)] {
             if let Some(text) = text {
                 write!(f, "\n{label}: {text}")?;
             }
@@ -250,6 +253,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|e| e as &(dyn std::error::Error + 'static))
+        self.0.source.as_ref().map(|e| e as &(dyn std::error::Error + 'static))
     }
 }

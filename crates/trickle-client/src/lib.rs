@@ -14,6 +14,7 @@
 //! | `check` | stored against recomputed |
 //! | `throwaway` | private servers for demo and tests |
 //! | `daemon` | the refresher that runs on schedule |
+//! | `status`, `wait`, `explain` | what people ask: how it stands, is it visible yet, how is it kept |
 //! | `locks` | DDL that never queues in front of users |
 
 #![warn(clippy::doc_markdown)]
@@ -29,6 +30,7 @@ pub mod daemon;
 mod drain;
 mod drop;
 mod error;
+mod explain;
 pub mod locks;
 mod names;
 mod refresh;
@@ -36,14 +38,19 @@ pub mod registry;
 mod resolve;
 pub mod schema;
 mod session;
+mod status;
 pub mod throwaway;
 mod trickle;
+mod wait;
 
 pub use alter::Alteration;
 pub use check::{Checked, Difference};
 pub use create::{Created, IfExists, NewStreamTable, RefreshMode};
 pub use error::{Error, Result};
+pub use explain::Explained;
 pub use names::Name;
 pub use refresh::{RefreshOptions, Refreshed};
 pub use session::{Session, Watch};
+pub use status::{BufferStatus, HistoryEntry, REFRESHER, Refresher, SourceStatus, Status};
 pub use trickle::{Settings, Trickle};
+pub use wait::Waited;

@@ -60,8 +60,7 @@ impl Trickle {
     }
 
     async fn named(&self, names: &[Name]) -> Result<Vec<TableId>> {
-        let registry = self.registry().await?;
-        names.iter().map(|n| Ok(registry.find(n, &self.search_path)?.relation.id)).collect()
+        self.registry().await?.ids(names, &self.search_path)
     }
 
     /// Refreshes all stream tables of the current role.
@@ -72,6 +71,34 @@ impl Trickle {
         let registry = self.registry().await?;
         let wanted: Vec<TableId> = registry.entries().filter(|e| e.own).map(|e| e.relation.id).collect();
         self.refresh_tables(&wanted, options).await
+    }
+
+    /// Refreshes stream tables, each group of linked ones by itself: one that fails keeps no other from it. All of the
+    /// current role where no name is given, but those that are suspended and that none of the others reads.
+    ///
+    /// # Errors
+    /// None of a name; no connection. What made a group fail stands in its place.
+    pub async fn refresh_apart(
+        &mut self,
+        names: &[Name],
+        options: &RefreshOptions,
+    ) -> Result<Vec<Result<Vec<Refreshed>>>> {
+        let registry = self.registry().await?;
+        let mut wanted: Vec<TableId> = registry.ids(names, &self.search_path)?;
+        if names.is_empty() {
+            let due = |e: &&Entry| e.own && e.status != "SUSPENDED";
+            wanted.extend(registry.entries().filter(due).map(|e| e.relation.id));
+        }
+        let mut done = Vec::new();
+        for group in groups(&registry, &wanted)? {
+            let ids: Vec<TableId> = group.iter().map(|e| e.relation.id).collect();
+            match self.refresh_linked(&ids, options).await {
+                Err(e) if e.is_connection() => return Err(e),
+                result => done.push(result),
+            }
+        }
+        self.prune_history().await?;
+        Ok(done)
     }
 
     /// Refreshes stream tables by the oids of their tables, group by group.
@@ -121,6 +148,7 @@ impl Trickle {
             let mut done = Vec::new();
             let mut failed = None;
             for group in groups(&registry, wanted)? {
+                self.heal(&group).await?;
                 match self.refresh_group(&group, options, watch.as_deref_mut()).await {
                     Ok(part) => done.extend(part),
                     Err(e) => failed = Some(e),

@@ -16,6 +16,15 @@ use trickle_core::refresh::{Compiled, Program, Recompute, Relation, Setting};
 use trickle_core::sql::{Ident, Profile, Qualified};
 use trickle_core::stream_table::{Options, StreamTable, Verdict};
 
+/// Kinds of sources, as `pgt_dependencies.source_type` names them.
+const KINDS: [(&str, TableKind); 5] = [
+    ("TABLE", TableKind::Table),
+    ("STREAM_TABLE", TableKind::StreamTable),
+    ("VIEW", TableKind::View),
+    ("MATVIEW", TableKind::MaterializedView),
+    ("FOREIGN_TABLE", TableKind::ForeignTable),
+];
+
 /// What a query reads of one relation.
 #[derive(Clone, Debug)]
 pub struct Dependency {
@@ -29,6 +38,8 @@ pub struct Dependency {
     pub fingerprint: String,
     /// The oid of the view that holds its captured changes; `None` where capture is missing or switched off.
     pub buffer: Option<u32>,
+    /// Whether a crash of the server empties the buffer.
+    pub unlogged: bool,
 }
 
 /// A stream table as the catalog lists it.
@@ -72,6 +83,13 @@ pub struct Entry {
     pub layout_hash: Option<String>,
 }
 
+impl Dependency {
+    /// What kind it is, as the catalog names it.
+    pub fn kind_name(&self) -> &'static str {
+        KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or("TABLE", |(name, _)| name)
+    }
+}
+
 /// A stored setting.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StoredSetting {
@@ -80,13 +98,11 @@ pub(crate) struct StoredSetting {
 }
 
 const ENTRIES: &str = "
-SELECT s.pgt_id, s.pgt_relid, n.nspname, c.relname, s.defining_query, s.original_query, s.schedule, s.refresh_mode,
+SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema), coalesce(c.relname, s.pgt_name), s.defining_query,
+    s.original_query, s.schedule, s.refresh_mode,
     s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings, s.cost_model,
     r.rolname, r.rolname = current_user, s.layout_hash,
-    NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = s.pgt_id
-        AND (pgtrickle.fingerprint(d.source_relid) IS DISTINCT FROM d.schema_fingerprint
-        OR to_regclass(format('%I.%I', d.source_schema, d.source_name))::oid IS DISTINCT FROM d.source_relid))
-    AND (s.functions = '{}' OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint)
+    pgtrickle.is_unchanged(s.pgt_id)
 FROM pgtrickle.pgt_stream_tables s
 LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_roles r ON r.oid = c.relowner
@@ -95,7 +111,8 @@ ORDER BY s.pgt_id";
 const DEPENDENCIES: &str = "
 SELECT d.pgt_id, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name),
     d.source_type, d.columns_used, d.schema_fingerprint,
-    CASE WHEN NOT b.disabled THEN to_regclass(format('pgtrickle_changes.changes_%s', b.source_relid))::oid END
+    CASE WHEN NOT b.disabled THEN to_regclass(format('pgtrickle_changes.changes_%s', b.source_relid))::oid END,
+    coalesce(b.unlogged, false)
 FROM pgtrickle.pgt_dependencies d
 LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
@@ -161,6 +178,11 @@ impl Registry {
         })
     }
 
+    /// The oids of the tables of these names.
+    pub(crate) fn ids(&self, names: &[Name], search_path: &[String]) -> Result<Vec<TableId>> {
+        names.iter().map(|n| Ok(self.find(n, search_path)?.relation.id)).collect()
+    }
+
     /// Who reads whom.
     ///
     /// # Errors
@@ -203,20 +225,19 @@ fn relation(id: u32, schema: Option<String>, name: Option<String>) -> Relation {
 }
 
 fn dependency(r: &Row) -> Result<Dependency> {
-    let kind = match r.get::<_, &str>(4) {
-        "TABLE" => TableKind::Table,
-        "STREAM_TABLE" => TableKind::StreamTable,
-        "VIEW" => TableKind::View,
-        "MATVIEW" => TableKind::MaterializedView,
-        "FOREIGN_TABLE" => TableKind::ForeignTable,
-        other => return Err(Error::input(format!("the catalog lists a source of the unknown type {other}"))),
-    };
+    let named: &str = r.get(4);
+    let kind = KINDS
+        .iter()
+        .find(|(name, _)| *name == named)
+        .map(|(_, kind)| *kind)
+        .ok_or_else(|| Error::input(format!("the catalog lists a source of the unknown type {named}")))?;
     Ok(Dependency {
         relation: relation(r.get(1), r.get(2), r.get(3)),
         kind,
         columns: r.get(5),
         fingerprint: r.get(6),
         buffer: r.get(7),
+        unlogged: r.get(8),
     })
 }
 

@@ -76,6 +76,8 @@ async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
     let sql = sql.trim_end().trim_end_matches(';');
     // The extended protocol takes one statement only: the text cannot smuggle in another.
     t.execute(&format!("{VIEW}{sql}"), &[]).await.map_err(|e| refused(sql, e))?;
+    // Making a view asks for no right to read; planning it does.
+    t.execute("EXPLAIN SELECT * FROM pg_temp.trickle_query", &[]).await.map_err(|e| refused(sql, e))?;
     let view: u32 =
         t.query_one("SELECT 'pg_temp.trickle_query'::regclass::oid", &[]).await.map_err(doing)?.get(0);
     t.batch_execute("SET LOCAL search_path = pg_catalog").await.map_err(doing)?;
@@ -129,10 +131,26 @@ fn refused(sql: &str, e: tokio_postgres::Error) -> Error {
     });
     let Some(db) = e.as_db_error() else { return Error::server("check the query", e) };
     let message = db.message().to_owned();
-    let error = Error::server("check the query", e).saying(message).blamed_on_input();
+    let mut error = Error::server("check the query", e).saying(message).blamed_on_input();
+    if error.hint_text().is_none() {
+        let hint = hint(error.sqlstate().unwrap_or_default());
+        error = error.hint(hint);
+    }
     match place {
         Some(span) => error.at(span),
         None => error,
+    }
+}
+
+/// What to do about an error for which PostgreSQL has no hint.
+fn hint(sqlstate: &str) -> &'static str {
+    match sqlstate {
+        "42601" => "A stream table holds the result of one SELECT, VALUES or WITH statement.",
+        "42P01" => "Write schema.table for a table that is in no schema of the search path.",
+        "42703" => "None of the tables in FROM has such a column.",
+        "42501" => "The owner can GRANT the right to this role.",
+        "42701" => "Give one of the two columns another name with AS.",
+        _ => "PostgreSQL itself refuses the query: mend it until it runs in psql.",
     }
 }
 

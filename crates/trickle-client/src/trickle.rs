@@ -142,7 +142,15 @@ impl Trickle {
     /// # Errors
     /// A catalog newer than this program; no privilege to create schemas.
     pub async fn init(&mut self) -> Result<Option<i32>> {
-        schema::migrate(self.session.client_mut(), schema::VERSION).await
+        self.migrate(schema::VERSION).await
+    }
+
+    /// Brings the catalog to a version, up or down; returns the one that was there.
+    ///
+    /// # Errors
+    /// Those of [`schema::migrate`].
+    pub async fn migrate(&mut self, version: i32) -> Result<Option<i32>> {
+        schema::migrate(self.session.client_mut(), version).await
     }
 
     /// All stream tables.

@@ -78,6 +78,11 @@ impl Db {
         format!("host={} user=postgres dbname={}", self.server.server.directory().display(), self.name)
     }
 
+    /// The directory of the server's programs.
+    pub(crate) fn binaries(&self) -> &std::path::Path {
+        self.server.server.binaries()
+    }
+
     /// Whether no older server was found.
     pub(crate) fn is_oldest(&self) -> bool {
         servers().iter().all(|s| s.major >= self.server.major)

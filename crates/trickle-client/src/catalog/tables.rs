@@ -17,14 +17,15 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = to_regclass(CASE WHEN $1::text IS NULL THEN quote_ident($2) ELSE format('%I.%I', $1, $2) END)
   AND c.relkind IN ('r', 'p', 'v', 'm', 'f')";
 
-/// A collation that is not the type's own decides about order, and a nondeterministic one about equality.
+/// Triggers do not see the values of virtual generated columns, so the engine is not shown such columns: what reads one
+/// is kept by full refreshes. A collation that is not the type's own decides about order, and a nondeterministic one about equality.
 const COLUMNS: &str = "
 SELECT a.attnum, a.attname, a.atttypid, format_type(a.atttypid, a.atttypmod), a.attnotnull,
     CASE WHEN a.attcollation <> t.typcollation THEN format('%I.%I', n.nspname, l.collname) END,
     coalesce(l.collisdeterministic, true)
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_namespace n ON n.oid = l.collnamespace
-WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
+WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> 'v' ORDER BY a.attnum";
 
 /// Included columns of a covering index come after its key columns.
 const KEYS: &str = "
@@ -35,7 +36,7 @@ WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid AND i.indimmediate AND 
 const FOREIGN_KEYS: &str = "
 SELECT k.conkey, k.confrelid, k.confkey, k.convalidated AND NOT k.condeferrable,
     ARRAY(SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = k.confrelid AND a.attnum > 0 AND NOT a.attisdropped
-          ORDER BY a.attnum)
+          AND a.attgenerated <> 'v' ORDER BY a.attnum)
 FROM pg_constraint k WHERE k.conrelid = $1 AND k.contype = 'f' ORDER BY k.oid";
 
 /// Reads a relation; `None` where there is none of that name.
@@ -79,6 +80,24 @@ pub(super) async fn read(client: &Client, types: &Types, name: &Name) -> Result<
         foreign_keys,
         kind: kind(&row),
     }))))
+}
+
+/// Indexes by which rows can be looked up, as columns up to the first expression; keys are among them.
+const INDEXES: &str = "
+SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+JOIN pg_am m ON m.oid = c.relam
+WHERE i.indrelid = $1 AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree' ORDER BY i.indexrelid";
+
+/// The indexes of a table, each as the columns (positions) that it starts with.
+pub(crate) async fn indexes(client: &Client, table: TableId) -> Result<Vec<Vec<usize>>> {
+    let doing = |e| Error::server("read the indexes of a table", e);
+    let attnums = "SELECT attnum FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
+         ORDER BY attnum";
+    let rows = client.query(attnums, &[&table.0]).await.map_err(doing)?;
+    let attnums: Vec<i16> = rows.iter().map(|r| r.get(0)).collect();
+    let rows = client.query(INDEXES, &[&table.0]).await.map_err(doing)?;
+    let columns = |key: Vec<i16>| key.iter().map_while(|k| attnums.iter().position(|a| a == k)).collect();
+    Ok(rows.iter().map(|r| columns(r.get(0))).collect())
 }
 
 /// Under row security what is read depends on the reader, so changes of the table are not changes of what is read: such

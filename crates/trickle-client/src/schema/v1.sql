@@ -62,6 +62,7 @@ CREATE TABLE pgtrickle.pgt_buffers (
     segments jsonb NOT NULL,
     disabled bool NOT NULL DEFAULT false,
     schema_fingerprint text NOT NULL,
+    triggers_fingerprint text,
     created_at timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON COLUMN pgtrickle.pgt_buffers.segments IS 'Oldest first: [{"number", "columns"}], columns as attribute numbers of the source.';
@@ -88,7 +89,8 @@ CREATE INDEX ON pgtrickle.pgt_refresh_history (pgt_id, start_time);
 CREATE INDEX ON pgtrickle.pgt_refresh_history (start_time);
 
 -- What a query relies on of a relation: name and type of every column, what may be NULL, keys, partitions, row
--- security. A plan made under one fingerprint is never run under another.
+-- security. A plan made under one fingerprint is never run under another. The xmin of a column's entry tells of ALTER
+-- TYPE … USING and SET EXPRESSION, which change values and fire no trigger.
 CREATE FUNCTION pgtrickle.fingerprint(relation oid) RETURNS text LANGUAGE sql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog AS $$
     SELECT md5(concat_ws(E'\n',
@@ -96,7 +98,7 @@ SET search_path = pg_catalog AS $$
             EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = relation))
          FROM pg_class c WHERE c.oid = relation),
         (SELECT string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid, a.atttypmod, a.attcollation,
-            a.attnotnull), ',' ORDER BY a.attnum)
+            a.attnotnull, a.xmin), ',' ORDER BY a.attnum)
          FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped),
         (SELECT string_agg(concat_ws(' ', i.indkey, i.indisprimary, i.indnullsnotdistinct), ',' ORDER BY i.indexrelid)
          FROM pg_index i WHERE i.indrelid = relation AND i.indisunique AND i.indisvalid AND i.indimmediate
@@ -108,12 +110,39 @@ SET search_path = pg_catalog AS $$
         (SELECT pg_get_viewdef(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
 $$;
 
+-- The triggers that capture the changes of a relation, on itself and its partitions. One that was switched off and on
+-- again has another xmin: what was written meanwhile is not in the buffer.
+CREATE FUNCTION pgtrickle.triggers_fingerprint(source oid) RETURNS text LANGUAGE sql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog AS $$
+    SELECT md5(coalesce(string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid), ''))
+    FROM pg_proc p JOIN pg_trigger g ON g.tgfoid = p.oid
+    WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND p.proname LIKE format('capture\_%s\_%%', source)
+$$;
+
 -- The bodies of the functions that a query calls.
 CREATE FUNCTION pgtrickle.functions_fingerprint(functions oid[]) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 SET search_path = pg_catalog AS $$
     SELECT md5(coalesce(string_agg(concat_ws(E'\n', f.oid, p.proname, p.provolatile, p.proisstrict, p.prosrc, p.probin,
         pg_get_function_sqlbody(p.oid), p.proconfig), E'\n' ORDER BY f.oid), ''))
     FROM unnest(functions) f(oid) LEFT JOIN pg_proc p ON p.oid = f.oid
+$$;
+
+-- Whether everything that a stream table's plan was made from, and what captures the changes that it reads, is as it
+-- was.
+CREATE FUNCTION pgtrickle.is_unchanged(stream_table bigint) RETURNS bool LANGUAGE sql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog AS $$
+    SELECT NOT EXISTS (
+        SELECT FROM pgtrickle.pgt_dependencies d LEFT JOIN pgtrickle.pgt_buffers b
+            ON b.source_relid = d.source_relid AND NOT b.disabled
+        WHERE d.pgt_id = stream_table
+          AND (pgtrickle.fingerprint(d.source_relid) IS DISTINCT FROM d.schema_fingerprint
+            OR NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                WHERE c.oid = d.source_relid AND n.nspname = d.source_schema AND c.relname = d.source_name)
+            OR b.source_relid IS NOT NULL
+                AND pgtrickle.triggers_fingerprint(b.source_relid) IS DISTINCT FROM b.triggers_fingerprint)
+    ) AND NOT EXISTS (
+        SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table AND s.functions <> '{}'
+          AND pgtrickle.functions_fingerprint(s.functions) IS DISTINCT FROM s.functions_fingerprint)
 $$;
 
 -- A stream table is written by its refreshes alone.

@@ -6,7 +6,7 @@ use crate::sql::ast::{
     Statement,
 };
 use crate::sql::{BufferSources, Ident, Qualified, opaque};
-use crate::types::Type;
+use crate::types::{Datum, Type};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -120,23 +120,47 @@ impl Buffer {
         self.named(&format!("changes_{}_{}", self.table.id, segment.number))
     }
 
-    /// Whether rows were lost in a crash: a query of one boolean; `None` where segments survive crashes.
-    pub fn lost(&self) -> Option<Statement> {
-        let gone = |s: &Segment| {
-            let alias = Ident::fixed("s");
-            Scalar::Exists {
-                query: Box::new(Query::select(Select {
-                    items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
-                    from: vec![FromItem::relation(self.segment_name(s), alias.clone())],
-                    filter: vec![Scalar::column(&alias, &Ident::fixed("w")).is_null()],
-                    ..Select::default()
-                })),
-                negated: true,
-            }
+    /// Makes good for a crash of the server, which empties segments without WAL: each segment that lost its sentinel gets
+    /// a new one, and the mark of a TRUNCATE, which every reader meets once. Nothing to do where segments survive crashes.
+    pub fn heal(&self) -> Vec<Statement> {
+        let insert = |s: &Segment| {
+            let (v, w) = (Ident::fixed("v"), Ident::fixed("w"));
+            let rows = [Scalar::null(Type::Int2), Scalar::Literal(Datum::Int(0), Type::Int2)];
+            let rows = FromItem::Subquery {
+                query: Box::new(Query::new(SetExpr::Values(rows.map(|r| vec![r]).into()))),
+                alias: v.clone(),
+                columns: vec![w.clone()],
+                lateral: false,
+            };
+            let select = Select {
+                items: vec![SelectItem { expr: Scalar::column(&v, &w), name: None }],
+                from: vec![rows],
+                filter: vec![self.is_lost(s)],
+                ..Select::default()
+            };
+            Statement::Insert(Insert {
+                ctes: Vec::new(),
+                table: self.segment_name(s),
+                alias: None,
+                columns: vec![w],
+                source: Query::select(select),
+                on_conflict: None,
+                returning: Vec::new(),
+            })
         };
-        let any = Scalar::or(self.segments.iter().map(gone));
-        let items = vec![SelectItem::new(any, Ident::fixed("lost"))];
-        self.unlogged.then(|| Statement::Query(Query::select(Select { items, ..Select::default() })))
+        self.segments.iter().filter(|_| self.unlogged).map(insert).collect()
+    }
+
+    /// Whether a segment without WAL has lost its sentinel, and with it all that it held.
+    fn is_lost(&self, segment: &Segment) -> Scalar {
+        let alias = Ident::fixed("held");
+        let sentinel = Select {
+            items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+            from: vec![FromItem::relation(self.segment_name(segment), alias.clone())],
+            filter: vec![Scalar::column(&alias, &Ident::fixed("w")).is_null()],
+            ..Select::default()
+        };
+        Scalar::Exists { query: Box::new(Query::select(sentinel)), negated: true }
     }
 
     /// What an emptied segment needs before it can be written again.
@@ -239,7 +263,8 @@ impl Buffer {
         made
     }
 
-    /// Makes or replaces the view. `cmin` is the command that wrote a row: it tells what a transaction wrote after it refreshed.
+    /// Makes or replaces the view. `cmin` is the command that wrote a row: it tells what a transaction wrote after it
+    /// refreshed. A segment that lost its sentinel shows the mark of a TRUNCATE, under a transaction that no frontier has.
     pub fn create_view(&self) -> Statement {
         let (xid, w, cmin) = (Ident::fixed("xid"), Ident::fixed("w"), Ident::fixed("cmin"));
         let alias = Ident::fixed("s");
@@ -260,7 +285,19 @@ impl Buffer {
                 ..Select::default()
             }))
         };
+        let lost = |segment: &Segment| {
+            let own = [
+                Scalar::text("9223372036854775807").cast(xid8()),
+                Scalar::Literal(Datum::Int(0), Type::Int2),
+                Scalar::text("0").cast(Type::Other(Arc::new(opaque("cid")))),
+            ];
+            let rest = self.columns().iter().filter_map(|c| self.column(*c)).map(|(_, ty)| Scalar::null(ty));
+            let items = own.into_iter().chain(rest).map(|expr| SelectItem { expr, name: None }).collect();
+            let filter = vec![self.is_lost(segment)];
+            SetExpr::Select(Box::new(Select { items, filter, ..Select::default() }))
+        };
         let mut arms: Vec<SetExpr> = self.segments.iter().map(arm).collect();
+        arms.extend(self.segments.iter().filter(|_| self.unlogged).map(lost));
         let body = if arms.len() == 1 { arms.swap_remove(0) } else { SetExpr::UnionAll(arms) };
         let mut columns = vec![xid.clone(), w.clone(), cmin.clone()];
         columns.extend(self.columns().iter().filter_map(|c| self.column(*c)).map(|(name, _)| name));

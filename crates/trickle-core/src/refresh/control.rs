@@ -110,11 +110,12 @@ const STORED: &str = "CROSS JOIN LATERAL (SELECT (t.frontier->>'snapshot')::pg_s
 const PENDING: &str = "b.xid >= pg_snapshot_xmin(f.snapshot) AND CASE WHEN b.xid = f.own \
      THEN b.cmin::text::int8 > f.command ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
 
+/// How many rows of a buffer `b` there are, and whether a TRUNCATE is among them.
+const COUNTED: &str = "count(*) FILTER (WHERE b.w <> 0) AS n, coalesce(bool_or(b.w = 0), false) AS cut";
+
 /// Whether everything that the plan of `t` was made from is as it was then. Read under the locks, so nothing changes
 /// before the run ends.
-const UNCHANGED: &str = "NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = t.pgt_id \
-     AND pgtrickle.fingerprint(d.source_relid) IS DISTINCT FROM d.schema_fingerprint) \
-     AND (t.functions = '{}' OR pgtrickle.functions_fingerprint(t.functions) IS NOT DISTINCT FROM t.functions_fingerprint)";
+const UNCHANGED: &str = "pgtrickle.is_unchanged(t.pgt_id)";
 
 /// The rows of a table and its partitions as the planner estimates them: the density at the last ANALYZE times the
 /// present size, or a row per 100 bytes where there was none. An estimate of 0 for a table that was never analysed
@@ -172,8 +173,7 @@ pub fn decide_text(members: &[Member]) -> String {
         let _ = match &source.changes {
             Some(buffer) => write!(
                 q,
-                "SELECT {facts}, p.n, p.cut FROM (SELECT count(*) FILTER (WHERE b.w <> 0) AS n, \
-                 coalesce(bool_or(b.w = 0), false) AS cut FROM {} b WHERE {of} AND {PENDING}) p WHERE {of}",
+                "SELECT {facts}, p.n, p.cut FROM (SELECT {COUNTED} FROM {} b WHERE {of} AND {PENDING}) p WHERE {of}",
                 qualified(buffer)
             ),
             None => write!(q, "SELECT {facts}, NULL::int8, false WHERE {of}"),
@@ -208,6 +208,31 @@ pub fn peek_text(members: &[Member]) -> String {
     }
     q.push_str(") ORDER BY t.pgt_id");
     q
+}
+
+/// How much is pending, for people: for every member and source the rows of its buffer that the stored frontier does
+/// not hold, and whether a TRUNCATE is among them; both NULL where changes are not captured. Takes no lock and assigns
+/// no transaction id, but reads every pending row. Columns: `pgt_id`, source oid, rows, truncated.
+pub fn pending_text(members: &[Member]) -> String {
+    let arms = readers(members).into_iter().map(|(id, (source, ids))| {
+        let of = format!("t.pgt_id = ANY ('{}'::int8[])", array(&ids));
+        match &source.changes {
+            Some(buffer) => format!(
+                "SELECT {id}::oid, p.n, p.cut FROM (SELECT {COUNTED} FROM {} b WHERE {of} AND {PENDING}) p WHERE {of}",
+                qualified(buffer)
+            ),
+            None => format!("SELECT {id}::oid, NULL::int8, NULL::bool WHERE {of}"),
+        }
+    });
+    let none = "SELECT NULL::oid, NULL::int8, NULL::bool WHERE false".to_owned();
+    let arms: Vec<String> = std::iter::once(none).chain(arms).collect();
+    format!(
+        "SELECT t.pgt_id, s.source, s.pending, s.truncated FROM pgtrickle.pgt_stream_tables t {STORED} \
+         CROSS JOIN LATERAL ({}) s(source, pending, truncated) WHERE t.pgt_id = ANY ('{}'::int8[]) \
+         ORDER BY t.pgt_id, s.source",
+        arms.join(" UNION ALL "),
+        array(members.iter().map(|m| m.id))
+    )
 }
 
 pub(super) fn store_frontier(json: &str, models: &[(i64, Model)]) -> Statement {

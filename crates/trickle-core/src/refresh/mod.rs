@@ -23,7 +23,7 @@ mod program;
 mod recompute;
 mod report;
 
-pub use control::{decide_text, peek_text, record_failure};
+pub use control::{decide_text, peek_text, pending_text, record_failure};
 pub use machine::Machine;
 pub use plan::{
     Bind, Feed, Member, Plan, Program, Relation, Request, Setting, Source, Template, Transaction, Yield,

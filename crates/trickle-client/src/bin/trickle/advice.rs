@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use trickle_core::access::{Access, accesses};
-use trickle_core::catalog::{MemoryCatalog, TableDef, TableId, TableKind};
+use trickle_core::catalog::{TableDef, TableId, TableKind};
 use trickle_core::sql::{Ident, Qualified};
 use trickle_core::{Result, StreamTable};
 
@@ -21,13 +21,16 @@ pub(crate) struct Advice {
     pub(crate) statement: Option<String>,
 }
 
-/// Everything that can be said of a query over these tables.
-pub(crate) fn advice(table: &StreamTable, catalog: &MemoryCatalog) -> Result<Vec<Advice>> {
+/// The indexes of a table, each as the columns (positions) that it starts with.
+pub(crate) type Indexes<'a> = &'a dyn Fn(&TableDef) -> Vec<Vec<usize>>;
+
+/// Everything that can be said of a query over tables with these indexes.
+pub(crate) fn advice(table: &StreamTable, indexes: Indexes<'_>) -> Result<Vec<Advice>> {
     let mut found = Vec::new();
     found.extend(without_key(table));
     found.extend(table.sources().into_iter().filter_map(|(def, _)| source_without_key(def)));
     for access in accesses(table)? {
-        found.extend(index(&access, catalog, table));
+        found.extend(index(&access, indexes, table));
     }
     Ok(found)
 }
@@ -105,7 +108,7 @@ fn source_without_key(def: Arc<TableDef>) -> Option<Advice> {
 }
 
 /// What an access needs and does not have.
-fn index(access: &Access, catalog: &MemoryCatalog, table: &StreamTable) -> Option<Advice> {
+fn index(access: &Access, indexes: Indexes<'_>, table: &StreamTable) -> Option<Advice> {
     let def = &access.table;
     let sources = table.sources();
     let name = |id: &TableId| sources.iter().find(|(d, _)| d.id == *id).map(|(d, _)| quoted(&d.name));
@@ -122,7 +125,7 @@ fn index(access: &Access, catalog: &MemoryCatalog, table: &StreamTable) -> Optio
             statement: None,
         });
     }
-    let served = access.is_served_by_keys() || catalog.indexes(def).iter().any(|i| access.is_served_by(i));
+    let served = access.is_served_by_keys() || indexes(def).iter().any(|i| access.is_served_by(i));
     if served {
         return None;
     }

@@ -8,7 +8,10 @@ mod demo;
 mod failure;
 mod finding;
 mod output;
+mod progress;
+mod query;
 mod script;
+mod server;
 
 use clap::Parser;
 use commands::{Answer, Command};

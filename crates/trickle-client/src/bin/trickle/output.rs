@@ -91,6 +91,12 @@ impl Output {
         }
     }
 
+    /// Says on standard error what went wrong with a part of the work, or is worth knowing, while the rest goes on.
+    pub(crate) fn remark(&self, text: &str) {
+        // Where it is closed there is nobody left to tell.
+        drop(std::io::stderr().write_all(text.as_bytes()));
+    }
+
     /// Writes the result. A reader that has seen enough (`| head`) is no failure.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         let mut out = std::io::stdout().lock();
@@ -109,6 +115,11 @@ pub(crate) fn wants_colour(is_terminal: bool) -> bool {
     is_terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
+/// Whether standard error is for a terminal that shows colours.
+pub(crate) fn stderr_colour() -> bool {
+    wants_colour(std::io::stderr().is_terminal())
+}
+
 /// A duration as people say it: `840 µs`, `12 ms`, `3.4 s`, `2 min 5 s`, `3 h 12 min`, `2 d 4 h`.
 pub(crate) fn duration(d: std::time::Duration) -> String {
     let s = d.as_secs();
@@ -123,6 +134,11 @@ pub(crate) fn duration(d: std::time::Duration) -> String {
         3_600..86_400 => two(s / 3_600, "h", s % 3_600 / 60, "min"),
         _ => two(s / 86_400, "d", s % 86_400 / 3_600, "h"),
     }
+}
+
+/// Milliseconds for programs, to the microsecond.
+pub(crate) fn milliseconds(d: std::time::Duration) -> f64 {
+    d.as_micros() as f64 / 1e3
 }
 
 /// A count with its noun: `1 query`, `12,345 queries`.

@@ -234,7 +234,8 @@ fn header<'a>(comments: &'a [Comment], key: &str) -> Option<(&'a str, &'a Commen
     })
 }
 
-fn read(path: &str) -> Result<String, Failure> {
+/// A file, or standard input.
+pub(crate) fn read(path: &str) -> Result<String, Failure> {
     let bytes =
         if path == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
     bytes.map_err(|e| Failure::input(format!("cannot read \"{path}\": {e}")))

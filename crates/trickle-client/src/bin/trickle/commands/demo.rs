@@ -210,7 +210,7 @@ fn line(second: u32, all: &[Refreshed], written: u64) -> String {
     let mut parts = Vec::new();
     for v in VIEWS {
         let of = |r: &&Refreshed| bare(&r.report.name) == v.name && r.report.action != Action::NoData;
-        if let Some(r) = all.iter().filter(of).next_back() {
+        if let Some(r) = all.iter().rfind(of) {
             let r = &r.report;
             let rows = r.rows_inserted + r.rows_updated + r.rows_deleted;
             parts.push(format!("{} {rows} rows {:.1} ms", v.name, r.phases.execute as f64 / 1e3));

@@ -1,5 +1,7 @@
 //! `trickle doctor`
 
+mod installation;
+
 use super::{Answer, Run};
 use crate::failure::Failure;
 use crate::output::{Output, Tone, duration};
@@ -7,7 +9,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio_postgres::Client;
 
-/// Check the server and the role, and say what to do about what is wrong.
+/// Check the server, the role and trickle's own things in the database, and say what to do about what is wrong.
 ///
 /// Exit code 1: something is in the way.
 #[derive(Debug, clap::Args)]
@@ -34,7 +36,7 @@ impl Run for Doctor {
         let target = output.target()?;
         let client = target.connect().await?;
         // The list of checks: each is one statement, and one line here.
-        let checks = [
+        let mut checks = vec![
             version(&client).await?,
             role(&client).await?,
             privileges(&client).await?,
@@ -45,6 +47,7 @@ impl Run for Doctor {
             prepared(&client).await?,
             clock(&client).await?,
         ];
+        checks.extend(installation::checks(client).await?);
         let well = checks.iter().all(|c| c.tone != Tone::Bad);
         show(&checks, &target.describe(), output);
         Ok(if well { Answer::Yes } else { Answer::No })

@@ -1,22 +1,28 @@
 //! `trickle explain`
 
 use super::{Answer, Run};
-use crate::advice::{Advice, advice};
+use crate::advice::{Advice, Indexes, advice};
 use crate::failure::Failure;
 use crate::finding::{Finding, Severity};
 use crate::output::Output;
+use crate::query::Typed;
 use crate::script::{Compiled, Script};
+use crate::server;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use trickle_client::{Explained, Name};
 use trickle_core::access::{Access, accesses, costs};
-use trickle_core::catalog::TableId;
+use trickle_core::catalog::{TableDef, TableId};
 use trickle_core::cdc::Mode;
 use trickle_core::graph::{Format as Drawing, Graph, NodeId, explain_json, explain_with};
 use trickle_core::sql::ast::Statement;
 use trickle_core::sql::{Ident, print};
 use trickle_core::{Refresh, StreamTable};
 
-/// Show how a query would be kept up to date: plans, costs, indexes that would help, SQL.
+/// Show how a query is or would be kept up to date: plans, costs, indexes that would help, SQL.
+///
+/// With --schema it works without a server, over the tables that the files define; else over those of the database,
+/// whose catalog must be there.
 ///
 /// The text shows the plan, the plan of its delta with the cost of every node, how tables that did not change are read,
 /// and which indexes would help; --format sql shows the statements.
@@ -26,12 +32,15 @@ use trickle_core::{Refresh, StreamTable};
 ///
 /// Exit code 1: the query can only be recomputed as a whole; the reasons are the result.
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("what").args(["name", "query"]).required(true)))]
 pub(crate) struct Explain {
-    /// The query.
+    /// A stream table.
+    name: Option<String>,
+    /// A query.
     #[arg(long, value_name = "SQL", allow_hyphen_values = true)]
-    query: String,
+    query: Option<String>,
     /// CREATE TABLE statements for the tables that it reads, as pg_dump --schema-only writes them; may be repeated.
-    #[arg(long, value_name = "DDL.sql", required = true)]
+    #[arg(long, value_name = "DDL.sql", conflicts_with = "name")]
     schema: Vec<String>,
     /// What to show, and how.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -55,37 +64,76 @@ enum Format {
 impl Run for Explain {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let format = if output.is_json() { Format::Json } else { self.format };
-        let mut script = Script::default();
-        script.read_schemas(&self.schema)?;
-        script.add("query", self.query, false);
-        script.compile();
-        refuse(&script, output.colour())?;
-        let Some(query) = script.asked().next() else {
-            return Err(Failure::input("there is no query").hint("Write a SELECT statement after --query."));
-        };
-        match &query.result {
-            Compiled::Incremental(table) => {
-                Explanation::of(table, &script).map_err(internal)?.show(format, output).map_err(internal)?;
-                Ok(Answer::Yes)
+        match (self.name, self.query) {
+            (None, Some(query)) if !self.schema.is_empty() => offline(&self.schema, query, format, output),
+            (None, Some(query)) => {
+                let typed = Typed::new("query", query);
+                let (mut trickle, _meter) = server::open(output).await?;
+                let explained = trickle.explain_query(typed.text()).await.map_err(|e| typed.refused(e))?;
+                online(explained, format, output)
             }
-            Compiled::FullRefresh(reasons) => {
-                let found: Vec<Finding> =
-                    reasons.iter().map(|r| query.place.reason(&script.files, r)).collect();
-                if format == Format::Json {
-                    let reasons: Vec<Value> = found.iter().map(|f| f.to_json(&script.files)).collect();
-                    output.document(&json!({"incremental": false, "reasons": reasons}));
-                } else {
-                    for f in &found {
-                        output.print(f.render(&script.files, output.colour()));
-                    }
-                }
-                Ok(Answer::No)
+            (Some(name), _) => {
+                let name = Name::parse(&name)?;
+                let (mut trickle, _meter) = server::open(output).await?;
+                online(trickle.explain(&name).await?, format, output)
             }
-            Compiled::Wrong(_) | Compiled::Unknown(_) | Compiled::Waiting => {
-                Err(Failure::failed("the query was not compiled"))
-            }
+            (None, None) => Err(Failure::input("nothing is said of what to explain")),
         }
     }
+}
+
+/// Over the tables of a database.
+fn online(explained: Explained, format: Format, output: &mut Output) -> Result<Answer, Failure> {
+    let typed = Typed::new(&explained.name, explained.query);
+    let Some(table) = &explained.table else {
+        if format == Format::Json {
+            refused(typed.reasons_json(&explained.reasons), output);
+        } else {
+            output.print(typed.reasons(&explained.reasons, output.colour()));
+        }
+        return Ok(Answer::No);
+    };
+    let indexes = |def: &TableDef| explained.indexes.get(&def.id).cloned().unwrap_or_default();
+    Explanation::of(table, &indexes).map_err(internal)?.show(format, output).map_err(internal)?;
+    Ok(Answer::Yes)
+}
+
+/// Over the tables that files define.
+fn offline(schema: &[String], query: String, format: Format, output: &mut Output) -> Result<Answer, Failure> {
+    let mut script = Script::default();
+    script.read_schemas(schema)?;
+    script.add("query", query, false);
+    script.compile();
+    refuse(&script, output.colour())?;
+    let Some(query) = script.asked().next() else {
+        return Err(Failure::input("there is no query").hint("Write a SELECT statement after --query."));
+    };
+    match &query.result {
+        Compiled::Incremental(table) => {
+            let indexes = |def: &TableDef| script.catalog.indexes(def);
+            Explanation::of(table, &indexes).map_err(internal)?.show(format, output).map_err(internal)?;
+            Ok(Answer::Yes)
+        }
+        Compiled::FullRefresh(reasons) => {
+            let found: Vec<Finding> = reasons.iter().map(|r| query.place.reason(&script.files, r)).collect();
+            if format == Format::Json {
+                refused(found.iter().map(|f| f.to_json(&script.files)).collect(), output);
+            } else {
+                for f in &found {
+                    output.print(f.render(&script.files, output.colour()));
+                }
+            }
+            Ok(Answer::No)
+        }
+        Compiled::Wrong(_) | Compiled::Unknown(_) | Compiled::Waiting => {
+            Err(Failure::failed("the query was not compiled"))
+        }
+    }
+}
+
+/// The document of a query that can only be recomputed.
+fn refused(reasons: Vec<Value>, output: &mut Output) {
+    output.document(&json!({"incremental": false, "reasons": reasons}));
 }
 
 fn internal(e: trickle_core::Error) -> Failure {
@@ -115,13 +163,13 @@ struct Explanation<'a> {
 }
 
 impl<'a> Explanation<'a> {
-    fn of(table: &'a StreamTable, script: &Script) -> trickle_core::Result<Explanation<'a>> {
+    fn of(table: &'a StreamTable, indexes: Indexes<'_>) -> trickle_core::Result<Explanation<'a>> {
         let all = sources(table);
         Ok(Explanation {
             table,
             delta: table.delta(&all)?,
             accesses: accesses(table)?,
-            advice: advice(table, &script.catalog)?,
+            advice: advice(table, indexes)?,
         })
     }
 

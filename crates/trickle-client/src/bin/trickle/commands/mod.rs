@@ -8,16 +8,28 @@
 //!
 //! A command puts its result into [`Output`] (`print`, `table` for people; `document` where `is_json`), says how it
 //! went with an [`Answer`], and stops with a [`Failure`] (exit code 2 for bad input, 3 without a connection, else 1).
-//! `output.target()?.connect().await?` is the way to a server. Progress goes to standard error, and nowhere under
+//! [`crate::server::open`] is the way to a database with stream tables. Progress goes to standard error, and nowhere under
 //! `is_quiet`.
 
+mod alter;
+mod check;
 mod completions;
+mod create;
 mod demo;
+mod disable;
 mod doctor;
+mod drop;
+mod enable;
 mod explain;
+mod history;
+mod init;
 mod lint;
 mod man;
+mod refresh;
 mod run;
+mod status;
+mod uninstall;
+mod wait;
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -56,6 +68,18 @@ macro_rules! commands {
 
 // In the order of the help.
 commands! {
+    Init(init::Init),
+    Uninstall(uninstall::Uninstall),
+    Create(create::Create),
+    Alter(alter::Alter),
+    Drop(drop::Drop),
+    Refresh(refresh::Refresh),
+    Status(status::Status),
+    History(history::History),
+    Wait(wait::Wait),
+    Check(check::Check),
+    Disable(disable::Disable),
+    Enable(enable::Enable),
     Explain(explain::Explain),
     Lint(lint::Lint),
     Run(run::Run),

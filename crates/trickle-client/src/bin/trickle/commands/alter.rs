@@ -1,0 +1,74 @@
+//! `trickle alter`
+
+use super::create::{Mode, notice};
+use super::status::one_line;
+use super::{Answer, Run};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::query::{Source, Typed};
+use crate::server;
+use serde_json::json;
+use trickle_client::{Alteration, Name};
+
+/// Change a stream table: its query, schedule or mode, or whether it is refreshed on schedule.
+///
+/// Another query or mode fills it anew; its indexes, grants, comments and the views on it stay.
+///
+/// Exit code 2: what is asked for cannot be; nothing was changed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Alter {
+    /// Its name.
+    name: String,
+    #[command(flatten)]
+    query: Source,
+    /// Another schedule: a duration, a cron line, or calculated.
+    #[arg(long, value_name = "S", conflicts_with = "no_schedule")]
+    schedule: Option<String>,
+    /// Refresh it by hand only.
+    #[arg(long)]
+    no_schedule: bool,
+    /// Another way to keep it.
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
+    /// Refresh it no more on schedule, until it is resumed.
+    #[arg(long, conflicts_with = "resume")]
+    suspend: bool,
+    /// Refresh it on schedule again, after failures too.
+    #[arg(long)]
+    resume: bool,
+}
+
+impl Run for Alter {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let name = Name::parse(&self.name)?;
+        let typed = self.query.read()?;
+        let wanted = Alteration {
+            query: typed.as_ref().map(|t| t.text().to_owned()),
+            schedule: if self.no_schedule { Some(None) } else { self.schedule.map(Some) },
+            mode: self.mode.map(Into::into),
+            suspended: (self.suspend || self.resume).then_some(self.suspend),
+        };
+        if wanted == Alteration::default() {
+            return Err(Failure::input(format!("nothing is said of what to change of {name}"))
+                .hint("trickle alter --help lists what can be."));
+        }
+        let (mut trickle, meter) = server::open(output).await?;
+        meter.begin(format!("altering {name}"));
+        let typed = typed.unwrap_or_else(|| Typed::new("query", String::new()));
+        let done = trickle.alter(&name, &wanted).await.map_err(|e| typed.refused(e))?;
+        let now = trickle.status(std::slice::from_ref(&name)).await?;
+        drop(trickle);
+        drop(meter);
+        if done.mode == "FULL" && self.mode.is_none_or(|m| m == Mode::Auto) && !typed.text().is_empty() {
+            notice(&done, &typed, output);
+        }
+        if output.is_json() {
+            output.document(&json!(now.first()));
+        } else if !output.is_quiet() {
+            for s in &now {
+                output.print(one_line(s));
+            }
+        }
+        Ok(Answer::Yes)
+    }
+}

@@ -1,0 +1,91 @@
+//! `trickle check`
+
+use super::{Answer, Run};
+use crate::failure::Failure;
+use crate::output::{Output, Tone, count, stderr_colour};
+use crate::server;
+use serde_json::{Value, json};
+use trickle_client::Checked;
+use trickle_client::registry::Entry;
+
+/// Compute queries anew and compare with what is stored, row by row.
+///
+/// Brings each stream table up to date first, and compares within the same snapshot: nobody is kept from writing
+/// meanwhile. Without a name, all of the current role's.
+///
+/// Exit code 1: some differs, or could not be compared; the rows are shown.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Check {
+    /// Which; without any, all.
+    names: Vec<String>,
+    /// All of the current role's.
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+    /// How many rows that differ to show of each.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    rows: usize,
+}
+
+impl Run for Check {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let names = server::names(&self.names)?;
+        let (mut trickle, meter) = server::open(output).await?;
+        let mut entries: Vec<Entry> = Vec::new();
+        for name in &names {
+            entries.push(trickle.find(name).await?);
+        }
+        if names.is_empty() {
+            entries = trickle.registry().await?.entries().filter(|e| e.own).cloned().collect();
+        }
+        let (mut found, mut answer) = (Vec::new(), Answer::Yes);
+        for e in &entries {
+            meter.begin(format!("checking {}.{}", e.relation.schema, e.relation.name));
+            match trickle.check(e, self.rows).await {
+                Ok(checked) => found.push(checked),
+                Err(e) if e.is_connection() || entries.len() == 1 => return Err(e.into()),
+                Err(e) => {
+                    output.remark(&Failure::from(e).render(stderr_colour()));
+                    answer = Answer::No;
+                }
+            }
+        }
+        drop(trickle);
+        drop(meter);
+        show(&found, output);
+        Ok(if found.iter().any(|c| c.different > 0) { Answer::No } else { answer })
+    }
+}
+
+fn document(c: &Checked) -> Value {
+    let difference =
+        |d: &trickle_client::Difference| json!({"row": d.row, "stored": d.stored, "expected": d.expected});
+    json!({"name": c.name, "equal": c.different == 0, "rows": c.rows, "different": c.different,
+        "differences": c.differences.iter().map(difference).collect::<Vec<_>>()})
+}
+
+fn show(found: &[Checked], output: &mut Output) {
+    if output.is_json() {
+        output.document(&found.iter().map(document).collect());
+        return;
+    }
+    let shown = found.iter().filter(|c| !output.is_quiet() || c.different > 0);
+    let row = |c: &Checked| {
+        let (word, tone) = match c.different {
+            0 => ("equal".to_owned(), Tone::Good),
+            n => (count(usize::try_from(n).unwrap_or(0), "row differs", "rows differ"), Tone::Bad),
+        };
+        [(c.name.clone(), None), (c.rows.to_string(), None), (word, Some(tone))]
+    };
+    let rows: Vec<_> = shown.map(row).collect();
+    if !rows.is_empty() {
+        output.table(["stream table", "rows", "result"], rows);
+    }
+    for c in found.iter().filter(|c| c.different > 0) {
+        output.print(format!("\n{}\n", c.name));
+        let times = |n: i64| if n == 1 { "once".to_owned() } else { format!("{n} times") };
+        for d in &c.differences {
+            let (stored, expected) = (times(d.stored), times(d.expected));
+            output.print(format!("  {}  stored {stored}, the query gives it {expected}\n", d.row));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! `trickle create`
+
+use super::{Answer, Run};
+use crate::failure::Failure;
+use crate::output::{Output, count, duration, milliseconds, stderr_colour};
+use crate::query::{Source, Typed};
+use crate::server;
+use serde_json::json;
+use std::time::Instant;
+use trickle_client::{Created, IfExists, Name, NewStreamTable, RefreshMode, Trickle};
+
+/// Create a stream table and fill it.
+///
+/// It is a table that holds the result of its query. Refreshes keep it so: by the changes alone where the query allows
+/// it, else by computing it anew, with the reasons on standard error.
+///
+/// Exit code 2: name, query, schedule or mode is wrong; nothing was changed.
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("the query").args(["query", "file"]).required(true)))]
+pub(crate) struct Create {
+    /// Its name; without a schema in the first schema of the search path.
+    name: String,
+    #[command(flatten)]
+    query: Source,
+    /// How fresh it is to be: a duration (30s, 5m, 1h30m), a cron line of 5 or 6 fields, or calculated, as fresh as
+    /// what reads it needs.
+    #[arg(long, value_name = "S", default_value = "calculated", conflicts_with = "no_schedule")]
+    schedule: String,
+    /// Refresh it by hand only.
+    #[arg(long)]
+    no_schedule: bool,
+    /// How it is kept.
+    #[arg(long, value_enum, default_value_t = Mode::Auto)]
+    mode: Mode,
+    /// Leave it empty; its first refresh fills it.
+    #[arg(long)]
+    no_initialize: bool,
+    /// Where there is a stream table of this name, do nothing.
+    #[arg(long, conflicts_with = "or_replace")]
+    if_not_exists: bool,
+    /// Where there is a stream table of this name, give it this query; indexes, grants, comments and views stay.
+    #[arg(long)]
+    or_replace: bool,
+}
+
+/// How a stream table is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Mode {
+    /// By the changes where the query allows it, else computed anew.
+    Auto,
+    /// By the changes; an error where that is impossible.
+    Differential,
+    /// Computed anew.
+    Full,
+    /// Within the transactions that write.
+    Immediate,
+}
+
+impl From<Mode> for RefreshMode {
+    fn from(mode: Mode) -> RefreshMode {
+        match mode {
+            Mode::Auto => RefreshMode::Auto,
+            Mode::Differential => RefreshMode::Differential,
+            Mode::Full => RefreshMode::Full,
+            Mode::Immediate => RefreshMode::Immediate,
+        }
+    }
+}
+
+impl Run for Create {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let name = Name::parse(&self.name)?;
+        let Some(typed) = self.query.read()? else { return Err(Failure::input("there is no query")) };
+        let new = NewStreamTable {
+            name,
+            query: typed.text().to_owned(),
+            schedule: (!self.no_schedule).then_some(self.schedule),
+            mode: self.mode.into(),
+            initialize: !self.no_initialize,
+            if_exists: match (self.if_not_exists, self.or_replace) {
+                (true, _) => IfExists::Skip,
+                (false, true) => IfExists::Replace,
+                (false, false) => IfExists::Fail,
+            },
+        };
+        let (mut trickle, meter) = server::open(output).await?;
+        let started = Instant::now();
+        meter.begin(format!("creating {}", new.name));
+        let made = trickle.create(&new).await.map_err(|e| typed.refused(e))?;
+        let took = started.elapsed();
+        let rows = if made.made && new.initialize { filled(&trickle, &made).await? } else { None };
+        drop(trickle);
+        drop(meter);
+        if self.mode == Mode::Auto {
+            notice(&made, &typed, output);
+        }
+        if output.is_json() {
+            output.document(&json!({"name": made.name, "created": made.made, "mode": made.mode,
+                "reasons": typed.reasons_json(&made.reasons), "rows": rows, "ms": milliseconds(took)}));
+        } else if !output.is_quiet() {
+            output.print(format!(
+                "{}: {}\n",
+                made.name,
+                match (made.made, rows) {
+                    (false, _) => "there already, nothing was changed".to_owned(),
+                    (true, Some(n)) => format!("{}, {} in {}", made.mode, rows_of(n), duration(took)),
+                    (true, None) => format!("{}, empty until its first refresh", made.mode),
+                }
+            ));
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+fn rows_of(n: i64) -> String {
+    count(usize::try_from(n).unwrap_or(0), "row", "rows")
+}
+
+/// How many rows its first refresh wrote.
+async fn filled(trickle: &Trickle, made: &Created) -> Result<Option<i64>, Failure> {
+    let history = trickle.history(&Name::parse(&made.name)?, 1).await?;
+    Ok(history.first().and_then(|h| h.rows_inserted))
+}
+
+/// Says why a stream table is computed anew whenever it is refreshed.
+pub(super) fn notice(made: &Created, typed: &Typed, output: &Output) {
+    if made.reasons.is_empty() || output.is_quiet() {
+        return;
+    }
+    let drawn = typed.reasons(&made.reasons, stderr_colour());
+    output.remark(&format!("notice: {} is kept by full refreshes\n{drawn}", made.name));
+}

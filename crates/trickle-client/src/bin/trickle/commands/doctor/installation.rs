@@ -1,0 +1,239 @@
+//! The checks of what trickle has in a database: catalog, triggers, buffers, stream tables.
+
+use super::Check;
+use crate::failure::Failure;
+use crate::output::{Tone, count};
+use tokio_postgres::Client;
+use trickle_client::schema::{self, VERSION};
+use trickle_client::{BufferStatus, Session, Settings, Status, Trickle};
+
+/// A buffer above this is not drained as it should be.
+const LARGE: i64 = 256 << 20;
+
+/// All of them, where the catalog can be read.
+pub(super) async fn checks(client: Client) -> Result<Vec<Check>, Failure> {
+    let (found, usable) = match schema::version(&client).await {
+        Ok(version) => (catalog(version), version == Some(VERSION)),
+        Err(e) if e.is_input() => {
+            let advice = "Connect as the role that ran trickle init: SELECT nspowner::regrole FROM pg_namespace WHERE \
+                          nspname = 'pgtrickle';";
+            (Check::new("catalog", Tone::Bad, e.message(), advice), false)
+        }
+        Err(e) => return Err(e.into()),
+    };
+    let mut all = vec![found];
+    if usable {
+        let mut trickle = Trickle::open(Session::new(client), Settings::default()).await?;
+        let tables = trickle.status(&[]).await?;
+        let buffers = trickle.buffers().await?;
+        all.push(triggers(trickle.client()).await?);
+        all.push(guards(trickle.client()).await?);
+        all.push(captured(&buffers));
+        all.push(sizes(&buffers));
+        all.push(standing(&tables));
+        all.push(altered(&tables));
+        all.push(locks(trickle.client()).await?);
+        all.push(refresher(&trickle, &tables).await?);
+    }
+    Ok(all)
+}
+
+fn catalog(version: Option<i32>) -> Check {
+    let (tone, found, advice) = match version {
+        None => (Tone::Warning, "there is none".to_owned(), "trickle init makes it."),
+        Some(v) if v == VERSION => (Tone::Good, format!("version {v}"), ""),
+        Some(v) if v < VERSION => {
+            (Tone::Bad, format!("version {v}, and this program needs {VERSION}"), "Run trickle init.")
+        }
+        Some(v) => (
+            Tone::Bad,
+            format!("version {v}, and this program knows {VERSION}"),
+            "Use the newer trickle that made it.",
+        ),
+    };
+    Check::new("catalog", tone, found, advice)
+}
+
+/// The first of a list, and how many more there are.
+fn some(list: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let more = list.len().saturating_sub(SHOWN);
+    let shown = list[..list.len() - more].join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
+}
+
+/// What lacks triggers, or has them switched off. In statement mode partitions have their own; a trigger that is not
+/// ENABLE ALWAYS misses what replication and `session_replication_role = replica` write.
+const TRIGGERS: &str = "
+WITH RECURSIVE tree(source, oid) AS (
+    SELECT b.source_relid, b.source_relid FROM pgtrickle.pgt_buffers b WHERE NOT b.disabled
+    UNION SELECT tree.source, h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
+)
+SELECT tree.source::regclass::text, c.oid::regclass::text,
+    count(*) FILTER (WHERE g.oid IS NULL), count(*) FILTER (WHERE g.tgenabled <> 'A')
+FROM tree JOIN pgtrickle.pgt_buffers b ON b.source_relid = tree.source
+JOIN pg_class c ON c.oid = tree.oid AND c.relkind IN ('r', 'p')
+LEFT JOIN pg_proc p ON p.pronamespace = 'pgtrickle_changes'::regnamespace
+    AND starts_with(p.proname, format('capture_%s_%s_', b.source_relid, b.generation))
+LEFT JOIN pg_trigger g ON g.tgrelid = c.oid AND g.tgfoid = p.oid
+WHERE b.trigger_mode = 'STATEMENT' OR tree.oid = tree.source
+GROUP BY 1, 2 HAVING count(*) FILTER (WHERE g.oid IS NULL OR g.tgenabled <> 'A') > 0 ORDER BY 1, 2";
+
+async fn triggers(client: &Client) -> Result<Check, Failure> {
+    let rows = client.query(TRIGGERS, &[]).await?;
+    if rows.is_empty() {
+        return Ok(Check::new("triggers", Tone::Good, "present and enabled", ""));
+    }
+    let mut sources: Vec<String> = Vec::new();
+    let mut found = Vec::new();
+    for r in &rows {
+        let (source, table, missing): (String, String, i64) = (r.get(0), r.get(1), r.get(2));
+        let how = if missing > 0 { "missing" } else { "not enabled always" };
+        found.push(format!("{how} on {table}"));
+        if sources.last() != Some(&source) {
+            sources.push(source);
+        }
+    }
+    let anew: Vec<String> =
+        sources.iter().map(|s| format!("trickle disable {s} && trickle enable {s}")).collect();
+    let advice = format!(
+        "Changes are missed. This makes the triggers anew, and the next refresh computes anew what reads the table:\n  {}",
+        anew.join("\n  ")
+    );
+    Ok(Check::new("triggers", Tone::Bad, some(&found), advice))
+}
+
+/// Stream tables that anybody may write who has the right to.
+const GUARDS: &str = "
+SELECT s.pgt_relid::regclass::text FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
+WHERE NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = 'trickle_guard' AND g.tgenabled <> 'D')
+ORDER BY 1";
+
+async fn guards(client: &Client) -> Result<Check, Failure> {
+    let rows = client.query(GUARDS, &[]).await?;
+    let open: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
+    if open.is_empty() {
+        return Ok(Check::new("guards", Tone::Good, "stream tables refuse other writers", ""));
+    }
+    let advice = "trickle check tells whether somebody wrote them; ALTER TABLE … ENABLE TRIGGER trickle_guard, or trickle \
+                  create --or-replace where it is gone, keeps others out again.";
+    Ok(Check::new("guards", Tone::Warning, format!("anybody may write {}", some(&open)), advice))
+}
+
+fn captured(buffers: &[BufferStatus]) -> Check {
+    let off: Vec<String> = buffers.iter().filter(|b| b.disabled).map(|b| b.source.clone()).collect();
+    if off.is_empty() {
+        return Check::new("capture", Tone::Good, count(buffers.len(), "table", "tables"), "");
+    }
+    let on: Vec<String> = off.iter().map(|s| format!("trickle enable {s}")).collect();
+    let advice = format!("What reads it is computed anew by every refresh. {}", on.join("; "));
+    Check::new("capture", Tone::Warning, format!("switched off for {}", some(&off)), advice)
+}
+
+fn sizes(buffers: &[BufferStatus]) -> Check {
+    let mib = |bytes: i64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let all: i64 = buffers.iter().map(|b| b.bytes).sum();
+    let large: Vec<String> = buffers
+        .iter()
+        .filter(|b| b.bytes >= LARGE)
+        .map(|b| format!("{} ({})", b.source, mib(b.bytes)))
+        .collect();
+    if large.is_empty() {
+        return Check::new("buffers", Tone::Good, format!("{} of changes", mib(all)), "");
+    }
+    let advice = "Changes stay until every stream table that reads the table has counted them, and no transaction that wrote \
+                  them is open: refresh the stream tables (trickle status says which are behind; a suspended one keeps them \
+                  too), or stop capturing with trickle disable.";
+    Check::new("buffers", Tone::Warning, some(&large), advice)
+}
+
+/// What stands in the way of stream tables.
+fn standing(tables: &[Status]) -> Check {
+    let mut found = Vec::new();
+    let mut advice = Vec::new();
+    for s in tables {
+        let name = &s.name;
+        let (what, then) = match s.status.as_str() {
+            _ if !s.exists => ("its table is gone".to_owned(), format!("trickle drop {name} forgets it")),
+            "SUSPENDED" => (
+                "suspended".to_owned(),
+                format!(
+                    "mend its last error, which trickle status shows, then trickle alter {name} --resume"
+                ),
+            ),
+            "INITIALIZING" => ("never filled".to_owned(), format!("trickle refresh {name} fills it")),
+            _ if s.consecutive_errors > 0 => (
+                count(
+                    usize::try_from(s.consecutive_errors).unwrap_or(0),
+                    "failure in a row",
+                    "failures in a row",
+                ),
+                format!("trickle status {name} shows the last error"),
+            ),
+            _ => continue,
+        };
+        found.push(format!("{name}: {what}"));
+        advice.push(format!("{name}: {then}"));
+    }
+    if found.is_empty() {
+        return Check::new(
+            "stream tables",
+            Tone::Good,
+            count(tables.len(), "stream table", "stream tables"),
+            "",
+        );
+    }
+    Check::new("stream tables", Tone::Warning, some(&found), advice.join("\n  "))
+}
+
+fn altered(tables: &[Status]) -> Check {
+    let changed = tables.iter().filter(|s| s.sources_changed && s.exists).map(|s| s.name.clone());
+    let changed: Vec<String> = changed.collect();
+    if changed.is_empty() {
+        return Check::new("sources", Tone::Good, "as they were planned for", "");
+    }
+    let advice = format!("The next refresh plans them anew: trickle refresh {}", changed.join(" "));
+    Check::new("sources", Tone::Warning, format!("altered under {}", some(&changed)), advice)
+}
+
+/// Who waits for a lock on a stream table or a source, and for whom.
+const LOCKS: &str = "
+SELECT DISTINCT l.pid, l.relation::regclass::text, pg_blocking_pids(l.pid)
+FROM pg_locks l WHERE NOT l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND l.relation IN (SELECT pgt_relid FROM pgtrickle.pgt_stream_tables UNION SELECT source_relid FROM pgtrickle.pgt_dependencies)
+ORDER BY 1";
+
+async fn locks(client: &Client) -> Result<Check, Failure> {
+    let rows = client.query(LOCKS, &[]).await?;
+    if rows.is_empty() {
+        return Ok(Check::new("locks", Tone::Good, "nobody waits for one", ""));
+    }
+    let mut blockers: Vec<i32> = Vec::new();
+    let mut found = Vec::new();
+    for r in &rows {
+        let (pid, table, by): (i32, String, Vec<i32>) = (r.get(0), r.get(1), r.get(2));
+        let by_text: Vec<String> = by.iter().map(ToString::to_string).collect();
+        found.push(format!("process {pid} waits for {table}, held by {}", by_text.join(", ")));
+        blockers.extend(by);
+    }
+    blockers.sort_unstable();
+    blockers.dedup();
+    let ends: Vec<String> = blockers.iter().map(|p| format!("SELECT pg_terminate_backend({p});")).collect();
+    let advice = format!("Refreshes and writers wait until it ends. To end it: {}", ends.join(" "));
+    Ok(Check::new("locks", Tone::Warning, some(&found), advice))
+}
+
+async fn refresher(trickle: &Trickle, tables: &[Status]) -> Result<Check, Failure> {
+    let refresher = trickle.refresher().await?;
+    let due = tables.iter().filter(|s| s.schedule.is_some() && s.status != "SUSPENDED").count();
+    let (tone, found) = match (refresher.pids.as_slice(), refresher.is_running()) {
+        ([], true) => (Tone::Good, "was at work a moment ago".to_owned()),
+        ([], false) if due == 0 => (Tone::Good, "none, and nothing is scheduled".to_owned()),
+        ([], false) => (Tone::Warning, format!("none, and {due} on schedule")),
+        (pids, _) => (
+            Tone::Good,
+            format!("process {}", pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        ),
+    };
+    Ok(Check::new("refresher", tone, found, "trickle run refreshes on schedule; start it as a service."))
+}

@@ -1,0 +1,35 @@
+//! `trickle drop`
+
+use super::{Answer, Run};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::server;
+use serde_json::json;
+use trickle_client::Name;
+
+/// Drop a stream table, with the triggers and buffers that nothing else needs.
+///
+/// Refuses where other stream tables read it or something of yours, such as a view, depends on it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Drop {
+    /// Its name.
+    name: String,
+    /// Drop the stream tables that read it and what else depends on it too.
+    #[arg(long)]
+    cascade: bool,
+}
+
+impl Run for Drop {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let name = Name::parse(&self.name)?;
+        let (mut trickle, meter) = server::open(output).await?;
+        meter.begin(format!("dropping {name}"));
+        let gone = trickle.drop(&name, self.cascade).await?;
+        if output.is_json() {
+            output.document(&json!({"dropped": gone}));
+        } else if !output.is_quiet() {
+            output.print(format!("dropped {}\n", gone.join(", ")));
+        }
+        Ok(Answer::Yes)
+    }
+}

@@ -1,0 +1,65 @@
+//! `trickle history`
+
+use super::{Answer, Run};
+use crate::failure::Failure;
+use crate::output::{Output, Tone, duration};
+use crate::server;
+use serde_json::json;
+use std::time::Duration;
+use trickle_client::{HistoryEntry, Name};
+
+/// Show the last refreshes of a stream table, newest first.
+#[derive(Debug, clap::Args)]
+pub(crate) struct History {
+    /// Its name.
+    name: String,
+    /// How many.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: u32,
+}
+
+impl Run for History {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let name = Name::parse(&self.name)?;
+        let (trickle, _) = server::open(output).await?;
+        let all = trickle.history(&name, self.limit).await?;
+        if output.is_json() {
+            output.document(&json!(all));
+        } else if all.is_empty() {
+            output.print(format!("{name} was never refreshed\n"));
+        } else {
+            let head = ["started", "action", "by", "changes", "rows", "took", "why"];
+            output.table(head, all.iter().map(row).collect());
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+fn row(h: &HistoryEntry) -> [(String, Option<Tone>); 7] {
+    let failed = h.status == "FAILED";
+    let number = |n: Option<i64>| n.map_or_else(|| "–".to_owned(), |n| n.to_string());
+    let rows = match (h.rows_inserted, h.rows_updated, h.rows_deleted) {
+        (Some(i), Some(u), Some(d)) => format!("+{i} ~{u} -{d}"),
+        _ => "–".to_owned(),
+    };
+    // Seconds are enough for people.
+    let started = h.start_time.split('.').next().unwrap_or_default().replace('T', " ");
+    let why = if failed { h.error_message.clone() } else { h.strategy_reason.clone() };
+    [
+        (started, None),
+        (if failed { h.status.clone() } else { h.action.clone() }, failed.then_some(Tone::Bad)),
+        (h.initiated_by.clone(), None),
+        (number(h.delta_row_count), None),
+        (rows, None),
+        (took(h), None),
+        (why.unwrap_or_default(), None),
+    ]
+}
+
+/// All phases together.
+fn took(h: &HistoryEntry) -> String {
+    let phases = h.phase_ms.as_ref().and_then(|p| p.as_object());
+    let ms = phases.map(|p| p.values().filter_map(serde_json::Value::as_f64).sum::<f64>());
+    let took = ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
+    took.map_or_else(|| "–".to_owned(), duration)
+}

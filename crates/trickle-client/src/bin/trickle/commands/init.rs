@@ -1,0 +1,37 @@
+//! `trickle init`
+
+use super::{Answer, Run};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::server;
+use serde_json::json;
+use trickle_client::schema::VERSION;
+
+/// Make trickle's catalog in the database, or upgrade it.
+///
+/// It takes two schemas, pgtrickle and pgtrickle_changes. Where the catalog is there already, nothing happens.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Init {
+    /// Bring the catalog to this version rather than the newest, back too, for an older trickle.
+    #[arg(long, value_name = "N", default_value_t = VERSION, value_parser = clap::value_parser!(i32).range(1..=i64::from(VERSION)))]
+    catalog_version: i32,
+}
+
+impl Run for Init {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let (mut trickle, _) = server::attach(output).await?;
+        let before = trickle.migrate(self.catalog_version).await?;
+        let (program, now) = (env!("CARGO_PKG_VERSION"), self.catalog_version);
+        if output.is_json() {
+            output.document(&json!({"program": program, "catalog": now, "catalog_before": before}));
+        } else if !output.is_quiet() {
+            let catalog = match before {
+                None => format!("catalog version {now} made"),
+                Some(b) if b == now => format!("catalog version {now} is there already"),
+                Some(b) => format!("catalog brought from version {b} to {now}"),
+            };
+            output.print(format!("trickle {program}: {catalog}\n"));
+        }
+        Ok(Answer::Yes)
+    }
+}

@@ -1,0 +1,107 @@
+//! `trickle refresh`
+
+use super::{Answer, Run};
+use crate::failure::Failure;
+use crate::output::{Output, duration, milliseconds, stderr_colour};
+use crate::server;
+use serde_json::{Value, json};
+use std::time::Duration;
+use trickle_client::{RefreshOptions, Refreshed};
+use trickle_core::refresh::Phases;
+
+/// Bring stream tables up to date, each with everything that it reads.
+///
+/// Stream tables that read each other are refreshed together, over one snapshot. Without a name, all of the current
+/// role's that are not suspended.
+///
+/// Exit code 1: a refresh failed; what is not linked to it was refreshed all the same.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Refresh {
+    /// Which; without any, all.
+    names: Vec<String>,
+    /// All of the current role's that are not suspended.
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+    /// Compute them anew, even where nothing changed.
+    #[arg(long)]
+    full: bool,
+}
+
+impl Run for Refresh {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let names = server::names(&self.names)?;
+        let (mut trickle, meter) = server::open(output).await?;
+        meter.begin("refreshing");
+        let options = RefreshOptions { full: self.full, initiated_by: None };
+        let groups = trickle.refresh_apart(&names, &options).await?;
+        drop(trickle);
+        drop(meter);
+        let (mut done, mut answer) = (Vec::new(), Answer::Yes);
+        for group in groups {
+            match group {
+                Ok(members) => done.extend(members),
+                Err(e) => {
+                    output.remark(&Failure::from(e).render(stderr_colour()));
+                    answer = Answer::No;
+                }
+            }
+        }
+        show(&done, output);
+        Ok(answer)
+    }
+}
+
+/// What was spent on it, and on all of its run once, by phase.
+fn phases(r: &Refreshed) -> [(&'static str, Duration); 4] {
+    let (own, shared) = (&r.report.phases, &r.shared);
+    let of = |phase: fn(&Phases) -> u64| Duration::from_micros(phase(own).saturating_add(phase(shared)));
+    [
+        ("decide", of(|p| p.decide)),
+        ("generate", of(|p| p.generate)),
+        ("execute", of(|p| p.execute)),
+        ("cleanup", of(|p| p.cleanup)),
+    ]
+}
+
+fn took(r: &Refreshed) -> Duration {
+    phases(r).iter().map(|(_, took)| *took).sum()
+}
+
+fn document(r: &Refreshed) -> Value {
+    let m = &r.report;
+    let phase = |(name, took): (&str, Duration)| (name.to_owned(), json!(milliseconds(took)));
+    json!({
+        "name": m.name, "action": m.action.name(), "reason": m.reason, "rows_inserted": m.rows_inserted,
+        "rows_updated": m.rows_updated, "rows_deleted": m.rows_deleted, "delta_rows": m.delta_rows,
+        "ms": milliseconds(took(r)),
+        "phase_ms": phases(r).into_iter().map(phase).collect::<serde_json::Map<_, _>>(),
+    })
+}
+
+fn show(done: &[Refreshed], output: &mut Output) {
+    if output.is_json() {
+        output.document(&done.iter().map(document).collect());
+        return;
+    }
+    if output.is_quiet() {
+        return;
+    }
+    if done.is_empty() {
+        output.print("nothing was refreshed\n");
+        return;
+    }
+    let row = |r: &Refreshed| {
+        let m = &r.report;
+        [
+            m.name.clone(),
+            m.action.name().to_owned(),
+            m.delta_rows.to_string(),
+            format!("+{} ~{} -{}", m.rows_inserted, m.rows_updated, m.rows_deleted),
+            duration(took(r)),
+            m.reason.clone(),
+        ]
+        .map(|text| (text, None))
+    };
+    let head = ["stream table", "action", "changes", "rows", "took", "why"];
+    output.table(head, done.iter().map(row).collect());
+}

@@ -1,0 +1,121 @@
+//! `trickle status`
+
+use super::{Answer, Run};
+use crate::failure::Failure;
+use crate::output::{Output, Tone, duration};
+use crate::server;
+use serde_json::json;
+use std::time::Duration;
+use trickle_client::Status as Standing;
+
+/// Show how stream tables stand: mode, schedule, how stale, what is pending, what went wrong.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Status {
+    /// Which; without any, all.
+    names: Vec<String>,
+}
+
+impl Run for Status {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let names = server::names(&self.names)?;
+        let (mut trickle, meter) = server::open(output).await?;
+        meter.begin("counting changes");
+        let all = trickle.status(&names).await?;
+        drop(trickle);
+        drop(meter);
+        if output.is_json() {
+            output.document(&json!(all));
+            return Ok(Answer::Yes);
+        }
+        if all.is_empty() {
+            output.print("there is no stream table; trickle create makes one\n");
+            return Ok(Answer::Yes);
+        }
+        let head = ["stream table", "mode", "status", "schedule", "stale", "pending", "errors"];
+        output.table(head, all.iter().map(row).collect());
+        for s in &all {
+            output.print(remarks(s, !names.is_empty()));
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+fn row(s: &Standing) -> [(String, Option<Tone>); 7] {
+    let tone = match s.status.as_str() {
+        "ACTIVE" => Tone::Good,
+        "INITIALIZING" => Tone::Warning,
+        _ => Tone::Bad,
+    };
+    [
+        (s.name.clone(), None),
+        (s.mode.clone(), None),
+        (s.status.clone(), Some(tone)),
+        (schedule(s).to_owned(), None),
+        (staleness(s), None),
+        (pending(s), None),
+        (s.consecutive_errors.to_string(), (s.consecutive_errors > 0).then_some(Tone::Bad)),
+    ]
+}
+
+fn schedule(s: &Standing) -> &str {
+    s.schedule.as_deref().unwrap_or("manual")
+}
+
+pub(super) fn staleness(s: &Standing) -> String {
+    match s.staleness_ms {
+        None => "never filled".to_owned(),
+        Some(0) => "fresh".to_owned(),
+        Some(ms) => duration(Duration::from_millis(ms.unsigned_abs())),
+    }
+}
+
+fn pending(s: &Standing) -> String {
+    match (s.pending, s.pending_changes) {
+        (None, _) => "?".to_owned(),
+        (Some(false), _) => "0".to_owned(),
+        (Some(true), Some(n)) if n > 0 => n.to_string(),
+        (Some(true), _) => "all".to_owned(),
+    }
+}
+
+/// A stream table in one line.
+pub(super) fn one_line(s: &Standing) -> String {
+    let pending = pending(s);
+    format!("{}: {}, {}, schedule {}, pending {pending}\n", s.name, s.mode, s.status, schedule(s))
+}
+
+/// What is wrong, and for one that was asked for by name what else is known.
+fn remarks(s: &Standing, full: bool) -> String {
+    let mut text = String::new();
+    let mut line =
+        |what: &str, value: &str| text += &format!("  {what}: {}\n", value.replace('\n', "\n    "));
+    if !s.exists {
+        line("its table is gone", "trickle drop forgets it");
+    }
+    if s.sources_changed {
+        line("something that it reads was altered", "its next refresh plans it anew");
+    }
+    if let Some(error) = &s.last_error {
+        line("last error", error);
+    }
+    if full {
+        if let Some(reason) = &s.mode_reason {
+            line("not incremental", reason);
+        }
+        line("owner", &s.owner);
+        line("last refresh", s.last_refresh_at.as_deref().unwrap_or("never"));
+        for source in &s.sources {
+            let capture = match source.pending_changes {
+                Some(n) if source.captured => format!("captured, {n} pending"),
+                None if source.captured => "captured".to_owned(),
+                _ => "not captured".to_owned(),
+            };
+            line(
+                &format!("reads {} {}", source.kind.to_lowercase().replace('_', " "), source.name),
+                &capture,
+            );
+        }
+        line("query", s.query.trim());
+    }
+    if text.is_empty() { text } else { format!("\n{}\n{text}", s.name) }
+}

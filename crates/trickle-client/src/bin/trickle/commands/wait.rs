@@ -1,0 +1,89 @@
+//! `trickle wait`
+
+use super::status::staleness;
+use super::{Answer, Run};
+use crate::failure::Failure;
+use crate::output::{Output, count, duration, milliseconds};
+use crate::server;
+use serde_json::json;
+use std::time::Duration;
+use trickle_client::{Name, Refresher, Status, Trickle};
+use trickle_core::schedule::Schedule;
+
+/// Wait until what was committed before is visible in a stream table.
+///
+/// It refreshes nothing itself: trickle run does, or trickle refresh.
+///
+/// Exit code 1: it is not visible in time.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Wait {
+    /// Its name.
+    name: String,
+    /// How long at most, such as 500ms, 30s or 5m; without it, as long as it takes.
+    #[arg(long, value_name = "D", value_parser = timeout)]
+    timeout: Option<Duration>,
+}
+
+/// A duration as schedules have it, or milliseconds.
+fn timeout(text: &str) -> Result<Duration, String> {
+    if let Some(ms) = text.strip_suffix("ms") {
+        return ms.parse().map(Duration::from_millis).map_err(|_| "write milliseconds as 500ms".to_owned());
+    }
+    match Schedule::parse(text) {
+        Ok(Schedule::Every(d)) => Ok(d),
+        _ => Err("write a duration such as 500ms, 30s, 5m or 1h30m".to_owned()),
+    }
+}
+
+impl Run for Wait {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let name = Name::parse(&self.name)?;
+        let (mut trickle, meter) = server::open(output).await?;
+        meter.begin(format!("waiting for {name}"));
+        let waited = trickle.wait(&name, self.timeout).await?;
+        if waited.visible {
+            if output.is_json() {
+                let ms = milliseconds(waited.waited);
+                output.document(&json!({"name": name.to_string(), "visible": true, "ms": ms}));
+            } else if !output.is_quiet() {
+                output.print(format!("{name} is up to date after {}\n", duration(waited.waited)));
+            }
+            return Ok(Answer::Yes);
+        }
+        let (behind, hint) = behind(&mut trickle, &name).await?;
+        let waited = duration(waited.waited);
+        Err(Failure::failed(format!("{name} is not up to date after {waited}: {behind}")).hint(hint))
+    }
+}
+
+/// How far it is, and what would bring it on.
+async fn behind(trickle: &mut Trickle, name: &Name) -> Result<(String, String), Failure> {
+    let refresher = trickle.refresher().await?;
+    let all = trickle.status(std::slice::from_ref(name)).await?;
+    let Some(s) = all.first() else { return Err(Failure::failed(format!("{name} is gone"))) };
+    let pending = match s.pending_changes {
+        Some(n) if n > 0 => {
+            count(usize::try_from(n).unwrap_or(0), "change is pending", "changes are pending")
+        }
+        _ => "it is to be computed anew".to_owned(),
+    };
+    let stale = match staleness(s) {
+        stale if s.data_timestamp.is_some() => format!("{pending}, its data is {stale} old"),
+        never => format!("{pending}, {never}"),
+    };
+    Ok((stale, advice(s, &refresher)))
+}
+
+fn advice(s: &Status, refresher: &Refresher) -> String {
+    let name = &s.name;
+    match (s.status.as_str(), &s.schedule, refresher.is_running()) {
+        ("SUSPENDED", ..) => format!("It is suspended: trickle alter {name} --resume takes it up again."),
+        (_, None, _) => format!("It has no schedule: trickle refresh {name} brings it up to date."),
+        (_, _, false) => {
+            format!("No refresher seems to run: start trickle run, or use trickle refresh {name}.")
+        }
+        (_, _, true) => {
+            format!("A refresher is running: trickle status {name} and trickle doctor say what holds it up.")
+        }
+    }
+}

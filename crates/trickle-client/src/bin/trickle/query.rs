@@ -1,0 +1,77 @@
+//! Queries on the command line: where they come from, and what is to be said about places in them.
+
+use crate::failure::Failure;
+use crate::finding::{Finding, Place, Severity, SqlFile};
+use crate::output::stderr_colour;
+use crate::script;
+use serde_json::Value;
+use trickle_client::Error;
+use trickle_core::Reason;
+
+/// A query, as text or in a file.
+#[derive(Debug, clap::Args)]
+#[group(id = "typed", multiple = false)]
+pub(crate) struct Source {
+    /// The query.
+    #[arg(long, value_name = "SQL", allow_hyphen_values = true)]
+    query: Option<String>,
+    /// A file with the query; - is standard input.
+    #[arg(long, value_name = "FILE")]
+    file: Option<String>,
+}
+
+impl Source {
+    /// Reads it, if one was given.
+    pub(crate) fn read(self) -> Result<Option<Typed>, Failure> {
+        Ok(match (self.query, self.file) {
+            (Some(text), _) => Some(Typed::new("query", text)),
+            (None, Some(path)) => Some(Typed::new(&path, script::read(&path)?)),
+            (None, None) => None,
+        })
+    }
+}
+
+/// A query with the name that messages give it.
+pub(crate) struct Typed {
+    files: [SqlFile; 1],
+}
+
+impl Typed {
+    pub(crate) fn new(name: &str, text: String) -> Typed {
+        Typed { files: [SqlFile { name: name.to_owned(), text }] }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.files[0].text
+    }
+
+    fn whole(&self) -> Place {
+        Place { file: 0, span: 0..self.text().len(), prefix: 0 }
+    }
+
+    /// What could not be done with it; drawn where a place in it is to blame.
+    pub(crate) fn refused(&self, e: Error) -> Failure {
+        let (Some(span), true) = (e.span(), e.is_input()) else { return e.into() };
+        let code = e.sqlstate().unwrap_or("input");
+        let finding = Finding {
+            detail: e.detail_text().map(str::to_owned),
+            help: e.hint_text().map(str::to_owned),
+            ..self.whole().finding(&self.files, Some(span), Severity::Error, code, e.message())
+        };
+        Failure::shown(finding.render(&self.files, stderr_colour()))
+    }
+
+    /// Why it is not incremental, drawn.
+    pub(crate) fn reasons(&self, reasons: &[Reason], colour: bool) -> String {
+        self.findings(reasons).iter().map(|f| f.render(&self.files, colour)).collect()
+    }
+
+    /// Why it is not incremental, for programs.
+    pub(crate) fn reasons_json(&self, reasons: &[Reason]) -> Vec<Value> {
+        self.findings(reasons).iter().map(|f| f.to_json(&self.files)).collect()
+    }
+
+    fn findings(&self, reasons: &[Reason]) -> Vec<Finding> {
+        reasons.iter().map(|r| self.whole().reason(&self.files, r)).collect()
+    }
+}

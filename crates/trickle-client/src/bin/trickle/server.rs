@@ -1,0 +1,28 @@
+//! The way to a database with stream tables.
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Meter;
+use std::sync::Arc;
+use trickle_client::{Name, Session, Settings, Trickle};
+
+/// Connects to the database that the options and the environment name. Its catalog must be there.
+pub(crate) async fn open(output: &Output) -> Result<(Trickle, Arc<Meter>), Failure> {
+    let session = Session::new(output.target()?.connect().await?);
+    let meter = Arc::new(Meter::new(output.is_quiet()));
+    let trickle = Trickle::open(session, Settings::default()).await?;
+    Ok((trickle.with_progress(meter.clone()), meter))
+}
+
+/// The same where the catalog may be missing.
+pub(crate) async fn attach(output: &Output) -> Result<(Trickle, Arc<Meter>), Failure> {
+    let session = Session::new(output.target()?.connect().await?);
+    let meter = Arc::new(Meter::new(output.is_quiet()));
+    let trickle = Trickle::attach(session, Settings::default()).await?;
+    Ok((trickle.with_progress(meter.clone()), meter))
+}
+
+/// Names as they were typed.
+pub(crate) fn names(typed: &[String]) -> Result<Vec<Name>, Failure> {
+    Ok(typed.iter().map(|t| Name::parse(t)).collect::<Result<_, _>>()?)
+}

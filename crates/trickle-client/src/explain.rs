@@ -1,0 +1,68 @@
+//! How a query is kept, or would be.
+
+use crate::catalog;
+use crate::create::{NewStreamTable, RefreshMode};
+use crate::error::Result;
+use crate::names::Name;
+use crate::registry::{Entry, shown};
+use crate::trickle::Trickle;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use trickle_core::Reason;
+use trickle_core::catalog::TableId;
+use trickle_core::refresh::Relation;
+use trickle_core::stream_table::StreamTable;
+
+/// How a query is kept, or would be.
+#[derive(Clone, Debug)]
+pub struct Explained {
+    /// What it is about: the stream table's name, or `query`.
+    pub name: String,
+    /// The query; the reasons point into it.
+    pub query: String,
+    /// The plan, where the query is incremental.
+    pub table: Option<Arc<StreamTable>>,
+    /// Why it is not.
+    pub reasons: Vec<Reason>,
+    /// Indexes of the tables that it reads, each as the columns (positions) that it starts with.
+    pub indexes: BTreeMap<TableId, Vec<Vec<usize>>>,
+}
+
+impl Trickle {
+    /// How a query would be kept in this database. Changes nothing.
+    ///
+    /// # Errors
+    /// What is wrong with the query.
+    pub async fn explain_query(&mut self, query: &str) -> Result<Explained> {
+        let name = Name { schema: None, name: "query".to_owned() };
+        let schema = self.search_path.first().map_or("public", String::as_str);
+        let relation = Relation { id: TableId(0), schema: schema.into(), name: "query".into() };
+        self.explained("query".to_owned(), relation, 0, &NewStreamTable::new(name, query)).await
+    }
+
+    /// How a stream table is kept, planned anew.
+    ///
+    /// # Errors
+    /// None of that name; its query means nothing any more.
+    pub async fn explain(&mut self, name: &Name) -> Result<Explained> {
+        let e: Entry = self.find(name).await?;
+        // Also where full refreshes were asked for: what would be possible is of interest.
+        let new = NewStreamTable { mode: RefreshMode::Auto, ..e.as_new(name.clone())? };
+        self.explained(shown(&e), e.relation.clone(), e.id, &new).await
+    }
+
+    async fn explained(
+        &mut self,
+        name: String,
+        relation: Relation,
+        id: i64,
+        new: &NewStreamTable,
+    ) -> Result<Explained> {
+        let design = self.design(relation, id, new).await?;
+        let mut indexes = BTreeMap::new();
+        for (def, _) in design.table.iter().flat_map(|t| t.sources()) {
+            indexes.insert(def.id, catalog::indexes(self.client(), def.id).await?);
+        }
+        Ok(Explained { name, query: design.query, table: design.table, reasons: design.reasons, indexes })
+    }
+}

@@ -1,0 +1,86 @@
+//! `trickle doctor` sees what is wrong with what trickle has in a database, and its advice helps.
+
+use super::{BY_REGION, Role};
+use crate::support::each_server;
+use serde_json::Value;
+
+/// The result, the finding and the advice of a check, with the exit code.
+fn check(role: &Role, name: &str) -> (i32, String, String) {
+    let ran = role.trickle(&["doctor", "--json"]);
+    let all: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}", ran.err));
+    let found = all["checks"].as_array().unwrap().iter().find(|c| c["check"] == name);
+    let found = found.unwrap_or_else(|| panic!("no check {name}: {all}"));
+    let text = |key: &str| found[key].as_str().unwrap().to_owned();
+    (ran.code, text("result"), text("found") + "\n" + &text("advice"))
+}
+
+#[track_caller]
+fn says(role: &Role, name: &str, code: i32, result: &str, parts: &[&str]) {
+    let (found_code, found, text) = check(role, name);
+    assert_eq!((found_code, found.as_str()), (code, result), "{name}: {text}");
+    for part in parts {
+        assert!(text.contains(part), "{name} does not say {part:?}: {text}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_seen_and_the_advice_helps() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        says(&app, "catalog", 0, "warning", &["trickle init"]);
+        app.does(&["init", "--quiet"]);
+        app.run_sql(
+            db,
+            "CREATE TABLE events (id int, day int) PARTITION BY RANGE (day);
+             CREATE TABLE events_1 PARTITION OF events FOR VALUES FROM (0) TO (10);",
+        )
+        .await;
+        app.does(&["create", "by_region", "--query", BY_REGION, "--no-schedule", "--quiet"]);
+        app.does(&[
+            "create",
+            "per_day",
+            "--query",
+            "SELECT day, count(*) AS n FROM events GROUP BY day",
+            "--no-schedule",
+            "--quiet",
+        ]);
+        for name in [
+            "catalog",
+            "triggers",
+            "guards",
+            "capture",
+            "buffers",
+            "stream tables",
+            "sources",
+            "locks",
+            "refresher",
+        ] {
+            says(&app, name, 0, "ok", &[]);
+        }
+
+        app.run_sql(db, "ALTER TABLE orders DISABLE TRIGGER trickle_capture_insert").await;
+        says(&app, "triggers", 1, "problem", &["not enabled always on orders", "trickle enable orders"]);
+        app.run_sql(db, "INSERT INTO orders VALUES (99999, 1, 10, 'missed')").await;
+        app.does(&["disable", "orders", "--quiet"]);
+        says(&app, "capture", 0, "warning", &["public.orders", "trickle enable public.orders"]);
+        app.does(&["enable", "orders", "--quiet"]);
+        says(&app, "triggers", 0, "ok", &[]);
+        app.does(&["check", "--quiet"]);
+
+        // A partition that came later has no triggers until its parent is planned anew.
+        app.run_sql(db, "CREATE TABLE events_2 PARTITION OF events FOR VALUES FROM (10) TO (20)").await;
+        says(&app, "triggers", 1, "problem", &["missing on events_2"]);
+        says(&app, "sources", 1, "warning", &["public.per_day", "trickle refresh public.per_day"]);
+        app.does(&["refresh", "--quiet"]);
+        says(&app, "triggers", 0, "ok", &[]);
+
+        app.run_sql(db, "DROP TRIGGER trickle_guard ON by_region").await;
+        says(&app, "guards", 0, "warning", &["by_region"]);
+        app.does(&["create", "by_region", "--or-replace", "--query", BY_REGION, "--quiet"]);
+        says(&app, "guards", 0, "ok", &[]);
+        says(&app, "refresher", 0, "warning", &["1 on schedule", "trickle run"]);
+
+        app.does(&["alter", "by_region", "--suspend", "--quiet"]);
+        says(&app, "stream tables", 0, "warning", &["by_region: suspended", "--resume"]);
+    });
+}

@@ -1,0 +1,114 @@
+//! The program against real servers, as an ordinary role that owns its database: everything works without superuser.
+
+mod doctor;
+mod refusals;
+mod session;
+mod waiting;
+
+use crate::support::Db;
+use serde_json::Value;
+use std::process::Command;
+
+/// Tables of an ordinary shop, large enough that a delta is the cheaper way.
+const SHOP: &str = "
+    CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, region text);
+    CREATE TABLE orders (id int PRIMARY KEY, customer int NOT NULL, amount numeric(10,2), note text);
+    INSERT INTO customers SELECT i, 'c' || i, 'r' || i % 3 FROM generate_series(1, 20) i;
+    INSERT INTO orders SELECT i, 1 + i % 20, i * 1.5, 'n' FROM generate_series(1, 20000) i;";
+
+const BY_REGION: &str = "SELECT c.region, count(*) AS orders, sum(o.amount) AS total FROM orders o \
+                         JOIN customers c ON c.id = o.customer GROUP BY c.region";
+
+/// What the program left behind.
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    /// Standard output as the one JSON document that it must be, after success.
+    #[track_caller]
+    fn json(&self) -> Value {
+        assert_eq!(self.code, 0, "{}", self.err);
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}\n{}\n{}", self.out, self.err))
+    }
+}
+
+/// A role and how it connects to a test's database.
+struct Role {
+    name: String,
+    settings: String,
+}
+
+impl Role {
+    /// A new role without any right. Roles belong to the whole server: the name has this database's in it.
+    async fn create(db: &Db, name: &str) -> Role {
+        let s = db.session().await;
+        let database: String = s.client().query_one("SELECT current_database()", &[]).await.unwrap().get(0);
+        let name = format!("{name}_{database}");
+        s.client().batch_execute(&format!("CREATE ROLE {name} LOGIN")).await.unwrap();
+        Role { settings: format!("{} user={name}", db.settings()), name }
+    }
+
+    /// The ordinary owner of the database, with the tables of the shop.
+    async fn owner(db: &Db) -> Role {
+        let role = Role::create(db, "app").await;
+        let owns = format!(
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I OWNER TO {}', current_database()); END $$",
+            role.name
+        );
+        db.session().await.client().batch_execute(&owns).await.unwrap();
+        role.run_sql(db, SHOP).await;
+        role
+    }
+
+    /// Runs statements as this role.
+    async fn run_sql(&self, db: &Db, sql: &str) {
+        let s = db.session().await;
+        s.client().batch_execute(&format!("SET SESSION AUTHORIZATION {}", self.name)).await.unwrap();
+        s.client().batch_execute(sql).await.unwrap();
+    }
+
+    /// The program as this role, with no variable of this machine's that it would heed.
+    fn command(&self, args: &[&str]) -> Command {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_trickle"));
+        for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("PG") || n == "DATABASE_URL") {
+            c.env_remove(name);
+        }
+        c.env("HOME", "/nonexistent").env("DATABASE_URL", &self.settings).args(args);
+        c
+    }
+
+    fn trickle(&self, args: &[&str]) -> Ran {
+        let out = self.command(args).output().unwrap();
+        let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
+        Ran { code: out.status.code().unwrap_or(-1), out: text(out.stdout), err: text(out.stderr) }
+    }
+
+    /// The same where success is expected, with nothing on standard error.
+    #[track_caller]
+    fn does(&self, args: &[&str]) -> String {
+        let ran = self.trickle(args);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "trickle {args:?}");
+        ran.out
+    }
+}
+
+/// The names in an object, in order.
+fn keys(object: &Value) -> Vec<&str> {
+    object.as_object().unwrap_or_else(|| panic!("{object} is no object")).keys().map(String::as_str).collect()
+}
+
+/// What there is in a database, for tests that nothing was left or changed.
+async fn inventory(db: &Db) -> Vec<i64> {
+    let s = db.session().await;
+    let mut counts = Vec::new();
+    for catalog in
+        ["pg_class", "pg_trigger", "pg_proc", "pg_namespace", "pg_type", "pg_constraint", "pg_rewrite"]
+    {
+        let text = format!("SELECT count(*) FROM {catalog}");
+        counts.push(s.client().query_one(&text, &[]).await.unwrap().get(0));
+    }
+    counts
+}

@@ -1,0 +1,148 @@
+//! Bad input: exit code 2, a message that says what and where, a hint that says what to do, and nothing changed.
+
+use super::{BY_REGION, Role, inventory};
+use crate::support::{Db, each_server};
+
+/// Runs the program with bad input; standard error must hold these parts.
+async fn refused(db: &Db, role: &Role, args: &[&str], parts: &[&str]) {
+    let before = inventory(db).await;
+    let ran = role.trickle(args);
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""), "trickle {args:?}\n{}", ran.err);
+    for part in parts {
+        assert!(ran.err.contains(part), "trickle {args:?} does not say {part:?}:\n{}", ran.err);
+    }
+    let hint = ["hint: ", "Help: ", "--help"].iter().any(|h| ran.err.contains(h));
+    assert!(hint, "trickle {args:?} gives no hint:\n{}", ran.err);
+    assert_eq!(inventory(db).await, before, "trickle {args:?} left something");
+}
+
+#[test]
+fn bad_definitions_change_nothing() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
+        app.does(&[
+            "create",
+            "large",
+            "--query",
+            "SELECT region, total FROM by_region WHERE total > 1",
+            "--quiet",
+        ]);
+        let create = async |query: &str, parts: &[&str]| {
+            refused(db, &app, &["create", "bad", "--query", query], parts).await;
+        };
+        create("SELEC 1", &["syntax error at or near \"SELEC\"", "query:1:1"]).await;
+        create("", &["syntax error at end of input"]).await;
+        create("SELECT 1; DROP TABLE orders", &["cannot insert multiple commands"]).await;
+        create("SELECT id\nFROM nowhere", &["relation \"nowhere\" does not exist", "query:2:6"]).await;
+        create(
+            "SELECT amont FROM orders",
+            &["column \"amont\" does not exist", "query:1:8", "orders.amount"],
+        )
+        .await;
+        create("SELECT id, id FROM orders", &["column \"id\" specified more than once"]).await;
+        create("SELECT id, random() AS r FROM orders", &["the volatile function random()", "query:1:12"])
+            .await;
+        create("SELECT 1 / 0 AS x", &["division by zero"]).await;
+        create("SELECT pgt_name FROM pgtrickle.pgt_stream_tables", &["belongs to trickle"]).await;
+        let one = "SELECT 1 AS x";
+        let ranked = "SELECT id, rank() OVER (ORDER BY id) AS place FROM orders";
+        let cases: &[(&[&str], &[&str])] = &[
+            (&["create", "by_region", "--query", one], &["public.by_region already exists", "--or-replace"]),
+            (&["create", "orders", "--query", one], &["public.orders already exists and is no stream table"]),
+            (&["create", "nowhere.bad", "--query", one], &["schema \"nowhere\" does not exist"]),
+            (&["create", "a.b.c", "--query", one], &["more than two parts"]),
+            (
+                &["create", "bad", "--query", one, "--schedule", "fortnightly"],
+                &["invalid schedule \"fortnightly\"", "30s"],
+            ),
+            (&["create", "bad", "--query", one, "--mode", "immediate"], &["IMMEDIATE"]),
+            (&["create", "bad", "--query", ranked, "--mode", "differential"], &["query:1:12", "--mode auto"]),
+            (&["create", "bad", "--query", one, "--mode", "sometimes"], &["differential, full, immediate"]),
+            (&["create", "bad"], &["--query <SQL>"]),
+            (
+                &[
+                    "create",
+                    "by_region",
+                    "--or-replace",
+                    "--query",
+                    "SELECT region, 1::bigint AS orders, total FROM large",
+                ],
+                &["cycle", "public.by_region → public.large → public.by_region"],
+            ),
+            (&["alter", "by_region", "--query", "SELECT * FROM large"], &["cycle"]),
+            (&["alter", "by_region", "--query", "SELECT nope"], &["query:1:8"]),
+            (&["alter", "by_region", "--schedule", "61 * * * *"], &["invalid cron line \"61 * * * *\""]),
+            (&["alter", "by_region"], &["nothing is said"]),
+            (&["drop", "by_region"], &["public.large", "--cascade"]),
+            (&["wait", "by_region", "--timeout", "soon"], &["30s"]),
+            (&["enable", "nowhere"], &["no stream table reads nowhere"]),
+            (&["disable", "nowhere"], &["no stream table reads nowhere"]),
+            (&["explain", "--query", "SELECT nope FROM orders"], &["query:1:8"]),
+        ];
+        for (args, parts) in cases {
+            refused(db, &app, args, parts).await;
+        }
+        for command in ["alter", "drop", "refresh", "status", "history", "wait", "check", "explain"] {
+            let mut args = vec![command, "nowhere"];
+            args.extend((command == "alter").then_some("--suspend"));
+            refused(db, &app, &args, &["there is no stream table nowhere"]).await;
+        }
+        // What fails while it is filled leaves nothing either; a column that is captured already is not captured anew.
+        let before = inventory(db).await;
+        let ran = app.trickle(&["create", "bad", "--query", "SELECT 1 / (customer - 5) AS x FROM orders"]);
+        assert!(ran.code == 1 && ran.err.contains("public.bad: division by zero"), "{}", ran.err);
+        assert_eq!(inventory(db).await, before);
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+#[test]
+fn what_a_role_may_not_is_said_with_whom_to_ask() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let stranger = Role::create(db, "stranger").await;
+        let settings = "CREATE TABLE secret (id int PRIMARY KEY); CREATE SCHEMA locked; CREATE SCHEMA shown; \
+                        GRANT USAGE ON SCHEMA shown TO PUBLIC";
+        db.session().await.client().batch_execute(settings).await.unwrap();
+        refused(db, &stranger, &["init"], &["permission denied", "GRANT CREATE ON DATABASE"]).await;
+        app.does(&["init", "--quiet"]);
+        refused(
+            db,
+            &app,
+            &["create", "bad", "--query", "SELECT id FROM secret"],
+            &["permission denied for table secret"],
+        )
+        .await;
+        refused(
+            db,
+            &app,
+            &["create", "locked.bad", "--query", "SELECT 1 AS x"],
+            &["GRANT USAGE, CREATE ON SCHEMA locked"],
+        )
+        .await;
+        for args in [
+            &["status"][..],
+            &["init"],
+            &["uninstall"],
+            &["refresh"],
+            &["create", "bad", "--query", "SELECT 1 AS x"],
+        ] {
+            refused(db, &stranger, args, &["permission denied for schema pgtrickle", "another role"]).await;
+        }
+        // A table that may be read but not captured is read whole, and the reason is said.
+        let grant = format!("GRANT SELECT ON secret TO {}", app.name);
+        db.session().await.client().batch_execute(&grant).await.unwrap();
+        let ran = app.trickle(&["create", "read", "--query", "SELECT id FROM secret"]);
+        assert!(
+            ran.code == 0 && ran.out.contains("FULL") && ran.err.contains("public.secret of postgres"),
+            "{}",
+            ran.err
+        );
+        let taken = "CREATE SCHEMA pgtrickle";
+        app.does(&["uninstall", "--quiet"]);
+        app.run_sql(db, taken).await;
+        refused(db, &app, &["init"], &["schema \"pgtrickle\" already exists"]).await;
+    });
+}

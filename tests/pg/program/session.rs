@@ -1,0 +1,239 @@
+//! A whole session, from `init` to `uninstall`: exit codes, and the shapes of the documents that scripts rely on.
+
+use super::{BY_REGION, Role, inventory, keys};
+use crate::support::each_server;
+use serde_json::{Value, json};
+
+#[test]
+fn a_session_from_init_to_uninstall() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let before = inventory(db).await;
+        let made = app.trickle(&["init", "--json"]).json();
+        assert_eq!(made, json!({"catalog": 1, "catalog_before": null, "program": env!("CARGO_PKG_VERSION")}));
+        // Who comes second finds the work done, also at the same time.
+        app.does(&["uninstall"]);
+        let both: Vec<_> = (0..2).map(|_| app.command(&["init", "--quiet"]).spawn().unwrap()).collect();
+        for mut one in both {
+            assert_eq!(one.wait().unwrap().code(), Some(0));
+        }
+        assert!(app.does(&["init"]).ends_with("catalog version 1 is there already\n"));
+        assert_eq!(app.trickle(&["status", "--json"]).json(), json!([]));
+
+        created(&app);
+        refreshed(db, &app).await;
+        standing(&app);
+        checked(db, &app).await;
+        switched(db, &app).await;
+        altered(&app);
+        explained(&app);
+
+        let gone = app.trickle(&["drop", "by_region", "--cascade", "--json"]).json();
+        assert_eq!(gone, json!({"dropped": ["public.large", "public.by_region"]}));
+        // A view of the user's keeps what it reads, until it is said that it may go.
+        app.run_sql(db, "CREATE VIEW shown AS SELECT * FROM ranked").await;
+        let kept = app.trickle(&["uninstall"]);
+        assert_eq!((kept.code, kept.out.as_str()), (2, ""));
+        assert!(
+            kept.err.contains("view shown depends on table ranked") && kept.err.contains("--cascade"),
+            "{}",
+            kept.err
+        );
+        let gone = app.trickle(&["uninstall", "--cascade", "--json"]).json();
+        assert_eq!(gone, json!({"catalog_before": 1, "dropped": ["public.ranked"]}));
+        assert_eq!(inventory(db).await, before, "something is left");
+        assert_eq!(app.does(&["uninstall"]), "there is no trickle catalog in this database\n");
+        let none = app.trickle(&["refresh"]);
+        assert!(none.code == 2 && none.err.contains("trickle init"), "{}", none.err);
+    });
+}
+
+fn created(app: &Role) {
+    let made =
+        app.trickle(&["create", "by_region", "--query", BY_REGION, "--schedule", "30s", "--json"]).json();
+    assert_eq!(keys(&made), ["created", "mode", "ms", "name", "reasons", "rows"]);
+    assert_eq!(
+        (&made["name"], &made["mode"], &made["rows"]),
+        (&json!("public.by_region"), &json!("DIFFERENTIAL"), &json!(3))
+    );
+    let again =
+        app.trickle(&["create", "by_region", "--query", BY_REGION, "--if-not-exists", "--json"]).json();
+    assert_eq!((&again["created"], &again["mode"]), (&json!(false), &json!("DIFFERENTIAL")));
+    let large = "SELECT region, total FROM by_region WHERE total > 7000";
+    assert!(
+        app.does(&["create", "large", "--query", large, "--no-schedule"])
+            .contains("DIFFERENTIAL, 3 rows in ")
+    );
+    // What can only be recomputed says why, with the place, where people look; the result stays the result.
+    let ranked = "SELECT id,\n  rank() OVER (ORDER BY amount) AS place FROM orders";
+    let ran = app.trickle(&["create", "ranked", "--query", ranked, "--no-initialize"]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "public.ranked: FULL, empty until its first refresh\n"));
+    assert!(ran.err.starts_with("notice: public.ranked is kept by full refreshes\n"), "{}", ran.err);
+    assert!(ran.err.contains("window functions") && ran.err.contains("query:2:3"), "{}", ran.err);
+    assert_eq!(app.trickle(&["create", "ranked", "--query", ranked, "--or-replace", "--quiet"]).err, "");
+}
+
+async fn refreshed(db: &crate::support::Db, app: &Role) {
+    app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id < 5").await;
+    let done = app.trickle(&["refresh", "large", "--json"]).json();
+    let members = done.as_array().unwrap();
+    let names: Vec<&Value> = members.iter().map(|m| &m["name"]).collect();
+    assert_eq!(names, ["public.by_region", "public.large"], "upstream first");
+    for m in members {
+        let expected = [
+            "action",
+            "delta_rows",
+            "ms",
+            "name",
+            "phase_ms",
+            "reason",
+            "rows_deleted",
+            "rows_inserted",
+            "rows_updated",
+        ];
+        assert_eq!(keys(m), expected);
+        assert_eq!(keys(&m["phase_ms"]), ["cleanup", "decide", "execute", "generate"]);
+        let sum: f64 = m["phase_ms"].as_object().unwrap().values().map(|v| v.as_f64().unwrap()).sum();
+        assert!((sum - m["ms"].as_f64().unwrap()).abs() < 0.01, "{m}");
+    }
+    assert_eq!((&members[0]["action"], &members[0]["delta_rows"]), (&json!("DIFFERENTIAL"), &json!(8)));
+    let idle = app.trickle(&["refresh", "--all", "--json"]).json();
+    assert!(idle.as_array().unwrap().iter().take(2).all(|m| m["action"] == "NO_DATA"), "{idle}");
+    let full = app.trickle(&["refresh", "by_region", "--full", "--json"]).json();
+    assert_eq!(full[0]["action"], "FULL");
+    let table = app.does(&["refresh"]);
+    assert!(table.starts_with("stream table ") && table.contains("public.by_region "), "{table}");
+    assert_eq!(app.does(&["refresh", "--quiet"]), "");
+}
+
+fn standing(app: &Role) {
+    let all = app.trickle(&["status", "by_region", "large", "--json"]).json();
+    for key in [
+        "name",
+        "mode",
+        "requested_mode",
+        "mode_reason",
+        "status",
+        "schedule",
+        "staleness_ms",
+        "last_refresh_at",
+        "consecutive_errors",
+        "pending",
+        "pending_changes",
+        "sources",
+        "last_error",
+    ] {
+        assert!(all[0].get(key).is_some(), "{key} is missing: {all}");
+    }
+    let s = &all[0];
+    assert_eq!(
+        (&s["mode"], &s["requested_mode"], &s["status"]),
+        (&json!("DIFFERENTIAL"), &json!("AUTO"), &json!("ACTIVE"))
+    );
+    assert_eq!(
+        (&s["schedule"], &s["staleness_ms"], &s["pending_changes"]),
+        (&json!("30s"), &json!(0), &json!(0))
+    );
+    assert!(s["last_refresh_at"].as_str().unwrap().ends_with('Z'), "{s}");
+    assert_eq!((&all[1]["schedule"], &all[1]["sources"][0]["kind"]), (&Value::Null, &json!("STREAM_TABLE")));
+    let ranked = app.trickle(&["status", "ranked", "--json"]).json();
+    assert_eq!((&ranked[0]["mode"], &ranked[0]["requested_mode"]), (&json!("FULL"), &json!("AUTO")));
+    assert!(ranked[0]["mode_reason"].as_str().unwrap().starts_with("window functions cannot"), "{ranked}");
+    assert!(app.does(&["status"]).contains("public.large "));
+
+    let history = app.trickle(&["history", "by_region", "--limit", "2", "--json"]).json();
+    assert_eq!(history.as_array().unwrap().len(), 2);
+    let history = app.trickle(&["history", "by_region", "--json"]).json();
+    let full = history.as_array().unwrap().iter().find(|h| h["action"] == "FULL").unwrap();
+    assert_eq!((&full["initiated_by"], &full["status"]), (&json!("MANUAL"), &json!("COMPLETED")));
+    assert_eq!(keys(&full["phase_ms"]), ["cleanup", "decide", "execute", "generate"]);
+    assert!(app.does(&["history", "by_region"]).contains("INITIAL"));
+}
+
+async fn checked(db: &crate::support::Db, app: &Role) {
+    let all = app.trickle(&["check", "--json"]).json();
+    let equal = all.as_array().unwrap().iter().filter(|c| c["equal"] == true).count();
+    assert_eq!((equal, all.as_array().unwrap().len()), (3, 3), "{all}");
+    // A row that somebody forced in is found, named, and mended by a full refresh.
+    let forced =
+        "BEGIN; SET LOCAL pgtrickle.refreshing = 'on'; INSERT INTO large VALUES ('forged', 1); COMMIT";
+    app.run_sql(db, forced).await;
+    let wrong = app.trickle(&["check", "large", "--json"]);
+    let found: Value = serde_json::from_str(&wrong.out).unwrap();
+    assert_eq!((wrong.code, &found[0]["different"], &found[0]["equal"]), (1, &json!(1), &json!(false)));
+    assert_eq!(found[0]["differences"], json!([{"row": "(forged,1)", "stored": 1, "expected": 0}]));
+    let wrong = app.trickle(&["check", "--all", "--quiet"]);
+    assert!(
+        wrong.code == 1 && wrong.out.contains("(forged,1)") && !wrong.out.contains("by_region"),
+        "{}",
+        wrong.out
+    );
+    app.does(&["refresh", "large", "--full", "--quiet"]);
+    app.does(&["check", "large"]);
+}
+
+async fn switched(db: &crate::support::Db, app: &Role) {
+    let off = app.trickle(&["disable", "orders", "--json"]).json();
+    assert_eq!(off, json!({"source": "public.orders", "captured": false}));
+    app.run_sql(db, "DELETE FROM orders WHERE id = 7").await;
+    let done = app.trickle(&["refresh", "by_region", "--json"]).json();
+    assert_eq!(done[0]["action"], "FULL", "{done}");
+    let on = app.trickle(&["enable", "public.orders", "--json"]).json();
+    assert_eq!(on, json!({"source": "public.orders", "captured": true}));
+    app.does(&["refresh", "--quiet"]);
+    app.does(&["enable", "orders"]);
+    app.run_sql(db, "DELETE FROM orders WHERE id = 8").await;
+    let done = app.trickle(&["refresh", "by_region", "--json"]).json();
+    assert_eq!((&done[0]["action"], &done[0]["delta_rows"]), (&json!("DIFFERENTIAL"), &json!(1)), "{done}");
+    app.does(&["check", "--quiet"]);
+    // What was typed stays what was typed.
+    assert_eq!(app.trickle(&["status", "by_region", "--json"]).json()[0]["query"], BY_REGION);
+}
+
+fn altered(app: &Role) {
+    let alter = |args: &[&str]| {
+        let all: Vec<&str> = ["alter", "by_region", "--json"].iter().chain(args).copied().collect();
+        app.trickle(&all).json()
+    };
+    assert_eq!(alter(&["--schedule", "5m"])["schedule"], "5m");
+    assert_eq!(alter(&["--no-schedule"])["schedule"], Value::Null);
+    assert_eq!(alter(&["--suspend"])["status"], "SUSPENDED");
+    let rest = app.trickle(&["refresh", "--json"]).json();
+    assert!(rest.as_array().unwrap().iter().any(|m| m["name"] == "public.ranked"), "{rest}");
+    assert_eq!(alter(&["--resume", "--schedule", "0 6 * * *"])["status"], "ACTIVE");
+    let full = alter(&["--mode", "full"]);
+    assert_eq!(
+        (&full["mode"], &full["requested_mode"], &full["query"]),
+        (&json!("FULL"), &json!("FULL"), &json!(BY_REGION))
+    );
+    let auto = alter(&["--mode", "auto"]);
+    assert_eq!(
+        (&auto["mode"], &auto["schedule"], &auto["pending"]),
+        (&json!("DIFFERENTIAL"), &json!("0 6 * * *"), &json!(false))
+    );
+    let query = BY_REGION.replace("AS total", "AS total, max(o.amount) AS largest");
+    assert_eq!(alter(&["--query", &query])["query"], query);
+    app.trickle(&["check", "--quiet"]);
+}
+
+fn explained(app: &Role) {
+    let text = app.does(&["explain", "by_region"]);
+    assert!(
+        text.contains("TableDelta public.orders")
+            && text.contains("CREATE INDEX ON public.orders (customer);"),
+        "{text}"
+    );
+    let json = app.trickle(&["explain", "by_region", "--json"]).json();
+    assert_eq!(json["incremental"], true);
+    // A lookup by a key needs no other index.
+    assert!(
+        !app.does(&[
+            "explain",
+            "--query",
+            "SELECT o.id, c.name FROM orders o JOIN customers c ON c.id = o.customer"
+        ])
+        .contains("ON public.customers")
+    );
+    let full = app.trickle(&["explain", "ranked"]);
+    assert!(full.code == 1 && full.out.contains("window functions"), "{}", full.out);
+}

@@ -1,0 +1,67 @@
+//! `trickle wait` returns when what was committed before is visible: not earlier, and not never.
+
+use super::{BY_REGION, Role};
+use crate::support::each_server;
+use std::process::{Child, Stdio};
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_wait_ends_when_somebody_has_refreshed() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
+        app.does(&["create", "large", "--query", "SELECT region FROM by_region WHERE total > 1", "--quiet"]);
+        // Transactions that change nothing of what it reads are no reason to wait.
+        app.run_sql(db, "CREATE TABLE other (x int); INSERT INTO other VALUES (1)").await;
+        let done = app.trickle(&["wait", "large", "--json"]).json();
+        assert_eq!((&done["name"], &done["visible"]), (&"large".into(), &true.into()));
+
+        app.run_sql(db, "UPDATE orders SET amount = 0 WHERE id = 1").await;
+        for table in ["by_region", "large"] {
+            let late = app.trickle(&["wait", table, "--timeout", "50ms"]);
+            assert_eq!((late.code, late.out.as_str()), (1, ""), "{table}");
+            assert!(late.err.contains("2 changes are pending"), "{}", late.err);
+            assert!(late.err.contains("No refresher seems to run: start trickle run"), "{}", late.err);
+        }
+        let mut waiting = app.command(&["wait", "large"]).stdout(Stdio::null()).spawn().unwrap();
+        app.does(&["refresh", "large", "--quiet"]);
+        assert_eq!(waiting.wait().unwrap().code(), Some(0));
+
+        app.run_sql(db, "UPDATE orders SET amount = 1 WHERE id = 1").await;
+        app.does(&["alter", "by_region", "--suspend", "--quiet"]);
+        let late = app.trickle(&["wait", "by_region", "--timeout", "1ms"]);
+        assert!(
+            late.code == 1 && late.err.contains("trickle alter public.by_region --resume"),
+            "{}",
+            late.err
+        );
+    });
+}
+
+/// A query that reads the clock always has something to do: only its frontier tells that a refresh came after the call.
+#[test]
+fn a_table_that_is_never_idle_is_waited_for_by_its_frontier() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        app.does(&["init", "--quiet"]);
+        let query = "SELECT id, now() AS at FROM orders";
+        app.does(&["create", "dated", "--query", query, "--schedule", "1s", "--quiet"]);
+        assert_eq!(app.trickle(&["wait", "dated", "--timeout", "20ms"]).code, 1);
+        let mut refresher = Running(app.command(&["run", "--quiet"]).spawn().unwrap());
+        app.does(&["wait", "dated", "--timeout", "2m", "--quiet"]);
+        assert!(refresher.0.try_wait().unwrap().is_none(), "it still runs");
+        let doctor = app.trickle(&["doctor", "--json"]).json();
+        let found = doctor["checks"].as_array().unwrap().iter().find(|c| c["check"] == "refresher").unwrap();
+        assert_eq!(found["result"], "ok", "{found}");
+    });
+}

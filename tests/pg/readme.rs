@@ -1,0 +1,79 @@
+//! The commands of README.md, run as they stand there, one after the other.
+
+use crate::support::each_server;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What is run elsewhere: the first two are what continuous integration runs, the third is this very build, the fourth
+/// names the reader's own database.
+const ELSEWHERE: [&str; 4] = ["./x demo", "./x test", "cargo install", "export DATABASE_URL"];
+
+/// Commands that run until they are told to stop.
+const ENDLESS: &str = "trickle run";
+
+fn commands() -> Vec<String> {
+    let text =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
+    text.lines().filter_map(|l| l.strip_prefix("$ ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_command_of_the_readme_works() {
+    let all = commands();
+    for e in ELSEWHERE {
+        assert!(all.iter().any(|c| c.starts_with(e)), "{e} is not in README.md any more");
+    }
+    let run: Vec<&String> = all.iter().filter(|c| !ELSEWHERE.iter().any(|e| c.starts_with(e))).collect();
+    assert!(run.len() > 10, "{run:?}");
+    each_server(async |db| {
+        let dir = std::env::temp_dir().join(format!("trickle-readme-{}-{}", std::process::id(), db.major()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(
+            dir.join("orders.sql"),
+            "CREATE TABLE orders (id int PRIMARY KEY, region text, amount int);",
+        )
+        .unwrap();
+        std::fs::write(dir.join("views.sql"), "SELECT region, count(*) FROM orders GROUP BY region;")
+            .unwrap();
+        for command in &run {
+            let shell = |text: &str| shell(text, &dir, &db.settings(), db.binaries());
+            if command.starts_with(ENDLESS) {
+                stops_on_sigterm(shell(&format!("exec {command} -v")));
+                continue;
+            }
+            let out = shell(command).output().unwrap();
+            let said =
+                String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+            assert!(out.status.success(), "{command}\n{said}");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+        let s = db.session().await;
+        let left = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pgtrickle%'";
+        assert_eq!(s.client().query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
+    });
+}
+
+fn shell(command: &str, dir: &Path, database: &str, binaries: &Path) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_trickle")).parent().unwrap();
+    let path = [program, binaries].map(|p| p.display().to_string()).join(":");
+    let path = format!("{path}:{}", std::env::var("PATH").unwrap());
+    let mut c = Command::new("sh");
+    c.args(["-c", command]).current_dir(dir).env("PATH", path).env("DATABASE_URL", database);
+    c
+}
+
+/// Starts it, waits until it says that it is connected, and ends it.
+fn stops_on_sigterm(mut shell: Command) {
+    let mut child = shell.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let (until, mut said) = (Instant::now() + Duration::from_secs(60), String::new());
+    while !said.contains("connected") && Instant::now() < until {
+        assert_ne!(err.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    std::thread::spawn(move || std::io::copy(&mut err, &mut std::io::sink()));
+    assert!(child.wait().unwrap().success(), "{said}");
+}

@@ -1,0 +1,171 @@
+//! Many writers, many stream tables, a refresher that is killed and started again at random: in the end all is equal,
+//! the buffers are empty, and no lock is left. `TRICKLE_SOAK_SECONDS` sets how long.
+
+use crate::support::{Db, each_server};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tokio_postgres::Client;
+use trickle_client::{Name, NewStreamTable, Settings, Trickle};
+
+const WRITERS: u64 = 8;
+
+const TABLES: &str = "
+    CREATE TABLE a (id int PRIMARY KEY, k int, v numeric(10,2));
+    CREATE TABLE b (id int PRIMARY KEY, k int, w int, note text);
+    CREATE TABLE c (k int, name text);
+    INSERT INTO a SELECT i, i % 20, i FROM generate_series(1, 300) i;
+    INSERT INTO b SELECT i, i % 25, i % 7, 'b' || i FROM generate_series(1, 300) i;
+    INSERT INTO c SELECT i, 'c' || i % 9 FROM generate_series(1, 25) i;";
+
+/// Names and queries; chains, a diamond (d1 to d4), and what is kept by full refreshes.
+const VIEWS: [(&str, &str); 20] = [
+    ("d1", "SELECT k, count(*) AS n, sum(v) AS s FROM a GROUP BY k"),
+    ("d2", "SELECT k, s FROM d1 WHERE n > 5"),
+    ("d3", "SELECT k, n FROM d1 WHERE s > 100"),
+    ("d4", "SELECT d2.k, d2.s, d3.n FROM d2 JOIN d3 USING (k)"),
+    ("e1", "SELECT a.id, b.id AS other, a.v, b.w FROM a JOIN b ON a.k = b.k"),
+    ("e2", "SELECT w, count(*) AS n, max(v) AS most FROM e1 GROUP BY w"),
+    ("e3", "SELECT max(n) AS most FROM e2"),
+    ("f1", "SELECT a.id, a.v, c.name FROM a LEFT JOIN c ON c.k = a.k"),
+    ("f2", "SELECT DISTINCT name FROM f1"),
+    ("g1", "SELECT * FROM c"),
+    ("g2", "SELECT k FROM a EXCEPT SELECT k FROM b"),
+    ("g3", "SELECT k FROM a INTERSECT ALL SELECT k FROM c"),
+    ("h1", "SELECT * FROM a WHERE NOT EXISTS (SELECT FROM b WHERE b.k = a.k AND b.w > 3)"),
+    ("h2", "SELECT * FROM b WHERE k IN (SELECT k FROM c WHERE name > 'c3')"),
+    ("h3", "SELECT * FROM b WHERE k NOT IN (SELECT k FROM a WHERE v > 250)"),
+    ("i1", "SELECT min(v) AS least, max(v) AS most, avg(v) AS mean, count(DISTINCT k) AS ks FROM a"),
+    ("i2", "SELECT a.k, b.w FROM a FULL JOIN b ON a.id = b.id WHERE a.k IS DISTINCT FROM b.k"),
+    ("i3", "SELECT id, (SELECT count(*) FROM c WHERE c.k = b.k) AS cs FROM b"),
+    ("j1", "SELECT id, v, rank() OVER (PARTITION BY k ORDER BY v) AS r FROM a"),
+    ("j2", "SELECT id, v FROM a ORDER BY v DESC, id LIMIT 10"),
+];
+
+/// A sequence of numbers that look random (xorshift64*).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % below
+    }
+}
+
+fn statement(dice: &mut Dice) -> String {
+    let (id, k, n) = (dice.roll(400), dice.roll(30), dice.roll(50));
+    let null = dice.roll(12) == 0;
+    let k = if null { "NULL".to_owned() } else { k.to_string() };
+    match dice.roll(14) {
+        0 | 1 => format!(
+            "INSERT INTO a VALUES ({id}, {k}, {n}) ON CONFLICT (id) DO UPDATE SET v = a.v + excluded.v"
+        ),
+        2 => format!("INSERT INTO a VALUES ({id}, {k}, NULL) ON CONFLICT DO NOTHING"),
+        3 => format!("UPDATE a SET k = {k} WHERE id BETWEEN {id} AND {id} + 5"),
+        4 => format!("UPDATE a SET v = v + {n} WHERE id = {id}"),
+        5 => format!("DELETE FROM a WHERE id BETWEEN {id} AND {id} + 3"),
+        6 | 7 => format!(
+            "INSERT INTO b VALUES ({id}, {k}, {n} % 7, 'x') ON CONFLICT (id) DO UPDATE SET w = excluded.w"
+        ),
+        8 => format!("UPDATE b SET k = {k}, note = 'y' WHERE id = {id}"),
+        9 => format!("DELETE FROM b WHERE id = {id}"),
+        10 => format!("INSERT INTO c VALUES ({k}, 'c{n}')"),
+        11 => format!("DELETE FROM c WHERE ctid IN (SELECT ctid FROM c WHERE k = {k} LIMIT 1)"),
+        12 => format!("UPDATE c SET name = 'c' || {n} WHERE k = {k}"),
+        _ => format!("UPDATE b SET note = 'unseen' WHERE id = {id}"),
+    }
+}
+
+/// One writer's transactions, of which some are rolled back and some stay open for a while.
+async fn write(client: &Client, seed: u64, until: Instant) -> u64 {
+    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut done = 0;
+    while Instant::now() < until {
+        let mut text = "BEGIN;".to_owned();
+        for _ in 0..=dice.roll(4) {
+            text.push_str(&statement(&mut dice));
+            text.push(';');
+            if dice.roll(8) == 0 {
+                text.push_str("SAVEPOINT s;");
+                text.push_str(&statement(&mut dice));
+                text.push_str(";ROLLBACK TO s;");
+            }
+        }
+        if dice.roll(6) == 0 {
+            text.push_str("SELECT pg_sleep(0.05);");
+        }
+        text.push_str(if dice.roll(7) == 0 { "ROLLBACK" } else { "COMMIT" });
+        // Deadlocks among writers are theirs.
+        if client.batch_execute(&text).await.is_err() {
+            client.batch_execute("ROLLBACK").await.unwrap();
+        }
+        done += 1;
+        tokio::time::sleep(Duration::from_millis(dice.roll(10))).await;
+    }
+    done
+}
+
+fn refresher(db: &Db) -> Child {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_trickle"));
+    c.args(["run", "--database-url", &db.settings(), "--scheduler-interval-ms", "100"]);
+    c.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn all_is_equal_after_writers_and_kills() {
+    let seconds = std::env::var("TRICKLE_SOAK_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(8);
+    each_server(async |db| {
+        let settings = Settings { segment_bytes: 64 << 10, ..Settings::default() };
+        let mut t = Trickle::attach(db.session().await, settings).await.unwrap();
+        t.init().await.unwrap();
+        t.client().batch_execute(TABLES).await.unwrap();
+        for (i, (name, query)) in VIEWS.iter().enumerate() {
+            let mut new = NewStreamTable::new(Name::parse(name).unwrap(), *query);
+            new.schedule = Some(["1s", "2s", "calculated"][i % 3].into());
+            t.create(&new).await.unwrap();
+        }
+        let until = Instant::now() + Duration::from_secs(seconds);
+        let mut writers = Vec::new();
+        for seed in 1..=WRITERS {
+            let s = db.session().await;
+            writers.push(async move { write(s.client(), seed, until).await });
+        }
+        let mut dice = Dice(77);
+        let kills = async {
+            let mut child = refresher(db);
+            while Instant::now() < until {
+                tokio::time::sleep(Duration::from_millis(300 + dice.roll(2500))).await;
+                child.kill().unwrap();
+                child.wait().unwrap();
+                child = refresher(db);
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+        };
+        let (done, ()) = tokio::join!(futures_util::future::join_all(writers), kills);
+        assert!(done.iter().sum::<u64>() > seconds * 10, "{done:?}");
+        settled(&mut t).await;
+    });
+}
+
+/// Everything is equal, nothing is left in the buffers, and nobody holds a lock.
+async fn settled(t: &mut Trickle) {
+    for (name, _) in VIEWS {
+        let e = t.find(&Name::parse(name).unwrap()).await.unwrap();
+        assert_ne!(e.status, "SUSPENDED", "{name}: {:?}", e.last_error);
+        let checked = t.check(&e, 5).await.unwrap();
+        assert_eq!(checked.different, 0, "{checked:?}");
+    }
+    t.refresh_all(&trickle_client::RefreshOptions::default()).await.unwrap();
+    let sizes = "SELECT c.relname, pg_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = 'pgtrickle_changes' AND c.relkind = 'r' AND c.relname LIKE 'changes%'";
+    for row in t.client().query(sizes, &[]).await.unwrap() {
+        let (name, bytes): (String, i64) = (row.get(0), row.get(1));
+        assert!(bytes < 4 << 20, "{name} has {bytes} bytes");
+    }
+    let locks = "SELECT count(*) FROM pg_locks WHERE pid <> pg_backend_pid() AND relation IS NOT NULL
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let held: i64 = t.client().query_one(locks, &[]).await.unwrap().get(0);
+    assert_eq!(held, 0);
+}
