@@ -58,7 +58,9 @@ fn what_is_wrong_is_seen_and_the_advice_helps() {
             says(&app, name, 0, "ok", &[]);
         }
 
-        app.run_sql(db, "ALTER TABLE orders DISABLE TRIGGER trickle_capture_insert").await;
+        let off = "DO $$ BEGIN EXECUTE format('ALTER TABLE orders DISABLE TRIGGER trickle_capture_%s_insert', \
+             'orders'::regclass::oid); END $$";
+        app.run_sql(db, off).await;
         says(&app, "triggers", 1, "problem", &["not enabled always on orders", "trickle enable orders"]);
         app.run_sql(db, "INSERT INTO orders VALUES (99999, 1, 10, 'missed')").await;
         app.does(&["disable", "orders", "--quiet"]);
