@@ -1,7 +1,6 @@
 //! Stream tables on a live database: made, refreshed, checked, dropped.
 
-use crate::support::{Db, each_server};
-use trickle_client::{Name, NewStreamTable, RefreshOptions, Refreshed, Settings, Trickle};
+use crate::support::{assert_equal, create, each_server, name, open, refresh};
 use trickle_core::refresh::Action;
 
 const SHOP: &str = "
@@ -9,31 +8,6 @@ const SHOP: &str = "
     CREATE TABLE orders (id int PRIMARY KEY, customer int NOT NULL, amount numeric(10,2), note text);
     INSERT INTO customers SELECT i, 'c' || i, 'r' || i % 3 FROM generate_series(1, 20) i;
     INSERT INTO orders SELECT i, 1 + i % 20, i * 1.5, 'n' FROM generate_series(1, 200) i;";
-
-async fn open(db: &Db) -> Trickle {
-    let mut t = Trickle::attach(db.session().await, Settings::default()).await.unwrap();
-    t.init().await.unwrap();
-    t
-}
-
-fn name(text: &str) -> Name {
-    Name::parse(text).unwrap()
-}
-
-async fn create(t: &mut Trickle, what: &str, query: &str) {
-    let made = t.create(&NewStreamTable::new(name(what), query)).await.unwrap();
-    assert!(made.made, "{made:?}");
-}
-
-async fn refresh(t: &mut Trickle, what: &str) -> Vec<Refreshed> {
-    t.refresh(&[name(what)], &RefreshOptions::default()).await.unwrap()
-}
-
-async fn assert_equal(t: &mut Trickle, what: &str) {
-    let e = t.find(&name(what)).await.unwrap();
-    let checked = t.check(&e, 10).await.unwrap();
-    assert_eq!(checked.different, 0, "{checked:?}");
-}
 
 #[test]
 fn a_chain_of_stream_tables_follows_its_sources() {

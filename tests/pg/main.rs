@@ -10,6 +10,8 @@
 
 mod capture;
 mod connect;
+mod faults;
+mod interleavings;
 mod lifecycle;
 mod plans;
 mod program;
@@ -18,4 +20,7 @@ mod readme;
 mod smoke;
 mod soak;
 mod support;
+mod traps_capture;
+mod traps_ddl;
+mod traps_values;
 mod unseen;

@@ -11,6 +11,7 @@ use crate::resolve::OutputColumn;
 use crate::trickle::Trickle;
 use tokio_postgres::Transaction;
 use tokio_postgres::types::Json;
+use trickle_core::apply::index_names;
 use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;
 use trickle_core::sql::ast::Statement;
@@ -226,14 +227,15 @@ async fn evolve(t: &Transaction<'_>, old: &Entry, design: &Design) -> Result<()>
 
 /// What takes the primary key, the own index and NOT NULL from a stored table.
 async fn drop_identity(t: &Transaction<'_>, old: &Entry, doing: &str) -> Result<Vec<String>> {
+    let names = index_names(&Ident::new(&old.relation.name)).map(|n| n.as_str().to_owned()).to_vec();
     let rows = t
         .query(
             "SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint \
              WHERE conrelid = $1 AND contype = 'p' \
              UNION ALL SELECT format('DROP INDEX %s', c.oid::regclass) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
-             JOIN pg_class r ON r.oid = i.indrelid WHERE i.indrelid = $1 AND NOT i.indisprimary \
-             AND c.relname IN (left(r.relname, 59) || '_row', left(r.relname, 59) || '_key')",
-            &[&old.relation.id.0],
+             WHERE i.indrelid = $1 AND NOT i.indisprimary \
+             AND c.relname = ANY ($2)",
+            &[&old.relation.id.0, &names],
         )
         .await
         .map_err(|e| Error::server(doing, e))?;

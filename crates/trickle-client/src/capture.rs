@@ -52,8 +52,8 @@ WITH RECURSIVE tree(oid) AS (
     SELECT inhrelid FROM pg_inherits WHERE inhparent = $1
     UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
 )
-SELECT n.nspname, c.relname FROM tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') ORDER BY c.oid";
+SELECT n.nspname, c.relname, r.relkind = 'p' FROM pg_class r, tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE r.oid = $1 AND c.relkind IN ('r', 'p') ORDER BY c.oid";
 
 const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, disabled \
      FROM pgtrickle.pgt_buffers WHERE source_relid = $1";
@@ -73,11 +73,12 @@ pub(crate) async fn read<C: GenericClient>(client: &C, table: &Arc<TableDef>) ->
     let doing = |e| Error::server("read how changes are captured", e);
     let Some(row) = client.query_opt(BUFFER, &[&table.id.0]).await.map_err(doing)? else { return Ok(None) };
     let attnums = attnums(client, table.id).await?;
-    let partitions = children(client, table.id).await?;
-    Ok(Some(restore(&row, table, attnums, partitions)))
+    let mut captured = restore(&row, table, attnums);
+    captured.buffer = with_children(client, captured.buffer).await?;
+    Ok(Some(captured))
 }
 
-fn restore(row: &Row, table: &Arc<TableDef>, attnums: Vec<i16>, partitions: Vec<Qualified>) -> Captured {
+fn restore(row: &Row, table: &Arc<TableDef>, attnums: Vec<i16>) -> Captured {
     let mode = if row.get::<_, &str>(0) == "ROW" { Mode::Row } else { Mode::Statement };
     let generation = u32::try_from(row.get::<_, i32>(2)).unwrap_or(1);
     let stored: Json<Vec<StoredSegment>> = row.get(3);
@@ -88,7 +89,6 @@ fn restore(row: &Row, table: &Arc<TableDef>, attnums: Vec<i16>, partitions: Vec<
         .map(|s| Segment { number: s.number, columns: s.columns.iter().filter_map(position).collect() });
     let buffer = Buffer::new(table.clone(), HIDDEN, &[])
         .restored(generation, segments.collect())
-        .with_partitions(partitions)
         .with_unlogged(row.get(1));
     Captured { buffer, mode, disabled: row.get(4), attnums }
 }
@@ -98,10 +98,13 @@ async fn attnums<C: GenericClient>(client: &C, table: TableId) -> Result<Vec<i16
     Ok(rows.map_err(|e| Error::server("read the columns of a table", e))?.iter().map(|r| r.get(0)).collect())
 }
 
-async fn children<C: GenericClient>(client: &C, table: TableId) -> Result<Vec<Qualified>> {
-    let rows = client.query(CHILDREN, &[&table.0]).await;
+/// The buffer with the partitions or children that its table has now.
+async fn with_children<C: GenericClient>(client: &C, buffer: Buffer) -> Result<Buffer> {
+    let rows = client.query(CHILDREN, &[&buffer.table().id.0]).await;
     let rows = rows.map_err(|e| Error::server("read the partitions of a table", e))?;
-    Ok(rows.iter().map(|r| Qualified::new(r.get::<_, String>(0), r.get::<_, String>(1))).collect())
+    let partitioned = rows.first().is_some_and(|r| r.get(2));
+    let names = rows.iter().map(|r| Qualified::new(r.get::<_, String>(0), r.get::<_, String>(1))).collect();
+    Ok(if partitioned { buffer.with_partitions(names) } else { buffer.with_children(names) })
 }
 
 fn stored(buffer: &Buffer, attnums: &[i16]) -> Json<Vec<StoredSegment>> {
@@ -166,9 +169,10 @@ pub(crate) async fn ensure(
         )
         .await
         .map_err(|e| Error::server(&doing, e))?;
-    let (subscribed, child): (bool, bool) = (row.get(0), row.get(1));
-    // A statement that names the parent fires no statement trigger of its children.
-    let at_least = |mode| if subscribed || child { Mode::Row } else { mode };
+    let subscribed: bool = row.get(0);
+    // A statement that names the parent of a partition or child fires the statement triggers of the parent only.
+    let by_row = subscribed || row.get(1);
+    let mode_of = |wanted| if by_row { Mode::Row } else { wanted };
     match read(t, table).await? {
         Some(c) if c.mode != Mode::Row && subscribed => Err(unsupported()),
         Some(c) if fresh(t, &c).await? => {
@@ -180,7 +184,7 @@ pub(crate) async fn ensure(
             return note(t, &wide, c.mode, c.buffer.is_unlogged(), &c.attnums).await;
         }
         Some(c) => {
-            // The source is another table than the triggers were made for: all over again. Who reads it is rebuilt.
+            // The source is another table than the triggers were made for, or they were off: all over again.
             let mut all = c.buffer.columns().to_vec();
             all.extend_from_slice(columns);
             remove(t, table.id.0).await?;
@@ -188,16 +192,24 @@ pub(crate) async fn ensure(
                 t,
                 table,
                 &all,
-                CaptureOptions { mode: at_least(c.mode), unlogged: c.buffer.is_unlogged() },
+                CaptureOptions { mode: mode_of(c.mode), unlogged: c.buffer.is_unlogged() },
                 &doing,
             )
             .await
         }
         None => {
-            let mode = at_least(options.mode);
-            install(t, table, columns, CaptureOptions { mode, ..options }, &doing).await
+            install(t, table, columns, CaptureOptions { mode: mode_of(options.mode), ..options }, &doing)
+                .await
         }
     }
+}
+
+/// What was captured of a table until now is not all that happened to it: whatever reads it is recomputed.
+async fn rebuild_readers(t: &Transaction<'_>, source: u32) -> Result<()> {
+    let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, updated_at = now() \
+         WHERE pgt_id IN (SELECT pgt_id FROM pgtrickle.pgt_dependencies WHERE source_relid = $1)";
+    let done = t.execute(text, &[&source]).await;
+    done.map(|_| ()).map_err(|e| Error::server("mark the readers of a table", e))
 }
 
 async fn install(
@@ -207,19 +219,15 @@ async fn install(
     options: CaptureOptions,
     doing: &str,
 ) -> Result<()> {
-    let buffer = Buffer::new(table.clone(), HIDDEN, columns)
-        .with_partitions(children(t, table.id).await?)
-        .with_unlogged(options.unlogged);
+    let buffer = Buffer::new(table.clone(), HIDDEN, columns).with_unlogged(options.unlogged);
+    let buffer = with_children(t, buffer).await?;
     run_all(t, &options.mode.source().install(&buffer), doing).await?;
-    // Whoever reads the table already has a frontier in a buffer that is gone, or was not there.
-    let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, updated_at = now() WHERE pgt_id IN \
-         (SELECT pgt_id FROM pgtrickle.pgt_dependencies WHERE source_relid = $1)";
-    t.execute(text, &[&table.id.0]).await.map_err(|e| Error::server(doing, e))?;
+    rebuild_readers(t, table.id.0).await?;
     note(t, &buffer, options.mode, options.unlogged, &attnums(t, table.id).await?).await
 }
 
 /// Whether the triggers are there, switched on, and made for the table as it is now.
-async fn fresh(t: &Transaction<'_>, c: &Captured) -> Result<bool> {
+pub(crate) async fn fresh(t: &Transaction<'_>, c: &Captured) -> Result<bool> {
     let row = t
         .query_one(
             "SELECT NOT disabled AND pgtrickle.fingerprint(source_relid) IS NOT DISTINCT FROM schema_fingerprint \

@@ -1,7 +1,8 @@
 //! Consumed changes leave the buffers.
 //!
-//! A segment that is no longer written, and all of whose rows every reader has counted, is dropped; a segment that has
-//! grown large is closed and a new one begun. Both are transactions of their own that wait for nobody: what cannot be
+//! A segment that has grown large is closed, and another one begun or opened again. A closed one, all of whose rows every
+//! reader has counted, is emptied; it is dropped only if it is from before a widening, since a session that still knows
+//! the old trigger function may write it later. All this is done in transactions that wait for nobody: what cannot be
 //! done now is done after another refresh.
 
 use crate::capture;
@@ -34,14 +35,16 @@ impl Trickle {
         Ok(())
     }
 
-    /// Sources of which a segment is large or closed: one question for all.
+    /// Sources of which the open segment is large or a closed one not empty: one question for all.
     async fn drainable(&self, sources: &[u32]) -> Result<Vec<u32>> {
         let rows = self
             .client()
             .query(
-                "SELECT b.source_relid FROM pgtrickle.pgt_buffers b WHERE b.source_relid = ANY ($1) \
-                 AND (jsonb_array_length(b.segments) > 1 OR pg_relation_size(to_regclass(format('%I.%I', $2::text, \
-                 format('changes_%s_%s', b.source_relid, b.segments->-1->>'number')))) >= $3)",
+                "SELECT b.source_relid FROM pgtrickle.pgt_buffers b WHERE b.source_relid = ANY ($1) AND NOT b.disabled \
+                 AND EXISTS (SELECT FROM jsonb_array_elements(b.segments) WITH ORDINALITY s(segment, n), \
+                 pg_relation_size(to_regclass(format('%I.%I', $2::text, format('changes_%s_%s', b.source_relid, \
+                 s.segment->>'number')))) size WHERE CASE WHEN s.n = jsonb_array_length(b.segments) THEN size >= $3 \
+                 ELSE size > CASE WHEN b.unlogged THEN current_setting('block_size')::int8 ELSE 0 END END)",
                 &[&sources, &capture::HIDDEN, &self.settings.segment_bytes],
             )
             .await
@@ -101,25 +104,18 @@ impl Trickle {
         else {
             return Ok(());
         };
+        // Who is to work with the source as it is now will make all of it anew.
+        if !capture::fresh(&t, &captured).await? {
+            return Ok(());
+        }
         give_up_laggards(&t, &captured.buffer, self.settings.buffer_limit_bytes).await?;
-        let mut buffer = captured.buffer.clone();
-        let mut consumed = Vec::new();
-        for s in buffer.segments() {
-            if Some(s) == buffer.current() || !is_consumed(&t, &buffer, s).await? {
-                break;
-            }
-            consumed.push(s.clone());
-        }
-        if !consumed.is_empty() {
-            let keep = buffer.segments().len() - consumed.len();
-            let names: Vec<String> = consumed.iter().map(|s| buffer.segment_name(s).to_string()).collect();
-            buffer = buffer.trimmed(keep);
-            let view = print(&buffer.create_view()).text;
-            let text = format!("{view};\nDROP TABLE {}", names.join(", "));
-            t.batch_execute(&text).await.map_err(|e| Error::server("drop consumed changes", e))?;
-        }
-        if size(&t, &buffer).await? >= bytes && buffer.segments().len() == 1 {
-            let (next, statements) = captured.mode.source().rotate(&buffer);
+        let (mut buffer, closed) = empty_closed(&t, &captured.buffer).await?;
+        if let Closed::Empty(spare) = closed
+            && size(&t, &buffer).await? >= bytes
+        {
+            let source = captured.mode.source();
+            let reopened = spare.and_then(|number| source.reopen(&buffer, number));
+            let (next, statements) = reopened.unwrap_or_else(|| source.rotate(&buffer));
             capture::run_all(&t, &statements, "begin a new segment").await?;
             buffer = next;
         }
@@ -147,6 +143,37 @@ async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> R
     Ok(())
 }
 
+/// The segments that are not written.
+enum Closed {
+    /// One holds rows that somebody has not counted.
+    Needed,
+    /// None holds any; one of them can be written again.
+    Empty(Option<u32>),
+}
+
+/// Empties the closed segments that everybody has counted; drops those that lack columns.
+async fn empty_closed(t: &Transaction<'_>, buffer: &Buffer) -> Result<(Buffer, Closed)> {
+    let fail = |e| Error::server("drop consumed changes", e);
+    let (mut left, mut spare) = (buffer.clone(), None);
+    for s in buffer.segments().iter().filter(|s| Some(*s) != buffer.current()) {
+        if !is_consumed(t, buffer, s).await? {
+            return Ok((left, Closed::Needed));
+        }
+        let name = buffer.segment_name(s);
+        let mut texts = Vec::new();
+        if s.columns == buffer.columns() {
+            texts.push(format!("TRUNCATE {name}"));
+            texts.extend(buffer.begin_segment(s).map(|s| print(&s).text));
+            spare = Some(s.number);
+        } else {
+            left = left.without(s.number);
+            texts.extend([print(&left.create_view()).text, format!("DROP TABLE {name}")]);
+        }
+        t.batch_execute(&texts.join(";\n")).await.map_err(fail)?;
+    }
+    Ok((left, Closed::Empty(spare)))
+}
+
 async fn size(t: &Transaction<'_>, buffer: &Buffer) -> Result<i64> {
     let Some(current) = buffer.current() else { return Ok(0) };
     let name = buffer.segment_name(current).to_string();
@@ -154,10 +181,11 @@ async fn size(t: &Transaction<'_>, buffer: &Buffer) -> Result<i64> {
     Ok(row.map_err(|e| Error::server("measure a segment", e))?.get(0))
 }
 
-/// Whether nobody writes a segment any more and every reader has counted all of its rows. A reader without a frontier
-/// has counted nothing; one that is to be recomputed needs none of them: a recompute at work holds a lock on the
-/// segment, and a later one reads the table after all of them. The lock tells the first; the snapshot that is taken
-/// after it, the second.
+/// What is rebuilt by its next refresh, whatever was captured before that.
+const REBUILT: &str = "(s.needs_reinit OR NOT s.is_populated OR s.frontier IS NULL)";
+
+/// Whether nobody writes a segment now and every reader has counted all of its rows, or will never count them. The lock
+/// tells the first; the snapshot that is taken after it, the second.
 async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) -> Result<bool> {
     let fail = |e| Error::server("look for consumed changes", e);
     let name = buffer.segment_name(segment).to_string();
@@ -168,10 +196,26 @@ async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) ->
         return Ok(false);
     }
     let text = format!(
-        "SELECT NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
-         WHERE d.source_relid = $1 AND NOT s.needs_reinit AND (s.frontier IS NULL OR EXISTS (SELECT FROM {name} b \
-         WHERE b.w IS NOT NULL AND NOT pg_visible_in_snapshot(b.xid, (s.frontier->>'snapshot')::pg_snapshot))))"
+        "SELECT coalesce(array_agg(s.pgt_relid ORDER BY s.pgt_relid) FILTER (WHERE {REBUILT}), '{{}}'), \
+         coalesce(bool_and({REBUILT} OR NOT EXISTS (SELECT FROM {name} b WHERE b.w IS NOT NULL \
+         AND NOT pg_visible_in_snapshot(b.xid, (s.frontier->>'snapshot')::pg_snapshot))), true) \
+         FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) WHERE d.source_relid = $1"
     );
-    let row = t.query_one(&text, &[&buffer.table().id.0]).await.map_err(fail)?;
-    Ok(row.get(0))
+    let source = &buffer.table().id.0;
+    let row = t.query_one(&text, &[source]).await.map_err(fail)?;
+    let rebuilt: Vec<u32> = row.get(0);
+    if !row.get::<_, bool>(1) || rebuilt.is_empty() {
+        return Ok(row.get(1));
+    }
+    // What is being rebuilt may read a snapshot that is older than rows that the others have counted. A refresh locks
+    // its table before it takes its snapshot: who holds no lock now, and has not finished since the question above,
+    // will see all that was committed then.
+    let locked = "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+         WHERE d.datname = current_database() AND l.relation = ANY ($1) AND l.granted \
+         AND l.mode = 'ShareUpdateExclusiveLock')";
+    if t.query_one(locked, &[&rebuilt]).await.map_err(fail)?.get(0) {
+        return Ok(false);
+    }
+    let still: Vec<u32> = t.query_one(&text, &[source]).await.map_err(fail)?.get(0);
+    Ok(rebuilt.iter().all(|r| still.contains(r)))
 }

@@ -40,12 +40,27 @@ impl Trickle {
     /// None of a name; another owner's; what made the refresh fail. Nothing has changed in the stream tables that are
     /// linked to the one that failed.
     pub async fn refresh(&mut self, names: &[Name], options: &RefreshOptions) -> Result<Vec<Refreshed>> {
-        let registry = self.registry().await?;
-        let mut wanted = Vec::new();
-        for name in names {
-            wanted.push(registry.find(name, &self.search_path)?.relation.id);
-        }
+        let wanted = self.named(names).await?;
         self.refresh_tables(&wanted, options).await
+    }
+
+    /// [`Trickle::refresh`] where `watch` sees each statement of the refresh machine before it is sent. Statements are
+    /// sent one by one then, which takes more round trips and changes nothing else.
+    ///
+    /// # Errors
+    /// Those of [`Trickle::refresh`], and those of `watch`.
+    pub async fn refresh_watched(
+        &mut self,
+        names: &[Name],
+        options: &RefreshOptions,
+        watch: &mut dyn Watch,
+    ) -> Result<Vec<Refreshed>> {
+        let wanted = self.named(names).await?;
+        self.refresh_each(&wanted, options, Some(watch)).await
+    }
+
+    async fn named(&self, names: &[Name]) -> Result<Vec<TableId>> {
+        self.registry().await?.ids(names, &self.search_path)
     }
 
     /// Refreshes all stream tables of the current role.
@@ -69,10 +84,7 @@ impl Trickle {
         options: &RefreshOptions,
     ) -> Result<Vec<Result<Vec<Refreshed>>>> {
         let registry = self.registry().await?;
-        let mut wanted = Vec::new();
-        for name in names {
-            wanted.push(registry.find(name, &self.search_path)?.relation.id);
-        }
+        let mut wanted: Vec<TableId> = registry.ids(names, &self.search_path)?;
         if names.is_empty() {
             let due = |e: &&Entry| e.own && e.status != "SUSPENDED";
             wanted.extend(registry.entries().filter(due).map(|e| e.relation.id));
@@ -95,20 +107,39 @@ impl Trickle {
         wanted: &[TableId],
         options: &RefreshOptions,
     ) -> Result<Vec<Refreshed>> {
+        self.refresh_each(wanted, options, None).await
+    }
+
+    async fn refresh_each(
+        &mut self,
+        wanted: &[TableId],
+        options: &RefreshOptions,
+        mut watch: Option<&mut (dyn Watch + '_)>,
+    ) -> Result<Vec<Refreshed>> {
         let mut done = Vec::new();
         for group in groups(&self.registry().await?, wanted)? {
             let ids: Vec<TableId> = group.iter().map(|e| e.relation.id).collect();
-            done.extend(self.refresh_linked(&ids, options).await?);
+            done.extend(self.refresh_replanning(&ids, options, watch.as_deref_mut()).await?);
         }
         self.prune_history().await?;
         Ok(done)
     }
 
-    /// Refreshes linked stream tables; where a source is altered between planning and locking, plans again.
+    /// Refreshes linked stream tables.
     pub(crate) async fn refresh_linked(
         &mut self,
         wanted: &[TableId],
         options: &RefreshOptions,
+    ) -> Result<Vec<Refreshed>> {
+        self.refresh_replanning(wanted, options, None).await
+    }
+
+    /// Refreshes linked stream tables; where a source is altered between planning and locking, plans again.
+    async fn refresh_replanning(
+        &mut self,
+        wanted: &[TableId],
+        options: &RefreshOptions,
+        mut watch: Option<&mut (dyn Watch + '_)>,
     ) -> Result<Vec<Refreshed>> {
         let mut again = REPLAN;
         loop {
@@ -118,7 +149,7 @@ impl Trickle {
             let mut failed = None;
             for group in groups(&registry, wanted)? {
                 self.heal(&group).await?;
-                match self.refresh_group(&group, options, None).await {
+                match self.refresh_group(&group, options, watch.as_deref_mut()).await {
                     Ok(part) => done.extend(part),
                     Err(e) => failed = Some(e),
                 }

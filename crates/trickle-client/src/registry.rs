@@ -178,6 +178,11 @@ impl Registry {
         })
     }
 
+    /// The oids of the tables of these names.
+    pub(crate) fn ids(&self, names: &[Name], search_path: &[String]) -> Result<Vec<TableId>> {
+        names.iter().map(|n| Ok(self.find(n, search_path)?.relation.id)).collect()
+    }
+
     /// Who reads whom.
     ///
     /// # Errors

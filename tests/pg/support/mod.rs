@@ -4,9 +4,13 @@
 //! database of its own on each of them.
 
 mod bag;
+mod live;
 mod load;
 mod server;
 
 pub(crate) use bag::{assert_same_bag, difference};
+pub(crate) use live::{
+    assert_equal, blocked, count, create, end, mode, name, open, open_with, pid, refresh, run, try_refresh,
+};
 pub(crate) use load::{apply_change, create_tables};
 pub(crate) use server::{Db, each_server};

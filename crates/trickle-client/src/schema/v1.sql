@@ -95,7 +95,7 @@ CREATE FUNCTION pgtrickle.fingerprint(relation oid) RETURNS text LANGUAGE sql ST
 SET search_path = pg_catalog AS $$
     SELECT md5(concat_ws(E'\n',
         (SELECT concat_ws(' ', c.relkind, c.relrowsecurity, c.relforcerowsecurity, c.relispartition,
-            EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = c.oid))
+            EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = relation))
          FROM pg_class c WHERE c.oid = relation),
         (SELECT string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid, a.atttypmod, a.attcollation,
             a.attnotnull, a.xmin), ',' ORDER BY a.attnum)
@@ -103,8 +103,10 @@ SET search_path = pg_catalog AS $$
         (SELECT string_agg(concat_ws(' ', i.indkey, i.indisprimary, i.indnullsnotdistinct), ',' ORDER BY i.indexrelid)
          FROM pg_index i WHERE i.indrelid = relation AND i.indisunique AND i.indisvalid AND i.indimmediate
            AND i.indpred IS NULL AND i.indexprs IS NULL),
-        (SELECT string_agg(h.inhrelid::text, ',' ORDER BY h.inhrelid) FROM pg_inherits h
-         WHERE h.inhparent = relation OR h.inhparent IN (SELECT p.relid FROM pg_partition_tree(relation) p)),
+        (WITH RECURSIVE tree(child) AS (
+            SELECT h.inhrelid FROM pg_inherits h WHERE h.inhparent = relation
+            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.child)
+         SELECT string_agg(child::text, ',' ORDER BY child) FROM tree),
         (SELECT pg_get_viewdef(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
 $$;
 
@@ -134,6 +136,8 @@ SET search_path = pg_catalog AS $$
             ON b.source_relid = d.source_relid AND NOT b.disabled
         WHERE d.pgt_id = stream_table
           AND (pgtrickle.fingerprint(d.source_relid) IS DISTINCT FROM d.schema_fingerprint
+            OR NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                WHERE c.oid = d.source_relid AND n.nspname = d.source_schema AND c.relname = d.source_name)
             OR b.source_relid IS NOT NULL
                 AND pgtrickle.triggers_fingerprint(b.source_relid) IS DISTINCT FROM b.triggers_fingerprint)
     ) AND NOT EXISTS (

@@ -2,10 +2,10 @@
 
 use super::change::row_hash;
 use super::layout::{Identity, Layout, Stored};
+use crate::sql::Ident;
 use crate::sql::ast::{
     AddPrimaryKey, ColumnSpec, CreateIndex, CreateTable, DropObject, ObjectKind, Scalar, Statement,
 };
-use crate::sql::{Ident, NameSet};
 
 /// Leaves room in each page for the next versions of its rows, so that updates of keyed tables stay HOT.
 const FILLFACTOR: u8 = 80;
@@ -68,21 +68,29 @@ fn is_declared(table: &Stored) -> bool {
     key(table).iter().all(|k| !table.columns[*k].nullable)
 }
 
+/// The suffixes of an index that gives a table its identity: of a key, of a bag's rows.
+const SUFFIXES: [&str; 2] = ["_key", "_row"];
+
+/// The names that the index of a stored table of this name can have.
+pub fn index_names(table: &Ident) -> [Ident; 2] {
+    SUFFIXES.map(|suffix| table.with_suffix(suffix))
+}
+
 fn index(table: &Stored) -> Option<Statement> {
     let column = |i: &usize| Scalar::Column { table: None, name: table.columns[*i].name.clone() };
     let (suffix, keys, unique) = match &table.identity {
         Identity::Single => return None,
         Identity::Key(_) if is_declared(table) => return None,
-        Identity::Key(key) => ("key", key.iter().map(column).collect(), true),
+        Identity::Key(key) => (SUFFIXES[0], key.iter().map(column).collect(), true),
         Identity::Bag => {
             let hashable = table.hashable();
             if hashable.is_empty() {
                 return None;
             }
-            ("row", vec![row_hash(hashable.iter().map(column).collect())], false)
+            (SUFFIXES[1], vec![row_hash(hashable.iter().map(column).collect())], false)
         }
     };
-    let name: Ident = NameSet::new().fresh(&format!("{}_{suffix}", table.name.name.as_str()));
+    let name = table.name.name.with_suffix(suffix);
     Some(Statement::CreateIndex(CreateIndex {
         name,
         table: table.name.clone(),

@@ -10,6 +10,6 @@ mod full;
 mod layout;
 
 pub use change::change_statement;
-pub use ddl::{create_statements, create_table, drop_statements, identity_statements};
+pub use ddl::{create_statements, create_table, drop_statements, identity_statements, index_names};
 pub use full::{Full, difference, full_statements};
 pub use layout::{Identity, Layout, LayoutSources, Stored, StoredColumn};

@@ -30,6 +30,7 @@ pub struct Buffer {
     generation: u32,
     segments: Vec<Segment>,
     partitions: Vec<Qualified>,
+    inherited: bool,
     unlogged: bool,
 }
 
@@ -45,6 +46,7 @@ impl Buffer {
             generation: 1,
             segments,
             partitions: Vec::new(),
+            inherited: false,
             unlogged: false,
         }
     }
@@ -63,6 +65,12 @@ impl Buffer {
     pub fn with_partitions(mut self, partitions: Vec<Qualified>) -> Buffer {
         self.partitions = partitions;
         self
+    }
+
+    /// The children, on every level, of a table that is no partitioned one.
+    #[must_use]
+    pub fn with_children(self, children: Vec<Qualified>) -> Buffer {
+        Buffer { inherited: true, ..self.with_partitions(children) }
     }
 
     /// Segments without WAL. Each holds one row of weight NULL, which a crash of the server takes with the others:
@@ -85,7 +93,7 @@ impl Buffer {
     pub fn is_unlogged(&self) -> bool {
         self.unlogged
     }
-    /// Its segments, oldest first.
+    /// Its segments, in the order in which they were last written to.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
@@ -155,12 +163,29 @@ impl Buffer {
         Scalar::Exists { query: Box::new(Query::select(sentinel)), negated: true }
     }
 
-    /// The buffer without its oldest segments, of which `keep` are left (at least the one that is written). The view
-    /// must be replaced before they are dropped.
+    /// What an emptied segment needs before it can be written again.
+    pub fn begin_segment(&self, segment: &Segment) -> Option<Statement> {
+        self.unlogged.then(|| {
+            Statement::Insert(Insert {
+                ctes: Vec::new(),
+                table: self.segment_name(segment),
+                alias: None,
+                columns: vec![Ident::fixed("w")],
+                source: Query::new(SetExpr::Values(vec![vec![Scalar::null(Type::Int2)]])),
+                on_conflict: None,
+                returning: Vec::new(),
+            })
+        })
+    }
+
+    /// The buffer without a segment; never without the one that is written. The view must be replaced before it is
+    /// dropped.
     #[must_use]
-    pub fn trimmed(&self, keep: usize) -> Buffer {
-        let from = self.segments.len().saturating_sub(keep.max(1));
-        Buffer { segments: self.segments[from..].to_vec(), ..self.clone() }
+    pub fn without(&self, number: u32) -> Buffer {
+        let mut less = self.clone();
+        let current = self.current().map(|s| s.number);
+        less.segments.retain(|s| s.number != number || Some(s.number) == current);
+        less
     }
 
     pub(super) fn named(&self, name: &str) -> Qualified {
@@ -172,6 +197,12 @@ impl Buffer {
         std::iter::once(&self.table_name).chain(&self.partitions)
     }
 
+    /// The tables that get a trigger. PostgreSQL repeats a row trigger of a partitioned table on its partitions itself.
+    pub(super) fn triggered(&self, for_each_row: bool) -> Vec<&Qualified> {
+        let repeated = for_each_row && !self.inherited;
+        self.captured().take(if repeated { 1 } else { usize::MAX }).collect()
+    }
+
     /// The name here and the type of a column of the source.
     pub(super) fn column(&self, position: usize) -> Option<(Ident, Type)> {
         let column = self.table.columns.get(position)?;
@@ -179,7 +210,7 @@ impl Buffer {
     }
 
     fn next(&self, columns: Vec<usize>) -> Buffer {
-        let number = self.current().map_or(0, |s| s.number) + 1;
+        let number = self.segments.iter().map(|s| s.number).max().unwrap_or(0) + 1;
         let mut next = self.clone();
         next.segments.push(Segment { number, columns });
         next
@@ -187,6 +218,15 @@ impl Buffer {
 
     pub(super) fn rotated(&self) -> Buffer {
         self.next(self.columns().to_vec())
+    }
+
+    /// The buffer that writes to a closed segment again; `None` where that lacks columns.
+    pub(super) fn reopened(&self, number: u32) -> Option<Buffer> {
+        let mut next = self.clone();
+        let at = next.segments.iter().position(|s| s.number == number && s.columns == self.columns())?;
+        let segment = next.segments.remove(at);
+        next.segments.push(segment);
+        Some(next)
     }
 
     pub(super) fn widened(&self, columns: &[usize]) -> Buffer {
@@ -219,17 +259,7 @@ impl Buffer {
             primary_key: Vec::new(),
             fillfactor: None,
         })];
-        if self.unlogged {
-            made.push(Statement::Insert(Insert {
-                ctes: Vec::new(),
-                table: self.segment_name(segment),
-                alias: None,
-                columns: vec![Ident::fixed("w")],
-                source: Query::new(SetExpr::Values(vec![vec![Scalar::null(Type::Int2)]])),
-                on_conflict: None,
-                returning: Vec::new(),
-            }));
-        }
+        made.extend(self.begin_segment(segment));
         made
     }
 

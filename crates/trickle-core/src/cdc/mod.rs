@@ -9,7 +9,7 @@
 //! | segment | `changes_<oid>_<n>`: `xid` (the writing transaction), `w`, then the referenced columns |
 //! | view | `changes_<oid>`: `xid`, `w`, `cmin`, then the referenced columns |
 //! | trigger function | `capture_<oid>_<generation>_<event>` |
-//! | trigger on the source | `trickle_capture_<event>` |
+//! | trigger on the source and its partitions | `trickle_capture_<oid>_<event>` |
 //!
 //! A row with `w = 0` says that the table was truncated: whatever depends on it is recomputed.
 //!
@@ -101,8 +101,18 @@ pub trait ChangeSource: fmt::Debug + Sync {
         (wide, made)
     }
 
+    /// Writes to a closed segment again, as [`ChangeSource::rotate`] writes to a new one; `None` where that lacks
+    /// columns.
+    fn reopen(&self, buffer: &Buffer, number: u32) -> Option<(Buffer, Vec<Statement>)> {
+        let next = buffer.reopened(number)?;
+        let made = self.writers(&next).into_iter().map(|w| function(w, &next)).collect();
+        Some((next, made))
+    }
+
     /// Writes to a new segment from now on, so that the one before can be emptied once everybody has read it. Takes no
-    /// lock on the source: a writer at work may still add to the old segment until its transaction ends.
+    /// lock on the source: a session that knows the old trigger function may still add to the old segment, even begin
+    /// to after it was emptied. So a closed segment may be emptied, and dropped only after a widening, which waits for
+    /// writers.
     fn rotate(&self, buffer: &Buffer) -> (Buffer, Vec<Statement>) {
         let next = buffer.rotated();
         let mut made: Vec<Statement> =
@@ -139,7 +149,7 @@ fn function_name(buffer: &Buffer, event: TriggerEvent) -> Qualified {
     buffer.named(&format!("capture_{}_{}_{}", buffer.table().id, buffer.generation(), word(event)))
 }
 
-/// With the source in it: a table may be captured for its own sake and as a partition of another.
+/// A partition may have the triggers of its parent's buffer beside those of its own.
 fn trigger_name(buffer: &Buffer, event: TriggerEvent) -> Ident {
     Ident::new(format!("trickle_capture_{}_{}", buffer.table().id, word(event)))
 }
@@ -168,9 +178,8 @@ fn function(writer: Writer, buffer: &Buffer) -> Statement {
 fn start(writers: Vec<Writer>, buffer: &Buffer) -> Vec<Statement> {
     let mut made = Vec::new();
     for writer in writers {
-        // A row trigger of a partitioned table is PostgreSQL's to repeat on its partitions.
-        let tables: Vec<&Qualified> =
-            buffer.captured().take(if writer.for_each_row { 1 } else { usize::MAX }).collect();
+        let tables = buffer.triggered(writer.for_each_row);
+        let before = made.len();
         for table in tables {
             made.push(Statement::CreateTrigger(CreateTrigger {
                 name: trigger_name(buffer, writer.event),
@@ -187,7 +196,6 @@ fn start(writers: Vec<Writer>, buffer: &Buffer) -> Vec<Statement> {
                 trigger: trigger_name(buffer, writer.event),
             }));
         }
-        let before = made.len() - 2 * if writer.for_each_row { 1 } else { buffer.captured().count() };
         made.insert(before, function(writer, buffer));
     }
     made

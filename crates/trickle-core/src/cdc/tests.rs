@@ -56,5 +56,19 @@ fn widening_adds_columns_at_the_end() {
     let text = texts(&statements);
     assert!(text.contains("VIEW ch.changes_1 (xid, w, cmin, c, a)"), "{text}");
     assert!(text.contains("s.c, NULL::integer"), "{text}");
-    assert_eq!(wide.trimmed(0).segments().len(), 1);
+    assert_eq!(wide.without(1).segments().len(), 1);
+    assert_eq!(wide.without(2).segments().len(), 2);
+}
+
+#[test]
+fn a_closed_segment_is_written_again_only_if_it_has_all_columns() {
+    let t = table("CREATE TABLE t (a int, b int)");
+    let source = Mode::Statement.source();
+    let (two, _) = source.rotate(&Buffer::new(t, "ch", &[0]));
+    let (again, statements) = source.reopen(&two, 1).unwrap();
+    assert_eq!(again.current().unwrap().number, 1);
+    assert!(texts(&statements).contains("INSERT INTO ch.changes_1_1 "), "{}", texts(&statements));
+    assert_eq!(source.rotate(&again).0.current().unwrap().number, 3);
+    let (wide, _) = source.widen(&two, &[1]);
+    assert!(source.reopen(&wide, 1).is_none());
 }

@@ -37,6 +37,11 @@ impl Ident {
     pub const fn fixed(name: &'static str) -> Ident {
         Ident(Name::Fixed(name))
     }
+    /// The name with `suffix` behind it, shortened before the suffix where PostgreSQL would cut that off.
+    #[must_use]
+    pub fn with_suffix(&self, suffix: &str) -> Ident {
+        Ident::new(clip(self.as_str(), MAX_BYTES.saturating_sub(suffix.len())) + suffix)
+    }
     /// The name without quotes.
     pub fn as_str(&self) -> &str {
         match &self.0 {

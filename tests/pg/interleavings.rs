@@ -1,0 +1,361 @@
+//! Refreshes among transactions that are open, late, rolled back or prepared, with every order fixed by locks and open
+//! transactions. Catches what a test of one connection cannot see: rows that commit behind the frontier.
+
+use crate::support::{
+    assert_equal, blocked, count, create, each_server, name, open, open_with, pid, refresh, run, try_refresh,
+};
+use std::pin::Pin;
+use trickle_client::{NewStreamTable, RefreshOptions, Result, Session, Settings, Watch};
+use trickle_core::refresh::{Kind, Statement};
+
+const SOURCES: &str = "
+    CREATE TABLE a (id int PRIMARY KEY, k int, v int);
+    CREATE TABLE b (id int PRIMARY KEY, k int, w int);
+    INSERT INTO a SELECT i, i % 5, i FROM generate_series(1, 40) i;
+    INSERT INTO b SELECT i, i % 5, i FROM generate_series(1, 10) i";
+
+const TABLES: [(&str, &str); 3] = [
+    ("joined", "SELECT a.id, a.v, b.w FROM a JOIN b USING (k)"),
+    ("grouped", "SELECT k, sum(v) AS s, count(*) AS n FROM a GROUP BY k"),
+    ("over", "SELECT g.k, g.s, count(b.id) AS n FROM grouped g LEFT JOIN b ON b.k = g.k GROUP BY g.k, g.s"),
+];
+
+/// Trap 45.
+#[test]
+fn a_transaction_open_across_two_refreshes_is_counted_once() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let (early, repeatable, other) = (db.session().await, db.session().await, db.session().await);
+        run(&other, SOURCES).await;
+        for (what, query) in TABLES {
+            create(&mut t, what, query).await;
+        }
+        run(&early, "BEGIN; INSERT INTO a VALUES (100, 1, 1000); UPDATE b SET w = -w WHERE id = 1").await;
+        run(
+            &repeatable,
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM a; DELETE FROM a WHERE id = 3",
+        )
+        .await;
+        for i in 200..202 {
+            run(&other, &format!("INSERT INTO a VALUES ({i}, 2, 2)")).await;
+            for (what, _) in TABLES {
+                assert_equal(&mut t, what).await;
+            }
+            run(&early, &format!("INSERT INTO a VALUES ({}, 1, 1000)", i + 100)).await;
+        }
+        run(&repeatable, "INSERT INTO a VALUES (400, 1, 1); COMMIT").await;
+        for (what, _) in TABLES {
+            assert_equal(&mut t, what).await;
+        }
+        run(&early, "COMMIT").await;
+        for (what, _) in TABLES {
+            assert_equal(&mut t, what).await;
+        }
+    });
+}
+
+/// Traps 46 and 47.
+#[test]
+fn commits_in_the_opposite_order_savepoints_and_prepared_transactions() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let (first, second, other) = (db.session().await, db.session().await, db.session().await);
+        run(&other, SOURCES).await;
+        for (what, query) in TABLES {
+            create(&mut t, what, query).await;
+        }
+        run(&first, "BEGIN; UPDATE a SET v = v + 1 WHERE id = 1").await;
+        run(&second, "BEGIN; UPDATE a SET v = v + 2 WHERE id = 2").await;
+        run(&second, "COMMIT").await;
+        assert_equal(&mut t, "over").await;
+        run(&first, "COMMIT").await;
+        assert_equal(&mut t, "over").await;
+        run(
+            &first,
+            "BEGIN; UPDATE a SET v = 7 WHERE id = 5; SAVEPOINT s; DELETE FROM a WHERE k = 1; SAVEPOINT u;
+            INSERT INTO a VALUES (500, 1, 1); ROLLBACK TO s; INSERT INTO a VALUES (501, 3, 3); RELEASE s",
+        )
+        .await;
+        assert_equal(&mut t, "over").await;
+        run(&first, "COMMIT").await;
+        assert_equal(&mut t, "joined").await;
+        run(
+            &first,
+            "BEGIN; DELETE FROM a WHERE k = 2; PREPARE TRANSACTION 'kept';
+            BEGIN; DELETE FROM a WHERE k = 3; PREPARE TRANSACTION 'lost'",
+        )
+        .await;
+        run(&other, "INSERT INTO a VALUES (600, 4, 4)").await;
+        assert_equal(&mut t, "over").await;
+        run(&other, "ROLLBACK PREPARED 'lost'").await;
+        assert_equal(&mut t, "joined").await;
+        run(&other, "COMMIT PREPARED 'kept'").await;
+        // The statement fails after its trigger wrote: a deferred key, checked at commit.
+        run(&other, "CREATE TABLE c (id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, k int)").await;
+        create(&mut t, "late", "SELECT k, count(*) AS n FROM c GROUP BY k").await;
+        run(&other, "INSERT INTO c VALUES (1, 1)").await;
+        let failed = other.client().batch_execute("BEGIN; INSERT INTO c VALUES (1, 2); COMMIT").await;
+        assert!(failed.is_err());
+        for what in ["joined", "grouped", "over", "late"] {
+            assert_equal(&mut t, what).await;
+        }
+    });
+}
+
+/// A change between two statements of a refresh: neither lost nor seen in halves. Also trap 51.
+struct Meanwhile<'s> {
+    writer: &'s Session,
+    at: usize,
+    seen: usize,
+}
+
+impl Watch for Meanwhile<'_> {
+    fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>> {
+        Box::pin(async move {
+            if self.seen == self.at && !matches!(statement.kind, Kind::Rollback) {
+                let n = 10_000 + self.at;
+                run(
+                    self.writer,
+                    &format!("INSERT INTO a VALUES ({n}, {}, 1); DELETE FROM a WHERE id = {}", n % 5, n - 1),
+                )
+                .await;
+            }
+            self.seen += 1;
+            Ok(())
+        })
+    }
+}
+
+#[test]
+fn writers_commit_between_any_two_statements_of_a_refresh() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let writer = db.session().await;
+        run(&writer, SOURCES).await;
+        create(&mut t, "one", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
+        create(&mut t, "two", "SELECT k, count(*) AS n FROM a GROUP BY k").await;
+        create(&mut t, "both", "SELECT one.k, one.s, two.n FROM one FULL JOIN two ON one.k = two.k").await;
+        let mut at = 0;
+        loop {
+            run(&writer, "UPDATE a SET v = v + 1 WHERE id < 9").await;
+            let mut meanwhile = Meanwhile { writer: &writer, at, seen: 0 };
+            t.refresh_watched(&[name("both")], &RefreshOptions::default(), &mut meanwhile).await.unwrap();
+            let last = meanwhile.seen <= at;
+            // Never two versions of what it reads.
+            let torn =
+                "SELECT count(*) FROM one FULL JOIN two USING (k) WHERE (one.k IS NULL) <> (two.k IS NULL)";
+            assert_eq!(count(&writer, torn).await, 0);
+            let torn = "SELECT count(*) FROM (SELECT k, s, n FROM one FULL JOIN two USING (k) EXCEPT SELECT * FROM \"both\") d";
+            assert_eq!(count(&writer, torn).await, 0, "step {at}");
+            for what in ["one", "two", "both"] {
+                assert_equal(&mut t, what).await;
+            }
+            if last {
+                break;
+            }
+            at += 1;
+        }
+        assert!(at > 5);
+    });
+}
+
+/// Trap 67.
+#[test]
+fn a_writer_is_open_across_the_creation_of_a_stream_table_and_of_a_wider_one() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let (writer, admin) = (db.session().await, db.session().await);
+        run(&admin, SOURCES).await;
+        let creator = pid(t.client()).await;
+        for (i, query) in
+            ["SELECT id FROM a WHERE id > 2", "SELECT k, sum(v) AS s, max(id) AS m FROM a GROUP BY k"]
+                .into_iter()
+                .enumerate()
+        {
+            run(
+                &writer,
+                &format!(
+                    "BEGIN; INSERT INTO a VALUES ({}, 1, 1); UPDATE a SET v = v + 1 WHERE k = 2",
+                    1000 + i
+                ),
+            )
+            .await;
+            let what = format!("t{i}");
+            let new = NewStreamTable::new(name(&what), query);
+            let commit = async {
+                blocked(&admin, creator).await;
+                run(&writer, "INSERT INTO a VALUES (2000 + (SELECT count(*) FROM a), 2, 2); DELETE FROM a WHERE id = 4; COMMIT").await;
+            };
+            let (made, ()) = tokio::join!(t.create(&new), commit);
+            made.unwrap();
+            run(&admin, "UPDATE a SET v = v * 2, id = id + 10000 WHERE k = 3").await;
+            for what in (0..=i).map(|i| format!("t{i}")) {
+                assert_equal(&mut t, &what).await;
+            }
+        }
+    });
+}
+
+/// Trap 70: whoever takes the table first, the refresh sees all of it or nothing.
+#[test]
+fn truncate_and_rewriting_alter_while_a_refresh_starts() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let (writer, admin) = (db.session().await, db.session().await);
+        run(&admin, SOURCES).await;
+        for (what, query) in TABLES {
+            create(&mut t, what, query).await;
+        }
+        let refresher = pid(t.client()).await;
+        for change in [
+            "TRUNCATE a",
+            "TRUNCATE b; INSERT INTO b VALUES (1, 1, 1)",
+            "INSERT INTO a VALUES (1, 1, 1), (2, 2, 2); ALTER TABLE a ALTER COLUMN v TYPE bigint USING v * 2",
+            "TRUNCATE a; INSERT INTO a VALUES (5, 1, 5)",
+            "ALTER TABLE b ALTER COLUMN w TYPE numeric USING w + 0.5",
+            "ALTER TABLE a ADD COLUMN extra int DEFAULT 7; UPDATE a SET extra = 1, v = v + 1",
+        ] {
+            run(&admin, "INSERT INTO a VALUES (900, 1, 1) ON CONFLICT DO NOTHING").await;
+            run(&writer, &format!("BEGIN; {change}")).await;
+            let finish = async {
+                blocked(&admin, refresher).await;
+                run(&writer, "COMMIT").await;
+            };
+            let (done, ()) = tokio::join!(try_refresh(&mut t, "over"), finish);
+            done.unwrap_or_else(|e| panic!("{change}: {e:?}"));
+            for (what, _) in TABLES {
+                assert_equal(&mut t, what).await;
+            }
+        }
+    });
+}
+
+/// Two refreshers at once: one waits for the other, and neither counts twice.
+#[test]
+fn two_refreshers_meet() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let mut u = open(db).await;
+        let (admin, blocker) = (db.session().await, db.session().await);
+        run(&admin, SOURCES).await;
+        for (what, query) in TABLES {
+            create(&mut t, what, query).await;
+        }
+        let second = pid(u.client()).await;
+        run(&admin, "UPDATE a SET v = v + 1; DELETE FROM b WHERE id = 3").await;
+        run(&blocker, "BEGIN; LOCK TABLE grouped IN SHARE UPDATE EXCLUSIVE MODE").await;
+        let first = pid(t.client()).await;
+        let free = async {
+            blocked(&admin, first).await;
+            blocked(&admin, second).await;
+            run(&admin, "INSERT INTO a VALUES (300, 1, 1)").await;
+            run(&blocker, "COMMIT").await;
+        };
+        let (one, two, ()) = tokio::join!(try_refresh(&mut t, "over"), try_refresh(&mut u, "over"), free);
+        let (one, two) = (one.unwrap(), two.unwrap());
+        let counted: i64 = one.iter().chain(&two).map(|r| r.report.delta_rows).sum();
+        assert!(counted > 0, "{one:?}\n{two:?}");
+        for (what, _) in TABLES {
+            assert_equal(&mut t, what).await;
+            assert_equal(&mut u, what).await;
+        }
+    });
+}
+
+/// Trap 48.
+#[test]
+fn truncate_alone_with_inserts_and_of_one_side() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, SOURCES).await;
+        for (what, query) in TABLES {
+            create(&mut t, what, query).await;
+        }
+        for change in [
+            "TRUNCATE a",
+            "BEGIN; INSERT INTO a VALUES (1, 1, 1); TRUNCATE a; INSERT INTO a VALUES (2, 2, 2); COMMIT",
+            "TRUNCATE b",
+            "INSERT INTO b VALUES (1, 2, 3); INSERT INTO a VALUES (7, 2, 9)",
+            "BEGIN; TRUNCATE a, b; ROLLBACK",
+            "BEGIN; SAVEPOINT s; TRUNCATE a; ROLLBACK TO s; DELETE FROM a WHERE id = 7; COMMIT",
+            "TRUNCATE a, b; INSERT INTO b VALUES (1, 1, 1)",
+        ] {
+            run(&w, change).await;
+            for (what, _) in TABLES {
+                assert_equal(&mut t, what).await;
+            }
+        }
+    });
+}
+
+/// Traps 49 and 50, while segments are rotated and dropped as fast as they can be.
+#[test]
+fn a_slow_reader_loses_nothing_and_a_full_refresh_reaches_downstream() {
+    each_server(async |db| {
+        let mut t = open_with(db, Settings { segment_bytes: 1, ..Settings::default() }).await;
+        let w = db.session().await;
+        run(&w, SOURCES).await;
+        create(&mut t, "fast", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
+        create(&mut t, "slow", "SELECT id, v FROM a WHERE k < 3").await;
+        create(&mut t, "below", "SELECT s FROM fast WHERE k <> 4").await;
+        for i in 0..8 {
+            run(&w, &format!("INSERT INTO a VALUES ({}, {i}, {i}); DELETE FROM a WHERE id = {i}; UPDATE a SET v = v + 1 WHERE k = 1", 100 + i)).await;
+            refresh(&mut t, "fast").await;
+        }
+        assert_equal(&mut t, "slow").await;
+        t.refresh(&[name("fast")], &RefreshOptions { full: true, ..RefreshOptions::default() })
+            .await
+            .unwrap();
+        assert_equal(&mut t, "below").await;
+        run(&w, "UPDATE a SET k = 4 WHERE k = 2; DELETE FROM a WHERE k = 1").await;
+        t.refresh(&[name("fast")], &RefreshOptions { full: true, ..RefreshOptions::default() })
+            .await
+            .unwrap();
+        for what in ["below", "slow", "fast"] {
+            assert_equal(&mut t, what).await;
+        }
+        for _ in 0..4 {
+            run(&w, "UPDATE a SET v = v + 1").await;
+            t.refresh_all(&RefreshOptions::default()).await.unwrap();
+        }
+        let segments = "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE 'changes\\_%' \
+             AND relnamespace = 'pgtrickle_changes'::regnamespace";
+        let buffers = count(&w, "SELECT count(*) FROM pgtrickle.pgt_buffers").await;
+        assert!(count(&w, segments).await <= 2 * buffers);
+    });
+}
+
+/// A statement that began before a segment was closed and emptied, in a session that knows the old trigger function. The
+/// source has no index: opening one would tell the session of the new function.
+#[test]
+fn a_writer_outlives_the_segment_that_its_session_knows() {
+    each_server(async |db| {
+        let mut t = open_with(db, Settings { segment_bytes: 1, ..Settings::default() }).await;
+        let (w, admin, gate) = (db.session().await, db.session().await, db.session().await);
+        run(
+            &admin,
+            "CREATE TABLE a (k int, v int); CREATE FUNCTION wait(x int) RETURNS int LANGUAGE sql VOLATILE AS
+            'SELECT x FROM (SELECT pg_advisory_xact_lock_shared(1)) s'",
+        )
+        .await;
+        create(&mut t, "sums", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
+        for i in 0..3 {
+            run(&w, "INSERT INTO a SELECT wait(1), 1").await;
+            run(&gate, "SELECT pg_advisory_lock(1)").await;
+            let writer = pid(w.client()).await;
+            let meanwhile = async {
+                blocked(&admin, writer).await;
+                for i in 0..4 {
+                    run(&admin, &format!("INSERT INTO a VALUES ({i}, 2)")).await;
+                    refresh(&mut t, "sums").await;
+                }
+                run(&gate, "SELECT pg_advisory_unlock(1)").await;
+            };
+            let late = format!("INSERT INTO a SELECT wait(1 + {i}), 1");
+            let (written, ()) = tokio::join!(w.client().batch_execute(&late), meanwhile);
+            written.unwrap();
+            assert_equal(&mut t, "sums").await;
+        }
+    });
+}

@@ -1,0 +1,220 @@
+//! Values whose text, equality or type is not what it seems, through the whole way. Catches what depends on the settings
+//! of whoever writes or refreshes, and columns that only survive while nobody compares them.
+
+use crate::support::{assert_equal, create, each_server, mode, open, run};
+use trickle_client::{Settings, Trickle};
+
+/// Trap 37.
+#[test]
+fn settings_of_writers_and_refreshers_do_not_matter() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, "CREATE SCHEMA other; CREATE TABLE e (id int PRIMARY KEY, at timestamptz, d date, i interval, f float8, b bytea);
+            CREATE TABLE other.e (id int PRIMARY KEY, at timestamptz);
+            CREATE FUNCTION label(x int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'public ' || x $$;
+            CREATE FUNCTION other.label(x int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'other ' || x $$;
+            INSERT INTO e SELECT i, '2024-03-10 00:00+00'::timestamptz + i * interval '5 hours', '2024-01-01'::date + i,
+                i * interval '26 hours', i / 3.0::float8, ('\\x' || repeat(lpad(to_hex(i), 2, '0'), 3))::bytea
+            FROM generate_series(1, 40) i; INSERT INTO other.e VALUES (1, now())").await;
+        run(&w, "SET TimeZone = 'Asia/Kolkata'").await;
+        let set = t
+            .client()
+            .batch_execute(
+                "SET TimeZone = 'America/New_York'; SET DateStyle = 'SQL, DMY';
+            SET IntervalStyle = 'sql_standard'; SET bytea_output = 'escape'; SET extra_float_digits = 0",
+            )
+            .await;
+        set.unwrap();
+        for (what, query) in [
+            ("days", "SELECT date_trunc('day', at) AS day, count(*) AS n FROM e GROUP BY 1"),
+            (
+                "texts",
+                "SELECT id, at::text AS at, d::text AS d, i::text AS i, f::text AS f, b::text AS b FROM e",
+            ),
+            ("dates", "SELECT id, at::date AS d, extract(hour FROM at) AS h FROM e WHERE d > '05/01/2024'"),
+            ("labels", "SELECT label(id) AS l, count(*) AS n FROM e GROUP BY 1"),
+        ] {
+            create(&mut t, what, query).await;
+        }
+        let mut u = Trickle::open(db.session().await, Settings::default()).await.unwrap();
+        let set = "SET TimeZone = 'Pacific/Auckland'; SET DateStyle = 'German'; SET IntervalStyle = 'iso_8601'; \
+             SET bytea_output = 'hex'; SET extra_float_digits = 3";
+        u.client().batch_execute(set).await.unwrap();
+        for change in [
+            "SET DateStyle = 'Postgres, MDY'; UPDATE e SET at = at + interval '7 hours' WHERE id % 3 = 0",
+            "SET search_path = other, public; INSERT INTO public.e VALUES (100, '2024-11-03 01:30:00 America/New_York',
+                '2024-02-03', interval '-1 day 2 hours', 1e-7, 'a')",
+            "SET TimeZone = 'UTC'; DELETE FROM public.e WHERE at < '2024-03-12'; UPDATE public.e SET f = f / 7, d = d + 1",
+        ] {
+            run(&w, change).await;
+            for what in ["public.days", "public.texts", "public.dates", "public.labels"] {
+                assert_equal(&mut u, what).await;
+                assert_equal(&mut t, what).await;
+            }
+        }
+        u.client().batch_execute("SET search_path = other").await.unwrap();
+        let mut v = Trickle::open(u_session(db).await, Settings::default()).await.unwrap();
+        run(&w, "UPDATE public.e SET id = id + 500").await;
+        assert_equal(&mut v, "public.labels").await;
+    });
+}
+
+/// A session whose search path leads elsewhere first.
+async fn u_session(db: &crate::support::Db) -> trickle_client::Session {
+    let s = db.session().await;
+    run(&s, "SET search_path = other, public").await;
+    s
+}
+
+/// Traps 39 and 40.
+#[test]
+fn any_byte_and_types_without_equality() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        // A server may be built without XML.
+        let xml = w.client().batch_execute("SELECT '<a/>'::xml").await.is_ok();
+        run(&w, &r#"CREATE TABLE x (id int PRIMARY KEY, j json, m xml, p point, c circle, t text, b bytea, k int);
+            CREATE TABLE y (k int, j json, p point);
+            INSERT INTO x SELECT i, '{"a": 1}', '<a/>', point(i, i), '<(1,1),2>', chr(1 + i % 126) || '|' || chr(31), '\x00', i % 3
+            FROM generate_series(1, 30) i;
+            INSERT INTO y VALUES (1, '[1]', '(1,1)'), (1, '[1]', '(1,1)'), (2, NULL, NULL)"#.replace("m xml", if xml { "m xml" } else { "m json" })
+            .replace("'<a/>'", if xml { "'<a/>'" } else { "'[]'" })).await;
+        create(&mut t, "whole", "SELECT * FROM x").await;
+        create(&mut t, "kept", "SELECT id, j, m, p FROM x WHERE k > 0").await;
+        create(&mut t, "pairs", "SELECT x.id, x.t, x.b, y.k FROM x JOIN y ON x.k = y.k").await;
+        create(&mut t, "texts", "SELECT t, b, count(*) AS n FROM x GROUP BY t, b").await;
+        create(&mut t, "loose", "SELECT j, p FROM y").await;
+        create(&mut t, "inner_json", "SELECT k, count(j) AS n, max(j->>'a') AS a FROM x GROUP BY k").await;
+        for change in [
+            "UPDATE x SET j = '{\"a\": 2}', m = '12', p = '(9,9)' WHERE id < 5",
+            "UPDATE x SET j = '{\"a\":  2}' WHERE id = 4; UPDATE x SET k = k + 1",
+            "DELETE FROM y WHERE ctid = (SELECT min(ctid) FROM y)",
+            "UPDATE x SET t = E'a\\x01b,\"c\"(d)\\\\N', b = '\\x000102ff' WHERE id % 2 = 0; INSERT INTO x (id, t) VALUES (99, ''), (98, NULL)",
+            "UPDATE x SET t = 'ab' || chr(9) || 'c' WHERE id = 1; UPDATE x SET t = 'a' || chr(9) || 'bc' WHERE id = 2",
+            "DELETE FROM x WHERE k IS NULL OR id < 4; UPDATE y SET j = '{}', p = NULL",
+        ] {
+            run(&w, change).await;
+            for what in ["whole", "kept", "pairs", "texts", "loose", "inner_json"] {
+                assert_equal(&mut t, what).await;
+            }
+        }
+        for what in ["whole", "kept", "pairs", "texts"] {
+            let (mode, reason) = mode(&t, what).await;
+            assert!(mode == "DIFFERENTIAL" || !reason.is_empty(), "{what}: {mode} {reason}");
+        }
+    });
+}
+
+/// Trap 41.
+#[test]
+fn wide_tables_and_odd_names() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        let columns: Vec<String> = (0..200).map(|i| format!("c{i} text")).collect();
+        let long = "n".repeat(63);
+        run(&w, &format!(r#"CREATE SCHEMA "Sch.é""";
+            CREATE TABLE wide (id int PRIMARY KEY, {});
+            CREATE TABLE "Sch.é"""."group by" ("action" int PRIMARY KEY, "xid" text, "w" numeric, "cmin_" int, "select" int,
+                "A" int, "a" int, "q""uote" text, "d.ot" text, "日本" text, "{long}" text, "_w" int, "c0" int, "trickle_n" int);
+            INSERT INTO wide (id, c0, c199) SELECT i, 'a', 'b' FROM generate_series(1, 10) i;
+            INSERT INTO "Sch.é"""."group by" SELECT i, 'x' || i, i, i, i % 2, i, -i, 'q', 'd', 'j', 'l', i, i, i FROM generate_series(1, 10) i"#,
+            columns.join(", "))).await;
+        create(&mut t, "copy", "SELECT * FROM wide").await;
+        create(&mut t, r#""Sch.é"""."Stored ""x.y""""#, r#"SELECT * FROM "Sch.é"""."group by""#).await;
+        create(&mut t, "odd", &format!(r#"SELECT "select" AS "order", sum("w") AS "w", count("xid") AS "xid", max("{long}") AS "{long}",
+            min("日本") AS "A", max("q""uote") AS "a" FROM "Sch.é"""."group by" GROUP BY "select""#)).await;
+        create(&mut t, &long, r#"SELECT l."A", r."a" FROM "Sch.é"""."group by" l JOIN "Sch.é"""."group by" r ON l."A" = -r."a""#).await;
+        for change in [
+            r#"UPDATE wide SET c5 = '' WHERE id = 1; UPDATE wide SET c5 = NULL, c199 = '' WHERE id = 2; UPDATE wide SET c5 = NULL WHERE id = 1"#,
+            r#"UPDATE "Sch.é"""."group by" SET "w" = "w" + 1, "xid" = NULL WHERE "A" < 4; DELETE FROM wide WHERE id = 3"#,
+            r#"UPDATE "Sch.é"""."group by" SET "select" = NULL, "{L}" = '', "日本" = NULL, "a" = "A" WHERE "action" > 7"#,
+            r#"DELETE FROM "Sch.é"""."group by" WHERE "_w" = 2; INSERT INTO "Sch.é"""."group by" ("action", "A") VALUES (77, 1)"#,
+        ] {
+            run(&w, &change.replace("{L}", &long)).await;
+            for what in ["copy", r#""Sch.é"""."Stored ""x.y""""#, "odd", &long] {
+                assert_equal(&mut t, what).await;
+            }
+        }
+    });
+}
+
+/// Trap 44.
+#[test]
+fn generated_toasted_dropped_columns_and_types_of_every_kind() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, "CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy'); CREATE DOMAIN small AS int CHECK (VALUE < 1000);
+            CREATE TYPE pair AS (a int, b text);
+            CREATE TABLE g (gone int, id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n int, twice int GENERATED ALWAYS AS (n * 2) STORED,
+                big text, m mood, s small, l int[], c pair, r int4range, x jsonb, mr int4multirange, i inet, u uuid);
+            ALTER TABLE g DROP COLUMN gone; ALTER TABLE g ALTER COLUMN big SET STORAGE EXTERNAL;
+            INSERT INTO g (n, big, m, s, l, c, r, x, mr, i, u) SELECT i, repeat('x' || i, 3000), 'ok', i, ARRAY[i, NULL], (i, 'b')::pair,
+                int4range(i, i + 5), jsonb_build_object('k', i), int4multirange(int4range(i, i + 2)), '10.0.0.1'::inet + i, gen_random_uuid()
+            FROM generate_series(1, 20) i").await;
+        create(&mut t, "copy", "SELECT * FROM g").await;
+        create(
+            &mut t,
+            "moods",
+            "SELECT m, s, count(*) AS n, sum(twice) AS t, count(r) AS r FROM g GROUP BY m, s",
+        )
+        .await;
+        create(&mut t, "arrays", "SELECT l, c, x, mr, count(*) AS n FROM g GROUP BY l, c, x, mr").await;
+        create(&mut t, "long", "SELECT id, big, twice FROM g WHERE twice > 6").await;
+        create(&mut t, "lengths", "SELECT length(big) AS n, count(*) AS c FROM g GROUP BY 1").await;
+        for change in [
+            "UPDATE g SET n = n + 1",
+            "UPDATE g SET m = 'happy', s = s + 1, l = l || 7, c = ((c).a + 1, NULL)::pair WHERE id % 2 = 0",
+            "UPDATE g SET big = big || 'y' WHERE id < 4; UPDATE g SET x = x || '{\"z\": null}', r = NULL WHERE id = 5",
+            "DELETE FROM g WHERE id IN (2, 3); INSERT INTO g (n) VALUES (NULL), (7)",
+            "ALTER TYPE mood ADD VALUE 'great'",
+            "UPDATE g SET m = 'great', big = repeat('z', 100000) WHERE id = 7",
+        ] {
+            run(&w, change).await;
+            for what in ["copy", "moods", "arrays", "long", "lengths"] {
+                assert_equal(&mut t, what).await;
+            }
+        }
+        for what in ["copy", "moods", "arrays", "long", "lengths"] {
+            let (mode, reason) = mode(&t, what).await;
+            assert!(mode == "DIFFERENTIAL" || !reason.is_empty(), "{what}: {mode} {reason}");
+        }
+    });
+}
+
+/// Trap 38.
+#[test]
+fn equal_but_differently_written() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        // A server may be built without ICU, and has no such collation then.
+        let icu = "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)";
+        if w.client().batch_execute(icu).await.is_err() {
+            run(&w, "CREATE COLLATION ci FROM \"C\"").await;
+        }
+        run(&w, "CREATE TABLE n (id int PRIMARY KEY, v numeric, f float8, c char(5), t text COLLATE ci);
+            INSERT INTO n VALUES (1, 1.0, '-0', 'a', 'Abc'), (2, 1.00, 0, 'a  ', 'ABC'), (3, 'NaN', 'NaN', 'b', 'x'), (4, 2, 'Infinity', NULL, NULL)").await;
+        create(&mut t, "same", "SELECT * FROM n").await;
+        create(&mut t, "counted", "SELECT v, count(*) AS n FROM n GROUP BY v").await;
+        create(&mut t, "floats", "SELECT f, count(*) AS n FROM n GROUP BY f").await;
+        create(&mut t, "padded", "SELECT DISTINCT c FROM n").await;
+        create(&mut t, "folded", "SELECT t, count(*) AS n FROM n GROUP BY t").await;
+        create(&mut t, "sums", "SELECT sum(v) AS v, sum(f) AS f, min(t) AS t FROM n").await;
+        for change in [
+            "UPDATE n SET v = 1.000 WHERE id = 1",
+            "UPDATE n SET f = -f WHERE id < 3; UPDATE n SET t = 'aBC' WHERE id = 1",
+            "DELETE FROM n WHERE id = 1",
+            "UPDATE n SET v = 'NaN' WHERE id = 2; UPDATE n SET v = 5 WHERE id = 3; INSERT INTO n VALUES (9, 1, '-Infinity', 'a', 'abc')",
+            "DELETE FROM n WHERE id IN (4, 9)",
+        ] {
+            run(&w, change).await;
+            for what in ["same", "counted", "floats", "padded", "folded", "sums"] {
+                assert_equal(&mut t, what).await;
+            }
+        }
+    });
+}
