@@ -174,7 +174,8 @@ impl Trickle {
 
     /// The plan and program of a stream table, compiled once per definition.
     pub(crate) async fn runnable(&mut self, e: &Entry) -> Result<Runnable> {
-        let made_from = format!("{}\0{:?}\0{:?}\0{}", e.query, e.relation, e.dependencies, e.mode);
+        let made_from =
+            format!("{}\0{:?}\0{:?}\0{}\0{:?}", e.query, e.relation, e.dependencies, e.mode, e.layout_hash);
         if let Some((from, runnable)) = self.compiled.get(&e.id)
             && *from == made_from
         {
