@@ -111,6 +111,9 @@ impl Trickle {
             return Err(Error::input(format!("PostgreSQL {server} is too old"))
                 .hint("trickle needs PostgreSQL 15 or later."));
         }
+        // A refresher that was killed leaves no statement running to its end. Where the server's platform cannot tell,
+        // it refuses the setting, and the statement does run to its end.
+        let _ = session.client().batch_execute("SET client_connection_check_interval = '1s'").await;
         let search_path = row.get(1);
         let progress = Arc::new(Quiet);
         Ok(Trickle {
