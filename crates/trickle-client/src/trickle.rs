@@ -184,7 +184,7 @@ impl Trickle {
         {
             return Ok(runnable.clone());
         }
-        let mut catalog = PgCatalog::read(self.client()).await?;
+        let mut catalog = PgCatalog::new();
         let runnable = compile_entry(self.client(), &mut catalog, e, self.server).await?;
         self.compiled.insert(e.id, (made_from, runnable.clone()));
         Ok(runnable)
