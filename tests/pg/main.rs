@@ -9,6 +9,7 @@
 )]
 
 mod capture;
+mod cases;
 mod connect;
 mod faults;
 mod interleavings;

@@ -1,0 +1,113 @@
+//! The case files on real servers: what each says must come out, does, after one refresh by a delta for every window.
+//! Catches what rules and evaluator have wrong in common; and cases that say what PostgreSQL does not.
+
+use crate::support::{assert_equal, create, each_server, mode, name, open_with, refresh, try_refresh};
+use futures_util::FutureExt;
+use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use tokio_postgres::SimpleQueryMessage;
+use trickle_client::{NewStreamTable, Settings, Trickle};
+use trickle_core::cost::Force;
+use trickle_core::refresh::Action;
+use trickle_core::testing::{Case, Expected};
+
+/// Every case by its name, sorted. `TRICKLE_CASE=part of a name` runs some.
+fn cases() -> Vec<(String, Case)> {
+    let only = std::env::var("TRICKLE_CASE").unwrap_or_default();
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cases");
+    let mut found = Vec::new();
+    for area in std::fs::read_dir(&all).unwrap() {
+        for file in std::fs::read_dir(area.unwrap().path()).unwrap() {
+            let file = file.unwrap().path();
+            let shown = file.strip_prefix(&all).unwrap().display().to_string();
+            if file.extension().is_some_and(|e| e == "case") && shown.contains(&only) {
+                found.push((shown, Case::parse(&std::fs::read_to_string(&file).unwrap()).unwrap()));
+            }
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    assert!(!found.is_empty(), "no case is called \"{only}\"");
+    found
+}
+
+#[test]
+fn every_case_comes_out_as_it_says() {
+    let cases = cases();
+    each_server(async |db| {
+        let mut t = open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await;
+        let mut failed = Vec::new();
+        for (shown, case) in &cases {
+            t.client().batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await.unwrap();
+            if AssertUnwindSafe(run(&mut t, case)).catch_unwind().await.is_err() {
+                failed.push(shown);
+            }
+            let left: BTreeSet<String> =
+                t.registry().await.unwrap().entries().map(|e| e.relation.name.to_string()).collect();
+            for st in left {
+                t.drop(&name(&st), true).await.unwrap();
+            }
+        }
+        assert!(failed.is_empty(), "{failed:#?}");
+    });
+}
+
+async fn run(t: &mut Trickle, case: &Case) {
+    // The reader of DDL knows a type by its name alone, the server by its extension.
+    let tables = case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;");
+    t.client().batch_execute(&tables).await.unwrap();
+    t.client().batch_execute(&case.rows).await.unwrap();
+    if case.snapshots.contains_key("error") || matches!(case.first, Some(Expected::Error(_))) {
+        let e = t.create(&NewStreamTable::new(name("st"), case.query.as_str())).await.unwrap_err();
+        if let Some(Expected::Error(wanted)) = &case.first {
+            assert!(e.to_string().contains(wanted), "{e} is not {wanted}");
+        }
+        return;
+    }
+    let made = t.create(&NewStreamTable::new(name("st"), case.query.as_str())).await;
+    if let (Err(e), Some(verdict)) = (&made, case.snapshots.get("verdict")) {
+        assert!(verdict.contains("can never be"), "{e}");
+        return;
+    }
+    let incremental = made.unwrap_or_else(|e| panic!("{e:?}")).mode == "DIFFERENTIAL";
+    // The server knows more functions than the core does without it.
+    assert!(incremental || case.snapshots.contains_key("verdict"), "{:?}", mode(t, "st").await);
+    // The same as the inner part of something else, and as the source of another stream table.
+    let query = case.query.trim().trim_end_matches(';');
+    create(t, "inside", &format!("SELECT count(*) AS n FROM ({query}) AS q")).await;
+    create(t, "reader", "SELECT * FROM st").await;
+    if let Some(Expected::Rows(rows)) = &case.first {
+        assert_eq!(&stored(t).await, rows, "at first");
+    }
+    for window in &case.windows {
+        t.client().batch_execute(&window.change).await.unwrap();
+        match &window.expect {
+            Expected::Rows(rows) => {
+                let done = refresh(t, "st").await;
+                let full = done[0].report.action == Action::Full;
+                let allowed = !incremental || window.change.contains("TRUNCATE");
+                assert!(!full || allowed, "{:?}", done[0].report.reason);
+                assert_eq!(&stored(t).await, rows, "after {}", window.change);
+                for what in ["st", "inside", "reader"] {
+                    assert_equal(t, what).await;
+                }
+            }
+            Expected::Error(wanted) => {
+                let e = try_refresh(t, "st").await.unwrap_err();
+                assert!(e.to_string().contains(wanted), "{e} is not {wanted}");
+            }
+        }
+    }
+}
+
+/// What is stored, as the server writes it, sorted.
+async fn stored(t: &Trickle) -> Vec<Vec<Option<String>>> {
+    let mut rows = Vec::new();
+    for message in t.client().simple_query("SELECT * FROM st").await.unwrap() {
+        if let SimpleQueryMessage::Row(row) = message {
+            rows.push((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect());
+        }
+    }
+    rows.sort();
+    rows
+}
