@@ -8,7 +8,7 @@ use crate::session::Watch;
 use crate::trickle::Trickle;
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::refresh::{
-    FailureKind, Member, MemberReport, Plan, Relation, Request, Source, Transaction, peek_text,
+    FailureKind, Lock, Member, MemberReport, Plan, Relation, Request, Source, Transaction, peek_text,
     record_failure,
 };
 
@@ -208,6 +208,7 @@ impl Trickle {
                 model: e.model.clone(),
                 policy: self.settings.policy(),
                 groups: 0,
+                lock: if e.is_populated { Lock::Refreshes } else { Lock::Writers },
                 settings: e.settings.clone(),
             });
         }
