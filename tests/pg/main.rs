@@ -11,6 +11,7 @@
 mod capture;
 mod connect;
 mod faults;
+mod first_load;
 mod interleavings;
 mod lifecycle;
 mod plans;
