@@ -1,6 +1,8 @@
 //! Stream tables on a live database: made, refreshed, checked, dropped.
 
-use crate::support::{assert_equal, create, each_server, name, open, refresh};
+use crate::support::{assert_equal, create, each_server, name, open, open_with, refresh};
+use trickle_client::Settings;
+use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 
 const SHOP: &str = "
@@ -58,5 +60,23 @@ fn a_chain_of_stream_tables_follows_its_sources() {
         let left = "SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal";
         let left: i64 = t.client().query_one(left, &[]).await.unwrap().get(0);
         assert_eq!(left, 0);
+    });
+}
+
+#[test]
+fn a_plan_of_another_version_is_made_anew_and_never_run_over_foreign_tables() {
+    each_server(async |db| {
+        let mut t = open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await;
+        t.client().batch_execute(SHOP).await.unwrap();
+        create(&mut t, "totals", "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer").await;
+        t.client()
+            .batch_execute("UPDATE pgtrickle.pgt_stream_tables SET layout_hash = 'older'")
+            .await
+            .unwrap();
+        t.client().batch_execute("UPDATE orders SET amount = amount + 1 WHERE id < 9").await.unwrap();
+        assert_eq!(refresh(&mut t, "totals").await[0].report.action, Action::Reinitialize);
+        t.client().batch_execute("DELETE FROM orders WHERE id = 5").await.unwrap();
+        assert_eq!(refresh(&mut t, "totals").await[0].report.action, Action::Differential);
+        assert_equal(&mut t, "totals").await;
     });
 }

@@ -9,21 +9,18 @@ use crate::trickle::Trickle;
 use trickle_core::catalog::TableId;
 
 impl Trickle {
-    /// Plans anew what was planned for tables, views or functions that are different now, in these stream tables and in
-    /// those that they read. What means nothing any more is suspended, with the reason, and captures nothing more.
+    /// Plans anew what was planned for tables, views or functions that are different now, or by another version, in
+    /// these stream tables and in those that they read. What means nothing any more is suspended, with the reason, and captures nothing more.
     ///
     /// # Errors
     /// The first that had to be suspended; the server.
     pub(crate) async fn adapt(&mut self, wanted: &[TableId]) -> Result<()> {
         let registry = self.registry().await?;
-        let changed: Vec<Entry> = registry
-            .with_upstream(wanted.iter().copied())?
-            .into_iter()
-            .filter(|e| !e.unchanged)
-            .cloned()
-            .collect();
-        for e in changed {
-            self.adapt_one(&e).await?;
+        let read: Vec<Entry> = registry.with_upstream(wanted.iter().copied())?.into_iter().cloned().collect();
+        for e in read {
+            if !e.unchanged || self.runnable(&e).await.is_err_and(|err| err.is_stale()) {
+                self.adapt_one(&e).await?;
+            }
         }
         Ok(())
     }
@@ -34,17 +31,9 @@ impl Trickle {
         self.progress.say(&format!("{name}: something that it reads has changed; planning it anew"));
         let qualified =
             Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() };
-        let mut new = e.as_new(qualified)?;
-        new.query.clone_from(&e.query);
+        let new = e.as_new(qualified)?;
         let redone = match self.design(e.relation.clone(), e.id, &new).await {
-            Ok(design) => {
-                let done = self.redo(e, &design).await;
-                // What was typed stays what was typed.
-                if done.is_ok() {
-                    self.keep_original(e).await?;
-                }
-                done
-            }
+            Ok(design) => self.redo(e, &design).await,
             Err(error) => Err(error),
         };
         match redone {
@@ -60,12 +49,6 @@ impl Trickle {
             }
             other => other,
         }
-    }
-
-    async fn keep_original(&self, e: &Entry) -> Result<()> {
-        let text = "UPDATE pgtrickle.pgt_stream_tables SET original_query = $2 WHERE pgt_id = $1";
-        let done = self.client().execute(text, &[&e.id, &e.original]).await;
-        done.map(|_| ()).map_err(|err| Error::server("note the stream table", err))
     }
 
     /// Takes a stream table out of the schedule, and its capture away where a trigger would fail for writers.

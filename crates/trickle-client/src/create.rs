@@ -6,7 +6,7 @@ use crate::catalog::{self, PgCatalog};
 use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::names::Name;
-use crate::registry::{StoredSetting, options};
+use crate::registry::{StoredSetting, layout_hash, options};
 use crate::resolve::{Dependency, Resolved, resolve};
 use crate::trickle::Trickle;
 use std::sync::Arc;
@@ -20,7 +20,6 @@ use trickle_core::schedule::Schedule;
 use trickle_core::sql::{Ident, Qualified};
 use trickle_core::stream_table::{Options, StreamTable, Verdict};
 use trickle_core::{Reason, ReasonKind};
-use xxhash_rust::xxh64::xxh64;
 
 /// How a stream table is to be kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -269,7 +268,7 @@ impl Trickle {
         let resolved = resolve(self.session.client_mut(), &new.query).await?;
         self.check_dependencies(&resolved)?;
         self.check_cycle(&relation, &resolved).await?;
-        let mut catalog = PgCatalog::read(self.client()).await?;
+        let mut catalog = PgCatalog::new();
         let options = options(&relation, id, self.server);
         let verdict = match parse_query(&resolved.canonical) {
             Ok(parsed) => catalog::compile(self.client(), &mut catalog, &parsed, &options).await,
@@ -508,13 +507,9 @@ impl Design {
         Qualified::new(&self.relation.schema, &self.relation.name)
     }
 
-    /// Identifies what [`Design::make_tables`] makes.
-    pub(crate) fn layout_hash(&self) -> String {
-        let texts: Vec<String> = match &self.table {
-            Some(table) => table.ddl().iter().map(ToString::to_string).collect(),
-            None => self.resolved.columns.iter().map(|c| format!("{} {}", c.name, c.spelled)).collect(),
-        };
-        format!("{:016x}", xxh64(texts.join(";").as_bytes(), 0))
+    /// Identifies the stored tables of an incremental query.
+    pub(crate) fn layout_hash(&self) -> Option<String> {
+        self.table.as_deref().map(layout_hash)
     }
 
     /// Makes the stored tables, which nobody but their refreshes may write.

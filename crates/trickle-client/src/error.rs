@@ -62,6 +62,11 @@ impl Error {
         Error::new(Kind::Connection, message)
     }
 
+    /// Something was altered since it was planned for.
+    pub(crate) fn stale(message: impl Into<String>) -> Error {
+        Error::new(Kind::Stale, message)
+    }
+
     /// Somebody holds a lock that is needed.
     pub fn busy(message: impl Into<String>) -> Error {
         Error::new(Kind::Busy, message)

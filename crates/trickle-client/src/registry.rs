@@ -14,7 +14,8 @@ use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_core::parse::parse_query;
 use trickle_core::refresh::{Compiled, Program, Recompute, Relation, Setting};
 use trickle_core::sql::{Ident, Profile, Qualified};
-use trickle_core::stream_table::{Options, StreamTable, Verdict};
+use trickle_core::stream_table::{Options, StreamTable};
+use xxhash_rust::xxh64::xxh64;
 
 /// Kinds of sources, as `pgt_dependencies.source_type` names them.
 const KINDS: [(&str, TableKind); 5] = [
@@ -277,6 +278,12 @@ pub(crate) fn options(relation: &Relation, id: i64, server: u32) -> Options {
     options
 }
 
+/// Identifies the stored tables of a plan. A plan is run only over tables that were made for it.
+pub(crate) fn layout_hash(table: &StreamTable) -> String {
+    let texts: Vec<String> = table.ddl().iter().map(ToString::to_string).collect();
+    format!("{:016x}", xxh64(texts.join(";").as_bytes(), 0))
+}
+
 /// A stream table ready to be refreshed.
 #[derive(Clone, Debug)]
 pub struct Runnable {
@@ -299,10 +306,14 @@ pub(crate) async fn compile_entry(
     if e.mode != "FULL" {
         let parsed = parse_query(&e.query)?;
         let options = options(&e.relation, e.id, server);
-        if let Verdict::Incremental(table) = catalog::compile(client, catalog, &parsed, &options).await? {
-            let table = Arc::new(*table);
-            return Ok(Runnable { program: Arc::new(Compiled::new(table.clone())), table: Some(table) });
-        }
+        let verdict = catalog::compile(client, catalog, &parsed, &options).await?;
+        let fits = |t: &StreamTable| e.layout_hash == Some(layout_hash(t));
+        let Some(table) = verdict.incremental().filter(fits) else {
+            let message = format!("{} was planned by another version of trickle", shown(e));
+            return Err(Error::stale(message).hint("trickle refresh plans it anew."));
+        };
+        let table = Arc::new(table);
+        return Ok(Runnable { program: Arc::new(Compiled::new(table.clone())), table: Some(table) });
     }
     let columns = client
         .query(

@@ -123,6 +123,9 @@ impl Trickle {
             return Err(Error::input(format!("PostgreSQL {server} is too old"))
                 .hint("trickle needs PostgreSQL 15 or later."));
         }
+        // A refresher that was killed leaves no statement running to its end. Where the server's platform cannot tell,
+        // it refuses the setting, and the statement does run to its end.
+        let _ = session.client().batch_execute("SET client_connection_check_interval = '1s'").await;
         let search_path = row.get(1);
         let progress = Arc::new(Quiet);
         Ok(Trickle {
@@ -209,13 +212,14 @@ impl Trickle {
 
     /// The plan and program of a stream table, compiled once per definition.
     pub(crate) async fn runnable(&mut self, e: &Entry) -> Result<Runnable> {
-        let made_from = format!("{}\0{:?}\0{:?}\0{}", e.query, e.relation, e.dependencies, e.mode);
+        let made_from =
+            format!("{}\0{:?}\0{:?}\0{}\0{:?}", e.query, e.relation, e.dependencies, e.mode, e.layout_hash);
         if let Some((from, runnable)) = self.compiled.get(&e.id)
             && *from == made_from
         {
             return Ok(runnable.clone());
         }
-        let mut catalog = PgCatalog::read(self.client()).await?;
+        let mut catalog = PgCatalog::new();
         let runnable = compile_entry(self.client(), &mut catalog, e, self.server).await?;
         self.compiled.insert(e.id, (made_from, runnable.clone()));
         Ok(runnable)
