@@ -12,6 +12,7 @@ mod capture;
 mod cases;
 mod connect;
 mod faults;
+mod first_load;
 mod interleavings;
 mod lifecycle;
 mod plans;

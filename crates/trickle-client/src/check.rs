@@ -4,12 +4,11 @@ use crate::catalog::PgCatalog;
 use crate::error::{Error, Result};
 use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, shown};
-use crate::session::Watch;
+use crate::session::{Watch, put_in_force};
 use crate::trickle::Trickle;
 use std::pin::Pin;
 use tokio_postgres::{Client, SimpleQueryMessage};
 use trickle_core::refresh::{Kind, Setting, Statement};
-use trickle_core::sql::Ident;
 
 /// A row that is there too often or too seldom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +51,8 @@ impl Trickle {
         let name = shown(e);
         let mut compare =
             Compare { client: self.client(), settings: &e.settings, text, name: &name, found: None };
-        let failure = self.session.drive(plan, Some(&mut compare)).await.err();
+        let looking = self.onlooker(format!("checking {name}"), None);
+        let failure = looking.during(self.session.drive(plan, Some(&mut compare))).await.err();
         let found = compare.found.take();
         match (failure, found) {
             (None, Some(found)) => found,
@@ -91,12 +91,7 @@ impl Watch for Compare<'_> {
 impl Compare<'_> {
     async fn compare(&self) -> Result<Checked> {
         let fail = |err| Error::server(format!("check {}", self.name), err);
-        for s in self.settings {
-            let list: Vec<String> = s.values.iter().map(|v| Ident::new(v).to_string()).collect();
-            let value = if s.name == "search_path" { list.join(", ") } else { s.values.concat() };
-            let text = "SELECT set_config($1, $2, true)";
-            self.client.query(text, &[&s.name, &value]).await.map_err(fail)?;
-        }
+        put_in_force(self.client, self.settings).await.map_err(fail)?;
         let messages = self.client.simple_query(&self.text).await.map_err(fail)?;
         let mut checked =
             Checked { name: self.name.to_owned(), rows: 0, different: 0, differences: Vec::new() };

@@ -12,9 +12,12 @@ mod tls;
 
 pub use failure::ConnectError;
 
+use crate::session::{Connect, Session};
 use failure::{Cause, Names};
 use settings::Settings;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
 use tls::Verify;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;
@@ -156,6 +159,15 @@ impl Target {
         }
         let cause = refused.unwrap_or_else(|| Cause::Other("no way to connect is allowed".into()));
         Err(cause.explain(&self.names))
+    }
+}
+
+impl Connect for Target {
+    fn connect(&self) -> Pin<Box<dyn Future<Output = crate::Result<Session>> + '_>> {
+        Box::pin(async move { Ok(Session::new(Target::connect(self).await?)) })
+    }
+    fn kept(&self) -> Option<Arc<dyn Connect>> {
+        Some(Arc::new(self.clone()))
     }
 }
 

@@ -3,11 +3,10 @@
 //! It holds no state that matters: what was consumed is in the database, so it may be killed and started at any time,
 //! and several may run, of which one refreshes a table at a time.
 
-use crate::connect::Target;
 use crate::error::{Error, Result};
 use crate::refresh::{RefreshOptions, Refreshed};
 use crate::registry::{Entry, Registry, shown};
-use crate::session::Session;
+use crate::session::{Connect, Session};
 use crate::status::REFRESHER;
 use crate::trickle::{Settings, Trickle};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -55,24 +54,6 @@ pub enum Event<'e> {
     Failed(&'e Error),
     /// Stream tables of other owners, which are left alone.
     Foreign(&'e [String]),
-}
-
-/// Connects, as often as it must.
-pub trait Connect {
-    /// A new connection.
-    fn connect(&self) -> Pin<Box<dyn Future<Output = Result<Session>> + '_>>;
-}
-
-impl Connect for Target {
-    fn connect(&self) -> Pin<Box<dyn Future<Output = Result<Session>> + '_>> {
-        Box::pin(async move {
-            let client = Target::connect(self).await?;
-            // Who asks whether a refresher runs looks for this name; one that the user chose stays.
-            let text = "SELECT set_config('application_name', $1, false) WHERE current_setting('application_name') = 'trickle'";
-            client.execute(text, &[&REFRESHER]).await.map_err(|e| Error::server("name the session", e))?;
-            Ok(Session::new(client))
-        })
-    }
 }
 
 /// The shortest and the longest wait before another try to connect.
@@ -156,7 +137,7 @@ impl<'d> Daemon<'d> {
         options: &'d DaemonOptions,
         tell: &'d dyn Fn(Event<'_>),
     ) -> Result<Daemon<'d>> {
-        let watch = Trickle::open(to.connect().await?, options.settings.clone()).await?;
+        let watch = Trickle::open(named(to).await?, options.settings.clone()).await?;
         let mut daemon = Daemon {
             to,
             options,
@@ -275,7 +256,13 @@ impl<'d> Daemon<'d> {
     async fn start(&mut self, members: Vec<TableId>) -> Result<()> {
         let mut trickle = match self.idle.pop() {
             Some(t) => t,
-            None => Trickle::open(self.to.connect().await?, self.options.settings.clone()).await?,
+            None => {
+                let trickle = Trickle::open(named(self.to).await?, self.options.settings.clone()).await?;
+                match self.to.kept() {
+                    Some(connections) => trickle.with_connections(connections),
+                    None => trickle,
+                }
+            }
         };
         for id in &members {
             self.cancel.insert(*id, trickle.client().cancel_token());
@@ -341,6 +328,14 @@ impl<'d> Daemon<'d> {
         let _ = tokio::time::timeout(Duration::from_secs(1), self.work.next()).await;
         Ok(())
     }
+}
+
+/// A connection under the name that who asks whether a refresher runs looks for; one that the user chose stays.
+async fn named(to: &dyn Connect) -> Result<Session> {
+    let session = to.connect().await?;
+    let text = "SELECT set_config('application_name', $1, false) WHERE current_setting('application_name') = 'trickle'";
+    session.client().execute(text, &[&REFRESHER]).await.map_err(|e| Error::server("name the session", e))?;
+    Ok(session)
 }
 
 /// A stream table as the scheduler sees it; what it knew of refreshes stays.

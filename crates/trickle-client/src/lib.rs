@@ -11,6 +11,8 @@
 //! | `create`, `alter`, `drop`, `adapt` | stream tables come, change, go, and follow their sources |
 //! | `capture`, `drain` | triggers and buffers |
 //! | `refresh`, `session` | plans for the refresh machine, and its driver |
+//! | `load` | the first load on several connections |
+//! | `progress` | what long work tells while it goes on |
 //! | `check` | stored against recomputed |
 //! | `throwaway` | private servers for demo and tests |
 //! | `daemon` | the refresher that runs on schedule |
@@ -31,8 +33,10 @@ mod drain;
 mod drop;
 mod error;
 mod explain;
+mod load;
 pub mod locks;
 mod names;
+pub mod progress;
 mod refresh;
 pub mod registry;
 mod resolve;
@@ -50,7 +54,7 @@ pub use error::{Error, Result};
 pub use explain::Explained;
 pub use names::Name;
 pub use refresh::{RefreshOptions, Refreshed};
-pub use session::{Session, Watch};
+pub use session::{Connect, Session, Watch};
 pub use status::{BufferStatus, HistoryEntry, REFRESHER, Refresher, SourceStatus, Status};
 pub use trickle::{Settings, Trickle};
 pub use wait::Waited;

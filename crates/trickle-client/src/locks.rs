@@ -4,6 +4,7 @@
 //! the way, and leaves the queue before the next.
 
 use crate::error::{Error, Result};
+use crate::progress::{Progress, holder};
 use std::time::Duration;
 use tokio_postgres::{Client, Transaction};
 
@@ -22,22 +23,6 @@ impl Default for Patience {
     fn default() -> Patience {
         Patience { lock_timeout: Duration::from_secs(1), attempts: 30, pause: Duration::from_millis(500) }
     }
-}
-
-/// What long work says while it goes on.
-pub trait Progress: Send + Sync {
-    /// One line for people.
-    fn say(&self, line: &str);
-    /// So many rows of about so many are done.
-    fn rows(&self, _done: u64, _of: Option<u64>) {}
-}
-
-/// Says nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Quiet;
-
-impl Progress for Quiet {
-    fn say(&self, _: &str) {}
 }
 
 /// Runs `work` in a transaction and commits it. Where a lock is not to be had in time, rolls back, says who holds it,
@@ -87,8 +72,8 @@ async fn once<T>(
 async fn holders(client: &Client, tables: &[u32]) -> Result<Vec<String>> {
     let rows = client
         .query(
-            "SELECT DISTINCT a.pid, coalesce(a.usename, '?'), coalesce(a.application_name, ''), coalesce(a.state, '?'), \
-             l.relation::regclass::text, extract(epoch FROM clock_timestamp() - a.xact_start)::int8 \
+            "SELECT DISTINCT a.pid, coalesce(a.usename::text, '?'), coalesce(a.application_name, ''), coalesce(a.state, '?'), \
+             extract(epoch FROM clock_timestamp() - a.xact_start)::int8, l.relation::regclass::text \
              FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid \
              WHERE l.relation = ANY ($1) AND l.granted AND l.pid <> pg_backend_pid() \
              AND l.mode IN ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock', \
@@ -97,19 +82,5 @@ async fn holders(client: &Client, tables: &[u32]) -> Result<Vec<String>> {
         )
         .await
         .map_err(|e| Error::server("look who holds a lock", e))?;
-    Ok(rows
-        .iter()
-        .map(|r| {
-            let app: String = r.get(2);
-            let app = if app.is_empty() { String::new() } else { format!(", {app}") };
-            format!(
-                "process {} ({}{app}), {} for {} s, holds a lock on {}",
-                r.get::<_, i32>(0),
-                r.get::<_, String>(1),
-                r.get::<_, String>(3),
-                r.get::<_, Option<i64>>(5).unwrap_or(0),
-                r.get::<_, String>(4),
-            )
-        })
-        .collect())
+    Ok(rows.iter().map(|r| holder(r, Some(r.get(5)))).collect())
 }

@@ -8,8 +8,8 @@ use crate::session::Watch;
 use crate::trickle::Trickle;
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::refresh::{
-    FailureKind, Member, MemberReport, Plan, Relation, Request, Source, Transaction, peek_text,
-    record_failure,
+    Failure, FailureKind, Lock, Member, MemberReport, Plan, Relation, Report, Request, Source, Transaction,
+    peek_text, record_failure,
 };
 
 /// How often a refresh is planned again because a source was altered meanwhile.
@@ -174,7 +174,9 @@ impl Trickle {
     ) -> Result<Vec<Refreshed>> {
         let plan = self.plan(group, options).await?;
         let initiated_by = plan.request.initiated_by;
-        match self.session.drive(plan, watch).await {
+        let table = group.last().map(|e| e.relation.id);
+        let looking = self.onlooker(doing(group), table);
+        match looking.during(self.drive(group, plan, watch)).await? {
             Ok(report) => {
                 self.drain(group).await?;
                 let shared = report.shared;
@@ -194,6 +196,19 @@ impl Trickle {
         }
     }
 
+    /// Runs a plan: on several connections what is first loaded and large, else on one.
+    async fn drive(
+        &mut self,
+        group: &[Entry],
+        plan: Plan,
+        mut watch: Option<&mut (dyn Watch + '_)>,
+    ) -> Result<std::result::Result<Report, Failure>> {
+        match self.load(group, &plan, watch.as_deref_mut()).await? {
+            Some(done) => Ok(done),
+            None => Ok(self.session.drive(plan, watch).await),
+        }
+    }
+
     /// What the refresh machine needs to know of linked stream tables.
     pub(crate) async fn plan(&mut self, group: &[Entry], options: &RefreshOptions) -> Result<Plan> {
         let mut members = Vec::new();
@@ -208,6 +223,7 @@ impl Trickle {
                 model: e.model.clone(),
                 policy: self.settings.policy(),
                 groups: 0,
+                lock: if e.is_populated { Lock::Refreshes } else { Lock::Writers },
                 settings: e.settings.clone(),
             });
         }
@@ -289,6 +305,15 @@ impl Trickle {
         let rows = self.client().query(&statement, &[]).await.map_err(fail)?;
         self.peek = Some((text, statement));
         Ok(rows.iter().map(|r| r.get(0)).collect())
+    }
+}
+
+/// What a refresh of a group is called.
+fn doing(group: &[Entry]) -> String {
+    match group {
+        [] => "refreshing".to_owned(),
+        [e] => format!("refreshing {}", shown(e)),
+        [e, ..] => format!("refreshing {} and {} more", shown(group.last().unwrap_or(e)), group.len() - 1),
     }
 }
 

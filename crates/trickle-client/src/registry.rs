@@ -64,6 +64,8 @@ pub struct Entry {
     pub mode_reason: Option<String>,
     /// `INITIALIZING`, `ACTIVE`, `SUSPENDED` or `ERROR`.
     pub status: String,
+    /// Whether it was ever filled.
+    pub is_populated: bool,
     /// Failed refreshes since the last success.
     pub consecutive_errors: i32,
     /// What the last failure said.
@@ -103,7 +105,7 @@ SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema), coalesce(c.reln
     s.original_query, s.schedule, s.refresh_mode,
     s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings, s.cost_model,
     r.rolname, r.rolname = current_user, s.layout_hash,
-    pgtrickle.is_unchanged(s.pgt_id)
+    pgtrickle.is_unchanged(s.pgt_id), s.is_populated
 FROM pgtrickle.pgt_stream_tables s
 LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_roles r ON r.oid = c.relowner
@@ -264,6 +266,7 @@ fn entry(r: &Row, dependencies: Vec<Dependency>) -> Entry {
         own: r.get::<_, Option<bool>>(16).unwrap_or(false),
         layout_hash: r.get(17),
         unchanged: r.get(18),
+        is_populated: r.get(19),
     }
 }
 

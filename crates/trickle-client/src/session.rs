@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, NoTls, Row};
-use trickle_core::refresh::{Answer, Failure, Machine, Outcome, Plan, Report, Statement, Step, Value};
+use trickle_core::refresh::{
+    Answer, Failure, Machine, Outcome, Plan, Report, Setting, Statement, Step, Value,
+};
+use trickle_core::sql::Ident;
 
 /// A connection. Dropping it closes it; an open transaction is rolled back by the server.
 pub struct Session {
@@ -82,7 +85,10 @@ impl Session {
                 let mut answers = Vec::new();
                 for s in batch {
                     let answer = match watch.before(s).await {
-                        Ok(()) => self.answer(s).await,
+                        Ok(()) => match watch.instead(s).await {
+                            Some(result) => (result, Instant::now()),
+                            None => self.answer(s).await,
+                        },
                         Err(e) => (Err(e), Instant::now()),
                     };
                     let failed = answer.0.is_err();
@@ -141,10 +147,43 @@ impl Session {
     }
 }
 
-/// Sees each statement of a refresh before it is sent: for traces, and for tests that stop at a step.
+/// Sees each statement of a refresh before it is sent, and may do its work: for traces, for work on several connections,
+/// and for tests that stop at a step.
 pub trait Watch {
     /// An error here is taken for the statement's, which is not sent then.
     fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>>;
+
+    /// Answers a statement in the place of the server, which does not see it then; `None` sends it.
+    fn instead<'s>(
+        &'s mut self,
+        _: &'s Statement,
+    ) -> Pin<Box<dyn Future<Output = Option<Result<Answer>>> + 's>> {
+        Box::pin(future::ready(None))
+    }
+}
+
+/// Connects, as often as it must.
+pub trait Connect: Send + Sync {
+    /// A new connection.
+    fn connect(&self) -> Pin<Box<dyn Future<Output = Result<Session>> + '_>>;
+
+    /// The same to be kept: for work on several connections, where there is to be any.
+    fn kept(&self) -> Option<Arc<dyn Connect>> {
+        None
+    }
+}
+
+/// Puts settings in force for the rest of the transaction; takes its snapshot.
+pub(crate) async fn put_in_force(
+    client: &Client,
+    settings: &[Setting],
+) -> std::result::Result<(), tokio_postgres::Error> {
+    for s in settings {
+        let list: Vec<String> = s.values.iter().map(|v| Ident::new(v).to_string()).collect();
+        let value = if s.name == "search_path" { list.join(", ") } else { s.values.concat() };
+        client.query("SELECT set_config($1, $2, true)", &[&s.name, &value]).await?;
+    }
+    Ok(())
 }
 
 /// A value as a parameter.

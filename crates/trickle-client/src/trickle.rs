@@ -3,11 +3,12 @@
 use crate::capture::CaptureOptions;
 use crate::catalog::PgCatalog;
 use crate::error::{Error, Result};
-use crate::locks::{Patience, Progress, Quiet};
+use crate::locks::Patience;
 use crate::names::Name;
+use crate::progress::{Onlooker, Progress, Quiet, Tally};
 use crate::registry::{Entry, Registry, Runnable, compile_entry};
 use crate::schema;
-use crate::session::Session;
+use crate::session::{Connect, Session};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio_postgres::Client;
@@ -37,6 +38,10 @@ pub struct Settings {
     pub history_retention_days: u32,
     /// A buffer's segment is closed when it has grown to this many bytes.
     pub segment_bytes: i64,
+    /// On how many connections a large stream table is first loaded, where there is a way to more than one; 1 for one.
+    pub load_connections: usize,
+    /// A first load is large where a table that it reads has this many bytes.
+    pub load_bytes: u64,
     /// When a buffer has grown to this many bytes, whoever has not read its oldest changes is recomputed instead.
     pub buffer_limit_bytes: i64,
 }
@@ -54,6 +59,8 @@ impl Default for Settings {
             max_consecutive_errors: 5,
             history_retention_days: 30,
             segment_bytes: 1 << 20,
+            load_connections: 4,
+            load_bytes: 64 << 20,
             buffer_limit_bytes: 1 << 30,
         }
     }
@@ -74,6 +81,11 @@ pub struct Trickle {
     pub(crate) session: Session,
     pub(crate) settings: Settings,
     pub(crate) progress: Arc<dyn Progress>,
+    /// The way to more connections like this one.
+    pub(crate) connections: Option<Arc<dyn Connect>>,
+    pub(crate) tally: Arc<Tally>,
+    /// The server process of the connection.
+    pid: i32,
     /// Major version of the server.
     pub(crate) server: u32,
     /// Compiled stream tables by `pgt_id`, with what they were compiled from.
@@ -99,8 +111,8 @@ impl Trickle {
     /// # Errors
     /// A server older than 15.
     pub async fn attach(session: Session, settings: Settings) -> Result<Trickle> {
-        let text =
-            "SELECT current_setting('server_version_num')::int / 10000, current_schemas(false)::text[]";
+        let text = "SELECT current_setting('server_version_num')::int / 10000, current_schemas(false)::text[], \
+             pg_backend_pid()";
         let row = session
             .client()
             .query_one(text, &[])
@@ -120,6 +132,9 @@ impl Trickle {
             session,
             settings,
             progress,
+            connections: None,
+            tally: Arc::default(),
+            pid: row.get(2),
             server,
             compiled: BTreeMap::new(),
             search_path,
@@ -132,6 +147,26 @@ impl Trickle {
     pub fn with_progress(mut self, progress: Arc<dyn Progress>) -> Trickle {
         self.progress = progress;
         self
+    }
+
+    /// Uses more connections where they help: for the first load of a large stream table, and to look at long work from
+    /// beside it. They must lead to the same database as the same role.
+    #[must_use]
+    pub fn with_connections(mut self, connections: Arc<dyn Connect>) -> Trickle {
+        self.connections = Some(connections);
+        self
+    }
+
+    /// Looks at work on the connection, which writes a table.
+    pub(crate) fn onlooker(&self, what: String, table: Option<TableId>) -> Onlooker {
+        Onlooker {
+            progress: self.progress.clone(),
+            connections: self.connections.clone(),
+            tally: self.tally.clone(),
+            what,
+            pid: self.pid,
+            table: table.map(|t| t.0),
+        }
     }
 
     /// The connection.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use trickle_core::catalog::{Catalog, ColumnDef, TableDef, TableId, TableKind};
 use trickle_core::cost::{Force, Model, Policy};
 use trickle_core::refresh::{
-    Answer, Compiled, Kind, Machine, Member, Outcome, Plan, Relation, Request, Source, Statement, Step,
+    Answer, Compiled, Kind, Lock, Machine, Member, Outcome, Plan, Relation, Request, Source, Statement, Step,
     Transaction, Value,
 };
 use trickle_core::types::Type;
@@ -123,6 +123,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         model: Model::default(),
         policy: Policy { force: Some(Force::Incremental), ..Policy::default() },
         groups: 0,
+        lock: Lock::default(),
         settings: Vec::new(),
     };
     let mut machine = Machine::new(Plan {

@@ -1,8 +1,8 @@
 //! From a query to everything a driver needs: verdict, plans, DDL, refresh statements.
 
 use crate::apply::{
-    Layout, LayoutSources, Stored, change_statement, create_statements, create_table, difference,
-    drop_statements, full_statements, identity_statements,
+    Layout, LayoutSources, Stored, Summand, change_statement, create_statements, create_table, difference,
+    drop_statements, full_statements, identity_statements, insert_statement, summands,
 };
 use crate::catalog::{Catalog, TableDef, TableId, TableKind};
 use crate::cdc::{Buffer, Mode};
@@ -13,8 +13,8 @@ use crate::lower::{Lowered, lower_parsed};
 use crate::opt;
 use crate::parse::{Parsed, parse_query};
 use crate::rel::{Consolidate, Rel};
-use crate::sql::ast::Statement;
-use crate::sql::{Ident, Profile, Qualified, Sources, render_changes, render_query};
+use crate::sql::ast::{Query, Statement};
+use crate::sql::{Ident, Profile, Qualified, Ranged, Sources, render_changes, render_query};
 use crate::verdict::Reason;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -312,11 +312,38 @@ impl StreamTable {
         let mut statements = Vec::new();
         for table in self.layout.tables() {
             let node = if table.node == self.prepared { self.query } else { table.node };
-            let names: Vec<Arc<str>> = table.columns.iter().map(|c| Arc::from(c.name.as_str())).collect();
-            let rows = render_query(&self.graph, node, sources, &self.options.profile, &names)?;
+            let rows = self.rows(&self.graph, node, table, sources)?;
             statements.extend(full_statements(table, rows));
         }
         Ok(statements)
+    }
+
+    fn rows(&self, graph: &Graph, node: NodeId, table: &Stored, sources: &dyn Sources) -> Result<Query> {
+        let names: Vec<Arc<str>> = table.columns.iter().map(|c| Arc::from(c.name.as_str())).collect();
+        render_query(graph, node, sources, &self.options.profile, &names)
+    }
+
+    /// The last statement of [`Refresh::Replace`], which fills the result, in parts that can run at the same time over the
+    /// same snapshot: each with the table of whose rows it reads those from the address `Param::Value(0)` up to, and
+    /// without, `Param::Value(1)`; none where it reads everything and is to run once. `size` says how large tables are:
+    /// the largest are cut.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn load(&self, size: &dyn Fn(TableId) -> u64) -> Result<Vec<(Statement, Option<TableId>)>> {
+        let sources = LayoutSources::new(&self.layout, &self.options.hidden_schema);
+        let mut graph = self.graph.clone();
+        let table = &self.layout.result;
+        let parts = summands(&mut graph, self.query, size)?;
+        let insert = |part: &Summand| {
+            let Some(leaf) = part.over else {
+                return Ok((insert_statement(table, self.rows(&graph, part.root, table, &sources)?), None));
+            };
+            let rows = self.rows(&graph, part.root, table, &Ranged::new(&sources, leaf))?;
+            let over = graph.props(leaf).sources.first().copied();
+            Ok((insert_statement(table, rows), over))
+        };
+        parts.iter().map(insert).collect()
     }
 
     /// Draws the query's plan.

@@ -38,7 +38,12 @@ pub fn full_statements(table: &Stored, rows: Query) -> [Statement; 2] {
         filter: Vec::new(),
         returning: Vec::new(),
     };
-    let insert = Insert {
+    [Statement::Delete(delete), insert_statement(table, rows)]
+}
+
+/// Inserts `rows` into a stored table.
+pub fn insert_statement(table: &Stored, rows: Query) -> Statement {
+    Statement::Insert(Insert {
         ctes: Vec::new(),
         table: table.name.clone(),
         alias: None,
@@ -46,6 +51,5 @@ pub fn full_statements(table: &Stored, rows: Query) -> [Statement; 2] {
         source: rows,
         on_conflict: None,
         returning: Vec::new(),
-    };
-    [Statement::Delete(delete), Statement::Insert(insert)]
+    })
 }

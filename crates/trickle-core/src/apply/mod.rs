@@ -8,8 +8,10 @@ mod change;
 mod ddl;
 mod full;
 mod layout;
+mod summands;
 
 pub use change::change_statement;
 pub use ddl::{create_statements, create_table, drop_statements, identity_statements, index_names};
-pub use full::{Full, difference, full_statements};
+pub use full::{Full, difference, full_statements, insert_statement};
 pub use layout::{Identity, Layout, LayoutSources, Stored, StoredColumn};
+pub use summands::{Summand, summands};

@@ -1,6 +1,6 @@
 //! The statements around a refresh program: the only SQL texts of this module.
 
-use super::plan::{Member, Plan, Relation, Setting, Source};
+use super::plan::{Lock, Member, Plan, Relation, Setting, Source};
 use super::report::{MemberReport, Phases};
 use super::{Kind, Phase, Statement, Value};
 use crate::catalog::{TableId, TableKind};
@@ -85,7 +85,11 @@ pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
         }
     }
     for m in &plan.members {
-        wanted.insert(m.relation.id, (&m.relation, "SHARE UPDATE EXCLUSIVE"));
+        let mode = match m.lock {
+            Lock::Refreshes => "SHARE UPDATE EXCLUSIVE",
+            Lock::Writers => "SHARE ROW EXCLUSIVE",
+        };
+        wanted.insert(m.relation.id, (&m.relation, mode));
     }
     let wanted: Vec<(&Relation, &str)> = wanted.into_values().collect();
     wanted

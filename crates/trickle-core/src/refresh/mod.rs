@@ -26,9 +26,9 @@ mod report;
 pub use control::{decide_text, peek_text, pending_text, record_failure};
 pub use machine::Machine;
 pub use plan::{
-    Bind, Feed, Member, Plan, Program, Relation, Request, Setting, Source, Template, Transaction, Yield,
+    Bind, Feed, Lock, Member, Plan, Program, Relation, Request, Setting, Source, Template, Transaction, Yield,
 };
-pub use program::Compiled;
+pub use program::{Compiled, Piece};
 pub use recompute::Recompute;
 pub use report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 

@@ -101,6 +101,18 @@ pub trait Program: fmt::Debug {
     fn feed(&self, strategy: Strategy) -> Feed;
 }
 
+/// Whom a stream table is kept from while it is refreshed. Nobody is kept from reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Lock {
+    /// Other refreshes: `SHARE UPDATE EXCLUSIVE`.
+    #[default]
+    Refreshes,
+    /// Also whoever still fills it for a refresh that is dead: `SHARE ROW EXCLUSIVE`. For a stream table that was never
+    /// filled: what a load on several connections left is seen, and removed, only if all of them have ended before the
+    /// snapshot.
+    Writers,
+}
+
 /// A stream table that takes part.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -118,6 +130,8 @@ pub struct Member {
     pub policy: Policy,
     /// Groups of its outermost grouping; 0 where unknown.
     pub groups: u64,
+    /// Whom it is kept from meanwhile.
+    pub lock: Lock,
     /// What was in force when it was created, and is in force while its program runs.
     pub settings: Vec<Setting>,
 }

@@ -10,6 +10,16 @@ use crate::stream_table::{Refresh, StreamTable};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// A part of the statement that fills a stream table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The text.
+    pub text: Arc<str>,
+    /// The table that it reads a range of, by row address: `$1`, `$2` are its first address and the one after its last, as
+    /// text. `None`: it has no parameters.
+    pub over: Option<TableId>,
+}
+
 /// A [`StreamTable`] as a [`Program`]: its statements printed, its parameters as binds.
 #[derive(Clone, Debug)]
 pub struct Compiled {
@@ -37,6 +47,22 @@ impl Compiled {
             Statement::Delete(d) if d.table == *own => Yield::Deleted,
             _ => Yield::Nothing,
         }
+    }
+
+    /// The statement that fills the result in a full refresh, in parts: see [`StreamTable::load`].
+    ///
+    /// # Errors
+    /// Those of [`StreamTable::load`].
+    pub fn pieces(&self, size: &dyn Fn(TableId) -> u64) -> Result<Vec<Piece>> {
+        let piece = |(statement, over): (Statement, Option<TableId>)| {
+            let printed = print(&statement);
+            let bounds: &[Param] = if over.is_some() { &[Param::Value(0), Param::Value(1)] } else { &[] };
+            if printed.params != bounds {
+                return Err(Error::plan("a part of a load has other parameters than its bounds"));
+            }
+            Ok(Piece { text: printed.text.into(), over })
+        };
+        self.table.load(size)?.into_iter().map(piece).collect()
     }
 
     fn template(&self, statement: &Statement) -> Result<Template> {

@@ -55,6 +55,7 @@ fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Memb
         model: Model::default(),
         policy: Policy::default(),
         groups: 0,
+        lock: Lock::default(),
         settings: vec![
             Setting { name: "TimeZone".into(), values: vec!["UTC".into()] },
             Setting { name: "search_path".into(), values: vec!["a".into(), "B c".into()] },
@@ -227,6 +228,22 @@ fn failure(step: Step) -> Failure {
         Step::Fail(f) => f,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn what_was_never_filled_is_kept_from_writers_too() {
+    let mut server = Server::new(facts(5, 0, 0));
+    let mut plan = plan();
+    plan.members[0].lock = Lock::Writers;
+    report(server.drive(plan));
+    let locks = &server.texts()[4..6];
+    assert_eq!(
+        locks,
+        [
+            "LOCK TABLE \"public\".\"down\" IN SHARE UPDATE EXCLUSIVE MODE",
+            "LOCK TABLE \"public\".\"up\" IN SHARE ROW EXCLUSIVE MODE",
+        ]
+    );
 }
 
 #[test]

@@ -17,11 +17,13 @@ impl RenderContext<'_> {
     pub(crate) fn current(&mut self, table: &Table) -> Block {
         let relation = self.sources().table(table.def());
         let alias = self.alias_like(&Ident::from(&table.def().name));
-        Block::reading(
+        let mut block = Block::reading(
             FromItem::relation(relation.name, alias.clone()),
             &alias,
             &pick(&relation.columns, table.columns()),
-        )
+        );
+        block.filter = self.sources().conditions(self.node(), &alias);
+        block
     }
 
     /// The change of a table.

@@ -61,6 +61,7 @@ pub struct Stored {
 
 static PG_SNAPSHOT: LazyLock<Type> =
     LazyLock::new(|| Type::Other(Arc::new(super::expr::opaque("pg_snapshot"))));
+static TID: LazyLock<Type> = LazyLock::new(|| Type::Other(Arc::new(super::expr::opaque("tid"))));
 static XID8: LazyLock<Type> = LazyLock::new(|| Type::Other(Arc::new(super::expr::opaque("xid8"))));
 
 /// Maps the leaves of a plan to relations.
@@ -71,6 +72,11 @@ pub trait Sources {
             name: Qualified { schema: Some(Ident::from(&def.schema)), name: Ident::from(&def.name) },
             columns: def.columns.iter().map(|c| Ident::from(&c.name)).collect(),
         }
+    }
+
+    /// Which of the current rows of a table a leaf reads, as conditions on `alias`; all of them where there are none.
+    fn conditions(&self, _leaf: NodeId, _alias: &Ident) -> Vec<Scalar> {
+        Vec::new()
     }
 
     /// The change of a table.
@@ -137,6 +143,41 @@ impl Sources for BufferSources {
         stored.ok_or_else(|| {
             Error::plan(format!("the plan reads the stored result of {of}, which is not stored"))
         })
+    }
+}
+
+/// Reads one leaf in the range of row addresses (`tid`) from the value 0 up to, and without, the value 1.
+pub struct Ranged<'s> {
+    sources: &'s dyn Sources,
+    leaf: NodeId,
+}
+
+impl<'s> Ranged<'s> {
+    /// Everything else is read as from `sources`.
+    pub fn new(sources: &'s dyn Sources, leaf: NodeId) -> Ranged<'s> {
+        Ranged { sources, leaf }
+    }
+}
+
+impl Sources for Ranged<'_> {
+    fn table(&self, def: &TableDef) -> Relation {
+        self.sources.table(def)
+    }
+    fn conditions(&self, leaf: NodeId, alias: &Ident) -> Vec<Scalar> {
+        let mut all = self.sources.conditions(leaf, alias);
+        if leaf == self.leaf {
+            // A system column: no column of a user's can have its name.
+            let place = Scalar::column(alias, &Ident::fixed("ctid"));
+            let bound = |n| Scalar::Param(Param::Value(n), TID.clone());
+            all.extend([place.clone().op(">=", bound(0)), place.op("<", bound(1))]);
+        }
+        all
+    }
+    fn changes(&self, def: &TableDef) -> Result<Changes> {
+        self.sources.changes(def)
+    }
+    fn state(&self, of: NodeId) -> Result<Stored> {
+        self.sources.state(of)
     }
 }
 

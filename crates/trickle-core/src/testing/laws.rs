@@ -1,11 +1,13 @@
 //! The laws: what must hold for every plan, state and change.
 
 use super::{Mutant, Sample};
+use crate::apply::summands;
 use crate::catalog::TableId;
 use crate::delta::{self, Differ, Keep, Rules};
 use crate::error::Result;
 use crate::eval::{self, Database, Evaluator, Row, ZSet, same_bag};
 use crate::graph::{Format, Graph, NodeId, Props, explain};
+use crate::rel::{Filter, Union};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
@@ -237,14 +239,19 @@ impl<'s, 'm> Checker<'s, 'm> {
     }
 }
 
-/// Identities of the query itself: preparing and optimising it, and expanding each derived operator, change nothing.
+/// Identities of the query itself: preparing and optimising it, expanding each derived operator, and adding up what it
+/// gives over the parts of a table, change nothing.
 ///
 /// # Errors
 /// The violation.
 pub fn check_rewrites(sample: &Sample, db: &Database) -> Result<(), Violation> {
     type Rewrite = fn(&mut Graph, NodeId) -> Result<NodeId>;
-    let rewrites: [(&str, Rewrite); 3] =
-        [("prepare", delta::prepare), ("optimize", crate::opt::optimize), ("expand", expand)];
+    let rewrites: [(&str, Rewrite); 4] = [
+        ("prepare", delta::prepare),
+        ("optimize", crate::opt::optimize),
+        ("expand", expand),
+        ("computing it in parts", in_parts),
+    ];
     for (name, rewrite) in rewrites {
         let law = || format!("{name} is an identity");
         let bug = |e: crate::Error| Violation { law: law(), detail: e.to_string() };
@@ -276,6 +283,25 @@ fn expand(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
             None => g.add(rel),
         }
     })
+}
+
+/// The sum of the query's summands, each over both parts of the table that it is linear in.
+fn in_parts(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
+    let mut all = Vec::new();
+    for part in summands(graph, root, &|_| 1)? {
+        let cut = part.over.filter(|leaf| !graph.schema(*leaf).columns().is_empty());
+        let Some(leaf) = cut else {
+            all.push(part.root);
+            continue;
+        };
+        let last = graph.schema(leaf).len() - 1;
+        let here = graph.schema(leaf).expr(last).is_null();
+        for predicate in [here.clone(), here.negated()] {
+            let some = graph.add(Filter::new(leaf, predicate))?;
+            all.push(graph.rebuild(part.root, |g, id, rel| if id == leaf { Ok(some) } else { g.add(rel) })?);
+        }
+    }
+    graph.add(Union::new(all))
 }
 
 /// What every node claims of itself (keys, dependencies, sign, NULLs, emptiness) is true of its data.

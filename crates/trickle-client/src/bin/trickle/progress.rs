@@ -1,38 +1,88 @@
-//! What long work says on standard error: a spinner or a bar on a terminal, lines elsewhere, nothing if that is wanted.
+//! What long work says on standard error: a spinner or a bar on a terminal, a line now and then elsewhere, nothing if that
+//! is wanted.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{BinaryBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use trickle_client::locks::Progress;
+use trickle_client::progress::{Progress, Standing};
 
 /// Shows what goes on until it is dropped.
 pub(crate) struct Meter {
     /// On a terminal.
     bar: Option<ProgressBar>,
     quiet: bool,
+    shown: Mutex<Shown>,
+}
+
+/// What was told last.
+#[derive(Default)]
+struct Shown {
+    what: String,
+    /// The processes that it waited for.
+    waits_for: Vec<i32>,
+    /// How long it had taken when a line told how far it is.
+    at: Duration,
 }
 
 /// While nobody knows how much there is to do, and where somebody does.
-const SPINNER: &str = "{spinner} {msg} {elapsed}";
-const BAR: &str = "{spinner} {msg} {bar:30} {human_pos}/{human_len} rows, {eta} left";
+const SPINNER: &str = "{spinner} {wide_msg} {elapsed}";
+const BAR: &str = "{spinner} {msg} {bar:30} {bytes}/{total_bytes}, {eta} left";
+
+/// Where there is no terminal, how often a line tells how far work is.
+const SELDOM: Duration = Duration::from_secs(60);
 
 impl Meter {
     pub(crate) fn new(quiet: bool) -> Meter {
+        let shown = Mutex::default();
         if quiet || !std::io::stderr().is_terminal() {
-            return Meter { bar: None, quiet };
+            return Meter { bar: None, quiet, shown };
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         restyle(&bar, SPINNER);
-        Meter { bar: Some(bar), quiet }
+        Meter { bar: Some(bar), quiet, shown }
     }
 
-    /// What is going on from now on; of interest only to who sees it happen.
+    /// What is going on from now on.
     pub(crate) fn begin(&self, what: impl Into<String>) {
+        let what = what.into();
         if let Some(bar) = &self.bar {
-            bar.set_message(what.into());
+            bar.set_message(what.clone());
             bar.enable_steady_tick(Duration::from_millis(120));
         }
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Shown { what, ..Shown::default() };
     }
+}
+
+/// Whom work waits for, if for anybody, else how far it is.
+fn told(what: &str, standing: &Standing) -> String {
+    if let Some(first) = standing.waits_for.first() {
+        return format!("{what}, waiting: {}", first.line);
+    }
+    match standing.written {
+        Some(bytes) if bytes > 0 => format!("{what}, {} stored", BinaryBytes(bytes)),
+        _ => what.to_owned(),
+    }
+}
+
+/// The line that is due where there is no terminal.
+fn due(shown: &mut Shown, standing: &Standing) -> Option<String> {
+    let total = standing.waited + standing.worked;
+    let waits_for: Vec<i32> = standing.waits_for.iter().map(|b| b.pid).collect();
+    if !waits_for.is_empty() && shown.waits_for != waits_for {
+        shown.waits_for = waits_for;
+        return Some(told(&shown.what, standing));
+    }
+    if total < shown.at + SELDOM {
+        return None;
+    }
+    shown.at = total;
+    let read = standing.read.map_or_else(String::new, |(done, of)| {
+        format!(", {} of {} read", BinaryBytes(done), BinaryBytes(of))
+    });
+    let (waited, worked) = (standing.waited.as_secs(), standing.worked.as_secs());
+    let spent = format!("{worked} s of work, {waited} s of waiting");
+    Some(format!("{}{read}, {spent}", told(&shown.what, standing)))
 }
 
 fn restyle(bar: &ProgressBar, template: &str) {
@@ -52,13 +102,33 @@ impl Progress for Meter {
         }
     }
 
-    fn rows(&self, done: u64, of: Option<u64>) {
-        let (Some(bar), Some(of)) = (&self.bar, of) else { return };
-        if bar.length().is_none() {
-            restyle(bar, BAR);
+    fn is_watched(&self) -> bool {
+        !self.quiet
+    }
+
+    fn at(&self, standing: &Standing) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(bar) = &self.bar else {
+            if let Some(line) = due(&mut shown, standing) {
+                self.say(&line);
+            }
+            return;
+        };
+        bar.set_message(told(&shown.what, standing));
+        match standing.read {
+            Some((done, of)) => {
+                if bar.length().is_none() {
+                    restyle(bar, BAR);
+                }
+                bar.set_length(of);
+                bar.set_position(done);
+            }
+            None if bar.length().is_some() => {
+                bar.unset_length();
+                restyle(bar, SPINNER);
+            }
+            None => {}
         }
-        bar.set_length(of.max(done));
-        bar.set_position(done);
     }
 }
 
@@ -72,13 +142,35 @@ impl Drop for Meter {
 
 #[cfg(test)]
 mod tests {
-    use super::{BAR, SPINNER};
+    use super::{BAR, SPINNER, Shown, due};
     use indicatif::ProgressStyle;
+    use std::time::Duration;
+    use trickle_client::progress::{Blocker, Standing};
 
     #[test]
     fn the_templates_are_well_formed() {
         for t in [SPINNER, BAR] {
             assert!(ProgressStyle::with_template(t).is_ok(), "{t}");
         }
+    }
+
+    #[test]
+    fn lines_come_seldom_and_once_for_whom_it_waits() {
+        let mut shown = Shown { what: "filling s".into(), ..Shown::default() };
+        let mut at = Standing { worked: Duration::from_secs(5), ..Standing::default() };
+        assert_eq!(due(&mut shown, &at), None);
+        // The state of whoever blocks grows older with every look.
+        for age in 7..9 {
+            let line = format!("process 12 (ann), idle in transaction for {age} s, holds a lock on a");
+            at.waits_for = vec![Blocker { pid: 12, line }];
+            at.waited += Duration::from_secs(1);
+            let told = due(&mut shown, &at);
+            assert_eq!(told.is_some(), age == 7, "{told:?}");
+        }
+        at.waits_for.clear();
+        (at.worked, at.read) = (Duration::from_secs(70), Some((1 << 20, 4 << 20)));
+        let told = due(&mut shown, &at).unwrap();
+        assert_eq!(told, "filling s, 1.00 MiB of 4.00 MiB read, 70 s of work, 2 s of waiting");
+        assert_eq!(due(&mut shown, &at), None);
     }
 }

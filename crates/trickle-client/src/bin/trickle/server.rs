@@ -8,10 +8,16 @@ use trickle_client::{Name, Session, Settings, Trickle};
 
 /// Connects to the database that the options and the environment name. Its catalog must be there.
 pub(crate) async fn open(output: &Output) -> Result<(Trickle, Arc<Meter>), Failure> {
-    let session = Session::new(output.target()?.connect().await?);
+    open_with(output, Settings::default()).await
+}
+
+/// The same with settings of the command's.
+pub(crate) async fn open_with(output: &Output, settings: Settings) -> Result<(Trickle, Arc<Meter>), Failure> {
+    let target = output.target()?;
+    let session = Session::new(target.connect().await?);
     let meter = Arc::new(Meter::new(output.is_quiet()));
-    let trickle = Trickle::open(session, Settings::default()).await?;
-    Ok((trickle.with_progress(meter.clone()), meter))
+    let trickle = Trickle::open(session, settings).await?;
+    Ok((trickle.with_progress(meter.clone()).with_connections(Arc::new(target)), meter))
 }
 
 /// The same where the catalog may be missing.

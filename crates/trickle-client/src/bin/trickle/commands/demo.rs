@@ -9,9 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
-use trickle_client::daemon::{self, Connect, DaemonOptions, Event};
+use trickle_client::daemon::{self, DaemonOptions, Event};
 use trickle_client::throwaway::{self, Server};
-use trickle_client::{Name, NewStreamTable, RefreshOptions, Refreshed, Session, Settings, Trickle};
+use trickle_client::{Connect, Name, NewStreamTable, RefreshOptions, Refreshed, Session, Settings, Trickle};
 use trickle_core::refresh::Action;
 
 /// See trickle at work on a private throw-away PostgreSQL: a shop, stream tables, live changes, every table verified.
