@@ -297,7 +297,10 @@ impl Lowerer<'_> {
                     Some(i) => keys.push(Key::Plain(self.no_aggregate(&exprs[i], item)?)),
                     None => keys.push(Key::Text(item)),
                 },
-                _ => keys.push(Key::Text(item)),
+                bare => match same_output(bare, outputs) {
+                    Some(i) => keys.push(Key::Plain(self.no_aggregate(&exprs[i], item)?)),
+                    None => keys.push(Key::Text(item)),
+                },
             }
         }
         Ok(keys)
@@ -324,7 +327,7 @@ impl Lowerer<'_> {
         Ok(e.clone())
     }
 
-    /// The outputs that GROUP BY names by position or alias.
+    /// The outputs that GROUP BY names by position, alias or the same words.
     fn key_outputs(&self, s: &Select, outputs: &[Output<'_>], names: &[Arc<str>]) -> Vec<usize> {
         let GroupByExpr::Expressions(items, _) = &s.group_by else { return Vec::new() };
         let output = |item: &Ast| match strip(item) {
@@ -333,7 +336,7 @@ impl Lowerer<'_> {
                 _ => None,
             },
             Ast::Identifier(name) => self.output_alias(name, outputs, names),
-            _ => None,
+            other => same_output(other, outputs),
         };
         items.iter().filter_map(output).collect()
     }
@@ -388,6 +391,12 @@ impl Lowerer<'_> {
         cx.subqueries = pending;
         Ok(node)
     }
+}
+
+/// The output that is written in the same words, as PostgreSQL writes one that GROUP BY named by its position: a
+/// subquery in it is one subquery then.
+fn same_output(item: &Ast, outputs: &[Output<'_>]) -> Option<usize> {
+    outputs.iter().position(|o| matches!(o, Output::Text(text) if strip(text) == item))
 }
 
 /// The subqueries whose values an expression reads.
