@@ -13,6 +13,7 @@ mod connect;
 mod faults;
 mod interleavings;
 mod lifecycle;
+mod limits;
 mod plans;
 mod program;
 mod random;

@@ -37,7 +37,9 @@ pub struct Settings {
     pub history_retention_days: u32,
     /// A buffer's segment is closed when it has grown to this many bytes.
     pub segment_bytes: i64,
-    /// When a buffer has grown to this many bytes, whoever has not read its oldest changes is recomputed instead.
+    /// When a buffer has grown to this many bytes, whoever has not read its oldest changes is recomputed instead. Where
+    /// nobody drains it, its triggers keep no more changes than that, and all its readers are recomputed. A refresh
+    /// gives the triggers the limit of whoever runs it.
     pub buffer_limit_bytes: i64,
 }
 

@@ -23,6 +23,7 @@ CREATE TABLE pgtrickle.pgt_stream_tables (
     status text NOT NULL DEFAULT 'INITIALIZING' CHECK (status IN ('INITIALIZING', 'ACTIVE', 'SUSPENDED', 'ERROR')),
     is_populated bool NOT NULL DEFAULT false,
     needs_reinit bool NOT NULL DEFAULT false,
+    reinit_reason text,
     data_timestamp timestamptz,
     frontier jsonb,
     last_refresh_at timestamptz,
@@ -39,6 +40,7 @@ CREATE TABLE pgtrickle.pgt_stream_tables (
     UNIQUE (pgt_schema, pgt_name)
 );
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.settings IS 'Settings in force at creation that can change a value: [{"name", "values"}].';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.reinit_reason IS 'Why needs_reinit is set, for history.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.layout_hash IS 'Hash of the statements that made the stored tables; another hash means that they must be made anew.';
 
 CREATE TABLE pgtrickle.pgt_dependencies (
@@ -61,10 +63,12 @@ CREATE TABLE pgtrickle.pgt_buffers (
     generation int NOT NULL,
     segments jsonb NOT NULL,
     disabled bool NOT NULL DEFAULT false,
+    limit_bytes bigint NOT NULL DEFAULT 1073741824,
     schema_fingerprint text NOT NULL,
     triggers_fingerprint text,
     created_at timestamptz NOT NULL DEFAULT now()
 );
+COMMENT ON COLUMN pgtrickle.pgt_buffers.limit_bytes IS 'Size of the written segment from which on changes are not kept: their readers are recomputed.';
 COMMENT ON COLUMN pgtrickle.pgt_buffers.segments IS 'Oldest first: [{"number", "columns"}], columns as attribute numbers of the source.';
 
 CREATE TABLE pgtrickle.pgt_refresh_history (

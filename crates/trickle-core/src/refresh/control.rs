@@ -4,6 +4,7 @@ use super::plan::{Member, Plan, Relation, Setting, Source};
 use super::report::{MemberReport, Phases};
 use super::{Kind, Phase, Statement, Value};
 use crate::catalog::{TableId, TableKind};
+use crate::cdc::OVERFLOWED;
 use crate::cost::Model;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -19,7 +20,7 @@ pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT trickle_member";
 /// Stores one frontier for all members, and for each its cost model. `now()` is when the transaction began, before its
 /// snapshot: what was committed by then is in the table.
 const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables t SET frontier = ($1::text)::jsonb, \
-     data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, \
+     data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, reinit_reason = NULL, \
      status = 'ACTIVE', consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp(), \
      cost_model = m.model FROM jsonb_to_recordset(($2::text)::jsonb) AS m(id int8, model jsonb) WHERE t.pgt_id = m.id";
 
@@ -110,8 +111,13 @@ const STORED: &str = "CROSS JOIN LATERAL (SELECT (t.frontier->>'snapshot')::pg_s
 const PENDING: &str = "b.xid >= pg_snapshot_xmin(f.snapshot) AND CASE WHEN b.xid = f.own \
      THEN b.cmin::text::int8 > f.command ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
 
-/// How many rows of a buffer `b` there are, and whether a TRUNCATE is among them.
-const COUNTED: &str = "count(*) FILTER (WHERE b.w <> 0) AS n, coalesce(bool_or(b.w = 0), false) AS cut";
+/// How many rows of a buffer `b` there are, and what makes them useless: NULL nothing, false a TRUNCATE, true that the
+/// buffer was at its limit.
+fn counted() -> String {
+    format!(
+        "count(*) FILTER (WHERE b.w <> 0) AS n, bool_or(b.xid = '{OVERFLOWED}'::xid8) FILTER (WHERE b.w = 0) AS cut"
+    )
+}
 
 /// Whether everything that the plan of `t` was made from is as it was then. Read under the locks, so nothing changes
 /// before the run ends.
@@ -145,15 +151,20 @@ fn array<T: ToString>(ids: impl IntoIterator<Item = T>) -> String {
     format!("{{{}}}", ids.join(","))
 }
 
+/// Why `t` must be rebuilt; NULL where it need not.
+const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
+     WHEN t.needs_reinit THEN coalesce(t.reinit_reason, 'it was marked for a rebuild') END";
+
 /// The decision query: the snapshot, the own transaction, the system and database, and for every member and source
 /// what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
-/// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, must be rebuilt, rows stored, the member's
-/// name holds and what its plan was made from is unchanged, source oid, the source's name holds, rows of the source, pending rows (NULL: not captured), truncated.
+/// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows stored, the member's
+/// name holds and what its plan was made from is unchanged, source oid, the source's name holds, rows of the source, pending rows (NULL: not captured), and what makes those
+/// useless (as in [`pending_text`]).
 pub fn decide_text(members: &[Member]) -> String {
     let mut q = format!(
         "SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, t.pgt_id, \
-         t.frontier::text, t.needs_reinit OR NOT t.is_populated, {}, n.held AND {UNCHANGED}, s.source, s.held, s.rows, s.pending, \
-         s.truncated FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
+         t.frontier::text, {REBUILT}, {}, n.held AND {UNCHANGED}, s.source, s.held, s.rows, s.pending, \
+         s.cut FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
          JOIN pg_database d ON d.datname = current_database() JOIN (VALUES ",
         size("t.pgt_relid")
     );
@@ -162,7 +173,7 @@ pub fn decide_text(members: &[Member]) -> String {
         let _ = write!(q, "{comma}({}::int8, {})", m.id, held(&m.relation));
     }
     let _ = write!(q, ") n(id, held) ON n.id = t.pgt_id {STORED} LEFT JOIN LATERAL (");
-    let by_source = readers(members);
+    let (by_source, counted) = (readers(members), counted());
     for (i, (id, (source, ids))) in by_source.iter().enumerate() {
         if i > 0 {
             q.push_str(" UNION ALL ");
@@ -173,16 +184,16 @@ pub fn decide_text(members: &[Member]) -> String {
         let _ = match &source.changes {
             Some(buffer) => write!(
                 q,
-                "SELECT {facts}, p.n, p.cut FROM (SELECT {COUNTED} FROM {} b WHERE {of} AND {PENDING}) p WHERE {of}",
+                "SELECT {facts}, p.n, p.cut FROM (SELECT {counted} FROM {} b WHERE {of} AND {PENDING}) p WHERE {of}",
                 qualified(buffer)
             ),
-            None => write!(q, "SELECT {facts}, NULL::int8, false WHERE {of}"),
+            None => write!(q, "SELECT {facts}, NULL::int8, NULL::bool WHERE {of}"),
         };
     }
     if by_source.is_empty() {
-        q.push_str("SELECT NULL::int8, true, 0::int8, 0::int8, false WHERE false");
+        q.push_str("SELECT NULL::int8, true, 0::int8, 0::int8, NULL::bool WHERE false");
     }
-    q.push_str(") s(source, held, rows, pending, truncated) ON true ORDER BY t.pgt_id, s.source");
+    q.push_str(") s(source, held, rows, pending, cut) ON true ORDER BY t.pgt_id, s.source");
     q
 }
 
@@ -211,14 +222,16 @@ pub fn peek_text(members: &[Member]) -> String {
 }
 
 /// How much is pending, for people: for every member and source the rows of its buffer that the stored frontier does
-/// not hold, and whether a TRUNCATE is among them; both NULL where changes are not captured. Takes no lock and assigns
-/// no transaction id, but reads every pending row. Columns: `pgt_id`, source oid, rows, truncated.
+/// not hold, NULL where changes are not captured; and what makes them useless: NULL nothing, false a TRUNCATE, true that
+/// the buffer was at its limit. Takes no lock and assigns no transaction id, but reads every pending row. Columns:
+/// `pgt_id`, source oid, rows, the latter.
 pub fn pending_text(members: &[Member]) -> String {
+    let counted = counted();
     let arms = readers(members).into_iter().map(|(id, (source, ids))| {
         let of = format!("t.pgt_id = ANY ('{}'::int8[])", array(&ids));
         match &source.changes {
             Some(buffer) => format!(
-                "SELECT {id}::oid, p.n, p.cut FROM (SELECT {COUNTED} FROM {} b WHERE {of} AND {PENDING}) p WHERE {of}",
+                "SELECT {id}::oid, p.n, p.cut FROM (SELECT {counted} FROM {} b WHERE {of} AND {PENDING}) p WHERE {of}",
                 qualified(buffer)
             ),
             None => format!("SELECT {id}::oid, NULL::int8, NULL::bool WHERE {of}"),
@@ -227,8 +240,8 @@ pub fn pending_text(members: &[Member]) -> String {
     let none = "SELECT NULL::oid, NULL::int8, NULL::bool WHERE false".to_owned();
     let arms: Vec<String> = std::iter::once(none).chain(arms).collect();
     format!(
-        "SELECT t.pgt_id, s.source, s.pending, s.truncated FROM pgtrickle.pgt_stream_tables t {STORED} \
-         CROSS JOIN LATERAL ({}) s(source, pending, truncated) WHERE t.pgt_id = ANY ('{}'::int8[]) \
+        "SELECT t.pgt_id, s.source, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t {STORED} \
+         CROSS JOIN LATERAL ({}) s(source, pending, cut) WHERE t.pgt_id = ANY ('{}'::int8[]) \
          ORDER BY t.pgt_id, s.source",
         arms.join(" UNION ALL "),
         array(members.iter().map(|m| m.id))

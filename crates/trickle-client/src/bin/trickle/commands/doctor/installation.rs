@@ -123,6 +123,16 @@ fn captured(buffers: &[BufferStatus]) -> Check {
 fn sizes(buffers: &[BufferStatus]) -> Check {
     let mib = |bytes: i64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     let all: i64 = buffers.iter().map(|b| b.bytes).sum();
+    let full: Vec<String> = buffers
+        .iter()
+        .filter(|b| b.full)
+        .map(|b| format!("{} has {} of changes, and may have no more", b.source, mib(b.bytes)))
+        .collect();
+    if !full.is_empty() {
+        let advice = "Changes are not kept any more, and the next refresh of what reads the table computes it anew, after which \
+                      they are: trickle refresh. Is there a refresher (trickle run)?";
+        return Check::new("buffers", Tone::Warning, some(&full), advice);
+    }
     let large: Vec<String> = buffers
         .iter()
         .filter(|b| b.bytes >= LARGE)
