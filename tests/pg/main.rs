@@ -10,6 +10,8 @@
 
 mod capture;
 mod connect;
+mod crashes;
+mod cuts;
 mod faults;
 mod interleavings;
 mod lifecycle;
