@@ -22,6 +22,7 @@ mod random;
 mod readme;
 mod smoke;
 mod soak;
+mod subscriptions;
 mod support;
 mod traps_capture;
 mod traps_ddl;

@@ -160,24 +160,18 @@ pub(crate) async fn ensure(
     limit: i64,
 ) -> Result<()> {
     let doing = format!("capture the changes of {}.{}", table.schema, table.name);
-    let unsupported = || {
-        Error::input(format!("cannot {doing}: a logical-replication subscription writes the table"))
-            .hint("Set cdc_trigger_mode = 'row': statement triggers do not fire where a subscription applies changes.")
-    };
     let row = t
         .query_one(
-            "SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = $1), \
-             EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1)",
+            "SELECT pgtrickle.is_subscribed($1) OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1)",
             &[&table.id.0],
         )
         .await
         .map_err(|e| Error::server(&doing, e))?;
-    let subscribed: bool = row.get(0);
-    // A statement that names the parent of a partition or child fires the statement triggers of the parent only.
-    let by_row = subscribed || row.get(1);
+    // A statement that names the parent of a partition or child fires the statement triggers of the parent only, and what
+    // a subscription applies fires none.
+    let by_row: bool = row.get(0);
     let mode_of = |wanted| if by_row { Mode::Row } else { wanted };
     match read(t, table).await? {
-        Some(c) if c.mode != Mode::Row && subscribed => Err(unsupported()),
         Some(c) if fresh(t, &c).await? => {
             if c.buffer.covers(columns) {
                 return Ok(());
@@ -226,7 +220,7 @@ pub(crate) async fn fresh(t: &Transaction<'_>, c: &Captured) -> Result<bool> {
         .query_one(
             "SELECT NOT disabled AND pgtrickle.fingerprint(source_relid) IS NOT DISTINCT FROM schema_fingerprint \
              AND pgtrickle.triggers_fingerprint(source_relid) IS NOT DISTINCT FROM triggers_fingerprint \
-             FROM pgtrickle.pgt_buffers WHERE source_relid = $1",
+             AND (trigger_mode = 'ROW' OR NOT pgtrickle.is_subscribed(source_relid)) FROM pgtrickle.pgt_buffers WHERE source_relid = $1",
             &[&c.buffer.table().id.0],
         )
         .await

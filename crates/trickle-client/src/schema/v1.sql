@@ -123,6 +123,16 @@ SET search_path = pg_catalog AS $$
     WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND p.proname LIKE format('capture\_%s\_%%', source)
 $$;
 
+-- Whether a subscription writes a relation, or a partition or child of it: the worker that applies its changes fires no
+-- statement triggers.
+CREATE FUNCTION pgtrickle.is_subscribed(relation oid) RETURNS bool LANGUAGE sql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog AS $$
+    WITH RECURSIVE tree(oid) AS (
+        SELECT relation
+        UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+    SELECT EXISTS (SELECT FROM pg_subscription_rel s JOIN tree ON tree.oid = s.srrelid)
+$$;
+
 -- The bodies of the functions that a query calls.
 CREATE FUNCTION pgtrickle.functions_fingerprint(functions oid[]) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 SET search_path = pg_catalog AS $$
@@ -143,7 +153,9 @@ SET search_path = pg_catalog AS $$
             OR NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                 WHERE c.oid = d.source_relid AND n.nspname = d.source_schema AND c.relname = d.source_name)
             OR b.source_relid IS NOT NULL
-                AND pgtrickle.triggers_fingerprint(b.source_relid) IS DISTINCT FROM b.triggers_fingerprint)
+                AND pgtrickle.triggers_fingerprint(b.source_relid) IS DISTINCT FROM b.triggers_fingerprint
+            OR b.trigger_mode = 'STATEMENT'
+                AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(b.source_relid) END)
     ) AND NOT EXISTS (
         SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table AND s.functions <> '{}'
           AND pgtrickle.functions_fingerprint(s.functions) IS DISTINCT FROM s.functions_fingerprint)
