@@ -20,6 +20,7 @@ mod plans;
 mod program;
 mod random;
 mod readme;
+mod restored;
 mod smoke;
 mod soak;
 mod subscriptions;

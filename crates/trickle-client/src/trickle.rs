@@ -3,7 +3,7 @@
 use crate::capture::CaptureOptions;
 use crate::catalog::PgCatalog;
 use crate::error::{Error, Result};
-use crate::locks::{Patience, Progress, Quiet};
+use crate::locks::{Patience, Progress, Quiet, patiently};
 use crate::names::Name;
 use crate::registry::{Entry, Registry, Runnable, compile_entry};
 use crate::schema;
@@ -150,12 +150,19 @@ impl Trickle {
         self.migrate(schema::VERSION).await
     }
 
-    /// Brings the catalog to a version, up or down; returns the one that was there.
+    /// Brings the catalog to a version, up or down; returns the one that was there. A catalog that was restored from a
+    /// dump finds its tables again by their names.
     ///
     /// # Errors
     /// Those of [`schema::migrate`].
     pub async fn migrate(&mut self, version: i32) -> Result<Option<i32>> {
-        schema::migrate(self.session.client_mut(), version).await
+        let found = schema::migrate(self.session.client_mut(), version).await?;
+        if version == schema::VERSION && schema::is_restored(self.client()).await? {
+            let (patience, progress) = (self.settings.patience, self.progress.clone());
+            progress.say("this database was restored from a dump: finding the tables again by name");
+            patiently(self.session.client_mut(), patience, &[], &*progress, schema::rehome).await?;
+        }
+        Ok(found)
     }
 
     /// All stream tables.

@@ -5,9 +5,11 @@ REVOKE ALL ON SCHEMA pgtrickle_changes FROM PUBLIC;
 
 CREATE TABLE pgtrickle.pgt_catalog_version (
     version int NOT NULL,
-    installed_at timestamptz NOT NULL DEFAULT now()
+    installed_at timestamptz NOT NULL DEFAULT now(),
+    home text
 );
 COMMENT ON TABLE pgtrickle.pgt_catalog_version IS 'One row: the version of this catalog.';
+COMMENT ON COLUMN pgtrickle.pgt_catalog_version.home IS 'What pgtrickle.home() said when this catalog was made here.';
 
 CREATE TABLE pgtrickle.pgt_stream_tables (
     pgt_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -133,6 +135,13 @@ SET search_path = pg_catalog AS $$
     SELECT EXISTS (SELECT FROM pg_subscription_rel s JOIN tree ON tree.oid = s.srrelid)
 $$;
 
+-- The identities of this catalog's own tables. A dump keeps no identities: after it is restored, those that the catalog
+-- notes are of other tables, or of none.
+CREATE FUNCTION pgtrickle.home() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog AS $$
+    SELECT md5(string_agg(concat_ws(' ', c.relname, c.oid), ',' ORDER BY c.relname))
+    FROM pg_class c WHERE c.relnamespace = to_regnamespace('pgtrickle') AND c.relkind = 'r'
+$$;
+
 -- The bodies of the functions that a query calls.
 CREATE FUNCTION pgtrickle.functions_fingerprint(functions oid[]) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 SET search_path = pg_catalog AS $$
@@ -174,4 +183,4 @@ BEGIN
 END
 $$;
 
-INSERT INTO pgtrickle.pgt_catalog_version (version) VALUES (1);
+INSERT INTO pgtrickle.pgt_catalog_version (version, home) VALUES (1, pgtrickle.home());

@@ -13,6 +13,13 @@ const LARGE: i64 = 256 << 20;
 /// All of them, where the catalog can be read.
 pub(super) async fn checks(client: Client) -> Result<Vec<Check>, Failure> {
     let (found, usable) = match schema::version(&client).await {
+        Ok(Some(VERSION)) if schema::is_restored(&client).await? => {
+            let advice = "Run trickle init, which finds the tables again by name.";
+            (
+                Check::new("catalog", Tone::Bad, "restored from a dump, which keeps no identities", advice),
+                false,
+            )
+        }
         Ok(version) => (catalog(version), version == Some(VERSION)),
         Err(e) if e.is_input() => {
             let advice = "Connect as the role that ran trickle init: SELECT nspowner::regrole FROM pg_namespace WHERE \
