@@ -70,7 +70,7 @@ fn statement(dice: &mut Dice) -> String {
         ),
         8 => format!("UPDATE b SET k = {k}, note = 'y' WHERE id = {id}"),
         9 => format!("DELETE FROM b WHERE id = {id}"),
-        10 => format!("INSERT INTO c VALUES ({k}, 'c{n}')"),
+        10 => format!("INSERT INTO c SELECT {k}, 'c{n}' WHERE (SELECT count(*) FROM c) < 300"),
         11 => format!("DELETE FROM c WHERE ctid IN (SELECT ctid FROM c WHERE k = {k} LIMIT 1)"),
         12 => format!("UPDATE c SET name = 'c' || {n} WHERE k = {k}"),
         _ => format!("UPDATE b SET note = 'unseen' WHERE id = {id}"),

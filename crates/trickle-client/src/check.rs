@@ -123,16 +123,14 @@ async fn comparison(client: &Client, e: &Entry, show: usize) -> Result<String> {
         )
         .await
         .map_err(|err| Error::server("read the columns of a stream table", err))?;
-    let types = PgCatalog::read(client).await?;
+    let named: Vec<(u32, &str)> = columns.iter().map(|c| (c.get(0), c.get(1))).collect();
+    let types = PgCatalog::new().column_types(client, &named).await?;
     let aliases: Vec<String> = (0..columns.len()).map(|i| format!("c{i}")).collect();
     let list = if aliases.is_empty() { String::new() } else { format!("({})", aliases.join(", ")) };
-    let compared: Vec<String> = columns
+    let compared: Vec<String> = types
         .iter()
         .zip(&aliases)
-        .map(|(c, alias)| {
-            let ty = types.column_type(c.get(0), c.get(1));
-            if ty.is_ordered() { alias.clone() } else { format!("{alias}::text AS {alias}") }
-        })
+        .map(|(ty, alias)| if ty.is_ordered() { alias.clone() } else { format!("{alias}::text AS {alias}") })
         .chain(["1 AS one".to_owned()])
         .collect();
     let compared = compared.join(", ");

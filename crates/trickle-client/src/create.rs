@@ -269,7 +269,7 @@ impl Trickle {
         let resolved = resolve(self.session.client_mut(), &new.query).await?;
         self.check_dependencies(&resolved)?;
         self.check_cycle(&relation, &resolved).await?;
-        let mut catalog = PgCatalog::read(self.client()).await?;
+        let mut catalog = PgCatalog::new();
         let options = options(&relation, id, self.server);
         let verdict = match parse_query(&resolved.canonical) {
             Ok(parsed) => catalog::compile(self.client(), &mut catalog, &parsed, &options).await,

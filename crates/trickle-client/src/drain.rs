@@ -106,7 +106,7 @@ impl Trickle {
             .await
             .map_err(|e| Error::server("look for a source", e))?;
         let Some(name) = name else { return Ok(None) };
-        let mut catalog = PgCatalog::read(self.client()).await?;
+        let mut catalog = PgCatalog::new();
         capture::table_by_oid(self.client(), &mut catalog, name.get(0), name.get(1)).await
     }
 

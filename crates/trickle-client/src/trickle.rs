@@ -113,6 +113,9 @@ impl Trickle {
             return Err(Error::input(format!("PostgreSQL {server} is too old"))
                 .hint("trickle needs PostgreSQL 15 or later."));
         }
+        // A refresher that was killed leaves no statement running to its end. Where the server's platform cannot tell,
+        // it refuses the setting, and the statement does run to its end.
+        let _ = session.client().batch_execute("SET client_connection_check_interval = '1s'").await;
         let search_path = row.get(1);
         let progress = Arc::new(Quiet);
         Ok(Trickle {
@@ -190,7 +193,7 @@ impl Trickle {
         {
             return Ok(runnable.clone());
         }
-        let mut catalog = PgCatalog::read(self.client()).await?;
+        let mut catalog = PgCatalog::new();
         let runnable = compile_entry(self.client(), &mut catalog, e, self.server).await?;
         self.compiled.insert(e.id, (made_from, runnable.clone()));
         Ok(runnable)

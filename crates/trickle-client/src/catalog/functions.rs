@@ -16,10 +16,14 @@ WHERE p.proname = $2 AND p.provariadic = 0 AND (n.nspname = $1 OR $1::text IS NU
 ORDER BY p.oid";
 
 /// All functions of a name whose types the engine can say.
-pub(super) async fn read(client: &Client, types: &Types, name: &Name) -> Result<Vec<Arc<FuncSig>>> {
+pub(super) async fn read(client: &Client, types: &mut Types, name: &Name) -> Result<Vec<Arc<FuncSig>>> {
     let doing = |e| Error::server(format!("read the definition of function \"{}\"", name.1), e);
+    let rows = client.query(FUNCTIONS, &[&name.0, &name.1]).await.map_err(doing)?;
+    types
+        .load(client, rows.iter().flat_map(|r| r.get::<_, Vec<u32>>(3).into_iter().chain([r.get(4)])))
+        .await?;
     let mut found = Vec::new();
-    for r in client.query(FUNCTIONS, &[&name.0, &name.1]).await.map_err(doing)? {
+    for r in rows {
         let args: Vec<u32> = r.get(3);
         let args = args.iter().map(|a| types.by_oid(*a)).collect::<Option<Vec<Type>>>();
         let (Some(args), Some(ret)) = (args, types.by_oid(r.get(4))) else { continue };

@@ -29,6 +29,7 @@ type Name = (Option<String>, String);
 enum Wanted {
     Relation(Name),
     Function(Name),
+    Type(Name),
 }
 
 #[derive(Clone, Debug)]
@@ -48,17 +49,22 @@ pub struct PgCatalog {
 }
 
 impl PgCatalog {
-    /// Reads the types of a database; everything else is read when it is asked for.
+    /// With nothing read yet.
+    pub fn new() -> PgCatalog {
+        PgCatalog::default()
+    }
+
+    /// The types of columns, each from its oid and what `format_type` says of it.
     ///
     /// # Errors
     /// Those of the server.
-    pub async fn read(client: &Client) -> Result<PgCatalog> {
-        Ok(PgCatalog { types: Types::read(client).await?, ..PgCatalog::default() })
-    }
-
-    /// The type of a column, from its oid and what `format_type` says of it.
-    pub(crate) fn column_type(&self, oid: u32, spelled: &str) -> Type {
-        self.types.column(oid, spelled)
+    pub(crate) async fn column_types(
+        &mut self,
+        client: &Client,
+        columns: &[(u32, &str)],
+    ) -> Result<Vec<Type>> {
+        self.types.load_columns(client, columns.iter().copied()).await?;
+        Ok(columns.iter().map(|(oid, spelled)| self.types.column(*oid, spelled)).collect())
     }
 
     /// Reads a relation if it is not known yet.
@@ -76,13 +82,14 @@ impl PgCatalog {
         for w in &wanted {
             match w {
                 Wanted::Relation(name) => {
-                    let relation = tables::read(client, &self.types, name).await?;
+                    let relation = tables::read(client, &mut self.types, name).await?;
                     self.relations.insert(name.clone(), relation.unwrap_or(Relation::Absent));
                 }
                 Wanted::Function(name) => {
-                    let found = functions::read(client, &self.types, name).await?;
+                    let found = functions::read(client, &mut self.types, name).await?;
                     self.functions.insert(name.clone(), found);
                 }
+                Wanted::Type(name) => self.types.load_named(client, name).await?,
             }
         }
         Ok(!wanted.is_empty())
@@ -131,7 +138,12 @@ impl Catalog for PgCatalog {
     }
 
     fn named_type(&self, schema: Option<&str>, name: &str) -> Option<Type> {
-        self.types.by_name(schema, name)
+        let name = (schema.map(str::to_owned), name.to_owned());
+        let found = self.types.by_name(&name);
+        if found.is_none() {
+            self.wanted.borrow_mut().insert(Wanted::Type(name));
+        }
+        found.flatten()
     }
 }
 

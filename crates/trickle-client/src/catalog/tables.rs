@@ -40,7 +40,7 @@ SELECT k.conkey, k.confrelid, k.confkey, k.convalidated AND NOT k.condeferrable,
 FROM pg_constraint k WHERE k.conrelid = $1 AND k.contype = 'f' ORDER BY k.oid";
 
 /// Reads a relation; `None` where there is none of that name.
-pub(super) async fn read(client: &Client, types: &Types, name: &Name) -> Result<Option<Relation>> {
+pub(super) async fn read(client: &Client, types: &mut Types, name: &Name) -> Result<Option<Relation>> {
     let doing = |e| Error::server(format!("read the definition of \"{}\"", name.1), e);
     let row = client.query_opt(RELATION, &[&name.0, &name.1]).await.map_err(doing)?;
     let Some(row) = row else { return Ok(None) };
@@ -49,6 +49,7 @@ pub(super) async fn read(client: &Client, types: &Types, name: &Name) -> Result<
     }
     let oid: u32 = row.get(0);
     let columns = client.query(COLUMNS, &[&oid]).await.map_err(doing)?;
+    types.load_columns(client, columns.iter().map(|c| (c.get(2), c.get(3)))).await?;
     let attnums: Vec<i16> = columns.iter().map(|c| c.get(0)).collect();
     let columns: Vec<ColumnDef> = columns.iter().map(|c| column(types, c)).collect();
     // A key of a parent says nothing about the rows of its children.

@@ -1,17 +1,28 @@
 //! Types by oid and by name.
 
+use super::Name;
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Row};
 use trickle_core::types::{OtherType, Type};
 
-/// Every type with what the engine must know of it. Enums, ranges, arrays and composites use the operator classes of
-/// the pseudo-type they belong to; a type without its own may use those of one that it is binary-coercible to. A
-/// composite is taken to have an operator only if all its fields do. An extension's type is taken to have equal values
-/// that are written differently, as citext does: that costs a little where it is not so.
+/// These types, and those that they are made of, with what the engine must know of each. Enums, ranges, arrays and
+/// composites use the operator classes of the pseudo-type they belong to; a type without its own may use those of one
+/// that it is binary-coercible to. A composite is taken to have an operator only if all its fields do. An extension's
+/// type is taken to have equal values that are written differently, as citext does: that costs a little where it is not
+/// so.
 const TYPES: &str = "
-WITH class AS (
+WITH RECURSIVE wanted AS (
+    SELECT unnest($1::oid[]) AS oid
+    UNION
+    SELECT part.oid FROM wanted w JOIN pg_type t ON t.oid = w.oid CROSS JOIN LATERAL (
+        SELECT t.typelem UNION ALL SELECT t.typbasetype UNION ALL SELECT a.atttypid FROM pg_attribute a
+        WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped) part(oid)
+    WHERE part.oid <> 0
+), type AS (
+    SELECT t.* FROM pg_type t WHERE t.oid IN (SELECT oid FROM wanted)
+), class AS (
     SELECT a.amname, c.opcintype FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod
     WHERE c.opcdefault AND a.amname IN ('btree', 'hash')
 ), has AS (
@@ -20,30 +31,36 @@ WITH class AS (
             WHEN 'm' THEN 'anymultirange'::regtype END)
         OR k.opcintype IN (SELECT casttarget FROM pg_cast WHERE castsource = t.oid AND castmethod = 'b' AND castcontext = 'i')
         )) AS it
-    FROM pg_type t CROSS JOIN (VALUES ('btree'), ('hash')) m(amname) WHERE t.typtype <> 'c'
+    FROM type t CROSS JOIN (VALUES ('btree'), ('hash')) m(amname) WHERE t.typtype <> 'c'
 ), base AS (
     SELECT t.oid, coalesce(bool_and(h.it) FILTER (WHERE h.amname = 'btree'), false) AS ordered,
         coalesce(bool_and(h.it) FILTER (WHERE h.amname = 'hash'), false) AS hashable
-    FROM pg_type t LEFT JOIN has h ON h.oid = t.oid WHERE t.typtype <> 'c' GROUP BY t.oid
+    FROM type t LEFT JOIN has h ON h.oid = t.oid WHERE t.typtype <> 'c' GROUP BY t.oid
     UNION ALL
     SELECT t.oid, coalesce(bool_and(b.it), true), coalesce(bool_and(h.it), true)
-    FROM pg_type t LEFT JOIN pg_attribute a ON a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+    FROM type t LEFT JOIN pg_attribute a ON a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
     LEFT JOIN has b ON b.oid = a.atttypid AND b.amname = 'btree' LEFT JOIN has h ON h.oid = a.atttypid AND h.amname = 'hash'
     WHERE t.typtype = 'c' GROUP BY t.oid
 )
-SELECT t.oid, format_type(t.oid, NULL), n.nspname, t.typname, t.typtype::text,
+SELECT t.oid, format_type(t.oid, NULL), t.typtype::text,
     CASE WHEN t.typcategory = 'A' AND t.typlen = -1 THEN t.typelem ELSE 0 END, t.typbasetype, b.ordered, b.hashable,
     t.typtype = 'e' OR n.nspname = 'pg_catalog' AND t.typname IN
         ('oid', 'name', 'money', 'inet', 'cidr', 'macaddr', 'macaddr8', 'bit', 'varbit', 'int4range', 'int8range',
          'daterange', 'tsrange', 'tstzrange', 'xid8', 'pg_lsn', 'timetz', 'char')
-FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace JOIN base b ON b.oid = t.oid
+FROM type t JOIN pg_namespace n ON n.oid = t.typnamespace JOIN base b ON b.oid = t.oid
 WHERE t.typtype <> 'p' OR t.typname IN ('record', 'unknown') ORDER BY t.oid";
 
-/// The types of a database.
+/// The oid of a name, in the first of these schemas that has it.
+const NAMED: &str = "
+SELECT t.oid FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+WHERE n.nspname = ANY ($1) AND t.typname = $2 ORDER BY array_position($1, n.nspname::text) LIMIT 1";
+
+/// The types that were asked for.
 #[derive(Debug, Default)]
 pub(super) struct Types {
-    by_oid: HashMap<u32, Type>,
-    by_name: HashMap<(String, String), u32>,
+    /// `None` for what the engine cannot say (pseudo-types) and what is not there.
+    by_oid: HashMap<u32, Option<Type>>,
+    by_name: HashMap<Name, Option<u32>>,
 }
 
 struct Entry {
@@ -57,35 +74,54 @@ struct Entry {
 }
 
 impl Types {
-    pub(super) async fn read(client: &Client) -> Result<Types> {
-        let rows =
-            client.query(TYPES, &[]).await.map_err(|e| Error::server("read the types of the database", e))?;
-        let mut entries: HashMap<u32, Entry> = HashMap::new();
-        let mut types = Types::default();
-        for r in rows {
-            let oid: u32 = r.get(0);
-            types.by_name.insert((r.get(2), r.get(3)), oid);
-            let kind: String = r.get(4);
-            entries.insert(
-                oid,
-                Entry {
-                    spelled: r.get(1),
-                    element: r.get(5),
-                    base: r.get(6),
-                    is_domain: kind == "d",
-                    ordered: r.get(7),
-                    hashable: r.get(8),
-                    exact: r.get(9),
-                },
-            );
+    /// Reads the types that are not known yet.
+    pub(super) async fn load(&mut self, client: &Client, oids: impl IntoIterator<Item = u32>) -> Result<()> {
+        let new: Vec<u32> = oids.into_iter().filter(|oid| !self.by_oid.contains_key(oid)).collect();
+        if new.is_empty() {
+            return Ok(());
         }
-        types.by_oid = entries.keys().map(|oid| (*oid, resolve(&entries, *oid))).collect();
-        Ok(types)
+        let rows = client.query(TYPES, &[&new]).await.map_err(|e| Error::server("read types", e))?;
+        let entry = |r: &Row| {
+            let entry = Entry {
+                spelled: r.get(1),
+                is_domain: r.get::<_, &str>(2) == "d",
+                element: r.get(3),
+                base: r.get(4),
+                ordered: r.get(5),
+                hashable: r.get(6),
+                exact: r.get(7),
+            };
+            (r.get(0), entry)
+        };
+        let entries: HashMap<u32, Entry> = rows.iter().map(entry).collect();
+        self.by_oid.extend(new.into_iter().map(|oid| (oid, None)));
+        self.by_oid.extend(entries.keys().map(|oid| (*oid, Some(resolve(&entries, *oid)))));
+        Ok(())
     }
 
-    /// The type of an oid.
+    /// Reads what [`Types::column`] needs for columns, by oid and what `format_type` says.
+    pub(super) async fn load_columns<'s>(
+        &mut self,
+        client: &Client,
+        columns: impl IntoIterator<Item = (u32, &'s str)>,
+    ) -> Result<()> {
+        let unknown = columns.into_iter().filter(|(_, spelled)| Type::parse(spelled).is_none());
+        self.load(client, unknown.map(|(oid, _)| oid)).await
+    }
+
+    /// Reads a type by name; without a schema, in `pg_catalog` or else in `public`.
+    pub(super) async fn load_named(&mut self, client: &Client, name: &Name) -> Result<()> {
+        let schemas = name.0.as_deref().map_or(vec!["pg_catalog", "public"], |s| vec![s]);
+        let doing = |e| Error::server(format!("look for type \"{}\"", name.1), e);
+        let oid = client.query_opt(NAMED, &[&schemas, &name.1]).await.map_err(doing)?.map(|r| r.get(0));
+        self.load(client, oid).await?;
+        self.by_name.insert(name.clone(), oid);
+        Ok(())
+    }
+
+    /// The type of an oid that was loaded.
     pub(super) fn by_oid(&self, oid: u32) -> Option<Type> {
-        self.by_oid.get(&oid).cloned()
+        self.by_oid.get(&oid).cloned().flatten()
     }
 
     /// The type of a column: `spelled` is what `format_type` says with its modifiers.
@@ -100,11 +136,9 @@ impl Types {
         }
     }
 
-    /// A type by name; without a schema, in `pg_catalog` or else in `public`.
-    pub(super) fn by_name(&self, schema: Option<&str>, name: &str) -> Option<Type> {
-        let schemas = schema.map_or(vec!["pg_catalog", "public"], |s| vec![s]);
-        let oid = schemas.iter().find_map(|s| self.by_name.get(&((*s).to_owned(), name.to_owned())))?;
-        self.by_oid(*oid)
+    /// The type of a name: `None` where it was not looked for yet.
+    pub(super) fn by_name(&self, name: &Name) -> Option<Option<Type>> {
+        self.by_name.get(name).map(|oid| oid.and_then(|oid| self.by_oid(oid)))
     }
 }
 

@@ -5,44 +5,22 @@ use super::{Catalog, ColumnDef, ForeignKey, TableDef};
 use crate::error::{Error, Result};
 use crate::expr::{FuncKind, FuncSig, Volatility};
 use crate::parse::ast::{
-    AlterColumnOperation, AlterTableOperation, ArgMode, ColumnDef as AstColumn, ColumnOption, CreateFunction,
-    CreateIndex, CreateTable, CreateTableLikeKind, CreateView, DataType, Expr, ForeignKeyConstraint,
-    FunctionBehavior, FunctionCalledOnNull, FunctionReturnType, Ident, IndexColumn, NullsDistinctOption,
-    ObjectName, RenameTableNameKind, Statement, TableConstraint, UserDefinedTypeRepresentation,
+    AlterColumnOperation, AlterTableOperation, ArgMode, ColumnDef as AstColumn, ColumnOption,
+    CreateCollation, CreateCollationDefinition, CreateFunction, CreateIndex, CreateTable,
+    CreateTableLikeKind, CreateView, DataType, Expr, ForeignKeyConstraint, FunctionBehavior,
+    FunctionCalledOnNull, FunctionReturnType, Ident, IndexColumn, NullsDistinctOption, ObjectName,
+    RenameTableNameKind, SqlOption, Statement, TableConstraint, UserDefinedTypeRepresentation,
 };
-use crate::parse::{Place, Source, fold, qualified, type_of};
+use crate::parse::{CreateAggregate, Definition, Place, Source, fold, qualified, type_of};
 use crate::types::{OtherType, Type};
 use std::sync::Arc;
 
 /// Takes over what one statement says about tables, keys, views, types and functions.
-pub(super) fn apply(catalog: &mut MemoryCatalog, statement: Statement, source: &Source) -> Result<()> {
+pub(super) fn apply(catalog: &mut MemoryCatalog, definition: Definition, source: &Source) -> Result<()> {
     let mut ddl = Ddl { catalog, source };
-    match statement {
-        Statement::CreateTable(t) => ddl.create_table(&t),
-        Statement::AlterTable(t) if t.operations.iter().any(matters) => {
-            let mut def = ddl.table(&t.name)?;
-            t.operations.iter().try_for_each(|op| ddl.alter(&mut def, op))?;
-            ddl.catalog.add_table(def)
-        }
-        Statement::CreateView(v) if !v.materialized => {
-            ddl.create_view(&v);
-            Ok(())
-        }
-        Statement::CreateIndex(i) => ddl.create_index(&i),
-        Statement::CreateType { name, representation } => {
-            let plain = matches!(representation, Some(UserDefinedTypeRepresentation::Enum { .. }));
-            ddl.create_type(&name, plain);
-            Ok(())
-        }
-        Statement::CreateDomain(d) => {
-            let base = ddl.ty(&d.data_type)?;
-            let (schema, name) = ddl.name(&d.name);
-            // A domain compares and computes as its base type does.
-            ddl.catalog.add_type(&schema, &name, base);
-            Ok(())
-        }
-        Statement::CreateFunction(f) => ddl.create_function(&f),
-        _ => Ok(()),
+    match definition {
+        Definition::Statement(statement) => ddl.apply(*statement),
+        Definition::Aggregate(aggregate) => ddl.create_aggregate(&aggregate),
     }
 }
 
@@ -52,6 +30,40 @@ struct Ddl<'a> {
 }
 
 impl Ddl<'_> {
+    fn apply(&mut self, statement: Statement) -> Result<()> {
+        match statement {
+            Statement::CreateTable(t) => self.create_table(&t),
+            Statement::AlterTable(t) if t.operations.iter().any(matters) => {
+                let mut def = self.table(&t.name)?;
+                t.operations.iter().try_for_each(|op| self.alter(&mut def, op))?;
+                self.catalog.add_table(def)
+            }
+            Statement::CreateView(v) if !v.materialized => {
+                self.create_view(&v);
+                Ok(())
+            }
+            Statement::CreateIndex(i) => self.create_index(&i),
+            Statement::CreateType { name, representation } => {
+                let plain = matches!(representation, Some(UserDefinedTypeRepresentation::Enum { .. }));
+                self.create_type(&name, plain);
+                Ok(())
+            }
+            Statement::CreateDomain(d) => {
+                let base = self.ty(&d.data_type)?;
+                let (schema, name) = self.name(&d.name);
+                // A domain compares and computes as its base type does.
+                self.catalog.add_type(&schema, &name, base);
+                Ok(())
+            }
+            Statement::CreateFunction(f) => self.create_function(&f),
+            Statement::CreateCollation(c) => {
+                self.create_collation(&c);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn name(&self, name: &ObjectName) -> Name {
         let (schema, name) = qualified(name);
         (schema.unwrap_or_else(|| self.catalog.default_schema().to_owned()), name)
@@ -139,8 +151,31 @@ impl Ddl<'_> {
         let serial =
             matches!(&column.data_type, DataType::Custom(n, _) if qualified(n).1.ends_with("serial"));
         let ty = self.ty(&column.data_type).map_err(|e| self.at(e, &column.name))?;
+        let collation = column.options.iter().find_map(|o| match &o.option {
+            ColumnOption::Collation(name) => Some(name),
+            _ => None,
+        });
+        let ty = match collation {
+            Some(name) => self.collated(ty, name),
+            None => ty,
+        };
         def.columns.push(ColumnDef { name: Arc::from(name), ty, nullable: !not_null && !serial });
         Ok(())
+    }
+
+    /// A collation other than the type's own decides about order, and a nondeterministic one about equality.
+    fn collated(&self, ty: Type, name: &ObjectName) -> Type {
+        let (schema, collation) = qualified(name);
+        if collation == "default" {
+            return ty;
+        }
+        Type::Other(Arc::new(OtherType {
+            sql_name: format!("{ty} COLLATE {name}"),
+            equality: true,
+            hashable: true,
+            ordered: true,
+            exact: self.catalog.is_exact_collation(schema.as_deref(), &collation),
+        }))
     }
 
     fn column_constraints(&self, def: &mut TableDef, column: &AstColumn) -> Result<()> {
@@ -322,6 +357,39 @@ impl Ddl<'_> {
             exact: is_enum,
         };
         self.catalog.add_type(&schema, &name, Type::Other(Arc::new(other)));
+    }
+
+    fn create_collation(&mut self, c: &CreateCollation) {
+        let CreateCollationDefinition::Options(options) = &c.definition else { return };
+        let loose = |o: &SqlOption| {
+            matches!(o, SqlOption::KeyValue { key, value } if fold(key) == "deterministic"
+                && value.to_string().eq_ignore_ascii_case("false"))
+        };
+        if options.iter().any(loose) {
+            self.catalog.add_inexact_collation(self.name(&c.name));
+        }
+    }
+
+    /// The result is the final function's, or the state.
+    fn create_aggregate(&mut self, a: &CreateAggregate) -> Result<()> {
+        let (schema, name) = self.name(&a.name);
+        let args = a.args.iter().map(|t| self.ty(t)).collect::<Result<Vec<_>>>();
+        let (args, state) =
+            args.and_then(|args| Ok((args, self.ty(&a.state)?))).map_err(|e| self.at(e, &a.name))?;
+        let ret = match &a.finish {
+            None => state,
+            Some(finish) => {
+                let (schema, name) = qualified(finish);
+                match self.catalog.function(schema.as_deref(), &name, &[state]) {
+                    Some(finish) => finish.ret.clone(),
+                    // One of the server's own, whose result is not known here.
+                    None => return Ok(()),
+                }
+            }
+        };
+        let sig = FuncSig::unknown(Some(&schema), &name, args, ret.base());
+        self.catalog.add_function(FuncSig { kind: FuncKind::Aggregate, ..sig });
+        Ok(())
     }
 
     fn create_function(&mut self, f: &CreateFunction) -> Result<()> {

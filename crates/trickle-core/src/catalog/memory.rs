@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::expr::FuncSig;
 use crate::expr::functions::implicit_cast;
 use crate::types::Type;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// A schema-qualified name.
@@ -18,6 +18,8 @@ pub struct MemoryCatalog {
     names: BTreeMap<Name, TableId>,
     views: HashMap<Name, String>,
     types: HashMap<Name, Type>,
+    /// The nondeterministic collations.
+    inexact: BTreeSet<Name>,
     functions: HashMap<Name, Vec<Arc<FuncSig>>>,
     /// The columns of each index, by name: positions move when a column is dropped.
     indexes: Vec<(TableId, Vec<Arc<str>>)>,
@@ -31,6 +33,7 @@ impl Default for MemoryCatalog {
             names: BTreeMap::new(),
             views: HashMap::new(),
             types: HashMap::new(),
+            inexact: BTreeSet::new(),
             functions: HashMap::new(),
             indexes: Vec::new(),
             search_path: vec!["public".to_owned()],
@@ -44,8 +47,8 @@ impl MemoryCatalog {
         MemoryCatalog::default()
     }
 
-    /// From CREATE TABLE, VIEW, TYPE … AS ENUM, DOMAIN, FUNCTION, UNIQUE INDEX and ALTER TABLE statements; other
-    /// statements (comments, grants, data) say nothing about types and keys and are passed over.
+    /// From CREATE TABLE, VIEW, TYPE … AS ENUM, DOMAIN, COLLATION, FUNCTION, AGGREGATE, UNIQUE INDEX and ALTER TABLE
+    /// statements; other statements (comments, grants, data) say nothing about types and keys and are passed over.
     ///
     /// # Errors
     /// Syntax errors, unknown types, tables and columns, and tables defined twice, with their place.
@@ -60,7 +63,7 @@ impl MemoryCatalog {
     /// # Errors
     /// Those of [`MemoryCatalog::from_ddl`].
     pub fn run(&mut self, sql: &str) -> Result<()> {
-        crate::parse::each_statement(sql, |statement, source| super::ddl::apply(self, statement, source))
+        crate::parse::each_definition(sql, |d, source| super::ddl::apply(self, d, source))
     }
 
     /// The schemas that unqualified names are looked up in, in order.
@@ -109,6 +112,16 @@ impl MemoryCatalog {
     /// Adds a type under a name.
     pub fn add_type(&mut self, schema: &str, name: &str, ty: Type) {
         self.types.insert((schema.to_owned(), name.to_owned()), ty);
+    }
+
+    /// Adds a nondeterministic collation: texts that it takes for equal may be written differently.
+    pub(super) fn add_inexact_collation(&mut self, name: Name) {
+        self.inexact.insert(name);
+    }
+
+    /// Whether texts that are equal under a collation are written the same.
+    pub(super) fn is_exact_collation(&self, schema: Option<&str>, name: &str) -> bool {
+        !self.candidates(schema, name).any(|n| self.inexact.contains(&n))
     }
 
     /// Adds a function or aggregate, or replaces the one with the same arguments. A signature without a schema goes
@@ -261,6 +274,28 @@ mod tests {
     }
 
     #[test]
+    fn aggregates_and_collations() {
+        let c = MemoryCatalog::from_ddl(
+            "COMMENT ON EXTENSION nothing IS 'CREATE TABLE';
+             CREATE FUNCTION last(int) RETURNS text LANGUAGE sql AS 'select 1';
+             CREATE OR REPLACE AGGREGATE product(IN factor numeric, int) (SFUNC = numeric_mul, STYPE = numeric(10, 2),
+                 INITCOND = '1', PARALLEL = SAFE);
+             CREATE AGGREGATE final(*) (SFUNC = f, STYPE = int, FINALFUNC_EXTRA, FINALFUNC = last);
+             CREATE AGGREGATE mid(float8 ORDER BY VARIADIC ints int[]) (SFUNC = f, STYPE = int);
+             CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+             CREATE TABLE t (a text COLLATE \"C\", b text COLLATE loose NOT NULL, c text COLLATE \"default\");",
+        )
+        .unwrap();
+        let product = c.function(None, "product", &[Type::Numeric(None), Type::Int4]).unwrap();
+        assert_eq!((product.kind, &product.ret), (FuncKind::Aggregate, &Type::Numeric(None)));
+        assert_eq!(c.function(None, "final", &[]).unwrap().ret, Type::Text);
+        assert!(c.function(None, "mid", &[Type::Float8, Type::Int4.array()]).is_some());
+        let columns = &c.table(None, "t").unwrap().columns;
+        assert_eq!(columns[0].ty.sql_name(), "text COLLATE \"C\"");
+        assert!(columns[0].ty.is_exact() && !columns[1].ty.is_exact() && columns[2].ty == Type::Text);
+    }
+
+    #[test]
     fn errors_name_the_object() {
         let e = |sql: &str| MemoryCatalog::from_ddl(sql).unwrap_err().to_string();
         assert!(e("CREATE TABLE t (a nonsense)").contains("\"nonsense\" does not exist"));
@@ -268,5 +303,7 @@ mod tests {
         assert!(e("CREATE TABLE t (a int REFERENCES u)").contains("\"u\" does not exist"));
         assert!(e("CREATE TABLE t (a int); CREATE TABLE t (a int)").contains("already exists"));
         assert!(e("CREATE TABLE t (a int, a int)").contains("more than once"));
+        assert!(e("CREATE AGGREGATE a(int) (SFUNC = f)").contains("STYPE"));
+        assert!(e("CRAETE TABLE t (a int)").contains("\"CRAETE\""));
     }
 }

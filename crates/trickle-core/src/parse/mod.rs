@@ -4,6 +4,7 @@
 //! No input makes it panic or overflow the stack: `limits` bounds how deep a tree can get before one is built, and
 //! everything that walks or drops a tree runs on a stack to match.
 
+mod aggregate;
 mod errors;
 mod limits;
 mod names;
@@ -18,6 +19,7 @@ pub(crate) mod ast {
     pub(crate) use sqlparser::ast::*;
 }
 
+pub(crate) use aggregate::{CreateAggregate, Definition};
 pub(crate) use names::{fold, parts, qualified, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
 pub(crate) use source::{Place, Source};
@@ -27,7 +29,7 @@ pub(crate) use writes::parse_writes;
 use crate::error::{Error, Result};
 use limits::Depth;
 use sqlparser::dialect::PostgreSqlDialect;
-use sqlparser::parser::Parser;
+use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 /// A parsed query with its text.
@@ -99,20 +101,56 @@ pub fn parse_query(sql: &str) -> Result<Parsed> {
     })
 }
 
-/// Parses statements separated by semicolons and hands each to `f` with the text they come from.
+/// Parses the statements of a text that define what a catalog holds, and hands each to `f` with the text they come
+/// from. Other statements are passed over unread, so that what this parser does not know harms nothing.
 ///
 /// # Errors
 /// A syntax error, or what `f` reports.
-pub(crate) fn each_statement(
-    sql: &str,
-    mut f: impl FnMut(ast::Statement, &Source) -> Result<()>,
-) -> Result<()> {
+pub(crate) fn each_definition(sql: &str, mut f: impl FnMut(Definition, &Source) -> Result<()>) -> Result<()> {
+    let source = Source::new(sql);
+    let (tokens, depth) = tokens(&source)?;
+    deep(depth, || {
+        for piece in script::split(&source, &tokens) {
+            if script::describes(&piece.words) {
+                f(definition(&source, &piece)?, &source)?;
+            } else if !script::begins(&piece.words) {
+                parse_piece(&source, &piece, |p| p.parse_statement().map(|_| ()))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn definition(source: &Source, piece: &script::Piece<'_>) -> Result<Definition> {
+    parse_piece(source, piece, |p| match CreateAggregate::parse(p)? {
+        Some(aggregate) => Ok(Definition::Aggregate(aggregate)),
+        None => Ok(Definition::Statement(Box::new(p.parse_statement()?))),
+    })
+}
+
+/// Reads all tokens of a statement.
+fn parse_piece<T>(
+    source: &Source,
+    piece: &script::Piece<'_>,
+    read: impl FnOnce(&mut Parser<'_>) -> std::result::Result<T, ParserError>,
+) -> Result<T> {
+    let mut parser = parser(piece.words.iter().map(|t| (*t).clone()).collect());
+    let read = read(&mut parser).and_then(|t| parser.expect_token(&Token::EOF).map(|_| t));
+    read.map_err(|e| errors::convert(source, e, &parser))
+}
+
+/// Parses statements separated by semicolons and hands each to `f`.
+///
+/// # Errors
+/// A syntax error, or what `f` reports.
+#[cfg(feature = "testing")]
+pub(crate) fn each_statement(sql: &str, f: impl FnMut(ast::Statement) -> Result<()>) -> Result<()> {
     let source = Source::new(sql);
     let (tokens, depth) = tokens(&source)?;
     deep(depth, || {
         let mut parser = parser(tokens);
         let statements = parser.parse_statements().map_err(|e| errors::convert(&source, e, &parser))?;
-        statements.into_iter().try_for_each(|s| f(s, &source))
+        statements.into_iter().try_for_each(f)
     })
 }
 

@@ -42,7 +42,7 @@ pub enum StatementKind {
         /// The query.
         body: Span,
     },
-    /// CREATE or ALTER of a table, type, domain, function or index: what a
+    /// CREATE of a table, view, type, domain, collation, function, aggregate or index, or ALTER TABLE: what a
     /// [`MemoryCatalog`](crate::catalog::MemoryCatalog) reads.
     Schema,
     /// Anything else.
@@ -67,31 +67,40 @@ pub enum Defined {
 pub fn statements(sql: &str) -> Result<Vec<ScriptStatement>> {
     let source = Source::new(sql);
     let (tokens, _) = tokens(&source)?;
-    let mut found = Vec::new();
-    let (mut words, mut comments) = (Vec::new(), Vec::new());
+    let pieces = split(&source, &tokens).into_iter();
+    Ok(pieces.filter_map(|piece| statement(&source, &piece.words, piece.comments)).collect())
+}
+
+/// One statement's tokens, without the white space and the semicolon.
+#[derive(Default)]
+pub(super) struct Piece<'t> {
+    pub(super) words: Vec<&'t TokenWithSpan>,
+    comments: Vec<Comment>,
+}
+
+/// Takes tokens apart at the semicolons between statements.
+pub(super) fn split<'t>(source: &Source, tokens: &'t [TokenWithSpan]) -> Vec<Piece<'t>> {
+    let (mut pieces, mut piece) = (Vec::new(), Piece::default());
     let mut meta = false;
-    for token in &tokens {
+    for token in tokens {
         match &token.token {
             Token::Whitespace(w) => {
                 meta &= !matches!(w, Whitespace::Newline);
-                if let (Whitespace::SingleLineComment { comment, .. }, true) = (w, words.is_empty()) {
+                if let (Whitespace::SingleLineComment { comment, .. }, true) = (w, piece.words.is_empty()) {
                     meta = false;
                     let span = source.span(token.span).unwrap_or_else(|| source.end());
-                    comments.push(Comment { span, text: comment.trim().to_owned() });
+                    piece.comments.push(Comment { span, text: comment.trim().to_owned() });
                 }
             }
             _ if meta => {}
-            Token::Backslash if words.is_empty() => meta = true,
-            Token::SemiColon if in_routine(&words) => words.push(token),
-            Token::SemiColon | Token::EOF => {
-                found.extend(statement(&source, &words, std::mem::take(&mut comments)));
-                words.clear();
-            }
-            _ => words.push(token),
+            Token::Backslash if piece.words.is_empty() => meta = true,
+            Token::SemiColon if in_routine(&piece.words) => piece.words.push(token),
+            Token::SemiColon | Token::EOF => pieces.push(std::mem::take(&mut piece)),
+            _ => piece.words.push(token),
         }
     }
-    found.extend(statement(&source, &words, comments));
-    Ok(found)
+    pieces.push(piece);
+    pieces
 }
 
 fn statement(source: &Source, tokens: &[&TokenWithSpan], comments: Vec<Comment>) -> Option<ScriptStatement> {
@@ -99,17 +108,14 @@ fn statement(source: &Source, tokens: &[&TokenWithSpan], comments: Vec<Comment>)
     let kind = match keyword(tokens.first()?) {
         Some(Keyword::SELECT | Keyword::WITH | Keyword::VALUES | Keyword::TABLE) => StatementKind::Query,
         None if tokens[0].token == Token::LParen => StatementKind::Query,
-        Some(Keyword::CREATE) => match defines(source, tokens) {
-            Some(defines) => defines,
-            None if describes(tokens) => StatementKind::Schema,
-            None => StatementKind::Other,
-        },
-        Some(Keyword::ALTER) if tokens.get(1).and_then(|t| keyword(t)) == Some(Keyword::TABLE) => {
-            StatementKind::Schema
-        }
-        _ => StatementKind::Other,
+        Some(Keyword::CREATE) => defines(source, tokens).unwrap_or_else(|| described(tokens)),
+        _ => described(tokens),
     };
     Some(ScriptStatement { span, comments, kind })
+}
+
+fn described(tokens: &[&TokenWithSpan]) -> StatementKind {
+    if describes(tokens) { StatementKind::Schema } else { StatementKind::Other }
 }
 
 /// Whether the tokens end inside a routine's body of several statements: BEGIN ATOMIC … END, with CASE … END in it.
@@ -126,16 +132,29 @@ fn in_routine(tokens: &[&TokenWithSpan]) -> bool {
     depth > 0
 }
 
-/// Whether a CREATE statement is one that a catalog reads.
-fn describes(tokens: &[&TokenWithSpan]) -> bool {
+/// Whether a statement is one that a catalog reads.
+pub(super) fn describes(tokens: &[&TokenWithSpan]) -> bool {
     use Keyword::{
-        DOMAIN, FUNCTION, GLOBAL, INDEX, LOCAL, OR, REPLACE, TABLE, TEMP, TEMPORARY, TYPE, UNIQUE, UNLOGGED,
-        VIEW,
+        AGGREGATE, ALTER, COLLATION, CREATE, DOMAIN, FUNCTION, GLOBAL, INDEX, LOCAL, OR, REPLACE, TABLE,
+        TEMP, TEMPORARY, TYPE, UNIQUE, UNLOGGED, VIEW,
     };
-    let mut words = tokens.iter().skip(1).map_while(|t| keyword(t));
-    let object =
-        words.find(|k| !matches!(k, OR | REPLACE | UNIQUE | TEMP | TEMPORARY | UNLOGGED | GLOBAL | LOCAL));
-    matches!(object, Some(TABLE | VIEW | TYPE | DOMAIN | FUNCTION | INDEX))
+    let mut words = tokens.iter().map_while(|t| keyword(t));
+    match words.next() {
+        Some(ALTER) => words.next() == Some(TABLE),
+        Some(CREATE) => {
+            let what = |k: &Keyword| {
+                !matches!(k, OR | REPLACE | UNIQUE | TEMP | TEMPORARY | UNLOGGED | GLOBAL | LOCAL)
+            };
+            let object = words.find(what);
+            matches!(object, Some(TABLE | VIEW | TYPE | DOMAIN | FUNCTION | INDEX | AGGREGATE | COLLATION))
+        }
+        _ => false,
+    }
+}
+
+/// Whether a text that no catalog reads may yet be a statement: it begins with a word that SQL knows.
+pub(super) fn begins(tokens: &[&TokenWithSpan]) -> bool {
+    tokens.first().is_none_or(|t| keyword(t).is_some_and(|k| k != Keyword::NoKeyword))
 }
 
 /// `CREATE [OR REPLACE] [TEMPORARY] [MATERIALIZED] VIEW | TABLE [IF NOT EXISTS] name [(columns)] … AS body …`

@@ -60,7 +60,7 @@ pub(crate) struct WriteQueries {
 /// A syntax error; a statement or clause that only a server can run.
 pub(crate) fn parse_writes(sql: &str) -> Result<Vec<Write>> {
     let mut writes = Vec::new();
-    each_statement(sql, |statement, _| {
+    each_statement(sql, |statement| {
         match statement {
             Statement::Insert(s) => writes.push(insert(s)?),
             Statement::Update(s) => writes.push(update(s)?),

@@ -7,7 +7,6 @@ use crate::catalog::{TableId, TableKind};
 use crate::cdc::OVERFLOWED;
 use crate::cost::Model;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::sync::Arc;
 
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
@@ -101,23 +100,10 @@ pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
         .collect()
 }
 
-/// The stored frontier of `t`, for [`PENDING`]: at most one transaction is counted up to a command.
-const STORED: &str = "CROSS JOIN LATERAL (SELECT (t.frontier->>'snapshot')::pg_snapshot AS snapshot, \
-     (SELECT k::xid8 FROM jsonb_object_keys(t.frontier->'own') k LIMIT 1) AS own, \
-     (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command) f";
-
-/// Whether a row `b` of a buffer is not in the stored frontier `f`: the own transaction is tested first, since it may
-/// look visible to itself.
+/// Whether a row `b` of a buffer is not in the frontier `f`: the own transaction is tested first, since it may look
+/// visible to itself.
 const PENDING: &str = "b.xid >= pg_snapshot_xmin(f.snapshot) AND CASE WHEN b.xid = f.own \
      THEN b.cmin::text::int8 > f.command ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
-
-/// How many rows of a buffer `b` there are, and what makes them useless: NULL nothing, false a TRUNCATE, true that the
-/// buffer was at its limit.
-fn counted() -> String {
-    format!(
-        "count(*) FILTER (WHERE b.w <> 0) AS n, bool_or(b.xid = '{OVERFLOWED}'::xid8) FILTER (WHERE b.w = 0) AS cut"
-    )
-}
 
 /// Whether everything that the plan of `t` was made from is as it was then. Read under the locks, so nothing changes
 /// before the run ends.
@@ -146,9 +132,54 @@ fn readers(members: &[Member]) -> BTreeMap<TableId, (&Source, BTreeSet<i64>)> {
     by_source
 }
 
-fn array<T: ToString>(ids: impl IntoIterator<Item = T>) -> String {
-    let ids: Vec<String> = ids.into_iter().map(|i| i.to_string()).collect();
-    format!("{{{}}}", ids.join(","))
+fn array<'a>(ids: impl IntoIterator<Item = &'a i64>) -> String {
+    let ids: Vec<String> = ids.into_iter().map(ToString::to_string).collect();
+    format!("'{{{}}}'::int8[]", ids.join(","))
+}
+
+/// `WITH frontiers`: the different stored frontiers of members (linked ones share theirs) and whose they are, for
+/// [`PENDING`]; at most one transaction is counted up to a command. Materialized, since the planner would copy the
+/// parsing into the test of every buffered row.
+fn frontiers(members: &[Member]) -> String {
+    format!(
+        "WITH frontiers AS MATERIALIZED (SELECT t.ids, (t.frontier->>'snapshot')::pg_snapshot AS snapshot, \
+         (SELECT k::xid8 FROM jsonb_object_keys(t.frontier->'own') k LIMIT 1) AS own, \
+         (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command \
+         FROM (SELECT frontier, array_agg(pgt_id) AS ids FROM pgtrickle.pgt_stream_tables \
+         WHERE pgt_id = ANY ({}) GROUP BY frontier) t)",
+        array(members.iter().map(|m| &m.id))
+    )
+}
+
+/// A source, whether its name holds, its rows, how many rows of its buffer are pending (NULL: not captured) and what
+/// makes them useless (as in [`pending_text`]), for the members `ids` of one frontier that are among its `readers`: a buffer is read once
+/// for each frontier, and not for each member.
+fn counted(id: TableId, source: &Source, readers: &BTreeSet<i64>) -> String {
+    let (held, size, readers) = (held(&source.relation), size(id), array(readers));
+    match &source.changes {
+        Some(buffer) => format!(
+            "SELECT {id}::int8, {held}, {size}, p.n, p.cut, f.ids, {readers} FROM frontiers f CROSS JOIN LATERAL \
+             (SELECT count(*) FILTER (WHERE b.w <> 0) AS n, bool_or(b.xid = '{OVERFLOWED}'::xid8) FILTER (WHERE b.w = 0) AS cut FROM {} b \
+             WHERE {PENDING}) p WHERE f.ids && {readers}",
+            qualified(buffer)
+        ),
+        None => format!(
+            "SELECT {id}::int8, {held}, {size}, NULL::int8, NULL::bool, f.ids, {readers} FROM frontiers f \
+             WHERE f.ids && {readers}"
+        ),
+    }
+}
+
+/// `LEFT JOIN` of [`counted`] for each member `t` and source.
+fn join_counted(members: &[Member]) -> String {
+    let none = "SELECT NULL::int8, NULL::bool, NULL::int8, NULL::int8, NULL::bool, NULL::int8[], NULL::int8[] WHERE false";
+    let arms = readers(members).into_iter().map(|(id, (source, ids))| counted(id, source, &ids));
+    let arms: Vec<String> = std::iter::once(none.to_owned()).chain(arms).collect();
+    format!(
+        "LEFT JOIN ({}) s(source, held, rows, pending, cut, ids, readers) \
+         ON t.pgt_id = ANY (s.ids) AND t.pgt_id = ANY (s.readers)",
+        arms.join(" UNION ALL ")
+    )
 }
 
 /// Why `t` must be rebuilt; NULL where it need not.
@@ -158,43 +189,22 @@ const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
 /// The decision query: the snapshot, the own transaction, the system and database, and for every member and source
 /// what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
 /// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows stored, the member's
-/// name holds and what its plan was made from is unchanged, source oid, the source's name holds, rows of the source, pending rows (NULL: not captured), and what makes those
-/// useless (as in [`pending_text`]).
+/// name holds and what its plan was made from is unchanged, source oid, the source's name holds, rows of the source,
+/// pending rows (NULL: not captured), and what makes those useless (as in [`pending_text`]).
 pub fn decide_text(members: &[Member]) -> String {
-    let mut q = format!(
-        "SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, t.pgt_id, \
-         t.frontier::text, {REBUILT}, {}, n.held AND {UNCHANGED}, s.source, s.held, s.rows, s.pending, \
-         s.cut FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
-         JOIN pg_database d ON d.datname = current_database() JOIN (VALUES ",
-        size("t.pgt_relid")
-    );
-    for (i, m) in members.iter().enumerate() {
-        let comma = if i == 0 { "" } else { ", " };
-        let _ = write!(q, "{comma}({}::int8, {})", m.id, held(&m.relation));
-    }
-    let _ = write!(q, ") n(id, held) ON n.id = t.pgt_id {STORED} LEFT JOIN LATERAL (");
-    let (by_source, counted) = (readers(members), counted());
-    for (i, (id, (source, ids))) in by_source.iter().enumerate() {
-        if i > 0 {
-            q.push_str(" UNION ALL ");
-        }
-        let held = held(&source.relation);
-        let facts = format!("{id}::int8, {held}, {}", size(id));
-        let of = format!("t.pgt_id = ANY ('{}'::int8[])", array(ids));
-        let _ = match &source.changes {
-            Some(buffer) => write!(
-                q,
-                "SELECT {facts}, p.n, p.cut FROM (SELECT {counted} FROM {} b WHERE {of} AND {PENDING}) p WHERE {of}",
-                qualified(buffer)
-            ),
-            None => write!(q, "SELECT {facts}, NULL::int8, NULL::bool WHERE {of}"),
-        };
-    }
-    if by_source.is_empty() {
-        q.push_str("SELECT NULL::int8, true, 0::int8, 0::int8, NULL::bool WHERE false");
-    }
-    q.push_str(") s(source, held, rows, pending, cut) ON true ORDER BY t.pgt_id, s.source");
-    q
+    let named: Vec<String> =
+        members.iter().map(|m| format!("({}::int8, {})", m.id, held(&m.relation))).collect();
+    format!(
+        "{} SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, \
+         t.pgt_id, t.frontier::text, {REBUILT}, {}, n.held AND {UNCHANGED}, s.source, \
+         s.held, s.rows, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
+         JOIN pg_database d ON d.datname = current_database() JOIN (VALUES {}) n(id, held) ON n.id = t.pgt_id \
+         {} ORDER BY t.pgt_id, s.source",
+        frontiers(members),
+        size("t.pgt_relid"),
+        named.join(", "),
+        join_counted(members)
+    )
 }
 
 /// Whether a name still leads to the same table.
@@ -205,20 +215,24 @@ fn held(r: &Relation) -> String {
 /// The cheap question before a refresh: which of these members have anything pending? Takes no lock and assigns no
 /// transaction id; returns their `pgt_id`s. For all stream tables of a database at once: one round trip when idle.
 pub fn peek_text(members: &[Member]) -> String {
-    let mut q = format!("SELECT t.pgt_id FROM pgtrickle.pgt_stream_tables t {STORED} WHERE ");
-    let _ = write!(q, "t.pgt_id = ANY ('{}'::int8[]) AND (", array(members.iter().map(|m| m.id)));
-    q.push_str("t.frontier IS NULL OR t.needs_reinit OR NOT t.is_populated");
-    for (source, ids) in readers(members).into_values() {
-        let of = format!("t.pgt_id = ANY ('{}'::int8[])", array(&ids));
-        let _ = match &source.changes {
-            Some(buffer) => {
-                write!(q, " OR {of} AND EXISTS (SELECT FROM {} b WHERE {PENDING})", qualified(buffer))
-            }
-            None => write!(q, " OR {of}"),
+    let arms = readers(members).into_values().map(|(source, ids)| {
+        let readers = array(&ids);
+        let pending = match &source.changes {
+            Some(buffer) => format!(" AND EXISTS (SELECT FROM {} b WHERE {PENDING})", qualified(buffer)),
+            None => String::new(),
         };
-    }
-    q.push_str(") ORDER BY t.pgt_id");
-    q
+        format!(
+            " UNION SELECT i FROM (SELECT f.ids FROM frontiers f WHERE f.ids && {readers}{pending} OFFSET 0) f \
+             CROSS JOIN LATERAL unnest(f.ids) i WHERE i = ANY ({readers})"
+        )
+    });
+    format!(
+        "{} SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({}) \
+         AND (frontier IS NULL OR needs_reinit OR NOT is_populated){} ORDER BY pgt_id",
+        frontiers(members),
+        array(members.iter().map(|m| &m.id)),
+        arms.collect::<String>()
+    )
 }
 
 /// How much is pending, for people: for every member and source the rows of its buffer that the stored frontier does
@@ -226,25 +240,12 @@ pub fn peek_text(members: &[Member]) -> String {
 /// the buffer was at its limit. Takes no lock and assigns no transaction id, but reads every pending row. Columns:
 /// `pgt_id`, source oid, rows, the latter.
 pub fn pending_text(members: &[Member]) -> String {
-    let counted = counted();
-    let arms = readers(members).into_iter().map(|(id, (source, ids))| {
-        let of = format!("t.pgt_id = ANY ('{}'::int8[])", array(&ids));
-        match &source.changes {
-            Some(buffer) => format!(
-                "SELECT {id}::oid, p.n, p.cut FROM (SELECT {counted} FROM {} b WHERE {of} AND {PENDING}) p WHERE {of}",
-                qualified(buffer)
-            ),
-            None => format!("SELECT {id}::oid, NULL::int8, NULL::bool WHERE {of}"),
-        }
-    });
-    let none = "SELECT NULL::oid, NULL::int8, NULL::bool WHERE false".to_owned();
-    let arms: Vec<String> = std::iter::once(none).chain(arms).collect();
     format!(
-        "SELECT t.pgt_id, s.source, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t {STORED} \
-         CROSS JOIN LATERAL ({}) s(source, pending, cut) WHERE t.pgt_id = ANY ('{}'::int8[]) \
-         ORDER BY t.pgt_id, s.source",
-        arms.join(" UNION ALL "),
-        array(members.iter().map(|m| m.id))
+        "{} SELECT t.pgt_id, s.source::oid, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t {} \
+         WHERE t.pgt_id = ANY ({}) AND s.source IS NOT NULL ORDER BY t.pgt_id, s.source",
+        frontiers(members),
+        join_counted(members),
+        array(members.iter().map(|m| &m.id))
     )
 }
 

@@ -1,0 +1,82 @@
+//! CREATE AGGREGATE, which the parser's crate does not read.
+
+use super::ast::{DataType, ObjectName, Statement};
+use sqlparser::keywords::Keyword;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::Token;
+
+/// A statement that defines what a catalog holds.
+pub(crate) enum Definition {
+    /// One that the parser's crate reads.
+    Statement(Box<Statement>),
+    /// CREATE AGGREGATE
+    Aggregate(CreateAggregate),
+}
+
+/// What a catalog keeps of CREATE AGGREGATE (PostgreSQL manual, VI.I).
+pub(crate) struct CreateAggregate {
+    pub(crate) name: ObjectName,
+    /// Of an ordered-set aggregate the direct ones, then the aggregated ones.
+    pub(crate) args: Vec<DataType>,
+    /// STYPE: the type of the result, unless there is a final function.
+    pub(crate) state: DataType,
+    /// FINALFUNC
+    pub(crate) finish: Option<ObjectName>,
+}
+
+impl CreateAggregate {
+    /// Reads the statement; `None`, and nothing read, where it is another one.
+    pub(super) fn parse(p: &mut Parser<'_>) -> Result<Option<CreateAggregate>, ParserError> {
+        use Keyword::{AGGREGATE, CREATE, OR, REPLACE};
+        if !p.parse_keywords(&[CREATE, OR, REPLACE, AGGREGATE]) && !p.parse_keywords(&[CREATE, AGGREGATE]) {
+            return Ok(None);
+        }
+        let name = p.parse_object_name(false)?;
+        let args = arguments(p)?;
+        p.expect_token(&Token::LParen)?;
+        let (mut state, mut finish) = (None, None);
+        loop {
+            let option = p.parse_identifier()?.value.to_lowercase();
+            if p.consume_token(&Token::Eq) {
+                match option.as_str() {
+                    "stype" => state = Some(p.parse_data_type()?),
+                    "finalfunc" => finish = Some(p.parse_object_name(false)?),
+                    _ => {
+                        while !matches!(p.peek_token().token, Token::Comma | Token::RParen | Token::EOF) {
+                            p.next_token();
+                        }
+                    }
+                }
+            }
+            if !p.consume_token(&Token::Comma) {
+                break;
+            }
+        }
+        p.expect_token(&Token::RParen)?;
+        match state {
+            Some(state) => Ok(Some(CreateAggregate { name, args, state, finish })),
+            None => p.expected("STYPE = type", p.peek_token()),
+        }
+    }
+}
+
+/// `(*)` or `([[mode] [name] type, …] [ORDER BY [mode] [name] type, …])`
+fn arguments(p: &mut Parser<'_>) -> Result<Vec<DataType>, ParserError> {
+    p.expect_token(&Token::LParen)?;
+    let mut args = Vec::new();
+    if !p.consume_token(&Token::Mul) {
+        loop {
+            let _ = p.parse_keywords(&[Keyword::ORDER, Keyword::BY]);
+            let _ = p.parse_one_of_keywords(&[Keyword::IN, Keyword::VARIADIC]);
+            let first = p.parse_data_type()?;
+            let more = |t: &Token| matches!(t, Token::Word(w) if w.keyword != Keyword::ORDER);
+            args.push(if more(&p.peek_token().token) { p.parse_data_type()? } else { first });
+            let ordered = matches!(p.peek_token().token, Token::Word(_));
+            if !ordered && !p.consume_token(&Token::Comma) {
+                break;
+            }
+        }
+    }
+    p.expect_token(&Token::RParen)?;
+    Ok(args)
+}
