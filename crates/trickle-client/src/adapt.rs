@@ -57,7 +57,7 @@ impl Trickle {
         let (patience, progress, message) = (self.settings.patience, self.progress.clone(), why.to_string());
         patiently(self.session.client_mut(), patience, &broken, &*progress, async |t| {
             let text = "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED', last_error_message = $2, \
-                 needs_reinit = true, updated_at = now() WHERE pgt_id = $1";
+                 needs_reinit = true, reinit_reason = 'it was suspended', updated_at = now() WHERE pgt_id = $1";
             t.execute(text, &[&e.id, &message]).await.map_err(|err| Error::server("suspend a stream table", err))?;
             for source in &broken {
                 capture::switch_off(t, *source).await?;

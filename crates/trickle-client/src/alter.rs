@@ -84,11 +84,12 @@ impl Trickle {
         let tables = Trickle::oids(captured.chain(read).chain([old.relation.id]));
         let (patience, capture, progress) =
             (self.settings.patience, self.settings.capture, self.progress.clone());
+        let limit = self.settings.buffer_limit_bytes;
         patiently(self.session.client_mut(), patience, &tables, &*progress, async |t| {
             evolve(t, old, design).await?;
             renote(t, old.id, design).await?;
             for (table, columns) in &design.captured {
-                capture::ensure(t, table, columns, capture).await?;
+                capture::ensure(t, table, columns, capture, limit).await?;
             }
             release_sources(t, std::slice::from_ref(old)).await
         })
@@ -285,7 +286,7 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
         "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, \
          original_query = CASE WHEN $3 = defining_query THEN original_query ELSE $3 END, schedule = $4, \
          refresh_mode = $5, requested_mode = $6, mode_reason = $7, settings = $8, layout_hash = $9, functions = $10, \
-         functions_fingerprint = $11, frontier = NULL, needs_reinit = true, consecutive_errors = 0, \
+         functions_fingerprint = $11, frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, 'it was planned anew'), consecutive_errors = 0, \
          last_error_message = NULL, status = CASE WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
          cost_model = NULL, updated_at = now() WHERE pgt_id = $1",
         &[

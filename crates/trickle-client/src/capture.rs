@@ -55,7 +55,7 @@ WITH RECURSIVE tree(oid) AS (
 SELECT n.nspname, c.relname, r.relkind = 'p' FROM pg_class r, tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE r.oid = $1 AND c.relkind IN ('r', 'p') ORDER BY c.oid";
 
-const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, disabled \
+const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, disabled, limit_bytes \
      FROM pgtrickle.pgt_buffers WHERE source_relid = $1";
 
 /// Runs the statements of a list in order.
@@ -89,7 +89,8 @@ fn restore(row: &Row, table: &Arc<TableDef>, attnums: Vec<i16>) -> Captured {
         .map(|s| Segment { number: s.number, columns: s.columns.iter().filter_map(position).collect() });
     let buffer = Buffer::new(table.clone(), HIDDEN, &[])
         .restored(generation, segments.collect())
-        .with_unlogged(row.get(1));
+        .with_unlogged(row.get(1))
+        .with_limit(row.get(5));
     Captured { buffer, mode, disabled: row.get(4), attnums }
 }
 
@@ -116,33 +117,34 @@ fn stored(buffer: &Buffer, attnums: &[i16]) -> Json<Vec<StoredSegment>> {
 }
 
 /// Notes a buffer in the catalog whose triggers were made just now, for the source as it is now.
-async fn note(
-    t: &Transaction<'_>,
-    buffer: &Buffer,
-    mode: Mode,
-    unlogged: bool,
-    attnums: &[i16],
-) -> Result<()> {
+async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16]) -> Result<()> {
     let mode = if mode == Mode::Row { "ROW" } else { "STATEMENT" };
     let generation = i32::try_from(buffer.generation()).unwrap_or(i32::MAX);
     t.execute(
-        "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, \
+        "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, limit_bytes, \
          schema_fingerprint, triggers_fingerprint) \
-         VALUES ($1, $2, $3, $4, $5, pgtrickle.fingerprint($1), pgtrickle.triggers_fingerprint($1)) \
+         VALUES ($1, $2, $3, $4, $5, $6, pgtrickle.fingerprint($1), pgtrickle.triggers_fingerprint($1)) \
          ON CONFLICT (source_relid) DO UPDATE SET trigger_mode = excluded.trigger_mode, unlogged = excluded.unlogged, \
-         generation = excluded.generation, segments = excluded.segments, disabled = false, \
+         generation = excluded.generation, segments = excluded.segments, disabled = false, limit_bytes = excluded.limit_bytes, \
          schema_fingerprint = excluded.schema_fingerprint, triggers_fingerprint = excluded.triggers_fingerprint",
-        &[&buffer.table().id.0, &mode, &unlogged, &generation, &stored(buffer, attnums)],
+        &[
+            &buffer.table().id.0,
+            &mode,
+            &buffer.is_unlogged(),
+            &generation,
+            &stored(buffer, attnums),
+            &buffer.limit(),
+        ],
     )
     .await
     .map_err(|e| Error::server("note how changes are captured", e))?;
     Ok(())
 }
 
-/// Notes the segments of a buffer, whose triggers are the same as before.
+/// Notes the segments of a buffer and its limit; its triggers are the same as before.
 pub(crate) async fn note_segments(t: &Transaction<'_>, buffer: &Buffer, attnums: &[i16]) -> Result<()> {
-    let text = "UPDATE pgtrickle.pgt_buffers SET segments = $2 WHERE source_relid = $1";
-    t.execute(text, &[&buffer.table().id.0, &stored(buffer, attnums)])
+    let text = "UPDATE pgtrickle.pgt_buffers SET segments = $2, limit_bytes = $3 WHERE source_relid = $1";
+    t.execute(text, &[&buffer.table().id.0, &stored(buffer, attnums), &buffer.limit()])
         .await
         .map_err(|e| Error::server("note the segments of a buffer", e))?;
     Ok(())
@@ -155,75 +157,61 @@ pub(crate) async fn ensure(
     table: &Arc<TableDef>,
     columns: &[usize],
     options: CaptureOptions,
+    limit: i64,
 ) -> Result<()> {
     let doing = format!("capture the changes of {}.{}", table.schema, table.name);
-    let unsupported = || {
-        Error::input(format!("cannot {doing}: a logical-replication subscription writes the table"))
-            .hint("Set cdc_trigger_mode = 'row': statement triggers do not fire where a subscription applies changes.")
-    };
     let row = t
         .query_one(
-            "SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = $1), \
-             EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1)",
+            "SELECT pgtrickle.is_subscribed($1) OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1)",
             &[&table.id.0],
         )
         .await
         .map_err(|e| Error::server(&doing, e))?;
-    let subscribed: bool = row.get(0);
-    // A statement that names the parent of a partition or child fires the statement triggers of the parent only.
-    let by_row = subscribed || row.get(1);
+    // A statement that names the parent of a partition or child fires the statement triggers of the parent only, and what
+    // a subscription applies fires none.
+    let by_row: bool = row.get(0);
     let mode_of = |wanted| if by_row { Mode::Row } else { wanted };
     match read(t, table).await? {
-        Some(c) if c.mode != Mode::Row && subscribed => Err(unsupported()),
         Some(c) if fresh(t, &c).await? => {
             if c.buffer.covers(columns) {
                 return Ok(());
             }
             let (wide, statements) = c.mode.source().widen(&c.buffer, columns);
             run_all(t, &statements, &doing).await?;
-            return note(t, &wide, c.mode, c.buffer.is_unlogged(), &c.attnums).await;
+            return note(t, &wide, c.mode, &c.attnums).await;
         }
         Some(c) => {
             // The source is another table than the triggers were made for, or they were off: all over again.
             let mut all = c.buffer.columns().to_vec();
             all.extend_from_slice(columns);
             remove(t, table.id.0).await?;
-            install(
-                t,
-                table,
-                &all,
-                CaptureOptions { mode: mode_of(c.mode), unlogged: c.buffer.is_unlogged() },
-                &doing,
-            )
-            .await
+            let buffer = Buffer::new(table.clone(), HIDDEN, &all).with_unlogged(c.buffer.is_unlogged());
+            install(t, buffer.with_limit(limit), mode_of(c.mode), &doing).await
         }
         None => {
-            install(t, table, columns, CaptureOptions { mode: mode_of(options.mode), ..options }, &doing)
-                .await
+            let buffer = Buffer::new(table.clone(), HIDDEN, columns).with_unlogged(options.unlogged);
+            install(t, buffer.with_limit(limit), mode_of(options.mode), &doing).await
         }
     }
 }
 
-/// What was captured of a table until now is not all that happened to it: whatever reads it is recomputed.
-async fn rebuild_readers(t: &Transaction<'_>, source: u32) -> Result<()> {
-    let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, updated_at = now() \
+/// What was captured of a table until now is not all that happened to it: whatever reads it is recomputed, for this
+/// reason or the one that it has already. All are written: a refresh of one over an older snapshot must not finish.
+pub(crate) async fn rebuild_readers(t: &Transaction<'_>, source: u32, why: &str) -> Result<()> {
+    let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, \
+         reinit_reason = CASE WHEN needs_reinit THEN coalesce(reinit_reason, $2) ELSE $2 END, updated_at = now() \
          WHERE pgt_id IN (SELECT pgt_id FROM pgtrickle.pgt_dependencies WHERE source_relid = $1)";
-    let done = t.execute(text, &[&source]).await;
+    let done = t.execute(text, &[&source, &why]).await;
     done.map(|_| ()).map_err(|e| Error::server("mark the readers of a table", e))
 }
 
-async fn install(
-    t: &Transaction<'_>,
-    table: &Arc<TableDef>,
-    columns: &[usize],
-    options: CaptureOptions,
-    doing: &str,
-) -> Result<()> {
-    let buffer = Buffer::new(table.clone(), HIDDEN, columns).with_unlogged(options.unlogged);
+async fn install(t: &Transaction<'_>, buffer: Buffer, mode: Mode, doing: &str) -> Result<()> {
     let buffer = with_children(t, buffer).await?;
-    run_all(t, &options.mode.source().install(&buffer), doing).await?;
-    rebuild_readers(t, table.id.0).await?;
-    note(t, &buffer, options.mode, options.unlogged, &attnums(t, table.id).await?).await
+    let table = buffer.table().clone();
+    run_all(t, &mode.source().install(&buffer), doing).await?;
+    let why = format!("not all changes of {}.{} were captured", table.schema, table.name);
+    rebuild_readers(t, table.id.0, &why).await?;
+    note(t, &buffer, mode, &attnums(t, table.id).await?).await
 }
 
 /// Whether the triggers are there, switched on, and made for the table as it is now.
@@ -232,7 +220,7 @@ pub(crate) async fn fresh(t: &Transaction<'_>, c: &Captured) -> Result<bool> {
         .query_one(
             "SELECT NOT disabled AND pgtrickle.fingerprint(source_relid) IS NOT DISTINCT FROM schema_fingerprint \
              AND pgtrickle.triggers_fingerprint(source_relid) IS NOT DISTINCT FROM triggers_fingerprint \
-             FROM pgtrickle.pgt_buffers WHERE source_relid = $1",
+             AND (trigger_mode = 'ROW' OR NOT pgtrickle.is_subscribed(source_relid)) FROM pgtrickle.pgt_buffers WHERE source_relid = $1",
             &[&c.buffer.table().id.0],
         )
         .await

@@ -2,7 +2,8 @@
 //!
 //! A segment that has grown large is closed, and another one begun or opened again. A closed one, all of whose rows every
 //! reader has counted, is emptied; it is dropped only if it is from before a widening, since a session that still knows
-//! the old trigger function may write it later. All this is done in transactions that wait for nobody: what cannot be
+//! the old trigger function may write it later. A segment that reached its limit (`trickle_core::cdc`) is closed too, and
+//! emptied as soon as nobody writes it: its readers are recomputed. All this is done in transactions that wait for nobody: what cannot be
 //! done now is done after another refresh.
 
 use crate::capture;
@@ -14,8 +15,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_postgres::Transaction;
 use trickle_core::catalog::TableDef;
-use trickle_core::cdc::{Buffer, Segment};
-use trickle_core::sql::print;
+use trickle_core::cdc::{Buffer, OVERFLOWED, Segment};
+use trickle_core::sql::{Qualified, print};
 
 impl Trickle {
     /// Drains the buffers of what these stream tables read.
@@ -26,7 +27,20 @@ impl Trickle {
             .map(|d| d.relation.id.0)
             .collect();
         let sources: Vec<u32> = sources.into_iter().collect();
-        for source in self.drainable(&sources).await? {
+        let drainable = self.drainable(&sources).await?;
+        self.drain_all(drainable).await
+    }
+
+    /// Begins new segments for the full buffers of what these stream tables read, so that the refresh that follows is
+    /// the one that makes good for them.
+    pub(crate) async fn relieve(&mut self, group: &[Entry]) -> Result<()> {
+        let full = group.iter().flat_map(|e| &e.dependencies).filter(|d| d.full).map(|d| d.relation.id.0);
+        let full: BTreeSet<u32> = full.collect();
+        self.drain_all(full).await
+    }
+
+    async fn drain_all(&mut self, sources: impl IntoIterator<Item = u32>) -> Result<()> {
+        for source in sources {
             match self.drain_one(source).await {
                 Err(e) if !e.is_busy() && !e.is_transient() => return Err(e),
                 _ => {}
@@ -35,17 +49,23 @@ impl Trickle {
         Ok(())
     }
 
-    /// Sources of which the open segment is large or a closed one not empty: one question for all.
+    /// Sources of which the open segment is large or a closed one not empty, or whose triggers have another limit: one
+    /// question for all.
     async fn drainable(&self, sources: &[u32]) -> Result<Vec<u32>> {
         let rows = self
             .client()
             .query(
                 "SELECT b.source_relid FROM pgtrickle.pgt_buffers b WHERE b.source_relid = ANY ($1) AND NOT b.disabled \
-                 AND EXISTS (SELECT FROM jsonb_array_elements(b.segments) WITH ORDINALITY s(segment, n), \
+                 AND (b.limit_bytes <> $4 OR EXISTS (SELECT FROM jsonb_array_elements(b.segments) WITH ORDINALITY s(segment, n), \
                  pg_relation_size(to_regclass(format('%I.%I', $2::text, format('changes_%s_%s', b.source_relid, \
                  s.segment->>'number')))) size WHERE CASE WHEN s.n = jsonb_array_length(b.segments) THEN size >= $3 \
-                 ELSE size > CASE WHEN b.unlogged THEN current_setting('block_size')::int8 ELSE 0 END END)",
-                &[&sources, &capture::HIDDEN, &self.settings.segment_bytes],
+                 ELSE size > CASE WHEN b.unlogged THEN current_setting('block_size')::int8 ELSE 0 END END))",
+                &[
+                    &sources,
+                    &capture::HIDDEN,
+                    &self.settings.segment_bytes,
+                    &self.settings.buffer_limit_bytes,
+                ],
             )
             .await
             .map_err(|e| Error::server("look for consumed changes", e))?;
@@ -92,7 +112,7 @@ impl Trickle {
 
     async fn drain_one(&mut self, source: u32) -> Result<()> {
         let Some(table) = self.source_table(source).await? else { return Ok(()) };
-        let bytes = self.settings.segment_bytes;
+        let (bytes, limit) = (self.settings.segment_bytes, self.settings.buffer_limit_bytes);
         let t = self.session.client_mut().transaction().await.map_err(|e| Error::server("begin", e))?;
         t.batch_execute("SET LOCAL lock_timeout = '100ms'")
             .await
@@ -108,22 +128,43 @@ impl Trickle {
         if !capture::fresh(&t, &captured).await? {
             return Ok(());
         }
-        give_up_laggards(&t, &captured.buffer, self.settings.buffer_limit_bytes).await?;
-        let (mut buffer, closed) = empty_closed(&t, &captured.buffer).await?;
-        if let Closed::Empty(spare) = closed
-            && size(&t, &buffer).await? >= bytes
-        {
-            let source = captured.mode.source();
-            let reopened = spare.and_then(|number| source.reopen(&buffer, number));
+        let full = is_full(&t, &captured.buffer).await?;
+        if !full {
+            give_up_laggards(&t, &captured.buffer, limit).await?;
+        }
+        let present = captured.buffer.clone().with_limit(limit);
+        let (mut buffer, closed) = empty_closed(&t, &present).await?;
+        let grown = matches!(closed, Closed::Empty(_)) && size(&t, &buffer).await? >= bytes;
+        let source = captured.mode.source();
+        if full || grown {
+            let reopened = closed.spare().and_then(|number| source.reopen(&buffer, number));
             let (next, statements) = reopened.unwrap_or_else(|| source.rotate(&buffer));
             capture::run_all(&t, &statements, "begin a new segment").await?;
             buffer = next;
+        } else if captured.buffer.limit() != limit {
+            capture::run_all(&t, &source.redirect(&buffer), "limit a buffer").await?;
         }
-        if buffer.segments() != captured.buffer.segments() {
+        if full {
+            (buffer, _) = empty_closed(&t, &buffer).await?;
+        }
+        if buffer.segments() != captured.buffer.segments() || buffer.limit() != captured.buffer.limit() {
             capture::note_segments(&t, &buffer, &captured.attnums).await?;
         }
         t.commit().await.map_err(|e| Error::server("commit", e))
     }
+}
+
+/// Whether the segment that is written is at its limit, and some statement kept its changes to itself for that.
+async fn is_full(t: &Transaction<'_>, buffer: &Buffer) -> Result<bool> {
+    let Some(current) = buffer.current() else { return Ok(false) };
+    Ok(size(t, buffer).await? >= buffer.limit() && is_marked(t, &buffer.segment_name(current)).await?)
+}
+
+/// Whether a segment holds the mark that its limit was reached.
+async fn is_marked(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
+    let text = format!("SELECT EXISTS (SELECT FROM {segment} WHERE w = 0 AND xid = '{OVERFLOWED}'::xid8)");
+    let row = t.query_one(&text, &[]).await;
+    Ok(row.map_err(|e| Error::server("look for the mark of a full buffer", e))?.get(0))
 }
 
 /// Past a size, readers that have not counted the oldest segment (suspended ones, mostly) are to be recomputed instead:
@@ -134,30 +175,41 @@ async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> R
     let size = "SELECT sum(pg_relation_size(n::regclass))::int8 FROM unnest($1::text[]) n";
     let size: Option<i64> = t.query_one(size, &[&names]).await.map_err(fail)?.get(0);
     let (Some(oldest), true) = (names.first(), size.unwrap_or(0) > limit) else { return Ok(()) };
+    let why = format!("it lagged behind, and the buffer of {} is full", shown_source(buffer));
     let text = format!(
-        "UPDATE pgtrickle.pgt_stream_tables s SET needs_reinit = true, updated_at = now() FROM pgtrickle.pgt_dependencies d \
+        "UPDATE pgtrickle.pgt_stream_tables s SET needs_reinit = true, reinit_reason = $2, updated_at = now() FROM pgtrickle.pgt_dependencies d \
          WHERE d.source_relid = $1 AND d.pgt_id = s.pgt_id AND s.frontier IS NOT NULL AND NOT s.needs_reinit \
-         AND EXISTS (SELECT FROM {oldest} b WHERE NOT pg_visible_in_snapshot(b.xid, (s.frontier->>'snapshot')::pg_snapshot))"
+         AND EXISTS (SELECT FROM {oldest} b WHERE b.xid <> '{OVERFLOWED}'::xid8 \
+         AND NOT pg_visible_in_snapshot(b.xid, (s.frontier->>'snapshot')::pg_snapshot))"
     );
-    t.execute(&text, &[&buffer.table().id.0]).await.map_err(fail)?;
+    t.execute(&text, &[&buffer.table().id.0, &why]).await.map_err(fail)?;
     Ok(())
 }
 
-/// The segments that are not written.
+/// The segments that are not written, and one of them that can be written again.
 enum Closed {
     /// One holds rows that somebody has not counted.
-    Needed,
-    /// None holds any; one of them can be written again.
+    Needed(Option<u32>),
+    /// None holds any.
     Empty(Option<u32>),
+}
+
+impl Closed {
+    fn spare(&self) -> Option<u32> {
+        match self {
+            Closed::Needed(spare) | Closed::Empty(spare) => *spare,
+        }
+    }
 }
 
 /// Empties the closed segments that everybody has counted; drops those that lack columns.
 async fn empty_closed(t: &Transaction<'_>, buffer: &Buffer) -> Result<(Buffer, Closed)> {
     let fail = |e| Error::server("drop consumed changes", e);
-    let (mut left, mut spare) = (buffer.clone(), None);
+    let (mut left, mut spare, mut needed) = (buffer.clone(), None, false);
     for s in buffer.segments().iter().filter(|s| Some(*s) != buffer.current()) {
         if !is_consumed(t, buffer, s).await? {
-            return Ok((left, Closed::Needed));
+            needed = true;
+            continue;
         }
         let name = buffer.segment_name(s);
         let mut texts = Vec::new();
@@ -171,7 +223,12 @@ async fn empty_closed(t: &Transaction<'_>, buffer: &Buffer) -> Result<(Buffer, C
         }
         t.batch_execute(&texts.join(";\n")).await.map_err(fail)?;
     }
-    Ok((left, Closed::Empty(spare)))
+    Ok((left, if needed { Closed::Needed(spare) } else { Closed::Empty(spare) }))
+}
+
+/// `schema.name` as the reasons of refreshes show it.
+fn shown_source(buffer: &Buffer) -> String {
+    format!("{}.{}", buffer.table().schema, buffer.table().name)
 }
 
 async fn size(t: &Transaction<'_>, buffer: &Buffer) -> Result<i64> {
@@ -194,6 +251,12 @@ async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) ->
     if lock.is_err() {
         t.batch_execute("ROLLBACK TO SAVEPOINT trickle_segment").await.map_err(fail)?;
         return Ok(false);
+    }
+    if is_marked(t, &buffer.segment_name(segment)).await? {
+        // Whoever kept silent on account of the mark has ended, or would hold a lock.
+        let why = format!("{} was changed more than its buffer may hold", shown_source(buffer));
+        capture::rebuild_readers(t, buffer.table().id.0, &why).await?;
+        return Ok(true);
     }
     let text = format!(
         "SELECT coalesce(array_agg(s.pgt_relid ORDER BY s.pgt_relid) FILTER (WHERE {REBUILT}), '{{}}'), \

@@ -149,6 +149,7 @@ impl Trickle {
             let mut failed = None;
             for group in groups(&registry, wanted)? {
                 self.heal(&group).await?;
+                self.relieve(&group).await?;
                 match self.refresh_group(&group, options, watch.as_deref_mut()).await {
                     Ok(part) => done.extend(part),
                     Err(e) => failed = Some(e),

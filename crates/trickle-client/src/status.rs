@@ -50,6 +50,8 @@ pub struct Status {
     pub is_populated: bool,
     /// Whether its next refresh recomputes it.
     pub needs_reinit: bool,
+    /// Why, where that is known.
+    pub reinit_reason: Option<String>,
     /// Whether something that it reads was altered, so that its next refresh plans it anew.
     pub sources_changed: bool,
     /// Whether its table is there.
@@ -75,6 +77,8 @@ pub struct SourceStatus {
     pub captured: bool,
     /// How many of its changes are pending; `None` where they are not captured.
     pub pending_changes: Option<i64>,
+    /// Whether more changed than its buffer may hold: the next refresh recomputes what reads it.
+    pub overflowed: bool,
 }
 
 /// How the capture of a table stands.
@@ -90,6 +94,10 @@ pub struct BufferStatus {
     pub bytes: i64,
     /// Segments that are not drained yet.
     pub segments: i32,
+    /// Bytes from which on changes are not kept.
+    pub limit_bytes: i64,
+    /// Whether it has that many.
+    pub full: bool,
 }
 
 /// A refresh that was.
@@ -155,6 +163,7 @@ fn instant(column: &str) -> String {
 struct More {
     is_populated: bool,
     needs_reinit: bool,
+    reinit_reason: Option<String>,
     data_timestamp: Option<String>,
     last_refresh_at: Option<String>,
     age_ms: Option<i64>,
@@ -164,10 +173,18 @@ struct More {
 /// What is pending of a stream table and those that it reads.
 #[derive(Default)]
 struct Pending {
-    /// By source: its rows and whether it was truncated; `None` where its changes are not captured.
-    sources: BTreeMap<TableId, Option<(i64, bool)>>,
+    /// By source; `None` where its changes are not captured.
+    sources: BTreeMap<TableId, Option<Waiting>>,
     /// Whether something upstream is to be recomputed in any case.
     rebuild: bool,
+}
+
+/// What waits in a buffer: how many rows, and what makes them useless.
+#[derive(Clone, Copy)]
+struct Waiting {
+    rows: i64,
+    truncated: bool,
+    overflowed: bool,
 }
 
 impl Trickle {
@@ -200,7 +217,7 @@ impl Trickle {
         let text = format!(
             "SELECT s.pgt_id, s.is_populated, s.needs_reinit OR s.frontier IS NULL, {}, {}, \
              (extract(epoch FROM clock_timestamp() - s.data_timestamp) * 1000)::int8, \
-             EXISTS (SELECT FROM pg_class c WHERE c.oid = s.pgt_relid) FROM pgtrickle.pgt_stream_tables s",
+             EXISTS (SELECT FROM pg_class c WHERE c.oid = s.pgt_relid), s.reinit_reason FROM pgtrickle.pgt_stream_tables s",
             instant("s.data_timestamp"),
             instant("s.last_refresh_at")
         );
@@ -213,6 +230,7 @@ impl Trickle {
             last_refresh_at: r.get(4),
             age_ms: r.get(5),
             exists: r.get(6),
+            reinit_reason: r.get(7),
         };
         Ok(rows.iter().map(|r| (r.get(0), more(r))).collect())
     }
@@ -249,11 +267,16 @@ impl Trickle {
         let rows = rows.map_err(|e| Error::server("count pending changes", e))?;
         let mut pending = Pending::default();
         for r in rows {
-            let (rows, truncated): (Option<i64>, Option<bool>) = (r.get(2), r.get(3));
-            let new = rows.map(|n| (n, truncated.unwrap_or(false)));
+            let (rows, cut): (Option<i64>, Option<bool>) = (r.get(2), r.get(3));
+            let new =
+                rows.map(|rows| Waiting { rows, truncated: cut.is_some(), overflowed: cut == Some(true) });
             let slot = pending.sources.entry(TableId(r.get(1))).or_insert(new);
             // Of a source that several read, the one furthest behind counts.
-            *slot = slot.zip(new).map(|(a, b)| (a.0.max(b.0), a.1 || b.1));
+            *slot = slot.zip(new).map(|(a, b)| Waiting {
+                rows: a.rows.max(b.rows),
+                truncated: a.truncated || b.truncated,
+                overflowed: a.overflowed || b.overflowed,
+            });
         }
         Ok(pending)
     }
@@ -284,8 +307,9 @@ impl Trickle {
     pub async fn buffers(&self) -> Result<Vec<BufferStatus>> {
         let text = "SELECT coalesce(format('%I.%I', n.nspname, c.relname), b.source_relid::text), b.trigger_mode, b.disabled, \
              coalesce((SELECT sum(pg_total_relation_size(s.oid)) FROM pg_class s WHERE s.relkind = 'r' \
-                AND s.relnamespace = to_regnamespace($1) AND s.relname LIKE format('changes\\_%s\\_%%', b.source_relid)), 0)::int8, \
-             jsonb_array_length(b.segments) \
+                AND s.relnamespace = to_regnamespace($1::text) AND s.relname LIKE format('changes\\_%s\\_%%', b.source_relid)), 0)::int8, \
+             jsonb_array_length(b.segments), b.limit_bytes, coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text, \
+                format('changes_%s_%s', b.source_relid, b.segments->-1->>'number')))) >= b.limit_bytes, false) \
              FROM pgtrickle.pgt_buffers b LEFT JOIN pg_class c ON c.oid = b.source_relid \
              LEFT JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1";
         let rows = self.client().query(text, &[&HIDDEN]).await;
@@ -296,6 +320,8 @@ impl Trickle {
             disabled: r.get(2),
             bytes: r.get(3),
             segments: r.get(4),
+            limit_bytes: r.get(5),
+            full: r.get(6),
         };
         Ok(rows.iter().map(buffer).collect())
     }
@@ -316,10 +342,9 @@ impl Trickle {
 }
 
 fn status(e: &Entry, more: &More, pending: Option<&Pending>) -> Status {
-    let sum = |p: &Pending| p.sources.values().map(|v| v.map(|(n, _)| n)).sum::<Option<i64>>();
-    let any = |p: &Pending| {
-        p.rebuild || p.sources.values().any(|v| v.is_none_or(|(n, truncated)| n > 0 || truncated))
-    };
+    let sum = |p: &Pending| p.sources.values().map(|v| v.map(|w| w.rows)).sum::<Option<i64>>();
+    let any =
+        |p: &Pending| p.rebuild || p.sources.values().any(|v| v.is_none_or(|w| w.rows > 0 || w.truncated));
     let pending_now = match pending {
         _ if more.needs_reinit || !more.is_populated || !e.unchanged => Some(true),
         None => None,
@@ -341,6 +366,7 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>) -> Status {
         pending_changes: pending.and_then(sum),
         is_populated: more.is_populated,
         needs_reinit: more.needs_reinit,
+        reinit_reason: more.reinit_reason.clone(),
         sources_changed: !e.unchanged,
         exists: more.exists,
         owner: e.owner.clone(),
@@ -350,12 +376,14 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>) -> Status {
 }
 
 fn sources(e: &Entry, pending: Option<&Pending>) -> Vec<SourceStatus> {
+    let waiting = |d: &Dependency| pending.and_then(|p| *p.sources.get(&d.relation.id)?);
     let source = |d: &Dependency| SourceStatus {
         name: Qualified::new(&d.relation.schema, &d.relation.name).to_string(),
         kind: d.kind_name(),
         columns: d.columns.clone(),
         captured: d.buffer.is_some(),
-        pending_changes: pending.and_then(|p| p.sources.get(&d.relation.id)?.map(|(n, _)| n)),
+        pending_changes: waiting(d).map(|w| w.rows),
+        overflowed: waiting(d).is_some_and(|w| w.overflowed),
     };
     e.dependencies.iter().map(source).collect()
 }

@@ -3,7 +3,11 @@
 use crate::capture::CaptureOptions;
 use crate::catalog::PgCatalog;
 use crate::error::{Error, Result};
+<<<<<<< HEAD
 use crate::locks::Patience;
+=======
+use crate::locks::{Patience, Progress, Quiet, patiently};
+>>>>>>> a78a55d0bf7a279fb13f541c569c1641b082c093
 use crate::names::Name;
 use crate::progress::{Onlooker, Progress, Quiet, Tally};
 use crate::registry::{Entry, Registry, Runnable, compile_entry};
@@ -38,11 +42,17 @@ pub struct Settings {
     pub history_retention_days: u32,
     /// A buffer's segment is closed when it has grown to this many bytes.
     pub segment_bytes: i64,
+<<<<<<< HEAD
     /// On how many connections a large stream table is first loaded, where there is a way to more than one; 1 for one.
     pub load_connections: usize,
     /// A first load is large where a table that it reads has this many bytes.
     pub load_bytes: u64,
     /// When a buffer has grown to this many bytes, whoever has not read its oldest changes is recomputed instead.
+=======
+    /// When a buffer has grown to this many bytes, whoever has not read its oldest changes is recomputed instead. Where
+    /// nobody drains it, its triggers keep no more changes than that, and all its readers are recomputed. A refresh
+    /// gives the triggers the limit of whoever runs it.
+>>>>>>> a78a55d0bf7a279fb13f541c569c1641b082c093
     pub buffer_limit_bytes: i64,
 }
 
@@ -186,12 +196,19 @@ impl Trickle {
         self.migrate(schema::VERSION).await
     }
 
-    /// Brings the catalog to a version, up or down; returns the one that was there.
+    /// Brings the catalog to a version, up or down; returns the one that was there. A catalog that was restored from a
+    /// dump finds its tables again by their names.
     ///
     /// # Errors
     /// Those of [`schema::migrate`].
     pub async fn migrate(&mut self, version: i32) -> Result<Option<i32>> {
-        schema::migrate(self.session.client_mut(), version).await
+        let found = schema::migrate(self.session.client_mut(), version).await?;
+        if version == schema::VERSION && schema::is_restored(self.client()).await? {
+            let (patience, progress) = (self.settings.patience, self.progress.clone());
+            progress.say("this database was restored from a dump: finding the tables again by name");
+            patiently(self.session.client_mut(), patience, &[], &*progress, schema::rehome).await?;
+        }
+        Ok(found)
     }
 
     /// All stream tables.

@@ -70,6 +70,16 @@ fn what_is_wrong_is_seen_and_the_advice_helps() {
         says(&app, "triggers", 0, "ok", &[]);
         app.does(&["check", "--quiet"]);
 
+        // As if the limit were that low: the next refresh gives the triggers the one that holds.
+        app.run_sql(
+            db,
+            "INSERT INTO orders VALUES (99998, 1, 10, 'more'); UPDATE pgtrickle.pgt_buffers SET limit_bytes = 1",
+        )
+        .await;
+        says(&app, "buffers", 0, "warning", &["public.orders has", "may have no more", "trickle refresh"]);
+        app.does(&["refresh", "--quiet"]);
+        says(&app, "buffers", 0, "ok", &[]);
+
         // A partition that came later has no triggers until its parent is planned anew.
         app.run_sql(db, "CREATE TABLE events_2 PARTITION OF events FOR VALUES FROM (10) TO (20)").await;
         says(&app, "triggers", 1, "problem", &["missing on events_2"]);

@@ -4,11 +4,14 @@
 //! database of its own on each of them.
 
 mod bag;
+pub(crate) mod cut;
 mod live;
 mod load;
+pub(crate) mod private;
 mod server;
 
 pub(crate) use bag::{assert_same_bag, difference};
+pub(crate) use cut::Budget;
 pub(crate) use live::{
     assert_equal, blocked, count, create, end, mode, name, open, open_with, pid, refresh, run, try_refresh,
 };

@@ -50,7 +50,7 @@ impl Server {
     }
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
@@ -76,6 +76,11 @@ impl Db {
     /// How a program connects to it as the owner.
     pub(crate) fn settings(&self) -> String {
         format!("host={} user=postgres dbname={}", self.server.server.directory().display(), self.name)
+    }
+
+    /// The same for a connection made by hand: the owner's settings, and the server's socket.
+    pub(super) fn socket(&self) -> (tokio_postgres::Config, std::path::PathBuf) {
+        (self.server.config(&self.name), self.server.server.directory().join(".s.PGSQL.5432"))
     }
 
     /// The directory of the server's programs.

@@ -1,7 +1,8 @@
 //! The catalog in the database: how it comes, is upgraded, and goes.
 
+use crate::capture;
 use crate::error::{Error, Result};
-use tokio_postgres::{Client, GenericClient};
+use tokio_postgres::{Client, GenericClient, Transaction};
 
 /// One step of the catalog: what leads to its version from the one before, and back.
 struct Migration {
@@ -48,6 +49,9 @@ pub async fn version<C: GenericClient>(client: &C) -> Result<Option<i32>> {
 /// No catalog, an older one, or a newer one, each with what to do.
 pub async fn require(client: &Client) -> Result<()> {
     match version(client).await? {
+        Some(VERSION) if is_restored(client).await? => Err(Error::input("this database was restored from a dump")
+            .detail("A dump keeps the names of tables and not their identities, by which the catalog knows them.")
+            .hint("Run trickle init, which finds them again by name; the next refresh of each stream table rebuilds it.")),
         Some(VERSION) => Ok(()),
         None => Err(Error::input("this database has no trickle catalog").hint("Run trickle init.")),
         Some(found) if found < VERSION => Err(Error::input(format!(
@@ -57,6 +61,55 @@ pub async fn require(client: &Client) -> Result<()> {
         Some(found) => Err(newer(found)),
     }
 }
+
+/// Whether the catalog came here with a dump, which keeps the names of tables and not their identities.
+///
+/// # Errors
+/// Those of the server.
+pub async fn is_restored<C: GenericClient>(client: &C) -> Result<bool> {
+    let text = "SELECT home IS DISTINCT FROM pgtrickle.home() FROM pgtrickle.pgt_catalog_version";
+    let row = client.query_one(text, &[]).await;
+    Ok(row.map_err(|e| Error::server("look where the catalog was made", e))?.get(0))
+}
+
+/// Finds the tables of a restored catalog again by their names. What captured changes has the identities of other tables
+/// in its names: it goes, and comes again when the stream tables are planned anew, which each is by its next refresh.
+pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
+    let fail = |e| Error::server("find the tables of a restored catalog", e);
+    if !is_restored(t).await? {
+        return Ok(());
+    }
+    let buffers = "SELECT b.source_relid, b.trigger_mode, b.unlogged, b.limit_bytes, \
+         (SELECT to_regclass(format('%I.%I', d.source_schema, d.source_name))::oid FROM pgtrickle.pgt_dependencies d \
+          WHERE d.source_relid = b.source_relid LIMIT 1) FROM pgtrickle.pgt_buffers b ORDER BY 1";
+    let buffers = t.query(buffers, &[]).await.map_err(fail)?;
+    for b in &buffers {
+        capture::remove(t, b.get(0)).await?;
+    }
+    for b in buffers.iter().filter(|b| b.get::<_, Option<u32>>(4).is_some()) {
+        let off = "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, disabled, \
+             limit_bytes, schema_fingerprint) VALUES ($1, $2, $3, 1, '[]', true, $4, '') ON CONFLICT DO NOTHING";
+        let (mode, unlogged, limit): (&str, bool, i64) = (b.get(1), b.get(2), b.get(3));
+        t.execute(off, &[&b.get::<_, u32>(4), &mode, &unlogged, &limit]).await.map_err(fail)?;
+    }
+    t.batch_execute(REHOME).await.map_err(fail)
+}
+
+/// Identities by name. Those of tables that are not there become ones that no table has; they come first, since a new
+/// identity may be the old one of another table.
+const REHOME: &str = "
+    UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = 4294967295::int8 - pgt_id;
+    UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = coalesce(to_regclass(format('%I.%I', pgt_schema, pgt_name))::oid,
+        pgt_relid), frontier = NULL, needs_reinit = true, reinit_reason = 'the database was restored from a dump';
+    CREATE TEMPORARY TABLE trickle_rehomed ON COMMIT DROP AS
+        SELECT pgt_id, row_number() OVER () AS n, to_regclass(format('%I.%I', source_schema, source_name))::oid AS oid,
+            source_type, source_schema, source_name, columns_used, cdc_mode FROM pgtrickle.pgt_dependencies;
+    DELETE FROM pgtrickle.pgt_dependencies;
+    INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, columns_used,
+        cdc_mode, schema_fingerprint)
+        SELECT pgt_id, coalesce(oid, 4294967295::int8 - n), source_type, source_schema, source_name, columns_used, cdc_mode,
+        '' FROM trickle_rehomed;
+    UPDATE pgtrickle.pgt_catalog_version SET home = pgtrickle.home()";
 
 /// Says what to do where the catalog cannot be made.
 fn advised(e: Error) -> Error {

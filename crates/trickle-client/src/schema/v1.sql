@@ -5,9 +5,11 @@ REVOKE ALL ON SCHEMA pgtrickle_changes FROM PUBLIC;
 
 CREATE TABLE pgtrickle.pgt_catalog_version (
     version int NOT NULL,
-    installed_at timestamptz NOT NULL DEFAULT now()
+    installed_at timestamptz NOT NULL DEFAULT now(),
+    home text
 );
 COMMENT ON TABLE pgtrickle.pgt_catalog_version IS 'One row: the version of this catalog.';
+COMMENT ON COLUMN pgtrickle.pgt_catalog_version.home IS 'What pgtrickle.home() said when this catalog was made here.';
 
 CREATE TABLE pgtrickle.pgt_stream_tables (
     pgt_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -23,6 +25,7 @@ CREATE TABLE pgtrickle.pgt_stream_tables (
     status text NOT NULL DEFAULT 'INITIALIZING' CHECK (status IN ('INITIALIZING', 'ACTIVE', 'SUSPENDED', 'ERROR')),
     is_populated bool NOT NULL DEFAULT false,
     needs_reinit bool NOT NULL DEFAULT false,
+    reinit_reason text,
     data_timestamp timestamptz,
     frontier jsonb,
     last_refresh_at timestamptz,
@@ -39,6 +42,7 @@ CREATE TABLE pgtrickle.pgt_stream_tables (
     UNIQUE (pgt_schema, pgt_name)
 );
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.settings IS 'Settings in force at creation that can change a value: [{"name", "values"}].';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.reinit_reason IS 'Why needs_reinit is set, for history.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.layout_hash IS 'Hash of the statements that made the stored tables; another hash means that they must be made anew.';
 
 CREATE TABLE pgtrickle.pgt_dependencies (
@@ -61,10 +65,12 @@ CREATE TABLE pgtrickle.pgt_buffers (
     generation int NOT NULL,
     segments jsonb NOT NULL,
     disabled bool NOT NULL DEFAULT false,
+    limit_bytes bigint NOT NULL DEFAULT 1073741824,
     schema_fingerprint text NOT NULL,
     triggers_fingerprint text,
     created_at timestamptz NOT NULL DEFAULT now()
 );
+COMMENT ON COLUMN pgtrickle.pgt_buffers.limit_bytes IS 'Size of the written segment from which on changes are not kept: their readers are recomputed.';
 COMMENT ON COLUMN pgtrickle.pgt_buffers.segments IS 'Oldest first: [{"number", "columns"}], columns as attribute numbers of the source.';
 
 CREATE TABLE pgtrickle.pgt_refresh_history (
@@ -119,6 +125,23 @@ SET search_path = pg_catalog AS $$
     WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND p.proname LIKE format('capture\_%s\_%%', source)
 $$;
 
+-- Whether a subscription writes a relation, or a partition or child of it: the worker that applies its changes fires no
+-- statement triggers.
+CREATE FUNCTION pgtrickle.is_subscribed(relation oid) RETURNS bool LANGUAGE sql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog AS $$
+    WITH RECURSIVE tree(oid) AS (
+        SELECT relation
+        UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+    SELECT EXISTS (SELECT FROM pg_subscription_rel s JOIN tree ON tree.oid = s.srrelid)
+$$;
+
+-- The identities of this catalog's own tables. A dump keeps no identities: after it is restored, those that the catalog
+-- notes are of other tables, or of none.
+CREATE FUNCTION pgtrickle.home() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog AS $$
+    SELECT md5(string_agg(concat_ws(' ', c.relname, c.oid), ',' ORDER BY c.relname))
+    FROM pg_class c WHERE c.relnamespace = to_regnamespace('pgtrickle') AND c.relkind = 'r'
+$$;
+
 -- The bodies of the functions that a query calls.
 CREATE FUNCTION pgtrickle.functions_fingerprint(functions oid[]) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 SET search_path = pg_catalog AS $$
@@ -139,7 +162,9 @@ SET search_path = pg_catalog AS $$
             OR NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                 WHERE c.oid = d.source_relid AND n.nspname = d.source_schema AND c.relname = d.source_name)
             OR b.source_relid IS NOT NULL
-                AND pgtrickle.triggers_fingerprint(b.source_relid) IS DISTINCT FROM b.triggers_fingerprint)
+                AND pgtrickle.triggers_fingerprint(b.source_relid) IS DISTINCT FROM b.triggers_fingerprint
+            OR b.trigger_mode = 'STATEMENT'
+                AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(b.source_relid) END)
     ) AND NOT EXISTS (
         SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table AND s.functions <> '{}'
           AND pgtrickle.functions_fingerprint(s.functions) IS DISTINCT FROM s.functions_fingerprint)
@@ -158,4 +183,4 @@ BEGIN
 END
 $$;
 
-INSERT INTO pgtrickle.pgt_catalog_version (version) VALUES (1);
+INSERT INTO pgtrickle.pgt_catalog_version (version, home) VALUES (1, pgtrickle.home());

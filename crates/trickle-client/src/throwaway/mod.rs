@@ -9,6 +9,7 @@ pub use binaries::find;
 
 use crate::error::{Error, Result};
 use crate::session::Session;
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,16 +17,29 @@ use std::time::{Duration, Instant};
 
 /// Starts the server as a child, waits until standard input ends, stops it and removes its directory. The process that
 /// started it holds the other end of that pipe, so the server ends with it after success, panic, abort or kill alike;
-/// but a file `keep` in the directory leaves it alone. Arguments: directory, binary directory, settings.
+/// but a file `keep` in the directory leaves it alone. Each line of standard input kills all processes of the server at
+/// once, and starts it again: a new one refuses to start while one of the old still holds its memory. Arguments:
+/// directory, binary directory, settings.
 const KEEPER: &str = r#"
 trap '' INT HUP TERM
 dir=$1 bin=$2
 shift 2
 cd "$dir"
 "$bin/initdb" -D "$dir/data" -U postgres -A trust -E UTF8 --locale=C --no-sync >"$dir/log" 2>&1 || exit 1
-"$bin/postgres" -D "$dir/data" -k "$dir" "$@" >>"$dir/log" 2>&1 &
-server=$!
-read -r _
+start() {
+  "$bin/postgres" -D "$dir/data" -k "$dir" "$@" >>"$dir/log" 2>&1 &
+  server=$!
+}
+start "$@"
+while read -r _; do
+  kill -KILL "$server" $(pgrep -P "$server")
+  wait "$server" 2>>"$dir/log"
+  start "$@"
+  while sleep 0.2; do
+    kill -0 "$server" 2>/dev/null && break
+    start "$@"
+  done
+done
 [ -e "$dir/keep" ] && exit 0
 kill -QUIT "$server"
 wait "$server"
@@ -96,6 +110,29 @@ impl Server {
                 );
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Kills it as a loss of power would, but for what the operating system holds, and starts it again. It does not answer
+    /// yet: see [`Server::ready`].
+    ///
+    /// # Errors
+    /// Whoever keeps it is gone.
+    pub fn crash(&mut self) -> Result<()> {
+        let fail = |e: std::io::Error| Error::connection(format!("the server cannot be restarted: {e}"));
+        let before = std::fs::read_to_string(self.dir.join("data/postmaster.pid")).map_err(fail)?;
+        let Some(orders) = &mut self.keeper.stdin else {
+            return Err(Error::connection("the server was stopped"));
+        };
+        orders.write_all(b"crash\n").map_err(fail)?;
+        let until = Instant::now() + PATIENCE;
+        // Before the new one has written its own number, the old one may still answer.
+        while std::fs::read_to_string(self.dir.join("data/postmaster.pid")).is_ok_and(|now| now == before) {
+            if Instant::now() > until {
+                return Err(Error::connection("the server does not start again"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
     }

@@ -32,6 +32,7 @@ pub struct Buffer {
     partitions: Vec<Qualified>,
     inherited: bool,
     unlogged: bool,
+    limit: i64,
 }
 
 impl Buffer {
@@ -48,6 +49,7 @@ impl Buffer {
             partitions: Vec::new(),
             inherited: false,
             unlogged: false,
+            limit: super::DEFAULT_LIMIT,
         }
     }
 
@@ -81,6 +83,14 @@ impl Buffer {
         self
     }
 
+    /// Bytes of the segment that is written from which on changes are not told apart any more, but every reader is
+    /// recomputed.
+    #[must_use]
+    pub fn with_limit(mut self, bytes: i64) -> Buffer {
+        self.limit = bytes;
+        self
+    }
+
     /// The source.
     pub fn table(&self) -> &Arc<TableDef> {
         &self.table
@@ -92,6 +102,10 @@ impl Buffer {
     /// Whether its segments are without WAL.
     pub fn is_unlogged(&self) -> bool {
         self.unlogged
+    }
+    /// The bytes that the segment that is written may have.
+    pub fn limit(&self) -> i64 {
+        self.limit
     }
     /// Its segments, in the order in which they were last written to.
     pub fn segments(&self) -> &[Segment] {

@@ -11,18 +11,21 @@
 //! | trigger function | `capture_<oid>_<generation>_<event>` |
 //! | trigger on the source and its partitions | `trickle_capture_<oid>_<event>` |
 //!
-//! A row with `w = 0` says that the table was truncated: whatever depends on it is recomputed.
+//! A row with `w = 0` says that the table was truncated, or that the buffer is full: whatever depends on it is
+//! recomputed.
 //!
 //! The modes differ only in what their triggers do ([`ChangeSource::writers`]); how objects come and go is the same
 //! for all. Adding a mode is one file, and one line in [`Mode::source`].
 
 mod buffer;
+mod limit;
 mod row;
 #[cfg(test)]
 mod tests;
 mod trigger;
 
 pub use buffer::{Buffer, Segment};
+pub use limit::{DEFAULT_LIMIT, OVERFLOWED};
 
 use crate::sql::ast::{
     CreateTrigger, CreateTriggerFunction, DropObject, EnableAlways, Insert, Lock, LockMode, ObjectKind,
@@ -40,7 +43,7 @@ pub enum Mode {
     /// Statement triggers with transition tables: 1 to 2 µs a row.
     #[default]
     Statement,
-    /// Row triggers: 4 to 8 µs a row, but they also fire where changes are applied for a subscription.
+    /// Row triggers: several times that, with a look at the size of the buffer for each row; but they also fire where changes are applied for a subscription.
     Row,
 }
 
@@ -68,6 +71,8 @@ pub struct Writer {
     pub new_table: Option<Ident>,
     /// Fires once per row rather than once per statement.
     pub for_each_row: bool,
+    /// Whether what fired it changed anything that the body tells; `None` for always.
+    pub changed: Option<Scalar>,
     /// What it runs.
     pub body: Vec<Statement>,
 }
@@ -105,7 +110,7 @@ pub trait ChangeSource: fmt::Debug + Sync {
     /// columns.
     fn reopen(&self, buffer: &Buffer, number: u32) -> Option<(Buffer, Vec<Statement>)> {
         let next = buffer.reopened(number)?;
-        let made = self.writers(&next).into_iter().map(|w| function(w, &next)).collect();
+        let made = self.redirect(&next);
         Some((next, made))
     }
 
@@ -118,8 +123,13 @@ pub trait ChangeSource: fmt::Debug + Sync {
         let mut made: Vec<Statement> =
             next.current().into_iter().flat_map(|s| next.create_segment(s)).collect();
         made.push(next.create_view());
-        made.extend(self.writers(&next).into_iter().map(|w| function(w, &next)));
+        made.extend(self.redirect(&next));
         (next, made)
+    }
+
+    /// Makes the triggers write to the buffer's present segment, within its present limit. Takes no lock on the source.
+    fn redirect(&self, buffer: &Buffer) -> Vec<Statement> {
+        self.writers(buffer).into_iter().map(|w| function(w, buffer)).collect()
     }
 
     /// Stops capturing and drops the buffer with all that is in it. Objects that are gone already are no error.
@@ -169,6 +179,7 @@ fn function(writer: Writer, buffer: &Buffer) -> Statement {
     Statement::CreateTriggerFunction(CreateTriggerFunction {
         name: function_name(buffer, writer.event),
         security_definer: true,
+        instead: limit::is_full(buffer).map(|full| (full, limit::mark(buffer, writer.changed))),
         body: writer.body,
     })
 }
@@ -258,6 +269,7 @@ fn truncated(buffer: &Buffer) -> Writer {
         old_table: None,
         new_table: None,
         for_each_row: false,
+        changed: None,
         body: insert(buffer, SetExpr::Values(vec![row])),
     }
 }

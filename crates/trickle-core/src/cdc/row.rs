@@ -10,15 +10,22 @@ pub(super) struct RowTriggers;
 
 impl ChangeSource for RowTriggers {
     fn writers(&self, buffer: &Buffer) -> Vec<Writer> {
-        let writer =
-            |event, body| Writer { event, old_table: None, new_table: None, for_each_row: true, body };
+        let writer = |event, changed, body| Writer {
+            event,
+            old_table: None,
+            new_table: None,
+            for_each_row: true,
+            changed,
+            body,
+        };
         let (old, new) = (Ident::fixed("old"), Ident::fixed("new"));
         let one = |w, alias| insert(buffer, SetExpr::Values(vec![row(buffer, w, alias)]));
-        let mut writers = vec![writer(TriggerEvent::Insert, one(1, &new))];
+        let mut writers = vec![writer(TriggerEvent::Insert, None, one(1, &new))];
         if !buffer.columns().is_empty() {
-            writers.push(writer(TriggerEvent::Update, update(buffer, &old, &new)));
+            let changed = Some(differs(buffer, &old, &new));
+            writers.push(writer(TriggerEvent::Update, changed, update(buffer, &old, &new)));
         }
-        writers.push(writer(TriggerEvent::Delete, one(-1, &old)));
+        writers.push(writer(TriggerEvent::Delete, None, one(-1, &old)));
         writers.push(truncated(buffer));
         writers
     }

@@ -1,5 +1,6 @@
 //! Statement triggers with transition tables.
 
+use super::limit::any_row;
 use super::{Buffer, ChangeSource, Writer, differs, image, insert, items, truncated, weight};
 use crate::sql::Ident;
 use crate::sql::Qualified;
@@ -20,6 +21,7 @@ impl ChangeSource for StatementTriggers {
             old_table: old_table.cloned(),
             new_table: new_table.cloned(),
             for_each_row: false,
+            changed: new_table.or(old_table).map(any_row),
             body,
         };
         let rows = |w, from: &Ident| insert(buffer, arm(buffer, w, from));

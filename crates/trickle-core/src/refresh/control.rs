@@ -4,6 +4,7 @@ use super::plan::{Lock, Member, Plan, Relation, Setting, Source};
 use super::report::{MemberReport, Phases};
 use super::{Kind, Phase, Statement, Value};
 use crate::catalog::{TableId, TableKind};
+use crate::cdc::OVERFLOWED;
 use crate::cost::Model;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT trickle_member";
 /// Stores one frontier for all members, and for each its cost model. `now()` is when the transaction began, before its
 /// snapshot: what was committed by then is in the table.
 const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables t SET frontier = ($1::text)::jsonb, \
-     data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, \
+     data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, reinit_reason = NULL, \
      status = 'ACTIVE', consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp(), \
      cost_model = m.model FROM jsonb_to_recordset(($2::text)::jsonb) AS m(id int8, model jsonb) WHERE t.pgt_id = m.id";
 
@@ -154,15 +155,15 @@ fn frontiers(members: &[Member]) -> String {
     )
 }
 
-/// A source, whether its name holds, its rows, how many rows of its buffer are pending (NULL: not captured) and whether
-/// a TRUNCATE is among them, for the members `ids` of one frontier that are among its `readers`: a buffer is read once
+/// A source, whether its name holds, its rows, how many rows of its buffer are pending (NULL: not captured) and what
+/// makes them useless (as in [`pending_text`]), for the members `ids` of one frontier that are among its `readers`: a buffer is read once
 /// for each frontier, and not for each member.
 fn counted(id: TableId, source: &Source, readers: &BTreeSet<i64>) -> String {
     let (held, size, readers) = (held(&source.relation), size(id), array(readers));
     match &source.changes {
         Some(buffer) => format!(
             "SELECT {id}::int8, {held}, {size}, p.n, p.cut, f.ids, {readers} FROM frontiers f CROSS JOIN LATERAL \
-             (SELECT count(*) FILTER (WHERE b.w <> 0) AS n, coalesce(bool_or(b.w = 0), false) AS cut FROM {} b \
+             (SELECT count(*) FILTER (WHERE b.w <> 0) AS n, bool_or(b.xid = '{OVERFLOWED}'::xid8) FILTER (WHERE b.w = 0) AS cut FROM {} b \
              WHERE {PENDING}) p WHERE f.ids && {readers}",
             qualified(buffer)
         ),
@@ -179,24 +180,28 @@ fn join_counted(members: &[Member]) -> String {
     let arms = readers(members).into_iter().map(|(id, (source, ids))| counted(id, source, &ids));
     let arms: Vec<String> = std::iter::once(none.to_owned()).chain(arms).collect();
     format!(
-        "LEFT JOIN ({}) s(source, held, rows, pending, truncated, ids, readers) \
+        "LEFT JOIN ({}) s(source, held, rows, pending, cut, ids, readers) \
          ON t.pgt_id = ANY (s.ids) AND t.pgt_id = ANY (s.readers)",
         arms.join(" UNION ALL ")
     )
 }
 
+/// Why `t` must be rebuilt; NULL where it need not.
+const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
+     WHEN t.needs_reinit THEN coalesce(t.reinit_reason, 'it was marked for a rebuild') END";
+
 /// The decision query: the snapshot, the own transaction, the system and database, and for every member and source
 /// what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
-/// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, must be rebuilt, rows stored, the member's
+/// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows stored, the member's
 /// name holds and what its plan was made from is unchanged, source oid, the source's name holds, rows of the source,
-/// pending rows (NULL: not captured), truncated.
+/// pending rows (NULL: not captured), and what makes those useless (as in [`pending_text`]).
 pub fn decide_text(members: &[Member]) -> String {
     let named: Vec<String> =
         members.iter().map(|m| format!("({}::int8, {})", m.id, held(&m.relation))).collect();
     format!(
         "{} SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, \
-         t.pgt_id, t.frontier::text, t.needs_reinit OR NOT t.is_populated, {}, n.held AND {UNCHANGED}, s.source, \
-         s.held, s.rows, s.pending, s.truncated FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
+         t.pgt_id, t.frontier::text, {REBUILT}, {}, n.held AND {UNCHANGED}, s.source, \
+         s.held, s.rows, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
          JOIN pg_database d ON d.datname = current_database() JOIN (VALUES {}) n(id, held) ON n.id = t.pgt_id \
          {} ORDER BY t.pgt_id, s.source",
         frontiers(members),
@@ -235,11 +240,12 @@ pub fn peek_text(members: &[Member]) -> String {
 }
 
 /// How much is pending, for people: for every member and source the rows of its buffer that the stored frontier does
-/// not hold, and whether a TRUNCATE is among them; both NULL where changes are not captured. Takes no lock and assigns
-/// no transaction id, but reads every pending row. Columns: `pgt_id`, source oid, rows, truncated.
+/// not hold, NULL where changes are not captured; and what makes them useless: NULL nothing, false a TRUNCATE, true that
+/// the buffer was at its limit. Takes no lock and assigns no transaction id, but reads every pending row. Columns:
+/// `pgt_id`, source oid, rows, the latter.
 pub fn pending_text(members: &[Member]) -> String {
     format!(
-        "{} SELECT t.pgt_id, s.source::oid, s.pending, s.truncated FROM pgtrickle.pgt_stream_tables t {} \
+        "{} SELECT t.pgt_id, s.source::oid, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t {} \
          WHERE t.pgt_id = ANY ({}) AND s.source IS NOT NULL ORDER BY t.pgt_id, s.source",
         frontiers(members),
         join_counted(members),

@@ -1,6 +1,6 @@
 //! What the decision query says.
 
-use super::plan::{Bind, Member};
+use super::plan::{Bind, Member, Relation};
 use super::{DbError, Value};
 use crate::catalog::TableId;
 use crate::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid};
@@ -11,19 +11,42 @@ use std::collections::BTreeMap;
 pub(super) struct Pending {
     /// Change rows not yet counted; `None` where changes are not captured.
     pub(super) rows: Option<i64>,
-    /// Whether the source was truncated, or replaced without a delta.
-    pub(super) truncated: bool,
+    /// Why they are not all that happened.
+    pub(super) gap: Option<Gap>,
     /// Whether `rows` is exact (nothing was written in this transaction).
     pub(super) exact: bool,
     /// Rows of the source itself, as estimated by the server.
     pub(super) size: i64,
 }
 
+/// Why the change rows of a source do not tell what happened to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gap {
+    /// It was truncated, or replaced without a delta.
+    Replaced,
+    /// Its buffer was at its limit.
+    Overflowed,
+}
+
+impl Pending {
+    /// Why what happened to this source is not known from its change rows, if it is not.
+    pub(super) fn untold(&self, source: &Relation) -> Option<String> {
+        let name = format!("{}.{}", source.schema, source.name);
+        match (self.gap, self.rows) {
+            (Some(Gap::Replaced), _) => Some(format!("{name} was truncated or replaced")),
+            (Some(Gap::Overflowed), _) => Some(format!("{name} was changed more than its buffer may hold")),
+            (None, None) => Some(format!("changes of {name} are not captured")),
+            (None, Some(_)) => None,
+        }
+    }
+}
+
 /// What the decision query says of a member.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) frontier: Option<Frontier>,
-    pub(super) reinit: bool,
+    /// Why it must be rebuilt.
+    pub(super) reinit: Option<String>,
     pub(super) rows: i64,
     pub(super) pending: BTreeMap<TableId, Pending>,
 }
@@ -68,7 +91,7 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
             source_held,
             size,
             pending,
-            truncated,
+            cut,
         ] = row.as_slice()
         else {
             return Err(bad());
@@ -83,7 +106,7 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
         }
         let facts = all.entry(id.as_int().ok_or_else(bad)?).or_default();
         facts.frontier = frontier.as_text().and_then(|f| Frontier::from_json(f).ok());
-        facts.reinit = reinit.is_true();
+        facts.reinit = reinit.as_text().map(str::to_owned);
         facts.rows = stored.as_int().unwrap_or(0).max(0);
         if !held.is_true() {
             return Err(stale());
@@ -94,7 +117,10 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
         }
         let pending = Pending {
             rows: pending.as_int(),
-            truncated: truncated.is_true(),
+            gap: match cut {
+                Value::Bool(overflowed) => Some(if *overflowed { Gap::Overflowed } else { Gap::Replaced }),
+                _ => None,
+            },
             exact: true,
             size: size.as_int().unwrap_or(0).max(0),
         };

@@ -1,8 +1,8 @@
 //! The machine itself: states, and what each answer leads to.
 
 use super::control;
-use super::facts::{self, Facts, Now, Pending, give_up};
-use super::plan::{Feed, Member, Plan, Template, Transaction, Yield};
+use super::facts::{self, Facts, Gap, Now, Pending, give_up};
+use super::plan::{Feed, Member, Plan, Source, Template, Transaction, Yield};
 use super::report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 use super::{Answer, DbError, Kind, Outcome, Phase, Setting, Statement, Step};
 use crate::catalog::TableId;
@@ -218,14 +218,11 @@ impl Machine {
             result_rows: facts.rows as u64,
             groups: member.groups,
         };
-        let named = |which: fn(&Pending) -> bool| {
-            let source = member.sources.iter().find(|s| facts.pending.get(&s.relation.id).is_some_and(which));
-            source.map(|s| format!("{}.{}", s.relation.schema, s.relation.name))
-        };
         let mut action = Action::Full;
-        let why = if facts.reinit {
+        let untold = |s: &Source| facts.pending.get(&s.relation.id)?.untold(&s.relation);
+        let why = if let Some(why) = &facts.reinit {
             action = Action::Reinitialize;
-            Some("it was marked for a rebuild".to_string())
+            Some(why.clone())
         } else if let Some(why) = facts.foreign(self.now.as_ref()) {
             action = Action::Reinitialize;
             Some(why.to_string())
@@ -233,10 +230,8 @@ impl Machine {
             Some("a full refresh was asked for".to_string())
         } else if let Some(why) = self.must_recompute.get(&member.id) {
             Some(why.clone())
-        } else if let Some(name) = named(|p| p.truncated) {
-            Some(format!("{name} was truncated or replaced"))
         } else {
-            named(|p| p.rows.is_none()).map(|name| format!("changes of {name} are not captured"))
+            member.sources.iter().find_map(untold)
         };
         let ways = member.program.strategies();
         let Some(why) = why else {
@@ -265,7 +260,7 @@ impl Machine {
         mut before: Vec<Statement>,
     ) -> Result<Step, DbError> {
         let facts = self.facts.get(&member.id).cloned().unwrap_or_default();
-        let touched = |p: &Pending| !strategy.is_incremental() || p.truncated || p.rows != Some(0);
+        let touched = |p: &Pending| !strategy.is_incremental() || p.gap.is_some() || p.rows != Some(0);
         let changed: BTreeSet<TableId> =
             facts.pending.iter().filter(|(_, p)| touched(p)).map(|(id, _)| *id).collect();
         let templates = member.program.statements(strategy, &changed).map_err(|e| DbError {
@@ -342,7 +337,7 @@ impl Machine {
             let relation = member.relation.id;
             for facts in self.facts.values_mut() {
                 if let Some(p) = facts.pending.get_mut(&relation) {
-                    p.truncated |= replaced;
+                    p.gap = p.gap.or(replaced.then_some(Gap::Replaced));
                     p.exact &= written == 0;
                     p.rows = p.rows.map(|n| n.saturating_add(written));
                 }

@@ -93,14 +93,14 @@ fn fact(id: i64, source: i64, pending: Option<i64>) -> Vec<Value> {
         int(5),
         int(id),
         Value::text(FRONTIER),
-        Value::Bool(false),
+        Value::Null,
         int(1000),
         Value::Bool(true),
         int(source),
         Value::Bool(true),
         int(100_000),
         pending.map_or(Value::Null, int),
-        Value::Bool(false),
+        Value::Null,
     ]
 }
 
@@ -404,8 +404,10 @@ fn truncated_uncaptured_foreign_and_unfilled_are_recomputed() {
         p.request.full = full;
         report(Server::new(rows).drive(p)).members[0].clone()
     };
-    let m = run(&|row| row[13] = Value::Bool(true), false);
+    let m = run(&|row| row[13] = Value::Bool(false), false);
     assert_eq!((m.action, &*m.reason), (Action::Full, "public.orders was truncated or replaced"));
+    let m = run(&|row| row[13] = Value::Bool(true), false);
+    assert_eq!(&*m.reason, "public.orders was changed more than its buffer may hold");
     let m = run(&|row| row[12] = Value::Null, false);
     assert_eq!((m.action, &*m.reason), (Action::Full, "changes of public.orders are not captured"));
     let m = run(&|row| row[2] = Value::Int8(2), false);
@@ -418,8 +420,8 @@ fn truncated_uncaptured_foreign_and_unfilled_are_recomputed() {
     let ahead = FRONTIER.replace("90:90:", "99:103:");
     let m = run(&|row| row[5] = Value::text(&ahead), false);
     assert_eq!(&*m.reason, "its frontier is ahead of the database (restored to an earlier state)");
-    let m = run(&|row| row[6] = Value::Bool(true), false);
-    assert_eq!((m.action, &*m.reason), (Action::Reinitialize, "it was marked for a rebuild"));
+    let m = run(&|row| row[6] = Value::text("it was marked"), false);
+    assert_eq!((m.action, &*m.reason), (Action::Reinitialize, "it was marked"));
     let m = run(&|_| {}, true);
     assert_eq!((m.action, &*m.reason), (Action::Full, "a full refresh was asked for"));
 }

@@ -367,6 +367,7 @@ fn trigger_functions_pick_a_tag_that_their_body_lacks() {
     let f = ast::CreateTriggerFunction {
         name: Qualified::new("s", "f"),
         security_definer: true,
+        instead: None,
         body: vec![Statement::Query(Query::select(Select {
             items: vec![SelectItem { expr: Scalar::text("$trickle$"), name: None }],
             ..Select::default()

@@ -76,6 +76,8 @@ pub struct CreateTriggerFunction {
     pub name: Qualified,
     /// Runs with the rights of its owner, over an empty search path.
     pub security_definer: bool,
+    /// What it runs instead where a condition holds.
+    pub instead: Option<(Scalar, Vec<Statement>)>,
     /// What it runs.
     pub body: Vec<Statement>,
 }

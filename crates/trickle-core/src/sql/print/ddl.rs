@@ -3,7 +3,7 @@
 use super::Printer;
 use crate::sql::ast::{
     AddPrimaryKey, CreateIndex, CreateTable, CreateTrigger, CreateTriggerFunction, CreateView, DropObject,
-    EnableAlways, ObjectKind, Scalar, TriggerEvent, TriggerTiming,
+    EnableAlways, ObjectKind, Scalar, Statement, TriggerEvent, TriggerTiming,
 };
 
 impl Printer {
@@ -73,15 +73,18 @@ impl Printer {
             p.word("#variable_conflict use_column");
             p.newline();
             p.word("BEGIN");
-            p.inside(|p| {
-                for statement in &c.body {
+            if let Some((condition, body)) = &c.instead {
+                p.inside(|p| {
                     p.newline();
-                    p.statement(statement);
-                    p.word(";");
-                }
-                p.newline();
-                p.word("RETURN NULL;");
-            });
+                    p.word("IF ");
+                    p.scalar(condition);
+                    p.word(" THEN");
+                    p.trigger_body(body);
+                    p.newline();
+                    p.word("END IF;");
+                });
+            }
+            p.trigger_body(&c.body);
             p.newline();
             p.word("END");
         });
@@ -101,6 +104,18 @@ impl Printer {
         self.word(&body);
         self.newline();
         self.word(&tag);
+    }
+
+    fn trigger_body(&mut self, body: &[Statement]) {
+        self.inside(|p| {
+            for statement in body {
+                p.newline();
+                p.statement(statement);
+                p.word(";");
+            }
+            p.newline();
+            p.word("RETURN NULL;");
+        });
     }
 
     pub(super) fn create_trigger(&mut self, c: &CreateTrigger) {

@@ -9,7 +9,8 @@ use trickle_client::schema::VERSION;
 
 /// Make trickle's catalog in the database, or upgrade it.
 ///
-/// It takes two schemas, pgtrickle and pgtrickle_changes. Where the catalog is there already, nothing happens.
+/// It takes two schemas, pgtrickle and pgtrickle_changes. Where the catalog is there already, nothing happens,
+/// unless it came with a dump: then it finds its tables again by name, and their next refresh rebuilds them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Init {
     /// Bring the catalog to this version rather than the newest, back too, for an older trickle.

@@ -95,6 +95,13 @@ fn remarks(s: &Standing, full: bool) -> String {
     if s.sources_changed {
         line("something that it reads was altered", "its next refresh plans it anew");
     }
+    if let Some(why) = s.reinit_reason.as_ref().filter(|_| s.needs_reinit) {
+        line("its next refresh computes it anew", why);
+    }
+    for source in s.sources.iter().filter(|source| source.overflowed) {
+        let why = format!("{} was changed more than its buffer may hold", source.name);
+        line("its next refresh computes it anew", &why);
+    }
     if let Some(error) = &s.last_error {
         line("last error", error);
     }

@@ -13,6 +13,13 @@ const LARGE: i64 = 256 << 20;
 /// All of them, where the catalog can be read.
 pub(super) async fn checks(client: Client) -> Result<Vec<Check>, Failure> {
     let (found, usable) = match schema::version(&client).await {
+        Ok(Some(VERSION)) if schema::is_restored(&client).await? => {
+            let advice = "Run trickle init, which finds the tables again by name.";
+            (
+                Check::new("catalog", Tone::Bad, "restored from a dump, which keeps no identities", advice),
+                false,
+            )
+        }
         Ok(version) => (catalog(version), version == Some(VERSION)),
         Err(e) if e.is_input() => {
             let advice = "Connect as the role that ran trickle init: SELECT nspowner::regrole FROM pg_namespace WHERE \
@@ -123,6 +130,16 @@ fn captured(buffers: &[BufferStatus]) -> Check {
 fn sizes(buffers: &[BufferStatus]) -> Check {
     let mib = |bytes: i64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     let all: i64 = buffers.iter().map(|b| b.bytes).sum();
+    let full: Vec<String> = buffers
+        .iter()
+        .filter(|b| b.full)
+        .map(|b| format!("{} has {} of changes, and may have no more", b.source, mib(b.bytes)))
+        .collect();
+    if !full.is_empty() {
+        let advice = "Changes are not kept any more, and the next refresh of what reads the table computes it anew, after which \
+                      they are: trickle refresh. Is there a refresher (trickle run)?";
+        return Check::new("buffers", Tone::Warning, some(&full), advice);
+    }
     let large: Vec<String> = buffers
         .iter()
         .filter(|b| b.bytes >= LARGE)

@@ -1,0 +1,131 @@
+//! The most that a buffer may hold: what nobody reads must not fill the disk.
+//!
+//! A statement that finds the segment at its limit writes one row, the mark, instead of its own: weight 0, as for a
+//! TRUNCATE, under a transaction that no frontier has. So every reader meets it in every window until the segment is
+//! emptied, and one mark speaks for everything that happens later: a statement that sees one writes nothing at all.
+//!
+//! That is safe by locks. Whoever looks for the mark holds a lock on the segment until its transaction ends; the segment
+//! is emptied by TRUNCATE under a lock that excludes those, after which its readers are rebuilt. So whoever kept silent
+//! has ended before, and is in the state that they are rebuilt from. A snapshot from before finds the segment empty, as
+//! TRUNCATE is not MVCC-safe, and writes the mark anew.
+
+use super::Buffer;
+use crate::sql::ast::{FromItem, Insert, Query, Scalar, Select, SelectItem, SpecialCall, Statement};
+use crate::sql::{Ident, Qualified, opaque};
+use crate::types::{Datum, Type};
+use std::sync::Arc;
+
+/// Bytes that a segment may have where nothing else is said.
+pub const DEFAULT_LIMIT: i64 = 1 << 30;
+
+/// The transaction of the mark, as text of `xid8`: no frontier has it.
+pub const OVERFLOWED: &str = "9223372036854775806";
+
+/// The mark is looked for in so many pages at the end: nothing but marks, and what was being written already, comes after
+/// it. Where it is not seen there, one more is written.
+const LOOKED_AT: i64 = 2;
+
+fn named(name: &str) -> Type {
+    Type::Other(Arc::new(opaque(name)))
+}
+
+/// A constant of a type that has this text.
+fn constant(text: &str, ty: &str) -> Scalar {
+    Scalar::Literal(Datum::text(text), named(ty))
+}
+
+/// The bytes of the segment that is written.
+fn size(buffer: &Buffer) -> Option<Scalar> {
+    let name = buffer.segment_name(buffer.current()?).to_string();
+    Some(Scalar::call("pg_relation_size", vec![constant(&name, "regclass")]))
+}
+
+/// Whether the segment that is written is at its limit.
+pub(super) fn is_full(buffer: &Buffer) -> Option<Scalar> {
+    Some(size(buffer)?.op(">=", Scalar::int8(buffer.limit())))
+}
+
+/// Writes the mark unless it is there, or `changed` says that nothing happened.
+pub(super) fn mark(buffer: &Buffer, changed: Option<Scalar>) -> Vec<Statement> {
+    let (Some(segment), Some(seen)) = (buffer.current(), is_marked(buffer)) else { return Vec::new() };
+    let (xid, w) = (Ident::fixed("xid"), Ident::fixed("w"));
+    let select = Select {
+        items: [overflowed(), Scalar::Literal(Datum::Int(0), Type::Int2)]
+            .map(|expr| SelectItem { expr, name: None })
+            .into(),
+        filter: changed.into_iter().chain([seen.negated()]).collect(),
+        ..Select::default()
+    };
+    vec![Statement::Insert(Insert {
+        ctes: Vec::new(),
+        table: buffer.segment_name(segment),
+        alias: None,
+        columns: vec![xid, w],
+        source: Query::select(select),
+        on_conflict: None,
+        returning: Vec::new(),
+    })]
+}
+
+fn overflowed() -> Scalar {
+    constant(OVERFLOWED, "xid8")
+}
+
+/// Whether the mark is seen at the end of the segment. The bound is a subquery of its own, so that it is computed once
+/// and the pages before it are not read.
+fn is_marked(buffer: &Buffer) -> Option<Scalar> {
+    let alias = Ident::fixed("s");
+    let pages = size(buffer)?
+        .op("/", Scalar::call("current_setting", vec![Scalar::text("block_size")]).cast(Type::Int8))
+        .op("-", Scalar::int8(LOOKED_AT));
+    let from = Scalar::Special(SpecialCall::Greatest, vec![pages, Scalar::int8(0)]);
+    let from = Scalar::call("format", vec![Scalar::text("(%s,0)"), from]).cast(named("tid"));
+    let from = Select { items: vec![SelectItem { expr: from, name: None }], ..Select::default() };
+    let column = |name| Scalar::column(&alias, &Ident::fixed(name));
+    let marks = Select {
+        items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+        from: vec![FromItem::relation(buffer.segment_name(buffer.current()?), alias.clone())],
+        filter: vec![
+            column("ctid").op(">=", Scalar::Subquery(Box::new(Query::select(from)))),
+            column("w").equals(Scalar::Literal(Datum::Int(0), Type::Int2)),
+            column("xid").equals(overflowed()),
+        ],
+        ..Select::default()
+    };
+    Some(Scalar::Exists { query: Box::new(Query::select(marks)), negated: false })
+}
+
+/// Whether a relation has a row.
+pub(super) fn any_row(relation: &Ident) -> Scalar {
+    let select = Select {
+        items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+        from: vec![FromItem::relation(Qualified::bare(relation.clone()), Ident::fixed("r"))],
+        ..Select::default()
+    };
+    Scalar::Exists { query: Box::new(Query::select(select)), negated: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::MemoryCatalog;
+    use crate::cdc::Mode;
+    use crate::sql::print;
+
+    #[test]
+    fn every_writer_minds_the_limit_of_its_segment() {
+        let t = MemoryCatalog::from_ddl("CREATE TABLE t (id int PRIMARY KEY, a text)").unwrap();
+        for mode in Mode::ALL {
+            let buffer = Buffer::new(t.tables()[0].clone(), "ch", &[0, 1]).with_limit(4096);
+            let (_, statements) = mode.source().rotate(&buffer);
+            let texts: Vec<String> = statements.iter().map(|s| print(s).text).collect();
+            let functions: Vec<&String> = texts.iter().filter(|t| t.contains("RETURNS trigger")).collect();
+            assert_eq!(functions.len(), 4);
+            for f in functions {
+                let guard = "IF pg_relation_size('ch.changes_1_2'::regclass) >= 4096::bigint THEN";
+                assert!(f.contains(guard), "{f}");
+                assert!(f.contains("INSERT INTO ch.changes_1_2 (xid, w)"), "{f}");
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The server dies by SIGKILL, all its processes at once, before any statement of a refresh, with writers at work; comes up
+//! again, and is written at once. Catches what is believed of buffers that a crash emptied, and what was thought to be
+//! stored and was not.
+
+use crate::support::private::{connect, each_version, open, start};
+use crate::support::{assert_equal, create, name, run};
+use std::pin::Pin;
+use trickle_client::capture::CaptureOptions;
+use trickle_client::throwaway::Server;
+use trickle_client::{RefreshOptions, Result, Session, Settings, Watch};
+use trickle_core::cdc::Mode;
+use trickle_core::cost::Force;
+use trickle_core::refresh::Statement;
+
+const SOURCES: &str = "
+    CREATE TABLE a (id int PRIMARY KEY, k int, v int);
+    CREATE TABLE b (id int PRIMARY KEY, k int, w int);
+    INSERT INTO a SELECT i, i % 5, i FROM generate_series(1, 60) i;
+    INSERT INTO b SELECT i, i % 5, i FROM generate_series(1, 10) i";
+
+const CHAIN: [(&str, &str); 3] = [
+    ("total", "SELECT k, sum(v) AS s, count(*) AS n FROM a GROUP BY k"),
+    ("large", "SELECT t.k, t.s, b.w FROM total t JOIN b ON b.k = t.k WHERE t.s > 10"),
+    ("other", "SELECT id, v FROM a"),
+];
+
+fn major(server: &Server) -> u32 {
+    let version = std::fs::read_to_string(server.directory().join("data/PG_VERSION")).unwrap();
+    version.trim().parse().unwrap()
+}
+
+/// Lets `left` statements pass, then kills the server.
+struct Crash<'s> {
+    left: usize,
+    seen: usize,
+    server: &'s mut Server,
+}
+
+impl Watch for Crash<'_> {
+    fn before<'s>(&'s mut self, _: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>> {
+        Box::pin(async move {
+            self.seen += 1;
+            if self.seen == self.left + 1 {
+                self.server.crash()?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Writes until the server is gone.
+fn writes(s: Session, from: i32) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        for i in from.. {
+            let text = format!(
+                "INSERT INTO a VALUES ({i}, {i} % 5, 1); UPDATE b SET w = w + 1 WHERE id = {i} % 10;
+                 DELETE FROM a WHERE id = {i} - 20 AND id > 1000"
+            );
+            if s.client().batch_execute(&text).await.is_err() {
+                return;
+            }
+        }
+    })
+}
+
+/// Every second step with one version, the others with the next: a restart takes its time.
+async fn crash_everywhere(server: &mut Server, unlogged: bool, full: bool) {
+    let settings = Settings {
+        capture: CaptureOptions { mode: Mode::Statement, unlogged },
+        segment_bytes: 8192,
+        force: Some(Force::Incremental),
+        ..Settings::default()
+    };
+    let mut t = open(server, "postgres", settings.clone()).await;
+    run(&connect(server, "postgres").await, SOURCES).await;
+    for (what, query) in CHAIN {
+        create(&mut t, what, query).await;
+    }
+    let options = RefreshOptions { full, ..RefreshOptions::default() };
+    let mut left = usize::from(major(server) % 2 == 0);
+    loop {
+        assert!(left < 100, "a refresh of {left} statements");
+        let number = i32::try_from(left).unwrap() * 1_000_000 + 1_000_000;
+        let w = connect(server, "postgres").await;
+        run(&w, "UPDATE a SET v = v + 1 WHERE id % 7 = 0; UPDATE b SET w = w + 1 WHERE id = 3").await;
+        let open_writer = connect(server, "postgres").await;
+        run(&open_writer, "BEGIN; UPDATE a SET v = -1000 WHERE id = 1; DELETE FROM b WHERE id = 1").await;
+        let writer = writes(connect(server, "postgres").await, number);
+        let mut crash = Crash { left, seen: 0, server };
+        let done = t.refresh_watched(&[name("large")], &options, &mut crash).await;
+        let survived = crash.seen <= left;
+        if survived {
+            done.unwrap_or_else(|e| panic!("{e:?}"));
+            writer.abort();
+            break;
+        }
+        assert!(done.is_err(), "step {left}: {done:?}");
+        server.ready().await.unwrap();
+        writer.await.unwrap();
+        // Before anybody looks after the buffers.
+        let w = connect(server, "postgres").await;
+        run(&w, "INSERT INTO a VALUES (-5, 1, 1); DELETE FROM a WHERE id = -5; UPDATE a SET v = v + 1 WHERE k = 2").await;
+        t = open(server, "postgres", settings.clone()).await;
+        for (what, _) in CHAIN {
+            assert_equal(&mut t, what).await;
+        }
+        left += 2;
+    }
+    assert!(left > 8, "only {left} statements");
+    t = open(server, "postgres", settings).await;
+    run(&connect(server, "postgres").await, "UPDATE a SET v = v + 1 WHERE id % 7 = 0").await;
+    for (what, _) in CHAIN {
+        assert_equal(&mut t, what).await;
+    }
+}
+
+#[test]
+fn the_server_dies_at_every_step_of_a_delta() {
+    each_version(async |binaries| {
+        let mut server = start(binaries, "crash").await;
+        crash_everywhere(&mut server, false, false).await;
+        server.stop();
+    });
+}
+
+#[test]
+fn the_server_dies_at_every_step_of_a_delta_over_unlogged_buffers() {
+    each_version(async |binaries| {
+        let mut server = start(binaries, "crashu").await;
+        crash_everywhere(&mut server, true, false).await;
+        server.stop();
+    });
+}
+
+#[test]
+fn the_server_dies_at_every_step_of_a_full_refresh() {
+    each_version(async |binaries| {
+        let mut server = start(binaries, "crashf").await;
+        crash_everywhere(&mut server, true, true).await;
+        server.stop();
+    });
+}

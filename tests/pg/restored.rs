@@ -1,0 +1,219 @@
+//! Trap 61: a database that is dumped and restored, copied, renamed, or becomes another system. Identities of tables,
+//! transactions and systems are then others, or mean something else. Catches frontiers and identities that are believed
+//! where they are strangers.
+
+use crate::support::private::{connect, each_version, open, start};
+use crate::support::{assert_equal, count, create, name, refresh, run};
+use std::path::Path;
+use std::process::Command;
+use trickle_client::throwaway::Server;
+use trickle_client::{Session, Settings, Trickle};
+use trickle_core::cost::Force;
+
+const SOURCES: &str = r#"
+    CREATE TABLE a (id int PRIMARY KEY, k int, v numeric);
+    CREATE TABLE "odd ""T""" (id int PRIMARY KEY, k int);
+    CREATE VIEW v AS SELECT * FROM a WHERE v > 3;
+    CREATE FUNCTION twice(n numeric) RETURNS numeric LANGUAGE sql IMMUTABLE AS 'SELECT n * 2';
+    INSERT INTO a SELECT i, i % 4, i FROM generate_series(1, 40) i;
+    INSERT INTO "odd ""T""" SELECT i, i % 4 FROM generate_series(1, 8) i"#;
+
+const TABLES: [(&str, &str); 4] = [
+    (
+        "sums",
+        r#"SELECT o.k, count(*) AS n, sum(twice(v)) AS s FROM v JOIN "odd ""T""" o USING (k) GROUP BY o.k"#,
+    ),
+    ("kinds", "SELECT DISTINCT k FROM a"),
+    ("over", "SELECT k, s FROM sums WHERE s > 10"),
+    ("late", "SELECT max(v) AS most FROM a"),
+];
+
+const CHANGE: &str = r#"UPDATE a SET v = v + 1 WHERE id % 3 = 0; DELETE FROM "odd ""T""" WHERE id = (SELECT max(id) FROM "odd ""T""");
+    INSERT INTO a SELECT max(id) + 1, 9, 50 FROM a"#;
+
+fn settings() -> Settings {
+    Settings { force: Some(Force::Incremental), ..Settings::default() }
+}
+
+async fn set_up(server: &Server, database: &str) -> Trickle {
+    let mut t = open(server, database, settings()).await;
+    run(&connect(server, database).await, SOURCES).await;
+    for (what, query) in TABLES {
+        create(&mut t, what, query).await;
+    }
+    t
+}
+
+/// Refreshes all, expecting a rebuild for this reason, and then goes on by deltas.
+async fn rebuilt_and_right(t: &mut Trickle, w: &Session, reason: &str) {
+    run(w, CHANGE).await;
+    for (what, _) in TABLES {
+        let e = t.find(&name(what)).await.unwrap();
+        let done = refresh(t, what).await;
+        let history = t.history(&name(what), 1).await.unwrap();
+        assert_eq!(history[0].action, "REINITIALIZE", "{what}: {done:?} {e:?}");
+        let why = history[0].strategy_reason.clone().unwrap();
+        assert!(why.contains(reason), "{what}: {why}");
+        assert_equal(t, what).await;
+    }
+    for _ in 0..2 {
+        run(w, CHANGE).await;
+        for (what, _) in TABLES {
+            let done = refresh(t, what).await;
+            assert_ne!(done.last().unwrap().report.action.name(), "REINITIALIZE", "{what}: {done:?}");
+            assert_equal(t, what).await;
+        }
+    }
+}
+
+fn tool(binaries: &Path, tool: &str, server: &Server, args: &[&str]) {
+    let out = Command::new(binaries.join(tool))
+        .args(["-h", &server.directory().display().to_string(), "-U", "postgres"])
+        .args(args)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{tool} {args:?}: {text}");
+}
+
+/// A dump of a database, as a file of the test.
+fn dump(binaries: &Path, server: &Server, database: &str) -> String {
+    let file = std::env::temp_dir().join(format!("trickle-dump-{}-{database}", std::process::id()));
+    let file = file.display().to_string();
+    tool(binaries, "pg_dump", server, &["-Fc", "-f", &file, database]);
+    file
+}
+
+async fn restored(binaries: &Path, file: &str, server: &Server, database: &str) {
+    run(&connect(server, "postgres").await, &format!("CREATE DATABASE {database}")).await;
+    // Other tables take the identities that those of the dump had, or would have got here.
+    run(&connect(server, database).await, "CREATE TABLE before_1 (x int); CREATE TABLE before_2 (x int)")
+        .await;
+    tool(binaries, "pg_restore", server, &["-d", database, "--exit-on-error", file]);
+    let w = connect(server, database).await;
+    // Writers are not disturbed by what came with the dump.
+    run(&w, CHANGE).await;
+    let session = connect(server, database).await;
+    let e = Trickle::open(session, settings()).await.err().expect("it is not at home");
+    assert_eq!(e.message(), "this database was restored from a dump");
+    assert!(e.to_string().contains("trickle init"), "{e}");
+    run(&w, CHANGE).await;
+    let mut t = open(server, database, settings()).await;
+    let standing = t.status(&[]).await.unwrap();
+    assert!(standing.iter().all(|s| s.exists && s.pending == Some(true)), "{standing:?}");
+    rebuilt_and_right(&mut t, &w, "the database was restored from a dump").await;
+    // Nothing is left of the old identities.
+    let strangers = "SELECT count(*) FROM pg_class c WHERE relnamespace = 'pgtrickle_changes'::regnamespace \
+         AND relname LIKE 'changes%' AND split_part(relname, '_', 2)::oid NOT IN (SELECT source_relid FROM pgtrickle.pgt_buffers)";
+    assert_eq!(count(&w, strangers).await, 0);
+    assert_eq!(count(&w, "SELECT count(*) FROM pgtrickle.pgt_buffers WHERE disabled").await, 0);
+    assert!(t.init().await.is_ok(), "at home by now");
+}
+
+#[test]
+fn a_dump_restored_into_another_database_and_another_server_is_rebuilt() {
+    each_version(async |binaries| {
+        if !binaries.join("pg_dump").exists() {
+            return;
+        }
+        let server = start(binaries, "dump").await;
+        run(&connect(&server, "postgres").await, "CREATE DATABASE origin").await;
+        let mut t = set_up(&server, "origin").await;
+        run(&connect(&server, "origin").await, CHANGE).await;
+        let file = dump(binaries, &server, "origin");
+        restored(binaries, &file, &server, "copy").await;
+        let other = start(binaries, "dump2").await;
+        restored(binaries, &file, &other, "origin").await;
+        std::fs::remove_file(file).unwrap();
+        other.stop();
+        // The one that was dumped goes on as if nothing had been.
+        let done = refresh(&mut t, "sums").await;
+        assert_eq!(done[0].report.action.name(), "DIFFERENTIAL", "{done:?}");
+        assert_equal(&mut t, "sums").await;
+        server.stop();
+    });
+}
+
+#[test]
+fn a_database_that_is_renamed_goes_on_and_one_that_is_copied_is_rebuilt() {
+    each_version(async |binaries| {
+        let server = start(binaries, "rename").await;
+        let admin = connect(&server, "postgres").await;
+        run(&admin, "CREATE DATABASE old").await;
+        drop(set_up(&server, "old").await);
+        let gone = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'old'";
+        while count(&admin, gone).await > 0 {
+            tokio::task::yield_now().await;
+        }
+        run(&admin, "ALTER DATABASE old RENAME TO new").await;
+        run(&admin, "CREATE DATABASE copy TEMPLATE new").await;
+        let mut t = open(&server, "new", settings()).await;
+        run(&connect(&server, "new").await, CHANGE).await;
+        for (what, _) in TABLES {
+            let done = refresh(&mut t, what).await;
+            assert_ne!(done.last().unwrap().report.action.name(), "REINITIALIZE", "{done:?}");
+            assert_equal(&mut t, what).await;
+        }
+        let mut t = open(&server, "copy", settings()).await;
+        rebuilt_and_right(&mut t, &connect(&server, "copy").await, "of another system or database").await;
+        server.stop();
+    });
+}
+
+/// Runs a program as whom the servers run as.
+fn as_owner_of(directory: &Path, program: std::path::PathBuf, args: &[&str]) {
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::process::CommandExt;
+    let of = std::fs::metadata(directory).unwrap();
+    let log = std::fs::File::create(directory.join("tool.log")).unwrap();
+    let mut command = Command::new(&program);
+    command.args(args).current_dir(directory).uid(of.uid()).gid(of.gid());
+    let status = command.stdout(log.try_clone().unwrap()).stderr(log).status().unwrap();
+    let said = || std::fs::read_to_string(directory.join("tool.log")).unwrap();
+    assert!(status.success(), "{} {args:?}: {}", program.display(), said());
+}
+
+/// The same tables in a new system, whose transactions are counted by another server.
+#[test]
+fn a_cluster_that_is_upgraded_is_rebuilt() {
+    let found = trickle_client::throwaway::find().unwrap();
+    let (Some((_, old)), Some((major, new))) = (found.first_key_value(), found.last_key_value()) else {
+        return;
+    };
+    if old == new || !new.join("pg_upgrade").exists() {
+        return;
+    }
+    crate::support::private::block_on(async {
+        let server = start(old, "upgrade").await;
+        let (dir, config) = (server.directory().to_owned(), server.config("postgres"));
+        drop(set_up(&server, "postgres").await);
+        run(&connect(&server, "postgres").await, CHANGE).await;
+        server.keep().unwrap();
+        let at = |name: &str| dir.join(name).display().to_string();
+        let (before, after, here) = (at("data"), at("data2"), dir.display().to_string());
+        as_owner_of(&dir, old.join("pg_ctl"), &["-D", &before, "-m", "fast", "-w", "stop"]);
+        let mut init =
+            vec!["-D", &after, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"];
+        if *major >= 18 {
+            init.push("--no-data-checksums");
+        }
+        as_owner_of(&dir, new.join("initdb"), &init);
+        let (old_bin, new_bin) = (old.display().to_string(), new.display().to_string());
+        let upgrade =
+            ["-b", &old_bin, "-B", &new_bin, "-d", &before, "-D", &after, "-U", "postgres", "-s", &here];
+        as_owner_of(&dir, new.join("pg_upgrade"), &upgrade);
+        let options = format!("-k {here} -c listen_addresses= -c fsync=off");
+        as_owner_of(
+            &dir,
+            new.join("pg_ctl"),
+            &["-D", &after, "-o", &options, "-l", &at("log2"), "-w", "start"],
+        );
+        let w = Session::connect(&config).await.unwrap();
+        run(&w, CHANGE).await;
+        let mut t = Trickle::open(Session::connect(&config).await.unwrap(), settings()).await.unwrap();
+        rebuilt_and_right(&mut t, &w, "").await;
+        drop((t, w));
+        as_owner_of(&dir, new.join("pg_ctl"), &["-D", &after, "-m", "immediate", "-w", "stop"]);
+        std::fs::remove_dir_all(&dir).unwrap();
+    });
+}

@@ -1,0 +1,69 @@
+//! A connection that breaks after a number of messages: the program that dies at any point of whatever it does.
+
+use super::Db;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use tokio_postgres::NoTls;
+use trickle_client::Session;
+
+/// How many more messages the server gets; below 0 the connection is cut.
+#[derive(Clone)]
+pub(crate) struct Budget(Arc<AtomicI64>);
+
+impl Budget {
+    /// From now on so many messages pass.
+    pub(crate) fn set(&self, messages: i64) {
+        self.0.store(messages, Ordering::SeqCst);
+    }
+    /// Whether it was used up, and the connection cut.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.0.load(Ordering::SeqCst) < 0
+    }
+}
+
+/// A connection to a test's database, unlimited at first.
+pub(crate) async fn connect(db: &Db) -> (Session, Budget) {
+    let budget = Budget(Arc::new(AtomicI64::new(i64::MAX)));
+    let (config, path) = db.socket();
+    let server = UnixStream::connect(path).unwrap();
+    let (near, far) = UnixStream::pair().unwrap();
+    let (mut back_from, mut back_to) = (server.try_clone().unwrap(), far.try_clone().unwrap());
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut back_from, &mut back_to);
+        let _ = back_to.shutdown(Shutdown::Both);
+    });
+    let left = budget.clone();
+    std::thread::spawn(move || {
+        let _ = forward(&far, &server, &left);
+        let _ = server.shutdown(Shutdown::Both);
+        let _ = far.shutdown(Shutdown::Both);
+    });
+    near.set_nonblocking(true).unwrap();
+    let near = tokio::net::UnixStream::from_std(near).unwrap();
+    let (client, connection) = config.connect_raw(near, NoTls).await.unwrap();
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    (Session::new(client), budget)
+}
+
+/// Passes messages on until the budget is spent: the first has a length only, all others a letter before it.
+fn forward(mut from: &UnixStream, mut to: &UnixStream, budget: &Budget) -> std::io::Result<()> {
+    let mut letter = false;
+    loop {
+        let mut head = vec![0; if letter { 5 } else { 4 }];
+        from.read_exact(&mut head)?;
+        let length = u32::from_be_bytes(head[head.len() - 4..].try_into().unwrap());
+        let mut body = vec![0; length as usize - 4];
+        from.read_exact(&mut body)?;
+        if letter && budget.0.fetch_sub(1, Ordering::SeqCst) <= 0 {
+            return Ok(());
+        }
+        letter = true;
+        to.write_all(&head)?;
+        to.write_all(&body)?;
+    }
+}

@@ -1,0 +1,39 @@
+//! Servers of one test alone: to be killed, or to tell from one another.
+
+use super::server::runtime;
+use std::path::Path;
+use trickle_client::throwaway::{self, Server};
+use trickle_client::{Session, Settings, Trickle};
+
+/// Little, but everything that another server's database can be fed from; commits are there after a crash.
+const SETTINGS: &[&str] =
+    &["shared_buffers=16MB", "wal_level=logical", "synchronous_commit=on", "max_wal_size=256MB"];
+
+/// A new server with these binaries.
+pub(crate) async fn start(binaries: &Path, name: &str) -> Server {
+    let mut server = Server::start(binaries, name, SETTINGS).unwrap();
+    server.ready().await.unwrap_or_else(|e| panic!("{e}"));
+    server
+}
+
+pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
+    runtime().block_on(test)
+}
+
+/// Runs a test with the binaries of every version, one after the other.
+pub(crate) fn each_version(test: impl AsyncFn(&Path)) {
+    for binaries in throwaway::find().unwrap().into_values() {
+        block_on(test(&binaries));
+    }
+}
+
+pub(crate) async fn connect(server: &Server, database: &str) -> Session {
+    Session::connect(&server.config(database)).await.unwrap()
+}
+
+/// A connection to a database with a catalog.
+pub(crate) async fn open(server: &Server, database: &str, settings: Settings) -> Trickle {
+    let mut t = Trickle::attach(connect(server, database).await, settings).await.unwrap();
+    t.init().await.unwrap();
+    t
+}
