@@ -77,7 +77,7 @@ async fn crash_everywhere(server: &mut Server, unlogged: bool, full: bool) {
         create(&mut t, what, query).await;
     }
     let options = RefreshOptions { full, ..RefreshOptions::default() };
-    let mut left = usize::from(major(server) % 2 == 0);
+    let mut left = usize::from(major(server).is_multiple_of(2));
     loop {
         assert!(left < 100, "a refresh of {left} statements");
         let number = i32::try_from(left).unwrap() * 1_000_000 + 1_000_000;

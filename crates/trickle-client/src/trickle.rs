@@ -3,11 +3,7 @@
 use crate::capture::CaptureOptions;
 use crate::catalog::PgCatalog;
 use crate::error::{Error, Result};
-<<<<<<< HEAD
-use crate::locks::Patience;
-=======
-use crate::locks::{Patience, Progress, Quiet, patiently};
->>>>>>> a78a55d0bf7a279fb13f541c569c1641b082c093
+use crate::locks::{Patience, patiently};
 use crate::names::Name;
 use crate::progress::{Onlooker, Progress, Quiet, Tally};
 use crate::registry::{Entry, Registry, Runnable, compile_entry};
@@ -42,17 +38,13 @@ pub struct Settings {
     pub history_retention_days: u32,
     /// A buffer's segment is closed when it has grown to this many bytes.
     pub segment_bytes: i64,
-<<<<<<< HEAD
     /// On how many connections a large stream table is first loaded, where there is a way to more than one; 1 for one.
     pub load_connections: usize,
     /// A first load is large where a table that it reads has this many bytes.
     pub load_bytes: u64,
-    /// When a buffer has grown to this many bytes, whoever has not read its oldest changes is recomputed instead.
-=======
     /// When a buffer has grown to this many bytes, whoever has not read its oldest changes is recomputed instead. Where
     /// nobody drains it, its triggers keep no more changes than that, and all its readers are recomputed. A refresh
     /// gives the triggers the limit of whoever runs it.
->>>>>>> a78a55d0bf7a279fb13f541c569c1641b082c093
     pub buffer_limit_bytes: i64,
 }
 
