@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 /// The value of a call over the rows of one group, with their positive weights.
 ///
-/// Rows come in structural order where the call does not order them, so order-dependent aggregates without ORDER BY
-/// have one value here though PostgreSQL leaves it open.
+/// Rows come in structural order where the call does not order them, and its arguments where it does not order those, so
+/// order-dependent aggregates have one value here though PostgreSQL leaves it open.
 ///
 /// # Errors
 /// What the arguments raise on rows that pass FILTER, and what the aggregate raises.
@@ -34,7 +34,7 @@ pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
         found.iter_mut().for_each(|f| f.2 = 1);
     }
     if !call.order_by.is_empty() {
-        found.sort_by(|a, b| by_keys(call, &a.1, &b.1));
+        found.sort_by(|a, b| by_keys(call, &a.1, &b.1).then_with(|| a.0.cmp(&b.0)));
     }
     let mut values = Vec::with_capacity(found.len());
     for (mut args, keys, w) in found {
