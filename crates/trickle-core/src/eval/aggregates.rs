@@ -129,9 +129,9 @@ fn numeric_sum(rows: &[Vec<Datum>]) -> Result<Option<(Numeric, i64)>> {
     Ok(sum)
 }
 
-/// The sum of floats as PostgreSQL adds them, in order; overflow of finite values raises.
-fn float_sum(rows: &[Vec<Datum>], single: bool) -> Result<Option<(f64, i64)>> {
-    let (mut sum, mut n, mut special) = (0.0_f64, 0_i64, false);
+/// The sum of floats as PostgreSQL adds them to `start`, in order; overflow of finite values raises.
+fn float_sum(rows: &[Vec<Datum>], start: f64, single: bool) -> Result<Option<(f64, i64)>> {
+    let (mut sum, mut n, mut special) = (start, 0_i64, false);
     for value in present(rows) {
         let Datum::Float(x) = value else { return Err(Error::plan(format!("a float sum met {value}"))) };
         special |= !x.is_finite();
@@ -178,7 +178,8 @@ pub fn sum(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
             None => Datum::Null,
         },
         Type::Float4 | Type::Float8 => {
-            float_sum(rows, *ty == Type::Float4)?.map_or(Datum::Null, |(sum, _)| Datum::Float(sum))
+            // sum starts with the first value: −0 alone stays −0, as it does after −0 and not after 0.
+            float_sum(rows, -0.0, *ty == Type::Float4)?.map_or(Datum::Null, |(sum, _)| Datum::Float(sum))
         }
         Type::Interval => interval_sum(rows)?.map_or(Datum::Null, |(sum, _)| Datum::Interval(sum)),
         _ => numeric_sum(rows)?.map_or(Datum::Null, |(sum, _)| numeric(sum)),
@@ -194,7 +195,7 @@ pub fn average(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
         Type::Float4 | Type::Float8 => {
             #[allow(clippy::cast_precision_loss)]
             let quotient = |(sum, n): (f64, i64)| Datum::Float(sum / n as f64);
-            Ok(float_sum(rows, false)?.map_or(Datum::Null, quotient))
+            Ok(float_sum(rows, 0.0, false)?.map_or(Datum::Null, quotient))
         }
         Type::Interval => match interval_sum(rows)? {
             #[allow(clippy::cast_precision_loss)]
