@@ -230,7 +230,7 @@ fn equal_but_differently_written() {
             ("folded", "SELECT t, count(*) AS n FROM n GROUP BY t", "t"),
             ("padded", "SELECT DISTINCT c, b FROM n", "b"),
             ("documents", "SELECT DISTINCT j, a FROM n", "a"),
-            ("distinct", "SELECT DISTINCT v, f FROM n", "v"),
+            ("pairs", "SELECT DISTINCT v, f FROM n", "v"),
             ("left_over", "SELECT f FROM n EXCEPT SELECT 1", "f"),
         ];
         for (what, query) in shown.into_iter().chain(chosen.map(|(what, query, _)| (what, query))) {

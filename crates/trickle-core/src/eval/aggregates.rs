@@ -1,9 +1,9 @@
 //! Aggregate values over the rows of a group.
 
-use super::{Row, compare, compare_rows, expr, is_true, opaque};
+use super::{Row, compare, compare_as, expr, is_true, opaque};
 use crate::agg::{Acc, AggCall, family};
 use crate::error::{Error, Result};
-use crate::expr::functions;
+use crate::expr::{Expr, functions};
 use crate::types::{Datum, Interval, Numeric, Type};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -29,8 +29,13 @@ pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
     }
     if call.distinct {
         // PostgreSQL sorts to find duplicates, so DISTINCT without ORDER BY still gives the values in order.
-        found.sort_by(|a, b| compare_rows(&a.0, &b.0).then_with(|| a.0.cmp(&b.0)));
-        found.dedup_by(|a, b| compare_rows(&a.0, &b.0).is_eq());
+        let types: Vec<&Type> = call.args.iter().map(Expr::ty).collect();
+        let order = |a: &[Datum], b: &[Datum]| {
+            let values = types.iter().zip(a.iter().zip(b));
+            values.map(|(ty, (a, b))| compare_as(ty, a, b)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
+        };
+        found.sort_by(|a, b| order(&a.0, &b.0).then_with(|| a.0.cmp(&b.0)));
+        found.dedup_by(|a, b| order(&a.0, &b.0).is_eq());
         found.iter_mut().for_each(|f| f.2 = 1);
     }
     if !call.order_by.is_empty() {
@@ -58,8 +63,8 @@ fn by_keys(call: &AggCall, a: &[Datum], b: &[Datum]) -> Ordering {
             (true, false) => Ordering::Greater,
             (false, true) if key.nulls_first => Ordering::Greater,
             (false, true) => Ordering::Less,
-            (false, false) if key.descending => compare(y, x),
-            (false, false) => compare(x, y),
+            (false, false) if key.descending => compare_as(key.expr.ty(), y, x),
+            (false, false) => compare_as(key.expr.ty(), x, y),
         };
         if order.is_ne() {
             return order;
@@ -75,7 +80,10 @@ fn by_keys(call: &AggCall, a: &[Datum], b: &[Datum]) -> Ordering {
 pub fn total(acc: &Acc, rows: &[(&Row, i64)]) -> Result<Datum> {
     let overflow = || Error::data("22003", "bigint out of range");
     let mut count: i64 = 0;
-    let mut sum = Numeric::from(0);
+    let mut sum = match acc.zero() {
+        Datum::Numeric(zero) => Numeric::clone(&zero),
+        _ => Numeric::from(0),
+    };
     for (row, w) in rows {
         if let Some(filter) = &acc.filter
             && !is_true(filter, row)?

@@ -22,7 +22,7 @@ pub(super) fn image(graph: &Graph, node: NodeId, column: usize) -> Option<Expr> 
 
 /// Whether rows of `node` that agree on the columns `keys` agree on their images: each key is exact or has its image
 /// beside it, as [`accumulated`] puts it there.
-pub(super) fn identify(graph: &Graph, node: NodeId, keys: &[usize]) -> bool {
+pub(crate) fn identify(graph: &Graph, node: NodeId, keys: &[usize]) -> bool {
     let known = |image: &Expr| match graph.rel(node) {
         Rel::Map(m) => keys.iter().any(|k| m.exprs()[*k] == *image),
         _ => false,

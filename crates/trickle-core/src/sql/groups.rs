@@ -7,7 +7,7 @@ use super::render::{RenderContext, rename};
 use crate::agg::Acc;
 use crate::expr::Expr;
 use crate::graph::{NodeId, Schema};
-use crate::types::Type;
+use crate::types::{Datum, Numeric, Type};
 
 /// `Σ w × value` over the rows of a group that pass the filter, 0 where there is none.
 pub(crate) fn accumulator(acc: &Acc, block: &Block, grouped: bool) -> Scalar {
@@ -32,7 +32,11 @@ pub(crate) fn accumulator(acc: &Acc, block: &Block, grouped: bool) -> Scalar {
     if let Scalar::Aggregate(call) = &mut sum {
         call.filter = filter;
     }
-    let total = if never_null { sum } else { sum.coalesce(Scalar::int4(0)) };
+    let zero = match acc.zero() {
+        Datum::Numeric(n) if *n != Numeric::from(0) => Scalar::Literal(Datum::Numeric(n), acc.ty.clone()),
+        _ => Scalar::int4(0),
+    };
+    let total = if never_null { sum } else { sum.coalesce(zero) };
     // count is a bigint of its own accord.
     if acc.value.is_none() && block.weight.is_one() { total } else { total.cast(acc.ty.clone()) }
 }
