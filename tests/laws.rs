@@ -51,9 +51,10 @@ fn for_seeds(n: u64, check: impl Fn(u64) -> Result<(), String> + Sync) {
     }
 }
 
+/// Some seeds draw over tables in which equal values are written differently.
 fn drawn(seed: u64, limits: &Limits) -> (Sample, trickle_core::eval::Database) {
     let mut choice = Choice::seeded(seed);
-    let tables = testing::tables();
+    let tables = if seed / 36 % 3 == 2 { testing::inexact_tables() } else { testing::tables() };
     let sample = testing::sample(&mut choice, &tables, limits).expect("the generator keeps contracts");
     let db = testing::change(&mut choice, &tables, 4);
     (sample, db)

@@ -9,6 +9,9 @@ use crate::trickle::Trickle;
 use std::pin::Pin;
 use tokio_postgres::{Client, SimpleQueryMessage};
 use trickle_core::refresh::{Kind, Setting, Statement};
+use trickle_core::sql::Ident;
+use trickle_core::stream_table::StreamTable;
+use trickle_core::types::Type;
 
 /// A row that is there too often or too seldom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +39,7 @@ pub struct Checked {
 
 impl Trickle {
     /// Brings a stream table up to date and, in the same snapshot, compares what is stored with what its query gives,
-    /// as bags over all columns. Shows at most `show` rows that differ. Nobody is kept from writing meanwhile.
+    /// as bags over all columns: values must be equal, and written alike wherever the query says how. Shows at most `show` rows that differ. Nobody is kept from writing meanwhile.
     ///
     /// # Errors
     /// Those of a refresh; the query itself fails.
@@ -47,7 +50,9 @@ impl Trickle {
         let group: Vec<Entry> = registry.with_upstream([e.relation.id])?.into_iter().cloned().collect();
         self.heal(&group).await?;
         let plan = self.plan(&group, &RefreshOptions::default()).await?;
-        let text = comparison(self.client(), e, show).await?;
+        let runnable = self.runnable(e).await?;
+        let table = runnable.table.as_deref();
+        let text = comparison(self.client(), e, table, show).await?;
         let name = shown(e);
         let mut compare =
             Compare { client: self.client(), settings: &e.settings, text, name: &name, found: None };
@@ -107,9 +112,10 @@ impl Compare<'_> {
     }
 }
 
-/// The query that compares: both bags together, grouped by row. What has no equality is compared as it prints. The
-/// user's own canonical query is run, not the plan: so the plan is judged as well.
-async fn comparison(client: &Client, e: &Entry, show: usize) -> Result<String> {
+/// The query that compares: both bags together, grouped by row. What has no equality is compared as it prints, and so
+/// are equal values, where the plan does not say that the query may show any. The user's own canonical query is run, not
+/// the plan: so the plan is judged as well.
+async fn comparison(client: &Client, e: &Entry, table: Option<&StreamTable>, show: usize) -> Result<String> {
     let columns = client
         .query(
             "SELECT atttypid, format_type(atttypid, atttypmod) FROM pg_attribute \
@@ -122,15 +128,21 @@ async fn comparison(client: &Client, e: &Entry, show: usize) -> Result<String> {
     let types = PgCatalog::new().column_types(client, &named).await?;
     let aliases: Vec<String> = (0..columns.len()).map(|i| format!("c{i}")).collect();
     let list = if aliases.is_empty() { String::new() } else { format!("({})", aliases.join(", ")) };
-    let compared: Vec<String> = types
-        .iter()
-        .zip(&aliases)
-        .map(|(ty, alias)| if ty.is_ordered() { alias.clone() } else { format!("{alias}::text AS {alias}") })
-        .chain(["1 AS one".to_owned()])
-        .collect();
-    let compared = compared.join(", ");
-    let grouped: Vec<String> = aliases.iter().cloned().chain(["one".to_owned()]).collect();
-    let (grouped, row) = (grouped.join(", "), aliases.join(", "));
+    let (mut compared, mut grouped) = (vec!["1 AS one".to_owned()], vec!["one".to_owned()]);
+    for (i, (ty, alias)) in types.iter().zip(&aliases).enumerate() {
+        compared.push(if ty.is_ordered() { alias.clone() } else { format!("{alias}::text AS {alias}") });
+        grouped.push(alias.clone());
+        let settled = table.is_some_and(|t| !t.layout().result.unsettled.contains(i));
+        if settled && ty.is_ordered() && !ty.is_exact() {
+            let image = match ty {
+                Type::Bpchar(_) => format!("octet_length({alias})"),
+                _ => format!("{alias}::text COLLATE \"C\""),
+            };
+            compared.push(format!("{image} AS i{i}"));
+            grouped.push(format!("i{i}"));
+        }
+    }
+    let (compared, grouped, row) = (compared.join(", "), grouped.join(", "), aliases.join(", "));
     let (name, query) = (shown(e), e.query.trim_end().trim_end_matches(';'));
     Ok(format!(
         "WITH d AS MATERIALIZED (\

@@ -19,10 +19,15 @@ pub(super) struct Namespace {
 
 impl Namespace {
     pub(super) fn new(schema: &str, major: u32) -> Namespace {
+        Namespace::of(schema, major, &trickle_core::testing::tables())
+    }
+
+    /// With these tables.
+    pub(super) fn of(schema: &str, major: u32, tables: &[Arc<TableDef>]) -> Namespace {
         let here = |t: &Arc<TableDef>| Arc::new(TableDef { schema: schema.into(), ..(**t).clone() });
         Namespace {
             schema: schema.to_owned(),
-            tables: trickle_core::testing::tables().iter().map(here).collect(),
+            tables: tables.iter().map(here).collect(),
             profile: super::script::profile(major),
         }
     }

@@ -35,11 +35,10 @@ impl Family for Extremum {
 
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
         let values = rows.iter().map(|r| &r[0]).filter(|d| !d.is_null());
-        let best = if greatest(&call.sig) {
-            values.max_by(|a, b| crate::eval::compare(a, b))
-        } else {
-            values.min_by(|a, b| crate::eval::compare(a, b))
-        };
+        // Of equal values any one: here the one that the order of rows does not decide.
+        let ty = &call.sig.args[0];
+        let order = |a: &&Datum, b: &&Datum| crate::eval::compare_as(ty, a, b).then_with(|| a.cmp(b));
+        let best = if greatest(&call.sig) { values.max_by(order) } else { values.min_by(order) };
         Ok(best.cloned().unwrap_or(Datum::Null))
     }
 }

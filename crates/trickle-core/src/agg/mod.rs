@@ -11,7 +11,7 @@ mod sum;
 
 use crate::error::Result;
 use crate::expr::{Expr, FuncSig, SortKey};
-use crate::types::{Datum, Type};
+use crate::types::{Datum, Numeric, Type};
 use std::sync::Arc;
 
 /// All aggregate families; the first that knows a name decides.
@@ -72,6 +72,15 @@ impl Acc {
             _ => Type::Numeric(None),
         };
         Acc { value: Some(value), filter, ty }
+    }
+    /// The total of no rows. It has the scale that every total has, so that what comes and goes leaves no trace.
+    pub fn zero(&self) -> Datum {
+        match self.value.as_ref().and_then(Expr::fixed_scale) {
+            Some(scale) if matches!(self.ty, Type::Numeric(_)) => {
+                Datum::Numeric(Arc::new(Numeric::Finite { unscaled: 0.into(), scale }))
+            }
+            _ => Datum::Int(0),
+        }
     }
     /// The same total, with what the columns of `input` decide left out.
     #[must_use]

@@ -2,14 +2,14 @@
 
 use super::layout::{Identity, Stored};
 use crate::sql::ast::{
-    ConflictAction, Cte, CteBody, Delete, FromItem, Insert, OnConflict, Query, Scalar, Select, SelectItem,
-    SetExpr, Statement,
+    ConflictAction, Cte, CteBody, Delete, FromItem, Insert, OnConflict, OrderBy, Query, Scalar, Select,
+    SelectItem, SetExpr, Statement,
 };
-use crate::sql::{Changed, Ident, NameSet, Named, Qualified};
+use crate::sql::{Changed, Ident, NameSet, Named, Qualified, image};
 use crate::types::Type;
 
 /// The change of one stored table, ready in a common table expression: its columns in order, then a weight ≠ 0, each
-/// row once.
+/// row once. Rows are told apart by image, keys by equality.
 struct Change<'s> {
     table: &'s Stored,
     rows: Named,
@@ -171,7 +171,9 @@ fn vanished_single(change: &Change<'_>) -> Select {
     }
 }
 
-/// For each row of the change with weight −n, n stored rows of that value.
+/// For each row of the change with weight −n, n stored rows of that image. Where the query leaves open how equal values
+/// are written, the stored rows may show another than the state that the change was computed from: any row of that value
+/// will do, one of that image first.
 fn vanished_by_value(change: &Change<'_>) -> Select {
     let (d, s, m) = (Ident::fixed("d"), Ident::fixed("s"), Ident::fixed("m"));
     let table = change.table;
@@ -189,12 +191,22 @@ fn vanished_by_value(change: &Change<'_>) -> Select {
             a.cast(Type::Text).same_as(b.cast(Type::Text))
         }
     }));
+    let mut first = Vec::new();
+    for (i, c) in table.columns.iter().enumerate() {
+        let images = [Change::target(&s, table, i), change.column(&d, i)].map(|value| image(value, &c.ty));
+        let [Some(a), Some(b)] = images else { continue };
+        match table.unsettled.contains(i) {
+            true => first.push(OrderBy { expr: a.equals(b), descending: true, nulls_first: false }),
+            false => filter.push(a.equals(b)),
+        }
+    }
     let mut found = Query::select(Select {
         items: vec![ctid(&s)],
         from: vec![FromItem::relation(table.name.clone(), s)],
         filter,
         ..Select::default()
     });
+    found.order_by = first;
     found.limit = Some(Scalar::column(&d, &change.rows.weight).minus());
     let lateral =
         FromItem::Subquery { query: Box::new(found), alias: m.clone(), columns: Vec::new(), lateral: true };
@@ -232,8 +244,7 @@ fn insertion(change: &Change<'_>) -> Insert {
         });
     }
     let on_conflict = match &table.identity {
-        // With every column in the key a row that returns is the row that left: the change has neither.
-        Identity::Key(key) if key.len() < table.columns.len() => Some(upsert(table, key)),
+        Identity::Key(key) => upsert(table, key),
         _ => None,
     };
     let inserted = Scalar::Column { table: None, name: Ident::fixed("xmax") }.equals(Scalar::int4(0));
@@ -249,14 +260,14 @@ fn insertion(change: &Change<'_>) -> Insert {
     }
 }
 
-/// The key stays, every other column takes its new value.
-fn upsert(table: &Stored, key: &[usize]) -> OnConflict {
+/// Every column takes its new value that a row of an equal key may have in another way. Where there is none, a row that
+/// returns is the row that left, and the change has neither.
+fn upsert(table: &Stored, key: &[usize]) -> Option<OnConflict> {
     let excluded = Ident::fixed("excluded");
-    let others = (0..table.columns.len()).filter(|i| !key.contains(i));
-    let set =
-        others.map(|i| (table.columns[i].name.clone(), Scalar::column(&excluded, &table.columns[i].name)));
-    OnConflict {
+    let others = table.columns.iter().enumerate().filter(|(i, c)| !key.contains(i) || !c.ty.is_exact());
+    let set: Vec<_> = others.map(|(_, c)| (c.name.clone(), Scalar::column(&excluded, &c.name))).collect();
+    (!set.is_empty()).then(|| OnConflict {
         columns: table.names(key),
-        action: ConflictAction::Update { set: set.collect(), filter: Vec::new() },
-    }
+        action: ConflictAction::Update { set, filter: Vec::new() },
+    })
 }

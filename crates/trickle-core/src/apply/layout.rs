@@ -2,7 +2,7 @@
 
 use crate::catalog::TableDef;
 use crate::error::Result;
-use crate::graph::{ColSet, Graph, NodeId};
+use crate::graph::{ColSet, Graph, NodeId, unsettled};
 use crate::rel::Rel;
 use crate::sql::{self, BufferSources, Changes, Ident, NameSet, Qualified, Relation, Sources};
 use crate::types::Type;
@@ -41,6 +41,8 @@ pub struct Stored {
     pub columns: Vec<StoredColumn>,
     /// How rows are found.
     pub identity: Identity,
+    /// Columns in which the node leaves open how equal values are written.
+    pub unsettled: ColSet,
 }
 
 /// All tables of a stream table.
@@ -62,7 +64,8 @@ impl Stored {
             ty: c.ty.clone(),
             nullable: c.nullable,
         });
-        Stored { node, name, columns: columns.collect(), identity: identity(graph, node) }
+        let (columns, unsettled) = (columns.collect(), unsettled(graph, node));
+        Stored { node, name, columns, identity: identity(graph, node), unsettled }
     }
 
     /// The names of the given columns.

@@ -5,7 +5,7 @@
 use crate::agg::Acc;
 use crate::error::Result;
 use crate::graph::{Graph, NodeId};
-use crate::rel::{Accumulate, Map, Rel, split_extrema};
+use crate::rel::{Accumulate, Map, Rel, distinct_by_image, split_extrema};
 use std::collections::BTreeSet;
 
 /// How much to keep.
@@ -20,7 +20,8 @@ pub enum Keep {
 }
 
 /// Rewrites a query so that what can be accumulated is: aggregates that are linear become `finish ∘ accumulate`,
-/// extrema stand beside a count of their group, DISTINCT becomes a count of each row. An identity.
+/// extrema stand beside a count of their group, DISTINCT becomes a count of each row. Keys of which equal values may be
+/// written differently are accumulated by image first. An identity.
 ///
 /// # Errors
 /// Those of [`Graph::add`].
@@ -36,6 +37,9 @@ pub fn prepare(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
                 }
             }
             Rel::Distinct(d) if !g.schema(d.input()).is_empty() => {
+                if let Some(by_image) = distinct_by_image(g, d.input())? {
+                    return Ok(by_image);
+                }
                 let all: Vec<usize> = (0..g.schema(d.input()).len()).collect();
                 let counted = g.add(Accumulate::new(d.input(), all.clone(), vec![Acc::count(None)]))?;
                 let schema = g.schema(counted).clone();

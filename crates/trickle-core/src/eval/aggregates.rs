@@ -1,17 +1,17 @@
 //! Aggregate values over the rows of a group.
 
-use super::{Row, compare, compare_rows, expr, is_true, opaque};
+use super::{Row, compare, compare_as, expr, is_true, opaque};
 use crate::agg::{Acc, AggCall, family};
 use crate::error::{Error, Result};
-use crate::expr::functions;
+use crate::expr::{Expr, functions};
 use crate::types::{Datum, Interval, Numeric, Type};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// The value of a call over the rows of one group, with their positive weights.
 ///
-/// Rows come in structural order where the call does not order them, so order-dependent aggregates without ORDER BY
-/// have one value here though PostgreSQL leaves it open.
+/// Rows come in structural order where the call does not order them, and its arguments where it does not order those, so
+/// order-dependent aggregates have one value here though PostgreSQL leaves it open.
 ///
 /// # Errors
 /// What the arguments raise on rows that pass FILTER, and what the aggregate raises.
@@ -29,12 +29,17 @@ pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
     }
     if call.distinct {
         // PostgreSQL sorts to find duplicates, so DISTINCT without ORDER BY still gives the values in order.
-        found.sort_by(|a, b| compare_rows(&a.0, &b.0).then_with(|| a.0.cmp(&b.0)));
-        found.dedup_by(|a, b| compare_rows(&a.0, &b.0).is_eq());
+        let types: Vec<&Type> = call.args.iter().map(Expr::ty).collect();
+        let order = |a: &[Datum], b: &[Datum]| {
+            let values = types.iter().zip(a.iter().zip(b));
+            values.map(|(ty, (a, b))| compare_as(ty, a, b)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
+        };
+        found.sort_by(|a, b| order(&a.0, &b.0).then_with(|| a.0.cmp(&b.0)));
+        found.dedup_by(|a, b| order(&a.0, &b.0).is_eq());
         found.iter_mut().for_each(|f| f.2 = 1);
     }
     if !call.order_by.is_empty() {
-        found.sort_by(|a, b| by_keys(call, &a.1, &b.1));
+        found.sort_by(|a, b| by_keys(call, &a.1, &b.1).then_with(|| a.0.cmp(&b.0)));
     }
     let mut values = Vec::with_capacity(found.len());
     for (mut args, keys, w) in found {
@@ -58,8 +63,8 @@ fn by_keys(call: &AggCall, a: &[Datum], b: &[Datum]) -> Ordering {
             (true, false) => Ordering::Greater,
             (false, true) if key.nulls_first => Ordering::Greater,
             (false, true) => Ordering::Less,
-            (false, false) if key.descending => compare(y, x),
-            (false, false) => compare(x, y),
+            (false, false) if key.descending => compare_as(key.expr.ty(), y, x),
+            (false, false) => compare_as(key.expr.ty(), x, y),
         };
         if order.is_ne() {
             return order;
@@ -75,7 +80,10 @@ fn by_keys(call: &AggCall, a: &[Datum], b: &[Datum]) -> Ordering {
 pub fn total(acc: &Acc, rows: &[(&Row, i64)]) -> Result<Datum> {
     let overflow = || Error::data("22003", "bigint out of range");
     let mut count: i64 = 0;
-    let mut sum = Numeric::from(0);
+    let mut sum = match acc.zero() {
+        Datum::Numeric(zero) => Numeric::clone(&zero),
+        _ => Numeric::from(0),
+    };
     for (row, w) in rows {
         if let Some(filter) = &acc.filter
             && !is_true(filter, row)?
@@ -129,9 +137,9 @@ fn numeric_sum(rows: &[Vec<Datum>]) -> Result<Option<(Numeric, i64)>> {
     Ok(sum)
 }
 
-/// The sum of floats as PostgreSQL adds them, in order; overflow of finite values raises.
-fn float_sum(rows: &[Vec<Datum>], single: bool) -> Result<Option<(f64, i64)>> {
-    let (mut sum, mut n, mut special) = (0.0_f64, 0_i64, false);
+/// The sum of floats as PostgreSQL adds them to `start`, in order; overflow of finite values raises.
+fn float_sum(rows: &[Vec<Datum>], start: f64, single: bool) -> Result<Option<(f64, i64)>> {
+    let (mut sum, mut n, mut special) = (start, 0_i64, false);
     for value in present(rows) {
         let Datum::Float(x) = value else { return Err(Error::plan(format!("a float sum met {value}"))) };
         special |= !x.is_finite();
@@ -178,7 +186,8 @@ pub fn sum(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
             None => Datum::Null,
         },
         Type::Float4 | Type::Float8 => {
-            float_sum(rows, *ty == Type::Float4)?.map_or(Datum::Null, |(sum, _)| Datum::Float(sum))
+            // sum starts with the first value: −0 alone stays −0, as it does after −0 and not after 0.
+            float_sum(rows, -0.0, *ty == Type::Float4)?.map_or(Datum::Null, |(sum, _)| Datum::Float(sum))
         }
         Type::Interval => interval_sum(rows)?.map_or(Datum::Null, |(sum, _)| Datum::Interval(sum)),
         _ => numeric_sum(rows)?.map_or(Datum::Null, |(sum, _)| numeric(sum)),
@@ -194,7 +203,7 @@ pub fn average(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
         Type::Float4 | Type::Float8 => {
             #[allow(clippy::cast_precision_loss)]
             let quotient = |(sum, n): (f64, i64)| Datum::Float(sum / n as f64);
-            Ok(float_sum(rows, false)?.map_or(Datum::Null, quotient))
+            Ok(float_sum(rows, 0.0, false)?.map_or(Datum::Null, quotient))
         }
         Type::Interval => match interval_sum(rows)? {
             #[allow(clippy::cast_precision_loss)]

@@ -2,7 +2,7 @@
 
 use super::input::{fit_string, input};
 use crate::error::{Error, Result};
-use crate::expr::functions;
+use crate::expr::{functions, is_written};
 use crate::types::{Datum, Interval, Numeric, Type, calendar};
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ pub fn cast(value: &Datum, from: &Type, to: &Type) -> Result<Datum> {
             (Type::Json, Type::Json) | (_, Type::Unknown) => Ok(value.clone()),
             _ => input(s, to),
         },
+        (_, t) if is_written(t) => Ok(value.to_text(from).map_or(Datum::Null, Datum::text)),
         (Datum::Bool(b), Type::Int4) => Ok(Datum::Int(i64::from(*b))),
         (Datum::Int(i), Type::Bool) => Ok(Datum::Bool(*i != 0)),
         (Datum::Int(i), t) if t.is_integer() => in_range(*i, t),

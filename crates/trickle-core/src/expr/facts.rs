@@ -111,6 +111,7 @@ impl Expr {
 /// Whether a cast between these types can fail for some value.
 pub(super) fn cast_can_raise(from: &Type, to: &Type) -> bool {
     match (from, to) {
+        (_, to) if super::is_written(to) => false,
         (Type::Int2, Type::Int4 | Type::Int8) | (Type::Int4, Type::Int8) => false,
         (f, Type::Numeric(None) | Type::Float8) if f.is_integer() => false,
         (Type::Numeric(_), Type::Numeric(None)) => false,

@@ -6,9 +6,11 @@
 mod facts;
 mod func;
 pub mod functions;
+mod image;
 mod simplify;
 
 pub use func::{FuncKind, FuncSig, Volatility};
+pub(crate) use image::is_written;
 
 use crate::hash::hash_of;
 use crate::types::{Datum, Type};

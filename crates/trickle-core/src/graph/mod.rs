@@ -8,6 +8,7 @@ mod explain;
 mod index;
 mod props;
 mod schema;
+mod settled;
 
 pub use colset::ColSet;
 pub use explain::{Format, Note, explain, explain_json, explain_with};
@@ -15,6 +16,7 @@ pub(crate) use explain::{describe_accumulators, describe_exprs, describe_groups}
 pub(crate) use props::images;
 pub use props::{FunctionalDependency, Props};
 pub use schema::{Column, Schema};
+pub use settled::unsettled;
 
 use crate::error::{Error, Result};
 use crate::hash::hash_of;

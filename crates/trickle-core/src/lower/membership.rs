@@ -51,7 +51,7 @@ impl Lowerer<'_> {
             _ => {
                 let pending = Pending { query: m.query, kind: Kind::Exists, free, guard: None };
                 let ready = self.translated(&pending, &|e| Ok(e.clone()))?;
-                let relation = self.over(node, &pending, &ready.values)?;
+                let relation = self.over(node, &ready.pending, &ready.values)?;
                 let (k, r) = (ready.values.len(), self.graph.schema(relation.node).clone());
                 let on = ready.values.iter().enumerate().map(|(i, v)| null_safe(v, i, &left, &r)).collect();
                 let outs = (k..r.len()).map(|i| shift(&r.expr(i), width as isize)).collect();

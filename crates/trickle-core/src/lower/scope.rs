@@ -125,11 +125,13 @@ pub(super) struct Outer {
     pub(super) frame: usize,
     pub(super) column: usize,
     pub(super) ty: Type,
+    /// Its image: a subquery may tell apart what is equal, so its domain has both.
+    pub(super) image: bool,
 }
 
 impl Outer {
     pub(super) fn is(&self, frame: usize, column: usize) -> bool {
-        self.frame == frame && self.column == column
+        self.frame == frame && self.column == column && !self.image
     }
 }
 
@@ -284,7 +286,9 @@ impl Lowerer<'_> {
         if self.probing() {
             for p in self.probes.iter_mut().filter(|p| frame < p.base) {
                 if !p.free.iter().any(|o| o.is(frame, column)) {
-                    p.free.push(Outer { frame, column, ty: ty.clone() });
+                    let image = Expr::column(column, ty.clone()).image().is_some();
+                    let outer = |image| Outer { frame, column, ty: ty.clone(), image };
+                    p.free.extend([false, true].into_iter().filter(|i| !i || image).map(outer));
                 }
             }
         }
@@ -312,6 +316,14 @@ impl Lowerer<'_> {
 
     /// Where this SELECT's FROM holds an outer column, or a column of its own.
     pub(super) fn here(&mut self, outer: &Outer) -> Result<Expr> {
+        let value = self.value_here(outer)?;
+        match value.image() {
+            Some(image) if outer.image => Ok(image),
+            _ => Ok(value),
+        }
+    }
+
+    fn value_here(&mut self, outer: &Outer) -> Result<Expr> {
         if outer.frame + 1 == self.frames.len() {
             return Ok(Expr::column(outer.column, outer.ty.clone()));
         }

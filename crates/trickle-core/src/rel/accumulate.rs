@@ -1,6 +1,6 @@
 //! Signed group sums: the linear core of aggregation.
 
-use super::{Class, Map, Negate, Reduce, Rel, Relational, Union, arity, check_expr, check_keys};
+use super::{Class, Map, Negate, Reduce, Rel, Relational, Union, arity, check_expr, check_keys, image};
 use crate::agg::{Acc, Upkeep};
 use crate::delta::{Differ, Differentiate};
 use crate::error::Result;
@@ -63,7 +63,7 @@ pub(super) fn expand(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId
         plans.push((call, linear.finish, places));
     }
     let keys = reduce.keys().len();
-    let node = graph.add(Accumulate::new(reduce.input(), reduce.keys().to_vec(), accs))?;
+    let node = image::accumulated(graph, reduce.input(), reduce.keys(), accs)?;
     let schema = graph.schema(node).clone();
     let mut out: Vec<Expr> = (0..keys).map(|i| schema.expr(i)).collect();
     for (call, finish, places) in plans {
@@ -154,8 +154,12 @@ impl Relational for Accumulate {
 
 impl Differentiate for Accumulate {
     /// With `d = accumulate(ΔR)`: where the accumulators are stored, `old` is the stored row of each key of `d` and
-    /// `new = merge(old + d)`; else `new` accumulates the touched groups afresh and `old = merge(new − d)`.
+    /// `new = merge(old + d)`; else `new` accumulates the touched groups afresh and `old = merge(new − d)`. For keys that
+    /// do not say how they are written the class rule looks at the rows that are there.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
+        if !image::identify(cx.graph, self.input, &self.keys) {
+            return Ok(None);
+        }
         let raises = Rel::from(self.clone()).can_raise();
         let change = cx.delta(self.input)?;
         let change = cx.net(change, raises)?;

@@ -1,4 +1,4 @@
-//! The identity on Z-sets, made visible: equal rows are merged and weights of 0 dropped.
+//! The identity on Z-sets, made visible: rows of one image are merged and weights of 0 dropped.
 
 use super::{Class, Rel, Relational, arity};
 use crate::delta::Differentiate;
@@ -65,7 +65,7 @@ impl Differentiate for Consolidate {}
 impl Evaluate for Consolidate {
     fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {
         if self.state {
-            inputs[0].merged().require_state("Consolidate")?;
+            inputs[0].require_state("Consolidate")?;
         }
         Ok(inputs[0].clone())
     }

@@ -1,6 +1,6 @@
 //! Least and greatest values, extended by what comes and recomputed where the stored one leaves.
 
-use super::{Accumulate, Distinct, Filter, Join, Map, Negate, Positive, Reduce, SemiJoin, Union};
+use super::{Accumulate, Distinct, Filter, Join, Map, Negate, Positive, Reduce, SemiJoin, Union, image};
 use crate::agg::{self, Acc, AggCall, Upkeep};
 use crate::delta::{Differ, negate, sum};
 use crate::error::Result;
@@ -77,7 +77,8 @@ pub(super) fn is_extended(reduce: &Reduce) -> bool {
 /// reaches its stored extremum, and else extended by the values that came. Rows that came and rows that left are told
 /// apart after consolidation, so an update that keeps the value does neither.
 pub(super) fn delta(reduce: &Reduce, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
-    if !is_extended(reduce) || cx.graph.schema(reduce.input()).without_equality().is_some() {
+    let comparable = cx.graph.schema(reduce.input()).without_equality().is_none();
+    if !is_extended(reduce) || !comparable || !image::identify(cx.graph, reduce.input(), reduce.keys()) {
         return Ok(None);
     }
     let Some(state) = cx.state(node)? else { return Ok(None) };

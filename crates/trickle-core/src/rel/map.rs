@@ -72,10 +72,11 @@ impl Relational for Map {
         let input = inputs[0];
         let image = images(input.schema().len(), self.exprs.iter().map(Expr::as_column));
         let mut p = input.props().project(&image);
-        // A column computed from others, or copied twice, depends on those.
+        // A column computed from others, or copied twice, depends on those, as far as equality goes.
         let known = p.fds.len();
         for (i, e) in self.exprs.iter().enumerate() {
-            if e.as_column().is_some_and(|c| image[c] == Some(i)) || e.volatility() != Volatility::Immutable {
+            let same = e.as_column().is_some_and(|c| image[c] == Some(i));
+            if same || e.volatility() != Volatility::Immutable || !e.respects_equality() {
                 continue;
             }
             let (mut from, mut whole) = (ColSet::new(), true);

@@ -5,7 +5,7 @@ use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
 use crate::graph::{Node, NodeId, Props, Schema};
-use crate::sql::{Fragment, Render, RenderContext};
+use crate::sql::{Fragment, Render, RenderContext, Same};
 
 /// `max(w, 0)` on every row; NULLs are equal. EXCEPT ALL is the positive part of a difference, and the other set
 /// operations follow from it.
@@ -75,6 +75,6 @@ impl Render for Positive {
             return Ok(input);
         }
         let block = cx.open(input, self.input);
-        Ok(Fragment::closed(cx.merged(block, self.input, ">"), true, true))
+        Ok(Fragment::closed(cx.merged(block, self.input, Same::Value, ">"), true, true))
     }
 }

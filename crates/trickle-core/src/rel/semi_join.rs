@@ -119,7 +119,7 @@ impl Relational for SemiJoin {
             });
             (matched, Expr::and(on))
         } else {
-            if !graph.props(self.left).positive {
+            if !graph.props(self.left).positive || !self.on.respects_equality() {
                 return Ok(None);
             }
             let pairs = graph.add(Join::new(self.left, self.right, self.on.clone()))?;
@@ -173,9 +173,12 @@ impl Differentiate for SemiJoin {
 
 /// The rows on which a semi-join's answer changes, by the columns of L that the condition reads.
 pub(super) struct Flips {
-    /// `[∃r ∈ R′] − [∃r ∈ R]` for the values of those columns: +1 where the first partner came, −1 where the last left.
+    /// `[∃r ∈ R′] − [∃r ∈ R]` for the values of those columns, and of their images where the condition may tell equal
+    /// values apart: +1 where the first partner came, −1 where the last left.
     pub(super) node: NodeId,
     cols: Vec<usize>,
+    /// Over the columns of L.
+    images: Vec<Expr>,
 }
 
 impl Flips {
@@ -187,6 +190,9 @@ impl Flips {
             let nullable = |s: &Schema, i: usize| s.column(i).is_none_or(|c| c.nullable);
             if nullable(&l, *c) && nullable(&f, i) { a.same_as(b) } else { a.equals(b) }
         }));
+        let images = self.images.iter().zip(self.cols.len()..);
+        let images = images.map(|(image, i)| image.clone().equals(f.expr(i).shifted(l.len())));
+        let on = Expr::and([on].into_iter().chain(images));
         let joined = cx.graph.add(Join::new(left, self.node, on))?;
         let all: Vec<usize> = (0..l.len()).collect();
         cx.graph.add(Map::columns(joined, &l, &all))
@@ -202,12 +208,14 @@ pub(super) fn flips(cx: &mut Differ<'_>, left: NodeId, right: NodeId, on: &Expr)
     if cols.is_empty() || cols.iter().any(|c| !l.columns()[*c].ty.has_equality()) {
         return Ok(None);
     }
+    let told = if on.respects_equality() { &[][..] } else { &cols };
+    let images: Vec<Expr> = told.iter().filter_map(|c| l.expr(*c).image()).collect();
     let change = cx.delta(right)?;
     if cx.graph.props(change).empty {
-        return Ok(Some(Flips { node: change, cols }));
+        return Ok(Some(Flips { node: change, cols, images }));
     }
-    let candidates = candidates(cx, left, change, on, &cols)?;
-    let width = cols.len();
+    let candidates = candidates(cx, left, change, on, (&cols, &images))?;
+    let width = cols.len() + images.len();
     let place = |c: usize| cols.iter().position(|x| *x == c).unwrap_or(0);
     let on = on.map_columns(|c| if c < l.len() { place(c) } else { c - l.len() + width });
     let right = cx.after(right)?;
@@ -223,17 +231,17 @@ pub(super) fn flips(cx: &mut Differ<'_>, left: NodeId, right: NodeId, on: &Expr)
     let was = cx.graph.add(Map::columns(was, &schema, &all))?;
     let now = cx.graph.add(Distinct::new(now))?;
     let node = cx.difference(now, was)?;
-    Ok(Some(Flips { node, cols }))
+    Ok(Some(Flips { node, cols, images }))
 }
 
-/// The values of the columns `cols` of L that a changed row of R can match: read off that row where the condition is
-/// column equalities alone, else off the rows of L that it matches.
+/// The values of columns of L, and of expressions over them, that a changed row of R can match: read off that row where
+/// the condition is column equalities alone, else off the rows of L that it matches.
 fn candidates(
     cx: &mut Differ<'_>,
     left: NodeId,
     change: NodeId,
     on: &Expr,
-    cols: &[usize],
+    (cols, images): (&[usize], &[Expr]),
 ) -> Result<NodeId> {
     let keys = join_keys(on, cx.graph.schema(left).len());
     if keys.residual.is_empty() && keys.left.len() == cols.len() {
@@ -249,7 +257,14 @@ fn candidates(
         pairs.push(negate(cx.graph, both)?);
     }
     let pairs = sum(cx.graph, pairs[0], pairs.clone())?;
-    cx.keys(pairs, cols)
+    if images.is_empty() {
+        return cx.keys(pairs, cols);
+    }
+    let l = cx.graph.schema(left).clone();
+    let exprs = cols.iter().map(|c| l.expr(*c)).chain(images.iter().cloned()).collect();
+    let told = cx.graph.add(Map::new(pairs, exprs))?;
+    let all: Vec<usize> = (0..cols.len() + images.len()).collect();
+    cx.keys(told, &all)
 }
 
 impl Evaluate for SemiJoin {

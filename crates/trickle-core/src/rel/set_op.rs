@@ -1,8 +1,6 @@
 //! INTERSECT and EXCEPT, with and without ALL.
 
-use super::{
-    Class, Consolidate, Distinct, Negate, Positive, Rel, Relational, Union, arity, check_keys, check_positive,
-};
+use super::{Class, Distinct, Negate, Positive, Rel, Relational, Union, arity, check_keys, check_positive};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, SqlKey, ZSet, group::row_groups, group::unpadded};
@@ -106,7 +104,8 @@ impl Relational for SetOp {
             SetOpKind::Intersect => {
                 let minus = graph.add(Negate::new(except))?;
                 let least = graph.add(Union::new([l, minus]))?;
-                graph.add(Consolidate::state(least)).map(Some)
+                // No sum is negative; equal rows written differently cancel.
+                graph.add(Positive::new(least)).map(Some)
             }
         }
     }

@@ -5,8 +5,9 @@ use super::expr::scalar;
 use super::fragment::{Block, Body, Closed, Fragment, Names, Weight};
 use super::render::{RenderContext, rename};
 use crate::agg::Acc;
+use crate::expr::Expr;
 use crate::graph::{NodeId, Schema};
-use crate::types::Type;
+use crate::types::{Datum, Numeric, Type};
 
 /// `Σ w × value` over the rows of a group that pass the filter, 0 where there is none.
 pub(crate) fn accumulator(acc: &Acc, block: &Block, grouped: bool) -> Scalar {
@@ -31,9 +32,27 @@ pub(crate) fn accumulator(acc: &Acc, block: &Block, grouped: bool) -> Scalar {
     if let Scalar::Aggregate(call) = &mut sum {
         call.filter = filter;
     }
-    let total = if never_null { sum } else { sum.coalesce(Scalar::int4(0)) };
+    let zero = match acc.zero() {
+        Datum::Numeric(n) if *n != Numeric::from(0) => Scalar::Literal(Datum::Numeric(n), acc.ty.clone()),
+        _ => Scalar::int4(0),
+    };
+    let total = if never_null { sum } else { sum.coalesce(zero) };
     // count is a bigint of its own accord.
     if acc.value.is_none() && block.weight.is_one() { total } else { total.cast(acc.ty.clone()) }
+}
+
+/// Which rows are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Same {
+    /// Those that are equal.
+    Value,
+    /// Those that are written alike.
+    Image,
+}
+
+/// What tells `value` apart from equal values that are written differently; see [`Expr::image`].
+pub(crate) fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
+    Expr::column(0, ty.clone()).image().map(|image| scalar(&image, &[value]))
 }
 
 /// The value of a column in a group of one row; NULL for no row. An array of arrays would have two dimensions, so
@@ -73,9 +92,9 @@ impl RenderContext<'_> {
         Closed::select(Select { group_by, having, ..block.select(items) }, names, false)
     }
 
-    /// Equal rows merged, with the sum of their weights, where that is `op` 0. Columns without an equality operator
-    /// are compared by their text and made from it again.
-    pub(crate) fn merged(&mut self, block: Block, of: NodeId, op: &'static str) -> Closed {
+    /// Rows merged that are the same under `same`, with the sum of their weights, where that is `op` 0. Columns without
+    /// an equality operator are compared by their text and made from it again.
+    pub(crate) fn merged(&mut self, block: Block, of: NodeId, same: Same, op: &'static str) -> Closed {
         let schema: &Schema = self.graph().schema(of);
         let names = Names::of(schema);
         let mut group_by = Vec::new();
@@ -86,6 +105,9 @@ impl RenderContext<'_> {
             if column.ty.has_equality() {
                 items.push(SelectItem::new(value.clone(), name.clone()));
                 group_by.push(Scalar::int4(position));
+                if same == Same::Image {
+                    group_by.extend(image(value.clone(), &column.ty));
+                }
             } else {
                 let image = value.clone().cast(Type::Text);
                 items.push(SelectItem::new(image.clone().cast(column.ty.clone()), name.clone()));
@@ -104,7 +126,7 @@ impl RenderContext<'_> {
         }
         let positive = fragment.positive;
         let block = self.open(fragment, of);
-        Fragment::closed(self.merged(block, of, "<>"), positive, true)
+        Fragment::closed(self.merged(block, of, Same::Image, "<>"), positive, true)
     }
 
     /// The only row for each value of the first `keys` columns, and whether there are several. `once`: there are not.

@@ -6,7 +6,7 @@ use super::{Outcome, Sample, check_all, check_properties, check_rewrites};
 use crate::agg::{self, AggCall};
 use crate::catalog::{Catalog, MemoryCatalog, TableDef, TableId};
 use crate::error::{Error, Result};
-use crate::eval::{self, Database, Evaluator, ZSet, same_bag};
+use crate::eval::{self, Database, Evaluator, ZSet};
 use crate::expr::Expr;
 use crate::graph::{Format, Graph, NodeId, Schema};
 use crate::lower::{Lowered, lower};
@@ -181,7 +181,7 @@ fn stored(table: &StreamTable, db: &Database) -> Result<(), String> {
         let mut evaluator = Evaluator::new(&graph, db);
         let parts = (evaluator.eval_before(stored.node), evaluator.eval(root), evaluator.eval(stored.node));
         let (Ok(before), Ok(change), Ok(after)) = parts else { continue };
-        if !same_bag(&before.plus(&change), &after) {
+        if before.plus(&change) != *after {
             return Err(format!(
                 "{}: before\n{before}change\n{change}after\n{after}{}",
                 stored.name,

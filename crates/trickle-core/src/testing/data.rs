@@ -51,6 +51,23 @@ pub fn tables() -> Vec<Arc<TableDef>> {
     ]
 }
 
+/// The same tables, with types in which equal values may be written differently: numerics, floats, blanks at the end.
+pub fn inexact_tables() -> Vec<Arc<TableDef>> {
+    let retyped = |def: Arc<TableDef>| {
+        let mut def = TableDef::clone(&def);
+        for column in &mut def.columns {
+            column.ty = match (&*column.name, &column.ty) {
+                ("v", _) | (_, Type::Numeric(_)) => Type::Numeric(None),
+                ("w", _) => Type::Float8,
+                (_, Type::Text) => Type::Bpchar(None),
+                (_, ty) => ty.clone(),
+            };
+        }
+        Arc::new(def)
+    };
+    tables().into_iter().map(retyped).collect()
+}
+
 /// No rows in any table.
 pub fn empty_database() -> Database {
     Database::default()
@@ -108,6 +125,12 @@ pub(super) fn value(choice: &mut Choice, ty: &Type, nullable: bool) -> Datum {
     match ty {
         Type::Bool => Datum::Bool(choice.below(2) == 1),
         Type::Text => Datum::text(["", "a", "b"][choice.below(3)]),
+        Type::Bpchar(_) => Datum::text(["a", "a ", "b"][choice.below(3)]),
+        Type::Float8 => Datum::Float([0.0, -0.0, 1.0][choice.below(3)]),
+        Type::Numeric(None) => {
+            let (unscaled, scale) = [(10, 1), (100, 2), (5, 1)][choice.below(3)];
+            Datum::Numeric(Arc::new(Numeric::Finite { unscaled: unscaled.into(), scale }))
+        }
         Type::Numeric(_) => {
             let unscaled = [0, 5, 10][choice.below(3)];
             Datum::Numeric(Arc::new(Numeric::Finite { unscaled: unscaled.into(), scale: 1 }))

@@ -20,7 +20,7 @@ pub use case_file::{Case, Expected, Window};
 pub use cases::databases;
 pub use choice::Choice;
 pub use coverage::Coverage;
-pub use data::{change, empty_database, tables};
+pub use data::{change, empty_database, inexact_tables, tables};
 pub use foreign_keys::{foreign_key_databases, foreign_key_plans};
 pub use laws::{
     Checker, Outcome, VARIANTS, Variant, Violation, check_all, check_delta, check_properties, check_rewrites,

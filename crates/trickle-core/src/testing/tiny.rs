@@ -11,17 +11,17 @@ use crate::rel::{
     Distinct, Filter, Join, Map, Negate, OuterJoin, Positive, Reduce, SemiJoin, SetOp, SetOpKind, Single,
     Table, Union,
 };
-use crate::types::{Datum, Type};
+use crate::types::{Datum, Numeric, Type};
 use std::sync::Arc;
 
-fn table(id: u32, columns: &[&str]) -> Arc<TableDef> {
+fn table(id: u32, columns: &[&str], ty: &Type) -> Arc<TableDef> {
     Arc::new(TableDef {
         id: TableId(id),
         schema: "public".into(),
         name: if id == 1 { "r".into() } else { "s".into() },
         columns: columns
             .iter()
-            .map(|c| ColumnDef { name: (*c).into(), ty: Type::Int4, nullable: true })
+            .map(|c| ColumnDef { name: (*c).into(), ty: ty.clone(), nullable: true })
             .collect(),
         keys: Vec::new(),
         foreign_keys: Vec::new(),
@@ -43,21 +43,28 @@ fn aggregates(graph: &Graph, input: NodeId, column: usize) -> Vec<AggCall> {
     [AggCall::count_star()].into_iter().chain(calls).collect()
 }
 
-/// Each operator over one or two tables of NULLs, zeros and ones, and the classic nestings.
+/// Each operator over one or two tables of NULLs, zeros and ones, and the classic nestings; and the same over tables of
+/// NULL, 1.0 and 1.00.
 ///
 /// # Errors
 /// A broken contract.
 pub fn small_plans() -> Result<Vec<(String, Sample)>> {
+    let mut plans = small_plans_over(&Type::Int4)?;
+    plans.extend(small_plans_over(&Type::Numeric(None))?);
+    Ok(plans)
+}
+
+fn small_plans_over(ty: &Type) -> Result<Vec<(String, Sample)>> {
     let mut plans = Vec::new();
     let mut add = |name: &str,
                    build: &dyn Fn(&mut Graph, NodeId, NodeId) -> Result<NodeId>,
                    columns: &[&str]|
      -> Result<()> {
         let mut graph = Graph::new();
-        let r = graph.add(Table::new(table(1, columns)))?;
-        let s = graph.add(Table::new(table(2, columns)))?;
+        let r = graph.add(Table::new(table(1, columns, ty)))?;
+        let s = graph.add(Table::new(table(2, columns, ty)))?;
         let root = build(&mut graph, r, s)?;
-        plans.push((name.to_owned(), Sample { graph, root }));
+        plans.push((format!("{name} of {ty}"), Sample { graph, root }));
         Ok(())
     };
     unary(&mut add)?;
@@ -73,7 +80,7 @@ fn unary(add: &mut Add<'_>) -> Result<()> {
     add(
         "filter",
         &|g, r, _| {
-            let p = g.schema(r).expr(0).equals(one());
+            let p = is_one(g.schema(r).expr(0));
             g.add(Filter::new(r, p))
         },
         &["k"],
@@ -126,21 +133,22 @@ fn unary(add: &mut Add<'_>) -> Result<()> {
         &|g, r, _| {
             let mut a = aggregates(g, r, 1).swap_remove(1);
             a.distinct = true;
-            a.filter = Some(g.schema(r).expr(1).equals(one()).is_not_false());
+            a.filter = Some(is_one(g.schema(r).expr(1)).is_not_false());
             g.add(Reduce::new(r, vec![0], vec![a]))
         },
         &["k", "v"],
     )
 }
 
-fn one() -> Expr {
-    Expr::literal(Datum::Int(1), Type::Int4)
+fn is_one(e: Expr) -> Expr {
+    let one = Expr::literal(domain(e.ty())[2].clone(), e.ty().clone());
+    e.equals(one)
 }
 
 /// `r.k = s.k`, `r.k ≡ s.k`, `r.k < s.k`, `(r.k = s.k) IS NOT FALSE`
 fn conditions(g: &Graph, r: NodeId) -> Vec<(&'static str, Expr)> {
     let (a, b) = (g.schema(r).expr(0), g.schema(r).expr(0).shifted(g.schema(r).len()));
-    let less = FuncSig::comparison("<", Type::Int4, Type::Int4);
+    let less = FuncSig::comparison("<", a.ty().clone(), b.ty().clone());
     vec![
         ("=", a.clone().equals(b.clone())),
         ("≡", a.clone().same_as(b.clone())),
@@ -316,7 +324,7 @@ fn nested(add: &mut Add<'_>) -> Result<()> {
 }
 
 /// Every pair of states of each table that the sample reads, of at most two rows a table of one column and of one row
-/// a table of two columns if there are two tables (three and two if there is one), over NULL, 0 and 1.
+/// a table of two columns if there are two tables (three and two if there is one), over three values.
 pub fn tiny_databases(sample: &Sample) -> Vec<Database> {
     let mut tables: Vec<Arc<TableDef>> = Vec::new();
     for id in sample.graph.reachable(sample.root) {
@@ -328,10 +336,8 @@ pub fn tiny_databases(sample: &Sample) -> Vec<Database> {
     }
     let mut all = vec![Database::default()];
     for table in &tables {
-        let states = states(
-            table.columns.len(),
-            1 + usize::from(tables.len() == 1) + usize::from(table.columns.len() == 1),
-        );
+        let states =
+            states(table, 1 + usize::from(tables.len() == 1) + usize::from(table.columns.len() == 1));
         let mut next = Vec::new();
         for db in &all {
             for before in &states {
@@ -350,11 +356,21 @@ pub fn tiny_databases(sample: &Sample) -> Vec<Database> {
     all
 }
 
-/// Every bag of at most `rows` rows of `width` columns over NULL, 0 and 1.
-fn states(width: usize, rows: usize) -> Vec<ZSet> {
-    let domain = [Datum::Null, Datum::Int(0), Datum::Int(1)];
+/// NULL and two values of a type: 0 and 1, or 1 written in two ways.
+fn domain(ty: &Type) -> [Datum; 3] {
+    let one =
+        |unscaled: i64, scale| Datum::Numeric(Arc::new(Numeric::Finite { unscaled: unscaled.into(), scale }));
+    match ty {
+        Type::Numeric(_) => [Datum::Null, one(10, 1), one(100, 2)],
+        _ => [Datum::Null, Datum::Int(0), Datum::Int(1)],
+    }
+}
+
+/// Every bag of at most `rows` rows over the domains of the table's columns.
+fn states(table: &TableDef, rows: usize) -> Vec<ZSet> {
     let mut values: Vec<Vec<Datum>> = vec![Vec::new()];
-    for _ in 0..width {
+    for column in &table.columns {
+        let domain = domain(&column.ty);
         values = values
             .iter()
             .flat_map(|v| domain.iter().map(|d| v.iter().cloned().chain([d.clone()]).collect()))

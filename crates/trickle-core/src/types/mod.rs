@@ -132,13 +132,14 @@ impl Type {
     }
 
     /// Whether equal values are always written alike: false for numeric without a scale (1.0 = 1.00), floats
-    /// (−0 = 0), char(n), jsonb and whatever contains them.
+    /// (−0 = 0), intervals (1 day = 24 hours), bpchar without a length (values of `char(n)` are all padded to n), jsonb
+    /// and whatever contains them. What tells them apart is [`Expr::image`](crate::expr::Expr::image).
     pub fn is_exact(&self) -> bool {
         match self {
             Type::Numeric(None)
             | Type::Float4
             | Type::Float8
-            | Type::Bpchar(_)
+            | Type::Bpchar(None)
             | Type::Interval
             | Type::Jsonb => false,
             Type::Array(e) => e.is_exact(),

@@ -96,6 +96,8 @@ pub fn common_type(types: &[Type]) -> Option<Type> {
 pub fn cast_volatility(from: &Type, to: &Type) -> Volatility {
     let timed = |t: &Type| category(t) == Category::DateTime || *t == Type::Interval;
     let stable = match (from, to) {
+        // An image only tells values apart, which it does under any setting.
+        (_, t) if crate::expr::is_written(t) => false,
         (Type::Array(a), Type::Array(b)) => return cast_volatility(a, b),
         (Type::Unknown, _) => false,
         (f, t) if timed(f) && timed(t) => (*f == Type::Timestamptz) != (*t == Type::Timestamptz),

@@ -1,0 +1,126 @@
+//! Images: how a value is written, for types in which equal values may be written differently.
+//!
+//! The row 1.00 is not the row 1.0, though `1.0 = 1.00`: PostgreSQL shows the one that is there. So rows are told apart
+//! by image, and keys of groups, joins and DISTINCT by equality.
+
+use super::functions::resolve_function;
+use super::{Expr, ExprKind};
+use crate::types::{Datum, OtherType, Type};
+use std::sync::{Arc, LazyLock};
+
+/// `text` in which what is equal is written alike.
+static WRITTEN: LazyLock<Type> = LazyLock::new(|| {
+    Type::Other(Arc::new(OtherType {
+        sql_name: "text COLLATE \"C\"".to_owned(),
+        equality: true,
+        hashable: true,
+        ordered: true,
+        exact: true,
+    }))
+});
+
+/// Whether this is the type of images.
+pub(crate) fn is_written(ty: &Type) -> bool {
+    matches!(ty, Type::Other(_)) && *ty == *WRITTEN
+}
+
+impl Expr {
+    /// Whether equal values of it are always written alike.
+    pub fn is_exact(&self) -> bool {
+        self.ty().is_exact() || self.fixed_scale().is_some()
+    }
+
+    /// An expression, never NULL, whose values differ wherever two equal values of this one are written differently;
+    /// `None` where none are.
+    ///
+    /// For numerics that is the scale, which is cheap to compute and to hash: equal finite values have equal digits, and
+    /// NaN and the infinities, which have no scale, are each written in one way. Values of `bpchar` differ in how many
+    /// blanks follow; for every other type it is the text.
+    pub fn image(&self) -> Option<Expr> {
+        if self.is_exact() {
+            return None;
+        }
+        let length = match self.ty() {
+            Type::Numeric(_) => resolve_function("scale", &[Type::Numeric(None)]),
+            Type::Bpchar(_) => resolve_function("octet_length", &[Type::Bpchar(None)]),
+            _ => None,
+        };
+        let (image, none) = match length {
+            Some(length) => {
+                let none = Expr::literal(Datum::Int(-1), length.ret.clone());
+                (Expr::call(length, vec![self.clone()]), none)
+            }
+            None => (self.clone().cast(WRITTEN.clone()), Expr::literal(Datum::text(""), WRITTEN.clone())),
+        };
+        let ty = image.ty().clone();
+        Some(Expr::new(ExprKind::Coalesce(vec![image, none]), ty))
+    }
+
+    /// Whether equal values in its columns give equal values of it, however they are written: sums and comparisons do,
+    /// `text` does not.
+    pub fn respects_equality(&self) -> bool {
+        let mut exact = true;
+        self.visit(&mut |e| exact &= e.as_column().is_none() || e.is_exact());
+        exact || stacker::maybe_grow(64 * 1024, 1024 * 1024, || self.passes_equality())
+    }
+
+    fn passes_equality(&self) -> bool {
+        let own = match self.kind() {
+            ExprKind::Call(sig, args) if sig.is_operator() && sig.schema.is_none() => match &*sig.name {
+                "=" | "<>" | "<" | "<=" | ">" | ">=" => true,
+                "+" | "-" | "*" => args.iter().all(|a| a.ty().is_number()),
+                _ => false,
+            },
+            ExprKind::Call(..) | ExprKind::Subscript(..) => false,
+            ExprKind::Cast(e) => e.ty().is_number() && self.ty().is_number(),
+            _ => true,
+        };
+        own && self.children().into_iter().all(Expr::respects_equality)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eval;
+    use crate::types::{Interval, Numeric};
+
+    fn numeric(text: &str) -> Datum {
+        Datum::Numeric(Arc::new(Numeric::parse(text).unwrap().unwrap()))
+    }
+
+    /// Values of one type, all equal, each written in its own way: their images differ.
+    #[test]
+    fn images_tell_apart_what_equality_does_not() {
+        let day = |days, micros| Datum::Interval(Interval { months: 0, days, micros });
+        let classes = [
+            (Type::Numeric(None), vec![numeric("1"), numeric("1.0"), numeric("1.00")]),
+            (Type::Numeric(None), vec![numeric("0"), numeric("0.000")]),
+            (Type::Float8, vec![Datum::Float(0.0), Datum::Float(-0.0)]),
+            (Type::Interval, vec![day(1, 0), day(0, 86_400_000_000)]),
+            (Type::Bpchar(None), vec![Datum::text("a"), Datum::text("a ")]),
+            (
+                Type::Numeric(None).array(),
+                vec![Datum::Array([numeric("1.0")].into()), Datum::Array([numeric("1.00")].into())],
+            ),
+        ];
+        for (ty, values) in classes {
+            let image = Expr::column(0, ty.clone()).image().unwrap();
+            let images: Vec<Datum> =
+                values.iter().map(|v| eval::expr(&image, std::slice::from_ref(v)).unwrap()).collect();
+            for (i, a) in images.iter().enumerate() {
+                assert!(eval::compare_as(&ty, &values[i], &values[0]).is_eq(), "{ty}");
+                assert!(images[i + 1..].iter().all(|b| a != b), "{ty}: {images:?}");
+            }
+            let null = eval::expr(&image, &[Datum::Null]).unwrap();
+            assert!(!null.is_null(), "{ty}");
+        }
+        for exact in ["bigint", "numeric(10,2)", "char(3)", "text", "timestamptz", "uuid", "date[]"] {
+            assert!(Expr::column(0, Type::parse(exact).unwrap()).image().is_none(), "{exact}");
+        }
+        for value in ["NaN", "Infinity", "-Infinity"] {
+            let image = Expr::column(0, Type::Numeric(None)).image().unwrap();
+            assert_eq!(eval::expr(&image, &[numeric(value)]).unwrap().to_string(), "-1");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Groups by keys of which equal values may be written differently.
+//!
+//! A group shows one of the ways in which its key is written, and PostgreSQL says not which; but it must be one that is
+//! there. A count by key does not tell when it left. So rows are accumulated by the key's image, which is exact, and the
+//! few images of a touched group are merged.
+
+use super::{Accumulate, Distinct, Map, Rel};
+use crate::agg::Acc;
+use crate::error::Result;
+use crate::expr::Expr;
+use crate::graph::{Graph, NodeId};
+
+/// The image of a column of `node`; `None` where equal values of it are written alike.
+pub(super) fn image(graph: &Graph, node: NodeId, column: usize) -> Option<Expr> {
+    if let Rel::Map(m) = graph.rel(node)
+        && m.exprs().get(column).is_some_and(Expr::is_exact)
+    {
+        return None;
+    }
+    graph.schema(node).expr(column).image()
+}
+
+/// Whether rows of `node` that agree on the columns `keys` agree on their images: each key is exact or has its image
+/// beside it, as [`accumulated`] puts it there.
+pub(crate) fn identify(graph: &Graph, node: NodeId, keys: &[usize]) -> bool {
+    let known = |image: &Expr| match graph.rel(node) {
+        Rel::Map(m) => keys.iter().any(|k| m.exprs()[*k] == *image),
+        _ => false,
+    };
+    keys.iter().all(|k| match (image(graph, node, *k), graph.rel(node)) {
+        (None, _) => true,
+        (Some(_), Rel::Map(m)) => m.exprs()[*k].image().is_some_and(|image| known(&image)),
+        (Some(_), _) => false,
+    })
+}
+
+/// `accumulate keys; accs (R)`, by way of the images of the keys where they have some.
+pub(super) fn accumulated(
+    graph: &mut Graph,
+    input: NodeId,
+    keys: &[usize],
+    accs: Vec<Acc>,
+) -> Result<NodeId> {
+    let Some((imaged, wide)) = imaged(graph, input, keys)? else {
+        return graph.add(Accumulate::new(input, keys.to_vec(), accs));
+    };
+    let by_image = Accumulate::new(imaged, wide.clone(), accs);
+    let merging = Accumulate::new(input, keys.to_vec(), by_image.accs().to_vec());
+    let by_image = graph.add(by_image)?;
+    let schema = graph.schema(by_image).clone();
+    let kept: Vec<usize> = (0..keys.len()).chain(wide.len()..schema.len()).collect();
+    let partial = graph.add(Map::columns(by_image, &schema, &kept))?;
+    graph.add(merging.merging(partial))
+}
+
+/// `δ R` over the images that there are, each counted; `None` where every column is exact.
+pub(crate) fn distinct(graph: &mut Graph, input: NodeId) -> Result<Option<NodeId>> {
+    let all: Vec<usize> = (0..graph.schema(input).len()).collect();
+    let Some((imaged, wide)) = imaged(graph, input, &all)? else { return Ok(None) };
+    let counted = graph.add(Accumulate::new(imaged, wide, vec![Acc::count(None)]))?;
+    let schema = graph.schema(counted).clone();
+    let rows = graph.add(Map::columns(counted, &schema, &all))?;
+    graph.add(Distinct::new(rows)).map(Some)
+}
+
+/// `input` with the images of `keys` behind its columns, and the columns `keys` with those; `None` where they have none.
+fn imaged(graph: &mut Graph, input: NodeId, keys: &[usize]) -> Result<Option<(NodeId, Vec<usize>)>> {
+    let images: Vec<Expr> = keys.iter().filter_map(|k| image(graph, input, *k)).collect();
+    if images.is_empty() || identify(graph, input, keys) {
+        return Ok(None);
+    }
+    let schema = graph.schema(input).clone();
+    let wide = keys.iter().copied().chain(schema.len()..schema.len() + images.len()).collect();
+    let labels = schema.columns().iter().map(|c| c.label.clone());
+    let labels = labels.chain(images.iter().map(|_| "image".into())).collect();
+    let exprs = schema.identity().into_iter().chain(images).collect();
+    let imaged = graph.add(Map::new(input, exprs).labelled(labels))?;
+    Ok(Some((imaged, wide)))
+}
