@@ -9,7 +9,6 @@ use crate::trickle::Trickle;
 use std::pin::Pin;
 use tokio_postgres::{Client, SimpleQueryMessage};
 use trickle_core::refresh::{Kind, Setting, Statement};
-use trickle_core::sql::Ident;
 use trickle_core::stream_table::StreamTable;
 use trickle_core::types::Type;
 
