@@ -3,10 +3,13 @@
 //! A family says how its aggregates are kept up to date ([`Upkeep`]) and what they are worth over a group.
 
 mod average;
+mod bits;
 mod boolean;
 mod count;
 mod extremum;
+mod ordered;
 mod other;
+mod statistics;
 mod sum;
 
 use crate::error::Result;
@@ -15,8 +18,17 @@ use crate::types::{Datum, Numeric, Type};
 use std::sync::Arc;
 
 /// All aggregate families; the first that knows a name decides.
-pub const FAMILIES: &[&dyn Family] =
-    &[&count::Count, &sum::Sum, &average::Average, &extremum::Extremum, &boolean::Boolean, &other::Other];
+pub const FAMILIES: &[&dyn Family] = &[
+    &count::Count,
+    &sum::Sum,
+    &average::Average,
+    &extremum::Extremum,
+    &boolean::Boolean,
+    &bits::Bits,
+    &statistics::Statistics,
+    &ordered::Ordered,
+    &other::Other,
+];
 
 /// A call of an aggregate in a [`Reduce`](crate::rel::Reduce).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -108,6 +120,16 @@ pub trait Family: Sync {
     /// The signature of `name` for these argument types, if the family has it.
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig>;
 
+    /// Whether a signature of the engine's own is one of this family.
+    fn knows(&self, sig: &FuncSig) -> bool {
+        self.signature(&sig.name, &sig.args).is_some()
+    }
+
+    /// Whether the evaluator stands in for a call's value with another one of its type, the same for the same rows.
+    fn is_opaque(&self, _call: &AggCall) -> bool {
+        false
+    }
+
     /// How a call is kept up to date. DISTINCT calls and calls with volatile arguments are never asked about.
     fn upkeep(&self, _call: &AggCall) -> Upkeep {
         Upkeep::Rescan
@@ -126,9 +148,14 @@ pub fn resolve(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     FAMILIES.iter().find_map(|f| f.signature(name, args)).map(Arc::new)
 }
 
+/// Resolves a built-in ordered-set aggregate by name, types of its arguments and of the keys of WITHIN GROUP.
+pub fn resolve_ordered(name: &str, args: &[Type], keys: &[Type]) -> Option<Arc<FuncSig>> {
+    ordered::signature(name, args, keys).map(Arc::new)
+}
+
 /// The family that knows an aggregate's signature.
 pub fn family(sig: &FuncSig) -> &'static dyn Family {
-    let known = FAMILIES.iter().find(|f| sig.schema.is_none() && f.signature(&sig.name, &sig.args).is_some());
+    let known = FAMILIES.iter().find(|f| sig.schema.is_none() && f.knows(sig));
     known.copied().unwrap_or(&other::Other)
 }
 

@@ -388,7 +388,11 @@ impl Ddl<'_> {
             }
         };
         let sig = FuncSig::unknown(Some(&schema), &name, args, ret.base());
-        self.catalog.add_function(FuncSig { kind: FuncKind::Aggregate, ..sig });
+        self.catalog.add_function(FuncSig {
+            kind: FuncKind::Aggregate,
+            volatility: Volatility::Immutable,
+            ..sig
+        });
         Ok(())
     }
 

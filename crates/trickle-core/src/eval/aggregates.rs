@@ -217,25 +217,22 @@ pub fn average(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
     }
 }
 
-/// Every other aggregate: `array_agg` and `string_agg`; for what the evaluator does not know, a hash of the multiset of
-/// values (of their sequence, where the call orders them).
-///
-/// # Errors
-/// None today; aggregates that raise would.
-pub fn other(call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
-    let builtin = call.sig.schema.is_none();
-    match (&*call.sig.name, call.args.len()) {
-        ("array_agg", 1) if builtin && rows.is_empty() => Ok(Datum::Null),
-        ("array_agg", 1) if builtin => Ok(Datum::Array(rows.iter().map(|r| r[0].clone()).collect())),
-        ("string_agg", 2) if builtin => Ok(joined(rows)),
-        _ => {
-            let mut args: Vec<Datum> = rows.iter().map(|r| Datum::Record(r.as_slice().into())).collect();
-            if call.order_by.is_empty() {
-                args.sort();
-            }
-            Ok(opaque::value(&call.sig, &args))
-        }
+/// The value of `array_agg` or `string_agg`.
+pub fn collected(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
+    match &*call.sig.name {
+        "string_agg" => joined(rows),
+        _ if rows.is_empty() => Datum::Null,
+        _ => Datum::Array(rows.iter().map(|r| r[0].clone()).collect()),
     }
+}
+
+/// A stand-in for the value of an aggregate that the evaluator does not know: the same for the same rows.
+pub fn opaque(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
+    let mut args: Vec<Datum> = rows.iter().map(|r| Datum::Record(r.as_slice().into())).collect();
+    if call.order_by.is_empty() {
+        args.sort();
+    }
+    opaque::value(&call.sig, &args)
 }
 
 /// Each text preceded by its own row's delimiter, the first one's left out; NULL texts skipped, NULL delimiters empty.

@@ -4,7 +4,7 @@ use super::expr::Cx;
 use super::scope::{Slot, reads_outer};
 use super::subquery::Pending;
 use super::{Level, Lowerer};
-use crate::agg::{AggCall, resolve};
+use crate::agg::{AggCall, resolve, resolve_ordered};
 use crate::error::{Error, Result};
 use crate::expr::functions::resolve_function;
 use crate::expr::{Expr, ExprKind, FuncKind, FuncSig, SortKey, Volatility};
@@ -419,7 +419,12 @@ impl Lowerer<'_> {
             order_by.push(self.sort_key(key, cx)?);
         }
         let builtin = schema.is_none_or(|s| s == "pg_catalog");
-        let found = if builtin && !within_group { self.resolve_aggregate(name, &types) } else { None };
+        let keys: Vec<Type> = order_by.iter().map(|k| k.expr.ty().clone()).collect();
+        let found = match (builtin, within_group) {
+            (true, true) => resolve_ordered(name, &types, &keys),
+            (true, false) => self.resolve_aggregate(name, &types),
+            (false, _) => None,
+        };
         let user = || self.catalog.function(schema, name, &types).filter(|s| s.kind == FuncKind::Aggregate);
         let Some(sig) = found.or_else(user) else {
             if builtin

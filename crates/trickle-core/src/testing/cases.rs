@@ -3,7 +3,7 @@
 
 use super::case_file::{Case, Expected, SNAPSHOTS, written};
 use super::{Outcome, Sample, check_all, check_properties, check_rewrites};
-use crate::agg::{self, AggCall};
+use crate::agg::{self, AggCall, family};
 use crate::catalog::{Catalog, MemoryCatalog, TableDef, TableId};
 use crate::error::{Error, Result};
 use crate::eval::{self, Database, Evaluator, ZSet};
@@ -134,8 +134,20 @@ impl Case {
     }
 }
 
+/// Whether the evaluator stands in for the value of an aggregate: only a server can say what must come out.
+fn is_opaque(query: &Sample) -> bool {
+    let calls = |id| match query.graph.rel(id) {
+        Rel::Reduce(r) => r.aggs().iter().any(|call| family(&call.sig).is_opaque(call)),
+        _ => false,
+    };
+    query.graph.reachable(query.root).into_iter().any(calls)
+}
+
 /// The evaluator against rows that someone thought out.
 fn compare(query: &Sample, db: &Database, expect: &Expected) -> Result<(), String> {
+    if is_opaque(query) {
+        return Ok(());
+    }
     let found = match eval::eval(&query.graph, query.root, db) {
         Err(e) if e.is_data() => Expected::Error(e.message().to_owned()),
         Err(e) => return Err(e.to_string()),

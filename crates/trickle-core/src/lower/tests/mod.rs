@@ -106,8 +106,7 @@ fn every_construct_that_is_not_kept_says_so() {
         ("SELECT nextval('s') FROM a", "nextval", Never),
         ("SELECT roll() FROM a", "roll()", Never),
         ("SELECT look(id) FROM a", "look()", NotYet),
-        ("SELECT stddev(v) FROM a", "stddev", NotYet),
-        ("SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY v) FROM a", "percentile_cont", NotYet),
+        ("SELECT any_value(v) FROM a", "any_value", NotYet),
         ("SELECT ARRAY(SELECT id FROM b) FROM a", "ARRAY", NotYet),
         ("SELECT a FROM a", "whole row", NotYet),
         ("SELECT t COLLATE \"C\" FROM a", "COLLATE", NotYet),
@@ -129,7 +128,6 @@ fn every_construct_that_is_not_kept_says_so() {
         ("SELECT id FROM a FOR SHARE", "FOR UPDATE", Never),
         ("WITH x AS (INSERT INTO a VALUES (1) RETURNING id) SELECT * FROM x", "INSERT", Never),
         ("WITH x AS (UPDATE a SET k = 1 RETURNING id) SELECT * FROM x", "UPDATE", Never),
-        ("SELECT mode() WITHIN GROUP (ORDER BY k) FROM a", "mode", NotYet),
         ("SELECT rank(3) WITHIN GROUP (ORDER BY k) FROM a", "window", NotYet),
         ("SELECT GROUPING(k), count(*) FROM a GROUP BY CUBE (k, v)", "CUBE", NotYet),
         ("SELECT (n).x FROM n", "", NotYet),
@@ -167,7 +165,6 @@ fn what_the_parser_does_not_know_is_named() {
 fn functions_over_types_that_are_only_named_are_not_errors() {
     let mut catalog = MemoryCatalog::from_ddl("CREATE TABLE p (id int PRIMARY KEY, m money, x int)").unwrap();
     for (sql, what) in [
-        ("SELECT sum(m) FROM p", "sum over type money"),
         ("SELECT m + m FROM p", "the operator + over type money"),
         ("SELECT cash_words(m) FROM p", "cash_words over type money"),
     ] {

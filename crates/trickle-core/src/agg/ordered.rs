@@ -1,0 +1,105 @@
+//! Ordered-set aggregates, `f(…) WITHIN GROUP (ORDER BY …)`: `mode`, `percentile_cont`, `percentile_disc` (PostgreSQL
+//! manual, 9.21, table of ordered-set aggregates).
+
+use super::{AggCall, Family, aggregate};
+use crate::error::{Error, Result};
+use crate::eval::compare;
+use crate::expr::FuncSig;
+use crate::types::{Datum, Type};
+use std::sync::Arc;
+
+pub(super) struct Ordered;
+
+/// The signature of a call with these arguments over keys of these types.
+pub(super) fn signature(name: &str, args: &[Type], keys: &[Type]) -> Option<FuncSig> {
+    let [key] = keys else { return None };
+    if let ("mode", []) = (name, args) {
+        return Some(aggregate(name, Vec::new(), key.clone(), false));
+    }
+    let [fraction] = args else { return None };
+    let several = fraction.element().is_some();
+    let ret = match name {
+        "percentile_disc" => key.clone(),
+        "percentile_cont" if *key == Type::Interval => Type::Interval,
+        "percentile_cont" if key.is_number() => Type::Float8,
+        _ => return None,
+    };
+    let (arg, ret) = if several { (Type::Float8.array(), ret.array()) } else { (Type::Float8, ret) };
+    let number = fraction.element().unwrap_or(fraction);
+    (number.is_number() || *number == Type::Unknown).then(|| aggregate(name, vec![arg], ret, true))
+}
+
+impl Family for Ordered {
+    fn signature(&self, _name: &str, _args: &[Type]) -> Option<FuncSig> {
+        None
+    }
+
+    fn knows(&self, sig: &FuncSig) -> bool {
+        matches!(&*sig.name, "mode" | "percentile_cont" | "percentile_disc")
+    }
+
+    fn is_opaque(&self, call: &AggCall) -> bool {
+        call.sig.ret.element().is_some()
+            || (&*call.sig.name, &call.sig.ret) == ("percentile_cont", &Type::Interval)
+    }
+
+    /// NULL keys count for nothing.
+    fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
+        if self.is_opaque(call) {
+            return Ok(crate::eval::aggregates::opaque(call, rows));
+        }
+        let keys: Vec<&Datum> = rows.iter().filter_map(|r| r.last()).filter(|k| !k.is_null()).collect();
+        if &*call.sig.name == "mode" {
+            return Ok(mode(&keys));
+        }
+        let (Some(Datum::Float(fraction)), false) = (rows.first().map(|r| &r[0]), keys.is_empty()) else {
+            return Ok(Datum::Null);
+        };
+        if !(0.0..=1.0).contains(fraction) {
+            let message = format!("percentile value {fraction} is not between 0 and 1");
+            return Err(Error::data("22003", message));
+        }
+        if &*call.sig.name == "percentile_disc" {
+            let nth = (fraction * to_float(keys.len())).ceil().max(1.0);
+            return Ok(keys[to_index(nth) - 1].clone());
+        }
+        let at = fraction * to_float(keys.len() - 1);
+        let (low, high) = (number(keys[to_index(at.floor())]), number(keys[to_index(at.ceil())]));
+        Ok(Datum::Float(if at.floor() == at.ceil() { low } else { low + (at - at.floor()) * (high - low) }))
+    }
+}
+
+/// The first of the most frequent values.
+fn mode(keys: &[&Datum]) -> Datum {
+    let mut best: Option<&[&Datum]> = None;
+    for run in keys.chunk_by(|a, b| compare(a, b).is_eq()) {
+        if best.is_none_or(|b| b.len() < run.len()) {
+            best = Some(run);
+        }
+    }
+    best.map_or(Datum::Null, |run| run[0].clone())
+}
+
+fn number(d: &Datum) -> f64 {
+    match d {
+        #[allow(clippy::cast_precision_loss, reason = "as the cast of bigint to double precision")]
+        Datum::Int(i) => *i as f64,
+        Datum::Numeric(n) => Arc::as_ref(n).to_f64(),
+        Datum::Float(x) => *x,
+        _ => f64::NAN,
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a group in memory has fewer than 2^53 rows")]
+fn to_float(n: usize) -> f64 {
+    n as f64
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "between 0 and the number of rows"
+)]
+fn to_index(x: f64) -> usize {
+    x as usize
+}

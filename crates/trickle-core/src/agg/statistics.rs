@@ -1,0 +1,49 @@
+//! Standard deviation, variance, correlation and regression (PostgreSQL manual, 9.21). By recomputing the touched groups:
+//! sums of squares of floats do not come back to what they were when a value is taken out again.
+
+use super::{AggCall, Family, aggregate};
+use crate::error::Result;
+use crate::expr::FuncSig;
+use crate::types::{Datum, Type};
+
+pub(super) struct Statistics;
+
+impl Family for Statistics {
+    fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
+        let one = ["stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp"];
+        let two = [
+            "corr",
+            "covar_pop",
+            "covar_samp",
+            "regr_avgx",
+            "regr_avgy",
+            "regr_intercept",
+            "regr_r2",
+            "regr_slope",
+            "regr_sxx",
+            "regr_sxy",
+            "regr_syy",
+        ];
+        match args {
+            [arg] if one.contains(&name) && arg.is_number() => {
+                let float = matches!(arg, Type::Float4 | Type::Float8);
+                let ret = if float { Type::Float8 } else { Type::Numeric(None) };
+                Some(aggregate(name, vec![arg.base()], ret, true))
+            }
+            [y, x] if y.is_number() && x.is_number() => {
+                let ret = if name == "regr_count" { Type::Int8 } else { Type::Float8 };
+                (name == "regr_count" || two.contains(&name))
+                    .then(|| aggregate(name, vec![Type::Float8, Type::Float8], ret, true))
+            }
+            _ => None,
+        }
+    }
+
+    fn is_opaque(&self, _call: &AggCall) -> bool {
+        true
+    }
+
+    fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
+        Ok(crate::eval::aggregates::opaque(call, rows))
+    }
+}
