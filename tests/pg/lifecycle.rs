@@ -1,7 +1,7 @@
 //! Stream tables on a live database: made, refreshed, checked, dropped.
 
-use crate::support::{assert_equal, create, each_server, name, open, open_with, refresh};
-use trickle_client::Settings;
+use crate::support::{assert_equal, create, each_server, name, open, open_with, refresh, try_refresh};
+use trickle_client::{RefreshOptions, Settings};
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 
@@ -78,5 +78,28 @@ fn a_plan_of_another_version_is_made_anew_and_never_run_over_foreign_tables() {
         t.client().batch_execute("DELETE FROM orders WHERE id = 5").await.unwrap();
         assert_eq!(refresh(&mut t, "totals").await[0].report.action, Action::Differential);
         assert_equal(&mut t, "totals").await;
+    });
+}
+
+#[test]
+fn a_stream_table_that_was_dropped_by_hand_is_forgotten() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        t.client().batch_execute(SHOP).await.unwrap();
+        let query = "SELECT customer, count(*) AS n FROM orders GROUP BY customer";
+        create(&mut t, "totals", query).await;
+        t.client().batch_execute("DROP TABLE totals").await.unwrap();
+        let e = try_refresh(&mut t, "totals").await.unwrap_err();
+        assert!(e.is_input() && e.to_string().contains("is gone"), "{e}");
+        assert!(t.refresh_apart(&[], &RefreshOptions::default()).await.unwrap()[0].is_err());
+        assert_eq!(t.drop(&name("totals"), false).await.unwrap(), ["public.totals"]);
+        create(&mut t, "totals", query).await;
+        t.client().batch_execute("DROP TABLE totals").await.unwrap();
+        // The name is free again.
+        create(&mut t, "totals", query).await;
+        assert_equal(&mut t, "totals").await;
+        t.client().batch_execute("DROP TABLE totals; DROP TABLE orders CASCADE").await.unwrap();
+        assert_eq!(t.buffers().await.unwrap().len(), 1);
+        t.uninstall(false).await.unwrap();
     });
 }

@@ -6,7 +6,7 @@ use crate::catalog::{self, PgCatalog};
 use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::names::Name;
-use crate::registry::{StoredSetting, layout_hash, options};
+use crate::registry::{Entry, StoredSetting, layout_hash, options};
 use crate::resolve::{Dependency, Resolved, resolve};
 use crate::trickle::Trickle;
 use std::sync::Arc;
@@ -136,6 +136,7 @@ impl Trickle {
         if let Some(id) = taken {
             return self.taken(new, relation, id).await;
         }
+        self.forget_gone(&relation).await?;
         let id = self.next_id().await?;
         let design = self.design(relation, id, new).await?;
         let name = Qualified::new(&design.relation.schema, &design.relation.name).to_string();
@@ -159,6 +160,16 @@ impl Trickle {
             return Err(e);
         }
         Ok(Created { id, name, made: true, mode: design.mode(), reasons: design.reasons })
+    }
+
+    /// Forgets the stream table of this name whose table somebody dropped.
+    async fn forget_gone(&mut self, relation: &Relation) -> Result<()> {
+        let registry = self.registry().await?;
+        let named = |e: &&Entry| e.relation.schema == relation.schema && e.relation.name == relation.name;
+        if let Some(e) = registry.entries().filter(|e| !e.exists).find(named) {
+            self.drop_id(e.id, false).await?;
+        }
+        Ok(())
     }
 
     /// Where a name is taken by a stream table already.

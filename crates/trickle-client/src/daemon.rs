@@ -186,7 +186,7 @@ impl<'d> Daemon<'d> {
         self.stamp = stamp;
         self.read = time;
         let mut tasks = BTreeMap::new();
-        for e in self.registry.entries().filter(|e| e.own) {
+        for e in self.registry.entries().filter(|e| e.own && e.exists) {
             let old = self.tasks.remove(&e.relation.id).map(|t| t.status);
             tasks.insert(e.relation.id, task(e, old, time));
         }

@@ -56,7 +56,7 @@ impl Trickle {
         let mut order = dag.order();
         order.reverse();
         let gone: Vec<Entry> = order.iter().filter_map(|id| registry.by_table(*id)).cloned().collect();
-        for e in &gone {
+        for e in gone.iter().filter(|e| e.exists) {
             Trickle::require_own(e)?;
         }
         let tables = Trickle::oids(gone.iter().flat_map(|e| e.dependencies.iter().map(|d| d.relation.id)));
@@ -94,7 +94,7 @@ fn doomed(registry: &Registry, id: i64, cascade: bool) -> Result<Vec<Entry>> {
     let mut order = dag.order_of(&below.into_iter().chain([e.relation.id]).collect());
     order.reverse();
     let gone: Vec<Entry> = order.iter().filter_map(|id| registry.by_table(*id)).cloned().collect();
-    for e in &gone {
+    for e in gone.iter().filter(|e| e.exists) {
         Trickle::require_own(e)?;
     }
     // A table that was dropped behind our back is in no order of tables that exist.

@@ -69,7 +69,8 @@ impl Trickle {
     /// Those of [`Trickle::refresh`].
     pub async fn refresh_all(&mut self, options: &RefreshOptions) -> Result<Vec<Refreshed>> {
         let registry = self.registry().await?;
-        let wanted: Vec<TableId> = registry.entries().filter(|e| e.own).map(|e| e.relation.id).collect();
+        let wanted: Vec<TableId> =
+            registry.entries().filter(|e| e.own && e.exists).map(|e| e.relation.id).collect();
         self.refresh_tables(&wanted, options).await
     }
 

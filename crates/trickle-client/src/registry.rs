@@ -80,8 +80,10 @@ pub struct Entry {
     pub dependencies: Vec<Dependency>,
     /// Who owns the stored table.
     pub owner: String,
-    /// Whether that is the current role.
+    /// Whether that is the current role; so it is where the table is gone.
     pub own: bool,
+    /// Whether its table is there: DROP TABLE needs no trickle.
+    pub exists: bool,
     /// Whether everything that its plan was made from is as it was then.
     pub unchanged: bool,
     /// Hash of what made the stored tables.
@@ -106,8 +108,8 @@ const ENTRIES: &str = "
 SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema), coalesce(c.relname, s.pgt_name), s.defining_query,
     s.original_query, s.schedule, s.refresh_mode,
     s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings, s.cost_model,
-    r.rolname, r.rolname = current_user, s.layout_hash,
-    pgtrickle.is_unchanged(s.pgt_id), s.is_populated
+    r.rolname, coalesce(r.rolname = current_user, true), s.layout_hash,
+    pgtrickle.is_unchanged(s.pgt_id), s.is_populated, c.oid IS NOT NULL
 FROM pgtrickle.pgt_stream_tables s
 LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_roles r ON r.oid = c.relowner
@@ -268,7 +270,8 @@ fn entry(r: &Row, dependencies: Vec<Dependency>) -> Entry {
         model: model.map(|m| m.0).unwrap_or_default(),
         dependencies,
         owner: r.get::<_, Option<String>>(15).unwrap_or_default(),
-        own: r.get::<_, Option<bool>>(16).unwrap_or(false),
+        own: r.get(16),
+        exists: r.get(20),
         layout_hash: r.get(17),
         unchanged: r.get(18),
         is_populated: r.get(19),

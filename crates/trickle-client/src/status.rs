@@ -305,7 +305,7 @@ impl Trickle {
     /// # Errors
     /// Those of the server.
     pub async fn buffers(&self) -> Result<Vec<BufferStatus>> {
-        let text = "SELECT coalesce(format('%I.%I', n.nspname, c.relname), b.source_relid::text), b.trigger_mode, b.disabled, \
+        let text = "SELECT CASE WHEN c.oid IS NULL THEN b.source_relid::text ELSE format('%I.%I', n.nspname, c.relname) END, b.trigger_mode, b.disabled, \
              coalesce((SELECT sum(pg_total_relation_size(s.oid)) FROM pg_class s WHERE s.relkind = 'r' \
                 AND s.relnamespace = to_regnamespace($1::text) AND s.relname LIKE format('changes\\_%s\\_%%', b.source_relid)), 0)::int8, \
              jsonb_array_length(b.segments), b.limit_bytes, coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text, \

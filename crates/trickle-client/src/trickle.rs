@@ -234,12 +234,18 @@ impl Trickle {
         Ok(runnable)
     }
 
-    /// Refuses to run the query of another owner: it would run with the rights of whoever refreshes.
+    /// Refuses to run the query of another owner, which would run with the rights of whoever refreshes; and one whose
+    /// table is gone.
     pub(crate) fn require_own(e: &Entry) -> Result<()> {
+        let name = crate::registry::shown(e);
+        if !e.exists {
+            return Err(Error::input(format!("the table of stream table {name} is gone"))
+                .detail("Somebody dropped it with DROP TABLE.")
+                .hint(format!("trickle drop {name} forgets it; trickle create {name} makes it anew.")));
+        }
         if e.own {
             return Ok(());
         }
-        let name = crate::registry::shown(e);
         Err(Error::input(format!("stream table {name} belongs to {}", e.owner))
             .detail("A refresh runs the owner's query, and must not run it with anybody else's rights.")
             .hint(format!("Connect as {}.", e.owner)))
