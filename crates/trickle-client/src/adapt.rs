@@ -4,25 +4,28 @@ use crate::capture;
 use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::names::Name;
-use crate::registry::{Entry, shown};
+use crate::registry::{Entry, Registry, shown};
 use crate::trickle::Trickle;
 use trickle_core::catalog::TableId;
 
 impl Trickle {
     /// Plans anew what was planned for tables, views or functions that are different now, or by another version, in
-    /// these stream tables and in those that they read. What means nothing any more is suspended, with the reason, and captures nothing more.
+    /// these stream tables and in those that they read. What means nothing any more is suspended, with the reason, and
+    /// captures nothing more. Returns the stream tables as they are then.
     ///
     /// # Errors
     /// The first that had to be suspended; the server.
-    pub(crate) async fn adapt(&mut self, wanted: &[TableId]) -> Result<()> {
+    pub(crate) async fn adapt(&mut self, wanted: &[TableId]) -> Result<Registry> {
         let registry = self.registry().await?;
         let read: Vec<Entry> = registry.with_upstream(wanted.iter().copied())?.into_iter().cloned().collect();
+        let mut adapted = false;
         for e in read {
             if !e.unchanged || self.runnable(&e).await.is_err_and(|err| err.is_stale()) {
                 self.adapt_one(&e).await?;
+                adapted = true;
             }
         }
-        Ok(())
+        if adapted { self.registry().await } else { Ok(registry) }
     }
 
     async fn adapt_one(&mut self, e: &Entry) -> Result<()> {

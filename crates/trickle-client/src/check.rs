@@ -38,14 +38,15 @@ pub struct Checked {
 
 impl Trickle {
     /// Brings a stream table up to date and, in the same snapshot, compares what is stored with what its query gives,
-    /// as bags over all columns: values must be equal, and written alike wherever the query says how. Shows at most `show` rows that differ. Nobody is kept from writing meanwhile.
+    /// as bags over all columns: values must be equal, and written alike wherever the query says how. Shows at most
+    /// `show` rows that differ. Nobody is kept from writing meanwhile.
     ///
     /// # Errors
     /// Those of a refresh; the query itself fails.
     pub async fn check(&mut self, e: &Entry, show: usize) -> Result<Checked> {
         Trickle::require_own(e)?;
-        self.adapt(&[e.relation.id]).await?;
-        let registry = self.registry().await?;
+        let registry = self.adapt(&[e.relation.id]).await?;
+        let e = registry.get(e.id).unwrap_or(e);
         let group: Vec<Entry> = registry.with_upstream([e.relation.id])?.into_iter().cloned().collect();
         self.heal(&group).await?;
         let plan = self.plan(&group, &RefreshOptions::default()).await?;

@@ -144,8 +144,7 @@ impl Trickle {
     ) -> Result<Vec<Refreshed>> {
         let mut again = REPLAN;
         loop {
-            self.adapt(wanted).await?;
-            let registry = self.registry().await?;
+            let registry = self.adapt(wanted).await?;
             let mut done = Vec::new();
             let mut failed = None;
             for group in groups(&registry, wanted)? {

@@ -1,6 +1,6 @@
 //! Properties derived for every node: keys, functional dependencies, sign, sources, volatility.
 
-use super::ColSet;
+use super::{ColSet, Schema};
 use crate::catalog::TableId;
 use crate::expr::{Expr, ExprKind, Volatility};
 use std::collections::BTreeSet;
@@ -72,6 +72,12 @@ impl Props {
     /// The keys take part through the dependencies that operators record for them.
     pub fn closure(&self, cols: &ColSet) -> ColSet {
         closure(&self.fds, cols)
+    }
+
+    /// Whether rows that are there once each are also one for each value, not one for each way of writing it: a key
+    /// tells them apart, or equal values are written alike.
+    pub fn is_one_per_value(&self, schema: &Schema) -> bool {
+        !self.keys.is_empty() || schema.columns().iter().all(|c| c.ty.is_exact())
     }
 
     /// Adds a key, kept minimal: a key with a proper subset among the keys is dropped.

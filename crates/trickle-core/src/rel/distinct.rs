@@ -70,7 +70,7 @@ impl Render for Distinct {
     fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
         let [input] = cx.arity(inputs)?;
         input.require_positive("Distinct")?;
-        let once = input.consolidated;
+        let once = input.consolidated && cx.is_one_per_value(self.input);
         let mut block = cx.open(input, self.input);
         block.weight = Weight::one();
         if once {

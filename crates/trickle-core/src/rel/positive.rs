@@ -71,7 +71,7 @@ impl Evaluate for Positive {
 impl Render for Positive {
     fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
         let [input] = cx.arity(inputs)?;
-        if input.positive && input.consolidated {
+        if input.positive && input.consolidated && cx.is_one_per_value(self.input) {
             return Ok(input);
         }
         let block = cx.open(input, self.input);

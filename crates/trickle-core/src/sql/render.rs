@@ -366,6 +366,11 @@ impl<'a> RenderContext<'a> {
             .map_err(|_| Error::internal(format!("{found} rendered inputs where there are {N}")))
     }
 
+    /// [`Props::is_one_per_value`](crate::graph::Props::is_one_per_value) of an input.
+    pub(crate) fn is_one_per_value(&self, input: NodeId) -> bool {
+        self.graph.props(input).is_one_per_value(self.graph.schema(input))
+    }
+
     /// Whether the plan says that the node being rendered has each row once.
     pub(crate) fn is_consolidated(&self) -> bool {
         self.graph.props(self.node).consolidated
