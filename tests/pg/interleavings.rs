@@ -5,7 +5,7 @@ use crate::support::{
     assert_equal, blocked, count, create, each_server, name, open, open_with, pid, refresh, run, try_refresh,
 };
 use std::pin::Pin;
-use trickle_client::{NewStreamTable, RefreshOptions, Result, Session, Settings, Watch};
+use trickle_client::{Alteration, NewStreamTable, RefreshOptions, Result, Session, Settings, Trickle, Watch};
 use trickle_core::refresh::{Kind, Statement};
 
 const SOURCES: &str = "
@@ -227,6 +227,40 @@ fn truncate_and_rewriting_alter_while_a_refresh_starts() {
                 assert_equal(&mut t, what).await;
             }
         }
+    });
+}
+
+/// Alters the query of a stream table, from another connection, before the first lock is asked for.
+struct AltersBeforeLock(Option<Trickle>);
+
+impl Watch for AltersBeforeLock {
+    fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>> {
+        Box::pin(async move {
+            if statement.kind == Kind::Lock
+                && let Some(mut other) = self.0.take()
+            {
+                let query = Some("SELECT k, count(*) AS n FROM a WHERE id > 3 GROUP BY k".to_owned());
+                other.alter(&name("kept"), &Alteration { query, ..Alteration::default() }).await?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A refresh that was planned for a query which is altered before it has its locks runs the new one.
+#[test]
+fn a_query_is_altered_after_a_refresh_was_planned() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let (other, admin) = (open(db).await, db.session().await);
+        run(&admin, SOURCES).await;
+        create(&mut t, "kept", "SELECT k, count(*) AS n FROM a GROUP BY k").await;
+        run(&admin, "UPDATE a SET k = 1 WHERE id < 5").await;
+        let mut watch = AltersBeforeLock(Some(other));
+        let options = RefreshOptions { full: true, ..RefreshOptions::default() };
+        t.refresh_watched(&[name("kept")], &options, &mut watch).await.unwrap();
+        assert!(watch.0.is_none());
+        assert_equal(&mut t, "kept").await;
     });
 }
 

@@ -224,6 +224,7 @@ impl Trickle {
                 model: e.model.clone(),
                 policy: self.settings.policy(),
                 groups: 0,
+                definition: Some(e.definition.as_str().into()),
                 lock: if e.is_populated { Lock::Refreshes } else { Lock::Writers },
                 settings: e.settings.clone(),
             });

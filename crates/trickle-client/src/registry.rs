@@ -88,6 +88,8 @@ pub struct Entry {
     pub unchanged: bool,
     /// Hash of what made the stored tables.
     pub layout_hash: Option<String>,
+    /// What its plan is made for (`pgtrickle.definition`).
+    pub definition: String,
 }
 
 impl Dependency {
@@ -109,7 +111,8 @@ SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema), coalesce(c.reln
     s.original_query, s.schedule, s.refresh_mode,
     s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings, s.cost_model,
     r.rolname, coalesce(r.rolname = current_user, true), s.layout_hash,
-    pgtrickle.is_unchanged(s.pgt_id), s.is_populated, c.oid IS NOT NULL
+    pgtrickle.is_unchanged(s.pgt_id), s.is_populated, c.oid IS NOT NULL,
+    pgtrickle.definition(s.pgt_id)
 FROM pgtrickle.pgt_stream_tables s
 LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_roles r ON r.oid = c.relowner
@@ -272,6 +275,7 @@ fn entry(r: &Row, dependencies: Vec<Dependency>) -> Entry {
         owner: r.get::<_, Option<String>>(15).unwrap_or_default(),
         own: r.get(16),
         exists: r.get(20),
+        definition: r.get(21),
         layout_hash: r.get(17),
         unchanged: r.get(18),
         is_populated: r.get(19),

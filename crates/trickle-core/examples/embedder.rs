@@ -123,6 +123,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         model: Model::default(),
         policy: Policy { force: Some(Force::Incremental), ..Policy::default() },
         groups: 0,
+        definition: None,
         lock: Lock::default(),
         settings: Vec::new(),
     };

@@ -150,6 +150,13 @@ SET search_path = pg_catalog AS $$
     FROM unnest(functions) f(oid) LEFT JOIN pg_proc p ON p.oid = f.oid
 $$;
 
+-- What a stream table's plan was made for: another value says that it was altered or planned anew since.
+CREATE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE sql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog AS $$
+    SELECT md5(jsonb_build_array(s.defining_query, s.refresh_mode, s.layout_hash, s.settings)::text)
+    FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table
+$$;
+
 -- Whether everything that a stream table's plan was made from, and what captures the changes that it reads, is as it
 -- was.
 CREATE FUNCTION pgtrickle.is_unchanged(stream_table bigint) RETURNS bool LANGUAGE sql STABLE STRICT PARALLEL SAFE

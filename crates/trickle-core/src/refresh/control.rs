@@ -193,11 +193,13 @@ const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
 /// The decision query: the snapshot, the own transaction, the system and database, and for every member and source
 /// what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
 /// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows stored, the member's
-/// name holds and what its plan was made from is unchanged, source oid, the source's name holds, rows of the source,
+/// name and definition hold and what its plan was made from is unchanged, source oid, the source's name holds, rows of the source,
 /// pending rows (NULL: not captured), and what makes those useless (as in [`pending_text`]).
 pub fn decide_text(members: &[Member]) -> String {
-    let named: Vec<String> =
-        members.iter().map(|m| format!("({}::int8, {})", m.id, held(&m.relation))).collect();
+    let named: Vec<String> = members
+        .iter()
+        .map(|m| format!("({}::int8, {} AND {})", m.id, held(&m.relation), defined(m)))
+        .collect();
     format!(
         "{} SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, \
          t.pgt_id, t.frontier::text, {REBUILT}, {}, n.held AND {UNCHANGED}, s.source, \
@@ -209,6 +211,14 @@ pub fn decide_text(members: &[Member]) -> String {
         named.join(", "),
         join_counted(members)
     )
+}
+
+/// Whether a member is what its program was made for.
+fn defined(m: &Member) -> String {
+    match &m.definition {
+        Some(text) => format!("pgtrickle.definition({}) IS NOT DISTINCT FROM {}", m.id, literal(text)),
+        None => "true".to_owned(),
+    }
 }
 
 /// Whether a name still leads to the same table.

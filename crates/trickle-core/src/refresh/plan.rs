@@ -130,6 +130,9 @@ pub struct Member {
     pub policy: Policy,
     /// Groups of its outermost grouping; 0 where unknown.
     pub groups: u64,
+    /// What its program was made for, as `pgtrickle.definition(pgt_id)` says it: where that is different under the locks,
+    /// it was altered since and the run ends. `None`: nobody else alters it.
+    pub definition: Option<Arc<str>>,
     /// Whom it is kept from meanwhile.
     pub lock: Lock,
     /// What was in force when it was created, and is in force while its program runs.

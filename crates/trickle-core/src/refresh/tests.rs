@@ -55,6 +55,7 @@ fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Memb
         model: Model::default(),
         policy: Policy::default(),
         groups: 0,
+        definition: None,
         lock: Lock::default(),
         settings: vec![
             Setting { name: "TimeZone".into(), values: vec!["UTC".into()] },
