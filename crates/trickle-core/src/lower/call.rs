@@ -100,7 +100,7 @@ const WINDOWS: &[&str] = &[
     "last_value",
     "nth_value",
 ];
-/// Aggregates that the engine does not resolve.
+/// The built-in aggregates: a call of one that no family resolves is one that is not kept yet, not an unknown function.
 const AGGREGATES: &[&str] = &[
     "json_agg",
     "jsonb_agg",
