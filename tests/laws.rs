@@ -109,7 +109,8 @@ fn random_plans_have_the_properties_they_claim() {
         let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: true, raising: false };
         let (sample, db) = drawn(seed, &limits);
         let check = |s: &Sample, d: &trickle_core::eval::Database| {
-            testing::check_properties(&s.graph, s.root, d).err().map(|v| v.to_string())
+            let held = testing::check_properties(&s.graph, s.root, d);
+            held.and_then(|()| testing::check_shown(s, d)).err().map(|v| v.to_string())
         };
         if check(&sample, &db).is_some() {
             return Err(report(seed, &limits, check));

@@ -1,7 +1,7 @@
 //! Values whose text, equality or type is not what it seems, through the whole way. Catches what depends on the settings
 //! of whoever writes or refreshes, and columns that only survive while nobody compares them.
 
-use crate::support::{assert_equal, create, each_server, mode, open, run};
+use crate::support::{assert_equal, count, create, each_server, mode, open, run};
 use trickle_client::{Settings, Trickle};
 
 /// Trap 37.
@@ -185,7 +185,8 @@ fn generated_toasted_dropped_columns_and_types_of_every_kind() {
     });
 }
 
-/// Trap 38: a result shows the row that is there, and of equal values under DISTINCT and in groups one that is there.
+/// Trap 38: a result shows the row that is there, and of equal values under DISTINCT and in groups one that is there, which
+/// the text of it shows too.
 #[test]
 fn equal_but_differently_written() {
     each_server(async |db| {
@@ -223,17 +224,25 @@ fn equal_but_differently_written() {
             ("told", "SELECT id, (SELECT count(*) FROM texts WHERE s = n.v::text) AS n FROM n"),
         ];
         let chosen = [
-            ("counted", "SELECT v, count(*) AS n FROM n GROUP BY v"),
-            ("floats", "SELECT f, count(*) AS n, sum(id) AS ids FROM n GROUP BY f"),
-            ("most", "SELECT x, max(v) AS v FROM n GROUP BY x"),
-            ("intervals", "SELECT i, count(*) + 1 AS n FROM n GROUP BY i"),
-            ("folded", "SELECT t, count(*) AS n FROM n GROUP BY t"),
-            ("padded", "SELECT DISTINCT c, b FROM n"),
-            ("documents", "SELECT DISTINCT j, a FROM n"),
-            ("pairs", "SELECT DISTINCT v, f FROM n"),
-            ("left_over", "SELECT f FROM n EXCEPT SELECT 1"),
+            ("counted", "SELECT v, count(*) AS n FROM n GROUP BY v", vec!["v"]),
+            ("floats", "SELECT f, count(*) AS n, sum(id) AS ids FROM n GROUP BY f", vec!["f"]),
+            ("most", "SELECT x, max(v) AS v, min(i) AS i FROM n GROUP BY x", vec!["x", "v", "i"]),
+            (
+                "listed",
+                "SELECT x, array_agg(DISTINCT v ORDER BY v) AS vs, count(DISTINCT v) AS n FROM n GROUP BY x",
+                vec!["x"],
+            ),
+            ("intervals", "SELECT i, count(*) + 1 AS n FROM n GROUP BY i", vec!["i"]),
+            ("folded", "SELECT t, count(*) AS n FROM n GROUP BY t", vec!["t"]),
+            ("padded", "SELECT DISTINCT c, b FROM n", vec!["b"]),
+            ("documents", "SELECT DISTINCT j, a FROM n", vec!["j", "a"]),
+            ("pairs", "SELECT DISTINCT v, f FROM n", vec!["v", "f"]),
+            ("left_over", "SELECT f FROM n EXCEPT SELECT 1", vec!["f"]),
+            ("common", "SELECT v, x FROM n INTERSECT SELECT v, x FROM loose", vec!["v", "x"]),
+            ("written", "SELECT v::text AS t, v, i::text AS u FROM n GROUP BY v, i", vec!["v"]),
+            ("narrow", "SELECT v FROM n GROUP BY v HAVING v::text = '1.00'", vec!["v"]),
         ];
-        for (what, query) in shown.into_iter().chain(chosen) {
+        for (what, query) in shown.into_iter().chain(chosen.iter().map(|(what, query, _)| (*what, *query))) {
             create(&mut t, what, query).await;
         }
         for change in [
@@ -250,11 +259,15 @@ fn equal_but_differently_written() {
             for (what, _) in shown {
                 assert_equal(&mut t, what).await;
             }
-            for (what, _) in chosen {
+            for (what, _, columns) in &chosen {
                 assert_equal(&mut t, what).await;
+                for c in columns {
+                    let stray = format!("SELECT count(*) FROM (SELECT concat({c}) FROM {what} EXCEPT SELECT concat({c}) FROM n) s");
+                    assert_eq!(count(&w, &stray).await, 0, "{what}.{c} shows what is not there after {change}");
+                }
             }
         }
-        for what in shown.into_iter().map(|(what, _)| what).chain(chosen.into_iter().map(|(what, _)| what)) {
+        for what in shown.iter().map(|(what, _)| *what).chain(chosen.iter().map(|(what, ..)| *what)) {
             let (mode, reason) = mode(&t, what).await;
             assert!(mode == "DIFFERENTIAL" || !reason.is_empty(), "{what}: {mode} {reason}");
         }

@@ -308,6 +308,15 @@ impl StreamTable {
         Ok(vec![change_statement(changed, &tables)])
     }
 
+    /// The query as a full refresh computes it: where SQL leaves open which of equal values is shown, it says so.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn recomputed(&self) -> Result<Query> {
+        let sources = LayoutSources::new(&self.layout, &self.options.hidden_schema);
+        self.rows(&self.graph, self.query, &self.layout.result, &sources)
+    }
+
     fn replace(&self, sources: &dyn Sources) -> Result<Vec<Statement>> {
         let mut statements = Vec::new();
         for table in self.layout.tables() {

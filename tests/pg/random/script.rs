@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use trickle_core::catalog::TableId;
 use trickle_core::eval::{self, Database, Evaluator, Row, ZSet};
-use trickle_core::graph::{ColSet, Graph, unsettled};
+use trickle_core::graph::Graph;
 use trickle_core::rel::Rel;
 use trickle_core::sql::{Profile, print, render_delta, render_query};
 use trickle_core::stream_table::{Options, Refresh, StreamTable};
@@ -28,8 +28,8 @@ pub(super) enum Part {
 pub(super) enum Expect {
     /// The statement works.
     Done,
-    /// These rows, with a weight behind them or each as often as it is; in some columns any value will do that is equal.
-    Rows { rows: ZSet, types: Vec<Type>, unsettled: ColSet, weighted: bool },
+    /// These rows, with a weight behind them or each as often as it is, written like that.
+    Rows { rows: ZSet, types: Vec<Type>, weighted: bool },
     /// The evaluator raised this SQLSTATE.
     Raise(&'static str),
 }
@@ -209,12 +209,7 @@ impl Script<'_> {
         let profile = &self.space.profile;
         let query = render_query(graph, root, &sources, profile, &self.names()).map_err(text)?;
         let expect = match result {
-            Ok(rows) => Expect::Rows {
-                rows: rows.clone(),
-                types: self.types(graph, root),
-                unsettled: unsettled(graph, root),
-                weighted: false,
-            },
+            Ok(rows) => Expect::Rows { rows: rows.clone(), types: self.types(graph, root), weighted: false },
             Err(e) if e.is_data() => Expect::Raise(e.sqlstate()),
             Err(e) => return Err(text(e.clone())),
         };
@@ -253,8 +248,8 @@ impl Script<'_> {
             .map_err(|e| format!("variant {i}: {}", text(e)))?;
         let with = if ctes.is_empty() { String::new() } else { format!("WITH {}\n", ctes.join(",\n")) };
         let (graph, root) = (&self.sample.graph, self.sample.root);
-        let (types, unsettled) = (self.types(graph, root), unsettled(graph, root));
-        let expect = Expect::Rows { rows: change.clone(), types, unsettled, weighted: true };
+        let types = self.types(graph, root);
+        let expect = Expect::Rows { rows: change.clone(), types, weighted: true };
         self.push(Part::Delta(i), format!("{with}SELECT * FROM (\n{query}\n) q"), expect);
         Ok(())
     }
@@ -285,8 +280,7 @@ impl Script<'_> {
             };
             let types = stored.columns.iter().map(|c| c.ty.clone()).collect();
             let sql = format!("SELECT * FROM {}", stored.name);
-            let unsettled = stored.unsettled.clone();
-            self.push(Part::Table, sql, Expect::Rows { rows, types, unsettled, weighted: false });
+            self.push(Part::Table, sql, Expect::Rows { rows, types, weighted: false });
         }
         Ok(())
     }

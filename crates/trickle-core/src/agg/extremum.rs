@@ -24,7 +24,7 @@ impl Family for Extremum {
     }
 
     fn upkeep(&self, call: &AggCall) -> Upkeep {
-        // Among equal values of an inexact type (1.0, 1.00) a recompute may pick another: recompute then.
+        // Which of equal values (1.0, 1.00) is shown depends on all that are there: recompute then.
         match call.args.first() {
             Some(arg) if arg.ty().is_exact() || arg.fixed_scale().is_some() => {
                 Upkeep::Extremum { greatest: greatest(&call.sig) }
@@ -35,10 +35,12 @@ impl Family for Extremum {
 
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
         let values = rows.iter().map(|r| &r[0]).filter(|d| !d.is_null());
-        // Of equal values any one: here the one that the order of rows does not decide.
         let ty = &call.sig.args[0];
-        let order = |a: &&Datum, b: &&Datum| crate::eval::compare_as(ty, a, b).then_with(|| a.cmp(b));
-        let best = if greatest(&call.sig) { values.max_by(order) } else { values.min_by(order) };
-        Ok(best.cloned().unwrap_or(Datum::Null))
+        let order = |a: &&Datum, b: &&Datum| {
+            let order = crate::eval::compare_as(ty, a, b);
+            let order = if greatest(&call.sig) { order.reverse() } else { order };
+            order.then_with(|| crate::expr::compare_images(ty, a, b)).then_with(|| a.cmp(b))
+        };
+        Ok(values.min_by(order).cloned().unwrap_or(Datum::Null))
     }
 }

@@ -185,6 +185,18 @@ impl AggCall {
         self.args.iter().chain(&self.filter).chain(self.order_by.iter().map(|k| &k.expr))
     }
 
+    /// The expressions of whose equal values any one may be picked: what DISTINCT, `min`, `max` and WITHIN GROUP compare.
+    pub(crate) fn picked(&self) -> impl Iterator<Item = &Expr> {
+        let extremum = self.sig.schema.is_none() && matches!(&*self.sig.name, "min" | "max");
+        let counts = self.sig.schema.is_none() && &*self.sig.name == "count";
+        let (args, keys) = match self.within_group {
+            true => (false, true),
+            false => (extremum || (self.distinct && !counts), false),
+        };
+        let args = self.args.iter().filter(move |_| args);
+        args.chain(self.order_by.iter().filter(move |_| keys).map(|k| &k.expr))
+    }
+
     /// The call with every expression rewritten.
     #[must_use]
     pub fn map_exprs(&self, mut f: impl FnMut(&Expr) -> Expr) -> AggCall {

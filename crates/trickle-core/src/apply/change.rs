@@ -191,11 +191,11 @@ fn vanished_by_value(change: &Change<'_>) -> Select {
             a.cast(Type::Text).same_as(b.cast(Type::Text))
         }
     }));
-    let mut first = Vec::new();
+    let (mut first, unsettled) = (Vec::new(), table.unsettled.columns());
     for (i, c) in table.columns.iter().enumerate() {
         let images = [Change::target(&s, table, i), change.column(&d, i)].map(|value| image(value, &c.ty));
         let [Some(a), Some(b)] = images else { continue };
-        match table.unsettled.contains(i) {
+        match unsettled.contains(i) {
             true => first.push(OrderBy { expr: a.equals(b), descending: true, nulls_first: false }),
             false => filter.push(a.equals(b)),
         }

@@ -2,7 +2,7 @@
 
 use crate::catalog::TableDef;
 use crate::error::Result;
-use crate::graph::{ColSet, Graph, NodeId, unsettled};
+use crate::graph::{ColSet, Graph, NodeId, Unsettled};
 use crate::rel::Rel;
 use crate::sql::{self, BufferSources, Changes, Ident, NameSet, Qualified, Relation, Sources};
 use crate::types::Type;
@@ -41,8 +41,8 @@ pub struct Stored {
     pub columns: Vec<StoredColumn>,
     /// How rows are found.
     pub identity: Identity,
-    /// Columns in which the node leaves open how equal values are written.
-    pub unsettled: ColSet,
+    /// What the node leaves open.
+    pub unsettled: Unsettled,
 }
 
 /// All tables of a stream table.
@@ -64,8 +64,8 @@ impl Stored {
             ty: c.ty.clone(),
             nullable: c.nullable,
         });
-        let (columns, unsettled) = (columns.collect(), unsettled(graph, node));
-        Stored { node, name, columns, identity: identity(graph, node), unsettled }
+        let (columns, identity) = (columns.collect(), identity(graph, node));
+        Stored { node, name, columns, identity, unsettled: Unsettled::of(graph, node) }
     }
 
     /// The names of the given columns.

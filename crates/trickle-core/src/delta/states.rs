@@ -38,10 +38,11 @@ pub fn prepare(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
             }
             Rel::Distinct(d) if !g.schema(d.input()).is_empty() => {
                 if let Some(by_image) = distinct_by_image(g, d.input())? {
-                    return Ok(by_image);
+                    return g.add(rel.as_operator().with_inputs(&[by_image]));
                 }
                 let all: Vec<usize> = (0..g.schema(d.input()).len()).collect();
-                let counted = g.add(Accumulate::new(d.input(), all.clone(), vec![Acc::count(None)]))?;
+                let counts = Accumulate::new(d.input(), all.clone(), vec![Acc::count(None)]);
+                let counted = g.add(counts.with_any_key(g))?;
                 let schema = g.schema(counted).clone();
                 return g.add(Map::columns(counted, &schema, &all));
             }

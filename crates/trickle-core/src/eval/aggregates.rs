@@ -1,5 +1,6 @@
 //! Aggregate values over the rows of a group.
 
+use super::group::shown_first;
 use super::{Row, compare, compare_as, expr, is_true, opaque};
 use crate::agg::{Acc, AggCall, family};
 use crate::error::{Error, Result};
@@ -34,12 +35,22 @@ pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
             let values = types.iter().zip(a.iter().zip(b));
             values.map(|(ty, (a, b))| compare_as(ty, a, b)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
         };
-        found.sort_by(|a, b| order(&a.0, &b.0).then_with(|| a.0.cmp(&b.0)));
+        let shown = |a: &[Datum], b: &[Datum]| shown_first(types.iter().copied(), (a, 1), (b, 1));
+        found.sort_by(|a, b| order(&a.0, &b.0).then_with(|| shown(&a.0, &b.0)));
         found.dedup_by(|a, b| order(&a.0, &b.0).is_eq());
         found.iter_mut().for_each(|f| f.2 = 1);
     }
     if !call.order_by.is_empty() {
-        found.sort_by(|a, b| by_keys(call, &a.1, &b.1).then_with(|| a.0.cmp(&b.0)));
+        let types: Vec<&Type> = call.order_by.iter().map(|k| k.expr.ty()).collect();
+        let shown = |a: &[Datum], b: &[Datum]| shown_first(types.iter().copied(), (a, 1), (b, 1));
+        let order = |a: &[Datum], b: &[Datum]| by_keys(call, a, b);
+        found.sort_by(|a, b| order(&a.1, &b.1).then_with(|| shown(&a.1, &b.1)).then_with(|| a.0.cmp(&b.0)));
+        if call.within_group {
+            for equal in found.chunk_by_mut(|a, b| order(&a.1, &b.1).is_eq()) {
+                let least = equal[0].1.clone();
+                equal.iter_mut().for_each(|f| f.1.clone_from(&least));
+            }
+        }
     }
     let mut values = Vec::with_capacity(found.len());
     for (mut args, keys, w) in found {

@@ -3,16 +3,20 @@
 use super::compare::SqlKey;
 use super::{Row, ZSet, is_true};
 use crate::error::Result;
-use crate::expr::Expr;
+use crate::expr::{Expr, compare_images};
 use crate::graph::Schema;
 use crate::rel::{JoinKeys, join_keys};
 use crate::types::{Datum, Type};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// The rows that agree on some key columns, with their weights, in structural order.
+#[derive(Default)]
 pub(crate) struct Group<'a> {
-    /// The key columns' values: the first in structural order among the rows.
+    /// The key columns' values, as the first row by [`shown_first`] has them.
     pub(crate) key: Vec<Datum>,
+    /// That row's weight.
+    weight: i64,
     /// The rows.
     pub(crate) rows: Vec<(&'a Row, i64)>,
 }
@@ -24,13 +28,27 @@ pub(crate) fn groups<'a>(input: &'a ZSet, keys: &[usize], schema: &Schema) -> Ve
     for (row, w) in input.iter() {
         let key: Vec<Datum> = keys.iter().map(|k| row[*k].clone()).collect();
         let class = SqlKey(if padded { normal(&key, keys, schema) } else { key.clone() });
-        let group = groups.entry(class).or_insert_with(|| Group { key: key.clone(), rows: Vec::new() });
-        if key < group.key {
-            group.key = key;
+        let group =
+            groups.entry(class).or_insert_with(|| Group { key: key.clone(), weight: w, rows: Vec::new() });
+        let types = keys.iter().filter_map(|k| schema.column(*k)).map(|c| &c.ty);
+        if shown_first(types, (&key, w), (&group.key, group.weight)).is_lt() {
+            (group.key, group.weight) = (key, w);
         }
         group.rows.push((row, w));
     }
     groups.into_values().collect()
+}
+
+/// Which of two equal rows is shown for both: one that is there, and of such the one with the lesser images, column by
+/// column.
+pub(crate) fn shown_first<'t>(
+    types: impl IntoIterator<Item = &'t Type>,
+    (a, v): (&[Datum], i64),
+    (b, w): (&[Datum], i64),
+) -> Ordering {
+    let mut images = types.into_iter().zip(a.iter().zip(b)).map(|(ty, (a, b))| compare_images(ty, a, b));
+    let gone = (v <= 0).cmp(&(w <= 0));
+    gone.then_with(|| images.find(|o| o.is_ne()).unwrap_or(Ordering::Equal)).then_with(|| a.cmp(b))
 }
 
 /// Whether a key column is `char(n)`, whose padding does not count.
@@ -112,14 +130,11 @@ fn key(
     Some(if padded { normal(&key, columns, schema) } else { key })
 }
 
-/// The classes of SQL-equal rows, each with its first row in structural order and its total weight, which may be 0.
+/// The classes of SQL-equal rows, each with its first row by [`shown_first`] and its total weight, which may be 0.
 pub(crate) fn row_groups(input: &ZSet, schema: &Schema) -> Vec<(Row, i64)> {
-    let mut groups: BTreeMap<SqlKey<Row>, (Row, i64)> = BTreeMap::new();
-    for (row, w) in input.iter() {
-        let (_, total) = groups.entry(SqlKey(unpadded(row, schema))).or_insert_with(|| (row.clone(), 0));
-        *total = total.wrapping_add(w);
-    }
-    groups.into_values().collect()
+    let all: Vec<usize> = (0..schema.len()).collect();
+    let total = |g: &Group<'_>| g.rows.iter().fold(0i64, |sum, (_, w)| sum.wrapping_add(*w));
+    groups(input, &all, schema).into_iter().map(|g| (total(&g), g)).map(|(w, g)| (g.key.into(), w)).collect()
 }
 
 /// The row without the padding of its `char(n)` columns.

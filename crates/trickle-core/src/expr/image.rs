@@ -5,7 +5,8 @@
 
 use super::functions::resolve_function;
 use super::{Expr, ExprKind};
-use crate::types::{Datum, OtherType, Type};
+use crate::types::{Datum, Numeric, OtherType, Type};
+use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
 /// `text` in which what is equal is written alike.
@@ -79,11 +80,25 @@ impl Expr {
     }
 }
 
+/// The order of the images of two equal values: of the values in a group the least is shown.
+pub(crate) fn compare_images(ty: &Type, a: &Datum, b: &Datum) -> Ordering {
+    match (a, b) {
+        _ if ty.is_exact() => Ordering::Equal,
+        (Datum::Numeric(a), Datum::Numeric(b)) => scale(a).cmp(&scale(b)),
+        (Datum::Text(a), Datum::Text(b)) if matches!(ty, Type::Bpchar(_)) => a.len().cmp(&b.len()),
+        _ => a.to_text(ty).cmp(&b.to_text(ty)),
+    }
+}
+
+fn scale(n: &Numeric) -> Option<u16> {
+    if let Numeric::Finite { scale, .. } = n { Some(*scale) } else { None }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::eval;
-    use crate::types::{Interval, Numeric};
+    use crate::types::Interval;
 
     fn numeric(text: &str) -> Datum {
         Datum::Numeric(Arc::new(Numeric::parse(text).unwrap().unwrap()))
@@ -110,6 +125,9 @@ mod tests {
                 values.iter().map(|v| eval::expr(&image, std::slice::from_ref(v)).unwrap()).collect();
             for (i, a) in images.iter().enumerate() {
                 assert!(eval::compare_as(&ty, &values[i], &values[0]).is_eq(), "{ty}");
+                for (j, b) in images.iter().enumerate() {
+                    assert_eq!(compare_images(&ty, &values[i], &values[j]), a.cmp(b), "{ty}: {images:?}");
+                }
                 assert!(images[i + 1..].iter().all(|b| a != b), "{ty}: {images:?}");
             }
             let null = eval::expr(&image, &[Datum::Null]).unwrap();

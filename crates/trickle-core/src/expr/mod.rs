@@ -10,7 +10,7 @@ mod image;
 mod simplify;
 
 pub use func::{FuncKind, FuncSig, Volatility};
-pub(crate) use image::is_written;
+pub(crate) use image::{compare_images, is_written};
 
 use crate::hash::hash_of;
 use crate::types::{Datum, Type};

@@ -16,7 +16,7 @@ pub(crate) use explain::{describe_accumulators, describe_exprs, describe_groups}
 pub(crate) use props::images;
 pub use props::{FunctionalDependency, Props};
 pub use schema::{Column, Schema};
-pub use settled::unsettled;
+pub use settled::Unsettled;
 
 use crate::error::{Error, Result};
 use crate::hash::hash_of;

@@ -77,7 +77,7 @@ impl Props {
     /// Whether rows that are there once each are also one for each value, not one for each way of writing it: a key
     /// tells them apart, or equal values are written alike.
     pub fn is_one_per_value(&self, schema: &Schema) -> bool {
-        !self.keys.is_empty() || schema.columns().iter().all(|c| c.ty.is_exact())
+        !self.keys.is_empty() || schema.is_exact()
     }
 
     /// Adds a key, kept minimal: a key with a proper subset among the keys is dropped.

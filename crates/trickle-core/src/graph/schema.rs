@@ -69,6 +69,10 @@ impl Schema {
     pub fn same_types(&self, other: &Schema) -> bool {
         self.len() == other.len() && self.columns.iter().zip(other.columns.iter()).all(|(a, b)| a.ty == b.ty)
     }
+    /// Whether equal rows are always written alike.
+    pub fn is_exact(&self) -> bool {
+        self.columns.iter().all(|c| c.ty.is_exact())
+    }
     /// The first column whose type has no equality operator.
     pub fn without_equality(&self) -> Option<&Column> {
         self.columns.iter().find(|c| !c.ty.has_equality())

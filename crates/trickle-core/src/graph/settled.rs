@@ -1,4 +1,4 @@
-//! Which columns a query leaves open in how they are written.
+//! What a query leaves open.
 
 use super::{ColSet, Graph, NodeId, NodeMap};
 use crate::agg::AggCall;
@@ -6,58 +6,154 @@ use crate::expr::Expr;
 use crate::graph::Schema;
 use crate::rel::Rel;
 
-/// The columns of `root` whose values may be written in several ways, all of them right: of the equal values in a group,
-/// under DISTINCT or in a set operation PostgreSQL shows any one, and so `max` may be 1.0 or 1.00.
-///
-/// Everywhere else the image of a result is a function of the images of the tables.
-pub fn unsettled(graph: &Graph, root: NodeId) -> ColSet {
-    let mut open: NodeMap<ColSet> = NodeMap::new();
-    for id in graph.reachable(root) {
-        let inputs: Vec<(ColSet, &Schema)> = graph
-            .inputs(id)
-            .iter()
-            .map(|i| (open.get_ref(*i).cloned().unwrap_or_default(), graph.schema(*i)))
-            .collect();
-        let mine = of(graph.rel(id), &inputs, graph.schema(id));
-        open.insert(id, mine);
-    }
-    open.remove(root).unwrap_or_default()
+/// What SQL leaves open in a query: of the equal values in a group, under DISTINCT or in a set operation any one may be
+/// shown, and so `max` may be 1.0 or 1.00. A refresh chooses ([`Expr::image`]); the same query run by hand need not choose
+/// the same. Everything else is a function of the tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unsettled {
+    /// Columns whose values are settled but for how they are written.
+    pub written: ColSet,
+    /// Columns whose values depend on how an unsettled one is written, such as its text.
+    pub values: ColSet,
+    /// Which rows there are depends on it.
+    pub rows: bool,
 }
 
-fn of(rel: &Rel, inputs: &[(ColSet, &Schema)], schema: &Schema) -> ColSet {
-    let inexact = || (0..schema.len()).filter(|c| !schema.columns()[*c].ty.is_exact()).collect::<ColSet>();
-    let reads = |e: &Expr| {
-        let mut any = false;
-        e.each_column(|c| any |= inputs.first().is_some_and(|(open, _)| open.contains(c)));
-        any
-    };
-    let chosen = |keys: &[usize], values: &mut dyn Iterator<Item = bool>| {
-        let keys = keys.iter().map(|k| {
-            inputs.first().is_none_or(|(open, s)| open.contains(*k) || !s.columns()[*k].ty.is_exact())
-        });
-        let all: Vec<bool> = keys.chain(values).collect();
-        (0..all.len()).filter(|i| all[*i]).collect::<ColSet>()
-    };
-    match (rel, inputs) {
-        (Rel::Map(m), _) => (0..m.exprs().len()).filter(|i| reads(&m.exprs()[*i])).collect(),
-        (Rel::Join(_) | Rel::OuterJoin(_), [(left, l), (right, _)]) => left.union(&right.shifted(l.len())),
-        (Rel::Distinct(_) | Rel::SetOp(_) | Rel::Positive(_) | Rel::Keys(_) | Rel::Single(_), _) => {
-            let below = inputs.iter().fold(ColSet::new(), |all, (open, _)| all.union(open));
-            inexact().union(&below)
+impl Unsettled {
+    /// What `root` leaves open.
+    pub fn of(graph: &Graph, root: NodeId) -> Unsettled {
+        let mut open: NodeMap<Unsettled> = NodeMap::new();
+        for id in graph.reachable(root) {
+            let inputs = graph.inputs(id).iter();
+            let inputs = inputs.map(|i| (open.get_ref(*i).cloned().unwrap_or_default(), graph.schema(*i)));
+            let mine = of(graph.rel(id), &inputs.collect::<Vec<_>>(), graph.schema(id));
+            open.insert(id, mine);
         }
-        (Rel::Reduce(r), _) => {
-            chosen(r.keys(), &mut r.aggs().iter().map(|call| chooses(call) || call.exprs().any(reads)))
-        }
-        (Rel::Accumulate(a), _) => {
-            chosen(a.keys(), &mut a.accs().iter().map(|acc| acc.value.iter().chain(&acc.filter).any(reads)))
-        }
-        (Rel::SemiJoin(_), [(left, _), _]) => left.clone(),
-        _ => inputs.iter().fold(ColSet::new(), |all, (open, _)| all.union(open)),
+        open.remove(root).unwrap_or_default()
     }
+
+    /// All columns that are open in one way or the other.
+    pub fn columns(&self) -> ColSet {
+        self.written.union(&self.values)
+    }
+
+    /// Whether the query says which values there are, how often, though not how each is written.
+    pub fn is_settled_by_value(&self) -> bool {
+        self.values.is_empty() && !self.rows
+    }
+
+    fn reads(&self, e: &Expr) -> bool {
+        let mut any = false;
+        e.each_column(|c| any |= self.written.contains(c) || self.values.contains(c));
+        any
+    }
+
+    /// Whether the value of `e` depends on what is open.
+    fn decides(&self, e: &Expr) -> bool {
+        let mut value = false;
+        e.each_column(|c| value |= self.values.contains(c));
+        value || (self.reads(e) && !e.respects_equality())
+    }
+
+    fn plus(&self, other: &Unsettled) -> Unsettled {
+        Unsettled {
+            written: self.written.union(&other.written),
+            values: self.values.union(&other.values),
+            rows: self.rows || other.rows,
+        }
+    }
+
+    fn beside(&self, right: &Unsettled, width: usize) -> Unsettled {
+        let (written, values) = (right.written.shifted(width), right.values.shifted(width));
+        self.plus(&Unsettled { written, values, rows: right.rows })
+    }
+}
+
+fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled {
+    let below = inputs.first().map(|(open, _)| open.clone()).unwrap_or_default();
+    match (rel, inputs) {
+        (Rel::Map(m), _) => {
+            let all = |holds: &dyn Fn(&Expr) -> bool| {
+                (0..m.exprs().len()).filter(|i| holds(&m.exprs()[*i])).collect::<ColSet>()
+            };
+            Unsettled {
+                written: all(&|e| below.reads(e) && !e.is_exact()),
+                values: all(&|e| below.decides(e)),
+                rows: below.rows,
+            }
+        }
+        (Rel::Filter(f), _) => Unsettled { rows: below.rows || below.decides(f.predicate()), ..below },
+        (Rel::Join(_) | Rel::OuterJoin(_) | Rel::SemiJoin(_), [(left, l), (right, _)]) => {
+            let pairs = left.beside(right, l.len());
+            let (on, open) = match rel {
+                Rel::Join(j) => (j.on(), pairs.clone()),
+                Rel::OuterJoin(j) => (j.on(), pairs.clone()),
+                Rel::SemiJoin(j) => (j.on(), Unsettled { rows: pairs.rows, ..left.clone() }),
+                _ => return pairs,
+            };
+            Unsettled { rows: open.rows || pairs.decides(on), ..open }
+        }
+        (Rel::Distinct(_) | Rel::SetOp(_) | Rel::Positive(_) | Rel::Keys(_) | Rel::Single(_), _) => {
+            let inexact = (0..schema.len()).filter(|c| !schema.columns()[*c].ty.is_exact()).collect();
+            let all = inputs.iter().fold(Unsettled::default(), |all, (open, _)| all.plus(open));
+            let (written, rows) = (all.written.union(&inexact), all.rows || !all.values.is_empty());
+            Unsettled { written, rows, ..all }
+        }
+        (Rel::Reduce(r), _) => groups(&below, schema, r.keys(), r.aggs().len(), &|i, open| {
+            let call = &r.aggs()[i];
+            (chooses(call) || call.exprs().any(|e| open.reads(e)), depends(call, open))
+        }),
+        (Rel::Accumulate(a), _) => groups(&below, schema, a.keys(), a.accs().len(), &|i, open| {
+            let mut exprs = a.accs()[i].value.iter().chain(&a.accs()[i].filter);
+            (exprs.clone().any(|e| open.reads(e)), exprs.any(|e| open.decides(e)))
+        }),
+        _ => inputs.iter().fold(Unsettled::default(), |all, (open, _)| all.plus(open)),
+    }
+}
+
+/// The key columns, then `n` values of which `value` says whether they may be written differently, and whether they may
+/// differ.
+fn groups(
+    below: &Unsettled,
+    schema: &Schema,
+    keys: &[usize],
+    n: usize,
+    value: &dyn Fn(usize, &Unsettled) -> (bool, bool),
+) -> Unsettled {
+    let rows = below.rows || keys.iter().any(|k| below.values.contains(*k));
+    let mut open = Unsettled { rows, ..Unsettled::default() };
+    let inexact = |c: usize| schema.column(c).is_some_and(|c| !c.ty.is_exact());
+    let mut note = |c: usize, written: bool, differs: bool| {
+        if inexact(c) && (written || differs) {
+            open.written.insert(c);
+        }
+        if differs {
+            open.values.insert(c);
+        }
+    };
+    for (c, k) in keys.iter().enumerate() {
+        note(c, true, below.values.contains(*k));
+    }
+    for i in 0..n {
+        let (written, differs) = value(i, below);
+        note(keys.len() + i, written, differs || rows);
+    }
+    open
 }
 
 /// Whether the call picks one of several equal values, or an order among them.
 fn chooses(call: &AggCall) -> bool {
     let total = matches!(&*call.sig.name, "sum" | "avg" | "count") && !call.distinct;
     !total && call.exprs().any(|e| !e.is_exact())
+}
+
+/// Whether the value of the call depends on how equal values are written, or on which of them comes first.
+fn depends(call: &AggCall, open: &Unsettled) -> bool {
+    let known = call.sig.schema.is_none();
+    let texts = !known || matches!(&*call.sig.name, "string_agg" | "json_agg" | "json_object_agg");
+    let ordered = !call.within_group && call.order_by.iter().any(|k| !k.expr.is_exact());
+    let picked = call.distinct && call.args.iter().any(|e| !e.is_exact());
+    call.exprs().any(|e| open.decides(e))
+        || ordered
+        || (texts && (picked || call.args.iter().any(|e| open.reads(e))))
 }

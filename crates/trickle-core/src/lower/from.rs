@@ -260,7 +260,7 @@ impl Lowerer<'_> {
             return Ok(Domain { refs: free, node: Some(node) });
         }
         let mapped = self.add(Map::new(node, positions))?;
-        let node = self.add(Distinct::new(mapped))?;
+        let node = self.add(Distinct::unseen(&self.graph, mapped))?;
         Ok(Domain { refs: free, node: Some(node) })
     }
 

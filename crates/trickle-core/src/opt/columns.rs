@@ -162,7 +162,7 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
                 ty: x.ty.clone(),
             });
             let keys = a.keys().iter().map(|k| input.at(*k)).collect();
-            let node = graph.add(crate::rel::Accumulate::new(input.node, keys, accs.collect()))?;
+            let node = graph.add(a.over(input.node, keys, accs.collect()))?;
             Pruned { node, place: (0..width).map(Some).collect() }
         }
         _ => {

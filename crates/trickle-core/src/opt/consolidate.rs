@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::graph::{Graph, NodeId, NodeMap};
-use crate::rel::{Rel, identify};
+use crate::rel::Rel;
 
 /// Drops every Consolidate that no reader needs and every one over rows that are merged already.
 pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
@@ -41,7 +41,7 @@ fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
         Rel::OuterJoin(o) => i == 1 || o.is_full() || inherits,
         rel @ (Rel::Map(_) | Rel::Filter(_)) => inherits || rel.can_raise(),
         // Of the equal keys of a group one is shown that is there: rows that cancel must be gone.
-        rel @ Rel::Accumulate(a) => rel.can_raise() || !identify(graph, a.input(), a.keys()),
+        rel @ Rel::Accumulate(a) => rel.can_raise() || !a.shows_any(graph),
         // They merge the rows themselves.
         Rel::Consolidate(_) | Rel::Positive(_) => false,
         // More keys than needed cost more work than merging; but a plain change is not merged for its keys alone.

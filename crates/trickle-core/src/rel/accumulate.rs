@@ -14,18 +14,19 @@ use crate::sql::{Fragment, Render, RenderContext, Scalar, accumulator};
 ///
 /// Defined on every Z-set, negative weights included: accumulating a change gives what to add to the accumulators of
 /// the state. Each output row has weight 1. Callers put a count of rows among the accumulators, so that over a state
-/// exactly the groups with rows remain.
+/// exactly the groups with rows remain. Of equal keys the one with the least images is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Accumulate {
     input: NodeId,
     keys: Vec<usize>,
     accs: Vec<Acc>,
+    any: bool,
 }
 
 impl Accumulate {
     /// Accumulates `input` by the columns `keys`.
     pub fn new(input: NodeId, keys: Vec<usize>, accs: Vec<Acc>) -> Accumulate {
-        Accumulate { input, keys, accs }
+        Accumulate { input, keys, accs, any: false }
     }
     /// The input.
     pub fn input(&self) -> NodeId {
@@ -39,6 +40,21 @@ impl Accumulate {
     pub fn accs(&self) -> &[Acc] {
         &self.accs
     }
+    /// The same where equal keys are written alike, or for a reader that asks of the keys only what they are equal to:
+    /// PostgreSQL may show any of equal keys.
+    #[must_use]
+    pub fn with_any_key(self, graph: &Graph) -> Accumulate {
+        let any = !graph.schema(self.input).select(&self.keys).is_exact();
+        Accumulate { any, ..self }
+    }
+    /// Whether any of equal keys will do: nobody asks, or all are written alike.
+    pub(crate) fn shows_any(&self, graph: &Graph) -> bool {
+        self.any || image::identify(graph, self.input, &self.keys)
+    }
+    /// The same keys of `input` with these accumulators.
+    pub(crate) fn over(&self, input: NodeId, keys: Vec<usize>, accs: Vec<Acc>) -> Accumulate {
+        Accumulate { input, keys, accs, any: self.any }
+    }
     /// Adds up the rows of `input`, which are outputs of accumulations like this one.
     #[must_use]
     pub fn merging(&self, input: NodeId) -> Accumulate {
@@ -47,6 +63,7 @@ impl Accumulate {
             input,
             keys: (0..n).collect(),
             accs: self.accs.iter().enumerate().map(|(i, a)| a.merge(n + i)).collect(),
+            any: self.any,
         }
     }
 }
@@ -157,7 +174,7 @@ impl Differentiate for Accumulate {
     /// `new = merge(old + d)`; else `new` accumulates the touched groups afresh and `old = merge(new − d)`. For keys that
     /// do not say how they are written the class rule looks at the rows that are there.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
-        if !image::identify(cx.graph, self.input, &self.keys) {
+        if !self.shows_any(cx.graph) {
             return Ok(None);
         }
         let raises = Rel::from(self.clone()).can_raise();
@@ -197,7 +214,7 @@ impl Evaluate for Accumulate {
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
         let mut groups = group::groups(inputs[0], &self.keys, cx.graph.schema(self.input));
         if self.keys.is_empty() && groups.is_empty() {
-            groups.push(group::Group { key: Vec::new(), rows: Vec::new() });
+            groups.push(group::Group::default());
         }
         let mut out = ZSet::new();
         for group in groups {
@@ -214,7 +231,11 @@ impl Evaluate for Accumulate {
 impl Render for Accumulate {
     fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
         let [input] = cx.arity(inputs)?;
-        let block = cx.open(input, self.input);
+        let signed = !input.positive;
+        let mut block = cx.open(input, self.input);
+        if !self.shows_any(cx.graph()) {
+            block = cx.settled(block, self.input, &self.keys, signed);
+        }
         let exprs = self.accs.iter().flat_map(|a| a.value.iter().chain(&a.filter));
         let block = cx.fit(block, self.input, exprs, false);
         let grouped = !self.keys.is_empty();

@@ -4,19 +4,25 @@ use super::{Class, Rel, Relational, arity, check_keys, check_positive};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
-use crate::graph::{ColSet, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Weight};
 
-/// `[w > 0]` on every row; NULLs are equal.
+/// `[w > 0]` on every row; NULLs are equal. Of equal rows the one with the least images is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Distinct {
     input: NodeId,
+    any: bool,
 }
 
 impl Distinct {
     /// The rows of `input`, each once.
     pub fn new(input: NodeId) -> Distinct {
-        Distinct { input }
+        Distinct { input, any: false }
+    }
+    /// The rows of `input`, each once, where equal rows are written alike, or for a reader that asks only what they are
+    /// equal to: PostgreSQL may show any of equal rows.
+    pub fn unseen(graph: &Graph, input: NodeId) -> Distinct {
+        Distinct { input, any: !graph.schema(input).is_exact() }
     }
     /// The input.
     pub fn input(&self) -> NodeId {
@@ -32,7 +38,7 @@ impl Relational for Distinct {
         vec![self.input]
     }
     fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
-        Distinct { input: inputs.first().copied().unwrap_or(self.input) }.into()
+        Distinct { input: inputs.first().copied().unwrap_or(self.input), ..*self }.into()
     }
     fn check(&self, inputs: &[&Node]) -> Result<()> {
         let [input] = arity("Distinct", inputs)?;
@@ -75,6 +81,10 @@ impl Render for Distinct {
         block.weight = Weight::one();
         if once {
             return Ok(Fragment::open(block, true, true));
+        }
+        if !self.any {
+            let all: Vec<usize> = (0..block.columns.len()).collect();
+            block = cx.settled(block, self.input, &all, false);
         }
         let mut closed = block.close(cx.output(), false);
         closed.distinct();

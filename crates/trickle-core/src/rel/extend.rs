@@ -121,7 +121,7 @@ fn spoiled(reduce: &Reduce, graph: &mut Graph, old: NodeId, lost: NodeId) -> Res
     let on = Expr::and((0..n).map(|i| same(&o, i, &l, i)).chain([reaches]));
     let pairs = graph.add(Join::new(old, lost, on))?;
     let keys = graph.add(Map::columns(pairs, &o, &(0..n).collect::<Vec<_>>()))?;
-    graph.add(Distinct::new(keys))
+    graph.add(Distinct::unseen(graph, keys))
 }
 
 /// Stored groups, gained extrema and changed counts, merged by key; groups whose count came to 0 are gone.

@@ -1,17 +1,16 @@
 //! Groups by keys of which equal values may be written differently.
 //!
-//! A group shows one of the ways in which its key is written, and PostgreSQL says not which; but it must be one that is
-//! there. A count by key does not tell when it left. So rows are accumulated by the key's image, which is exact, and the
-//! few images of a touched group are merged.
+//! A group shows the least of the ways in which its key is written. A count by key does not tell when it left. So rows
+//! are accumulated by the key's image, which is exact, and the few images of a touched group are merged.
 
-use super::{Accumulate, Distinct, Map, Rel};
+use super::{Accumulate, Map, Rel};
 use crate::agg::Acc;
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{Graph, NodeId};
 
 /// The image of a column of `node`; `None` where equal values of it are written alike.
-pub(super) fn image(graph: &Graph, node: NodeId, column: usize) -> Option<Expr> {
+pub(crate) fn image(graph: &Graph, node: NodeId, column: usize) -> Option<Expr> {
     if let Rel::Map(m) = graph.rel(node)
         && m.exprs().get(column).is_some_and(Expr::is_exact)
     {
@@ -44,7 +43,7 @@ pub(super) fn accumulated(
     let Some((imaged, wide)) = imaged(graph, input, keys)? else {
         return graph.add(Accumulate::new(input, keys.to_vec(), accs));
     };
-    let by_image = Accumulate::new(imaged, wide.clone(), accs);
+    let by_image = Accumulate::new(imaged, wide.clone(), accs).with_any_key(graph);
     let merging = Accumulate::new(input, keys.to_vec(), by_image.accs().to_vec());
     let by_image = graph.add(by_image)?;
     let schema = graph.schema(by_image).clone();
@@ -53,14 +52,13 @@ pub(super) fn accumulated(
     graph.add(merging.merging(partial))
 }
 
-/// `δ R` over the images that there are, each counted; `None` where every column is exact.
+/// The rows of R by image, each once and counted: `δ` of them is `δ R`. `None` where equal rows of R are written alike.
 pub(crate) fn distinct(graph: &mut Graph, input: NodeId) -> Result<Option<NodeId>> {
     let all: Vec<usize> = (0..graph.schema(input).len()).collect();
     let Some((imaged, wide)) = imaged(graph, input, &all)? else { return Ok(None) };
-    let counted = graph.add(Accumulate::new(imaged, wide, vec![Acc::count(None)]))?;
+    let counted = graph.add(Accumulate::new(imaged, wide, vec![Acc::count(None)]).with_any_key(graph))?;
     let schema = graph.schema(counted).clone();
-    let rows = graph.add(Map::columns(counted, &schema, &all))?;
-    graph.add(Distinct::new(rows)).map(Some)
+    graph.add(Map::columns(counted, &schema, &all)).map(Some)
 }
 
 /// `input` with the images of `keys` behind its columns, and the columns `keys` with those; `None` where they have none.

@@ -31,7 +31,7 @@ pub use consolidate::Consolidate;
 pub use distinct::Distinct;
 pub(crate) use extend::split as split_extrema;
 pub use filter::Filter;
-pub(crate) use image::{distinct as distinct_by_image, identify};
+pub(crate) use image::{distinct as distinct_by_image, identify, image};
 pub use join::{Join, JoinKeys, join_keys};
 pub use keys::Keys;
 pub use map::Map;

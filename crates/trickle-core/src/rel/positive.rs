@@ -1,13 +1,14 @@
 //! The positive part of a signed relation.
 
-use super::{Class, Rel, Relational, arity, check_keys};
+use super::{Class, Rel, Relational, arity, check_keys, identify};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::row_groups};
 use crate::graph::{Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Same};
 
-/// `max(w, 0)` on every row; NULLs are equal. EXCEPT ALL is the positive part of a difference, and the other set
+/// `max(w, 0)` on every row; NULLs are equal. Of equal rows the one with the least images is shown, among those that have
+/// a positive weight. EXCEPT ALL is the positive part of a difference, and the other set
 /// operations follow from it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Positive {
@@ -74,7 +75,15 @@ impl Render for Positive {
         if input.positive && input.consolidated && cx.is_one_per_value(self.input) {
             return Ok(input);
         }
+        let all: Vec<usize> = (0..cx.graph().schema(self.input).len()).collect();
+        if identify(cx.graph(), self.input, &all) {
+            let block = cx.open(input, self.input);
+            return Ok(Fragment::closed(cx.merged(block, self.input, Same::Value, ">"), true, true));
+        }
+        // What is left of each way of writing a row, before one of them is chosen.
+        let input = cx.consolidate(input, self.input);
         let block = cx.open(input, self.input);
+        let block = cx.settled(block, self.input, &all, true);
         Ok(Fragment::closed(cx.merged(block, self.input, Same::Value, ">"), true, true))
     }
 }

@@ -10,7 +10,8 @@ use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Sc
 use crate::sql::{Fragment, Render, RenderContext, aggregate};
 
 /// `γ keys; aggs (R)`: the key columns, then the aggregates, for each group that has a row. Without keys there is
-/// always exactly one row. NULL keys are equal.
+/// always exactly one row. NULL keys are equal. Of equal keys, and of equal values that an aggregate picks from, the one
+/// with the least images is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reduce {
     input: NodeId,
@@ -108,7 +109,7 @@ impl Evaluate for Reduce {
         inputs[0].require_state("Reduce")?;
         let mut groups = group::groups(inputs[0], &self.keys, cx.graph.schema(self.input));
         if self.keys.is_empty() && groups.is_empty() {
-            groups.push(group::Group { key: Vec::new(), rows: Vec::new() });
+            groups.push(group::Group::default());
         }
         let mut out = ZSet::new();
         for group in groups {
@@ -125,9 +126,10 @@ impl Render for Reduce {
         let [input] = cx.arity(inputs)?;
         input.require_positive("Reduce")?;
         let block = cx.open(input, self.input);
+        let (block, calls) = cx.settled_groups(block, self.input, &self.keys, &self.aggs);
         let block = cx.unit(block);
-        let block = cx.fit(block, self.input, self.aggs.iter().flat_map(AggCall::exprs), false);
-        let aggs = self.aggs.iter().map(|a| aggregate(a, &block.columns)).collect();
+        let block = cx.fit(block, self.input, calls.iter().flat_map(AggCall::exprs), false);
+        let aggs = calls.iter().map(|a| aggregate(a, &block.columns)).collect();
         Ok(Fragment::closed(cx.grouped(block, &self.keys, aggs, Vec::new()), true, true))
     }
 }

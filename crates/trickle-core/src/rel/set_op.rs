@@ -17,7 +17,8 @@ pub enum SetOpKind {
     Except,
 }
 
-/// With ALL, on weights: `min(l, r)` or `max(l − r, 0)`; without, on presence. NULLs are equal.
+/// With ALL, on weights: `min(l, r)` or `max(l − r, 0)`; without, on presence. NULLs are equal. Of equal rows the one with
+/// the least images is shown, of those of the left side.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetOp {
     left: NodeId,
@@ -143,7 +144,11 @@ impl Render for SetOp {
             SetOpKind::Intersect => SetOperator::Intersect,
             SetOpKind::Except => SetOperator::Except,
         };
-        let closed = cx.set_op(op, self.all, (left, self.left), (right, self.right));
+        let (left, right) = ((left, self.left), (right, self.right));
+        let closed = match cx.graph().schema(self.left).is_exact() {
+            true => cx.set_op(op, self.all, left, right),
+            false => cx.set_op_by_value(op, self.all, left, right),
+        };
         Ok(Fragment::closed(closed, true, !self.all))
     }
 }

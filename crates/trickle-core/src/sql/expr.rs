@@ -72,13 +72,21 @@ fn order(keys: &[SortKey], columns: &[Scalar]) -> Vec<OrderBy> {
     keys.iter().map(key).collect()
 }
 
-/// An aggregate call over the rows of a block.
+/// An aggregate call over the rows of a block. Equal keys of its ORDER BY come in the order of their images.
 pub(crate) fn aggregate(call: &AggCall, columns: &[Scalar]) -> Scalar {
+    let mut order_by = order(&call.order_by, columns);
+    if !call.distinct && !call.within_group {
+        let images = call.order_by.iter().filter_map(|k| k.expr.image());
+        let new = images.filter(|image| call.order_by.iter().all(|k| k.expr != *image));
+        let ascending =
+            |e: Expr| OrderBy { expr: scalar(&e, columns), descending: false, nulls_first: false };
+        order_by.extend(new.map(ascending));
+    }
     Scalar::Aggregate(Box::new(Aggregate {
         name: name(&call.sig),
         args: call.args.iter().map(|e| scalar(e, columns)).collect(),
         distinct: call.distinct,
-        order_by: order(&call.order_by, columns),
+        order_by,
         within_group: call.within_group,
         filter: call.filter.as_ref().map(|f| Box::new(scalar(f, columns))),
     }))

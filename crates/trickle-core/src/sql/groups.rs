@@ -50,8 +50,8 @@ pub(crate) enum Same {
     Image,
 }
 
-/// What tells `value` apart from equal values that are written differently; see [`Expr::image`].
-pub(crate) fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
+/// What tells `value` apart from equal values that are written differently; `None` where none are. See [`Expr::image`].
+pub fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
     Expr::column(0, ty.clone()).image().map(|image| scalar(&image, &[value]))
 }
 

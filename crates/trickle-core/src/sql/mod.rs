@@ -17,6 +17,7 @@ mod naming;
 mod print;
 mod profile;
 mod render;
+mod shown;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,8 @@ pub use sources::{BufferSources, Changes, Ranged, Relation, Sources, Stored, Win
 pub(crate) use ast::{Scalar, SetOperator};
 pub(crate) use condition::Condition;
 pub(crate) use expr::{aggregate, opaque, scalar};
-pub(crate) use groups::{Same, accumulator, image};
+pub use groups::image;
+pub(crate) use groups::{Same, accumulator};
 pub(crate) use joins::not_in;
 
 use crate::error::Result;

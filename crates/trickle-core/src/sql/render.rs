@@ -264,7 +264,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// A block that reads a closed query through a common table expression named after `of`.
-    fn enclose(&mut self, closed: Closed, of: NodeId, materialized: Option<bool>) -> Block {
+    pub(super) fn enclose(&mut self, closed: Closed, of: NodeId, materialized: Option<bool>) -> Block {
         let wanted = self.wanted(of);
         let name = self.cte(&wanted, Query::new(closed.set), materialized);
         let alias = self.alias_like(&name);

@@ -1,5 +1,5 @@
-//! The laws: what must hold for every plan, state and change. Rows are told apart by image: where a query leaves open
-//! which of several equal values it shows, the evaluator shows one of those that are there, and so must a delta.
+//! The laws: what must hold for every plan, state and change. Rows are told apart by image: where SQL leaves open which
+//! of several equal values is shown, the evaluator shows the one with the least image, and so must a delta.
 
 use super::{Mutant, Sample};
 use crate::apply::summands;

@@ -13,6 +13,7 @@ mod laws;
 mod mutants;
 mod plans;
 mod repro;
+mod shown;
 mod shrink;
 mod tiny;
 
@@ -29,5 +30,6 @@ pub use laws::{
 pub use mutants::{FOREIGN_KEY_MUTANTS, MUTANTS, Mutant};
 pub use plans::{Limits, QUERY_OPERATORS, Sample, sample};
 pub use repro::reproduction;
+pub use shown::check_shown;
 pub use shrink::shrink;
 pub use tiny::{small_plans, tiny_databases};

@@ -282,6 +282,14 @@ pub const MUTANTS: &[Mutant] = &[
         }
         _ => g.add(r),
     }),
+    mutant!("how keys are written is forgotten", Algebraic, Nested, |g, r| match &r {
+        Rel::Map(m) => {
+            let images: Vec<Expr> = m.exprs().iter().filter_map(Expr::image).collect();
+            let forget = |e: &Expr| if images.contains(e) { Expr::null(e.ty().clone()) } else { e.clone() };
+            g.add(Map::new(m.input(), m.exprs().iter().map(forget).collect()))
+        }
+        _ => g.add(r),
+    }),
     mutant!("only the first of several changed tables", Algebraic, Nested, |g, r| match &r {
         Rel::Table(t) if t.version() == Version::Delta && t.def().id.0 > 1 => {
             let schema = g.add(Table::clone(t)).map(|n| g.schema(n).clone())?;

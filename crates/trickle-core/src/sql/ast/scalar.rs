@@ -71,6 +71,15 @@ pub enum Scalar {
     Operator(Qualified, Vec<Scalar>),
     /// An aggregate call.
     Aggregate(Box<Aggregate>),
+    /// `first_value(value) OVER (PARTITION BY … ORDER BY …)`
+    First {
+        /// The value, of the first row …
+        value: Box<Scalar>,
+        /// … among those that are equal in these, at least one, …
+        among: Vec<Scalar>,
+        /// … in this order.
+        order: Vec<OrderBy>,
+    },
     /// `e::type`
     Cast(Box<Scalar>, Type),
     /// Conjunction.

@@ -31,6 +31,11 @@ pub(crate) fn walk_scalar(s: &mut Scalar, v: &mut Visitor<'_>) {
                 a.order_by.iter_mut().for_each(|o| walk_scalar(&mut o.expr, v));
                 a.filter.iter_mut().for_each(|f| walk_scalar(f, v));
             }
+            Scalar::First { value, among, order } => {
+                walk_scalar(value, v);
+                walk_all(among, v);
+                order.iter_mut().for_each(|o| walk_scalar(&mut o.expr, v));
+            }
             Scalar::Cast(e, _) | Scalar::Not(e) | Scalar::Is { arg: e, .. } => walk_scalar(e, v),
             Scalar::Distinct { left, right, .. } => {
                 walk_scalar(left, v);

@@ -6,7 +6,7 @@ mod literal;
 mod query;
 mod scalar;
 
-use super::ast::{Param, Query, Statement};
+use super::ast::{Param, Query, Scalar, Statement};
 use super::ident::{Ident, Qualified};
 use std::fmt::Write;
 
@@ -31,6 +31,14 @@ pub fn print_query(query: &Query) -> Printed {
     let mut p = Printer::default();
     p.query(query);
     p.finish()
+}
+
+impl std::fmt::Display for Scalar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut p = Printer::default();
+        p.scalar(self);
+        f.write_str(&p.out)
+    }
 }
 
 impl std::fmt::Display for Query {

@@ -164,6 +164,15 @@ impl Printer {
                 self.scalar(array);
                 self.word(")");
             }
+            Scalar::First { value, among, order } => {
+                self.word("first_value(");
+                self.scalar(value);
+                self.word(") OVER (PARTITION BY ");
+                self.row(among, Self::scalar);
+                self.word(" ORDER BY ");
+                self.row(order, Self::order);
+                self.word(")");
+            }
             Scalar::Array(items) => {
                 self.word("ARRAY[");
                 self.row(items, Self::scalar);
