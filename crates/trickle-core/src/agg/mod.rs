@@ -185,13 +185,17 @@ impl AggCall {
         self.args.iter().chain(&self.filter).chain(self.order_by.iter().map(|k| &k.expr))
     }
 
+    /// PostgreSQL's own `min` or `max`.
+    pub(crate) fn is_extremum(&self) -> bool {
+        self.sig.schema.is_none() && matches!(&*self.sig.name, "min" | "max")
+    }
+
     /// The expressions of whose equal values any one may be picked: what DISTINCT, `min`, `max` and WITHIN GROUP compare.
     pub(crate) fn picked(&self) -> impl Iterator<Item = &Expr> {
-        let extremum = self.sig.schema.is_none() && matches!(&*self.sig.name, "min" | "max");
         let counts = self.sig.schema.is_none() && &*self.sig.name == "count";
         let (args, keys) = match self.within_group {
             true => (false, true),
-            false => (extremum || (self.distinct && !counts), false),
+            false => (self.is_extremum() || (self.distinct && !counts), false),
         };
         let args = self.args.iter().filter(move |_| args);
         args.chain(self.order_by.iter().filter(move |_| keys).map(|k| &k.expr))

@@ -57,6 +57,22 @@ impl Expr {
         Some(Expr::new(ExprKind::Coalesce(vec![image, none]), ty))
     }
 
+    /// For a number whose equal values may be written differently, one of its own type that is the lesser, the lesser the
+    /// image.
+    pub(crate) fn rank(&self) -> Option<Expr> {
+        let number = |x: f64| Expr::literal(Datum::Float(x), self.ty().clone());
+        match self.ty() {
+            Type::Numeric(_) => self.image().map(|image| image.cast(Type::Numeric(None))),
+            Type::Float4 | Type::Float8 => {
+                let minus_zero =
+                    self.clone().cast(Type::Text).equals(Expr::literal(Datum::text("-0"), Type::Text));
+                let kind = ExprKind::Case { whens: vec![(minus_zero, number(0.0))], otherwise: number(1.0) };
+                Some(Expr::new(kind, self.ty().clone()))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether equal values in its columns give equal values of it, however they are written: sums and comparisons do,
     /// `text` does not.
     pub fn respects_equality(&self) -> bool {
@@ -129,6 +145,13 @@ mod tests {
                     assert_eq!(compare_images(&ty, &values[i], &values[j]), a.cmp(b), "{ty}: {images:?}");
                 }
                 assert!(images[i + 1..].iter().all(|b| a != b), "{ty}: {images:?}");
+            }
+            if let Some(rank) = Expr::column(0, ty.clone()).rank() {
+                let rank = |v: &Datum| eval::expr(&rank, std::slice::from_ref(v)).unwrap();
+                let ranks: Vec<Datum> = values.iter().map(rank).collect();
+                for (i, j) in (0..values.len()).flat_map(|i| (0..values.len()).map(move |j| (i, j))) {
+                    assert_eq!(eval::compare(&ranks[i], &ranks[j]), images[i].cmp(&images[j]), "{ty}");
+                }
             }
             let null = eval::expr(&image, &[Datum::Null]).unwrap();
             assert!(!null.is_null(), "{ty}");

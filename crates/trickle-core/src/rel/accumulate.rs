@@ -232,10 +232,11 @@ impl Render for Accumulate {
     fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
         let [input] = cx.arity(inputs)?;
         let signed = !input.positive;
-        let mut block = cx.open(input, self.input);
-        if !self.shows_any(cx.graph()) {
-            block = cx.settled(block, self.input, &self.keys, signed);
-        }
+        let block = cx.open(input, self.input);
+        let (block, keys) = match self.shows_any(cx.graph()) {
+            true => (block, self.keys.clone()),
+            false => cx.settled_keys(block, self.input, &self.keys, signed),
+        };
         let exprs = self.accs.iter().flat_map(|a| a.value.iter().chain(&a.filter));
         let block = cx.fit(block, self.input, exprs, false);
         let grouped = !self.keys.is_empty();
@@ -244,6 +245,6 @@ impl Render for Accumulate {
         let counted = block.weight.is_one() && self.accs.contains(&Acc::count(None));
         let some = || Scalar::or(totals.iter().map(|t| t.clone().op("<>", Scalar::int4(0))));
         let having = if grouped && !counted { vec![some()] } else { Vec::new() };
-        Ok(Fragment::closed(cx.grouped(block, &self.keys, totals, having), true, true))
+        Ok(Fragment::closed(cx.grouped(block, &keys, totals, having), true, true))
     }
 }

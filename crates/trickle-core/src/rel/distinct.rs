@@ -83,8 +83,7 @@ impl Render for Distinct {
             return Ok(Fragment::open(block, true, true));
         }
         if !self.any {
-            let all: Vec<usize> = (0..block.columns.len()).collect();
-            block = cx.settled(block, self.input, &all, false);
+            block = cx.settled_rows(block, self.input, false);
         }
         let mut closed = block.close(cx.output(), false);
         closed.distinct();

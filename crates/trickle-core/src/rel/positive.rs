@@ -83,7 +83,7 @@ impl Render for Positive {
         // What is left of each way of writing a row, before one of them is chosen.
         let input = cx.consolidate(input, self.input);
         let block = cx.open(input, self.input);
-        let block = cx.settled(block, self.input, &all, true);
+        let block = cx.settled_rows(block, self.input, true);
         Ok(Fragment::closed(cx.merged(block, self.input, Same::Value, ">"), true, true))
     }
 }

@@ -126,10 +126,10 @@ impl Render for Reduce {
         let [input] = cx.arity(inputs)?;
         input.require_positive("Reduce")?;
         let block = cx.open(input, self.input);
-        let (block, calls) = cx.settled_groups(block, self.input, &self.keys, &self.aggs);
+        let (block, keys, calls) = cx.settled_groups(block, self.input, &self.keys, &self.aggs, false);
         let block = cx.unit(block);
         let block = cx.fit(block, self.input, calls.iter().flat_map(AggCall::exprs), false);
         let aggs = calls.iter().map(|a| aggregate(a, &block.columns)).collect();
-        Ok(Fragment::closed(cx.grouped(block, &self.keys, aggs, Vec::new()), true, true))
+        Ok(Fragment::closed(cx.grouped(block, &keys, aggs, Vec::new()), true, true))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::ast::{Aggregate, FromItem, OrderBy, Query, Scalar, Select, SelectItem, SetExpr, SpecialCall};
 use super::ident::{Ident, Qualified};
+use super::shown::extreme;
 use crate::agg::AggCall;
 use crate::expr::{Expr, ExprKind, FuncSig, SortKey};
 use crate::types::{OtherType, Type};
@@ -74,6 +75,9 @@ fn order(keys: &[SortKey], columns: &[Scalar]) -> Vec<OrderBy> {
 
 /// An aggregate call over the rows of a block. Equal keys of its ORDER BY come in the order of their images.
 pub(crate) fn aggregate(call: &AggCall, columns: &[Scalar]) -> Scalar {
+    if let Some(extreme) = extreme(call, columns) {
+        return extreme;
+    }
     let mut order_by = order(&call.order_by, columns);
     if !call.distinct && !call.within_group {
         let images = call.order_by.iter().filter_map(|k| k.expr.image());

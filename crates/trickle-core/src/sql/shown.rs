@@ -42,17 +42,26 @@ impl Class {
 }
 
 impl RenderContext<'_> {
-    /// The rows of `block`, which computes `of`, with one way of writing the columns `keys` for all that are equal there.
-    /// `signed`: rows of a weight below 1 are not there.
-    pub(crate) fn settled(&mut self, block: Block, of: NodeId, keys: &[usize], signed: bool) -> Block {
-        if identify(self.graph(), of, keys) {
-            return block;
-        }
-        let block = self.plain(block, of);
-        let gone = signed.then(|| block.weight.scalar().op("<=", Scalar::int4(0)));
-        let (schema, mut columns) = (self.graph().schema(of).clone(), block.columns.clone());
-        settle(&mut columns, &block, &schema, self.images(of, keys), gone);
-        self.with_columns(block, columns, &schema, of)
+    /// The rows of `block`, which computes `of`, with one way of writing all that are equal. `signed`: rows of a weight below
+    /// 1 are not there.
+    pub(crate) fn settled_rows(&mut self, block: Block, of: NodeId, signed: bool) -> Block {
+        let all: Vec<usize> = (0..block.columns.len()).collect();
+        let (mut block, keys) = self.settled_keys(block, of, &all, signed);
+        block.columns = keys.iter().filter_map(|k| block.columns.get(*k)).cloned().collect();
+        block
+    }
+
+    /// The rows of `block` with, beside their columns, one way of writing the columns `keys` for all that are equal there; and
+    /// where those are now.
+    pub(crate) fn settled_keys(
+        &mut self,
+        block: Block,
+        of: NodeId,
+        keys: &[usize],
+        signed: bool,
+    ) -> (Block, Vec<usize>) {
+        let (block, keys, _) = self.settled_groups(block, of, keys, &[], signed);
+        (block, keys)
     }
 
     /// The same for groups: for their keys, and for the values that the calls pick among equal ones. The calls over the
@@ -63,36 +72,50 @@ impl RenderContext<'_> {
         of: NodeId,
         keys: &[usize],
         calls: &[AggCall],
-    ) -> (Block, Vec<AggCall>) {
-        let picks = |call: &AggCall| call.picked().any(|e| self.image(of, e).is_some());
-        if identify(self.graph(), of, keys) && !calls.iter().any(picks) {
-            return (block, calls.to_vec());
+        signed: bool,
+    ) -> (Block, Vec<usize>, Vec<AggCall>) {
+        let told = identify(self.graph(), of, keys);
+        if told && !calls.iter().any(|call| self.picks(of, call)) {
+            return (block, keys.to_vec(), calls.to_vec());
         }
         let block = self.plain(block, of);
         let schema = self.graph().schema(of);
         let (mut columns, mut wide) = (block.columns.clone(), schema.columns().to_vec());
-        if !identify(self.graph(), of, keys) {
-            settle(&mut columns, &block, schema, self.images(of, keys), None);
+        let mut shown = keys.to_vec();
+        if !told {
+            let images: Vec<Option<Expr>> = keys.iter().map(|k| image(self.graph(), of, *k)).collect();
+            let gone = signed.then(|| block.weight.scalar().op("<=", Scalar::int4(0)));
+            for (i, first) in settled(&block, schema, keys, &images, gone) {
+                columns.push(first);
+                wide.push(wide[keys[i]].clone());
+                shown[i] = columns.len() - 1;
+            }
         }
         let keys: Vec<Expr> = keys.iter().map(|k| schema.expr(*k)).collect();
         let mut settled = |call: &AggCall| {
+            if !self.picks(of, call) {
+                return call.clone();
+            }
             let counted = |e: &Expr| only_where(call.filter.as_ref(), e.clone());
             let picked: Vec<&Expr> = call.picked().collect();
             let images: Vec<Expr> = picked.iter().filter_map(|e| self.image(of, e)).collect();
             let among: Vec<Expr> = keys.iter().cloned().chain(picked.iter().map(|e| counted(e))).collect();
             let order = images.iter().map(|i| scalar(i, &block.columns)).collect();
             let class = Class::new(&among, order, &block.columns);
-            call.map_exprs(|e| {
-                if !picked.contains(&e) || self.image(of, e).is_none() {
-                    return e.clone();
+            // DISTINCT asks that what it orders by is an argument, not only equal to one.
+            let mut made: Vec<(&Expr, usize)> = Vec::new();
+            for e in &picked {
+                if self.image(of, e).is_some() && made.iter().all(|(known, _)| known != e) {
+                    made.push((e, columns.len()));
+                    columns.push(class.first(scalar(&counted(e), &block.columns)));
+                    wide.push(Column { label: "shown".into(), ty: e.ty().clone(), nullable: true });
                 }
-                columns.push(class.first(scalar(&counted(e), &block.columns)));
-                wide.push(Column { label: "shown".into(), ty: e.ty().clone(), nullable: true });
-                Expr::column(columns.len() - 1, e.ty().clone())
-            })
+            }
+            let shown = |e: &Expr| made.iter().find(|(known, _)| *known == e).map(|(_, c)| *c);
+            call.map_exprs(|e| shown(e).map_or_else(|| e.clone(), |c| Expr::column(c, e.ty().clone())))
         };
         let calls = calls.iter().map(&mut settled).collect();
-        (self.with_columns(block, columns, &Schema::new(wide), of), calls)
+        (self.with_columns(block, columns, &Schema::new(wide), of), shown, calls)
     }
 
     /// INTERSECT or EXCEPT, of rows of which equal ones may be written differently, as the left side writes them.
@@ -118,9 +141,12 @@ impl RenderContext<'_> {
         let block = self.enclose(both, l, None);
         let mut columns = block.columns.clone();
         let right_alone = block.columns[width].clone().equals(Scalar::int4(0));
+        let keys: Vec<usize> = (0..width).collect();
         // Either side may write a column in ways of its own, even one that the other always writes alike.
-        let images = (0..width).map(|c| (c, schema.expr(c).image())).collect();
-        settle(&mut columns, &block, &schema, images, Some(right_alone));
+        let images: Vec<Option<Expr>> = keys.iter().map(|c| schema.expr(*c).image()).collect();
+        for (c, first) in settled(&block, &schema, &keys, &images, Some(right_alone)) {
+            columns[c] = first;
+        }
         let block = self.with_columns(block, columns, &wide, l);
 
         let sum = |i: usize| Scalar::aggregate("sum", vec![block.columns[width + i].clone()]);
@@ -146,14 +172,14 @@ impl RenderContext<'_> {
         Closed::select(Select { group_by, having, ..block.select(items) }, names, all)
     }
 
-    /// Columns of `of` with their images.
-    fn images(&self, of: NodeId, columns: &[usize]) -> Vec<(usize, Option<Expr>)> {
-        columns.iter().map(|c| (*c, image(self.graph(), of, *c))).collect()
-    }
-
     /// The image of an expression over `of`; `None` where equal values of it are written alike.
     fn image(&self, of: NodeId, e: &Expr) -> Option<Expr> {
         e.as_column().map_or_else(|| e.image(), |c| image(self.graph(), of, c))
+    }
+
+    /// Whether the call picks among equal values that may be written differently, and does not say which.
+    fn picks(&self, of: NodeId, call: &AggCall) -> bool {
+        ranked(call).is_none() && call.picked().any(|e| self.image(of, e).is_some())
     }
 
     /// The block with columns that cost nothing to write several times.
@@ -169,22 +195,42 @@ impl RenderContext<'_> {
     }
 }
 
-/// Gives all rows that are equal in the columns `keys`, which are given with their images, the values of the first of them
-/// there: of those for which `last` is false, the one with the least images.
-fn settle(
-    columns: &mut [Scalar],
+/// For each of the columns `keys` that has an image what all rows that are equal in all of them are to show: the value of the
+/// first of them, which is, of those for which `last` is false, the one with the least images.
+fn settled(
     block: &Block,
     schema: &Schema,
-    keys: Vec<(usize, Option<Expr>)>,
+    keys: &[usize],
+    images: &[Option<Expr>],
     last: Option<Scalar>,
-) {
-    let exprs: Vec<Expr> = keys.iter().map(|(k, _)| schema.expr(*k)).collect();
-    let images = keys.iter().filter_map(|(_, image)| image.as_ref());
-    let images = images.map(|i| scalar(i, &block.columns));
-    let class = Class::new(&exprs, last.into_iter().chain(images).collect(), &block.columns);
-    for (k, _) in keys.iter().filter(|(_, image)| image.is_some()) {
-        columns[*k] = class.first(block.columns[*k].clone());
+) -> Vec<(usize, Scalar)> {
+    let among: Vec<Expr> = keys.iter().map(|k| schema.expr(*k)).collect();
+    let order = images.iter().flatten().map(|i| scalar(i, &block.columns));
+    let class = Class::new(&among, last.into_iter().chain(order).collect(), &block.columns);
+    let open = (0..keys.len()).filter(|i| images[*i].is_some());
+    open.map(|i| (i, class.first(block.columns[keys[i]].clone()))).collect()
+}
+
+/// The number, and one for its image, whose extremum the call is.
+fn ranked(call: &AggCall) -> Option<(&Expr, Expr)> {
+    let value = call.args.first().filter(|e| call.is_extremum() && !e.is_exact())?;
+    value.rank().map(|rank| (value, rank))
+}
+
+/// `min` or `max` of numbers: pairs of a number and one for its image compare as is wanted, and cost no sort.
+pub(super) fn extreme(call: &AggCall, columns: &[Scalar]) -> Option<Scalar> {
+    let (value, rank) = ranked(call)?;
+    let (value, rank) = (scalar(value, columns), scalar(&rank, columns));
+    let greatest = &*call.sig.name == "max";
+    let rank = if greatest { rank.minus() } else { rank };
+    let counted = call.filter.as_ref().map(|f| scalar(f, columns));
+    let filter = Scalar::and([value.clone().is_not_null()].into_iter().chain(counted));
+    let pair = vec![Scalar::Array(vec![value, rank])];
+    let mut pair = Scalar::aggregate(if greatest { "max" } else { "min" }, pair);
+    if let Scalar::Aggregate(call) = &mut pair {
+        call.filter = Some(Box::new(filter));
     }
+    Some(Scalar::Subscript(Box::new(pair), Box::new(Scalar::int4(1))))
 }
 
 /// `e` where the filter is true, NULL elsewhere.
