@@ -15,6 +15,7 @@ mod crashes;
 mod cuts;
 mod faults;
 mod first_load;
+mod holds;
 mod interleavings;
 mod lifecycle;
 mod limits;

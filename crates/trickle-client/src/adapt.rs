@@ -1,6 +1,6 @@
 //! Stream tables follow their sources.
 
-use crate::capture;
+use crate::capture::{self, State};
 use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::names::Name;
@@ -32,18 +32,8 @@ impl Trickle {
         Trickle::require_own(e)?;
         let name = shown(e);
         self.progress.say(&format!("{name}: something that it reads has changed; planning it anew"));
-        let qualified =
-            Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() };
-        let new = e.as_new(qualified)?;
-        let redone = match self.design(e.relation.clone(), e.id, &new).await {
-            Ok(design) => self.redo(e, &design).await,
-            Err(error) => Err(error),
-        };
-        match redone {
-            Err(error)
-                if error.is_input()
-                    || error.sqlstate().is_some() && !error.is_busy() && !error.is_connection() =>
-            {
+        match self.replan(e).await {
+            Err(error) if is_final(&error) => {
                 self.suspend(e, &error).await?;
                 let why = format!("{name} cannot be kept any more: {}", error.message());
                 Err(error.saying(why).hint(format!(
@@ -52,6 +42,15 @@ impl Trickle {
             }
             other => other,
         }
+    }
+
+    /// Plans a stream table anew, from the query that it has.
+    pub(crate) async fn replan(&mut self, e: &Entry) -> Result<()> {
+        let qualified =
+            Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() };
+        let new = e.as_new(qualified)?;
+        let design = self.design(e.relation.clone(), e.id, &new).await?;
+        self.redo(e, &design).await
     }
 
     /// Takes a stream table out of the schedule, and its capture away where a trigger would fail for writers.
@@ -63,7 +62,7 @@ impl Trickle {
                  needs_reinit = true, reinit_reason = 'it was suspended', updated_at = now() WHERE pgt_id = $1";
             t.execute(text, &[&e.id, &message]).await.map_err(|err| Error::server("suspend a stream table", err))?;
             for source in &broken {
-                capture::switch_off(t, *source).await?;
+                capture::switch_off(t, *source, State::Off).await?;
             }
             Ok(())
         })
@@ -76,7 +75,7 @@ impl Trickle {
             .client()
             .query(
                 "SELECT b.source_relid FROM pgtrickle.pgt_buffers b JOIN pgtrickle.pgt_dependencies d USING (source_relid) \
-                 WHERE d.pgt_id = $1 AND NOT b.disabled \
+                 WHERE d.pgt_id = $1 AND b.capture = 'ON' \
                  AND pgtrickle.fingerprint(b.source_relid) IS DISTINCT FROM b.schema_fingerprint",
                 &[&e.id],
             )
@@ -84,4 +83,9 @@ impl Trickle {
             .map_err(|err| Error::server("look for sources that changed", err))?;
         Ok(rows.iter().map(|r| r.get(0)).collect())
     }
+}
+
+/// Whether planning fails again, however often it is tried.
+pub(crate) fn is_final(e: &Error) -> bool {
+    e.is_input() || e.sqlstate().is_some() && !e.is_busy() && !e.is_connection()
 }

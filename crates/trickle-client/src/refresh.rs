@@ -11,6 +11,7 @@ use trickle_core::refresh::{
     Failure, FailureKind, Lock, Member, MemberReport, Plan, Relation, Report, Request, Source, Transaction,
     peek_text, record_failure,
 };
+use trickle_core::sql::Qualified;
 
 /// How often a refresh is planned again because a source was altered meanwhile.
 const REPLAN: u32 = 3;
@@ -329,6 +330,12 @@ pub(crate) fn groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<
     Ok(linked.iter().map(part).filter(|g| !g.is_empty()).map(entries).collect())
 }
 
+/// Why nothing is known of the changes of a source whose capture the user holds off.
+fn held(source: &Relation) -> String {
+    let name = Qualified::new(&source.schema, &source.name);
+    format!("trickle disable switched the capture of {name} off; trickle enable {name} switches it on")
+}
+
 /// What a stream table reads, with the buffers that hold the changes.
 fn sources(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
     let read: Vec<TableId> = match &runnable.table {
@@ -341,10 +348,14 @@ fn sources(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
                 .hint("Run trickle alter with its query, which plans it anew."));
         };
         // Without columns there is a buffer for the sake of another stream table only.
-        let changes = d.buffer.filter(|_| !d.columns.is_empty() || runnable.table.is_some()).map(|oid| {
-            Relation { id: TableId(oid), schema: HIDDEN.into(), name: format!("changes_{id}").into() }
+        let wanted = !d.columns.is_empty() || runnable.table.is_some();
+        let changes = d.buffer.filter(|_| wanted).map(|oid| Relation {
+            id: TableId(oid),
+            schema: HIDDEN.into(),
+            name: format!("changes_{id}").into(),
         });
-        Ok(Source { relation: d.relation.clone(), kind: d.kind, changes })
+        let uncaptured = (wanted && d.held).then(|| held(&d.relation).into());
+        Ok(Source { relation: d.relation.clone(), kind: d.kind, changes, uncaptured })
     };
     read.into_iter().map(source).collect()
 }

@@ -43,6 +43,8 @@ pub struct Dependency {
     pub unlogged: bool,
     /// Whether the buffer is at its limit, so that changes may not be kept.
     pub full: bool,
+    /// Whether the user holds its capture off ([`crate::Trickle::disable`]).
+    pub held: bool,
 }
 
 /// A stream table as the catalog lists it.
@@ -121,10 +123,11 @@ ORDER BY s.pgt_id";
 const DEPENDENCIES: &str = "
 SELECT d.pgt_id, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name),
     d.source_type, d.columns_used, d.schema_fingerprint,
-    CASE WHEN NOT b.disabled THEN to_regclass(format('pgtrickle_changes.changes_%s', b.source_relid))::oid END,
+    CASE WHEN b.capture = 'ON' THEN to_regclass(format('pgtrickle_changes.changes_%s', b.source_relid))::oid END,
     coalesce(b.unlogged, false),
     coalesce(pg_relation_size(to_regclass(format('pgtrickle_changes.changes_%s_%s', b.source_relid,
-        b.segments->-1->>'number'))) >= b.limit_bytes, false)
+        b.segments->-1->>'number'))) >= b.limit_bytes, false),
+    coalesce(b.capture = 'HELD', false)
 FROM pgtrickle.pgt_dependencies d
 LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
@@ -251,6 +254,7 @@ fn dependency(r: &Row) -> Result<Dependency> {
         buffer: r.get(7),
         unlogged: r.get(8),
         full: r.get(9),
+        held: r.get(10),
     })
 }
 

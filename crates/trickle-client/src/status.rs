@@ -75,6 +75,8 @@ pub struct SourceStatus {
     pub columns: Vec<String>,
     /// Whether its changes are captured.
     pub captured: bool,
+    /// Whether the user switched that off ([`Trickle::disable`]).
+    pub held: bool,
     /// How many of its changes are pending; `None` where they are not captured.
     pub pending_changes: Option<i64>,
     /// Whether more changed than its buffer may hold: the next refresh recomputes what reads it.
@@ -88,8 +90,10 @@ pub struct BufferStatus {
     pub source: String,
     /// `STATEMENT` or `ROW`.
     pub trigger_mode: String,
-    /// Whether it was switched off with [`Trickle::disable`].
+    /// Whether its changes are not captured now, for whatever reason.
     pub disabled: bool,
+    /// Whether that is because the user switched it off ([`Trickle::disable`]), until [`Trickle::enable`].
+    pub held: bool,
     /// Bytes of all segments on disk.
     pub bytes: i64,
     /// Segments that are not drained yet.
@@ -305,12 +309,12 @@ impl Trickle {
     /// # Errors
     /// Those of the server.
     pub async fn buffers(&self) -> Result<Vec<BufferStatus>> {
-        let text = "SELECT CASE WHEN c.oid IS NULL THEN b.source_relid::text ELSE format('%I.%I', n.nspname, c.relname) END, b.trigger_mode, b.disabled, \
+        let text = "SELECT CASE WHEN c.oid IS NULL THEN b.source_relid::text ELSE format('%I.%I', n.nspname, c.relname) END, b.trigger_mode, b.capture <> 'ON', \
              coalesce((SELECT sum(pg_total_relation_size(s.oid)) FROM pg_class s WHERE s.relkind = 'r' \
                 AND s.relnamespace = to_regnamespace($1::text) AND s.relname LIKE format('changes\\_%s\\_%%', b.source_relid)), 0)::int8, \
              jsonb_array_length(b.segments), b.limit_bytes, coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text, \
-                format('changes_%s_%s', b.source_relid, b.segments->-1->>'number')))) >= b.limit_bytes, false) \
-             FROM pgtrickle.pgt_buffers b LEFT JOIN pg_class c ON c.oid = b.source_relid \
+                format('changes_%s_%s', b.source_relid, b.segments->-1->>'number')))) >= b.limit_bytes, false), \
+             b.capture = 'HELD' FROM pgtrickle.pgt_buffers b LEFT JOIN pg_class c ON c.oid = b.source_relid \
              LEFT JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1";
         let rows = self.client().query(text, &[&HIDDEN]).await;
         let rows = rows.map_err(|e| Error::server("read how changes are captured", e))?;
@@ -322,6 +326,7 @@ impl Trickle {
             segments: r.get(4),
             limit_bytes: r.get(5),
             full: r.get(6),
+            held: r.get(7),
         };
         Ok(rows.iter().map(buffer).collect())
     }
@@ -382,6 +387,7 @@ fn sources(e: &Entry, pending: Option<&Pending>) -> Vec<SourceStatus> {
         kind: d.kind_name(),
         columns: d.columns.clone(),
         captured: d.buffer.is_some(),
+        held: d.held,
         pending_changes: waiting(d).map(|w| w.rows),
         overflowed: waiting(d).is_some_and(|w| w.overflowed),
     };

@@ -64,12 +64,13 @@ CREATE TABLE pgtrickle.pgt_buffers (
     unlogged bool NOT NULL,
     generation int NOT NULL,
     segments jsonb NOT NULL,
-    disabled bool NOT NULL DEFAULT false,
+    capture text NOT NULL DEFAULT 'ON' CHECK (capture IN ('ON', 'OFF', 'HELD')),
     limit_bytes bigint NOT NULL DEFAULT 1073741824,
     schema_fingerprint text NOT NULL,
     triggers_fingerprint text,
     created_at timestamptz NOT NULL DEFAULT now()
 );
+COMMENT ON COLUMN pgtrickle.pgt_buffers.capture IS 'OFF: until a reader is planned again. HELD: the user wants none, until trickle enable.';
 COMMENT ON COLUMN pgtrickle.pgt_buffers.limit_bytes IS 'Size of the written segment from which on changes are not kept: their readers are recomputed.';
 COMMENT ON COLUMN pgtrickle.pgt_buffers.segments IS 'Oldest first: [{"number", "columns"}], columns as attribute numbers of the source.';
 
@@ -163,14 +164,15 @@ CREATE FUNCTION pgtrickle.is_unchanged(stream_table bigint) RETURNS bool LANGUAG
 SET search_path = pg_catalog AS $$
     SELECT NOT EXISTS (
         SELECT FROM pgtrickle.pgt_dependencies d LEFT JOIN pgtrickle.pgt_buffers b
-            ON b.source_relid = d.source_relid AND NOT b.disabled
+            ON b.source_relid = d.source_relid AND b.capture <> 'HELD'
         WHERE d.pgt_id = stream_table
           AND (pgtrickle.fingerprint(d.source_relid) IS DISTINCT FROM d.schema_fingerprint
             OR NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                 WHERE c.oid = d.source_relid AND n.nspname = d.source_schema AND c.relname = d.source_name)
-            OR b.source_relid IS NOT NULL
+            OR b.capture = 'OFF' AND d.columns_used <> '{}'
+            OR b.capture = 'ON'
                 AND pgtrickle.triggers_fingerprint(b.source_relid) IS DISTINCT FROM b.triggers_fingerprint
-            OR b.trigger_mode = 'STATEMENT'
+            OR b.capture = 'ON' AND b.trigger_mode = 'STATEMENT'
                 AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(b.source_relid) END)
     ) AND NOT EXISTS (
         SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table AND s.functions <> '{}'

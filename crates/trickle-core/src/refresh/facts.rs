@@ -1,6 +1,6 @@
 //! What the decision query says.
 
-use super::plan::{Bind, Member, Relation};
+use super::plan::{Bind, Member, Source};
 use super::{DbError, Value};
 use crate::catalog::TableId;
 use crate::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid};
@@ -30,12 +30,15 @@ pub(super) enum Gap {
 
 impl Pending {
     /// Why what happened to this source is not known from its change rows, if it is not.
-    pub(super) fn untold(&self, source: &Relation) -> Option<String> {
-        let name = format!("{}.{}", source.schema, source.name);
+    pub(super) fn untold(&self, source: &Source) -> Option<String> {
+        let name = format!("{}.{}", source.relation.schema, source.relation.name);
         match (self.gap, self.rows) {
             (Some(Gap::Replaced), _) => Some(format!("{name} was truncated or replaced")),
             (Some(Gap::Overflowed), _) => Some(format!("{name} was changed more than its buffer may hold")),
-            (None, None) => Some(format!("changes of {name} are not captured")),
+            (None, None) => Some(match &source.uncaptured {
+                Some(why) => why.to_string(),
+                None => format!("changes of {name} are not captured"),
+            }),
             (None, Some(_)) => None,
         }
     }

@@ -219,7 +219,7 @@ impl Machine {
             groups: member.groups,
         };
         let mut action = Action::Full;
-        let untold = |s: &Source| facts.pending.get(&s.relation.id)?.untold(&s.relation);
+        let untold = |s: &Source| facts.pending.get(&s.relation.id)?.untold(s);
         let why = if let Some(why) = &facts.reinit {
             action = Action::Reinitialize;
             Some(why.clone())

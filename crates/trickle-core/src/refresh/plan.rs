@@ -30,6 +30,8 @@ pub struct Source {
     /// The relation that holds its captured changes (`pgtrickle_changes.changes_<oid>`): columns `xid xid8`,
     /// `w smallint` (0 marks a TRUNCATE) and `cmin`. `None` where changes are not captured: then every refresh is full.
     pub changes: Option<Relation>,
+    /// Why they are not captured and what to do about it, where there is more to say: the reason of those refreshes.
+    pub uncaptured: Option<Arc<str>>,
 }
 
 /// What a bind parameter of a program stands for; resolved by the machine when the statement is handed out.

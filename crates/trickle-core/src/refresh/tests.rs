@@ -43,7 +43,7 @@ fn relation(id: u32, name: &str) -> Relation {
 fn source(id: u32, name: &str, kind: TableKind) -> Source {
     let changes =
         Relation { schema: "pgtrickle_changes".into(), ..relation(id + 1000, &format!("changes_{id}")) };
-    Source { relation: relation(id, name), kind, changes: Some(changes) }
+    Source { relation: relation(id, name), kind, changes: Some(changes), uncaptured: None }
 }
 
 fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Member {

@@ -115,6 +115,7 @@ fn remarks(s: &Standing, full: bool) -> String {
             let capture = match source.pending_changes {
                 Some(n) if source.captured => format!("captured, {n} pending"),
                 None if source.captured => "captured".to_owned(),
+                _ if source.held => format!("not captured until trickle enable {}", source.name),
                 _ => "not captured".to_owned(),
             };
             line(
