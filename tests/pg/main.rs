@@ -20,6 +20,7 @@ mod interleavings;
 mod lifecycle;
 mod limits;
 mod plans;
+mod polling;
 mod program;
 mod random;
 mod readme;

@@ -6,6 +6,7 @@ use crate::names::Name;
 use crate::registry::{Entry, Registry, Runnable, shown};
 use crate::session::Watch;
 use crate::trickle::Trickle;
+use std::collections::BTreeSet;
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::refresh::{
     Failure, FailureKind, Lock, Member, MemberReport, Plan, Relation, Report, Request, Source, Transaction,
@@ -32,6 +33,15 @@ pub struct RefreshOptions {
     pub full: bool,
     /// Who asks: `MANUAL` (where `None`), `SCHEDULER` or `INITIAL`.
     pub initiated_by: Option<&'static str>,
+    /// Of the stream tables that read what is not captured, those to be computed anew for that alone; all where `None`.
+    pub polled: Option<BTreeSet<TableId>>,
+}
+
+impl RefreshOptions {
+    /// For the first refresh of a stream table.
+    pub(crate) fn initial() -> RefreshOptions {
+        RefreshOptions { initiated_by: Some("INITIAL"), ..RefreshOptions::default() }
+    }
 }
 
 impl Trickle {
@@ -226,6 +236,7 @@ impl Trickle {
                 policy: self.settings.policy(),
                 groups: 0,
                 definition: Some(e.definition.as_str().into()),
+                polled: options.polled.as_ref().is_none_or(|p| p.contains(&e.relation.id)),
                 lock: if e.is_populated { Lock::Refreshes } else { Lock::Writers },
                 settings: e.settings.clone(),
             });
@@ -247,7 +258,7 @@ impl Trickle {
         let registry = self.registry().await?;
         let Some(entry) = registry.get(id) else { return Ok(()) };
         let wanted = entry.relation.id;
-        let options = RefreshOptions { full: false, initiated_by: Some("INITIAL") };
+        let options = RefreshOptions::initial();
         for group in groups(&registry, &[wanted])? {
             self.refresh_group(&group, &options, None).await?;
         }
@@ -288,16 +299,15 @@ impl Trickle {
         Ok(())
     }
 
-    /// Which stream tables have anything to do; one round trip for all of them.
+    /// Which stream tables a refresh with these options would have anything to do for; one round trip for all of them.
     ///
     /// # Errors
     /// Those of the server.
-    pub async fn pending(&mut self, entries: &[Entry]) -> Result<Vec<i64>> {
+    pub async fn pending(&mut self, entries: &[Entry], options: &RefreshOptions) -> Result<Vec<i64>> {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
-        let options = RefreshOptions::default();
-        let plan = self.plan(entries, &options).await?;
+        let plan = self.plan(entries, options).await?;
         let text = peek_text(&plan.members);
         let fail = |e| Error::server("look for changes", e);
         // Planning it for many tables takes longer than running it: it is kept prepared while the tables are the same.

@@ -6,6 +6,7 @@ use crate::names::Name;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Row};
 use trickle_core::catalog::{TableId, TableKind};
@@ -13,6 +14,7 @@ use trickle_core::cost::Model;
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_core::parse::parse_query;
 use trickle_core::refresh::{Compiled, Program, Recompute, Relation, Setting};
+use trickle_core::schedule::{self, Schedule, canonical_periods};
 use trickle_core::sql::{Ident, Profile, Qualified};
 use trickle_core::stream_table::{Options, StreamTable};
 use xxhash_rust::xxh64::xxh64;
@@ -92,6 +94,19 @@ pub struct Entry {
     pub layout_hash: Option<String>,
     /// What its plan is made for (`pgtrickle.definition`).
     pub definition: String,
+}
+
+impl Entry {
+    /// Whether something that it reads is not captured, so that nobody can tell whether it is up to date.
+    pub fn polls(&self) -> bool {
+        let read = self.dependencies.iter().filter(|d| d.kind != TableKind::View);
+        let unknown = |d: &Dependency| match self.mode.as_str() {
+            "FULL" => d.buffer.is_none() || d.columns.is_empty(),
+            // What the plan does not read need not be captured.
+            _ => d.buffer.is_none() && (d.held || !d.columns.is_empty()),
+        };
+        read.into_iter().any(unknown)
+    }
 }
 
 impl Dependency {
@@ -204,6 +219,22 @@ impl Registry {
     /// Stored dependencies that form a circle.
     pub fn dag(&self) -> Result<Dag> {
         Ok(Dag::build(self.entries.values().map(node))?)
+    }
+
+    /// How old each stream table with a schedule may become, for a refresher with these options, by `pgt_id`.
+    ///
+    /// # Errors
+    /// Those of [`Registry::dag`].
+    pub fn periods(&self, options: &schedule::Options) -> Result<BTreeMap<i64, Duration>> {
+        let parsed = |e: &Entry| Some((e.relation.id, Schedule::parse(e.schedule.as_deref()?).ok()?));
+        let schedules: BTreeMap<TableId, Schedule> = self.entries.values().filter_map(parsed).collect();
+        let default = |id| match self.by_table(id).is_some_and(Entry::polls) {
+            true => options.poll_period,
+            false => options.default_period,
+        };
+        let periods = canonical_periods(&self.dag()?, |id| schedules.get(&id), default);
+        let period = |e: &Entry| Some((e.id, (*periods.get(&e.relation.id)?).max(options.min_period)));
+        Ok(self.entries.values().filter_map(period).collect())
     }
 
     /// Stream tables in the order in which they are to be refreshed: these, and all that they read.

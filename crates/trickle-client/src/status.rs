@@ -11,10 +11,12 @@ use crate::trickle::Trickle;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Json;
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::pending_text;
+use trickle_core::schedule;
 use trickle_core::sql::Qualified;
 
 /// How a stream table stands.
@@ -32,6 +34,11 @@ pub struct Status {
     pub status: String,
     /// Its schedule; `None` is manual.
     pub schedule: Option<String>,
+    /// How often a refresher looks at it, in milliseconds: its own period or, where it is `calculated`, the shortest of
+    /// those of what reads it, or a default. `None` where its schedule is manual.
+    pub period_ms: Option<u64>,
+    /// Whether something that it reads is not captured: whenever a refresher looks at it, it is computed anew.
+    pub polls: bool,
     /// Milliseconds since `data_timestamp` where changes are pending, else 0; `None` where it was never filled.
     pub staleness_ms: Option<i64>,
     /// What was committed by then is in it, and maybe more.
@@ -213,7 +220,11 @@ impl Trickle {
         let known = |e: &&Entry| e.own && e.unchanged && more.get(&e.id).is_some_and(|m| m.exists);
         let asked: Vec<Entry> = wanted.iter().copied().filter(known).cloned().collect();
         let pending = self.pending_changes(&registry, &more, &asked).await?;
-        let of = |e: &Entry| more.get(&e.id).map(|m| status(e, m, pending.get(&e.id)));
+        let periods = registry.periods(&schedule::Options::default())?;
+        let of = |e: &Entry| {
+            let period = periods.get(&e.id).copied();
+            more.get(&e.id).map(|m| status(e, m, pending.get(&e.id), period))
+        };
         Ok(wanted.into_iter().filter_map(of).collect())
     }
 
@@ -346,7 +357,7 @@ impl Trickle {
     }
 }
 
-fn status(e: &Entry, more: &More, pending: Option<&Pending>) -> Status {
+fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Duration>) -> Status {
     let sum = |p: &Pending| p.sources.values().map(|v| v.map(|w| w.rows)).sum::<Option<i64>>();
     let any =
         |p: &Pending| p.rebuild || p.sources.values().any(|v| v.is_none_or(|w| w.rows > 0 || w.truncated));
@@ -362,6 +373,8 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>) -> Status {
         mode_reason: e.mode_reason.clone(),
         status: e.status.clone(),
         schedule: e.schedule.clone(),
+        period_ms: period.and_then(|p| u64::try_from(p.as_millis()).ok()),
+        polls: e.polls(),
         staleness_ms: if pending_now == Some(false) { Some(0) } else { more.age_ms.map(|ms| ms.max(0)) },
         data_timestamp: more.data_timestamp.clone(),
         last_refresh_at: more.last_refresh_at.clone(),

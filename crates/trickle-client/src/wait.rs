@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::names::Name;
+use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, shown};
 use crate::trickle::Trickle;
 use std::time::{Duration, Instant};
@@ -90,7 +91,7 @@ impl Trickle {
         if group.is_empty() || group.iter().any(|g| !g.unchanged || !g.own) {
             return Ok(false);
         }
-        match self.pending(&group).await {
+        match self.pending(&group, &RefreshOptions::default()).await {
             Ok(pending) => Ok(pending.is_empty()),
             Err(e) if e.is_connection() => Err(e),
             // Something was altered just now.

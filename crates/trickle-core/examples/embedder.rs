@@ -125,6 +125,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         policy: Policy { force: Some(Force::Incremental), ..Policy::default() },
         groups: 0,
         definition: None,
+        polled: true,
         lock: Lock::default(),
         settings: Vec::new(),
     };

@@ -125,15 +125,16 @@ fn size(id: impl std::fmt::Display) -> String {
     )
 }
 
-/// Members by source.
-fn readers(members: &[Member]) -> BTreeMap<TableId, (&Source, BTreeSet<i64>)> {
-    let mut by_source: BTreeMap<TableId, (&Source, BTreeSet<i64>)> = BTreeMap::new();
+/// Members by source, those apart that cannot be told of its changes.
+fn readers<'m>(members: impl IntoIterator<Item = &'m Member>) -> Vec<(&'m Source, BTreeSet<i64>)> {
+    let mut by_source: BTreeMap<(TableId, bool), (&Source, BTreeSet<i64>)> = BTreeMap::new();
     for m in members {
         for s in &m.sources {
-            by_source.entry(s.relation.id).or_insert_with(|| (s, BTreeSet::new())).1.insert(m.id);
+            let key = (s.relation.id, s.changes.is_some());
+            by_source.entry(key).or_insert_with(|| (s, BTreeSet::new())).1.insert(m.id);
         }
     }
-    by_source
+    by_source.into_values().collect()
 }
 
 fn array<'a>(ids: impl IntoIterator<Item = &'a i64>) -> String {
@@ -158,7 +159,8 @@ fn frontiers(members: &[Member]) -> String {
 /// A source, whether its name holds, its rows, how many rows of its buffer are pending (NULL: not captured) and what
 /// makes them useless (as in [`pending_text`]), for the members `ids` of one frontier that are among its `readers`: a buffer is read once
 /// for each frontier, and not for each member.
-fn counted(id: TableId, source: &Source, readers: &BTreeSet<i64>) -> String {
+fn counted(source: &Source, readers: &BTreeSet<i64>) -> String {
+    let id = source.relation.id;
     let (held, size, readers) = (held(&source.relation), size(id), array(readers));
     match &source.changes {
         Some(buffer) => format!(
@@ -177,7 +179,7 @@ fn counted(id: TableId, source: &Source, readers: &BTreeSet<i64>) -> String {
 /// `LEFT JOIN` of [`counted`] for each member `t` and source.
 fn join_counted(members: &[Member]) -> String {
     let none = "SELECT NULL::int8, NULL::bool, NULL::int8, NULL::int8, NULL::bool, NULL::int8[], NULL::int8[] WHERE false";
-    let arms = readers(members).into_iter().map(|(id, (source, ids))| counted(id, source, &ids));
+    let arms = readers(members).into_iter().map(|(source, ids)| counted(source, &ids));
     let arms: Vec<String> = std::iter::once(none.to_owned()).chain(arms).collect();
     format!(
         "LEFT JOIN ({}) s(source, held, rows, pending, cut, ids, readers) \
@@ -229,16 +231,23 @@ fn held(r: &Relation) -> String {
 /// The cheap question before a refresh: which of these members have anything pending? Takes no lock and assigns no
 /// transaction id; returns their `pgt_id`s. For all stream tables of a database at once: one round trip when idle.
 pub fn peek_text(members: &[Member]) -> String {
-    let arms = readers(members).into_values().map(|(source, ids)| {
+    let polled: BTreeSet<i64> = members.iter().filter(|m| m.polled).map(|m| m.id).collect();
+    let arms = readers(members).into_iter().filter_map(|(source, mut ids)| {
+        if source.changes.is_none() {
+            ids.retain(|id| polled.contains(id));
+        }
+        if ids.is_empty() {
+            return None;
+        }
         let readers = array(&ids);
         let pending = match &source.changes {
             Some(buffer) => format!(" AND EXISTS (SELECT FROM {} b WHERE {PENDING})", qualified(buffer)),
             None => String::new(),
         };
-        format!(
+        Some(format!(
             " UNION SELECT i FROM (SELECT f.ids FROM frontiers f WHERE f.ids && {readers}{pending} OFFSET 0) f \
              CROSS JOIN LATERAL unnest(f.ids) i WHERE i = ANY ({readers})"
-        )
+        ))
     });
     format!(
         "{} SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({}) \

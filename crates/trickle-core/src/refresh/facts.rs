@@ -159,6 +159,11 @@ impl Facts {
         self.frontier.as_ref().is_some_and(|f| f.matches(now.system, now.database) && !f.is_within(&high))
     }
 
+    /// Whether no source is known to have changed.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.pending.values().all(|p| p.gap.is_none() && p.rows.unwrap_or(0) == 0)
+    }
+
     /// The change rows that a statement with these parameters must read, where all of them were counted.
     pub(super) fn counted(&self, binds: &[Bind]) -> Option<i64> {
         let pending = binds.iter().filter(|b| matches!(b, Bind::Pending(_)));

@@ -230,6 +230,8 @@ impl Machine {
             Some("a full refresh was asked for".to_string())
         } else if let Some(why) = self.must_recompute.get(&member.id) {
             Some(why.clone())
+        } else if !member.polled && facts.is_quiet() {
+            None
         } else {
             member.sources.iter().find_map(untold)
         };

@@ -135,6 +135,9 @@ pub struct Member {
     /// What its program was made for, as `pgtrickle.definition(pgt_id)` says it: where that is different under the locks,
     /// it was altered since and the run ends. `None`: nobody else alters it.
     pub definition: Option<Arc<str>>,
+    /// Whether a source whose changes are not captured counts as changed. Where not, such a source alone is no reason to
+    /// recompute; another one that did change still is.
+    pub polled: bool,
     /// Whom it is kept from meanwhile.
     pub lock: Lock,
     /// What was in force when it was created, and is in force while its program runs.

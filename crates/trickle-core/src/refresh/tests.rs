@@ -56,6 +56,7 @@ fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Memb
         policy: Policy::default(),
         groups: 0,
         definition: None,
+        polled: true,
         lock: Lock::default(),
         settings: vec![
             Setting { name: "TimeZone".into(), values: vec!["UTC".into()] },

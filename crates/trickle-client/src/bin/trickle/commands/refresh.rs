@@ -32,7 +32,7 @@ impl Run for Refresh {
         let names = server::names(&self.names)?;
         let (mut trickle, meter) = server::open(output).await?;
         meter.begin("refreshing");
-        let options = RefreshOptions { full: self.full, initiated_by: None };
+        let options = RefreshOptions { full: self.full, ..RefreshOptions::default() };
         let groups = trickle.refresh_apart(&names, &options).await?;
         drop(trickle);
         drop(meter);
