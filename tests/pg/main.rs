@@ -16,6 +16,7 @@ mod cuts;
 mod faults;
 mod first_load;
 mod holds;
+mod idle;
 mod interleavings;
 mod lifecycle;
 mod limits;

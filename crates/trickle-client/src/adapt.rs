@@ -11,21 +11,26 @@ use trickle_core::catalog::TableId;
 impl Trickle {
     /// Plans anew what was planned for tables, views or functions that are different now, or by another version, in
     /// these stream tables and in those that they read. What means nothing any more is suspended, with the reason, and
-    /// captures nothing more. Returns the stream tables as they are then.
+    /// captures nothing more. Returns them, and those that are linked to them, as they are then.
     ///
     /// # Errors
     /// The first that had to be suspended; the server.
     pub(crate) async fn adapt(&mut self, wanted: &[TableId]) -> Result<Registry> {
-        let registry = self.registry().await?;
+        let registry = self.linked(wanted).await?;
         let read: Vec<Entry> = registry.with_upstream(wanted.iter().copied())?.into_iter().cloned().collect();
         let mut adapted = false;
         for e in read {
-            if !e.unchanged || self.runnable(&e).await.is_err_and(|err| err.is_stale()) {
+            if !self.fits(&e).await {
                 self.adapt_one(&e).await?;
                 adapted = true;
             }
         }
-        if adapted { self.registry().await } else { Ok(registry) }
+        if adapted { self.linked(wanted).await } else { Ok(registry) }
+    }
+
+    /// Whether a stream table need not be planned anew.
+    pub(crate) async fn fits(&mut self, e: &Entry) -> bool {
+        e.unchanged && !self.runnable(e).await.is_err_and(|err| err.is_stale())
     }
 
     async fn adapt_one(&mut self, e: &Entry) -> Result<()> {

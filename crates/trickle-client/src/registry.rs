@@ -3,11 +3,12 @@
 use crate::catalog::{self, PgCatalog};
 use crate::error::{Error, Result};
 use crate::names::Name;
+use futures_util::future;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_postgres::types::Json;
+use tokio_postgres::types::{Json, ToSql, Type};
 use tokio_postgres::{Client, Row};
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::cost::Model;
@@ -123,14 +124,29 @@ pub(crate) struct StoredSetting {
     pub(crate) values: Vec<String>,
 }
 
+/// Those whose tables `$1` names, and all that are linked to them: read by them or reading them, however far. All, where
+/// it is NULL.
+const LINKED: &str = "
+WITH RECURSIVE linked(id, relid) AS (
+    SELECT pgt_id, pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_relid = ANY ($1::oid[])
+    UNION SELECT s.pgt_id, s.pgt_relid FROM linked l CROSS JOIN LATERAL (
+        SELECT u.pgt_id, u.pgt_relid FROM pgtrickle.pgt_dependencies d
+            JOIN pgtrickle.pgt_stream_tables u ON u.pgt_relid = d.source_relid WHERE d.pgt_id = l.id
+        UNION ALL SELECT r.pgt_id, r.pgt_relid FROM pgtrickle.pgt_dependencies d
+            JOIN pgtrickle.pgt_stream_tables r ON r.pgt_id = d.pgt_id WHERE d.source_relid = l.relid) s
+), wanted AS MATERIALIZED (
+    SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE $1::oid[] IS NULL UNION ALL SELECT id FROM linked
+)";
+
 const ENTRIES: &str = "
 SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema), coalesce(c.relname, s.pgt_name), s.defining_query,
     s.original_query, s.schedule, s.refresh_mode,
     s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings, s.cost_model,
     r.rolname, coalesce(r.rolname = current_user, true), s.layout_hash,
-    pgtrickle.is_unchanged(s.pgt_id), s.is_populated, c.oid IS NOT NULL,
+    u.id IS NOT NULL, s.is_populated, c.oid IS NOT NULL,
     pgtrickle.definition(s.pgt_id)
-FROM pgtrickle.pgt_stream_tables s
+FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
+LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
 LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_roles r ON r.oid = c.relowner
 ORDER BY s.pgt_id";
@@ -143,7 +159,7 @@ SELECT d.pgt_id, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(
     coalesce(pg_relation_size(to_regclass(format('pgtrickle_changes.changes_%s_%s', b.source_relid,
         b.segments->-1->>'number'))) >= b.limit_bytes, false),
     coalesce(b.capture = 'HELD', false)
-FROM pgtrickle.pgt_dependencies d
+FROM wanted JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
 LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
 ORDER BY d.pgt_id, d.source_relid";
@@ -152,26 +168,36 @@ ORDER BY d.pgt_id, d.source_relid";
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     entries: BTreeMap<i64, Entry>,
+    by_table: BTreeMap<TableId, i64>,
 }
 
 impl Registry {
-    /// Reads the catalog.
+    /// Reads the catalog: all of it, or only these stream tables and those that are linked to them.
     ///
     /// # Errors
     /// Those of the server.
-    pub async fn read(client: &Client) -> Result<Registry> {
+    pub async fn read(client: &Client, of: Option<&[TableId]>) -> Result<Registry> {
         let doing = |e| Error::server("read the stream tables", e);
+        let of: Option<Vec<u32>> = of.map(|ids| ids.iter().map(|id| id.0).collect());
+        let params: [(&(dyn ToSql + Sync), Type); 1] = [(&of, Type::OID_ARRAY)];
+        let (needs, listed) = (format!("{LINKED}{DEPENDENCIES}"), format!("{LINKED}{ENTRIES}"));
+        // One round trip for both.
+        let (needs, listed) =
+            future::try_join(client.query_typed(&needs, &params), client.query_typed(&listed, &params))
+                .await
+                .map_err(doing)?;
         let mut dependencies: BTreeMap<i64, Vec<Dependency>> = BTreeMap::new();
-        for r in client.query(DEPENDENCIES, &[]).await.map_err(doing)? {
+        for r in needs {
             dependencies.entry(r.get(0)).or_default().push(dependency(&r)?);
         }
-        let mut entries = BTreeMap::new();
-        for r in client.query(ENTRIES, &[]).await.map_err(doing)? {
+        let mut registry = Registry::default();
+        for r in listed {
             let id: i64 = r.get(0);
             let entry = entry(&r, dependencies.remove(&id).unwrap_or_default());
-            entries.insert(id, entry);
+            registry.by_table.insert(entry.relation.id, id);
+            registry.entries.insert(id, entry);
         }
-        Ok(Registry { entries })
+        Ok(registry)
     }
 
     /// All, by `pgt_id`.
@@ -186,7 +212,7 @@ impl Registry {
 
     /// One by the oid of its table.
     pub fn by_table(&self, id: TableId) -> Option<&Entry> {
-        self.entries.values().find(|e| e.relation.id == id)
+        self.entries.get(self.by_table.get(&id)?)
     }
 
     /// One by name; unqualified means the first schema of the search path that has it.

@@ -208,7 +208,12 @@ impl Trickle {
     /// # Errors
     /// Those of the server.
     pub async fn registry(&self) -> Result<Registry> {
-        Registry::read(self.client()).await
+        Registry::read(self.client(), None).await
+    }
+
+    /// These stream tables, and those that are linked to them: costs what they cost, however many others there are.
+    pub(crate) async fn linked(&self, tables: &[TableId]) -> Result<Registry> {
+        Registry::read(self.client(), Some(tables)).await
     }
 
     /// The stream table of this name.

@@ -1,6 +1,6 @@
 //! The statements around a refresh program: the only SQL texts of this module.
 
-use super::plan::{Lock, Member, Plan, Relation, Setting, Source};
+use super::plan::{Lock, Member, Plan, Reader, Relation, Setting, Source};
 use super::report::{MemberReport, Phases};
 use super::{Kind, Phase, Statement, Value};
 use crate::catalog::{TableId, TableKind};
@@ -109,10 +109,6 @@ pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
 const PENDING: &str = "b.xid >= pg_snapshot_xmin(f.snapshot) AND CASE WHEN b.xid = f.own \
      THEN b.cmin::text::int8 > f.command ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
 
-/// Whether everything that the plan of `t` was made from is as it was then. Read under the locks, so nothing changes
-/// before the run ends.
-const UNCHANGED: &str = "pgtrickle.is_unchanged(t.pgt_id)";
-
 /// The rows of a table and its partitions as the planner estimates them: the density at the last ANALYZE times the
 /// present size, or a row per 100 bytes where there was none. An estimate of 0 for a table that was never analysed
 /// would make a full refresh look free.
@@ -126,15 +122,19 @@ fn size(id: impl std::fmt::Display) -> String {
 }
 
 /// Members by source, those apart that cannot be told of its changes.
-fn readers<'m>(members: impl IntoIterator<Item = &'m Member>) -> Vec<(&'m Source, BTreeSet<i64>)> {
+fn by_source<'m>(members: &[Reader<'m>]) -> Vec<(&'m Source, BTreeSet<i64>)> {
     let mut by_source: BTreeMap<(TableId, bool), (&Source, BTreeSet<i64>)> = BTreeMap::new();
     for m in members {
-        for s in &m.sources {
+        for s in m.sources {
             let key = (s.relation.id, s.changes.is_some());
             by_source.entry(key).or_insert_with(|| (s, BTreeSet::new())).1.insert(m.id);
         }
     }
     by_source.into_values().collect()
+}
+
+fn readers(members: &[Member]) -> Vec<Reader<'_>> {
+    members.iter().map(Reader::from).collect()
 }
 
 fn array<'a>(ids: impl IntoIterator<Item = &'a i64>) -> String {
@@ -145,11 +145,12 @@ fn array<'a>(ids: impl IntoIterator<Item = &'a i64>) -> String {
 /// `WITH frontiers`: the different stored frontiers of members (linked ones share theirs) and whose they are, for
 /// [`PENDING`]; at most one transaction is counted up to a command. Materialized, since the planner would copy the
 /// parsing into the test of every buffered row.
-fn frontiers(members: &[Member]) -> String {
+fn frontiers(members: &[Reader<'_>]) -> String {
     format!(
         "WITH frontiers AS MATERIALIZED (SELECT t.ids, (t.frontier->>'snapshot')::pg_snapshot AS snapshot, \
          (SELECT k::xid8 FROM jsonb_object_keys(t.frontier->'own') k LIMIT 1) AS own, \
-         (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command \
+         (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command, \
+         t.frontier->>'system' AS system, t.frontier->>'database' AS database \
          FROM (SELECT frontier, array_agg(pgt_id) AS ids FROM pgtrickle.pgt_stream_tables \
          WHERE pgt_id = ANY ({}) GROUP BY frontier) t)",
         array(members.iter().map(|m| &m.id))
@@ -177,9 +178,9 @@ fn counted(source: &Source, readers: &BTreeSet<i64>) -> String {
 }
 
 /// `LEFT JOIN` of [`counted`] for each member `t` and source.
-fn join_counted(members: &[Member]) -> String {
+fn join_counted(members: &[Reader<'_>]) -> String {
     let none = "SELECT NULL::int8, NULL::bool, NULL::int8, NULL::int8, NULL::bool, NULL::int8[], NULL::int8[] WHERE false";
-    let arms = readers(members).into_iter().map(|(source, ids)| counted(source, &ids));
+    let arms = by_source(members).into_iter().map(|(source, ids)| counted(source, &ids));
     let arms: Vec<String> = std::iter::once(none.to_owned()).chain(arms).collect();
     format!(
         "LEFT JOIN ({}) s(source, held, rows, pending, cut, ids, readers) \
@@ -195,32 +196,29 @@ const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
 /// The decision query: the snapshot, the own transaction, the system and database, and for every member and source
 /// what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
 /// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows stored, the member's
-/// name and definition hold and what its plan was made from is unchanged, source oid, the source's name holds, rows of the source,
+/// name and definition hold and what its plan was made from is unchanged (under the locks, so it stays so), source oid, the source's name holds, rows of the source,
 /// pending rows (NULL: not captured), and what makes those useless (as in [`pending_text`]).
 pub fn decide_text(members: &[Member]) -> String {
+    let definition = |m: &Member| m.definition.as_deref().map_or_else(|| "NULL".to_owned(), literal);
     let named: Vec<String> = members
         .iter()
-        .map(|m| format!("({}::int8, {} AND {})", m.id, held(&m.relation), defined(m)))
+        .map(|m| format!("({}::int8, {}, {}::text)", m.id, held(&m.relation), definition(m)))
         .collect();
+    let readers = readers(members);
     format!(
         "{} SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, \
-         t.pgt_id, t.frontier::text, {REBUILT}, {}, n.held AND {UNCHANGED}, s.source, \
+         t.pgt_id, t.frontier::text, {REBUILT}, {}, n.held AND u.id IS NOT NULL \
+         AND (n.definition IS NULL OR n.definition = pgtrickle.definition(t.pgt_id)), s.source, \
          s.held, s.rows, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
-         JOIN pg_database d ON d.datname = current_database() JOIN (VALUES {}) n(id, held) ON n.id = t.pgt_id \
+         JOIN pg_database d ON d.datname = current_database() JOIN (VALUES {}) n(id, held, definition) ON n.id = t.pgt_id \
+         LEFT JOIN pgtrickle.unchanged({}) u(id) ON u.id = t.pgt_id \
          {} ORDER BY t.pgt_id, s.source",
-        frontiers(members),
+        frontiers(&readers),
         size("t.pgt_relid"),
         named.join(", "),
-        join_counted(members)
+        array(members.iter().map(|m| &m.id)),
+        join_counted(&readers)
     )
-}
-
-/// Whether a member is what its program was made for.
-fn defined(m: &Member) -> String {
-    match &m.definition {
-        Some(text) => format!("pgtrickle.definition({}) IS NOT DISTINCT FROM {}", m.id, literal(text)),
-        None => "true".to_owned(),
-    }
 }
 
 /// Whether a name still leads to the same table.
@@ -228,11 +226,12 @@ fn held(r: &Relation) -> String {
     format!("coalesce(to_regclass({})::oid = {}, false)", literal(&qualified(r)), r.id)
 }
 
-/// The cheap question before a refresh: which of these members have anything pending? Takes no lock and assigns no
+/// The cheap question before a refresh: which of these members have anything pending, or a frontier that is not of this
+/// database? Takes no lock and assigns no
 /// transaction id; returns their `pgt_id`s. For all stream tables of a database at once: one round trip when idle.
-pub fn peek_text(members: &[Member]) -> String {
+pub fn peek_text(members: &[Reader<'_>]) -> String {
     let polled: BTreeSet<i64> = members.iter().filter(|m| m.polled).map(|m| m.id).collect();
-    let arms = readers(members).into_iter().filter_map(|(source, mut ids)| {
+    let arms = by_source(members).into_iter().filter_map(|(source, mut ids)| {
         if source.changes.is_none() {
             ids.retain(|id| polled.contains(id));
         }
@@ -251,7 +250,10 @@ pub fn peek_text(members: &[Member]) -> String {
     });
     format!(
         "{} SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({}) \
-         AND (frontier IS NULL OR needs_reinit OR NOT is_populated){} ORDER BY pgt_id",
+         AND (frontier IS NULL OR needs_reinit OR NOT is_populated) \
+         UNION SELECT unnest(f.ids) FROM frontiers f, pg_control_system() c JOIN pg_database d ON d.datname = current_database() \
+         WHERE f.system IS DISTINCT FROM c.system_identifier::text OR f.database IS DISTINCT FROM d.oid::text{} \
+         ORDER BY pgt_id",
         frontiers(members),
         array(members.iter().map(|m| &m.id)),
         arms.collect::<String>()
@@ -263,11 +265,12 @@ pub fn peek_text(members: &[Member]) -> String {
 /// the buffer was at its limit. Takes no lock and assigns no transaction id, but reads every pending row. Columns:
 /// `pgt_id`, source oid, rows, the latter.
 pub fn pending_text(members: &[Member]) -> String {
+    let readers = readers(members);
     format!(
         "{} SELECT t.pgt_id, s.source::oid, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t {} \
          WHERE t.pgt_id = ANY ({}) AND s.source IS NOT NULL ORDER BY t.pgt_id, s.source",
-        frontiers(members),
-        join_counted(members),
+        frontiers(&readers),
+        join_counted(&readers),
         array(members.iter().map(|m| &m.id))
     )
 }

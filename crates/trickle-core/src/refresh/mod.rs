@@ -26,7 +26,8 @@ mod report;
 pub use control::{decide_text, peek_text, pending_text, record_failure};
 pub use machine::Machine;
 pub use plan::{
-    Bind, Feed, Lock, Member, Plan, Program, Relation, Request, Setting, Source, Template, Transaction, Yield,
+    Bind, Feed, Lock, Member, Plan, Program, Reader, Relation, Request, Setting, Source, Template,
+    Transaction, Yield,
 };
 pub use program::{Compiled, Piece};
 pub use recompute::Recompute;

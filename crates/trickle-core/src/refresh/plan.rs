@@ -144,6 +144,23 @@ pub struct Member {
     pub settings: Vec<Setting>,
 }
 
+/// What must be known of a stream table to ask whether it has anything to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'p> {
+    /// `pgt_id`.
+    pub id: i64,
+    /// What it reads; one that its program does not read does no harm.
+    pub sources: &'p [Source],
+    /// As [`Member::polled`].
+    pub polled: bool,
+}
+
+impl<'p> From<&'p Member> for Reader<'p> {
+    fn from(m: &'p Member) -> Reader<'p> {
+        Reader { id: m.id, sources: &m.sources, polled: m.polled }
+    }
+}
+
 /// Who asked, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
