@@ -7,6 +7,7 @@ use crate::names::Name;
 use crate::registry::{Entry, Registry, shown};
 use crate::trickle::Trickle;
 use trickle_core::catalog::TableId;
+use trickle_core::refresh::record_failure;
 
 impl Trickle {
     /// Plans anew what was planned for tables, views or functions that are different now, or by another version, in
@@ -15,13 +16,13 @@ impl Trickle {
     ///
     /// # Errors
     /// The first that had to be suspended; the server.
-    pub(crate) async fn adapt(&mut self, wanted: &[TableId]) -> Result<Registry> {
+    pub(crate) async fn adapt(&mut self, wanted: &[TableId], initiated_by: &str) -> Result<Registry> {
         let registry = self.linked(wanted).await?;
         let read: Vec<Entry> = registry.with_upstream(wanted.iter().copied())?.into_iter().cloned().collect();
         let mut adapted = false;
         for e in read {
             if !self.fits(&e).await {
-                self.adapt_one(&e).await?;
+                self.adapt_one(&e, initiated_by).await?;
                 adapted = true;
             }
         }
@@ -33,13 +34,13 @@ impl Trickle {
         e.unchanged && !self.runnable(e).await.is_err_and(|err| err.is_stale())
     }
 
-    async fn adapt_one(&mut self, e: &Entry) -> Result<()> {
+    async fn adapt_one(&mut self, e: &Entry, initiated_by: &str) -> Result<()> {
         Trickle::require_own(e)?;
         let name = shown(e);
         self.progress.say(&format!("{name}: something that it reads has changed; planning it anew"));
         match self.replan(e).await {
             Err(error) if is_final(&error) => {
-                self.suspend(e, &error).await?;
+                self.suspend(e, &error, initiated_by).await?;
                 let why = format!("{name} cannot be kept any more: {}", error.message());
                 Err(error.saying(why).hint(format!(
                     "Its contents are as of its last refresh. Give it a query that fits: trickle alter {name} --query …"
@@ -58,20 +59,24 @@ impl Trickle {
         self.redo(e, &design).await
     }
 
-    /// Takes a stream table out of the schedule, and its capture away where a trigger would fail for writers.
-    async fn suspend(&mut self, e: &Entry, why: &Error) -> Result<()> {
+    /// Takes a stream table out of the schedule, as one more failed refresh, and its capture away where a trigger would
+    /// fail for writers. Whoever dies between the two is followed by somebody who suspends it again.
+    async fn suspend(&mut self, e: &Entry, why: &Error, initiated_by: &str) -> Result<()> {
         let broken: Vec<u32> = self.broken_sources(e).await?;
-        let (patience, progress, message) = (self.settings.patience, self.progress.clone(), why.to_string());
+        let (patience, progress) = (self.settings.patience, self.progress.clone());
         patiently(self.session.client_mut(), patience, &broken, &*progress, async |t| {
-            let text = "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED', last_error_message = $2, \
-                 needs_reinit = true, reinit_reason = 'it was suspended', updated_at = now() WHERE pgt_id = $1";
-            t.execute(text, &[&e.id, &message]).await.map_err(|err| Error::server("suspend a stream table", err))?;
+            let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = 'it was suspended', \
+                 updated_at = now() WHERE pgt_id = $1";
+            t.execute(text, &[&e.id]).await.map_err(|err| Error::server("suspend a stream table", err))?;
             for source in &broken {
                 capture::switch_off(t, *source, State::Off).await?;
             }
             Ok(())
         })
-        .await
+        .await?;
+        // No other try can succeed: the first failure is the last.
+        let failed = record_failure(e.id, &why.to_string(), initiated_by, 1);
+        self.session.run_one(&failed).await.map(|_| ())
     }
 
     /// The sources of a stream table that are not what their triggers were made for.

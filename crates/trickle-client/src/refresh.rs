@@ -38,6 +38,11 @@ pub struct RefreshOptions {
 }
 
 impl RefreshOptions {
+    /// Who asks, as history names it.
+    pub(crate) fn by(&self) -> &'static str {
+        self.initiated_by.unwrap_or("MANUAL")
+    }
+
     /// Whether what it reads and is not captured counts as changed.
     fn polls(&self, e: &Entry) -> bool {
         self.polled.as_ref().is_none_or(|p| p.contains(&e.relation.id))
@@ -209,7 +214,7 @@ impl Trickle {
         loop {
             let linked = match first.take() {
                 Some(group) => vec![group],
-                None => groups(&self.adapt(&wanted).await?, &wanted)?,
+                None => groups(&self.adapt(&wanted, options.by()).await?, &wanted)?,
             };
             let mut done = Vec::new();
             let mut failed = None;
@@ -306,7 +311,7 @@ impl Trickle {
             });
         }
         let request = Request {
-            initiated_by: options.initiated_by.unwrap_or("MANUAL"),
+            initiated_by: options.by(),
             full: options.full,
             record_empty: false,
         };
