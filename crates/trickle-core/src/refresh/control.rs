@@ -99,7 +99,7 @@ pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
             let names: Vec<String> = run.iter().map(|(r, _)| qualified(r)).collect();
             let mode = run.first().map_or("ACCESS SHARE", |(_, mode)| *mode);
             let text = format!("LOCK TABLE {} IN {mode} MODE", names.join(", "));
-            statement(Kind::Lock, Phase::Decide, text)
+            statement(Kind::Lock, Phase::Wait, text)
         })
         .collect()
 }
@@ -285,7 +285,6 @@ pub(super) fn store_frontier(json: &str, models: &[(i64, Model)]) -> Statement {
 
 /// History; what was decided once for all members counts for each.
 pub(super) fn record(members: &[MemberReport], shared: &Phases, initiated_by: &str) -> Statement {
-    let ms = |micros: u64| micros as f64 / 1e3;
     let rows: Vec<serde_json::Value> = members
         .iter()
         .map(|m| {
@@ -293,15 +292,22 @@ pub(super) fn record(members: &[MemberReport], shared: &Phases, initiated_by: &s
                 "pgt_id": m.id, "action": m.action.name(), "delta": m.delta_rows, "inserted": m.rows_inserted,
                 "updated": m.rows_updated, "deleted": m.rows_deleted, "reason": m.reason,
                 "predicted_ms": m.predicted_ms,
-                "phase_ms": {"decide": ms(m.phases.decide + shared.decide),
-                    "generate": ms(m.phases.generate + shared.generate),
-                    "execute": ms(m.phases.execute), "cleanup": ms(m.phases.cleanup)},
+                "phase_ms": phase_ms(&m.phases, shared),
             })
         })
         .collect();
     let mut s = statement(Kind::History, Phase::Cleanup, RECORD);
     s.params = vec![Value::text(serde_json::Value::Array(rows).to_string()), Value::text(initiated_by)];
     s
+}
+
+/// Milliseconds by phase. What is cleaned up once is not over yet when this is written.
+fn phase_ms(own: &Phases, shared: &Phases) -> serde_json::Value {
+    let ms = |own: u64, shared: u64| own.saturating_add(shared) as f64 / 1e3;
+    serde_json::json!({
+        "wait": ms(own.wait, shared.wait), "decide": ms(own.decide, shared.decide),
+        "generate": ms(own.generate, shared.generate), "execute": ms(own.execute, 0), "cleanup": ms(own.cleanup, 0),
+    })
 }
 
 /// Counts a failed refresh as an error of a stream table and records it; to be run after the rollback. Suspends the

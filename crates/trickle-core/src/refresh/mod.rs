@@ -81,7 +81,9 @@ impl Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Locks, snapshot, counts.
+    /// Waiting for locks.
+    Wait,
+    /// Snapshot, counts.
     Decide,
     /// Choosing and making statements (spent in the machine, measured by the driver).
     Generate,

@@ -35,6 +35,8 @@ impl Action {
 /// Microseconds per phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
+    /// [`Phase::Wait`]
+    pub wait: u64,
     /// [`Phase::Decide`]
     pub decide: u64,
     /// [`Phase::Generate`]
@@ -48,6 +50,7 @@ pub struct Phases {
 impl Phases {
     pub(super) fn add(&mut self, phase: Phase, micros: u64) {
         let slot = match phase {
+            Phase::Wait => &mut self.wait,
             Phase::Decide => &mut self.decide,
             Phase::Generate => &mut self.generate,
             Phase::Execute => &mut self.execute,
@@ -57,7 +60,9 @@ impl Phases {
     }
     /// All phases together.
     pub fn total(&self) -> u64 {
-        self.decide.saturating_add(self.generate).saturating_add(self.execute).saturating_add(self.cleanup)
+        [self.wait, self.decide, self.generate, self.execute, self.cleanup]
+            .into_iter()
+            .fold(0, u64::saturating_add)
     }
 }
 
