@@ -86,12 +86,11 @@ impl Trickle {
         let tables = Trickle::oids(captured.chain(read).chain([old.relation.id]));
         let (patience, capture, progress) =
             (self.settings.patience, self.settings.capture, self.progress.clone());
-        let limit = self.settings.buffer_limit_bytes;
         patiently(self.session.client_mut(), patience, &tables, &*progress, async |t| {
             evolve(t, old, design).await?;
             renote(t, old.id, design).await?;
             for (table, columns) in &design.captured {
-                capture::ensure(t, table, columns, capture, limit).await?;
+                capture::ensure(t, table, columns, capture).await?;
             }
             release_sources(t, std::slice::from_ref(old)).await
         })

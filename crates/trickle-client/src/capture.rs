@@ -187,8 +187,8 @@ pub(crate) async fn ensure(
     table: &Arc<TableDef>,
     columns: &[usize],
     options: CaptureOptions,
-    limit: i64,
 ) -> Result<()> {
+    let limit = limit(t).await?;
     let doing = format!("capture the changes of {}.{}", table.schema, table.name);
     let row = t
         .query_one(
@@ -224,6 +224,14 @@ pub(crate) async fn ensure(
             install(t, buffer.with_limit(limit), mode_of(options.mode), &doing).await
         }
     }
+}
+
+/// The bytes that a buffer may have. All clients share it, in the catalog: of two with different ones, each would make
+/// all triggers anew after the other.
+pub(crate) async fn limit<C: GenericClient>(client: &C) -> Result<i64> {
+    let text = "SELECT buffer_limit_bytes FROM pgtrickle.pgt_catalog_version";
+    let row = client.query_one(text, &[]).await;
+    Ok(row.map_err(|e| Error::server("read the limit of buffers", e))?.get(0))
 }
 
 /// What was captured of a table until now is not all that happened to it: whatever reads it is recomputed, for this

@@ -143,12 +143,11 @@ impl Trickle {
         let tables = Trickle::oids(design.captured.iter().map(|(t, _)| t.id));
         let (patience, capture, progress) =
             (self.settings.patience, self.settings.capture, self.progress.clone());
-        let limit = self.settings.buffer_limit_bytes;
         patiently(self.session.client_mut(), patience, &tables, &*progress, async |t| {
             design.make_tables(t, id).await?;
             design.note(t, id).await?;
             for (table, columns) in &design.captured {
-                capture::ensure(t, table, columns, capture, limit).await?;
+                capture::ensure(t, table, columns, capture).await?;
             }
             Ok(())
         })

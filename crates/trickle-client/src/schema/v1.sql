@@ -6,9 +6,11 @@ REVOKE ALL ON SCHEMA pgtrickle_changes FROM PUBLIC;
 CREATE TABLE pgtrickle.pgt_catalog_version (
     version int NOT NULL,
     installed_at timestamptz NOT NULL DEFAULT now(),
-    home text
+    home text,
+    buffer_limit_bytes bigint NOT NULL DEFAULT 1073741824 CHECK (buffer_limit_bytes > 0)
 );
-COMMENT ON TABLE pgtrickle.pgt_catalog_version IS 'One row: the version of this catalog.';
+COMMENT ON TABLE pgtrickle.pgt_catalog_version IS 'One row: the version of this catalog, and the settings that all clients share.';
+COMMENT ON COLUMN pgtrickle.pgt_catalog_version.buffer_limit_bytes IS 'The limit that every buffer is to have; trickle init sets it.';
 COMMENT ON COLUMN pgtrickle.pgt_catalog_version.home IS 'What pgtrickle.home() said when this catalog was made here.';
 
 CREATE TABLE pgtrickle.pgt_stream_tables (
