@@ -1,4 +1,6 @@
-//! The statements around a refresh program: the only SQL texts of this module.
+//! The statements around a refresh program: the only SQL texts of this module. They are PostgreSQL's own language for what
+//! its catalogs, snapshots and transactions are asked and told, written once; what comes into them from outside is a bind
+//! parameter, a number, or printed by [`crate::sql`].
 
 use super::plan::{Lock, Member, Plan, Reader, Relation, Setting, Source};
 use super::report::{MemberReport, Phases};
@@ -6,6 +8,7 @@ use super::{Kind, Phase, Statement, Value};
 use crate::catalog::{TableId, TableKind};
 use crate::cdc::OVERFLOWED;
 use crate::cost::Model;
+use crate::sql::{Ident, Qualified, quoted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -40,18 +43,8 @@ const RECORD_FAILURE: &str = "WITH failed AS (UPDATE pgtrickle.pgt_stream_tables
      INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, action, status, initiated_by, \
      error_message) SELECT pgt_id, now(), clock_timestamp(), 'SKIP', 'FAILED', $3::text, $2::text FROM failed";
 
-/// A name in quotes; every name is quoted, so no list of keywords is needed.
-fn ident(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-fn literal(text: &str) -> String {
-    let quoted = text.replace('\'', "''");
-    if text.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
-}
-
-fn qualified(r: &Relation) -> String {
-    format!("{}.{}", ident(&r.schema), ident(&r.name))
+fn qualified(r: &Relation) -> Qualified {
+    Qualified::new(&r.schema, &r.name)
 }
 
 /// A statement before it has its number.
@@ -70,9 +63,9 @@ pub(super) fn statement(kind: Kind, phase: Phase, text: impl Into<Arc<str>>) -> 
 
 /// `SET LOCAL`, which takes no snapshot, unlike `set_config()`.
 pub(super) fn setting(s: &Setting) -> Statement {
-    let name: Vec<String> = s.name.split('.').map(ident).collect();
-    let values: Vec<String> = s.values.iter().map(|v| literal(v)).collect();
-    let values = if values.is_empty() { "''".to_string() } else { values.join(", ") };
+    let name: Vec<String> = s.name.split('.').map(|part| Ident::new(part).to_string()).collect();
+    let values: Vec<String> = s.values.iter().map(|v| quoted(v)).collect();
+    let values = if values.is_empty() { quoted("") } else { values.join(", ") };
     statement(Kind::Setting, Phase::Decide, format!("SET LOCAL {} = {values}", name.join(".")))
 }
 
@@ -96,7 +89,7 @@ pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
     wanted
         .chunk_by(|a, b| a.1 == b.1)
         .map(|run| {
-            let names: Vec<String> = run.iter().map(|(r, _)| qualified(r)).collect();
+            let names: Vec<String> = run.iter().map(|(r, _)| qualified(r).to_string()).collect();
             let mode = run.first().map_or("ACCESS SHARE", |(_, mode)| *mode);
             let text = format!("LOCK TABLE {} IN {mode} MODE", names.join(", "));
             statement(Kind::Lock, Phase::Wait, text)
@@ -199,7 +192,7 @@ const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
 /// name and definition hold and what its plan was made from is unchanged (under the locks, so it stays so), source oid, the source's name holds, rows of the source,
 /// pending rows (NULL: not captured), and what makes those useless (as in [`pending_text`]).
 pub fn decide_text(members: &[Member]) -> String {
-    let definition = |m: &Member| m.definition.as_deref().map_or_else(|| "NULL".to_owned(), literal);
+    let definition = |m: &Member| m.definition.as_deref().map_or_else(|| "NULL".to_owned(), quoted);
     let named: Vec<String> = members
         .iter()
         .map(|m| format!("({}::int8, {}, {}::text)", m.id, held(&m.relation), definition(m)))
@@ -223,7 +216,7 @@ pub fn decide_text(members: &[Member]) -> String {
 
 /// Whether a name still leads to the same table.
 fn held(r: &Relation) -> String {
-    format!("coalesce(to_regclass({})::oid = {}, false)", literal(&qualified(r)), r.id)
+    format!("coalesce(to_regclass({})::oid = {}, false)", quoted(&qualified(r).to_string()), r.id)
 }
 
 /// The cheap question before a refresh: which of these members have anything pending, or a frontier that is not of this
