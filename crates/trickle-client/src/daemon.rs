@@ -348,7 +348,7 @@ impl<'d> Daemon<'d> {
         // A connection that is dropped ends its statement at the latest when the server next writes to it; where the
         // request to cancel reaches the server, at once.
         for token in std::mem::take(&mut self.cancel).into_values() {
-            let _ = token.cancel_query(tokio_postgres::NoTls).await;
+            let _ = self.to.cancel(token).await;
         }
         let _ = tokio::time::timeout(Duration::from_secs(1), self.work.next()).await;
         Ok(())

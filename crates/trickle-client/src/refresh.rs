@@ -310,11 +310,7 @@ impl Trickle {
                 settings: e.settings.clone(),
             });
         }
-        let request = Request {
-            initiated_by: options.by(),
-            full: options.full,
-            record_empty: false,
-        };
+        let request = Request { initiated_by: options.by(), full: options.full, record_empty: false };
         let transaction = Transaction::Own {
             lock_timeout_ms: self.settings.lock_timeout_ms,
             attempts: self.settings.attempts,
