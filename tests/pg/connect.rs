@@ -1,8 +1,16 @@
 //! The way to a real server, by the library and by the program: what is set arrives there, and what it refuses is said
 //! in its words with what to try.
 
-use crate::support::{Db, each_server};
+use crate::support::{Db, each_server, pid};
+use rcgen::{CertificateParams, KeyPair};
 use std::process::{Command, Output};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use trickle_client::Connect;
 use trickle_client::connect::{ConnectError, Target};
 
 /// The library's way, with no environment.
@@ -91,6 +99,58 @@ fn doctor_says_what_is_in_the_way_of_a_role() {
         s.client().batch_execute(&read_only).await.unwrap();
         assert_eq!((results(db, &name).0, &results(db, &name).1["writable"]), (Some(1), &"problem".into()));
         s.client().batch_execute(&format!("DROP OWNED BY {name}; DROP ROLE {name}")).await.unwrap();
+    });
+}
+
+/// A way to a test's server that lets nobody in without TLS; gives its port.
+async fn tls_only(db: &Db) -> u16 {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(vec![certificate.der().clone()], key).unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (_, server) = db.socket();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(through(stream, acceptor.clone(), server.clone()));
+        }
+    });
+    port
+}
+
+async fn through(mut from: TcpStream, tls: TlsAcceptor, server: std::path::PathBuf) -> std::io::Result<()> {
+    const SSL_REQUEST: i32 = 80_877_103;
+    let (_, first) = (from.read_i32().await?, from.read_i32().await?);
+    if first != SSL_REQUEST {
+        return Ok(());
+    }
+    from.write_all(b"S").await?;
+    let mut from = tls.accept(from).await?;
+    let mut to = UnixStream::connect(server).await?;
+    tokio::io::copy_bidirectional(&mut from, &mut to).await.map(|_| ())
+}
+
+#[test]
+fn a_statement_is_cancelled_over_tls_where_the_connection_is() {
+    each_server(async |db| {
+        let port = tls_only(db).await;
+        let settings = format!("{} host=127.0.0.1 port={port} sslmode=require", db.settings());
+        let target = Target::resolve(Some(&settings), &|_| None).unwrap();
+        let client = target.connect().await.unwrap();
+        let (watch, pid) = (db.session().await, pid(&client).await);
+        let cancel = async {
+            let asleep = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'";
+            while watch.client().query_one(asleep, &[&pid]).await.unwrap().get::<_, i64>(0) == 0 {
+                tokio::task::yield_now().await;
+            }
+            Connect::cancel(&target, client.cancel_token()).await.unwrap();
+        };
+        let (slept, ()) = tokio::join!(client.batch_execute("SELECT pg_sleep(600)"), cancel);
+        assert_eq!(slept.unwrap_err().code().map(|c| c.code()), Some("57014"));
     });
 }
 

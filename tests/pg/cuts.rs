@@ -80,7 +80,8 @@ fn a_refresh_and_its_drain_die_between_any_two_messages() {
 #[test]
 fn the_relief_of_a_full_buffer_dies_between_any_two_messages() {
     each_server(async |db| {
-        let settings = Settings { segment_bytes: 1, buffer_limit_bytes: 8 << 10, ..Settings::default() };
+        let settings =
+            Settings { segment_bytes: 1, buffer_limit_bytes: Some(8 << 10), ..Settings::default() };
         let change = "UPDATE a SET v = v + 2; UPDATE a SET v = v - 3; DELETE FROM a WHERE id = (SELECT max(id) FROM a);
             INSERT INTO a SELECT max(id) + 1, 1, 1 FROM a";
         refresh_cut_everywhere(db, settings, change).await;

@@ -393,3 +393,27 @@ fn a_writer_outlives_the_segment_that_its_session_knows() {
         }
     });
 }
+
+/// How long a refresh waited for others is told apart from what it did.
+#[test]
+fn waiting_for_a_lock_is_told_in_history() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let (holder, watch) = (db.session().await, db.session().await);
+        run(&holder, "CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a VALUES (1, 1)").await;
+        create(&mut t, "copy", "SELECT id, v FROM a").await;
+        run(&holder, "UPDATE a SET v = 2; BEGIN; LOCK TABLE copy IN SHARE UPDATE EXCLUSIVE MODE").await;
+        let waiting = pid(t.client()).await;
+        let release = async {
+            blocked(&watch, waiting).await;
+            // So long it waits at least.
+            run(&holder, "SELECT pg_sleep(0.05); COMMIT").await;
+        };
+        let (done, ()) = tokio::join!(refresh(&mut t, "copy"), release);
+        let shared = done[0].shared;
+        assert!(shared.wait >= 50_000 && shared.decide < shared.wait, "{shared:?}");
+        let history = t.history(&name("copy"), 1).await.unwrap();
+        let phases = history[0].phase_ms.as_ref().unwrap();
+        assert!(phases["wait"].as_f64().unwrap() >= 50.0, "{phases}");
+    });
+}

@@ -1,7 +1,7 @@
 //! Stream tables on a live database: made, refreshed, checked, dropped.
 
 use crate::support::{assert_equal, create, each_server, name, open, open_with, refresh, try_refresh};
-use trickle_client::{RefreshOptions, Settings};
+use trickle_client::{NewStreamTable, RefreshOptions, Settings};
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 
@@ -78,6 +78,28 @@ fn a_plan_of_another_version_is_made_anew_and_never_run_over_foreign_tables() {
         t.client().batch_execute("DELETE FROM orders WHERE id = 5").await.unwrap();
         assert_eq!(refresh(&mut t, "totals").await[0].report.action, Action::Differential);
         assert_equal(&mut t, "totals").await;
+    });
+}
+
+#[test]
+fn a_name_that_is_taken_by_what_was_never_filled_says_what_to_do() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        t.client().batch_execute(SHOP).await.unwrap();
+        let new = NewStreamTable::new(
+            name("totals"),
+            "SELECT customer, count(*) AS n FROM orders GROUP BY customer",
+        );
+        t.create(&NewStreamTable { initialize: false, ..new.clone() }).await.unwrap();
+        let e = t.create(&new).await.unwrap_err();
+        let hint = e.hint_text().unwrap_or_default();
+        assert!(
+            hint.contains("trickle refresh public.totals") && hint.contains("trickle drop public.totals"),
+            "{e:?}"
+        );
+        refresh(&mut t, "totals").await;
+        let e = t.create(&new).await.unwrap_err();
+        assert!(e.hint_text().unwrap_or_default().contains("--or-replace"), "{e:?}");
     });
 }
 

@@ -3,7 +3,7 @@
 
 use crate::support::{Db, assert_equal, count, create, each_server, open_with, refresh, run};
 use trickle_client::capture::CaptureOptions;
-use trickle_client::{Session, Settings};
+use trickle_client::{Session, Settings, Trickle};
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 
@@ -25,7 +25,7 @@ fn settings(mode: Mode, unlogged: bool) -> Settings {
     Settings {
         capture: CaptureOptions { mode, unlogged },
         segment_bytes: 8 << 10,
-        buffer_limit_bytes: LIMIT,
+        buffer_limit_bytes: Some(LIMIT),
         force: Some(Force::Incremental),
         ..Settings::default()
     }
@@ -195,7 +195,7 @@ fn a_full_buffer_is_widened_and_its_limit_moves() {
         assert_equal(&mut t, "rows").await;
         let limits = "SELECT count(*) FROM pg_proc WHERE proname LIKE 'capture%' AND prosrc LIKE '%65536%'";
         assert_eq!(count(&w, limits).await, 0);
-        let wide = Settings { buffer_limit_bytes: 64 << 10, ..settings(Mode::Statement, false) };
+        let wide = Settings { buffer_limit_bytes: Some(64 << 10), ..settings(Mode::Statement, false) };
         let mut t = open_with(db, wide).await;
         fill(&w).await;
         // Full by the old limit: rebuilt, and under the new one from then on.
@@ -256,5 +256,36 @@ fn writers_and_refreshes_meet_at_the_limit() {
             assert_equal(&mut t, what).await;
         }
         assert!(t.buffers().await.unwrap().iter().all(|b| !b.full));
+    });
+}
+
+/// Clients that were told different limits do not make the triggers anew in turn: whoever ran `init` last decides.
+#[test]
+fn the_limit_is_one_for_all_clients() {
+    each_server(async |db| {
+        // Another segment is another function too: this one lasts.
+        let one = Settings { segment_bytes: 1 << 20, ..settings(Mode::Statement, false) };
+        let mut t = open_with(db, one.clone()).await;
+        let w = db.session().await;
+        run(&w, SOURCES).await;
+        create(&mut t, "rows", TABLES[0].1).await;
+        let other = Settings { buffer_limit_bytes: Some(64 << 10), ..one };
+        let mut other = Trickle::open(db.session().await, other).await.unwrap();
+        let triggers = "SELECT coalesce(sum(p.xmin::text::int8 * p.oid::int8), 0)::int8 FROM pg_proc p WHERE proname LIKE 'capture%'";
+        let made = count(&w, triggers).await;
+        for _ in 0..3 {
+            for client in [&mut t, &mut other] {
+                run(&w, "UPDATE a SET v = v + 1 WHERE id = 3").await;
+                refresh(client, "rows").await;
+                assert_eq!(count(&w, triggers).await, made);
+            }
+        }
+        create(&mut other, "sums", TABLES[1].1).await;
+        assert!(t.buffers().await.unwrap().iter().all(|b| b.limit_bytes == LIMIT));
+        other.init().await.unwrap();
+        refresh(&mut t, "rows").await;
+        refresh(&mut t, "sums").await;
+        assert!(t.buffers().await.unwrap().iter().all(|b| b.limit_bytes == 64 << 10));
+        assert_equal(&mut t, "sums").await;
     });
 }

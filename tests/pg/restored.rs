@@ -106,7 +106,7 @@ async fn restored(binaries: &Path, file: &str, server: &Server, database: &str) 
     let strangers = "SELECT count(*) FROM pg_class c WHERE relnamespace = 'pgtrickle_changes'::regnamespace \
          AND relname LIKE 'changes%' AND split_part(relname, '_', 2)::oid NOT IN (SELECT source_relid FROM pgtrickle.pgt_buffers)";
     assert_eq!(count(&w, strangers).await, 0);
-    assert_eq!(count(&w, "SELECT count(*) FROM pgtrickle.pgt_buffers WHERE disabled").await, 0);
+    assert_eq!(count(&w, "SELECT count(*) FROM pgtrickle.pgt_buffers WHERE capture <> 'ON'").await, 0);
     assert!(t.init().await.is_ok(), "at home by now");
 }
 

@@ -5,7 +5,7 @@ use crate::support::{Db, assert_equal, count, create, each_server, mode, open, o
 use futures_util::SinkExt;
 use std::pin::pin;
 use trickle_client::capture::CaptureOptions;
-use trickle_client::{Session, Settings};
+use trickle_client::{RefreshOptions, Session, Settings};
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 
@@ -106,7 +106,7 @@ fn an_unlogged_buffer_emptied_by_a_crash_is_noticed() {
         run(&w, "INSERT INTO bag VALUES (77, 'lost')").await;
         run(&w, &format!("TRUNCATE {}", segment(&w, "bag").await)).await;
         let all: Vec<_> = t.registry().await.unwrap().entries().cloned().collect();
-        assert_eq!(t.pending(&all).await.unwrap().len(), 2);
+        assert_eq!(t.pending(&all, &RefreshOptions::default()).await.unwrap().len(), 2);
         assert_equal(&mut t, "rows").await;
         assert_equal(&mut t, "kinds").await;
         run(&w, "INSERT INTO bag VALUES (78, 'found')").await;

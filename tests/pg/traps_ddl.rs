@@ -101,6 +101,9 @@ fn sources_that_the_query_cannot_do_without() {
             let entry = t.find(&name("joined")).await.unwrap();
             assert_eq!(entry.status, "SUSPENDED", "{change}");
             assert!(entry.last_error.is_some_and(|e| !e.is_empty()), "{change}");
+            let history = t.history(&name("joined"), 1).await.unwrap();
+            assert_eq!((entry.consecutive_errors, history[0].status.as_str()), (1, "FAILED"), "{change}");
+            assert!(history[0].error_message.is_some() && history[0].initiated_by == "MANUAL", "{history:?}");
             run(&w, write).await;
             // Who does not read it goes on.
             run(&w, "UPDATE b SET w = w + 1").await;

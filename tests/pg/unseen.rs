@@ -137,7 +137,8 @@ fn what_is_written_through_a_parent_is_seen_on_the_child() {
 #[test]
 fn a_reader_that_lags_far_behind_is_recomputed_and_does_not_fill_the_disk() {
     each_server(async |db| {
-        let limits = Settings { segment_bytes: 8 << 10, buffer_limit_bytes: 64 << 10, ..Settings::default() };
+        let limits =
+            Settings { segment_bytes: 8 << 10, buffer_limit_bytes: Some(64 << 10), ..Settings::default() };
         let mut t = open(db, limits).await;
         t.client().batch_execute(SOURCE).await.unwrap();
         for name in ["st", "st2"] {

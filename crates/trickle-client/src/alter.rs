@@ -1,6 +1,7 @@
 //! Stream tables change: another query, schedule or mode; and switched on and off.
 
-use crate::capture;
+use crate::adapt::is_final;
+use crate::capture::{self, State};
 use crate::create::{Created, Design, NewStreamTable, RefreshMode, guard};
 use crate::drop::{drop_states, release_sources};
 use crate::error::{Error, Result};
@@ -12,10 +13,11 @@ use crate::trickle::Trickle;
 use tokio_postgres::Transaction;
 use tokio_postgres::types::Json;
 use trickle_core::apply::index_names;
+use trickle_core::catalog::TableId;
 use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;
 use trickle_core::sql::ast::Statement;
-use trickle_core::sql::{Ident, print};
+use trickle_core::sql::{Ident, Qualified, print};
 
 /// What is to be different; `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,12 +86,11 @@ impl Trickle {
         let tables = Trickle::oids(captured.chain(read).chain([old.relation.id]));
         let (patience, capture, progress) =
             (self.settings.patience, self.settings.capture, self.progress.clone());
-        let limit = self.settings.buffer_limit_bytes;
         patiently(self.session.client_mut(), patience, &tables, &*progress, async |t| {
             evolve(t, old, design).await?;
             renote(t, old.id, design).await?;
             for (table, columns) in &design.captured {
-                capture::ensure(t, table, columns, capture, limit).await?;
+                capture::ensure(t, table, columns, capture).await?;
             }
             release_sources(t, std::slice::from_ref(old)).await
         })
@@ -99,7 +100,7 @@ impl Trickle {
     }
 
     /// Stops capturing the changes of a table at once: the way out where capture is in the way. What reads the table is
-    /// kept by full refreshes until [`Trickle::enable`].
+    /// kept by full refreshes until [`Trickle::enable`], whatever else is created, altered or planned anew.
     ///
     /// # Errors
     /// A table that nothing reads; the server.
@@ -107,7 +108,7 @@ impl Trickle {
         let (oid, shown) = self.source(source).await?;
         let (patience, progress) = (self.settings.patience, self.progress.clone());
         patiently(self.session.client_mut(), patience, &[oid], &*progress, async |t| {
-            capture::switch_off(t, oid).await
+            capture::switch_off(t, oid, State::Held).await
         })
         .await
         .map_err(|e| {
@@ -120,45 +121,77 @@ impl Trickle {
     /// Captures the changes of a table again. What reads it is recomputed once. Where they are captured, does nothing.
     ///
     /// # Errors
-    /// A table that nothing reads; the server.
+    /// A table that nothing reads, or nothing that means anything any more; the server.
     pub async fn enable(&mut self, source: &Name) -> Result<String> {
         let (oid, shown) = self.source(source).await?;
-        let on = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = $1 AND NOT disabled)";
-        let row = self.client().query_one(on, &[&oid]).await;
-        if row.map_err(|e| Error::server("look whether changes are captured", e))?.get(0) {
+        // From here on it is switched on by whatever plans a reader anew, if not by what follows.
+        let unhold =
+            "UPDATE pgtrickle.pgt_buffers SET capture = 'OFF' WHERE source_relid = $1 AND capture = 'HELD'";
+        let fail = |e| Error::server("switch capture on", e);
+        self.client().execute(unhold, &[&oid]).await.map_err(fail)?;
+        if self.is_captured(oid).await? {
             return Ok(shown);
         }
-        let readers: Vec<Entry> = self
-            .registry()
-            .await?
-            .entries()
-            .filter(|e| e.own && e.dependencies.iter().any(|d| d.relation.id.0 == oid))
-            .cloned()
-            .collect();
-        for e in &readers {
-            let new = e.as_new(Name {
-                schema: Some(e.relation.schema.to_string()),
-                name: e.relation.name.to_string(),
-            })?;
-            let design = self.design(e.relation.clone(), e.id, &new).await?;
-            self.redo(e, &design).await?;
+        let registry = self.registry().await?;
+        let reads = |e: &&Entry| e.dependencies.iter().any(|d| d.relation.id.0 == oid);
+        if registry.entries().find(reads).is_none() {
+            let (patience, progress) = (self.settings.patience, self.progress.clone());
+            patiently(self.session.client_mut(), patience, &[oid], &*progress, async |t| {
+                capture::release(t, oid).await
+            })
+            .await?;
+            return Ok(shown);
         }
-        Ok(shown)
+        let mut why = None;
+        for e in registry.entries().filter(reads).filter(|e| e.own) {
+            match self.replan(e).await {
+                Err(error) if is_final(&error) => {
+                    why.get_or_insert((crate::registry::shown(e), error));
+                }
+                other => other?,
+            }
+        }
+        match why {
+            Some((reader, error)) if !self.is_captured(oid).await? => Err(Error::input(format!(
+                "no stream table can read {shown}: {}",
+                error.message()
+            ))
+            .detail(format!("{reader} does not fit it any more, so nothing is to be captured."))
+            .hint(format!(
+                "Give it another query with trickle alter {reader} --query …, or trickle drop {reader}."
+            ))),
+            _ => Ok(shown),
+        }
     }
 
-    /// A table that some stream table reads.
+    async fn is_captured(&self, source: u32) -> Result<bool> {
+        let on =
+            "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = $1 AND capture = 'ON')";
+        let row = self.client().query_one(on, &[&source]).await;
+        Ok(row.map_err(|e| Error::server("look whether changes are captured", e))?.get(0))
+    }
+
+    /// A table that some stream table reads, or whose capture is held off.
     async fn source(&self, name: &Name) -> Result<(u32, String)> {
-        let schemas: Vec<&str> = name.schema.as_deref().into_iter().collect();
+        let text = "SELECT c.oid, n.nspname, c.relname FROM pgtrickle.pgt_buffers b JOIN pg_class c ON c.oid = b.source_relid \
+             JOIN pg_namespace n ON n.oid = c.relnamespace WHERE b.capture = 'HELD' ORDER BY 1";
+        let held = self.client().query(text, &[]).await;
+        let held = held.map_err(|e| Error::server("read how changes are captured", e))?;
+        let held = held.iter().map(|r| Relation {
+            id: TableId(r.get(0)),
+            schema: r.get::<_, &str>(1).into(),
+            name: r.get::<_, &str>(2).into(),
+        });
         let registry = self.registry().await?;
-        let path =
-            if schemas.is_empty() { self.search_path.iter().map(String::as_str).collect() } else { schemas };
-        let all = || registry.entries().flat_map(|e| &e.dependencies).map(|d| &d.relation);
-        let found = path.iter().find_map(|s| all().find(|r| *r.schema == **s && *r.name == *name.name));
+        let read = registry.entries().flat_map(|e| &e.dependencies).map(|d| d.relation.clone());
+        let all: Vec<Relation> = read.chain(held).collect();
+        let path = name.schema.as_ref().map_or(&*self.search_path, std::slice::from_ref);
+        let found = path.iter().find_map(|s| all.iter().find(|r| *r.schema == **s && *r.name == *name.name));
         let r = found.ok_or_else(|| {
             Error::input(format!("no stream table reads {name}"))
                 .hint("trickle status --json lists the sources of each stream table.")
         })?;
-        Ok((r.id.0, trickle_core::sql::Qualified::new(&r.schema, &r.name).to_string()))
+        Ok((r.id.0, Qualified::new(&r.schema, &r.name).to_string()))
     }
 }
 

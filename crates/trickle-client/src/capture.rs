@@ -33,12 +33,42 @@ struct StoredSegment {
     columns: Vec<i16>,
 }
 
+/// Whether changes are captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// They are.
+    On,
+    /// They are not, until a reader of the table is planned again.
+    Off,
+    /// They are not to be: the user switched them off ([`crate::Trickle::disable`]), and alone switches them on again.
+    Held,
+}
+
+impl State {
+    fn parse(stored: &str) -> State {
+        match stored {
+            "ON" => State::On,
+            "HELD" => State::Held,
+            _ => State::Off,
+        }
+    }
+
+    /// As the catalog writes it.
+    fn name(self) -> &'static str {
+        match self {
+            State::On => "ON",
+            State::Off => "OFF",
+            State::Held => "HELD",
+        }
+    }
+}
+
 /// A buffer as the catalog notes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Captured {
     pub(crate) buffer: Buffer,
     pub(crate) mode: Mode,
-    pub(crate) disabled: bool,
+    pub(crate) state: State,
     pub(crate) attnums: Vec<i16>,
 }
 
@@ -55,7 +85,7 @@ WITH RECURSIVE tree(oid) AS (
 SELECT n.nspname, c.relname, r.relkind = 'p' FROM pg_class r, tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE r.oid = $1 AND c.relkind IN ('r', 'p') ORDER BY c.oid";
 
-const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, disabled, limit_bytes \
+const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, capture, limit_bytes \
      FROM pgtrickle.pgt_buffers WHERE source_relid = $1";
 
 /// Runs the statements of a list in order.
@@ -91,7 +121,7 @@ fn restore(row: &Row, table: &Arc<TableDef>, attnums: Vec<i16>) -> Captured {
         .restored(generation, segments.collect())
         .with_unlogged(row.get(1))
         .with_limit(row.get(5));
-    Captured { buffer, mode, disabled: row.get(4), attnums }
+    Captured { buffer, mode, state: State::parse(row.get(4)), attnums }
 }
 
 async fn attnums<C: GenericClient>(client: &C, table: TableId) -> Result<Vec<i16>> {
@@ -125,7 +155,7 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
          schema_fingerprint, triggers_fingerprint) \
          VALUES ($1, $2, $3, $4, $5, $6, pgtrickle.fingerprint($1), pgtrickle.triggers_fingerprint($1)) \
          ON CONFLICT (source_relid) DO UPDATE SET trigger_mode = excluded.trigger_mode, unlogged = excluded.unlogged, \
-         generation = excluded.generation, segments = excluded.segments, disabled = false, limit_bytes = excluded.limit_bytes, \
+         generation = excluded.generation, segments = excluded.segments, capture = 'ON', limit_bytes = excluded.limit_bytes, \
          schema_fingerprint = excluded.schema_fingerprint, triggers_fingerprint = excluded.triggers_fingerprint",
         &[
             &buffer.table().id.0,
@@ -150,15 +180,15 @@ pub(crate) async fn note_segments(t: &Transaction<'_>, buffer: &Buffer, attnums:
     Ok(())
 }
 
-/// Makes sure that the changes of these columns of a table are captured from the commit of `t` on. Waits for open
-/// writers of the table where anything must be made.
+/// Makes sure that the changes of these columns of a table are captured from the commit of `t` on, unless the user holds
+/// its capture off. Waits for open writers of the table where anything must be made.
 pub(crate) async fn ensure(
     t: &Transaction<'_>,
     table: &Arc<TableDef>,
     columns: &[usize],
     options: CaptureOptions,
-    limit: i64,
 ) -> Result<()> {
+    let limit = limit(t).await?;
     let doing = format!("capture the changes of {}.{}", table.schema, table.name);
     let row = t
         .query_one(
@@ -172,6 +202,7 @@ pub(crate) async fn ensure(
     let by_row: bool = row.get(0);
     let mode_of = |wanted| if by_row { Mode::Row } else { wanted };
     match read(t, table).await? {
+        Some(c) if c.state == State::Held => Ok(()),
         Some(c) if fresh(t, &c).await? => {
             if c.buffer.covers(columns) {
                 return Ok(());
@@ -193,6 +224,14 @@ pub(crate) async fn ensure(
             install(t, buffer.with_limit(limit), mode_of(options.mode), &doing).await
         }
     }
+}
+
+/// The bytes that a buffer may have. All clients share it, in the catalog: of two with different ones, each would make
+/// all triggers anew after the other.
+pub(crate) async fn limit<C: GenericClient>(client: &C) -> Result<i64> {
+    let text = "SELECT buffer_limit_bytes FROM pgtrickle.pgt_catalog_version";
+    let row = client.query_one(text, &[]).await;
+    Ok(row.map_err(|e| Error::server("read the limit of buffers", e))?.get(0))
 }
 
 /// What was captured of a table until now is not all that happened to it: whatever reads it is recomputed, for this
@@ -218,7 +257,7 @@ async fn install(t: &Transaction<'_>, buffer: Buffer, mode: Mode, doing: &str) -
 pub(crate) async fn fresh(t: &Transaction<'_>, c: &Captured) -> Result<bool> {
     let row = t
         .query_one(
-            "SELECT NOT disabled AND pgtrickle.fingerprint(source_relid) IS NOT DISTINCT FROM schema_fingerprint \
+            "SELECT capture = 'ON' AND pgtrickle.fingerprint(source_relid) IS NOT DISTINCT FROM schema_fingerprint \
              AND pgtrickle.triggers_fingerprint(source_relid) IS NOT DISTINCT FROM triggers_fingerprint \
              AND (trigger_mode = 'ROW' OR NOT pgtrickle.is_subscribed(source_relid)) FROM pgtrickle.pgt_buffers WHERE source_relid = $1",
             &[&c.buffer.table().id.0],
@@ -228,10 +267,13 @@ pub(crate) async fn fresh(t: &Transaction<'_>, c: &Captured) -> Result<bool> {
     Ok(row.get(0))
 }
 
-/// Stops capturing the changes of a table that no stream table reads any more; false where one does.
+/// Stops capturing the changes of a table that no stream table reads any more; false where one does. That the user holds
+/// its capture off stays noted for as long as there is the table.
 pub(crate) async fn release(t: &Transaction<'_>, source: u32) -> Result<bool> {
     let doing = "stop capturing changes";
-    let read_by = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies WHERE source_relid = $1)";
+    let read_by = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies WHERE source_relid = $1) \
+         OR EXISTS (SELECT FROM pgtrickle.pgt_buffers JOIN pg_class ON oid = source_relid \
+         WHERE source_relid = $1 AND capture = 'HELD')";
     let row = t.query_one(read_by, &[&source]).await.map_err(|e| Error::server(doing, e))?;
     if row.get(0) {
         return Ok(false);
@@ -292,13 +334,14 @@ pub(crate) async fn table_by_oid(
     Ok(catalog.table(Some(schema), name))
 }
 
-/// Drops the triggers and the buffer of a table and notes that its capture is switched off: what reads it is kept by
-/// full refreshes from now on.
-pub(crate) async fn switch_off(t: &Transaction<'_>, source: u32) -> Result<()> {
+/// Drops the triggers and the buffer of a table and notes that its changes are not captured: what reads it is kept by
+/// full refreshes from now on. What the user holds off stays so.
+pub(crate) async fn switch_off(t: &Transaction<'_>, source: u32, state: State) -> Result<()> {
     let fail = |e| Error::server("switch capture off", e);
     let row = t
         .query_opt(
-            "SELECT trigger_mode, unlogged, schema_fingerprint FROM pgtrickle.pgt_buffers WHERE source_relid = $1",
+            "SELECT trigger_mode, unlogged, limit_bytes, schema_fingerprint, capture FROM pgtrickle.pgt_buffers \
+             WHERE source_relid = $1 FOR UPDATE",
             &[&source],
         )
         .await
@@ -306,12 +349,16 @@ pub(crate) async fn switch_off(t: &Transaction<'_>, source: u32) -> Result<()> {
     let Some(row) = row else {
         return Err(Error::input("its changes are not captured").hint("There is nothing to switch off."));
     };
+    if State::parse(row.get(4)) == State::Held {
+        return Ok(());
+    }
     remove(t, source).await?;
-    let (mode, unlogged, fingerprint): (String, bool, String) = (row.get(0), row.get(1), row.get(2));
+    let (mode, unlogged, limit, fingerprint): (&str, bool, i64, &str) =
+        (row.get(0), row.get(1), row.get(2), row.get(3));
     t.execute(
-        "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, disabled, \
-         schema_fingerprint) VALUES ($1, $2, $3, 1, '[]', true, $4)",
-        &[&source, &mode, &unlogged, &fingerprint],
+        "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, capture, \
+         limit_bytes, schema_fingerprint) VALUES ($1, $2, $3, 1, '[]', $4, $5, $6)",
+        &[&source, &mode, &unlogged, &state.name(), &limit, &fingerprint],
     )
     .await
     .map_err(fail)?;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tls::Verify;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Config, NoTls, Socket};
+use tokio_postgres::{CancelToken, Client, Config, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Looks up an environment variable.
@@ -165,6 +165,12 @@ impl Target {
 impl Connect for Target {
     fn connect(&self) -> Pin<Box<dyn Future<Output = crate::Result<Session>> + '_>> {
         Box::pin(async move { Ok(Session::new(Target::connect(self).await?)) })
+    }
+    fn cancel(&self, what: CancelToken) -> Pin<Box<dyn Future<Output = crate::Result<()>> + '_>> {
+        Box::pin(async move {
+            let tls = MakeRustlsConnect::new(self.tls.clone());
+            what.cancel_query(tls).await.map_err(|e| crate::Error::server("cancel a statement", e))
+        })
     }
     fn kept(&self) -> Option<Arc<dyn Connect>> {
         Some(Arc::new(self.clone()))

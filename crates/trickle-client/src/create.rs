@@ -143,12 +143,11 @@ impl Trickle {
         let tables = Trickle::oids(design.captured.iter().map(|(t, _)| t.id));
         let (patience, capture, progress) =
             (self.settings.patience, self.settings.capture, self.progress.clone());
-        let limit = self.settings.buffer_limit_bytes;
         patiently(self.session.client_mut(), patience, &tables, &*progress, async |t| {
             design.make_tables(t, id).await?;
             design.note(t, id).await?;
             for (table, columns) in &design.captured {
-                capture::ensure(t, table, columns, capture, limit).await?;
+                capture::ensure(t, table, columns, capture).await?;
             }
             Ok(())
         })
@@ -175,13 +174,21 @@ impl Trickle {
     /// Where a name is taken by a stream table already.
     async fn taken(&mut self, new: &NewStreamTable, relation: Relation, id: i64) -> Result<Created> {
         let name = Qualified::new(&relation.schema, &relation.name).to_string();
+        let registry = self.linked(&[relation.id]).await?;
+        let there = registry.get(id);
         match new.if_exists {
-            IfExists::Fail => Err(Error::input(format!("stream table {name} already exists")).hint(
-                "Use --or-replace to give it this query, or --if-not-exists to keep the one that is there.",
-            )),
+            IfExists::Fail => {
+                let error = Error::input(format!("stream table {name} already exists"));
+                Err(if there.is_some_and(|e| !e.is_populated) {
+                    error
+                        .detail("It was never filled: whoever created it left it empty, or ended before it was filled.")
+                        .hint(format!("trickle refresh {name} fills it; trickle drop {name} drops it."))
+                } else {
+                    error.hint("Use --or-replace to give it this query, or --if-not-exists to keep the one that is there.")
+                })
+            }
             IfExists::Skip => {
-                let registry = self.registry().await?;
-                let mode = registry.get(id).map_or("FULL", |e| mode_name(&e.mode));
+                let mode = there.map_or("FULL", |e| mode_name(&e.mode));
                 Ok(Created { id, name, made: false, mode, reasons: Vec::new() })
             }
             IfExists::Replace => self.replace(relation, id, new).await,

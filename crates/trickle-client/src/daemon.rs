@@ -98,7 +98,21 @@ pub async fn run(
 }
 
 /// A refresh at work: the connection comes back with what came of it.
-type Work<'w> = Pin<Box<dyn Future<Output = (Trickle, Vec<TableId>, Result<Vec<Refreshed>>)> + 'w>>;
+type Work<'w> = Pin<Box<dyn Future<Output = (Trickle, Due, Result<Vec<Refreshed>>)> + 'w>>;
+
+/// What is to be refreshed together.
+struct Due {
+    members: Vec<TableId>,
+    /// Those that are to be computed anew because nobody can tell whether they changed.
+    polled: BTreeSet<TableId>,
+}
+
+impl Due {
+    /// Whether a member's time came, in which it is looked at with all that it reads.
+    fn asks(&self, id: TableId, task: &Task) -> bool {
+        !task.polls || self.polled.contains(&id)
+    }
+}
 
 struct Daemon<'d> {
     to: &'d dyn Connect,
@@ -164,7 +178,7 @@ impl<'d> Daemon<'d> {
             let pause = wake.map_or(self.options.reload, |t| t.since(now())).min(self.options.reload);
             tokio::select! {
                 () = &mut *stop => return self.finish().await,
-                Some((trickle, ids, result)) = self.work.next() => self.ended(trickle, &ids, result)?,
+                Some((trickle, due, result)) = self.work.next() => self.ended(trickle, &due, result)?,
                 () = tokio::time::sleep(pause) => self.reload().await?,
             }
         }
@@ -208,11 +222,13 @@ impl<'d> Daemon<'d> {
         let time = now();
         let dag = self.registry.dag()?;
         let plan = schedule::next(&dag, &self.tasks, &self.options.scheduler, time);
-        let due: Vec<Vec<TableId>> = plan
+        let due: Vec<Due> = plan
             .actions
             .into_iter()
             .filter_map(|a| match a {
-                Action::Refresh { members, .. } => Some(members),
+                Action::Refresh { members, polled, .. } => {
+                    Some(Due { members, polled: polled.into_iter().collect() })
+                }
                 Action::Suspend { .. } => None,
             })
             .collect();
@@ -220,29 +236,32 @@ impl<'d> Daemon<'d> {
             return Ok(plan.wake);
         }
         let busy = self.changed(&due).await?;
-        for members in due {
-            let start = members.iter().any(|id| busy.contains(id));
-            for id in &members {
-                if let Some(t) = self.tasks.get_mut(id) {
+        for due in due {
+            let start = due.members.iter().any(|id| busy.contains(id));
+            for id in &due.members {
+                let Some(t) = self.tasks.get_mut(id) else { continue };
+                t.status.running = start;
+                if due.asks(*id, t) {
                     t.status.last_start = Some(time);
                     t.status.last_end = (!start).then_some(time);
-                    t.status.running = start;
                 }
             }
             if start {
-                self.start(members).await?;
+                self.start(due).await?;
             }
         }
         Ok(schedule::next(&dag, &self.tasks, &self.options.scheduler, now()).wake)
     }
 
     /// Which of these have changes to apply, or were altered; one round trip for all of them.
-    async fn changed(&mut self, due: &[Vec<TableId>]) -> Result<BTreeSet<TableId>> {
-        let ids: BTreeSet<TableId> = due.iter().flatten().copied().collect();
+    async fn changed(&mut self, due: &[Due]) -> Result<BTreeSet<TableId>> {
+        let ids: BTreeSet<TableId> = due.iter().flat_map(|d| &d.members).copied().collect();
+        let polled = due.iter().flat_map(|d| &d.polled).copied().collect();
+        let options = RefreshOptions { polled: Some(polled), ..RefreshOptions::default() };
         let entries = ids.iter().filter_map(|id| self.registry.by_table(*id));
         let (same, altered): (Vec<Entry>, Vec<Entry>) = entries.cloned().partition(|e| e.unchanged);
         let mut changed: BTreeSet<TableId> = altered.iter().map(|e| e.relation.id).collect();
-        match self.watch.pending(&same).await {
+        match self.watch.pending(&same, &options).await {
             Ok(pending) => {
                 changed.extend(same.iter().filter(|e| pending.contains(&e.id)).map(|e| e.relation.id));
             }
@@ -253,7 +272,7 @@ impl<'d> Daemon<'d> {
         Ok(changed)
     }
 
-    async fn start(&mut self, members: Vec<TableId>) -> Result<()> {
+    async fn start(&mut self, due: Due) -> Result<()> {
         let mut trickle = match self.idle.pop() {
             Some(t) => t,
             None => {
@@ -264,26 +283,32 @@ impl<'d> Daemon<'d> {
                 }
             }
         };
-        for id in &members {
+        for id in &due.members {
             self.cancel.insert(*id, trickle.client().cancel_token());
         }
-        let options = RefreshOptions { full: false, initiated_by: Some("SCHEDULER") };
+        let options = RefreshOptions {
+            initiated_by: Some("SCHEDULER"),
+            polled: Some(due.polled.clone()),
+            ..RefreshOptions::default()
+        };
         self.work.push(Box::pin(async move {
-            let result = trickle.refresh_linked(&members, &options).await;
-            (trickle, members, result)
+            let result = trickle.refresh_linked(&due.members, &options).await;
+            (trickle, due, result)
         }));
         Ok(())
     }
 
     /// Notes how a refresh ended. A lost connection ends the daemon's round: it connects anew.
-    fn ended(&mut self, trickle: Trickle, ids: &[TableId], result: Result<Vec<Refreshed>>) -> Result<()> {
+    fn ended(&mut self, trickle: Trickle, due: &Due, result: Result<Vec<Refreshed>>) -> Result<()> {
         let time = now();
         let mut again = false;
-        for id in ids {
+        for id in &due.members {
             self.cancel.remove(id);
             let Some(t) = self.tasks.get_mut(id) else { continue };
             t.status.running = false;
-            t.status.last_end = Some(time);
+            if due.asks(*id, t) {
+                t.status.last_end = Some(time);
+            }
             match &result {
                 Ok(_) => t.status.consecutive_errors = 0,
                 Err(e) if e.is_busy() || e.is_transient() || e.is_connection() => {}
@@ -323,7 +348,7 @@ impl<'d> Daemon<'d> {
         // A connection that is dropped ends its statement at the latest when the server next writes to it; where the
         // request to cancel reaches the server, at once.
         for token in std::mem::take(&mut self.cancel).into_values() {
-            let _ = token.cancel_query(tokio_postgres::NoTls).await;
+            let _ = self.to.cancel(token).await;
         }
         let _ = tokio::time::timeout(Duration::from_secs(1), self.work.next()).await;
         Ok(())
@@ -346,5 +371,5 @@ fn task(e: &Entry, old: Option<Status>, time: Time) -> Task {
         consecutive_errors: u32::try_from(e.consecutive_errors).unwrap_or(0),
         ..old.unwrap_or(fresh)
     };
-    Task { schedule: e.schedule.as_deref().and_then(|s| Schedule::parse(s).ok()), status }
+    Task { schedule: e.schedule.as_deref().and_then(|s| Schedule::parse(s).ok()), status, polls: e.polls() }
 }

@@ -6,7 +6,7 @@
 //! emptied as soon as nobody writes it: its readers are recomputed. All this is done in transactions that wait for nobody: what cannot be
 //! done now is done after another refresh.
 
-use crate::capture;
+use crate::capture::{self, State};
 use crate::catalog::PgCatalog;
 use crate::error::{Error, Result};
 use crate::registry::Entry;
@@ -55,17 +55,12 @@ impl Trickle {
         let rows = self
             .client()
             .query(
-                "SELECT b.source_relid FROM pgtrickle.pgt_buffers b WHERE b.source_relid = ANY ($1) AND NOT b.disabled \
-                 AND (b.limit_bytes <> $4 OR EXISTS (SELECT FROM jsonb_array_elements(b.segments) WITH ORDINALITY s(segment, n), \
+                "SELECT b.source_relid FROM pgtrickle.pgt_buffers b WHERE b.source_relid = ANY ($1) AND b.capture = 'ON' \
+                 AND (b.limit_bytes <> (SELECT buffer_limit_bytes FROM pgtrickle.pgt_catalog_version) OR EXISTS (SELECT FROM jsonb_array_elements(b.segments) WITH ORDINALITY s(segment, n), \
                  pg_relation_size(to_regclass(format('%I.%I', $2::text, format('changes_%s_%s', b.source_relid, \
                  s.segment->>'number')))) size WHERE CASE WHEN s.n = jsonb_array_length(b.segments) THEN size >= $3 \
                  ELSE size > CASE WHEN b.unlogged THEN current_setting('block_size')::int8 ELSE 0 END END))",
-                &[
-                    &sources,
-                    &capture::HIDDEN,
-                    &self.settings.segment_bytes,
-                    &self.settings.buffer_limit_bytes,
-                ],
+                &[&sources, &capture::HIDDEN, &self.settings.segment_bytes],
             )
             .await
             .map_err(|e| Error::server("look for consumed changes", e))?;
@@ -86,7 +81,7 @@ impl Trickle {
             // One healer at a time, so that there is one sentinel.
             let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE";
             t.query_opt(held, &[&source]).await.map_err(|e| Error::server("lock a buffer", e))?;
-            if let Some(c) = capture::read(&t, &table).await?.filter(|c| !c.disabled) {
+            if let Some(c) = capture::read(&t, &table).await?.filter(|c| c.state == State::On) {
                 capture::run_all(&t, &c.buffer.heal(), "make good for a crash").await?;
             }
             t.commit().await.map_err(|e| Error::server("commit", e))?;
@@ -112,7 +107,7 @@ impl Trickle {
 
     async fn drain_one(&mut self, source: u32) -> Result<()> {
         let Some(table) = self.source_table(source).await? else { return Ok(()) };
-        let (bytes, limit) = (self.settings.segment_bytes, self.settings.buffer_limit_bytes);
+        let bytes = self.settings.segment_bytes;
         let t = self.session.client_mut().transaction().await.map_err(|e| Error::server("begin", e))?;
         t.batch_execute("SET LOCAL lock_timeout = '100ms'")
             .await
@@ -120,7 +115,8 @@ impl Trickle {
         // One drainer at a time; the row is what all of them change.
         let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE SKIP LOCKED";
         let held = t.query_opt(held, &[&source]).await.map_err(|e| Error::server("lock a buffer", e))?;
-        let Some(captured) = capture::read(&t, &table).await?.filter(|c| held.is_some() && !c.disabled)
+        let Some(captured) =
+            capture::read(&t, &table).await?.filter(|c| held.is_some() && c.state == State::On)
         else {
             return Ok(());
         };
@@ -128,6 +124,7 @@ impl Trickle {
         if !capture::fresh(&t, &captured).await? {
             return Ok(());
         }
+        let limit = capture::limit(&t).await?;
         let full = is_full(&t, &captured.buffer).await?;
         if !full {
             give_up_laggards(&t, &captured.buffer, limit).await?;

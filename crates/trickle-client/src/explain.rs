@@ -4,13 +4,15 @@ use crate::catalog;
 use crate::create::{NewStreamTable, RefreshMode};
 use crate::error::Result;
 use crate::names::Name;
-use crate::registry::{Entry, shown};
+use crate::registry::shown;
 use crate::trickle::Trickle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use trickle_core::Reason;
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Relation;
+use trickle_core::schedule;
 use trickle_core::stream_table::StreamTable;
 
 /// How a query is kept, or would be.
@@ -24,6 +26,8 @@ pub struct Explained {
     pub table: Option<Arc<StreamTable>>,
     /// Why it is not.
     pub reasons: Vec<Reason>,
+    /// Where something that it reads is not captured: how often a refresher computes it anew.
+    pub polled_every: Option<Duration>,
     /// Indexes of the tables that it reads, each as the columns (positions) that it starts with.
     pub indexes: BTreeMap<TableId, Vec<Vec<usize>>>,
 }
@@ -45,10 +49,13 @@ impl Trickle {
     /// # Errors
     /// None of that name; its query means nothing any more.
     pub async fn explain(&mut self, name: &Name) -> Result<Explained> {
-        let e: Entry = self.find(name).await?;
+        let registry = self.registry().await?;
+        let e = registry.find(name, &self.search_path)?.clone();
         // Also where full refreshes were asked for: what would be possible is of interest.
         let new = NewStreamTable { mode: RefreshMode::Auto, ..e.as_new(name.clone())? };
-        self.explained(shown(&e), e.relation.clone(), e.id, &new).await
+        let explained = self.explained(shown(&e), e.relation.clone(), e.id, &new).await?;
+        let period = registry.periods(&schedule::Options::default())?.remove(&e.id);
+        Ok(Explained { polled_every: period.filter(|_| e.polls()), ..explained })
     }
 
     async fn explained(
@@ -63,6 +70,13 @@ impl Trickle {
         for (def, _) in design.table.iter().flat_map(|t| t.sources()) {
             indexes.insert(def.id, catalog::indexes(self.client(), def.id).await?);
         }
-        Ok(Explained { name, query: design.query, table: design.table, reasons: design.reasons, indexes })
+        Ok(Explained {
+            name,
+            query: design.query,
+            table: design.table,
+            reasons: design.reasons,
+            polled_every: None,
+            indexes,
+        })
     }
 }

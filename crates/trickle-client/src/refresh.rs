@@ -3,14 +3,16 @@
 use crate::capture::HIDDEN;
 use crate::error::{Error, Result};
 use crate::names::Name;
-use crate::registry::{Entry, Registry, Runnable, shown};
+use crate::registry::{Dependency, Entry, Registry, Runnable, shown};
 use crate::session::Watch;
 use crate::trickle::Trickle;
+use std::collections::BTreeSet;
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::refresh::{
-    Failure, FailureKind, Lock, Member, MemberReport, Plan, Relation, Report, Request, Source, Transaction,
-    peek_text, record_failure,
+    Failure, FailureKind, Lock, Member, MemberReport, Phases, Plan, Reader, Relation, Report, Request,
+    Source, Transaction, peek_text, record_failure,
 };
+use trickle_core::sql::Qualified;
 
 /// How often a refresh is planned again because a source was altered meanwhile.
 const REPLAN: u32 = 3;
@@ -21,7 +23,7 @@ pub struct Refreshed {
     /// What the machine reports of it.
     pub report: MemberReport,
     /// What was spent once for all stream tables of its run, in microseconds.
-    pub shared: trickle_core::refresh::Phases,
+    pub shared: Phases,
 }
 
 /// What to refresh, and how.
@@ -31,6 +33,32 @@ pub struct RefreshOptions {
     pub full: bool,
     /// Who asks: `MANUAL` (where `None`), `SCHEDULER` or `INITIAL`.
     pub initiated_by: Option<&'static str>,
+    /// Of the stream tables that read what is not captured, those to be computed anew for that alone; all where `None`.
+    pub polled: Option<BTreeSet<TableId>>,
+}
+
+impl RefreshOptions {
+    /// Who asks, as history names it.
+    pub(crate) fn by(&self) -> &'static str {
+        self.initiated_by.unwrap_or("MANUAL")
+    }
+
+    /// Whether what it reads and is not captured counts as changed.
+    fn polls(&self, e: &Entry) -> bool {
+        self.polled.as_ref().is_none_or(|p| p.contains(&e.relation.id))
+    }
+
+    /// For the first refresh of a stream table.
+    pub(crate) fn initial() -> RefreshOptions {
+        RefreshOptions { initiated_by: Some("INITIAL"), ..RefreshOptions::default() }
+    }
+}
+
+impl Refreshed {
+    /// Of a stream table that is known to need nothing.
+    fn idle(e: &Entry) -> Refreshed {
+        Refreshed { report: MemberReport::no_data(e.id, &e.relation), shared: Phases::default() }
+    }
 }
 
 impl Trickle {
@@ -90,16 +118,50 @@ impl Trickle {
             let due = |e: &&Entry| e.own && e.status != "SUSPENDED";
             wanted.extend(registry.entries().filter(due).map(|e| e.relation.id));
         }
+        let groups = groups(&registry, &wanted)?;
+        let idle = self.idle(&groups, options).await?;
         let mut done = Vec::new();
-        for group in groups(&registry, &wanted)? {
-            let ids: Vec<TableId> = group.iter().map(|e| e.relation.id).collect();
-            match self.refresh_linked(&ids, options).await {
+        for group in groups {
+            if group.iter().all(|e| idle.contains(&e.id)) {
+                done.push(Ok(group.iter().map(Refreshed::idle).collect()));
+                continue;
+            }
+            match self.refresh_replanning(group, options, None).await {
                 Err(e) if e.is_connection() => return Err(e),
                 result => done.push(result),
             }
         }
         self.prune_history().await?;
         Ok(done)
+    }
+
+    /// Those stream tables that are known to be as a refresh would leave them, by `pgt_id`: one question for all of them,
+    /// and one for what their buffers still hold. What it says of a group holds if it says it of each member.
+    async fn idle(&mut self, groups: &[Vec<Entry>], options: &RefreshOptions) -> Result<BTreeSet<i64>> {
+        let askable = |e: &&Entry| {
+            // What a crash of the server took, and what was not kept, is not in the buffer.
+            let told = |d: &Dependency| !d.unlogged && !d.full;
+            e.own && e.exists && e.unchanged && e.dependencies.iter().all(told)
+        };
+        let asked: Vec<&Entry> = groups.iter().flatten().filter(askable).collect();
+        if options.full || asked.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let sources: Vec<Vec<Source>> = asked.iter().map(|e| listed_sources(e)).collect();
+        let readers: Vec<Reader<'_>> = asked
+            .iter()
+            .zip(&sources)
+            .map(|(e, sources)| Reader { id: e.id, sources, polled: options.polls(e) })
+            .collect();
+        let pending: BTreeSet<i64> = match self.client().query_typed(&peek_text(&readers), &[]).await {
+            Ok(rows) => rows.iter().map(|r| r.get(0)).collect(),
+            Err(e) if e.is_closed() => return Err(Error::server("look for changes", e)),
+            // Something was altered or dropped just now: whoever refreshes will see what.
+            Err(_) => return Ok(BTreeSet::new()),
+        };
+        let quiet: Vec<Entry> = asked.into_iter().filter(|e| !pending.contains(&e.id)).cloned().collect();
+        self.drain(&quiet).await?;
+        Ok(quiet.iter().map(|e| e.id).collect())
     }
 
     /// Refreshes stream tables by the oids of their tables, group by group.
@@ -118,9 +180,8 @@ impl Trickle {
         mut watch: Option<&mut (dyn Watch + '_)>,
     ) -> Result<Vec<Refreshed>> {
         let mut done = Vec::new();
-        for group in groups(&self.registry().await?, wanted)? {
-            let ids: Vec<TableId> = group.iter().map(|e| e.relation.id).collect();
-            done.extend(self.refresh_replanning(&ids, options, watch.as_deref_mut()).await?);
+        for group in groups(&self.linked(wanted).await?, wanted)? {
+            done.extend(self.refresh_replanning(group, options, watch.as_deref_mut()).await?);
         }
         self.prune_history().await?;
         Ok(done)
@@ -132,22 +193,32 @@ impl Trickle {
         wanted: &[TableId],
         options: &RefreshOptions,
     ) -> Result<Vec<Refreshed>> {
-        self.refresh_replanning(wanted, options, None).await
+        let mut done = Vec::new();
+        for group in groups(&self.linked(wanted).await?, wanted)? {
+            done.extend(self.refresh_replanning(group, options, None).await?);
+        }
+        Ok(done)
     }
 
-    /// Refreshes linked stream tables; where a source is altered between planning and locking, plans again.
+    /// Refreshes linked stream tables, as the catalog had them just now. Where something that they read was altered since,
+    /// the refresh notices under its locks; then, or where that is known already, they are planned again.
     async fn refresh_replanning(
         &mut self,
-        wanted: &[TableId],
+        group: Vec<Entry>,
         options: &RefreshOptions,
         mut watch: Option<&mut (dyn Watch + '_)>,
     ) -> Result<Vec<Refreshed>> {
+        let wanted: Vec<TableId> = group.iter().map(|e| e.relation.id).collect();
+        let mut first = self.all_fit(&group).await.then_some(group);
         let mut again = REPLAN;
         loop {
-            let registry = self.adapt(wanted).await?;
+            let linked = match first.take() {
+                Some(group) => vec![group],
+                None => groups(&self.adapt(&wanted, options.by()).await?, &wanted)?,
+            };
             let mut done = Vec::new();
             let mut failed = None;
-            for group in groups(&registry, wanted)? {
+            for group in linked {
                 self.heal(&group).await?;
                 self.relieve(&group).await?;
                 match self.refresh_group(&group, options, watch.as_deref_mut()).await {
@@ -161,6 +232,15 @@ impl Trickle {
                 Some(e) => return Err(e),
             }
         }
+    }
+
+    async fn all_fit(&mut self, group: &[Entry]) -> bool {
+        for e in group {
+            if !self.fits(e).await {
+                return false;
+            }
+        }
+        true
     }
 
     /// Refreshes linked stream tables, upstream first, over one snapshot.
@@ -225,15 +305,12 @@ impl Trickle {
                 policy: self.settings.policy(),
                 groups: 0,
                 definition: Some(e.definition.as_str().into()),
+                polled: options.polls(e),
                 lock: if e.is_populated { Lock::Refreshes } else { Lock::Writers },
                 settings: e.settings.clone(),
             });
         }
-        let request = Request {
-            initiated_by: options.initiated_by.unwrap_or("MANUAL"),
-            full: options.full,
-            record_empty: false,
-        };
+        let request = Request { initiated_by: options.by(), full: options.full, record_empty: false };
         let transaction = Transaction::Own {
             lock_timeout_ms: self.settings.lock_timeout_ms,
             attempts: self.settings.attempts,
@@ -246,7 +323,7 @@ impl Trickle {
         let registry = self.registry().await?;
         let Some(entry) = registry.get(id) else { return Ok(()) };
         let wanted = entry.relation.id;
-        let options = RefreshOptions { full: false, initiated_by: Some("INITIAL") };
+        let options = RefreshOptions::initial();
         for group in groups(&registry, &[wanted])? {
             self.refresh_group(&group, &options, None).await?;
         }
@@ -287,17 +364,17 @@ impl Trickle {
         Ok(())
     }
 
-    /// Which stream tables have anything to do; one round trip for all of them.
+    /// Which stream tables a refresh with these options would have anything to do for; one round trip for all of them.
     ///
     /// # Errors
     /// Those of the server.
-    pub async fn pending(&mut self, entries: &[Entry]) -> Result<Vec<i64>> {
+    pub async fn pending(&mut self, entries: &[Entry], options: &RefreshOptions) -> Result<Vec<i64>> {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
-        let options = RefreshOptions::default();
-        let plan = self.plan(entries, &options).await?;
-        let text = peek_text(&plan.members);
+        let plan = self.plan(entries, options).await?;
+        let readers: Vec<Reader<'_>> = plan.members.iter().map(Reader::from).collect();
+        let text = peek_text(&readers);
         let fail = |e| Error::server("look for changes", e);
         // Planning it for many tables takes longer than running it: it is kept prepared while the tables are the same.
         let statement = match self.peek.take() {
@@ -322,11 +399,36 @@ fn doing(group: &[Entry]) -> String {
 /// The wanted stream tables and all that they read, as groups that share no stream table, each upstream first.
 pub(crate) fn groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<Entry>>> {
     let dag = registry.dag()?;
-    let set = dag.refresh_set(&wanted.iter().copied().collect());
-    let entries = |ids: Vec<TableId>| ids.iter().filter_map(|id| registry.by_table(*id)).cloned().collect();
-    let linked = dag.groups();
-    let part = |g: &Vec<TableId>| set.iter().copied().filter(|id| g.contains(id)).collect::<Vec<TableId>>();
-    Ok(linked.iter().map(part).filter(|g| !g.is_empty()).map(entries).collect())
+    let set: BTreeSet<TableId> = dag.refresh_set(&wanted.iter().copied().collect()).into_iter().collect();
+    let part = |group: Vec<TableId>| -> Vec<Entry> {
+        let entries = group.iter().filter(|id| set.contains(id)).filter_map(|id| registry.by_table(*id));
+        entries.cloned().collect()
+    };
+    Ok(dag.groups().into_iter().map(part).filter(|g| !g.is_empty()).collect())
+}
+
+/// What a stream table reads, as the catalog lists it: all that its plan reads, and maybe more.
+fn listed_sources(e: &Entry) -> Vec<Source> {
+    let read = e.dependencies.iter().filter(|d| d.kind != TableKind::View);
+    read.map(|d| source(d, e.mode != "FULL" || !d.columns.is_empty())).collect()
+}
+
+/// A source, with the buffer that holds its changes where they are `wanted` of it.
+fn source(d: &Dependency, wanted: bool) -> Source {
+    let id = d.relation.id;
+    let changes = d.buffer.filter(|_| wanted).map(|oid| Relation {
+        id: TableId(oid),
+        schema: HIDDEN.into(),
+        name: format!("changes_{id}").into(),
+    });
+    let uncaptured = (wanted && d.held).then(|| held(&d.relation).into());
+    Source { relation: d.relation.clone(), kind: d.kind, changes, uncaptured }
+}
+
+/// Why nothing is known of the changes of a source whose capture the user holds off.
+fn held(source: &Relation) -> String {
+    let name = Qualified::new(&source.schema, &source.name);
+    format!("trickle disable switched the capture of {name} off; trickle enable {name} switches it on")
 }
 
 /// What a stream table reads, with the buffers that hold the changes.
@@ -335,16 +437,13 @@ fn sources(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
         Some(table) => table.sources().iter().map(|(t, _)| t.id).collect(),
         None => e.dependencies.iter().filter(|d| d.kind != TableKind::View).map(|d| d.relation.id).collect(),
     };
-    let source = |id: TableId| {
+    let listed = |id: TableId| {
         let Some(d) = e.dependencies.iter().find(|d| d.relation.id == id) else {
             return Err(Error::input(format!("{} reads a table that the catalog does not list", shown(e)))
                 .hint("Run trickle alter with its query, which plans it anew."));
         };
         // Without columns there is a buffer for the sake of another stream table only.
-        let changes = d.buffer.filter(|_| !d.columns.is_empty() || runnable.table.is_some()).map(|oid| {
-            Relation { id: TableId(oid), schema: HIDDEN.into(), name: format!("changes_{id}").into() }
-        });
-        Ok(Source { relation: d.relation.clone(), kind: d.kind, changes })
+        Ok(source(d, runnable.table.is_some() || !d.columns.is_empty()))
     };
-    read.into_iter().map(source).collect()
+    read.into_iter().map(listed).collect()
 }

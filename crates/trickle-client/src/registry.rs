@@ -3,16 +3,19 @@
 use crate::catalog::{self, PgCatalog};
 use crate::error::{Error, Result};
 use crate::names::Name;
+use futures_util::future;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tokio_postgres::types::Json;
+use std::time::Duration;
+use tokio_postgres::types::{Json, ToSql, Type};
 use tokio_postgres::{Client, Row};
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::cost::Model;
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_core::parse::parse_query;
 use trickle_core::refresh::{Compiled, Program, Recompute, Relation, Setting};
+use trickle_core::schedule::{self, Schedule, canonical_periods};
 use trickle_core::sql::{Ident, Profile, Qualified};
 use trickle_core::stream_table::{Options, StreamTable};
 use xxhash_rust::xxh64::xxh64;
@@ -43,6 +46,8 @@ pub struct Dependency {
     pub unlogged: bool,
     /// Whether the buffer is at its limit, so that changes may not be kept.
     pub full: bool,
+    /// Whether the user holds its capture off ([`crate::Trickle::disable`]).
+    pub held: bool,
 }
 
 /// A stream table as the catalog lists it.
@@ -92,6 +97,19 @@ pub struct Entry {
     pub definition: String,
 }
 
+impl Entry {
+    /// Whether something that it reads is not captured, so that nobody can tell whether it is up to date.
+    pub fn polls(&self) -> bool {
+        let read = self.dependencies.iter().filter(|d| d.kind != TableKind::View);
+        let unknown = |d: &Dependency| match self.mode.as_str() {
+            "FULL" => d.buffer.is_none() || d.columns.is_empty(),
+            // What the plan does not read need not be captured.
+            _ => d.buffer.is_none() && (d.held || !d.columns.is_empty()),
+        };
+        read.into_iter().any(unknown)
+    }
+}
+
 impl Dependency {
     /// What kind it is, as the catalog names it.
     pub fn kind_name(&self) -> &'static str {
@@ -106,14 +124,29 @@ pub(crate) struct StoredSetting {
     pub(crate) values: Vec<String>,
 }
 
+/// Those whose tables `$1` names, and all that are linked to them: read by them or reading them, however far. All, where
+/// it is NULL.
+const LINKED: &str = "
+WITH RECURSIVE linked(id, relid) AS (
+    SELECT pgt_id, pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_relid = ANY ($1::oid[])
+    UNION SELECT s.pgt_id, s.pgt_relid FROM linked l CROSS JOIN LATERAL (
+        SELECT u.pgt_id, u.pgt_relid FROM pgtrickle.pgt_dependencies d
+            JOIN pgtrickle.pgt_stream_tables u ON u.pgt_relid = d.source_relid WHERE d.pgt_id = l.id
+        UNION ALL SELECT r.pgt_id, r.pgt_relid FROM pgtrickle.pgt_dependencies d
+            JOIN pgtrickle.pgt_stream_tables r ON r.pgt_id = d.pgt_id WHERE d.source_relid = l.relid) s
+), wanted AS MATERIALIZED (
+    SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE $1::oid[] IS NULL UNION ALL SELECT id FROM linked
+)";
+
 const ENTRIES: &str = "
 SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema), coalesce(c.relname, s.pgt_name), s.defining_query,
     s.original_query, s.schedule, s.refresh_mode,
     s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings, s.cost_model,
     r.rolname, coalesce(r.rolname = current_user, true), s.layout_hash,
-    pgtrickle.is_unchanged(s.pgt_id), s.is_populated, c.oid IS NOT NULL,
+    u.id IS NOT NULL, s.is_populated, c.oid IS NOT NULL,
     pgtrickle.definition(s.pgt_id)
-FROM pgtrickle.pgt_stream_tables s
+FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
+LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
 LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_roles r ON r.oid = c.relowner
 ORDER BY s.pgt_id";
@@ -121,11 +154,12 @@ ORDER BY s.pgt_id";
 const DEPENDENCIES: &str = "
 SELECT d.pgt_id, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name),
     d.source_type, d.columns_used, d.schema_fingerprint,
-    CASE WHEN NOT b.disabled THEN to_regclass(format('pgtrickle_changes.changes_%s', b.source_relid))::oid END,
+    CASE WHEN b.capture = 'ON' THEN to_regclass(format('pgtrickle_changes.changes_%s', b.source_relid))::oid END,
     coalesce(b.unlogged, false),
     coalesce(pg_relation_size(to_regclass(format('pgtrickle_changes.changes_%s_%s', b.source_relid,
-        b.segments->-1->>'number'))) >= b.limit_bytes, false)
-FROM pgtrickle.pgt_dependencies d
+        b.segments->-1->>'number'))) >= b.limit_bytes, false),
+    coalesce(b.capture = 'HELD', false)
+FROM wanted JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
 LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
 ORDER BY d.pgt_id, d.source_relid";
@@ -134,26 +168,36 @@ ORDER BY d.pgt_id, d.source_relid";
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     entries: BTreeMap<i64, Entry>,
+    by_table: BTreeMap<TableId, i64>,
 }
 
 impl Registry {
-    /// Reads the catalog.
+    /// Reads the catalog: all of it, or only these stream tables and those that are linked to them.
     ///
     /// # Errors
     /// Those of the server.
-    pub async fn read(client: &Client) -> Result<Registry> {
+    pub async fn read(client: &Client, of: Option<&[TableId]>) -> Result<Registry> {
         let doing = |e| Error::server("read the stream tables", e);
+        let of: Option<Vec<u32>> = of.map(|ids| ids.iter().map(|id| id.0).collect());
+        let params: [(&(dyn ToSql + Sync), Type); 1] = [(&of, Type::OID_ARRAY)];
+        let (needs, listed) = (format!("{LINKED}{DEPENDENCIES}"), format!("{LINKED}{ENTRIES}"));
+        // One round trip for both.
+        let (needs, listed) =
+            future::try_join(client.query_typed(&needs, &params), client.query_typed(&listed, &params))
+                .await
+                .map_err(doing)?;
         let mut dependencies: BTreeMap<i64, Vec<Dependency>> = BTreeMap::new();
-        for r in client.query(DEPENDENCIES, &[]).await.map_err(doing)? {
+        for r in needs {
             dependencies.entry(r.get(0)).or_default().push(dependency(&r)?);
         }
-        let mut entries = BTreeMap::new();
-        for r in client.query(ENTRIES, &[]).await.map_err(doing)? {
+        let mut registry = Registry::default();
+        for r in listed {
             let id: i64 = r.get(0);
             let entry = entry(&r, dependencies.remove(&id).unwrap_or_default());
-            entries.insert(id, entry);
+            registry.by_table.insert(entry.relation.id, id);
+            registry.entries.insert(id, entry);
         }
-        Ok(Registry { entries })
+        Ok(registry)
     }
 
     /// All, by `pgt_id`.
@@ -168,7 +212,7 @@ impl Registry {
 
     /// One by the oid of its table.
     pub fn by_table(&self, id: TableId) -> Option<&Entry> {
-        self.entries.values().find(|e| e.relation.id == id)
+        self.entries.get(self.by_table.get(&id)?)
     }
 
     /// One by name; unqualified means the first schema of the search path that has it.
@@ -201,6 +245,22 @@ impl Registry {
     /// Stored dependencies that form a circle.
     pub fn dag(&self) -> Result<Dag> {
         Ok(Dag::build(self.entries.values().map(node))?)
+    }
+
+    /// How old each stream table with a schedule may become, for a refresher with these options, by `pgt_id`.
+    ///
+    /// # Errors
+    /// Those of [`Registry::dag`].
+    pub fn periods(&self, options: &schedule::Options) -> Result<BTreeMap<i64, Duration>> {
+        let parsed = |e: &Entry| Some((e.relation.id, Schedule::parse(e.schedule.as_deref()?).ok()?));
+        let schedules: BTreeMap<TableId, Schedule> = self.entries.values().filter_map(parsed).collect();
+        let default = |id| match self.by_table(id).is_some_and(Entry::polls) {
+            true => options.poll_period,
+            false => options.default_period,
+        };
+        let periods = canonical_periods(&self.dag()?, |id| schedules.get(&id), default);
+        let period = |e: &Entry| Some((e.id, (*periods.get(&e.relation.id)?).max(options.min_period)));
+        Ok(self.entries.values().filter_map(period).collect())
     }
 
     /// Stream tables in the order in which they are to be refreshed: these, and all that they read.
@@ -251,6 +311,7 @@ fn dependency(r: &Row) -> Result<Dependency> {
         buffer: r.get(7),
         unlogged: r.get(8),
         full: r.get(9),
+        held: r.get(10),
     })
 }
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{CancelToken, Client, Config, NoTls, Row};
 use trickle_core::refresh::{
     Answer, Failure, Machine, Outcome, Plan, Report, Setting, Statement, Step, Value,
 };
@@ -166,6 +166,14 @@ pub trait Watch {
 pub trait Connect: Send + Sync {
     /// A new connection.
     fn connect(&self) -> Pin<Box<dyn Future<Output = Result<Session>> + '_>>;
+
+    /// Asks the server to end what a connection that came from here is doing, over a line of the same kind. Whether that
+    /// ends is seen on the connection itself.
+    fn cancel(&self, what: CancelToken) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
+        Box::pin(
+            async move { what.cancel_query(NoTls).await.map_err(|e| Error::server("cancel a statement", e)) },
+        )
+    }
 
     /// The same to be kept: for work on several connections, where there is to be any.
     fn kept(&self) -> Option<Arc<dyn Connect>> {

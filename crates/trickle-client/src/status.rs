@@ -11,10 +11,12 @@ use crate::trickle::Trickle;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Json;
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::pending_text;
+use trickle_core::schedule;
 use trickle_core::sql::Qualified;
 
 /// How a stream table stands.
@@ -32,6 +34,11 @@ pub struct Status {
     pub status: String,
     /// Its schedule; `None` is manual.
     pub schedule: Option<String>,
+    /// How often a refresher looks at it, in milliseconds: its own period or, where it is `calculated`, the shortest of
+    /// those of what reads it, or a default. `None` where its schedule is manual.
+    pub period_ms: Option<u64>,
+    /// Whether something that it reads is not captured: whenever a refresher looks at it, it is computed anew.
+    pub polls: bool,
     /// Milliseconds since `data_timestamp` where changes are pending, else 0; `None` where it was never filled.
     pub staleness_ms: Option<i64>,
     /// What was committed by then is in it, and maybe more.
@@ -75,6 +82,8 @@ pub struct SourceStatus {
     pub columns: Vec<String>,
     /// Whether its changes are captured.
     pub captured: bool,
+    /// Whether the user switched that off ([`Trickle::disable`]).
+    pub held: bool,
     /// How many of its changes are pending; `None` where they are not captured.
     pub pending_changes: Option<i64>,
     /// Whether more changed than its buffer may hold: the next refresh recomputes what reads it.
@@ -88,8 +97,10 @@ pub struct BufferStatus {
     pub source: String,
     /// `STATEMENT` or `ROW`.
     pub trigger_mode: String,
-    /// Whether it was switched off with [`Trickle::disable`].
+    /// Whether its changes are not captured now, for whatever reason.
     pub disabled: bool,
+    /// Whether that is because the user switched it off ([`Trickle::disable`]), until [`Trickle::enable`].
+    pub held: bool,
     /// Bytes of all segments on disk.
     pub bytes: i64,
     /// Segments that are not drained yet.
@@ -209,7 +220,11 @@ impl Trickle {
         let known = |e: &&Entry| e.own && e.unchanged && more.get(&e.id).is_some_and(|m| m.exists);
         let asked: Vec<Entry> = wanted.iter().copied().filter(known).cloned().collect();
         let pending = self.pending_changes(&registry, &more, &asked).await?;
-        let of = |e: &Entry| more.get(&e.id).map(|m| status(e, m, pending.get(&e.id)));
+        let periods = registry.periods(&schedule::Options::default())?;
+        let of = |e: &Entry| {
+            let period = periods.get(&e.id).copied();
+            more.get(&e.id).map(|m| status(e, m, pending.get(&e.id), period))
+        };
         Ok(wanted.into_iter().filter_map(of).collect())
     }
 
@@ -305,12 +320,12 @@ impl Trickle {
     /// # Errors
     /// Those of the server.
     pub async fn buffers(&self) -> Result<Vec<BufferStatus>> {
-        let text = "SELECT CASE WHEN c.oid IS NULL THEN b.source_relid::text ELSE format('%I.%I', n.nspname, c.relname) END, b.trigger_mode, b.disabled, \
+        let text = "SELECT CASE WHEN c.oid IS NULL THEN b.source_relid::text ELSE format('%I.%I', n.nspname, c.relname) END, b.trigger_mode, b.capture <> 'ON', \
              coalesce((SELECT sum(pg_total_relation_size(s.oid)) FROM pg_class s WHERE s.relkind = 'r' \
                 AND s.relnamespace = to_regnamespace($1::text) AND s.relname LIKE format('changes\\_%s\\_%%', b.source_relid)), 0)::int8, \
              jsonb_array_length(b.segments), b.limit_bytes, coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text, \
-                format('changes_%s_%s', b.source_relid, b.segments->-1->>'number')))) >= b.limit_bytes, false) \
-             FROM pgtrickle.pgt_buffers b LEFT JOIN pg_class c ON c.oid = b.source_relid \
+                format('changes_%s_%s', b.source_relid, b.segments->-1->>'number')))) >= b.limit_bytes, false), \
+             b.capture = 'HELD' FROM pgtrickle.pgt_buffers b LEFT JOIN pg_class c ON c.oid = b.source_relid \
              LEFT JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1";
         let rows = self.client().query(text, &[&HIDDEN]).await;
         let rows = rows.map_err(|e| Error::server("read how changes are captured", e))?;
@@ -322,6 +337,7 @@ impl Trickle {
             segments: r.get(4),
             limit_bytes: r.get(5),
             full: r.get(6),
+            held: r.get(7),
         };
         Ok(rows.iter().map(buffer).collect())
     }
@@ -341,7 +357,7 @@ impl Trickle {
     }
 }
 
-fn status(e: &Entry, more: &More, pending: Option<&Pending>) -> Status {
+fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Duration>) -> Status {
     let sum = |p: &Pending| p.sources.values().map(|v| v.map(|w| w.rows)).sum::<Option<i64>>();
     let any =
         |p: &Pending| p.rebuild || p.sources.values().any(|v| v.is_none_or(|w| w.rows > 0 || w.truncated));
@@ -357,6 +373,8 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>) -> Status {
         mode_reason: e.mode_reason.clone(),
         status: e.status.clone(),
         schedule: e.schedule.clone(),
+        period_ms: period.and_then(|p| u64::try_from(p.as_millis()).ok()),
+        polls: e.polls(),
         staleness_ms: if pending_now == Some(false) { Some(0) } else { more.age_ms.map(|ms| ms.max(0)) },
         data_timestamp: more.data_timestamp.clone(),
         last_refresh_at: more.last_refresh_at.clone(),
@@ -382,6 +400,7 @@ fn sources(e: &Entry, pending: Option<&Pending>) -> Vec<SourceStatus> {
         kind: d.kind_name(),
         columns: d.columns.clone(),
         captured: d.buffer.is_some(),
+        held: d.held,
         pending_changes: waiting(d).map(|w| w.rows),
         overflowed: waiting(d).is_some_and(|w| w.overflowed),
     };

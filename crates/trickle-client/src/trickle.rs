@@ -43,9 +43,10 @@ pub struct Settings {
     /// A first load is large where a table that it reads has this many bytes.
     pub load_bytes: u64,
     /// When a buffer has grown to this many bytes, whoever has not read its oldest changes is recomputed instead. Where
-    /// nobody drains it, its triggers keep no more changes than that, and all its readers are recomputed. A refresh
-    /// gives the triggers the limit of whoever runs it.
-    pub buffer_limit_bytes: i64,
+    /// nobody drains it, its triggers keep no more changes than that, and all its readers are recomputed. All clients
+    /// share it: [`Trickle::init`] stores it in the catalog, and the next refreshes give it to the triggers. `None` leaves
+    /// the one that is stored, 1 GiB at first.
+    pub buffer_limit_bytes: Option<i64>,
 }
 
 impl Default for Settings {
@@ -63,7 +64,7 @@ impl Default for Settings {
             segment_bytes: 1 << 20,
             load_connections: 4,
             load_bytes: 64 << 20,
-            buffer_limit_bytes: 1 << 30,
+            buffer_limit_bytes: None,
         }
     }
 }
@@ -180,7 +181,7 @@ impl Trickle {
         &self.settings
     }
 
-    /// Makes or upgrades the catalog; returns the version that was there.
+    /// Makes or upgrades the catalog, and stores the settings that all clients share; returns the version that was there.
     ///
     /// # Errors
     /// A catalog newer than this program; no privilege to create schemas.
@@ -200,6 +201,11 @@ impl Trickle {
             progress.say("this database was restored from a dump: finding the tables again by name");
             patiently(self.session.client_mut(), patience, &[], &*progress, schema::rehome).await?;
         }
+        if let (Some(bytes), true) = (self.settings.buffer_limit_bytes, version == schema::VERSION) {
+            let text = "UPDATE pgtrickle.pgt_catalog_version SET buffer_limit_bytes = $1";
+            let stored = self.client().execute(text, &[&bytes]).await;
+            stored.map_err(|e| Error::server("store the limit of buffers", e).blamed_on_input())?;
+        }
         Ok(found)
     }
 
@@ -208,7 +214,12 @@ impl Trickle {
     /// # Errors
     /// Those of the server.
     pub async fn registry(&self) -> Result<Registry> {
-        Registry::read(self.client()).await
+        Registry::read(self.client(), None).await
+    }
+
+    /// These stream tables, and those that are linked to them: costs what they cost, however many others there are.
+    pub(crate) async fn linked(&self, tables: &[TableId]) -> Result<Registry> {
+        Registry::read(self.client(), Some(tables)).await
     }
 
     /// The stream table of this name.

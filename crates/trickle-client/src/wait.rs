@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::names::Name;
+use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, shown};
 use crate::trickle::Trickle;
 use std::time::{Duration, Instant};
@@ -85,12 +86,12 @@ impl Trickle {
 
     /// Whether nothing is pending for a stream table and what it reads, all seen at one moment.
     async fn is_idle(&mut self, e: &Entry) -> Result<bool> {
-        let registry = self.registry().await?;
+        let registry = self.linked(&[e.relation.id]).await?;
         let group: Vec<Entry> = registry.with_upstream([e.relation.id])?.into_iter().cloned().collect();
         if group.is_empty() || group.iter().any(|g| !g.unchanged || !g.own) {
             return Ok(false);
         }
-        match self.pending(&group).await {
+        match self.pending(&group, &RefreshOptions::default()).await {
             Ok(pending) => Ok(pending.is_empty()),
             Err(e) if e.is_connection() => Err(e),
             // Something was altered just now.

@@ -114,6 +114,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         relation: relation(def.id.0, &def.schema, &def.name),
         kind: def.kind,
         changes: Some(relation(17_000, "pgtrickle_changes", &format!("changes_{}", def.id))),
+        uncaptured: None,
     });
     let member = Member {
         id: 1,
@@ -124,6 +125,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         policy: Policy { force: Some(Force::Incremental), ..Policy::default() },
         groups: 0,
         definition: None,
+        polled: true,
         lock: Lock::default(),
         settings: Vec::new(),
     };

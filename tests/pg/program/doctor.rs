@@ -93,6 +93,24 @@ fn what_is_wrong_is_seen_and_the_advice_helps() {
         says(&app, "guards", 0, "ok", &[]);
         says(&app, "refresher", 0, "warning", &["1 on schedule", "trickle run"]);
 
+        // A source that a stream table does not fit any more: what is advised is what works.
+        app.run_sql(db, "CREATE TABLE visits (id int, day int)").await;
+        let per_day = "SELECT day, count(*) AS n FROM visits GROUP BY day";
+        app.does(&["create", "visited", "--query", per_day, "--no-schedule", "--quiet"]);
+        app.run_sql(db, "ALTER TABLE visits DROP COLUMN day").await;
+        assert_ne!(app.trickle(&["refresh", "visited"]).code, 0);
+        let another = "trickle alter public.visited --query";
+        says(&app, "capture", 0, "warning", &["public.visits", another]);
+        assert!(!check(&app, "capture").2.contains("trickle enable"));
+        says(&app, "stream tables", 0, "warning", &[another, "trickle drop public.visited"]);
+        says(&app, "sources", 0, "ok", &[]);
+        let refused = app.trickle(&["enable", "visits"]);
+        assert!(refused.code == 2 && refused.err.contains(another), "{}", refused.err);
+        let fits = "SELECT id AS day, count(*) AS n FROM visits GROUP BY id";
+        app.does(&["alter", "visited", "--query", fits, "--quiet"]);
+        says(&app, "capture", 0, "ok", &[]);
+        says(&app, "stream tables", 0, "ok", &[]);
+
         app.does(&["alter", "by_region", "--suspend", "--quiet"]);
         says(&app, "stream tables", 0, "warning", &["by_region: suspended", "--resume"]);
     });

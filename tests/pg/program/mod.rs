@@ -3,6 +3,7 @@
 mod doctor;
 mod refusals;
 mod session;
+mod settings;
 mod waiting;
 
 use crate::support::Db;

@@ -92,7 +92,7 @@ async fn refreshed(db: &crate::support::Db, app: &Role) {
             "rows_updated",
         ];
         assert_eq!(keys(m), expected);
-        assert_eq!(keys(&m["phase_ms"]), ["cleanup", "decide", "execute", "generate"]);
+        assert_eq!(keys(&m["phase_ms"]), ["cleanup", "decide", "execute", "generate", "wait"]);
         let sum: f64 = m["phase_ms"].as_object().unwrap().values().map(|v| v.as_f64().unwrap()).sum();
         assert!((sum - m["ms"].as_f64().unwrap()).abs() < 0.01, "{m}");
     }
@@ -146,7 +146,7 @@ fn standing(app: &Role) {
     let history = app.trickle(&["history", "by_region", "--json"]).json();
     let full = history.as_array().unwrap().iter().find(|h| h["action"] == "FULL").unwrap();
     assert_eq!((&full["initiated_by"], &full["status"]), (&json!("MANUAL"), &json!("COMPLETED")));
-    assert_eq!(keys(&full["phase_ms"]), ["cleanup", "decide", "execute", "generate"]);
+    assert_eq!(keys(&full["phase_ms"]), ["cleanup", "decide", "execute", "generate", "wait"]);
     assert!(app.does(&["history", "by_region"]).contains("INITIAL"));
 }
 

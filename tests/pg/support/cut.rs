@@ -18,6 +18,10 @@ impl Budget {
     pub(crate) fn set(&self, messages: i64) {
         self.0.store(messages, Ordering::SeqCst);
     }
+    /// How many may still pass.
+    pub(crate) fn left(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
     /// Whether it was used up, and the connection cut.
     pub(crate) fn is_spent(&self) -> bool {
         self.0.load(Ordering::SeqCst) < 0

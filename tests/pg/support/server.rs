@@ -79,7 +79,7 @@ impl Db {
     }
 
     /// The same for a connection made by hand: the owner's settings, and the server's socket.
-    pub(super) fn socket(&self) -> (tokio_postgres::Config, std::path::PathBuf) {
+    pub(crate) fn socket(&self) -> (tokio_postgres::Config, std::path::PathBuf) {
         (self.server.config(&self.name), self.server.server.directory().join(".s.PGSQL.5432"))
     }
 

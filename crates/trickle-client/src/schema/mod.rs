@@ -79,18 +79,19 @@ pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
     if !is_restored(t).await? {
         return Ok(());
     }
-    let buffers = "SELECT b.source_relid, b.trigger_mode, b.unlogged, b.limit_bytes, \
+    let buffers = "SELECT b.source_relid, b.trigger_mode, b.unlogged, b.limit_bytes, b.capture = 'HELD', \
          (SELECT to_regclass(format('%I.%I', d.source_schema, d.source_name))::oid FROM pgtrickle.pgt_dependencies d \
           WHERE d.source_relid = b.source_relid LIMIT 1) FROM pgtrickle.pgt_buffers b ORDER BY 1";
     let buffers = t.query(buffers, &[]).await.map_err(fail)?;
     for b in &buffers {
         capture::remove(t, b.get(0)).await?;
     }
-    for b in buffers.iter().filter(|b| b.get::<_, Option<u32>>(4).is_some()) {
-        let off = "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, disabled, \
-             limit_bytes, schema_fingerprint) VALUES ($1, $2, $3, 1, '[]', true, $4, '') ON CONFLICT DO NOTHING";
-        let (mode, unlogged, limit): (&str, bool, i64) = (b.get(1), b.get(2), b.get(3));
-        t.execute(off, &[&b.get::<_, u32>(4), &mode, &unlogged, &limit]).await.map_err(fail)?;
+    for b in buffers.iter().filter(|b| b.get::<_, Option<u32>>(5).is_some()) {
+        let off = "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, capture, \
+             limit_bytes, schema_fingerprint) VALUES ($1, $2, $3, 1, '[]', CASE WHEN $5 THEN 'HELD' ELSE 'OFF' END, $4, '') \
+             ON CONFLICT DO NOTHING";
+        let (mode, unlogged, limit, held): (&str, bool, i64, bool) = (b.get(1), b.get(2), b.get(3), b.get(4));
+        t.execute(off, &[&b.get::<_, u32>(5), &mode, &unlogged, &limit, &held]).await.map_err(fail)?;
     }
     t.batch_execute(REHOME).await.map_err(fail)
 }

@@ -6,9 +6,11 @@ REVOKE ALL ON SCHEMA pgtrickle_changes FROM PUBLIC;
 CREATE TABLE pgtrickle.pgt_catalog_version (
     version int NOT NULL,
     installed_at timestamptz NOT NULL DEFAULT now(),
-    home text
+    home text,
+    buffer_limit_bytes bigint NOT NULL DEFAULT 1073741824 CHECK (buffer_limit_bytes > 0)
 );
-COMMENT ON TABLE pgtrickle.pgt_catalog_version IS 'One row: the version of this catalog.';
+COMMENT ON TABLE pgtrickle.pgt_catalog_version IS 'One row: the version of this catalog, and the settings that all clients share.';
+COMMENT ON COLUMN pgtrickle.pgt_catalog_version.buffer_limit_bytes IS 'The limit that every buffer is to have; trickle init sets it.';
 COMMENT ON COLUMN pgtrickle.pgt_catalog_version.home IS 'What pgtrickle.home() said when this catalog was made here.';
 
 CREATE TABLE pgtrickle.pgt_stream_tables (
@@ -64,12 +66,13 @@ CREATE TABLE pgtrickle.pgt_buffers (
     unlogged bool NOT NULL,
     generation int NOT NULL,
     segments jsonb NOT NULL,
-    disabled bool NOT NULL DEFAULT false,
+    capture text NOT NULL DEFAULT 'ON' CHECK (capture IN ('ON', 'OFF', 'HELD')),
     limit_bytes bigint NOT NULL DEFAULT 1073741824,
     schema_fingerprint text NOT NULL,
     triggers_fingerprint text,
     created_at timestamptz NOT NULL DEFAULT now()
 );
+COMMENT ON COLUMN pgtrickle.pgt_buffers.capture IS 'OFF: until a reader is planned again. HELD: the user wants none, until trickle enable.';
 COMMENT ON COLUMN pgtrickle.pgt_buffers.limit_bytes IS 'Size of the written segment from which on changes are not kept: their readers are recomputed.';
 COMMENT ON COLUMN pgtrickle.pgt_buffers.segments IS 'Oldest first: [{"number", "columns"}], columns as attribute numbers of the source.';
 
@@ -117,12 +120,16 @@ SET search_path = pg_catalog AS $$
 $$;
 
 -- The triggers that capture the changes of a relation, on itself and its partitions. One that was switched off and on
--- again has another xmin: what was written meanwhile is not in the buffer.
+-- again has another xmin: what was written meanwhile is not in the buffer. They are looked for by table, which has an
+-- index, and not by function, which has none: what this costs does not grow with the number of sources.
 CREATE FUNCTION pgtrickle.triggers_fingerprint(source oid) RETURNS text LANGUAGE sql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog AS $$
+    WITH RECURSIVE tree(oid) AS (
+        SELECT source
+        UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
     SELECT md5(coalesce(string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid), ''))
-    FROM pg_proc p JOIN pg_trigger g ON g.tgfoid = p.oid
-    WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND p.proname LIKE format('capture\_%s\_%%', source)
+    FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
+    WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('capture_%s_', source))
 $$;
 
 -- Whether a subscription writes a relation, or a partition or child of it: the worker that applies its changes fires no
@@ -157,24 +164,32 @@ SET search_path = pg_catalog AS $$
     FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table
 $$;
 
--- Whether everything that a stream table's plan was made from, and what captures the changes that it reads, is as it
--- was.
-CREATE FUNCTION pgtrickle.is_unchanged(stream_table bigint) RETURNS bool LANGUAGE sql STABLE STRICT PARALLEL SAFE
+-- Those of these stream tables for which everything that their plans were made from, and what captures the changes that
+-- they read, is as it was. Each relation is looked at once, however many read it.
+CREATE FUNCTION pgtrickle.unchanged(stream_tables bigint[]) RETURNS SETOF bigint LANGUAGE sql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog AS $$
-    SELECT NOT EXISTS (
-        SELECT FROM pgtrickle.pgt_dependencies d LEFT JOIN pgtrickle.pgt_buffers b
-            ON b.source_relid = d.source_relid AND NOT b.disabled
-        WHERE d.pgt_id = stream_table
-          AND (pgtrickle.fingerprint(d.source_relid) IS DISTINCT FROM d.schema_fingerprint
-            OR NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                WHERE c.oid = d.source_relid AND n.nspname = d.source_schema AND c.relname = d.source_name)
-            OR b.source_relid IS NOT NULL
-                AND pgtrickle.triggers_fingerprint(b.source_relid) IS DISTINCT FROM b.triggers_fingerprint
-            OR b.trigger_mode = 'STATEMENT'
-                AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(b.source_relid) END)
-    ) AND NOT EXISTS (
-        SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table AND s.functions <> '{}'
-          AND pgtrickle.functions_fingerprint(s.functions) IS DISTINCT FROM s.functions_fingerprint)
+    WITH read AS (
+        SELECT d.* FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = ANY (stream_tables)
+    ), sources AS MATERIALIZED (
+        SELECT r.oid, n.nspname, c.relname, b.capture, pgtrickle.fingerprint(r.oid) AS fingerprint,
+            b.capture = 'ON' AND (CASE WHEN b.capture = 'ON' THEN pgtrickle.triggers_fingerprint(r.oid) END
+                    IS DISTINCT FROM b.triggers_fingerprint
+                OR b.trigger_mode = 'STATEMENT'
+                    AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(r.oid) END) AS cut
+        FROM (SELECT DISTINCT source_relid FROM read) r(oid)
+        LEFT JOIN pg_class c ON c.oid = r.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+        LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = r.oid
+    )
+    SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
+    WHERE s.pgt_id = ANY (stream_tables)
+      AND NOT EXISTS (
+        SELECT FROM read d JOIN sources r ON r.oid = d.source_relid
+        WHERE d.pgt_id = s.pgt_id
+          AND (r.fingerprint IS DISTINCT FROM d.schema_fingerprint
+            OR r.nspname IS DISTINCT FROM d.source_schema OR r.relname IS DISTINCT FROM d.source_name
+            OR r.cut OR r.capture = 'OFF' AND d.columns_used <> '{}'))
+      AND (s.functions = '{}'
+        OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint)
 $$;
 
 -- A stream table is written by its refreshes alone.

@@ -1,11 +1,14 @@
-//! The statements around a refresh program: the only SQL texts of this module.
+//! The statements around a refresh program: the only SQL texts of this module. They are PostgreSQL's own language for what
+//! its catalogs, snapshots and transactions are asked and told, written once; what comes into them from outside is a bind
+//! parameter, a number, or printed by [`crate::sql`].
 
-use super::plan::{Lock, Member, Plan, Relation, Setting, Source};
+use super::plan::{Lock, Member, Plan, Reader, Relation, Setting, Source};
 use super::report::{MemberReport, Phases};
 use super::{Kind, Phase, Statement, Value};
 use crate::catalog::{TableId, TableKind};
 use crate::cdc::OVERFLOWED;
 use crate::cost::Model;
+use crate::sql::{Ident, Qualified, quoted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -40,18 +43,8 @@ const RECORD_FAILURE: &str = "WITH failed AS (UPDATE pgtrickle.pgt_stream_tables
      INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, action, status, initiated_by, \
      error_message) SELECT pgt_id, now(), clock_timestamp(), 'SKIP', 'FAILED', $3::text, $2::text FROM failed";
 
-/// A name in quotes; every name is quoted, so no list of keywords is needed.
-fn ident(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-fn literal(text: &str) -> String {
-    let quoted = text.replace('\'', "''");
-    if text.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
-}
-
-fn qualified(r: &Relation) -> String {
-    format!("{}.{}", ident(&r.schema), ident(&r.name))
+fn qualified(r: &Relation) -> Qualified {
+    Qualified::new(&r.schema, &r.name)
 }
 
 /// A statement before it has its number.
@@ -70,9 +63,9 @@ pub(super) fn statement(kind: Kind, phase: Phase, text: impl Into<Arc<str>>) -> 
 
 /// `SET LOCAL`, which takes no snapshot, unlike `set_config()`.
 pub(super) fn setting(s: &Setting) -> Statement {
-    let name: Vec<String> = s.name.split('.').map(ident).collect();
-    let values: Vec<String> = s.values.iter().map(|v| literal(v)).collect();
-    let values = if values.is_empty() { "''".to_string() } else { values.join(", ") };
+    let name: Vec<String> = s.name.split('.').map(|part| Ident::new(part).to_string()).collect();
+    let values: Vec<String> = s.values.iter().map(|v| quoted(v)).collect();
+    let values = if values.is_empty() { quoted("") } else { values.join(", ") };
     statement(Kind::Setting, Phase::Decide, format!("SET LOCAL {} = {values}", name.join(".")))
 }
 
@@ -96,10 +89,10 @@ pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
     wanted
         .chunk_by(|a, b| a.1 == b.1)
         .map(|run| {
-            let names: Vec<String> = run.iter().map(|(r, _)| qualified(r)).collect();
+            let names: Vec<String> = run.iter().map(|(r, _)| qualified(r).to_string()).collect();
             let mode = run.first().map_or("ACCESS SHARE", |(_, mode)| *mode);
             let text = format!("LOCK TABLE {} IN {mode} MODE", names.join(", "));
-            statement(Kind::Lock, Phase::Decide, text)
+            statement(Kind::Lock, Phase::Wait, text)
         })
         .collect()
 }
@@ -108,10 +101,6 @@ pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
 /// visible to itself.
 const PENDING: &str = "b.xid >= pg_snapshot_xmin(f.snapshot) AND CASE WHEN b.xid = f.own \
      THEN b.cmin::text::int8 > f.command ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
-
-/// Whether everything that the plan of `t` was made from is as it was then. Read under the locks, so nothing changes
-/// before the run ends.
-const UNCHANGED: &str = "pgtrickle.is_unchanged(t.pgt_id)";
 
 /// The rows of a table and its partitions as the planner estimates them: the density at the last ANALYZE times the
 /// present size, or a row per 100 bytes where there was none. An estimate of 0 for a table that was never analysed
@@ -125,15 +114,20 @@ fn size(id: impl std::fmt::Display) -> String {
     )
 }
 
-/// Members by source.
-fn readers(members: &[Member]) -> BTreeMap<TableId, (&Source, BTreeSet<i64>)> {
-    let mut by_source: BTreeMap<TableId, (&Source, BTreeSet<i64>)> = BTreeMap::new();
+/// Members by source, those apart that cannot be told of its changes.
+fn by_source<'m>(members: &[Reader<'m>]) -> Vec<(&'m Source, BTreeSet<i64>)> {
+    let mut by_source: BTreeMap<(TableId, bool), (&Source, BTreeSet<i64>)> = BTreeMap::new();
     for m in members {
-        for s in &m.sources {
-            by_source.entry(s.relation.id).or_insert_with(|| (s, BTreeSet::new())).1.insert(m.id);
+        for s in m.sources {
+            let key = (s.relation.id, s.changes.is_some());
+            by_source.entry(key).or_insert_with(|| (s, BTreeSet::new())).1.insert(m.id);
         }
     }
-    by_source
+    by_source.into_values().collect()
+}
+
+fn readers(members: &[Member]) -> Vec<Reader<'_>> {
+    members.iter().map(Reader::from).collect()
 }
 
 fn array<'a>(ids: impl IntoIterator<Item = &'a i64>) -> String {
@@ -144,11 +138,12 @@ fn array<'a>(ids: impl IntoIterator<Item = &'a i64>) -> String {
 /// `WITH frontiers`: the different stored frontiers of members (linked ones share theirs) and whose they are, for
 /// [`PENDING`]; at most one transaction is counted up to a command. Materialized, since the planner would copy the
 /// parsing into the test of every buffered row.
-fn frontiers(members: &[Member]) -> String {
+fn frontiers(members: &[Reader<'_>]) -> String {
     format!(
         "WITH frontiers AS MATERIALIZED (SELECT t.ids, (t.frontier->>'snapshot')::pg_snapshot AS snapshot, \
          (SELECT k::xid8 FROM jsonb_object_keys(t.frontier->'own') k LIMIT 1) AS own, \
-         (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command \
+         (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command, \
+         t.frontier->>'system' AS system, t.frontier->>'database' AS database \
          FROM (SELECT frontier, array_agg(pgt_id) AS ids FROM pgtrickle.pgt_stream_tables \
          WHERE pgt_id = ANY ({}) GROUP BY frontier) t)",
         array(members.iter().map(|m| &m.id))
@@ -158,7 +153,8 @@ fn frontiers(members: &[Member]) -> String {
 /// A source, whether its name holds, its rows, how many rows of its buffer are pending (NULL: not captured) and what
 /// makes them useless (as in [`pending_text`]), for the members `ids` of one frontier that are among its `readers`: a buffer is read once
 /// for each frontier, and not for each member.
-fn counted(id: TableId, source: &Source, readers: &BTreeSet<i64>) -> String {
+fn counted(source: &Source, readers: &BTreeSet<i64>) -> String {
+    let id = source.relation.id;
     let (held, size, readers) = (held(&source.relation), size(id), array(readers));
     match &source.changes {
         Some(buffer) => format!(
@@ -175,9 +171,9 @@ fn counted(id: TableId, source: &Source, readers: &BTreeSet<i64>) -> String {
 }
 
 /// `LEFT JOIN` of [`counted`] for each member `t` and source.
-fn join_counted(members: &[Member]) -> String {
+fn join_counted(members: &[Reader<'_>]) -> String {
     let none = "SELECT NULL::int8, NULL::bool, NULL::int8, NULL::int8, NULL::bool, NULL::int8[], NULL::int8[] WHERE false";
-    let arms = readers(members).into_iter().map(|(id, (source, ids))| counted(id, source, &ids));
+    let arms = by_source(members).into_iter().map(|(source, ids)| counted(source, &ids));
     let arms: Vec<String> = std::iter::once(none.to_owned()).chain(arms).collect();
     format!(
         "LEFT JOIN ({}) s(source, held, rows, pending, cut, ids, readers) \
@@ -193,56 +189,64 @@ const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
 /// The decision query: the snapshot, the own transaction, the system and database, and for every member and source
 /// what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
 /// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows stored, the member's
-/// name and definition hold and what its plan was made from is unchanged, source oid, the source's name holds, rows of the source,
+/// name and definition hold and what its plan was made from is unchanged (under the locks, so it stays so), source oid, the source's name holds, rows of the source,
 /// pending rows (NULL: not captured), and what makes those useless (as in [`pending_text`]).
 pub fn decide_text(members: &[Member]) -> String {
+    let definition = |m: &Member| m.definition.as_deref().map_or_else(|| "NULL".to_owned(), quoted);
     let named: Vec<String> = members
         .iter()
-        .map(|m| format!("({}::int8, {} AND {})", m.id, held(&m.relation), defined(m)))
+        .map(|m| format!("({}::int8, {}, {}::text)", m.id, held(&m.relation), definition(m)))
         .collect();
+    let readers = readers(members);
     format!(
         "{} SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, \
-         t.pgt_id, t.frontier::text, {REBUILT}, {}, n.held AND {UNCHANGED}, s.source, \
+         t.pgt_id, t.frontier::text, {REBUILT}, {}, n.held AND u.id IS NOT NULL \
+         AND (n.definition IS NULL OR n.definition = pgtrickle.definition(t.pgt_id)), s.source, \
          s.held, s.rows, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
-         JOIN pg_database d ON d.datname = current_database() JOIN (VALUES {}) n(id, held) ON n.id = t.pgt_id \
+         JOIN pg_database d ON d.datname = current_database() JOIN (VALUES {}) n(id, held, definition) ON n.id = t.pgt_id \
+         LEFT JOIN pgtrickle.unchanged({}) u(id) ON u.id = t.pgt_id \
          {} ORDER BY t.pgt_id, s.source",
-        frontiers(members),
+        frontiers(&readers),
         size("t.pgt_relid"),
         named.join(", "),
-        join_counted(members)
+        array(members.iter().map(|m| &m.id)),
+        join_counted(&readers)
     )
-}
-
-/// Whether a member is what its program was made for.
-fn defined(m: &Member) -> String {
-    match &m.definition {
-        Some(text) => format!("pgtrickle.definition({}) IS NOT DISTINCT FROM {}", m.id, literal(text)),
-        None => "true".to_owned(),
-    }
 }
 
 /// Whether a name still leads to the same table.
 fn held(r: &Relation) -> String {
-    format!("coalesce(to_regclass({})::oid = {}, false)", literal(&qualified(r)), r.id)
+    format!("coalesce(to_regclass({})::oid = {}, false)", quoted(&qualified(r).to_string()), r.id)
 }
 
-/// The cheap question before a refresh: which of these members have anything pending? Takes no lock and assigns no
+/// The cheap question before a refresh: which of these members have anything pending, or a frontier that is not of this
+/// database? Takes no lock and assigns no
 /// transaction id; returns their `pgt_id`s. For all stream tables of a database at once: one round trip when idle.
-pub fn peek_text(members: &[Member]) -> String {
-    let arms = readers(members).into_values().map(|(source, ids)| {
+pub fn peek_text(members: &[Reader<'_>]) -> String {
+    let polled: BTreeSet<i64> = members.iter().filter(|m| m.polled).map(|m| m.id).collect();
+    let arms = by_source(members).into_iter().filter_map(|(source, mut ids)| {
+        if source.changes.is_none() {
+            ids.retain(|id| polled.contains(id));
+        }
+        if ids.is_empty() {
+            return None;
+        }
         let readers = array(&ids);
         let pending = match &source.changes {
             Some(buffer) => format!(" AND EXISTS (SELECT FROM {} b WHERE {PENDING})", qualified(buffer)),
             None => String::new(),
         };
-        format!(
+        Some(format!(
             " UNION SELECT i FROM (SELECT f.ids FROM frontiers f WHERE f.ids && {readers}{pending} OFFSET 0) f \
              CROSS JOIN LATERAL unnest(f.ids) i WHERE i = ANY ({readers})"
-        )
+        ))
     });
     format!(
         "{} SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({}) \
-         AND (frontier IS NULL OR needs_reinit OR NOT is_populated){} ORDER BY pgt_id",
+         AND (frontier IS NULL OR needs_reinit OR NOT is_populated) \
+         UNION SELECT unnest(f.ids) FROM frontiers f, pg_control_system() c JOIN pg_database d ON d.datname = current_database() \
+         WHERE f.system IS DISTINCT FROM c.system_identifier::text OR f.database IS DISTINCT FROM d.oid::text{} \
+         ORDER BY pgt_id",
         frontiers(members),
         array(members.iter().map(|m| &m.id)),
         arms.collect::<String>()
@@ -254,11 +258,12 @@ pub fn peek_text(members: &[Member]) -> String {
 /// the buffer was at its limit. Takes no lock and assigns no transaction id, but reads every pending row. Columns:
 /// `pgt_id`, source oid, rows, the latter.
 pub fn pending_text(members: &[Member]) -> String {
+    let readers = readers(members);
     format!(
         "{} SELECT t.pgt_id, s.source::oid, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t {} \
          WHERE t.pgt_id = ANY ({}) AND s.source IS NOT NULL ORDER BY t.pgt_id, s.source",
-        frontiers(members),
-        join_counted(members),
+        frontiers(&readers),
+        join_counted(&readers),
         array(members.iter().map(|m| &m.id))
     )
 }
@@ -273,7 +278,6 @@ pub(super) fn store_frontier(json: &str, models: &[(i64, Model)]) -> Statement {
 
 /// History; what was decided once for all members counts for each.
 pub(super) fn record(members: &[MemberReport], shared: &Phases, initiated_by: &str) -> Statement {
-    let ms = |micros: u64| micros as f64 / 1e3;
     let rows: Vec<serde_json::Value> = members
         .iter()
         .map(|m| {
@@ -281,15 +285,22 @@ pub(super) fn record(members: &[MemberReport], shared: &Phases, initiated_by: &s
                 "pgt_id": m.id, "action": m.action.name(), "delta": m.delta_rows, "inserted": m.rows_inserted,
                 "updated": m.rows_updated, "deleted": m.rows_deleted, "reason": m.reason,
                 "predicted_ms": m.predicted_ms,
-                "phase_ms": {"decide": ms(m.phases.decide + shared.decide),
-                    "generate": ms(m.phases.generate + shared.generate),
-                    "execute": ms(m.phases.execute), "cleanup": ms(m.phases.cleanup)},
+                "phase_ms": phase_ms(&m.phases, shared),
             })
         })
         .collect();
     let mut s = statement(Kind::History, Phase::Cleanup, RECORD);
     s.params = vec![Value::text(serde_json::Value::Array(rows).to_string()), Value::text(initiated_by)];
     s
+}
+
+/// Milliseconds by phase. What is cleaned up once is not over yet when this is written.
+fn phase_ms(own: &Phases, shared: &Phases) -> serde_json::Value {
+    let ms = |own: u64, shared: u64| own.saturating_add(shared) as f64 / 1e3;
+    serde_json::json!({
+        "wait": ms(own.wait, shared.wait), "decide": ms(own.decide, shared.decide),
+        "generate": ms(own.generate, shared.generate), "execute": ms(own.execute, 0), "cleanup": ms(own.cleanup, 0),
+    })
 }
 
 /// Counts a failed refresh as an error of a stream table and records it; to be run after the rollback. Suspends the

@@ -1,6 +1,6 @@
 //! What the decision query says.
 
-use super::plan::{Bind, Member, Relation};
+use super::plan::{Bind, Member, Source};
 use super::{DbError, Value};
 use crate::catalog::TableId;
 use crate::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid};
@@ -30,12 +30,15 @@ pub(super) enum Gap {
 
 impl Pending {
     /// Why what happened to this source is not known from its change rows, if it is not.
-    pub(super) fn untold(&self, source: &Relation) -> Option<String> {
-        let name = format!("{}.{}", source.schema, source.name);
+    pub(super) fn untold(&self, source: &Source) -> Option<String> {
+        let name = format!("{}.{}", source.relation.schema, source.relation.name);
         match (self.gap, self.rows) {
             (Some(Gap::Replaced), _) => Some(format!("{name} was truncated or replaced")),
             (Some(Gap::Overflowed), _) => Some(format!("{name} was changed more than its buffer may hold")),
-            (None, None) => Some(format!("changes of {name} are not captured")),
+            (None, None) => Some(match &source.uncaptured {
+                Some(why) => why.to_string(),
+                None => format!("changes of {name} are not captured"),
+            }),
             (None, Some(_)) => None,
         }
     }
@@ -154,6 +157,11 @@ impl Facts {
     pub(super) fn is_ahead(&self, now: &Now) -> bool {
         let high = now.frontier(ALL_COMMANDS);
         self.frontier.as_ref().is_some_and(|f| f.matches(now.system, now.database) && !f.is_within(&high))
+    }
+
+    /// Whether no source is known to have changed.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.pending.values().all(|p| p.gap.is_none() && p.rows.unwrap_or(0) == 0)
     }
 
     /// The change rows that a statement with these parameters must read, where all of them were counted.

@@ -173,23 +173,11 @@ impl Machine {
     fn advance(&mut self) -> Result<Step, DbError> {
         while let Some(member) = self.plan.members.get(self.at).cloned() {
             let (action, decision, inputs) = self.choose(&member);
-            self.reports.push(MemberReport {
-                id: member.id,
-                name: format!("{}.{}", member.relation.schema, member.relation.name),
-                action,
-                strategy: decision.strategy,
-                reason: decision.reason,
-                predicted_ms: decision.predicted_ms,
-                inputs,
-                rows_inserted: 0,
-                rows_updated: 0,
-                rows_deleted: 0,
-                delta_rows: i64::try_from(inputs.delta_rows).unwrap_or(i64::MAX),
-                phases: Phases::default(),
-            });
+            let strategy = decision.strategy;
+            self.reports.push(MemberReport::new(member.id, &member.relation, action, decision, inputs));
             if action != Action::NoData {
                 let guarded = action == Action::Differential;
-                return self.apply(&member, decision.strategy, guarded, Vec::new());
+                return self.apply(&member, strategy, guarded, Vec::new());
             }
             self.at += 1;
         }
@@ -219,7 +207,7 @@ impl Machine {
             groups: member.groups,
         };
         let mut action = Action::Full;
-        let untold = |s: &Source| facts.pending.get(&s.relation.id)?.untold(&s.relation);
+        let untold = |s: &Source| facts.pending.get(&s.relation.id)?.untold(s);
         let why = if let Some(why) = &facts.reinit {
             action = Action::Reinitialize;
             Some(why.clone())
@@ -230,6 +218,8 @@ impl Machine {
             Some("a full refresh was asked for".to_string())
         } else if let Some(why) = self.must_recompute.get(&member.id) {
             Some(why.clone())
+        } else if !member.polled && facts.is_quiet() {
+            None
         } else {
             member.sources.iter().find_map(untold)
         };

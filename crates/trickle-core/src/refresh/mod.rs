@@ -26,7 +26,8 @@ mod report;
 pub use control::{decide_text, peek_text, pending_text, record_failure};
 pub use machine::Machine;
 pub use plan::{
-    Bind, Feed, Lock, Member, Plan, Program, Relation, Request, Setting, Source, Template, Transaction, Yield,
+    Bind, Feed, Lock, Member, Plan, Program, Reader, Relation, Request, Setting, Source, Template,
+    Transaction, Yield,
 };
 pub use program::{Compiled, Piece};
 pub use recompute::Recompute;
@@ -80,7 +81,9 @@ impl Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Locks, snapshot, counts.
+    /// Waiting for locks.
+    Wait,
+    /// Snapshot, counts.
     Decide,
     /// Choosing and making statements (spent in the machine, measured by the driver).
     Generate,

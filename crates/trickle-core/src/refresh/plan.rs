@@ -30,6 +30,8 @@ pub struct Source {
     /// The relation that holds its captured changes (`pgtrickle_changes.changes_<oid>`): columns `xid xid8`,
     /// `w smallint` (0 marks a TRUNCATE) and `cmin`. `None` where changes are not captured: then every refresh is full.
     pub changes: Option<Relation>,
+    /// Why they are not captured and what to do about it, where there is more to say: the reason of those refreshes.
+    pub uncaptured: Option<Arc<str>>,
 }
 
 /// What a bind parameter of a program stands for; resolved by the machine when the statement is handed out.
@@ -133,10 +135,30 @@ pub struct Member {
     /// What its program was made for, as `pgtrickle.definition(pgt_id)` says it: where that is different under the locks,
     /// it was altered since and the run ends. `None`: nobody else alters it.
     pub definition: Option<Arc<str>>,
+    /// Whether a source whose changes are not captured counts as changed. Where not, such a source alone is no reason to
+    /// recompute; another one that did change still is.
+    pub polled: bool,
     /// Whom it is kept from meanwhile.
     pub lock: Lock,
     /// What was in force when it was created, and is in force while its program runs.
     pub settings: Vec<Setting>,
+}
+
+/// What must be known of a stream table to ask whether it has anything to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'p> {
+    /// `pgt_id`.
+    pub id: i64,
+    /// What it reads; one that its program does not read does no harm.
+    pub sources: &'p [Source],
+    /// As [`Member::polled`].
+    pub polled: bool,
+}
+
+impl<'p> From<&'p Member> for Reader<'p> {
+    fn from(m: &'p Member) -> Reader<'p> {
+        Reader { id: m.id, sources: &m.sources, polled: m.polled }
+    }
 }
 
 /// Who asked, and for what.

@@ -1,7 +1,8 @@
 //! What a refresh did.
 
+use super::plan::Relation;
 use super::{DbError, Phase};
-use crate::cost::{Inputs, Strategy};
+use crate::cost::{self, Decision, Inputs, Model, Policy, Strategy};
 use crate::frontier::Frontier;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,8 @@ impl Action {
 /// Microseconds per phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
+    /// [`Phase::Wait`]
+    pub wait: u64,
     /// [`Phase::Decide`]
     pub decide: u64,
     /// [`Phase::Generate`]
@@ -47,6 +50,7 @@ pub struct Phases {
 impl Phases {
     pub(super) fn add(&mut self, phase: Phase, micros: u64) {
         let slot = match phase {
+            Phase::Wait => &mut self.wait,
             Phase::Decide => &mut self.decide,
             Phase::Generate => &mut self.generate,
             Phase::Execute => &mut self.execute,
@@ -56,7 +60,9 @@ impl Phases {
     }
     /// All phases together.
     pub fn total(&self) -> u64 {
-        self.decide.saturating_add(self.generate).saturating_add(self.execute).saturating_add(self.cleanup)
+        [self.wait, self.decide, self.generate, self.execute, self.cleanup]
+            .into_iter()
+            .fold(0, u64::saturating_add)
     }
 }
 
@@ -87,6 +93,40 @@ pub struct MemberReport {
     pub delta_rows: i64,
     /// Its own time; what is done once for all members is in [`Report::shared`].
     pub phases: Phases,
+}
+
+impl MemberReport {
+    /// Before anything was done.
+    pub(super) fn new(
+        id: i64,
+        relation: &Relation,
+        action: Action,
+        decision: Decision,
+        inputs: Inputs,
+    ) -> MemberReport {
+        MemberReport {
+            id,
+            name: format!("{}.{}", relation.schema, relation.name),
+            action,
+            strategy: decision.strategy,
+            reason: decision.reason,
+            predicted_ms: decision.predicted_ms,
+            inputs,
+            rows_inserted: 0,
+            rows_updated: 0,
+            rows_deleted: 0,
+            delta_rows: i64::try_from(inputs.delta_rows).unwrap_or(i64::MAX),
+            phases: Phases::default(),
+        }
+    }
+
+    /// Of a stream table of which is known without a refresh that nothing it reads has changed
+    /// ([`super::peek_text`]).
+    pub fn no_data(id: i64, relation: &Relation) -> MemberReport {
+        let inputs = Inputs::default();
+        let decision = cost::choose(&Model::default(), &inputs, &[], &Policy::default());
+        MemberReport::new(id, relation, Action::NoData, decision, inputs)
+    }
 }
 
 /// A refresh that was committed.

@@ -43,7 +43,7 @@ fn relation(id: u32, name: &str) -> Relation {
 fn source(id: u32, name: &str, kind: TableKind) -> Source {
     let changes =
         Relation { schema: "pgtrickle_changes".into(), ..relation(id + 1000, &format!("changes_{id}")) };
-    Source { relation: relation(id, name), kind, changes: Some(changes) }
+    Source { relation: relation(id, name), kind, changes: Some(changes), uncaptured: None }
 }
 
 fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Member {
@@ -56,6 +56,7 @@ fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Memb
         policy: Policy::default(),
         groups: 0,
         definition: None,
+        polled: true,
         lock: Lock::default(),
         settings: vec![
             Setting { name: "TimeZone".into(), values: vec!["UTC".into()] },
@@ -241,8 +242,8 @@ fn what_was_never_filled_is_kept_from_writers_too() {
     assert_eq!(
         locks,
         [
-            "LOCK TABLE \"public\".\"down\" IN SHARE UPDATE EXCLUSIVE MODE",
-            "LOCK TABLE \"public\".\"up\" IN SHARE ROW EXCLUSIVE MODE",
+            "LOCK TABLE public.down IN SHARE UPDATE EXCLUSIVE MODE",
+            "LOCK TABLE public.up IN SHARE ROW EXCLUSIVE MODE",
         ]
     );
 }
@@ -255,15 +256,15 @@ fn upstream_first_over_one_snapshot() {
         server.texts()[..5],
         [
             "BEGIN ISOLATION LEVEL REPEATABLE READ",
-            "SET LOCAL \"lock_timeout\" = '500ms'",
-            "SET LOCAL \"pgtrickle\".\"refreshing\" = 'on'",
-            "LOCK TABLE \"public\".\"orders\", \"public\".\"o'dd\"\"name\" IN ACCESS SHARE MODE",
-            "LOCK TABLE \"public\".\"down\", \"public\".\"up\" IN SHARE UPDATE EXCLUSIVE MODE",
+            "SET LOCAL lock_timeout = '500ms'",
+            "SET LOCAL pgtrickle.refreshing = 'on'",
+            "LOCK TABLE public.orders, public.\"o'dd\"\"name\" IN ACCESS SHARE MODE",
+            "LOCK TABLE public.down, public.up IN SHARE UPDATE EXCLUSIVE MODE",
         ]
     );
     // The members share their settings, which are put in force once.
     let settings: Vec<&str> = server.texts().into_iter().filter(|t| t.starts_with("SET LOCAL")).collect();
-    let own = ["SET LOCAL \"TimeZone\" = 'UTC'", "SET LOCAL \"search_path\" = 'a', 'B c'"];
+    let own = ["SET LOCAL \"TimeZone\" = 'UTC'", "SET LOCAL search_path = 'a', 'B c'"];
     assert_eq!(settings[2..], own);
     assert_eq!(
         server.short(),

@@ -58,11 +58,11 @@ pub fn canonical_period(
     })
 }
 
-/// [`canonical_period`] of every stream table that has one. O(V + E).
+/// [`canonical_period`] of every stream table that has one, each with a default of its own. O(V + E).
 pub fn canonical_periods<'a>(
     dag: &Dag,
     schedule: impl Fn(TableId) -> Option<&'a Schedule>,
-    default: Duration,
+    default: impl Fn(TableId) -> Duration,
 ) -> BTreeMap<TableId, Duration> {
     let mut needed: BTreeMap<TableId, Duration> = BTreeMap::new();
     let mut periods = BTreeMap::new();
@@ -71,7 +71,7 @@ pub fn canonical_periods<'a>(
         let own = schedule(id);
         let asked = own.and_then(Schedule::period);
         if own.is_some() {
-            periods.insert(id, asked.or(below).unwrap_or(default));
+            periods.insert(id, asked.or(below).unwrap_or_else(|| default(id)));
         }
         if let Some(p) = asked.into_iter().chain(below).min() {
             for s in dag.sources(id) {

@@ -41,6 +41,16 @@ pub struct Task {
     pub schedule: Option<Schedule>,
     /// Its state.
     pub status: Status,
+    /// Whether something that it reads is not captured: whether that changed is not known, so looking for changes means
+    /// computing it anew.
+    pub polls: bool,
+}
+
+impl Task {
+    /// Its own period or cron gap.
+    fn asked(&self) -> Option<Duration> {
+        self.schedule.as_ref().and_then(Schedule::period)
+    }
 }
 
 /// Settings of the scheduler.
@@ -50,6 +60,8 @@ pub struct Options {
     pub min_period: Duration,
     /// The period of 'calculated' where no consumer says otherwise.
     pub default_period: Duration,
+    /// The same for what [polls](Task::polls), where each time costs as much as filling it.
+    pub poll_period: Duration,
     /// Groups refreshed at one time (`max_concurrent_refreshes`).
     pub max_concurrent: usize,
     /// Errors in a row after which a stream table is suspended (`max_consecutive_errors`); 0 for never.
@@ -67,6 +79,7 @@ impl Default for Options {
         Options {
             min_period: Duration::from_secs(1),
             default_period: Duration::from_secs(1),
+            poll_period: Duration::from_secs(60),
             max_concurrent: 4,
             max_consecutive_errors: 5,
             backoff_first: Duration::from_secs(1),
@@ -88,6 +101,9 @@ pub enum Action {
         members: Vec<TableId>,
         /// Those whose schedule asked for it.
         due: Vec<TableId>,
+        /// Those that [poll](Task::polls) and are to be computed anew: due themselves, or read by a due one with a
+        /// schedule of its own. The others of `members` that poll count as unchanged until their time comes.
+        polled: Vec<TableId>,
     },
     /// Mark as suspended: it failed too often in a row.
     Suspend {
@@ -212,7 +228,11 @@ pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: 
         }
     }
     let scheduled = |id| tasks.get(&id)?.schedule.as_ref();
-    let periods = canonical_periods(dag, scheduled, options.default_period);
+    let default = |id| match tasks.get(&id) {
+        Some(Task { polls: true, .. }) => options.poll_period,
+        _ => options.default_period,
+    };
+    let periods = canonical_periods(dag, scheduled, default);
     let mut running = 0;
     let mut ready: Vec<Ready> = Vec::new();
     let mut wake: Option<Time> = None;
@@ -252,10 +272,27 @@ pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: 
     ready.sort_by_key(|r| (r.since, std::cmp::Reverse(r.duration), r.group));
     for r in ready.into_iter().take(options.max_concurrent.max(1).saturating_sub(running)) {
         let members = dag.refresh_set(&r.due);
-        plan.actions.push(Action::Refresh { group: r.group, members, due: r.due.into_iter().collect() });
+        let polled = polled(dag, tasks, &members, &r.due);
+        let due = r.due.into_iter().collect();
+        plan.actions.push(Action::Refresh { group: r.group, members, due, polled });
     }
     plan.wake = wake;
     plan
+}
+
+/// The members whose uncaptured sources count as changed: see [`Action::Refresh`].
+fn polled(
+    dag: &Dag,
+    tasks: &BTreeMap<TableId, Task>,
+    members: &[TableId],
+    due: &BTreeSet<TableId>,
+) -> Vec<TableId> {
+    let task = |id: &TableId| tasks.get(id);
+    let asking = due.iter().copied().filter(|id| task(id).is_some_and(|t| t.asked().is_some()));
+    let asked_for = dag.refresh_set(&asking.collect());
+    let polled =
+        |id: &TableId| task(id).is_some_and(|t| t.polls) && (due.contains(id) || asked_for.contains(id));
+    members.iter().copied().filter(polled).collect()
 }
 
 fn earlier(a: Option<Time>, b: Time) -> Option<Time> {

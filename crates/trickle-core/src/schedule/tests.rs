@@ -115,7 +115,7 @@ fn calculated_is_as_fresh_as_the_tightest_consumer() {
 }
 
 fn task(schedule: Option<Schedule>, status: Status) -> Task {
-    Task { schedule, status }
+    Task { schedule, status, polls: false }
 }
 fn done(start: i64, end: i64) -> Status {
     Status { last_start: Some(Time(start)), last_end: Some(Time(end)), ..Status::default() }
@@ -131,6 +131,31 @@ fn refreshed(actions: &[Action]) -> Vec<Vec<u32>> {
             Action::Suspend { .. } => None,
         })
         .collect()
+}
+
+/// 11 reads 10, of which nobody can tell whether it changed.
+#[test]
+fn what_polls_is_computed_anew_only_in_its_time_or_where_somebody_asks() {
+    let d = dag(&[(10, vec![1]), (11, vec![10, 2])]);
+    let at = |reader: Option<Schedule>, now: i64| {
+        let mut tasks: BTreeMap<TableId, Task> = [
+            (t(10), Task { polls: true, ..task(Some(Schedule::Calculated), done(0, 10)) }),
+            (t(11), task(reader, done(0, 10))),
+        ]
+        .into();
+        tasks.retain(|id, task| *id == t(10) || task.schedule.is_some());
+        let plan = next(&d, &tasks, &exact(), Time(now));
+        plan.actions.into_iter().find_map(|a| match a {
+            Action::Refresh { due, polled, .. } => Some((due, polled)),
+            Action::Suspend { .. } => None,
+        })
+    };
+    let calculated = Some(Schedule::Calculated);
+    assert_eq!(at(None, 59_999), None, "nothing reads it");
+    assert_eq!(at(None, 60_000), Some((vec![t(10)], vec![t(10)])));
+    assert_eq!(at(calculated.clone(), 1_000), Some((vec![t(11)], vec![])), "its reader asks for nothing");
+    assert_eq!(at(calculated, 60_000), Some((vec![t(10), t(11)], vec![t(10)])));
+    assert_eq!(at(every(20), 20_000), Some((vec![t(10), t(11)], vec![t(10)])), "as its reader asks");
 }
 
 #[test]
@@ -233,7 +258,7 @@ proptest! {
         let d = dag(&edges);
         let s: BTreeMap<TableId, Schedule> =
             edges.iter().zip(schedules).filter_map(|(e, s)| Some((t(e.0), s?))).collect();
-        let all = canonical_periods(&d, |id| s.get(&id), secs(9));
+        let all = canonical_periods(&d, |id| s.get(&id), |_| secs(9));
         for (id, _) in &edges {
             prop_assert_eq!(all.get(&t(*id)).copied(), canonical_period(&d, &s, t(*id), secs(9)));
         }

@@ -25,7 +25,7 @@ mod tidy;
 
 pub use fragment::{Block, Body, Closed, Fragment, Names, Weight};
 pub use ident::{Ident, NameSet, Qualified};
-pub use print::{Printed, print, print_query};
+pub use print::{Printed, print, print_query, quoted};
 pub use profile::Profile;
 pub use render::{Changed, Named, RenderContext, render_changes, render_delta, render_query};
 pub use sources::{BufferSources, Changes, Ranged, Relation, Sources, Stored, Window};

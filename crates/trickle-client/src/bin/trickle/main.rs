@@ -12,11 +12,14 @@ mod progress;
 mod query;
 mod script;
 mod server;
+mod settings;
 
 use clap::Parser;
 use commands::{Answer, Command};
-use output::{Output, wants_colour};
+use output::{Output, Surroundings, wants_colour};
+use settings::Given;
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -51,6 +54,11 @@ struct Global {
     /// Say more on standard error; twice for everything.
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+    /// Take settings from this file [default: trickle.toml in the current directory, if there is one].
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Given,
 }
 
 fn main() -> ExitCode {
@@ -60,7 +68,10 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(e) => return report(&failure::Failure::failed(format!("cannot start: {e}"))),
     };
-    let mut output = Output::new(cli.global.json, cli.global.quiet, cli.global.database_url);
+    let global = cli.global;
+    let to =
+        Surroundings { database_url: global.database_url, config: global.config, flags: global.settings };
+    let mut output = Output::new(global.json, global.quiet, to);
     let answer = runtime.block_on(cli.command.run(&mut output));
     match answer.and_then(|a| output.finish().map(|()| a)) {
         Ok(Answer::Yes) => ExitCode::SUCCESS,

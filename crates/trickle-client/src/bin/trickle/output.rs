@@ -2,8 +2,10 @@
 //! the end, so that a failure leaves no half of a result.
 
 use crate::failure::Failure;
+use crate::settings::Given;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use trickle_client::connect::Target;
 
 /// Where a command puts its result, and how it was asked to.
@@ -11,8 +13,17 @@ pub(crate) struct Output {
     json: bool,
     quiet: bool,
     colour: bool,
-    database_url: Option<String>,
+    surroundings: Surroundings,
     text: String,
+}
+
+/// What was said of where to connect, and how to work there.
+#[derive(Debug, Default)]
+pub(crate) struct Surroundings {
+    pub(crate) database_url: Option<String>,
+    /// The file with settings.
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) flags: Given,
 }
 
 /// What a value of a table says, for its colour.
@@ -27,9 +38,9 @@ pub(crate) enum Tone {
 }
 
 impl Output {
-    pub(crate) fn new(json: bool, quiet: bool, database_url: Option<String>) -> Output {
+    pub(crate) fn new(json: bool, quiet: bool, surroundings: Surroundings) -> Output {
         let colour = wants_colour(std::io::stdout().is_terminal());
-        Output { json, quiet, colour, database_url, text: String::new() }
+        Output { json, quiet, colour, surroundings, text: String::new() }
     }
     /// Whether a program reads the result.
     pub(crate) fn is_json(&self) -> bool {
@@ -46,7 +57,12 @@ impl Output {
 
     /// The server that the options and the environment name.
     pub(crate) fn target(&self) -> Result<Target, Failure> {
-        Ok(Target::from_environment(self.database_url.as_deref())?)
+        Ok(Target::from_environment(self.surroundings.database_url.as_deref())?)
+    }
+
+    /// The settings that flags and the file name.
+    pub(crate) fn settings(&self) -> Result<Given, Failure> {
+        Given::resolve(self.surroundings.flags.clone(), self.surroundings.config.as_deref())
     }
 
     /// Adds text for people.
@@ -173,8 +189,13 @@ mod tests {
 
     #[test]
     fn a_table_is_aligned_and_plain_where_colour_is_not_wanted() {
-        let mut out =
-            Output { json: false, quiet: false, colour: false, database_url: None, text: String::new() };
+        let mut out = Output {
+            json: false,
+            quiet: false,
+            colour: false,
+            surroundings: Surroundings::default(),
+            text: String::new(),
+        };
         let cell = |t: &str| (t.to_owned(), Some(Tone::Good));
         out.table(["check", "result"], vec![[cell("server"), cell("ok")], [cell("é"), cell("x y")]]);
         assert_eq!(out.text, "check   result\nserver  ok\né       x y\n");

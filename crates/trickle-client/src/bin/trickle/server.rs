@@ -4,15 +4,11 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Meter;
 use std::sync::Arc;
-use trickle_client::{Name, Session, Settings, Trickle};
+use trickle_client::{Name, Session, Trickle};
 
 /// Connects to the database that the options and the environment name. Its catalog must be there.
 pub(crate) async fn open(output: &Output) -> Result<(Trickle, Arc<Meter>), Failure> {
-    open_with(output, Settings::default()).await
-}
-
-/// The same with settings of the command's.
-pub(crate) async fn open_with(output: &Output, settings: Settings) -> Result<(Trickle, Arc<Meter>), Failure> {
+    let settings = output.settings()?.settings();
     let target = output.target()?;
     let session = Session::new(target.connect().await?);
     let meter = Arc::new(Meter::new(output.is_quiet()));
@@ -22,9 +18,10 @@ pub(crate) async fn open_with(output: &Output, settings: Settings) -> Result<(Tr
 
 /// The same where the catalog may be missing.
 pub(crate) async fn attach(output: &Output) -> Result<(Trickle, Arc<Meter>), Failure> {
+    let settings = output.settings()?.settings();
     let session = Session::new(output.target()?.connect().await?);
     let meter = Arc::new(Meter::new(output.is_quiet()));
-    let trickle = Trickle::attach(session, Settings::default()).await?;
+    let trickle = Trickle::attach(session, settings).await?;
     Ok((trickle.with_progress(meter.clone()), meter))
 }
 

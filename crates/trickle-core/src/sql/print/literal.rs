@@ -53,7 +53,7 @@ impl Printer {
 
     /// A string constant. With a backslash in it, the `E''` form says the same whatever
     /// `standard_conforming_strings` is.
-    fn quoted(&mut self, s: &str) {
+    pub(super) fn quoted(&mut self, s: &str) {
         let escape = s.contains('\\');
         self.word(if escape { "E'" } else { "'" });
         for c in s.chars() {

@@ -33,6 +33,14 @@ pub fn print_query(query: &Query) -> Printed {
     p.finish()
 }
 
+/// A string constant without a type, in quotes: what a command such as SET takes, and what PostgreSQL gives the type of
+/// its place.
+pub fn quoted(text: &str) -> String {
+    let mut p = Printer::default();
+    p.quoted(text);
+    p.out
+}
+
 impl std::fmt::Display for Scalar {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut p = Printer::default();

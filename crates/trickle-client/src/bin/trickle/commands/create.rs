@@ -7,7 +7,7 @@ use crate::query::{Source, Typed};
 use crate::server;
 use serde_json::json;
 use std::time::Instant;
-use trickle_client::{Created, IfExists, Name, NewStreamTable, RefreshMode, Settings, Trickle};
+use trickle_client::{Created, IfExists, Name, NewStreamTable, RefreshMode, Trickle};
 
 /// Create a stream table and fill it.
 ///
@@ -32,9 +32,6 @@ pub(crate) struct Create {
     /// How it is kept.
     #[arg(long, value_enum, default_value_t = Mode::Auto)]
     mode: Mode,
-    /// On how many connections it is filled at most, where it reads a large table row by row.
-    #[arg(long, value_name = "N", default_value_t = Settings::default().load_connections)]
-    connections: usize,
     /// Leave it empty; its first refresh fills it.
     #[arg(long)]
     no_initialize: bool,
@@ -86,8 +83,7 @@ impl Run for Create {
                 (false, false) => IfExists::Fail,
             },
         };
-        let settings = Settings { load_connections: self.connections.max(1), ..Settings::default() };
-        let (mut trickle, meter) = server::open_with(output, settings).await?;
+        let (mut trickle, meter) = server::open(output).await?;
         let started = Instant::now();
         meter.begin(format!("creating {}", new.name));
         let made = trickle.create(&new).await.map_err(|e| typed.refused(e))?;

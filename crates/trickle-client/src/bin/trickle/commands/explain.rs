@@ -1,10 +1,11 @@
 //! `trickle explain`
 
+use super::status::polled;
 use super::{Answer, Run};
 use crate::advice::{Advice, Indexes, advice};
 use crate::failure::Failure;
 use crate::finding::{Finding, Severity};
-use crate::output::Output;
+use crate::output::{Output, milliseconds};
 use crate::query::Typed;
 use crate::script::{Compiled, Script};
 use crate::server;
@@ -87,9 +88,14 @@ fn online(explained: Explained, format: Format, output: &mut Output) -> Result<A
     let typed = Typed::new(&explained.name, explained.query);
     let Some(table) = &explained.table else {
         if format == Format::Json {
-            refused(typed.reasons_json(&explained.reasons), output);
+            let polled = explained.polled_every.map(milliseconds);
+            let reasons = typed.reasons_json(&explained.reasons);
+            output.document(&json!({"incremental": false, "reasons": reasons, "polled_every_ms": polled}));
         } else {
             output.print(typed.reasons(&explained.reasons, output.colour()));
+            if let Some(every) = explained.polled_every {
+                output.print(format!("\n{}: {}\n", explained.name, polled(every)));
+            }
         }
         return Ok(Answer::No);
     };

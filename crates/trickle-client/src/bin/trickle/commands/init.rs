@@ -10,7 +10,8 @@ use trickle_client::schema::VERSION;
 /// Make trickle's catalog in the database, or upgrade it.
 ///
 /// It takes two schemas, pgtrickle and pgtrickle_changes. Where the catalog is there already, nothing happens,
-/// unless it came with a dump: then it finds its tables again by name, and their next refresh rebuilds them.
+/// unless it came with a dump: then it finds its tables again by name, and their next refresh rebuilds them. A
+/// buffer_limit_bytes that is given is stored, and holds for all clients.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Init {
     /// Bring the catalog to this version rather than the newest, back too, for an older trickle.

@@ -32,7 +32,7 @@ impl Run for Refresh {
         let names = server::names(&self.names)?;
         let (mut trickle, meter) = server::open(output).await?;
         meter.begin("refreshing");
-        let options = RefreshOptions { full: self.full, initiated_by: None };
+        let options = RefreshOptions { full: self.full, ..RefreshOptions::default() };
         let groups = trickle.refresh_apart(&names, &options).await?;
         drop(trickle);
         drop(meter);
@@ -52,10 +52,11 @@ impl Run for Refresh {
 }
 
 /// What was spent on it, and on all of its run once, by phase.
-fn phases(r: &Refreshed) -> [(&'static str, Duration); 4] {
+fn phases(r: &Refreshed) -> [(&'static str, Duration); 5] {
     let (own, shared) = (&r.report.phases, &r.shared);
     let of = |phase: fn(&Phases) -> u64| Duration::from_micros(phase(own).saturating_add(phase(shared)));
     [
+        ("wait", of(|p| p.wait)),
         ("decide", of(|p| p.decide)),
         ("generate", of(|p| p.generate)),
         ("execute", of(|p| p.execute)),

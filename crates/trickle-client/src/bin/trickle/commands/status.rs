@@ -7,6 +7,7 @@ use crate::server;
 use serde_json::json;
 use std::time::Duration;
 use trickle_client::Status as Standing;
+use trickle_core::schedule::Schedule;
 
 /// Show how stream tables stand: mode, schedule, how stale, what is pending, what went wrong.
 #[derive(Debug, clap::Args)]
@@ -50,15 +51,29 @@ fn row(s: &Standing) -> [(String, Option<Tone>); 7] {
         (s.name.clone(), None),
         (s.mode.clone(), None),
         (s.status.clone(), Some(tone)),
-        (schedule(s).to_owned(), None),
+        (schedule(s), None),
         (staleness(s), None),
         (pending(s), None),
         (s.consecutive_errors.to_string(), (s.consecutive_errors > 0).then_some(Tone::Bad)),
     ]
 }
 
-fn schedule(s: &Standing) -> &str {
-    s.schedule.as_deref().unwrap_or("manual")
+fn schedule(s: &Standing) -> String {
+    let schedule = s.schedule.as_deref().unwrap_or("manual");
+    match s.period_ms {
+        Some(ms) if s.polls && schedule == "calculated" => {
+            format!("{schedule} ({})", Schedule::Every(Duration::from_millis(ms)))
+        }
+        _ => schedule.to_owned(),
+    }
+}
+
+/// What is not captured is computed anew each time.
+pub(super) fn polled(every: Duration) -> String {
+    let every = Schedule::Every(every);
+    format!(
+        "trickle run computes it anew every {every}, for not all that it reads is captured; alter --schedule says how often"
+    )
 }
 
 pub(super) fn staleness(s: &Standing) -> String {
@@ -109,12 +124,16 @@ fn remarks(s: &Standing, full: bool) -> String {
         if let Some(reason) = &s.mode_reason {
             line("not incremental", reason);
         }
+        if let Some(ms) = s.period_ms.filter(|_| s.polls) {
+            line("schedule", &polled(Duration::from_millis(ms)));
+        }
         line("owner", &s.owner);
         line("last refresh", s.last_refresh_at.as_deref().unwrap_or("never"));
         for source in &s.sources {
             let capture = match source.pending_changes {
                 Some(n) if source.captured => format!("captured, {n} pending"),
                 None if source.captured => "captured".to_owned(),
+                _ if source.held => format!("not captured until trickle enable {}", source.name),
                 _ => "not captured".to_owned(),
             };
             line(

@@ -35,7 +35,7 @@ pub(super) async fn checks(client: Client) -> Result<Vec<Check>, Failure> {
         let buffers = trickle.buffers().await?;
         all.push(triggers(trickle.client()).await?);
         all.push(guards(trickle.client()).await?);
-        all.push(captured(&buffers));
+        all.push(captured(&buffers, &tables));
         all.push(sizes(&buffers));
         all.push(standing(&tables));
         all.push(altered(&tables));
@@ -73,7 +73,7 @@ fn some(list: &[String]) -> String {
 /// ENABLE ALWAYS misses what replication and `session_replication_role = replica` write.
 const TRIGGERS: &str = "
 WITH RECURSIVE tree(source, oid) AS (
-    SELECT b.source_relid, b.source_relid FROM pgtrickle.pgt_buffers b WHERE NOT b.disabled
+    SELECT b.source_relid, b.source_relid FROM pgtrickle.pgt_buffers b WHERE b.capture = 'ON'
     UNION SELECT tree.source, h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
 )
 SELECT c.oid::regclass::text, count(*) FILTER (WHERE g.oid IS NULL)
@@ -117,14 +117,30 @@ async fn guards(client: &Client) -> Result<Check, Failure> {
     Ok(Check::new("guards", Tone::Warning, format!("anybody may write {}", some(&open)), advice))
 }
 
-fn captured(buffers: &[BufferStatus]) -> Check {
-    let off: Vec<String> = buffers.iter().filter(|b| b.disabled).map(|b| b.source.clone()).collect();
-    if off.is_empty() {
+fn captured(buffers: &[BufferStatus], tables: &[Status]) -> Check {
+    let named = |held: bool| -> Vec<String> {
+        buffers.iter().filter(|b| b.disabled && b.held == held).map(|b| b.source.clone()).collect()
+    };
+    let (held, off) = (named(true), named(false));
+    let (mut found, mut advice) = (Vec::new(), Vec::new());
+    if !held.is_empty() {
+        let on: Vec<String> = held.iter().map(|s| format!("trickle enable {s}")).collect();
+        found.push(format!("switched off for {}", some(&held)));
+        advice.push(format!("What reads it is computed anew by every refresh. {}", on.join("; ")));
+    }
+    for source in &off {
+        found.push(format!("stopped for {source}, which its readers do not fit any more"));
+        let readers = tables.iter().filter(|t| t.sources.iter().any(|s| s.name == *source));
+        let ways = readers.map(|t| match t.status.as_str() {
+            "SUSPENDED" => format!("trickle alter {0} --query …, or trickle drop {0}", t.name),
+            _ => format!("trickle refresh {}", t.name),
+        });
+        advice.extend(ways);
+    }
+    if found.is_empty() {
         return Check::new("capture", Tone::Good, count(buffers.len(), "table", "tables"), "");
     }
-    let on: Vec<String> = off.iter().map(|s| format!("trickle enable {s}")).collect();
-    let advice = format!("What reads it is computed anew by every refresh. {}", on.join("; "));
-    Check::new("capture", Tone::Warning, format!("switched off for {}", some(&off)), advice)
+    Check::new("capture", Tone::Warning, found.join("; "), advice.join("\n  "))
 }
 
 fn sizes(buffers: &[BufferStatus]) -> Check {
@@ -162,6 +178,12 @@ fn standing(tables: &[Status]) -> Check {
         let name = &s.name;
         let (what, then) = match s.status.as_str() {
             _ if !s.exists => ("its table is gone".to_owned(), format!("trickle drop {name} forgets it")),
+            "SUSPENDED" if s.sources_changed => (
+                "suspended, for it does not fit what it reads".to_owned(),
+                format!(
+                    "trickle alter {name} --query … gives it a query that fits; trickle drop {name} drops it"
+                ),
+            ),
             "SUSPENDED" => (
                 "suspended".to_owned(),
                 format!(
@@ -194,7 +216,8 @@ fn standing(tables: &[Status]) -> Check {
 }
 
 fn altered(tables: &[Status]) -> Check {
-    let changed = tables.iter().filter(|s| s.sources_changed && s.exists).map(|s| s.name.clone());
+    let changed = tables.iter().filter(|s| s.sources_changed && s.exists && s.status != "SUSPENDED");
+    let changed = changed.map(|s| s.name.clone());
     let changed: Vec<String> = changed.collect();
     if changed.is_empty() {
         return Check::new("sources", Tone::Good, "as they were planned for", "");

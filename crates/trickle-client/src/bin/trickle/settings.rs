@@ -1,0 +1,237 @@
+//! Settings: what a flag says, else what the file says, else the library's default. A setting is one field with its doc;
+//! flags, keys of the file and help follow from it.
+
+use crate::failure::Failure;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use trickle_client::Settings;
+use trickle_client::daemon::DaemonOptions;
+use trickle_core::cdc::Mode;
+use trickle_core::cost::Force;
+
+/// Read where it is in the current directory and no other file is named.
+const FILE: &str = "trickle.toml";
+
+macro_rules! settings {
+    ($($(#[$about:meta])* $name:ident: $ty:ty),* $(,)?) => {
+        /// What was given.
+        #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        #[command(next_help_heading = "Settings, also in trickle.toml under the same names with underscores")]
+        pub(crate) struct Given {
+            $($(#[$about])* #[arg(long, global = true, hide_short_help = true)] $name: Option<$ty>),*
+        }
+
+        impl Given {
+            /// These, and where nothing was said the others.
+            fn or(self, others: Given) -> Given {
+                Given { $($name: self.$name.or(others.$name)),* }
+            }
+        }
+    };
+}
+
+settings! {
+    /// trickle run: milliseconds between two looks for stream tables that were made or altered [default: 1000]
+    #[arg(value_name = "MS")]
+    scheduler_interval_ms: u64,
+    /// trickle run: no stream table is refreshed more often than this [default: 1]
+    #[arg(value_name = "SECONDS")]
+    min_schedule_seconds: u64,
+    /// trickle run: how often a calculated stream table is computed anew that reads what cannot be captured and that
+    /// nothing with a schedule reads [default: 60]
+    #[arg(value_name = "SECONDS")]
+    poll_seconds: u64,
+    /// trickle run: refreshes at one time [default: 4]
+    #[arg(value_name = "N")]
+    max_concurrent_refreshes: usize,
+    /// Failed refreshes in a row after which a stream table is suspended; 0 for never [default: 5]
+    #[arg(value_name = "N")]
+    max_consecutive_errors: u32,
+    /// How a refresh is done where both ways are possible [default: auto, what is predicted to cost least]
+    #[arg(value_name = "HOW")]
+    refresh_strategy: Strategy,
+    /// Above this ratio of changed rows to rows of the sources a stream table is computed anew [default: none]
+    #[arg(value_name = "RATIO")]
+    differential_max_change_ratio: f64,
+    /// Above this many changed rows a stream table is computed anew [default: none]
+    #[arg(value_name = "N")]
+    max_delta_rows: u64,
+    /// How changes are captured; wal is not built yet [default: auto, by triggers]
+    #[arg(value_name = "HOW")]
+    cdc_mode: CdcMode,
+    /// Which triggers capture changes, where none do yet [default: statement]
+    #[arg(value_name = "WHICH")]
+    cdc_trigger_mode: TriggerMode,
+    /// Whether buffers are without WAL, where there are none yet: a crash of the server has what reads them computed anew
+    /// [default: false]
+    #[arg(value_name = "BOOL")]
+    change_buffer_unlogged: bool,
+    /// trickle init stores it, for all clients: past so many bytes a buffer keeps no changes, and what reads it is computed
+    /// anew [default: 1073741824]
+    #[arg(value_name = "BYTES")]
+    buffer_limit_bytes: i64,
+    /// A part of a buffer that has grown to this many bytes is closed, to be emptied as a whole [default: 1048576]
+    #[arg(value_name = "BYTES")]
+    segment_bytes: i64,
+    /// On how many connections a large stream table is filled at most, where it reads a large table row by row
+    /// [default: 4]
+    #[arg(value_name = "N", visible_alias = "connections")]
+    load_connections: usize,
+    /// From how many bytes on a table is large for that [default: 67108864]
+    #[arg(value_name = "BYTES")]
+    load_bytes: u64,
+    /// How long a refresh waits for its locks; 0 for ever [default: 10000]
+    #[arg(value_name = "MS")]
+    lock_timeout_ms: u32,
+    /// For how many days history is kept; 0 for ever [default: 30]
+    #[arg(value_name = "DAYS")]
+    history_retention_days: u32,
+}
+
+/// How refreshes are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Strategy {
+    /// What is predicted to cost least.
+    Auto,
+    /// By the changes.
+    Differential,
+    /// Computed anew.
+    Full,
+}
+
+/// How changes are captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum CdcMode {
+    /// By triggers.
+    Auto,
+    /// By triggers.
+    Trigger,
+    /// From the log of the server.
+    Wal,
+}
+
+/// Which triggers capture changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum TriggerMode {
+    /// One run per statement.
+    Statement,
+    /// One run per row.
+    Row,
+}
+
+fn put<T>(slot: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *slot = given;
+    }
+}
+
+impl Given {
+    /// What flags say, over what the file says: `named`, or the one in the current directory.
+    pub(crate) fn resolve(flags: Given, named: Option<&Path>) -> Result<Given, Failure> {
+        let file = named.map_or_else(|| PathBuf::from(FILE), Path::to_path_buf);
+        let given = match std::fs::read_to_string(&file) {
+            Ok(text) => flags.or(parse(&text, &file)?),
+            Err(e) if named.is_none() && e.kind() == std::io::ErrorKind::NotFound => flags,
+            Err(e) => return Err(Failure::input(format!("cannot read {}: {e}", file.display()))),
+        };
+        given.check()?;
+        Ok(given)
+    }
+
+    /// Refuses what no setting may be.
+    fn check(&self) -> Result<(), Failure> {
+        let least = [
+            ("scheduler_interval_ms", self.scheduler_interval_ms.map(u128::from), 10),
+            ("max_concurrent_refreshes", self.max_concurrent_refreshes.map(|n| n as u128), 1),
+            ("load_connections", self.load_connections.map(|n| n as u128), 1),
+            ("buffer_limit_bytes", self.buffer_limit_bytes.map(|n| u128::try_from(n).unwrap_or(0)), 1),
+            ("segment_bytes", self.segment_bytes.map(|n| u128::try_from(n).unwrap_or(0)), 1),
+        ];
+        if let Some((name, _, least)) =
+            least.iter().find(|(_, given, least)| given.is_some_and(|n| n < *least))
+        {
+            return Err(Failure::input(format!("{name} is at least {least}")));
+        }
+        if self.differential_max_change_ratio.is_some_and(|r| !(0.0..=1.0).contains(&r)) {
+            return Err(Failure::input("differential_max_change_ratio is between 0 and 1"));
+        }
+        if self.cdc_mode == Some(CdcMode::Wal) {
+            return Err(Failure::input("changes cannot be captured from the log of the server yet")
+                .hint("Set cdc_mode to auto or trigger."));
+        }
+        Ok(())
+    }
+
+    /// For every command.
+    pub(crate) fn settings(&self) -> Settings {
+        let mut s = Settings { buffer_limit_bytes: self.buffer_limit_bytes, ..Settings::default() };
+        let mode = |m| if m == TriggerMode::Row { Mode::Row } else { Mode::Statement };
+        put(&mut s.capture.mode, self.cdc_trigger_mode.map(mode));
+        put(&mut s.capture.unlogged, self.change_buffer_unlogged);
+        put(&mut s.lock_timeout_ms, self.lock_timeout_ms);
+        put(&mut s.max_consecutive_errors, self.max_consecutive_errors);
+        put(&mut s.history_retention_days, self.history_retention_days);
+        put(&mut s.segment_bytes, self.segment_bytes);
+        put(&mut s.load_connections, self.load_connections);
+        put(&mut s.load_bytes, self.load_bytes);
+        s.max_change_ratio = self.differential_max_change_ratio;
+        s.max_delta_rows = self.max_delta_rows;
+        s.force = match self.refresh_strategy {
+            None | Some(Strategy::Auto) => None,
+            Some(Strategy::Differential) => Some(Force::Incremental),
+            Some(Strategy::Full) => Some(Force::Full),
+        };
+        s
+    }
+
+    /// For the refresher.
+    pub(crate) fn daemon(&self) -> DaemonOptions {
+        let mut o = DaemonOptions { settings: self.settings(), ..DaemonOptions::default() };
+        put(&mut o.reload, self.scheduler_interval_ms.map(Duration::from_millis));
+        put(&mut o.scheduler.min_period, self.min_schedule_seconds.map(Duration::from_secs));
+        put(&mut o.scheduler.poll_period, self.poll_seconds.map(Duration::from_secs));
+        put(&mut o.scheduler.max_concurrent, self.max_concurrent_refreshes);
+        put(&mut o.scheduler.max_consecutive_errors, self.max_consecutive_errors);
+        o
+    }
+}
+
+fn parse(text: &str, file: &Path) -> Result<Given, Failure> {
+    toml::from_str(text).map_err(|e| {
+        Failure::input(format!("cannot understand {}: {}", file.display(), e.to_string().trim_end()))
+            .hint("trickle run --help lists the settings.")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_goes_over_the_file_and_the_file_over_the_default() {
+        let file =
+            "load_connections = 2\nload_bytes = 7\nrefresh_strategy = \"full\"\ncdc_trigger_mode = \"row\"";
+        let file = parse(file, Path::new(FILE)).unwrap();
+        let flags = Given { load_connections: Some(3), ..Given::default() };
+        let s = flags.or(file).settings();
+        let expected = (3, 7, Some(Force::Full), Mode::Row, Settings::default().segment_bytes);
+        assert_eq!((s.load_connections, s.load_bytes, s.force, s.capture.mode, s.segment_bytes), expected);
+        assert_eq!(Given::default().settings(), Settings::default());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for wrong in ["nonsense = 1", "load_bytes = -1", "load_bytes = \"much\"", "cdc_mode = \"log\""] {
+            let e = parse(wrong, Path::new(FILE)).unwrap_err().render(false);
+            assert!(e.contains(FILE) && e.contains("1 |"), "{e}");
+        }
+        for wrong in ["load_connections = 0", "cdc_mode = \"wal\"", "differential_max_change_ratio = 2.0"] {
+            assert!(parse(wrong, Path::new(FILE)).unwrap().check().is_err(), "{wrong}");
+        }
+    }
+}

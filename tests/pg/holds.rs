@@ -1,0 +1,158 @@
+//! What the user switched off stays off, whatever else plans the readers of the table anew. Catches triggers that come back
+//! by themselves into the way of somebody's writers.
+
+use crate::support::{
+    assert_equal, count, create, cut, each_server, name, open_with, refresh, run, try_refresh,
+};
+use trickle_client::{Alteration, IfExists, NewStreamTable, Session, Settings, Trickle};
+use trickle_core::cost::Force;
+
+const SOURCES: &str = "
+    CREATE TABLE a (id int PRIMARY KEY, k int, v int, spare int);
+    CREATE TABLE b (id int PRIMARY KEY, k int);
+    INSERT INTO a SELECT i, i % 4, i FROM generate_series(1, 40) i;
+    INSERT INTO b SELECT i, i % 4 FROM generate_series(1, 8) i";
+
+const WHY: &str =
+    "trickle disable switched the capture of public.a off; trickle enable public.a switches it on";
+
+/// Deltas wherever they are possible, however little there is.
+fn by_deltas() -> Settings {
+    Settings { force: Some(Force::Incremental), ..Settings::default() }
+}
+
+/// No trigger of ours is on `a`, nobody is told of its changes, and its reader is right all the same.
+async fn is_held(t: &mut Trickle, w: &Session, reader: &str, after: &str) {
+    let triggers = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'a'::regclass AND NOT tgisinternal";
+    assert_eq!(count(w, triggers).await, 0, "{after}");
+    // What was planned anew is filled anew first.
+    refresh(t, reader).await;
+    run(w, "UPDATE a SET v = v + 1 WHERE id % 3 = 0").await;
+    let done = refresh(t, reader).await;
+    let report = &done.last().unwrap().report;
+    assert!(report.action.name() == "FULL" && report.reason == WHY, "{after}: {report:?}");
+    assert_equal(t, reader).await;
+    let standing = t.status(&[name(reader)]).await.unwrap();
+    assert!(standing[0].sources.iter().any(|s| s.held && !s.captured), "{after}: {standing:?}");
+    let buffers = t.buffers().await.unwrap();
+    assert!(buffers.iter().any(|b| b.source == "public.a" && b.disabled && b.held), "{after}: {buffers:?}");
+}
+
+#[test]
+fn what_the_user_switched_off_stays_off_until_the_user_switches_it_on() {
+    each_server(async |db| {
+        let mut t = open_with(db, by_deltas()).await;
+        let w = db.session().await;
+        run(&w, SOURCES).await;
+        create(&mut t, "sums", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
+        create(&mut t, "other", "SELECT id, k FROM b").await;
+        t.disable(&name("a")).await.unwrap();
+        // The first refresh after it, and all that follow.
+        is_held(&mut t, &w, "sums", "disable").await;
+        create(&mut t, "joined", "SELECT a.id, a.v, b.id AS b FROM a JOIN b USING (k)").await;
+        for reader in ["sums", "joined"] {
+            is_held(&mut t, &w, reader, "create").await;
+        }
+        let query = Some("SELECT a.id, a.v, b.id AS b, spare FROM a JOIN b USING (k)".to_owned());
+        t.alter(&name("joined"), &Alteration { query, ..Alteration::default() }).await.unwrap();
+        is_held(&mut t, &w, "joined", "alter").await;
+        let mut again =
+            NewStreamTable::new(name("sums"), "SELECT k, sum(v) AS s, max(v) AS m FROM a GROUP BY k");
+        again.if_exists = IfExists::Replace;
+        t.create(&again).await.unwrap();
+        is_held(&mut t, &w, "sums", "create --or-replace").await;
+        t.disable(&name("b")).await.unwrap();
+        t.enable(&name("b")).await.unwrap();
+        is_held(&mut t, &w, "joined", "enable of another source").await;
+        for change in ["ALTER TABLE a ADD COLUMN more int", "ALTER TABLE b ADD COLUMN more int"] {
+            run(&w, change).await;
+            is_held(&mut t, &w, "joined", change).await;
+        }
+        // Twice is once, and the last reader does not take it along.
+        t.disable(&name("a")).await.unwrap();
+        for reader in ["sums", "joined"] {
+            t.drop(&name(reader), false).await.unwrap();
+        }
+        create(&mut t, "rows", "SELECT id, v FROM a WHERE v > 3").await;
+        is_held(&mut t, &w, "rows", "a new first reader").await;
+        t.enable(&name("a")).await.unwrap();
+        create(&mut t, "sums", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
+        run(&w, "UPDATE a SET v = v + 1").await;
+        assert_eq!(refresh(&mut t, "rows").await[0].report.action.name(), "REINITIALIZE");
+        run(&w, "UPDATE a SET v = v + 1 WHERE id = 7").await;
+        for reader in ["rows", "sums"] {
+            let done = refresh(&mut t, reader).await;
+            assert_eq!(done[0].report.action.name(), "DIFFERENTIAL", "{done:?}");
+            assert_equal(&mut t, reader).await;
+        }
+        t.disable(&name("a")).await.unwrap();
+        for reader in ["rows", "sums"] {
+            t.drop(&name(reader), false).await.unwrap();
+        }
+        t.enable(&name("a")).await.unwrap();
+        assert!(t.buffers().await.unwrap().iter().all(|b| b.source != "public.a"));
+    });
+}
+
+/// A client that dies in the middle of `enable`: the next refresh does the rest.
+#[test]
+fn an_enable_that_was_cut_off_is_finished_by_a_refresh() {
+    each_server(async |db| {
+        let mut t = open_with(db, by_deltas()).await;
+        let w = db.session().await;
+        run(&w, SOURCES).await;
+        create(&mut t, "sums", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
+        t.disable(&name("a")).await.unwrap();
+        for messages in (3..).step_by(7) {
+            let (session, budget) = cut::connect(db).await;
+            let mut dying = Trickle::open(session, t.settings().clone()).await.unwrap();
+            budget.set(messages);
+            let done = dying.enable(&name("a")).await.is_ok();
+            assert!(done || budget.is_spent());
+            run(&w, "UPDATE a SET v = v + 1").await;
+            refresh(&mut t, "sums").await;
+            assert_equal(&mut t, "sums").await;
+            let between = count(&w, "SELECT count(*) FROM pgtrickle.pgt_buffers WHERE capture = 'OFF'").await;
+            assert_eq!(between, 0, "after {messages} messages");
+            if done {
+                break;
+            }
+            t.disable(&name("a")).await.unwrap();
+        }
+    });
+}
+
+/// Capture that stopped because its readers do not fit the table any more is none of the user's: no `enable` helps, but
+/// another query, or the next refresh of a reader that fits.
+#[test]
+fn what_stopped_by_itself_is_not_held() {
+    each_server(async |db| {
+        let mut t = open_with(db, by_deltas()).await;
+        let w = db.session().await;
+        run(&w, SOURCES).await;
+        create(&mut t, "sums", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
+        run(&w, "ALTER TABLE a DROP COLUMN v").await;
+        assert!(try_refresh(&mut t, "sums").await.is_err());
+        let stopped = t.buffers().await.unwrap();
+        assert!(stopped.iter().any(|b| b.disabled && !b.held), "{stopped:?}");
+        let e = t.enable(&name("a")).await.unwrap_err();
+        let hint = e.hint_text().unwrap_or_default();
+        assert!(
+            e.is_input()
+                && hint.contains("trickle alter public.sums --query")
+                && hint.contains("trickle drop"),
+            "{e:?}"
+        );
+        // Another reader, which fits, has it captured again.
+        create(&mut t, "keys", "SELECT k, count(*) AS n FROM a GROUP BY k").await;
+        assert!(t.buffers().await.unwrap().iter().all(|b| !b.disabled));
+        let query = Some("SELECT k, max(id) AS s FROM a GROUP BY k".to_owned());
+        t.alter(&name("sums"), &Alteration { query, ..Alteration::default() }).await.unwrap();
+        run(&w, "DELETE FROM a WHERE id = 5").await;
+        for reader in ["sums", "keys"] {
+            let done = refresh(&mut t, reader).await;
+            assert_eq!(done[0].report.action.name(), "DIFFERENTIAL", "{done:?}");
+            assert_equal(&mut t, reader).await;
+        }
+    });
+}

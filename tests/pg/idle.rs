@@ -1,0 +1,119 @@
+//! What many stream tables cost together. Catches work that is done for all of them again for each, which nobody sees
+//! with a few.
+
+use crate::support::{Db, assert_equal, count, create, cut, each_server, open, run};
+use trickle_client::{RefreshOptions, Session, Settings, Trickle};
+use trickle_core::cost::Force;
+
+/// So many messages pass before a connection breaks: more than any test sends.
+const PLENTY: i64 = 1 << 40;
+
+/// As many stream tables, each over a table of its own.
+async fn make(t: &mut Trickle, w: &Session, tables: std::ops::Range<u32>) {
+    for i in tables {
+        run(
+            w,
+            &format!("CREATE TABLE s{i} (id int PRIMARY KEY, v int); INSERT INTO s{i} VALUES (1, 1), (2, 2)"),
+        )
+        .await;
+        create(t, &format!("st{i}"), &format!("SELECT id, v FROM s{i} WHERE v > 0")).await;
+    }
+}
+
+/// What a new client sends to refresh all, what it did, and how often the server looked at the definition of a relation.
+struct Cost {
+    messages: i64,
+    actions: Vec<&'static str>,
+    looks: i64,
+}
+
+async fn refresh_all(db: &Db) -> Cost {
+    let (session, budget) = cut::connect(db).await;
+    let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
+    let mut t = Trickle::open(session, settings).await.unwrap();
+    let looks = async || {
+        let w = db.session().await;
+        count(&w, "SELECT coalesce(sum(calls), 0)::int8 FROM pg_stat_user_functions WHERE funcname LIKE '%fingerprint'").await
+    };
+    run_on(&t, "SET track_functions = 'all'").await;
+    let before = looks().await;
+    budget.set(PLENTY);
+    let done = t.refresh_apart(&[], &RefreshOptions::default()).await.unwrap();
+    let messages = PLENTY - budget.left();
+    run_on(&t, "SELECT pg_stat_force_next_flush()").await;
+    run_on(&t, "SELECT 1").await;
+    let actions = done.into_iter().flat_map(|group| group.unwrap()).map(|d| d.report.action.name()).collect();
+    Cost { messages, actions, looks: looks().await - before }
+}
+
+async fn run_on(t: &Trickle, sql: &str) {
+    t.client().batch_execute(sql).await.unwrap();
+}
+
+#[test]
+fn an_idle_refresh_of_many_is_as_many_messages_as_of_few() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        let mut seen = Vec::new();
+        for (from, to) in [(0, 4), (4, 24)] {
+            make(&mut t, &w, from..to).await;
+            let cost = refresh_all(db).await;
+            assert_eq!(cost.actions, vec!["NO_DATA"; to as usize]);
+            seen.push((to, cost));
+        }
+        let [(_, few), (n, many)] = seen.as_slice() else { panic!("two rounds") };
+        assert_eq!(few.messages, many.messages, "of few and of many");
+        // The table and the triggers of each source, once.
+        assert_eq!(many.looks, 2 * i64::from(*n));
+    });
+}
+
+#[test]
+fn a_refresh_of_many_that_changed_costs_each_of_them_the_same() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        let mut costs = Vec::new();
+        for (from, to) in [(0, 4), (4, 8), (8, 12)] {
+            make(&mut t, &w, from..to).await;
+            for i in 0..to {
+                run(&w, &format!("UPDATE s{i} SET v = v + 1 WHERE id = 1")).await;
+            }
+            let cost = refresh_all(db).await;
+            assert!(cost.actions.iter().all(|a| *a != "NO_DATA"), "{:?}", cost.actions);
+            costs.push(cost);
+        }
+        let [a, b, c] = costs.as_slice() else { panic!("three rounds") };
+        // A few messages depend on what a buffer still holds. Work for all of them again for each would be half as much
+        // again.
+        let grows = |by: fn(&Cost) -> i64| (by(c) - by(b)) * 10 <= (by(b) - by(a)) * 11;
+        assert!(grows(|c| c.messages), "{} {} {}", a.messages, b.messages, c.messages);
+        assert!(grows(|c| c.looks), "{} {} {}", a.looks, b.looks, c.looks);
+        assert_equal(&mut t, "st3").await;
+    });
+}
+
+/// One group that changed among many that did not, and one that was altered: nobody is passed over.
+#[test]
+fn what_is_idle_hides_nothing() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        make(&mut t, &w, 0..6).await;
+        create(&mut t, "over", "SELECT id, v * 2 AS v FROM st2").await;
+        run(&w, "UPDATE s1 SET v = 7; TRUNCATE s2; ALTER TABLE s3 ADD COLUMN more int; UPDATE s3 SET v = 9")
+            .await;
+        run(&w, "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true WHERE pgt_name = 'st4'").await;
+        let mut done = std::collections::BTreeMap::new();
+        for group in t.refresh_apart(&[], &RefreshOptions::default()).await.unwrap() {
+            done.extend(group.unwrap().into_iter().map(|d| (d.report.name, d.report.action.name())));
+        }
+        let idle: Vec<&str> =
+            done.iter().filter(|(_, a)| **a == "NO_DATA").map(|(n, _)| n.as_str()).collect();
+        assert_eq!(idle, ["public.st0", "public.st5"], "{done:?}");
+        for what in ["st0", "st1", "st2", "over", "st3", "st4", "st5"] {
+            assert_equal(&mut t, what).await;
+        }
+    });
+}

@@ -1,0 +1,87 @@
+//! Settings reach what they set: from `trickle.toml`, from flags, and from the catalog for all clients.
+
+use super::{BY_REGION, Role};
+use crate::support::{count, each_server};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A directory with a file of settings, gone with the test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn with(name: &str, settings: &str) -> Directory {
+        // A test runs on several servers at once.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let n = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("trickle-settings-{}-{name}-{n}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("trickle.toml"), settings).unwrap();
+        Directory(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The exit code and what is on standard error.
+fn run(role: &Role, within: &Path, args: &[&str]) -> (i32, String) {
+    let out = role.command(args).current_dir(within).output().unwrap();
+    (out.status.code().unwrap_or(-1), String::from_utf8(out.stderr).unwrap())
+}
+
+#[test]
+fn settings_come_from_the_file_and_from_flags() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        let here = Directory::with(
+            "both",
+            "buffer_limit_bytes = 65536\ncdc_trigger_mode = \"row\"\nrefresh_strategy = \"full\"\n",
+        );
+        let does = |args: &[&str]| assert_eq!(run(&app, &here.0, args), (0, String::new()), "{args:?}");
+        does(&["init", "--quiet"]);
+        does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
+        let limited =
+            "SELECT count(*) FROM pgtrickle.pgt_buffers WHERE limit_bytes = 65536 AND trigger_mode = 'ROW'";
+        assert_eq!(count(&w, limited).await, 2);
+        // Clients without the file share what is stored.
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id = 3").await;
+        does(&["refresh", "--quiet"]);
+        let by = async |action: &str| {
+            count(&w, &format!("SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action = '{action}' AND initiated_by = 'MANUAL'")).await
+        };
+        assert_eq!((by("FULL").await, by("DIFFERENTIAL").await), (1, 0));
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id = 3").await;
+        does(&["refresh", "--quiet", "--refresh-strategy", "differential"]);
+        assert_eq!((by("FULL").await, by("DIFFERENTIAL").await), (1, 1));
+        app.does(&["init", "--quiet"]);
+        app.does(&["refresh", "--quiet"]);
+        assert_eq!(count(&w, limited).await, 2);
+        does(&["init", "--quiet", "--buffer-limit-bytes", "131072"]);
+        app.does(&["refresh", "--quiet"]);
+        assert_eq!(
+            count(&w, "SELECT count(*) FROM pgtrickle.pgt_buffers WHERE limit_bytes = 131072").await,
+            2
+        );
+    });
+}
+
+#[test]
+fn a_file_that_is_wrong_is_refused_by_what_reads_it() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        app.does(&["init", "--quiet"]);
+        let wrong = Directory::with("wrong", "load_connections = 2\nnonsense = 1\n");
+        let (code, said) = run(&app, &wrong.0, &["status"]);
+        assert!(code == 2 && said.contains("nonsense") && said.contains("trickle.toml"), "{code} {said}");
+        assert_eq!(run(&app, &wrong.0, &["lint", "--help"]).0, 0);
+        let (code, said) = run(&app, &wrong.0, &["status", "--config", "nowhere.toml"]);
+        assert!(code == 2 && said.contains("nowhere.toml"), "{code} {said}");
+        let wal = Directory::with("wal", "cdc_mode = \"wal\"");
+        let (code, said) = run(&app, &wal.0, &["status"]);
+        assert!(code == 2 && said.contains("cdc_mode to auto or trigger"), "{code} {said}");
+    });
+}
