@@ -3,6 +3,7 @@
 use super::{Column, Graph, Node, NodeId, Schema};
 use crate::agg::{Acc, AggCall};
 use crate::expr::{Expr, ExprKind, IsTest};
+use crate::rel::Window;
 use crate::types::Datum;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -151,6 +152,26 @@ pub(crate) fn describe_groups(keys: &[usize], aggs: &[AggCall], inputs: &[&Node]
         format!("{}({distinct}{args}){filter}", a.sig.name)
     });
     format!("by ({}): {}", columns(keys, &schema), calls.collect::<Vec<_>>().join(", "))
+}
+
+/// `by (partition) order (keys): calls`
+pub(crate) fn describe_window(window: &Window, inputs: &[&Node]) -> String {
+    let schema = concat(inputs);
+    let order: Vec<String> = window
+        .order()
+        .iter()
+        .map(|k| columns(&[k.column], &schema) + if k.descending { " DESC" } else { "" })
+        .collect();
+    let calls: Vec<String> = window
+        .calls()
+        .iter()
+        .map(|c| match (c.is_window_function(), c.call.args.is_empty()) {
+            (false, true) => format!("{}(*)", c.call.sig.name),
+            _ => format!("{}({})", c.call.sig.name, describe_exprs(&c.call.args, inputs)),
+        })
+        .collect();
+    let order = if order.is_empty() { String::new() } else { format!(" order ({})", order.join(", ")) };
+    format!("by ({}){order}: {}", columns(window.partition(), &schema), calls.join(", "))
 }
 
 /// `by keys: accumulators`

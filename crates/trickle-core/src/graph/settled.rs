@@ -51,6 +51,14 @@ fn of(rel: &Rel, inputs: &[(ColSet, &Schema)], schema: &Schema) -> ColSet {
         (Rel::Accumulate(a), _) => {
             chosen(a.keys(), &mut a.accs().iter().map(|acc| acc.value.iter().chain(&acc.filter).any(reads)))
         }
+        (Rel::Window(w), [(below, s)]) => {
+            let calls = w
+                .calls()
+                .iter()
+                .map(|c| (!c.is_window_function() && chooses(&c.call)) || c.exprs().any(reads));
+            let open = calls.enumerate().filter(|(_, open)| *open).map(|(i, _)| s.len() + i);
+            below.iter().chain(open).collect()
+        }
         (Rel::SemiJoin(_), [(left, _), _]) => left.clone(),
         _ => inputs.iter().fold(ColSet::new(), |all, (open, _)| all.union(open)),
     }

@@ -25,6 +25,7 @@ mod special;
 mod subquery;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, Result, Span};

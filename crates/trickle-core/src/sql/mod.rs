@@ -31,7 +31,7 @@ pub use sources::{BufferSources, Changes, Ranged, Relation, Sources, Stored, Win
 
 pub(crate) use ast::{Scalar, SetOperator};
 pub(crate) use condition::Condition;
-pub(crate) use expr::{aggregate, opaque, scalar};
+pub(crate) use expr::{aggregate, opaque, over, scalar};
 pub(crate) use groups::{Same, accumulator, image};
 pub(crate) use joins::not_in;
 

@@ -15,6 +15,7 @@ mod plans;
 mod repro;
 mod shrink;
 mod tiny;
+mod windows;
 
 pub use case_file::{Case, Expected, Window};
 pub use cases::databases;

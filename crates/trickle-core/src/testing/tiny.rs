@@ -9,9 +9,10 @@ use crate::expr::{Expr, FuncSig};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{
     Distinct, Filter, Join, Map, Negate, OuterJoin, Positive, Reduce, SemiJoin, SetOp, SetOpKind, Single,
-    Table, Union,
+    Table, Union, Window,
 };
 use crate::types::{Datum, Numeric, Type};
+use crate::window::{self, Bound, OrderKey, Units, WindowCall, WindowFrame};
 use std::sync::Arc;
 
 fn table(id: u32, columns: &[&str], ty: &Type) -> Arc<TableDef> {
@@ -94,6 +95,8 @@ fn unary(add: &mut Add<'_>) -> Result<()> {
         &["k"],
     )?;
     add("distinct", &|g, r, _| g.add(Distinct::new(r)), &["k"])?;
+    add("windows by key", &|g, r, _| g.add(Window::new(r, vec![0], by(&[1]), numbers())), &["k", "v"])?;
+    add("windows", &|g, r, _| g.add(Window::new(r, vec![], by(&[0]), numbers())), &["k"])?;
     add(
         "aggregates by key",
         &|g, r, _| {
@@ -138,6 +141,27 @@ fn unary(add: &mut Add<'_>) -> Result<()> {
         },
         &["k", "v"],
     )
+}
+
+fn by(columns: &[usize]) -> Vec<OrderKey> {
+    columns.iter().map(|c| OrderKey { column: *c, descending: false, nulls_first: true }).collect()
+}
+
+/// A place in the partition, a rank, and a count of the rows around.
+fn numbers() -> Vec<WindowCall> {
+    let ranking = |name: &str| window::resolve(name, &[]).map(|sig| AggCall::new(sig, Vec::new()));
+    let counted = WindowFrame {
+        units: Units::Rows,
+        start: Bound::Preceding(Expr::int8(1)),
+        end: Bound::Following(Expr::int8(1)),
+    };
+    let framed = WindowCall { call: AggCall::count_star(), frame: counted };
+    ["row_number", "rank"]
+        .iter()
+        .filter_map(|name| ranking(name))
+        .map(|call| WindowCall { call, frame: WindowFrame::default() })
+        .chain([framed])
+        .collect()
 }
 
 fn is_one(e: Expr) -> Expr {

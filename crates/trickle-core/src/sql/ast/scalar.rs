@@ -5,6 +5,7 @@ use crate::catalog::TableId;
 use crate::expr::IsTest;
 use crate::sql::ident::{Ident, Qualified};
 use crate::types::{Datum, Type};
+use crate::window::Units;
 
 /// What a bind parameter stands for; the printer gives positions, whoever runs the statement gives values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +50,47 @@ pub struct Aggregate {
     pub filter: Option<Box<Scalar>>,
 }
 
+/// `call OVER (PARTITION BY … ORDER BY … frame)`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Over {
+    /// The function.
+    pub call: Aggregate,
+    /// Whether it is a window function, whose call without arguments has no `*`.
+    pub ranks: bool,
+    /// `PARTITION BY`
+    pub partition: Vec<Scalar>,
+    /// `ORDER BY`
+    pub order_by: Vec<OrderBy>,
+    /// The frame; none is the default.
+    pub frame: Option<Frame>,
+}
+
+/// The rows that a call over a window sees.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// `ROWS`, `RANGE` or `GROUPS`.
+    pub units: Units,
+    /// Where it starts.
+    pub start: FrameBound,
+    /// Where it ends.
+    pub end: FrameBound,
+}
+
+/// An end of a frame.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FrameBound {
+    /// `UNBOUNDED PRECEDING`
+    First,
+    /// `… PRECEDING`
+    Preceding(Scalar),
+    /// `CURRENT ROW`
+    Current,
+    /// `… FOLLOWING`
+    Following(Scalar),
+    /// `UNBOUNDED FOLLOWING`
+    Last,
+}
+
 /// A scalar expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scalar {
@@ -71,6 +113,8 @@ pub enum Scalar {
     Operator(Qualified, Vec<Scalar>),
     /// An aggregate call.
     Aggregate(Box<Aggregate>),
+    /// A call over a window.
+    Over(Box<Over>),
     /// `e::type`
     Cast(Box<Scalar>, Type),
     /// Conjunction.
