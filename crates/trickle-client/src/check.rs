@@ -9,6 +9,7 @@ use crate::trickle::Trickle;
 use std::pin::Pin;
 use tokio_postgres::{Client, SimpleQueryMessage};
 use trickle_core::refresh::{Kind, Setting, Statement};
+use trickle_core::sql::print_query;
 use trickle_core::stream_table::StreamTable;
 use trickle_core::types::Type;
 
@@ -114,7 +115,7 @@ impl Compare<'_> {
 
 /// The query that compares: both bags together, grouped by row. What has no equality is compared as it prints, and so
 /// are equal values, where the plan does not say that the query may show any. The user's own canonical query is run, not
-/// the plan: so the plan is judged as well.
+/// the plan, so the plan is judged as well; but for the plan where ORDER BY leaves open which rows there are.
 async fn comparison(client: &Client, e: &Entry, table: Option<&StreamTable>, show: usize) -> Result<String> {
     let columns = client
         .query(
@@ -143,7 +144,9 @@ async fn comparison(client: &Client, e: &Entry, table: Option<&StreamTable>, sho
         }
     }
     let (compared, grouped, row) = (compared.join(", "), grouped.join(", "), aliases.join(", "));
-    let (name, query) = (shown(e), e.query.trim_end().trim_end_matches(';'));
+    let settled = table.map(StreamTable::settled_query).transpose()?.flatten().map(|q| print_query(&q).text);
+    let (name, query) = (shown(e), settled.as_deref().unwrap_or(&e.query));
+    let query = query.trim_end().trim_end_matches(';');
     Ok(format!(
         "WITH d AS MATERIALIZED (\
          SELECT ROW({row})::text AS r, sum(s) AS stored, sum(q) AS expected FROM (\

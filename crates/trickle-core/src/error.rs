@@ -120,6 +120,10 @@ impl Error {
     pub fn unknown_object(message: impl Into<String>) -> Error {
         Self::new(Kind::Name, "42704", message)
     }
+    /// A reference to a column or position that SQL forbids there (42P10).
+    pub fn invalid_reference(message: impl Into<String>) -> Error {
+        Self::new(Kind::Type, "42P10", message)
+    }
     /// A thing of another sort than is needed (42809).
     pub fn wrong_object(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "42809", message)

@@ -8,7 +8,7 @@ use crate::catalog::{Catalog, TableDef, TableId, TableKind};
 use crate::cdc::{Buffer, Mode};
 use crate::delta::{self, Differ, Keep, Rules};
 use crate::error::{Error, Result};
-use crate::graph::{Format, Graph, MAX_NODES, NodeId, explain};
+use crate::graph::{Format, Graph, MAX_NODES, NodeId, explain, leaves_order_open};
 use crate::lower::{Lowered, lower_parsed};
 use crate::opt;
 use crate::parse::{Parsed, parse_query};
@@ -344,6 +344,19 @@ impl StreamTable {
             Ok((insert_statement(table, rows), over))
         };
         parts.iter().map(insert).collect()
+    }
+
+    /// The query as the engine computes it, where ORDER BY leaves open which rows there are and the query itself may give
+    /// others: a comparison with what is stored is fair to this one alone.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn settled_query(&self) -> Result<Option<Query>> {
+        if !leaves_order_open(&self.graph, self.query) {
+            return Ok(None);
+        }
+        let sources = LayoutSources::new(&self.layout, &self.options.hidden_schema);
+        self.rows(&self.graph, self.query, &self.layout.result, &sources).map(Some)
     }
 
     /// Draws the query's plan.

@@ -16,6 +16,21 @@ pub struct OrderKey {
     pub descending: bool,
     /// `NULLS FIRST`
     pub nulls_first: bool,
+    /// It stands in no ORDER BY: it settles what that leaves open. Rows that differ in such keys alone are peers to SQL.
+    pub settles: bool,
+}
+
+impl OrderKey {
+    /// A key that settles what ORDER BY leaves open.
+    pub fn settling(column: usize) -> OrderKey {
+        OrderKey { column, descending: false, nulls_first: false, settles: true }
+    }
+}
+
+/// The keys that stand in ORDER BY.
+pub fn asked(order: &[OrderKey]) -> &[OrderKey] {
+    let n = order.iter().take_while(|k| !k.settles).count();
+    &order[..n]
 }
 
 /// What the bounds of a frame count.

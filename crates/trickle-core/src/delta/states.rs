@@ -79,5 +79,6 @@ fn pays(graph: &Graph, id: NodeId) -> bool {
                 | Rel::SetOp(_)
                 | Rel::Positive(_)
                 | Rel::Window(_)
+                | Rel::Top(_)
         )
 }

@@ -38,6 +38,11 @@ fn by_keys(keys: &[OrderKey], schema: &Schema, a: &Row, b: &Row) -> Ordering {
     keys.iter().map(order).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
 }
 
+/// Whether no order key tells two rows apart.
+pub(crate) fn are_peers(keys: &[OrderKey], schema: &Schema, a: &Row, b: &Row) -> bool {
+    by_keys(keys, schema, a, b).is_eq()
+}
+
 /// A partition while one call is computed over it.
 struct Partition<'a> {
     rows: &'a [&'a Row],

@@ -24,6 +24,16 @@ pub fn unsettled(graph: &Graph, root: NodeId) -> ColSet {
     open.remove(root).unwrap_or_default()
 }
 
+/// Whether the rows of `root` depend on an order that the query leaves open: which of several equal rows LIMIT keeps, or a
+/// window function numbers first.
+pub fn leaves_order_open(graph: &Graph, root: NodeId) -> bool {
+    graph.reachable(root).into_iter().any(|id| match graph.rel(id) {
+        Rel::Top(t) => t.order().iter().any(|k| k.settles),
+        Rel::Window(w) => w.order().iter().any(|k| k.settles),
+        _ => false,
+    })
+}
+
 fn of(rel: &Rel, inputs: &[(ColSet, &Schema)], schema: &Schema) -> ColSet {
     let inexact = || (0..schema.len()).filter(|c| !schema.columns()[*c].ty.is_exact()).collect::<ColSet>();
     let reads = |e: &Expr| {

@@ -440,16 +440,28 @@ impl Lowerer<'_> {
     pub(super) fn sort_key<'q>(&mut self, key: &'q OrderByExpr, cx: &mut Cx<'q>) -> Result<SortKey> {
         let expr = self.expr(&key.expr, cx)?;
         let expr = if *expr.ty() == Type::Unknown { self.coerce(expr, &Type::Text)? } else { expr };
-        if !expr.ty().is_ordered() {
-            let m = format!("could not identify an ordering operator for type {}", expr.ty());
-            return Err(self.at(Error::unknown_function(m), &key.expr));
+        self.sortable(expr.ty(), &key.expr)?;
+        let (descending, nulls_first) = self.direction(key)?;
+        Ok(SortKey { expr, descending, nulls_first })
+    }
+
+    /// Fails where a type has no order.
+    pub(super) fn sortable(&self, ty: &Type, place: &Ast) -> Result<()> {
+        if ty.is_ordered() {
+            return Ok(());
         }
+        let m = format!("could not identify an ordering operator for type {ty}");
+        Err(self.at(Error::unknown_function(m), place))
+    }
+
+    /// Whether a sort key is descending, and whether NULLs come first.
+    pub(super) fn direction(&mut self, key: &OrderByExpr) -> Result<(bool, bool)> {
         let descending = match &key.options.sort {
             Some(OrderBySort::Desc) => true,
             Some(OrderBySort::Using(_)) => return Err(self.stop(&key.expr, "ORDER BY … USING")),
             _ => false,
         };
-        Ok(SortKey { expr, descending, nulls_first: key.options.nulls_first.unwrap_or(descending) })
+        Ok((descending, key.options.nulls_first.unwrap_or(descending)))
     }
 }
 

@@ -457,7 +457,8 @@ enum Key<'q> {
     Text(&'q Ast),
 }
 
-fn strip(mut e: &Ast) -> &Ast {
+/// Without the parentheses around it.
+pub(super) fn strip(mut e: &Ast) -> &Ast {
     while let Ast::Nested(inner) = e {
         e = inner;
     }

@@ -25,6 +25,7 @@ mod special;
 mod subquery;
 #[cfg(test)]
 mod tests;
+mod top;
 mod window;
 
 use crate::catalog::Catalog;

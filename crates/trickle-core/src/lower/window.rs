@@ -336,8 +336,7 @@ impl Lowerer<'_> {
                 }
             })
         });
-        let mut table =
-            Columns { schema: self.graph.schema(node).clone(), all: self.graph.schema(node).identity() };
+        let mut table = Columns::of(self.graph.schema(node).clone());
         let mut shared: Vec<Shared> = Vec::new();
         for (i, w) in windows.iter().enumerate() {
             let mut partition: Vec<usize> = (0..domain).collect();
@@ -351,6 +350,7 @@ impl Lowerer<'_> {
                 column,
                 descending: k.descending,
                 nulls_first: k.nulls_first,
+                settles: false,
             };
             let order: Vec<OrderKey> = w.order.iter().map(|k| key(k, table.place(&k.expr))).collect();
             let order = self.settled_order(node, w, &partition, order, &used, &mut table);
@@ -359,8 +359,10 @@ impl Lowerer<'_> {
                 None => shared.push(Shared { partition, order, calls: vec![(i, w.call.clone())] }),
             }
         }
-        let mut node =
-            if table.all.len() == table.schema.len() { node } else { self.add(Map::new(node, table.all))? };
+        let mut node = match table.computed() {
+            Some(all) => self.add(Map::new(node, all))?,
+            None => node,
+        };
         let mut places = vec![0; windows.len()];
         for s in shared {
             let width = self.graph.schema(node).len();
@@ -389,8 +391,8 @@ impl Lowerer<'_> {
         table: &mut Columns,
     ) -> Vec<OrderKey> {
         let sees = w.call.order();
-        let mut given: ColSet = partition.iter().copied().chain(order.iter().map(|k| k.column)).collect();
-        given = given.iter().filter(|c| *c < table.schema.len()).collect();
+        let given: ColSet = partition.iter().copied().chain(order.iter().map(|k| k.column)).collect();
+        let given: ColSet = given.iter().filter(|c| *c < table.schema.len()).collect();
         if sees == Order::Peers || self.graph.props(node).is_key(&given) {
             return order;
         }
@@ -403,15 +405,32 @@ impl Lowerer<'_> {
             self.reason(ReasonKind::NotYet, w.place, construct, help);
             return order;
         }
+        self.telling_apart(node, partition, order, used, table)
+    }
+
+    /// The order keys, and behind them what tells rows apart: a key of the rows, else the columns `used`.
+    pub(super) fn telling_apart(
+        &self,
+        node: NodeId,
+        partition: &[usize],
+        order: Vec<OrderKey>,
+        used: &BTreeSet<usize>,
+        table: &mut Columns,
+    ) -> Vec<OrderKey> {
+        let given: ColSet = partition.iter().copied().chain(order.iter().map(|k| k.column)).collect();
+        let given: ColSet = given.iter().filter(|c| *c < table.schema.len()).collect();
         let mut order = order;
         let mut add = |column: usize| {
             if !order.iter().any(|k| k.column == column) {
-                order.push(OrderKey { column, descending: false, nulls_first: false });
+                order.push(OrderKey::settling(column));
             }
         };
+        let props = self.graph.props(node);
+        if props.is_key(&given) {
+            return order;
+        }
         let sortable = |k: &&ColSet| k.iter().all(|c| table.schema.columns()[c].ty.is_ordered());
-        let keys = &self.graph.props(node).keys;
-        if let Some(key) = keys.iter().filter(sortable).min_by_key(|k| (k.len(), (*k).clone())) {
+        if let Some(key) = props.keys.iter().filter(sortable).min_by_key(|k| (k.len(), (*k).clone())) {
             key.iter().filter(|c| !given.contains(*c)).for_each(&mut add);
             return order;
         }
@@ -433,12 +452,26 @@ impl Lowerer<'_> {
 }
 
 /// The columns of a relation, and what is computed beside them.
-struct Columns {
+pub(super) struct Columns {
     schema: Schema,
     all: Vec<Expr>,
 }
 
 impl Columns {
+    pub(super) fn of(schema: Schema) -> Columns {
+        Columns { all: schema.identity(), schema }
+    }
+    pub(super) fn len(&self) -> usize {
+        self.schema.len()
+    }
+    pub(super) fn column_type(&self, column: usize) -> &Type {
+        self.schema.column(column).map_or(&Type::Unknown, |c| &c.ty)
+    }
+    /// All columns, where some are computed.
+    pub(super) fn computed(self) -> Option<Vec<Expr>> {
+        (self.all.len() > self.schema.len()).then_some(self.all)
+    }
+
     /// The column that holds the value of `e`.
     fn place(&mut self, e: &Expr) -> usize {
         if let Some(c) = e.as_column() {

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{ColSet, Graph, NodeId, NodeMap};
-use crate::rel::{Join, Map, OuterJoin, Reduce, Rel, SemiJoin, Union, Window};
+use crate::rel::{Join, Map, OuterJoin, Reduce, Rel, SemiJoin, Top, Union, Window};
 use crate::window::OrderKey;
 
 /// What each node's readers need of it, and where those columns are after pruning.
@@ -94,6 +94,12 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeI
             }
             need(r.input(), &used);
         }
+        Rel::Top(t) => {
+            used.extend(mine);
+            used.extend(&t.partition().into());
+            used.extend(&t.order().iter().map(|k| k.column).collect());
+            need(t.input(), &used);
+        }
         Rel::Window(w) => {
             let width = graph.schema(w.input()).len();
             used.extend(&mine.iter().filter(|c| *c < width).collect());
@@ -164,6 +170,13 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             let aggs = kept.iter().skip(n).map(|c| r.aggs()[c - n].map_exprs(|e| input.expr(e))).collect();
             let keys = r.keys().iter().map(|k| input.at(*k)).collect();
             Pruned { node: graph.add(Reduce::new(input.node, keys, aggs))?, place: some(&kept) }
+        }
+        Rel::Top(t) => {
+            let input = at(0)?;
+            let partition = t.partition().iter().map(|c| input.at(*c)).collect();
+            let order = t.order().iter().map(|k| OrderKey { column: input.at(k.column), ..*k }).collect();
+            let top = Top::new(input.node, partition, order, t.slice());
+            Pruned { node: graph.add(top)?, place: input.place.clone() }
         }
         Rel::Window(w) => window(graph, w, mine, at(0)?)?,
         Rel::Accumulate(a) => {

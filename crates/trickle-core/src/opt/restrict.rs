@@ -73,6 +73,7 @@ fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<
         | Rel::Positive(_)
         | Rel::Single(_)
         | Rel::Window(_)
+        | Rel::Top(_)
         | Rel::SetOp(_)) => per_key(graph, rel, keys, by),
         _ => Ok(None),
     })

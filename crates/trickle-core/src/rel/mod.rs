@@ -23,6 +23,7 @@ mod set_op;
 mod single;
 mod state;
 mod table;
+mod top;
 mod union;
 mod values;
 mod window;
@@ -45,6 +46,7 @@ pub use set_op::{SetOp, SetOpKind};
 pub use single::Single;
 pub use state::State;
 pub use table::{Table, Version};
+pub use top::{Slice, Top};
 pub use union::Union;
 pub use values::Values;
 pub use window::Window;
@@ -151,7 +153,7 @@ operators! {
     // Bilinear
     Join,
     // Per key
-    Distinct, Keys, Positive, Reduce, Accumulate, Single, Window,
+    Distinct, Keys, Positive, Reduce, Accumulate, Single, Window, Top,
     // Derived
     SemiJoin, OuterJoin, SetOp,
 }

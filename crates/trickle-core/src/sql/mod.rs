@@ -21,6 +21,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 mod tidy;
+mod top;
 
 pub use fragment::{Block, Body, Closed, Fragment, Names, Weight};
 pub use ident::{Ident, NameSet, Qualified};

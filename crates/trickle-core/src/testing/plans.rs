@@ -58,6 +58,7 @@ pub const QUERY_OPERATORS: &[&str] = &[
     "Except",
     "ExceptAll",
     "Window",
+    "Top",
 ];
 
 /// The most columns of an intermediate result.
@@ -86,7 +87,7 @@ impl Planner<'_> {
         if budget == 0 {
             return self.leaf(choice);
         }
-        let node = match choice.below(20) {
+        let node = match choice.below(22) {
             0 => self.filter(choice, budget)?,
             1 => self.map(choice, budget)?,
             2 | 3 => self.join(choice, budget)?,
@@ -101,6 +102,10 @@ impl Planner<'_> {
             13..=15 => self.set_op(choice, budget)?,
             16 => self.positive(choice, budget)?,
             17 | 18 => {
+                let input = self.relation(choice, budget - 1)?;
+                windows::top(choice, &mut self.graph, input)?
+            }
+            19 | 20 => {
                 let input = self.relation(choice, budget - 1)?;
                 windows::sample(choice, &mut self.graph, input, &self.limits)?
             }

@@ -9,7 +9,7 @@ use crate::expr::{Expr, FuncSig};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{
     Distinct, Filter, Join, Map, Negate, OuterJoin, Positive, Reduce, SemiJoin, SetOp, SetOpKind, Single,
-    Table, Union, Window,
+    Slice, Table, Top, Union, Window,
 };
 use crate::types::{Datum, Numeric, Type};
 use crate::window::{self, Bound, OrderKey, Units, WindowCall, WindowFrame};
@@ -95,7 +95,25 @@ fn unary(add: &mut Add<'_>) -> Result<()> {
         &["k"],
     )?;
     add("distinct", &|g, r, _| g.add(Distinct::new(r)), &["k"])?;
+    add(
+        "numbered by key",
+        &|g, r, _| {
+            let window = g.add(Window::new(r, vec![0], by(&[1]), numbers()[..2].to_vec()))?;
+            let one = FuncSig::comparison("<=", Type::Int8, Type::Int8);
+            let kept = Expr::call(one, vec![g.schema(window).expr(2), Expr::int8(1)]);
+            g.add(Filter::new(window, kept))
+        },
+        &["k", "v"],
+    )?;
     add("windows by key", &|g, r, _| g.add(Window::new(r, vec![0], by(&[1]), numbers())), &["k", "v"])?;
+    let first = |limit, ties| Slice { offset: 0, limit: Some(limit), ties };
+    add("first by key", &|g, r, _| g.add(Top::new(r, vec![0], by(&[1]), first(1, false))), &["k", "v"])?;
+    add("first", &|g, r, _| g.add(Top::new(r, vec![], by(&[0]), first(2, false))), &["k"])?;
+    add(
+        "first with ties",
+        &|g, r, _| g.add(Top::new(r, vec![], vec![by(&[1])[0], OrderKey::settling(0)], first(1, true))),
+        &["k", "v"],
+    )?;
     add("windows", &|g, r, _| g.add(Window::new(r, vec![], by(&[0]), numbers())), &["k"])?;
     add(
         "aggregates by key",
@@ -144,7 +162,10 @@ fn unary(add: &mut Add<'_>) -> Result<()> {
 }
 
 fn by(columns: &[usize]) -> Vec<OrderKey> {
-    columns.iter().map(|c| OrderKey { column: *c, descending: false, nulls_first: true }).collect()
+    columns
+        .iter()
+        .map(|c| OrderKey { column: *c, descending: false, nulls_first: true, settles: false })
+        .collect()
 }
 
 /// A place in the partition, a rank, and a count of the rows around.

@@ -1,4 +1,4 @@
-//! Random windows.
+//! Random windows and first rows.
 
 use super::plans::Limits;
 use super::{Choice, exprs};
@@ -6,7 +6,7 @@ use crate::agg::{self, AggCall};
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{Graph, NodeId, Schema};
-use crate::rel::Window;
+use crate::rel::{Slice, Top, Window};
 use crate::types::Type;
 use crate::window::{self, Bound, Order, OrderKey, Units, WindowCall, WindowFrame};
 
@@ -27,22 +27,56 @@ pub(super) fn sample(
     for _ in 0..choice.below(3) {
         let column = choice.below(schema.len());
         if sortable(&column) && order.iter().all(|k| k.column != column) {
-            order.push(OrderKey { column, descending: choice.one_in(3), nulls_first: choice.one_in(3) });
+            order.push(OrderKey {
+                column,
+                descending: choice.one_in(3),
+                nulls_first: choice.one_in(3),
+                settles: false,
+            });
         }
     }
     let total = (0..schema.len()).all(|c| sortable(&c) && schema.columns()[c].ty.is_exact());
     let complete = total && choice.below(2) == 0;
     if complete {
-        let missing = (0..schema.len()).filter(|c| order.iter().all(|k| k.column != *c)).collect::<Vec<_>>();
-        order.extend(missing.into_iter().map(|column| OrderKey {
-            column,
-            descending: false,
-            nulls_first: false,
-        }));
+        order = completed(order, &schema);
     }
     let calls = (0..=choice.below(2)).map(|_| call(choice, &schema, &order, limits));
     let calls = calls.map(|c| if complete || c.order() == Order::Peers { c } else { rank() }).collect();
     graph.add(Window::new(input, partition, order, calls))
+}
+
+/// The first rows of each partition of `input`, in a total order; `input` itself where there is none.
+pub(super) fn top(choice: &mut Choice, graph: &mut Graph, input: NodeId) -> Result<NodeId> {
+    let schema = graph.schema(input).clone();
+    if !schema.columns().iter().all(|c| c.ty.is_ordered() && c.ty.is_exact()) {
+        return Ok(input);
+    }
+    let partition = if choice.below(2) == 0 { vec![choice.below(schema.len())] } else { Vec::new() };
+    let given: Vec<OrderKey> = (0..choice.below(2))
+        .map(|_| OrderKey {
+            column: choice.below(schema.len()),
+            descending: choice.one_in(3),
+            nulls_first: choice.one_in(3),
+            settles: false,
+        })
+        .collect();
+    let rows = |choice: &mut Choice, n| u64::try_from(choice.below(n)).unwrap_or(0);
+    let slice = Slice {
+        offset: if choice.one_in(4) { rows(choice, 3) } else { 0 },
+        limit: if choice.one_in(8) { None } else { Some(rows(choice, 4)) },
+        ties: !given.is_empty() && choice.one_in(3),
+    };
+    graph.add(Top::new(input, partition, completed(given, &schema), slice))
+}
+
+/// The order with every column of the rows behind its keys.
+fn completed(mut order: Vec<OrderKey>, schema: &Schema) -> Vec<OrderKey> {
+    for column in 0..schema.len() {
+        if order.iter().all(|k| k.column != column) {
+            order.push(OrderKey::settling(column));
+        }
+    }
+    order
 }
 
 fn call(choice: &mut Choice, schema: &Schema, order: &[OrderKey], limits: &Limits) -> WindowCall {

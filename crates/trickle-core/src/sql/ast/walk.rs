@@ -84,7 +84,7 @@ fn walk_query(q: &mut Query, v: &mut Visitor<'_>) {
     }
     walk_set(&mut q.body, v);
     q.order_by.iter_mut().for_each(|o| walk_scalar(&mut o.expr, v));
-    q.limit.iter_mut().for_each(|l| walk_scalar(l, v));
+    q.limit.iter_mut().chain(&mut q.offset).for_each(|l| walk_scalar(l, v));
 }
 
 fn walk_set(s: &mut SetExpr, v: &mut Visitor<'_>) {
