@@ -1,1 +1,1 @@
-SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT 10;
+SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT (SELECT count(*) FROM customers);

@@ -1,2 +1,2 @@
-SELECT id, random() AS lot, rank() OVER (ORDER BY name) AS place
+SELECT id, random() AS lot, generate_series(1, 3) AS place
 FROM customers;

@@ -117,7 +117,7 @@ impl Compare<'_> {
 /// The query that compares: both bags together, grouped by row. What has no equality is compared as it prints, and so
 /// are equal values, where the query does not leave open which is shown. The user's own canonical query is run, not the
 /// plan: so the plan is judged as well. But for a query that goes on computing with what it leaves open (the text of a group's
-/// key): run by hand it may have other rows, which are right too.
+/// key, the first rows of an order with ties): run by hand it may have other rows, which are right too.
 async fn comparison(client: &Client, e: &Entry, table: Option<&StreamTable>, show: usize) -> Result<String> {
     let columns = client
         .query(

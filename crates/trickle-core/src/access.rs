@@ -131,6 +131,8 @@ fn inputs(graph: &Graph, id: NodeId, by: &[usize]) -> Vec<(NodeId, By)> {
     let all = |n: &NodeId| (*n, By::new());
     match graph.rel(id) {
         Rel::Map(m) => vec![(m.input(), through(&|c| m.exprs().get(c)?.as_column()))],
+        Rel::Top(t) => vec![(t.input(), through(&|c| t.partition().contains(&c).then_some(c)))],
+        Rel::Window(w) => vec![(w.input(), through(&|c| w.partition().contains(&c).then_some(c)))],
         Rel::Reduce(r) => vec![(r.input(), through(&|c| r.keys().get(c).copied()))],
         Rel::Accumulate(a) => vec![(a.input(), through(&|c| a.keys().get(c).copied()))],
         Rel::Keys(k) => vec![(k.input(), through(&|c| k.cols().get(c).copied()))],

@@ -112,6 +112,26 @@ impl Error {
     pub fn setting(message: impl Into<String>) -> Self {
         Self::new(Kind::Setting, "22023", message)
     }
+    /// A window that SQL forbids (42P20).
+    pub fn windowing(message: impl Into<String>) -> Error {
+        Self::new(Kind::Type, "42P20", message)
+    }
+    /// A name of something that does not exist (42704).
+    pub fn unknown_object(message: impl Into<String>) -> Error {
+        Self::new(Kind::Name, "42704", message)
+    }
+    /// A reference to a column or position that SQL forbids there (42P10).
+    pub fn invalid_reference(message: impl Into<String>) -> Error {
+        Self::new(Kind::Type, "42P10", message)
+    }
+    /// A thing of another sort than is needed (42809).
+    pub fn wrong_object(message: impl Into<String>) -> Error {
+        Self::new(Kind::Type, "42809", message)
+    }
+    /// What PostgreSQL itself does not implement (0A000).
+    pub fn unsupported(message: impl Into<String>) -> Error {
+        Self::new(Kind::Type, "0A000", message)
+    }
     /// Stream tables depend on each other in a circle (42P19).
     pub fn cycle(message: impl Into<String>) -> Self {
         Self::new(Kind::Cycle, "42P19", message)

@@ -109,6 +109,7 @@ pub mod stream_table;
 pub mod testing;
 pub mod types;
 pub mod verdict;
+pub mod window;
 
 pub use error::{Error, Result, Span};
 pub use stream_table::{Options, Refresh, StreamTable, Verdict, compile};

@@ -130,6 +130,11 @@ pub trait Family: Sync {
         false
     }
 
+    /// Whether a value depends on the order of the rows, beyond the last bits of a sum of floats.
+    fn minds_order(&self) -> bool {
+        false
+    }
+
     /// How a call is kept up to date. DISTINCT calls and calls with volatile arguments are never asked about.
     fn upkeep(&self, _call: &AggCall) -> Upkeep {
         Upkeep::Rescan

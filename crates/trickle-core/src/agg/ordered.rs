@@ -44,6 +44,10 @@ impl Family for Ordered {
     }
 
     /// NULL keys count for nothing.
+    fn minds_order(&self) -> bool {
+        true
+    }
+
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
         if self.is_opaque(call) {
             return Ok(crate::eval::aggregates::opaque(call, rows));

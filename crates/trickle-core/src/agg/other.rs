@@ -30,6 +30,10 @@ impl Family for Other {
         call.sig.schema.is_some() || !known
     }
 
+    fn minds_order(&self) -> bool {
+        true
+    }
+
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
         if self.is_opaque(call) {
             return Ok(crate::eval::aggregates::opaque(call, rows));

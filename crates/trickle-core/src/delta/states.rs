@@ -5,7 +5,7 @@
 use crate::agg::Acc;
 use crate::error::Result;
 use crate::graph::{Graph, NodeId};
-use crate::rel::{Accumulate, Map, Rel, distinct_by_image, split_extrema};
+use crate::rel::{Accumulate, Map, Rel, distinct_by_image, shown_partition, split_extrema};
 use std::collections::BTreeSet;
 
 /// How much to keep.
@@ -57,6 +57,12 @@ pub fn stored(graph: &Graph, root: NodeId, keep: Keep) -> BTreeSet<NodeId> {
     let mut kept = BTreeSet::from([root]);
     if keep == Keep::Nested {
         kept.extend(graph.reachable(root).into_iter().filter(|id| pays(graph, *id)));
+        if let Rel::Map(map) = graph.rel(root)
+            && let Rel::Window(w) = graph.rel(map.input())
+            && shown_partition(map, w).is_some()
+        {
+            kept.remove(&map.input());
+        }
     }
     kept
 }
@@ -73,5 +79,7 @@ fn pays(graph: &Graph, id: NodeId) -> bool {
                 | Rel::Single(_)
                 | Rel::SetOp(_)
                 | Rel::Positive(_)
+                | Rel::Window(_)
+                | Rel::Top(_)
         )
 }

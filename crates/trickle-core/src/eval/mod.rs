@@ -63,6 +63,7 @@ pub(crate) mod group;
 mod input;
 mod input_time;
 mod opaque;
+pub(crate) mod windows;
 mod zset;
 
 #[cfg(test)]

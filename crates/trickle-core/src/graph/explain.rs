@@ -3,7 +3,9 @@
 use super::{Column, Graph, Node, NodeId, Schema};
 use crate::agg::{Acc, AggCall};
 use crate::expr::{Expr, ExprKind, IsTest};
+use crate::rel::{Top, Window};
 use crate::types::Datum;
+use crate::window::OrderKey;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -151,6 +153,39 @@ pub(crate) fn describe_groups(keys: &[usize], aggs: &[AggCall], inputs: &[&Node]
         format!("{}({distinct}{args}){filter}", a.sig.name)
     });
     format!("by ({}): {}", columns(keys, &schema), calls.collect::<Vec<_>>().join(", "))
+}
+
+/// `by (partition) order (keys): calls`
+pub(crate) fn describe_window(window: &Window, inputs: &[&Node]) -> String {
+    let schema = concat(inputs);
+    let order = order(window.order(), &schema);
+    let calls: Vec<String> = window
+        .calls()
+        .iter()
+        .map(|c| match (c.is_window_function(), c.call.args.is_empty()) {
+            (false, true) => format!("{}(*)", c.call.sig.name),
+            _ => format!("{}({})", c.call.sig.name, describe_exprs(&c.call.args, inputs)),
+        })
+        .collect();
+    let order = if order.is_empty() { order } else { format!(" order ({order})") };
+    format!("by ({}){order}: {}", columns(window.partition(), &schema), calls.join(", "))
+}
+
+/// `by (partition) order (keys): limit`
+pub(crate) fn describe_top(top: &Top, inputs: &[&Node]) -> String {
+    let schema = concat(inputs);
+    let (slice, by) = (top.slice(), top.partition());
+    let by = if by.is_empty() { String::new() } else { format!("by ({}) ", columns(by, &schema)) };
+    let order = order(top.order(), &schema);
+    let offset = if slice.offset > 0 { format!(" offset {}", slice.offset) } else { String::new() };
+    let limit = slice.limit.map(|n| format!(" limit {n}")).unwrap_or_default();
+    let ties = if slice.ties { " with ties" } else { "" };
+    format!("{by}order ({order}){offset}{limit}{ties}")
+}
+
+fn order(keys: &[OrderKey], schema: &Schema) -> String {
+    let key = |k: &OrderKey| columns(&[k.column], schema) + if k.descending { " DESC" } else { "" };
+    keys.iter().map(key).collect::<Vec<_>>().join(", ")
 }
 
 /// `by keys: accumulators`

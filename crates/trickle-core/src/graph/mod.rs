@@ -12,7 +12,9 @@ mod settled;
 
 pub use colset::ColSet;
 pub use explain::{Format, Note, explain, explain_json, explain_with};
-pub(crate) use explain::{describe_accumulators, describe_exprs, describe_groups};
+pub(crate) use explain::{
+    describe_accumulators, describe_exprs, describe_groups, describe_top, describe_window,
+};
 pub(crate) use props::images;
 pub use props::{FunctionalDependency, Props};
 pub use schema::{Column, Schema};

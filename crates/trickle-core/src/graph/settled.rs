@@ -4,7 +4,8 @@ use super::{ColSet, Graph, NodeId, NodeMap};
 use crate::agg::AggCall;
 use crate::expr::Expr;
 use crate::graph::Schema;
-use crate::rel::Rel;
+use crate::rel::{Rel, Window};
+use crate::window::Order;
 
 /// What SQL leaves open in a query: of the equal values in a group, under DISTINCT or in a set operation any one may be
 /// shown, and so `max` may be 1.0 or 1.00. A refresh chooses ([`Expr::image`]); the same query run by hand need not choose
@@ -93,6 +94,12 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
             };
             Unsettled { rows: open.rows || pairs.decides(on), ..open }
         }
+        (Rel::Window(w), _) => windows(w, below, schema),
+        (Rel::Top(t), _) => {
+            let mut keys = t.partition().iter().copied().chain(t.order().iter().map(|k| k.column));
+            let moved = t.order().iter().any(|k| k.settles) || keys.any(|c| below.values.contains(c));
+            Unsettled { rows: below.rows || moved, ..below }
+        }
         (Rel::Distinct(_) | Rel::SetOp(_) | Rel::Positive(_) | Rel::Keys(_) | Rel::Single(_), _) => {
             let inexact = (0..schema.len()).filter(|c| !schema.columns()[*c].ty.is_exact()).collect();
             let all = inputs.iter().fold(Unsettled::default(), |all, (open, _)| all.plus(open));
@@ -109,6 +116,25 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
         }),
         _ => inputs.iter().fold(Unsettled::default(), |all, (open, _)| all.plus(open)),
     }
+}
+
+/// The columns of the input, and calls that see an order which the query leaves open, or what is open below.
+fn windows(w: &Window, below: Unsettled, schema: &Schema) -> Unsettled {
+    let settles = w.order().iter().any(|k| k.settles);
+    let mut keys = w.partition().iter().copied().chain(w.order().iter().map(|k| k.column));
+    let moved = below.rows || keys.any(|c| below.values.contains(c));
+    let width = schema.len() - w.calls().len();
+    let mut open = below.clone();
+    for (i, c) in w.calls().iter().enumerate() {
+        let picks = !c.is_window_function() && (chooses(&c.call) || depends(&c.call, &below));
+        let numbered = settles && c.order() != Order::Peers;
+        if moved || numbered || picks || c.exprs().any(|e| below.decides(e)) {
+            open.values.insert(width + i);
+        } else if c.exprs().any(|e| below.reads(e)) {
+            open.written.insert(width + i);
+        }
+    }
+    open
 }
 
 /// The key columns, then `n` values of which `value` says whether they may be written differently, and whether they may

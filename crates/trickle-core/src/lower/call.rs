@@ -15,6 +15,7 @@ use crate::parse::ast::{
 use crate::parse::qualified;
 use crate::types::Type;
 use crate::verdict::ReasonKind;
+use crate::window::FUNCTIONS;
 use std::sync::Arc;
 
 /// Functions whose value changes while the data does not.
@@ -87,19 +88,6 @@ const SETS: &[&str] = &[
     "json_to_recordset",
     "jsonb_to_recordset",
 ];
-const WINDOWS: &[&str] = &[
-    "row_number",
-    "rank",
-    "dense_rank",
-    "percent_rank",
-    "cume_dist",
-    "ntile",
-    "lag",
-    "lead",
-    "first_value",
-    "last_value",
-    "nth_value",
-];
 /// The built-in aggregates: a call of one that no family resolves is one that is not kept yet, not an unknown function.
 const AGGREGATES: &[&str] = &[
     "json_agg",
@@ -145,6 +133,11 @@ const AGGREGATES: &[&str] = &[
     "bool_and",
     "bool_or",
     "every",
+    // Of hypothetical rows, WITHIN GROUP.
+    "rank",
+    "dense_rank",
+    "percent_rank",
+    "cume_dist",
 ];
 
 /// That a function does not exist for these types.
@@ -184,9 +177,9 @@ impl Lowerer<'_> {
     pub(super) fn function<'q>(&mut self, f: &'q Function, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
         let (schema, name) = qualified(&f.name);
         let builtin = schema.as_deref().is_none_or(|s| s == "pg_catalog");
-        if f.over.is_some() || (builtin && WINDOWS.contains(&name.as_str())) {
-            self.not_yet(e, "window functions");
-            return self.guess(f, cx);
+        if f.over.is_none() && f.within_group.is_empty() && builtin && FUNCTIONS.contains(&name.as_str()) {
+            let m = format!("window function {name} requires an OVER clause");
+            return Err(self.at(Error::wrong_object(m), e));
         }
         if let (true, Some(value)) = (builtin, self.construct(&name, f, cx)?) {
             return Ok(value);
@@ -197,6 +190,9 @@ impl Lowerer<'_> {
             None if star => Vec::new(),
             None => return Err(self.stop(e, format!("named arguments or a subquery as argument of {name}"))),
         };
+        if let Some(over) = &f.over {
+            return self.window(f, over, list, e, cx);
+        }
         if builtin && self.unkept(&name, e) {
             self.exprs(list, cx)?;
             return Ok(Expr::null(Type::Unknown));
@@ -221,7 +217,7 @@ impl Lowerer<'_> {
         match sig.kind {
             FuncKind::Aggregate => return self.aggregate(&name, schema.as_deref(), f, list, e, cx),
             FuncKind::Window => {
-                self.not_yet(e, "window functions");
+                self.not_yet(e, format!("the window function {name}()"));
                 return Ok(Expr::null(sig.ret.clone()));
             }
             FuncKind::SetReturning => {
@@ -324,23 +320,6 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A value of the type that a window call would have, so that lowering can go on.
-    fn guess<'q>(&mut self, f: &'q Function, cx: &mut Cx<'q>) -> Result<Expr> {
-        let args = self.exprs(plain_arguments(f).unwrap_or_default(), cx)?;
-        let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
-        let name = qualified(&f.name).1;
-        let ty = match name.as_str() {
-            "row_number" | "rank" | "dense_rank" | "count" => Type::Int8,
-            "ntile" => Type::Int4,
-            "percent_rank" | "cume_dist" => Type::Float8,
-            "lag" | "lead" | "first_value" | "last_value" | "nth_value" => {
-                types.first().cloned().unwrap_or(Type::Unknown)
-            }
-            _ => resolve(&name, &types).map_or(Type::Unknown, |s| s.ret.clone()),
-        };
-        Ok(Expr::null(ty))
-    }
-
     fn aggregate<'q>(
         &mut self,
         name: &str,
@@ -394,7 +373,7 @@ impl Lowerer<'_> {
     }
 
     /// The call, or a stand-in for one that the engine does not know.
-    fn aggregate_parts<'q>(
+    pub(super) fn aggregate_parts<'q>(
         &mut self,
         name: &str,
         schema: Option<&str>,
@@ -458,19 +437,31 @@ impl Lowerer<'_> {
         })
     }
 
-    fn sort_key<'q>(&mut self, key: &'q OrderByExpr, cx: &mut Cx<'q>) -> Result<SortKey> {
+    pub(super) fn sort_key<'q>(&mut self, key: &'q OrderByExpr, cx: &mut Cx<'q>) -> Result<SortKey> {
         let expr = self.expr(&key.expr, cx)?;
         let expr = if *expr.ty() == Type::Unknown { self.coerce(expr, &Type::Text)? } else { expr };
-        if !expr.ty().is_ordered() {
-            let m = format!("could not identify an ordering operator for type {}", expr.ty());
-            return Err(self.at(Error::unknown_function(m), &key.expr));
+        self.sortable(expr.ty(), &key.expr)?;
+        let (descending, nulls_first) = self.direction(key)?;
+        Ok(SortKey { expr, descending, nulls_first })
+    }
+
+    /// Fails where a type has no order.
+    pub(super) fn sortable(&self, ty: &Type, place: &Ast) -> Result<()> {
+        if ty.is_ordered() {
+            return Ok(());
         }
+        let m = format!("could not identify an ordering operator for type {ty}");
+        Err(self.at(Error::unknown_function(m), place))
+    }
+
+    /// Whether a sort key is descending, and whether NULLs come first.
+    pub(super) fn direction(&mut self, key: &OrderByExpr) -> Result<(bool, bool)> {
         let descending = match &key.options.sort {
             Some(OrderBySort::Desc) => true,
             Some(OrderBySort::Using(_)) => return Err(self.stop(&key.expr, "ORDER BY … USING")),
             _ => false,
         };
-        Ok(SortKey { expr, descending, nulls_first: key.options.nulls_first.unwrap_or(descending) })
+        Ok((descending, key.options.nulls_first.unwrap_or(descending)))
     }
 }
 

@@ -3,13 +3,14 @@
 use super::Lowerer;
 use super::literal;
 use super::subquery::{Kind, Pending, operator_name, row, subquery_of};
+use super::window::Windowed;
 use crate::agg::AggCall;
 use crate::error::{Error, Result, Span};
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::Schema;
 use crate::parse::ast::{
-    AccessExpr, BinaryOperator, CaseWhen, CastKind, Expr as Ast, Ident, Subscript, UnaryOperator, Value,
-    ValueWithSpan,
+    AccessExpr, BinaryOperator, CaseWhen, CastKind, Expr as Ast, Ident, NamedWindowDefinition, Select,
+    Subscript, UnaryOperator, Value, ValueWithSpan,
 };
 use crate::parse::{Place, type_of};
 use crate::types::{Datum, Type};
@@ -27,6 +28,11 @@ pub(super) struct Cx<'q> {
     columns: Vec<(usize, String, Option<Span>)>,
     /// Inside an aggregate's arguments.
     pub(super) inside_aggregate: bool,
+    /// Calls over windows, and the windows of the WINDOW clause; none where no such call may stand.
+    pub(super) windows: Vec<Windowed<'q>>,
+    named: Option<&'q [NamedWindowDefinition]>,
+    /// Inside a call over a window.
+    pub(super) inside_window: bool,
     /// What must be true, outermost first, for the place at hand to be evaluated.
     guards: Vec<Expr>,
 }
@@ -40,6 +46,9 @@ impl<'q> Cx<'q> {
             subqueries: Vec::new(),
             columns: Vec::new(),
             inside_aggregate: false,
+            windows: Vec::new(),
+            named: None,
+            inside_window: false,
             guards: Vec::new(),
         }
     }
@@ -57,6 +66,22 @@ impl<'q> Cx<'q> {
     /// A clause in which aggregates may stand.
     pub(super) fn grouping(clause: &'static str) -> Cx<'q> {
         Cx { allows_aggregates: true, ..Cx::new(clause) }
+    }
+
+    /// The select list of `s`, in which aggregates and windows may stand.
+    pub(super) fn select_list(s: &'q Select) -> Cx<'q> {
+        Cx { named: Some(&s.named_window), ..Cx::grouping("SELECT") }
+    }
+
+    /// The windows that a call with OVER may name, where it may stand here.
+    pub(super) fn windows_allowed(&self) -> Option<&'q [NamedWindowDefinition]> {
+        self.named
+    }
+
+    /// Goes on with HAVING.
+    pub(super) fn having(&mut self) {
+        self.clause = "HAVING";
+        self.named = None;
     }
 
     /// The complaint about a column that is neither grouped nor aggregated.

@@ -5,6 +5,7 @@ use super::expr::Cx;
 use super::scope::{Domain, Slot};
 use super::select::{Output, conjuncts};
 use super::subquery::Pending;
+use super::window::Windowed;
 use crate::agg::AggCall;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
@@ -67,7 +68,7 @@ impl Lowerer<'_> {
         names: &[Arc<str>],
         domain: &Domain,
     ) -> Result<(NodeId, Vec<Expr>, Vec<Expr>)> {
-        let mut cx = Cx::grouping("SELECT");
+        let mut cx = Cx::select_list(s);
         let mut exprs = Vec::new();
         for o in &outputs {
             exprs.push(match o {
@@ -75,11 +76,33 @@ impl Lowerer<'_> {
                 Output::Column(e) => e.clone(),
             });
         }
-        cx.clause = "HAVING";
+        let windows = std::mem::take(&mut cx.windows);
+        exprs.extend(windows.iter().flat_map(Windowed::exprs).cloned());
+        cx.having();
         let mut having = Vec::new();
         for term in s.having.as_ref().map(conjuncts).unwrap_or_default() {
             having.push(self.condition(term, &mut cx)?);
         }
+        let (node, exprs, outer) = self.in_groups(s, node, (&outputs, names), exprs, having, cx, domain)?;
+        if windows.is_empty() {
+            return Ok((node, exprs, outer));
+        }
+        let (node, exprs) = self.windowed(node, exprs, windows, domain.width())?;
+        Ok((node, exprs, outer))
+    }
+
+    /// What the clauses compute over the groups, or over the rows where nothing is grouped.
+    #[allow(clippy::too_many_arguments)]
+    fn in_groups(
+        &mut self,
+        s: &Select,
+        node: NodeId,
+        (outputs, names): (&[Output<'_>], &[Arc<str>]),
+        mut exprs: Vec<Expr>,
+        mut having: Vec<Expr>,
+        mut cx: Cx<'_>,
+        domain: &Domain,
+    ) -> Result<(NodeId, Vec<Expr>, Vec<Expr>)> {
         let grouped = match &s.group_by {
             GroupByExpr::Expressions(keys, _) => !keys.is_empty(),
             GroupByExpr::All(_) => true,
@@ -91,9 +114,9 @@ impl Lowerer<'_> {
             return Ok((node, exprs, (0..width).map(|i| schema.expr(i)).collect()));
         }
         let mut keys: Vec<Expr> = (0..width).map(|i| schema.expr(i)).collect();
-        let named = self.key_outputs(s, &outputs, names);
+        let named = self.key_outputs(s, outputs, names);
         let mut node = self.before_grouping(s, node, &mut cx, (&mut exprs, &mut having), &named)?;
-        let items = if grouped { self.keys(s, &outputs, names, &exprs)? } else { Vec::new() };
+        let items = if grouped { self.keys(s, outputs, names, &exprs)? } else { Vec::new() };
         // `GROUP BY ()` is one group, as without it.
         let grouped = !items.is_empty();
         for key in items {
@@ -279,7 +302,7 @@ impl Lowerer<'_> {
                 Ast::Tuple(list) => keys.extend(list.iter().map(Key::Text)),
                 Ast::Value(v) => match &v.value {
                     Value::Number(n, _) => {
-                        match n.parse::<usize>().ok().filter(|n| *n >= 1 && *n <= exprs.len()) {
+                        match n.parse::<usize>().ok().filter(|n| *n >= 1 && *n <= outputs.len()) {
                             Some(n) => keys.push(Key::Plain(self.no_aggregate(&exprs[n - 1], item)?)),
                             None => {
                                 let e =
@@ -323,6 +346,9 @@ impl Lowerer<'_> {
         }
         if e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Aggregate(_))) {
             return Err(self.at(Error::grouping("aggregate functions are not allowed in GROUP BY"), place));
+        }
+        if e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Window(_))) {
+            return Err(self.at(Error::windowing("window functions are not allowed in GROUP BY"), place));
         }
         Ok(e.clone())
     }
@@ -431,7 +457,8 @@ enum Key<'q> {
     Text(&'q Ast),
 }
 
-fn strip(mut e: &Ast) -> &Ast {
+/// Without the parentheses around it.
+pub(super) fn strip(mut e: &Ast) -> &Ast {
     while let Ast::Nested(inner) = e {
         e = inner;
     }

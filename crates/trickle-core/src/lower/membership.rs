@@ -122,7 +122,7 @@ impl Lowerer<'_> {
             }
         }
         let mut outs = Vec::new();
-        let mut cx = Cx::grouping("SELECT");
+        let mut cx = Cx::select_list(s);
         for item in &s.projection {
             match item {
                 SelectItem::UnnamedExpr(e) | SelectItem::ExprWithAlias { expr: e, .. } => {
@@ -132,7 +132,7 @@ impl Lowerer<'_> {
                 _ => {}
             }
         }
-        if !cx.aggregates.is_empty() || (outputs && !cx.subqueries.is_empty()) {
+        if !cx.aggregates.is_empty() || !cx.windows.is_empty() || (outputs && !cx.subqueries.is_empty()) {
             return Err(self.fail_direct());
         }
         // What cannot be done this way is found before anything nested is lowered, so that work never doubles.

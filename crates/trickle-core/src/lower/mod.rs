@@ -25,6 +25,8 @@ mod special;
 mod subquery;
 #[cfg(test)]
 mod tests;
+mod top;
+mod window;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, Result, Span};

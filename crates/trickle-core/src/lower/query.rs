@@ -3,9 +3,10 @@
 use super::Lowerer;
 use super::relation::{Open, Relation};
 use super::scope::{Cte, Domain};
+use super::top::order_by;
 use crate::error::{Error, Result};
-use crate::parse::ast::{Expr as Ast, LimitClause, Query, SetExpr, Statement, TableAlias, Value, With};
-use crate::parse::{Place, fold};
+use crate::parse::ast::{Distinct, Query, SetExpr, Statement, TableAlias, With};
+use crate::parse::fold;
 use crate::verdict::ReasonKind;
 use std::sync::Arc;
 
@@ -25,26 +26,22 @@ impl Lowerer<'_> {
                 self.with(with, domain)?;
             }
             self.after_body(q)?;
-            self.body(&q.body, domain)
+            if let Some(slice) = self.slice(q)? {
+                return self.sliced(q, slice, domain);
+            }
+            match &*q.body {
+                SetExpr::Select(s) if matches!(s.distinct, Some(Distinct::On(_))) => {
+                    self.sorted_select(s, order_by(q.order_by.as_ref()), None, domain)
+                }
+                body => self.body(body, domain),
+            }
         });
         self.ctes.truncate(visible);
         result
     }
 
-    /// LIMIT and what else follows the body. ORDER BY alone says nothing about a table's contents.
+    /// What may not follow the body. ORDER BY alone says nothing about a table's contents.
     fn after_body(&mut self, q: &Query) -> Result<()> {
-        if let Some(limit) = q.limit_clause.as_ref().filter(|l| !is_limit_all(l)) {
-            let place = match limit {
-                LimitClause::LimitOffset { limit: Some(e), .. }
-                | LimitClause::OffsetCommaLimit { limit: e, .. } => e.place(),
-                LimitClause::LimitOffset { offset: Some(o), .. } => o.value.place(),
-                LimitClause::LimitOffset { .. } => q.place(),
-            };
-            self.not_yet(&place, "LIMIT and OFFSET");
-        }
-        if q.fetch.is_some() {
-            self.not_yet(q, "FETCH FIRST");
-        }
         if !q.locks.is_empty() {
             let help = "Leave it out: a stream table is refreshed under its own locks.";
             self.reason(ReasonKind::Never, q, "FOR UPDATE and FOR SHARE", help);
@@ -98,6 +95,9 @@ impl Lowerer<'_> {
 
     pub(super) fn body(&mut self, body: &SetExpr, domain: &Domain) -> Result<Open> {
         stacker::maybe_grow(256 << 10, 4 << 20, || match body {
+            SetExpr::Select(s) if matches!(s.distinct, Some(Distinct::On(_))) => {
+                self.sorted_select(s, &[], None, domain)
+            }
             SetExpr::Select(s) => self.select(s, domain),
             SetExpr::Query(q) => self.open_query(q, domain),
             SetExpr::SetOperation { left, op, set_quantifier, right } => {
@@ -126,14 +126,4 @@ impl Lowerer<'_> {
             }
         })
     }
-}
-
-/// `LIMIT ALL`, `LIMIT NULL` and `OFFSET 0` keep all rows.
-fn is_limit_all(l: &LimitClause) -> bool {
-    let LimitClause::LimitOffset { limit, offset, limit_by } = l else { return false };
-    let null = |e: &Ast| matches!(e, Ast::Value(v) if v.value == Value::Null);
-    let zero = |e: &Ast| matches!(e, Ast::Value(v) if matches!(&v.value, Value::Number(n, _) if n == "0"));
-    limit.as_ref().is_none_or(null)
-        && offset.as_ref().is_none_or(|o| null(&o.value) || zero(&o.value))
-        && limit_by.is_empty()
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 const AGGREGATE: usize = 1 << (usize::BITS - 2);
 const SUBQUERY: usize = 1 << (usize::BITS - 3);
 const OUTER: usize = 1 << (usize::BITS - 4);
+const WINDOW: usize = 1 << (usize::BITS - 5);
 
 /// What a placeholder position stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(super) enum Slot {
     Subquery(usize),
     /// A column of the enclosing query's relation.
     Outer(usize),
+    /// The n-th call over a window of the clause.
+    Window(usize),
 }
 
 impl Slot {
@@ -33,6 +36,7 @@ impl Slot {
             p if p & AGGREGATE != 0 => Slot::Aggregate(p & !AGGREGATE),
             p if p & SUBQUERY != 0 => Slot::Subquery(p & !SUBQUERY),
             p if p & OUTER != 0 => Slot::Outer(p & !OUTER),
+            p if p & WINDOW != 0 => Slot::Window(p & !WINDOW),
             p => Slot::Column(p),
         }
     }
@@ -43,6 +47,7 @@ impl Slot {
                 Slot::Aggregate(i) => AGGREGATE | i,
                 Slot::Subquery(i) => SUBQUERY | i,
                 Slot::Outer(i) => OUTER | i,
+                Slot::Window(i) => WINDOW | i,
             },
             ty,
         )
@@ -395,7 +400,7 @@ mod tests {
 
     #[test]
     fn slots_round_trip() {
-        for s in [Slot::Column(3), Slot::Aggregate(0), Slot::Subquery(7), Slot::Outer(1)] {
+        for s in [Slot::Column(3), Slot::Aggregate(0), Slot::Subquery(7), Slot::Outer(1), Slot::Window(2)] {
             assert_eq!(Slot::of(s.expr(Type::Bool).as_column().unwrap()), s);
         }
     }

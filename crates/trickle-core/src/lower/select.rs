@@ -34,6 +34,16 @@ impl Lowerer<'_> {
     }
 
     fn select_in_frame(&mut self, s: &Select, domain: &Domain) -> Result<Open> {
+        let (node, outputs, names) = self.before_outputs(s, domain)?;
+        self.selected(s, node, outputs, names, domain)
+    }
+
+    /// FROM under WHERE, and the select list that is to be computed over it.
+    pub(super) fn before_outputs<'q>(
+        &mut self,
+        s: &'q Select,
+        domain: &Domain,
+    ) -> Result<(NodeId, Vec<Output<'q>>, Vec<Arc<str>>)> {
         self.check_clauses(s)?;
         let mut build = Build::default();
         if let Some(node) = domain.node {
@@ -42,7 +52,19 @@ impl Lowerer<'_> {
         self.list(&s.from, &mut build)?;
         let node = self.filtered(build, s.selection.as_ref())?;
         let (outputs, names) = self.outputs(s)?;
-        let distinct = self.distinct_clause(s);
+        Ok((node, outputs, names))
+    }
+
+    /// The select list, over groups where there are some.
+    pub(super) fn selected(
+        &mut self,
+        s: &Select,
+        node: NodeId,
+        outputs: Vec<Output<'_>>,
+        names: Vec<Arc<str>>,
+        domain: &Domain,
+    ) -> Result<Open> {
+        let distinct = matches!(s.distinct, Some(Distinct::Distinct));
         let (node, exprs, domain_exprs) = self.grouped(s, node, outputs, &names, domain)?;
         let unequal = exprs.iter().zip(&names).find(|(e, _)| distinct && !e.ty().has_equality());
         if let Some((e, name)) = unequal {
@@ -79,20 +101,6 @@ impl Lowerer<'_> {
             return Err(self.at(Error::syntax("GROUP BY … WITH is not PostgreSQL"), s));
         }
         Ok(())
-    }
-
-    fn distinct_clause(&mut self, s: &Select) -> bool {
-        match &s.distinct {
-            None | Some(Distinct::All) => false,
-            Some(Distinct::Distinct) => true,
-            Some(Distinct::On(on)) => {
-                match on.first() {
-                    Some(e) => self.not_yet(e, "DISTINCT ON"),
-                    None => self.not_yet(s, "DISTINCT ON"),
-                }
-                false
-            }
-        }
     }
 
     /// Joins the items of FROM under WHERE: conjuncts at the lowest join that holds them, those with subqueries after.

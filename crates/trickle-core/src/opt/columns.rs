@@ -3,7 +3,8 @@
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{ColSet, Graph, NodeId, NodeMap};
-use crate::rel::{Join, Map, OuterJoin, Reduce, Rel, SemiJoin, Union};
+use crate::rel::{Join, Map, OuterJoin, Reduce, Rel, SemiJoin, Top, Union, Window};
+use crate::window::OrderKey;
 
 /// What each node's readers need of it, and where those columns are after pruning.
 struct Pruned {
@@ -93,6 +94,22 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeI
             }
             need(r.input(), &used);
         }
+        Rel::Top(t) => {
+            used.extend(mine);
+            used.extend(&t.partition().into());
+            used.extend(&t.order().iter().map(|k| k.column).collect());
+            need(t.input(), &used);
+        }
+        Rel::Window(w) => {
+            let width = graph.schema(w.input()).len();
+            used.extend(&mine.iter().filter(|c| *c < width).collect());
+            used.extend(&w.partition().into());
+            used.extend(&w.order().iter().map(|k| k.column).collect());
+            for (_, call) in w.calls().iter().enumerate().filter(|(i, _)| mine.contains(width + i)) {
+                call.exprs().for_each(|e| cols(&mut used, e));
+            }
+            need(w.input(), &used);
+        }
         Rel::Accumulate(a) => {
             used.extend(&a.keys().into());
             a.accs().iter().flat_map(|a| a.value.iter().chain(&a.filter)).for_each(|e| cols(&mut used, e));
@@ -154,6 +171,14 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             let keys = r.keys().iter().map(|k| input.at(*k)).collect();
             Pruned { node: graph.add(Reduce::new(input.node, keys, aggs))?, place: some(&kept) }
         }
+        Rel::Top(t) => {
+            let input = at(0)?;
+            let partition = t.partition().iter().map(|c| input.at(*c)).collect();
+            let order = t.order().iter().map(|k| OrderKey { column: input.at(k.column), ..*k }).collect();
+            let top = Top::new(input.node, partition, order, t.slice());
+            Pruned { node: graph.add(top)?, place: input.place.clone() }
+        }
+        Rel::Window(w) => window(graph, w, mine, at(0)?)?,
         Rel::Accumulate(a) => {
             let input = at(0)?;
             let accs = a.accs().iter().map(|x| crate::agg::Acc {
@@ -177,6 +202,27 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             }
         }
     })
+}
+
+/// Calls that nobody reads go; a window without calls is its input.
+fn window(graph: &mut Graph, w: &Window, mine: &ColSet, input: &Pruned) -> Result<Pruned> {
+    let old = input.place.len();
+    let mut place = input.place.clone();
+    let mut calls = Vec::new();
+    let width = graph.schema(input.node).len();
+    for (i, call) in w.calls().iter().enumerate() {
+        let kept = mine.contains(old + i);
+        place.push(kept.then_some(width + calls.len()));
+        if kept {
+            calls.push(call.map_exprs(|e| input.expr(e)));
+        }
+    }
+    if calls.is_empty() {
+        return Ok(Pruned { node: input.node, place });
+    }
+    let partition = w.partition().iter().map(|c| input.at(*c)).collect();
+    let order = w.order().iter().map(|k| OrderKey { column: input.at(k.column), ..*k }).collect();
+    Ok(Pruned { node: graph.add(Window::new(input.node, partition, order, calls))?, place })
 }
 
 fn both_sides(graph: &mut Graph, rel: &Rel, l: &Pruned, r: &Pruned) -> Result<Pruned> {

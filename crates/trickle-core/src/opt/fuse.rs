@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::expr::{Expr, Volatility};
 use crate::graph::{Graph, NodeId};
-use crate::rel::{Filter, Join, Map, Negate, OuterJoin, Rel, Union};
+use crate::rel::{Filter, Join, Map, Negate, OuterJoin, Rel, Union, Window};
 
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let node = graph.shared(id);
@@ -81,6 +81,7 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
         }
         Rel::Join(j) if moves => into_join(graph, f, j).map(Some),
         Rel::OuterJoin(o) if moves && !o.is_full() => into_kept_side(graph, f, o),
+        Rel::Window(w) if moves => into_partitions(graph, f, w),
         Rel::SemiJoin(s) if moves => {
             let below = graph.add(Filter::new(s.left(), f.predicate().clone()))?;
             let above = crate::rel::Relational::with_inputs(s, &[below, s.right()]);
@@ -109,6 +110,24 @@ fn into_join(graph: &mut Graph, f: &Filter, j: &Join) -> Result<NodeId> {
     };
     let (l, r) = (side(j.left(), left)?, side(j.right(), right)?);
     graph.add(Join::new(l, r, Expr::and([j.on().clone()].into_iter().chain(both))))
+}
+
+/// Conjuncts over the partition alone keep or drop whole partitions.
+fn into_partitions(graph: &mut Graph, f: &Filter, w: &Window) -> Result<Option<NodeId>> {
+    let (below, above): (Vec<Expr>, Vec<Expr>) = f
+        .predicate()
+        .conjuncts()
+        .into_iter()
+        .partition(|t| t.respects_equality() && t.columns().iter().all(|c| w.partition().contains(c)));
+    if below.is_empty() {
+        return Ok(None);
+    }
+    let input = graph.add(Filter::new(w.input(), Expr::and(below)))?;
+    let windows = graph.add(crate::rel::Relational::with_inputs(w, &[input]))?;
+    match above.is_empty() {
+        true => Ok(Some(windows)),
+        false => graph.add(Filter::new(windows, Expr::and(above))).map(Some),
+    }
 }
 
 /// Conjuncts over the kept side of a left join move to it: a row of it that fails them gives no output row at all.

@@ -4,6 +4,7 @@ mod columns;
 mod consolidate;
 mod empty;
 mod fuse;
+mod numbered;
 mod restrict;
 mod simplify;
 mod single;
@@ -53,6 +54,11 @@ pub const RULES: &[Rule] = &[
         name: "fuse",
         reason: "maps over maps and filters over filters are one; filters move towards the rows",
         apply: Apply::Node(|n| matches!(n.rel(), Rel::Map(_) | Rel::Filter(_)), fuse::rule),
+    },
+    Rule {
+        name: "numbered",
+        reason: "rows that a filter on their number drops are not numbered",
+        apply: Apply::Node(|n| matches!(n.rel(), Rel::Filter(_)), numbered::rule),
     },
     Rule {
         name: "single",

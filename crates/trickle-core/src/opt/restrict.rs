@@ -72,6 +72,8 @@ fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<
         | Rel::Distinct(_)
         | Rel::Positive(_)
         | Rel::Single(_)
+        | Rel::Window(_)
+        | Rel::Top(_)
         | Rel::SetOp(_)) => per_key(graph, rel, keys, by),
         _ => Ok(None),
     })

@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod errors;
+mod fetch;
 mod limits;
 mod names;
 mod numbers;
@@ -159,7 +160,7 @@ fn tokens(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
         .tokenize_with_location()
         .map_err(|e| errors::convert_token(source, &e))?;
     let depth = limits::check(source, &tokens)?;
-    Ok((numbers::join(source, tokens)?, depth))
+    Ok((fetch::bare(numbers::join(source, tokens)?), depth))
 }
 
 fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {

@@ -1,7 +1,7 @@
 //! π: one output row per input row.
 
 use super::{Class, Rel, Relational, arity, check_expr, label};
-use crate::delta::Differentiate;
+use crate::delta::{Differ, Differentiate};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
 use crate::expr::{Expr, Volatility};
@@ -108,7 +108,11 @@ impl Relational for Map {
     }
 }
 
-impl Differentiate for Map {}
+impl Differentiate for Map {
+    fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
+        super::window::shown(self, cx, node)
+    }
+}
 
 impl Evaluate for Map {
     fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {

@@ -23,8 +23,10 @@ mod set_op;
 mod single;
 mod state;
 mod table;
+mod top;
 mod union;
 mod values;
+mod window;
 
 pub use accumulate::Accumulate;
 pub use consolidate::Consolidate;
@@ -44,8 +46,11 @@ pub use set_op::{SetOp, SetOpKind};
 pub use single::Single;
 pub use state::State;
 pub use table::{Table, Version};
+pub use top::{Slice, Top};
 pub use union::Union;
 pub use values::Values;
+pub use window::Window;
+pub(crate) use window::shown_partition;
 
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
@@ -148,7 +153,7 @@ operators! {
     // Bilinear
     Join,
     // Per key
-    Distinct, Keys, Positive, Reduce, Accumulate, Single,
+    Distinct, Keys, Positive, Reduce, Accumulate, Single, Window, Top,
     // Derived
     SemiJoin, OuterJoin, SetOp,
 }
@@ -163,6 +168,7 @@ impl Rel {
             Rel::OuterJoin(j) => j.on().can_raise(),
             Rel::SemiJoin(j) => j.on().can_raise(),
             Rel::Reduce(r) => r.aggs().iter().any(|a| a.sig.raises || a.exprs().any(Expr::can_raise)),
+            Rel::Window(w) => w.calls().iter().any(crate::window::WindowCall::can_raise),
             Rel::Accumulate(a) => {
                 a.accs().iter().flat_map(|x| x.value.iter().chain(&x.filter)).any(Expr::can_raise)
             }

@@ -1,11 +1,15 @@
 //! Typed expressions of the plan as SQL over the columns of a block.
 
-use super::ast::{Aggregate, FromItem, OrderBy, Query, Scalar, Select, SelectItem, SetExpr, SpecialCall};
+use super::ast::{
+    Aggregate, Frame, FrameBound, FromItem, OrderBy, Over, Query, Scalar, Select, SelectItem, SetExpr,
+    SpecialCall,
+};
 use super::ident::{Ident, Qualified};
 use super::shown::extreme;
 use crate::agg::AggCall;
 use crate::expr::{Expr, ExprKind, FuncSig, SortKey};
 use crate::types::{OtherType, Type};
+use crate::window::{Bound, OrderKey, WindowCall, WindowFrame};
 
 fn name(sig: &FuncSig) -> Qualified {
     Qualified { schema: sig.schema.as_ref().map(Ident::from), name: Ident::from(&sig.name) }
@@ -78,6 +82,10 @@ pub(crate) fn aggregate(call: &AggCall, columns: &[Scalar]) -> Scalar {
     if let Some(extreme) = extreme(call, columns) {
         return extreme;
     }
+    Scalar::Aggregate(Box::new(called(call, columns)))
+}
+
+fn called(call: &AggCall, columns: &[Scalar]) -> Aggregate {
     let mut order_by = order(&call.order_by, columns);
     if !call.distinct && !call.within_group {
         let images = call.order_by.iter().filter_map(|k| k.expr.image());
@@ -86,13 +94,39 @@ pub(crate) fn aggregate(call: &AggCall, columns: &[Scalar]) -> Scalar {
             |e: Expr| OrderBy { expr: scalar(&e, columns), descending: false, nulls_first: false };
         order_by.extend(new.map(ascending));
     }
-    Scalar::Aggregate(Box::new(Aggregate {
+    Aggregate {
         name: name(&call.sig),
         args: call.args.iter().map(|e| scalar(e, columns)).collect(),
         distinct: call.distinct,
         order_by,
         within_group: call.within_group,
         filter: call.filter.as_ref().map(|f| Box::new(scalar(f, columns))),
+    }
+}
+
+/// A call over a window of the rows of a block. An order by nothing makes all rows peers, as no order does.
+pub(crate) fn over(call: &WindowCall, partition: &[usize], order: &[OrderKey], columns: &[Scalar]) -> Scalar {
+    let column = |c: usize| columns.get(c).cloned();
+    let order_by = order.iter().filter_map(|k| {
+        Some(OrderBy { expr: column(k.column)?, descending: k.descending, nulls_first: k.nulls_first })
+    });
+    let bound = |b: &Bound, unbounded: FrameBound| match b {
+        Bound::Unbounded => unbounded,
+        Bound::Preceding(e) => FrameBound::Preceding(scalar(e, &[])),
+        Bound::CurrentRow => FrameBound::Current,
+        Bound::Following(e) => FrameBound::Following(scalar(e, &[])),
+    };
+    let frame = (call.frame != WindowFrame::default()).then(|| Frame {
+        units: call.frame.units,
+        start: bound(&call.frame.start, FrameBound::First),
+        end: bound(&call.frame.end, FrameBound::Last),
+    });
+    Scalar::Over(Box::new(Over {
+        call: called(&call.call, columns),
+        ranks: call.is_window_function(),
+        partition: partition.iter().filter_map(|c| column(*c)).collect(),
+        order_by: order_by.collect(),
+        frame,
     }))
 }
 

@@ -92,6 +92,14 @@ impl RenderContext<'_> {
         Closed::select(Select { group_by, having, ..block.select(items) }, names, false)
     }
 
+    /// The rows of a block with values over windows of them behind its columns. Rows count once.
+    pub(crate) fn windowed(&mut self, block: Block, values: Vec<Scalar>) -> Closed {
+        let names = self.output();
+        let columns = block.columns.iter().cloned().chain(values);
+        let items = columns.zip(&names.columns).map(|(v, name)| SelectItem::new(v, name.clone())).collect();
+        Closed::select(block.select(items), names, false)
+    }
+
     /// Rows merged that are the same under `same`, with the sum of their weights, where that is `op` 0. Columns without
     /// an equality operator are compared by their text and made from it again.
     pub(crate) fn merged(&mut self, block: Block, of: NodeId, same: Same, op: &'static str) -> Closed {

@@ -22,6 +22,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 mod tidy;
+mod top;
 
 pub use fragment::{Block, Body, Closed, Fragment, Names, Weight};
 pub use ident::{Ident, NameSet, Qualified};
@@ -32,7 +33,7 @@ pub use sources::{BufferSources, Changes, Ranged, Relation, Sources, Stored, Win
 
 pub(crate) use ast::{Scalar, SetOperator};
 pub(crate) use condition::Condition;
-pub(crate) use expr::{aggregate, opaque, scalar};
+pub(crate) use expr::{aggregate, opaque, over, scalar};
 pub use groups::image;
 pub(crate) use groups::{Same, accumulator};
 pub(crate) use joins::not_in;

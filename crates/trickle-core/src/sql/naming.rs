@@ -94,6 +94,8 @@ fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Ar
             let aggregate = r.aggs().first().map_or("groups", |a| &*a.sig.name);
             grouped(aggregate, graph, id, r.keys().len())
         }
+        Rel::Top(_) => format!("first_{first}"),
+        Rel::Window(_) => format!("windows_{first}"),
         Rel::Accumulate(a) if delta => grouped("changes", graph, id, a.keys().len()),
         Rel::Accumulate(a) => grouped("totals", graph, id, a.keys().len()),
         Rel::Single(_) => format!("single_{first}"),

@@ -472,7 +472,10 @@ impl<'a> RenderContext<'a> {
 /// Whether the planner pulls the query up into its reader.
 fn is_flat(set: &SetExpr) -> bool {
     match set {
-        SetExpr::Select(s) => !s.distinct && s.group_by.is_empty() && s.having.is_empty(),
+        SetExpr::Select(s) => {
+            let windowed = s.items.iter().any(|i| matches!(i.expr, Scalar::Over(_)));
+            !s.distinct && s.group_by.is_empty() && s.having.is_empty() && !windowed
+        }
         SetExpr::UnionAll(arms) => arms.iter().all(is_flat),
         SetExpr::Values(_) | SetExpr::SetOp { .. } => false,
     }

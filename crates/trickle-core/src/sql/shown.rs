@@ -37,7 +37,7 @@ impl Class {
 
     /// `value` on the first row.
     fn first(&self, value: Scalar) -> Scalar {
-        Scalar::First { value: Box::new(value), among: self.among.clone(), order: self.order.clone() }
+        Scalar::first(value, self.among.clone(), self.order.clone())
     }
 }
 

@@ -16,6 +16,7 @@ mod repro;
 mod shown;
 mod shrink;
 mod tiny;
+mod windows;
 
 pub use case_file::{Case, Expected, Window};
 pub use cases::databases;

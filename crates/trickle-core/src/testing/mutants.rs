@@ -166,6 +166,14 @@ pub const MUTANTS: &[Mutant] = &[
         },
         _ => g.add(r),
     }),
+    mutant!("only the keys that rows left are touched", Class, Nested, |g, r| match &r {
+        Rel::Keys(k) if g.props(k.input()).reads_delta => {
+            let back = g.add(Negate::new(k.input()))?;
+            let left = g.add(Positive::new(back))?;
+            g.add(Keys::new(left, k.cols().to_vec()))
+        }
+        _ => g.add(r),
+    }),
     mutant!("old rows are not taken away", Algebraic, Nested, |g, r| drop_terms(g, r, |g, n| is_negated(
         g,
         n,

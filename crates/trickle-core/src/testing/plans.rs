@@ -1,6 +1,6 @@
 //! Random well-typed plans: every operator inside every other.
 
-use super::{Choice, exprs};
+use super::{Choice, exprs, windows};
 use crate::agg::{self, AggCall};
 use crate::catalog::TableDef;
 use crate::error::Result;
@@ -57,6 +57,8 @@ pub const QUERY_OPERATORS: &[&str] = &[
     "IntersectAll",
     "Except",
     "ExceptAll",
+    "Window",
+    "Top",
 ];
 
 /// The most columns of an intermediate result.
@@ -85,7 +87,7 @@ impl Planner<'_> {
         if budget == 0 {
             return self.leaf(choice);
         }
-        let node = match choice.below(18) {
+        let node = match choice.below(22) {
             0 => self.filter(choice, budget)?,
             1 => self.map(choice, budget)?,
             2 | 3 => self.join(choice, budget)?,
@@ -99,6 +101,14 @@ impl Planner<'_> {
             11 | 12 => self.outer(choice, budget)?,
             13..=15 => self.set_op(choice, budget)?,
             16 => self.positive(choice, budget)?,
+            17 | 18 => {
+                let input = self.relation(choice, budget - 1)?;
+                windows::top(choice, &mut self.graph, input)?
+            }
+            19 | 20 => {
+                let input = self.relation(choice, budget - 1)?;
+                windows::sample(choice, &mut self.graph, input, &self.limits)?
+            }
             _ => self.single(choice, budget)?,
         };
         self.narrow(choice, node)

@@ -9,9 +9,10 @@ use crate::expr::{Expr, FuncSig};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{
     Distinct, Filter, Join, Map, Negate, OuterJoin, Positive, Reduce, SemiJoin, SetOp, SetOpKind, Single,
-    Table, Union,
+    Slice, Table, Top, Union, Window,
 };
 use crate::types::{Datum, Numeric, Type};
+use crate::window::{self, Bound, OrderKey, Units, WindowCall, WindowFrame};
 use std::sync::Arc;
 
 fn table(id: u32, columns: &[&str], ty: &Type) -> Arc<TableDef> {
@@ -95,6 +96,26 @@ fn unary(add: &mut Add<'_>) -> Result<()> {
     )?;
     add("distinct", &|g, r, _| g.add(Distinct::new(r)), &["k"])?;
     add(
+        "numbered by key",
+        &|g, r, _| {
+            let window = g.add(Window::new(r, vec![0], by(&[1]), numbers()[..2].to_vec()))?;
+            let one = FuncSig::comparison("<=", Type::Int8, Type::Int8);
+            let kept = Expr::call(one, vec![g.schema(window).expr(2), Expr::int8(1)]);
+            g.add(Filter::new(window, kept))
+        },
+        &["k", "v"],
+    )?;
+    add("windows by key", &|g, r, _| g.add(Window::new(r, vec![0], by(&[1]), numbers())), &["k", "v"])?;
+    let first = |limit, ties| Slice { offset: 0, limit: Some(limit), ties };
+    add("first by key", &|g, r, _| g.add(Top::new(r, vec![0], by(&[1]), first(1, false))), &["k", "v"])?;
+    add("first", &|g, r, _| g.add(Top::new(r, vec![], by(&[0]), first(2, false))), &["k"])?;
+    add(
+        "first with ties",
+        &|g, r, _| g.add(Top::new(r, vec![], vec![by(&[1])[0], OrderKey::settling(0)], first(1, true))),
+        &["k", "v"],
+    )?;
+    add("windows", &|g, r, _| g.add(Window::new(r, vec![], by(&[0]), numbers())), &["k"])?;
+    add(
         "aggregates by key",
         &|g, r, _| {
             let a = aggregates(g, r, 1);
@@ -138,6 +159,30 @@ fn unary(add: &mut Add<'_>) -> Result<()> {
         },
         &["k", "v"],
     )
+}
+
+fn by(columns: &[usize]) -> Vec<OrderKey> {
+    columns
+        .iter()
+        .map(|c| OrderKey { column: *c, descending: false, nulls_first: true, settles: false })
+        .collect()
+}
+
+/// A place in the partition, a rank, and a count of the rows around.
+fn numbers() -> Vec<WindowCall> {
+    let ranking = |name: &str| window::resolve(name, &[]).map(|sig| AggCall::new(sig, Vec::new()));
+    let counted = WindowFrame {
+        units: Units::Rows,
+        start: Bound::Preceding(Expr::int8(1)),
+        end: Bound::Following(Expr::int8(1)),
+    };
+    let framed = WindowCall { call: AggCall::count_star(), frame: counted };
+    ["row_number", "rank"]
+        .iter()
+        .filter_map(|name| ranking(name))
+        .map(|call| WindowCall { call, frame: WindowFrame::default() })
+        .chain([framed])
+        .collect()
 }
 
 fn is_one(e: Expr) -> Expr {

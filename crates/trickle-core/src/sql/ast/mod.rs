@@ -15,7 +15,7 @@ pub use dml::{
     Update,
 };
 pub use query::{Cte, CteBody, FromItem, JoinKind, OrderBy, Query, Select, SelectItem, SetExpr, SetOperator};
-pub use scalar::{Aggregate, Param, Scalar, SpecialCall};
+pub use scalar::{Aggregate, Frame, FrameBound, Over, Param, Scalar, SpecialCall};
 pub(crate) use walk::{Visitor, walk_from, walk_scalar, walk_select};
 
 /// A statement.

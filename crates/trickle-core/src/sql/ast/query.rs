@@ -12,8 +12,12 @@ pub struct Query {
     pub body: SetExpr,
     /// `ORDER BY`
     pub order_by: Vec<OrderBy>,
-    /// `LIMIT`
+    /// `LIMIT`, or `FETCH FIRST … ROWS WITH TIES`
     pub limit: Option<Scalar>,
+    /// `WITH TIES`
+    pub with_ties: bool,
+    /// `OFFSET`
+    pub offset: Option<Scalar>,
 }
 
 /// One common table expression.
@@ -173,7 +177,7 @@ pub enum FromItem {
 impl Query {
     /// A query of a body alone.
     pub fn new(body: SetExpr) -> Query {
-        Query { ctes: Vec::new(), body, order_by: Vec::new(), limit: None }
+        Query { ctes: Vec::new(), body, order_by: Vec::new(), limit: None, with_ties: false, offset: None }
     }
     /// `SELECT …`
     pub fn select(select: Select) -> Query {

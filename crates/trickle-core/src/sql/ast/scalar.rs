@@ -5,6 +5,7 @@ use crate::catalog::TableId;
 use crate::expr::IsTest;
 use crate::sql::ident::{Ident, Qualified};
 use crate::types::{Datum, Type};
+use crate::window::Units;
 
 /// What a bind parameter stands for; the printer gives positions, whoever runs the statement gives values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +50,47 @@ pub struct Aggregate {
     pub filter: Option<Box<Scalar>>,
 }
 
+/// `call OVER (PARTITION BY … ORDER BY … frame)`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Over {
+    /// The function.
+    pub call: Aggregate,
+    /// Whether it is a window function, whose call without arguments has no `*`.
+    pub ranks: bool,
+    /// `PARTITION BY`
+    pub partition: Vec<Scalar>,
+    /// `ORDER BY`
+    pub order_by: Vec<OrderBy>,
+    /// The frame; none is the default.
+    pub frame: Option<Frame>,
+}
+
+/// The rows that a call over a window sees.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// `ROWS`, `RANGE` or `GROUPS`.
+    pub units: Units,
+    /// Where it starts.
+    pub start: FrameBound,
+    /// Where it ends.
+    pub end: FrameBound,
+}
+
+/// An end of a frame.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FrameBound {
+    /// `UNBOUNDED PRECEDING`
+    First,
+    /// `… PRECEDING`
+    Preceding(Scalar),
+    /// `CURRENT ROW`
+    Current,
+    /// `… FOLLOWING`
+    Following(Scalar),
+    /// `UNBOUNDED FOLLOWING`
+    Last,
+}
+
 /// A scalar expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scalar {
@@ -71,15 +113,8 @@ pub enum Scalar {
     Operator(Qualified, Vec<Scalar>),
     /// An aggregate call.
     Aggregate(Box<Aggregate>),
-    /// `first_value(value) OVER (PARTITION BY … ORDER BY …)`
-    First {
-        /// The value, of the first row …
-        value: Box<Scalar>,
-        /// … among those that are equal in these, at least one, …
-        among: Vec<Scalar>,
-        /// … in this order.
-        order: Vec<OrderBy>,
-    },
+    /// A call over a window.
+    Over(Box<Over>),
     /// `e::type`
     Cast(Box<Scalar>, Type),
     /// Conjunction.
@@ -260,6 +295,18 @@ impl Scalar {
             within_group: false,
             filter: None,
         }))
+    }
+    /// `first_value(value) OVER (PARTITION BY partition ORDER BY order_by)`
+    pub fn first(value: Scalar, partition: Vec<Scalar>, order_by: Vec<OrderBy>) -> Scalar {
+        let call = Aggregate {
+            name: Qualified::bare(Ident::fixed("first_value")),
+            args: vec![value],
+            distinct: false,
+            order_by: Vec::new(),
+            within_group: false,
+            filter: None,
+        };
+        Scalar::Over(Box::new(Over { call, ranks: true, partition, order_by, frame: None }))
     }
     /// Whether it is a column or a constant, which costs nothing to write twice.
     pub fn is_atom(&self) -> bool {

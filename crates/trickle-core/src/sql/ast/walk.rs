@@ -1,6 +1,6 @@
 //! Walks over every scalar expression of a tree, those of nested queries included.
 
-use super::{FromItem, Query, Scalar, Select, SetExpr};
+use super::{Aggregate, FrameBound, FromItem, Query, Scalar, Select, SetExpr};
 use crate::sql::ident::Ident;
 
 /// What a walk calls.
@@ -26,15 +26,16 @@ pub(crate) fn walk_scalar(s: &mut Scalar, v: &mut Visitor<'_>) {
             | Scalar::Or(args)
             | Scalar::Array(args)
             | Scalar::Row(args) => walk_all(args, v),
-            Scalar::Aggregate(a) => {
-                walk_all(&mut a.args, v);
-                a.order_by.iter_mut().for_each(|o| walk_scalar(&mut o.expr, v));
-                a.filter.iter_mut().for_each(|f| walk_scalar(f, v));
-            }
-            Scalar::First { value, among, order } => {
-                walk_scalar(value, v);
-                walk_all(among, v);
-                order.iter_mut().for_each(|o| walk_scalar(&mut o.expr, v));
+            Scalar::Aggregate(a) => walk_aggregate(a, v),
+            Scalar::Over(o) => {
+                walk_aggregate(&mut o.call, v);
+                walk_all(&mut o.partition, v);
+                o.order_by.iter_mut().for_each(|k| walk_scalar(&mut k.expr, v));
+                for bound in o.frame.iter_mut().flat_map(|f| [&mut f.start, &mut f.end]) {
+                    if let FrameBound::Preceding(e) | FrameBound::Following(e) = bound {
+                        walk_scalar(e, v);
+                    }
+                }
             }
             Scalar::Cast(e, _) | Scalar::Not(e) | Scalar::Is { arg: e, .. } => walk_scalar(e, v),
             Scalar::Distinct { left, right, .. } => {
@@ -64,6 +65,12 @@ pub(crate) fn walk_scalar(s: &mut Scalar, v: &mut Visitor<'_>) {
     });
 }
 
+fn walk_aggregate(a: &mut Aggregate, v: &mut Visitor<'_>) {
+    walk_all(&mut a.args, v);
+    a.order_by.iter_mut().for_each(|o| walk_scalar(&mut o.expr, v));
+    a.filter.iter_mut().for_each(|f| walk_scalar(f, v));
+}
+
 fn walk_all(args: &mut [Scalar], v: &mut Visitor<'_>) {
     args.iter_mut().for_each(|a| walk_scalar(a, v));
 }
@@ -77,7 +84,7 @@ fn walk_query(q: &mut Query, v: &mut Visitor<'_>) {
     }
     walk_set(&mut q.body, v);
     q.order_by.iter_mut().for_each(|o| walk_scalar(&mut o.expr, v));
-    q.limit.iter_mut().for_each(|l| walk_scalar(l, v));
+    q.limit.iter_mut().chain(&mut q.offset).for_each(|l| walk_scalar(l, v));
 }
 
 fn walk_set(s: &mut SetExpr, v: &mut Visitor<'_>) {

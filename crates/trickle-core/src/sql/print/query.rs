@@ -15,10 +15,16 @@ impl Printer {
             self.word("ORDER BY");
             self.list(&q.order_by, Self::order);
         }
+        if let Some(offset) = &q.offset {
+            self.newline();
+            self.word("OFFSET ");
+            self.scalar(offset);
+        }
         if let Some(limit) = &q.limit {
             self.newline();
-            self.word("LIMIT ");
+            self.word(if q.with_ties { "FETCH FIRST (" } else { "LIMIT " });
             self.scalar(limit);
+            self.word(if q.with_ties { ") ROWS WITH TIES" } else { "" });
         }
     }
 

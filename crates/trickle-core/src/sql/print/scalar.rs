@@ -2,9 +2,10 @@
 
 use super::Printer;
 use crate::expr::IsTest;
-use crate::sql::ast::{Aggregate, OrderBy, Param, Scalar, SpecialCall};
+use crate::sql::ast::{Aggregate, FrameBound, OrderBy, Over, Param, Scalar, SpecialCall};
 use crate::sql::ident::{Ident, Qualified};
 use crate::types::Type;
+use crate::window::Units;
 
 /// How tightly a form binds; an operand that binds less than its place asks for is parenthesised.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,7 +125,8 @@ impl Printer {
                 self.arguments(args);
             }
             Scalar::Operator(op, args) => self.operator(op, args),
-            Scalar::Aggregate(a) => self.aggregate(a),
+            Scalar::Aggregate(a) => self.aggregate(a, false),
+            Scalar::Over(o) => self.over(o),
             Scalar::Cast(e, ty) => {
                 self.operand(e, Binding::Cast);
                 self.word("::");
@@ -162,15 +164,6 @@ impl Printer {
                 self.symbol(op);
                 self.word(if *all { "ALL (" } else { "ANY (" });
                 self.scalar(array);
-                self.word(")");
-            }
-            Scalar::First { value, among, order } => {
-                self.word("first_value(");
-                self.scalar(value);
-                self.word(") OVER (PARTITION BY ");
-                self.row(among, Self::scalar);
-                self.word(" ORDER BY ");
-                self.row(order, Self::order);
                 self.word(")");
             }
             Scalar::Array(items) => {
@@ -266,13 +259,14 @@ impl Printer {
         }
     }
 
-    fn aggregate(&mut self, a: &Aggregate) {
+    /// A call; `bare`: without arguments it is not written with `*`.
+    fn aggregate(&mut self, a: &Aggregate, bare: bool) {
         self.qualified(&a.name);
         self.word("(");
         if a.distinct {
             self.word("DISTINCT ");
         }
-        if a.args.is_empty() && !a.within_group {
+        if a.args.is_empty() && !a.within_group && !bare {
             self.word("*");
         }
         self.row(&a.args, Self::scalar);
@@ -290,6 +284,47 @@ impl Printer {
             self.word(" FILTER (WHERE ");
             self.scalar(f);
             self.word(")");
+        }
+    }
+
+    fn over(&mut self, o: &Over) {
+        self.aggregate(&o.call, o.ranks);
+        self.word(" OVER (");
+        let mut gap = "";
+        if !o.partition.is_empty() {
+            self.word("PARTITION BY ");
+            self.row(&o.partition, Self::scalar);
+            gap = " ";
+        }
+        if !o.order_by.is_empty() {
+            self.word(gap);
+            self.word("ORDER BY ");
+            self.row(&o.order_by, Self::order);
+            gap = " ";
+        }
+        if let Some(frame) = &o.frame {
+            self.word(gap);
+            self.word(match frame.units {
+                Units::Rows => "ROWS BETWEEN ",
+                Units::Range => "RANGE BETWEEN ",
+                Units::Groups => "GROUPS BETWEEN ",
+            });
+            self.bound(&frame.start);
+            self.word(" AND ");
+            self.bound(&frame.end);
+        }
+        self.word(")");
+    }
+
+    fn bound(&mut self, b: &FrameBound) {
+        match b {
+            FrameBound::First => self.word("UNBOUNDED PRECEDING"),
+            FrameBound::Current => self.word("CURRENT ROW"),
+            FrameBound::Last => self.word("UNBOUNDED FOLLOWING"),
+            FrameBound::Preceding(e) | FrameBound::Following(e) => {
+                self.operand(e, Binding::Sum);
+                self.word(if matches!(b, FrameBound::Preceding(_)) { " PRECEDING" } else { " FOLLOWING" });
+            }
         }
     }
 

@@ -1,0 +1,249 @@
+//! ORDER BY with LIMIT, OFFSET or FETCH, and DISTINCT ON.
+
+use super::Lowerer;
+use super::expr::Cx;
+use super::relation::{Open, Relation};
+use super::scope::{Domain, Frame};
+use super::select::Output;
+use super::window::Columns;
+use crate::error::{Error, Result};
+use crate::eval;
+use crate::parse::ast::{
+    Distinct, Expr as Ast, LimitClause, OrderBy, OrderByExpr, OrderByKind, Query, Select, SetExpr, Value,
+};
+use crate::parse::fold;
+use crate::rel::{Map, Slice, Top};
+use crate::types::Datum;
+use crate::window::OrderKey;
+use std::sync::Arc;
+
+/// A key of ORDER BY or DISTINCT ON: the output that it is.
+struct Key<'q> {
+    output: usize,
+    descending: bool,
+    nulls_first: bool,
+    place: &'q Ast,
+}
+
+/// The keys of ORDER BY.
+pub(super) fn order_by(order: Option<&OrderBy>) -> &[OrderByExpr] {
+    match order.map(|o| &o.kind) {
+        Some(OrderByKind::Expressions(keys)) => keys,
+        _ => &[],
+    }
+}
+
+impl Lowerer<'_> {
+    /// Which rows LIMIT, OFFSET and FETCH keep; `None` for all.
+    pub(super) fn slice(&mut self, q: &Query) -> Result<Option<Slice>> {
+        let mut slice = Slice { offset: 0, limit: None, ties: false };
+        match &q.limit_clause {
+            Some(LimitClause::LimitOffset { limit, offset, limit_by }) => {
+                if !limit_by.is_empty() {
+                    return Err(self.at(Error::syntax("LIMIT … BY is not PostgreSQL"), q));
+                }
+                slice.limit = self.count(limit.as_ref(), "LIMIT")?;
+                slice.offset = self.count(offset.as_ref().map(|o| &o.value), "OFFSET")?.unwrap_or(0);
+            }
+            Some(LimitClause::OffsetCommaLimit { limit, .. }) => {
+                return Err(self.at(Error::syntax("LIMIT #,# syntax is not supported"), limit));
+            }
+            None => {}
+        }
+        if let Some(fetch) = &q.fetch {
+            if fetch.percent {
+                return Err(self.at(Error::syntax("FETCH … PERCENT is not PostgreSQL"), q));
+            }
+            slice.limit = match &fetch.quantity {
+                Some(e) => self.count(Some(e), "FETCH FIRST")?,
+                None => Some(1),
+            };
+            let keys = order_by(q.order_by.as_ref()).len();
+            if fetch.with_ties && keys == 0 {
+                let m = "WITH TIES cannot be specified without ORDER BY clause";
+                return Err(self.at(Error::syntax(m), q));
+            }
+            slice.ties = fetch.with_ties;
+        }
+        Ok((slice.limit.is_some() || slice.offset > 0).then_some(slice))
+    }
+
+    /// A constant number of rows; `None` for NULL and ALL.
+    fn count(&mut self, e: Option<&Ast>, clause: &'static str) -> Result<Option<u64>> {
+        let Some(e) = e else { return Ok(None) };
+        let mut cx = Cx::new(clause);
+        let count = self.expr(e, &mut cx)?;
+        if !cx.subqueries.is_empty() || !count.is_constant() {
+            self.not_yet(e, format!("{clause} with a number that is no constant"));
+            return Ok(None);
+        }
+        let count = self.coerce(count, &crate::types::Type::Int8)?;
+        match eval::expr(&count, &[])? {
+            Datum::Int(n) => match u64::try_from(n) {
+                Ok(n) => Ok(Some(n)),
+                Err(_) => Err(self.at(Error::data("2201W", format!("{clause} must not be negative")), e)),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// The rows of `q` that its LIMIT keeps.
+    pub(super) fn sliced(&mut self, q: &Query, slice: Slice, domain: &Domain) -> Result<Open> {
+        let order = order_by(q.order_by.as_ref());
+        if let SetExpr::Select(s) = &*q.body {
+            return self.sorted_select(s, order, Some(slice), domain);
+        }
+        let open = self.body(&q.body, domain)?;
+        let relation = self.close(open)?;
+        let mut keys = Vec::new();
+        for key in order {
+            let (descending, nulls_first) = self.direction(key)?;
+            let Some(output) = self.named_output(&key.expr, &relation.names)? else {
+                return Err(self.stop(&key.expr, "ORDER BY an expression over a set operation"));
+            };
+            keys.push(Key { output, descending, nulls_first, place: &key.expr });
+        }
+        let visible = relation.names.len();
+        self.cut(relation, visible, &keys, Some(slice), None, domain)
+    }
+
+    /// A SELECT whose order decides which rows there are: by LIMIT, or by DISTINCT ON.
+    pub(super) fn sorted_select(
+        &mut self,
+        s: &Select,
+        order: &[OrderByExpr],
+        slice: Option<Slice>,
+        domain: &Domain,
+    ) -> Result<Open> {
+        self.frames.push(Frame { refs: domain.refs.clone(), domain: domain.node, ..Frame::default() });
+        let result = self.sorted_in_frame(s, order, slice, domain);
+        self.frames.pop();
+        result
+    }
+
+    fn sorted_in_frame(
+        &mut self,
+        s: &Select,
+        order: &[OrderByExpr],
+        slice: Option<Slice>,
+        domain: &Domain,
+    ) -> Result<Open> {
+        let (node, mut outputs, mut names) = self.before_outputs(s, domain)?;
+        let visible = outputs.len();
+        let mut keys = Vec::new();
+        for key in order {
+            let (descending, nulls_first) = self.direction(key)?;
+            let output = self.sort_output(&key.expr, visible, &mut outputs, &mut names)?;
+            keys.push(Key { output, descending, nulls_first, place: &key.expr });
+        }
+        let mut distinct_on = None;
+        if let Some(Distinct::On(on)) = &s.distinct {
+            let mut positions = Vec::new();
+            for e in on {
+                positions.push(self.sort_output(e, visible, &mut outputs, &mut names)?);
+            }
+            let leads = keys.iter().take_while(|k| positions.contains(&k.output)).count();
+            if leads < keys.len() && !positions.iter().all(|p| keys[..leads].iter().any(|k| k.output == *p)) {
+                let m = "SELECT DISTINCT ON expressions must match initial ORDER BY expressions";
+                return Err(self.at(Error::invalid_reference(m), keys[leads].place));
+            }
+            distinct_on = Some(positions);
+        } else if outputs.len() > visible && matches!(s.distinct, Some(Distinct::Distinct)) {
+            let m = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
+            return Err(self.at(Error::invalid_reference(m), s));
+        }
+        let open = self.selected(s, node, outputs, names, domain)?;
+        let relation = self.close(open)?;
+        self.cut(relation, visible, &keys, slice, distinct_on, domain)
+    }
+
+    /// The output that a sort expression is: by position, by name, by the same words, or one more.
+    fn sort_output<'q>(
+        &mut self,
+        e: &'q Ast,
+        visible: usize,
+        outputs: &mut Vec<Output<'q>>,
+        names: &mut Vec<Arc<str>>,
+    ) -> Result<usize> {
+        if let Some(i) = self.named_output(e, &names[..visible])? {
+            return Ok(i);
+        }
+        let same = |o: &Output<'_>| matches!(o, Output::Text(text) if super::group::strip(text) == super::group::strip(e));
+        if let Some(i) = outputs.iter().position(same) {
+            return Ok(i);
+        }
+        outputs.push(Output::Text(e));
+        names.push("".into());
+        Ok(outputs.len() - 1)
+    }
+
+    /// The output that an integer or a bare name stands for.
+    fn named_output(&self, e: &Ast, names: &[Arc<str>]) -> Result<Option<usize>> {
+        match super::group::strip(e) {
+            Ast::Value(v) => match &v.value {
+                Value::Number(n, _) => {
+                    let found = n.parse::<usize>().ok().filter(|n| *n >= 1 && *n <= names.len());
+                    found.map(|n| Some(n - 1)).ok_or_else(|| {
+                        let m = format!("ORDER BY position {n} is not in select list");
+                        self.at(Error::invalid_reference(m), e)
+                    })
+                }
+                _ => Ok(None),
+            },
+            Ast::Identifier(name) => {
+                let folded = fold(name);
+                Ok(names.iter().position(|n| **n == *folded))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// DISTINCT ON and then the slice of a relation whose first `visible` columns after the domain's are its result.
+    fn cut(
+        &mut self,
+        relation: Relation,
+        visible: usize,
+        keys: &[Key<'_>],
+        slice: Option<Slice>,
+        distinct_on: Option<Vec<usize>>,
+        domain: &Domain,
+    ) -> Result<Open> {
+        let width = domain.width();
+        let mut table = Columns::of(self.graph.schema(relation.node).clone());
+        let mut order = Vec::new();
+        for key in keys {
+            let column = width + key.output;
+            self.sortable(table.column_type(column), key.place)?;
+            let key =
+                OrderKey { column, descending: key.descending, nulls_first: key.nulls_first, settles: false };
+            order.push(key);
+        }
+        let all = (width..table.len()).collect();
+        let mut partition: Vec<usize> = (0..width).collect();
+        partition.extend(distinct_on.iter().flatten().map(|c| width + c));
+        let first = match distinct_on {
+            Some(_) => {
+                let within = order.iter().filter(|k| !partition.contains(&k.column)).copied().collect();
+                Some(self.telling_apart(relation.node, &partition, within, &all, &mut table))
+            }
+            None => None,
+        };
+        let outer: Vec<usize> = (0..width).collect();
+        let last = self.telling_apart(relation.node, &outer, order, &all, &mut table);
+        let mut node = relation.node;
+        if let Some(computed) = table.computed() {
+            node = self.add(Map::new(node, computed))?;
+        }
+        if let Some(order) = first {
+            let one = Slice { offset: 0, limit: Some(1), ties: false };
+            node = self.add(Top::new(node, partition, order, one))?;
+        }
+        if let Some(slice) = slice {
+            node = self.add(Top::new(node, outer, last, slice))?;
+        }
+        let node = self.keep_first(node, width + visible)?;
+        let names = relation.names.into_iter().take(visible).collect();
+        let schema = self.graph.schema(node).clone();
+        Ok(Open::of(Relation { node, names }, &schema, domain))
+    }
+}

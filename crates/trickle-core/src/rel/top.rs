@@ -1,0 +1,199 @@
+//! LIMIT, OFFSET, DISTINCT ON: the first rows of each partition.
+
+use super::{Class, Negate, Positive, Rel, Relational, SemiJoin, Union, arity, check_keys, check_positive};
+use crate::delta::{Differ, Differentiate, negate, sum};
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, Row, ZSet, group, windows};
+use crate::expr::Expr;
+use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
+use crate::sql::{Fragment, Render, RenderContext};
+use crate::window::{self, OrderKey};
+
+/// Which rows of an ordered partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slice {
+    /// How many are left out first.
+    pub offset: u64,
+    /// How many come then; `None` for all.
+    pub limit: Option<u64>,
+    /// Whether also the rows that are equal to the last one in what ORDER BY says (`WITH TIES`).
+    pub ties: bool,
+}
+
+/// A slice of each partition of the input, in the given order; its rows are those of the input. The order tells all rows
+/// apart that differ, so that there is one result.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Top {
+    input: NodeId,
+    partition: Vec<usize>,
+    order: Vec<OrderKey>,
+    slice: Slice,
+}
+
+impl Top {
+    /// The rows `slice` of each partition.
+    pub fn new(input: NodeId, partition: Vec<usize>, order: Vec<OrderKey>, slice: Slice) -> Top {
+        Top { input, partition, order, slice }
+    }
+    /// The input.
+    pub fn input(&self) -> NodeId {
+        self.input
+    }
+    /// The columns that tell partitions apart.
+    pub fn partition(&self) -> &[usize] {
+        &self.partition
+    }
+    /// The order within a partition.
+    pub fn order(&self) -> &[OrderKey] {
+        &self.order
+    }
+    /// Which rows.
+    pub fn slice(&self) -> Slice {
+        self.slice
+    }
+}
+
+impl Relational for Top {
+    fn name(&self) -> &'static str {
+        "Top"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.input]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        Top { input: inputs.first().copied().unwrap_or(self.input), ..self.clone() }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [input] = arity("Top", inputs)?;
+        check_keys("Top", self.partition.iter().copied(), input.schema())?;
+        for key in &self.order {
+            if !input.schema().column(key.column).is_some_and(|c| c.ty.is_ordered()) {
+                return Err(Error::plan(format!("Top orders by column {}, which it cannot", key.column)));
+            }
+        }
+        check_positive("Top", input)
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        inputs[0].schema().clone()
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let mut p = inputs[0].props().clone();
+        p.positive = true;
+        if self.slice.limit == Some(1) && !self.slice.ties {
+            let key: ColSet = self.partition.as_slice().into();
+            p.fds.push(FunctionalDependency { from: key.clone(), to: ColSet::all(schema.len()) });
+            p.add_key(key);
+        }
+        p.consolidated = !p.keys.is_empty();
+        p
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        if self.partition.is_empty() {
+            return Class::Global;
+        }
+        Class::PerKey { keys: vec![self.partition.clone()], output: self.partition.clone() }
+    }
+    fn describe(&self, inputs: &[&Node]) -> String {
+        crate::graph::describe_top(self, inputs)
+    }
+}
+
+/// Over stored rows: `Δ = redone + extended − old`, where a partition is redone from the current rows if a stored row left,
+/// and else is the first rows of the stored ones and those that came. What left beyond the last row kept moves nothing.
+impl Differentiate for Top {
+    fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
+        // What came and what left are told apart by value, so a row that is merely written differently would be neither.
+        let told = |c: &Column| c.ty.is_exact() && c.ty.has_equality();
+        let told = cx.graph.schema(self.input).columns().iter().all(told);
+        if self.slice.offset > 0 || self.slice.limit.is_none() || !told {
+            return Ok(None);
+        }
+        let Some(state) = cx.state(node)? else { return Ok(None) };
+        let change = cx.delta(self.input)?;
+        let change = cx.net(change, true)?;
+        let back = negate(cx.graph, change)?;
+        let (came, left) = (cx.graph.add(Positive::new(change))?, cx.graph.add(Positive::new(back))?);
+        let old = match self.partition.as_slice() {
+            [] => state,
+            keys => {
+                let touched = cx.keys(change, keys)?;
+                cx.restrict(state, keys, touched)?
+            }
+        };
+        let lost = lost(cx.graph, left, old)?;
+        let current = cx.after(self.input)?;
+        let redone = match self.partition.as_slice() {
+            // The condition stands outside, so that an index gives the first rows.
+            [] => {
+                let first = cx.graph.add(self.with_inputs(&[current]))?;
+                cx.graph.add(SemiJoin::semi(first, lost, Expr::bool(true)))?
+            }
+            keys => {
+                let spoiled = cx.keys(lost, keys)?;
+                let current = cx.restrict(current, keys, spoiled)?;
+                cx.graph.add(self.with_inputs(&[current]))?
+            }
+        };
+        let candidates = cx.graph.add(Union::new([old, came]))?;
+        let whole = same(cx.graph, &self.partition, candidates, lost);
+        let candidates = cx.graph.add(SemiJoin::anti(candidates, lost, whole))?;
+        let extended = cx.graph.add(self.with_inputs(&[candidates]))?;
+        let minus = cx.graph.add(Negate::new(old))?;
+        sum(cx.graph, node, [redone, extended, minus]).map(Some)
+    }
+}
+
+/// The rows of `left` that equal one of `old`.
+fn lost(graph: &mut Graph, left: NodeId, old: NodeId) -> Result<NodeId> {
+    let all: Vec<usize> = (0..graph.schema(left).len()).collect();
+    let on = same(graph, &all, left, old);
+    graph.add(SemiJoin::semi(left, old, on))
+}
+
+/// Equality in `columns` of both, NULL equal to NULL.
+fn same(graph: &Graph, columns: &[usize], left: NodeId, right: NodeId) -> Expr {
+    let (l, r) = (graph.schema(left), graph.schema(right));
+    Expr::and(columns.iter().map(|c| {
+        let nullable = |s: &Schema| s.column(*c).is_none_or(|c| c.nullable);
+        let (a, b) = (l.expr(*c), r.expr(*c).shifted(l.len()));
+        if nullable(l) && nullable(r) { a.same_as(b) } else { a.equals(b) }
+    }))
+}
+
+impl Evaluate for Top {
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        inputs[0].require_state("Top")?;
+        let schema = cx.graph.schema(self.input);
+        let mut out = ZSet::new();
+        let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        for group in group::groups(inputs[0], &self.partition, schema) {
+            let rows: Vec<&Row> = windows::ordered(&group.rows, &self.order, schema);
+            let start = count(self.slice.offset).min(rows.len());
+            let mut end = match self.slice.limit {
+                Some(limit) => start.saturating_add(count(limit)).min(rows.len()),
+                None => rows.len(),
+            };
+            if self.slice.ties && end > start {
+                let keys = window::asked(&self.order);
+                let last = rows[end - 1];
+                while end < rows.len() && windows::are_peers(keys, schema, last, rows[end]) {
+                    end += 1;
+                }
+            }
+            rows[start..end].iter().for_each(|row| out.add(Row::clone(row), 1));
+        }
+        Ok(out)
+    }
+}
+
+impl Render for Top {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        input.require_positive("Top")?;
+        let consolidated = cx.is_consolidated();
+        let block = cx.open(input, self.input);
+        let block = cx.unit(block);
+        let block = cx.top(block, self);
+        Ok(Fragment::open(block, true, consolidated))
+    }
+}

@@ -1,0 +1,178 @@
+//! Window functions: each row with values over other rows of its partition.
+
+use super::{Class, Map, Rel, Relational, arity, check_expr, check_keys, check_positive};
+use crate::delta::{Differ, Differentiate};
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, Row, ZSet, group, windows};
+use crate::expr::Expr;
+use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::sql::{Fragment, Render, RenderContext, over};
+use crate::window::{OrderKey, WindowCall};
+
+/// The rows of the input, each with the value of every call behind its columns. Partitions are the rows that agree on
+/// `partition`, NULL equal to NULL.
+///
+/// Where ORDER BY leaves an order among rows open that a call sees ([`crate::window::Order`]), any is right, and a plan must
+/// not depend on which: whoever builds one adds order keys that tell the rows apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    input: NodeId,
+    partition: Vec<usize>,
+    order: Vec<OrderKey>,
+    calls: Vec<WindowCall>,
+}
+
+impl Window {
+    /// `calls OVER (PARTITION BY partition ORDER BY order)` beside the columns of `input`.
+    pub fn new(input: NodeId, partition: Vec<usize>, order: Vec<OrderKey>, calls: Vec<WindowCall>) -> Window {
+        Window { input, partition, order, calls }
+    }
+    /// The input.
+    pub fn input(&self) -> NodeId {
+        self.input
+    }
+    /// The columns that tell partitions apart.
+    pub fn partition(&self) -> &[usize] {
+        &self.partition
+    }
+    /// The order within a partition.
+    pub fn order(&self) -> &[OrderKey] {
+        &self.order
+    }
+    /// The calls.
+    pub fn calls(&self) -> &[WindowCall] {
+        &self.calls
+    }
+}
+
+impl Relational for Window {
+    fn name(&self) -> &'static str {
+        "Window"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.input]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        Window { input: inputs.first().copied().unwrap_or(self.input), ..self.clone() }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [input] = arity("Window", inputs)?;
+        let schema = input.schema();
+        check_keys("Window", self.partition.iter().copied(), schema)?;
+        for key in &self.order {
+            if !schema.column(key.column).is_some_and(|c| c.ty.is_ordered()) {
+                return Err(Error::plan(format!("Window orders by column {}, which it cannot", key.column)));
+            }
+        }
+        let offsets = || self.calls.iter().flat_map(|c| c.frame.offsets());
+        if !offsets().all(Expr::is_constant) {
+            return Err(Error::plan("Window has a frame whose bounds differ from row to row"));
+        }
+        self.calls
+            .iter()
+            .flat_map(WindowCall::exprs)
+            .try_for_each(|e| check_expr("Window", e, &[input.schema()]))?;
+        check_positive("Window", input)
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        let input = inputs[0].schema();
+        let values = self.calls.iter().map(|c| Column {
+            label: c.call.sig.name.clone(),
+            ty: c.call.sig.ret.clone(),
+            nullable: c.nullable(input),
+        });
+        Schema::new(input.columns().iter().cloned().chain(values))
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let mut p = inputs[0].props().clone();
+        let width = inputs[0].schema().len();
+        p.positive = true;
+        // Equal rows may be given different values, and different rows equal ones.
+        p.consolidated = !p.keys.is_empty();
+        let exprs = self.calls.iter().flat_map(WindowCall::exprs);
+        p.volatility = exprs.map(Expr::volatility).fold(p.volatility, Ord::max);
+        for key in p.keys.clone() {
+            p.fds.push(FunctionalDependency { from: key, to: ColSet::all(schema.len()) });
+        }
+        for (i, call) in self.calls.iter().enumerate() {
+            if &*call.call.sig.name == "row_number" && call.is_window_function() {
+                let mut numbered: ColSet = self.partition.as_slice().into();
+                numbered.insert(width + i);
+                p.consolidated = true;
+                p.fds.push(FunctionalDependency { from: numbered.clone(), to: ColSet::all(schema.len()) });
+                p.add_key(numbered);
+            }
+        }
+        p
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        if self.partition.is_empty() {
+            return Class::Global;
+        }
+        Class::PerKey { keys: vec![self.partition.clone()], output: self.partition.clone() }
+    }
+    fn describe(&self, inputs: &[&Node]) -> String {
+        crate::graph::describe_window(self, inputs)
+    }
+}
+
+impl Differentiate for Window {}
+
+/// Where a stored map shows its window's partition, it is itself per key and its own previous rows are at hand, so the
+/// window's are not kept: `Δ = map(windows(R′ ⋉ K)) − State(map) ⋉ K`.
+pub(super) fn shown(map: &Map, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
+    let below = cx.graph.shared(map.input());
+    let Rel::Window(w) = below.rel() else { return Ok(None) };
+    let (false, Some(output)) = (cx.is_stored(map.input()), shown_partition(map, w)) else { return Ok(None) };
+    let Some(mut before) = cx.state(node)? else { return Ok(None) };
+    let mut current = cx.after(w.input())?;
+    if !w.partition.is_empty() {
+        let change = cx.delta(w.input())?;
+        let touched = cx.keys(change, &w.partition)?;
+        current = cx.restrict(current, &w.partition, touched)?;
+        before = cx.restrict(before, &output, touched)?;
+    }
+    let windows = cx.graph.add(w.with_inputs(&[current]))?;
+    let after = cx.graph.add(map.with_inputs(&[windows]))?;
+    cx.difference(after, before).map(Some)
+}
+
+/// The columns of the map that are the window's partition.
+pub(crate) fn shown_partition(map: &Map, w: &Window) -> Option<Vec<usize>> {
+    let place = |c: &usize| map.exprs().iter().position(|e| e.as_column() == Some(*c));
+    w.partition.iter().map(place).collect()
+}
+
+impl Evaluate for Window {
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        inputs[0].require_state("Window")?;
+        let schema = cx.graph.schema(self.input);
+        let mut out = ZSet::new();
+        for group in group::groups(inputs[0], &self.partition, schema) {
+            let rows = windows::ordered(&group.rows, &self.order, schema);
+            let mut values: Vec<Row> = rows.iter().map(|r| Row::clone(r)).collect();
+            for call in &self.calls {
+                let column = windows::over(call, &rows, &self.order, schema)?;
+                for (row, value) in values.iter_mut().zip(column) {
+                    *row = row.iter().cloned().chain([value]).collect();
+                }
+            }
+            values.into_iter().for_each(|row| out.add(row, 1));
+        }
+        Ok(out)
+    }
+}
+
+impl Render for Window {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        input.require_positive("Window")?;
+        let consolidated = cx.is_consolidated();
+        let block = cx.open(input, self.input);
+        let block = cx.unit(block);
+        let block = cx.fit(block, self.input, self.calls.iter().flat_map(WindowCall::exprs), true);
+        let call = |c| over(c, &self.partition, &self.order, &block.columns);
+        let values = self.calls.iter().map(call).collect();
+        Ok(Fragment::closed(cx.windowed(block, values), true, consolidated))
+    }
+}

@@ -1,0 +1,1 @@
+SELECT id, generate_series(1, 2) AS nth FROM orders;
