@@ -3,7 +3,7 @@
 use super::expr::Cx;
 use super::scope::{Slot, reads_outer};
 use super::subquery::Pending;
-use super::{Level, Lowerer};
+use super::{Level, Lowerer, WITHOUT};
 use crate::agg::{AggCall, resolve, resolve_ordered};
 use crate::error::{Error, Result};
 use crate::expr::functions::resolve_function;
@@ -14,7 +14,7 @@ use crate::parse::ast::{
 };
 use crate::parse::qualified;
 use crate::types::Type;
-use crate::verdict::ReasonKind;
+use crate::verdict::{Cause, ReasonKind};
 use std::sync::Arc;
 
 /// Functions whose value changes while the data does not.
@@ -251,23 +251,30 @@ impl Lowerer<'_> {
             Volatility::Volatile => {
                 let help =
                     "Mark the function IMMUTABLE if it is, or compute the value where the row is written.";
-                self.reason(ReasonKind::Never, e, format!("the volatile function {}()", sig.name), help);
+                self.volatile(&sig.name, e, help);
             }
             // What is built in and stable depends on settings, which every refresh sets to what they were.
-            Volatility::Stable if sig.schema.is_some() => {
-                self.not_yet(e, format!("the stable function {}()", sig.name));
-            }
+            Volatility::Stable if sig.schema.is_some() => self.stable(&sig.name, e),
             _ => {}
         }
+    }
+
+    fn volatile(&mut self, name: &str, e: &Ast, help: &str) {
+        let construct = format!("the volatile function {name}()");
+        self.because(ReasonKind::Never, Cause::Volatile, e, construct, help);
+    }
+
+    fn stable(&mut self, name: &str, e: &Ast) {
+        let construct = format!("the stable function {name}()");
+        self.because(ReasonKind::NotYet, Cause::Surroundings, e, construct, WITHOUT);
     }
 
     /// Notes a built-in that no stream table can keep, by name.
     fn unkept(&mut self, name: &str, e: &Ast) -> bool {
         if RANDOM.contains(&name) {
-            let help = "Compute the value where the row is written, and store it in a column.";
-            self.reason(ReasonKind::Never, e, format!("the volatile function {name}()"), help);
+            self.volatile(name, e, "Compute the value where the row is written, and store it in a column.");
         } else if CLOCK.contains(&name) {
-            self.not_yet(e, format!("the stable function {name}()"));
+            self.stable(name, e);
         } else if SETS.contains(&name) {
             self.not_yet(e, format!("the set-returning function {name}()"));
         } else {

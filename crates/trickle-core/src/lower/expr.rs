@@ -13,7 +13,7 @@ use crate::parse::ast::{
 };
 use crate::parse::{Place, type_of};
 use crate::types::{Datum, Type};
-use crate::verdict::ReasonKind;
+use crate::verdict::{Cause, ReasonKind};
 
 /// What lowering the expressions of one clause collects.
 pub(super) struct Cx<'q> {
@@ -360,7 +360,8 @@ impl Lowerer<'_> {
         if let (Some(Datum::Text(text)), Type::Unknown) = (value.as_literal(), value.ty()) {
             if literal::is_clock(text, ty) {
                 let help = "Write the date itself; a stream table changes with its data, not with the clock.";
-                self.reason(ReasonKind::Never, place, format!("the constant '{text}'"), help);
+                let construct = format!("the constant '{text}'");
+                self.because(ReasonKind::Never, Cause::Surroundings, place, construct, help);
             }
             let text = text.clone();
             let base = if matches!(ty, Type::Varchar(Some(_)) | Type::Bpchar(_)) { &Type::Text } else { ty };

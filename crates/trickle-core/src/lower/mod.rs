@@ -31,7 +31,7 @@ use crate::error::{Error, Result, Span};
 use crate::graph::{Graph, NodeId};
 use crate::parse::{Parsed, Place, Source, parse_query};
 use crate::rel::Rel;
-use crate::verdict::{Reason, ReasonKind};
+use crate::verdict::{Cause, Reason, ReasonKind};
 use scope::{Cte, Frame, Outer};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -87,6 +87,9 @@ pub fn lower_parsed(parsed: &Parsed, catalog: &dyn Catalog) -> Result<Lowered> {
 fn is_name_error(e: &Error) -> bool {
     matches!(e.sqlstate(), "42P01" | "42703" | "42702" | "42601")
 }
+
+/// The advice where there is no better one.
+const WITHOUT: &str = "Refresh the table in full, or write the query without it.";
 
 /// How many views may be expanded inside each other.
 const VIEW_DEPTH: usize = 32;
@@ -175,8 +178,20 @@ impl<'a> Lowerer<'a> {
 
     /// Notes a construct that cannot be lowered; lowering goes on to find the others.
     fn reason(&mut self, kind: ReasonKind, node: &impl Place, construct: impl Into<String>, help: &str) {
+        self.because(kind, Cause::Construct, node, construct, help);
+    }
+
+    /// Likewise, where the construct says more of the query than that there is no rule for it.
+    fn because(
+        &mut self,
+        kind: ReasonKind,
+        cause: Cause,
+        node: &impl Place,
+        construct: impl Into<String>,
+        help: &str,
+    ) {
         let span = self.span(node);
-        let reason = Reason { span, kind, construct: construct.into(), help: help.to_owned() };
+        let reason = Reason { span, kind, cause, construct: construct.into(), help: help.to_owned() };
         if !self.reasons.contains(&reason) {
             self.reasons.push(reason);
         }
@@ -184,12 +199,7 @@ impl<'a> Lowerer<'a> {
 
     /// Notes a construct that the engine does not know yet.
     fn not_yet(&mut self, node: &impl Place, construct: impl Into<String>) {
-        self.reason(
-            ReasonKind::NotYet,
-            node,
-            construct,
-            "Refresh the table in full, or write the query without it.",
-        );
+        self.reason(ReasonKind::NotYet, node, construct, WITHOUT);
     }
 
     /// Like [`Lowerer::not_yet`], where nothing after it can be lowered either.
