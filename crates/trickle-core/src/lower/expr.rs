@@ -8,8 +8,7 @@ use crate::error::{Error, Result, Span};
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::Schema;
 use crate::parse::ast::{
-    AccessExpr, BinaryOperator, CaseWhen, CastKind, Expr as Ast, Ident, Subscript, UnaryOperator, Value,
-    ValueWithSpan,
+    BinaryOperator, CaseWhen, CastKind, Expr as Ast, Ident, UnaryOperator, Value, ValueWithSpan,
 };
 use crate::parse::{Place, type_of};
 use crate::types::{Datum, Type};
@@ -175,7 +174,7 @@ impl Lowerer<'_> {
         }
     }
 
-    fn name(&mut self, names: &[Ident], cx: &mut Cx<'_>) -> Result<Expr> {
+    pub(super) fn name(&mut self, names: &[Ident], cx: &mut Cx<'_>) -> Result<Expr> {
         let e = self.column(names)?;
         if !cx.inside_aggregate && cx.allows_aggregates {
             let text = names.iter().map(crate::parse::fold).collect::<Vec<_>>().join(".");
@@ -370,9 +369,16 @@ impl Lowerer<'_> {
         match (value.kind(), ty) {
             // ARRAY[]::type[], and constants in an array that is cast, take the element type from the cast.
             (ExprKind::Array(elements), Type::Array(element)) => {
-                let element = (**element).clone();
-                let cast: Result<Vec<Expr>> =
-                    elements.clone().into_iter().map(|e| self.cast(e, &element, place)).collect();
+                // An array of arrays is of the same type as they are.
+                let of = |e: &Expr| if e.ty().element().is_some() { ty.clone() } else { (**element).clone() };
+                let cast: Result<Vec<Expr>> = elements
+                    .clone()
+                    .into_iter()
+                    .map(|e| {
+                        let to = of(&e);
+                        self.cast(e, &to, place)
+                    })
+                    .collect();
                 Ok(Expr::new(ExprKind::Array(cast?), ty.clone()))
             }
             _ if *value.ty() == Type::Unknown => self.coerce(value, ty),
@@ -437,37 +443,6 @@ impl Lowerer<'_> {
             .collect::<Result<_>>()?;
         let ty = Type::Record(parts.iter().map(|e| e.ty().clone()).collect());
         Ok(Expr::new(ExprKind::Row(parts), ty))
-    }
-
-    fn access<'q>(
-        &mut self,
-        whole: &'q Ast,
-        root: &'q Ast,
-        chain: &'q [AccessExpr],
-        cx: &mut Cx<'q>,
-    ) -> Result<Expr> {
-        let mut value = self.expr(root, cx)?;
-        let indexes = chain.len();
-        for a in chain {
-            let AccessExpr::Subscript(Subscript::Index { index }) = a else {
-                return Err(self.stop(whole, "array slices and composite fields"));
-            };
-            let index = self.expr(index, cx)?;
-            value = match value.ty() {
-                Type::Jsonb => self.compare("->", value, index)?,
-                Type::Array(element) if indexes == 1 => {
-                    let element = (**element).clone();
-                    let index = self.coerce_implicitly(index, &Type::Int4, "array subscript")?;
-                    Expr::new(ExprKind::Subscript(value, index), element)
-                }
-                Type::Array(_) => return Err(self.stop(whole, "subscripts of arrays of several dimensions")),
-                ty => {
-                    let e = format!("cannot subscript type {ty} because it does not support subscripting");
-                    return Err(Error::type_mismatch(e));
-                }
-            };
-        }
-        Ok(value)
     }
 }
 

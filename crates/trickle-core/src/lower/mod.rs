@@ -5,6 +5,7 @@
 //! columns, as the first item of its FROM; its result starts with the domain's columns and is joined back to the
 //! outer rows on them (NULL equal to NULL). So no operator ever depends on a row of another.
 
+mod access;
 mod call;
 mod coerce;
 mod compare;

@@ -42,7 +42,9 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
         ExprKind::Array(items) if items.is_empty() => Scalar::Array(Vec::new()).cast(expr.ty().clone()),
         ExprKind::Array(items) => Scalar::Array(all(items)),
         ExprKind::Row(items) => Scalar::Row(all(items)),
-        ExprKind::Subscript(e, i) => Scalar::Subscript(one(e), one(i)),
+        ExprKind::Subscript { array, at } => {
+            Scalar::Subscript(one(array), at.iter().map(|at| at.map(|e| scalar(e, columns))).collect())
+        }
         ExprKind::ManyRows => two_rows(expr.ty()),
     })
 }
