@@ -8,9 +8,9 @@ use crate::error::{Error, Result, Span};
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::Schema;
 use crate::parse::ast::{
-    BinaryOperator, CaseWhen, CastKind, Expr as Ast, Ident, UnaryOperator, Value, ValueWithSpan,
+    BinaryOperator, CaseWhen, CastKind, DataType, Expr as Ast, Ident, UnaryOperator, Value, ValueWithSpan,
 };
-use crate::parse::{Place, type_of};
+use crate::parse::{Place, cuts_fields, precision, type_of};
 use crate::types::{Datum, Type};
 use crate::verdict::{Cause, ReasonKind};
 
@@ -154,8 +154,7 @@ impl Lowerer<'_> {
                 if !matches!(kind, CastKind::TryCast | CastKind::SafeCast) =>
             {
                 let value = self.expr(expr, cx)?;
-                let ty = self.type_named(data_type)?;
-                self.cast(value, &ty, e)
+                self.cast_to(value, data_type, e)
             }
             Ast::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref(), cx)
@@ -347,11 +346,34 @@ impl Lowerer<'_> {
     }
 
     /// A type by its name in the query.
-    pub(super) fn type_named(&self, ty: &crate::parse::ast::DataType) -> Result<Type> {
+    pub(super) fn type_named(&self, ty: &DataType) -> Result<Type> {
         type_of(ty, &|schema, name| self.catalog.named_type(schema, name)).map_err(|name| {
             let e = format!("type \"{}\" does not exist", name.to_lowercase());
             Error::type_mismatch(e).hint("Only built-in types and those of the catalog are known.")
         })
+    }
+
+    /// A cast to a type by its name. One of time with a precision is rounded to it, as PostgreSQL does by a function.
+    pub(super) fn cast_to(&mut self, value: Expr, ty: &DataType, place: &impl Place) -> Result<Expr> {
+        if cuts_fields(ty) {
+            return Err(self.stop(place, "INTERVAL cut to a field"));
+        }
+        let to = self.type_named(ty)?;
+        let value = self.cast(value, &to, place)?;
+        let Some(digits) = precision(ty).map(|p| i64::try_from(p).map_or(6, |p| p.min(6))) else {
+            return Ok(value);
+        };
+        let (name, modifier) = match to {
+            Type::Timestamp => ("timestamp", digits),
+            Type::Timestamptz => ("timestamptz", digits),
+            Type::Time => ("time", digits),
+            // All fields, and behind them the digits.
+            Type::Interval => ("interval", 0x7FFF << 16 | digits),
+            // Its name says it.
+            Type::Other(_) => return Ok(value),
+            _ => return Err(self.stop(place, format!("a cast to {ty}"))),
+        };
+        self.builtin(name, vec![value, Expr::literal(Datum::Int(modifier), Type::Int4)])
     }
 
     /// An explicit cast.

@@ -30,9 +30,8 @@ impl Lowerer<'_> {
                 self.compare(if *negated { "!~" } else { "~" }, l, pattern)
             }
             Ast::TypedString(t) => {
-                let ty = self.type_named(&t.data_type)?;
                 let value = self.value(&t.value)?;
-                self.cast(value, &ty, e)
+                self.cast_to(value, &t.data_type, e)
             }
             Ast::Interval(i) => self.interval(i, e),
             Ast::AtTimeZone { timestamp, time_zone } => {

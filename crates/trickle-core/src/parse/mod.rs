@@ -20,7 +20,7 @@ pub(crate) mod ast {
 }
 
 pub(crate) use aggregate::{CreateAggregate, Definition};
-pub(crate) use names::{fold, parts, qualified, type_of};
+pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
 pub(crate) use source::{Place, Source};
 #[cfg(feature = "testing")]

@@ -72,6 +72,11 @@ pub(super) const ROWS: &[Row] = &[
     opaque("justify_interval", "interval -> interval", RAISES),
     opaque("overlaps", "timestamp, timestamp, timestamp, timestamp -> bool", LAX | NULLABLE),
     opaque("overlaps", "timestamptz, timestamptz, timestamptz, timestamptz -> bool", LAX | NULLABLE),
+    // What a cast to timestamp(p) and its kin calls: the second argument is the type's modifier.
+    f("timestamp", "timestamp, int4 -> timestamp", 0, v::rounded),
+    f("timestamptz", "timestamptz, int4 -> timestamptz", 0, v::rounded),
+    f("time", "time, int4 -> time", 0, v::rounded),
+    f("interval", "interval, int4 -> interval", 0, v::rounded),
     opaque("now", "-> timestamptz", STABLE),
     opaque("transaction_timestamp", "-> timestamptz", STABLE),
     opaque("statement_timestamp", "-> timestamptz", STABLE),

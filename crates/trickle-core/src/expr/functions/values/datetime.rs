@@ -352,3 +352,19 @@ pub(crate) fn is_finite(a: &[Datum]) -> Result<Datum> {
         Datum::Date(i32::MIN | i32::MAX) | Datum::Timestamp(i64::MIN | i64::MAX)
     )))
 }
+
+/// Rounded to the digits that the modifier of a type says, halves away from zero.
+pub(crate) fn rounded(a: &[Datum]) -> Result<Datum> {
+    let digits = u32::try_from(int(a, 1)? & 0xFFFF).unwrap_or(6).min(6);
+    let unit = 10_i64.pow(6 - digits);
+    let round = |t: i64| {
+        let away = t.abs() + unit / 2;
+        (away - away % unit) * t.signum()
+    };
+    Ok(match arg(a, 0) {
+        Datum::Timestamp(t) if *t != i64::MAX && *t != i64::MIN => Datum::Timestamp(round(*t)),
+        Datum::Time(t) => Datum::Time(round(*t)),
+        Datum::Interval(i) => Datum::Interval(Interval { micros: round(i.micros), ..*i }),
+        other => other.clone(),
+    })
+}
