@@ -233,6 +233,15 @@ impl Lowerer<'_> {
             BinaryOperator::Xor | BinaryOperator::Spaceship | BinaryOperator::MyIntegerDivide => {
                 Err(self.at(Error::syntax(format!("operator {op} is not PostgreSQL")), whole))
             }
+            BinaryOperator::Overlaps => {
+                let (l, r) = (row(left), row(right));
+                if l.len() != 2 || r.len() != 2 {
+                    let e = Error::syntax("wrong number of parameters on a side of OVERLAPS expression");
+                    return Err(self.at(e, whole));
+                }
+                let periods = self.exprs(l.into_iter().chain(r), cx)?;
+                self.builtin("overlaps", periods)
+            }
             _ => {
                 let (l, r) = (row(left), row(right));
                 let name = operator_name(op);
