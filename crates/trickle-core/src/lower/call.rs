@@ -4,7 +4,7 @@ use super::expr::Cx;
 use super::scope::{Slot, reads_outer};
 use super::subquery::Pending;
 use super::{Level, Lowerer, WITHOUT};
-use crate::agg::{AggCall, resolve, resolve_ordered};
+use crate::agg::{AggCall, is_aggregate, resolve, resolve_ordered};
 use crate::error::{Error, Result};
 use crate::expr::functions::resolve_function;
 use crate::expr::{Expr, ExprKind, FuncKind, FuncSig, SortKey, Volatility};
@@ -100,53 +100,6 @@ const WINDOWS: &[&str] = &[
     "last_value",
     "nth_value",
 ];
-/// The built-in aggregates: a call of one that no family resolves is one that is not kept yet, not an unknown function.
-const AGGREGATES: &[&str] = &[
-    "json_agg",
-    "jsonb_agg",
-    "json_object_agg",
-    "jsonb_object_agg",
-    "xmlagg",
-    "stddev",
-    "stddev_pop",
-    "stddev_samp",
-    "variance",
-    "var_pop",
-    "var_samp",
-    "corr",
-    "covar_pop",
-    "covar_samp",
-    "bit_and",
-    "bit_or",
-    "bit_xor",
-    "mode",
-    "percentile_cont",
-    "percentile_disc",
-    "any_value",
-    "range_agg",
-    "range_intersect_agg",
-    "regr_avgx",
-    "regr_avgy",
-    "regr_count",
-    "regr_intercept",
-    "regr_r2",
-    "regr_slope",
-    "regr_sxx",
-    "regr_sxy",
-    "regr_syy",
-    "grouping",
-    "array_agg",
-    "string_agg",
-    "sum",
-    "avg",
-    "min",
-    "max",
-    "count",
-    "bool_and",
-    "bool_or",
-    "every",
-];
-
 /// That a function does not exist for these types.
 pub(super) fn unknown(name: &str, types: &[Type]) -> Error {
     let list: Vec<String> = types.iter().map(ToString::to_string).collect();
@@ -184,7 +137,8 @@ impl Lowerer<'_> {
     pub(super) fn function<'q>(&mut self, f: &'q Function, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
         let (schema, name) = qualified(&f.name);
         let builtin = schema.as_deref().is_none_or(|s| s == "pg_catalog");
-        if f.over.is_some() || (builtin && WINDOWS.contains(&name.as_str())) {
+        let window = builtin && f.within_group.is_empty() && WINDOWS.contains(&name.as_str());
+        if f.over.is_some() || window {
             self.not_yet(e, "window functions");
             return self.guess(f, cx);
         }
@@ -201,7 +155,7 @@ impl Lowerer<'_> {
             self.exprs(list, cx)?;
             return Ok(Expr::null(Type::Unknown));
         }
-        let aggregate = builtin && AGGREGATES.contains(&name.as_str());
+        let aggregate = builtin && is_aggregate(&name);
         if aggregate || star || !f.within_group.is_empty() || f.filter.is_some() {
             return self.aggregate(&name, schema.as_deref(), f, list, e, cx);
         }
@@ -277,6 +231,8 @@ impl Lowerer<'_> {
             self.stable(name, e);
         } else if SETS.contains(&name) {
             self.not_yet(e, format!("the set-returning function {name}()"));
+        } else if name == "grouping" {
+            self.not_yet(e, "GROUPING()");
         } else {
             return false;
         }
@@ -434,10 +390,7 @@ impl Lowerer<'_> {
         };
         let user = || self.catalog.function(schema, name, &types).filter(|s| s.kind == FuncKind::Aggregate);
         let Some(sig) = found.or_else(user) else {
-            if builtin
-                && AGGREGATES.contains(&name)
-                && (within_group || resolve(name, &[Type::Int4]).is_none())
-            {
+            if builtin && is_aggregate(name) && (within_group || resolve(name, &[Type::Int4]).is_none()) {
                 self.not_yet(e, format!("the aggregate {name}()"));
                 return Ok(Err(Expr::null(Type::Unknown)));
             }

@@ -5,7 +5,7 @@ use super::expr::Cx;
 use super::scope::{Domain, Slot};
 use super::select::{Output, conjuncts};
 use super::subquery::Pending;
-use crate::agg::AggCall;
+use crate::agg::{AggCall, family};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
 use crate::graph::NodeId;
@@ -216,17 +216,15 @@ impl Lowerer<'_> {
         let mut exprs: Vec<Expr> = (0..width).map(|i| d.expr(i)).collect();
         for (i, a) in aggregates.iter().enumerate() {
             let value = r.expr(width + i).shifted(width);
-            exprs.push(match (&a.sig.schema, &*a.sig.name) {
-                (None, "count") => Expr::new(
-                    ExprKind::Coalesce(vec![value, Expr::literal(Datum::Int(0), Type::Int8)]),
-                    Type::Int8,
-                ),
-                (None, name) if !name.starts_with("regr_") => value,
-                _ => {
-                    self.not_yet(
-                        s,
-                        format!("aggregate {} in a subquery that uses outer columns", a.sig.name),
-                    );
+            exprs.push(match family(&a.sig).of_nothing(a) {
+                Some(Datum::Null) => value,
+                Some(nothing) => {
+                    let ty = value.ty().clone();
+                    Expr::new(ExprKind::Coalesce(vec![value, Expr::literal(nothing, ty.clone())]), ty)
+                }
+                None => {
+                    let construct = format!("aggregate {} in a subquery that uses outer columns", a.sig.name);
+                    self.not_yet(s, construct);
                     value
                 }
             });
