@@ -453,7 +453,8 @@ impl Trickle {
             if !known || !d.owned || d.schema == "pg_catalog" {
                 return Ok(Vec::new());
             }
-            let columns = (0..table.columns.len()).collect();
+            let stored = |c: &usize| table.columns[*c].is_stored();
+            let columns = (0..table.columns.len()).filter(stored).collect();
             watched.push((table, columns));
         }
         Ok(watched)

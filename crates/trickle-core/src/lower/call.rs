@@ -12,7 +12,7 @@ use crate::parse::ast::{
     DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArguments, OrderByExpr, OrderBySort,
 };
-use crate::parse::qualified;
+use crate::parse::{fold, parts, qualified};
 use crate::types::Type;
 use crate::verdict::{Cause, ReasonKind};
 use std::sync::Arc;
@@ -149,6 +149,8 @@ impl Lowerer<'_> {
         let list = match plain_arguments(f) {
             Some(list) => list,
             None if star => Vec::new(),
+            None if whole_rows(f) && !(builtin && name == "count") => return Err(self.whole_row(e)),
+            None if whole_rows(f) => Vec::new(),
             None => return Err(self.stop(e, format!("named arguments or a subquery as argument of {name}"))),
         };
         if builtin && self.unkept(&name, e) {
@@ -241,10 +243,16 @@ impl Lowerer<'_> {
 
     /// What looks like a call and is a construct of the language.
     fn construct<'q>(&mut self, name: &str, f: &'q Function, cx: &mut Cx<'q>) -> Result<Option<Expr>> {
-        let known = matches!(name, "coalesce" | "nullif" | "greatest" | "least" | "row" | "array");
+        let xml = matches!(name, "xmlelement" | "xmlforest" | "xmlpi");
+        let known = xml || matches!(name, "coalesce" | "nullif" | "greatest" | "least" | "row" | "array");
         let quoted = f.name.0.iter().any(|p| p.as_ident().is_some_and(|i| i.quote_style.is_some()));
         if !known || quoted || f.name.0.len() > 1 {
             return Ok(None);
+        }
+        let upper = name.to_ascii_uppercase();
+        if xml {
+            self.not_yet(f, upper);
+            return Ok(Some(Expr::null(Type::parse("xml").unwrap_or(Type::Unknown))));
         }
         if let (FunctionArguments::Subquery(q), "array") = (&f.args, name) {
             return Err(self.stop(&**q, "ARRAY(subquery)"));
@@ -254,7 +262,6 @@ impl Lowerer<'_> {
             "coalesce" => self.first_not_null(list, cx)?,
             _ => self.exprs(list, cx)?,
         };
-        let upper = name.to_ascii_uppercase();
         match name {
             "coalesce" | "greatest" | "least" => {
                 if args.is_empty() {
@@ -356,6 +363,30 @@ impl Lowerer<'_> {
         Ok(Slot::Aggregate(at).expr(ty))
     }
 
+    /// `count(t)` and `count(t.*)` count the rows of `t` that an outer join did not pad, as its columns do that are never
+    /// NULL; `None` where the argument is another one.
+    fn counted_row(
+        &mut self,
+        name: &str,
+        schema: Option<&str>,
+        f: &Function,
+        e: &Ast,
+    ) -> Result<Option<Expr>> {
+        let FunctionArguments::List(list) = &f.args else { return Ok(None) };
+        let [FunctionArg::Unnamed(arg)] = list.args.as_slice() else { return Ok(None) };
+        let qualifier = match arg {
+            FunctionArgExpr::QualifiedWildcard(table) => parts(table),
+            FunctionArgExpr::Expr(Ast::Identifier(table)) if self.names_row(table) => vec![fold(table)],
+            _ => return Ok(None),
+        };
+        let count = name == "count" && schema.is_none_or(|s| s == "pg_catalog");
+        let distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
+        match self.never_null(&qualifier) {
+            Some(column) if count && !distinct => self.column(&column).map(Some),
+            _ => Err(self.whole_row(e)),
+        }
+    }
+
     /// The call, or a stand-in for one that the engine does not know.
     fn aggregate_parts<'q>(
         &mut self,
@@ -366,7 +397,10 @@ impl Lowerer<'_> {
         e: &'q Ast,
         cx: &mut Cx<'q>,
     ) -> Result<Result<AggCall, Expr>> {
-        let args = self.exprs(list, cx)?;
+        let args = match self.counted_row(name, schema, f, e)? {
+            Some(present) => vec![present],
+            None => self.exprs(list, cx)?,
+        };
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
         let filter = match &f.filter {
             Some(c) => {
@@ -432,6 +466,12 @@ impl Lowerer<'_> {
         };
         Ok(SortKey { expr, descending, nulls_first: key.options.nulls_first.unwrap_or(descending) })
     }
+}
+
+/// Whether an argument is `t.*`.
+fn whole_rows(f: &Function) -> bool {
+    matches!(&f.args, FunctionArguments::List(l)
+        if l.args.iter().any(|a| matches!(a, FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(_)))))
 }
 
 /// Whether the only argument is `*`.

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
 use crate::graph::NodeId;
 use crate::parse::ast::{Expr as Ast, GroupByExpr, Ident, Select, Value};
-use crate::parse::fold;
+use crate::parse::{fold, is_group_distinct};
 use crate::rel::{Map, OuterJoin, Reduce};
 use crate::types::{Datum, Type};
 use std::collections::BTreeSet;
@@ -263,7 +263,8 @@ impl Lowerer<'_> {
             return Err(self.at(Error::syntax("GROUP BY ALL is not known to every PostgreSQL"), s));
         };
         let mut keys = Vec::new();
-        for item in items {
+        // Without grouping sets, which are refused here, there is nothing that DISTINCT could merge.
+        for item in items.iter().filter(|i| !is_group_distinct(i)) {
             let bare = strip(item);
             match bare {
                 Ast::GroupingSets(_) | Ast::Cube(_) | Ast::Rollup(_) => {

@@ -209,6 +209,13 @@ impl<'a> Lowerer<'a> {
         Error::internal("lowering stopped at an unknown construct")
     }
 
+    /// Stops at a table's name that stands for its row.
+    fn whole_row(&mut self, node: &impl Place) -> Error {
+        let help = "Name the columns; to count rows, count one that is never NULL.";
+        self.reason(ReasonKind::NotYet, node, "a whole row as a value", help);
+        Error::internal("lowering stopped at a whole row")
+    }
+
     /// Whether a subquery is only being examined.
     fn probing(&self) -> bool {
         !self.probes.is_empty()

@@ -102,7 +102,7 @@ impl Lowerer<'_> {
                 Ok(Expr::null(Type::Bool))
             }
             Ast::GroupingSets(_) | Ast::Cube(_) | Ast::Rollup(_) => Err(self.stop(e, "GROUPING SETS")),
-            Ast::Wildcard(_) | Ast::QualifiedWildcard(..) => Err(self.stop(e, "a whole row as a value")),
+            Ast::Wildcard(_) | Ast::QualifiedWildcard(..) => Err(self.whole_row(e)),
             _ => Err(Error::syntax("an expression that PostgreSQL does not have")),
         }
     }

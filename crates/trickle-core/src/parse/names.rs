@@ -17,10 +17,11 @@ pub(crate) fn fold(ident: &Ident) -> String {
     name
 }
 
-/// The parts of a dotted name.
+/// The parts of a dotted name; what stands in front of ONLY's table is none.
 pub(crate) fn parts(name: &ObjectName) -> Vec<String> {
     name.0
         .iter()
+        .filter(|p| !super::forms::is_mark(p))
         .map(|p| match p {
             ObjectNamePart::Identifier(i) => fold(i),
             ObjectNamePart::Function(f) => fold(&f.name),
