@@ -149,6 +149,15 @@ impl Type {
         }
     }
 
+    /// Whether a table may have a column of it: anonymous rows are for expressions alone.
+    pub fn is_storable(&self) -> bool {
+        match self {
+            Type::Record(_) => false,
+            Type::Array(e) => e.is_storable(),
+            _ => true,
+        }
+    }
+
     /// `smallint`, `integer` or `bigint`.
     pub fn is_integer(&self) -> bool {
         matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
