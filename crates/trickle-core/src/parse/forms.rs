@@ -335,7 +335,15 @@ impl<'t> Reader<'t> {
     /// `((SELECT …) UNION …)` in an expression, and `(VALUES …)`, are what `(SELECT * FROM (…))` is. Elsewhere such a query
     /// is read as it stands.
     fn query(&self, i: usize, queries: &[bool]) -> Vec<(usize, Edit)> {
-        let Some(before) = i.checked_sub(1).filter(|b| self.begins_operand(*b)) else { return Vec::new() };
+        // What stands in a query's parentheses is read with it: an arm as it is, what fills them as they are.
+        let mut at = i;
+        while at > 0 && queries[at - 1] {
+            if self.partner[at].is_some_and(|end| self.goes_on(end + 1)) {
+                return Vec::new();
+            }
+            at -= 1;
+        }
+        let Some(before) = at.checked_sub(1).filter(|b| self.begins_operand(*b)) else { return Vec::new() };
         let Some(end) = self.partner[i].filter(|_| queries[i]) else { return Vec::new() };
         let unread = match self.keyword(i + 1) {
             Keyword::VALUES | Keyword::TABLE => !self.is(before, &Token::Comma),
@@ -373,7 +381,7 @@ mod tests {
             ),
             (
                 "SELECT (((SELECT 1) UNION (SELECT 2)) EXCEPT SELECT 3)",
-                "SELECT (SELECT * FROM ((SELECT * FROM ((SELECT 1) UNION (SELECT 2)) AS \"!\") EXCEPT SELECT 3) AS \"!\")",
+                "SELECT (SELECT * FROM (((SELECT 1) UNION (SELECT 2)) EXCEPT SELECT 3) AS \"!\")",
             ),
             ("SELECT 1 < ALL (VALUES (2))", "SELECT 1 < ALL(SELECT * FROM (VALUES (2)) AS \"!\")"),
             ("SELECT xmlelement(NAME a, b)", "SELECT xmlelement(a, b)"),
