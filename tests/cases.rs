@@ -10,7 +10,7 @@
     reason = "a helper of a test fails as a test does"
 )]
 
-#[path = "case_files.rs"]
+#[path = "case_files/mod.rs"]
 mod case_files;
 
 use trickle_core::testing::Case;

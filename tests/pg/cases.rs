@@ -1,7 +1,7 @@
 //! The case files on real servers: what each says must come out, does, after one refresh by a delta for every window.
 //! Catches what rules and evaluator have wrong in common; and cases that say what PostgreSQL does not.
 
-#[path = "../case_files.rs"]
+#[path = "../case_files/mod.rs"]
 mod case_files;
 
 use crate::support::{assert_equal, create, each_server, mode, name, open_with, refresh, try_refresh};
