@@ -10,8 +10,10 @@
     reason = "a helper of a test fails as a test does"
 )]
 
+#[path = "case_files/mod.rs"]
+mod case_files;
+
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use trickle_core::catalog::{Catalog, MemoryCatalog};
 use trickle_core::eval::{self, Database, ZSet, same_bag};
@@ -44,7 +46,7 @@ fn read(sql: &str, catalog: &dyn Catalog) -> Result<Option<Query>, String> {
     match lower(sql, catalog) {
         Ok(Lowered::Query(q)) => Ok(Some(q)),
         Ok(Lowered::Unsupported(reasons))
-            if reasons.iter().all(|r| NOT_YET.contains(&r.construct.as_str())) =>
+            if reasons.iter().all(|r| NOT_YET.iter().any(|known| r.construct.contains(known))) =>
         {
             Ok(None)
         }
@@ -83,7 +85,7 @@ fn is_beyond(text: &str) -> bool {
 }
 
 /// Constructs that the renderer writes and the front end refuses with a reason.
-const NOT_YET: &[&str] = &["GROUP BY a subquery of the select list"];
+const NOT_YET: &[&str] = &["GROUP BY a subquery of the select list", "over a frame that ends among rows"];
 
 /// The optimised plan without what people alone see: labels and the numbers of nodes.
 fn shape(q: &Query) -> Result<String, String> {
@@ -159,12 +161,6 @@ fn settles(first: Query, catalog: &dyn Catalog) -> Result<Trip, String> {
         }
         old = new;
     }
-    {
-        let text = print(&old.graph, old.root)?;
-        if text.len() < 2500 {
-            eprintln!("DRIFT {}\n{text}", shape(&old)?);
-        }
-    }
     Ok(Trip::Drifts)
 }
 
@@ -218,23 +214,19 @@ fn random_queries_read_back() {
 #[test]
 fn case_queries_read_back() {
     let mut failures = Vec::new();
-    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cases");
-    for area in std::fs::read_dir(cases).unwrap() {
-        for file in std::fs::read_dir(area.unwrap().path()).unwrap() {
-            let file = file.unwrap().path();
-            let case = Case::parse(&std::fs::read_to_string(&file).unwrap()).expect("a case file");
-            if case.windows.is_empty() {
-                continue;
-            }
-            let catalog = MemoryCatalog::from_ddl(&case.tables).unwrap();
-            let checked = read(&case.query, &catalog).and_then(|q| {
-                let q = q.ok_or("a case is not incremental")?;
-                let databases = testing::databases(&case, &catalog).map_err(|e| e.to_string())?;
-                trip(&Sample { graph: q.graph, root: q.root }, &catalog, &databases, true)
-            });
-            if let Err(e) = checked {
-                failures.push(format!("{}: {e}", file.file_name().unwrap().to_string_lossy()));
-            }
+    for (name, file) in case_files::case_files() {
+        let case = Case::parse(&std::fs::read_to_string(&file).unwrap()).expect("a case file");
+        if case.windows.is_empty() {
+            continue;
+        }
+        let catalog = MemoryCatalog::from_ddl(&case.tables).unwrap();
+        let checked = read(&case.query, &catalog).and_then(|q| {
+            let q = q.ok_or("a case is not incremental")?;
+            let databases = testing::databases(&case, &catalog).map_err(|e| e.to_string())?;
+            trip(&Sample { graph: q.graph, root: q.root }, &catalog, &databases, true)
+        });
+        if let Err(e) = checked {
+            failures.push(format!("{name}: {e}"));
         }
     }
     failures.sort_by_key(String::len);

@@ -1,7 +1,7 @@
 //! The harness itself: servers start, a database is private, a refresh is all or nothing, differences are seen.
 
 use crate::support::{apply_change, assert_same_bag, create_tables, difference, each_server};
-use trickle_core::catalog::{ColumnDef, TableDef, TableId, TableKind};
+use trickle_core::catalog::{ColumnDef, TableDef, TableId};
 use trickle_core::eval::ZSet;
 use trickle_core::types::{Datum, Numeric, Type};
 
@@ -35,16 +35,9 @@ fn bags_differ_by_value_by_count_and_without_equality() {
 fn tables_of_the_catalog_are_loaded_and_changed() {
     each_server(async |db| {
         let s = db.session().await;
-        let column = |name: &str, ty: Type| ColumnDef { name: name.into(), ty, nullable: true };
-        let table = TableDef {
-            id: TableId(1),
-            schema: "public".into(),
-            name: "odd \"name\"".into(),
-            columns: vec![column("Total", Type::Numeric(Some((10, 2)))), column("note", Type::Text)],
-            keys: Vec::new(),
-            foreign_keys: Vec::new(),
-            kind: TableKind::Table,
-        };
+        let column = |name: &str, ty: Type| ColumnDef::new(name, ty, true);
+        let columns = vec![column("Total", Type::Numeric(Some((10, 2)))), column("note", Type::Text)];
+        let table = TableDef::new(TableId(1), "public", "odd \"name\"", columns);
         create_tables(&s, &[&table]).await;
         let (cents, quoted) = (Numeric::Finite { unscaled: 150.into(), scale: 2 }, "it's\\n {1}");
         let change = |nulls: i64, others: i64| {

@@ -74,7 +74,7 @@ pub(crate) struct Captured {
 
 /// In the order of [`TableDef::columns`].
 const ATTNUMS: &str = "SELECT attnum FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
-     AND attgenerated <> 'v' ORDER BY attnum";
+     ORDER BY attnum";
 
 /// Partitions and children on every level: a statement fires the triggers of the table that it names only.
 const CHILDREN: &str = "

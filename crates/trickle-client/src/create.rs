@@ -19,7 +19,7 @@ use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;
 use trickle_core::sql::{Ident, Qualified};
 use trickle_core::stream_table::{Options, StreamTable, Verdict};
-use trickle_core::{Reason, ReasonKind};
+use trickle_core::{Cause, Reason, ReasonKind};
 
 /// How a stream table is to be kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -301,7 +301,7 @@ impl Trickle {
             Err(e) => (None, vec![unread(&e)]),
         };
         let mut reasons = self.as_typed(reasons, &new.query, &resolved, &mut catalog, &options).await?;
-        if let Some(volatile) = reasons.iter().find(|r| r.construct.starts_with("the volatile function")) {
+        if let Some(volatile) = reasons.iter().find(|r| r.cause == Cause::Volatile) {
             let message = format!("a stream table cannot be kept equal to {}", volatile.construct);
             let e = Error::input(message)
                 .detail("Its value is another one each time the query runs.")
@@ -435,6 +435,7 @@ impl Trickle {
                     reasons.push(Reason {
                         span: None,
                         kind: ReasonKind::NotYet,
+                        cause: Cause::Source,
                         construct,
                         help: help.to_owned(),
                     });
@@ -459,7 +460,8 @@ impl Trickle {
             if !known || !d.owned || d.schema == "pg_catalog" {
                 return Ok(Vec::new());
             }
-            let columns = (0..table.columns.len()).collect();
+            let stored = |c: &usize| table.columns[*c].is_stored();
+            let columns = (0..table.columns.len()).filter(stored).collect();
             watched.push((table, columns));
         }
         Ok(watched)
@@ -490,17 +492,16 @@ fn impossible(reasons: &[Reason]) -> Error {
 
 /// Whether the result may change while no source does.
 fn depends_on_more(reason: &Reason) -> bool {
-    reason.construct.starts_with("the stable function") || reason.construct.starts_with(UNREAD)
+    matches!(reason.cause, Cause::Surroundings | Cause::Unread)
 }
-
-const UNREAD: &str = "something that the engine does not read";
 
 /// What the engine could not read, as a reason.
 fn unread(e: &Error) -> Reason {
     Reason {
         span: e.span(),
         kind: ReasonKind::NotYet,
-        construct: format!("{UNREAD} ({})", e.message()),
+        cause: Cause::Unread,
+        construct: format!("something that the engine does not read ({})", e.message()),
         help: "Write it another way, or report it with the query.".to_owned(),
     }
 }

@@ -11,7 +11,7 @@
 #![allow(clippy::print_stdout, reason = "a program that prints")]
 
 use std::sync::Arc;
-use trickle_core::catalog::{Catalog, ColumnDef, TableDef, TableId, TableKind};
+use trickle_core::catalog::{Catalog, ColumnDef, TableDef, TableId};
 use trickle_core::cost::{Force, Model, Policy};
 use trickle_core::refresh::{
     Answer, Compiled, Kind, Lock, Machine, Member, Outcome, Plan, Relation, Request, Source, Statement, Step,
@@ -37,20 +37,14 @@ impl Catalog for Inventory {
 }
 
 fn inventory() -> Inventory {
-    let column = |name: &str, ty, nullable| ColumnDef { name: name.into(), ty, nullable };
-    Inventory(vec![Arc::new(TableDef {
-        id: TableId(16_400),
-        schema: "shop".into(),
-        name: "orders".into(),
-        columns: vec![
-            column("id", Type::Int8, false),
-            column("region", Type::Text, true),
-            column("amount", Type::Int4, true),
-        ],
-        keys: vec![vec![0]],
-        foreign_keys: Vec::new(),
-        kind: TableKind::Table,
-    })])
+    let column = |name: &str, ty, nullable| ColumnDef::new(name, ty, nullable);
+    let columns = vec![
+        column("id", Type::Int8, false),
+        column("region", Type::Text, true),
+        column("amount", Type::Int4, true),
+    ];
+    let orders = TableDef::new(TableId(16_400), "shop", "orders", columns);
+    Inventory(vec![Arc::new(TableDef { keys: vec![vec![0]], ..orders })])
 }
 
 /// What carries statements. A real one sends them; an error of the server would go into the outcome.

@@ -113,4 +113,4 @@ pub mod window;
 
 pub use error::{Error, Result, Span};
 pub use stream_table::{Options, Refresh, StreamTable, Verdict, compile};
-pub use verdict::{Reason, ReasonKind};
+pub use verdict::{Cause, Reason, ReasonKind};

@@ -13,6 +13,21 @@ pub enum ReasonKind {
     Never,
 }
 
+/// What else a construct says of the query, where that decides how its result can be kept at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Cause {
+    /// There is no rule for it. The result is a function of the tables all the same.
+    Construct,
+    /// Its value is another one each time the query runs: no stored result equals it.
+    Volatile,
+    /// Its value depends on the clock, the session or what else a function reads: it may change while no table does.
+    Surroundings,
+    /// It is a relation whose changes cannot be captured.
+    Source,
+    /// The engine cannot read it: what the result depends on is not known.
+    Unread,
+}
+
 /// One construct that stands in the way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
@@ -20,6 +35,8 @@ pub struct Reason {
     pub span: Option<Span>,
     /// "Not yet" or "never".
     pub kind: ReasonKind,
+    /// What else it says of the query.
+    pub cause: Cause,
     /// The construct, as a noun: `window functions`, `function random()`.
     pub construct: String,
     /// What the user can do.
@@ -32,6 +49,7 @@ impl Reason {
         Reason {
             span: None,
             kind: ReasonKind::NotYet,
+            cause: Cause::Construct,
             construct: format!("a plan of more than {most} operators"),
             help: "Make a part of the query a stream table of its own, or refresh the table in full."
                 .to_owned(),

@@ -5,27 +5,27 @@ use super::{Name, Relation};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use tokio_postgres::{Client, Row};
-use trickle_core::catalog::{ColumnDef, ForeignKey, TableDef, TableId, TableKind};
+use trickle_core::catalog::{ColumnDef, ForeignKey, Generated, TableDef, TableId, TableKind};
 use trickle_core::types::{OtherType, Type};
 
 const RELATION: &str = "
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, row_security_active(c.oid),
-    c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
+    EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
     CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END,
     EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), c.relpersistence::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = to_regclass(CASE WHEN $1::text IS NULL THEN quote_ident($2) ELSE format('%I.%I', $1, $2) END)
   AND c.relkind IN ('r', 'p', 'v', 'm', 'f')";
 
-/// Triggers do not see the values of virtual generated columns, so the engine is not shown such columns: what reads one
-/// is kept by full refreshes. A collation that is not the type's own decides about order, and a nondeterministic one about equality.
+/// A collation that is not the type's own decides about order, and a nondeterministic one about equality.
 const COLUMNS: &str = "
 SELECT a.attnum, a.attname, a.atttypid, format_type(a.atttypid, a.atttypmod), a.attnotnull,
     CASE WHEN a.attcollation <> t.typcollation THEN format('%I.%I', n.nspname, l.collname) END,
-    coalesce(l.collisdeterministic, true)
+    coalesce(l.collisdeterministic, true), a.attgenerated::text, pg_get_expr(d.adbin, d.adrelid)
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated <> ''
 LEFT JOIN pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_namespace n ON n.oid = l.collnamespace
-WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> 'v' ORDER BY a.attnum";
+WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
 /// Included columns of a covering index come after its key columns.
 const KEYS: &str = "
@@ -36,7 +36,7 @@ WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid AND i.indimmediate AND 
 const FOREIGN_KEYS: &str = "
 SELECT k.conkey, k.confrelid, k.confkey, k.convalidated AND NOT k.condeferrable,
     ARRAY(SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = k.confrelid AND a.attnum > 0 AND NOT a.attisdropped
-          AND a.attgenerated <> 'v' ORDER BY a.attnum)
+          ORDER BY a.attnum)
 FROM pg_constraint k WHERE k.conrelid = $1 AND k.contype = 'f' ORDER BY k.oid";
 
 /// Reads a relation; `None` where there is none of that name.
@@ -53,9 +53,9 @@ pub(super) async fn read(client: &Client, types: &mut Types, name: &Name) -> Res
     let attnums: Vec<i16> = columns.iter().map(|c| c.get(0)).collect();
     let columns: Vec<ColumnDef> = columns.iter().map(|c| column(types, c)).collect();
     // A key of a parent says nothing about the rows of its children.
-    let has_children: bool = row.get(5);
+    let descendants: bool = row.get(5);
     let mut keys = Vec::new();
-    if !has_children {
+    if !descendants || row.get::<_, &str>(3) == "p" {
         for key in client.query(KEYS, &[&oid]).await.map_err(doing)? {
             let key: Vec<i16> = key.get(0);
             let key = positions(&attnums, &key);
@@ -73,13 +73,11 @@ pub(super) async fn read(client: &Client, types: &mut Types, name: &Name) -> Res
         }
     }
     Ok(Some(Relation::Table(Arc::new(TableDef {
-        id: TableId(oid),
-        schema: row.get::<_, String>(1).into(),
-        name: row.get::<_, String>(2).into(),
-        columns,
         keys,
         foreign_keys,
         kind: kind(&row),
+        descendants,
+        ..TableDef::new(TableId(oid), row.get::<_, String>(1), row.get::<_, String>(2), columns)
     }))))
 }
 
@@ -127,7 +125,12 @@ fn column(types: &Types, c: &Row) -> ColumnDef {
             exact: c.get(6),
         })),
     };
-    ColumnDef { name: c.get::<_, String>(1).into(), ty, nullable: !c.get::<_, bool>(4) }
+    let expression: Option<String> = c.get(8);
+    let generated = expression.map(|e| match c.get(7) {
+        "v" => Generated::Virtual(e.into()),
+        _ => Generated::Stored(e.into()),
+    });
+    ColumnDef { generated, ..ColumnDef::new(c.get::<_, String>(1), ty, !c.get::<_, bool>(4)) }
 }
 
 /// Attribute numbers as positions; `None` where one is not a column.

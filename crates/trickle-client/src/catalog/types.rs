@@ -44,10 +44,8 @@ WITH RECURSIVE wanted AS (
 )
 SELECT t.oid, format_type(t.oid, NULL), t.typtype::text,
     CASE WHEN t.typcategory = 'A' AND t.typlen = -1 THEN t.typelem ELSE 0 END, t.typbasetype, b.ordered, b.hashable,
-    t.typtype = 'e' OR n.nspname = 'pg_catalog' AND t.typname IN
-        ('oid', 'name', 'money', 'inet', 'cidr', 'macaddr', 'macaddr8', 'bit', 'varbit', 'int4range', 'int8range',
-         'daterange', 'tsrange', 'tstzrange', 'xid8', 'pg_lsn', 'timetz', 'char')
-FROM type t JOIN pg_namespace n ON n.oid = t.typnamespace JOIN base b ON b.oid = t.oid
+    t.typtype = 'e'
+FROM type t JOIN base b ON b.oid = t.oid
 WHERE t.typtype <> 'p' OR t.typname IN ('record', 'unknown') ORDER BY t.oid";
 
 /// The oid of a name, in the first of these schemas that has it.

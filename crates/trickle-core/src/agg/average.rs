@@ -9,12 +9,16 @@ use std::sync::Arc;
 pub(super) struct Average;
 
 impl Family for Average {
-    fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
+    fn names(&self) -> &'static [&'static str] {
+        &["avg"]
+    }
+
+    fn signature(&self, _name: &str, args: &[Type]) -> Option<FuncSig> {
         let [arg] = args else { return None };
-        let ret = match (name, arg) {
-            ("avg", Type::Int2 | Type::Int4 | Type::Int8 | Type::Numeric(_)) => Type::Numeric(None),
-            ("avg", Type::Float4 | Type::Float8) => Type::Float8,
-            ("avg", Type::Interval) => Type::Interval,
+        let ret = match arg {
+            Type::Int2 | Type::Int4 | Type::Int8 | Type::Numeric(_) => Type::Numeric(None),
+            Type::Float4 | Type::Float8 => Type::Float8,
+            Type::Interval => Type::Interval,
             _ => return None,
         };
         Some(aggregate("avg", vec![arg.base()], ret, true))

@@ -8,10 +8,13 @@ use crate::types::{Datum, Type};
 pub(super) struct Bits;
 
 impl Family for Bits {
+    fn names(&self) -> &'static [&'static str] {
+        &["bit_and", "bit_or", "bit_xor"]
+    }
+
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
         let [arg] = args else { return None };
-        (matches!(name, "bit_and" | "bit_or" | "bit_xor") && arg.is_integer())
-            .then(|| aggregate(name, vec![arg.clone()], arg.clone(), false))
+        arg.is_integer().then(|| aggregate(name, vec![arg.clone()], arg.clone(), false))
     }
 
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {

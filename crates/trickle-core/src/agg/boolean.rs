@@ -12,9 +12,12 @@ fn is_or(sig: &FuncSig) -> bool {
 }
 
 impl Family for Boolean {
+    fn names(&self) -> &'static [&'static str] {
+        &["bool_and", "bool_or", "every"]
+    }
+
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
-        (matches!(name, "bool_and" | "bool_or" | "every") && args == [Type::Bool])
-            .then(|| aggregate(name, vec![Type::Bool], Type::Bool, false))
+        (args == [Type::Bool]).then(|| aggregate(name, vec![Type::Bool], Type::Bool, false))
     }
 
     fn upkeep(&self, call: &AggCall) -> Upkeep {

@@ -12,8 +12,16 @@ pub(super) fn signature(args: &[Type]) -> FuncSig {
 }
 
 impl Family for Count {
-    fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
-        (name == "count" && args.len() <= 1).then(|| signature(args))
+    fn names(&self) -> &'static [&'static str] {
+        &["count"]
+    }
+
+    fn signature(&self, _name: &str, args: &[Type]) -> Option<FuncSig> {
+        (args.len() <= 1).then(|| signature(args))
+    }
+
+    fn of_nothing(&self, _call: &AggCall) -> Option<Datum> {
+        Some(Datum::Int(0))
     }
 
     fn upkeep(&self, call: &AggCall) -> Upkeep {

@@ -12,6 +12,10 @@ fn greatest(sig: &FuncSig) -> bool {
 }
 
 impl Family for Extremum {
+    fn names(&self) -> &'static [&'static str] {
+        &["min", "max"]
+    }
+
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
         let [arg] = args else { return None };
         let has = arg.is_ordered()
@@ -20,7 +24,7 @@ impl Family for Extremum {
             Type::Varchar(_) => Type::Text,
             other => other.base(),
         };
-        (matches!(name, "min" | "max") && has).then(|| aggregate(name, vec![ret.clone()], ret, false))
+        has.then(|| aggregate(name, vec![ret.clone()], ret, false))
     }
 
     fn upkeep(&self, call: &AggCall) -> Upkeep {

@@ -117,12 +117,20 @@ pub struct Linear {
 
 /// A family of aggregates.
 pub trait Family: Sync {
-    /// The signature of `name` for these argument types, if the family has it.
+    /// The names of its aggregates.
+    fn names(&self) -> &'static [&'static str];
+
+    /// The signature of `name`, one of them, for these argument types.
     fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig>;
 
     /// Whether a signature of the engine's own is one of this family.
     fn knows(&self, sig: &FuncSig) -> bool {
-        self.signature(&sig.name, &sig.args).is_some()
+        self.names().contains(&&*sig.name) && self.signature(&sig.name, &sig.args).is_some()
+    }
+
+    /// The value over no rows, which a group has only where there is no GROUP BY; `None` where that is not known.
+    fn of_nothing(&self, _call: &AggCall) -> Option<Datum> {
+        Some(Datum::Null)
     }
 
     /// Whether the evaluator stands in for a call's value with another one of its type, the same for the same rows.
@@ -150,7 +158,13 @@ pub trait Family: Sync {
 
 /// Resolves a built-in aggregate by name and argument types.
 pub fn resolve(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
-    FAMILIES.iter().find_map(|f| f.signature(name, args)).map(Arc::new)
+    let named = FAMILIES.iter().filter(|f| f.names().contains(&name));
+    named.filter_map(|f| f.signature(name, args)).next().map(Arc::new)
+}
+
+/// Whether a built-in aggregate has this name, for whichever types.
+pub fn is_aggregate(name: &str) -> bool {
+    FAMILIES.iter().any(|f| f.names().contains(&name))
 }
 
 /// Resolves a built-in ordered-set aggregate by name, types of its arguments and of the keys of WITHIN GROUP.

@@ -1,10 +1,13 @@
-//! Ordered-set aggregates, `f(…) WITHIN GROUP (ORDER BY …)`: `mode`, `percentile_cont`, `percentile_disc` (PostgreSQL
-//! manual, 9.21, table of ordered-set aggregates).
+//! Ordered-set aggregates, `f(…) WITHIN GROUP (ORDER BY …)`: `mode`, `percentile_cont`, `percentile_disc`, and those that ask
+//! which place a row would have among the others: `rank`, `dense_rank`, `percent_rank`, `cume_dist` (PostgreSQL manual,
+//! 9.21, tables of ordered-set and hypothetical-set aggregates).
 
 use super::{AggCall, Family, aggregate};
 use crate::error::{Error, Result};
+use crate::eval::aggregates::by_keys;
 use crate::eval::compare;
 use crate::expr::FuncSig;
+use crate::expr::functions::common_type;
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
@@ -12,6 +15,14 @@ pub(super) struct Ordered;
 
 /// The signature of a call with these arguments over keys of these types.
 pub(super) fn signature(name: &str, args: &[Type], keys: &[Type]) -> Option<FuncSig> {
+    if is_hypothetical(name) {
+        if args.is_empty() || args.len() != keys.len() {
+            return None;
+        }
+        let pairs = args.iter().zip(keys).map(|(a, k)| common_type(&[k.clone(), a.clone()]));
+        let ret = if matches!(name, "rank" | "dense_rank") { Type::Int8 } else { Type::Float8 };
+        return Some(aggregate(name, pairs.collect::<Option<_>>()?, ret, false));
+    }
     let [key] = keys else { return None };
     if let ("mode", []) = (name, args) {
         return Some(aggregate(name, Vec::new(), key.clone(), false));
@@ -29,13 +40,27 @@ pub(super) fn signature(name: &str, args: &[Type], keys: &[Type]) -> Option<Func
     (number.is_number() || *number == Type::Unknown).then(|| aggregate(name, vec![arg], ret, true))
 }
 
+/// Whether its arguments are a row that could be among the others.
+fn is_hypothetical(name: &str) -> bool {
+    matches!(name, "rank" | "dense_rank" | "percent_rank" | "cume_dist")
+}
+
 impl Family for Ordered {
+    fn names(&self) -> &'static [&'static str] {
+        &["mode", "percentile_cont", "percentile_disc", "rank", "dense_rank", "percent_rank", "cume_dist"]
+    }
+
+    /// See [`signature`]: the types of the keys decide too.
     fn signature(&self, _name: &str, _args: &[Type]) -> Option<FuncSig> {
         None
     }
 
     fn knows(&self, sig: &FuncSig) -> bool {
-        matches!(&*sig.name, "mode" | "percentile_cont" | "percentile_disc")
+        self.names().contains(&&*sig.name)
+    }
+
+    fn of_nothing(&self, call: &AggCall) -> Option<Datum> {
+        Some(if is_hypothetical(&call.sig.name) { place(call, &[]) } else { Datum::Null })
     }
 
     fn is_opaque(&self, call: &AggCall) -> bool {
@@ -43,14 +68,17 @@ impl Family for Ordered {
             || (&*call.sig.name, &call.sig.ret) == ("percentile_cont", &Type::Interval)
     }
 
-    /// NULL keys count for nothing.
     fn minds_order(&self) -> bool {
         true
     }
 
+    /// NULL keys count for nothing, but for the place of a row.
     fn value(&self, call: &AggCall, rows: &[Vec<Datum>]) -> Result<Datum> {
         if self.is_opaque(call) {
             return Ok(crate::eval::aggregates::opaque(call, rows));
+        }
+        if is_hypothetical(&call.sig.name) {
+            return Ok(place(call, rows));
         }
         let keys: Vec<&Datum> = rows.iter().filter_map(|r| r.last()).filter(|k| !k.is_null()).collect();
         if &*call.sig.name == "mode" {
@@ -70,6 +98,26 @@ impl Family for Ordered {
         let at = fraction * to_float(keys.len() - 1);
         let (low, high) = (number(keys[to_index(at.floor())]), number(keys[to_index(at.ceil())]));
         Ok(Datum::Float(if at.floor() == at.ceil() { low } else { low + (at - at.floor()) * (high - low) }))
+    }
+}
+
+/// The place that the row of the arguments, the same in every row, would have among the keys behind them.
+fn place(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
+    let split = |r: &Vec<Datum>| call.args.len().min(r.len());
+    let against = |r: &Vec<Datum>| by_keys(call, &r[split(r)..], &r[..split(r)]);
+    let before = rows.iter().filter(|r| against(r).is_lt()).count();
+    let peers = rows.iter().filter(|r| against(r).is_eq()).count();
+    let count = |n: usize| Datum::Int(i64::try_from(n).unwrap_or(i64::MAX));
+    match &*call.sig.name {
+        "rank" => count(before + 1),
+        "dense_rank" => {
+            let mut earlier: Vec<&Vec<Datum>> = rows.iter().filter(|r| against(r).is_lt()).collect();
+            earlier.dedup_by(|a, b| by_keys(call, &a[split(a)..], &b[split(b)..]).is_eq());
+            count(earlier.len() + 1)
+        }
+        "percent_rank" if rows.is_empty() => Datum::Float(0.0),
+        "percent_rank" => Datum::Float(to_float(before) / to_float(rows.len())),
+        _ => Datum::Float(to_float(before + peers + 1) / to_float(rows.len() + 1)),
     }
 }
 

@@ -8,35 +8,52 @@ use crate::types::{Datum, Type};
 
 pub(super) struct Statistics;
 
+/// Whether it is over pairs of values, as all of SQL's are whose names begin so.
+fn of_pairs(name: &str) -> bool {
+    ["corr", "covar_", "regr_"].iter().any(|p| name.starts_with(p))
+}
+
 impl Family for Statistics {
-    fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
-        let one = ["stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp"];
-        let two = [
+    fn names(&self) -> &'static [&'static str] {
+        &[
+            "stddev",
+            "stddev_pop",
+            "stddev_samp",
+            "variance",
+            "var_pop",
+            "var_samp",
             "corr",
             "covar_pop",
             "covar_samp",
             "regr_avgx",
             "regr_avgy",
+            "regr_count",
             "regr_intercept",
             "regr_r2",
             "regr_slope",
             "regr_sxx",
             "regr_sxy",
             "regr_syy",
-        ];
+        ]
+    }
+
+    fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
         match args {
-            [arg] if one.contains(&name) && arg.is_number() => {
+            [arg] if !of_pairs(name) && arg.is_number() => {
                 let float = matches!(arg, Type::Float4 | Type::Float8);
                 let ret = if float { Type::Float8 } else { Type::Numeric(None) };
                 Some(aggregate(name, vec![arg.base()], ret, true))
             }
-            [y, x] if y.is_number() && x.is_number() => {
+            [y, x] if of_pairs(name) && y.is_number() && x.is_number() => {
                 let ret = if name == "regr_count" { Type::Int8 } else { Type::Float8 };
-                (name == "regr_count" || two.contains(&name))
-                    .then(|| aggregate(name, vec![Type::Float8, Type::Float8], ret, true))
+                Some(aggregate(name, vec![Type::Float8, Type::Float8], ret, true))
             }
             _ => None,
         }
+    }
+
+    fn of_nothing(&self, call: &AggCall) -> Option<Datum> {
+        Some(if &*call.sig.name == "regr_count" { Datum::Int(0) } else { Datum::Null })
     }
 
     fn is_opaque(&self, _call: &AggCall) -> bool {

@@ -9,12 +9,16 @@ use std::sync::Arc;
 pub(super) struct Sum;
 
 impl Family for Sum {
-    fn signature(&self, name: &str, args: &[Type]) -> Option<FuncSig> {
+    fn names(&self) -> &'static [&'static str] {
+        &["sum"]
+    }
+
+    fn signature(&self, _name: &str, args: &[Type]) -> Option<FuncSig> {
         let [arg] = args else { return None };
-        let ret = match (name, arg) {
-            ("sum", Type::Int2 | Type::Int4) => Type::Int8,
-            ("sum", Type::Int8 | Type::Numeric(_)) => Type::Numeric(None),
-            ("sum", Type::Float4 | Type::Float8 | Type::Interval) => arg.clone(),
+        let ret = match arg {
+            Type::Int2 | Type::Int4 => Type::Int8,
+            Type::Int8 | Type::Numeric(_) => Type::Numeric(None),
+            Type::Float4 | Type::Float8 | Type::Interval => arg.clone(),
             _ => return None,
         };
         Some(aggregate("sum", vec![arg.base()], ret, true))

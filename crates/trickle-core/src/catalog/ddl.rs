@@ -1,7 +1,7 @@
 //! DDL statements → entries of a [`MemoryCatalog`].
 
 use super::memory::{MemoryCatalog, Name};
-use super::{Catalog, ColumnDef, ForeignKey, TableDef};
+use super::{Catalog, ColumnDef, ForeignKey, Generated, TableDef};
 use crate::error::{Error, Result};
 use crate::expr::{FuncKind, FuncSig, Volatility};
 use crate::parse::ast::{
@@ -11,7 +11,7 @@ use crate::parse::ast::{
     FunctionCalledOnNull, FunctionReturnType, Ident, IndexColumn, NullsDistinctOption, ObjectName,
     RenameTableNameKind, SqlOption, Statement, TableConstraint, UserDefinedTypeRepresentation,
 };
-use crate::parse::{CreateAggregate, Definition, Place, Source, fold, qualified, type_of};
+use crate::parse::{CreateAggregate, Definition, Place, Source, fold, generated, qualified, type_of};
 use crate::types::{OtherType, Type};
 use std::sync::Arc;
 
@@ -115,6 +115,9 @@ impl Ddl<'_> {
         for c in t.constraints.iter().filter(|c| !primary(c)) {
             self.constraint(&mut def, c, true)?;
         }
+        for parent in t.inherits.iter().flatten().chain(&t.partition_of) {
+            self.catalog.add_table(TableDef { descendants: true, ..self.table(parent)? })?;
+        }
         self.catalog.add_table(def)
     }
 
@@ -159,7 +162,14 @@ impl Ddl<'_> {
             Some(name) => self.collated(ty, name),
             None => ty,
         };
-        def.columns.push(ColumnDef { name: Arc::from(name), ty, nullable: !not_null && !serial });
+        let generated = column.options.iter().find_map(|o| match &o.option {
+            ColumnOption::Generated { generation_expr: Some(e), .. } => Some(match generated(e) {
+                (e, true) => Generated::Virtual(e.to_string().into()),
+                (e, false) => Generated::Stored(e.to_string().into()),
+            }),
+            _ => None,
+        });
+        def.columns.push(ColumnDef { generated, ..ColumnDef::new(name, ty, !not_null && !serial) });
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! A catalog without a server, from DDL text or built by hand.
 
-use super::{Catalog, ColumnDef, TableDef, TableId, TableKind};
+use super::{Catalog, ColumnDef, TableDef, TableId};
 use crate::error::{Error, Result};
 use crate::expr::FuncSig;
 use crate::expr::functions::implicit_cast;
@@ -74,15 +74,7 @@ impl MemoryCatalog {
     /// An ordinary table in schema `public` with a number of its own; its keys and foreign keys can be filled in
     /// before [`MemoryCatalog::add_table`].
     pub fn new_table(&self, name: &str, columns: Vec<ColumnDef>) -> TableDef {
-        TableDef {
-            id: self.next_id(),
-            schema: Arc::from("public"),
-            name: Arc::from(name),
-            columns,
-            keys: Vec::new(),
-            foreign_keys: Vec::new(),
-            kind: TableKind::Table,
-        }
+        TableDef::new(self.next_id(), "public", name, columns)
     }
 
     /// Adds a table, or replaces the one with its id.

@@ -31,6 +31,28 @@ pub struct ColumnDef {
     pub ty: Type,
     /// Whether NULL may be stored.
     pub nullable: bool,
+    /// How it gets its value, where that is a function of the row's other columns.
+    pub generated: Option<Generated>,
+}
+
+/// The expression of a generated column, over the names of the other columns of its table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Generated {
+    /// Computed when the row is written.
+    Stored(Arc<str>),
+    /// Computed when it is read: no trigger sees its value.
+    Virtual(Arc<str>),
+}
+
+impl ColumnDef {
+    /// A column whose values are written.
+    pub fn new(name: impl Into<Arc<str>>, ty: Type, nullable: bool) -> ColumnDef {
+        ColumnDef { name: name.into(), ty, nullable, generated: None }
+    }
+    /// Whether its values are in the table.
+    pub fn is_stored(&self) -> bool {
+        !matches!(self.generated, Some(Generated::Virtual(_)))
+    }
 }
 
 /// A foreign key: `columns` (positions here) reference `target_columns` (positions there).
@@ -79,9 +101,29 @@ pub struct TableDef {
     pub foreign_keys: Vec<ForeignKey>,
     /// What kind of relation.
     pub kind: TableKind,
+    /// Whether other tables inherit from it, or are its partitions: their rows are its rows too.
+    pub descendants: bool,
 }
 
 impl TableDef {
+    /// An ordinary table without keys.
+    pub fn new(
+        id: TableId,
+        schema: impl Into<Arc<str>>,
+        name: impl Into<Arc<str>>,
+        columns: Vec<ColumnDef>,
+    ) -> TableDef {
+        TableDef {
+            id,
+            schema: schema.into(),
+            name: name.into(),
+            columns,
+            keys: Vec::new(),
+            foreign_keys: Vec::new(),
+            kind: TableKind::Table,
+            descendants: false,
+        }
+    }
     /// The position of a column by name.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|c| &*c.name == name)

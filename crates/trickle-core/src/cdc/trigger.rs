@@ -49,7 +49,7 @@ fn arm(buffer: &Buffer, w: i64, from: &Ident) -> SetExpr {
 /// −old +new. Where a key pairs old and new rows, pairs that agree in every referenced column are left out; where all
 /// columns are referenced that is too rare to pay for the join.
 fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {
-    let all = buffer.columns().len() == buffer.table().columns.len();
+    let all = buffer.columns().len() == buffer.table().columns.iter().filter(|c| c.is_stored()).count();
     let rows = match pairing_key(buffer).filter(|_| !all) {
         Some(key) => SetExpr::Select(Box::new(changed_pairs(buffer, key, old, new))),
         None => SetExpr::UnionAll(vec![arm(buffer, -1, old), arm(buffer, 1, new)]),

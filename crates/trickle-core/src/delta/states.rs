@@ -67,10 +67,12 @@ pub fn stored(graph: &Graph, root: NodeId, keep: Keep) -> BTreeSet<NodeId> {
     kept
 }
 
-/// Whether keeping the result of this operator turns recomputation into lookup.
+/// Whether keeping the result of this operator turns recomputation into lookup, and a table can hold it.
 fn pays(graph: &Graph, id: NodeId) -> bool {
     let nullary = graph.props(id).sources.is_empty();
+    let storable = graph.schema(id).columns().iter().all(|c| c.ty.is_storable());
     !nullary
+        && storable
         && matches!(
             graph.rel(id),
             Rel::Accumulate(_)

@@ -66,7 +66,7 @@ pub fn over(call: &AggCall, rows: &[(&Row, i64)]) -> Result<Datum> {
 }
 
 /// The order of two rows by the sort keys of a call.
-fn by_keys(call: &AggCall, a: &[Datum], b: &[Datum]) -> Ordering {
+pub(crate) fn by_keys(call: &AggCall, a: &[Datum], b: &[Datum]) -> Ordering {
     for (key, (x, y)) in call.order_by.iter().zip(a.iter().zip(b)) {
         let order = match (x.is_null(), y.is_null()) {
             (true, true) => Ordering::Equal,
@@ -228,10 +228,11 @@ pub fn average(ty: &Type, rows: &[Vec<Datum>]) -> Result<Datum> {
     }
 }
 
-/// The value of `array_agg` or `string_agg`.
+/// The value of `array_agg`, `string_agg` or `any_value`.
 pub fn collected(call: &AggCall, rows: &[Vec<Datum>]) -> Datum {
     match &*call.sig.name {
         "string_agg" => joined(rows),
+        "any_value" => present(rows).next().cloned().unwrap_or(Datum::Null),
         _ if rows.is_empty() => Datum::Null,
         _ => Datum::Array(rows.iter().map(|r| r[0].clone()).collect()),
     }

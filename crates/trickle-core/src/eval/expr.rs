@@ -2,7 +2,7 @@
 
 use super::{cast, compare_as, opaque};
 use crate::error::{Error, Result};
-use crate::expr::{Expr, ExprKind, FuncSig, IsTest, functions};
+use crate::expr::{Expr, ExprKind, FuncSig, IsTest, Subscript, functions};
 use crate::types::{Datum, Type};
 use std::cmp::Ordering;
 
@@ -93,17 +93,67 @@ fn compound(e: &Expr, row: &[Datum]) -> Result<Datum> {
         }
         ExprKind::Array(items) => Ok(Datum::Array(all(items, row)?.into())),
         ExprKind::Row(items) => Ok(Datum::Record(all(items, row)?.into())),
-        ExprKind::Subscript(array, index) => Ok(match (expr(array, row)?, expr(index, row)?) {
-            (Datum::Array(items), Datum::Int(i)) => {
-                let at = usize::try_from(i).ok().and_then(|i| i.checked_sub(1));
-                at.and_then(|i| items.get(i)).cloned().unwrap_or(Datum::Null)
-            }
-            _ => Datum::Null,
-        }),
+        ExprKind::Subscript { array, at } => {
+            let array = expr(array, row)?;
+            let at = at.iter().map(|at| bounds(at, row)).collect::<Result<Vec<_>>>()?;
+            let at: Option<Vec<Bounds>> = at.into_iter().collect();
+            Ok(at.map_or(Datum::Null, |at| subscript(array, &at)))
+        }
         ExprKind::ManyRows => {
             Err(Error::data("21000", "more than one row returned by a subquery used as an expression"))
         }
     }
+}
+
+/// One subscript, evaluated.
+enum Bounds {
+    Index(i64),
+    Slice(Option<i64>, Option<i64>),
+}
+
+/// A subscript's value; `None` where a part of it is NULL.
+fn bounds(at: &Subscript, row: &[Datum]) -> Result<Option<Bounds>> {
+    let at = at.map(|e| match expr(e, row)? {
+        Datum::Int(i) => Ok(Some(i)),
+        _ => Ok(None),
+    });
+    let bound = |e: Option<Result<Option<i64>>>| e.transpose().map(|e| e.map_or(Some(None), |i| i.map(Some)));
+    Ok(match at {
+        Subscript::Index(i) => i?.map(Bounds::Index),
+        Subscript::Slice(lower, upper) => match (bound(lower)?, bound(upper)?) {
+            (Some(lower), Some(upper)) => Some(Bounds::Slice(lower, upper)),
+            _ => None,
+        },
+    })
+}
+
+/// The element, NULL where there is none; or the part of the array, `{}` where it is empty. Lower bounds are 1.
+fn subscript(array: Datum, at: &[Bounds]) -> Datum {
+    if array.is_null() {
+        return Datum::Null;
+    }
+    if let Some(Bounds::Slice(..)) = at.first() {
+        return slice(&array, at).unwrap_or_else(|| Datum::Array([].into()));
+    }
+    let mut value = array;
+    for bounds in at {
+        let (Datum::Array(items), Bounds::Index(i)) = (&value, bounds) else { return Datum::Null };
+        let at = usize::try_from(*i).ok().and_then(|i| i.checked_sub(1));
+        value = at.and_then(|i| items.get(i)).cloned().unwrap_or(Datum::Null);
+    }
+    // As many subscripts as dimensions, or there is no element.
+    if matches!(value, Datum::Array(_)) { Datum::Null } else { value }
+}
+
+/// `None` where it is empty in any dimension. Dimensions without a subscript are taken whole.
+fn slice(array: &Datum, at: &[Bounds]) -> Option<Datum> {
+    let Some((first, rest)) = at.split_first() else { return Some(array.clone()) };
+    let (Datum::Array(items), Bounds::Slice(lower, upper)) = (array, first) else { return None };
+    let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
+    let (lower, upper) = (lower.unwrap_or(1).max(1), upper.unwrap_or(length).min(length));
+    let from = usize::try_from(lower - 1).ok()?;
+    let part = items.get(from..usize::try_from(upper).ok()?).filter(|p| !p.is_empty())?;
+    Some(Datum::Array(part.iter().map(|item| slice(item, rest)).collect::<Option<Vec<_>>>()?.into()))
 }
 
 /// A row is NULL where every field is, and NOT NULL where none is.

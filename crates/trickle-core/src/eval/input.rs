@@ -53,7 +53,7 @@ pub fn input(text: &str, ty: &Type) -> Result<Datum> {
     })
 }
 
-/// Cut to the limit of `varchar(n)`; cut or padded to that of `char(n)`.
+/// Cut to the limit of `varchar(n)` and `bit varying(n)`; cut or padded to that of `char(n)` and `bit(n)`.
 pub(super) fn fit_string(text: &str, ty: &Type) -> Datum {
     let cut = |n: u32| text.chars().take(usize::try_from(n).unwrap_or(usize::MAX)).collect::<String>();
     match ty {
@@ -62,7 +62,24 @@ pub(super) fn fit_string(text: &str, ty: &Type) -> Datum {
             let width = usize::try_from(*n).unwrap_or(0);
             Datum::text(format!("{:<width$}", cut(*n)))
         }
+        Type::Other(o) => match modified(&o.sql_name) {
+            ("bit", n) => {
+                let n = n.unwrap_or(1);
+                let width = usize::try_from(n).unwrap_or(0);
+                Datum::text(format!("{:0<width$}", cut(n)))
+            }
+            ("bit varying" | "varbit", Some(n)) => Datum::text(cut(n)),
+            _ => Datum::text(text),
+        },
         _ => Datum::text(text),
+    }
+}
+
+/// A type's name without its modifier, and the modifier where it is one number.
+fn modified(name: &str) -> (&str, Option<u32>) {
+    match name.split_once('(') {
+        Some((base, rest)) => (base, rest.strip_suffix(')').and_then(|n| n.parse().ok())),
+        None => (name, None),
     }
 }
 

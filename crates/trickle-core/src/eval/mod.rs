@@ -12,7 +12,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use trickle_core::agg::{self, AggCall};
-//! use trickle_core::catalog::{ColumnDef, TableDef, TableId, TableKind};
+//! use trickle_core::catalog::{ColumnDef, TableDef, TableId};
 //! use trickle_core::eval::{Database, Evaluator, ZSet};
 //! use trickle_core::expr::{Expr, functions::resolve_operator};
 //! use trickle_core::graph::Graph;
@@ -20,16 +20,8 @@
 //! use trickle_core::types::{Datum, Type};
 //!
 //! # fn main() -> trickle_core::Result<()> {
-//! let column = |name: &str| ColumnDef { name: name.into(), ty: Type::Int4, nullable: true };
-//! let t = Table::new(Arc::new(TableDef {
-//!     id: TableId(1),
-//!     schema: "public".into(),
-//!     name: "t".into(),
-//!     columns: vec![column("a"), column("b")],
-//!     keys: vec![],
-//!     foreign_keys: vec![],
-//!     kind: TableKind::Table,
-//! }));
+//! let column = |name: &str| ColumnDef::new(name, Type::Int4, true);
+//! let t = Table::new(Arc::new(TableDef::new(TableId(1), "public", "t", vec![column("a"), column("b")])));
 //!
 //! let mut graph = Graph::new();
 //! let t = graph.add(t)?;

@@ -2,7 +2,7 @@
 
 use super::{Database, Evaluator, Row, ZSet, compare, difference, eval, same_bag};
 use crate::agg::{self, Acc, AggCall};
-use crate::catalog::{ColumnDef, TableDef, TableId, TableKind};
+use crate::catalog::{ColumnDef, TableDef, TableId};
 use crate::expr::{Expr, FuncSig};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{
@@ -85,16 +85,9 @@ fn zset_of(rows: &[(&str, &str, i64)]) -> ZSet {
 }
 
 fn table(id: u32) -> Table {
-    let column = |name: &str, ty| ColumnDef { name: name.into(), ty, nullable: true };
-    Table::new(Arc::new(TableDef {
-        id: TableId(id),
-        schema: "public".into(),
-        name: format!("t{id}").into(),
-        columns: vec![column("a", Type::Int4), column("b", Type::Numeric(None))],
-        keys: vec![],
-        foreign_keys: vec![],
-        kind: TableKind::Table,
-    }))
+    let column = |name: &str, ty| ColumnDef::new(name, ty, true);
+    let columns = vec![column("a", Type::Int4), column("b", Type::Numeric(None))];
+    Table::new(Arc::new(TableDef::new(TableId(id), "public", format!("t{id}"), columns)))
 }
 
 struct World {

@@ -60,7 +60,7 @@ impl Expr {
             ExprKind::Case { whens, otherwise } => {
                 otherwise.nullable(input) || whens.iter().any(|(_, v)| v.nullable(input))
             }
-            ExprKind::Quantified { .. } | ExprKind::Subscript(..) | ExprKind::ManyRows => true,
+            ExprKind::Quantified { .. } | ExprKind::Subscript { .. } | ExprKind::ManyRows => true,
         }
     }
 

@@ -88,7 +88,7 @@ impl Expr {
                 "+" | "-" | "*" => args.iter().all(|a| a.ty().is_number()),
                 _ => false,
             },
-            ExprKind::Call(..) | ExprKind::Subscript(..) => false,
+            ExprKind::Call(..) | ExprKind::Subscript { .. } => false,
             ExprKind::Cast(e) => e.ty().is_number() && self.ty().is_number(),
             _ => true,
         };

@@ -118,8 +118,13 @@ pub enum ExprKind {
     Array(Vec<Expr>),
     /// `ROW(…)`
     Row(Vec<Expr>),
-    /// `array[index]`
-    Subscript(Expr, Expr),
+    /// `array[i][j]…`: the element there; or `array[l:u][l:u]…`: what lies between.
+    Subscript {
+        /// The array.
+        array: Expr,
+        /// One per dimension, all indexes or all slices.
+        at: Vec<Subscript>,
+    },
     /// What a scalar subquery of several rows is worth: whatever evaluates it raises 21000.
     ManyRows,
 }
@@ -133,6 +138,44 @@ pub enum IsTest {
     True,
     /// `IS FALSE`
     False,
+}
+
+/// Where in one dimension of an array.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Subscript<T = Expr> {
+    /// `[i]`
+    Index(T),
+    /// `[l:u]`; a bound that is left out is that of the array.
+    Slice(Option<T>, Option<T>),
+}
+
+impl<T> Subscript<T> {
+    /// Its operands, in order.
+    pub fn operands(&self) -> impl Iterator<Item = &T> {
+        let (first, second) = match self {
+            Subscript::Index(i) => (Some(i), None),
+            Subscript::Slice(lower, upper) => (lower.as_ref(), upper.as_ref()),
+        };
+        first.into_iter().chain(second)
+    }
+    /// Likewise, to change them.
+    pub fn operands_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let (first, second) = match self {
+            Subscript::Index(i) => (Some(i), None),
+            Subscript::Slice(lower, upper) => (lower.as_mut(), upper.as_mut()),
+        };
+        first.into_iter().chain(second)
+    }
+    /// The same with other operands.
+    #[must_use]
+    pub fn map<U>(&self, mut f: impl FnMut(&T) -> U) -> Subscript<U> {
+        match self {
+            Subscript::Index(i) => Subscript::Index(f(i)),
+            Subscript::Slice(lower, upper) => {
+                Subscript::Slice(lower.as_ref().map(&mut f), upper.as_ref().map(&mut f))
+            }
+        }
+    }
 }
 
 /// One key of an ordering.
@@ -161,7 +204,9 @@ impl ExprKind {
             ExprKind::Cast(e) | ExprKind::Not(e) | ExprKind::Is { arg: e, .. } => f(e),
             ExprKind::Distinct { left, right, .. } => [left, right].into_iter().for_each(f),
             ExprKind::Quantified { arg, array, .. } => [arg, array].into_iter().for_each(f),
-            ExprKind::Subscript(a, i) => [a, i].into_iter().for_each(f),
+            ExprKind::Subscript { array, at } => {
+                std::iter::once(array).chain(at.iter().flat_map(Subscript::operands)).for_each(f);
+            }
             ExprKind::Case { whens, otherwise } => {
                 whens.iter().flat_map(|(c, v)| [c, v]).chain([otherwise]).for_each(f);
             }
@@ -358,7 +403,9 @@ impl Expr {
             ExprKind::Quantified { op, arg, array, all } => {
                 ExprKind::Quantified { op: op.clone(), arg: next(arg), array: next(array), all: *all }
             }
-            ExprKind::Subscript(a, i) => ExprKind::Subscript(next(a), next(i)),
+            ExprKind::Subscript { array, at } => {
+                ExprKind::Subscript { array: next(array), at: at.iter().map(|s| s.map(&mut next)).collect() }
+            }
             ExprKind::Case { whens, otherwise } => ExprKind::Case {
                 whens: whens.iter().map(|(c, v)| (next(c), next(v))).collect(),
                 otherwise: next(otherwise),

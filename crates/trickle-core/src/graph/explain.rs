@@ -2,7 +2,7 @@
 
 use super::{Column, Graph, Node, NodeId, Schema};
 use crate::agg::{Acc, AggCall};
-use crate::expr::{Expr, ExprKind, IsTest};
+use crate::expr::{Expr, ExprKind, IsTest, Subscript};
 use crate::rel::{Top, Window};
 use crate::types::Datum;
 use crate::window::OrderKey;
@@ -257,7 +257,14 @@ fn describe(e: &Expr, s: &Schema) -> String {
         ),
         ExprKind::Array(args) => format!("ARRAY[{}]", list(args, ", ")),
         ExprKind::Row(args) => format!("ROW({})", list(args, ", ")),
-        ExprKind::Subscript(a, i) => format!("{}[{}]", describe(a, s), describe(i, s)),
+        ExprKind::Subscript { array, at } => {
+            let bound = |e: &Option<Expr>| e.as_ref().map(|e| describe(e, s)).unwrap_or_default();
+            let at = at.iter().map(|at| match at {
+                Subscript::Index(i) => format!("[{}]", describe(i, s)),
+                Subscript::Slice(lower, upper) => format!("[{}:{}]", bound(lower), bound(upper)),
+            });
+            format!("{}{}", describe(array, s), at.collect::<String>())
+        }
         ExprKind::ManyRows => "raise 21000".to_owned(),
     }
 }

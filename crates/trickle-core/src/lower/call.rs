@@ -3,8 +3,8 @@
 use super::expr::Cx;
 use super::scope::{Slot, reads_outer};
 use super::subquery::Pending;
-use super::{Level, Lowerer};
-use crate::agg::{AggCall, resolve, resolve_ordered};
+use super::{Level, Lowerer, WITHOUT};
+use crate::agg::{AggCall, is_aggregate, resolve, resolve_ordered};
 use crate::error::{Error, Result};
 use crate::expr::functions::resolve_function;
 use crate::expr::{Expr, ExprKind, FuncKind, FuncSig, SortKey, Volatility};
@@ -12,9 +12,9 @@ use crate::parse::ast::{
     DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArguments, OrderByExpr, OrderBySort,
 };
-use crate::parse::qualified;
+use crate::parse::{fold, parts, qualified};
 use crate::types::Type;
-use crate::verdict::ReasonKind;
+use crate::verdict::{Cause, ReasonKind};
 use crate::window::FUNCTIONS;
 use std::sync::Arc;
 
@@ -88,57 +88,6 @@ const SETS: &[&str] = &[
     "json_to_recordset",
     "jsonb_to_recordset",
 ];
-/// The built-in aggregates: a call of one that no family resolves is one that is not kept yet, not an unknown function.
-const AGGREGATES: &[&str] = &[
-    "json_agg",
-    "jsonb_agg",
-    "json_object_agg",
-    "jsonb_object_agg",
-    "xmlagg",
-    "stddev",
-    "stddev_pop",
-    "stddev_samp",
-    "variance",
-    "var_pop",
-    "var_samp",
-    "corr",
-    "covar_pop",
-    "covar_samp",
-    "bit_and",
-    "bit_or",
-    "bit_xor",
-    "mode",
-    "percentile_cont",
-    "percentile_disc",
-    "any_value",
-    "range_agg",
-    "range_intersect_agg",
-    "regr_avgx",
-    "regr_avgy",
-    "regr_count",
-    "regr_intercept",
-    "regr_r2",
-    "regr_slope",
-    "regr_sxx",
-    "regr_sxy",
-    "regr_syy",
-    "grouping",
-    "array_agg",
-    "string_agg",
-    "sum",
-    "avg",
-    "min",
-    "max",
-    "count",
-    "bool_and",
-    "bool_or",
-    "every",
-    // Of hypothetical rows, WITHIN GROUP.
-    "rank",
-    "dense_rank",
-    "percent_rank",
-    "cume_dist",
-];
 
 /// That a function does not exist for these types.
 pub(super) fn unknown(name: &str, types: &[Type]) -> Error {
@@ -188,6 +137,8 @@ impl Lowerer<'_> {
         let list = match plain_arguments(f) {
             Some(list) => list,
             None if star => Vec::new(),
+            None if whole_rows(f) && !(builtin && name == "count") => return Err(self.whole_row(e)),
+            None if whole_rows(f) => Vec::new(),
             None => return Err(self.stop(e, format!("named arguments or a subquery as argument of {name}"))),
         };
         if let Some(over) = &f.over {
@@ -197,7 +148,7 @@ impl Lowerer<'_> {
             self.exprs(list, cx)?;
             return Ok(Expr::null(Type::Unknown));
         }
-        let aggregate = builtin && AGGREGATES.contains(&name.as_str());
+        let aggregate = builtin && is_aggregate(&name);
         if aggregate || star || !f.within_group.is_empty() || f.filter.is_some() {
             return self.aggregate(&name, schema.as_deref(), f, list, e, cx);
         }
@@ -247,25 +198,34 @@ impl Lowerer<'_> {
             Volatility::Volatile => {
                 let help =
                     "Mark the function IMMUTABLE if it is, or compute the value where the row is written.";
-                self.reason(ReasonKind::Never, e, format!("the volatile function {}()", sig.name), help);
+                self.volatile(&sig.name, e, help);
             }
             // What is built in and stable depends on settings, which every refresh sets to what they were.
-            Volatility::Stable if sig.schema.is_some() => {
-                self.not_yet(e, format!("the stable function {}()", sig.name));
-            }
+            Volatility::Stable if sig.schema.is_some() => self.stable(&sig.name, e),
             _ => {}
         }
+    }
+
+    fn volatile(&mut self, name: &str, e: &Ast, help: &str) {
+        let construct = format!("the volatile function {name}()");
+        self.because(ReasonKind::Never, Cause::Volatile, e, construct, help);
+    }
+
+    fn stable(&mut self, name: &str, e: &Ast) {
+        let construct = format!("the stable function {name}()");
+        self.because(ReasonKind::NotYet, Cause::Surroundings, e, construct, WITHOUT);
     }
 
     /// Notes a built-in that no stream table can keep, by name.
     fn unkept(&mut self, name: &str, e: &Ast) -> bool {
         if RANDOM.contains(&name) {
-            let help = "Compute the value where the row is written, and store it in a column.";
-            self.reason(ReasonKind::Never, e, format!("the volatile function {name}()"), help);
+            self.volatile(name, e, "Compute the value where the row is written, and store it in a column.");
         } else if CLOCK.contains(&name) {
-            self.not_yet(e, format!("the stable function {name}()"));
+            self.stable(name, e);
         } else if SETS.contains(&name) {
             self.not_yet(e, format!("the set-returning function {name}()"));
+        } else if name == "grouping" {
+            self.not_yet(e, "GROUPING()");
         } else {
             return false;
         }
@@ -274,10 +234,16 @@ impl Lowerer<'_> {
 
     /// What looks like a call and is a construct of the language.
     fn construct<'q>(&mut self, name: &str, f: &'q Function, cx: &mut Cx<'q>) -> Result<Option<Expr>> {
-        let known = matches!(name, "coalesce" | "nullif" | "greatest" | "least" | "row" | "array");
+        let xml = matches!(name, "xmlelement" | "xmlforest" | "xmlpi");
+        let known = xml || matches!(name, "coalesce" | "nullif" | "greatest" | "least" | "row" | "array");
         let quoted = f.name.0.iter().any(|p| p.as_ident().is_some_and(|i| i.quote_style.is_some()));
         if !known || quoted || f.name.0.len() > 1 {
             return Ok(None);
+        }
+        let upper = name.to_ascii_uppercase();
+        if xml {
+            self.not_yet(f, upper);
+            return Ok(Some(Expr::null(Type::parse("xml").unwrap_or(Type::Unknown))));
         }
         if let (FunctionArguments::Subquery(q), "array") = (&f.args, name) {
             return Err(self.stop(&**q, "ARRAY(subquery)"));
@@ -287,7 +253,6 @@ impl Lowerer<'_> {
             "coalesce" => self.first_not_null(list, cx)?,
             _ => self.exprs(list, cx)?,
         };
-        let upper = name.to_ascii_uppercase();
         match name {
             "coalesce" | "greatest" | "least" => {
                 if args.is_empty() {
@@ -372,6 +337,30 @@ impl Lowerer<'_> {
         Ok(Slot::Aggregate(at).expr(ty))
     }
 
+    /// `count(t)` and `count(t.*)` count the rows of `t` that an outer join did not pad, as its columns do that are never
+    /// NULL; `None` where the argument is another one.
+    fn counted_row(
+        &mut self,
+        name: &str,
+        schema: Option<&str>,
+        f: &Function,
+        e: &Ast,
+    ) -> Result<Option<Expr>> {
+        let FunctionArguments::List(list) = &f.args else { return Ok(None) };
+        let [FunctionArg::Unnamed(arg)] = list.args.as_slice() else { return Ok(None) };
+        let qualifier = match arg {
+            FunctionArgExpr::QualifiedWildcard(table) => parts(table),
+            FunctionArgExpr::Expr(Ast::Identifier(table)) if self.names_row(table) => vec![fold(table)],
+            _ => return Ok(None),
+        };
+        let count = name == "count" && schema.is_none_or(|s| s == "pg_catalog");
+        let distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
+        match self.never_null(&qualifier) {
+            Some(column) if count && !distinct => self.column(&column).map(Some),
+            _ => Err(self.whole_row(e)),
+        }
+    }
+
     /// The call, or a stand-in for one that the engine does not know.
     pub(super) fn aggregate_parts<'q>(
         &mut self,
@@ -382,7 +371,10 @@ impl Lowerer<'_> {
         e: &'q Ast,
         cx: &mut Cx<'q>,
     ) -> Result<Result<AggCall, Expr>> {
-        let args = self.exprs(list, cx)?;
+        let args = match self.counted_row(name, schema, f, e)? {
+            Some(present) => vec![present],
+            None => self.exprs(list, cx)?,
+        };
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
         let filter = match &f.filter {
             Some(c) => {
@@ -406,10 +398,7 @@ impl Lowerer<'_> {
         };
         let user = || self.catalog.function(schema, name, &types).filter(|s| s.kind == FuncKind::Aggregate);
         let Some(sig) = found.or_else(user) else {
-            if builtin
-                && AGGREGATES.contains(&name)
-                && (within_group || resolve(name, &[Type::Int4]).is_none())
-            {
+            if builtin && is_aggregate(name) && (within_group || resolve(name, &[Type::Int4]).is_none()) {
                 self.not_yet(e, format!("the aggregate {name}()"));
                 return Ok(Err(Expr::null(Type::Unknown)));
             }
@@ -463,6 +452,12 @@ impl Lowerer<'_> {
         };
         Ok((descending, key.options.nulls_first.unwrap_or(descending)))
     }
+}
+
+/// Whether an argument is `t.*`.
+fn whole_rows(f: &Function) -> bool {
+    matches!(&f.args, FunctionArguments::List(l)
+        if l.args.iter().any(|a| matches!(a, FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(_)))))
 }
 
 /// Whether the only argument is `*`.

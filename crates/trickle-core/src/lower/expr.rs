@@ -9,12 +9,12 @@ use crate::error::{Error, Result, Span};
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::Schema;
 use crate::parse::ast::{
-    AccessExpr, BinaryOperator, CaseWhen, CastKind, Expr as Ast, Ident, NamedWindowDefinition, Select,
-    Subscript, UnaryOperator, Value, ValueWithSpan,
+    BinaryOperator, CaseWhen, CastKind, DataType, Expr as Ast, Ident, NamedWindowDefinition, Select,
+    UnaryOperator, Value, ValueWithSpan,
 };
-use crate::parse::{Place, type_of};
+use crate::parse::{Place, cuts_fields, precision, type_of};
 use crate::types::{Datum, Type};
-use crate::verdict::ReasonKind;
+use crate::verdict::{Cause, ReasonKind};
 
 /// What lowering the expressions of one clause collects.
 pub(super) struct Cx<'q> {
@@ -180,8 +180,7 @@ impl Lowerer<'_> {
                 if !matches!(kind, CastKind::TryCast | CastKind::SafeCast) =>
             {
                 let value = self.expr(expr, cx)?;
-                let ty = self.type_named(data_type)?;
-                self.cast(value, &ty, e)
+                self.cast_to(value, data_type, e)
             }
             Ast::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref(), cx)
@@ -200,7 +199,7 @@ impl Lowerer<'_> {
         }
     }
 
-    fn name(&mut self, names: &[Ident], cx: &mut Cx<'_>) -> Result<Expr> {
+    pub(super) fn name(&mut self, names: &[Ident], cx: &mut Cx<'_>) -> Result<Expr> {
         let e = self.column(names)?;
         if !cx.inside_aggregate && cx.allows_aggregates {
             let text = names.iter().map(crate::parse::fold).collect::<Vec<_>>().join(".");
@@ -259,6 +258,15 @@ impl Lowerer<'_> {
             }
             BinaryOperator::Xor | BinaryOperator::Spaceship | BinaryOperator::MyIntegerDivide => {
                 Err(self.at(Error::syntax(format!("operator {op} is not PostgreSQL")), whole))
+            }
+            BinaryOperator::Overlaps => {
+                let (l, r) = (row(left), row(right));
+                if l.len() != 2 || r.len() != 2 {
+                    let e = Error::syntax("wrong number of parameters on a side of OVERLAPS expression");
+                    return Err(self.at(e, whole));
+                }
+                let periods = self.exprs(l.into_iter().chain(r), cx)?;
+                self.builtin("overlaps", periods)
             }
             _ => {
                 let (l, r) = (row(left), row(right));
@@ -373,11 +381,34 @@ impl Lowerer<'_> {
     }
 
     /// A type by its name in the query.
-    pub(super) fn type_named(&self, ty: &crate::parse::ast::DataType) -> Result<Type> {
+    pub(super) fn type_named(&self, ty: &DataType) -> Result<Type> {
         type_of(ty, &|schema, name| self.catalog.named_type(schema, name)).map_err(|name| {
             let e = format!("type \"{}\" does not exist", name.to_lowercase());
             Error::type_mismatch(e).hint("Only built-in types and those of the catalog are known.")
         })
+    }
+
+    /// A cast to a type by its name. One of time with a precision is rounded to it, as PostgreSQL does by a function.
+    pub(super) fn cast_to(&mut self, value: Expr, ty: &DataType, place: &impl Place) -> Result<Expr> {
+        if cuts_fields(ty) {
+            return Err(self.stop(place, "INTERVAL cut to a field"));
+        }
+        let to = self.type_named(ty)?;
+        let value = self.cast(value, &to, place)?;
+        let Some(digits) = precision(ty).map(|p| i64::try_from(p).map_or(6, |p| p.min(6))) else {
+            return Ok(value);
+        };
+        let (name, modifier) = match to {
+            Type::Timestamp => ("timestamp", digits),
+            Type::Timestamptz => ("timestamptz", digits),
+            Type::Time => ("time", digits),
+            // All fields, and behind them the digits.
+            Type::Interval => ("interval", 0x7FFF << 16 | digits),
+            // Its name says it.
+            Type::Other(_) => return Ok(value),
+            _ => return Err(self.stop(place, format!("a cast to {ty}"))),
+        };
+        self.builtin(name, vec![value, Expr::literal(Datum::Int(modifier), Type::Int4)])
     }
 
     /// An explicit cast.
@@ -385,7 +416,8 @@ impl Lowerer<'_> {
         if let (Some(Datum::Text(text)), Type::Unknown) = (value.as_literal(), value.ty()) {
             if literal::is_clock(text, ty) {
                 let help = "Write the date itself; a stream table changes with its data, not with the clock.";
-                self.reason(ReasonKind::Never, place, format!("the constant '{text}'"), help);
+                let construct = format!("the constant '{text}'");
+                self.because(ReasonKind::Never, Cause::Surroundings, place, construct, help);
             }
             let text = text.clone();
             let base = if matches!(ty, Type::Varchar(Some(_)) | Type::Bpchar(_)) { &Type::Text } else { ty };
@@ -394,9 +426,16 @@ impl Lowerer<'_> {
         match (value.kind(), ty) {
             // ARRAY[]::type[], and constants in an array that is cast, take the element type from the cast.
             (ExprKind::Array(elements), Type::Array(element)) => {
-                let element = (**element).clone();
-                let cast: Result<Vec<Expr>> =
-                    elements.clone().into_iter().map(|e| self.cast(e, &element, place)).collect();
+                // An array of arrays is of the same type as they are.
+                let of = |e: &Expr| if e.ty().element().is_some() { ty.clone() } else { (**element).clone() };
+                let cast: Result<Vec<Expr>> = elements
+                    .clone()
+                    .into_iter()
+                    .map(|e| {
+                        let to = of(&e);
+                        self.cast(e, &to, place)
+                    })
+                    .collect();
                 Ok(Expr::new(ExprKind::Array(cast?), ty.clone()))
             }
             _ if *value.ty() == Type::Unknown => self.coerce(value, ty),
@@ -461,37 +500,6 @@ impl Lowerer<'_> {
             .collect::<Result<_>>()?;
         let ty = Type::Record(parts.iter().map(|e| e.ty().clone()).collect());
         Ok(Expr::new(ExprKind::Row(parts), ty))
-    }
-
-    fn access<'q>(
-        &mut self,
-        whole: &'q Ast,
-        root: &'q Ast,
-        chain: &'q [AccessExpr],
-        cx: &mut Cx<'q>,
-    ) -> Result<Expr> {
-        let mut value = self.expr(root, cx)?;
-        let indexes = chain.len();
-        for a in chain {
-            let AccessExpr::Subscript(Subscript::Index { index }) = a else {
-                return Err(self.stop(whole, "array slices and composite fields"));
-            };
-            let index = self.expr(index, cx)?;
-            value = match value.ty() {
-                Type::Jsonb => self.compare("->", value, index)?,
-                Type::Array(element) if indexes == 1 => {
-                    let element = (**element).clone();
-                    let index = self.coerce_implicitly(index, &Type::Int4, "array subscript")?;
-                    Expr::new(ExprKind::Subscript(value, index), element)
-                }
-                Type::Array(_) => return Err(self.stop(whole, "subscripts of arrays of several dimensions")),
-                ty => {
-                    let e = format!("cannot subscript type {ty} because it does not support subscripting");
-                    return Err(Error::type_mismatch(e));
-                }
-            };
-        }
-        Ok(value)
     }
 }
 

@@ -3,14 +3,18 @@
 use super::expr::Cx;
 use super::on::Later;
 use super::relation::Relation;
-use super::scope::{Cte, Domain, Item, Named, Outer, Scope, hint, shift};
+use super::scope::{Cte, Domain, Frame, Item, Named, Outer, Scope, hint, shift};
 use super::{Lowerer, VIEW_DEPTH};
+use crate::catalog::{ColumnDef, Generated, TableDef};
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::graph::NodeId;
-use crate::parse::ast::{Query, TableAlias, TableFactor, TableSampleKind, TableWithJoins};
-use crate::parse::{Place, fold, parse_query, qualified};
+use crate::parse::ast::{
+    Query, SelectItem, SetExpr, TableAlias, TableFactor, TableSampleKind, TableWithJoins,
+};
+use crate::parse::{Parsed, Place, fold, is_only, parse_query, qualified};
 use crate::rel::{Distinct, Map, Table, Values};
+use crate::types::Type;
 use crate::verdict::ReasonKind;
 use std::sync::Arc;
 
@@ -57,6 +61,25 @@ pub(super) struct Source {
     refs: Vec<Outer>,
     schema: Option<Arc<str>>,
     key: Option<Vec<usize>>,
+    /// Whether other tables inherit from it.
+    descendants: bool,
+    /// Virtual columns that could not be read and are not among the names.
+    unread: Vec<Arc<str>>,
+}
+
+impl Source {
+    /// A relation without a key of its own, which starts with the columns of a domain.
+    fn derived(relation: Relation, refs: Vec<Outer>) -> Source {
+        Source {
+            node: relation.node,
+            names: relation.names,
+            refs,
+            schema: None,
+            key: None,
+            descendants: false,
+            unread: Vec::new(),
+        }
+    }
 }
 
 impl Lowerer<'_> {
@@ -110,6 +133,12 @@ impl Lowerer<'_> {
                 self.check_sample(sample.as_ref(), factor);
                 let (schema, table) = qualified(name);
                 let source = self.named_table(schema.as_deref(), &table, name)?;
+                if is_only(name) && source.descendants {
+                    let help = "Read all of them together, or move the children's rows into a table of their own: a change of \
+                        a child cannot be told from one of its parent.";
+                    let construct = format!("ONLY {table}, from which other tables inherit,");
+                    self.reason(ReasonKind::NotYet, name, construct, help);
+                }
                 self.append(source, &table, alias.as_ref(), build)
             }
             TableFactor::Table { name, .. } => {
@@ -128,12 +157,7 @@ impl Lowerer<'_> {
                 let names = self.alias_columns(alias, names)?;
                 let columns =
                     scope.star.into_iter().zip(names).map(|(c, name)| Named { name, expr: c.expr }).collect();
-                Ok(Scope::of_item(Item {
-                    name: Arc::from(fold(&alias.name)),
-                    schema: None,
-                    columns,
-                    key: None,
-                }))
+                Ok(Scope::of_item(Item::of(Arc::from(fold(&alias.name)), columns)))
             }
             TableFactor::UNNEST { .. } | TableFactor::Function { .. } | TableFactor::TableFunction { .. } => {
                 Err(self.stop(factor, "set-returning functions in FROM"))
@@ -164,10 +188,7 @@ impl Lowerer<'_> {
             return self.cte(cte, place);
         }
         if let Some(def) = self.catalog.table(schema, name) {
-            let names = def.columns.iter().map(|c| c.name.clone()).collect();
-            let (schema, key) = (Some(def.schema.clone()), def.keys.first().cloned());
-            let node = self.add(Table::new(def))?;
-            return Ok(Source { node, names, refs: Vec::new(), schema, key });
+            return self.table(def);
         }
         if let Some(text) = self.catalog.view(schema, name) {
             return self.view(schema, name, &text, place);
@@ -184,7 +205,94 @@ impl Lowerer<'_> {
         let Some((node, names, refs)) = cte.body else {
             return Err(self.stop(place, "WITH RECURSIVE"));
         };
-        Ok(Source { node, names, refs, schema: None, key: None })
+        Ok(Source::derived(Relation { node, names }, refs))
+    }
+
+    /// A table with its virtual columns, which are computed where they are read.
+    fn table(&mut self, def: Arc<TableDef>) -> Result<Source> {
+        let node = self.add(Table::new(def.clone()))?;
+        let mut source = Source {
+            schema: Some(def.schema.clone()),
+            key: def.keys.first().cloned(),
+            descendants: def.descendants,
+            ..Source::derived(Relation { node, names: Vec::new() }, Vec::new())
+        };
+        if def.columns.iter().all(ColumnDef::is_stored) {
+            source.names = def.columns.iter().map(|c| c.name.clone()).collect();
+            return Ok(source);
+        }
+        let schema = self.graph.schema(node).clone();
+        let stored: Vec<Named> = schema
+            .columns()
+            .iter()
+            .enumerate()
+            .map(|(i, c)| Named { name: c.label.clone(), expr: schema.expr(i) })
+            .collect();
+        let (mut exprs, mut places) = (Vec::new(), Vec::new());
+        for c in &def.columns {
+            places.push(exprs.len());
+            let expr = match stored.iter().find(|n| n.name == c.name) {
+                Some(column) => Some(column.expr.clone()),
+                None => self.generated(c, &stored)?,
+            };
+            match expr {
+                Some(expr) => {
+                    exprs.push(expr);
+                    source.names.push(c.name.clone());
+                }
+                None => source.unread.push(c.name.clone()),
+            }
+        }
+        source.key = source.key.map(|k| k.iter().map(|c| places[*c]).collect());
+        source.node = self.project(node, exprs, &source.names, 0)?;
+        Ok(source)
+    }
+
+    /// The value of a virtual column over the stored columns of its table; `None` where the engine cannot read it.
+    fn generated(&mut self, column: &ColumnDef, stored: &[Named]) -> Result<Option<Expr>> {
+        let Some(Generated::Virtual(text)) = &column.generated else { return Ok(None) };
+        let item = Item::of(column.name.clone(), stored.to_vec());
+        let before = self.reasons.len();
+        let value = parse_query(&format!("SELECT ({text})")).and_then(|parsed| {
+            self.apart(|l| {
+                l.frames.push(Frame { scope: Scope::of_item(item), ..Frame::default() });
+                parsed.deep(|| l.single(&parsed))
+            })
+        });
+        let refused = self.reasons.len() > before;
+        self.reasons.truncate(before);
+        // An assignment fails where an explicit cast to a type with a length would cut.
+        let cut = matches!(&column.ty, Type::Varchar(Some(_)) | Type::Bpchar(_));
+        Ok(match value {
+            Ok(value) if !(refused || cut && *value.ty() != column.ty) => Some(value.cast(column.ty.clone())),
+            _ => None,
+        })
+    }
+
+    /// The only output of a query without FROM, in the frame at hand.
+    fn single(&mut self, parsed: &Parsed) -> Result<Expr> {
+        let body = parsed.query().map(|q| &*q.body);
+        let Some(SetExpr::Select(s)) = body else { return Err(Error::internal("no expression")) };
+        let [SelectItem::UnnamedExpr(e)] = s.projection.as_slice() else {
+            return Err(Error::internal("no expression"));
+        };
+        self.expr(e, &mut Cx::new("a generated column"))
+    }
+
+    /// Runs `f` where nothing of the query at hand is visible, and places are not those of its text.
+    fn apart<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let frames = std::mem::take(&mut self.frames);
+        let ctes = std::mem::take(&mut self.ctes);
+        let probes = std::mem::take(&mut self.probes);
+        let levels = std::mem::take(&mut self.levels);
+        let source = self.source.take();
+        let result = f(self);
+        self.source = source;
+        self.levels = levels;
+        self.probes = probes;
+        self.ctes = ctes;
+        self.frames = frames;
+        result
     }
 
     /// Expands a view: its text sees neither our CTEs nor our columns, and its places are not ours.
@@ -198,8 +306,7 @@ impl Lowerer<'_> {
             Some(relation) => relation.clone(),
             None => self.expand(&full, text, place)?,
         };
-        let schema = schema.map(Arc::from);
-        Ok(Source { node: relation.node, names: relation.names, refs: Vec::new(), schema, key: None })
+        Ok(Source { schema: schema.map(Arc::from), ..Source::derived(relation, Vec::new()) })
     }
 
     /// A view is lowered once and for good, also where the query that uses it is only being examined.
@@ -208,17 +315,7 @@ impl Lowerer<'_> {
         let Some(query) = parsed.query() else { return Err(Error::internal("a view without a query")) };
         let at = self.span(place);
         self.views.push(full.to_owned());
-        let frames = std::mem::take(&mut self.frames);
-        let ctes = std::mem::take(&mut self.ctes);
-        let probes = std::mem::take(&mut self.probes);
-        let levels = std::mem::take(&mut self.levels);
-        let source = self.source.take();
-        let relation = parsed.deep(|| self.query(query, &Domain::none()));
-        self.source = source;
-        self.levels = levels;
-        self.probes = probes;
-        self.ctes = ctes;
-        self.frames = frames;
+        let relation = self.apart(|l| parsed.deep(|| l.query(query, &Domain::none())));
         self.views.pop();
         let relation = relation.map_err(|e| {
             let e = if e.detail_text().is_none() { e.detail(format!("In view \"{full}\".")) } else { e };
@@ -243,7 +340,7 @@ impl Lowerer<'_> {
             domain = self.outer_domain(free)?;
         }
         let relation = self.query(query, &domain)?;
-        Ok(Source { node: relation.node, names: relation.names, refs: domain.refs, schema: None, key: None })
+        Ok(Source::derived(relation, domain.refs))
     }
 
     /// The domain of outer columns, all of which this SELECT's own domain has.
@@ -291,7 +388,7 @@ impl Lowerer<'_> {
         let node = self.domain(mapped, place)?;
         let domain = Domain { refs: free, node: Some(node) };
         let relation = self.query(query, &domain)?;
-        Ok(Source { node: relation.node, names: relation.names, refs: domain.refs, schema: None, key: None })
+        Ok(Source::derived(relation, domain.refs))
     }
 
     /// Appends a relation; one that starts with outer columns is linked to where they are at hand.
@@ -302,7 +399,10 @@ impl Lowerer<'_> {
         alias: Option<&TableAlias>,
         build: &mut Build,
     ) -> Result<Scope> {
-        let Source { node, names, refs, schema, key } = source;
+        let Source { node, names, refs, schema, key, unread, .. } = source;
+        if let (Some(a), Some(hidden)) = (alias.filter(|a| !a.columns.is_empty()), unread.first()) {
+            return Err(self.stop(&a.name, format!("the virtual generated column \"{hidden}\"")));
+        }
         let (name, names) = match alias {
             Some(a) => (fold(&a.name), self.alias_columns(a, names)?),
             None => (name.to_owned(), names),
@@ -320,6 +420,9 @@ impl Lowerer<'_> {
         }
         build.push(node, types.len());
         let k = refs.len();
+        let never = |(i, _): &(usize, &Arc<str>)| types.column(k + i).is_some_and(|c| !c.nullable);
+        let once = |(_, name): &(usize, &Arc<str>)| names.iter().filter(|n| n == name).count() == 1;
+        let present = names.iter().enumerate().filter(never).find(once).map(|(_, name)| name.clone());
         let columns = names
             .into_iter()
             .enumerate()
@@ -327,7 +430,7 @@ impl Lowerer<'_> {
             .collect();
         let key = key.map(|k| k.iter().map(|c| c + offset).collect());
         let schema = schema.filter(|_| alias.is_none());
-        Ok(Scope::of_item(Item { name: Arc::from(name), schema, columns, key }))
+        Ok(Scope::of_item(Item { schema, key, present, unread, ..Item::of(Arc::from(name), columns) }))
     }
 
     /// The whole of FROM as one relation.

@@ -6,12 +6,12 @@ use super::scope::{Domain, Slot};
 use super::select::{Output, conjuncts};
 use super::subquery::Pending;
 use super::window::Windowed;
-use crate::agg::AggCall;
+use crate::agg::{AggCall, family};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
 use crate::graph::NodeId;
 use crate::parse::ast::{Expr as Ast, GroupByExpr, Ident, Select, Value};
-use crate::parse::fold;
+use crate::parse::{fold, is_group_distinct};
 use crate::rel::{Map, OuterJoin, Reduce};
 use crate::types::{Datum, Type};
 use std::collections::BTreeSet;
@@ -239,17 +239,15 @@ impl Lowerer<'_> {
         let mut exprs: Vec<Expr> = (0..width).map(|i| d.expr(i)).collect();
         for (i, a) in aggregates.iter().enumerate() {
             let value = r.expr(width + i).shifted(width);
-            exprs.push(match (&a.sig.schema, &*a.sig.name) {
-                (None, "count") => Expr::new(
-                    ExprKind::Coalesce(vec![value, Expr::literal(Datum::Int(0), Type::Int8)]),
-                    Type::Int8,
-                ),
-                (None, name) if !name.starts_with("regr_") => value,
-                _ => {
-                    self.not_yet(
-                        s,
-                        format!("aggregate {} in a subquery that uses outer columns", a.sig.name),
-                    );
+            exprs.push(match family(&a.sig).of_nothing(a) {
+                Some(Datum::Null) => value,
+                Some(nothing) => {
+                    let ty = value.ty().clone();
+                    Expr::new(ExprKind::Coalesce(vec![value, Expr::literal(nothing, ty.clone())]), ty)
+                }
+                None => {
+                    let construct = format!("aggregate {} in a subquery that uses outer columns", a.sig.name);
+                    self.not_yet(s, construct);
                     value
                 }
             });
@@ -288,7 +286,8 @@ impl Lowerer<'_> {
             return Err(self.at(Error::syntax("GROUP BY ALL is not known to every PostgreSQL"), s));
         };
         let mut keys = Vec::new();
-        for item in items {
+        // Without grouping sets, which are refused here, there is nothing that DISTINCT could merge.
+        for item in items.iter().filter(|i| !is_group_distinct(i)) {
             let bare = strip(item);
             match bare {
                 Ast::GroupingSets(_) | Ast::Cube(_) | Ast::Rollup(_) => {

@@ -3,15 +3,14 @@
 use super::Lowerer;
 use super::from::{Build, Factor};
 use super::on::{Later, Operand};
-use super::scope::{Named, Scope, Slot, shift};
+use super::scope::{Item, Named, Scope, Slot, shift};
 use super::subquery::put;
 use crate::error::{Error, Result};
 use crate::expr::functions::common_type;
 use crate::expr::{Expr, ExprKind};
 use crate::graph::NodeId;
-use crate::parse::Place;
 use crate::parse::ast::{Join as AstJoin, JoinConstraint, JoinOperator, TableFactor, TableWithJoins};
-use crate::parse::parts;
+use crate::parse::{Place, fold, parts, using_alias};
 use crate::rel::{Filter, Join, Map, OuterJoin};
 use std::sync::Arc;
 
@@ -82,8 +81,19 @@ impl Lowerer<'_> {
                 (on, both)
             }
             JoinConstraint::Using(names) => {
+                let alias = using_alias(names);
+                // An alias stands last among the names, and is none of them.
                 let names: Vec<String> = names.iter().filter_map(|n| parts(n).pop()).collect();
-                self.merged(side, &names, left, right, &join.relation)?
+                let (on, scope) = self.merged(side, &names, left, right, &join.relation)?;
+                match alias {
+                    None => (on, scope),
+                    Some(alias) => {
+                        let merged = scope.star[..names.len()].to_vec();
+                        let item = Item::of(Arc::from(fold(&alias)), merged);
+                        let named = Scope { star: Vec::new(), items: vec![item] };
+                        (on, self.side_by_side(scope, named, &join.relation)?)
+                    }
+                }
             }
             JoinConstraint::Natural => {
                 let names: Vec<String> = left

@@ -5,6 +5,7 @@
 //! columns, as the first item of its FROM; its result starts with the domain's columns and is joined back to the
 //! outer rows on them (NULL equal to NULL). So no operator ever depends on a row of another.
 
+mod access;
 mod call;
 mod coerce;
 mod compare;
@@ -33,7 +34,7 @@ use crate::error::{Error, Result, Span};
 use crate::graph::{Graph, NodeId};
 use crate::parse::{Parsed, Place, Source, parse_query};
 use crate::rel::Rel;
-use crate::verdict::{Reason, ReasonKind};
+use crate::verdict::{Cause, Reason, ReasonKind};
 use scope::{Cte, Frame, Outer};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -89,6 +90,9 @@ pub fn lower_parsed(parsed: &Parsed, catalog: &dyn Catalog) -> Result<Lowered> {
 fn is_name_error(e: &Error) -> bool {
     matches!(e.sqlstate(), "42P01" | "42703" | "42702" | "42601")
 }
+
+/// The advice where there is no better one.
+const WITHOUT: &str = "Refresh the table in full, or write the query without it.";
 
 /// How many views may be expanded inside each other.
 const VIEW_DEPTH: usize = 32;
@@ -177,8 +181,20 @@ impl<'a> Lowerer<'a> {
 
     /// Notes a construct that cannot be lowered; lowering goes on to find the others.
     fn reason(&mut self, kind: ReasonKind, node: &impl Place, construct: impl Into<String>, help: &str) {
+        self.because(kind, Cause::Construct, node, construct, help);
+    }
+
+    /// Likewise, where the construct says more of the query than that there is no rule for it.
+    fn because(
+        &mut self,
+        kind: ReasonKind,
+        cause: Cause,
+        node: &impl Place,
+        construct: impl Into<String>,
+        help: &str,
+    ) {
         let span = self.span(node);
-        let reason = Reason { span, kind, construct: construct.into(), help: help.to_owned() };
+        let reason = Reason { span, kind, cause, construct: construct.into(), help: help.to_owned() };
         if !self.reasons.contains(&reason) {
             self.reasons.push(reason);
         }
@@ -186,18 +202,20 @@ impl<'a> Lowerer<'a> {
 
     /// Notes a construct that the engine does not know yet.
     fn not_yet(&mut self, node: &impl Place, construct: impl Into<String>) {
-        self.reason(
-            ReasonKind::NotYet,
-            node,
-            construct,
-            "Refresh the table in full, or write the query without it.",
-        );
+        self.reason(ReasonKind::NotYet, node, construct, WITHOUT);
     }
 
     /// Like [`Lowerer::not_yet`], where nothing after it can be lowered either.
     fn stop(&mut self, node: &impl Place, construct: impl Into<String>) -> Error {
         self.not_yet(node, construct);
         Error::internal("lowering stopped at an unknown construct")
+    }
+
+    /// Stops at a table's name that stands for its row.
+    fn whole_row(&mut self, node: &impl Place) -> Error {
+        let help = "Name the columns; to count rows, count one that is never NULL.";
+        self.reason(ReasonKind::NotYet, node, "a whole row as a value", help);
+        Error::internal("lowering stopped at a whole row")
     }
 
     /// Whether a subquery is only being examined.

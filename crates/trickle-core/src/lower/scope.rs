@@ -86,6 +86,10 @@ pub(super) struct Item {
     pub(super) columns: Vec<Named>,
     /// Positions of the primary key, which determines all columns.
     pub(super) key: Option<Vec<usize>>,
+    /// The name of a column that is NULL in rows that an outer join padded and nowhere else.
+    pub(super) present: Option<Arc<str>>,
+    /// Names of virtual columns whose expressions the engine cannot read.
+    pub(super) unread: Vec<Arc<str>>,
 }
 
 /// What names mean in one SELECT.
@@ -210,7 +214,7 @@ impl Lowerer<'_> {
                 [] => find(scope.star.iter(), name),
                 _ => match scope.items.iter().find(|i| i.is(qualifier)) {
                     Some(item) => match find(item.columns.iter(), name) {
-                        Found::Nothing => {
+                        Found::Nothing if !item.hides(name) => {
                             let e = self.unknown_column(&parts, item.columns.iter());
                             return Err(self.at_idents(e, idents));
                         }
@@ -220,7 +224,13 @@ impl Lowerer<'_> {
                 },
             };
             match found {
-                Found::Nothing => {}
+                Found::Nothing => {
+                    let asked = |i: &&Item| qualifier.is_empty() || i.is(qualifier);
+                    let hidden = scope.items.iter().filter(asked).any(|i| i.hides(name));
+                    if let (true, Some(last)) = (hidden, idents.last()) {
+                        return Err(self.stop(last, format!("the virtual generated column \"{name}\"")));
+                    }
+                }
                 Found::One(e) => {
                     for level in self.levels.iter_mut().filter(|l| depth <= l.frame) {
                         level.read = level.read.max(Some(depth));
@@ -234,9 +244,10 @@ impl Lowerer<'_> {
                 }
             }
         }
-        let row = self.frames.iter().flat_map(|f| &f.scope.items).any(|i| *i.name == *name);
-        if let ([_], true, Some(last)) = (parts.as_slice(), row, idents.last()) {
-            return Err(self.stop(last, "a whole row as a value"));
+        if let ([_], Some(last)) = (parts.as_slice(), idents.last())
+            && self.names_row(last)
+        {
+            return Err(self.whole_row(last));
         }
         let e = match qualifier {
             [] => {
@@ -252,6 +263,21 @@ impl Lowerer<'_> {
             }
         };
         Err(self.at_idents(e, idents))
+    }
+
+    /// Whether an identifier is no column but the name of an item of FROM.
+    pub(super) fn names_row(&self, ident: &Ident) -> bool {
+        let name = fold(ident);
+        let column = |f: &Frame| f.scope.star.iter().any(|c| *c.name == *name);
+        let item = |f: &Frame| f.scope.items.iter().any(|i| *i.name == *name);
+        !self.frames.iter().any(column) && self.frames.iter().any(item)
+    }
+
+    /// A column of the item of this SELECT that is NULL only where the item was padded.
+    pub(super) fn never_null(&self, qualifier: &[String]) -> Option<Vec<Ident>> {
+        let item = self.frames.last()?.scope.items.iter().find(|i| i.is(qualifier))?;
+        let column = item.present.as_deref()?;
+        Some(vec![Ident::with_quote('"', &*item.name), Ident::with_quote('"', column)])
     }
 
     fn at_idents(&self, e: Error, idents: &[Ident]) -> Error {
@@ -345,12 +371,19 @@ impl Lowerer<'_> {
 }
 
 impl Item {
+    pub(super) fn of(name: Arc<str>, columns: Vec<Named>) -> Item {
+        Item { name, schema: None, columns, key: None, present: None, unread: Vec::new() }
+    }
     fn is(&self, qualifier: &[String]) -> bool {
         match qualifier {
             [table] => *table == *self.name,
             [.., schema, table] => *table == *self.name && self.schema.as_deref() == Some(schema),
             [] => false,
         }
+    }
+    /// Whether it has a column of that name that the engine cannot read.
+    fn hides(&self, name: &str) -> bool {
+        self.unread.iter().any(|u| **u == *name)
     }
     pub(super) fn answers_to(&self, qualifier: &[String]) -> bool {
         self.is(qualifier)

@@ -30,9 +30,8 @@ impl Lowerer<'_> {
                 self.compare(if *negated { "!~" } else { "~" }, l, pattern)
             }
             Ast::TypedString(t) => {
-                let ty = self.type_named(&t.data_type)?;
                 let value = self.value(&t.value)?;
-                self.cast(value, &ty, e)
+                self.cast_to(value, &t.data_type, e)
             }
             Ast::Interval(i) => self.interval(i, e),
             Ast::AtTimeZone { timestamp, time_zone } => {
@@ -103,7 +102,7 @@ impl Lowerer<'_> {
                 Ok(Expr::null(Type::Bool))
             }
             Ast::GroupingSets(_) | Ast::Cube(_) | Ast::Rollup(_) => Err(self.stop(e, "GROUPING SETS")),
-            Ast::Wildcard(_) | Ast::QualifiedWildcard(..) => Err(self.stop(e, "a whole row as a value")),
+            Ast::Wildcard(_) | Ast::QualifiedWildcard(..) => Err(self.whole_row(e)),
             _ => Err(Error::syntax("an expression that PostgreSQL does not have")),
         }
     }

@@ -245,14 +245,14 @@ impl Lowerer<'_> {
                 return Err(self.at(windowing("frame start cannot be UNBOUNDED FOLLOWING"), place));
             }
             WindowFrameBound::Preceding(None) => Bound::Unbounded,
-            bound => self.bound(bound, units, order, place)?,
+            bound => self.frame_bound(bound, units, order, place)?,
         };
         let end = match &frame.end_bound {
             Some(WindowFrameBound::Preceding(None)) => {
                 return Err(self.at(windowing("frame end cannot be UNBOUNDED PRECEDING"), place));
             }
             Some(WindowFrameBound::Following(None)) => Bound::Unbounded,
-            Some(bound) => self.bound(bound, units, order, place)?,
+            Some(bound) => self.frame_bound(bound, units, order, place)?,
             None => Bound::CurrentRow,
         };
         let backwards = match (&start, &end) {
@@ -270,7 +270,7 @@ impl Lowerer<'_> {
         }
     }
 
-    fn bound(
+    fn frame_bound(
         &mut self,
         bound: &WindowFrameBound,
         units: Units,
@@ -393,10 +393,16 @@ impl Lowerer<'_> {
         let sees = w.call.order();
         let given: ColSet = partition.iter().copied().chain(order.iter().map(|k| k.column)).collect();
         let given: ColSet = given.iter().filter(|c| *c < table.schema.len()).collect();
+        let exact = |c: usize| table.schema.column(c).is_some_and(|c| c.ty.is_exact());
         if sees == Order::Peers || self.graph.props(node).is_key(&given) {
             return order;
         }
         if sees == Order::Both {
+            // Peers that agree in all that the call reads are one as good as the other.
+            let read: BTreeSet<usize> = w.call.exprs().flat_map(Expr::columns).collect();
+            if read.iter().all(|c| given.contains(*c) && exact(*c)) {
+                return order;
+            }
             let name = &w.call.call.sig.name;
             let construct =
                 format!("{name}() over a frame that ends among rows which ORDER BY leaves in any order");
@@ -493,7 +499,8 @@ fn framed(call: AggCall, frame: WindowFrame, unordered: bool) -> WindowCall {
         return framed;
     }
     let mut frame = frame;
-    if unordered && frame.units == Units::Range {
+    if unordered && frame.units != Units::Rows {
+        frame.units = Units::Range;
         for bound in [&mut frame.start, &mut frame.end] {
             if *bound == Bound::CurrentRow {
                 *bound = Bound::Unbounded;

@@ -7,6 +7,7 @@
 mod aggregate;
 mod errors;
 mod fetch;
+mod forms;
 mod limits;
 mod names;
 mod numbers;
@@ -21,7 +22,8 @@ pub(crate) mod ast {
 }
 
 pub(crate) use aggregate::{CreateAggregate, Definition};
-pub(crate) use names::{fold, parts, qualified, type_of};
+pub(crate) use forms::{generated, is_group_distinct, is_only, using_alias};
+pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
 pub(crate) use source::{Place, Source};
 #[cfg(feature = "testing")]
@@ -159,6 +161,7 @@ fn tokens(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, source.text())
         .tokenize_with_location()
         .map_err(|e| errors::convert_token(source, &e))?;
+    let tokens = forms::reworded(tokens);
     let depth = limits::check(source, &tokens)?;
     Ok((fetch::bare(numbers::join(source, tokens)?), depth))
 }

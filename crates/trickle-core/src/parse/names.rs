@@ -17,10 +17,11 @@ pub(crate) fn fold(ident: &Ident) -> String {
     name
 }
 
-/// The parts of a dotted name.
+/// The parts of a dotted name; what stands in front of ONLY's table is none.
 pub(crate) fn parts(name: &ObjectName) -> Vec<String> {
     name.0
         .iter()
+        .filter(|p| !super::forms::is_mark(p))
         .map(|p| match p {
             ObjectNamePart::Identifier(i) => fold(i),
             ObjectNamePart::Function(f) => fold(&f.name),
@@ -54,61 +55,51 @@ pub(crate) fn type_of(
         DataType::Interval { .. } => Ok(Type::Interval),
         DataType::Custom(name, modifiers) => {
             let (schema, base) = qualified(name);
+            let quoted =
+                name.0.last().and_then(ObjectNamePart::as_ident).is_some_and(|i| i.quote_style.is_some());
+            let modified = |name: &str| match modifiers.is_empty() {
+                true => name.to_owned(),
+                false => format!("{name}({})", modifiers.join(",")),
+            };
             if schema.as_deref().is_none_or(|s| s == "pg_catalog") {
-                let text = if modifiers.is_empty() {
-                    base.clone()
-                } else {
-                    format!("{base}({})", modifiers.join(","))
-                };
-                if let Some(t) = Type::parse(&text).or_else(|| other(&base)) {
+                // The type "char" is not char(1).
+                let spelled = if quoted && base == "char" { "\"char\"" } else { base.as_str() };
+                if let Some(t) = Type::parse(&modified(spelled)) {
                     return Ok(t);
                 }
             }
-            named(schema.as_deref(), &base).ok_or(name.to_string())
+            let found = named(schema.as_deref(), &base).ok_or(name.to_string())?;
+            Ok(match found {
+                Type::Other(o) if !modifiers.is_empty() => {
+                    Type::Other(Arc::new(OtherType { sql_name: modified(&o.sql_name), ..(*o).clone() }))
+                }
+                other => other,
+            })
         }
         plain => {
             let text = plain.to_string();
-            let word = text.split('(').next().unwrap_or_default().trim().to_ascii_lowercase();
-            Type::parse(&text).or_else(|| other(&word)).ok_or(text)
+            Type::parse(&text).ok_or(text)
         }
     }
 }
 
-/// Built-in types that the engine has no variant for.
-fn other(name: &str) -> Option<Type> {
-    // (equality, hashable, ordered)
-    let (equality, hashable, ordered) = match name {
-        "xml" | "point" | "line" | "lseg" | "box" | "path" | "polygon" | "jsonpath" => (false, false, false),
-        "circle" => (false, false, false),
-        "money" | "bit" | "varbit" | "bit varying" | "tsvector" | "tsquery" => (true, false, true),
-        "inet"
-        | "cidr"
-        | "macaddr"
-        | "macaddr8"
-        | "oid"
-        | "name"
-        | "timetz"
-        | "regclass"
-        | "xid8"
-        | "pg_lsn"
-        | "time with time zone"
-        | "int4range"
-        | "int8range"
-        | "numrange"
-        | "tsrange"
-        | "tstzrange"
-        | "daterange"
-        | "int4multirange"
-        | "int8multirange"
-        | "nummultirange"
-        | "tsmultirange"
-        | "tstzmultirange"
-        | "datemultirange" => (true, true, true),
-        "xid" => (true, true, false),
-        _ => return None,
-    };
-    let exact = !matches!(name, "numrange" | "nummultirange" | "timetz" | "time with time zone");
-    Some(Type::Other(Arc::new(OtherType { sql_name: name.to_owned(), equality, hashable, ordered, exact })))
+/// The number of fractional digits that a cast to a type of time keeps, where the type says so.
+pub(crate) fn precision(ty: &DataType) -> Option<u64> {
+    match ty {
+        DataType::Timestamp(p, _) | DataType::Time(p, _) | DataType::Interval { precision: p, .. } => *p,
+        DataType::Array(
+            ArrayElemTypeDef::SquareBracket(e, _)
+            | ArrayElemTypeDef::Qualified(e, _)
+            | ArrayElemTypeDef::AngleBracket(e)
+            | ArrayElemTypeDef::Parenthesis(e),
+        ) => precision(e),
+        _ => None,
+    }
+}
+
+/// Whether a cast to an interval type cuts off the smaller fields.
+pub(crate) fn cuts_fields(ty: &DataType) -> bool {
+    matches!(ty, DataType::Interval { fields: Some(_), .. })
 }
 
 #[cfg(test)]

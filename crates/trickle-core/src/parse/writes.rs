@@ -8,7 +8,7 @@ use super::ast::{
     TableFactor, TableObject, TableWithJoins, Truncate, Update,
 };
 use super::{each_statement, fold, qualified};
-use crate::catalog::TableDef;
+use crate::catalog::{ColumnDef, Generated, TableDef};
 use crate::error::{Error, Result};
 use crate::sql::{Ident, Qualified};
 
@@ -183,7 +183,7 @@ impl Write {
                 };
                 WriteQueries {
                     removed: Some(rows("*", alias, condition)),
-                    added: Some(rows(&typed(def, row), alias, condition)),
+                    added: Some(computed(def, rows(&typed(def, row), alias, condition))),
                 }
             }
             Change::Rows { columns, rows } => {
@@ -198,7 +198,7 @@ impl Write {
                 });
                 WriteQueries {
                     removed: None,
-                    added: Some(arms.collect::<Result<Vec<_>>>()?.join(" UNION ALL ")),
+                    added: Some(computed(def, arms.collect::<Result<Vec<_>>>()?.join(" UNION ALL "))),
                 }
             }
             Change::Select { columns, query } => {
@@ -212,7 +212,10 @@ impl Write {
                 let list = typed(def, value);
                 WriteQueries {
                     removed: None,
-                    added: Some(format!("SELECT {list} FROM ({query}) AS q ({})", names.join(", "))),
+                    added: Some(computed(
+                        def,
+                        format!("SELECT {list} FROM ({query}) AS q ({})", names.join(", ")),
+                    )),
                 }
             }
         })
@@ -248,4 +251,18 @@ fn fits(columns: &[String], def: &TableDef, values: usize) -> Result<()> {
 fn typed(def: &TableDef, value: impl Fn(usize) -> String) -> String {
     let item = |i: usize| format!("CAST({} AS {}) AS c{i}", value(i), def.columns[i].ty);
     (0..def.columns.len()).map(item).collect::<Vec<_>>().join(", ")
+}
+
+/// The rows of a query, of which the generated columns are computed over the others.
+fn computed(def: &TableDef, query: String) -> String {
+    if def.columns.iter().all(|c| c.generated.is_none()) {
+        return query;
+    }
+    let names: Vec<String> = def.columns.iter().map(|c| Ident::new(&c.name).to_string()).collect();
+    let value = |(c, name): (&ColumnDef, &String)| match &c.generated {
+        Some(Generated::Stored(e) | Generated::Virtual(e)) => format!("CAST({e} AS {}) AS {name}", c.ty),
+        None => name.clone(),
+    };
+    let list: Vec<String> = def.columns.iter().zip(&names).map(value).collect();
+    format!("SELECT {} FROM ({query}) AS r ({})", list.join(", "), names.join(", "))
 }

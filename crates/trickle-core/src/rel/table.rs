@@ -29,9 +29,9 @@ pub struct Table {
 }
 
 impl Table {
-    /// All columns of the current state.
+    /// All stored columns of the current state.
     pub fn new(def: Arc<TableDef>) -> Table {
-        let columns = (0..def.columns.len()).collect();
+        let columns = (0..def.columns.len()).filter(|c| def.columns[*c].is_stored()).collect();
         Table { def, columns, version: Version::After }
     }
     /// The same columns of another version.

@@ -33,6 +33,8 @@ pub struct Top {
 impl Top {
     /// The rows `slice` of each partition.
     pub fn new(input: NodeId, partition: Vec<usize>, order: Vec<OrderKey>, slice: Slice) -> Top {
+        // Of no rows there is no last one that others could be equal to.
+        let slice = Slice { ties: slice.ties && slice.limit != Some(0), ..slice };
         Top { input, partition, order, slice }
     }
     /// The input.

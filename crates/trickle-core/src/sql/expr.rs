@@ -47,7 +47,9 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
         ExprKind::Array(items) if items.is_empty() => Scalar::Array(Vec::new()).cast(expr.ty().clone()),
         ExprKind::Array(items) => Scalar::Array(all(items)),
         ExprKind::Row(items) => Scalar::Row(all(items)),
-        ExprKind::Subscript(e, i) => Scalar::Subscript(one(e), one(i)),
+        ExprKind::Subscript { array, at } => {
+            Scalar::Subscript(one(array), at.iter().map(|at| at.map(|e| scalar(e, columns))).collect())
+        }
         ExprKind::ManyRows => two_rows(expr.ty()),
     })
 }
@@ -104,12 +106,23 @@ fn called(call: &AggCall, columns: &[Scalar]) -> Aggregate {
     }
 }
 
+/// ORDER BY these keys. What stands there already orders nothing more.
+pub(crate) fn sorted<'k>(keys: impl IntoIterator<Item = &'k OrderKey>, columns: &[Scalar]) -> Vec<OrderBy> {
+    let mut order: Vec<OrderBy> = Vec::new();
+    for k in keys {
+        let expr = columns.get(k.column).filter(|e| order.iter().all(|o| o.expr != **e));
+        order.extend(expr.map(|e| OrderBy {
+            expr: e.clone(),
+            descending: k.descending,
+            nulls_first: k.nulls_first,
+        }));
+    }
+    order
+}
+
 /// A call over a window of the rows of a block. An order by nothing makes all rows peers, as no order does.
 pub(crate) fn over(call: &WindowCall, partition: &[usize], order: &[OrderKey], columns: &[Scalar]) -> Scalar {
     let column = |c: usize| columns.get(c).cloned();
-    let order_by = order.iter().filter_map(|k| {
-        Some(OrderBy { expr: column(k.column)?, descending: k.descending, nulls_first: k.nulls_first })
-    });
     let bound = |b: &Bound, unbounded: FrameBound| match b {
         Bound::Unbounded => unbounded,
         Bound::Preceding(e) => FrameBound::Preceding(scalar(e, &[])),
@@ -125,7 +138,7 @@ pub(crate) fn over(call: &WindowCall, partition: &[usize], order: &[OrderKey], c
         call: called(&call.call, columns),
         ranks: call.is_window_function(),
         partition: partition.iter().filter_map(|c| column(*c)).collect(),
-        order_by: order_by.collect(),
+        order_by: sorted(order, columns),
         frame,
     }))
 }

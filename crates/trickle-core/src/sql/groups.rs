@@ -5,7 +5,7 @@ use super::expr::scalar;
 use super::fragment::{Block, Body, Closed, Fragment, Names, Weight};
 use super::render::{RenderContext, rename};
 use crate::agg::Acc;
-use crate::expr::Expr;
+use crate::expr::{Expr, Subscript};
 use crate::graph::{NodeId, Schema};
 use crate::types::{Datum, Numeric, Type};
 
@@ -59,7 +59,8 @@ pub fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
 /// arrays go through their text.
 fn only(value: Scalar, ty: &Type) -> Scalar {
     let first = |v: Scalar| {
-        Scalar::Subscript(Box::new(Scalar::aggregate("array_agg", vec![v])), Box::new(Scalar::int4(1)))
+        let all = Scalar::aggregate("array_agg", vec![v]);
+        Scalar::Subscript(Box::new(all), vec![Subscript::Index(Scalar::int4(1))])
     };
     match ty {
         Type::Array(_) => first(value.cast(Type::Text)).cast(ty.clone()),

@@ -10,7 +10,7 @@ use super::expr::scalar;
 use super::fragment::{Block, Closed, Fragment, Names, Weight};
 use super::render::RenderContext;
 use crate::agg::AggCall;
-use crate::expr::{Expr, ExprKind};
+use crate::expr::{Expr, ExprKind, Subscript};
 use crate::graph::{Column, NodeId, Schema};
 use crate::rel::{identify, image};
 use crate::types::Type;
@@ -230,7 +230,7 @@ pub(super) fn extreme(call: &AggCall, columns: &[Scalar]) -> Option<Scalar> {
     if let Scalar::Aggregate(call) = &mut pair {
         call.filter = Some(Box::new(filter));
     }
-    Some(Scalar::Subscript(Box::new(pair), Box::new(Scalar::int4(1))))
+    Some(Scalar::Subscript(Box::new(pair), vec![Subscript::Index(Scalar::int4(1))]))
 }
 
 /// `e` where the filter is true, NULL elsewhere.

@@ -3,7 +3,7 @@
 use super::ast::{Query, Scalar, Select, SelectItem, Statement};
 use super::*;
 use crate::agg::{Acc, AggCall, resolve};
-use crate::catalog::{ColumnDef, TableDef, TableId, TableKind};
+use crate::catalog::{ColumnDef, TableDef, TableId};
 use crate::error::Result;
 use crate::expr::{Expr, ExprKind, FuncSig};
 use crate::graph::{Graph, NodeId};
@@ -15,19 +15,10 @@ use crate::types::{Datum, Interval, Numeric, Type};
 use std::sync::Arc;
 
 fn table(id: u32, name: &str, columns: &[(&str, Type, bool)]) -> Table {
-    let columns = columns
-        .iter()
-        .map(|(name, ty, nullable)| ColumnDef { name: (*name).into(), ty: ty.clone(), nullable: *nullable })
-        .collect();
-    Table::new(Arc::new(TableDef {
-        id: TableId(id),
-        schema: "public".into(),
-        name: name.into(),
-        columns,
-        keys: vec![vec![0]],
-        foreign_keys: Vec::new(),
-        kind: TableKind::Table,
-    }))
+    let columns =
+        columns.iter().map(|(name, ty, nullable)| ColumnDef::new(*name, ty.clone(), *nullable)).collect();
+    let table = TableDef::new(TableId(id), "public", name, columns);
+    Table::new(Arc::new(TableDef { keys: vec![vec![0]], ..table }))
 }
 
 fn orders() -> Table {

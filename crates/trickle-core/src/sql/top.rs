@@ -1,7 +1,7 @@
 //! The first rows of an order, of all or of each partition.
 
-use super::ast::{FromItem, OrderBy, Query, Scalar, SelectItem, SetExpr};
-use super::expr::over;
+use super::ast::{FromItem, Query, Scalar, SelectItem, SetExpr};
+use super::expr::{over, sorted};
 use super::fragment::Block;
 use super::render::RenderContext;
 use crate::agg::AggCall;
@@ -25,12 +25,9 @@ impl RenderContext<'_> {
         let names = self.output();
         // With ties the leading keys alone decide, and rows beyond the count are equal in them.
         let keys = if slice.ties { asked(top.order()) } else { top.order() };
-        let order = |k: &OrderKey| {
-            // A constant orders nothing, and a bare integer would be the position of a column.
-            let expr = block.columns.get(k.column).filter(|e| !matches!(e, Scalar::Literal(..))).cloned()?;
-            Some(OrderBy { expr, descending: k.descending, nulls_first: k.nulls_first })
-        };
-        let order_by = keys.iter().filter_map(order).collect();
+        // A constant orders nothing, and a bare integer would be the position of a column.
+        let constant = |k: &&OrderKey| matches!(block.columns.get(k.column), Some(Scalar::Literal(..)));
+        let order_by = sorted(keys.iter().filter(|k| !constant(k)), &block.columns);
         let closed = block.close(names.clone(), false);
         let query = Query {
             order_by,

@@ -17,7 +17,8 @@
 //! A section starts with its name and a colon on a line of their own. `rows:` (with an `expect:` of its own, if wanted)
 //! is the first state, each `change:` one window. An expected row lists its values as PostgreSQL writes them, in any
 //! order of rows: bare, or in quotes where a text is empty, says NULL or has blanks at its ends. `expect:` may instead
-//! say `ERROR: message`, where the query itself raises. A case without windows has a `verdict:` or an `error:`.
+//! say `ERROR: message`, where the query itself raises. `since:` names the first version of PostgreSQL that knows what the
+//! case is about. A case without windows has a `verdict:` or an `error:`.
 //! `plan:`, `delta:` and `sql:` at the end are snapshots, written by the test and reviewed by people.
 
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ use std::collections::BTreeMap;
 pub struct Case {
     /// What goes wrong elsewhere.
     pub about: String,
+    /// The first major version of PostgreSQL that has what it is about, where that is not every version.
+    pub since: Option<u32>,
     /// CREATE statements.
     pub tables: String,
     /// The query.
@@ -60,7 +63,7 @@ pub enum Expected {
 }
 
 /// The sections, in the order in which a file has them.
-const SECTIONS: &[&str] = &["tables", "query", "rows", "change", "expect"];
+const SECTIONS: &[&str] = &["since", "tables", "query", "rows", "change", "expect"];
 /// The sections that the runner writes, in the order in which it does.
 pub(super) const SNAPSHOTS: &[&str] = &["verdict", "error", "plan", "delta", "sql"];
 
@@ -99,6 +102,7 @@ impl Case {
                 return Err("a change: without an expect:".to_owned());
             }
             match name {
+                "since" => case.since = Some(body.trim().parse().map_err(|_| "since: is a version")?),
                 "tables" => case.tables = body,
                 "query" => case.query = body,
                 "rows" => case.rows = body,

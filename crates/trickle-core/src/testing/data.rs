@@ -1,7 +1,7 @@
 //! Small tables full of NULLs and duplicates, and changes to them.
 
 use super::Choice;
-use crate::catalog::{ColumnDef, TableDef, TableId, TableKind};
+use crate::catalog::{ColumnDef, TableDef, TableId};
 use crate::eval::{Database, Row, ZSet};
 use crate::types::{Datum, Numeric, Type};
 use std::collections::BTreeSet;
@@ -10,18 +10,8 @@ use std::sync::Arc;
 /// The tables that random plans read: two with a key, one with a key of two columns, one without.
 pub fn tables() -> Vec<Arc<TableDef>> {
     let t = |id: u32, name: &str, cols: &[(&str, Type, bool)], keys: Vec<Vec<usize>>| {
-        Arc::new(TableDef {
-            id: TableId(id),
-            schema: "public".into(),
-            name: name.into(),
-            columns: cols
-                .iter()
-                .map(|(n, ty, nullable)| ColumnDef { name: (*n).into(), ty: ty.clone(), nullable: *nullable })
-                .collect(),
-            keys,
-            foreign_keys: Vec::new(),
-            kind: TableKind::Table,
-        })
+        let columns = cols.iter().map(|(n, ty, nullable)| ColumnDef::new(*n, ty.clone(), *nullable));
+        Arc::new(TableDef { keys, ..TableDef::new(TableId(id), "public", name, columns.collect()) })
     };
     vec![
         t(

@@ -1,7 +1,7 @@
 //! A table that references another, over every pair of states that honours the reference.
 
 use super::Sample;
-use crate::catalog::{ColumnDef, ForeignKey, TableDef, TableId, TableKind};
+use crate::catalog::{ColumnDef, ForeignKey, TableDef, TableId};
 use crate::error::Result;
 use crate::eval::{Database, Row, ZSet};
 use crate::expr::Expr;
@@ -11,16 +11,9 @@ use crate::types::{Datum, Type};
 use std::sync::Arc;
 
 fn table(id: u32, name: &str, columns: [(&str, bool); 2], foreign_keys: Vec<ForeignKey>) -> Arc<TableDef> {
-    let column = |(name, nullable): (&str, bool)| ColumnDef { name: name.into(), ty: Type::Int4, nullable };
-    Arc::new(TableDef {
-        id: TableId(id),
-        schema: "public".into(),
-        name: name.into(),
-        columns: columns.map(column).to_vec(),
-        keys: vec![vec![0]],
-        foreign_keys,
-        kind: TableKind::Table,
-    })
+    let column = |(name, nullable): (&str, bool)| ColumnDef::new(name, Type::Int4, nullable);
+    let table = TableDef::new(TableId(id), "public", name, columns.map(column).to_vec());
+    Arc::new(TableDef { keys: vec![vec![0]], foreign_keys, ..table })
 }
 
 /// `child ⋈ parent` on the foreign key, either way round, bare and with a filter on the referencing side.

@@ -2,7 +2,7 @@
 
 use super::Sample;
 use crate::agg::{self, AggCall};
-use crate::catalog::{ColumnDef, TableDef, TableId, TableKind};
+use crate::catalog::{ColumnDef, TableDef, TableId};
 use crate::error::Result;
 use crate::eval::{Database, Row, ZSet};
 use crate::expr::{Expr, FuncSig};
@@ -16,18 +16,8 @@ use crate::window::{self, Bound, OrderKey, Units, WindowCall, WindowFrame};
 use std::sync::Arc;
 
 fn table(id: u32, columns: &[&str], ty: &Type) -> Arc<TableDef> {
-    Arc::new(TableDef {
-        id: TableId(id),
-        schema: "public".into(),
-        name: if id == 1 { "r".into() } else { "s".into() },
-        columns: columns
-            .iter()
-            .map(|c| ColumnDef { name: (*c).into(), ty: ty.clone(), nullable: true })
-            .collect(),
-        keys: Vec::new(),
-        foreign_keys: Vec::new(),
-        kind: TableKind::Table,
-    })
+    let columns = columns.iter().map(|c| ColumnDef::new(*c, ty.clone(), true)).collect();
+    Arc::new(TableDef::new(TableId(id), "public", if id == 1 { "r" } else { "s" }, columns))
 }
 
 fn aggregates(graph: &Graph, input: NodeId, column: usize) -> Vec<AggCall> {

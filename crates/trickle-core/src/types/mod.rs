@@ -149,6 +149,15 @@ impl Type {
         }
     }
 
+    /// Whether a table may have a column of it: anonymous rows are for expressions alone.
+    pub fn is_storable(&self) -> bool {
+        match self {
+            Type::Record(_) => false,
+            Type::Array(e) => e.is_storable(),
+            _ => true,
+        }
+    }
+
     /// `smallint`, `integer` or `bigint`.
     pub fn is_integer(&self) -> bool {
         matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
@@ -213,9 +222,48 @@ impl Type {
             "jsonb" => Type::Jsonb,
             "unknown" => Type::Unknown,
             "record" => Type::Record(Arc::from([])),
-            _ => return None,
+            name => Type::Other(Arc::new(OtherType { sql_name: lower.clone(), ..system(name)? })),
         })
     }
+}
+
+/// What must be known of the built-in types that the engine has no variant for.
+fn system(name: &str) -> Option<OtherType> {
+    let (equality, hashable, ordered) = match name {
+        "xml" | "jsonpath" | "point" | "line" | "lseg" | "box" | "path" | "polygon" | "circle" => {
+            (false, false, false)
+        }
+        "money" | "bit" | "varbit" | "bit varying" | "tsvector" | "tsquery" => (true, false, true),
+        "inet"
+        | "cidr"
+        | "macaddr"
+        | "macaddr8"
+        | "oid"
+        | "name"
+        | "\"char\""
+        | "timetz"
+        | "time with time zone"
+        | "regclass"
+        | "xid8"
+        | "pg_lsn"
+        | "int4range"
+        | "int8range"
+        | "numrange"
+        | "tsrange"
+        | "tstzrange"
+        | "daterange"
+        | "int4multirange"
+        | "int8multirange"
+        | "nummultirange"
+        | "tsmultirange"
+        | "tstzmultirange"
+        | "datemultirange" => (true, true, true),
+        "xid" => (true, true, false),
+        _ => return None,
+    };
+    // The order of queries for texts looks at the words alone.
+    let exact = !matches!(name, "numrange" | "nummultirange" | "tsquery");
+    Some(OtherType { sql_name: String::new(), equality, hashable, ordered, exact })
 }
 
 /// Splits `numeric(10,2)` into `numeric` and `[10, 2]`; `timestamp(3) without time zone` keeps its words.
@@ -273,10 +321,14 @@ mod tests {
             "text[]",
             "timestamp with time zone",
             "character(1)",
+            "bit varying(5)",
+            "time(3) with time zone",
+            "inet",
         ] {
             assert_eq!(Type::parse(name).map(|t| t.sql_name()).as_deref(), Some(name));
         }
         assert_eq!(Type::parse("decimal(5)"), Some(Type::Numeric(Some((5, 0)))));
-        assert_eq!(Type::parse("point"), None);
+        assert_eq!(Type::parse("mood"), None);
+        assert_eq!(Type::parse("BIT(3)").map(|t| t.sql_name()).as_deref(), Some("bit(3)"));
     }
 }

@@ -202,11 +202,12 @@ impl Script {
         let q = &self.queries[i];
         let Some((schema, name)) = &q.name else { return };
         let result = table.graph().node(table.query());
-        let columns = result.schema().columns().iter().zip(table.columns()).map(|(c, name)| ColumnDef {
-            name: name.clone(),
-            ty: c.ty.clone(),
-            nullable: c.nullable,
-        });
+        let columns = result
+            .schema()
+            .columns()
+            .iter()
+            .zip(table.columns())
+            .map(|(c, name)| ColumnDef::new(name.clone(), c.ty.clone(), c.nullable));
         let mut def = self.catalog.new_table(name, columns.collect());
         def.schema = Arc::from(schema.as_deref().unwrap_or("public"));
         def.keys = result.props().keys.iter().map(|k| k.iter().collect()).collect();

@@ -5,6 +5,7 @@ use super::values::interval as i;
 use super::{LAX, NULLABLE, OPERATOR, RAISES, Row, STABLE, VOLATILE, f, opaque};
 
 const OP: u16 = OPERATOR | RAISES;
+const SPAN: u16 = LAX | NULLABLE | RAISES;
 
 pub(super) const ROWS: &[Row] = &[
     f("+", "date, int4 -> date", OP, v::date_add),
@@ -70,8 +71,23 @@ pub(super) const ROWS: &[Row] = &[
     f("justify_days", "interval -> interval", RAISES, i::justify_days),
     f("justify_hours", "interval -> interval", RAISES, i::justify_hours),
     opaque("justify_interval", "interval -> interval", RAISES),
-    opaque("overlaps", "timestamp, timestamp, timestamp, timestamp -> bool", LAX | NULLABLE),
-    opaque("overlaps", "timestamptz, timestamptz, timestamptz, timestamptz -> bool", LAX | NULLABLE),
+    f("overlaps", "timestamp, timestamp, timestamp, timestamp -> bool", LAX | NULLABLE, v::overlaps),
+    f("overlaps", "timestamptz, timestamptz, timestamptz, timestamptz -> bool", LAX | NULLABLE, v::overlaps),
+    f("overlaps", "time, time, time, time -> bool", LAX | NULLABLE, v::overlaps),
+    f("overlaps", "timestamp, interval, timestamp, interval -> bool", SPAN, i::overlap),
+    f("overlaps", "timestamp, interval, timestamp, timestamp -> bool", SPAN, i::overlap),
+    f("overlaps", "timestamp, timestamp, timestamp, interval -> bool", SPAN, i::overlap),
+    f("overlaps", "timestamptz, interval, timestamptz, interval -> bool", SPAN | STABLE, i::overlap),
+    f("overlaps", "timestamptz, interval, timestamptz, timestamptz -> bool", SPAN | STABLE, i::overlap),
+    f("overlaps", "timestamptz, timestamptz, timestamptz, interval -> bool", SPAN | STABLE, i::overlap),
+    opaque("overlaps", "time, interval, time, interval -> bool", LAX | NULLABLE),
+    opaque("overlaps", "time, interval, time, time -> bool", LAX | NULLABLE),
+    opaque("overlaps", "time, time, time, interval -> bool", LAX | NULLABLE),
+    // What a cast to timestamp(p) and its kin calls: the second argument is the type's modifier.
+    f("timestamp", "timestamp, int4 -> timestamp", 0, v::rounded),
+    f("timestamptz", "timestamptz, int4 -> timestamptz", 0, v::rounded),
+    f("time", "time, int4 -> time", 0, v::rounded),
+    f("interval", "interval, int4 -> interval", 0, v::rounded),
     opaque("now", "-> timestamptz", STABLE),
     opaque("transaction_timestamp", "-> timestamptz", STABLE),
     opaque("statement_timestamp", "-> timestamptz", STABLE),

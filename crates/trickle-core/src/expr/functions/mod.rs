@@ -7,6 +7,7 @@
 mod array;
 mod datetime;
 mod json;
+mod network;
 mod number;
 mod other;
 mod resolve;
@@ -61,7 +62,8 @@ const fn opaque(name: &'static str, types: &'static str, flags: u16) -> Row {
     Row { name, types, flags, value: None }
 }
 
-const FAMILIES: &[&[Row]] = &[number::ROWS, text::ROWS, datetime::ROWS, json::ROWS, array::ROWS, other::ROWS];
+const FAMILIES: &[&[Row]] =
+    &[number::ROWS, text::ROWS, datetime::ROWS, json::ROWS, array::ROWS, network::ROWS, other::ROWS];
 
 /// What a declared argument accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -65,6 +65,7 @@ pub fn implicit_cast(from: &Type, to: &Type) -> bool {
         _ if from.is_string() => to.is_string(),
         (Type::Date, Type::Timestamp | Type::Timestamptz) | (Type::Timestamp, Type::Timestamptz) => true,
         (Type::Time, Type::Interval) => true,
+        (Type::Other(a), Type::Other(b)) => a.sql_name == "cidr" && b.sql_name == "inet",
         (Type::Array(a), Type::Array(b)) => implicit_cast(a, b),
         _ => false,
     }

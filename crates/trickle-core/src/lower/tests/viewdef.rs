@@ -75,6 +75,14 @@ fn canonical_text_means_the_same() {
             "SELECT a.id, s.c FROM a CROSS JOIN LATERAL (SELECT count(*) c FROM b WHERE b.k = a.k) s",
             " SELECT a.id,\n    s.c\n   FROM a,\n    LATERAL ( SELECT count(*) AS c\n           FROM b\n          WHERE (b.k = a.k)) s;",
         ),
+        (
+            "SELECT arr[1] AS x, arr[2:3] AS y, jb['k'] AS z FROM n",
+            " SELECT n.arr[1] AS x,\n    n.arr[2:3] AS y,\n    n.jb['k'::text] AS z\n   FROM n;",
+        ),
+        ("SELECT x.id FROM ONLY a x", " SELECT x.id\n   FROM ONLY a x;"),
+        ("SELECT k FROM a GROUP BY DISTINCT k", " SELECT a.k\n   FROM a\n  GROUP BY DISTINCT a.k;"),
+        ("SELECT count(a) AS n FROM a", " SELECT count(a.*) AS n\n   FROM a;"),
+        ("SELECT u.k FROM a JOIN b USING (k) AS u", " SELECT u.k\n   FROM (a\n     JOIN b USING (k) AS u);"),
     ] {
         assert_eq!(plan(typed), plan(printed), "{printed}");
         assert_eq!(names(typed), names(printed), "{printed}");

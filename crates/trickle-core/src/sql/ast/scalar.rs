@@ -2,7 +2,7 @@
 
 use super::{OrderBy, Query};
 use crate::catalog::TableId;
-use crate::expr::IsTest;
+use crate::expr::{IsTest, Subscript};
 use crate::sql::ident::{Ident, Qualified};
 use crate::types::{Datum, Type};
 use crate::window::Units;
@@ -163,8 +163,8 @@ pub enum Scalar {
     Array(Vec<Scalar>),
     /// `ROW(…)`
     Row(Vec<Scalar>),
-    /// `a[i]`
-    Subscript(Box<Scalar>, Box<Scalar>),
+    /// `a[i]…` or `a[l:u]…`, one per dimension.
+    Subscript(Box<Scalar>, Vec<Subscript<Scalar>>),
     /// `[NOT] EXISTS (…)`
     Exists {
         /// The subquery.

@@ -1,6 +1,7 @@
 //! Walks over every scalar expression of a tree, those of nested queries included.
 
 use super::{Aggregate, FrameBound, FromItem, Query, Scalar, Select, SetExpr};
+use crate::expr::Subscript;
 use crate::sql::ident::Ident;
 
 /// What a walk calls.
@@ -49,9 +50,13 @@ pub(crate) fn walk_scalar(s: &mut Scalar, v: &mut Visitor<'_>) {
                 }
                 otherwise.iter_mut().for_each(|e| walk_scalar(e, v));
             }
-            Scalar::Quantified { arg: a, array: b, .. } | Scalar::Subscript(a, b) => {
-                walk_scalar(a, v);
-                walk_scalar(b, v);
+            Scalar::Quantified { arg, array, .. } => {
+                walk_scalar(arg, v);
+                walk_scalar(array, v);
+            }
+            Scalar::Subscript(array, at) => {
+                walk_scalar(array, v);
+                at.iter_mut().flat_map(Subscript::operands_mut).for_each(|e| walk_scalar(e, v));
             }
             Scalar::Exists { query, .. } | Scalar::Subquery(query) | Scalar::ArrayQuery(query) => {
                 walk_query(query, v)

@@ -18,13 +18,21 @@ impl Printer {
         if let Some(offset) = &q.offset {
             self.newline();
             self.word("OFFSET ");
-            self.scalar(offset);
+            self.count(offset);
         }
         if let Some(limit) = &q.limit {
             self.newline();
-            self.word(if q.with_ties { "FETCH FIRST (" } else { "LIMIT " });
-            self.scalar(limit);
-            self.word(if q.with_ties { ") ROWS WITH TIES" } else { "" });
+            self.word(if q.with_ties { "FETCH FIRST " } else { "LIMIT " });
+            self.count(limit);
+            self.word(if q.with_ties { " ROWS WITH TIES" } else { "" });
+        }
+    }
+
+    /// A number of rows; a constant is written bare, as FETCH wants it.
+    fn count(&mut self, n: &Scalar) {
+        match n {
+            Scalar::Literal(crate::types::Datum::Int(n), _) => self.show(n),
+            other => self.scalar(other),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Scalar expressions, with parentheses where precedence asks for them (manual, "Operator Precedence").
 
 use super::Printer;
-use crate::expr::IsTest;
+use crate::expr::{IsTest, Subscript};
 use crate::sql::ast::{Aggregate, FrameBound, OrderBy, Over, Param, Scalar, SpecialCall};
 use crate::sql::ident::{Ident, Qualified};
 use crate::types::Type;
@@ -157,6 +157,19 @@ impl Printer {
         }
     }
 
+    fn subscript(&mut self, at: &Subscript<Scalar>) {
+        self.word("[");
+        match at {
+            Subscript::Index(i) => self.scalar(i),
+            Subscript::Slice(lower, upper) => {
+                lower.iter().for_each(|e| self.scalar(e));
+                self.word(":");
+                upper.iter().for_each(|e| self.scalar(e));
+            }
+        }
+        self.word("]");
+    }
+
     fn bare_rest(&mut self, s: &Scalar) {
         match s {
             Scalar::Quantified { arg, op, array, all } => {
@@ -175,12 +188,11 @@ impl Printer {
                 self.word("ROW");
                 self.arguments(items);
             }
-            Scalar::Subscript(e, i) => {
+            Scalar::Subscript(array, at) => {
                 self.word("(");
-                self.scalar(e);
-                self.word(")[");
-                self.scalar(i);
-                self.word("]");
+                self.scalar(array);
+                self.word(")");
+                at.iter().for_each(|at| self.subscript(at));
             }
             Scalar::Exists { query, negated } => {
                 self.word(if *negated { "NOT EXISTS " } else { "EXISTS " });

@@ -3,11 +3,13 @@
 use super::interval::{date_in_range, in_range, interval, moment};
 use super::{arg, float, int, mistyped, numeric, text};
 use crate::error::{Error, Result};
+use crate::eval::compare;
 use crate::types::calendar::{
     DAY, HOUR, MINUTE, SECOND, checked_days, civil_from_days, days_from_civil, iso_week, split, weekday,
 };
 use crate::types::{Datum, Interval, Numeric};
 use num_bigint::BigInt;
+use std::cmp::Ordering;
 
 fn date(a: &[Datum], i: usize) -> Result<i32> {
     match arg(a, i) {
@@ -351,4 +353,48 @@ pub(crate) fn is_finite(a: &[Datum]) -> Result<Datum> {
         arg(a, 0),
         Datum::Date(i32::MIN | i32::MAX) | Datum::Timestamp(i64::MIN | i64::MAX)
     )))
+}
+
+/// `(a, b) OVERLAPS (c, d)` of moments, by the rules of SQL-92 (src/backend/utils/adt/timestamp.c): the ends of each
+/// period in their order, a NULL end being the other one, a NULL answer where a NULL could decide.
+pub(crate) fn overlaps(a: &[Datum]) -> Result<Datum> {
+    let less = |x: &Datum, y: &Datum| compare(x, y).is_lt();
+    let period = |from: usize| match (arg(a, from), arg(a, from + 1)) {
+        (Datum::Null, Datum::Null) => None,
+        (Datum::Null, end) | (end, Datum::Null) => Some((end, &Datum::Null)),
+        (start, end) if less(end, start) => Some((end, start)),
+        ends => Some(ends),
+    };
+    let (Some((s1, e1)), Some((s2, e2))) = (period(0), period(2)) else { return Ok(Datum::Null) };
+    // The period that starts first must not have ended.
+    let (first_end, second) = match compare(s1, s2) {
+        Ordering::Greater => (e2, (s1, e1)),
+        Ordering::Less => (e1, (s2, e2)),
+        Ordering::Equal => {
+            let open = e1.is_null() || e2.is_null();
+            return Ok(if open { Datum::Null } else { Datum::Bool(true) });
+        }
+    };
+    Ok(match (first_end, second) {
+        (Datum::Null, _) => Datum::Null,
+        (end, (start, _)) if less(start, end) => Datum::Bool(true),
+        (_, (_, Datum::Null)) => Datum::Null,
+        _ => Datum::Bool(false),
+    })
+}
+
+/// Rounded to the digits that the modifier of a type says, halves away from zero.
+pub(crate) fn rounded(a: &[Datum]) -> Result<Datum> {
+    let digits = u32::try_from(int(a, 1)? & 0xFFFF).unwrap_or(6).min(6);
+    let unit = 10_i64.pow(6 - digits);
+    let round = |t: i64| {
+        let away = t.abs() + unit / 2;
+        (away - away % unit) * t.signum()
+    };
+    Ok(match arg(a, 0) {
+        Datum::Timestamp(t) if *t != i64::MAX && *t != i64::MIN => Datum::Timestamp(round(*t)),
+        Datum::Time(t) => Datum::Time(round(*t)),
+        Datum::Interval(i) => Datum::Interval(Interval { micros: round(i.micros), ..*i }),
+        other => other.clone(),
+    })
 }

@@ -90,6 +90,16 @@ pub(crate) fn earlier(a: &[Datum]) -> Result<Datum> {
     moved(moment(a, 0)?, opposite(interval(a, 1)?)?).map(Datum::Timestamp)
 }
 
+/// `(a, b) OVERLAPS (c, d)` where an end may be a length from its start.
+pub(crate) fn overlap(a: &[Datum]) -> Result<Datum> {
+    let end = |from: usize| match (arg(a, from), arg(a, from + 1)) {
+        (Datum::Null, Datum::Interval(_)) => Ok(Datum::Null),
+        (start, length @ Datum::Interval(_)) => later(&[start.clone(), length.clone()]),
+        (_, end) => Ok(end.clone()),
+    };
+    super::datetime::overlaps(&[arg(a, 0).clone(), end(0)?, arg(a, 2).clone(), end(2)?])
+}
+
 fn sum(a: Interval, b: Interval) -> Result<Interval> {
     Ok(Interval {
         months: a.months.checked_add(b.months).ok_or_else(overflow)?,

@@ -4,6 +4,7 @@ pub(super) mod array;
 pub(super) mod datetime;
 pub(super) mod interval;
 pub(super) mod json;
+pub(super) mod network;
 pub(super) mod number;
 pub(super) mod text;
 

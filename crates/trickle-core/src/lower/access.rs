@@ -1,0 +1,111 @@
+//! `a[i]`, `a[l:u]`, `j['key']`: parts of arrays and documents.
+
+use super::Lowerer;
+use super::expr::Cx;
+use crate::error::{Error, Result};
+use crate::expr::{Expr, ExprKind, Subscript};
+use crate::parse::ast::{AccessExpr, Expr as Ast, Ident, Subscript as AstSubscript};
+use crate::types::{Datum, Type};
+
+impl Lowerer<'_> {
+    /// What stands before the first bracket of `t.a[1]` is the column, table and all.
+    pub(super) fn access<'q>(
+        &mut self,
+        whole: &'q Ast,
+        root: &'q Ast,
+        chain: &'q [AccessExpr],
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        let mut names: Vec<Ident> = match root {
+            Ast::Identifier(name) => vec![name.clone()],
+            Ast::CompoundIdentifier(names) => names.clone(),
+            _ => Vec::new(),
+        };
+        let dotted = |a: &AccessExpr| match a {
+            AccessExpr::Dot(Ast::Identifier(name)) => Some(name.clone()),
+            _ => None,
+        };
+        let mut at = chain;
+        if !names.is_empty() {
+            let before = names.len();
+            names.extend(chain.iter().map_while(dotted));
+            at = &chain[names.len() - before..];
+        }
+        let value = if names.is_empty() { self.expr(root, cx)? } else { self.name(&names, cx)? };
+        let mut subscripts = Vec::new();
+        for a in at {
+            match a {
+                AccessExpr::Subscript(s) => subscripts.push(s),
+                AccessExpr::Dot(_) => return Err(self.stop(whole, "a field of a composite value")),
+            }
+        }
+        match value.ty().clone() {
+            Type::Jsonb => self.path(whole, value, &subscripts, cx),
+            Type::Array(element) => self.subscript(whole, value, &element, &subscripts, cx),
+            ty => {
+                self.known_types("a subscript", std::slice::from_ref(&ty), whole)?;
+                let e = format!("cannot subscript type {ty} because it does not support subscripting");
+                Err(Error::type_mismatch(e))
+            }
+        }
+    }
+
+    /// Where one dimension is sliced all are, an index meaning `[1:i]`.
+    fn subscript<'q>(
+        &mut self,
+        whole: &'q Ast,
+        array: Expr,
+        element: &Type,
+        subscripts: &[&'q AstSubscript],
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        let sliced = subscripts.iter().any(|s| matches!(s, AstSubscript::Slice { .. }));
+        let mut at = Vec::new();
+        for s in subscripts {
+            at.push(match s {
+                AstSubscript::Index { index } => {
+                    let index = self.bound(index, cx)?;
+                    let one = Expr::literal(Datum::Int(1), Type::Int4);
+                    if sliced { Subscript::Slice(Some(one), Some(index)) } else { Subscript::Index(index) }
+                }
+                AstSubscript::Slice { lower_bound, upper_bound, stride: None } => {
+                    let lower = lower_bound.as_ref().map(|e| self.bound(e, cx)).transpose()?;
+                    Subscript::Slice(lower, upper_bound.as_ref().map(|e| self.bound(e, cx)).transpose()?)
+                }
+                AstSubscript::Slice { .. } => {
+                    return Err(self.at(Error::syntax("a slice has two bounds"), whole));
+                }
+            });
+        }
+        let ty = if sliced { array.ty().clone() } else { element.clone() };
+        Ok(Expr::new(ExprKind::Subscript { array, at }, ty))
+    }
+
+    fn bound<'q>(&mut self, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+        let value = self.expr(e, cx)?;
+        let value = self.coerce_implicitly(value, &Type::Int4, "array subscript");
+        self.located(value, e)
+    }
+
+    /// `j[k]…` is `j #> ARRAY[k, …]`: of an array of values `['1']` is an element, of an object `[1]` a key.
+    fn path<'q>(
+        &mut self,
+        whole: &'q Ast,
+        json: Expr,
+        subscripts: &[&'q AstSubscript],
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        let mut keys = Vec::new();
+        for s in subscripts {
+            let AstSubscript::Index { index } = s else {
+                return Err(self.at(Error::type_mismatch("jsonb subscript does not support slices"), whole));
+            };
+            let key = self.expr(index, cx)?;
+            let ty = if key.ty().is_integer() { Type::Int4 } else { Type::Text };
+            let key = self.coerce_implicitly(key, &ty, "jsonb subscript");
+            keys.push(self.located(key, index)?.cast(Type::Text));
+        }
+        let path = self.array(keys)?;
+        self.compare("#>", json, path)
+    }
+}
