@@ -48,6 +48,20 @@ const QUERIES: &[(&str, &str)] = &[
     ),
     ("distinct", "SELECT DISTINCT customer, amount FROM orders"),
     ("maximum", "SELECT customer, max(amount) AS most FROM orders GROUP BY customer"),
+    (
+        "window",
+        "SELECT id, customer, sum(amount) OVER (PARTITION BY customer ORDER BY id) AS running FROM orders",
+    ),
+    (
+        "first of each",
+        "SELECT DISTINCT ON (customer) customer, id, amount FROM orders ORDER BY customer, amount DESC, id",
+    ),
+    (
+        "numbered rows",
+        "SELECT customer, id FROM (SELECT customer, id, row_number() OVER (PARTITION BY customer \
+         ORDER BY amount DESC, id) AS n FROM orders) numbered WHERE n <= 2",
+    ),
+    ("first rows", "SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT 10"),
 ];
 
 /// The most rows that one scan of a plan may read; a bag's hash or a group's rows are a few.

@@ -85,7 +85,12 @@ impl Lowerer<'_> {
         let SetExpr::Select(s) = &*q.body else { return Ok(None) };
         let grouped = !matches!(&s.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
         let distinct = matches!(s.distinct, Some(AstDistinct::On(_)));
-        let plain = free.is_empty() || q.with.is_some() || q.limit_clause.is_some() || q.fetch.is_some();
+        // Where only existence is asked for, the first row answers as well as all.
+        let sliced = match self.slice(q)? {
+            Some(slice) => outputs || slice.offset > 0 || slice.limit == Some(0),
+            None => false,
+        };
+        let plain = free.is_empty() || q.with.is_some() || sliced;
         let tables = s.from.iter().all(only_tables);
         if plain || grouped || distinct || s.having.is_some() || s.from.is_empty() || !tables {
             return Ok(None);
