@@ -56,11 +56,6 @@ const QUERIES: &[(&str, &str)] = &[
         "first of each",
         "SELECT DISTINCT ON (customer) customer, id, amount FROM orders ORDER BY customer, amount DESC, id",
     ),
-    (
-        "numbered rows",
-        "SELECT customer, id FROM (SELECT customer, id, row_number() OVER (PARTITION BY customer \
-         ORDER BY amount DESC, id) AS n FROM orders) numbered WHERE n <= 2",
-    ),
     ("first rows", "SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT 10"),
 ];
 

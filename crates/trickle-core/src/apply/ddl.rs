@@ -10,7 +10,7 @@ use crate::sql::ast::{
 /// Leaves room in each page for the next versions of its rows, so that updates of keyed tables stay HOT.
 const FILLFACTOR: u8 = 80;
 
-/// Creates every table of `layout` with the index that its identity needs.
+/// Creates every table of `layout` with the indexes that find its rows.
 pub fn create_statements(layout: &Layout) -> Vec<Statement> {
     layout.tables().flat_map(create_table).collect()
 }
@@ -23,7 +23,7 @@ pub fn drop_statements(layout: &Layout) -> Vec<Statement> {
     layout.tables().map(drop).collect()
 }
 
-/// Creates one table with the index that its identity needs.
+/// Creates one table with the indexes that find its rows.
 pub fn create_table(table: &Stored) -> Vec<Statement> {
     let key = key(table);
     let declared = is_declared(table);
@@ -42,7 +42,7 @@ pub fn create_table(table: &Stored) -> Vec<Statement> {
         primary_key: if declared { table.names(key) } else { Vec::new() },
         fillfactor: keyed.then_some(FILLFACTOR),
     })];
-    made.extend(index(table));
+    made.extend(indexes(table));
     made
 }
 
@@ -51,9 +51,10 @@ pub fn identity_statements(table: &Stored) -> Vec<Statement> {
     let key = key(table);
     if is_declared(table) && !key.is_empty() {
         let columns = table.names(key);
-        return vec![Statement::AddPrimaryKey(AddPrimaryKey { table: table.name.clone(), columns })];
+        let primary = Statement::AddPrimaryKey(AddPrimaryKey { table: table.name.clone(), columns });
+        return std::iter::once(primary).chain(indexes(table)).collect();
     }
-    index(table).into_iter().collect()
+    indexes(table)
 }
 
 fn key(table: &Stored) -> &[usize] {
@@ -68,35 +69,36 @@ fn is_declared(table: &Stored) -> bool {
     key(table).iter().all(|k| !table.columns[*k].nullable)
 }
 
-/// The suffixes of an index that gives a table its identity: of a key, of a bag's rows.
-const SUFFIXES: [&str; 2] = ["_key", "_row"];
+/// The suffixes of the indexes of a stored table: of a key, of a bag's rows, of a partition.
+const SUFFIXES: [&str; 3] = ["_key", "_row", "_part"];
 
-/// The names that the index of a stored table of this name can have.
-pub fn index_names(table: &Ident) -> [Ident; 2] {
+/// The names that the indexes of a stored table of this name can have.
+pub fn index_names(table: &Ident) -> [Ident; 3] {
     SUFFIXES.map(|suffix| table.with_suffix(suffix))
 }
 
-fn index(table: &Stored) -> Option<Statement> {
+fn indexes(table: &Stored) -> Vec<Statement> {
     let column = |i: &usize| Scalar::Column { table: None, name: table.columns[*i].name.clone() };
-    let (suffix, keys, unique) = match &table.identity {
-        Identity::Single => return None,
-        Identity::Key(_) if is_declared(table) => return None,
-        Identity::Key(key) => (SUFFIXES[0], key.iter().map(column).collect(), true),
+    let columns = |of: &[usize]| of.iter().map(column).collect::<Vec<_>>();
+    let identity = match &table.identity {
+        Identity::Single => None,
+        Identity::Key(_) if is_declared(table) => None,
+        Identity::Key(key) => Some((SUFFIXES[0], columns(key), true)),
         Identity::Bag => {
             let hashable = table.hashable();
-            if hashable.is_empty() {
-                return None;
-            }
-            (SUFFIXES[1], vec![row_hash(hashable.iter().map(column).collect())], false)
+            (!hashable.is_empty()).then(|| (SUFFIXES[1], vec![row_hash(columns(&hashable))], false))
         }
     };
-    let name = table.name.name.with_suffix(suffix);
-    Some(Statement::CreateIndex(CreateIndex {
-        name,
-        table: table.name.clone(),
-        unique,
-        if_not_exists: false,
-        keys,
-        nulls_not_distinct: unique,
-    }))
+    let partition = (!table.partition.is_empty()).then(|| (SUFFIXES[2], columns(&table.partition), false));
+    let create = |(suffix, keys, unique): (&str, Vec<Scalar>, bool)| {
+        Statement::CreateIndex(CreateIndex {
+            name: table.name.name.with_suffix(suffix),
+            table: table.name.clone(),
+            unique,
+            if_not_exists: false,
+            keys,
+            nulls_not_distinct: unique,
+        })
+    };
+    identity.into_iter().chain(partition).map(create).collect()
 }

@@ -3,7 +3,7 @@
 use crate::catalog::TableDef;
 use crate::error::Result;
 use crate::graph::{ColSet, Graph, NodeId, Unsettled};
-use crate::rel::Rel;
+use crate::rel::{Rel, shown_partition};
 use crate::sql::{self, BufferSources, Changes, Ident, NameSet, Qualified, Relation, Sources};
 use crate::types::Type;
 use std::collections::{BTreeSet, HashMap};
@@ -41,6 +41,8 @@ pub struct Stored {
     pub columns: Vec<StoredColumn>,
     /// How rows are found.
     pub identity: Identity,
+    /// The columns by which a delta reads whole partitions, where the identity does not serve them; else none.
+    pub partition: Vec<usize>,
     /// What the node leaves open.
     pub unsettled: Unsettled,
 }
@@ -65,7 +67,8 @@ impl Stored {
             nullable: c.nullable,
         });
         let (columns, identity) = (columns.collect(), identity(graph, node));
-        Stored { node, name, columns, identity, unsettled: Unsettled::of(graph, node) }
+        let partition = partition(graph, node, &identity);
+        Stored { node, name, columns, identity, partition, unsettled: Unsettled::of(graph, node) }
     }
 
     /// The names of the given columns.
@@ -92,6 +95,25 @@ fn identity(graph: &Graph, node: NodeId) -> Identity {
         Some(k) => Identity::Key(k.iter().collect()),
         None => Identity::Bag,
     }
+}
+
+/// The partition of stored windows and first rows, of which a delta takes away the old rows; none where the key starts with
+/// it, or an index cannot hold it.
+fn partition(graph: &Graph, node: NodeId, identity: &Identity) -> Vec<usize> {
+    let columns = match graph.rel(node) {
+        Rel::Window(w) => w.partition().to_vec(),
+        Rel::Top(t) => t.partition().to_vec(),
+        Rel::Map(m) => match graph.rel(m.input()) {
+            Rel::Window(w) => shown_partition(m, w).unwrap_or_default(),
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    };
+    let schema = graph.schema(node);
+    let served = matches!(identity, Identity::Key(key) if key.len() >= columns.len()
+        && key[..columns.len()].iter().all(|k| columns.contains(k)));
+    let indexable = columns.iter().all(|c| schema.columns()[*c].ty.is_ordered());
+    if served || !indexable { Vec::new() } else { columns }
 }
 
 impl Layout {
