@@ -20,6 +20,7 @@ mod idle;
 mod interleavings;
 mod lifecycle;
 mod limits;
+mod named_types;
 mod plans;
 mod polling;
 mod program;

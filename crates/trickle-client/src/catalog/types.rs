@@ -7,26 +7,30 @@ use std::sync::Arc;
 use tokio_postgres::{Client, Row};
 use trickle_core::types::{OtherType, Type};
 
-/// These types, and those that they are made of, with what the engine must know of each. Enums, ranges, arrays and
-/// composites use the operator classes of the pseudo-type they belong to; a type without its own may use those of one
-/// that it is binary-coercible to. A composite is taken to have an operator only if all its fields do. An extension's
-/// type is taken to have equal values that are written differently, as citext does: that costs a little where it is not
-/// so.
+/// These types, and those that they are made of, with what the engine must know of each. Enums, ranges and arrays use the
+/// operator classes of the pseudo-type they belong to; a type without its own may use those of one that it is
+/// binary-coercible to.
+///
+/// A type is taken to have no operator where the engine could not write it: where `=` is not found on the search path, and
+/// other types' would be meant; and for composites, of which IS NULL asks for the fields and not for the value, so that one
+/// with some NULL in it is neither NULL nor not. An extension's type is taken to have equal values that are written
+/// differently, as citext does: that costs a little where it is not so.
 const TYPES: &str = "
 WITH RECURSIVE wanted AS (
     SELECT unnest($1::oid[]) AS oid
     UNION
-    SELECT part.oid FROM wanted w JOIN pg_type t ON t.oid = w.oid CROSS JOIN LATERAL (
-        SELECT t.typelem UNION ALL SELECT t.typbasetype UNION ALL SELECT a.atttypid FROM pg_attribute a
-        WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped) part(oid)
-    WHERE part.oid <> 0
+    SELECT part.oid FROM wanted w JOIN pg_type t ON t.oid = w.oid
+    CROSS JOIN LATERAL (VALUES (t.typelem), (t.typbasetype)) part(oid) WHERE part.oid <> 0
 ), type AS (
     SELECT t.* FROM pg_type t WHERE t.oid IN (SELECT oid FROM wanted)
 ), class AS (
-    SELECT a.amname, c.opcintype FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod
-    WHERE c.opcdefault AND a.amname IN ('btree', 'hash')
+    SELECT a.amname, c.opcintype, EXISTS (SELECT FROM pg_amop o WHERE o.amopfamily = c.opcfamily
+        AND o.amoplefttype = c.opcintype AND o.amoprighttype = c.opcintype
+        AND o.amopstrategy = CASE a.amname WHEN 'btree' THEN 3 ELSE 1 END AND pg_operator_is_visible(o.amopopr)) AS found
+    FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod WHERE c.opcdefault AND a.amname IN ('btree', 'hash')
 ), has AS (
-    SELECT t.oid, t.typtype, m.amname, EXISTS (SELECT FROM class k WHERE k.amname = m.amname AND (k.opcintype IN (t.oid,
+    SELECT t.oid, m.amname, NOT EXISTS (SELECT FROM class k WHERE k.opcintype = t.oid AND NOT k.found)
+        AND EXISTS (SELECT FROM class k WHERE k.amname = m.amname AND (k.opcintype IN (t.oid,
         CASE t.typtype WHEN 'e' THEN 'anyenum'::regtype WHEN 'r' THEN 'anyrange'::regtype
             WHEN 'm' THEN 'anymultirange'::regtype END)
         OR k.opcintype IN (SELECT casttarget FROM pg_cast WHERE castsource = t.oid AND castmethod = 'b' AND castcontext = 'i')
@@ -37,10 +41,7 @@ WITH RECURSIVE wanted AS (
         coalesce(bool_and(h.it) FILTER (WHERE h.amname = 'hash'), false) AS hashable
     FROM type t LEFT JOIN has h ON h.oid = t.oid WHERE t.typtype <> 'c' GROUP BY t.oid
     UNION ALL
-    SELECT t.oid, coalesce(bool_and(b.it), true), coalesce(bool_and(h.it), true)
-    FROM type t LEFT JOIN pg_attribute a ON a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
-    LEFT JOIN has b ON b.oid = a.atttypid AND b.amname = 'btree' LEFT JOIN has h ON h.oid = a.atttypid AND h.amname = 'hash'
-    WHERE t.typtype = 'c' GROUP BY t.oid
+    SELECT t.oid, false, false FROM type t WHERE t.typtype = 'c'
 )
 SELECT t.oid, format_type(t.oid, NULL), t.typtype::text,
     CASE WHEN t.typcategory = 'A' AND t.typlen = -1 THEN t.typelem ELSE 0 END, t.typbasetype, b.ordered, b.hashable,

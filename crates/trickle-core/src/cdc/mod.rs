@@ -262,7 +262,8 @@ fn items(w: i64, image: Vec<Scalar>) -> Vec<SelectItem> {
 
 /// Leaves the mark of a TRUNCATE.
 fn truncated(buffer: &Buffer) -> Writer {
-    let nulls = |c: &usize| buffer.column(*c).map(|(_, ty)| Scalar::null(ty));
+    // Of the type of its column: a trigger's search path finds no type of a user's.
+    let nulls = |c: &usize| buffer.column(*c).map(|_| Scalar::null(Type::Unknown));
     let row = std::iter::once(weight(0)).chain(buffer.columns().iter().filter_map(nulls)).collect();
     Writer {
         event: TriggerEvent::Truncate,

@@ -2,10 +2,10 @@
 
 use super::Lowerer;
 use super::expr::Cx;
+use super::order::Columns;
 use super::relation::{Open, Relation};
 use super::scope::{Domain, Frame};
 use super::select::Output;
-use super::window::Columns;
 use crate::error::{Error, Result};
 use crate::eval;
 use crate::parse::ast::{
@@ -97,11 +97,10 @@ impl Lowerer<'_> {
         let relation = self.close(open)?;
         let mut keys = Vec::new();
         for key in order {
-            let (descending, nulls_first) = self.direction(key)?;
             let Some(output) = self.named_output(&key.expr, &relation.names)? else {
                 return Err(self.stop(&key.expr, "ORDER BY an expression over a set operation"));
             };
-            keys.push(Key { output, descending, nulls_first, place: &key.expr });
+            keys.push(self.key(key, output)?);
         }
         let visible = relation.names.len();
         self.cut(relation, visible, &keys, Some(slice), None, domain)
@@ -132,9 +131,8 @@ impl Lowerer<'_> {
         let visible = outputs.len();
         let mut keys = Vec::new();
         for key in order {
-            let (descending, nulls_first) = self.direction(key)?;
             let output = self.sort_output(&key.expr, visible, &mut outputs, &mut names)?;
-            keys.push(Key { output, descending, nulls_first, place: &key.expr });
+            keys.push(self.key(key, output)?);
         }
         let mut distinct_on = None;
         if let Some(Distinct::On(on)) = &s.distinct {
@@ -155,6 +153,11 @@ impl Lowerer<'_> {
         let open = self.selected(s, node, outputs, names, domain)?;
         let relation = self.close(open)?;
         self.cut(relation, visible, &keys, slice, distinct_on, domain)
+    }
+
+    fn key<'q>(&mut self, key: &'q OrderByExpr, output: usize) -> Result<Key<'q>> {
+        let (descending, nulls_first) = self.direction(key)?;
+        Ok(Key { output, descending, nulls_first, place: &key.expr })
     }
 
     /// The output that a sort expression is: by position, by name, by the same words, or one more.

@@ -2,28 +2,25 @@
 
 use super::Lowerer;
 use super::expr::Cx;
+use super::frame::{Spec, framed};
+use super::order::Columns;
 use super::scope::{Slot, reads_outer};
 use crate::agg::AggCall;
 use crate::error::{Error, Result};
-use crate::expr::functions::resolve_operator;
 use crate::expr::{Expr, SortKey};
-use crate::graph::{ColSet, NodeId, Schema};
-use crate::parse::ast::{
-    Expr as Ast, Function, NamedWindowExpr, OrderByExpr, WindowFrame as FrameAst, WindowFrameBound,
-    WindowFrameUnits, WindowSpec, WindowType,
-};
-use crate::parse::{fold, qualified};
+use crate::graph::NodeId;
+use crate::parse::ast::{Expr as Ast, Function, WindowType};
+use crate::parse::qualified;
 use crate::rel::{Map, Window};
 use crate::types::Type;
-use crate::verdict::ReasonKind;
-use crate::window::{self, Bound, Order, OrderKey, Units, WindowCall, WindowFrame};
+use crate::window::{self, OrderKey, Units, WindowCall};
 use std::collections::BTreeSet;
 
 /// A call over a window, of which the clause that it stands in has a placeholder.
 #[derive(Clone)]
 pub(super) struct Windowed<'q> {
-    place: &'q Ast,
-    call: WindowCall,
+    pub(super) place: &'q Ast,
+    pub(super) call: WindowCall,
     partition: Vec<Expr>,
     order: Vec<SortKey>,
 }
@@ -44,28 +41,11 @@ impl Windowed<'_> {
     }
 }
 
-/// What stands in the parentheses of OVER, names resolved.
-struct Spec<'q> {
-    partition: &'q [Ast],
-    order: &'q [OrderByExpr],
-    frame: Option<&'q FrameAst>,
-}
-
-impl<'q> Spec<'q> {
-    fn of(spec: &'q WindowSpec) -> Spec<'q> {
-        Spec { partition: &spec.partition_by, order: &spec.order_by, frame: spec.window_frame.as_ref() }
-    }
-}
-
 /// A window that several calls share.
 struct Shared {
     partition: Vec<usize>,
     order: Vec<OrderKey>,
     calls: Vec<(usize, WindowCall)>,
-}
-
-fn windowing(message: impl Into<String>) -> Error {
-    Error::windowing(message)
 }
 
 impl Lowerer<'_> {
@@ -79,15 +59,15 @@ impl Lowerer<'_> {
         cx: &mut Cx<'q>,
     ) -> Result<Expr> {
         if cx.inside_aggregate {
-            let e_ = Error::grouping("aggregate function calls cannot contain window function calls");
-            return Err(self.at(e_, e));
+            let m = "aggregate function calls cannot contain window function calls";
+            return Err(self.at(Error::grouping(m), e));
         }
         if cx.inside_window {
-            return Err(self.at(windowing("window function calls cannot be nested"), e));
+            return Err(self.at(Error::windowing("window function calls cannot be nested"), e));
         }
         let Some(named) = cx.windows_allowed() else {
             let m = format!("window functions are not allowed in {}", cx.clause);
-            return Err(self.at(windowing(m), e));
+            return Err(self.at(Error::windowing(m), e));
         };
         let spec = self.spec(over, named, e)?;
         cx.inside_window = true;
@@ -164,8 +144,8 @@ impl Lowerer<'_> {
             return Err(self.at(refused(what), e));
         }
         if f.filter.is_some() {
-            let e_ = Error::unsupported("FILTER is not implemented for non-aggregate window functions");
-            return Err(self.at(e_, e));
+            let m = "FILTER is not implemented for non-aggregate window functions";
+            return Err(self.at(Error::unsupported(m), e));
         }
         let mut args = self.exprs(list, cx)?;
         if let ("lag" | "lead", [value, _, default]) = (&*name, args.as_mut_slice()) {
@@ -183,136 +163,6 @@ impl Lowerer<'_> {
         };
         let args = self.arguments(&sig, args)?;
         Ok(Some(AggCall::new(sig, args)))
-    }
-
-    /// The window that OVER names or describes.
-    fn spec<'q>(
-        &self,
-        over: &'q WindowType,
-        named: &'q [crate::parse::ast::NamedWindowDefinition],
-        place: &Ast,
-    ) -> Result<Spec<'q>> {
-        let find = |name: &crate::parse::ast::Ident| {
-            let found = named.iter().find(|d| fold(&d.0) == fold(name));
-            found.ok_or_else(|| {
-                let m = format!("window \"{}\" does not exist", fold(name));
-                self.at(Error::unknown_object(m), place)
-            })
-        };
-        let mut spec = match over {
-            WindowType::WindowSpec(spec) => spec,
-            WindowType::NamedWindow(name) => match &find(name)?.1 {
-                NamedWindowExpr::WindowSpec(spec) => spec,
-                NamedWindowExpr::NamedWindow(_) => {
-                    return Err(self.at(Error::syntax("a window is a name and no description"), place));
-                }
-            },
-        };
-        let mut found = Spec::of(spec);
-        // Definitions refer to earlier ones, so each name is met once.
-        for _ in 0..=named.len() {
-            let Some(base) = &spec.window_name else { return Ok(found) };
-            let NamedWindowExpr::WindowSpec(next) = &find(base)?.1 else { return Ok(found) };
-            if next.window_frame.is_some() {
-                let m = format!("cannot copy window \"{}\" because it has a frame clause", fold(base));
-                return Err(self.at(windowing(m), place));
-            }
-            if !spec.partition_by.is_empty() || (!found.order.is_empty() && !next.order_by.is_empty()) {
-                let m = format!("cannot override a clause of window \"{}\"", fold(base));
-                return Err(self.at(windowing(m), place));
-            }
-            found.partition = &next.partition_by;
-            if found.order.is_empty() {
-                found.order = &next.order_by;
-            }
-            spec = next;
-        }
-        Err(self.at(windowing("windows are defined by each other"), place))
-    }
-
-    fn frame(&mut self, frame: Option<&FrameAst>, order: &[SortKey], place: &Ast) -> Result<WindowFrame> {
-        let Some(frame) = frame else { return Ok(WindowFrame::default()) };
-        let units = match frame.units {
-            WindowFrameUnits::Rows => Units::Rows,
-            WindowFrameUnits::Range => Units::Range,
-            WindowFrameUnits::Groups => Units::Groups,
-        };
-        if units == Units::Groups && order.is_empty() {
-            return Err(self.at(windowing("GROUPS mode requires an ORDER BY clause"), place));
-        }
-        let start = match &frame.start_bound {
-            WindowFrameBound::Following(None) => {
-                return Err(self.at(windowing("frame start cannot be UNBOUNDED FOLLOWING"), place));
-            }
-            WindowFrameBound::Preceding(None) => Bound::Unbounded,
-            bound => self.frame_bound(bound, units, order, place)?,
-        };
-        let end = match &frame.end_bound {
-            Some(WindowFrameBound::Preceding(None)) => {
-                return Err(self.at(windowing("frame end cannot be UNBOUNDED PRECEDING"), place));
-            }
-            Some(WindowFrameBound::Following(None)) => Bound::Unbounded,
-            Some(bound) => self.frame_bound(bound, units, order, place)?,
-            None => Bound::CurrentRow,
-        };
-        let backwards = match (&start, &end) {
-            (Bound::CurrentRow, Bound::Preceding(_)) => {
-                Some("frame starting from current row cannot have preceding rows")
-            }
-            (Bound::Following(_), Bound::Preceding(_) | Bound::CurrentRow) => {
-                Some("frame starting from following row cannot end before it")
-            }
-            _ => None,
-        };
-        match backwards {
-            Some(message) => Err(self.at(windowing(message), place)),
-            None => Ok(WindowFrame { units, start, end }),
-        }
-    }
-
-    fn frame_bound(
-        &mut self,
-        bound: &WindowFrameBound,
-        units: Units,
-        order: &[SortKey],
-        place: &Ast,
-    ) -> Result<Bound> {
-        let (offset, preceding) = match bound {
-            WindowFrameBound::Preceding(Some(e)) => (e, true),
-            WindowFrameBound::Following(Some(e)) => (e, false),
-            _ => return Ok(Bound::CurrentRow),
-        };
-        let mut cx = Cx::new("a window frame");
-        let offset = self.expr(offset, &mut cx)?;
-        if !cx.subqueries.is_empty() || !offset.is_constant() {
-            return Err(self.stop(place, "a frame offset that is no constant"));
-        }
-        let offset = match (units, order) {
-            (Units::Rows | Units::Groups, _) => {
-                self.coerce_implicitly(offset, &Type::Int8, "a frame offset")?
-            }
-            (Units::Range, [key]) => {
-                let ty = key.expr.ty();
-                let time = matches!(ty, Type::Date | Type::Timestamp | Type::Timestamptz | Type::Time);
-                let offset = match (*offset.ty() == Type::Unknown, time) {
-                    (true, true) => self.coerce(offset, &Type::Interval)?,
-                    (true, false) => self.coerce(offset, ty)?,
-                    _ => offset,
-                };
-                if ["+", "-"]
-                    .iter()
-                    .any(|op| resolve_operator(op, &[ty.clone(), offset.ty().clone()]).is_none())
-                {
-                    return Err(self.stop(place, format!("a frame by RANGE over type {ty}")));
-                }
-                offset
-            }
-            _ => {
-                let m = "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column";
-                return Err(self.at(windowing(m), place));
-            }
-        };
-        Ok(if preceding { Bound::Preceding(offset) } else { Bound::Following(offset) })
     }
 
     /// Computes the windows over `node`. `exprs` are the select list, with placeholders, and behind it the expressions of the
@@ -378,134 +228,4 @@ impl Lowerer<'_> {
         };
         Ok((node, exprs.iter().map(put).collect()))
     }
-
-    /// The order keys, and behind them what tells rows apart where the call sees an order that ORDER BY leaves open: a key of
-    /// the rows, else every column that the query reads.
-    fn settled_order(
-        &mut self,
-        node: NodeId,
-        w: &Windowed<'_>,
-        partition: &[usize],
-        order: Vec<OrderKey>,
-        used: &BTreeSet<usize>,
-        table: &mut Columns,
-    ) -> Vec<OrderKey> {
-        let sees = w.call.order();
-        let given: ColSet = partition.iter().copied().chain(order.iter().map(|k| k.column)).collect();
-        let given: ColSet = given.iter().filter(|c| *c < table.schema.len()).collect();
-        let exact = |c: usize| table.schema.column(c).is_some_and(|c| c.ty.is_exact());
-        if sees == Order::Peers || self.graph.props(node).is_key(&given) {
-            return order;
-        }
-        if sees == Order::Both {
-            // Peers that agree in all that the call reads are one as good as the other.
-            let read: BTreeSet<usize> = w.call.exprs().flat_map(Expr::columns).collect();
-            if read.iter().all(|c| given.contains(*c) && exact(*c)) {
-                return order;
-            }
-            let name = &w.call.call.sig.name;
-            let construct =
-                format!("{name}() over a frame that ends among rows which ORDER BY leaves in any order");
-            let help =
-                "Add columns to ORDER BY that tell the rows apart, or count ROWS instead of RANGE or GROUPS.";
-            self.reason(ReasonKind::NotYet, w.place, construct, help);
-            return order;
-        }
-        self.telling_apart(node, partition, order, used, table)
-    }
-
-    /// The order keys, and behind them what tells rows apart: a key of the rows, else the columns `used`.
-    pub(super) fn telling_apart(
-        &self,
-        node: NodeId,
-        partition: &[usize],
-        order: Vec<OrderKey>,
-        used: &BTreeSet<usize>,
-        table: &mut Columns,
-    ) -> Vec<OrderKey> {
-        let given: ColSet = partition.iter().copied().chain(order.iter().map(|k| k.column)).collect();
-        let given: ColSet = given.iter().filter(|c| *c < table.schema.len()).collect();
-        let mut order = order;
-        let mut add = |column: usize| {
-            if !order.iter().any(|k| k.column == column) {
-                order.push(OrderKey::settling(column));
-            }
-        };
-        let props = self.graph.props(node);
-        if props.is_key(&given) {
-            return order;
-        }
-        let sortable = |k: &&ColSet| k.iter().all(|c| table.schema.columns()[c].ty.is_ordered());
-        if let Some(key) = props.keys.iter().filter(sortable).min_by_key(|k| (k.len(), (*k).clone())) {
-            key.iter().filter(|c| !given.contains(*c)).for_each(&mut add);
-            return order;
-        }
-        for c in used {
-            let column = table.schema.expr(*c);
-            if !column.ty().is_ordered() {
-                add(table.place(&column.cast(Type::Text)));
-                continue;
-            }
-            if !partition.contains(c) {
-                add(*c);
-            }
-            if let Some(image) = column.image() {
-                add(table.place(&image));
-            }
-        }
-        order
-    }
-}
-
-/// The columns of a relation, and what is computed beside them.
-pub(super) struct Columns {
-    schema: Schema,
-    all: Vec<Expr>,
-}
-
-impl Columns {
-    pub(super) fn of(schema: Schema) -> Columns {
-        Columns { all: schema.identity(), schema }
-    }
-    pub(super) fn len(&self) -> usize {
-        self.schema.len()
-    }
-    pub(super) fn column_type(&self, column: usize) -> &Type {
-        self.schema.column(column).map_or(&Type::Unknown, |c| &c.ty)
-    }
-    /// All columns, where some are computed.
-    pub(super) fn computed(self) -> Option<Vec<Expr>> {
-        (self.all.len() > self.schema.len()).then_some(self.all)
-    }
-
-    /// The column that holds the value of `e`.
-    fn place(&mut self, e: &Expr) -> usize {
-        if let Some(c) = e.as_column() {
-            return c;
-        }
-        self.all.iter().position(|known| known == e).unwrap_or_else(|| {
-            self.all.push(e.clone());
-            self.all.len() - 1
-        })
-    }
-}
-
-/// The call with its frame, written in one way: what no order tells apart is all of the partition, and functions that look
-/// at the partition have no frame.
-fn framed(call: AggCall, frame: WindowFrame, unordered: bool) -> WindowCall {
-    let value = matches!(&*call.sig.name, "first_value" | "last_value" | "nth_value");
-    let framed = WindowCall { call, frame: WindowFrame::default() };
-    if framed.is_window_function() && !value {
-        return framed;
-    }
-    let mut frame = frame;
-    if unordered && frame.units != Units::Rows {
-        frame.units = Units::Range;
-        for bound in [&mut frame.start, &mut frame.end] {
-            if *bound == Bound::CurrentRow {
-                *bound = Bound::Unbounded;
-            }
-        }
-    }
-    WindowCall { frame, ..framed }
 }
