@@ -31,7 +31,7 @@ fn deltas_of_tpch_read_what_a_change_touches() {
         let session = db.session().await;
         let client = session.client();
         fill(client, 0.1, 0, 0).await;
-        client.batch_execute("CREATE SCHEMA pgtrickle_changes").await.unwrap();
+        client.batch_execute("CREATE SCHEMA pgtrickle_changes; SET random_page_cost = 1.1").await.unwrap();
         let catalog = MemoryCatalog::from_ddl(SCHEMA).unwrap();
         for t in catalog.tables() {
             capture(client, t).await;

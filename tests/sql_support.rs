@@ -1,0 +1,149 @@
+//! docs/sql-support.md says of every case file how its query is kept and what that costs. `TRICKLE_BLESS=1` writes it.
+//!
+//! What it alone can catch: a document that promises what no case shows, and a query whose cost class changed though its
+//! result did not.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a helper of a test fails as a test does"
+)]
+
+#[path = "case_files/mod.rs"]
+mod case_files;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+use trickle_core::access::{Cost, costs};
+use trickle_core::catalog::MemoryCatalog;
+use trickle_core::compile;
+use trickle_core::graph::{ColSet, Graph, NodeId};
+use trickle_core::rel::Rel;
+use trickle_core::stream_table::{Options, StreamTable, Verdict};
+use trickle_core::testing::Case;
+
+const HEAD: &str = "# What is kept, and how
+
+<!-- Written by `TRICKLE_BLESS=1 cargo test -p trickle-core --all-features --test sql_support` from the case files. -->
+
+Each line is a case file: a query, changes of its tables, and the rows that must come out after each, judged by
+PostgreSQL. The cost is that of a refresh where one table changed, indexes on the columns looked up granted:
+
+- **Δ**: it follows the change.
+- **group**: groups that the change touches are computed anew from their rows.
+- **partition**: so are partitions of windows and of first rows.
+- **scan**: a table, or a stored part of the query, is read as a whole, because the query asks for its rows by nothing
+  that an index on columns would serve.
+- **refill**: so it is when one of the first rows leaves; else the cost is Δ.
+- **result**: all groups or windows are computed anew. That is a full refresh by another name, and is called one.
+";
+
+/// What a refresh costs beyond the change; the worse is the greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Change,
+    Group,
+    Partition,
+    Refill,
+    Scan,
+    Result,
+}
+
+fn class(table: &StreamTable) -> Class {
+    let worst = |changed| {
+        let (graph, roots) = table.delta(&BTreeSet::from([changed])).unwrap();
+        let all = costs(&graph, &roots);
+        let found: BTreeSet<Class> = all.iter().map(|(id, cost)| of_node(&graph, *id, *cost)).collect();
+        // What refills reads all rows, but only then.
+        let refills = found.contains(&Class::Refill) && !found.contains(&Class::Result);
+        if refills { Class::Refill } else { found.last().copied().unwrap_or(Class::Change) }
+    };
+    table.sources().iter().map(|(source, _)| worst(source.id)).max().unwrap_or(Class::Change)
+}
+
+fn of_node(graph: &Graph, id: NodeId, cost: Cost) -> Class {
+    let one_row = || graph.props(id).is_key(&ColSet::new());
+    match (graph.rel(id), cost) {
+        (Rel::Table(_) | Rel::State(_), Cost::Whole) if !one_row() => Class::Scan,
+        (Rel::Top(_), Cost::Whole) => Class::Refill,
+        (Rel::Reduce(_) | Rel::Distinct(_) | Rel::SetOp(_) | Rel::Window(_), Cost::Whole) => Class::Result,
+        (Rel::Window(_) | Rel::Top(_), _) => Class::Partition,
+        (Rel::Reduce(_) | Rel::Distinct(_) | Rel::SetOp(_), _) => Class::Group,
+        _ => Class::Change,
+    }
+}
+
+/// How the query of a case is kept, and the cost.
+fn kept(case: &Case) -> (String, &'static str) {
+    let refused = case.snapshots.get("error").or_else(|| case.snapshots.get("verdict"));
+    let words = |s: &str| s.lines().next().unwrap_or_default().replace('|', "\\|");
+    if let Some(error) = case.snapshots.get("error") {
+        return (format!("refused: {}", words(error)), "");
+    }
+    let catalog = MemoryCatalog::from_ddl(&case.tables).unwrap();
+    match compile(&case.query, &catalog, &Options::new("public", "st")).unwrap() {
+        Verdict::FullRefresh(_) => {
+            (format!("full refresh: {}", words(refused.map_or("", String::as_str))), "result")
+        }
+        Verdict::Incremental(table) => match class(&table) {
+            Class::Change => ("deltas".to_owned(), "Δ"),
+            Class::Group => ("deltas".to_owned(), "group"),
+            Class::Partition => ("deltas".to_owned(), "partition"),
+            Class::Refill => ("deltas".to_owned(), "refill"),
+            Class::Scan => ("deltas".to_owned(), "scan"),
+            Class::Result => ("full refresh: all of it is computed and compared".to_owned(), "result"),
+        },
+    }
+}
+
+/// The first comment of a case.
+fn about(text: &str) -> String {
+    let lines = text.lines().map_while(|l| l.strip_prefix("# "));
+    lines.collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+fn document() -> String {
+    let mut areas: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, file) in case_files::case_files() {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let case = Case::parse(&text).unwrap();
+        let (kept, cost) = kept(&case);
+        let (area, title) = name.split_once('/').unwrap();
+        let title = title.trim_end_matches(".case");
+        let link = format!("[{}](../tests/cases/{name})", title.replace('-', " "));
+        let line = format!("| {link} | {} | {kept} | {cost} |", about(&text));
+        areas.entry(area.to_owned()).or_default().push(line);
+    }
+    let mut out = HEAD.to_owned();
+    for (area, lines) in areas {
+        let (first, rest) = area.split_at(1);
+        write!(
+            out,
+            "\n## {}{rest}\n\n| case | what it shows | kept by | cost |\n|---|---|---|---|\n",
+            first.to_uppercase()
+        )
+        .unwrap();
+        lines.iter().for_each(|l| writeln!(out, "{l}").unwrap());
+    }
+    out
+}
+
+#[test]
+fn the_document_says_what_the_cases_show() {
+    if std::env::var_os("TRICKLE_CASE").is_some() {
+        return;
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sql-support.md");
+    let found = document();
+    if std::env::var_os("TRICKLE_BLESS").is_some() {
+        std::fs::write(&path, &found).unwrap();
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    let differs = found.lines().zip(stored.lines().chain(std::iter::repeat(""))).find(|(a, b)| a != b);
+    assert!(
+        found == stored,
+        "docs/sql-support.md is not of these cases: {differs:?}; TRICKLE_BLESS=1 writes it"
+    );
+}
