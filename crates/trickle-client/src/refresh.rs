@@ -7,7 +7,7 @@ use crate::registry::{Dependency, Entry, Registry, Runnable, shown};
 use crate::session::Watch;
 use crate::trickle::Trickle;
 use std::collections::BTreeSet;
-use trickle_core::catalog::{TableId, TableKind};
+use trickle_core::catalog::TableId;
 use trickle_core::refresh::{
     Failure, FailureKind, Lock, Member, MemberReport, Phases, Plan, Reader, Relation, Report, Request,
     Source, Transaction, peek_text, record_failure,
@@ -148,11 +148,8 @@ impl Trickle {
             return Ok(BTreeSet::new());
         }
         let sources: Vec<Vec<Source>> = asked.iter().map(|e| listed_sources(e)).collect();
-        let readers: Vec<Reader<'_>> = asked
-            .iter()
-            .zip(&sources)
-            .map(|(e, sources)| Reader { id: e.id, sources, polled: options.polls(e) })
-            .collect();
+        let readers: Vec<Reader<'_>> =
+            asked.iter().zip(&sources).map(|(e, sources)| reader(e, sources, options)).collect();
         let pending: BTreeSet<i64> = match self.client().query_typed(&peek_text(&readers), &[]).await {
             Ok(rows) => rows.iter().map(|r| r.get(0)).collect(),
             Err(e) if e.is_closed() => return Err(Error::server("look for changes", e)),
@@ -306,6 +303,7 @@ impl Trickle {
                 groups: 0,
                 definition: Some(e.definition.as_str().into()),
                 polled: options.polls(e),
+                unseen: e.unseen(),
                 lock: if e.is_populated { Lock::Refreshes } else { Lock::Writers },
                 settings: e.settings.clone(),
             });
@@ -315,7 +313,7 @@ impl Trickle {
             lock_timeout_ms: self.settings.lock_timeout_ms,
             attempts: self.settings.attempts,
         };
-        Ok(Plan { members, transaction, request, asked_at: None })
+        Ok(Plan { members, transaction, settings: self.settings.in_force(), request, asked_at: None })
     }
 
     /// Fills a new stream table, and lets the planner see what is in it.
@@ -407,10 +405,14 @@ pub(crate) fn groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<
     Ok(dag.groups().into_iter().map(part).filter(|g| !g.is_empty()).collect())
 }
 
+/// A stream table, for the question whether it has anything to do.
+pub(crate) fn reader<'s>(e: &Entry, sources: &'s [Source], options: &RefreshOptions) -> Reader<'s> {
+    Reader { id: e.id, sources, polled: options.polls(e), unseen: e.unseen().is_some() }
+}
+
 /// What a stream table reads, as the catalog lists it: all that its plan reads, and maybe more.
-fn listed_sources(e: &Entry) -> Vec<Source> {
-    let read = e.dependencies.iter().filter(|d| d.kind != TableKind::View);
-    read.map(|d| source(d, e.mode != "FULL" || !d.columns.is_empty())).collect()
+pub(crate) fn listed_sources(e: &Entry) -> Vec<Source> {
+    e.read().map(|d| source(d, e.mode != "FULL" || !d.columns.is_empty())).collect()
 }
 
 /// A source, with the buffer that holds its changes where they are `wanted` of it.
@@ -432,10 +434,10 @@ fn held(source: &Relation) -> String {
 }
 
 /// What a stream table reads, with the buffers that hold the changes.
-fn sources(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
+pub(crate) fn sources(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
     let read: Vec<TableId> = match &runnable.table {
         Some(table) => table.sources().iter().map(|(t, _)| t.id).collect(),
-        None => e.dependencies.iter().filter(|d| d.kind != TableKind::View).map(|d| d.relation.id).collect(),
+        None => e.read().map(|d| d.relation.id).collect(),
     };
     let listed = |id: TableId| {
         let Some(d) = e.dependencies.iter().find(|d| d.relation.id == id) else {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tokio_postgres::Client;
 use trickle_core::catalog::TableId;
 use trickle_core::cost::{Force, Policy};
+use trickle_core::refresh::Setting;
 
 /// What the user decides beside queries and schedules. None of it changes what a stream table holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +35,8 @@ pub struct Settings {
     pub force: Option<Force>,
     /// Failed refreshes in a row after which a stream table is suspended; 0 for never.
     pub max_consecutive_errors: u32,
+    /// `work_mem` of the statements of a refresh, in MiB; `None` leaves the server's.
+    pub merge_work_mem_mb: Option<u32>,
     /// How long history is kept; 0 keeps it for ever.
     pub history_retention_days: u32,
     /// A buffer's segment is closed when it has grown to this many bytes.
@@ -60,6 +63,7 @@ impl Default for Settings {
             max_delta_rows: None,
             force: None,
             max_consecutive_errors: 5,
+            merge_work_mem_mb: None,
             history_retention_days: 30,
             segment_bytes: 1 << 20,
             load_connections: 4,
@@ -76,6 +80,12 @@ impl Settings {
             max_change_ratio: self.max_change_ratio,
             max_delta_rows: self.max_delta_rows,
         }
+    }
+
+    /// What every refresh puts in force for itself.
+    pub(crate) fn in_force(&self) -> Vec<Setting> {
+        let work_mem = |mb: u32| Setting { name: "work_mem".into(), values: vec![format!("{mb}MB")] };
+        self.merge_work_mem_mb.map(work_mem).into_iter().collect()
     }
 }
 

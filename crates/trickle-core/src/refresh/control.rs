@@ -19,11 +19,12 @@ pub(super) const SAVEPOINT: &str = "SAVEPOINT trickle_member";
 pub(super) const RELEASE: &str = "RELEASE SAVEPOINT trickle_member";
 pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT trickle_member";
 
-/// Stores one frontier for all members, and for each its cost model. `now()` is when the transaction began, before its
+/// Stores one frontier for all members, and for each its cost model. What failures suspended is active again; what the
+/// user suspended, which has none, stays suspended. `now()` is when the transaction began, before its
 /// snapshot: what was committed by then is in the table.
 const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables t SET frontier = ($1::text)::jsonb, \
      data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, reinit_reason = NULL, \
-     status = 'ACTIVE', consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp(), \
+     status = CASE WHEN t.status = 'SUSPENDED' AND t.consecutive_errors = 0 THEN t.status ELSE 'ACTIVE' END, consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp(), \
      cost_model = m.model FROM jsonb_to_recordset(($2::text)::jsonb) AS m(id int8, model jsonb) WHERE t.pgt_id = m.id";
 
 /// One history row per member, from one JSON array.
@@ -35,9 +36,11 @@ const RECORD: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_t
      FROM jsonb_to_recordset(($1::text)::jsonb) AS h(pgt_id int8, action text, delta int8, inserted int8, \
      updated int8, deleted int8, reason text, predicted_ms float8, phase_ms jsonb)";
 
-/// Counts an error of a stream table and writes history, in a transaction of its own after the rollback.
+/// Counts an error of a stream table and writes history, in a transaction of its own after the rollback. Where the user
+/// suspended it there is nothing to count: by their errors those are told apart that failures suspended.
 const RECORD_FAILURE: &str = "WITH failed AS (UPDATE pgtrickle.pgt_stream_tables SET \
-     consecutive_errors = consecutive_errors + 1, last_error_message = $2::text, updated_at = clock_timestamp(), \
+     consecutive_errors = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN 0 ELSE consecutive_errors + 1 END, \
+     last_error_message = $2::text, updated_at = clock_timestamp(), \
      status = CASE WHEN $4::int8 > 0 AND consecutive_errors + 1 >= $4::int8 THEN 'SUSPENDED' ELSE status END \
      WHERE pgt_id = $1::int8 RETURNING pgt_id) \
      INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, action, status, initiated_by, \
@@ -224,6 +227,8 @@ fn held(r: &Relation) -> String {
 /// transaction id; returns their `pgt_id`s. For all stream tables of a database at once: one round trip when idle.
 pub fn peek_text(members: &[Reader<'_>]) -> String {
     let polled: BTreeSet<i64> = members.iter().filter(|m| m.polled).map(|m| m.id).collect();
+    let unseen: Vec<&i64> = members.iter().filter(|m| m.polled && m.unseen).map(|m| &m.id).collect();
+    let unseen = (!unseen.is_empty()).then(|| format!(" UNION SELECT unnest({})", array(unseen)));
     let arms = by_source(members).into_iter().filter_map(|(source, mut ids)| {
         if source.changes.is_none() {
             ids.retain(|id| polled.contains(id));
@@ -249,7 +254,7 @@ pub fn peek_text(members: &[Reader<'_>]) -> String {
          ORDER BY pgt_id",
         frontiers(members),
         array(members.iter().map(|m| &m.id)),
-        arms.collect::<String>()
+        arms.chain(unseen).collect::<String>()
     )
 }
 
@@ -257,14 +262,13 @@ pub fn peek_text(members: &[Reader<'_>]) -> String {
 /// not hold, NULL where changes are not captured; and what makes them useless: NULL nothing, false a TRUNCATE, true that
 /// the buffer was at its limit. Takes no lock and assigns no transaction id, but reads every pending row. Columns:
 /// `pgt_id`, source oid, rows, the latter.
-pub fn pending_text(members: &[Member]) -> String {
-    let readers = readers(members);
+pub fn pending_text(readers: &[Reader<'_>]) -> String {
     format!(
         "{} SELECT t.pgt_id, s.source::oid, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t {} \
          WHERE t.pgt_id = ANY ({}) AND s.source IS NOT NULL ORDER BY t.pgt_id, s.source",
-        frontiers(&readers),
-        join_counted(&readers),
-        array(members.iter().map(|m| &m.id))
+        frontiers(readers),
+        join_counted(readers),
+        array(readers.iter().map(|m| &m.id))
     )
 }
 
