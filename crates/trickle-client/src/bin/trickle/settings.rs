@@ -13,6 +13,9 @@ use trickle_core::cost::Force;
 /// Read where it is in the current directory and no other file is named.
 const FILE: &str = "trickle.toml";
 
+/// Where settings are explained.
+const LISTED: &str = "trickle run --help lists the settings.";
+
 /// PostgreSQL counts work_mem in kB, up to 2³¹ − 1.
 const MOST_WORK_MEM: u32 = (i32::MAX / 1024) as u32;
 
@@ -179,13 +182,13 @@ impl Given {
         if let Some((name, _, least)) =
             least.iter().find(|(_, given, least)| given.is_some_and(|n| n < *least))
         {
-            return Err(Failure::input(format!("{name} is at least {least}")));
+            return Err(Failure::input(format!("{name} is at least {least}")).hint(LISTED));
         }
         if self.differential_max_change_ratio.is_some_and(|r| !(0.0..=1.0).contains(&r)) {
-            return Err(Failure::input("differential_max_change_ratio is between 0 and 1"));
+            return Err(Failure::input("differential_max_change_ratio is between 0 and 1").hint(LISTED));
         }
         if self.merge_work_mem_mb.is_some_and(|mb| mb > MOST_WORK_MEM) {
-            return Err(Failure::input(format!("merge_work_mem_mb is at most {MOST_WORK_MEM}")));
+            return Err(Failure::input(format!("merge_work_mem_mb is at most {MOST_WORK_MEM}")).hint(LISTED));
         }
         if self.cdc_mode == Some(CdcMode::Wal) {
             return Err(Failure::input("changes cannot be captured from the log of the server yet")
@@ -241,7 +244,7 @@ impl Given {
 fn parse(text: &str, file: &Path) -> Result<Given, Failure> {
     toml::from_str(text).map_err(|e| {
         Failure::input(format!("cannot understand {}: {}", file.display(), e.to_string().trim_end()))
-            .hint("trickle run --help lists the settings.")
+            .hint(LISTED)
     })
 }
 
@@ -259,6 +262,10 @@ mod tests {
         let expected = (3, 7, Some(Force::Full), Mode::Row, Settings::default().segment_bytes);
         assert_eq!((s.load_connections, s.load_bytes, s.force, s.capture.mode, s.segment_bytes), expected);
         assert_eq!(Given::default().settings(), Settings::default());
+        let one = "max_concurrent_refreshes = 8\nparallel_refresh_mode = \"off\"\nmerge_work_mem_mb = 64\nenabled = false";
+        let one = parse(one, Path::new(FILE)).unwrap().daemon();
+        let found = (one.scheduler.max_concurrent, one.enabled, one.settings.merge_work_mem_mb);
+        assert_eq!(found, (1, false, Some(64)));
     }
 
     #[test]
@@ -267,7 +274,12 @@ mod tests {
             let e = parse(wrong, Path::new(FILE)).unwrap_err().render(false);
             assert!(e.contains(FILE) && e.contains("1 |"), "{e}");
         }
-        for wrong in ["load_connections = 0", "cdc_mode = \"wal\"", "differential_max_change_ratio = 2.0"] {
+        for wrong in [
+            "load_connections = 0",
+            "cdc_mode = \"wal\"",
+            "differential_max_change_ratio = 2.0",
+            "merge_work_mem_mb = 2097152",
+        ] {
             assert!(parse(wrong, Path::new(FILE)).unwrap().check().is_err(), "{wrong}");
         }
     }

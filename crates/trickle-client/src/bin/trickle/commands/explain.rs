@@ -100,7 +100,8 @@ fn online(explained: Explained, format: Format, output: &mut Output) -> Result<A
             );
         } else if format == Format::Sql {
             for r in &explained.reasons {
-                output.print(format!("-- {}\n", r.to_string().replace('\n', "\n-- ")));
+                let anywhere = Reason { span: None, ..r.clone() }.to_string();
+                output.print(format!("-- {}\n", anywhere.replace('\n', "\n-- ")));
             }
             for (title, texts) in &explained.recompute {
                 let texts: String = texts.iter().map(|t| format!("{t};\n")).collect();
