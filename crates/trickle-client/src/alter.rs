@@ -68,7 +68,7 @@ impl Trickle {
         id: i64,
         new: &NewStreamTable,
     ) -> Result<Created> {
-        let registry = self.registry().await?;
+        let registry = self.linked(&[relation.id]).await?;
         let old = registry.get(id).cloned().ok_or_else(|| Error::input(format!("{} is gone", new.name)))?;
         Trickle::require_own(&old)?;
         let design = self.design(relation, id, new).await?;

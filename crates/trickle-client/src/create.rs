@@ -6,7 +6,7 @@ use crate::catalog::{self, PgCatalog};
 use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::names::Name;
-use crate::registry::{Entry, StoredSetting, layout_hash, options};
+use crate::registry::{StoredSetting, layout_hash, options};
 use crate::resolve::{Dependency, Resolved, resolve};
 use crate::trickle::Trickle;
 use std::sync::Arc;
@@ -164,12 +164,13 @@ impl Trickle {
 
     /// Forgets the stream table of this name whose table somebody dropped.
     async fn forget_gone(&mut self, relation: &Relation) -> Result<()> {
-        let registry = self.registry().await?;
-        let named = |e: &&Entry| e.relation.schema == relation.schema && e.relation.name == relation.name;
-        if let Some(e) = registry.entries().filter(|e| !e.exists).find(named) {
-            self.drop_id(e.id, false).await?;
+        let text = "SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_schema = $1 AND s.pgt_name = $2 \
+             AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = s.pgt_relid)";
+        let gone = self.client().query_opt(text, &[&&*relation.schema, &&*relation.name]).await;
+        match gone.map_err(|e| Error::server("look for a stream table of this name", e))? {
+            Some(row) => self.drop_id(row.get(0), false).await.map(drop),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Where a name is taken by a stream table already.

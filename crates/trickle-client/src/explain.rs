@@ -53,7 +53,7 @@ impl Trickle {
     /// # Errors
     /// None of that name; its query means nothing any more.
     pub async fn explain(&mut self, name: &Name) -> Result<Explained> {
-        let registry = self.registry().await?;
+        let registry = self.of_names(std::slice::from_ref(name)).await?;
         let e = registry.find(name, &self.search_path)?.clone();
         // Also where full refreshes were asked for: what would be possible is of interest.
         let new = NewStreamTable { mode: Some(RefreshMode::Auto), ..e.as_new(name.clone()) };

@@ -88,7 +88,7 @@ impl Trickle {
     }
 
     async fn named(&self, names: &[Name]) -> Result<Vec<TableId>> {
-        self.registry().await?.ids(names, &self.search_path)
+        self.of_names(names).await?.ids(names, &self.search_path)
     }
 
     /// Refreshes all stream tables of the current role.
@@ -112,7 +112,7 @@ impl Trickle {
         names: &[Name],
         options: &RefreshOptions,
     ) -> Result<Vec<Result<Vec<Refreshed>>>> {
-        let registry = self.registry().await?;
+        let registry = if names.is_empty() { self.registry().await? } else { self.of_names(names).await? };
         let mut wanted: Vec<TableId> = registry.ids(names, &self.search_path)?;
         if names.is_empty() {
             let due = |e: &&Entry| e.own && e.status != "SUSPENDED";
@@ -139,8 +139,8 @@ impl Trickle {
     /// and one for what their buffers still hold. What it says of a group holds if it says it of each member.
     async fn idle(&mut self, groups: &[Vec<Entry>], options: &RefreshOptions) -> Result<BTreeSet<i64>> {
         let askable = |e: &&Entry| {
-            // What a crash of the server took, and what was not kept, is not in the buffer.
-            let told = |d: &Dependency| !d.unlogged && !d.full;
+            // What was not kept is not in the buffer.
+            let told = |d: &Dependency| !d.full;
             e.own && e.exists && e.unchanged && e.dependencies.iter().all(told)
         };
         let asked: Vec<&Entry> = groups.iter().flatten().filter(askable).collect();
@@ -318,7 +318,11 @@ impl Trickle {
 
     /// Fills a new stream table, and lets the planner see what is in it.
     pub(crate) async fn fill(&mut self, id: i64) -> Result<()> {
-        let registry = self.registry().await?;
+        let text = "SELECT pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
+        let row = self.client().query_opt(text, &[&id]).await;
+        let row = row.map_err(|e| Error::server("look for a new stream table", e))?;
+        let Some(table) = row.map(|r| TableId(r.get(0))) else { return Ok(()) };
+        let registry = self.linked(&[table]).await?;
         let Some(entry) = registry.get(id) else { return Ok(()) };
         let wanted = entry.relation.id;
         let options = RefreshOptions::initial();

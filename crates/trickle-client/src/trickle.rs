@@ -237,7 +237,22 @@ impl Trickle {
     /// # Errors
     /// None of that name; the server.
     pub async fn find(&self, name: &Name) -> Result<Entry> {
-        self.registry().await?.find(name, &self.search_path).cloned()
+        self.of_names(std::slice::from_ref(name)).await?.find(name, &self.search_path).cloned()
+    }
+
+    /// The stream tables of these names, in whatever schemas, and those that are linked to them; all, where there is none
+    /// of a name, so that what is like it can be said.
+    pub(crate) async fn of_names(&self, names: &[Name]) -> Result<Registry> {
+        let text = "SELECT coalesce(c.relname, s.pgt_name), s.pgt_relid FROM pgtrickle.pgt_stream_tables s \
+             LEFT JOIN pg_class c ON c.oid = s.pgt_relid WHERE coalesce(c.relname, s.pgt_name) = ANY ($1)";
+        let wanted: Vec<&str> = names.iter().map(|n| n.name.as_str()).collect();
+        let rows = self.client().query(text, &[&wanted]).await;
+        let rows = rows.map_err(|e| Error::server("look for stream tables by name", e))?;
+        let found: Vec<(String, u32)> = rows.iter().map(|r| (r.get(0), r.get(1))).collect();
+        if wanted.iter().any(|n| found.iter().all(|(f, _)| f != n)) {
+            return self.registry().await;
+        }
+        self.linked(&found.into_iter().map(|(_, oid)| TableId(oid)).collect::<Vec<_>>()).await
     }
 
     /// The plan and program of a stream table, compiled once per definition.
