@@ -6,7 +6,6 @@
 
 mod aggregate;
 mod errors;
-mod fetch;
 mod forms;
 mod limits;
 mod names;
@@ -22,7 +21,7 @@ pub(crate) mod ast {
 }
 
 pub(crate) use aggregate::{CreateAggregate, Definition};
-pub(crate) use forms::{generated, is_group_distinct, is_only, using_alias};
+pub(crate) use forms::{excluded, generated, is_group_distinct, is_only, using_alias};
 pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
 pub(crate) use source::{Place, Source};
@@ -163,7 +162,7 @@ fn tokens(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
         .map_err(|e| errors::convert_token(source, &e))?;
     let tokens = forms::reworded(tokens);
     let depth = limits::check(source, &tokens)?;
-    Ok((fetch::bare(numbers::join(source, tokens)?), depth))
+    Ok((numbers::join(source, tokens)?, depth))
 }
 
 fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {
