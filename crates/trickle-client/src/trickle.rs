@@ -139,6 +139,8 @@ impl Trickle {
         // A refresher that was killed leaves no statement running to its end. Where the server's platform cannot tell,
         // it refuses the setting, and the statement does run to its end.
         let _ = session.client().batch_execute("SET client_connection_check_interval = '1s'").await;
+        // The questions about many stream tables are long and quick: compiling them takes longer than they do.
+        let _ = session.client().batch_execute("SET jit = off").await;
         let search_path = row.get(1);
         let progress = Arc::new(Quiet);
         Ok(Trickle {
