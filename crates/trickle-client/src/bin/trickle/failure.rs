@@ -21,9 +21,16 @@ pub(crate) struct Failure {
     detail: Option<String>,
     hint: Option<String>,
     sqlstate: Option<String>,
-    /// Places in texts that are to blame, drawn, instead of all of the above.
-    drawn: Option<String>,
-    /// The same for programs.
+    /// Places in texts that are to blame.
+    found: Option<Box<Found>>,
+}
+
+/// Places in texts that are to blame: they say all that there is to say.
+#[derive(Debug)]
+struct Found {
+    /// For people.
+    drawn: String,
+    /// For programs.
     findings: Vec<Value>,
 }
 
@@ -47,8 +54,10 @@ impl Failure {
             detail: text(|f| f.detail.clone()),
             hint: text(|f| f.help.clone()),
             sqlstate: text(Finding::sqlstate),
-            drawn: Some(findings.iter().map(|f| f.render(files, stderr_colour())).collect()),
-            findings: findings.iter().map(|f| f.to_json(files)).collect(),
+            found: Some(Box::new(Found {
+                drawn: findings.iter().map(|f| f.render(files, stderr_colour())).collect(),
+                findings: findings.iter().map(|f| f.to_json(files)).collect(),
+            })),
             ..Self::input(text(|f| Some(f.message.clone())).unwrap_or_default())
         }
     }
@@ -74,16 +83,16 @@ impl Failure {
     pub(crate) fn to_json(&self) -> String {
         let mut error = json!({"message": self.message, "detail": self.detail, "hint": self.hint,
             "sqlstate": self.sqlstate, "exit_code": self.code});
-        if !self.findings.is_empty() {
-            error["findings"] = self.findings.clone().into();
+        if let Some(found) = &self.found {
+            error["findings"] = found.findings.clone().into();
         }
         format!("{}\n", json!({"error": error}))
     }
 
     /// The text for standard error.
     pub(crate) fn render(&self, colour: bool) -> String {
-        if let Some(drawn) = &self.drawn {
-            return drawn.clone();
+        if let Some(found) = &self.found {
+            return found.drawn.clone();
         }
         let (red, bold, off) = if colour { ("\x1b[1;31m", "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
         let mut text = format!("{red}error{off}: {}\n", self.message);
