@@ -70,10 +70,11 @@ fn graphs_are_in_the_syntax_of_their_tools() {
 
 #[test]
 fn a_query_that_can_only_be_recomputed_is_a_no() {
-    let ran = explain("SELECT id, random() AS lot FROM customers", "text");
+    let places = "SELECT id, generate_series(1, 2) AS place FROM customers";
+    let ran = explain(places, "text");
     assert_eq!((ran.code, ran.err.as_str()), (1, ""));
-    assert!(ran.out.contains("random() can never be maintained incrementally"), "{}", ran.out);
-    let json = explain("SELECT id, random() AS lot FROM customers", "json");
+    assert!(ran.out.contains("generate_series() cannot be maintained incrementally yet"), "{}", ran.out);
+    let json = explain(places, "json");
     assert_eq!(
         (json.code, &json.json()["incremental"], &json.json()["reasons"][0]["column"]),
         (1, &false.into(), &12.into())
@@ -81,8 +82,16 @@ fn a_query_that_can_only_be_recomputed_is_a_no() {
 }
 
 #[test]
+fn a_query_that_no_stream_table_can_have_is_refused_as_by_create() {
+    let ran = explain("SELECT id, random() AS lot FROM customers", "text");
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""));
+    assert!(ran.err.contains("cannot be kept equal to the volatile function random()"), "{}", ran.err);
+    assert!(ran.err.contains("query:1:12"), "{}", ran.err);
+}
+
+#[test]
 fn bad_input_is_shown_with_its_place_and_nothing_else() {
-    let ran = explain("SELECT id FROM custmers", "json");
+    let ran = explain("SELECT id FROM custmers", "text");
     assert_eq!((ran.code, ran.out.as_str()), (2, ""));
     assert!(ran.err.contains("query:1:16") && ran.err.contains("Did you mean \"customers\"?"), "{}", ran.err);
     let empty = explain("-- nothing", "text");

@@ -15,7 +15,7 @@ fn findings_for_programs_have_place_severity_code_message_and_help() {
     let text = |i: usize, key: &str| found[i][key].as_str().unwrap_or_default().to_owned();
     assert_eq!(
         (text(0, "file"), text(0, "severity"), text(0, "code")),
-        ("volatile_function.sql".into(), "full-refresh".into(), "never".into())
+        ("volatile_function.sql".into(), "error".into(), "0A000".into())
     );
     assert_eq!((&found[0]["line"], &found[0]["column"]), (&1.into(), &12.into()));
     assert_eq!(
@@ -54,6 +54,7 @@ fn the_tables_may_stand_in_the_files_themselves_and_files_may_read_each_other() 
     assert_eq!((ran.code, ran.out.as_str()), (0, "2 queries, all incremental\n"), "{}", ran.err);
     let alone = finish(trickle().current_dir(&dir).args(["lint", "a.sql"]));
     assert!(alone.code == 2 && alone.out.contains("relation \"by_region\" does not exist"), "{}", alone.out);
+    assert!(alone.out.contains("pg_dump --schema-only"), "{}", alone.out);
     // A comment before it names a query otherwise.
     write("named.sql", "-- name: shop.totals\nSELECT region, count(*) AS n FROM c GROUP BY 1;");
     write("b.sql", "SELECT n, count(*) AS regions FROM shop.totals GROUP BY n");

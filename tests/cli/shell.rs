@@ -42,3 +42,23 @@ fn wrong_usage_is_exit_code_2_with_nothing_on_standard_output() {
 fn the_version_is_the_crates() {
     assert_eq!(run(&["--version"]).out, format!("trickle {}\n", env!("CARGO_PKG_VERSION")));
 }
+
+#[test]
+fn a_failure_for_programs_is_one_line_of_json_on_standard_error() {
+    let error = |args: &[&str]| {
+        let ran = run(args);
+        assert_eq!((ran.code, ran.out.as_str(), ran.err.lines().count()), (2, "", 1), "{}", ran.err);
+        serde_json::from_str::<serde_json::Value>(&ran.err).unwrap()["error"].clone()
+    };
+    let usage = error(&["history", "--json"]);
+    assert!(usage["message"].as_str().unwrap().contains("required arguments"), "{usage}");
+    assert!(usage["detail"].as_str().unwrap().contains("<NAME>"), "{usage}");
+    let file = error(&["lint", "nowhere.sql", "--json"]);
+    assert!(file["message"].as_str().unwrap().contains("nowhere.sql") && file["exit_code"] == 2, "{file}");
+    let query = error(&["explain", "--json", "--schema", "schema.sql", "--query", "SELECT id FROM custmers"]);
+    assert_eq!(
+        (&query["sqlstate"], &query["findings"][0]["column"]),
+        (&"42P01".into(), &16.into()),
+        "{query}"
+    );
+}

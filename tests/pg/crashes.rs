@@ -140,3 +140,29 @@ fn the_server_dies_at_every_step_of_a_full_refresh() {
         server.stop();
     });
 }
+
+/// Nobody wrote since, and nobody refreshed: the cheap question alone tells that the buffers are empty for a bad reason.
+#[test]
+fn whoever_looks_for_changes_sees_that_a_crash_emptied_the_buffers() {
+    each_version(async |binaries| {
+        let mut server = start(binaries, "crashp").await;
+        let settings = Settings {
+            capture: CaptureOptions { mode: Mode::Statement, unlogged: true },
+            ..Settings::default()
+        };
+        let mut t = open(&server, "postgres", settings.clone()).await;
+        run(&connect(&server, "postgres").await, SOURCES).await;
+        create(&mut t, "other", "SELECT id, v FROM a").await;
+        run(&connect(&server, "postgres").await, "UPDATE a SET v = v + 1; CHECKPOINT").await;
+        server.crash().unwrap();
+        server.ready().await.unwrap();
+        t = open(&server, "postgres", settings.clone()).await;
+        let e = t.find(&name("other")).await.unwrap();
+        let options = RefreshOptions::default();
+        assert_eq!(t.pending(std::slice::from_ref(&e), &options).await.unwrap(), [e.id]);
+        let apart = t.refresh_apart(&[], &options).await.unwrap();
+        assert_eq!(apart[0].as_ref().unwrap()[0].report.action.name(), "FULL");
+        assert_equal(&mut t, "other").await;
+        server.stop();
+    });
+}

@@ -70,6 +70,38 @@ fn an_idle_refresh_of_many_is_as_many_messages_as_of_few() {
 }
 
 #[test]
+fn the_status_of_many_is_as_many_messages_as_of_few() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        let mut seen = Vec::new();
+        for (from, to) in [(0, 3), (3, 12)] {
+            make(&mut t, &w, from..to).await;
+            if from == 0 {
+                create(&mut t, "over", "SELECT id, v * 2 AS v FROM st0").await;
+            }
+            run(&w, "UPDATE s0 SET v = v + 1; TRUNCATE s1").await;
+            let (session, budget) = cut::connect(db).await;
+            let mut asking = Trickle::open(session, Settings::default()).await.unwrap();
+            budget.set(PLENTY);
+            let all = asking.status(&[]).await.unwrap();
+            seen.push(PLENTY - budget.left());
+            let pending = |what: &str| {
+                let s = all.iter().find(|s| s.name == format!("public.{what}")).unwrap();
+                (s.pending, s.pending_changes)
+            };
+            // An update is two changes; st1 was truncated; what is upstream counts.
+            assert_eq!(pending("st0"), (Some(true), Some(4)));
+            assert_eq!(pending("over"), (Some(true), Some(4)));
+            assert_eq!(pending("st1"), (Some(true), Some(0)));
+            assert_eq!(pending("st2"), (Some(false), Some(0)));
+            t.refresh_apart(&[], &RefreshOptions::default()).await.unwrap();
+        }
+        assert_eq!(seen[0], seen[1], "of few and of many");
+    });
+}
+
+#[test]
 fn a_refresh_of_many_that_changed_costs_each_of_them_the_same() {
     each_server(async |db| {
         let mut t = open(db).await;

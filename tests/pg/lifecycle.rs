@@ -1,7 +1,7 @@
 //! Stream tables on a live database: made, refreshed, checked, dropped.
 
 use crate::support::{assert_equal, create, each_server, name, open, open_with, refresh, try_refresh};
-use trickle_client::{NewStreamTable, RefreshOptions, Settings};
+use trickle_client::{Alteration, IfExists, NewStreamTable, RefreshMode, RefreshOptions, Settings, Trickle};
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 
@@ -123,5 +123,85 @@ fn a_stream_table_that_was_dropped_by_hand_is_forgotten() {
         t.client().batch_execute("DROP TABLE totals; DROP TABLE orders CASCADE").await.unwrap();
         assert_eq!(t.buffers().await.unwrap().len(), 1);
         t.uninstall(false).await.unwrap();
+    });
+}
+
+/// Neither what plans it anew nor a refresh by hand puts on schedule again what the user took off it.
+#[test]
+fn what_the_user_suspended_stays_so_until_it_is_resumed() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        t.client().batch_execute(SHOP).await.unwrap();
+        create(&mut t, "totals", "SELECT customer, count(*) AS n FROM orders GROUP BY customer").await;
+        let set = |suspended| Alteration { suspended: Some(suspended), ..Alteration::default() };
+        let status = async |t: &Trickle| t.find(&name("totals")).await.unwrap().status;
+        t.alter(&name("totals"), &set(true)).await.unwrap();
+        for change in
+            ["ALTER TABLE orders ADD COLUMN more int", "UPDATE orders SET customer = 3 WHERE id = 1"]
+        {
+            t.client().batch_execute(change).await.unwrap();
+            refresh(&mut t, "totals").await;
+            assert_eq!(status(&t).await, "SUSPENDED", "{change}");
+            assert_equal(&mut t, "totals").await;
+        }
+        let query = Some(
+            "SELECT customer, count(*) AS n, 1 / min(customer) AS x FROM orders GROUP BY customer".into(),
+        );
+        t.alter(&name("totals"), &Alteration { query, ..Alteration::default() }).await.unwrap();
+        assert_eq!(status(&t).await, "SUSPENDED", "another query");
+        // A failure meanwhile is none of the schedule's.
+        t.client().batch_execute("UPDATE orders SET customer = 0 WHERE id = 1").await.unwrap();
+        assert!(try_refresh(&mut t, "totals").await.is_err());
+        t.client().batch_execute("UPDATE orders SET customer = 1 WHERE id = 1").await.unwrap();
+        refresh(&mut t, "totals").await;
+        assert_eq!(status(&t).await, "SUSPENDED", "a failure");
+        t.alter(&name("totals"), &set(false)).await.unwrap();
+        assert_eq!(status(&t).await, "ACTIVE");
+        // What failures suspended is active again when a refresh succeeds.
+        t.client().batch_execute("UPDATE orders SET customer = 0 WHERE id = 1").await.unwrap();
+        for _ in 0..5 {
+            assert!(try_refresh(&mut t, "totals").await.is_err());
+        }
+        assert_eq!(status(&t).await, "SUSPENDED", "failures");
+        t.client().batch_execute("UPDATE orders SET customer = 1 WHERE id = 1").await.unwrap();
+        refresh(&mut t, "totals").await;
+        assert_eq!(status(&t).await, "ACTIVE");
+        // One that was never filled can be taken off the schedule too.
+        let empty = NewStreamTable::new(name("empty"), "SELECT id FROM orders");
+        t.create(&NewStreamTable { initialize: false, ..empty }).await.unwrap();
+        t.alter(&name("empty"), &set(true)).await.unwrap();
+        assert_eq!(t.find(&name("empty")).await.unwrap().status, "SUSPENDED");
+        t.alter(&name("empty"), &set(false)).await.unwrap();
+        assert_eq!(t.find(&name("empty")).await.unwrap().status, "INITIALIZING");
+    });
+}
+
+#[test]
+fn what_replaces_a_stream_table_keeps_the_schedule_and_mode_that_are_not_named() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        t.client().batch_execute(SHOP).await.unwrap();
+        let mut new = NewStreamTable::new(
+            name("totals"),
+            "SELECT customer, count(*) AS n FROM orders GROUP BY customer",
+        );
+        (new.schedule, new.mode) = (Some(Some("5m".into())), Some(RefreshMode::Full));
+        t.create(&new).await.unwrap();
+        let mut other = NewStreamTable::new(
+            name("totals"),
+            "SELECT customer, sum(amount) AS n FROM orders GROUP BY customer",
+        );
+        other.if_exists = IfExists::Replace;
+        let now = async |t: &mut Trickle, new: &NewStreamTable| {
+            t.create(new).await.unwrap();
+            let e = t.find(&name("totals")).await.unwrap();
+            (e.schedule, e.requested_mode)
+        };
+        assert_eq!(now(&mut t, &other).await, (Some("5m".into()), "FULL".into()));
+        other.mode = Some(RefreshMode::Auto);
+        assert_eq!(now(&mut t, &other).await, (Some("5m".into()), "AUTO".into()));
+        (other.schedule, other.mode) = (Some(None), None);
+        assert_eq!(now(&mut t, &other).await, (None, "AUTO".into()));
+        assert_equal(&mut t, "totals").await;
     });
 }

@@ -80,6 +80,47 @@ fn a_source_that_is_not_captured_counts_as_changed_where_somebody_asks() {
     });
 }
 
+#[test]
+fn what_reads_no_table_is_computed_anew_in_its_time_and_says_why() {
+    each_server(async |db| {
+        let (mut t, w) = set_up(db).await;
+        create(&mut t, "clock", "SELECT now() AS at").await;
+        create(&mut t, "constant", "SELECT 1 AS x").await;
+        let ask = async |t: &mut Trickle, what: &str, options: &RefreshOptions| {
+            let report = t.refresh(&[name(what)], options).await.unwrap().pop().unwrap().report;
+            (report.action.name(), report.reason)
+        };
+        let before = count(
+            &w,
+            "SELECT extract(epoch FROM at)::int8 * 1000000 + extract(microseconds FROM at)::int8 FROM clock",
+        )
+        .await;
+        let (action, reason) = ask(&mut t, "clock", &RefreshOptions::default()).await;
+        assert!(action == "FULL" && reason.contains("now()"), "{action} {reason}");
+        let after = count(
+            &w,
+            "SELECT extract(epoch FROM at)::int8 * 1000000 + extract(microseconds FROM at)::int8 FROM clock",
+        )
+        .await;
+        assert_ne!(before, after);
+        let told = RefreshOptions { polled: Some(BTreeSet::new()), ..RefreshOptions::default() };
+        assert_eq!(ask(&mut t, "clock", &told).await.0, "NO_DATA");
+        assert_eq!(ask(&mut t, "constant", &RefreshOptions::default()).await.0, "NO_DATA");
+        // The cheap question knows it too.
+        let all: Vec<_> = t.registry().await.unwrap().entries().cloned().collect();
+        let clock = t.find(&name("clock")).await.unwrap().id;
+        assert!(t.pending(&all, &RefreshOptions::default()).await.unwrap().contains(&clock));
+        assert!(!t.pending(&all, &told).await.unwrap().contains(&clock));
+        let standing = t.status(&[name("clock"), name("constant")]).await.unwrap();
+        assert_eq!([standing[0].polls, standing[1].polls], [true, false]);
+        assert_eq!([standing[0].pending, standing[1].pending], [Some(true), Some(false)]);
+        // Of a table that is captured for others: not its changes are what is not known.
+        ask(&mut t, "aged", &RefreshOptions::default()).await;
+        let (action, reason) = ask(&mut t, "aged", &RefreshOptions::default()).await;
+        assert!(action == "FULL" && reason.contains("now()"), "{action} {reason}");
+    });
+}
+
 struct To<'d>(&'d Db);
 
 impl Connect for To<'_> {

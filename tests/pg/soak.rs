@@ -122,7 +122,7 @@ fn all_is_equal_after_writers_and_kills() {
         t.client().batch_execute(TABLES).await.unwrap();
         for (i, (name, query)) in VIEWS.iter().enumerate() {
             let mut new = NewStreamTable::new(Name::parse(name).unwrap(), *query);
-            new.schedule = Some(["1s", "2s", "calculated"][i % 3].into());
+            new.schedule = Some(Some(["1s", "2s", "calculated"][i % 3].into()));
             t.create(&new).await.unwrap();
         }
         let until = Instant::now() + Duration::from_secs(seconds);

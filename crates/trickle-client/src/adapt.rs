@@ -54,7 +54,7 @@ impl Trickle {
     pub(crate) async fn replan(&mut self, e: &Entry) -> Result<()> {
         let qualified =
             Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() };
-        let new = e.as_new(qualified)?;
+        let new = e.as_new(qualified);
         let design = self.design(e.relation.clone(), e.id, &new).await?;
         self.redo(e, &design).await
     }

@@ -46,15 +46,15 @@ impl Trickle {
         let mut done =
             Created { id: e.id, name: shown(&e), made: false, mode: mode_name(&e.mode), reasons: Vec::new() };
         if wanted.query.is_some() || wanted.mode.is_some() {
-            let mut new = e.as_new(name.clone())?;
+            let mut new = e.as_new(name.clone());
             new.query = wanted.query.clone().unwrap_or(new.query);
-            new.mode = wanted.mode.unwrap_or(new.mode);
+            new.mode = wanted.mode.or(new.mode);
             done = self.replace(e.relation.clone(), e.id, &new).await?;
         }
         let (set, schedule) = (wanted.schedule.is_some(), wanted.schedule.clone().flatten());
         let text = "UPDATE pgtrickle.pgt_stream_tables SET schedule = CASE WHEN $2::bool THEN $3::text ELSE schedule END, \
-             status = CASE WHEN $4::bool IS NULL OR status = 'INITIALIZING' THEN status WHEN $4 THEN 'SUSPENDED' ELSE 'ACTIVE' END, \
-             consecutive_errors = CASE WHEN $4 = false THEN 0 ELSE consecutive_errors END, updated_at = now() \
+             status = CASE WHEN $4::bool IS NULL THEN status WHEN $4 THEN 'SUSPENDED' WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
+             consecutive_errors = CASE WHEN $4::bool IS NULL THEN consecutive_errors ELSE 0 END, updated_at = now() \
              WHERE pgt_id = $1";
         let done_with = self.client().execute(text, &[&e.id, &set, &schedule, &wanted.suspended]).await;
         done_with.map_err(|err| Error::server(format!("alter {}", shown(&e)), err))?;
@@ -68,7 +68,7 @@ impl Trickle {
         id: i64,
         new: &NewStreamTable,
     ) -> Result<Created> {
-        let registry = self.registry().await?;
+        let registry = self.linked(&[relation.id]).await?;
         let old = registry.get(id).cloned().ok_or_else(|| Error::input(format!("{} is gone", new.name)))?;
         Trickle::require_own(&old)?;
         let design = self.design(relation, id, new).await?;
@@ -202,18 +202,22 @@ pub(crate) fn mode_name(mode: &str) -> &'static str {
 
 impl Entry {
     /// What would make this stream table: its query as it was resolved.
-    pub(crate) fn as_new(&self, name: Name) -> Result<NewStreamTable> {
-        let mode = match self.requested_mode.as_str() {
+    pub(crate) fn as_new(&self, name: Name) -> NewStreamTable {
+        NewStreamTable {
+            mode: Some(self.requested()),
+            schedule: Some(self.schedule.clone()),
+            ..NewStreamTable::new(name, self.query.clone())
+        }
+    }
+
+    /// The mode that was asked for.
+    pub(crate) fn requested(&self) -> RefreshMode {
+        match self.requested_mode.as_str() {
             "FULL" => RefreshMode::Full,
             "DIFFERENTIAL" => RefreshMode::Differential,
             "IMMEDIATE" => RefreshMode::Immediate,
             _ => RefreshMode::Auto,
-        };
-        Ok(NewStreamTable {
-            mode,
-            schedule: self.schedule.clone(),
-            ..NewStreamTable::new(name, self.query.clone())
-        })
+        }
     }
 }
 
@@ -221,7 +225,7 @@ impl Entry {
 /// must be made anew, which is refused where anything depends on it.
 async fn evolve(t: &Transaction<'_>, old: &Entry, design: &Design) -> Result<()> {
     let doing = format!("change {}", shown(old));
-    let fail = |err| Error::server(&doing, err);
+    let fail = |err| kept(Error::server(&doing, err));
     t.batch_execute("SET LOCAL pgtrickle.refreshing = 'on'").await.map_err(fail)?;
     drop_states(t, old.id, &doing).await?;
     let columns = t
@@ -257,6 +261,16 @@ async fn evolve(t: &Transaction<'_>, old: &Entry, design: &Design) -> Result<()>
     }
     capture::run_all(t, &design.state_tables(), &doing).await?;
     guard(t, &design.name(), &doing).await
+}
+
+/// What PostgreSQL keeps from changing since something of the user's depends on it: nothing of that is dropped.
+fn kept(e: Error) -> Error {
+    match e.sqlstate() {
+        Some("2BP01" | "0A000") => {
+            e.blamed_on_input().hint("Drop what depends on it, alter the stream table, and make it again.")
+        }
+        _ => e,
+    }
 }
 
 /// What takes the primary key, the own index and NOT NULL from a stored table.
@@ -310,7 +324,8 @@ fn changes(table: &str, before: &[OutputColumn], after: &[OutputColumn]) -> Opti
     Some(texts)
 }
 
-/// Notes the new design; what the old one has read counts no more.
+/// Notes the new design; what the old one has read counts no more. What the user suspended stays suspended; what failures
+/// did, which left errors, gets another chance.
 async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
     let fail = |e| Error::server("note the stream table", e);
     t.execute("DELETE FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1", &[&id]).await.map_err(fail)?;
@@ -320,7 +335,7 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
          original_query = CASE WHEN $3 = defining_query THEN original_query ELSE $3 END, schedule = $4, \
          refresh_mode = $5, requested_mode = $6, mode_reason = $7, settings = $8, layout_hash = $9, functions = $10, \
          functions_fingerprint = $11, frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, 'it was planned anew'), consecutive_errors = 0, \
-         last_error_message = NULL, status = CASE WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
+         last_error_message = NULL, status = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN status WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
          cost_model = NULL, updated_at = now() WHERE pgt_id = $1",
         &[
             &id,

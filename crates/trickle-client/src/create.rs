@@ -6,7 +6,7 @@ use crate::catalog::{self, PgCatalog};
 use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::names::Name;
-use crate::registry::{Entry, StoredSetting, layout_hash, options};
+use crate::registry::{StoredSetting, layout_hash, options};
 use crate::resolve::{Dependency, Resolved, resolve};
 use crate::trickle::Trickle;
 use std::sync::Arc;
@@ -66,10 +66,10 @@ pub struct NewStreamTable {
     pub name: Name,
     /// Its query.
     pub query: String,
-    /// Its schedule; `None` is manual.
-    pub schedule: Option<String>,
-    /// How it is to be kept.
-    pub mode: RefreshMode,
+    /// Its schedule; `Some(None)` is manual. `None` says nothing: that of the one that is replaced, else `calculated`.
+    pub schedule: Option<Option<String>>,
+    /// How it is to be kept. `None` says nothing: as the one that is replaced, else as the query allows.
+    pub mode: Option<RefreshMode>,
     /// Whether to fill it at once.
     pub initialize: bool,
     /// Where the name is taken.
@@ -77,13 +77,14 @@ pub struct NewStreamTable {
 }
 
 impl NewStreamTable {
-    /// With the defaults: as fresh as its consumers need, incremental where possible, filled at once.
+    /// With the defaults: as fresh as its consumers need, incremental where possible, filled at once; where it is to
+    /// replace one, on the schedule and in the mode of that.
     pub fn new(name: Name, query: impl Into<String>) -> NewStreamTable {
         NewStreamTable {
             name,
             query: query.into(),
-            schedule: Some("calculated".into()),
-            mode: RefreshMode::Auto,
+            schedule: None,
+            mode: None,
             initialize: true,
             if_exists: IfExists::Fail,
         }
@@ -163,12 +164,13 @@ impl Trickle {
 
     /// Forgets the stream table of this name whose table somebody dropped.
     async fn forget_gone(&mut self, relation: &Relation) -> Result<()> {
-        let registry = self.registry().await?;
-        let named = |e: &&Entry| e.relation.schema == relation.schema && e.relation.name == relation.name;
-        if let Some(e) = registry.entries().filter(|e| !e.exists).find(named) {
-            self.drop_id(e.id, false).await?;
+        let text = "SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_schema = $1 AND s.pgt_name = $2 \
+             AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = s.pgt_relid)";
+        let gone = self.client().query_opt(text, &[&&*relation.schema, &&*relation.name]).await;
+        match gone.map_err(|e| Error::server("look for a stream table of this name", e))? {
+            Some(row) => self.drop_id(row.get(0), false).await.map(drop),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Where a name is taken by a stream table already.
@@ -191,7 +193,16 @@ impl Trickle {
                 let mode = there.map_or("FULL", |e| mode_name(&e.mode));
                 Ok(Created { id, name, made: false, mode, reasons: Vec::new() })
             }
-            IfExists::Replace => self.replace(relation, id, new).await,
+            IfExists::Replace => {
+                let kept = there.map(|e| (e.schedule.clone(), e.requested()));
+                let (schedule, mode) = kept.unzip();
+                let new = NewStreamTable {
+                    schedule: new.schedule.clone().or(schedule),
+                    mode: new.mode.or(mode),
+                    ..new.clone()
+                };
+                self.replace(relation, id, &new).await
+            }
         }
     }
 
@@ -275,10 +286,12 @@ impl Trickle {
         id: i64,
         new: &NewStreamTable,
     ) -> Result<Design> {
-        if let Some(schedule) = &new.schedule {
+        let schedule = new.schedule.clone().unwrap_or_else(|| Some("calculated".to_owned()));
+        if let Some(schedule) = &schedule {
             Schedule::parse(schedule)?;
         }
-        if new.mode == RefreshMode::Immediate {
+        let mode = new.mode.unwrap_or_default();
+        if mode == RefreshMode::Immediate {
             return Err(Error::input(
                 "IMMEDIATE needs code in the server, and trickle works from outside here",
             )
@@ -301,18 +314,11 @@ impl Trickle {
             Err(e) => (None, vec![unread(&e)]),
         };
         let mut reasons = self.as_typed(reasons, &new.query, &resolved, &mut catalog, &options).await?;
-        if let Some(volatile) = reasons.iter().find(|r| r.cause == Cause::Volatile) {
-            let message = format!("a stream table cannot be kept equal to {}", volatile.construct);
-            let e = Error::input(message)
-                .detail("Its value is another one each time the query runs.")
-                .hint(&volatile.help);
-            return Err(match volatile.span {
-                Some(span) => e.at(span),
-                None => e,
-            });
+        if let Some(refusal) = reasons.iter().find_map(Reason::refusal) {
+            return Err(refusal.into());
         }
         let mut captured = Vec::new();
-        let full = new.mode == RefreshMode::Full;
+        let full = mode == RefreshMode::Full;
         match &table {
             Some(table) if !full => captured = self.capturable(&resolved, table.sources(), &mut reasons),
             // The clock and settings change without a trigger: such a query is recomputed whenever it is refreshed.
@@ -320,15 +326,15 @@ impl Trickle {
             _ => captured = self.watched(&mut catalog, &resolved).await?,
         }
         let table = table.filter(|_| reasons.is_empty() && !full);
-        if table.is_none() && new.mode == RefreshMode::Differential {
+        if table.is_none() && mode == RefreshMode::Differential {
             return Err(impossible(&reasons));
         }
         let settings = self.settings_in_force().await?;
         Ok(Design {
             relation,
             query: new.query.clone(),
-            schedule: new.schedule.clone(),
-            requested: new.mode,
+            schedule,
+            requested: mode,
             resolved,
             table,
             reasons,
@@ -532,17 +538,21 @@ impl Design {
         self.table.as_deref().map(layout_hash)
     }
 
+    /// Makes the one stored table of a query that is kept by full refreshes.
+    pub(crate) fn create_table(&self) -> String {
+        let columns = self.resolved.columns.iter().map(|c| format!("{} {}", Ident::new(&c.name), c.spelled));
+        format!("CREATE TABLE {} ({})", self.name(), columns.collect::<Vec<_>>().join(", "))
+    }
+
     /// Makes the stored tables, which nobody but their refreshes may write.
     async fn make_tables(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         let doing = format!("create {}", self.name());
         match &self.table {
             Some(table) => run_all(t, &table.ddl(), &doing).await?,
             None => {
-                let columns =
-                    self.resolved.columns.iter().map(|c| format!("{} {}", Ident::new(&c.name), c.spelled));
-                let columns: Vec<String> = columns.collect();
-                let text = format!("CREATE TABLE {} ({})", self.name(), columns.join(", "));
-                t.batch_execute(&text).await.map_err(|e| Error::server(&doing, e).blamed_on_input())?;
+                t.batch_execute(&self.create_table())
+                    .await
+                    .map_err(|e| Error::server(&doing, e).blamed_on_input())?;
             }
         }
         guard(t, &self.name(), &doing).await?;

@@ -26,6 +26,8 @@ pub struct DaemonOptions {
     pub scheduler: schedule::Options,
     /// How often to look whether stream tables were made, altered or resumed (`scheduler_interval_ms`).
     pub reload: Duration,
+    /// Whether anything is refreshed; without, the daemon waits to be told to stop.
+    pub enabled: bool,
     /// How long a refresh at work may go on after the daemon was told to stop; then it is cancelled.
     pub grace: Duration,
 }
@@ -36,6 +38,7 @@ impl Default for DaemonOptions {
             settings: Settings::default(),
             scheduler: schedule::Options::default(),
             reload: Duration::from_secs(1),
+            enabled: true,
             grace: Duration::from_secs(5),
         }
     }
@@ -44,6 +47,8 @@ impl Default for DaemonOptions {
 /// What the daemon tells.
 #[derive(Debug)]
 pub enum Event<'e> {
+    /// Nothing is refreshed until it is told to stop ([`DaemonOptions::enabled`]).
+    Disabled,
     /// Connected, with so many stream tables to keep.
     Connected(usize),
     /// The connection is lost or not to be had; another try comes after the wait.
@@ -73,6 +78,12 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
     tokio::pin!(stop);
+    if !options.enabled {
+        // Without a connection: who asks for a refresher must not find one.
+        tell(Event::Disabled);
+        stop.await;
+        return Ok(());
+    }
     let mut wait = RECONNECT.0;
     loop {
         let mut daemon = match Daemon::open(to, options, tell).await {

@@ -225,7 +225,7 @@ async fn empty_closed(t: &Transaction<'_>, buffer: &Buffer) -> Result<(Buffer, C
 
 /// `schema.name` as the reasons of refreshes show it.
 fn shown_source(buffer: &Buffer) -> String {
-    format!("{}.{}", buffer.table().schema, buffer.table().name)
+    Qualified::new(&buffer.table().schema, &buffer.table().name).to_string()
 }
 
 async fn size(t: &Transaction<'_>, buffer: &Buffer) -> Result<i64> {

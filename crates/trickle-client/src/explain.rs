@@ -1,18 +1,20 @@
 //! How a query is kept, or would be.
 
 use crate::catalog;
-use crate::create::{NewStreamTable, RefreshMode};
+use crate::create::{Design, NewStreamTable, RefreshMode};
 use crate::error::Result;
 use crate::names::Name;
 use crate::registry::shown;
 use crate::trickle::Trickle;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use trickle_core::Reason;
 use trickle_core::catalog::TableId;
-use trickle_core::refresh::Relation;
+use trickle_core::cost::Strategy;
+use trickle_core::refresh::{Program, Recompute, Relation};
 use trickle_core::schedule;
+use trickle_core::sql::Ident;
 use trickle_core::stream_table::StreamTable;
 
 /// How a query is kept, or would be.
@@ -26,6 +28,8 @@ pub struct Explained {
     pub table: Option<Arc<StreamTable>>,
     /// Why it is not.
     pub reasons: Vec<Reason>,
+    /// What is run for it where it is not: statements by when.
+    pub recompute: Vec<(&'static str, Vec<String>)>,
     /// Where something that it reads is not captured: how often a refresher computes it anew.
     pub polled_every: Option<Duration>,
     /// Indexes of the tables that it reads, each as the columns (positions) that it starts with.
@@ -49,10 +53,10 @@ impl Trickle {
     /// # Errors
     /// None of that name; its query means nothing any more.
     pub async fn explain(&mut self, name: &Name) -> Result<Explained> {
-        let registry = self.registry().await?;
+        let registry = self.of_names(std::slice::from_ref(name)).await?;
         let e = registry.find(name, &self.search_path)?.clone();
         // Also where full refreshes were asked for: what would be possible is of interest.
-        let new = NewStreamTable { mode: RefreshMode::Auto, ..e.as_new(name.clone())? };
+        let new = NewStreamTable { mode: Some(RefreshMode::Auto), ..e.as_new(name.clone()) };
         let explained = self.explained(shown(&e), e.relation.clone(), e.id, &new).await?;
         let period = registry.periods(&schedule::Options::default())?.remove(&e.id);
         Ok(Explained { polled_every: period.filter(|_| e.polls()), ..explained })
@@ -70,8 +74,10 @@ impl Trickle {
         for (def, _) in design.table.iter().flat_map(|t| t.sources()) {
             indexes.insert(def.id, catalog::indexes(self.client(), def.id).await?);
         }
+        let recompute = if design.table.is_none() { recompute(&design)? } else { Vec::new() };
         Ok(Explained {
             name,
+            recompute,
             query: design.query,
             table: design.table,
             reasons: design.reasons,
@@ -79,4 +85,16 @@ impl Trickle {
             indexes,
         })
     }
+}
+
+/// What makes, refreshes and drops a stream table that is kept by full refreshes.
+fn recompute(design: &Design) -> Result<Vec<(&'static str, Vec<String>)>> {
+    let columns: Vec<Ident> = design.resolved.columns.iter().map(|c| Ident::new(&c.name)).collect();
+    let program = Recompute::new(&design.name(), &columns, &design.resolved.canonical);
+    let refresh = program.statements(Strategy::Full, &BTreeSet::new())?;
+    Ok(vec![
+        ("create", vec![design.create_table()]),
+        ("refresh", refresh.iter().map(|t| t.text.to_string()).collect()),
+        ("drop", vec![format!("DROP TABLE {}", design.name())]),
+    ])
 }

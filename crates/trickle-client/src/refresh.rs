@@ -7,7 +7,7 @@ use crate::registry::{Dependency, Entry, Registry, Runnable, shown};
 use crate::session::Watch;
 use crate::trickle::Trickle;
 use std::collections::BTreeSet;
-use trickle_core::catalog::{TableId, TableKind};
+use trickle_core::catalog::TableId;
 use trickle_core::refresh::{
     Failure, FailureKind, Lock, Member, MemberReport, Phases, Plan, Reader, Relation, Report, Request,
     Source, Transaction, peek_text, record_failure,
@@ -88,7 +88,7 @@ impl Trickle {
     }
 
     async fn named(&self, names: &[Name]) -> Result<Vec<TableId>> {
-        self.registry().await?.ids(names, &self.search_path)
+        self.of_names(names).await?.ids(names, &self.search_path)
     }
 
     /// Refreshes all stream tables of the current role.
@@ -112,7 +112,7 @@ impl Trickle {
         names: &[Name],
         options: &RefreshOptions,
     ) -> Result<Vec<Result<Vec<Refreshed>>>> {
-        let registry = self.registry().await?;
+        let registry = if names.is_empty() { self.registry().await? } else { self.of_names(names).await? };
         let mut wanted: Vec<TableId> = registry.ids(names, &self.search_path)?;
         if names.is_empty() {
             let due = |e: &&Entry| e.own && e.status != "SUSPENDED";
@@ -139,8 +139,8 @@ impl Trickle {
     /// and one for what their buffers still hold. What it says of a group holds if it says it of each member.
     async fn idle(&mut self, groups: &[Vec<Entry>], options: &RefreshOptions) -> Result<BTreeSet<i64>> {
         let askable = |e: &&Entry| {
-            // What a crash of the server took, and what was not kept, is not in the buffer.
-            let told = |d: &Dependency| !d.unlogged && !d.full;
+            // What was not kept is not in the buffer.
+            let told = |d: &Dependency| !d.full;
             e.own && e.exists && e.unchanged && e.dependencies.iter().all(told)
         };
         let asked: Vec<&Entry> = groups.iter().flatten().filter(askable).collect();
@@ -148,11 +148,8 @@ impl Trickle {
             return Ok(BTreeSet::new());
         }
         let sources: Vec<Vec<Source>> = asked.iter().map(|e| listed_sources(e)).collect();
-        let readers: Vec<Reader<'_>> = asked
-            .iter()
-            .zip(&sources)
-            .map(|(e, sources)| Reader { id: e.id, sources, polled: options.polls(e) })
-            .collect();
+        let readers: Vec<Reader<'_>> =
+            asked.iter().zip(&sources).map(|(e, sources)| reader(e, sources, options)).collect();
         let pending: BTreeSet<i64> = match self.client().query_typed(&peek_text(&readers), &[]).await {
             Ok(rows) => rows.iter().map(|r| r.get(0)).collect(),
             Err(e) if e.is_closed() => return Err(Error::server("look for changes", e)),
@@ -306,6 +303,7 @@ impl Trickle {
                 groups: 0,
                 definition: Some(e.definition.as_str().into()),
                 polled: options.polls(e),
+                unseen: e.unseen(),
                 lock: if e.is_populated { Lock::Refreshes } else { Lock::Writers },
                 settings: e.settings.clone(),
             });
@@ -315,12 +313,16 @@ impl Trickle {
             lock_timeout_ms: self.settings.lock_timeout_ms,
             attempts: self.settings.attempts,
         };
-        Ok(Plan { members, transaction, request, asked_at: None })
+        Ok(Plan { members, transaction, settings: self.settings.in_force(), request, asked_at: None })
     }
 
     /// Fills a new stream table, and lets the planner see what is in it.
     pub(crate) async fn fill(&mut self, id: i64) -> Result<()> {
-        let registry = self.registry().await?;
+        let text = "SELECT pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
+        let row = self.client().query_opt(text, &[&id]).await;
+        let row = row.map_err(|e| Error::server("look for a new stream table", e))?;
+        let Some(table) = row.map(|r| TableId(r.get(0))) else { return Ok(()) };
+        let registry = self.linked(&[table]).await?;
         let Some(entry) = registry.get(id) else { return Ok(()) };
         let wanted = entry.relation.id;
         let options = RefreshOptions::initial();
@@ -407,10 +409,14 @@ pub(crate) fn groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<
     Ok(dag.groups().into_iter().map(part).filter(|g| !g.is_empty()).collect())
 }
 
+/// A stream table, for the question whether it has anything to do.
+pub(crate) fn reader<'s>(e: &Entry, sources: &'s [Source], options: &RefreshOptions) -> Reader<'s> {
+    Reader { id: e.id, sources, polled: options.polls(e), unseen: e.unseen().is_some() }
+}
+
 /// What a stream table reads, as the catalog lists it: all that its plan reads, and maybe more.
-fn listed_sources(e: &Entry) -> Vec<Source> {
-    let read = e.dependencies.iter().filter(|d| d.kind != TableKind::View);
-    read.map(|d| source(d, e.mode != "FULL" || !d.columns.is_empty())).collect()
+pub(crate) fn listed_sources(e: &Entry) -> Vec<Source> {
+    e.read().map(|d| source(d, e.mode != "FULL" || !d.columns.is_empty())).collect()
 }
 
 /// A source, with the buffer that holds its changes where they are `wanted` of it.
@@ -432,10 +438,10 @@ fn held(source: &Relation) -> String {
 }
 
 /// What a stream table reads, with the buffers that hold the changes.
-fn sources(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
+pub(crate) fn sources(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
     let read: Vec<TableId> = match &runnable.table {
         Some(table) => table.sources().iter().map(|(t, _)| t.id).collect(),
-        None => e.dependencies.iter().filter(|d| d.kind != TableKind::View).map(|d| d.relation.id).collect(),
+        None => e.read().map(|d| d.relation.id).collect(),
     };
     let listed = |id: TableId| {
         let Some(d) = e.dependencies.iter().find(|d| d.relation.id == id) else {

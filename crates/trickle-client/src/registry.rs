@@ -98,15 +98,34 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether something that it reads is not captured, so that nobody can tell whether it is up to date.
+    /// What it reads itself; a view is looked through to its tables.
+    pub(crate) fn read(&self) -> impl Iterator<Item = &Dependency> {
+        self.dependencies.iter().filter(|d| d.kind != TableKind::View)
+    }
+
+    /// Whether something that it reads is not captured, so that nobody can tell whether it is up to date. What is computed
+    /// anew from no table at all reads something else: the clock, say.
     pub fn polls(&self) -> bool {
-        let read = self.dependencies.iter().filter(|d| d.kind != TableKind::View);
+        if self.mode == "FULL" && self.read().next().is_none() {
+            return true;
+        }
         let unknown = |d: &Dependency| match self.mode.as_str() {
             "FULL" => d.buffer.is_none() || d.columns.is_empty(),
             // What the plan does not read need not be captured.
             _ => d.buffer.is_none() && (d.held || !d.columns.is_empty()),
         };
-        read.into_iter().any(unknown)
+        self.read().any(unknown)
+    }
+
+    /// Why its result may change while none of the tables does that it reads, if it may.
+    pub(crate) fn unseen(&self) -> Option<Arc<str>> {
+        let told = |d: &Dependency| d.held || !matches!(d.kind, TableKind::Table | TableKind::StreamTable);
+        if self.mode != "FULL" || !self.polls() || self.read().any(told) {
+            return None;
+        }
+        let why = self.mode_reason.as_deref().filter(|_| self.requested_mode != "FULL");
+        let why = why.and_then(|why| why.lines().next());
+        Some(why.unwrap_or("nothing tells whether what it shows has changed").into())
     }
 }
 

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use tokio_postgres::error::ErrorPosition;
 use tokio_postgres::{Client, Transaction};
 use trickle_core::Span;
+use trickle_core::parse::{find_name, statements};
 
 /// A relation that a query reads, directly or through views.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,10 +137,31 @@ fn refused(sql: &str, e: tokio_postgres::Error) -> Error {
         let hint = hint(error.sqlstate().unwrap_or_default());
         error = error.hint(hint);
     }
+    let place = place.or_else(|| found(sql, &error));
+    if is_several(&error) {
+        error = error.saying("there is another statement after the query");
+    }
     match place {
         Some(span) => error.at(span),
         None => error,
     }
+}
+
+/// Whether the server refused a second statement.
+fn is_several(e: &Error) -> bool {
+    e.sqlstate() == Some("42601") && e.message().starts_with("cannot insert multiple commands")
+}
+
+/// The place of an error that PostgreSQL gives none of.
+fn found(sql: &str, e: &Error) -> Option<Span> {
+    if is_several(e) {
+        return statements(sql).ok()?.get(1).map(|s| s.span);
+    }
+    let name = e.message().strip_prefix("column \"")?.strip_suffix("\" specified more than once")?;
+    let first = find_name(sql, name).ok()??;
+    let rest = sql.get(first.end..)?;
+    let second = find_name(rest, name).ok()??;
+    span(sql, sql[..first.end + second.start].chars().count())
 }
 
 /// What to do about an error for which PostgreSQL has no hint.
@@ -154,9 +176,9 @@ fn hint(sqlstate: &str) -> &'static str {
     }
 }
 
-/// The place of the character `at` (from 0); it ends with the word that starts there.
+/// The place of the character `at` (from 0), or the end; it ends with the word that starts there.
 fn span(sql: &str, at: usize) -> Option<Span> {
-    let start = sql.char_indices().nth(at).map(|(i, _)| i)?;
+    let start = sql.char_indices().map(|(i, _)| i).chain([sql.len()]).nth(at)?;
     let before = &sql[..start];
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
@@ -180,5 +202,6 @@ mod tests {
         assert_eq!((s.line, s.column), (2, 3));
         assert_eq!(&"SELECT é,\n  nope FROM t"[s.start..s.end], "nope");
         assert!(span("SELECT", 99).is_none());
+        assert_eq!(span("SELECT", 6).map(|s| (s.start, s.end)), Some((6, 6)));
     }
 }

@@ -5,17 +5,17 @@
 use crate::capture::HIDDEN;
 use crate::error::{Error, Result};
 use crate::names::Name;
-use crate::refresh::RefreshOptions;
+use crate::refresh::{RefreshOptions, listed_sources, reader, sources as sources_of};
 use crate::registry::{Dependency, Entry, Registry, shown};
 use crate::trickle::Trickle;
 use serde::Serialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Json;
 use trickle_core::catalog::TableId;
-use trickle_core::refresh::pending_text;
+use trickle_core::refresh::{Reader, Source, pending_text};
 use trickle_core::schedule;
 use trickle_core::sql::Qualified;
 
@@ -198,6 +198,18 @@ struct Waiting {
     overflowed: bool,
 }
 
+impl Pending {
+    /// Takes in what waits in a buffer. Of a source that several read, the one furthest behind counts.
+    fn add(&mut self, source: TableId, new: Option<Waiting>) {
+        let slot = self.sources.entry(source).or_insert(new);
+        *slot = slot.zip(new).map(|(a, b)| Waiting {
+            rows: a.rows.max(b.rows),
+            truncated: a.truncated || b.truncated,
+            overflowed: a.overflowed || b.overflowed,
+        });
+    }
+}
+
 impl Trickle {
     /// How stream tables stand; all where no name is given.
     ///
@@ -250,50 +262,83 @@ impl Trickle {
         Ok(rows.iter().map(|r| (r.get(0), more(r))).collect())
     }
 
-    /// What is pending of these stream tables and of those that they read, by `pgt_id`. One that cannot be asked about
-    /// is left out.
+    /// What is pending of these stream tables and of those that they read, by `pgt_id`: one question for all of them. What
+    /// cannot be asked about is left out.
     async fn pending_changes(
         &mut self,
         registry: &Registry,
         more: &BTreeMap<i64, More>,
         of: &[Entry],
     ) -> Result<BTreeMap<i64, Pending>> {
-        let mut found = BTreeMap::new();
-        for e in of {
-            let upstream: Vec<Entry> =
-                registry.with_upstream([e.relation.id])?.into_iter().cloned().collect();
-            match self.pending_of(&upstream).await {
-                Ok(mut pending) => {
-                    let rebuild = |u: &Entry| !u.unchanged || more.get(&u.id).is_some_and(|m| m.needs_reinit);
-                    pending.rebuild = upstream.iter().any(rebuild);
-                    found.insert(e.id, pending);
-                }
+        let all = registry.with_upstream(of.iter().map(|e| e.relation.id))?;
+        let known = |e: &&Entry| e.own && e.unchanged && more.get(&e.id).is_some_and(|m| m.exists);
+        let mut asked: Vec<(&Entry, Vec<Source>)> = Vec::new();
+        for e in all.into_iter().filter(known) {
+            match self.counted_sources(e).await {
+                Ok(sources) => asked.push((e, sources)),
                 Err(e) if e.is_connection() => return Err(e),
-                // Something was altered or dropped just now.
+                // Something was altered or dropped just now, here and below.
                 Err(_) => {}
             }
+        }
+        let waiting = match self.waiting(&asked).await {
+            Err(e) if !e.is_connection() => return Ok(BTreeMap::new()),
+            result => result?,
+        };
+        let dag = registry.dag()?;
+        let mut found = BTreeMap::new();
+        for e in of {
+            let set = dag.refresh_set(&BTreeSet::from([e.relation.id]));
+            let upstream: Vec<&Entry> = set.iter().filter_map(|id| registry.by_table(*id)).collect();
+            if upstream.iter().any(|u| u.unchanged && !waiting.contains_key(&u.id)) {
+                continue;
+            }
+            let mut pending = Pending {
+                rebuild: upstream
+                    .iter()
+                    .any(|u| !u.unchanged || more.get(&u.id).is_some_and(|m| m.needs_reinit)),
+                ..Pending::default()
+            };
+            for (source, new) in upstream.iter().filter_map(|u| waiting.get(&u.id)).flatten() {
+                pending.add(*source, *new);
+            }
+            found.insert(e.id, pending);
         }
         Ok(found)
     }
 
-    async fn pending_of(&mut self, members: &[Entry]) -> Result<Pending> {
-        let plan = self.plan(members, &RefreshOptions::default()).await?;
-        let rows = self.client().query(&pending_text(&plan.members), &[]).await;
-        let rows = rows.map_err(|e| Error::server("count pending changes", e))?;
-        let mut pending = Pending::default();
-        for r in rows {
+    /// The sources whose changes count for a stream table. The catalog does not tell a table of which no column matters
+    /// from one that the plan does not read: where there is one, the plan is asked.
+    async fn counted_sources(&mut self, e: &Entry) -> Result<Vec<Source>> {
+        let unsure = |d: &Dependency| d.buffer.is_some() && d.columns.is_empty();
+        if e.mode == "FULL" || !e.read().any(unsure) {
+            return Ok(listed_sources(e));
+        }
+        let runnable = self.runnable(e).await?;
+        sources_of(e, &runnable)
+    }
+
+    /// What waits in the buffers of these sources for each of these stream tables, by `pgt_id`.
+    async fn waiting(
+        &self,
+        asked: &[(&Entry, Vec<Source>)],
+    ) -> Result<BTreeMap<i64, Vec<(TableId, Option<Waiting>)>>> {
+        let mut waiting: BTreeMap<i64, Vec<(TableId, Option<Waiting>)>> =
+            asked.iter().map(|(e, _)| (e.id, Vec::new())).collect();
+        if asked.is_empty() {
+            return Ok(waiting);
+        }
+        let options = RefreshOptions::default();
+        let readers: Vec<Reader<'_>> =
+            asked.iter().map(|(e, sources)| reader(e, sources, &options)).collect();
+        let rows = self.client().query_typed(&pending_text(&readers), &[]).await;
+        for r in rows.map_err(|e| Error::server("count pending changes", e))? {
             let (rows, cut): (Option<i64>, Option<bool>) = (r.get(2), r.get(3));
             let new =
                 rows.map(|rows| Waiting { rows, truncated: cut.is_some(), overflowed: cut == Some(true) });
-            let slot = pending.sources.entry(TableId(r.get(1))).or_insert(new);
-            // Of a source that several read, the one furthest behind counts.
-            *slot = slot.zip(new).map(|(a, b)| Waiting {
-                rows: a.rows.max(b.rows),
-                truncated: a.truncated || b.truncated,
-                overflowed: a.overflowed || b.overflowed,
-            });
+            waiting.entry(r.get(0)).or_default().push((TableId(r.get(1)), new));
         }
-        Ok(pending)
+        Ok(waiting)
     }
 
     /// The last refreshes of a stream table, newest first.
@@ -364,7 +409,7 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Dura
     let pending_now = match pending {
         _ if more.needs_reinit || !more.is_populated || !e.unchanged => Some(true),
         None => None,
-        Some(p) => Some(any(p)),
+        Some(p) => Some(any(p) || e.polls()),
     };
     Status {
         name: shown(e),

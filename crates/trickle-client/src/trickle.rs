@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tokio_postgres::Client;
 use trickle_core::catalog::TableId;
 use trickle_core::cost::{Force, Policy};
+use trickle_core::refresh::Setting;
 
 /// What the user decides beside queries and schedules. None of it changes what a stream table holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +35,8 @@ pub struct Settings {
     pub force: Option<Force>,
     /// Failed refreshes in a row after which a stream table is suspended; 0 for never.
     pub max_consecutive_errors: u32,
+    /// `work_mem` of the statements of a refresh, in MiB; `None` leaves the server's.
+    pub merge_work_mem_mb: Option<u32>,
     /// How long history is kept; 0 keeps it for ever.
     pub history_retention_days: u32,
     /// A buffer's segment is closed when it has grown to this many bytes.
@@ -60,6 +63,7 @@ impl Default for Settings {
             max_delta_rows: None,
             force: None,
             max_consecutive_errors: 5,
+            merge_work_mem_mb: None,
             history_retention_days: 30,
             segment_bytes: 1 << 20,
             load_connections: 4,
@@ -76,6 +80,12 @@ impl Settings {
             max_change_ratio: self.max_change_ratio,
             max_delta_rows: self.max_delta_rows,
         }
+    }
+
+    /// What every refresh puts in force for itself.
+    pub(crate) fn in_force(&self) -> Vec<Setting> {
+        let work_mem = |mb: u32| Setting { name: "work_mem".into(), values: vec![format!("{mb}MB")] };
+        self.merge_work_mem_mb.map(work_mem).into_iter().collect()
     }
 }
 
@@ -129,6 +139,8 @@ impl Trickle {
         // A refresher that was killed leaves no statement running to its end. Where the server's platform cannot tell,
         // it refuses the setting, and the statement does run to its end.
         let _ = session.client().batch_execute("SET client_connection_check_interval = '1s'").await;
+        // The questions about many stream tables are long and quick: compiling them takes longer than they do.
+        let _ = session.client().batch_execute("SET jit = off").await;
         let search_path = row.get(1);
         let progress = Arc::new(Quiet);
         Ok(Trickle {
@@ -227,7 +239,22 @@ impl Trickle {
     /// # Errors
     /// None of that name; the server.
     pub async fn find(&self, name: &Name) -> Result<Entry> {
-        self.registry().await?.find(name, &self.search_path).cloned()
+        self.of_names(std::slice::from_ref(name)).await?.find(name, &self.search_path).cloned()
+    }
+
+    /// The stream tables of these names, in whatever schemas, and those that are linked to them; all, where there is none
+    /// of a name, so that what is like it can be said.
+    pub(crate) async fn of_names(&self, names: &[Name]) -> Result<Registry> {
+        let text = "SELECT coalesce(c.relname, s.pgt_name), s.pgt_relid FROM pgtrickle.pgt_stream_tables s \
+             LEFT JOIN pg_class c ON c.oid = s.pgt_relid WHERE coalesce(c.relname, s.pgt_name) = ANY ($1)";
+        let wanted: Vec<&str> = names.iter().map(|n| n.name.as_str()).collect();
+        let rows = self.client().query(text, &[&wanted]).await;
+        let rows = rows.map_err(|e| Error::server("look for stream tables by name", e))?;
+        let found: Vec<(String, u32)> = rows.iter().map(|r| (r.get(0), r.get(1))).collect();
+        if wanted.iter().any(|n| found.iter().all(|(f, _)| f != n)) {
+            return self.registry().await;
+        }
+        self.linked(&found.into_iter().map(|(_, oid)| TableId(oid)).collect::<Vec<_>>()).await
     }
 
     /// The plan and program of a stream table, compiled once per definition.

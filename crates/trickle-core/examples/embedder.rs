@@ -120,6 +120,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         groups: 0,
         definition: None,
         polled: true,
+        unseen: None,
         lock: Lock::default(),
         settings: Vec::new(),
     };
@@ -127,6 +128,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         members: vec![member],
         transaction: Transaction::Own { lock_timeout_ms: 1000, attempts: 3 },
         request: Request::default(),
+        settings: Vec::new(),
         asked_at: None,
     });
 

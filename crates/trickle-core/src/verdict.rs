@@ -1,6 +1,6 @@
 //! Why a valid query is not kept up to date incrementally: a value with a place, never a silent fallback.
 
-use crate::error::Span;
+use crate::error::{Error, Span};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -53,6 +53,20 @@ impl Reason {
             construct: format!("a plan of more than {most} operators"),
             help: "Make a part of the query a stream table of its own, or refresh the table in full."
                 .to_owned(),
+        }
+    }
+
+    /// Where it stands against any stream table, not only against deltas: the error that creating one is.
+    pub fn refusal(&self) -> Option<Error> {
+        let volatile = self.cause == Cause::Volatile;
+        let e = volatile.then(|| {
+            Error::unsupported(format!("a stream table cannot be kept equal to {}", self.construct))
+                .detail("Its value is another one each time the query runs.")
+                .hint(&self.help)
+        });
+        match self.span {
+            Some(span) => e.map(|e| e.at(span)),
+            None => e,
         }
     }
 }

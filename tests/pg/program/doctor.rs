@@ -89,7 +89,9 @@ fn what_is_wrong_is_seen_and_the_advice_helps() {
 
         app.run_sql(db, "DROP TRIGGER trickle_guard ON by_region").await;
         says(&app, "guards", 0, "warning", &["by_region"]);
-        app.does(&["create", "by_region", "--or-replace", "--query", BY_REGION, "--quiet"]);
+        let again =
+            ["create", "by_region", "--or-replace", "--query", BY_REGION, "--schedule", "1m", "--quiet"];
+        app.does(&again);
         says(&app, "guards", 0, "ok", &[]);
         says(&app, "refresher", 0, "warning", &["1 on schedule", "trickle run"]);
 

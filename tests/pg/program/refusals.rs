@@ -2,6 +2,7 @@
 
 use super::{BY_REGION, Role, inventory};
 use crate::support::{Db, each_server};
+use serde_json::Value;
 
 /// Runs the program with bad input; standard error must hold these parts.
 async fn refused(db: &Db, role: &Role, args: &[&str], parts: &[&str]) {
@@ -33,21 +34,24 @@ fn bad_definitions_change_nothing() {
             refused(db, &app, &["create", "bad", "--query", query], parts).await;
         };
         create("SELEC 1", &["syntax error at or near \"SELEC\"", "query:1:1"]).await;
-        create("", &["syntax error at end of input"]).await;
-        create("SELECT 1; DROP TABLE orders", &["cannot insert multiple commands"]).await;
+        create("", &["syntax error at end of input", "query:1:1"]).await;
+        create("SELECT id FROM orders WHERE", &["syntax error at end of input", "query:1:28"]).await;
+        create("SELECT 1; DROP TABLE orders", &["another statement after the query", "query:1:11"]).await;
         create("SELECT id\nFROM nowhere", &["relation \"nowhere\" does not exist", "query:2:6"]).await;
         create(
             "SELECT amont FROM orders",
             &["column \"amont\" does not exist", "query:1:8", "orders.amount"],
         )
         .await;
-        create("SELECT id, id FROM orders", &["column \"id\" specified more than once"]).await;
+        create("SELECT id, id FROM orders", &["column \"id\" specified more than once", "query:1:12"]).await;
         create("SELECT id, random() AS r FROM orders", &["the volatile function random()", "query:1:12"])
             .await;
         create("SELECT 1 / 0 AS x", &["division by zero"]).await;
         create("SELECT pgt_name FROM pgtrickle.pgt_stream_tables", &["belongs to trickle"]).await;
         let one = "SELECT 1 AS x";
         let ranked = "SELECT id, generate_series(1, 2) AS place FROM orders";
+        app.trickle(&["create", "ranked", "--query", ranked, "--quiet"]);
+        app.run_sql(db, "CREATE VIEW seen AS SELECT place FROM ranked").await;
         let cases: &[(&[&str], &[&str])] = &[
             (&["create", "by_region", "--query", one], &["public.by_region already exists", "--or-replace"]),
             (&["create", "orders", "--query", one], &["public.orders already exists and is no stream table"]),
@@ -76,6 +80,18 @@ fn bad_definitions_change_nothing() {
             (&["alter", "by_region", "--schedule", "61 * * * *"], &["invalid cron line \"61 * * * *\""]),
             (&["alter", "by_region"], &["nothing is said"]),
             (&["drop", "by_region"], &["public.large", "--cascade"]),
+            (&["alter", "ranked", "--mode", "differential"], &["generate_series(1, 2)", "--mode auto"]),
+            (
+                &["alter", "ranked", "--query", "SELECT id FROM orders"],
+                &["view seen depends on", "Drop what depends on it"],
+            ),
+            (
+                &["create", "bad", "--query", one, "--load-connections", "0"],
+                &["load_connections is at least 1"],
+            ),
+            (&["create", "bad", "--query", one, "--connections", "0"], &["load_connections is at least 1"]),
+            (&["history", "by_region", "--limit", "0"], &["'--limit <N>'"]),
+            (&["refresh", "--merge-work-mem-mb", "0"], &["merge_work_mem_mb is at least 1"]),
             (&["wait", "by_region", "--timeout", "soon"], &["30s"]),
             (&["enable", "nowhere"], &["no stream table reads nowhere"]),
             (&["disable", "nowhere"], &["no stream table reads nowhere"]),
@@ -84,6 +100,10 @@ fn bad_definitions_change_nothing() {
         for (args, parts) in cases {
             refused(db, &app, args, parts).await;
         }
+        let json = app.trickle(&["create", "bad", "--query", "SELECT nope FROM orders", "--json"]);
+        let error = &serde_json::from_str::<Value>(&json.err).unwrap()["error"];
+        assert_eq!((json.code, json.out.as_str(), &error["sqlstate"]), (2, "", &"42703".into()), "{error}");
+        assert_eq!((&error["findings"][0]["column"], &error["exit_code"]), (&8.into(), &2.into()), "{error}");
         for command in ["alter", "drop", "refresh", "status", "history", "wait", "check", "explain"] {
             let mut args = vec![command, "nowhere"];
             args.extend((command == "alter").then_some("--suspend"));

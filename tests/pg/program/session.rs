@@ -240,6 +240,14 @@ fn explained(app: &Role) {
         ])
         .contains("ON public.customers")
     );
+    let sql = app.trickle(&["explain", "ranked", "--format", "sql"]);
+    for part in [
+        "-- the set-returning function",
+        "CREATE TABLE public.ranked (id integer",
+        "INSERT INTO public.ranked",
+    ] {
+        assert!(sql.code == 1 && sql.out.contains(part), "{part} is missing: {}", sql.out);
+    }
     let full = app.trickle(&["explain", "ranked"]);
     assert!(full.code == 1 && full.out.contains("generate_series()"), "{}", full.out);
 }

@@ -2,7 +2,9 @@
 
 use super::{BY_REGION, Role};
 use crate::support::{count, each_server};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory with a file of settings, gone with the test.
@@ -24,6 +26,13 @@ impl Drop for Directory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// The exit code and all that was said.
+fn run_both(role: &Role, within: &Path, args: &[&str]) -> (i32, String) {
+    let out = role.command(args).current_dir(within).output().unwrap();
+    let said = [out.stdout, out.stderr].concat();
+    (out.status.code().unwrap_or(-1), String::from_utf8(said).unwrap())
 }
 
 /// The exit code and what is on standard error.
@@ -83,5 +92,57 @@ fn a_file_that_is_wrong_is_refused_by_what_reads_it() {
         let wal = Directory::with("wal", "cdc_mode = \"wal\"");
         let (code, said) = run(&app, &wal.0, &["status"]);
         assert!(code == 2 && said.contains("cdc_mode to auto or trigger"), "{code} {said}");
+    });
+}
+
+#[test]
+fn a_refresher_that_is_not_enabled_refreshes_nothing_and_a_refresh_by_hand_says_so() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id = 3").await;
+        let off = Directory::with(
+            "off",
+            "enabled = false\nmerge_work_mem_mb = 32\nparallel_refresh_mode = \"off\"",
+        );
+        let mut command = app.command(&["run"]);
+        let mut refresher = command.current_dir(&off.0).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(refresher.stderr.take().unwrap()).read_line(&mut said).unwrap();
+        assert!(said.contains("nothing is refreshed: enabled is false"), "{said}");
+        let connected = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'trickle run' \
+                         AND datname = current_database()";
+        assert_eq!(count(&w, connected).await, 0, "it seems to be a refresher");
+        let (code, doctor) = run_both(&app, &off.0, &["doctor"]);
+        assert!(code == 0 && doctor.contains("enabled is false here"), "{doctor}");
+        let end = Command::new("kill").arg(refresher.id().to_string()).status().unwrap();
+        assert!(end.success() && refresher.wait().unwrap().success());
+        let by = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER'";
+        assert_eq!(count(&w, by).await, 0);
+        let (code, said) = run(&app, &off.0, &["refresh"]);
+        assert_eq!(code, 0);
+        assert!(said.contains("enabled is false") && said.contains("this refresh is done"), "{said}");
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+#[test]
+fn a_refresh_has_the_memory_that_is_set() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        // What it shows is what was in force when it was computed.
+        let query = "SELECT current_setting('work_mem') AS memory";
+        app.does(&["create", "shown", "--query", query, "--no-schedule", "--quiet"]);
+        app.does(&["refresh", "--quiet", "--merge-work-mem-mb", "32"]);
+        assert_eq!(count(&w, "SELECT count(*) FROM shown WHERE memory = '32MB'").await, 1);
+        app.does(&["refresh", "--quiet"]);
+        assert_eq!(
+            count(&w, "SELECT count(*) FROM shown WHERE memory = current_setting('work_mem')").await,
+            1
+        );
     });
 }

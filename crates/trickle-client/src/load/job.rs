@@ -63,7 +63,7 @@ impl Trickle {
             return Ok(None);
         }
         let Some(table) = self.runnable(e).await?.table else { return Ok(None) };
-        let registry = self.registry().await?;
+        let registry = self.linked(&[e.relation.id]).await?;
         if registry.entries().any(|o| o.dependencies.iter().any(|d| d.relation.id == e.relation.id)) {
             return Ok(None);
         }

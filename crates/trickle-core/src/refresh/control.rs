@@ -19,11 +19,12 @@ pub(super) const SAVEPOINT: &str = "SAVEPOINT trickle_member";
 pub(super) const RELEASE: &str = "RELEASE SAVEPOINT trickle_member";
 pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT trickle_member";
 
-/// Stores one frontier for all members, and for each its cost model. `now()` is when the transaction began, before its
+/// Stores one frontier for all members, and for each its cost model. What failures suspended is active again; what the
+/// user suspended, which has none, stays suspended. `now()` is when the transaction began, before its
 /// snapshot: what was committed by then is in the table.
 const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables t SET frontier = ($1::text)::jsonb, \
      data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, reinit_reason = NULL, \
-     status = 'ACTIVE', consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp(), \
+     status = CASE WHEN t.status = 'SUSPENDED' AND t.consecutive_errors = 0 THEN t.status ELSE 'ACTIVE' END, consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp(), \
      cost_model = m.model FROM jsonb_to_recordset(($2::text)::jsonb) AS m(id int8, model jsonb) WHERE t.pgt_id = m.id";
 
 /// One history row per member, from one JSON array.
@@ -35,9 +36,11 @@ const RECORD: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_t
      FROM jsonb_to_recordset(($1::text)::jsonb) AS h(pgt_id int8, action text, delta int8, inserted int8, \
      updated int8, deleted int8, reason text, predicted_ms float8, phase_ms jsonb)";
 
-/// Counts an error of a stream table and writes history, in a transaction of its own after the rollback.
+/// Counts an error of a stream table and writes history, in a transaction of its own after the rollback. Where the user
+/// suspended it there is nothing to count: by their errors those are told apart that failures suspended.
 const RECORD_FAILURE: &str = "WITH failed AS (UPDATE pgtrickle.pgt_stream_tables SET \
-     consecutive_errors = consecutive_errors + 1, last_error_message = $2::text, updated_at = clock_timestamp(), \
+     consecutive_errors = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN 0 ELSE consecutive_errors + 1 END, \
+     last_error_message = $2::text, updated_at = clock_timestamp(), \
      status = CASE WHEN $4::int8 > 0 AND consecutive_errors + 1 >= $4::int8 THEN 'SUSPENDED' ELSE status END \
      WHERE pgt_id = $1::int8 RETURNING pgt_id) \
      INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, action, status, initiated_by, \
@@ -135,12 +138,12 @@ fn array<'a>(ids: impl IntoIterator<Item = &'a i64>) -> String {
     format!("'{{{}}}'::int8[]", ids.join(","))
 }
 
-/// `WITH frontiers`: the different stored frontiers of members (linked ones share theirs) and whose they are, for
+/// `WITH frontiers`: the different stored frontiers of members (linked ones share theirs), numbered, and whose they are, for
 /// [`PENDING`]; at most one transaction is counted up to a command. Materialized, since the planner would copy the
 /// parsing into the test of every buffered row.
 fn frontiers(members: &[Reader<'_>]) -> String {
     format!(
-        "WITH frontiers AS MATERIALIZED (SELECT t.ids, (t.frontier->>'snapshot')::pg_snapshot AS snapshot, \
+        "WITH frontiers AS MATERIALIZED (SELECT row_number() OVER () AS n, t.ids, (t.frontier->>'snapshot')::pg_snapshot AS snapshot, \
          (SELECT k::xid8 FROM jsonb_object_keys(t.frontier->'own') k LIMIT 1) AS own, \
          (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command, \
          t.frontier->>'system' AS system, t.frontier->>'database' AS database \
@@ -220,51 +223,73 @@ fn held(r: &Relation) -> String {
 }
 
 /// The cheap question before a refresh: which of these members have anything pending, or a frontier that is not of this
-/// database? Takes no lock and assigns no
-/// transaction id; returns their `pgt_id`s. For all stream tables of a database at once: one round trip when idle.
+/// database? Takes no lock and assigns no transaction id; returns their `pgt_id`s. For all stream tables of a database at
+/// once: one round trip when idle, which looks once into each buffer for each frontier that has not counted it.
 pub fn peek_text(members: &[Reader<'_>]) -> String {
+    let all = array(members.iter().map(|m| &m.id));
+    let mut always: BTreeSet<i64> = members.iter().filter(|m| m.polled && m.unseen).map(|m| m.id).collect();
     let polled: BTreeSet<i64> = members.iter().filter(|m| m.polled).map(|m| m.id).collect();
-    let arms = by_source(members).into_iter().filter_map(|(source, mut ids)| {
-        if source.changes.is_none() {
-            ids.retain(|id| polled.contains(id));
-        }
-        if ids.is_empty() {
-            return None;
-        }
-        let readers = array(&ids);
-        let pending = match &source.changes {
-            Some(buffer) => format!(" AND EXISTS (SELECT FROM {} b WHERE {PENDING})", qualified(buffer)),
-            None => String::new(),
+    let (mut ids, mut numbers, mut looks) = (Vec::new(), Vec::new(), Vec::new());
+    for (source, readers) in by_source(members) {
+        let Some(buffer) = &source.changes else {
+            always.extend(readers.intersection(&polled));
+            continue;
         };
-        Some(format!(
-            " UNION SELECT i FROM (SELECT f.ids FROM frontiers f WHERE f.ids && {readers}{pending} OFFSET 0) f \
-             CROSS JOIN LATERAL unnest(f.ids) i WHERE i = ANY ({readers})"
-        ))
-    });
+        let number = i64::try_from(looks.len()).unwrap_or(i64::MAX);
+        numbers.extend(readers.iter().map(|_| number));
+        ids.extend(readers);
+        looks.push(format!("EXISTS (SELECT FROM {} b WHERE {PENDING})", qualified(buffer)));
+    }
+    let (reads, pending) = if looks.is_empty() {
+        (String::new(), String::new())
+    } else {
+        (
+            format!(
+                ", reads AS MATERIALIZED (SELECT s.source, (array_agg(f.snapshot))[1] AS snapshot, (array_agg(f.own))[1] AS own, \
+                 min(f.command) AS command, array_agg(i.id) AS ids FROM frontiers f CROSS JOIN LATERAL unnest(f.ids) i(id) \
+                 JOIN unnest({}, {}) s(id, source) ON s.id = i.id GROUP BY f.n, s.source)",
+                array(&ids),
+                array(&numbers)
+            ),
+            format!(" UNION SELECT unnest(f.ids) FROM reads f WHERE {}", chosen(0, &looks)),
+        )
+    };
     format!(
-        "{} SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({}) \
-         AND (frontier IS NULL OR needs_reinit OR NOT is_populated) \
+        "{}{reads} SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({all}) \
+         AND (frontier IS NULL OR needs_reinit OR NOT is_populated OR pgt_id = ANY ({})) \
          UNION SELECT unnest(f.ids) FROM frontiers f, pg_control_system() c JOIN pg_database d ON d.datname = current_database() \
-         WHERE f.system IS DISTINCT FROM c.system_identifier::text OR f.database IS DISTINCT FROM d.oid::text{} \
+         WHERE f.system IS DISTINCT FROM c.system_identifier::text OR f.database IS DISTINCT FROM d.oid::text{pending} \
          ORDER BY pgt_id",
         frontiers(members),
-        array(members.iter().map(|m| &m.id)),
-        arms.collect::<String>()
+        array(&always)
     )
+}
+
+/// The condition whose number, from `first` on, is in `f.source`: found by halves, so that what many sources cost together
+/// does not grow with their square.
+fn chosen(first: usize, conditions: &[String]) -> String {
+    let (low, high) = conditions.split_at(conditions.len() / 2);
+    match high {
+        [one] if low.is_empty() => one.clone(),
+        _ => {
+            let middle = first + low.len();
+            let (low, high) = (chosen(first, low), chosen(middle, high));
+            format!("CASE WHEN f.source < {middle} THEN {low} ELSE {high} END")
+        }
+    }
 }
 
 /// How much is pending, for people: for every member and source the rows of its buffer that the stored frontier does
 /// not hold, NULL where changes are not captured; and what makes them useless: NULL nothing, false a TRUNCATE, true that
 /// the buffer was at its limit. Takes no lock and assigns no transaction id, but reads every pending row. Columns:
 /// `pgt_id`, source oid, rows, the latter.
-pub fn pending_text(members: &[Member]) -> String {
-    let readers = readers(members);
+pub fn pending_text(readers: &[Reader<'_>]) -> String {
     format!(
         "{} SELECT t.pgt_id, s.source::oid, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t {} \
          WHERE t.pgt_id = ANY ({}) AND s.source IS NOT NULL ORDER BY t.pgt_id, s.source",
-        frontiers(&readers),
-        join_counted(&readers),
-        array(members.iter().map(|m| &m.id))
+        frontiers(readers),
+        join_counted(readers),
+        array(readers.iter().map(|m| &m.id))
     )
 }
 

@@ -4,6 +4,7 @@ use super::plan::{Bind, Member, Source};
 use super::{DbError, Value};
 use crate::catalog::TableId;
 use crate::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid};
+use crate::sql::Qualified;
 use std::collections::BTreeMap;
 
 /// What the decision query says of one source of a member.
@@ -31,7 +32,7 @@ pub(super) enum Gap {
 impl Pending {
     /// Why what happened to this source is not known from its change rows, if it is not.
     pub(super) fn untold(&self, source: &Source) -> Option<String> {
-        let name = format!("{}.{}", source.relation.schema, source.relation.name);
+        let name = Qualified::new(&source.relation.schema, &source.relation.name);
         match (self.gap, self.rows) {
             (Some(Gap::Replaced), _) => Some(format!("{name} was truncated or replaced")),
             (Some(Gap::Overflowed), _) => Some(format!("{name} was changed more than its buffer may hold")),

@@ -150,6 +150,7 @@ impl Machine {
         }
         let refreshing = Setting { name: "pgtrickle.refreshing".into(), values: vec!["on".into()] };
         batch.push(control::setting(&refreshing));
+        batch.extend(self.plan.settings.iter().map(control::setting));
         batch.extend(control::locks(&self.plan));
         let text = control::decide_text(&self.plan.members);
         batch.push(control::statement(Kind::Decide, Phase::Decide, text));
@@ -224,7 +225,8 @@ impl Machine {
         } else if !member.polled && facts.is_quiet() {
             None
         } else {
-            member.sources.iter().find_map(untold)
+            let unseen = member.unseen.as_deref().map(str::to_owned);
+            unseen.or_else(|| member.sources.iter().find_map(untold))
         };
         let ways = member.program.strategies();
         let Some(why) = why else {

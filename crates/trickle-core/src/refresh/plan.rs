@@ -135,9 +135,12 @@ pub struct Member {
     /// What its program was made for, as `pgtrickle.definition(pgt_id)` says it: where that is different under the locks,
     /// it was altered since and the run ends. `None`: nobody else alters it.
     pub definition: Option<Arc<str>>,
-    /// Whether a source whose changes are not captured counts as changed. Where not, such a source alone is no reason to
+    /// Whether a source whose changes are not captured, and what is [unseen](Member::unseen), counts as changed. Where not, such a source alone is no reason to
     /// recompute; another one that did change still is.
     pub polled: bool,
+    /// Why its result may change while no source does (the clock, a query without a table): the reason of refreshes for
+    /// that alone. `None`: its sources tell.
+    pub unseen: Option<Arc<str>>,
     /// Whom it is kept from meanwhile.
     pub lock: Lock,
     /// What was in force when it was created, and is in force while its program runs.
@@ -153,11 +156,13 @@ pub struct Reader<'p> {
     pub sources: &'p [Source],
     /// As [`Member::polled`].
     pub polled: bool,
+    /// Whether its result may change while no source does ([`Member::unseen`]).
+    pub unseen: bool,
 }
 
 impl<'p> From<&'p Member> for Reader<'p> {
     fn from(m: &'p Member) -> Reader<'p> {
-        Reader { id: m.id, sources: &m.sources, polled: m.polled }
+        Reader { id: m.id, sources: &m.sources, polled: m.polled, unseen: m.unseen.is_some() }
     }
 }
 
@@ -178,7 +183,7 @@ impl Default for Request {
     }
 }
 
-/// A setting that was in force when a stream table was created.
+/// A setting of the server's: one that was in force when a stream table was created, or is for a refresh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Its name.
@@ -211,6 +216,9 @@ pub struct Plan {
     pub members: Vec<Member>,
     /// Whose transaction.
     pub transaction: Transaction,
+    /// What is in force for all of it, beside what its members were created under: how it is worked, never what comes of
+    /// it.
+    pub settings: Vec<Setting>,
     /// Who asked, and for what.
     pub request: Request,
     /// When it was asked for, for traces; the machine decides nothing by it.

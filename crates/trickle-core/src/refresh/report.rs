@@ -4,6 +4,7 @@ use super::plan::Relation;
 use super::{DbError, Phase};
 use crate::cost::{self, Decision, Inputs, Model, Policy, Strategy};
 use crate::frontier::Frontier;
+use crate::sql::Qualified;
 use serde::{Deserialize, Serialize};
 
 /// What was done to a stream table, as history names it.
@@ -71,7 +72,7 @@ impl Phases {
 pub struct MemberReport {
     /// `pgt_id`.
     pub id: i64,
-    /// Its name as `schema.name`.
+    /// Its name as `schema.name`, quoted where needed.
     pub name: String,
     /// What was done.
     pub action: Action,
@@ -106,7 +107,7 @@ impl MemberReport {
     ) -> MemberReport {
         MemberReport {
             id,
-            name: format!("{}.{}", relation.schema, relation.name),
+            name: Qualified::new(&relation.schema, &relation.name).to_string(),
             action,
             strategy: decision.strategy,
             reason: decision.reason,

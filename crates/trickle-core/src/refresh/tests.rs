@@ -57,6 +57,7 @@ fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Memb
         groups: 0,
         definition: None,
         polled: true,
+        unseen: None,
         lock: Lock::default(),
         settings: vec![
             Setting { name: "TimeZone".into(), values: vec!["UTC".into()] },
@@ -79,6 +80,7 @@ fn plan() -> Plan {
         ],
         transaction: Transaction::Own { lock_timeout_ms: 500, attempts: 3 },
         request: Request::default(),
+        settings: Vec::new(),
         asked_at: None,
     }
 }

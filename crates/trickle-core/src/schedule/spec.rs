@@ -67,7 +67,7 @@ impl Schedule {
 fn parse_duration(text: &str) -> Result<Duration> {
     let bad = |why: &str| {
         Error::setting(format!("invalid schedule \"{text}\": {why}")).hint(
-            "Write a duration such as 30s, 5m, 1h30m or 2d, a cron line of 5 or 6 fields, 'calculated', or NULL.",
+            "Write a duration such as 30s, 5m, 1h30m or 2d, a cron line of 5 or 6 fields, or calculated.",
         )
     };
     let mut rest = text;

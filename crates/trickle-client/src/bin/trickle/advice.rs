@@ -36,7 +36,7 @@ pub(crate) fn advice(table: &StreamTable, indexes: Indexes<'_>) -> Result<Vec<Ad
 }
 
 /// `"a", "b" and "c"`
-fn list(names: &[String]) -> String {
+pub(crate) fn list(names: &[String]) -> String {
     match names {
         [] => String::new(),
         [one] => one.clone(),

@@ -1,5 +1,8 @@
 //! Why the program stops without a result, and the exit code that says so.
 
+use crate::finding::{Finding, SqlFile};
+use crate::output::stderr_colour;
+use serde_json::{Value, json};
 use std::fmt::Write;
 use trickle_client::connect::ConnectError;
 
@@ -10,20 +13,30 @@ pub(crate) const INPUT: u8 = 2;
 /// There is no connection.
 const CONNECTION: u8 = 3;
 
-/// An error for people.
-#[derive(Debug)]
+/// Why there is no result.
+#[derive(Debug, Default)]
 pub(crate) struct Failure {
     code: u8,
     message: String,
     detail: Option<String>,
     hint: Option<String>,
-    /// Text that says it all already, such as a place in a file.
-    shown: Option<String>,
+    sqlstate: Option<String>,
+    /// Places in texts that are to blame.
+    found: Option<Box<Found>>,
+}
+
+/// Places in texts that are to blame: they say all that there is to say.
+#[derive(Debug)]
+struct Found {
+    /// For people.
+    drawn: String,
+    /// For programs.
+    findings: Vec<Value>,
 }
 
 impl Failure {
     fn new(code: u8, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), detail: None, hint: None, shown: None }
+        Failure { code, message: message.into(), ..Failure::default() }
     }
     /// What was asked for failed.
     pub(crate) fn failed(message: impl Into<String>) -> Failure {
@@ -33,9 +46,27 @@ impl Failure {
     pub(crate) fn input(message: impl Into<String>) -> Failure {
         Self::new(INPUT, message)
     }
-    /// What was given cannot be used, as this text shows.
-    pub(crate) fn shown(text: String) -> Failure {
-        Failure { shown: Some(text), ..Self::input("") }
+    /// What was given cannot be used, as these show.
+    pub(crate) fn found(findings: &[Finding], files: &[SqlFile]) -> Failure {
+        let first = findings.first();
+        let text = |of: fn(&Finding) -> Option<String>| first.and_then(of);
+        Failure {
+            detail: text(|f| f.detail.clone()),
+            hint: text(|f| f.help.clone()),
+            sqlstate: text(Finding::sqlstate),
+            found: Some(Box::new(Found {
+                drawn: findings.iter().map(|f| f.render(files, stderr_colour())).collect(),
+                findings: findings.iter().map(|f| f.to_json(files)).collect(),
+            })),
+            ..Self::input(text(|f| Some(f.message.clone())).unwrap_or_default())
+        }
+    }
+    /// How the program was called makes no sense, as the reader of the command line says.
+    pub(crate) fn usage(e: &clap::Error) -> Failure {
+        let text = e.to_string();
+        let mut parts = text.trim().splitn(2, '\n');
+        let message = parts.next().unwrap_or_default().trim_start_matches("error: ").trim_end_matches(':');
+        Failure { detail: parts.next().map(|p| p.trim().to_owned()), ..Self::input(message) }
     }
     /// What to do about it.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
@@ -48,10 +79,20 @@ impl Failure {
         self.code
     }
 
+    /// The line for standard error that programs read.
+    pub(crate) fn to_json(&self) -> String {
+        let mut error = json!({"message": self.message, "detail": self.detail, "hint": self.hint,
+            "sqlstate": self.sqlstate, "exit_code": self.code});
+        if let Some(found) = &self.found {
+            error["findings"] = found.findings.clone().into();
+        }
+        format!("{}\n", json!({"error": error}))
+    }
+
     /// The text for standard error.
     pub(crate) fn render(&self, colour: bool) -> String {
-        if let Some(shown) = &self.shown {
-            return shown.clone();
+        if let Some(found) = &self.found {
+            return found.drawn.clone();
         }
         let (red, bold, off) = if colour { ("\x1b[1;31m", "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
         let mut text = format!("{red}error{off}: {}\n", self.message);
@@ -71,7 +112,7 @@ impl From<ConnectError> for Failure {
             message: e.message().to_owned(),
             detail: e.detail_text().map(str::to_owned),
             hint: e.hint_text().map(str::to_owned),
-            shown: None,
+            ..Failure::default()
         }
     }
 }
@@ -86,7 +127,8 @@ impl From<tokio_postgres::Error> for Failure {
             message: db.map_or(cause, |d| d.message().to_owned()),
             detail: db.and_then(|d| d.detail()).map(str::to_owned),
             hint: db.and_then(|d| d.hint()).map(str::to_owned),
-            shown: None,
+            sqlstate: db.map(|d| d.code().code().to_owned()),
+            ..Failure::default()
         }
     }
 }
@@ -104,7 +146,8 @@ impl From<trickle_client::Error> for Failure {
             message: e.message().to_owned(),
             detail: e.detail_text().map(str::to_owned),
             hint: e.hint_text().map(str::to_owned),
-            shown: None,
+            sqlstate: e.sqlstate().map(str::to_owned),
+            ..Failure::default()
         }
     }
 }

@@ -173,6 +173,11 @@ impl Finding {
         lines.map(|l| format!("{}\n", l.trim_end())).collect()
     }
 
+    /// The SQLSTATE of an error.
+    pub(crate) fn sqlstate(&self) -> Option<String> {
+        (self.severity == Severity::Error && self.code.len() == 5).then(|| self.code.clone())
+    }
+
     /// For programs. Line and column count from 1, columns in characters.
     pub(crate) fn to_json(&self, files: &[SqlFile]) -> Value {
         let file = &files[self.file];

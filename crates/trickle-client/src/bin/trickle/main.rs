@@ -45,7 +45,7 @@ struct Global {
     /// variables and libpq's defaults].
     #[arg(long, global = true, value_name = "URL")]
     database_url: Option<String>,
-    /// Print one JSON document.
+    /// Print one JSON document; a failure is a line on standard error, {"error": {…}}.
     #[arg(long, global = true)]
     json: bool,
     /// Print no progress, and of the result only what is wrong.
@@ -62,11 +62,19 @@ struct Global {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    log(&cli.global);
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Whether a program reads it is not known yet from anything else.
+        Err(e) if e.use_stderr() && std::env::args_os().any(|a| a == "--json") => {
+            return report(&failure::Failure::usage(&e), true);
+        }
+        Err(e) => e.exit(),
+    };
+    log(&cli);
+    let json = cli.global.json;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(e) => return report(&failure::Failure::failed(format!("cannot start: {e}"))),
+        Err(e) => return report(&failure::Failure::failed(format!("cannot start: {e}")), json),
     };
     let global = cli.global;
     let to =
@@ -77,12 +85,14 @@ fn main() -> ExitCode {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(failure::FAILED),
         Ok(Answer::Refused) => ExitCode::from(failure::INPUT),
-        Err(e) => report(&e),
+        Err(e) => report(&e, json),
     }
 }
 
-fn log(global: &Global) {
-    let level = match (global.quiet, global.verbose) {
+fn log(cli: &Cli) {
+    // Who watches the refresher sees it work; a log is told what goes wrong, and more if it asks.
+    let watched = matches!(cli.command, Command::Run(_)) && std::io::stderr().is_terminal();
+    let level = match (cli.global.quiet, cli.global.verbose.max(u8::from(watched))) {
         (true, _) => LevelFilter::ERROR,
         (_, 0) => LevelFilter::WARN,
         (_, 1) => LevelFilter::INFO,
@@ -99,9 +109,10 @@ fn log(global: &Global) {
 }
 
 /// Writes to standard error; where that is closed there is nobody left to tell.
-fn report(failure: &failure::Failure) -> ExitCode {
-    let colour = wants_colour(std::io::stderr().is_terminal());
-    let _ = std::io::stderr().write_all(failure.render(colour).as_bytes());
+fn report(failure: &failure::Failure, json: bool) -> ExitCode {
+    let text =
+        if json { failure.to_json() } else { failure.render(wants_colour(std::io::stderr().is_terminal())) };
+    let _ = std::io::stderr().write_all(text.as_bytes());
     ExitCode::from(failure.code())
 }
 

@@ -113,6 +113,11 @@ impl Output {
         drop(std::io::stderr().write_all(text.as_bytes()));
     }
 
+    /// Says the same of a part of the work that failed.
+    pub(crate) fn fail(&self, failure: &Failure) {
+        self.remark(&if self.json { failure.to_json() } else { failure.render(stderr_colour()) });
+    }
+
     /// Writes the result. A reader that has seen enough (`| head`) is no failure.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         let mut out = std::io::stdout().lock();

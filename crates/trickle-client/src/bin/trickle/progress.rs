@@ -27,7 +27,7 @@ struct Shown {
 
 /// While nobody knows how much there is to do, and where somebody does.
 const SPINNER: &str = "{spinner} {wide_msg} {elapsed}";
-const BAR: &str = "{spinner} {msg} {bar:30} {bytes}/{total_bytes}, {eta} left";
+const BAR: &str = "{spinner} {wide_msg} {bar:16} {bytes}/{total_bytes}, {eta} left";
 
 /// Where there is no terminal, how often a line tells how far work is.
 const SELDOM: Duration = Duration::from_secs(60);

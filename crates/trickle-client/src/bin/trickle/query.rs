@@ -2,11 +2,11 @@
 
 use crate::failure::Failure;
 use crate::finding::{Finding, Place, Severity, SqlFile};
-use crate::output::stderr_colour;
 use crate::script;
 use serde_json::Value;
 use trickle_client::Error;
 use trickle_core::Reason;
+use trickle_core::parse::{Comment, statements};
 
 /// A query, as text or in a file.
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ impl Source {
     pub(crate) fn read(self) -> Result<Option<Typed>, Failure> {
         Ok(match (self.query, self.file) {
             (Some(text), _) => Some(Typed::new("query", text)),
-            (None, Some(path)) => Some(Typed::new(&path, script::read(&path)?)),
+            (None, Some(path)) => Some(Typed::new(&path, script::read(&path)?).with_comments()),
             (None, None) => None,
         })
     }
@@ -34,11 +34,24 @@ impl Source {
 /// A query with the name that messages give it.
 pub(crate) struct Typed {
     files: [SqlFile; 1],
+    /// The comments before it, where it comes from a file.
+    comments: Vec<Comment>,
 }
 
 impl Typed {
     pub(crate) fn new(name: &str, text: String) -> Typed {
-        Typed { files: [SqlFile { name: name.to_owned(), text }] }
+        Typed { files: [SqlFile { name: name.to_owned(), text }], comments: Vec::new() }
+    }
+
+    fn with_comments(self) -> Typed {
+        // What cannot be taken apart is refused by whoever reads it as a query.
+        let first = statements(self.text()).unwrap_or_default().into_iter().next();
+        Typed { comments: first.map(|s| s.comments).unwrap_or_default(), ..self }
+    }
+
+    /// The value of a comment `-- key: value` before it.
+    pub(crate) fn header(&self, key: &str) -> Option<String> {
+        script::header(&self.comments, key).map(|(value, _)| value.to_owned())
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -58,7 +71,7 @@ impl Typed {
             help: e.hint_text().map(str::to_owned),
             ..self.whole().finding(&self.files, Some(span), Severity::Error, code, e.message())
         };
-        Failure::shown(finding.render(&self.files, stderr_colour()))
+        Failure::found(&[finding], &self.files)
     }
 
     /// Why it is not incremental, drawn.

@@ -93,7 +93,7 @@ impl Script {
         let place = Place { file, span: s.span.start..s.span.end, prefix: 0 };
         let whole = &text[place.span.clone()];
         let (name, kind, text, place) = match s.kind {
-            StatementKind::Other => return,
+            StatementKind::Other => return self.passed_over(whole, &place, schema),
             StatementKind::Schema => return self.define(whole, &place, schema),
             StatementKind::Query if schema => return,
             StatementKind::Query => {
@@ -123,6 +123,19 @@ impl Script {
             kind,
             result: Compiled::Waiting,
         });
+    }
+
+    /// Says of a statement that writes that it is not looked at: somebody may take its query for one that is. A schema may
+    /// hold data, and anything else is there for other purposes.
+    fn passed_over(&mut self, text: &str, place: &Place, schema: bool) {
+        let first = text.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default().to_uppercase();
+        if schema || !["INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "COPY"].contains(&first.as_str()) {
+            return;
+        }
+        let message = format!("this {first} is passed over: it is neither a query nor the definition of one");
+        let finding = place.finding(&self.files, None, Severity::Warning, "not-checked", message);
+        let help = "A stream table holds the result of a SELECT, VALUES or WITH statement.";
+        self.findings.push(Finding { help: Some(help.to_owned()), ..finding });
     }
 
     /// Takes over what a statement says about tables. What this parser cannot read and is no table is passed over: a
@@ -228,7 +241,8 @@ impl Query {
     }
 }
 
-fn header<'a>(comments: &'a [Comment], key: &str) -> Option<(&'a str, &'a Comment)> {
+/// The value of the comment `-- key: value`, with the comment.
+pub(crate) fn header<'a>(comments: &'a [Comment], key: &str) -> Option<(&'a str, &'a Comment)> {
     comments.iter().find_map(|c| {
         let (k, value) = c.text.split_once(':')?;
         k.trim().eq_ignore_ascii_case(key).then_some((value.trim(), c))

@@ -13,6 +13,12 @@ use trickle_core::cost::Force;
 /// Read where it is in the current directory and no other file is named.
 const FILE: &str = "trickle.toml";
 
+/// Where settings are explained.
+const LISTED: &str = "trickle run --help lists the settings.";
+
+/// PostgreSQL counts work_mem in kB, up to 2³¹ − 1.
+const MOST_WORK_MEM: u32 = (i32::MAX / 1024) as u32;
+
 macro_rules! settings {
     ($($(#[$about:meta])* $name:ident: $ty:ty),* $(,)?) => {
         /// What was given.
@@ -33,6 +39,9 @@ macro_rules! settings {
 }
 
 settings! {
+    /// trickle run: whether it refreshes; where not, it waits and does nothing. Refreshes by hand are done all the same [default: true]
+    #[arg(value_name = "BOOL")]
+    enabled: bool,
     /// trickle run: milliseconds between two looks for stream tables that were made or altered [default: 1000]
     #[arg(value_name = "MS")]
     scheduler_interval_ms: u64,
@@ -43,7 +52,11 @@ settings! {
     /// nothing with a schedule reads [default: 60]
     #[arg(value_name = "SECONDS")]
     poll_seconds: u64,
-    /// trickle run: refreshes at one time [default: 4]
+    /// trickle run: whether stream tables that are not linked are refreshed at one time, over several connections, or one
+    /// after the other [default: on]
+    #[arg(value_name = "HOW")]
+    parallel_refresh_mode: Parallel,
+    /// trickle run: refreshes at one time, where parallel_refresh_mode is on [default: 4]
     #[arg(value_name = "N")]
     max_concurrent_refreshes: usize,
     /// Failed refreshes in a row after which a stream table is suspended; 0 for never [default: 5]
@@ -85,6 +98,9 @@ settings! {
     /// How long a refresh waits for its locks; 0 for ever [default: 10000]
     #[arg(value_name = "MS")]
     lock_timeout_ms: u32,
+    /// Megabytes of work_mem that each sort and hash of a refresh may take [default: the server's]
+    #[arg(value_name = "MB")]
+    merge_work_mem_mb: u32,
     /// For how many days history is kept; 0 for ever [default: 30]
     #[arg(value_name = "DAYS")]
     history_retention_days: u32,
@@ -100,6 +116,16 @@ enum Strategy {
     Differential,
     /// Computed anew.
     Full,
+}
+
+/// Whether refreshes run side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Parallel {
+    /// One after the other.
+    Off,
+    /// On several connections.
+    On,
 }
 
 /// How changes are captured.
@@ -149,16 +175,20 @@ impl Given {
             ("scheduler_interval_ms", self.scheduler_interval_ms.map(u128::from), 10),
             ("max_concurrent_refreshes", self.max_concurrent_refreshes.map(|n| n as u128), 1),
             ("load_connections", self.load_connections.map(|n| n as u128), 1),
+            ("merge_work_mem_mb", self.merge_work_mem_mb.map(u128::from), 1),
             ("buffer_limit_bytes", self.buffer_limit_bytes.map(|n| u128::try_from(n).unwrap_or(0)), 1),
             ("segment_bytes", self.segment_bytes.map(|n| u128::try_from(n).unwrap_or(0)), 1),
         ];
         if let Some((name, _, least)) =
             least.iter().find(|(_, given, least)| given.is_some_and(|n| n < *least))
         {
-            return Err(Failure::input(format!("{name} is at least {least}")));
+            return Err(Failure::input(format!("{name} is at least {least}")).hint(LISTED));
         }
         if self.differential_max_change_ratio.is_some_and(|r| !(0.0..=1.0).contains(&r)) {
-            return Err(Failure::input("differential_max_change_ratio is between 0 and 1"));
+            return Err(Failure::input("differential_max_change_ratio is between 0 and 1").hint(LISTED));
+        }
+        if self.merge_work_mem_mb.is_some_and(|mb| mb > MOST_WORK_MEM) {
+            return Err(Failure::input(format!("merge_work_mem_mb is at most {MOST_WORK_MEM}")).hint(LISTED));
         }
         if self.cdc_mode == Some(CdcMode::Wal) {
             return Err(Failure::input("changes cannot be captured from the log of the server yet")
@@ -179,6 +209,7 @@ impl Given {
         put(&mut s.segment_bytes, self.segment_bytes);
         put(&mut s.load_connections, self.load_connections);
         put(&mut s.load_bytes, self.load_bytes);
+        s.merge_work_mem_mb = self.merge_work_mem_mb;
         s.max_change_ratio = self.differential_max_change_ratio;
         s.max_delta_rows = self.max_delta_rows;
         s.force = match self.refresh_strategy {
@@ -189,6 +220,11 @@ impl Given {
         s
     }
 
+    /// Whether refreshes on schedule are wanted.
+    pub(crate) fn enabled(&self) -> bool {
+        self.enabled.unwrap_or(true)
+    }
+
     /// For the refresher.
     pub(crate) fn daemon(&self) -> DaemonOptions {
         let mut o = DaemonOptions { settings: self.settings(), ..DaemonOptions::default() };
@@ -196,6 +232,10 @@ impl Given {
         put(&mut o.scheduler.min_period, self.min_schedule_seconds.map(Duration::from_secs));
         put(&mut o.scheduler.poll_period, self.poll_seconds.map(Duration::from_secs));
         put(&mut o.scheduler.max_concurrent, self.max_concurrent_refreshes);
+        if self.parallel_refresh_mode == Some(Parallel::Off) {
+            o.scheduler.max_concurrent = 1;
+        }
+        o.enabled = self.enabled();
         put(&mut o.scheduler.max_consecutive_errors, self.max_consecutive_errors);
         o
     }
@@ -204,7 +244,7 @@ impl Given {
 fn parse(text: &str, file: &Path) -> Result<Given, Failure> {
     toml::from_str(text).map_err(|e| {
         Failure::input(format!("cannot understand {}: {}", file.display(), e.to_string().trim_end()))
-            .hint("trickle run --help lists the settings.")
+            .hint(LISTED)
     })
 }
 
@@ -222,6 +262,10 @@ mod tests {
         let expected = (3, 7, Some(Force::Full), Mode::Row, Settings::default().segment_bytes);
         assert_eq!((s.load_connections, s.load_bytes, s.force, s.capture.mode, s.segment_bytes), expected);
         assert_eq!(Given::default().settings(), Settings::default());
+        let one = "max_concurrent_refreshes = 8\nparallel_refresh_mode = \"off\"\nmerge_work_mem_mb = 64\nenabled = false";
+        let one = parse(one, Path::new(FILE)).unwrap().daemon();
+        let found = (one.scheduler.max_concurrent, one.enabled, one.settings.merge_work_mem_mb);
+        assert_eq!(found, (1, false, Some(64)));
     }
 
     #[test]
@@ -230,7 +274,12 @@ mod tests {
             let e = parse(wrong, Path::new(FILE)).unwrap_err().render(false);
             assert!(e.contains(FILE) && e.contains("1 |"), "{e}");
         }
-        for wrong in ["load_connections = 0", "cdc_mode = \"wal\"", "differential_max_change_ratio = 2.0"] {
+        for wrong in [
+            "load_connections = 0",
+            "cdc_mode = \"wal\"",
+            "differential_max_change_ratio = 2.0",
+            "merge_work_mem_mb = 2097152",
+        ] {
             assert!(parse(wrong, Path::new(FILE)).unwrap().check().is_err(), "{wrong}");
         }
     }

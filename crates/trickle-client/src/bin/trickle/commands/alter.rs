@@ -8,6 +8,7 @@ use crate::output::Output;
 use crate::query::{Source, Typed};
 use crate::server;
 use serde_json::json;
+use trickle_client::registry::Entry;
 use trickle_client::{Alteration, Name};
 
 /// Change a stream table: its query, schedule or mode, or whether it is refreshed on schedule.
@@ -54,12 +55,16 @@ impl Run for Alter {
         }
         let (mut trickle, meter) = server::open(output).await?;
         meter.begin(format!("altering {name}"));
-        let typed = typed.unwrap_or_else(|| Typed::new("query", String::new()));
+        let there = if typed.is_none() { Some(trickle.find(&name).await?) } else { None };
+        let query = |e: &Entry| Typed::new(&name.to_string(), e.query.clone());
+        let Some(typed) = typed.or(there.as_ref().map(query)) else {
+            return Err(Failure::input("there is no query"));
+        };
         let done = trickle.alter(&name, &wanted).await.map_err(|e| typed.refused(e))?;
         let now = trickle.status(std::slice::from_ref(&name)).await?;
         drop(trickle);
         drop(meter);
-        if done.mode == "FULL" && self.mode.is_none_or(|m| m == Mode::Auto) && !typed.text().is_empty() {
+        if done.made && done.mode == "FULL" && self.mode.is_none_or(|m| m == Mode::Auto) {
             notice(&done, &typed, output);
         }
         if output.is_json() {

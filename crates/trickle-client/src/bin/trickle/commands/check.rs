@@ -2,7 +2,7 @@
 
 use super::{Answer, Run};
 use crate::failure::Failure;
-use crate::output::{Output, Tone, count, stderr_colour};
+use crate::output::{Output, Tone, count};
 use crate::server;
 use serde_json::{Value, json};
 use trickle_client::Checked;
@@ -44,7 +44,7 @@ impl Run for Check {
                 Ok(checked) => found.push(checked),
                 Err(e) if e.is_connection() || entries.len() == 1 => return Err(e.into()),
                 Err(e) => {
-                    output.remark(&Failure::from(e).render(stderr_colour()));
+                    output.fail(&Failure::from(e));
                     answer = Answer::No;
                 }
             }

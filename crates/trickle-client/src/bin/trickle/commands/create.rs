@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::output::{Output, count, duration, milliseconds, stderr_colour};
 use crate::query::{Source, Typed};
 use crate::server;
+use clap::ValueEnum;
 use serde_json::json;
 use std::time::Instant;
 use trickle_client::{Created, IfExists, Name, NewStreamTable, RefreshMode, Trickle};
@@ -13,6 +14,9 @@ use trickle_client::{Created, IfExists, Name, NewStreamTable, RefreshMode, Trick
 ///
 /// It is a table that holds the result of its query. Refreshes keep it so: by the changes alone where the query allows
 /// it, else by computing it anew, with the reasons on standard error.
+///
+/// A file may say schedule and mode in comments before its query, as trickle lint checks them: "-- schedule: 5m",
+/// "-- mode: full". What is given here goes before them.
 ///
 /// Exit code 2: name, query, schedule or mode is wrong; nothing was changed.
 #[derive(Debug, clap::Args)]
@@ -23,22 +27,23 @@ pub(crate) struct Create {
     #[command(flatten)]
     query: Source,
     /// How fresh it is to be: a duration (30s, 5m, 1h30m), a cron line of 5 or 6 fields, or calculated, as fresh as
-    /// what reads it needs.
-    #[arg(long, value_name = "S", default_value = "calculated", conflicts_with = "no_schedule")]
-    schedule: String,
+    /// what reads it needs [default: calculated, or that of the one that is replaced].
+    #[arg(long, value_name = "S", conflicts_with = "no_schedule")]
+    schedule: Option<String>,
     /// Refresh it by hand only.
     #[arg(long)]
     no_schedule: bool,
-    /// How it is kept.
-    #[arg(long, value_enum, default_value_t = Mode::Auto)]
-    mode: Mode,
+    /// How it is kept [default: auto, or as the one that is replaced].
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
     /// Leave it empty; its first refresh fills it.
     #[arg(long)]
     no_initialize: bool,
     /// Where there is a stream table of this name, do nothing.
     #[arg(long, conflicts_with = "or_replace")]
     if_not_exists: bool,
-    /// Where there is a stream table of this name, give it this query; indexes, grants, comments and views stay.
+    /// Where there is a stream table of this name, give it this query; schedule, mode, indexes, grants, comments and views
+    /// stay.
     #[arg(long)]
     or_replace: bool,
 }
@@ -52,8 +57,20 @@ pub(super) enum Mode {
     Differential,
     /// Computed anew.
     Full,
-    /// Within the transactions that write.
+    /// Within the transactions that write: needs the extension in the server, and is refused here.
     Immediate,
+}
+
+impl Mode {
+    /// The value of a comment `-- mode: …`.
+    pub(super) fn of_header(value: &str) -> trickle_core::Result<Mode> {
+        Mode::from_str(value, true).map_err(|_| {
+            let names = Mode::value_variants().iter().filter_map(Mode::to_possible_value);
+            let names: Vec<String> = names.map(|v| v.get_name().to_owned()).collect();
+            let e = trickle_core::Error::setting(format!("mode \"{value}\" does not exist"));
+            e.hint(format!("Use one of {}.", names.join(", ")))
+        })
+    }
 }
 
 impl From<Mode> for RefreshMode {
@@ -71,11 +88,14 @@ impl Run for Create {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let name = Name::parse(&self.name)?;
         let Some(typed) = self.query.read()? else { return Err(Failure::input("there is no query")) };
+        let said = typed.header("mode").map(|m| Mode::of_header(&m)).transpose();
+        let mode = self.mode.or(said.map_err(trickle_client::Error::from)?);
+        let schedule = self.schedule.or_else(|| typed.header("schedule"));
         let new = NewStreamTable {
             name,
             query: typed.text().to_owned(),
-            schedule: (!self.no_schedule).then_some(self.schedule),
-            mode: self.mode.into(),
+            schedule: if self.no_schedule { Some(None) } else { schedule.map(Some) },
+            mode: mode.map(Into::into),
             initialize: !self.no_initialize,
             if_exists: match (self.if_not_exists, self.or_replace) {
                 (true, _) => IfExists::Skip,
@@ -91,7 +111,7 @@ impl Run for Create {
         let rows = if made.made && new.initialize { filled(&trickle, &made).await? } else { None };
         drop(trickle);
         drop(meter);
-        if self.mode == Mode::Auto {
+        if mode.is_none_or(|m| m == Mode::Auto) {
             notice(&made, &typed, output);
         }
         if output.is_json() {

@@ -111,7 +111,7 @@ async fn create(trickle: &mut Trickle, say: &dyn Fn(&str)) -> Result<BTreeMap<&'
     let mut seen = BTreeMap::new();
     for v in VIEWS {
         let mut new = NewStreamTable::new(Name::parse(v.name)?, v.query);
-        new.schedule = Some("1s".into());
+        new.schedule = Some(Some("1s".into()));
         let made = trickle.create(&new).await?;
         say(&format!("  {}: {} ({})", v.name, v.shows, made.mode.to_lowercase()));
         seen.insert(v.name, Seen { mode: made.mode.to_lowercase(), ..Seen::default() });
@@ -145,7 +145,7 @@ async fn live(
     let listen = |event: Event<'_>| match event {
         Event::Refreshed(all) => done.borrow_mut().extend_from_slice(all),
         Event::Failed(e) | Event::Disconnected(e, _) => *failed.borrow_mut() = Some(e.to_string()),
-        Event::Connected(_) | Event::Foreign(_) => {}
+        Event::Disabled | Event::Connected(_) | Event::Foreign(_) => {}
     };
     let over = Cell::new(false);
     let (to, options) = (To(server), DaemonOptions::default());
@@ -243,8 +243,7 @@ fn show(output: &mut Output, seen: &BTreeMap<&'static str, Seen>, written: u64, 
     }
     let rows = VIEWS.iter().filter_map(|v| seen.get(v.name).map(|s| (v.name, s))).map(|(name, s)| {
         let median = s.median();
-        let ratio =
-            median.filter(|m| *m > 0.0).map_or("–".to_owned(), |m| format!("{:.0}×", s.full_ms / m));
+        let ratio = median.filter(|m| *m > 0.0).map_or("–".to_owned(), |m| times(s.full_ms / m));
         let (word, tone) = if s.equal { ("equal", Tone::Good) } else { ("DIFFERENT", Tone::Bad) };
         [
             (name.to_owned(), None),
@@ -269,6 +268,11 @@ fn show(output: &mut Output, seen: &BTreeMap<&'static str, Seen>, written: u64, 
     ];
     output.table(head, rows.collect());
     output.print(format!("\n{written} rows written to the shop; {} in all.\n", duration(took)));
+}
+
+/// How often one time goes into another: `0.4×`, `8.1×`, `213×`.
+fn times(ratio: f64) -> String {
+    if ratio < 10.0 { format!("{ratio:.1}×") } else { format!("{ratio:.0}×") }
 }
 
 fn explore(output: &mut Output, server: &Server) {

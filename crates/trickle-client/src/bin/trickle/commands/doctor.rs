@@ -47,7 +47,7 @@ impl Run for Doctor {
             prepared(&client).await?,
             clock(&client).await?,
         ];
-        checks.extend(installation::checks(client).await?);
+        checks.extend(installation::checks(client, output.settings()?.enabled()).await?);
         let well = checks.iter().all(|c| c.tone != Tone::Bad);
         show(&checks, &target.describe(), output);
         Ok(if well { Answer::Yes } else { Answer::No })

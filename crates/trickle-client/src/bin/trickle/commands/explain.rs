@@ -18,18 +18,18 @@ use trickle_core::cdc::Mode;
 use trickle_core::graph::{Format as Drawing, Graph, NodeId, explain_json, explain_with};
 use trickle_core::sql::ast::Statement;
 use trickle_core::sql::{Ident, print};
-use trickle_core::{Refresh, StreamTable};
+use trickle_core::{Reason, Refresh, StreamTable};
 
 /// Show how a query is or would be kept up to date: plans, costs, indexes that would help, SQL.
 ///
 /// With --schema it works without a server, over the tables that the files define; else over those of the database,
 /// whose catalog must be there.
 ///
-/// The text shows the plan, the plan of its delta with the cost of every node, how tables that did not change are read,
-/// and which indexes would help; --format sql shows the statements.
+/// The text shows the plan, the plan of its delta, how tables that did not change are read, and which indexes would help;
+/// --format sql shows the statements.
 ///
-/// In the delta plan "Δ" marks what costs as much as the change, "probe" what is looked up for it through an index,
-/// "whole" what is computed from all rows.
+/// In the delta plan every node is marked with what its cost grows with: "Δ" with the change, "probe" with the change too,
+/// for it is looked up through an index, "whole" with all rows.
 ///
 /// Exit code 1: the query can only be recomputed as a whole; the reasons are the result.
 #[derive(Debug, clap::Args)]
@@ -90,7 +90,23 @@ fn online(explained: Explained, format: Format, output: &mut Output) -> Result<A
         if format == Format::Json {
             let polled = explained.polled_every.map(milliseconds);
             let reasons = typed.reasons_json(&explained.reasons);
-            output.document(&json!({"incremental": false, "reasons": reasons, "polled_every_ms": polled}));
+            let sql: serde_json::Map<_, _> = explained
+                .recompute
+                .iter()
+                .map(|(title, texts)| ((*title).to_owned(), json!(texts)))
+                .collect();
+            output.document(
+                &json!({"incremental": false, "reasons": reasons, "polled_every_ms": polled, "sql": sql}),
+            );
+        } else if format == Format::Sql {
+            for r in &explained.reasons {
+                let anywhere = Reason { span: None, ..r.clone() }.to_string();
+                output.print(format!("-- {}\n", anywhere.replace('\n', "\n-- ")));
+            }
+            for (title, texts) in &explained.recompute {
+                let texts: String = texts.iter().map(|t| format!("{t};\n")).collect();
+                output.print(format!("-- {title}\n{texts}\n"));
+            }
         } else {
             output.print(typed.reasons(&explained.reasons, output.colour()));
             if let Some(every) = explained.polled_every {
@@ -110,7 +126,7 @@ fn offline(schema: &[String], query: String, format: Format, output: &mut Output
     script.read_schemas(schema)?;
     script.add("query", query, false);
     script.compile();
-    refuse(&script, output.colour())?;
+    refuse(&script)?;
     let Some(query) = script.asked().next() else {
         return Err(Failure::input("there is no query").hint("Write a SELECT statement after --query."));
     };
@@ -147,9 +163,13 @@ fn internal(e: trickle_core::Error) -> Failure {
 }
 
 /// Stops where the schema or the query is wrong.
-fn refuse(script: &Script, colour: bool) -> Result<(), Failure> {
+fn refuse(script: &Script) -> Result<(), Failure> {
     let wrong = script.asked().filter_map(|q| match &q.result {
         Compiled::Wrong(e) => Some(q.place.error(&script.files, e)),
+        Compiled::FullRefresh(reasons) => {
+            let refusal = reasons.iter().find_map(Reason::refusal);
+            refusal.map(|e| q.place.error(&script.files, &e))
+        }
         _ => None,
     });
     let errors: Vec<Finding> =
@@ -157,7 +177,7 @@ fn refuse(script: &Script, colour: bool) -> Result<(), Failure> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Failure::shown(errors.iter().map(|f| f.render(&script.files, colour)).collect()))
+    Err(Failure::found(&errors, &script.files))
 }
 
 /// All that is known of an incremental query.

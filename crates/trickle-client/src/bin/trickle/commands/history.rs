@@ -14,7 +14,7 @@ pub(crate) struct History {
     /// Its name.
     name: String,
     /// How many.
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
 }
 

@@ -1,5 +1,6 @@
 //! `trickle lint`
 
+use super::create::Mode;
 use super::{Answer, Run};
 use crate::advice::advice;
 use crate::failure::Failure;
@@ -8,10 +9,10 @@ use crate::output::{Output, count};
 use crate::script::{Compiled, Query, Script};
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use trickle_core::StreamTable;
 use trickle_core::catalog::TableDef;
 use trickle_core::parse::{Comment, find_name};
 use trickle_core::schedule::Schedule;
+use trickle_core::{Reason, StreamTable};
 
 /// Check SQL files without a database: is each query incremental, if not why, and what would help.
 ///
@@ -31,9 +32,6 @@ pub(crate) struct Lint {
     schema: Vec<String>,
 }
 
-/// The values of `-- mode:`, as for `trickle create --mode`.
-const MODES: [&str; 4] = ["auto", "differential", "full", "immediate"];
-
 impl Run for Lint {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let mut script = Script::default();
@@ -47,6 +45,9 @@ impl Run for Lint {
             findings.extend(headers(&script, query));
             findings.extend(judge(&script, query)?);
         }
+        if self.schema.is_empty() {
+            findings.iter_mut().filter(|f| f.code == UNKNOWN_TABLE).for_each(without_schema);
+        }
         let mut seen = HashSet::new();
         findings.retain(|f| seen.insert((f.file, f.span.clone(), f.message.clone())));
         findings.sort_by_key(|f| (f.file, f.span.start, f.severity, Reverse(f.span.end)));
@@ -57,6 +58,15 @@ impl Run for Lint {
             _ => Answer::Yes,
         })
     }
+}
+
+/// The SQLSTATE of a table that nobody defines.
+const UNKNOWN_TABLE: &str = "42P01";
+
+/// What to do where no file with tables was named.
+fn without_schema(f: &mut Finding) {
+    let help = "No tables were given: pg_dump --schema-only writes them to a file for --schema.";
+    f.help = Some(f.help.take().map_or_else(|| help.to_owned(), |h| format!("{h} {help}")));
 }
 
 fn report(script: &Script, findings: &[Finding], output: &mut Output) {
@@ -98,12 +108,16 @@ fn headers(script: &Script, query: &Query) -> Vec<Finding> {
     {
         found.push(whole(comment).error(&script.files, &e));
     }
-    if let Some((value, comment)) = query.header("mode")
-        && !MODES.iter().any(|m| m.eq_ignore_ascii_case(value))
-    {
-        let e = trickle_core::Error::setting(format!("mode \"{value}\" does not exist"));
-        let e = e.hint(format!("Use one of {}.", MODES.join(", ")));
-        found.push(whole(comment).error(&script.files, &e));
+    if let Some((value, comment)) = query.header("mode") {
+        match Mode::of_header(value) {
+            Err(e) => found.push(whole(comment).error(&script.files, &e)),
+            Ok(Mode::Immediate) => {
+                let message = "mode immediate needs the extension in the server: trickle create refuses it";
+                let place = whole(comment);
+                found.push(place.finding(&script.files, None, Severity::Warning, "extension", message));
+            }
+            Ok(_) => {}
+        }
     }
     found
 }
@@ -113,10 +127,17 @@ fn judge(script: &Script, query: &Query) -> Result<Vec<Finding>, Failure> {
     Ok(match &query.result {
         Compiled::Wrong(e) => vec![place.error(files, e)],
         Compiled::FullRefresh(reasons) => {
-            // Who asks for full refresh gets what they want.
-            let wanted = query.header("mode").is_some_and(|(m, _)| m.eq_ignore_ascii_case("full"));
-            let severity = if wanted { Severity::Advice } else { Severity::FullRefresh };
-            reasons.iter().map(|r| Finding { severity, ..place.reason(files, r) }).collect()
+            // Who asks for full refresh gets what they want, and who asks for deltas does not.
+            let (severity, asked) = match query.header("mode").and_then(|(m, _)| Mode::of_header(m).ok()) {
+                Some(Mode::Full) => (Severity::Advice, None),
+                Some(Mode::Differential) => (Severity::Error, Some("mode differential asks for deltas.")),
+                _ => (Severity::FullRefresh, None),
+            };
+            let reason = |r: &Reason| match r.refusal() {
+                Some(e) => place.error(files, &e),
+                None => Finding { severity, detail: asked.map(str::to_owned), ..place.reason(files, r) },
+            };
+            reasons.iter().map(reason).collect()
         }
         Compiled::Unknown(name) => {
             let message =

@@ -2,7 +2,7 @@
 
 use super::{Answer, Run};
 use crate::failure::Failure;
-use crate::output::{Output, duration, milliseconds, stderr_colour};
+use crate::output::{Output, duration, milliseconds};
 use crate::server;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -31,6 +31,10 @@ impl Run for Refresh {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let names = server::names(&self.names)?;
         let (mut trickle, meter) = server::open(output).await?;
+        if !output.settings()?.enabled() && !output.is_quiet() {
+            output
+                .remark("notice: enabled is false, so trickle run refreshes nothing; this refresh is done\n");
+        }
         meter.begin("refreshing");
         let options = RefreshOptions { full: self.full, ..RefreshOptions::default() };
         let groups = trickle.refresh_apart(&names, &options).await?;
@@ -41,7 +45,7 @@ impl Run for Refresh {
             match group {
                 Ok(members) => done.extend(members),
                 Err(e) => {
-                    output.remark(&Failure::from(e).render(stderr_colour()));
+                    output.fail(&Failure::from(e));
                     answer = Answer::No;
                 }
             }

@@ -2,14 +2,15 @@
 
 use super::{Answer, Run as Command};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, count};
 use tokio::signal::unix::{SignalKind, signal};
 use trickle_client::daemon::{self, Event};
+use trickle_core::refresh::Action;
 
 /// Refresh stream tables on their schedules until told to stop.
 ///
 /// Notices stream tables that are made, altered, suspended and resumed; survives lost connections and restarts of the
-/// server. SIGTERM and SIGINT stop it: a refresh at work is finished or cancelled, and nothing is lost either way.
+/// server. On a terminal it tells what each refresh did; elsewhere with -v. SIGTERM and SIGINT stop it: a refresh at work is finished or cancelled, and nothing is lost either way.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {}
 
@@ -40,19 +41,22 @@ fn stopped() -> Result<impl Future<Output = ()>, Failure> {
 
 fn tell(event: Event<'_>) {
     match event {
-        Event::Connected(n) => tracing::info!("connected; {n} stream tables"),
+        Event::Disabled => tracing::warn!("nothing is refreshed: enabled is false"),
+        Event::Connected(n) => {
+            tracing::info!("connected: {}", count(n, "stream table", "stream tables"));
+        }
         Event::Disconnected(e, wait) => tracing::warn!("no connection, trying again in {wait:?}: {e}"),
         Event::Failed(e) => tracing::error!("{e}"),
         Event::Foreign(names) => {
             tracing::warn!("left alone, since others own them: {}", names.join(", "));
         }
         Event::Refreshed(done) => {
-            for r in done.iter().map(|d| &d.report) {
+            for r in done.iter().map(|d| &d.report).filter(|r| r.action != Action::NoData) {
                 tracing::info!(
-                    "{}: {} ({} changes; +{} ~{} -{}) in {:.1} ms",
+                    "{}: {} ({}; +{} ~{} -{}) in {:.1} ms",
                     r.name,
                     r.action.name(),
-                    r.delta_rows,
+                    count(usize::try_from(r.delta_rows).unwrap_or(0), "change", "changes"),
                     r.rows_inserted,
                     r.rows_updated,
                     r.rows_deleted,

@@ -131,6 +131,7 @@ fn remarks(s: &Standing, full: bool) -> String {
         line("last refresh", s.last_refresh_at.as_deref().unwrap_or("never"));
         for source in &s.sources {
             let capture = match source.pending_changes {
+                _ if source.kind == "VIEW" => "looked through to the tables that it reads".to_owned(),
                 Some(n) if source.captured => format!("captured, {n} pending"),
                 None if source.captured => "captured".to_owned(),
                 _ if source.held => format!("not captured until trickle enable {}", source.name),

@@ -1,6 +1,7 @@
 //! The checks of what trickle has in a database: catalog, triggers, buffers, stream tables.
 
 use super::Check;
+use crate::advice::list;
 use crate::failure::Failure;
 use crate::output::{Tone, count};
 use tokio_postgres::Client;
@@ -10,8 +11,8 @@ use trickle_client::{BufferStatus, Session, Settings, Status, Trickle};
 /// A buffer above this is not drained as it should be.
 const LARGE: i64 = 256 << 20;
 
-/// All of them, where the catalog can be read.
-pub(super) async fn checks(client: Client) -> Result<Vec<Check>, Failure> {
+/// All of them, where the catalog can be read. `enabled`: as the settings here have it.
+pub(super) async fn checks(client: Client, enabled: bool) -> Result<Vec<Check>, Failure> {
     let (found, usable) = match schema::version(&client).await {
         Ok(Some(VERSION)) if schema::is_restored(&client).await? => {
             let advice = "Run trickle init, which finds the tables again by name.";
@@ -40,7 +41,7 @@ pub(super) async fn checks(client: Client) -> Result<Vec<Check>, Failure> {
         all.push(standing(&tables));
         all.push(altered(&tables));
         all.push(locks(trickle.client()).await?);
-        all.push(refresher(&trickle, &tables).await?);
+        all.push(refresher(&trickle, &tables, enabled).await?);
     }
     Ok(all)
 }
@@ -186,9 +187,12 @@ fn standing(tables: &[Status]) -> Check {
             ),
             "SUSPENDED" => (
                 "suspended".to_owned(),
-                format!(
-                    "mend its last error, which trickle status shows, then trickle alter {name} --resume"
-                ),
+                match s.last_error {
+                    Some(_) => format!(
+                        "mend its last error, which trickle status shows, then trickle alter {name} --resume"
+                    ),
+                    None => format!("trickle alter {name} --resume puts it back on schedule"),
+                },
             ),
             "INITIALIZING" => ("never filled".to_owned(), format!("trickle refresh {name} fills it")),
             _ if s.consecutive_errors > 0 => (
@@ -242,8 +246,7 @@ async fn locks(client: &Client) -> Result<Check, Failure> {
     let mut found = Vec::new();
     for r in &rows {
         let (pid, table, by): (i32, String, Vec<i32>) = (r.get(0), r.get(1), r.get(2));
-        let by_text: Vec<String> = by.iter().map(ToString::to_string).collect();
-        found.push(format!("process {pid} waits for {table}, held by {}", by_text.join(", ")));
+        found.push(format!("process {pid} waits for {table}, held by {}", processes(&by)));
         blockers.extend(by);
     }
     blockers.sort_unstable();
@@ -253,17 +256,29 @@ async fn locks(client: &Client) -> Result<Check, Failure> {
     Ok(Check::new("locks", Tone::Warning, some(&found), advice))
 }
 
-async fn refresher(trickle: &Trickle, tables: &[Status]) -> Result<Check, Failure> {
+/// `process 7`, `processes 7, 8 and 9`.
+fn processes(pids: &[i32]) -> String {
+    let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+    format!("process{} {}", if pids.len() == 1 { "" } else { "es" }, list(&pids))
+}
+
+async fn refresher(trickle: &Trickle, tables: &[Status], enabled: bool) -> Result<Check, Failure> {
     let refresher = trickle.refresher().await?;
     let due = tables.iter().filter(|s| s.schedule.is_some() && s.status != "SUSPENDED").count();
     let (tone, found) = match (refresher.pids.as_slice(), refresher.is_running()) {
+        ([], false) if due > 0 && !enabled => {
+            let advice = "Take enabled = false out of trickle.toml, and start trickle run again.";
+            return Ok(Check::new(
+                "refresher",
+                Tone::Warning,
+                "enabled is false here, so none refreshes",
+                advice,
+            ));
+        }
         ([], true) => (Tone::Good, "was at work a moment ago".to_owned()),
         ([], false) if due == 0 => (Tone::Good, "none, and nothing is scheduled".to_owned()),
         ([], false) => (Tone::Warning, format!("none, and {due} on schedule")),
-        (pids, _) => (
-            Tone::Good,
-            format!("process {}", pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
-        ),
+        (pids, _) => (Tone::Good, format!("connected as {}", processes(pids))),
     };
     Ok(Check::new("refresher", tone, found, "trickle run refreshes on schedule; start it as a service."))
 }

@@ -1,0 +1,2 @@
+-- mode: differential
+SELECT id, generate_series(1, 2) AS place FROM customers;

@@ -1,0 +1,2 @@
+-- mode: immediate
+SELECT id FROM customers;
