@@ -4,6 +4,7 @@
 //! the tree has no place for. Where that needs no saying, the tokens are those of an equal query.
 
 use super::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart};
+use super::sets::ends_group_by;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
@@ -81,7 +82,7 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
 }
 
 /// What becomes of the token at a place.
-enum Edit {
+pub(super) enum Edit {
     /// These come before it.
     Before(Vec<Token>),
     /// These come instead of it.
@@ -117,7 +118,7 @@ fn keyword(t: &TokenWithSpan) -> Keyword {
     }
 }
 
-fn name(text: impl Into<String>) -> Token {
+pub(super) fn name(text: impl Into<String>) -> Token {
     Token::Word(Word { value: text.into(), quote_style: Some('"'), keyword: Keyword::NoKeyword })
 }
 
@@ -126,7 +127,7 @@ fn word(text: &str) -> Token {
 }
 
 /// The tokens that are no white space, each parenthesis with its partner.
-struct Reader<'t> {
+pub(super) struct Reader<'t> {
     words: Vec<(usize, &'t TokenWithSpan)>,
     partner: Vec<Option<usize>>,
 }
@@ -151,10 +152,16 @@ impl<'t> Reader<'t> {
         Reader { words, partner }
     }
 
-    fn keyword(&self, i: usize) -> Keyword {
+    pub(super) fn len(&self) -> usize {
+        self.words.len()
+    }
+    pub(super) fn partner(&self, i: usize) -> Option<usize> {
+        self.partner.get(i).copied().flatten()
+    }
+    pub(super) fn keyword(&self, i: usize) -> Keyword {
         self.words.get(i).map_or(Keyword::NoKeyword, |(_, t)| keyword(t))
     }
-    fn is(&self, i: usize, token: &Token) -> bool {
+    pub(super) fn is(&self, i: usize, token: &Token) -> bool {
         self.words.get(i).is_some_and(|(_, t)| t.token == *token)
     }
     fn is_name(&self, i: usize) -> bool {
@@ -199,27 +206,15 @@ impl<'t> Reader<'t> {
         if self.keyword(i + 1) != Keyword::BY {
             return Vec::new();
         }
-        let key = match self.keyword(i + 3) {
-            Keyword::HAVING
-            | Keyword::WINDOW
-            | Keyword::UNION
-            | Keyword::INTERSECT
-            | Keyword::EXCEPT
-            | Keyword::ORDER
-            | Keyword::LIMIT
-            | Keyword::OFFSET
-            | Keyword::FETCH
-            | Keyword::FOR => false,
-            _ => {
-                let end = [Token::RParen, Token::SemiColon, Token::EOF].iter().any(|t| self.is(i + 3, t));
-                i + 3 < self.words.len() && !end
-            }
+        let end = [Token::RParen, Token::SemiColon, Token::EOF].iter().any(|t| self.is(i + 3, t));
+        let key = i + 3 < self.words.len() && !end && !ends_group_by(self.keyword(i + 3));
+        let (first, mut edits) = match self.keyword(i + 2) {
+            Keyword::DISTINCT => (i + 3, vec![(i + 2, Edit::Instead(vec![name(DISTINCT), Token::Comma]))]),
+            Keyword::ALL if key => (i + 3, vec![(i + 2, Edit::Instead(Vec::new()))]),
+            _ => (i + 2, Vec::new()),
         };
-        match self.keyword(i + 2) {
-            Keyword::DISTINCT => vec![(i + 2, Edit::Instead(vec![name(DISTINCT), Token::Comma]))],
-            Keyword::ALL if key => vec![(i + 2, Edit::Instead(Vec::new()))],
-            _ => Vec::new(),
-        }
+        self.sets(first, false, &mut edits);
+        edits
     }
 
     /// `USING (a, b) AS x`: the alias is a last name in the list.

@@ -12,6 +12,7 @@ mod limits;
 mod names;
 mod numbers;
 mod script;
+mod sets;
 mod source;
 #[cfg(feature = "testing")]
 mod writes;
@@ -25,6 +26,7 @@ pub(crate) use aggregate::{CreateAggregate, Definition};
 pub(crate) use forms::{generated, is_group_distinct, is_only, using_alias};
 pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
+pub(crate) use sets::GroupItem;
 pub(crate) use source::{Place, Source};
 #[cfg(feature = "testing")]
 pub(crate) use writes::parse_writes;
