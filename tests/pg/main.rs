@@ -32,6 +32,7 @@ mod smoke;
 mod soak;
 mod subscriptions;
 mod support;
+mod tpch;
 mod traps_capture;
 mod traps_ddl;
 mod traps_values;

@@ -14,7 +14,7 @@ const TABLES: &str = "
 CREATE TABLE customers (id int PRIMARY KEY, region int, name text);
 CREATE TABLE orders (id int PRIMARY KEY, customer int, amount int NOT NULL, note text);";
 
-/// 20,000 customers, five orders for every other; a buffer for each table with one update, never analysed.
+/// 20,000 customers, five orders for every other; buffers that were never analysed.
 const DATA: &str = "
 INSERT INTO customers SELECT i, nullif(i % 20000, 0), 'c' || i FROM generate_series(1, 20000) i;
 INSERT INTO orders SELECT i, nullif(i % 10001, 0), i % 100, 'n' || i FROM generate_series(1, 50000) i;
@@ -87,32 +87,61 @@ fn a_refresh_reads_what_the_change_touches() {
             sets.push(sources.iter().copied().collect());
             sets.dedup();
             for changed in sets {
-                if let Some(read) = too_much(client, &table, &changed).await {
-                    bad.push(format!("{name}, changed {changed:?}: {read}"));
+                let changes = catalog.tables().iter().filter(|t| changed.contains(&t.id)).map(|t| {
+                    let value = if &*t.name == "orders" { "amount = 101" } else { "name = 'x'" };
+                    update(t, "id = 8", value)
+                });
+                let (scans, text) = scans(client, &table, &changed, &changes.collect::<String>(), 2).await;
+                let read: Vec<String> =
+                    scans.iter().filter(|s| s.rows > MOST).map(ToString::to_string).collect();
+                let show = if std::env::var_os("TRICKLE_PG_SHOW").is_some() { text.as_str() } else { "" };
+                if !read.is_empty() {
+                    bad.push(format!("{name}, changed {changed:?}: {}\n{show}", read.join("; ")));
                 }
             }
-            for statement in table.drop_ddl() {
-                client.batch_execute(&statement.to_string()).await.unwrap();
-            }
+            discard(client, &table).await;
         }
         assert!(bad.is_empty(), "PostgreSQL {}:\n{}", db.major(), bad.join("\n"));
     });
 }
 
-/// A buffer that holds the update of one row, which the table has already.
-async fn capture(client: &Client, table: &TableDef) {
-    let buffer = format!("pgtrickle_changes.changes_{}", table.id);
-    let (name, value) = (&table.name, if &*table.name == "orders" { "amount = 101" } else { "name = 'x'" });
+/// A scan of a plan, and the rows that it read in all its loops.
+pub(crate) struct Scan {
+    pub(crate) node: String,
+    pub(crate) relation: String,
+    pub(crate) rows: f64,
+}
+
+impl std::fmt::Display for Scan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} reads {} rows of {}", self.node, self.rows, self.relation)
+    }
+}
+
+/// A buffer, empty.
+pub(crate) async fn capture(client: &Client, table: &TableDef) {
+    let (buffer, name) = (table.id, &table.name);
     let sql = format!(
-        "CREATE TABLE {buffer} AS SELECT pg_current_xact_id() AS xid, 1::smallint AS w, t.* FROM {name} t LIMIT 0;
-        INSERT INTO {buffer} SELECT pg_current_xact_id(), -1, * FROM {name} WHERE id = 8;
-        UPDATE {name} SET {value} WHERE id = 8;
-        INSERT INTO {buffer} SELECT pg_current_xact_id(), 1, * FROM {name} WHERE id = 8;"
+        "CREATE TABLE pgtrickle_changes.changes_{buffer} AS
+        SELECT pg_current_xact_id() AS xid, 1::smallint AS w, t.* FROM {name} t LIMIT 0"
     );
     client.batch_execute(&sql).await.unwrap();
 }
 
-async fn fill(client: &Client, table: &StreamTable) {
+/// An update of some rows of a table, and what a buffer then holds of it.
+pub(crate) fn update(table: &TableDef, rows: &str, change: &str) -> String {
+    let (buffer, name) = (format!("pgtrickle_changes.changes_{}", table.id), &table.name);
+    format!(
+        "CREATE TEMPORARY TABLE changing ON COMMIT DROP AS SELECT ctid AS row FROM {name} WHERE {rows};
+        INSERT INTO {buffer} SELECT pg_current_xact_id(), -1, * FROM {name} WHERE {rows};
+        WITH new AS (UPDATE {name} t SET {change} FROM changing WHERE t.ctid = changing.row RETURNING t.*)
+        INSERT INTO {buffer} SELECT pg_current_xact_id(), 1, * FROM new;
+        DROP TABLE changing;"
+    )
+}
+
+/// Makes the tables of a stream table, fills and analyses them.
+pub(crate) async fn fill(client: &Client, table: &StreamTable) {
     for statement in table.ddl().iter().chain(&table.refresh(Refresh::Replace, &BTreeSet::new()).unwrap()) {
         client.batch_execute(&print(statement).text).await.unwrap();
     }
@@ -121,8 +150,20 @@ async fn fill(client: &Client, table: &StreamTable) {
     }
 }
 
-/// The scans that read more than [`MOST`] rows, with their plan.
-async fn too_much(client: &Client, table: &StreamTable, changed: &BTreeSet<TableId>) -> Option<String> {
+pub(crate) async fn discard(client: &Client, table: &StreamTable) {
+    for statement in table.drop_ddl() {
+        client.batch_execute(&statement.to_string()).await.unwrap();
+    }
+}
+
+/// The scans of the delta of what `changes` leaves, `pending` rows in each buffer, and its text.
+pub(crate) async fn scans(
+    client: &Client,
+    table: &StreamTable,
+    changed: &BTreeSet<TableId>,
+    changes: &str,
+    pending: usize,
+) -> (Vec<Scan>, String) {
     let [statement] = &table.refresh(Refresh::Delta, changed).unwrap()[..] else { panic!("one statement") };
     let printed = print(statement);
     let mut text = printed.text;
@@ -131,12 +172,12 @@ async fn too_much(client: &Client, table: &StreamTable, changed: &BTreeSet<Table
             Param::FrontierSnapshot(_) => ("text::pg_snapshot", "'3:3:'"),
             Param::FrontierXid(_) => ("text::xid8", "NULL"),
             Param::FrontierCommand(_) => ("bigint", "0"),
-            Param::Pending(_) => ("bigint", "2"),
+            Param::Pending(_) => ("bigint", &*pending.to_string()),
             Param::Value(_) => continue,
         };
         text = text.replace(&format!("${}::{ty}", i + 1), &format!("{value}::{ty}"));
     }
-    let explain = format!("BEGIN; EXPLAIN (ANALYZE, FORMAT JSON, BUFFERS) {text}; ROLLBACK");
+    let explain = format!("BEGIN; {changes} EXPLAIN (ANALYZE, FORMAT JSON, BUFFERS) {text}; ROLLBACK");
     let rows = client.simple_query(&explain).await.unwrap_or_else(|e| panic!("{e:?}\n{text}"));
     let json = rows.iter().find_map(|m| match m {
         SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
@@ -145,18 +186,16 @@ async fn too_much(client: &Client, table: &StreamTable, changed: &BTreeSet<Table
     let plan: Value = serde_json::from_str(&json.unwrap()).unwrap();
     let mut read = Vec::new();
     walk(&plan[0]["Plan"], &mut read);
-    let show = if std::env::var_os("TRICKLE_PG_SHOW").is_some() { text.as_str() } else { "" };
-    (!read.is_empty()).then(|| format!("{}\n{show}", read.join("; ")))
+    (read, text)
 }
 
-fn walk(plan: &Value, read: &mut Vec<String>) {
+fn walk(plan: &Value, read: &mut Vec<Scan>) {
     let number = |key: &str| plan[key].as_f64().unwrap_or(0.0);
     if let Some(relation) = plan["Relation Name"].as_str() {
         let seen = number("Actual Rows") + number("Rows Removed by Filter");
         let rows = number("Actual Loops") * (seen + number("Rows Removed by Index Recheck"));
-        if rows > MOST {
-            read.push(format!("{} reads {rows} rows of {relation}", plan["Node Type"]));
-        }
+        let node = plan["Node Type"].as_str().unwrap_or_default().to_owned();
+        read.push(Scan { node, relation: relation.to_owned(), rows });
     }
     for child in plan["Plans"].as_array().into_iter().flatten() {
         walk(child, read);

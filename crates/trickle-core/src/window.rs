@@ -57,6 +57,20 @@ pub enum Bound {
     Following(Expr),
 }
 
+/// What a frame leaves out of the rows between its bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Exclusion {
+    /// Nothing.
+    #[default]
+    NoOthers,
+    /// The row itself.
+    CurrentRow,
+    /// The row and its peers.
+    Group,
+    /// Its peers, but not the row itself.
+    Ties,
+}
+
 /// The rows of its partition that a call over a row sees.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowFrame {
@@ -66,12 +80,19 @@ pub struct WindowFrame {
     pub start: Bound,
     /// Where it ends.
     pub end: Bound,
+    /// What it leaves out.
+    pub exclude: Exclusion,
 }
 
 impl Default for WindowFrame {
     /// From the first row to the last peer.
     fn default() -> WindowFrame {
-        WindowFrame { units: Units::Range, start: Bound::Unbounded, end: Bound::CurrentRow }
+        WindowFrame {
+            units: Units::Range,
+            start: Bound::Unbounded,
+            end: Bound::CurrentRow,
+            exclude: Exclusion::NoOthers,
+        }
     }
 }
 
@@ -83,7 +104,7 @@ impl WindowFrame {
             Bound::Unbounded | Bound::CurrentRow => None,
         })
     }
-    /// Whether it is the whole partition for every row.
+    /// Whether it reaches over the whole partition for every row.
     pub fn is_whole(&self) -> bool {
         self.start == Bound::Unbounded && self.end == Bound::Unbounded
     }
@@ -186,13 +207,16 @@ impl WindowCall {
     /// How much of the order it sees.
     pub fn order(&self) -> Order {
         let (name, frame) = (&*self.call.sig.name, &self.frame);
+        // What is left out are the peers, however the rows between the bounds are found.
+        let peers = matches!(frame.exclude, Exclusion::Group | Exclusion::Ties);
+        let all = frame.exclude == Exclusion::NoOthers;
         match (self.is_window_function(), name) {
             (true, "rank" | "dense_rank" | "percent_rank" | "cume_dist") => Order::Peers,
             (true, "row_number" | "ntile" | "lag" | "lead") => Order::Rows,
-            (true, "first_value") if frame.start == Bound::Unbounded => Order::Rows,
+            (true, "first_value") if frame.start == Bound::Unbounded && all => Order::Rows,
             (false, _) if frame.is_whole() && !self.minds_order() => Order::Peers,
-            _ if frame.units == Units::Rows || frame.is_whole() => Order::Rows,
-            (false, _) if !self.minds_order() => Order::Peers,
+            _ if !peers && (frame.units == Units::Rows || frame.is_whole()) => Order::Rows,
+            (false, _) if frame.units != Units::Rows && !self.minds_order() => Order::Peers,
             _ => Order::Both,
         }
     }

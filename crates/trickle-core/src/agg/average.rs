@@ -26,10 +26,9 @@ impl Family for Average {
 
     fn upkeep(&self, call: &AggCall) -> Upkeep {
         match sum::totals(call) {
-            Some(accs) => Upkeep::Linear(Linear {
-                accs,
-                finish: |call, accs| sum::finish(&call.sig.ret, accs, quotient),
-            }),
+            Some(accs) => {
+                Upkeep::Linear(Linear { accs, finish: |call, accs| sum::finish(call, accs, quotient) })
+            }
             None => Upkeep::Rescan,
         }
     }

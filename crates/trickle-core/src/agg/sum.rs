@@ -1,7 +1,8 @@
-//! `sum(x)`: linear for integers and for numerics of one fixed scale, else recomputed.
+//! `sum(x)`: linear for integers and for numerics of a few known scales, else recomputed.
 
 use super::{Acc, AggCall, Family, Linear, Upkeep, aggregate, also};
 use crate::error::Result;
+use crate::expr::functions::resolve_function;
 use crate::expr::{Expr, ExprKind, FuncSig};
 use crate::types::{Datum, Numeric, Type};
 use std::sync::Arc;
@@ -26,10 +27,9 @@ impl Family for Sum {
 
     fn upkeep(&self, call: &AggCall) -> Upkeep {
         match totals(call) {
-            Some(accs) => Upkeep::Linear(Linear {
-                accs,
-                finish: |call, accs| finish(&call.sig.ret, accs, |sum, _| sum.clone()),
-            }),
+            Some(accs) => {
+                Upkeep::Linear(Linear { accs, finish: |call, accs| finish(call, accs, |sum, _| sum.clone()) })
+            }
             None => Upkeep::Rescan,
         }
     }
@@ -40,39 +40,68 @@ impl Family for Sum {
 }
 
 /// The accumulators of a sum: the non-NULL count, the total, and for numeric the count of NaN (kept apart, since
-/// NaN + 1 − NaN is NaN). `None` where adding and subtracting would leave a trace.
+/// NaN + 1 − NaN is NaN) and of the values of each scale but the least, since a sum is written with the greatest that is
+/// there. `None` where adding and subtracting would leave a trace.
 pub(super) fn totals(call: &AggCall) -> Option<Vec<Acc>> {
     let arg = call.args.first()?;
-    arg.fixed_scale()?;
+    let scales = arg.scales()?;
     let present = also(&call.filter, arg.clone().is_not_null());
     if arg.ty().is_integer() {
         return Some(vec![Acc::count(present), Acc::sum(arg.clone(), call.filter.clone())]);
     }
+    if arg.may_be_infinite() {
+        return None;
+    }
     let is_nan = arg.clone().equals(nan());
-    let finite = Expr::new(
-        ExprKind::Call(
-            FuncSig::comparison("<>", arg.ty().clone(), Type::Numeric(None)),
-            vec![arg.clone(), nan()],
-        ),
-        Type::Bool,
-    );
-    Some(vec![
+    let finite = compared("<>", arg.clone(), nan());
+    let value = match scales.as_slice() {
+        [_] => arg.clone(),
+        [.., greatest] => rounded(arg, *greatest)?,
+        [] => return None,
+    };
+    let mut accs = vec![
         Acc::count(present),
-        Acc::sum(arg.clone(), also(&call.filter, finite)),
+        Acc::sum(value, also(&call.filter, finite)),
         Acc::count(also(&call.filter, is_nan)),
-    ])
+    ];
+    let scale = resolve_function("scale", &[Type::Numeric(None)])?;
+    accs.extend(scales.iter().skip(1).map(|s| {
+        let written = Expr::call(scale.clone(), vec![arg.clone().cast(Type::Numeric(None))]);
+        let so = written.equals(Expr::literal(Datum::Int(i64::from(*s)), Type::Int4));
+        Acc::count(also(&call.filter, so))
+    }));
+    Some(accs)
 }
 
 /// NULL for a group without values, NaN where one is among them, else `value(total, count)`.
-pub(super) fn finish(ret: &Type, accs: &[Expr], value: fn(&Expr, &Expr) -> Expr) -> Expr {
+pub(super) fn finish(call: &AggCall, accs: &[Expr], value: fn(&Expr, &Expr) -> Expr) -> Expr {
+    let ret = &call.sig.ret;
     let (present, total) = (&accs[0], &accs[1]);
+    let some = |count: &Expr| compared(">", count.clone(), Expr::int8(0));
     let mut whens = vec![(present.clone().equals(Expr::int8(0)), Expr::null(ret.clone()))];
-    if let Some(nans) = accs.get(2) {
-        let some =
-            Expr::call(FuncSig::comparison(">", Type::Int8, Type::Int8), vec![nans.clone(), Expr::int8(0)]);
-        whens.push((some, nan()));
-    }
-    Expr::new(ExprKind::Case { whens, otherwise: value(total, present) }, ret.clone())
+    whens.extend(accs.get(2).map(|nans| (some(nans), nan())));
+    let scales = call.args.first().and_then(Expr::scales).unwrap_or_default();
+    let greatest = scales.last().copied();
+    let as_written =
+        |s: &u16| rounded(total, *s).filter(|_| Some(*s) != greatest).unwrap_or_else(|| total.clone());
+    let mut written: Vec<Expr> = scales.iter().map(as_written).collect();
+    let least = match scales.len() {
+        0 | 1 => total.clone(),
+        _ => written.remove(0),
+    };
+    let counted = accs.iter().skip(3).zip(&written).rev();
+    whens.extend(counted.map(|(count, total)| (some(count), value(total, present))));
+    Expr::new(ExprKind::Case { whens, otherwise: value(&least, present) }, ret.clone())
+}
+
+fn rounded(value: &Expr, scale: u16) -> Option<Expr> {
+    let round = resolve_function("round", &[Type::Numeric(None), Type::Int4])?;
+    let digits = Expr::literal(Datum::Int(i64::from(scale)), Type::Int4);
+    Some(Expr::call(round, vec![value.clone().cast(Type::Numeric(None)), digits]))
+}
+
+fn compared(op: &str, left: Expr, right: Expr) -> Expr {
+    Expr::call(FuncSig::comparison(op, left.ty().clone(), right.ty().clone()), vec![left, right])
 }
 
 fn nan() -> Expr {

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::expr::functions::resolve_operator;
 use crate::graph::Schema;
 use crate::types::{Datum, Type};
-use crate::window::{Bound, OrderKey, Units, WindowCall};
+use crate::window::{Bound, Exclusion, OrderKey, Units, WindowCall};
 use std::cmp::Ordering;
 
 /// The rows of a partition in its order, each as often as its weight says. What the keys leave open is settled by the
@@ -144,7 +144,13 @@ impl Partition<'_> {
         let mut rows = Vec::new();
         for j in 0..self.rows.len() {
             let started = self.reaches(window.frame.units, &window.frame.start, i, j, false)?;
-            if started && self.reaches(window.frame.units, &window.frame.end, i, j, true)? {
+            let left_out = match window.frame.exclude {
+                Exclusion::NoOthers => false,
+                Exclusion::CurrentRow => j == i,
+                Exclusion::Group => self.groups[j] == self.groups[i],
+                Exclusion::Ties => j != i && self.groups[j] == self.groups[i],
+            };
+            if started && self.reaches(window.frame.units, &window.frame.end, i, j, true)? && !left_out {
                 rows.push(j);
             }
         }

@@ -1,6 +1,6 @@
 //! What is known of an expression without evaluating it.
 
-use super::{Expr, ExprKind, Volatility};
+use super::{Expr, ExprKind, FuncSig, Volatility};
 use crate::graph::Schema;
 use crate::types::{Datum, Type};
 
@@ -64,47 +64,101 @@ impl Expr {
         }
     }
 
-    /// The number of fractional digits that every non-NULL value of this numeric expression is written with, where
-    /// that is a constant of the plan. Sums of such values can be added and subtracted without trace.
+    /// The number of fractional digits that every finite value of this numeric expression is written with, where that
+    /// is a constant of the plan: the only one of [`Expr::scales`].
+    pub fn fixed_scale(&self) -> Option<u16> {
+        match self.scales()?.as_slice() {
+            [one] => Some(*one),
+            _ => None,
+        }
+    }
+
+    /// The numbers of fractional digits that finite values of this numeric expression are written with, ascending, where
+    /// they are few and constants of the plan. Sums of such values can be added and subtracted without trace.
     ///
     /// `numeric(p,s)` columns have `s`; `+`, `−` the larger, `*` the sum of their operands' (PostgreSQL's numeric
-    /// rules, src/backend/utils/adt/numeric.c); integers 0.
-    pub fn fixed_scale(&self) -> Option<u16> {
+    /// rules, src/backend/utils/adt/numeric.c); integers 0, and so the whole fields of a date (timestamp.c).
+    pub fn scales(&self) -> Option<Vec<u16>> {
         match self.ty() {
-            ty if ty.is_integer() => return Some(0),
-            Type::Numeric(Some((_, s))) => return u16::try_from(*s).ok(),
+            ty if ty.is_integer() => return Some(vec![0]),
+            Type::Numeric(Some((_, s))) => return u16::try_from(*s).ok().map(|s| vec![s]),
             Type::Numeric(None) => {}
             _ => return None,
         }
-        match self.kind() {
+        let mut scales = match self.kind() {
             ExprKind::Literal(Datum::Numeric(n)) => match &**n {
-                crate::types::Numeric::Finite { scale, .. } => Some(*scale),
-                _ => None,
+                crate::types::Numeric::Finite { scale, .. } => vec![*scale],
+                _ => return None,
             },
-            ExprKind::Cast(e) if e.ty().is_integer() || matches!(e.ty(), Type::Numeric(_)) => e.fixed_scale(),
-            ExprKind::Call(sig, args) if sig.is_operator() && args.len() == 2 => {
-                let (l, r) = (args[0].fixed_scale()?, args[1].fixed_scale()?);
-                match &*sig.name {
-                    "+" | "-" => Some(l.max(r)),
-                    "*" => l.checked_add(r).filter(|s| *s <= 1000),
-                    _ => None,
-                }
-            }
+            ExprKind::Cast(e) if e.ty().is_integer() || matches!(e.ty(), Type::Numeric(_)) => e.scales()?,
+            ExprKind::Call(sig, args) if sig.schema.is_none() => called_scales(sig, args)?,
             ExprKind::Case { whens, otherwise } => {
-                let mut values = whens
-                    .iter()
-                    .map(|(_, v)| v)
-                    .chain([otherwise])
-                    .filter(|v| !matches!(v.as_literal(), Some(Datum::Null)));
-                let first = values.next()?.fixed_scale()?;
-                values.all(|v| v.fixed_scale() == Some(first)).then_some(first)
+                any_scales(whens.iter().map(|(_, value)| value).chain([otherwise]))?
             }
-            ExprKind::Coalesce(args) => {
-                let first = args.first()?.fixed_scale()?;
-                args.iter().all(|v| v.fixed_scale() == Some(first)).then_some(first)
-            }
+            ExprKind::Coalesce(args) => any_scales(args.iter())?,
+            _ => return None,
+        };
+        scales.sort_unstable();
+        scales.dedup();
+        (!scales.is_empty() && scales.len() <= MOST_SCALES).then_some(scales)
+    }
+
+    /// Whether a value whose [`Expr::scales`] are known may be infinite: fields of an infinite time are.
+    pub fn may_be_infinite(&self) -> bool {
+        let mut found = false;
+        self.visit(&mut |e| found |= matches!(e.kind(), ExprKind::Call(sig, _) if &*sig.name == "extract"));
+        found
+    }
+}
+
+/// So many scales are told apart.
+const MOST_SCALES: usize = 4;
+
+/// The fields of times that are whole numbers.
+const WHOLE_FIELDS: &[&str] = &[
+    "century",
+    "day",
+    "decade",
+    "dow",
+    "doy",
+    "hour",
+    "isodow",
+    "isoyear",
+    "millennium",
+    "minute",
+    "month",
+    "quarter",
+    "week",
+    "year",
+];
+
+fn any_scales<'e>(values: impl Iterator<Item = &'e Expr>) -> Option<Vec<u16>> {
+    let mut all = Vec::new();
+    for value in values.filter(|v| !matches!(v.as_literal(), Some(Datum::Null))) {
+        all.extend(value.scales()?);
+    }
+    Some(all)
+}
+
+fn called_scales(sig: &FuncSig, args: &[Expr]) -> Option<Vec<u16>> {
+    let pairs = |of: fn(u16, u16) -> Option<u16>| {
+        let (left, right) = (args[0].scales()?, args[1].scales()?);
+        left.iter().flat_map(|l| right.iter().map(move |r| of(*l, *r))).collect()
+    };
+    match (&*sig.name, args) {
+        ("+" | "-", [_, _]) => pairs(|l, r| Some(l.max(r))),
+        ("*", [_, _]) => pairs(|l, r| l.checked_add(r).filter(|s| *s <= 1000)),
+        ("+" | "-", [one]) => one.scales(),
+        ("abs", [one]) => one.scales(),
+        ("round" | "trunc", [value, digits]) => match digits.as_literal() {
+            Some(Datum::Int(n)) => value.scales().and(u16::try_from(*n).ok()).map(|n| vec![n]),
             _ => None,
-        }
+        },
+        ("extract", [field, _]) => match field.as_literal() {
+            Some(Datum::Text(field)) if WHOLE_FIELDS.contains(&&**field) => Some(vec![0]),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -10,20 +10,22 @@ use crate::parse::ast::{
     Expr as Ast, Ident, NamedWindowDefinition, NamedWindowExpr, OrderByExpr, WindowFrame as FrameAst,
     WindowFrameBound, WindowFrameUnits, WindowSpec, WindowType,
 };
-use crate::parse::fold;
+use crate::parse::{excluded, fold};
 use crate::types::Type;
-use crate::window::{Bound, Units, WindowCall, WindowFrame};
+use crate::window::{Bound, Exclusion, Units, WindowCall, WindowFrame};
 
 /// What stands in the parentheses of OVER, names resolved.
 pub(super) struct Spec<'q> {
     pub(super) partition: &'q [Ast],
     pub(super) order: &'q [OrderByExpr],
     pub(super) frame: Option<&'q FrameAst>,
+    exclude: Exclusion,
 }
 
 impl<'q> Spec<'q> {
     fn of(spec: &'q WindowSpec) -> Spec<'q> {
-        Spec { partition: &spec.partition_by, order: &spec.order_by, frame: spec.window_frame.as_ref() }
+        let (order, exclude) = excluded(&spec.order_by);
+        Spec { partition: &spec.partition_by, order, frame: spec.window_frame.as_ref(), exclude }
     }
 }
 
@@ -73,13 +75,8 @@ impl Lowerer<'_> {
         Err(self.at(Error::windowing("windows are defined by each other"), place))
     }
 
-    pub(super) fn frame(
-        &mut self,
-        frame: Option<&FrameAst>,
-        order: &[SortKey],
-        place: &Ast,
-    ) -> Result<WindowFrame> {
-        let Some(frame) = frame else { return Ok(WindowFrame::default()) };
+    pub(super) fn frame(&mut self, spec: &Spec<'_>, order: &[SortKey], place: &Ast) -> Result<WindowFrame> {
+        let Some(frame) = spec.frame else { return Ok(WindowFrame::default()) };
         let units = match frame.units {
             WindowFrameUnits::Rows => Units::Rows,
             WindowFrameUnits::Range => Units::Range,
@@ -114,7 +111,7 @@ impl Lowerer<'_> {
         };
         match backwards {
             Some(message) => Err(self.at(Error::windowing(message), place)),
-            None => Ok(WindowFrame { units, start, end }),
+            None => Ok(WindowFrame { units, start, end, exclude: spec.exclude }),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::expr::Expr;
 use crate::graph::{ColSet, NodeId, Schema};
 use crate::types::Type;
 use crate::verdict::ReasonKind;
-use crate::window::{Order, OrderKey};
+use crate::window::{Order, OrderKey, Units};
 use std::collections::BTreeSet;
 
 impl Lowerer<'_> {
@@ -29,8 +29,12 @@ impl Lowerer<'_> {
             return order;
         }
         if sees == Order::Both {
-            // Peers that agree in all that the call reads are one as good as the other.
-            let read: BTreeSet<usize> = w.call.exprs().flat_map(Expr::columns).collect();
+            // Peers that agree in all that the call reads are one as good as the other; where the frame counts rows, each of
+            // them has a value of its own, and they must agree in all that the query reads.
+            let read: BTreeSet<usize> = match w.call.frame.units {
+                Units::Rows => used.clone(),
+                Units::Range | Units::Groups => w.call.exprs().flat_map(Expr::columns).collect(),
+            };
             if read.iter().all(|c| given.contains(*c) && exact(*c)) {
                 return order;
             }

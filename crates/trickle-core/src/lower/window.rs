@@ -106,7 +106,7 @@ impl Lowerer<'_> {
         for key in spec.order {
             order.push(self.sort_key(key, cx)?);
         }
-        let frame = self.frame(spec.frame, &order, e)?;
+        let frame = self.frame(spec, &order, e)?;
         if frame.units == Units::Rows || frame.offsets().next().is_none() {
             // Equal for all rows, so they order nothing.
             order.retain(|k| k.expr.as_literal().is_none());

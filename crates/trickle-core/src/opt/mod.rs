@@ -1,5 +1,6 @@
 //! Rewriting plans into equal, cheaper ones. [`RULES`] is the only list, in the order of application.
 
+mod arguments;
 mod columns;
 mod consolidate;
 mod empty;
@@ -54,6 +55,11 @@ pub const RULES: &[Rule] = &[
         name: "fuse",
         reason: "maps over maps and filters over filters are one; filters move towards the rows",
         apply: Apply::Node(|n| matches!(n.rel(), Rel::Map(_) | Rel::Filter(_)), fuse::rule),
+    },
+    Rule {
+        name: "arguments",
+        reason: "a sum of values whose scales are known adds up",
+        apply: Apply::Node(|n| matches!(n.rel(), Rel::Reduce(_)), arguments::rule),
     },
     Rule {
         name: "numbered",

@@ -6,13 +6,11 @@
 
 mod aggregate;
 mod errors;
-mod fetch;
 mod forms;
 mod limits;
 mod names;
 mod numbers;
 mod script;
-mod sets;
 mod source;
 #[cfg(feature = "testing")]
 mod writes;
@@ -23,10 +21,9 @@ pub(crate) mod ast {
 }
 
 pub(crate) use aggregate::{CreateAggregate, Definition};
-pub(crate) use forms::{generated, is_group_distinct, is_only, using_alias};
+pub(crate) use forms::{GroupItem, excluded, generated, is_group_distinct, is_only, using_alias};
 pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
-pub(crate) use sets::GroupItem;
 pub(crate) use source::{Place, Source};
 #[cfg(feature = "testing")]
 pub(crate) use writes::parse_writes;
@@ -165,7 +162,7 @@ fn tokens(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
         .map_err(|e| errors::convert_token(source, &e))?;
     let tokens = forms::reworded(tokens);
     let depth = limits::check(source, &tokens)?;
-    Ok((fetch::bare(numbers::join(source, tokens)?), depth))
+    Ok((numbers::join(source, tokens)?, depth))
 }
 
 fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {

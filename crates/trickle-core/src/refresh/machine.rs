@@ -144,6 +144,9 @@ impl Machine {
             let timeout =
                 Setting { name: "lock_timeout".into(), values: vec![format!("{lock_timeout_ms}ms")] };
             batch.push(control::setting(&timeout));
+            // A delta is many small plans: compiling them takes seconds where running them takes milliseconds, and what
+            // PostgreSQL decides it by are guesses for tables that were never analysed.
+            batch.push(control::setting(&Setting { name: "jit".into(), values: vec!["off".into()] }));
         }
         let refreshing = Setting { name: "pgtrickle.refreshing".into(), values: vec!["on".into()] };
         batch.push(control::setting(&refreshing));

@@ -238,7 +238,7 @@ fn what_was_never_filled_is_kept_from_writers_too() {
     let mut plan = plan();
     plan.members[0].lock = Lock::Writers;
     report(server.drive(plan));
-    let locks = &server.texts()[4..6];
+    let locks = &server.texts()[5..7];
     assert_eq!(
         locks,
         [
@@ -253,10 +253,11 @@ fn upstream_first_over_one_snapshot() {
     let mut server = Server::new(facts(5, 0, 0));
     let r = report(server.drive(plan()));
     assert_eq!(
-        server.texts()[..5],
+        server.texts()[..6],
         [
             "BEGIN ISOLATION LEVEL REPEATABLE READ",
             "SET LOCAL lock_timeout = '500ms'",
+            "SET LOCAL jit = 'off'",
             "SET LOCAL pgtrickle.refreshing = 'on'",
             "LOCK TABLE public.orders, public.\"o'dd\"\"name\" IN ACCESS SHARE MODE",
             "LOCK TABLE public.down, public.up IN SHARE UPDATE EXCLUSIVE MODE",
@@ -265,7 +266,7 @@ fn upstream_first_over_one_snapshot() {
     // The members share their settings, which are put in force once.
     let settings: Vec<&str> = server.texts().into_iter().filter(|t| t.starts_with("SET LOCAL")).collect();
     let own = ["SET LOCAL \"TimeZone\" = 'UTC'", "SET LOCAL search_path = 'a', 'B c'"];
-    assert_eq!(settings[2..], own);
+    assert_eq!(settings[3..], own);
     assert_eq!(
         server.short(),
         [

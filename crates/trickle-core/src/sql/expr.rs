@@ -133,6 +133,7 @@ pub(crate) fn over(call: &WindowCall, partition: &[usize], order: &[OrderKey], c
         units: call.frame.units,
         start: bound(&call.frame.start, FrameBound::First),
         end: bound(&call.frame.end, FrameBound::Last),
+        exclude: call.frame.exclude,
     });
     Scalar::Over(Box::new(Over {
         call: called(&call.call, columns),

@@ -12,7 +12,7 @@ use crate::rel::{
     Slice, Table, Top, Union, Window,
 };
 use crate::types::{Datum, Numeric, Type};
-use crate::window::{self, Bound, OrderKey, Units, WindowCall, WindowFrame};
+use crate::window::{self, Bound, Exclusion, OrderKey, Units, WindowCall, WindowFrame};
 use std::sync::Arc;
 
 fn table(id: u32, columns: &[&str], ty: &Type) -> Arc<TableDef> {
@@ -165,6 +165,7 @@ fn numbers() -> Vec<WindowCall> {
         units: Units::Rows,
         start: Bound::Preceding(Expr::int8(1)),
         end: Bound::Following(Expr::int8(1)),
+        exclude: Exclusion::NoOthers,
     };
     let framed = WindowCall { call: AggCall::count_star(), frame: counted };
     ["row_number", "rank"]

@@ -8,7 +8,7 @@ use crate::expr::Expr;
 use crate::graph::{Graph, NodeId, Schema};
 use crate::rel::{Slice, Top, Window};
 use crate::types::Type;
-use crate::window::{self, Bound, Order, OrderKey, Units, WindowCall, WindowFrame};
+use crate::window::{self, Bound, Exclusion, Order, OrderKey, Units, WindowCall, WindowFrame};
 
 /// A window over `input`: up to two calls over one partition, whose order is total wherever a call sees it.
 pub(super) fn sample(
@@ -129,7 +129,13 @@ fn frame(choice: &mut Choice, order: &[OrderKey]) -> WindowFrame {
         1 => Bound::Unbounded,
         _ => Bound::CurrentRow,
     };
-    WindowFrame { units, start, end }
+    let exclude = match choice.below(8) {
+        0 => Exclusion::CurrentRow,
+        1 => Exclusion::Group,
+        2 => Exclusion::Ties,
+        _ => Exclusion::NoOthers,
+    };
+    WindowFrame { units, start, end, exclude }
 }
 
 fn rank() -> WindowCall {

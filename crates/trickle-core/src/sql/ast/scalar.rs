@@ -5,7 +5,7 @@ use crate::catalog::TableId;
 use crate::expr::{IsTest, Subscript};
 use crate::sql::ident::{Ident, Qualified};
 use crate::types::{Datum, Type};
-use crate::window::Units;
+use crate::window::{Exclusion, Units};
 
 /// What a bind parameter stands for; the printer gives positions, whoever runs the statement gives values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +74,8 @@ pub struct Frame {
     pub start: FrameBound,
     /// Where it ends.
     pub end: FrameBound,
+    /// What it leaves out.
+    pub exclude: Exclusion,
 }
 
 /// An end of a frame.

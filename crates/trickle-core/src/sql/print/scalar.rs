@@ -5,7 +5,7 @@ use crate::expr::{IsTest, Subscript};
 use crate::sql::ast::{Aggregate, FrameBound, OrderBy, Over, Param, Scalar, SpecialCall};
 use crate::sql::ident::{Ident, Qualified};
 use crate::types::Type;
-use crate::window::Units;
+use crate::window::{Exclusion, Units};
 
 /// How tightly a form binds; an operand that binds less than its place asks for is parenthesised.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -324,6 +324,12 @@ impl Printer {
             self.bound(&frame.start);
             self.word(" AND ");
             self.bound(&frame.end);
+            self.word(match frame.exclude {
+                Exclusion::NoOthers => "",
+                Exclusion::CurrentRow => " EXCLUDE CURRENT ROW",
+                Exclusion::Group => " EXCLUDE GROUP",
+                Exclusion::Ties => " EXCLUDE TIES",
+            });
         }
         self.word(")");
     }

@@ -1,8 +1,9 @@
 //! Grouping sets. The parser's crate reads them only where they are neither nested nor begin with a parenthesis, so they
 //! are put before it as calls, of which [`GroupItem::of`] says what they were.
 
-use super::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart};
-use super::forms::{Edit, Reader, name};
+use super::super::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart};
+use super::reader::Reader;
+use super::{Edit, name};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::Token;
 
@@ -125,14 +126,14 @@ impl Reader<'_> {
             }
             // On to what stands behind the next comma.
             while !self.is(at, &Token::Comma) {
-                let over = at >= self.len()
+                let over = at >= self.words.len()
                     || self.is(at, &Token::RParen)
                     || self.is(at, &Token::SemiColon)
                     || ends_group_by(self.keyword(at));
                 if over {
                     return;
                 }
-                at = match self.partner(at) {
+                at = match self.partner.get(at).copied().flatten() {
                     Some(end) if end > at => end + 1,
                     _ => at + 1,
                 };

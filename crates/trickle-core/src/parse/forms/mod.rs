@@ -1,0 +1,217 @@
+//! Forms of PostgreSQL's that the parser's crate does not read, in words that it does.
+//!
+//! What is added is a name that begins with a NUL, which no text of a server's can hold: it says to the front end what
+//! the tree has no place for. Where that needs no saying, the tokens are those of an equal query.
+
+mod query;
+mod reader;
+mod sets;
+
+use super::ast::{
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart, OrderByExpr,
+};
+use crate::window::Exclusion;
+use reader::Reader;
+pub(crate) use sets::GroupItem;
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+
+const ONLY: &str = "\0only";
+const DISTINCT: &str = "\0distinct";
+const VIRTUAL: &str = "\0virtual";
+const EXCLUDED: [(&str, Exclusion); 4] = [
+    ("\0exclude no others", Exclusion::NoOthers),
+    ("\0exclude current row", Exclusion::CurrentRow),
+    ("\0exclude group", Exclusion::Group),
+    ("\0exclude ties", Exclusion::Ties),
+];
+/// The alias of a query in parentheses; in front of an alias, that it is one.
+const MARK: &str = "\0";
+
+/// Whether a table is read as `ONLY t`.
+pub(crate) fn is_only(name: &ObjectName) -> bool {
+    matches!(name.0.first(), Some(ObjectNamePart::Identifier(i)) if i.value == ONLY)
+}
+
+/// Whether a part of a name says how the others are meant.
+pub(super) fn is_mark(part: &ObjectNamePart) -> bool {
+    matches!(part, ObjectNamePart::Identifier(i) if i.value.starts_with(MARK))
+}
+
+/// Whether the first key of GROUP BY stands for its DISTINCT.
+pub(crate) fn is_group_distinct(key: &Expr) -> bool {
+    matches!(key, Expr::Identifier(i) if i.value == DISTINCT)
+}
+
+/// The alias in `USING (…) AS alias`, which is the last of the names.
+pub(crate) fn using_alias(names: &[ObjectName]) -> Option<Ident> {
+    match names.last()?.0.as_slice() {
+        [ObjectNamePart::Identifier(i)] => {
+            Some(Ident { value: i.value.strip_prefix(MARK)?.to_owned(), ..i.clone() })
+        }
+        _ => None,
+    }
+}
+
+/// The keys of an ORDER BY, and what the last of them says of the frame behind it.
+pub(crate) fn excluded(keys: &[OrderByExpr]) -> (&[OrderByExpr], Exclusion) {
+    if let Some((OrderByExpr { expr: Expr::Identifier(i), .. }, before)) = keys.split_last()
+        && let Some((_, what)) = EXCLUDED.iter().find(|(mark, _)| i.value == *mark)
+    {
+        return (before, *what);
+    }
+    (keys, Exclusion::NoOthers)
+}
+
+/// The expression of a generated column, and whether it is a virtual one.
+pub(crate) fn generated(e: &Expr) -> (&Expr, bool) {
+    if let Expr::Function(f) = e
+        && let [ObjectNamePart::Identifier(name)] = f.name.0.as_slice()
+        && name.value == VIRTUAL
+        && let FunctionArguments::List(list) = &f.args
+        && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(inner))] = list.args.as_slice()
+    {
+        return (inner, true);
+    }
+    (e, false)
+}
+
+/// The tokens with such forms put into other words.
+pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let suspect = |t: &TokenWithSpan| {
+        let word = matches!(
+            keyword(t),
+            Keyword::ONLY
+                | Keyword::GROUP
+                | Keyword::USING
+                | Keyword::GENERATED
+                | Keyword::UNION
+                | Keyword::INTERSECT
+                | Keyword::EXCEPT
+                | Keyword::VALUES
+                | Keyword::TABLE
+                | Keyword::ORDER
+                | Keyword::LIMIT
+                | Keyword::FETCH
+                | Keyword::EXCLUDE
+                | Keyword::PRECEDING
+                | Keyword::FOLLOWING
+        );
+        word || names_xml(t)
+    };
+    if !tokens.iter().any(suspect) {
+        return tokens;
+    }
+    let edits = Reader::new(&tokens).edits();
+    if edits.is_empty() {
+        return tokens;
+    }
+    edited(tokens, edits)
+}
+
+/// What becomes of the token at a place.
+enum Edit {
+    /// These come before it.
+    Before(Vec<Token>),
+    /// These come instead of it.
+    Instead(Vec<Token>),
+}
+
+fn edited(tokens: Vec<TokenWithSpan>, mut edits: Vec<(usize, Edit)>) -> Vec<TokenWithSpan> {
+    // Those of one place keep their order.
+    edits.sort_by_key(|(at, _)| *at);
+    let mut edits = edits.into_iter().peekable();
+    let mut out = Vec::with_capacity(tokens.len());
+    for (i, token) in tokens.into_iter().enumerate() {
+        let mut kept = true;
+        while let Some((_, edit)) = edits.next_if(|(at, _)| *at == i) {
+            let (new, instead) = match edit {
+                Edit::Before(new) => (new, false),
+                Edit::Instead(new) => (new, true),
+            };
+            kept &= !instead;
+            out.extend(new.into_iter().map(|t| TokenWithSpan::new(t, token.span)));
+        }
+        if kept {
+            out.push(token);
+        }
+    }
+    out
+}
+
+fn keyword(t: &TokenWithSpan) -> Keyword {
+    match &t.token {
+        Token::Word(w) if w.quote_style.is_none() => w.keyword,
+        _ => Keyword::NoKeyword,
+    }
+}
+
+/// A function whose first argument is a name behind NAME.
+fn names_xml(t: &TokenWithSpan) -> bool {
+    matches!(&t.token, Token::Word(w) if ["xmlelement", "xmlpi"].iter().any(|f| w.value.eq_ignore_ascii_case(f)))
+}
+
+fn name(text: impl Into<String>) -> Token {
+    Token::Word(Word { value: text.into(), quote_style: Some('"'), keyword: Keyword::NoKeyword })
+}
+
+fn word(text: &str) -> Token {
+    Token::make_keyword(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_query;
+
+    fn read(sql: &str) -> String {
+        let parsed = parse_query(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        parsed.query().unwrap().to_string().replace('\0', "!")
+    }
+
+    #[test]
+    fn what_the_parser_does_not_read_is_put_into_other_words() {
+        for (sql, wanted) in [
+            ("SELECT 1 FROM ONLY a, ONLY (s.b) AS x", "SELECT 1 FROM \"!only\".a, \"!only\".s.b AS x"),
+            ("SELECT 1 FROM a JOIN b USING (k) AS u", "SELECT 1 FROM a JOIN b USING(k, \"!u\")"),
+            ("SELECT k FROM a GROUP BY DISTINCT k", "SELECT k FROM a GROUP BY \"!distinct\", k"),
+            ("SELECT k FROM a GROUP BY ALL k", "SELECT k FROM a GROUP BY k"),
+            (
+                "SELECT 1 = ANY ((SELECT 1) UNION (SELECT 2))",
+                "SELECT 1 = ANY(SELECT * FROM ((SELECT 1) UNION (SELECT 2)) AS \"!\")",
+            ),
+            (
+                "SELECT (((SELECT 1) UNION (SELECT 2)) EXCEPT SELECT 3)",
+                "SELECT (SELECT * FROM (((SELECT 1) UNION (SELECT 2)) EXCEPT SELECT 3) AS \"!\")",
+            ),
+            ("SELECT 1 < ALL (VALUES (2))", "SELECT 1 < ALL(SELECT * FROM (VALUES (2)) AS \"!\")"),
+            ("SELECT xmlelement(NAME a, b)", "SELECT xmlelement(a, b)"),
+            ("SELECT 1 ORDER BY 1 FETCH FIRST (3) ROWS ONLY", "SELECT 1 ORDER BY 1 FETCH FIRST 3 ROWS ONLY"),
+            (
+                "SELECT sum(a) OVER (PARTITION BY (b) ROWS 1 PRECEDING EXCLUDE NO OTHERS)",
+                "SELECT sum(a) OVER (PARTITION BY (b) ORDER BY \"!exclude no others\" ROWS 1 PRECEDING)",
+            ),
+            (
+                "SELECT sum(a) OVER (w ORDER BY b RANGE BETWEEN '1 day'::interval PRECEDING AND CURRENT ROW EXCLUDE TIES)",
+                "SELECT sum(a) OVER (w ORDER BY b, \"!exclude ties\" RANGE BETWEEN ('1 day'::INTERVAL) PRECEDING AND CURRENT ROW)",
+            ),
+        ] {
+            assert_eq!(read(sql), wanted);
+        }
+    }
+
+    #[test]
+    fn what_it_reads_stays() {
+        for sql in [
+            "SELECT (SELECT 1) UNION SELECT 2",
+            "SELECT ((SELECT 1)) + 1",
+            "SELECT 1 WHERE 1 IN ((SELECT 1) UNION (SELECT 2)) AND EXISTS ((SELECT 1) EXCEPT (SELECT 2))",
+            "((SELECT 1) UNION (SELECT 2)) ORDER BY 1 FETCH FIRST 1 ROWS ONLY",
+            "SELECT 1 FROM ((SELECT 1) UNION (SELECT 2)) AS x JOIN (VALUES (1)) AS y ON true",
+            "SELECT (a, b) FROM t GROUP BY (a), b ORDER BY a",
+            "SELECT array_agg((SELECT 1) ORDER BY a) FROM t",
+            "(SELECT 1) UNION ALL ((SELECT 2) UNION (SELECT 3))",
+        ] {
+            assert!(!read(sql).contains('!'), "{sql}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Queries in parentheses, where an expression is meant.
+
+use super::reader::Reader;
+use super::{Edit, MARK, name, word};
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::Token;
+
+impl Reader<'_> {
+    /// Which parentheses open a query: SELECT stands in them, or behind another one that does, with nothing behind that
+    /// but what may follow a query.
+    pub(super) fn queries(&self) -> Vec<bool> {
+        let mut queries = vec![false; self.words.len()];
+        for i in (0..self.words.len()).rev().filter(|i| self.is(*i, &Token::LParen)) {
+            queries[i] = match self.keyword(i + 1) {
+                Keyword::SELECT | Keyword::WITH | Keyword::VALUES | Keyword::TABLE => true,
+                _ if !queries.get(i + 1).copied().unwrap_or_default() => false,
+                _ => self.partner[i + 1]
+                    .is_some_and(|end| self.is(end + 1, &Token::RParen) || self.goes_on(end + 1)),
+            };
+        }
+        queries
+    }
+
+    /// Whether what stands here makes a query of one in parentheses before it.
+    fn goes_on(&self, i: usize) -> bool {
+        matches!(
+            self.keyword(i),
+            Keyword::UNION
+                | Keyword::INTERSECT
+                | Keyword::EXCEPT
+                | Keyword::ORDER
+                | Keyword::LIMIT
+                | Keyword::OFFSET
+                | Keyword::FETCH
+        )
+    }
+
+    /// Whether an operand of an expression, and not the arguments of a call, may stand behind this.
+    fn begins_operand(&self, i: usize) -> bool {
+        let set = |i: usize| matches!(self.keyword(i), Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT);
+        match self.words.get(i).map(|(_, t)| &t.token) {
+            // UNION ALL
+            Some(Token::Word(_)) if i.checked_sub(1).is_some_and(set) => false,
+            Some(Token::Word(_)) => matches!(
+                self.keyword(i),
+                Keyword::ANY
+                    | Keyword::SOME
+                    | Keyword::ALL
+                    | Keyword::SELECT
+                    | Keyword::DISTINCT
+                    | Keyword::AND
+                    | Keyword::OR
+                    | Keyword::NOT
+                    | Keyword::CASE
+                    | Keyword::WHEN
+                    | Keyword::THEN
+                    | Keyword::ELSE
+                    | Keyword::WHERE
+                    | Keyword::ON
+                    | Keyword::HAVING
+                    | Keyword::BY
+                    | Keyword::BETWEEN
+                    | Keyword::LIKE
+                    | Keyword::ILIKE
+            ),
+            Some(Token::SemiColon | Token::RParen) | None => false,
+            Some(_) => true,
+        }
+    }
+
+    /// `((SELECT …) UNION …)` in an expression, and `(VALUES …)`, are what `(SELECT * FROM (…))` is. Elsewhere such a query
+    /// is read as it stands.
+    pub(super) fn query(&self, i: usize, queries: &[bool]) -> Vec<(usize, Edit)> {
+        // What stands in a query's parentheses is read with it: an arm as it is, what fills them as they are.
+        let mut at = i;
+        while at > 0 && queries[at - 1] {
+            if self.partner[at].is_some_and(|end| self.goes_on(end + 1)) {
+                return Vec::new();
+            }
+            at -= 1;
+        }
+        let Some(before) = at.checked_sub(1).filter(|b| self.begins_operand(*b)) else { return Vec::new() };
+        let Some(end) = self.partner[i].filter(|_| queries[i]) else { return Vec::new() };
+        let unread = match self.keyword(i + 1) {
+            Keyword::VALUES | Keyword::TABLE => !self.is(before, &Token::Comma),
+            Keyword::SELECT | Keyword::WITH => false,
+            _ => self.partner[i + 1].is_some_and(|inner| self.goes_on(inner + 1)),
+        };
+        if !unread {
+            return Vec::new();
+        }
+        let open = vec![word("SELECT"), Token::Mul, word("FROM"), Token::LParen];
+        let close = vec![Token::RParen, word("AS"), name(MARK)];
+        vec![(i + 1, Edit::Before(open)), (end, Edit::Before(close))]
+    }
+}

@@ -1,0 +1,202 @@
+//! What is read word by word: forms that are told by the words around them.
+
+use super::sets::ends_group_by;
+use super::{DISTINCT, Edit, MARK, ONLY, VIRTUAL, name, names_xml, word};
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+/// The tokens that are no white space, each parenthesis with its partner.
+pub(super) struct Reader<'t> {
+    pub(super) words: Vec<(usize, &'t TokenWithSpan)>,
+    pub(super) partner: Vec<Option<usize>>,
+}
+
+impl<'t> Reader<'t> {
+    pub(super) fn new(tokens: &'t [TokenWithSpan]) -> Reader<'t> {
+        let words: Vec<(usize, &TokenWithSpan)> =
+            tokens.iter().enumerate().filter(|(_, t)| !matches!(t.token, Token::Whitespace(_))).collect();
+        let mut partner = vec![None; words.len()];
+        let mut open = Vec::new();
+        for (i, (_, t)) in words.iter().enumerate() {
+            match t.token {
+                Token::LParen => open.push(i),
+                Token::RParen => {
+                    if let Some(o) = open.pop() {
+                        (partner[o], partner[i]) = (Some(i), Some(o));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Reader { words, partner }
+    }
+
+    pub(super) fn keyword(&self, i: usize) -> Keyword {
+        self.words.get(i).map_or(Keyword::NoKeyword, |(_, t)| super::keyword(t))
+    }
+    pub(super) fn is(&self, i: usize, token: &Token) -> bool {
+        self.words.get(i).is_some_and(|(_, t)| t.token == *token)
+    }
+    fn is_word(&self, i: usize, text: &str) -> bool {
+        matches!(self.words.get(i), Some((_, t)) if matches!(&t.token, Token::Word(w) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(text)))
+    }
+    fn is_name(&self, i: usize) -> bool {
+        matches!(self.words.get(i).map(|(_, t)| &t.token), Some(Token::Word(_)))
+    }
+
+    pub(super) fn edits(&self) -> Vec<(usize, Edit)> {
+        let queries = self.queries();
+        let mut edits = Vec::new();
+        for i in 0..self.words.len() {
+            let found = match self.keyword(i) {
+                Keyword::ONLY => self.only(i),
+                Keyword::GROUP => self.grouped(i),
+                Keyword::USING => self.using(i),
+                Keyword::GENERATED => self.generated(i),
+                Keyword::FETCH => self.fetched(i),
+                Keyword::EXCLUDE => self.excluded(i),
+                Keyword::PRECEDING | Keyword::FOLLOWING => self.offset(i),
+                _ if self.is(i, &Token::LParen) => self.query(i, &queries),
+                _ => self.xml_name(i),
+            };
+            edits.extend(found.into_iter().map(|(word, edit)| (self.words[word].0, edit)));
+        }
+        edits
+    }
+
+    /// `ONLY t` and `ONLY (t)` in FROM: a name in front of the table's.
+    fn only(&self, i: usize) -> Vec<(usize, Edit)> {
+        let Some(before) = i.checked_sub(1) else { return Vec::new() };
+        let item = matches!(self.keyword(before), Keyword::FROM | Keyword::JOIN)
+            || self.is(before, &Token::Comma)
+            || self.is(before, &Token::LParen);
+        let mark = (i, Edit::Instead(vec![name(ONLY), Token::Period]));
+        match self.partner.get(i + 1).copied().flatten() {
+            Some(end) if item && self.is(i + 1, &Token::LParen) => {
+                vec![mark, (i + 1, Edit::Instead(Vec::new())), (end, Edit::Instead(Vec::new()))]
+            }
+            _ if item && self.is_name(i + 1) => vec![mark],
+            _ => Vec::new(),
+        }
+    }
+
+    /// `GROUP BY DISTINCT a` has a first key that says so; `GROUP BY ALL a` is `GROUP BY a`.
+    fn grouped(&self, i: usize) -> Vec<(usize, Edit)> {
+        if self.keyword(i + 1) != Keyword::BY {
+            return Vec::new();
+        }
+        let end = [Token::RParen, Token::SemiColon, Token::EOF].iter().any(|t| self.is(i + 3, t));
+        let key = i + 3 < self.words.len() && !end && !ends_group_by(self.keyword(i + 3));
+        let (first, mut edits) = match self.keyword(i + 2) {
+            Keyword::DISTINCT => (i + 3, vec![(i + 2, Edit::Instead(vec![name(DISTINCT), Token::Comma]))]),
+            Keyword::ALL if key => (i + 3, vec![(i + 2, Edit::Instead(Vec::new()))]),
+            _ => (i + 2, Vec::new()),
+        };
+        self.sets(first, false, &mut edits);
+        edits
+    }
+
+    /// `USING (a, b) AS x`: the alias is a last name in the list.
+    fn using(&self, i: usize) -> Vec<(usize, Edit)> {
+        let Some(end) = self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))
+        else {
+            return Vec::new();
+        };
+        let columns = (i + 2..end).all(|c| self.is_name(c) || self.is(c, &Token::Comma));
+        match self.words.get(end + 2).map(|(_, t)| &t.token) {
+            Some(Token::Word(w)) if columns && self.keyword(end + 1) == Keyword::AS => {
+                let alias =
+                    if w.quote_style.is_some() { w.value.clone() } else { w.value.to_ascii_lowercase() };
+                let gone = || Edit::Instead(Vec::new());
+                let listed = Edit::Before(vec![Token::Comma, name(format!("{MARK}{alias}"))]);
+                vec![(end, listed), (end + 1, gone()), (end + 2, gone())]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// `GENERATED ALWAYS AS (e) [VIRTUAL]`: a stored column of an expression that says what it is.
+    fn generated(&self, i: usize) -> Vec<(usize, Edit)> {
+        let always = (self.keyword(i + 1), self.keyword(i + 2)) == (Keyword::ALWAYS, Keyword::AS);
+        match self.partner.get(i + 3).copied().flatten() {
+            Some(end) if always && self.keyword(end + 1) != Keyword::STORED => {
+                let mut edits = vec![
+                    (i + 4, Edit::Before(vec![name(VIRTUAL), Token::LParen])),
+                    (end, Edit::Before(vec![Token::RParen])),
+                ];
+                edits.push(match self.keyword(end + 1) {
+                    Keyword::VIRTUAL => (end + 1, Edit::Instead(vec![word("STORED")])),
+                    _ => (end + 1, Edit::Before(vec![word("STORED")])),
+                });
+                edits
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// `FETCH FIRST (n) ROWS`: the number without parentheses.
+    fn fetched(&self, i: usize) -> Vec<(usize, Edit)> {
+        let first = matches!(self.keyword(i + 1), Keyword::FIRST | Keyword::NEXT);
+        let number = matches!(self.words.get(i + 3), Some((_, t)) if matches!(t.token, Token::Number(..)));
+        if !(first && number && self.is(i + 2, &Token::LParen) && self.is(i + 4, &Token::RParen)) {
+            return Vec::new();
+        }
+        [i + 2, i + 4].map(|at| (at, Edit::Instead(Vec::new()))).into()
+    }
+
+    /// `'…'::type PRECEDING`: the offset in parentheses.
+    fn offset(&self, i: usize) -> Vec<(usize, Edit)> {
+        let begins = |at: &usize| {
+            matches!(
+                self.keyword(*at),
+                Keyword::BETWEEN | Keyword::AND | Keyword::ROWS | Keyword::RANGE | Keyword::GROUPS
+            )
+        };
+        let text = |t: &Token| matches!(t, Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_));
+        match (0..i).rev().find(begins) {
+            Some(at) if self.words.get(at + 1).is_some_and(|(_, t)| text(&t.token)) => {
+                let parentheses = [(at + 1, Token::LParen), (i, Token::RParen)];
+                parentheses.map(|(at, t)| (at, Edit::Before(vec![t]))).into()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// `frame EXCLUDE …`: a last key of the ORDER BY in front of the frame, which is made where there is none.
+    fn excluded(&self, i: usize) -> Vec<(usize, Edit)> {
+        let (mark, words) = match self.keyword(i + 1) {
+            Keyword::NO if self.is_word(i + 2, "others") => (0, 2),
+            Keyword::CURRENT if self.keyword(i + 2) == Keyword::ROW => (1, 2),
+            Keyword::GROUP => (2, 1),
+            _ if self.is_word(i + 1, "ties") => (3, 1),
+            _ => return Vec::new(),
+        };
+        let (mut frame, mut ordered, mut at) = (None, false, i);
+        while let Some(before) = at.checked_sub(1) {
+            at = match (self.words[before].1.token.clone(), self.partner[before]) {
+                (Token::RParen, Some(open)) => open,
+                (Token::LParen, _) => break,
+                _ => before,
+            };
+            match self.keyword(at) {
+                Keyword::ROWS | Keyword::RANGE | Keyword::GROUPS if frame.is_none() => frame = Some(at),
+                Keyword::ORDER => ordered = true,
+                _ => {}
+            }
+        }
+        let Some(frame) = frame else { return Vec::new() };
+        let mut key = if ordered { vec![Token::Comma] } else { vec![word("ORDER"), word("BY")] };
+        key.push(name(super::EXCLUDED[mark].0));
+        let gone = (i..=i + words).map(|at| (at, Edit::Instead(Vec::new())));
+        std::iter::once((frame, Edit::Before(key))).chain(gone).collect()
+    }
+
+    /// `xmlelement(NAME a, …)`: the element's name is the first argument.
+    fn xml_name(&self, i: usize) -> Vec<(usize, Edit)> {
+        let element = self.words.get(i).is_some_and(|(_, t)| names_xml(t)) && self.is(i + 1, &Token::LParen);
+        if element && self.keyword(i + 2) == Keyword::NAME && self.is_name(i + 3) {
+            return vec![(i + 2, Edit::Instead(Vec::new()))];
+        }
+        Vec::new()
+    }
+}
