@@ -27,6 +27,7 @@ mod program;
 mod random;
 mod readme;
 mod restored;
+mod sets;
 mod smoke;
 mod soak;
 mod subscriptions;

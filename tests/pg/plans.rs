@@ -53,6 +53,10 @@ const QUERIES: &[(&str, &str)] = &[
         "SELECT id, customer, sum(amount) OVER (PARTITION BY customer ORDER BY id) AS running FROM orders",
     ),
     (
+        "grouping sets",
+        "SELECT customer, note, grouping(customer, note) AS level, count(*) AS n, sum(amount) AS total FROM orders GROUP BY CUBE (customer, note)",
+    ),
+    (
         "first of each",
         "SELECT DISTINCT ON (customer) customer, id, amount FROM orders ORDER BY customer, amount DESC, id",
     ),

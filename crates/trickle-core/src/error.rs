@@ -96,6 +96,10 @@ impl Error {
     pub fn too_complex(message: impl Into<String>) -> Self {
         Self::new(Kind::TooComplex, "54001", message)
     }
+    /// More parts of something than PostgreSQL takes (SQLSTATE class 54).
+    pub fn too_many(sqlstate: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Kind::TooComplex, sqlstate, message)
+    }
     /// The plan of a query has more operators than the engine works on (54001).
     pub fn too_large(most: usize) -> Self {
         Self::new(Kind::TooLarge, "54001", format!("the plan has more than {most} operators"))

@@ -116,7 +116,7 @@ fn ctid(alias: &Ident) -> SelectItem {
 }
 
 /// Rows whose key leaves and does not return. Keys are compared by `=`, which an index serves; where a key column may
-/// be NULL a second arm looks among the rows that have a NULL there.
+/// be NULL a second arm looks among the rows that have a NULL there, which another index holds by a hash of the key.
 fn vanished_by_key(change: &Change<'_>, key: &[usize]) -> SetExpr {
     let (d, p, s) = (Ident::fixed("d"), Ident::fixed("p"), Ident::fixed("s"));
     let table = change.table;
@@ -146,8 +146,12 @@ fn vanished_by_key(change: &Change<'_>, key: &[usize]) -> SetExpr {
     }
     let some_null = Scalar::or(nullable.iter().map(|k| Change::target(&s, table, *k).is_null()));
     let null_in_change = Scalar::or(nullable.iter().map(|k| change.column(&d, *k).is_null()));
+    let hash = |value: &dyn Fn(usize) -> Scalar| row_hash(key.iter().map(|k| value(*k)).collect());
+    let by_hash = (!table.null_keys().is_empty())
+        .then(|| hash(&|k| Change::target(&s, table, k)).equals(hash(&|k| change.column(&d, k))));
     let matching = key.iter().map(|k| same(table, *k, Change::target(&s, table, *k), change.column(&d, *k)));
-    SetExpr::UnionAll(vec![plain, arm([some_null, null_in_change].into_iter().chain(matching).collect())])
+    let on = [some_null, null_in_change].into_iter().chain(by_hash).chain(matching);
+    SetExpr::UnionAll(vec![plain, arm(on.collect())])
 }
 
 fn same(table: &Stored, column: usize, a: Scalar, b: Scalar) -> Scalar {

@@ -69,11 +69,11 @@ fn is_declared(table: &Stored) -> bool {
     key(table).iter().all(|k| !table.columns[*k].nullable)
 }
 
-/// The suffixes of the indexes of a stored table: of a key, of a bag's rows, of a partition.
-const SUFFIXES: [&str; 3] = ["_key", "_row", "_part"];
+/// The suffixes of the indexes of a stored table: of a key, of a bag's rows, of a partition, of keys with NULLs.
+const SUFFIXES: [&str; 4] = ["_key", "_row", "_part", "_null"];
 
 /// The names that the indexes of a stored table of this name can have.
-pub fn index_names(table: &Ident) -> [Ident; 3] {
+pub fn index_names(table: &Ident) -> [Ident; 4] {
     SUFFIXES.map(|suffix| table.with_suffix(suffix))
 }
 
@@ -90,15 +90,20 @@ fn indexes(table: &Stored) -> Vec<Statement> {
         }
     };
     let partition = (!table.partition.is_empty()).then(|| (SUFFIXES[2], columns(&table.partition), false));
-    let create = |(suffix, keys, unique): (&str, Vec<Scalar>, bool)| {
-        Statement::CreateIndex(CreateIndex {
-            name: table.name.name.with_suffix(suffix),
-            table: table.name.clone(),
-            unique,
-            if_not_exists: false,
-            keys,
-            nulls_not_distinct: unique,
-        })
+    let create = |(suffix, keys, unique): (&str, Vec<Scalar>, bool)| CreateIndex {
+        name: table.name.name.with_suffix(suffix),
+        table: table.name.clone(),
+        unique,
+        if_not_exists: false,
+        keys,
+        nulls_not_distinct: unique,
+        filter: None,
     };
-    identity.into_iter().chain(partition).map(create).collect()
+    let nullable = table.null_keys();
+    let nulls = (!nullable.is_empty()).then(|| CreateIndex {
+        filter: Some(Scalar::or(nullable.iter().map(|k| column(k).is_null()))),
+        ..create((SUFFIXES[3], vec![row_hash(columns(key(table)))], false))
+    });
+    let plain: Vec<CreateIndex> = identity.into_iter().chain(partition).map(create).collect();
+    plain.into_iter().chain(nulls).map(Statement::CreateIndex).collect()
 }

@@ -79,6 +79,14 @@ impl Stored {
     pub fn all_names(&self) -> Vec<Ident> {
         self.columns.iter().map(|c| c.name.clone()).collect()
     }
+    /// The columns of the key that may be NULL, where there are several: rows with a NULL in one are found by a hash of the
+    /// key, since an index on the columns serves `=` alone. Else none.
+    pub fn null_keys(&self) -> Vec<usize> {
+        let Identity::Key(key) = &self.identity else { return Vec::new() };
+        let nullable: Vec<usize> = key.iter().copied().filter(|k| self.columns[*k].nullable).collect();
+        let hashable = key.iter().all(|k| self.columns[*k].ty.is_hashable());
+        if nullable.len() > 1 && hashable { nullable } else { Vec::new() }
+    }
     /// The columns whose type has a hash operator class.
     pub fn hashable(&self) -> Vec<usize> {
         (0..self.columns.len()).filter(|i| self.columns[*i].ty.is_hashable()).collect()

@@ -96,11 +96,15 @@ pub(super) fn unknown(name: &str, types: &[Type]) -> Error {
         .hint("No function matches the name and argument types; a cast may help.")
 }
 
+/// Whether a name is no keyword, since it stands in quotes.
+fn is_quoted(f: &Function) -> bool {
+    f.name.0.iter().any(|p| p.as_ident().is_some_and(|i| i.quote_style.is_some()))
+}
+
 /// The parts of `ROW(…)`.
 pub(super) fn row_constructor(f: &Function) -> Option<Vec<&Ast>> {
     let (schema, name) = qualified(&f.name);
-    let quoted = f.name.0.iter().any(|p| p.as_ident().is_some_and(|i| i.quote_style.is_some()));
-    if schema.is_some() || name != "row" || quoted {
+    if schema.is_some() || name != "row" || is_quoted(f) {
         return None;
     }
     plain_arguments(f)
@@ -141,6 +145,9 @@ impl Lowerer<'_> {
             None if whole_rows(f) => Vec::new(),
             None => return Err(self.stop(e, format!("named arguments or a subquery as argument of {name}"))),
         };
+        if schema.is_none() && name == "grouping" && !is_quoted(f) {
+            return self.grouping(f, list, e, cx);
+        }
         if let Some(over) = &f.over {
             return self.window(f, over, list, e, cx);
         }
@@ -224,8 +231,6 @@ impl Lowerer<'_> {
             self.stable(name, e);
         } else if SETS.contains(&name) {
             self.not_yet(e, format!("the set-returning function {name}()"));
-        } else if name == "grouping" {
-            self.not_yet(e, "GROUPING()");
         } else {
             return false;
         }
@@ -236,8 +241,7 @@ impl Lowerer<'_> {
     fn construct<'q>(&mut self, name: &str, f: &'q Function, cx: &mut Cx<'q>) -> Result<Option<Expr>> {
         let xml = matches!(name, "xmlelement" | "xmlforest" | "xmlpi");
         let known = xml || matches!(name, "coalesce" | "nullif" | "greatest" | "least" | "row" | "array");
-        let quoted = f.name.0.iter().any(|p| p.as_ident().is_some_and(|i| i.quote_style.is_some()));
-        if !known || quoted || f.name.0.len() > 1 {
+        if !known || is_quoted(f) || f.name.0.len() > 1 {
             return Ok(None);
         }
         let upper = name.to_ascii_uppercase();

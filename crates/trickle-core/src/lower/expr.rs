@@ -2,6 +2,7 @@
 
 use super::Lowerer;
 use super::literal;
+use super::sets::Asked;
 use super::subquery::{Kind, Pending, operator_name, row, subquery_of};
 use super::window::Windowed;
 use crate::agg::AggCall;
@@ -28,6 +29,8 @@ pub(super) struct Cx<'q> {
     columns: Vec<(usize, String, Option<Span>)>,
     /// Inside an aggregate's arguments.
     pub(super) inside_aggregate: bool,
+    /// Calls of GROUPING.
+    pub(super) groupings: Vec<Asked<'q>>,
     /// Calls over windows, and the windows of the WINDOW clause; none where no such call may stand.
     pub(super) windows: Vec<Windowed<'q>>,
     named: Option<&'q [NamedWindowDefinition]>,
@@ -46,6 +49,7 @@ impl<'q> Cx<'q> {
             subqueries: Vec::new(),
             columns: Vec::new(),
             inside_aggregate: false,
+            groupings: Vec::new(),
             windows: Vec::new(),
             named: None,
             inside_window: false,

@@ -4,40 +4,49 @@ use super::Lowerer;
 use super::expr::Cx;
 use super::scope::{Domain, Slot};
 use super::select::{Output, conjuncts};
+use super::sets::Keys;
 use super::subquery::Pending;
 use super::window::Windowed;
 use crate::agg::{AggCall, family};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::expr::{Expr, ExprKind};
 use crate::graph::NodeId;
-use crate::parse::ast::{Expr as Ast, GroupByExpr, Ident, Select, Value};
-use crate::parse::{fold, is_group_distinct};
-use crate::rel::{Map, OuterJoin, Reduce};
+use crate::parse::ast::Select;
+use crate::rel::{Map, OuterJoin, Reduce, Union};
 use crate::types::{Datum, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How the columns before grouping are found after it.
+/// How the columns before grouping are found after it: the domain's, the keys, the determined columns, the aggregates,
+/// and the numbers of GROUPING.
 pub(super) struct Grouping {
-    keys: Vec<Expr>,
-    /// Columns of tables whose primary key is grouped, as further keys.
+    /// How many columns the domain has.
+    domain: usize,
+    groups: Keys,
+    /// Columns of tables whose primary key is in every set, as further keys.
     determined: Vec<usize>,
-    aggregates: usize,
+    aggregates: Vec<AggCall>,
+    /// The keys that each GROUPING asks for.
+    asked: Vec<Vec<usize>>,
 }
 
 impl Grouping {
     /// `e`, over the relation before grouping with placeholders for aggregates, over the relation after it; or the
     /// first column that is neither grouped nor determined.
     fn apply(&self, e: &Expr) -> Result<Expr, usize> {
-        if let Some(i) = self.keys.iter().position(|k| k == e) {
-            return Ok(Expr::column(i, e.ty().clone()));
+        let column = |i: usize| Ok(Expr::column(i, e.ty().clone()));
+        let determined = self.domain + self.groups.keys.len();
+        let aggregates = determined + self.determined.len();
+        if let Some(i) = self.groups.keys.iter().position(|k| k == e) {
+            return column(self.domain + i);
         }
         if let ExprKind::Column(c) = e.kind() {
-            let keys = self.keys.len();
             return match Slot::of(*c) {
-                Slot::Aggregate(i) => Ok(Expr::column(keys + self.determined.len() + i, e.ty().clone())),
+                Slot::Aggregate(i) => column(aggregates + i),
+                Slot::Grouping(i) => column(aggregates + self.aggregates.len() + i),
+                Slot::Column(c) if c < self.domain => column(c),
                 Slot::Column(c) => match self.determined.iter().position(|d| *d == c) {
-                    Some(i) => Ok(Expr::column(keys + i, e.ty().clone())),
+                    Some(i) => column(determined + i),
                     None => Err(c),
                 },
                 _ => Ok(e.clone()),
@@ -50,10 +59,6 @@ impl Grouping {
             }
             Ok(if children.is_empty() { e.clone() } else { e.with_children(children) })
         })
-    }
-
-    fn width(&self) -> usize {
-        self.keys.len() + self.determined.len() + self.aggregates
     }
 }
 
@@ -103,42 +108,19 @@ impl Lowerer<'_> {
         mut cx: Cx<'_>,
         domain: &Domain,
     ) -> Result<(NodeId, Vec<Expr>, Vec<Expr>)> {
-        let grouped = match &s.group_by {
-            GroupByExpr::Expressions(keys, _) => !keys.is_empty(),
-            GroupByExpr::All(_) => true,
-        };
+        let clause = self.clause(s)?;
         let width = domain.width();
         let schema = self.graph.schema(node).clone();
-        if !grouped && s.having.is_none() && cx.aggregates.is_empty() {
+        let grouped = !clause.is_absent() || s.having.is_some();
+        if !grouped && cx.aggregates.is_empty() && cx.groupings.is_empty() {
             let (node, exprs) = self.settle(node, exprs, cx)?;
             return Ok((node, exprs, (0..width).map(|i| schema.expr(i)).collect()));
         }
-        let mut keys: Vec<Expr> = (0..width).map(|i| schema.expr(i)).collect();
-        let named = self.key_outputs(s, outputs, names);
-        let mut node = self.before_grouping(s, node, &mut cx, (&mut exprs, &mut having), &named)?;
-        let items = if grouped { self.keys(s, outputs, names, &exprs)? } else { Vec::new() };
-        // `GROUP BY ()` is one group, as without it.
-        let grouped = !items.is_empty();
-        for key in items {
-            let (settled, key) = match key {
-                Key::Plain(e) => (node, e),
-                Key::Text(e) => {
-                    let mut inner = Cx::new("GROUP BY");
-                    let lowered = self.expr(e, &mut inner)?;
-                    let (n, mut one) = self.settle(node, vec![lowered], inner)?;
-                    (n, one.pop().unwrap_or_else(|| Expr::null(Type::Text)))
-                }
-            };
-            node = settled;
-            let key = self.typed(key)?;
-            if !key.ty().has_equality() {
-                return Err(self.at(super::relation::no_equality(key.ty(), "A GROUP BY key"), s));
-            }
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
-        let (node, grouping) = self.reduce(s, node, keys, &mut cx, &exprs, &having, domain, grouped)?;
+        let named = self.key_outputs(&clause, outputs, names);
+        let node = self.before_grouping(s, node, &mut cx, (&mut exprs, &mut having), &named)?;
+        let (node, groups) = self.keys(s, &clause, node, (outputs, names), &exprs)?;
+        let asked = self.asked(&cx.groupings, &groups)?;
+        let (node, grouping) = self.reduce(s, node, (groups, asked), &mut cx, &exprs, &having, domain)?;
         self.after_grouping(node, &grouping, exprs, having, cx, width)
     }
 
@@ -170,58 +152,104 @@ impl Lowerer<'_> {
     }
 
     /// A literal without a type is text.
-    fn typed(&mut self, e: Expr) -> Result<Expr> {
+    pub(super) fn typed(&mut self, e: Expr) -> Result<Expr> {
         let ty = if *e.ty() == Type::Unknown { Type::Text } else { e.ty().clone() };
         self.coerce(e, &ty)
     }
 
-    /// γ over the keys, the columns they determine and the aggregates of the clause.
+    /// γ over the keys, the columns they determine and the aggregates of the clause: of each set one, and their sum.
     #[allow(clippy::too_many_arguments)]
     fn reduce(
         &mut self,
         s: &Select,
         node: NodeId,
-        keys: Vec<Expr>,
+        (groups, asked): (Keys, Vec<Vec<usize>>),
         cx: &mut Cx<'_>,
         exprs: &[Expr],
         having: &[Expr],
         domain: &Domain,
-        grouped: bool,
     ) -> Result<(NodeId, Grouping)> {
         let schema = self.graph.schema(node).clone();
-        let mut grouping = Grouping { keys, determined: Vec::new(), aggregates: cx.aggregates.len() };
-        if grouped {
-            let mut used: Vec<usize> = exprs.iter().chain(having).flat_map(|e| e.columns()).collect();
-            used.extend(cx.subqueries.iter().flat_map(|q| q.local_columns(self.frames.len() - 1)));
-            grouping.determined = self.determined(&grouping.keys, &used);
-            // A column without equality cannot be a key of the plan, though its group has one value.
-            let incomparable = |c: &usize| schema.column(*c).is_some_and(|c| !c.ty.has_equality());
-            if grouping.determined.iter().any(incomparable) {
-                return Err(self.stop(s, "a column of a type without equality beside a grouped primary key"));
-            }
+        let mut used: Vec<usize> = exprs.iter().chain(having).flat_map(|e| e.columns()).collect();
+        used.extend(cx.subqueries.iter().flat_map(|q| q.local_columns(self.frames.len() - 1)));
+        let determined = self.determined(&groups, &used);
+        // A column without equality cannot be a key of the plan, though its group has one value.
+        let incomparable = |c: &usize| schema.column(*c).is_some_and(|c| !c.ty.has_equality());
+        if determined.iter().any(incomparable) {
+            return Err(self.stop(s, "a column of a type without equality beside a grouped primary key"));
         }
         // Keys that are no columns are computed first; columns keep their places.
-        let computed: Vec<&Expr> = grouping.keys.iter().filter(|k| k.as_column().is_none()).collect();
+        let computed: Vec<&Expr> = groups.keys.iter().filter(|k| k.as_column().is_none()).collect();
         let mut all = schema.identity();
         all.extend(computed.into_iter().cloned());
         let input = if all.len() == schema.len() { node } else { self.add(Map::new(node, all))? };
         let mut next = schema.len();
-        let mut positions = Vec::new();
-        for k in &grouping.keys {
-            positions.push(k.as_column().unwrap_or_else(|| {
+        let mut places = Vec::new();
+        for k in &groups.keys {
+            places.push(k.as_column().unwrap_or_else(|| {
                 next += 1;
                 next - 1
             }));
         }
-        positions.extend(&grouping.determined);
-        let aggregates: Vec<AggCall> = cx.aggregates.clone();
-        let reduced = self.add(Reduce::new(input, positions, aggregates.clone()))?;
-        let node = match domain.node {
-            Some(d) if !grouped => self.with_empty_groups(s, reduced, d, domain.width(), &aggregates)?,
+        let aggregates = cx.aggregates.clone();
+        let grouping = Grouping { domain: domain.width(), groups, determined, aggregates, asked };
+        let mut arms = Vec::new();
+        for set in &grouping.groups.sets {
+            arms.push(self.reduced(s, input, set, &places, &grouping, domain)?);
+        }
+        let node = match arms.as_slice() {
+            [one] => *one,
+            _ => self.add(Union::new(arms))?,
+        };
+        Ok((node, grouping))
+    }
+
+    /// γ over one set of the keys, which are at `places` of the input: the other keys are NULL.
+    fn reduced(
+        &mut self,
+        s: &Select,
+        input: NodeId,
+        set: &BTreeSet<usize>,
+        places: &[usize],
+        grouping: &Grouping,
+        domain: &Domain,
+    ) -> Result<NodeId> {
+        let mut by: Vec<usize> = (0..grouping.domain).collect();
+        for place in set.iter().map(|i| places[*i]).chain(grouping.determined.iter().copied()) {
+            if !by.contains(&place) {
+                by.push(place);
+            }
+        }
+        let reduced = self.add(Reduce::new(input, by.clone(), grouping.aggregates.clone()))?;
+        let reduced = match domain.node {
+            Some(d) if set.is_empty() => self.with_empty_groups(s, reduced, d, &grouping.aggregates)?,
             _ => reduced,
         };
-        debug_assert_eq!(self.graph.schema(node).len(), grouping.width());
-        Ok((node, grouping))
+        let (rows, groups) = (self.graph.schema(input).clone(), self.graph.schema(reduced).clone());
+        let column = |place: usize| by.iter().position(|b| *b == place).map(|i| groups.expr(i));
+        let mut exprs: Vec<Option<Expr>> = (0..grouping.domain).map(column).collect();
+        exprs.extend((0..places.len()).map(|i| set.contains(&i).then(|| column(places[i])).flatten()));
+        exprs.extend(grouping.determined.iter().map(|c| column(*c)));
+        let shown =
+            (0..grouping.domain).chain(places.iter().copied()).chain(grouping.determined.iter().copied());
+        let rows = rows.select(&shown.collect::<Vec<_>>());
+        let mut exprs: Vec<Expr> = exprs
+            .into_iter()
+            .zip(rows.columns())
+            .map(|(e, c)| e.unwrap_or_else(|| Expr::null(c.ty.clone())))
+            .collect();
+        exprs.extend((by.len()..groups.len()).map(|i| groups.expr(i)));
+        exprs.extend(grouping.asked.iter().map(|keys| {
+            let number = keys.iter().fold(0, |n, k| n << 1 | i64::from(!set.contains(k)));
+            Expr::literal(Datum::Int(number), Type::Int4)
+        }));
+        if exprs == groups.identity() {
+            return Ok(reduced);
+        }
+        let aggregates = grouping.aggregates.iter().map(|a| a.sig.name.clone());
+        let numbers = grouping.asked.iter().map(|_| Arc::from("grouping"));
+        let labels = rows.columns().iter().map(|c| c.label.clone()).chain(aggregates).chain(numbers);
+        self.add(Map::new(reduced, exprs).labelled(labels.collect()))
     }
 
     /// An aggregate without GROUP BY has a row for every value of the domain, also where no row was aggregated.
@@ -230,10 +258,10 @@ impl Lowerer<'_> {
         s: &Select,
         reduced: NodeId,
         domain: NodeId,
-        width: usize,
         aggregates: &[AggCall],
     ) -> Result<NodeId> {
         let (d, r) = (self.graph.schema(domain).clone(), self.graph.schema(reduced).clone());
+        let width = d.len();
         let on = Expr::and((0..width).map(|i| same(d.expr(i), r.expr(i).shifted(width), &d, &r, i, i)));
         let joined = self.add(OuterJoin::left(domain, reduced, on))?;
         let mut exprs: Vec<Expr> = (0..width).map(|i| d.expr(i)).collect();
@@ -255,14 +283,15 @@ impl Lowerer<'_> {
         self.add(Map::new(joined, exprs))
     }
 
-    /// The used columns that belong to a table whose whole primary key is among the keys.
-    fn determined(&self, keys: &[Expr], used: &[usize]) -> Vec<usize> {
-        let grouped = |c: usize| keys.iter().any(|k| k.as_column() == Some(c));
+    /// The used columns that belong to a table whose whole primary key is in every set.
+    fn determined(&self, groups: &Keys, used: &[usize]) -> Vec<usize> {
+        let common: Vec<usize> = groups.common().filter_map(Expr::as_column).collect();
+        let grouped = |c: usize| groups.keys.iter().any(|k| k.as_column() == Some(c));
         let items = self.frames.last().map(|f| f.scope.items.as_slice()).unwrap_or_default();
         let mut out = Vec::new();
         for item in items {
             let Some(key) = &item.key else { continue };
-            if key.is_empty() || !key.iter().all(|c| grouped(*c)) {
+            if key.is_empty() || !key.iter().all(|c| common.contains(c)) {
                 continue;
             }
             for c in item.columns.iter().filter_map(|c| c.expr.as_column()) {
@@ -272,98 +301,6 @@ impl Lowerer<'_> {
             }
         }
         out
-    }
-
-    /// The items of GROUP BY: ordinals and output names stand for what the select list computes.
-    fn keys<'q>(
-        &mut self,
-        s: &'q Select,
-        outputs: &[Output<'q>],
-        names: &[Arc<str>],
-        exprs: &[Expr],
-    ) -> Result<Vec<Key<'q>>> {
-        let GroupByExpr::Expressions(items, _) = &s.group_by else {
-            return Err(self.at(Error::syntax("GROUP BY ALL is not known to every PostgreSQL"), s));
-        };
-        let mut keys = Vec::new();
-        // Without grouping sets, which are refused here, there is nothing that DISTINCT could merge.
-        for item in items.iter().filter(|i| !is_group_distinct(i)) {
-            let bare = strip(item);
-            match bare {
-                Ast::GroupingSets(_) | Ast::Cube(_) | Ast::Rollup(_) => {
-                    let what = match bare {
-                        Ast::Cube(_) => "CUBE",
-                        Ast::Rollup(_) => "ROLLUP",
-                        _ => "GROUPING SETS",
-                    };
-                    self.not_yet(item, what);
-                }
-                Ast::Tuple(list) => keys.extend(list.iter().map(Key::Text)),
-                Ast::Value(v) => match &v.value {
-                    Value::Number(n, _) => {
-                        match n.parse::<usize>().ok().filter(|n| *n >= 1 && *n <= outputs.len()) {
-                            Some(n) => keys.push(Key::Plain(self.no_aggregate(&exprs[n - 1], item)?)),
-                            None => {
-                                let e =
-                                    Error::grouping(format!("GROUP BY position {n} is not in select list"));
-                                return Err(self.at(e, item));
-                            }
-                        }
-                    }
-                    _ => {
-                        let e = Error::syntax("non-integer constant in GROUP BY");
-                        return Err(self.at(e, item));
-                    }
-                },
-                Ast::Identifier(name) => match self.output_alias(name, outputs, names) {
-                    Some(i) => keys.push(Key::Plain(self.no_aggregate(&exprs[i], item)?)),
-                    None => keys.push(Key::Text(item)),
-                },
-                bare => match same_output(bare, outputs) {
-                    Some(i) => keys.push(Key::Plain(self.no_aggregate(&exprs[i], item)?)),
-                    None => keys.push(Key::Text(item)),
-                },
-            }
-        }
-        Ok(keys)
-    }
-
-    /// The output of that name, where no input column has it.
-    fn output_alias(&self, name: &Ident, outputs: &[Output<'_>], names: &[Arc<str>]) -> Option<usize> {
-        let folded = fold(name);
-        let input = self.frames.last().is_some_and(|f| f.scope.star.iter().any(|n| *n.name == *folded));
-        if input {
-            return None;
-        }
-        debug_assert_eq!(outputs.len(), names.len());
-        names.iter().position(|n| **n == *folded)
-    }
-
-    fn no_aggregate(&mut self, e: &Expr, place: &Ast) -> Result<Expr> {
-        if e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Subquery(_))) {
-            return Err(self.stop(place, "GROUP BY a subquery of the select list"));
-        }
-        if e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Aggregate(_))) {
-            return Err(self.at(Error::grouping("aggregate functions are not allowed in GROUP BY"), place));
-        }
-        if e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Window(_))) {
-            return Err(self.at(Error::windowing("window functions are not allowed in GROUP BY"), place));
-        }
-        Ok(e.clone())
-    }
-
-    /// The outputs that GROUP BY names by position, alias or the same words.
-    fn key_outputs(&self, s: &Select, outputs: &[Output<'_>], names: &[Arc<str>]) -> Vec<usize> {
-        let GroupByExpr::Expressions(items, _) = &s.group_by else { return Vec::new() };
-        let output = |item: &Ast| match strip(item) {
-            Ast::Value(v) => match &v.value {
-                Value::Number(n, _) => n.parse::<usize>().ok()?.checked_sub(1),
-                _ => None,
-            },
-            Ast::Identifier(name) => self.output_alias(name, outputs, names),
-            other => same_output(other, outputs),
-        };
-        items.iter().filter_map(output).collect()
     }
 
     /// Joins the subqueries inside aggregates and inside the outputs `keys` to the rows before they are grouped; the
@@ -418,12 +355,6 @@ impl Lowerer<'_> {
     }
 }
 
-/// The output that is written in the same words, as PostgreSQL writes one that GROUP BY named by its position: a
-/// subquery in it is one subquery then.
-fn same_output(item: &Ast, outputs: &[Output<'_>]) -> Option<usize> {
-    outputs.iter().position(|o| matches!(o, Output::Text(text) if strip(text) == item))
-}
-
 /// The subqueries whose values an expression reads.
 fn subqueries(e: &Expr) -> Vec<usize> {
     let slot = |c: &usize| match Slot::of(*c) {
@@ -449,19 +380,6 @@ fn fill(e: &Expr, values: &[Option<Expr>]) -> Expr {
         Some(Slot::Subquery(i)) => values.get(i).cloned().flatten().unwrap_or(node),
         _ => node,
     })
-}
-
-enum Key<'q> {
-    Plain(Expr),
-    Text(&'q Ast),
-}
-
-/// Without the parentheses around it.
-pub(super) fn strip(mut e: &Ast) -> &Ast {
-    while let Ast::Nested(inner) = e {
-        e = inner;
-    }
-    e
 }
 
 /// Equality of two columns under which NULL equals NULL; plain `=` where one of them is never NULL.

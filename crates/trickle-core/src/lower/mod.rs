@@ -24,6 +24,7 @@ mod relation;
 mod scope;
 mod select;
 mod setop;
+mod sets;
 mod special;
 mod subquery;
 #[cfg(test)]

@@ -14,6 +14,7 @@ const AGGREGATE: usize = 1 << (usize::BITS - 2);
 const SUBQUERY: usize = 1 << (usize::BITS - 3);
 const OUTER: usize = 1 << (usize::BITS - 4);
 const WINDOW: usize = 1 << (usize::BITS - 5);
+const GROUPING: usize = 1 << (usize::BITS - 6);
 
 /// What a placeholder position stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub(super) enum Slot {
     Outer(usize),
     /// The n-th call over a window of the clause.
     Window(usize),
+    /// The n-th GROUPING of the clause.
+    Grouping(usize),
 }
 
 impl Slot {
@@ -37,6 +40,7 @@ impl Slot {
             p if p & SUBQUERY != 0 => Slot::Subquery(p & !SUBQUERY),
             p if p & OUTER != 0 => Slot::Outer(p & !OUTER),
             p if p & WINDOW != 0 => Slot::Window(p & !WINDOW),
+            p if p & GROUPING != 0 => Slot::Grouping(p & !GROUPING),
             p => Slot::Column(p),
         }
     }
@@ -48,6 +52,7 @@ impl Slot {
                 Slot::Subquery(i) => SUBQUERY | i,
                 Slot::Outer(i) => OUTER | i,
                 Slot::Window(i) => WINDOW | i,
+                Slot::Grouping(i) => GROUPING | i,
             },
             ty,
         )

@@ -101,7 +101,6 @@ impl Lowerer<'_> {
                 self.not_yet(e, "IS NORMALIZED");
                 Ok(Expr::null(Type::Bool))
             }
-            Ast::GroupingSets(_) | Ast::Cube(_) | Ast::Rollup(_) => Err(self.stop(e, "GROUPING SETS")),
             Ast::Wildcard(_) | Ast::QualifiedWildcard(..) => Err(self.whole_row(e)),
             _ => Err(Error::syntax("an expression that PostgreSQL does not have")),
         }

@@ -4,8 +4,10 @@ use super::{Class, Rel, Relational};
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet};
-use crate::graph::{Column, Node, NodeId, Props, Schema};
+use crate::expr::Expr;
+use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
+use crate::types::Datum;
 
 /// `R₁ + R₂ + …`: weights add up. At least one input; all have the same column types.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,7 +49,7 @@ impl Relational for Union {
             ..c.clone()
         }))
     }
-    fn props(&self, inputs: &[&Node], _: &Schema) -> Props {
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
         if let [only] = inputs {
             return only.props().clone();
         }
@@ -61,11 +63,70 @@ impl Relational for Union {
             p.empty &= i.empty;
             p.bounded &= i.bounded;
         }
+        if let Some(key) = key(inputs).filter(|_| p.non_negative) {
+            p.fds.push(FunctionalDependency { from: key.clone(), to: ColSet::all(schema.len()) });
+            p.add_key(key);
+        }
         p
     }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear
     }
+}
+
+/// What is known of a column of a summand.
+#[derive(PartialEq)]
+enum Known<'n> {
+    Null,
+    Value(&'n Datum),
+    NotNull,
+    Nothing,
+}
+
+impl Known<'_> {
+    fn of(input: &Node, column: usize) -> Known<'_> {
+        let literal = match input.rel() {
+            Rel::Map(m) => m.exprs().get(column).and_then(Expr::as_literal),
+            _ => None,
+        };
+        let Some(c) = input.schema().column(column) else { return Known::Nothing };
+        match literal {
+            Some(Datum::Null) => Known::Null,
+            Some(value) if c.ty.is_exact() => Known::Value(value),
+            _ if !c.nullable => Known::NotNull,
+            _ => Known::Nothing,
+        }
+    }
+
+    /// Whether no value of the one column is a value of the other.
+    fn differs(&self, other: &Known<'_>) -> bool {
+        match (self, other) {
+            (Known::Null, Known::Value(_) | Known::NotNull)
+            | (Known::Value(_) | Known::NotNull, Known::Null) => true,
+            (Known::Value(a), Known::Value(b)) => a != b,
+            _ => false,
+        }
+    }
+}
+
+/// Where constants, or NULL beside NOT NULL, tell every two summands apart, these columns and a key of each summand are
+/// a key of the sum: rows that agree on them are of one summand.
+fn key(inputs: &[&Node]) -> Option<ColSet> {
+    let mut key = ColSet::new();
+    for input in inputs {
+        key = key.union(input.props().keys.iter().min_by_key(|k| k.len())?);
+    }
+    let mut pairs: Vec<(usize, usize)> =
+        (0..inputs.len()).flat_map(|i| (0..i).map(move |j| (i, j))).collect();
+    for column in 0..inputs[0].schema().len() {
+        let known: Vec<Known<'_>> = inputs.iter().map(|i| Known::of(i, column)).collect();
+        let before = pairs.len();
+        pairs.retain(|(i, j)| !known[*i].differs(&known[*j]));
+        if pairs.len() < before {
+            key.insert(column);
+        }
+    }
+    pairs.is_empty().then_some(key)
 }
 
 impl Differentiate for Union {}

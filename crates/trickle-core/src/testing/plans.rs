@@ -10,7 +10,7 @@ use crate::rel::{
     Distinct, Filter, Join, Map, Negate, OuterJoin, Positive, Reduce, SemiJoin, SetOp, SetOpKind, Single,
     Table, Union, Values,
 };
-use crate::types::Type;
+use crate::types::{Datum, Type};
 use std::sync::Arc;
 
 /// What random plans may contain.
@@ -258,8 +258,40 @@ impl Planner<'_> {
         let mut keys: Vec<usize> = (0..choice.below(3)).map(|_| choice.below(schema.len())).collect();
         keys.sort_unstable();
         keys.dedup();
-        let aggs = (0..=choice.below(3)).map(|_| self.aggregate(choice, &schema)).collect();
+        let aggs: Vec<AggCall> = (0..=choice.below(3)).map(|_| self.aggregate(choice, &schema)).collect();
+        if choice.one_in(4) {
+            return self.grouping_sets(choice, input, &keys, &aggs);
+        }
         self.graph.add(Reduce::new(input, keys, aggs))
+    }
+
+    /// What GROUPING SETS are: the sum of an aggregate for each set, with NULL for the keys that a set lacks, and mostly
+    /// with the set's number.
+    fn grouping_sets(
+        &mut self,
+        choice: &mut Choice,
+        input: NodeId,
+        keys: &[usize],
+        aggs: &[AggCall],
+    ) -> Result<NodeId> {
+        let numbered = !choice.one_in(3);
+        let mut arms = Vec::new();
+        for number in 0..2 + choice.below(2) {
+            let set: Vec<usize> = keys.iter().copied().filter(|_| choice.below(2) == 0).collect();
+            let reduced = self.graph.add(Reduce::new(input, set.clone(), aggs.to_vec()))?;
+            let (rows, groups) = (self.graph.schema(input), self.graph.schema(reduced));
+            let key = |k: &usize| match set.iter().position(|s| s == k) {
+                Some(i) => groups.expr(i),
+                None => Expr::null(rows.expr(*k).ty().clone()),
+            };
+            let mut exprs: Vec<Expr> = keys.iter().map(key).collect();
+            exprs.extend((set.len()..groups.len()).map(|i| groups.expr(i)));
+            if numbered {
+                exprs.push(Expr::literal(Datum::Int(number as i64), Type::Int4));
+            }
+            arms.push(self.graph.add(Map::new(reduced, exprs))?);
+        }
+        self.graph.add(Union::new(arms))
     }
 
     fn aggregate(&self, choice: &mut Choice, schema: &Schema) -> AggCall {

@@ -87,6 +87,13 @@ fn grouping_rules() {
         "SELECT k FROM a GROUP BY 2",
         "SELECT b.w FROM a JOIN b ON a.id = b.id GROUP BY a.id",
         "SELECT k, (SELECT max(x) FROM n WHERE y = a.v) FROM a GROUP BY k",
+        "SELECT id, v FROM a GROUP BY ROLLUP (id)",
+        "SELECT v FROM a GROUP BY GROUPING SETS ((k), ())",
+        "SELECT GROUPING(v) FROM a GROUP BY CUBE (k)",
+        "SELECT GROUPING(k) FROM a",
+        "SELECT sum(GROUPING(k)) FROM a GROUP BY k",
+        "SELECT k FROM a WHERE GROUPING(k) = 0 GROUP BY k",
+        "SELECT k FROM a GROUP BY GROUPING(k)",
     ] {
         assert_eq!(error(sql).sqlstate(), "42803", "{sql}");
     }
@@ -102,4 +109,21 @@ fn views_that_fail_name_the_view() {
     let e = lower("SELECT 1 FROM a,\n broken", &c).unwrap_err();
     assert_eq!(place(&e), (2, 2), "{e}");
     assert!(e.detail_text().unwrap().contains("broken"), "{e}");
+}
+
+#[test]
+fn grouping_sets_are_as_many_as_postgresql_takes() {
+    let keys = |n: usize| vec!["k"; n].join(", ");
+    for (sql, state, text) in [
+        (format!("SELECT 1 AS x FROM a GROUP BY CUBE ({})", keys(13)), "54011", "12 elements"),
+        (format!("SELECT 1 AS x FROM a GROUP BY CUBE ({}), ROLLUP (k)", keys(12)), "54001", "maximum 4096"),
+        (format!("SELECT 1 AS x FROM a GROUP BY GROUPING SETS (CUBE ({}), ())", keys(12)), "54001", "4096"),
+        (format!("SELECT 1 AS x FROM a GROUP BY ROLLUP ({})", keys(4_096)), "54001", "4096"),
+        (format!("SELECT GROUPING({}) FROM a GROUP BY k", keys(32)), "54023", "fewer than 32"),
+        ("SELECT k FROM a GROUP BY ROLLUP (k ORDER BY k)".to_owned(), "42601", "expressions alone"),
+        ("SELECT k FROM a GROUP BY CUBE (k), ROLLUP (())".to_owned(), "42601", ""),
+    ] {
+        let e = error(&sql);
+        assert!(e.sqlstate() == state && e.message().contains(text), "{}: {e}", e.sqlstate());
+    }
 }

@@ -192,6 +192,52 @@ fn grouping() {
 }
 
 #[test]
+fn grouping_sets() {
+    expect(
+        "SELECT k, t, count(*) AS n, GROUPING(t, k) AS level FROM a GROUP BY ROLLUP (k, t)",
+        &[
+            "Map k#0, t#1, count#2, grouping#3",
+            "  Union",
+            "    Map k#0, t#1, count#2, 0",
+            "      Reduce by (k#1, t#3): count(*)",
+            "        TA",
+            "    Map k#0, NULL, count#1, 2",
+            "      Reduce by (k#1): count(*)",
+            "        TA",
+            "    Map NULL, NULL, count#0, 3",
+            "      Reduce by (): count(*)",
+            "        TA",
+        ],
+    );
+    // One set is a plain GROUP BY.
+    let plain = plan("SELECT k, v, count(*) FROM a GROUP BY k, v");
+    for same in [
+        "GROUPING SETS ((k, v))",
+        "GROUPING SETS (GROUPING SETS ((k, v)))",
+        "k, GROUPING SETS (v)",
+        "(k, v), ()",
+        "DISTINCT GROUPING SETS ((k, v), (v, k)), k",
+    ] {
+        assert_eq!(plan(&format!("SELECT k, v, count(*) FROM a GROUP BY {same}")), plain, "{same}");
+    }
+    assert_eq!(plan("SELECT count(*) FROM a GROUP BY GROUPING SETS (())"), plan("SELECT count(*) FROM a"));
+    let sets = |clause: &str| plan(&format!("SELECT k, v, count(*) AS n FROM a GROUP BY {clause}"));
+    for (one, other) in [
+        ("ROLLUP (k, v)", "GROUPING SETS ((k, v), k, ())"),
+        ("CUBE (k, v)", "GROUPING SETS ((k, v), (k), (v), ())"),
+        ("ROLLUP ((k, v))", "GROUPING SETS (((k), (v)), ())"),
+        ("ROLLUP (k), GROUPING SETS (v, ())", "GROUPING SETS ((k, v), (k), (v), ())"),
+        ("GROUPING SETS (ROLLUP (k), CUBE (v))", "GROUPING SETS ((k), (), (v), ())"),
+        ("cube (1, v)", "GROUPING SETS ((k, v), k, v, ())"),
+    ] {
+        assert_eq!(sets(one), sets(other), "{one}");
+    }
+    // Names that say nothing outside GROUP BY.
+    assert_eq!(names("SELECT k AS cube FROM a GROUP BY cube, rollup(k)"), "cube");
+    assert_eq!(names("SELECT k AS rollup, count(*) FROM a GROUP BY rollup"), "rollup, count");
+}
+
+#[test]
 fn set_operations_unify_types() {
     assert_eq!(types("SELECT id FROM a UNION SELECT w FROM b"), "numeric");
     assert_eq!(types("SELECT 1 AS x UNION ALL SELECT 2.5 UNION ALL SELECT NULL"), "numeric");

@@ -7,6 +7,14 @@ use super::*;
 fn canonical_text_means_the_same() {
     for (typed, printed) in [
         (
+            "SELECT lower(t) AS x, k + 1 AS n, GROUPING(k + 1, lower(t)), count(*) FROM a GROUP BY GROUPING SETS (1, (n, lower(t)), ROLLUP (v, (k, id)), CUBE (v), ()), k",
+            " SELECT lower(t) AS x,\n    (k + 1) AS n,\n    GROUPING((k + 1), lower(t)) AS \"grouping\",\n    count(*) AS count\n   FROM a\n  GROUP BY GROUPING SETS (((lower(t))), ((k + 1), (lower(t))), ROLLUP(v, (k, id)), CUBE(v), ()), k;",
+        ),
+        (
+            "SELECT k, count(*) FROM a GROUP BY DISTINCT ROLLUP (k, v), CUBE (k), t, ()",
+            " SELECT a.k,\n    count(*) AS count\n   FROM a\n  GROUP BY DISTINCT ROLLUP(a.k, a.v), CUBE(a.k), a.t;",
+        ),
+        (
             "SELECT id, t FROM a WHERE t = 'x' AND k IN (1, 2)",
             " SELECT a.id,\n    a.t\n   FROM a\n  WHERE ((a.t = 'x'::text) AND (a.k = ANY (ARRAY[1, 2])));",
         ),

@@ -5,12 +5,14 @@
 
 mod query;
 mod reader;
+mod sets;
 
 use super::ast::{
     Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart, OrderByExpr,
 };
 use crate::window::Exclusion;
 use reader::Reader;
+pub(crate) use sets::GroupItem;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 

@@ -1,5 +1,6 @@
 //! What is read word by word: forms that are told by the words around them.
 
+use super::sets::ends_group_by;
 use super::{DISTINCT, Edit, MARK, ONLY, VIRTUAL, name, names_xml, word};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -84,27 +85,15 @@ impl<'t> Reader<'t> {
         if self.keyword(i + 1) != Keyword::BY {
             return Vec::new();
         }
-        let key = match self.keyword(i + 3) {
-            Keyword::HAVING
-            | Keyword::WINDOW
-            | Keyword::UNION
-            | Keyword::INTERSECT
-            | Keyword::EXCEPT
-            | Keyword::ORDER
-            | Keyword::LIMIT
-            | Keyword::OFFSET
-            | Keyword::FETCH
-            | Keyword::FOR => false,
-            _ => {
-                let end = [Token::RParen, Token::SemiColon, Token::EOF].iter().any(|t| self.is(i + 3, t));
-                i + 3 < self.words.len() && !end
-            }
+        let end = [Token::RParen, Token::SemiColon, Token::EOF].iter().any(|t| self.is(i + 3, t));
+        let key = i + 3 < self.words.len() && !end && !ends_group_by(self.keyword(i + 3));
+        let (first, mut edits) = match self.keyword(i + 2) {
+            Keyword::DISTINCT => (i + 3, vec![(i + 2, Edit::Instead(vec![name(DISTINCT), Token::Comma]))]),
+            Keyword::ALL if key => (i + 3, vec![(i + 2, Edit::Instead(Vec::new()))]),
+            _ => (i + 2, Vec::new()),
         };
-        match self.keyword(i + 2) {
-            Keyword::DISTINCT => vec![(i + 2, Edit::Instead(vec![name(DISTINCT), Token::Comma]))],
-            Keyword::ALL if key => vec![(i + 2, Edit::Instead(Vec::new()))],
-            _ => Vec::new(),
-        }
+        self.sets(first, false, &mut edits);
+        edits
     }
 
     /// `USING (a, b) AS x`: the alias is a last name in the list.

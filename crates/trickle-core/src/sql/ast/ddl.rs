@@ -67,6 +67,8 @@ pub struct CreateIndex {
     pub keys: Vec<Scalar>,
     /// `NULLS NOT DISTINCT` (15)
     pub nulls_not_distinct: bool,
+    /// `WHERE`: the rows that it holds.
+    pub filter: Option<Scalar>,
 }
 
 /// `CREATE OR REPLACE FUNCTION name() RETURNS trigger` in PL/pgSQL that runs statements and returns NULL.

@@ -65,6 +65,10 @@ impl Printer {
             }
         });
         self.word(if c.nulls_not_distinct { ") NULLS NOT DISTINCT" } else { ")" });
+        if let Some(filter) = &c.filter {
+            self.word(" WHERE ");
+            self.scalar(filter);
+        }
     }
 
     pub(super) fn create_function(&mut self, c: &CreateTriggerFunction) {

@@ -1,0 +1,333 @@
+//! What GROUP BY says: its keys, and the sets of them that rows are grouped by.
+
+use super::expr::Cx;
+use super::scope::Slot;
+use super::select::Output;
+use super::{Level, Lowerer};
+use crate::error::{Error, Result};
+use crate::expr::{Expr, Volatility};
+use crate::graph::NodeId;
+use crate::parse::ast::{Expr as Ast, Function, GroupByExpr, Ident, Select, Value};
+use crate::parse::{GroupItem, fold, is_group_distinct};
+use crate::types::Type;
+use crate::verdict::ReasonKind;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// PostgreSQL's own limits.
+const MAX_SETS: usize = 4_096;
+const MAX_CUBE: usize = 12;
+const MAX_ARGUMENTS: usize = 31;
+
+/// How many sets are maintained. Each is an aggregate with a stored result of its own, and their statements are one.
+const MAX_MAINTAINED: usize = 64;
+
+/// GROUP BY as it is written.
+pub(super) struct Clause<'q> {
+    /// The keys; the same may be written several times.
+    keys: Vec<&'q Ast>,
+    /// The sets, as places in `keys`. One without keys where there is no GROUP BY, as with `GROUP BY ()`.
+    sets: Vec<Vec<usize>>,
+    absent: bool,
+    /// Whether equal sets are one.
+    distinct: bool,
+}
+
+/// The keys of GROUP BY, and the sets of them.
+pub(super) struct Keys {
+    pub(super) keys: Vec<Expr>,
+    /// Places in `keys`.
+    pub(super) sets: Vec<BTreeSet<usize>>,
+}
+
+impl Keys {
+    /// The keys that are in every set.
+    pub(super) fn common(&self) -> impl Iterator<Item = &Expr> {
+        let everywhere = |i: &usize| self.sets.iter().all(|s| s.contains(i));
+        (0..self.keys.len()).filter(everywhere).map(|i| &self.keys[i])
+    }
+}
+
+/// A call of GROUPING, of which the clause that it stands in has a placeholder.
+#[derive(Clone)]
+pub(super) struct Asked<'q> {
+    args: Vec<Expr>,
+    place: &'q Ast,
+}
+
+impl<'q> Clause<'q> {
+    /// Whether there is no GROUP BY.
+    pub(super) fn is_absent(&self) -> bool {
+        self.absent
+    }
+
+    /// The sets of an item.
+    fn expand(&mut self, item: GroupItem<'q>) -> Result<Vec<Vec<usize>>> {
+        Ok(match item {
+            GroupItem::Set(keys) => vec![self.places(keys)],
+            GroupItem::Sets(items) => {
+                let mut all = Vec::new();
+                for item in items {
+                    all.extend(self.expand(item)?);
+                    few(all.len())?;
+                }
+                all
+            }
+            GroupItem::Rollup(parts) => {
+                let parts: Vec<Vec<usize>> = parts.into_iter().map(|p| self.places(p)).collect();
+                few(parts.len() + 1)?;
+                (0..=parts.len()).rev().map(|n| parts[..n].concat()).collect()
+            }
+            GroupItem::Cube(parts) => {
+                if parts.len() > MAX_CUBE {
+                    return Err(Error::too_many("54011", format!("CUBE is limited to {MAX_CUBE} elements")));
+                }
+                let parts: Vec<Vec<usize>> = parts.into_iter().map(|p| self.places(p)).collect();
+                let last = parts.len().saturating_sub(1);
+                let chosen = |n: usize| (0..parts.len()).filter(move |i| n >> (last - i) & 1 == 1);
+                let set = |n: usize| chosen(n).flat_map(|i| &parts[i]).copied().collect();
+                (0..1 << parts.len()).rev().map(set).collect()
+            }
+        })
+    }
+
+    fn places(&mut self, keys: Vec<&'q Ast>) -> Vec<usize> {
+        let first = self.keys.len();
+        self.keys.extend(keys);
+        (first..self.keys.len()).collect()
+    }
+}
+
+/// Fails where there are more sets than PostgreSQL takes.
+fn few(sets: usize) -> Result<()> {
+    if sets > MAX_SETS {
+        return Err(Error::too_complex(format!("too many grouping sets present (maximum {MAX_SETS})")));
+    }
+    Ok(())
+}
+
+impl Lowerer<'_> {
+    /// The sets of GROUP BY: of each combination of the sets of its items one.
+    pub(super) fn clause<'q>(&mut self, s: &'q Select) -> Result<Clause<'q>> {
+        let GroupByExpr::Expressions(items, _) = &s.group_by else {
+            return Err(self.at(Error::syntax("GROUP BY ALL is not known to every PostgreSQL"), s));
+        };
+        let absent = items.is_empty();
+        let mut clause = Clause { keys: Vec::new(), sets: vec![Vec::new()], absent, distinct: false };
+        for item in items {
+            if is_group_distinct(item) {
+                clause.distinct = true;
+                continue;
+            }
+            let Some(read) = GroupItem::of(item) else {
+                return Err(self.at(Error::syntax("grouping sets hold expressions alone"), item));
+            };
+            let expanded = clause.expand(read);
+            let more = self.located(expanded, item)?;
+            let checked = few(clause.sets.len() * more.len());
+            self.located(checked, item)?;
+            let beside = |a: &Vec<usize>| more.iter().map(|b| [&a[..], b].concat()).collect::<Vec<_>>();
+            clause.sets = clause.sets.iter().flat_map(beside).collect();
+        }
+        Ok(clause)
+    }
+
+    /// The outputs that GROUP BY names by position, alias or the same words.
+    pub(super) fn key_outputs(
+        &self,
+        clause: &Clause<'_>,
+        outputs: &[Output<'_>],
+        names: &[Arc<str>],
+    ) -> Vec<usize> {
+        let output = |item: &&Ast| match strip(item) {
+            Ast::Value(v) => match &v.value {
+                Value::Number(n, _) => n.parse::<usize>().ok()?.checked_sub(1),
+                _ => None,
+            },
+            Ast::Identifier(name) => self.output_alias(name, outputs, names),
+            other => same_output(other, outputs),
+        };
+        clause.keys.iter().filter_map(output).collect()
+    }
+
+    /// The keys over the rows; `exprs` is the select list.
+    pub(super) fn keys(
+        &mut self,
+        s: &Select,
+        clause: &Clause<'_>,
+        mut node: NodeId,
+        (outputs, names): (&[Output<'_>], &[Arc<str>]),
+        exprs: &[Expr],
+    ) -> Result<(NodeId, Keys)> {
+        let mut keys: Vec<Expr> = Vec::new();
+        let mut places = Vec::new();
+        for item in &clause.keys {
+            let key = match self.key_output(item, outputs, names)? {
+                Some(output) => self.no_aggregate(&exprs[output], item)?,
+                None => {
+                    let mut inner = Cx::new("GROUP BY");
+                    let lowered = self.expr(item, &mut inner)?;
+                    let (settled, mut one) = self.settle(node, vec![lowered], inner)?;
+                    node = settled;
+                    one.pop().unwrap_or_else(|| Expr::null(Type::Text))
+                }
+            };
+            let key = self.typed(key)?;
+            if !key.ty().has_equality() {
+                return Err(self.at(super::relation::no_equality(key.ty(), "A GROUP BY key"), s));
+            }
+            let place = keys.iter().position(|k| *k == key).unwrap_or_else(|| {
+                keys.push(key);
+                keys.len() - 1
+            });
+            places.push(place);
+        }
+        let mut sets: Vec<BTreeSet<usize>> = Vec::new();
+        for set in &clause.sets {
+            let set = set.iter().map(|i| places[*i]).collect();
+            if !(clause.distinct && sets.contains(&set)) {
+                sets.push(set);
+            }
+        }
+        let keys = Keys { keys, sets };
+        self.kept(s, clause, &keys)?;
+        Ok((node, keys))
+    }
+
+    /// Stops at sets that are not maintained.
+    fn kept(&mut self, s: &Select, clause: &Clause<'_>, keys: &Keys) -> Result<()> {
+        let place = |i: usize| clause.keys.get(i).copied();
+        if keys.sets.len() > MAX_MAINTAINED {
+            let construct = format!("grouping by {} sets", keys.sets.len());
+            let help = format!("Group by at most {MAX_MAINTAINED} sets, or refresh the table in full.");
+            match place(0) {
+                Some(at) => self.reason(ReasonKind::NotYet, at, construct, &help),
+                None => self.reason(ReasonKind::NotYet, s, construct, &help),
+            }
+            return Err(Error::internal("lowering stopped at too many grouping sets"));
+        }
+        let common: Vec<&Expr> = keys.common().collect();
+        // PostgreSQL takes some of the equal constants in the select list for such a key, and others not.
+        let constant = |k: &&Expr| k.is_constant() && k.volatility() == Volatility::Immutable;
+        if !self.probing() && keys.keys.iter().any(|k| constant(&k) && !common.contains(&k)) {
+            return Err(self.stop(s, "a constant as key of some grouping sets"));
+        }
+        Ok(())
+    }
+
+    /// The output that a key names: by position, by an alias that is no column, or in the same words.
+    fn key_output(
+        &mut self,
+        item: &Ast,
+        outputs: &[Output<'_>],
+        names: &[Arc<str>],
+    ) -> Result<Option<usize>> {
+        match strip(item) {
+            Ast::Value(v) => match &v.value {
+                Value::Number(n, _) => {
+                    let found = n.parse::<usize>().ok().filter(|n| *n >= 1 && *n <= outputs.len());
+                    let missing = || {
+                        let e = Error::grouping(format!("GROUP BY position {n} is not in select list"));
+                        self.at(e, item)
+                    };
+                    found.map(|n| Some(n - 1)).ok_or_else(missing)
+                }
+                _ => Err(self.at(Error::syntax("non-integer constant in GROUP BY"), item)),
+            },
+            Ast::Identifier(name) => Ok(self.output_alias(name, outputs, names)),
+            bare => Ok(same_output(bare, outputs)),
+        }
+    }
+
+    /// The output of that name, where no input column has it.
+    fn output_alias(&self, name: &Ident, outputs: &[Output<'_>], names: &[Arc<str>]) -> Option<usize> {
+        let folded = fold(name);
+        let input = self.frames.last().is_some_and(|f| f.scope.star.iter().any(|n| *n.name == *folded));
+        if input {
+            return None;
+        }
+        debug_assert_eq!(outputs.len(), names.len());
+        names.iter().position(|n| **n == *folded)
+    }
+
+    fn no_aggregate(&mut self, e: &Expr, place: &Ast) -> Result<Expr> {
+        let has = |held: fn(Slot) -> bool| e.columns().iter().any(|c| held(Slot::of(*c)));
+        if has(|s| matches!(s, Slot::Subquery(_))) {
+            return Err(self.stop(place, "GROUP BY a subquery of the select list"));
+        }
+        let refused = if has(|s| matches!(s, Slot::Aggregate(_))) {
+            Error::grouping("aggregate functions are not allowed in GROUP BY")
+        } else if has(|s| matches!(s, Slot::Grouping(_))) {
+            Error::grouping("grouping operations are not allowed in GROUP BY")
+        } else if has(|s| matches!(s, Slot::Window(_))) {
+            Error::windowing("window functions are not allowed in GROUP BY")
+        } else {
+            return Ok(e.clone());
+        };
+        Err(self.at(refused, place))
+    }
+
+    /// `GROUPING(a, b)`: a placeholder for the number whose bits say which of the keys are not in the set of a row, the last
+    /// key's the lowest.
+    pub(super) fn grouping<'q>(
+        &mut self,
+        f: &Function,
+        list: Vec<&'q Ast>,
+        e: &'q Ast,
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        if cx.inside_aggregate {
+            return Err(self.at(Error::grouping("aggregate function calls cannot be nested"), e));
+        }
+        if !cx.allows_aggregates {
+            let m = format!("grouping operations are not allowed in {}", cx.clause);
+            return Err(self.at(Error::grouping(m), e));
+        }
+        if list.is_empty() || f.filter.is_some() || f.over.is_some() {
+            return Err(self.at(Error::syntax("GROUPING takes grouping expressions and nothing else"), e));
+        }
+        if list.len() > MAX_ARGUMENTS {
+            return Err(self.at(Error::too_many("54023", "GROUPING must have fewer than 32 arguments"), e));
+        }
+        let frame = self.frames.len().saturating_sub(1);
+        self.levels.push(Level { frame, read: None });
+        let args = self.exprs(list, cx);
+        let level = self.levels.pop();
+        let args = args?;
+        if level.and_then(|l| l.read).is_some_and(|read| read < frame) {
+            return Err(self.stop(e, "GROUPING() of columns of an enclosing query"));
+        }
+        cx.groupings.push(Asked { args, place: e });
+        Ok(Slot::Grouping(cx.groupings.len() - 1).expr(Type::Int4))
+    }
+
+    /// The keys that each GROUPING asks for.
+    pub(super) fn asked(&self, asked: &[Asked<'_>], keys: &Keys) -> Result<Vec<Vec<usize>>> {
+        let mut found = Vec::new();
+        for call in asked {
+            let place = |a: &Expr| {
+                keys.keys.iter().position(|k| k == a).ok_or_else(|| {
+                    let m =
+                        "arguments to GROUPING must be grouping expressions of the associated query level";
+                    self.at(Error::grouping(m), call.place)
+                })
+            };
+            found.push(call.args.iter().map(place).collect::<Result<Vec<_>>>()?);
+        }
+        Ok(found)
+    }
+}
+
+/// The output that is written in the same words, as PostgreSQL writes one that GROUP BY named by its position: a
+/// subquery in it is one subquery then.
+fn same_output(item: &Ast, outputs: &[Output<'_>]) -> Option<usize> {
+    outputs.iter().position(|o| matches!(o, Output::Text(text) if strip(text) == item))
+}
+
+/// Without the parentheses around it.
+pub(super) fn strip(mut e: &Ast) -> &Ast {
+    while let Ast::Nested(inner) = e {
+        e = inner;
+    }
+    e
+}
