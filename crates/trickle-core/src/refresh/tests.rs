@@ -432,6 +432,55 @@ fn truncated_uncaptured_foreign_and_unfilled_are_recomputed() {
 }
 
 #[test]
+fn what_changes_without_its_sources_is_recomputed_when_it_is_polled_for_that_reason() {
+    for polled in [true, false] {
+        let mut p = plan();
+        for m in &mut p.members {
+            (m.unseen, m.polled) = (Some("the clock goes on".into()), polled);
+        }
+        p.members[1].relation.name = "Odd name".into();
+        let reader = Reader::from(&p.members[0]);
+        let always = super::control::peek_text(&[reader]).contains("pgt_id = ANY ('{7}'::int8[]))");
+        assert_eq!(always, polled, "the cheap question knows it too");
+        let m = report(Server::new(facts(0, 0, 0)).drive(p)).members[1].clone();
+        assert_eq!(m.name, "public.\"Odd name\"");
+        let expected = if polled { Action::Full } else { Action::NoData };
+        assert_eq!((m.action, m.reason == "the clock goes on"), (expected, polled));
+    }
+}
+
+#[test]
+fn the_settings_of_a_refresh_hold_from_its_beginning_and_for_its_transaction_alone() {
+    let mut p = plan();
+    p.settings.push(Setting { name: "work_mem".into(), values: vec!["64MB".into()] });
+    let mut server = Server::new(facts(5, 0, 0));
+    report(server.drive(p));
+    let at = |text: &str| server.log.iter().position(|s| s.text.starts_with(text)).unwrap();
+    assert!(at("BEGIN") < at("SET LOCAL work_mem = '64MB'") && at("SET LOCAL work_mem") < at("LOCK TABLE"));
+}
+
+/// The cheap question looks once into each buffer, however many frontiers there are, and finds it by halves.
+#[test]
+fn the_cheap_question_grows_with_the_sources_and_not_with_their_square() {
+    let text = |n: u32| {
+        let one = |i: u32| member(i64::from(i), "st", 5000 + i, vec![source(i, "s", TableKind::Table)]);
+        let members: Vec<Member> = (1..=n).map(one).collect();
+        let readers: Vec<Reader<'_>> = members.iter().map(Reader::from).collect();
+        super::control::peek_text(&readers)
+    };
+    for n in [1, 2, 7, 64] {
+        let text = text(n);
+        for i in 1..=n {
+            assert_eq!(text.matches(&format!("changes_{i} b ")).count(), 1, "{text}");
+        }
+        assert_eq!(text.matches("CASE WHEN f.source <").count() + 1, n as usize);
+        assert_eq!(text.matches("FROM frontiers f").count(), 2, "{text}");
+    }
+    // The last of 64 stands behind six choices, and has one of its own.
+    assert_eq!(text(64).rsplit("EXISTS").next().unwrap().matches(" END").count(), 6 + 1);
+}
+
+#[test]
 fn tables_that_are_not_what_was_planned_stop_the_run() {
     for column in [8, 10] {
         let mut rows = facts(5, 0, 0);
