@@ -15,6 +15,7 @@ mod from;
 mod group;
 mod join;
 mod literal;
+mod lockstep;
 mod membership;
 mod names;
 mod on;
@@ -24,6 +25,7 @@ mod relation;
 mod scope;
 mod select;
 mod setop;
+mod sets;
 mod special;
 mod subquery;
 #[cfg(test)]

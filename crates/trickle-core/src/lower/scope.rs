@@ -14,6 +14,9 @@ const AGGREGATE: usize = 1 << (usize::BITS - 2);
 const SUBQUERY: usize = 1 << (usize::BITS - 3);
 const OUTER: usize = 1 << (usize::BITS - 4);
 const WINDOW: usize = 1 << (usize::BITS - 5);
+const SET: usize = 1 << (usize::BITS - 6);
+/// The bits of a column of a set-returning call.
+const SET_COLUMN: u32 = 12;
 
 /// What a placeholder position stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub(super) enum Slot {
     Outer(usize),
     /// The n-th call over a window of the clause.
     Window(usize),
+    /// A column of the n-th set-returning call of the clause.
+    Set(usize, usize),
 }
 
 impl Slot {
@@ -37,6 +42,10 @@ impl Slot {
             p if p & SUBQUERY != 0 => Slot::Subquery(p & !SUBQUERY),
             p if p & OUTER != 0 => Slot::Outer(p & !OUTER),
             p if p & WINDOW != 0 => Slot::Window(p & !WINDOW),
+            p if p & SET != 0 => {
+                let at = p & !SET;
+                Slot::Set(at >> SET_COLUMN, at & ((1 << SET_COLUMN) - 1))
+            }
             p => Slot::Column(p),
         }
     }
@@ -48,6 +57,7 @@ impl Slot {
                 Slot::Subquery(i) => SUBQUERY | i,
                 Slot::Outer(i) => OUTER | i,
                 Slot::Window(i) => WINDOW | i,
+                Slot::Set(i, column) => SET | i << SET_COLUMN | column,
             },
             ty,
         )

@@ -3,12 +3,17 @@
 //! What is added is a name that begins with a NUL, which no text of a server's can hold: it says to the front end what
 //! the tree has no place for. Where that needs no saying, the tokens are those of an equal query.
 
-use super::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart};
+use super::ast::{
+    DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName,
+    ObjectNamePart,
+};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
 const ONLY: &str = "\0only";
 const DISTINCT: &str = "\0distinct";
+const ROWS_FROM: &str = "\0rows";
+const DEFINED: &str = "\0defined";
 const VIRTUAL: &str = "\0virtual";
 /// The alias of a query in parentheses; in front of an alias, that it is one.
 const MARK: &str = "\0";
@@ -38,6 +43,38 @@ pub(crate) fn using_alias(names: &[ObjectName]) -> Option<Ident> {
     }
 }
 
+/// Whether what looks like a function in FROM is `ROWS FROM (…)`.
+pub(crate) fn is_rows_from(name: &ObjectName) -> bool {
+    matches!(name.0.as_slice(), [ObjectNamePart::Identifier(i)] if i.value == ROWS_FROM)
+}
+
+/// A call inside `ROWS FROM (…)`.
+pub(crate) struct RowsFrom<'a> {
+    pub(crate) call: &'a Function,
+    /// `AS (name type, …)`
+    pub(crate) definition: Vec<(&'a Ident, &'a DataType)>,
+}
+
+impl<'a> RowsFrom<'a> {
+    pub(crate) fn of(arg: &'a FunctionArg) -> Option<RowsFrom<'a>> {
+        let FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Function(call))) = arg else { return None };
+        let FunctionArguments::List(list) = &call.args else { return None };
+        if !matches!(call.name.0.as_slice(), [ObjectNamePart::Identifier(i)] if i.value == DEFINED) {
+            return Some(RowsFrom { call, definition: Vec::new() });
+        }
+        let (first, columns) = list.args.split_first()?;
+        let column = |c: &'a FunctionArg| match c {
+            FunctionArg::ExprNamed { name: Expr::Identifier(name), arg, .. } => match arg {
+                FunctionArgExpr::Expr(Expr::Cast { data_type, .. }) => Some((name, data_type)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let definition = columns.iter().map(column).collect::<Option<_>>()?;
+        Some(RowsFrom { definition, ..RowsFrom::of(first)? })
+    }
+}
+
 /// The expression of a generated column, and whether it is a virtual one.
 pub(crate) fn generated(e: &Expr) -> (&Expr, bool) {
     if let Expr::Function(f) = e
@@ -58,6 +95,7 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             keyword(t),
             Keyword::ONLY
                 | Keyword::GROUP
+                | Keyword::ROWS
                 | Keyword::USING
                 | Keyword::GENERATED
                 | Keyword::UNION
@@ -169,6 +207,7 @@ impl<'t> Reader<'t> {
                 Keyword::ONLY => self.only(i),
                 Keyword::GROUP => self.grouped(i),
                 Keyword::USING => self.using(i),
+                Keyword::ROWS => self.rows_from(i),
                 Keyword::GENERATED => self.generated(i),
                 _ if self.is(i, &Token::LParen) => self.query(i, &queries),
                 _ => self.xml_name(i),
@@ -238,6 +277,51 @@ impl<'t> Reader<'t> {
                 vec![(end, listed), (end + 1, gone()), (end + 2, gone())]
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// `ROWS FROM (f(a), g(b) AS (x t, …))`: a function of that name, whose second argument is another one of `g(b)` and of
+    /// NULLs of these types and names.
+    fn rows_from(&self, i: usize) -> Vec<(usize, Edit)> {
+        let item = i.checked_sub(1).is_some_and(|b| {
+            matches!(self.keyword(b), Keyword::FROM | Keyword::JOIN | Keyword::LATERAL)
+                || self.is(b, &Token::Comma)
+                || self.is(b, &Token::LParen)
+        });
+        let call = self.is_name(i + 3) && (self.is(i + 4, &Token::LParen) || self.is(i + 4, &Token::Period));
+        let open = item && call && self.keyword(i + 1) == Keyword::FROM && self.is(i + 2, &Token::LParen);
+        let Some(end) = self.partner.get(i + 2).copied().flatten().filter(|_| open) else {
+            return Vec::new();
+        };
+        let mut edits = vec![(i, Edit::Instead(vec![name(ROWS_FROM)])), (i + 1, Edit::Instead(Vec::new()))];
+        let (mut start, mut at) = (i + 3, i + 3);
+        while at < end {
+            if self.keyword(at) == Keyword::AS
+                && let Some(close) = self.partner[at + 1].filter(|_| self.is(at + 1, &Token::LParen))
+            {
+                edits.push((start, Edit::Before(vec![name(DEFINED), Token::LParen])));
+                edits.push((at, Edit::Instead(vec![Token::Comma])));
+                edits.push((at + 1, Edit::Instead(Vec::new())));
+                self.definitions(at + 2..close, &mut edits);
+                at = close;
+            }
+            at = self.partner[at].filter(|_| self.is(at, &Token::LParen)).unwrap_or(at) + 1;
+            if self.is(at, &Token::Comma) {
+                start = at + 1;
+            }
+        }
+        edits
+    }
+
+    /// `a t, …` as `a => NULL::t, …`
+    fn definitions(&self, columns: std::ops::Range<usize>, edits: &mut Vec<(usize, Edit)>) {
+        let mut at = columns.start;
+        while at < columns.end {
+            edits.push((at + 1, Edit::Before(vec![Token::RArrow, word("NULL"), Token::DoubleColon])));
+            while at < columns.end && !self.is(at, &Token::Comma) {
+                at = self.partner[at].filter(|_| self.is(at, &Token::LParen)).unwrap_or(at) + 1;
+            }
+            at += 1;
         }
     }
 

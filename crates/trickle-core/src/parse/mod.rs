@@ -22,7 +22,7 @@ pub(crate) mod ast {
 }
 
 pub(crate) use aggregate::{CreateAggregate, Definition};
-pub(crate) use forms::{generated, is_group_distinct, is_only, using_alias};
+pub(crate) use forms::{RowsFrom, generated, is_group_distinct, is_only, is_rows_from, using_alias};
 pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
 pub(crate) use source::{Place, Source};
