@@ -20,7 +20,7 @@ const KEPT: &[(&str, &str)] = &[
         json_each_text(e.value) AS m"),
     ("records", "SELECT s.id, r.* FROM s, ROWS FROM (json_to_recordset(s.j) AS (a int, b text), upto(s.x)) WITH ORDINALITY AS r"),
     ("own", "SELECT s.id, u, p.* FROM s LEFT JOIN upto(s.x) AS u ON true, pairs(s.x) AS p"),
-    ("listed", "SELECT id, upto(x) AS u, upto(upto(x)) AS v, (pairs(x)).k AS k, (pairs(x))."V v" AS v2 FROM s"),
+    ("listed", r#"SELECT id, upto(x) AS u, upto(upto(x)) AS v, (pairs(x)).k AS k, (pairs(x))."V v" AS v2 FROM s"#),
     ("grouped", "SELECT upto(x) AS u, count(*) AS n FROM s GROUP BY upto(x)"),
     ("joined", "SELECT s.id, u, o.id AS other FROM s LEFT JOIN LATERAL upto(s.x) AS u ON u > 1 FULL JOIN s o ON o.id = u"),
 ];
