@@ -71,7 +71,7 @@ enum Trip {
     Fixed,
     /// That holds of the plan read back from it, or of the one after.
     Settled,
-    /// The text has what only a rendering has: equal values settled by a window.
+    /// The text has what only a rendering has: rows repeated by their weight, equal values settled by a window.
     Beyond,
     /// The plan still changes at the third trip, though not its rows.
     Drifts,
@@ -81,7 +81,7 @@ enum Trip {
 
 /// Whether a text uses what the front end does not read and no query needs.
 fn is_beyond(text: &str) -> bool {
-    text.contains("first_value(")
+    ["generate_series(", "first_value("].iter().any(|call| text.contains(call))
 }
 
 /// Constructs that the renderer writes and the front end refuses with a reason.

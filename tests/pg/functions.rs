@@ -5,7 +5,8 @@ use crate::support::{assert_equal, create, each_server, mode, open, run};
 
 const TABLES: &str = r#"
 CREATE TABLE s (id int PRIMARY KEY, t text, j json, b jsonb, x int);
-INSERT INTO s VALUES (1, 'a1b2', '[{"a": 1, "b": 2}, {"a": null}]', '{"a": [1, 2, 3]}', 3), (2, '', '[]', '{}', 0), (3);
+INSERT INTO s VALUES (1, 'a1b2', '[{"a": 1, "b": 2}, {"a": null}]', '{"a": [1, 2, 3]}', 3), (2, '', '[]', '{}', 0),
+    (3, NULL, NULL, NULL, NULL);
 CREATE FUNCTION upto(n int) RETURNS SETOF int LANGUAGE sql IMMUTABLE STRICT AS 'SELECT generate_series(1, n)';
 CREATE FUNCTION pairs(n int) RETURNS TABLE (k int, "V v" text) LANGUAGE plpgsql IMMUTABLE AS
     $$ BEGIN RETURN QUERY SELECT g, 'v' || g FROM generate_series(1, n) g; END $$;

@@ -191,7 +191,8 @@ impl Lowerer<'_> {
 /// Whether a FROM item is made of named tables and lists of values alone.
 fn only_tables(t: &TableWithJoins) -> bool {
     let plain = |f: &TableFactor| match f {
-        TableFactor::Table { args: None, .. } => true,
+        // A function that uses outer columns has no direct form, and says so where it is lowered.
+        TableFactor::Table { .. } | TableFactor::Function { .. } | TableFactor::UNNEST { .. } => true,
         TableFactor::Derived { lateral: false, subquery, .. } => {
             matches!(&*subquery.body, SetExpr::Values(_))
         }
