@@ -15,6 +15,7 @@ mod crashes;
 mod cuts;
 mod faults;
 mod first_load;
+mod functions;
 mod holds;
 mod idle;
 mod interleavings;

@@ -131,6 +131,10 @@ fn inputs(graph: &Graph, id: NodeId, by: &[usize]) -> Vec<(NodeId, By)> {
     let all = |n: &NodeId| (*n, By::new());
     match graph.rel(id) {
         Rel::Map(m) => vec![(m.input(), through(&|c| m.exprs().get(c)?.as_column()))],
+        Rel::Expand(e) => {
+            let width = graph.schema(e.input()).len();
+            vec![(e.input(), through(&|c| (c < width).then_some(c)))]
+        }
         Rel::Top(t) => vec![(t.input(), through(&|c| t.partition().contains(&c).then_some(c)))],
         Rel::Window(w) => vec![(w.input(), through(&|c| w.partition().contains(&c).then_some(c)))],
         Rel::Reduce(r) => vec![(r.input(), through(&|c| r.keys().get(c).copied()))],

@@ -169,6 +169,7 @@ pub fn resolve(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
         raises: matches!(name, "ntile" | "nth_value"),
         args,
         ret,
+        columns: Vec::new(),
         volatility: Volatility::Immutable,
         strict: false,
     }))

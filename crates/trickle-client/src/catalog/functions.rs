@@ -10,8 +10,20 @@ use trickle_core::types::Type;
 
 /// Without a schema the name means what it means to the connection.
 const FUNCTIONS: &str = "
-SELECT n.nspname, p.prokind::text, p.proretset, p.proargtypes::oid[], p.prorettype, p.provolatile::text, p.proisstrict
+SELECT n.nspname, p.prokind::text, p.proretset, p.proargtypes::oid[], p.prorettype, p.provolatile::text, p.proisstrict,
+    c.names, c.types, p.prorettype = 'record'::regtype OR c.composite
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(c.name ORDER BY c.at), '{}') AS names, coalesce(array_agg(c.type ORDER BY c.at), '{}') AS types,
+        coalesce(bool_or(c.composite), false) AS composite
+    FROM (
+        SELECT a.at, coalesce(p.proargnames[a.at], ''), a.type, false
+        FROM unnest(p.proallargtypes, p.proargmodes) WITH ORDINALITY AS a (type, mode, at) WHERE a.mode IN ('o', 'b', 't')
+        UNION ALL
+        SELECT a.attnum, a.attname::text, a.atttypid, true FROM pg_type t JOIN pg_attribute a ON a.attrelid = t.typrelid
+        WHERE t.oid = p.prorettype AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped
+    ) c (at, name, type, composite) WHERE p.proretset
+) c
 WHERE p.proname = $2 AND p.provariadic = 0 AND (n.nspname = $1 OR $1::text IS NULL AND pg_function_is_visible(p.oid))
 ORDER BY p.oid";
 
@@ -20,13 +32,23 @@ pub(super) async fn read(client: &Client, types: &mut Types, name: &Name) -> Res
     let doing = |e| Error::server(format!("read the definition of function \"{}\"", name.1), e);
     let rows = client.query(FUNCTIONS, &[&name.0, &name.1]).await.map_err(doing)?;
     types
-        .load(client, rows.iter().flat_map(|r| r.get::<_, Vec<u32>>(3).into_iter().chain([r.get(4)])))
+        .load(
+            client,
+            rows.iter()
+                .flat_map(|r| [r.get::<_, Vec<u32>>(3), r.get(8)].into_iter().flatten().chain([r.get(4)])),
+        )
         .await?;
     let mut found = Vec::new();
     for r in rows {
         let args: Vec<u32> = r.get(3);
         let args = args.iter().map(|a| types.by_oid(*a)).collect::<Option<Vec<Type>>>();
-        let (Some(args), Some(ret)) = (args, types.by_oid(r.get(4))) else { continue };
+        let (columns, column_types): (Vec<String>, Vec<u32>) = (r.get(7), r.get(8));
+        let fields = column_types.iter().map(|t| types.by_oid(*t)).collect::<Option<Vec<Type>>>();
+        let ret = match r.get(9) {
+            true if !columns.is_empty() => fields.map(|f| Type::Record(f.into())),
+            _ => types.by_oid(r.get(4)),
+        };
+        let (Some(args), Some(ret)) = (args, ret) else { continue };
         let (schema, prokind, volatile): (String, String, String) = (r.get(0), r.get(1), r.get(5));
         let kind = match prokind.as_str() {
             "a" => FuncKind::Aggregate,
@@ -40,6 +62,7 @@ pub(super) async fn read(client: &Client, types: &mut Types, name: &Name) -> Res
             kind,
             args,
             ret,
+            columns: columns.iter().map(|c| Arc::from(c.as_str())).collect(),
             volatility: match volatile.as_str() {
                 "i" => Volatility::Immutable,
                 "s" => Volatility::Stable,

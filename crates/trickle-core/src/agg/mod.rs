@@ -252,6 +252,7 @@ fn aggregate(name: &str, args: Vec<Type>, ret: Type, raises: bool) -> FuncSig {
         kind: crate::expr::FuncKind::Aggregate,
         args,
         ret,
+        columns: Vec::new(),
         volatility: crate::expr::Volatility::Immutable,
         strict: true,
         never_null: false,

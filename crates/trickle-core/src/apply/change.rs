@@ -241,11 +241,7 @@ fn insertion(change: &Change<'_>) -> Insert {
     if table.identity == Identity::Bag {
         let series =
             Scalar::call("generate_series", vec![Scalar::int8(1), Scalar::column(&d, &change.rows.weight)]);
-        select.from.push(FromItem::Function {
-            call: series,
-            alias: Ident::fixed("copy"),
-            columns: Vec::new(),
-        });
+        select.from.push(FromItem::call(series, Ident::fixed("copy")));
     }
     let on_conflict = match &table.identity {
         Identity::Key(key) => upsert(table, key),

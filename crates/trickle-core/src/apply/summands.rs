@@ -40,7 +40,7 @@ fn arms(graph: &mut Graph, node: NodeId) -> Result<Vec<NodeId>> {
             }
             Ok(all)
         }
-        Rel::Map(_) | Rel::Filter(_) => {
+        Rel::Map(_) | Rel::Filter(_) | Rel::Expand(_) => {
             let mut all = Vec::new();
             for input in inputs {
                 for arm in arms(graph, input)? {
@@ -79,7 +79,7 @@ fn largest(graph: &Graph, root: NodeId, size: &dyn Fn(TableId) -> u64) -> Option
 fn linear_inputs(graph: &Graph, node: NodeId) -> &[NodeId] {
     let inputs = graph.inputs(node);
     match graph.rel(node) {
-        Rel::Map(_) | Rel::Filter(_) | Rel::Consolidate(_) | Rel::Join(_) => inputs,
+        Rel::Map(_) | Rel::Filter(_) | Rel::Expand(_) | Rel::Consolidate(_) | Rel::Join(_) => inputs,
         Rel::OuterJoin(j) if j.is_full() => &[],
         Rel::OuterJoin(_) | Rel::SemiJoin(_) => inputs.get(..1).unwrap_or_default(),
         _ => &[],

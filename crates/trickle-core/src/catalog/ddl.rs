@@ -416,9 +416,24 @@ impl Ddl<'_> {
             Some(FunctionReturnType::SetOf(t)) => (t, true),
             None => return Ok(()),
         };
-        // What returns a trigger, a table or a pseudo-type cannot stand in an expression.
-        let Ok(ret) = self.ty(ret) else { return Ok(()) };
+        let columns = match ret {
+            DataType::Table(Some(columns)) => columns.as_slice(),
+            _ => &[],
+        };
+        let fields = columns.iter().map(|c| self.ty(&c.data_type)).collect::<Result<Vec<_>>>();
+        let set = set || !columns.is_empty();
+        // What returns a trigger or a pseudo-type cannot stand in an expression.
+        let ret = match (fields, columns) {
+            (Ok(fields), [_, _, ..]) => Type::Record(fields.into()),
+            (Ok(fields), [_]) => fields.into_iter().next().unwrap_or(Type::Unknown),
+            (Ok(_), []) => match self.ty(ret) {
+                Ok(ret) => ret,
+                Err(_) => return Ok(()),
+            },
+            (Err(_), _) => return Ok(()),
+        };
         let mut sig = FuncSig::unknown(Some(&schema), &name, args, ret);
+        sig.columns = columns.iter().map(|c| Arc::from(fold(&c.name))).collect();
         if set {
             sig.kind = FuncKind::SetReturning;
         }

@@ -42,8 +42,11 @@ pub struct FuncSig {
     pub kind: FuncKind,
     /// Declared argument types.
     pub args: Vec<Type>,
-    /// Return type.
+    /// Return type. A function that gives rows of several columns returns a [`Type::Record`] of them.
     pub ret: Type,
+    /// The names of the columns that it gives in FROM; none where its only column is called as the call is.
+    #[serde(default)]
+    pub columns: Vec<Arc<str>>,
     /// Volatility.
     pub volatility: Volatility,
     /// Whether a NULL argument makes the result NULL without a call.
@@ -71,6 +74,7 @@ impl FuncSig {
             kind: FuncKind::Operator,
             args: vec![left, right],
             ret: Type::Bool,
+            columns: Vec::new(),
             volatility: Volatility::Immutable,
             strict: true,
             never_null: true,
@@ -86,6 +90,7 @@ impl FuncSig {
             kind: FuncKind::Operator,
             args,
             ret,
+            columns: Vec::new(),
             volatility: Volatility::Immutable,
             strict: true,
             never_null: true,
@@ -101,6 +106,7 @@ impl FuncSig {
             kind: FuncKind::Scalar,
             args,
             ret,
+            columns: Vec::new(),
             volatility: Volatility::Volatile,
             strict: false,
             never_null: false,

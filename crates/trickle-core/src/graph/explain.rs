@@ -3,7 +3,7 @@
 use super::{Column, Graph, Node, NodeId, Schema};
 use crate::agg::{Acc, AggCall};
 use crate::expr::{Expr, ExprKind, IsTest, Subscript};
-use crate::rel::{Top, Window};
+use crate::rel::{Expand, SetCall, Top, Window};
 use crate::types::Datum;
 use crate::window::OrderKey;
 use serde_json::{Value, json};
@@ -169,6 +169,15 @@ pub(crate) fn describe_window(window: &Window, inputs: &[&Node]) -> String {
         .collect();
     let order = if order.is_empty() { order } else { format!(" order ({order})") };
     format!("by ({}){order}: {}", columns(window.partition(), &schema), calls.join(", "))
+}
+
+/// `f(…), g(…) with ordinality or NULLs`
+pub(crate) fn describe_expand(expand: &Expand, inputs: &[&Node]) -> String {
+    let call = |c: &SetCall| format!("{}({})", c.sig.name, describe_exprs(&c.args, inputs));
+    let calls: Vec<String> = expand.calls().iter().map(call).collect();
+    let numbered = if expand.has_ordinality() { " with ordinality" } else { "" };
+    let outer = if expand.is_outer() { " or NULLs" } else { "" };
+    format!("{}{numbered}{outer}", calls.join(", "))
 }
 
 /// `by (partition) order (keys): limit`

@@ -13,7 +13,7 @@ mod settled;
 pub use colset::ColSet;
 pub use explain::{Format, Note, explain, explain_json, explain_with};
 pub(crate) use explain::{
-    describe_accumulators, describe_exprs, describe_groups, describe_top, describe_window,
+    describe_accumulators, describe_expand, describe_exprs, describe_groups, describe_top, describe_window,
 };
 pub(crate) use props::images;
 pub use props::{FunctionalDependency, Props};

@@ -84,6 +84,13 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
             }
         }
         (Rel::Filter(f), _) => Unsettled { rows: below.rows || below.decides(f.predicate()), ..below },
+        (Rel::Expand(e), [(_, input)]) => {
+            // What a function makes of a value may depend on how it is written, how many rows it gives too.
+            let args = || e.calls().iter().flat_map(|c| &c.args);
+            let open = args().any(|e| below.reads(e));
+            let new: ColSet = (input.len()..schema.len()).filter(|_| open).collect();
+            Unsettled { values: below.values.union(&new), rows: below.rows || open, ..below }
+        }
         (Rel::Join(_) | Rel::OuterJoin(_) | Rel::SemiJoin(_), [(left, l), (right, _)]) => {
             let pairs = left.beside(right, l.len());
             let (on, open) = match rel {

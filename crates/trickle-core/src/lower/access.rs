@@ -31,7 +31,15 @@ impl Lowerer<'_> {
             names.extend(chain.iter().map_while(dotted));
             at = &chain[names.len() - before..];
         }
-        let value = if names.is_empty() { self.expr(root, cx)? } else { self.name(&names, cx)? };
+        let mut value = if names.is_empty() { self.expr(root, cx)? } else { self.name(&names, cx)? };
+        if let Some((AccessExpr::Dot(Ast::Identifier(name)), rest)) = at.split_first()
+            && let Some(column) = self.set_column(&value, name, cx)
+        {
+            (value, at) = (column, rest);
+            if at.is_empty() {
+                return Ok(value);
+            }
+        }
         let mut subscripts = Vec::new();
         for a in at {
             match a {

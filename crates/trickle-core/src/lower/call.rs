@@ -12,7 +12,7 @@ use crate::parse::ast::{
     DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArguments, OrderByExpr, OrderBySort,
 };
-use crate::parse::{fold, parts, qualified};
+use crate::parse::{Place, fold, parts, qualified};
 use crate::types::Type;
 use crate::verdict::{Cause, ReasonKind};
 use crate::window::FUNCTIONS;
@@ -65,29 +65,8 @@ const RANDOM: &[&str] = &[
     "pg_advisory_lock",
     "pg_try_advisory_lock",
 ];
-const SETS: &[&str] = &[
-    "generate_series",
-    "generate_subscripts",
-    "unnest",
-    "json_array_elements",
-    "jsonb_array_elements",
-    "json_array_elements_text",
-    "jsonb_array_elements_text",
-    "json_each",
-    "jsonb_each",
-    "json_each_text",
-    "jsonb_each_text",
-    "json_object_keys",
-    "jsonb_object_keys",
-    "regexp_matches",
-    "regexp_split_to_table",
-    "string_to_table",
-    "jsonb_path_query",
-    "json_populate_recordset",
-    "jsonb_populate_recordset",
-    "json_to_recordset",
-    "jsonb_to_recordset",
-];
+/// Their columns are those of a composite type.
+const SETS: &[&str] = &["json_populate_recordset", "jsonb_populate_recordset"];
 
 /// That a function does not exist for these types.
 pub(super) fn unknown(name: &str, types: &[Type]) -> Error {
@@ -161,8 +140,7 @@ impl Lowerer<'_> {
         }
         let args = self.exprs(list.iter().copied(), cx)?;
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
-        let found = if builtin { resolve_function(&name, &types) } else { None };
-        let sig = match found.or_else(|| self.catalog.function(schema.as_deref(), &name, &types)) {
+        let sig = match self.signature(schema.as_deref(), &name, &types) {
             Some(sig) => sig,
             None if !self.reasons.is_empty() && types.contains(&Type::Unknown) => {
                 return Ok(Expr::null(Type::Unknown));
@@ -179,8 +157,8 @@ impl Lowerer<'_> {
                 return Ok(Expr::null(sig.ret.clone()));
             }
             FuncKind::SetReturning => {
-                self.not_yet(e, format!("the set-returning function {name}()"));
-                return Ok(Expr::null(sig.ret.clone()));
+                self.check_volatility(&sig, e);
+                return self.set(sig, args, e, cx);
             }
             FuncKind::Scalar | FuncKind::Operator => {}
         }
@@ -188,8 +166,15 @@ impl Lowerer<'_> {
         self.call(sig, args)
     }
 
+    /// The function that a call means.
+    pub(super) fn signature(&self, schema: Option<&str>, name: &str, types: &[Type]) -> Option<Arc<FuncSig>> {
+        let builtin = schema.is_none_or(|s| s == "pg_catalog");
+        let found = if builtin { resolve_function(name, types) } else { None };
+        found.or_else(|| self.catalog.function(schema, name, types))
+    }
+
     /// Stops at a function or operator over a type of which only the name is known: PostgreSQL may well have it.
-    pub(super) fn known_types(&mut self, name: &str, types: &[Type], place: &Ast) -> Result<()> {
+    pub(super) fn known_types(&mut self, name: &str, types: &[Type], place: &impl Place) -> Result<()> {
         fn foreign(t: &Type) -> bool {
             matches!(t, Type::Other(_)) || t.element().is_some_and(foreign)
         }
@@ -200,7 +185,7 @@ impl Lowerer<'_> {
     }
 
     /// Notes a function whose result may change while its arguments do not.
-    fn check_volatility(&mut self, sig: &FuncSig, e: &Ast) {
+    pub(super) fn check_volatility(&mut self, sig: &FuncSig, e: &impl Place) {
         match sig.volatility {
             Volatility::Volatile => {
                 let help =
@@ -213,18 +198,18 @@ impl Lowerer<'_> {
         }
     }
 
-    fn volatile(&mut self, name: &str, e: &Ast, help: &str) {
+    fn volatile(&mut self, name: &str, e: &impl Place, help: &str) {
         let construct = format!("the volatile function {name}()");
         self.because(ReasonKind::Never, Cause::Volatile, e, construct, help);
     }
 
-    fn stable(&mut self, name: &str, e: &Ast) {
+    fn stable(&mut self, name: &str, e: &impl Place) {
         let construct = format!("the stable function {name}()");
         self.because(ReasonKind::NotYet, Cause::Surroundings, e, construct, WITHOUT);
     }
 
     /// Notes a built-in that no stream table can keep, by name.
-    fn unkept(&mut self, name: &str, e: &Ast) -> bool {
+    pub(super) fn unkept(&mut self, name: &str, e: &impl Place) -> bool {
         if RANDOM.contains(&name) {
             self.volatile(name, e, "Compute the value where the row is written, and store it in a column.");
         } else if CLOCK.contains(&name) {

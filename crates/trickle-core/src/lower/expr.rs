@@ -1,8 +1,8 @@
 //! Scalar expressions.
 
 use super::Lowerer;
+use super::grouping::Asked;
 use super::literal;
-use super::sets::Asked;
 use super::subquery::{Kind, Pending, operator_name, row, subquery_of};
 use super::window::Windowed;
 use crate::agg::AggCall;
@@ -14,6 +14,7 @@ use crate::parse::ast::{
     UnaryOperator, Value, ValueWithSpan,
 };
 use crate::parse::{Place, cuts_fields, precision, type_of};
+use crate::rel::SetCall;
 use crate::types::{Datum, Type};
 use crate::verdict::{Cause, ReasonKind};
 
@@ -36,6 +37,10 @@ pub(super) struct Cx<'q> {
     named: Option<&'q [NamedWindowDefinition]>,
     /// Inside a call over a window.
     pub(super) inside_window: bool,
+    /// Whether set-returning functions may stand here.
+    pub(super) allows_sets: bool,
+    /// Calls of them, each behind those in its arguments.
+    pub(super) sets: Vec<SetCall>,
     /// What must be true, outermost first, for the place at hand to be evaluated.
     guards: Vec<Expr>,
 }
@@ -53,6 +58,8 @@ impl<'q> Cx<'q> {
             windows: Vec::new(),
             named: None,
             inside_window: false,
+            allows_sets: false,
+            sets: Vec::new(),
             guards: Vec::new(),
         }
     }
@@ -74,7 +81,12 @@ impl<'q> Cx<'q> {
 
     /// The select list of `s`, in which aggregates and windows may stand.
     pub(super) fn select_list(s: &'q Select) -> Cx<'q> {
-        Cx { named: Some(&s.named_window), ..Cx::grouping("SELECT") }
+        Cx { named: Some(&s.named_window), allows_sets: true, ..Cx::grouping("SELECT") }
+    }
+
+    /// A clause in which set-returning functions may stand.
+    pub(super) fn sets(clause: &'static str) -> Cx<'q> {
+        Cx { allows_sets: true, ..Cx::new(clause) }
     }
 
     /// The windows that a call with OVER may name, where it may stand here.
@@ -85,6 +97,7 @@ impl<'q> Cx<'q> {
     /// Goes on with HAVING.
     pub(super) fn having(&mut self) {
         self.clause = "HAVING";
+        self.allows_sets = false;
         self.named = None;
     }
 
@@ -117,13 +130,14 @@ impl Lowerer<'_> {
 
     /// The arguments of COALESCE: each is evaluated where those before it are NULL.
     pub(super) fn first_not_null<'q>(&mut self, list: Vec<&'q Ast>, cx: &mut Cx<'q>) -> Result<Vec<Expr>> {
-        let (mut args, before) = (Vec::new(), cx.guards.len());
+        let (mut args, before, sets) = (Vec::new(), cx.guards.len(), cx.sets.len());
         for a in list {
             let value = self.expr(a, cx)?;
             cx.guards.push(value.clone().is_null());
             args.push(value);
         }
         cx.guards.truncate(before);
+        self.no_sets(sets, cx, "COALESCE")?;
         Ok(args)
     }
 
@@ -458,6 +472,7 @@ impl Lowerer<'_> {
         otherwise: Option<&'q Ast>,
         cx: &mut Cx<'q>,
     ) -> Result<Expr> {
+        let sets = cx.sets.len();
         let operand = operand.map(|o| self.expr(o, cx)).transpose()?;
         let (mut conditions, mut values) = (Vec::new(), Vec::new());
         let before = cx.guards.len();
@@ -484,6 +499,7 @@ impl Lowerer<'_> {
             None => Expr::null(Type::Unknown),
         });
         cx.guards.truncate(before);
+        self.no_sets(sets, cx, "CASE")?;
         let (mut values, ty) = self.unified("CASE", values)?;
         let otherwise = values.pop().unwrap_or_else(|| Expr::null(ty.clone()));
         let whens = conditions.into_iter().zip(values).collect();

@@ -1,6 +1,7 @@
 //! FROM: tables, views, CTEs, subqueries, and the list they make.
 
 use super::expr::Cx;
+use super::functions::Functions;
 use super::on::Later;
 use super::relation::Relation;
 use super::scope::{Cte, Domain, Frame, Item, Named, Outer, Scope, hint, shift};
@@ -35,6 +36,8 @@ pub(super) struct Build {
     pub(super) later: Vec<Later>,
     /// How many of the last conditions link the last factor to the outer columns that it starts with.
     pub(super) links: usize,
+    /// The factors before this one are the other side of an outer join.
+    pub(super) floor: usize,
 }
 
 impl Factor {
@@ -69,7 +72,7 @@ pub(super) struct Source {
 
 impl Source {
     /// A relation without a key of its own, which starts with the columns of a domain.
-    fn derived(relation: Relation, refs: Vec<Outer>) -> Source {
+    pub(super) fn derived(relation: Relation, refs: Vec<Outer>) -> Source {
         Source {
             node: relation.node,
             names: relation.names,
@@ -141,9 +144,6 @@ impl Lowerer<'_> {
                 }
                 self.append(source, &table, alias.as_ref(), build)
             }
-            TableFactor::Table { name, .. } => {
-                Err(self.stop(factor, format!("the set-returning function {name} in FROM")))
-            }
             TableFactor::Derived { lateral, subquery, alias, sample } => {
                 self.check_sample(sample.as_ref(), factor);
                 let source =
@@ -159,12 +159,12 @@ impl Lowerer<'_> {
                     scope.star.into_iter().zip(names).map(|(c, name)| Named { name, expr: c.expr }).collect();
                 Ok(Scope::of_item(Item::of(Arc::from(fold(&alias.name)), columns)))
             }
-            TableFactor::UNNEST { .. } | TableFactor::Function { .. } | TableFactor::TableFunction { .. } => {
-                Err(self.stop(factor, "set-returning functions in FROM"))
-            }
             TableFactor::JsonTable { json_expr, .. } => Err(self.stop(json_expr, "JSON_TABLE")),
             TableFactor::XmlTable { row_expression, .. } => Err(self.stop(row_expression, "XMLTABLE")),
-            _ => Err(self.at(Error::syntax("a FROM item that PostgreSQL does not have"), factor)),
+            _ => match Functions::of(factor) {
+                Some(functions) => self.functions(&functions, build),
+                None => Err(self.at(Error::syntax("a FROM item that PostgreSQL does not have"), factor)),
+            },
         }
     }
 
@@ -373,16 +373,9 @@ impl Lowerer<'_> {
         }
         let exprs = free.iter().map(|o| self.here(o)).collect::<Result<Vec<_>>>()?;
         let columns: Vec<usize> = exprs.iter().filter_map(Expr::as_column).collect();
-        let holds = |f: &Factor| columns.iter().all(|c| f.holds(*c));
-        if !build.factors.iter().any(holds) {
-            let used = |f: &Factor| columns.iter().any(|c| f.holds(*c));
-            let first = build.factors.iter().position(used).unwrap_or(0);
-            self.merge(build, first)?;
-        }
-        let Some(f) = build.factors.iter().find(|f| holds(f)) else {
+        let Some((node, offset)) = self.holder(&columns, build)? else {
             return Err(self.stop(place, "LATERAL that uses a table outside its join"));
         };
-        let (node, offset) = (f.node, f.offset);
         let local = exprs.iter().map(|e| shift(e, -(offset as isize))).collect();
         let mapped = self.add(Map::new(node, local))?;
         let node = self.domain(mapped, place)?;
@@ -391,8 +384,19 @@ impl Lowerer<'_> {
         Ok(Source::derived(relation, domain.refs))
     }
 
+    /// The factor that holds all the columns, with its offset; those that hold them become one.
+    pub(super) fn holder(&mut self, columns: &[usize], build: &mut Build) -> Result<Option<(NodeId, usize)>> {
+        let holds = |f: &Factor| columns.iter().all(|c| f.holds(*c));
+        if !build.factors.iter().any(holds) {
+            let used = |f: &Factor| columns.iter().any(|c| f.holds(*c));
+            let first = build.factors.iter().position(used).unwrap_or(0);
+            self.merge(build, first)?;
+        }
+        Ok(build.factors.iter().find(|f| holds(f)).map(|f| (f.node, f.offset)))
+    }
+
     /// Appends a relation; one that starts with outer columns is linked to where they are at hand.
-    fn append(
+    pub(super) fn append(
         &mut self,
         source: Source,
         name: &str,

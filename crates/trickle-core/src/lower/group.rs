@@ -2,9 +2,10 @@
 
 use super::Lowerer;
 use super::expr::Cx;
+use super::grouping::Keys;
+use super::lockstep::{asked, holds_set};
 use super::scope::{Domain, Slot};
 use super::select::{Output, conjuncts};
-use super::sets::Keys;
 use super::subquery::Pending;
 use super::window::Windowed;
 use crate::agg::{AggCall, family};
@@ -12,7 +13,7 @@ use crate::error::Result;
 use crate::expr::{Expr, ExprKind};
 use crate::graph::NodeId;
 use crate::parse::ast::Select;
-use crate::rel::{Map, OuterJoin, Reduce, Union};
+use crate::rel::{Map, OuterJoin, Reduce, SetCall, Union};
 use crate::types::{Datum, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -82,18 +83,57 @@ impl Lowerer<'_> {
             });
         }
         let windows = std::mem::take(&mut cx.windows);
+        exprs.extend(cx.sets.iter().flat_map(|s| &s.args).cloned());
         exprs.extend(windows.iter().flat_map(Windowed::exprs).cloned());
+        let sets = cx.sets.clone();
         cx.having();
         let mut having = Vec::new();
         for term in s.having.as_ref().map(conjuncts).unwrap_or_default() {
             having.push(self.condition(term, &mut cx)?);
         }
         let (node, exprs, outer) = self.in_groups(s, node, (&outputs, names), exprs, having, cx, domain)?;
-        if windows.is_empty() {
-            return Ok((node, exprs, outer));
+        let (mut node, mut exprs) = (node, exprs);
+        if !windows.is_empty() {
+            (node, exprs) = self.windowed(node, exprs, windows, domain.width())?;
         }
-        let (node, exprs) = self.windowed(node, exprs, windows, domain.width())?;
+        if !sets.is_empty() {
+            let args = exprs.split_off(outputs.len());
+            (node, exprs) = self.in_lockstep(node, exprs, with_args(&sets, args), s)?;
+        }
         Ok((node, exprs, outer))
+    }
+
+    /// Runs the set-returning calls that keys hold over the rows that are to be grouped.
+    fn keyed_sets(
+        &mut self,
+        s: &Select,
+        node: NodeId,
+        keys: &mut [Expr],
+        exprs: &mut [Expr],
+        sets: Vec<SetCall>,
+        (outputs, listed): (usize, usize),
+    ) -> Result<NodeId> {
+        if !keys.iter().any(holds_set) {
+            return Ok(node);
+        }
+        if sets.iter().flat_map(|s| &s.args).any(|e| !subqueries(e).is_empty()) {
+            return Err(self.stop(s, "GROUP BY a set-returning function of a subquery"));
+        }
+        let (node, run) = self.in_lockstep(node, keys.to_vec(), sets.clone(), s)?;
+        for (key, run) in keys.iter_mut().zip(run) {
+            let old = std::mem::replace(key, run.clone());
+            for e in exprs.iter_mut().filter(|_| holds_set(&old)) {
+                *e = e.rewrite(&mut |n| if n == old { run.clone() } else { n });
+            }
+        }
+        // The arguments of calls that are keys are read no more.
+        let (list, args) = exprs.split_at_mut(outputs);
+        let open = asked(list, &sets);
+        let arg = sets.iter().zip(open).take(listed).flat_map(|(s, open)| s.args.iter().map(move |_| open));
+        for (e, _) in args.iter_mut().zip(arg).filter(|(_, open)| !open) {
+            *e = Expr::null(e.ty().clone());
+        }
+        Ok(node)
     }
 
     /// What the clauses compute over the groups, or over the rows where nothing is grouped.
@@ -118,7 +158,10 @@ impl Lowerer<'_> {
         }
         let named = self.key_outputs(&clause, outputs, names);
         let node = self.before_grouping(s, node, &mut cx, (&mut exprs, &mut having), &named)?;
-        let (node, groups) = self.keys(s, &clause, node, (outputs, names), &exprs)?;
+        let listed = cx.sets.len();
+        let mut sets = std::mem::take(&mut cx.sets);
+        let (node, mut groups) = self.keys(s, &clause, node, (outputs, names), &exprs, &mut sets)?;
+        let node = self.keyed_sets(s, node, &mut groups.keys, &mut exprs, sets, (outputs.len(), listed))?;
         let asked = self.asked(&cx.groupings, &groups)?;
         let (node, grouping) = self.reduce(s, node, (groups, asked), &mut cx, &exprs, &having, domain)?;
         self.after_grouping(node, &grouping, exprs, having, cx, width)
@@ -353,6 +396,12 @@ impl Lowerer<'_> {
         cx.subqueries = pending;
         Ok(node)
     }
+}
+
+/// The calls with these arguments, one after the other.
+pub(super) fn with_args(sets: &[SetCall], args: Vec<Expr>) -> Vec<SetCall> {
+    let mut args = args.into_iter();
+    sets.iter().map(|s| s.map_exprs(|e| args.next().unwrap_or_else(|| e.clone()))).collect()
 }
 
 /// The subqueries whose values an expression reads.

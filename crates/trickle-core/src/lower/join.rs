@@ -2,6 +2,8 @@
 
 use super::Lowerer;
 use super::from::{Build, Factor};
+use super::functions::Functions;
+use super::grouping::strip;
 use super::on::{Later, Operand};
 use super::scope::{Item, Named, Scope, Slot, shift};
 use super::subquery::put;
@@ -9,7 +11,9 @@ use crate::error::{Error, Result};
 use crate::expr::functions::common_type;
 use crate::expr::{Expr, ExprKind};
 use crate::graph::NodeId;
-use crate::parse::ast::{Join as AstJoin, JoinConstraint, JoinOperator, TableFactor, TableWithJoins};
+use crate::parse::ast::{
+    Expr as Ast, Join as AstJoin, JoinConstraint, JoinOperator, TableFactor, TableWithJoins, Value,
+};
 use crate::parse::{Place, fold, parts, using_alias};
 use crate::rel::{Filter, Join, Map, OuterJoin};
 use std::sync::Arc;
@@ -44,6 +48,15 @@ struct On {
     asked: Vec<Later>,
 }
 
+impl Start {
+    /// The left operand is the last of so many factors, or what it begins with was merged into that one.
+    fn reach(&mut self, factors: usize) {
+        if let Some(last) = factors.checked_sub(1).filter(|last| *last < self.factor) {
+            *self = Start { factor: last, conjunct: 0, absorbed: true, ..*self };
+        }
+    }
+}
+
 impl Lowerer<'_> {
     pub(super) fn table_with_joins(&mut self, t: &TableWithJoins, build: &mut Build) -> Result<Scope> {
         let mut start = Start {
@@ -53,6 +66,7 @@ impl Lowerer<'_> {
             absorbed: false,
         };
         let mut scope = self.table_factor(&t.relation, build)?;
+        start.reach(build.factors.len());
         for join in &t.joins {
             scope = stacker::maybe_grow(256 << 10, 4 << 20, || self.join(join, scope, &mut start, build))?;
         }
@@ -62,15 +76,30 @@ impl Lowerer<'_> {
     /// Joins one more item to the factors from `start` on.
     fn join(&mut self, join: &AstJoin, left: Scope, start: &mut Start, build: &mut Build) -> Result<Scope> {
         let (side, constraint) = self.join_kind(join)?;
+        let functions = Functions::of(&join.relation);
+        if let (Side::Left, Some(f), true) = (side, &functions, is_true(constraint)) {
+            let before = self.take_scope();
+            self.set_scope(before.clone().and(left.clone()));
+            let right = self.functions_or_nulls(f, build);
+            self.set_scope(before);
+            if let Some(right) = right? {
+                start.reach(build.factors.len());
+                return self.side_by_side(left, right, &join.relation);
+            }
+        }
         let later = build.later.len();
         let mut middle = (build.factors.len(), build.conjuncts.len());
+        let floor = build.floor;
+        if side != Side::Inner {
+            build.floor = build.factors.len();
+        }
         let right = self.right_operand(&join.relation, &left, side, build)?;
+        build.floor = floor;
         if build.factors.len() <= middle.0 {
-            // A LATERAL subquery merged what it uses into one factor, which stands before its own.
-            middle = (build.factors.len() - 1, build.conjuncts.len() - build.links);
-            if middle.0 <= start.factor {
-                *start = Start { factor: middle.0 - 1, conjunct: 0, absorbed: true, ..*start };
-            }
+            // What is used was merged into one factor; a LATERAL subquery stands behind it, a function in it.
+            let own = usize::from(build.links > 0);
+            middle = (build.factors.len() - own, build.conjuncts.len() - build.links);
+            start.reach(middle.0);
         }
         let both = self.side_by_side(left.clone(), right.clone(), &join.relation)?;
         let mut asked = Vec::new();
@@ -143,9 +172,10 @@ impl Lowerer<'_> {
         side: Side,
         build: &mut Build,
     ) -> Result<Scope> {
-        if !matches!(t, TableFactor::Derived { lateral: true, .. })
-            || matches!(side, Side::Right | Side::Full)
-        {
+        let lateral =
+            matches!(t, TableFactor::Derived { lateral: true, .. } | TableFactor::NestedJoin { .. })
+                || Functions::of(t).is_some();
+        if !lateral || matches!(side, Side::Right | Side::Full) {
             return self.table_factor(t, build);
         }
         let before = self.take_scope();
@@ -448,6 +478,12 @@ impl Lowerer<'_> {
             _ => self.add(Filter::new(node, condition)),
         }
     }
+}
+
+/// Whether it is `ON true`.
+fn is_true(constraint: &JoinConstraint) -> bool {
+    let JoinConstraint::On(e) = constraint else { return false };
+    matches!(strip(e), Ast::Value(v) if matches!(v.value, Value::Boolean(true)))
 }
 
 /// Which condition goes where.

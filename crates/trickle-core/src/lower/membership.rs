@@ -137,7 +137,8 @@ impl Lowerer<'_> {
                 _ => {}
             }
         }
-        if !cx.aggregates.is_empty() || !cx.windows.is_empty() || (outputs && !cx.subqueries.is_empty()) {
+        let placed = !cx.aggregates.is_empty() || !cx.windows.is_empty() || !cx.sets.is_empty();
+        if placed || (outputs && !cx.subqueries.is_empty()) {
             return Err(self.fail_direct());
         }
         // What cannot be done this way is found before anything nested is lowered, so that work never doubles.
@@ -190,7 +191,8 @@ impl Lowerer<'_> {
 /// Whether a FROM item is made of named tables and lists of values alone.
 fn only_tables(t: &TableWithJoins) -> bool {
     let plain = |f: &TableFactor| match f {
-        TableFactor::Table { .. } => true,
+        // A function that uses outer columns has no direct form, and says so where it is lowered.
+        TableFactor::Table { .. } | TableFactor::Function { .. } | TableFactor::UNNEST { .. } => true,
         TableFactor::Derived { lateral: false, subquery, .. } => {
             matches!(&*subquery.body, SetExpr::Values(_))
         }

@@ -15,6 +15,9 @@ const SUBQUERY: usize = 1 << (usize::BITS - 3);
 const OUTER: usize = 1 << (usize::BITS - 4);
 const WINDOW: usize = 1 << (usize::BITS - 5);
 const GROUPING: usize = 1 << (usize::BITS - 6);
+const SET: usize = 1 << (usize::BITS - 7);
+/// The bits of a column of a set-returning call.
+const SET_COLUMN: u32 = 12;
 
 /// What a placeholder position stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub(super) enum Slot {
     Window(usize),
     /// The n-th GROUPING of the clause.
     Grouping(usize),
+    /// A column of the n-th set-returning call of the clause.
+    Set(usize, usize),
 }
 
 impl Slot {
@@ -41,6 +46,10 @@ impl Slot {
             p if p & OUTER != 0 => Slot::Outer(p & !OUTER),
             p if p & WINDOW != 0 => Slot::Window(p & !WINDOW),
             p if p & GROUPING != 0 => Slot::Grouping(p & !GROUPING),
+            p if p & SET != 0 => {
+                let at = p & !SET;
+                Slot::Set(at >> SET_COLUMN, at & ((1 << SET_COLUMN) - 1))
+            }
             p => Slot::Column(p),
         }
     }
@@ -53,6 +62,7 @@ impl Slot {
                 Slot::Outer(i) => OUTER | i,
                 Slot::Window(i) => WINDOW | i,
                 Slot::Grouping(i) => GROUPING | i,
+                Slot::Set(i, column) => SET | i << SET_COLUMN | column,
             },
             ty,
         )

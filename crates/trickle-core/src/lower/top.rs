@@ -171,7 +171,7 @@ impl Lowerer<'_> {
         if let Some(i) = self.named_output(e, &names[..visible])? {
             return Ok(i);
         }
-        let same = |o: &Output<'_>| matches!(o, Output::Text(text) if super::sets::strip(text) == super::sets::strip(e));
+        let same = |o: &Output<'_>| matches!(o, Output::Text(text) if super::grouping::strip(text) == super::grouping::strip(e));
         if let Some(i) = outputs.iter().position(same) {
             return Ok(i);
         }
@@ -182,7 +182,7 @@ impl Lowerer<'_> {
 
     /// The output that an integer or a bare name stands for.
     fn named_output(&self, e: &Ast, names: &[Arc<str>]) -> Result<Option<usize>> {
-        match super::sets::strip(e) {
+        match super::grouping::strip(e) {
             Ast::Value(v) => match &v.value {
                 Value::Number(n, _) => {
                     let found = n.parse::<usize>().ok().filter(|n| *n >= 1 && *n <= names.len());

@@ -72,6 +72,12 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeI
             cols(&mut used, f.predicate());
             need(f.input(), &used);
         }
+        Rel::Expand(e) => {
+            let width = graph.schema(e.input()).len();
+            used.extend(&mine.iter().filter(|c| *c < width).collect());
+            e.calls().iter().flat_map(|c| &c.args).for_each(|e| cols(&mut used, e));
+            need(e.input(), &used);
+        }
         Rel::Join(_) | Rel::OuterJoin(_) | Rel::SemiJoin(_) => {
             let (l, r, on) = match graph.rel(id) {
                 Rel::Join(j) => (j.left(), j.right(), j.on()),
@@ -150,6 +156,14 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
                 node: graph.add(crate::rel::Filter::new(input.node, input.expr(f.predicate())))?,
                 place: input.place.clone(),
             }
+        }
+        Rel::Expand(e) => {
+            // How many rows there are depends on every call.
+            let input = at(0)?;
+            let (old, new) = (input.place.len(), graph.schema(input.node).len());
+            let place =
+                input.place.iter().copied().chain((old..width).map(|c| Some(new + c - old))).collect();
+            Pruned { node: graph.add(e.over(input.node, |c| input.at(c)))?, place }
         }
         Rel::Negate(_) => {
             Pruned { node: graph.add(crate::rel::Negate::new(at(0)?.node))?, place: at(0)?.place.clone() }

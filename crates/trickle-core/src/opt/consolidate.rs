@@ -41,7 +41,7 @@ fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
         }
         Rel::SemiJoin(_) => i == 1 || inherits,
         Rel::OuterJoin(o) => i == 1 || o.is_full() || inherits,
-        rel @ (Rel::Map(_) | Rel::Filter(_)) => inherits || rel.can_raise(),
+        rel @ (Rel::Map(_) | Rel::Filter(_) | Rel::Expand(_)) => inherits || rel.can_raise(),
         // Of the equal keys of a group one is shown that is there: rows that cancel must be gone.
         rel @ Rel::Accumulate(a) => rel.can_raise() || !a.shows_any(graph),
         // They merge the rows themselves.

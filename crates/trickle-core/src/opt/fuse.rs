@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::expr::{Expr, Volatility};
 use crate::graph::{Graph, NodeId};
-use crate::rel::{Filter, Join, Map, Negate, OuterJoin, Rel, Union, Window};
+use crate::rel::{Expand, Filter, Join, Map, Negate, OuterJoin, Rel, Union, Window};
 
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let node = graph.shared(id);
@@ -80,6 +80,7 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
             graph.add(Negate::new(below)).map(Some)
         }
         Rel::Join(j) if moves => into_join(graph, f, j).map(Some),
+        Rel::Expand(e) if moves => below_expand(graph, f, e),
         Rel::OuterJoin(o) if moves && !o.is_full() => into_kept_side(graph, f, o),
         Rel::Window(w) if moves => into_partitions(graph, f, w),
         Rel::SemiJoin(s) if moves => {
@@ -127,6 +128,22 @@ fn into_partitions(graph: &mut Graph, f: &Filter, w: &Window) -> Result<Option<N
     match above.is_empty() {
         true => Ok(Some(windows)),
         false => graph.add(Filter::new(windows, Expr::and(above))).map(Some),
+    }
+}
+
+/// Conjuncts over the columns of the input keep or drop all that a row gives.
+fn below_expand(graph: &mut Graph, f: &Filter, e: &Expand) -> Result<Option<NodeId>> {
+    let width = graph.schema(e.input()).len();
+    let (below, above): (Vec<Expr>, Vec<Expr>) =
+        f.predicate().conjuncts().into_iter().partition(|t| t.columns().iter().all(|c| *c < width));
+    if below.is_empty() {
+        return Ok(None);
+    }
+    let input = graph.add(Filter::new(e.input(), Expr::and(below)))?;
+    let expanded = graph.add(crate::rel::Relational::with_inputs(e, &[input]))?;
+    match above.is_empty() {
+        true => Ok(Some(expanded)),
+        false => graph.add(Filter::new(expanded, Expr::and(above))).map(Some),
     }
 }
 

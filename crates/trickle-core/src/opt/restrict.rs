@@ -54,6 +54,12 @@ fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<
             let below = pushed(graph, m.input(), &keys, by)?;
             graph.add(m.with_inputs(&[below])).map(Some)
         }
+        Rel::Expand(e) => {
+            let width = graph.schema(e.input()).len();
+            let Some(keys) = through(keys, |c| (c < width).then_some(c)) else { return Ok(None) };
+            let below = pushed(graph, e.input(), &keys, by)?;
+            graph.add(e.with_inputs(&[below])).map(Some)
+        }
         Rel::Join(j) => join(graph, j, keys, by),
         Rel::SemiJoin(s) => {
             let left = pushed(graph, s.left(), keys, by)?;

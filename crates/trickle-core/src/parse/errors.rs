@@ -53,7 +53,6 @@ pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> E
 
 /// What PostgreSQL reads and the parser does not: how it begins where the parser stops, after which word, its name.
 const UNREAD: &[(&str, &str, &str)] = &[
-    ("FROM", "ROWS", "ROWS FROM"),
     ("SEARCH", ")", "SEARCH"),
     ("CYCLE", ")", "CYCLE"),
     ("NO KEY", "FOR", "FOR NO KEY UPDATE"),

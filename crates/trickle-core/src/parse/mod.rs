@@ -21,7 +21,9 @@ pub(crate) mod ast {
 }
 
 pub(crate) use aggregate::{CreateAggregate, Definition};
-pub(crate) use forms::{GroupItem, excluded, generated, is_group_distinct, is_only, using_alias};
+pub(crate) use forms::{
+    GroupItem, RowsFrom, excluded, generated, is_group_distinct, is_only, is_rows_from, using_alias,
+};
 pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
 pub(crate) use source::{Place, Source};

@@ -7,6 +7,7 @@
 mod accumulate;
 mod consolidate;
 mod distinct;
+mod expand;
 mod extend;
 mod filter;
 mod foreign_key;
@@ -31,6 +32,7 @@ mod window;
 pub use accumulate::Accumulate;
 pub use consolidate::Consolidate;
 pub use distinct::Distinct;
+pub use expand::{Expand, SetCall};
 pub(crate) use extend::split as split_extrema;
 pub use filter::Filter;
 pub(crate) use image::{distinct as distinct_by_image, identify, image};
@@ -149,7 +151,7 @@ operators! {
     // Leaves
     Table, Values, State,
     // Linear
-    Map, Filter, Union, Negate, Consolidate,
+    Map, Filter, Expand, Union, Negate, Consolidate,
     // Bilinear
     Join,
     // Per key
@@ -164,6 +166,7 @@ impl Rel {
         match self {
             Rel::Map(m) => m.exprs().iter().any(Expr::can_raise),
             Rel::Filter(f) => f.predicate().can_raise(),
+            Rel::Expand(e) => e.calls().iter().any(SetCall::can_raise),
             Rel::Join(j) => j.on().can_raise(),
             Rel::OuterJoin(j) => j.on().can_raise(),
             Rel::SemiJoin(j) => j.on().can_raise(),

@@ -23,7 +23,7 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
         ExprKind::Column(i) => columns.get(*i).cloned().unwrap_or_else(|| Scalar::null(expr.ty().clone())),
         ExprKind::Literal(d) => Scalar::Literal(d.clone(), expr.ty().clone()),
         ExprKind::Call(sig, args) if sig.is_operator() => Scalar::Operator(name(sig), all(args)),
-        ExprKind::Call(sig, args) => Scalar::Call(name(sig), all(args)),
+        ExprKind::Call(sig, args) => function(sig, args, columns),
         ExprKind::Cast(e) => Scalar::Cast(one(e), expr.ty().clone()),
         ExprKind::And(terms) => Scalar::And(all(terms)),
         ExprKind::Or(terms) => Scalar::Or(all(terms)),
@@ -52,6 +52,11 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
         }
         ExprKind::ManyRows => two_rows(expr.ty()),
     })
+}
+
+/// A call of a function.
+pub(super) fn function(sig: &FuncSig, args: &[Expr], columns: &[Scalar]) -> Scalar {
+    Scalar::Call(name(sig), args.iter().map(|e| scalar(e, columns)).collect())
 }
 
 /// A scalar subquery of two rows: PostgreSQL runs it, and raises 21000, only where its value is asked for.

@@ -7,6 +7,7 @@
 
 pub mod ast;
 mod condition;
+mod expand;
 mod expr;
 mod fragment;
 mod groups;

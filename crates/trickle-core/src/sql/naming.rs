@@ -94,6 +94,10 @@ fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Ar
             let aggregate = r.aggs().first().map_or("groups", |a| &*a.sig.name);
             grouped(aggregate, graph, id, r.keys().len())
         }
+        Rel::Expand(e) => {
+            let function = e.calls().first().map_or("rows", |c| &*c.sig.name);
+            short(format!("{first}_{function}"), tables)
+        }
         Rel::Top(_) => format!("first_{first}"),
         Rel::Window(_) => format!("windows_{first}"),
         Rel::Accumulate(a) if delta => grouped("changes", graph, id, a.keys().len()),

@@ -331,7 +331,7 @@ impl<'a> RenderContext<'a> {
         }
         let alias = self.alias("copy");
         let call = Scalar::call("generate_series", vec![Scalar::int8(1), block.weight.scalar()]);
-        block.from.push(FromItem::Function { call, alias, columns: Vec::new() });
+        block.from.push(FromItem::call(call, alias));
         block.weight = Weight::one();
         block
     }

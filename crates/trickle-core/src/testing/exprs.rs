@@ -48,6 +48,18 @@ fn opaque(ty: &Type) -> Arc<FuncSig> {
     })
 }
 
+/// Likewise a function that returns a set of integers.
+pub(super) fn opaque_set() -> Arc<FuncSig> {
+    let known = FuncSig::unknown(Some("lib"), "s", vec![Type::Int4], Type::Int4);
+    Arc::new(FuncSig {
+        kind: FuncKind::SetReturning,
+        volatility: Volatility::Immutable,
+        strict: true,
+        raises: false,
+        ..known
+    })
+}
+
 /// A constant, or NULL.
 pub(super) fn constant(choice: &mut Choice, ty: &Type) -> Expr {
     let v = value(choice, ty, true);

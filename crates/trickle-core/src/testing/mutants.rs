@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::expr::{Expr, ExprKind};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{
-    Accumulate, Consolidate, Filter, Join, Keys, Map, Negate, Positive, Rel, SemiJoin, Table, Union, Version,
+    Accumulate, Consolidate, Expand, Filter, Join, Keys, Map, Negate, Positive, Rel, SemiJoin, Table, Union,
+    Version,
 };
 
 /// One way to get it wrong.
@@ -262,6 +263,24 @@ pub const MUTANTS: &[Mutant] = &[
             let made = g.add(r.clone())?;
             let all = (0..g.schema(made).len()).collect();
             g.add(Keys::new(made, all))
+        }
+        _ => g.add(r),
+    }),
+    mutant!("a row for which a function gives nothing is lost", Algebraic, Nested, |g, r| match &r {
+        Rel::Expand(e) => g.add(Expand::new(e.input(), e.calls().to_vec()).numbered(e.has_ordinality())),
+        _ => g.add(r),
+    }),
+    mutant!("equal rows that functions give are one", Algebraic, Nested, |g, r| match &r {
+        Rel::Expand(e) => {
+            let made = g.add(e.clone())?;
+            let all: Vec<usize> = (0..g.schema(made).len()).collect();
+            let minus = g.add(Negate::new(made))?;
+            let plus = g.add(Positive::new(made))?;
+            let plus = g.add(Keys::new(plus, all.clone()))?;
+            let minus = g.add(Positive::new(minus))?;
+            let minus = g.add(Keys::new(minus, all))?;
+            let minus = g.add(Negate::new(minus))?;
+            g.add(Union::new([plus, minus]))
         }
         _ => g.add(r),
     }),

@@ -3,12 +3,13 @@
 use super::{Choice, exprs, windows};
 use crate::agg::{self, AggCall};
 use crate::catalog::TableDef;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::expr::functions::resolve_function;
 use crate::expr::{Expr, ExprKind, SortKey};
 use crate::graph::{Column, Graph, NodeId, Schema};
 use crate::rel::{
-    Distinct, Filter, Join, Map, Negate, OuterJoin, Positive, Reduce, SemiJoin, SetOp, SetOpKind, Single,
-    Table, Union, Values,
+    Distinct, Expand, Filter, Join, Map, Negate, OuterJoin, Positive, Reduce, SemiJoin, SetCall, SetOp,
+    SetOpKind, Single, Table, Union, Values,
 };
 use crate::types::{Datum, Type};
 use std::sync::Arc;
@@ -44,6 +45,7 @@ pub const QUERY_OPERATORS: &[&str] = &[
     "Table",
     "Map",
     "Filter",
+    "Expand",
     "Union",
     "Join",
     "Distinct",
@@ -87,7 +89,7 @@ impl Planner<'_> {
         if budget == 0 {
             return self.leaf(choice);
         }
-        let node = match choice.below(22) {
+        let node = match choice.below(24) {
             0 => self.filter(choice, budget)?,
             1 => self.map(choice, budget)?,
             2 | 3 => self.join(choice, budget)?,
@@ -109,6 +111,7 @@ impl Planner<'_> {
                 let input = self.relation(choice, budget - 1)?;
                 windows::sample(choice, &mut self.graph, input, &self.limits)?
             }
+            21 | 22 => self.expand(choice, budget)?,
             _ => self.single(choice, budget)?,
         };
         self.narrow(choice, node)
@@ -169,6 +172,34 @@ impl Planner<'_> {
             })
             .collect();
         self.graph.add(Map::new(input, exprs))
+    }
+
+    /// Up to two functions side by side: a series, the elements of an array, or one that no server knows.
+    fn expand(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        let input = self.relation(choice, budget - 1)?;
+        let schema = self.graph.schema(input).clone();
+        let mut calls = Vec::new();
+        for _ in 0..=choice.below(2) {
+            let any = schema.columns()[choice.below(schema.len())].ty.clone();
+            let ty = if any.element().is_some() { Type::Int4 } else { any };
+            let value = |choice: &mut Choice, ty| exprs::scalar(choice, &schema, ty, 1, &self.limits);
+            let (sig, args) = match choice.below(if self.limits.opaque { 3 } else { 2 }) {
+                0 => {
+                    let args = vec![value(choice, &Type::Int4), value(choice, &Type::Int4)];
+                    (resolve_function("generate_series", &[Type::Int4, Type::Int4]), args)
+                }
+                1 => {
+                    let items = (0..choice.below(3)).map(|_| value(choice, &ty)).collect();
+                    let array = Expr::new(ExprKind::Array(items), ty.base().array());
+                    (resolve_function("unnest", std::slice::from_ref(array.ty())), vec![array])
+                }
+                _ => (Some(exprs::opaque_set()), vec![value(choice, &Type::Int4)]),
+            };
+            let sig = sig.ok_or_else(|| Error::internal("a function of sets is not known"))?;
+            calls.push(SetCall { sig, args, defined: false });
+        }
+        let expand = Expand::new(input, calls).numbered(choice.one_in(3)).outer(choice.one_in(3));
+        self.graph.add(expand)
     }
 
     fn join(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {

@@ -1,7 +1,7 @@
 //! Arrays.
 
 use super::values::array as v;
-use super::{LAX, NULLABLE, OPERATOR, RAISES, Row, SET, STABLE, f, opaque};
+use super::{LAX, NULLABLE, OPERATOR, RAISES, Row, STABLE, f, opaque};
 
 pub(super) const ROWS: &[Row] = &[
     f("||", "anyarray, anyarray -> anyarray", OPERATOR | LAX | NULLABLE | RAISES, v::concatenate),
@@ -26,14 +26,4 @@ pub(super) const ROWS: &[Row] = &[
     opaque("array_to_string", "anyarray, text, text -> text", LAX | NULLABLE | STABLE),
     f("string_to_array", "text, text -> text[]", LAX | NULLABLE, v::split),
     f("string_to_array", "text, text, text -> text[]", LAX | NULLABLE, v::split),
-    opaque("unnest", "anyarray -> anyelement", SET | NULLABLE),
-    opaque("generate_series", "int4, int4 -> int4", SET | RAISES),
-    opaque("generate_series", "int4, int4, int4 -> int4", SET | RAISES),
-    opaque("generate_series", "int8, int8 -> int8", SET | RAISES),
-    opaque("generate_series", "int8, int8, int8 -> int8", SET | RAISES),
-    opaque("generate_series", "numeric, numeric -> numeric", SET | RAISES),
-    opaque("generate_series", "numeric, numeric, numeric -> numeric", SET | RAISES),
-    opaque("generate_series", "timestamp, timestamp, interval -> timestamp", SET | RAISES),
-    opaque("generate_series", "timestamptz, timestamptz, interval -> timestamptz", SET | RAISES | STABLE),
-    opaque("generate_subscripts", "anyarray, int4 -> int4", SET),
 ];

@@ -1,7 +1,7 @@
 //! json and jsonb.
 
 use super::values::json as v;
-use super::{LAX, NULLABLE, OPERATOR, RAISES, Row, SET, STABLE, f, opaque};
+use super::{LAX, NULLABLE, OPERATOR, RAISES, Row, STABLE, f, opaque};
 
 const GET: u16 = OPERATOR | NULLABLE;
 
@@ -47,9 +47,4 @@ pub(super) const ROWS: &[Row] = &[
     opaque("jsonb_pretty", "jsonb -> text", 0),
     f("jsonb_extract_path", "jsonb, variadic text -> jsonb", NULLABLE, v::extract_path),
     f("jsonb_extract_path_text", "jsonb, variadic text -> text", NULLABLE, v::extract_path_text),
-    opaque("jsonb_object_keys", "jsonb -> text", RAISES | SET),
-    opaque("jsonb_array_elements", "jsonb -> jsonb", RAISES | SET),
-    opaque("jsonb_array_elements_text", "jsonb -> text", RAISES | SET | NULLABLE),
-    opaque("json_array_elements", "json -> json", RAISES | SET),
-    opaque("json_array_elements_text", "json -> text", RAISES | SET | NULLABLE),
 ];

@@ -11,6 +11,7 @@ mod network;
 mod number;
 mod other;
 mod resolve;
+mod sets;
 mod text;
 mod values;
 
@@ -30,6 +31,7 @@ pub type Value = fn(&[Datum]) -> Result<Datum>;
 struct Row {
     name: &'static str,
     /// `argument types -> result type`, as PostgreSQL writes them. A last argument `variadic t` stands for any number.
+    /// A result `(name type, …)` has columns of these names in FROM, one or several.
     types: &'static str,
     flags: u16,
     value: Option<Value>,
@@ -62,8 +64,16 @@ const fn opaque(name: &'static str, types: &'static str, flags: u16) -> Row {
     Row { name, types, flags, value: None }
 }
 
-const FAMILIES: &[&[Row]] =
-    &[number::ROWS, text::ROWS, datetime::ROWS, json::ROWS, array::ROWS, network::ROWS, other::ROWS];
+const FAMILIES: &[&[Row]] = &[
+    number::ROWS,
+    text::ROWS,
+    datetime::ROWS,
+    json::ROWS,
+    array::ROWS,
+    sets::ROWS,
+    network::ROWS,
+    other::ROWS,
+];
 
 /// What a declared argument accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +105,7 @@ struct Entry {
     args: Vec<Pattern>,
     variadic: bool,
     ret: Pattern,
+    columns: Vec<Arc<str>>,
 }
 
 impl Entry {
@@ -110,7 +121,21 @@ impl Entry {
                 Pattern::parse(a.trim_start_matches("variadic "))
             })
             .collect::<Option<Vec<_>>>()?;
-        Some(Entry { row, args, variadic, ret: Pattern::parse(ret.trim())? })
+        let (ret, columns) = match ret.trim().strip_prefix('(') {
+            None => (Pattern::parse(ret.trim())?, Vec::new()),
+            Some(list) => {
+                let column = |c: &str| {
+                    let (name, ty) = c.trim().split_once(' ')?;
+                    Some((Arc::from(name), Type::parse(ty)?))
+                };
+                let columns: Option<Vec<(Arc<str>, Type)>> =
+                    list.trim_end_matches(')').split(',').map(column).collect();
+                let (names, mut types): (Vec<_>, Vec<_>) = columns?.into_iter().unzip();
+                let ty = if types.len() == 1 { types.pop() } else { None };
+                (Pattern::Is(ty.unwrap_or_else(|| Type::Record(types.into()))), names)
+            }
+        };
+        Some(Entry { row, args, variadic, ret, columns })
     }
 
     /// The declared argument at a position of the call.
@@ -145,6 +170,7 @@ impl Entry {
             },
             args,
             ret,
+            columns: self.columns.clone(),
             volatility: match self.row.flags & (STABLE | VOLATILE) {
                 STABLE => Volatility::Stable,
                 VOLATILE => Volatility::Volatile,
@@ -199,6 +225,14 @@ pub fn value_of(sig: &FuncSig) -> Option<Value> {
             e.has(OPERATOR) == sig.is_operator() && e.takes(sig.args.len()) && resolve::is_exact(e, &sig.args)
         })
         .and_then(|e| e.row.value)
+}
+
+/// Computes the rows of a call whose columns are defined beside it, from its evaluated arguments, none of them NULL.
+pub(crate) type Recordset = fn(&[Datum], &FuncSig) -> Result<Datum>;
+
+/// That of a built-in signature; `None` where it is opaque.
+pub(crate) fn recordset(sig: &FuncSig) -> Option<Recordset> {
+    (sig.schema.is_none() && &*sig.name == "jsonb_to_recordset").then_some(values::sets::records as Recordset)
 }
 
 /// Every built-in as `name(arguments) -> result`, for reference documentation.

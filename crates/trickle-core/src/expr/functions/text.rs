@@ -1,7 +1,7 @@
 //! Strings and bytes.
 
 use super::values::text as v;
-use super::{LAX, NULLABLE, OPERATOR, RAISES, Row, SET, STABLE, f, opaque};
+use super::{LAX, NULLABLE, OPERATOR, RAISES, Row, STABLE, f, opaque};
 
 pub(super) const ROWS: &[Row] = &[
     f("||", "text, text -> text", OPERATOR, v::concatenate),
@@ -88,9 +88,7 @@ pub(super) const ROWS: &[Row] = &[
     opaque("regexp_replace", "text, text, text -> text", RAISES),
     opaque("regexp_replace", "text, text, text, text -> text", RAISES),
     opaque("regexp_match", "text, text -> text[]", RAISES | NULLABLE),
-    opaque("regexp_matches", "text, text -> text[]", RAISES | SET),
     opaque("regexp_split_to_array", "text, text -> text[]", RAISES),
-    opaque("regexp_split_to_table", "text, text -> text", RAISES | SET),
     opaque("format", "text, variadic any -> text", LAX | STABLE | RAISES | NULLABLE),
     opaque("encode", "bytea, text -> text", RAISES),
     opaque("decode", "text, text -> bytea", RAISES),

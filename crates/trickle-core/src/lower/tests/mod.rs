@@ -90,9 +90,6 @@ fn every_construct_that_is_not_kept_says_so() {
         ("SELECT 'x'::text AS x FROM a GROUP BY CUBE (x)", "a constant as key", NotYet),
         ("SELECT 1 AS x FROM a GROUP BY CUBE (id, k, v, t, id + 1, k + 1, v + 1)", "128 sets", NotYet),
         ("WITH RECURSIVE r AS (SELECT 1 x UNION ALL SELECT x FROM r) SELECT * FROM r", "RECURSIVE", NotYet),
-        ("SELECT unnest(arr) FROM n", "set-returning", NotYet),
-        ("SELECT * FROM generate_series(1, 3) g", "set-returning", NotYet),
-        ("SELECT * FROM n, unnest(n.arr) u", "set-returning", NotYet),
         ("SELECT * FROM a TABLESAMPLE SYSTEM (10)", "TABLESAMPLE", Never),
         ("WITH x AS (DELETE FROM a RETURNING id) SELECT * FROM x", "DELETE", Never),
         ("SELECT id, last_value(v) OVER (ORDER BY k) FROM a", "last_value() over a frame", NotYet),
@@ -110,17 +107,8 @@ fn every_construct_that_is_not_kept_says_so() {
         ("SELECT a FROM a", "whole row", NotYet),
         ("SELECT t COLLATE \"C\" FROM a", "COLLATE", NotYet),
         ("SELECT a.id FROM a LEFT JOIN b ON b.id IN (SELECT x FROM n WHERE y = a.k)", "ON", NotYet),
-        ("SELECT generate_series(1, k) FROM a", "set-returning", NotYet),
-        ("SELECT x, jsonb_array_elements(jb) FROM n", "set-returning", NotYet),
-        ("SELECT regexp_split_to_table(t, ',') FROM a", "set-returning", NotYet),
-        ("SELECT 1 FROM a WHERE generate_series(1, 2) = 1", "set-returning", NotYet),
-        ("SELECT * FROM unnest(ARRAY[1, 2]) WITH ORDINALITY AS u (x, i)", "set-returning", NotYet),
-        ("SELECT * FROM generate_series(1, 3) WITH ORDINALITY", "set-returning", NotYet),
-        ("SELECT * FROM a, LATERAL generate_series(1, a.k) g", "set-returning", NotYet),
-        ("SELECT * FROM a LEFT JOIN LATERAL generate_series(1, a.k) g ON true", "set-returning", NotYet),
-        ("SELECT * FROM n, jsonb_array_elements(n.jb) e", "set-returning", NotYet),
-        ("SELECT * FROM n, jsonb_to_recordset(n.jb) AS e (x int, y text)", "set-returning", NotYet),
-        ("SELECT * FROM n CROSS JOIN LATERAL jsonb_each_text(n.jb) AS e", "set-returning", NotYet),
+        ("SELECT jsonb_each(jb) FROM n", "rows of a set-returning function", NotYet),
+        ("SELECT * FROM n, jsonb_populate_recordset(NULL, n.jb) AS e", "jsonb_populate_recordset()", NotYet),
         ("SELECT * FROM n, JSON_TABLE(n.jb, '$[*]' COLUMNS (x int PATH '$.x')) AS j", "JSON_TABLE", NotYet),
         ("SELECT * FROM n, XMLTABLE('/r' PASSING '<r/>' COLUMNS x int PATH 'x') AS j", "XMLTABLE", NotYet),
         ("SELECT * FROM a TABLESAMPLE BERNOULLI (5) REPEATABLE (1)", "TABLESAMPLE", Never),
@@ -142,10 +130,34 @@ fn every_construct_that_is_not_kept_says_so() {
 }
 
 #[test]
+fn set_returning_functions_stand_where_postgresql_lets_them() {
+    for (sql, message) in [
+        ("SELECT 1 FROM a WHERE generate_series(1, 2) = 1", "not allowed in WHERE"),
+        ("SELECT k FROM a GROUP BY k HAVING generate_series(1, 2) = 1", "not allowed in HAVING"),
+        ("SELECT 1 FROM a JOIN b ON generate_series(1, 2) = 1", "not allowed in JOIN/ON"),
+        ("SELECT CASE WHEN k > 0 THEN generate_series(1, 2) END FROM a", "not allowed in CASE"),
+        ("SELECT coalesce(generate_series(1, 2), 0) FROM a", "not allowed in COALESCE"),
+        ("SELECT sum(generate_series(1, 2)) FROM a", "aggregate function calls cannot contain"),
+        (
+            "SELECT rank() OVER (ORDER BY generate_series(1, 2)) FROM a",
+            "window function calls cannot contain",
+        ),
+        ("SELECT * FROM unnest(ARRAY[generate_series(1, 2)]) u", "not allowed in functions in FROM"),
+        ("SELECT * FROM jsonb_to_recordset('[]')", "a column definition list is required"),
+        ("SELECT * FROM unnest(ARRAY[1]) AS u (x int)", "a column definition list is only allowed"),
+        ("SELECT * FROM unnest(ARRAY[1]) AS u (x, y)", "1 columns available but 2 columns specified"),
+        ("SELECT unnest(arr) AS u, y FROM n GROUP BY 1", "\"y\""),
+    ] {
+        let e = error(sql);
+        assert!(e.message().contains(message), "{sql}: {e:?}");
+        assert!(e.span().is_some(), "{sql}: {e:?}");
+    }
+}
+
+#[test]
 fn what_the_parser_does_not_know_is_named() {
     let recursive = "WITH RECURSIVE r AS (SELECT 1 x UNION ALL SELECT x FROM r)";
     for (sql, what) in [
-        ("SELECT * FROM ROWS FROM (generate_series(1, 2)) AS r (x)".to_owned(), "ROWS FROM"),
         ("SELECT id FROM a FOR NO KEY UPDATE SKIP LOCKED".to_owned(), "FOR NO KEY UPDATE"),
         ("SELECT id FROM a FOR KEY SHARE".to_owned(), "FOR KEY SHARE"),
         (format!("{recursive} SEARCH DEPTH FIRST BY x SET o SELECT * FROM r"), "SEARCH"),

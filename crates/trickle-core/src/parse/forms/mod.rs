@@ -5,6 +5,7 @@
 
 mod query;
 mod reader;
+mod rows;
 mod sets;
 
 use super::ast::{
@@ -12,6 +13,7 @@ use super::ast::{
 };
 use crate::window::Exclusion;
 use reader::Reader;
+pub(crate) use rows::{RowsFrom, is_rows_from};
 pub(crate) use sets::GroupItem;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
@@ -83,6 +85,7 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             keyword(t),
             Keyword::ONLY
                 | Keyword::GROUP
+                | Keyword::ROWS
                 | Keyword::USING
                 | Keyword::GENERATED
                 | Keyword::UNION

@@ -40,7 +40,7 @@ impl<'t> Reader<'t> {
     fn is_word(&self, i: usize, text: &str) -> bool {
         matches!(self.words.get(i), Some((_, t)) if matches!(&t.token, Token::Word(w) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(text)))
     }
-    fn is_name(&self, i: usize) -> bool {
+    pub(super) fn is_name(&self, i: usize) -> bool {
         matches!(self.words.get(i).map(|(_, t)| &t.token), Some(Token::Word(_)))
     }
 
@@ -52,6 +52,7 @@ impl<'t> Reader<'t> {
                 Keyword::ONLY => self.only(i),
                 Keyword::GROUP => self.grouped(i),
                 Keyword::USING => self.using(i),
+                Keyword::ROWS => self.rows_from(i),
                 Keyword::GENERATED => self.generated(i),
                 Keyword::FETCH => self.fetched(i),
                 Keyword::EXCLUDE => self.excluded(i),

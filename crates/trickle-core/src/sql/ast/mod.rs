@@ -14,7 +14,9 @@ pub use dml::{
     ConflictAction, Delete, Insert, Lock, LockMode, Merge, MergeAction, MergeWhen, OnConflict, Truncate,
     Update,
 };
-pub use query::{Cte, CteBody, FromItem, JoinKind, OrderBy, Query, Select, SelectItem, SetExpr, SetOperator};
+pub use query::{
+    Cte, CteBody, FromItem, JoinKind, OrderBy, Query, Select, SelectItem, SetExpr, SetOperator, TableCall,
+};
 pub use scalar::{Aggregate, Frame, FrameBound, Over, Param, Scalar, SpecialCall};
 pub(crate) use walk::{Visitor, walk_from, walk_scalar, walk_select};
 

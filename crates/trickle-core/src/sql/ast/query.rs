@@ -2,6 +2,7 @@
 
 use super::{Delete, Insert, Merge, Scalar, Update};
 use crate::sql::ident::{Ident, Qualified};
+use crate::types::Type;
 
 /// `WITH … SELECT … ORDER BY … LIMIT …`
 #[derive(Clone, Debug, PartialEq)]
@@ -131,6 +132,15 @@ pub enum JoinKind {
     Cross,
 }
 
+/// A call in FROM.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableCall {
+    /// The call.
+    pub call: Scalar,
+    /// `AS (name type, …)`: its columns, where the function leaves them to its caller.
+    pub definition: Vec<(Ident, Type)>,
+}
+
 /// Something in FROM.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FromItem {
@@ -152,10 +162,12 @@ pub enum FromItem {
         /// `LATERAL`
         lateral: bool,
     },
-    /// `f(…) AS alias (columns)`; may read the items before it.
+    /// `f(…) AS alias (columns)`, or `ROWS FROM (f(…), …) WITH ORDINALITY AS …`; may read the items before it.
     Function {
-        /// The call.
-        call: Scalar,
+        /// The calls.
+        calls: Vec<TableCall>,
+        /// `WITH ORDINALITY`
+        ordinality: bool,
         /// Its alias.
         alias: Ident,
         /// Column names.
@@ -193,6 +205,11 @@ impl SelectItem {
 }
 
 impl FromItem {
+    /// `f(…) AS alias`
+    pub fn call(call: Scalar, alias: Ident) -> FromItem {
+        let calls = vec![TableCall { call, definition: Vec::new() }];
+        FromItem::Function { calls, ordinality: false, alias, columns: Vec::new() }
+    }
     /// A relation under an alias.
     pub fn relation(name: Qualified, alias: Ident) -> FromItem {
         FromItem::Relation { name, alias }

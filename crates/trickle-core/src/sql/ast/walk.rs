@@ -121,8 +121,8 @@ pub(crate) fn walk_from(f: &mut FromItem, v: &mut Visitor<'_>) {
             walk_query(query, v);
             (v.alias)(alias);
         }
-        FromItem::Function { call, alias, .. } => {
-            walk_scalar(call, v);
+        FromItem::Function { calls, alias, .. } => {
+            calls.iter_mut().for_each(|c| walk_scalar(&mut c.call, v));
             (v.alias)(alias);
         }
         FromItem::Join { left, right, on, .. } => {

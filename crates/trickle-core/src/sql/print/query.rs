@@ -2,7 +2,7 @@
 
 use super::Printer;
 use crate::sql::ast::{
-    Cte, CteBody, FromItem, JoinKind, Query, Scalar, Select, SelectItem, SetExpr, SetOperator,
+    Cte, CteBody, FromItem, JoinKind, Query, Scalar, Select, SelectItem, SetExpr, SetOperator, TableCall,
 };
 use crate::sql::ident::Ident;
 
@@ -205,8 +205,8 @@ impl Printer {
                 self.subquery(query);
                 self.alias(alias, columns);
             }
-            FromItem::Function { call, alias, columns } => {
-                self.scalar(call);
+            FromItem::Function { calls, ordinality, alias, columns } => {
+                self.calls(calls, *ordinality);
                 self.alias(alias, columns);
             }
             FromItem::Join { kind, left, right, on } => {
@@ -231,6 +231,29 @@ impl Printer {
                 }
             }
         }
+    }
+
+    fn calls(&mut self, calls: &[TableCall], ordinality: bool) {
+        match calls {
+            [one] if one.definition.is_empty() => self.scalar(&one.call),
+            _ => {
+                self.word("ROWS FROM (");
+                self.row(calls, |p, c| {
+                    p.scalar(&c.call);
+                    if !c.definition.is_empty() {
+                        p.word(" AS (");
+                        p.row(&c.definition, |p, (name, ty)| {
+                            p.ident(name);
+                            p.word(" ");
+                            p.show(ty);
+                        });
+                        p.word(")");
+                    }
+                });
+                self.word(")");
+            }
+        }
+        self.word(if ordinality { " WITH ORDINALITY" } else { "" });
     }
 
     fn alias(&mut self, alias: &Ident, columns: &[Ident]) {

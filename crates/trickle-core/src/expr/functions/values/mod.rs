@@ -6,6 +6,7 @@ pub(super) mod interval;
 pub(super) mod json;
 pub(super) mod network;
 pub(super) mod number;
+pub(super) mod sets;
 pub(super) mod text;
 
 use crate::error::{Error, Result};

@@ -9,6 +9,7 @@ use crate::expr::{Expr, Volatility};
 use crate::graph::NodeId;
 use crate::parse::ast::{Expr as Ast, Function, GroupByExpr, Ident, Select, Value};
 use crate::parse::{GroupItem, fold, is_group_distinct};
+use crate::rel::SetCall;
 use crate::types::Type;
 use crate::verdict::ReasonKind;
 use std::collections::BTreeSet;
@@ -150,7 +151,7 @@ impl Lowerer<'_> {
         clause.keys.iter().filter_map(output).collect()
     }
 
-    /// The keys over the rows; `exprs` is the select list.
+    /// The keys over the rows; `exprs` is the select list. The set-returning calls that keys hold come behind `calls`.
     pub(super) fn keys(
         &mut self,
         s: &Select,
@@ -158,6 +159,7 @@ impl Lowerer<'_> {
         mut node: NodeId,
         (outputs, names): (&[Output<'_>], &[Arc<str>]),
         exprs: &[Expr],
+        calls: &mut Vec<SetCall>,
     ) -> Result<(NodeId, Keys)> {
         let mut keys: Vec<Expr> = Vec::new();
         let mut places = Vec::new();
@@ -165,8 +167,10 @@ impl Lowerer<'_> {
             let key = match self.key_output(item, outputs, names)? {
                 Some(output) => self.no_aggregate(&exprs[output], item)?,
                 None => {
-                    let mut inner = Cx::new("GROUP BY");
+                    let mut inner = Cx::sets("GROUP BY");
+                    inner.sets = std::mem::take(calls);
                     let lowered = self.expr(item, &mut inner)?;
+                    *calls = std::mem::take(&mut inner.sets);
                     let (settled, mut one) = self.settle(node, vec![lowered], inner)?;
                     node = settled;
                     one.pop().unwrap_or_else(|| Expr::null(Type::Text))

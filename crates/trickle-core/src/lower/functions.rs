@@ -1,0 +1,334 @@
+//! Functions in FROM, and set-returning functions in select lists.
+//!
+//! A function in FROM reads the rows of the items before it: [`Expand`] over them, in place. Where those rows are not the
+//! whole of what it is joined to, as under an outer join with a condition, it is lowered over the distinct values that it
+//! reads and joined back, as a LATERAL subquery is.
+//!
+//! Of a select list, the calls that hold no other are run side by side over each row that grouping and windows leave, then
+//! those over them.
+
+use super::Lowerer;
+use super::expr::Cx;
+use super::from::{Build, Source};
+use super::group::with_args;
+use super::relation::Relation;
+use super::scope::{Domain, Item, Named, Outer, Scope, Slot, reads_outer, shift};
+use crate::error::{Error, Result};
+use crate::expr::{Expr, FuncKind, FuncSig};
+use crate::graph::NodeId;
+use crate::parse::ast::{
+    DataType, Expr as Ast, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, TableAlias,
+    TableAliasColumnDef, TableFactor,
+};
+use crate::parse::{RowsFrom, fold, is_rows_from, qualified};
+use crate::rel::{Expand, Map, SetCall, Values};
+use crate::types::Type;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A call as FROM writes it.
+struct Written<'q> {
+    schema: Option<String>,
+    name: String,
+    args: Vec<&'q Ast>,
+    /// Its columns, where the function leaves them to its caller.
+    definition: Vec<(Arc<str>, Type)>,
+}
+
+/// Functions of one item of FROM.
+pub(super) struct Functions<'q> {
+    factor: &'q TableFactor,
+    alias: Option<&'q TableAlias>,
+    ordinality: bool,
+}
+
+impl<'q> Functions<'q> {
+    /// The item, where it is one of functions.
+    pub(super) fn of(factor: &'q TableFactor) -> Option<Functions<'q>> {
+        match factor {
+            TableFactor::Table { alias, args: Some(_), with_ordinality, .. }
+            | TableFactor::Function { alias, with_ordinality, .. }
+            | TableFactor::UNNEST { alias, with_ordinality, .. } => {
+                Some(Functions { factor, alias: alias.as_ref(), ordinality: *with_ordinality })
+            }
+            _ => None,
+        }
+    }
+
+    /// The columns that an alias defines with their types.
+    fn definition(&self) -> &'q [TableAliasColumnDef] {
+        let columns = self.alias.map_or(&[][..], |a| &a.columns);
+        if columns.iter().any(|c| c.data_type.is_some()) { columns } else { &[] }
+    }
+}
+
+/// The calls of an item over the columns of FROM.
+struct Calls<'q> {
+    /// The columns that they read, ascending.
+    columns: Vec<usize>,
+    calls: Vec<SetCall>,
+    /// Subqueries in their arguments.
+    cx: Cx<'q>,
+    /// The names of their columns.
+    names: Vec<Arc<str>>,
+    /// What the item is called.
+    called: Arc<str>,
+    ordinality: bool,
+}
+
+impl Calls<'_> {
+    fn expand(&self, node: NodeId, place: impl Fn(usize) -> usize, outer: bool) -> Expand {
+        let calls = self.calls.iter().map(|c| c.map_exprs(|e| e.map_columns(&place))).collect();
+        Expand::new(node, calls).numbered(self.ordinality).outer(outer)
+    }
+}
+
+impl Lowerer<'_> {
+    /// Lowers functions in FROM, appends them and says what their names mean.
+    pub(super) fn functions(&mut self, f: &Functions<'_>, build: &mut Build) -> Result<Scope> {
+        let mut calls = self.calls(f)?;
+        if let Some(scope) = self.in_place(&mut calls, build, false)? {
+            return Ok(scope);
+        }
+        if !calls.cx.subqueries.is_empty() {
+            return Err(self.stop(f.factor, "a subquery as argument of a function under an outer join"));
+        }
+        let domain = self.read_domain(&calls.columns, build, f.factor)?;
+        let node = domain.node.ok_or_else(|| Error::internal("no domain"))?;
+        let place = |c: usize| domain.refs.iter().position(|o| o.column == c && !o.image).unwrap_or(0);
+        let node = self.add(calls.expand(node, place, false))?;
+        let relation = Relation { node, names: calls.names };
+        self.append(Source::derived(relation, domain.refs), &calls.called, None, build)
+    }
+
+    /// `… LEFT JOIN LATERAL f(…) ON true` over the items before it; `None` where that cannot be said of them alone.
+    pub(super) fn functions_or_nulls(
+        &mut self,
+        f: &Functions<'_>,
+        build: &mut Build,
+    ) -> Result<Option<Scope>> {
+        let mut calls = self.calls(f)?;
+        self.in_place(&mut calls, build, true)
+    }
+
+    /// Over the rows of the items that they read, from the first of them on; `None` where an outer join stands between.
+    fn in_place(&mut self, calls: &mut Calls<'_>, build: &mut Build, outer: bool) -> Result<Option<Scope>> {
+        let holder = |c: &usize| build.factors.iter().position(|p| p.holds(*c));
+        let first = calls.columns.iter().filter_map(holder).min();
+        let last = build.factors.len().checked_sub(1).filter(|l| *l >= build.floor);
+        let asks = !calls.cx.subqueries.is_empty();
+        let first = if asks { last.map(|_| 0) } else { first.or(last.filter(|_| outer)) };
+        if first.is_some_and(|f| f < build.floor) || outer && first.is_none() {
+            return Ok(None);
+        }
+        match first {
+            None => {
+                let unit = self.add(Values::unit())?;
+                build.push(unit, 0);
+            }
+            Some(first) if first + 1 < build.factors.len() => self.merge(build, first)?,
+            Some(_) => {}
+        }
+        let Some(mut factor) = build.factors.pop() else {
+            return Err(Error::internal("no item before a function"));
+        };
+        build.links = 0;
+        let offset = factor.offset;
+        if asks {
+            // All items are one, whose columns are those of FROM.
+            let args = calls.calls.iter().flat_map(|c| c.args.clone()).collect();
+            let cx = std::mem::replace(&mut calls.cx, Cx::new("functions in FROM"));
+            let (node, args) = self.settle(factor.node, args, cx)?;
+            calls.calls = with_args(&calls.calls, args);
+            factor.node = node;
+        }
+        let before = self.graph.schema(factor.node).len();
+        factor.node = self.add(calls.expand(factor.node, |c| c - offset, outer))?;
+        let schema = self.graph.schema(factor.node);
+        factor.width = schema.len();
+        let names = std::mem::take(&mut calls.names).into_iter().zip(before..schema.len());
+        let named = |(name, c)| Named { name, expr: shift(&schema.expr(c), offset as isize) };
+        let columns = names.map(named).collect();
+        build.factors.push(factor);
+        Ok(Some(Scope::of_item(Item::of(calls.called.clone(), columns))))
+    }
+
+    /// The distinct values of columns of FROM.
+    fn read_domain(&mut self, columns: &[usize], build: &mut Build, place: &TableFactor) -> Result<Domain> {
+        let frame = self.frames.len() - 1;
+        let Some((node, offset)) = self.holder(columns, build)? else {
+            return Err(self.stop(place, "LATERAL that uses a table outside its join"));
+        };
+        let schema = self.graph.schema(node).clone();
+        let (mut refs, mut exprs) = (Vec::new(), Vec::new());
+        for c in columns {
+            let value = schema.expr(c - offset);
+            let outer = |image| Outer { frame, column: *c, ty: value.ty().clone(), image };
+            refs.extend(std::iter::once(outer(false)).chain(value.image().map(|_| outer(true))));
+            exprs.extend(std::iter::once(value.clone()).chain(value.image()));
+        }
+        let mapped = self.add(Map::new(node, exprs))?;
+        Ok(Domain { refs, node: Some(self.domain(mapped, place)?) })
+    }
+
+    /// The calls of an item.
+    fn calls<'q>(&mut self, f: &Functions<'q>) -> Result<Calls<'q>> {
+        let written = self.written(f)?;
+        let several = written.len() > 1;
+        let called = match (f.alias, written.first()) {
+            (Some(alias), _) => fold(&alias.name),
+            (None, first) => first.map(|w| w.name.clone()).unwrap_or_default(),
+        };
+        let (mut calls, mut names) = (Vec::new(), Vec::<Arc<str>>::new());
+        let mut cx = Cx::new("functions in FROM");
+        for w in written {
+            let call = self.table_call(&w, &mut cx, f.factor)?;
+            match (call.sig.columns.is_empty(), several) {
+                (false, _) => names.extend(call.sig.columns.iter().cloned()),
+                (true, false) => names.push(Arc::from(called.as_str())),
+                (true, true) => names.push(call.sig.name.clone()),
+            }
+            calls.push(call);
+        }
+        if f.ordinality {
+            names.push("ordinality".into());
+        }
+        if let Some(alias) = f.alias {
+            names = self.alias_columns(alias, names)?;
+        }
+        if self.probing() {
+            // Where the columns come from is not asked.
+            let known = |e: &Expr| {
+                e.rewrite(&mut |n| if n.as_column().is_some() { Expr::null(n.ty().clone()) } else { n })
+            };
+            calls = calls.iter().map(|c| c.map_exprs(known)).collect();
+        }
+        let args = || calls.iter().flat_map(|c| &c.args);
+        if args().any(reads_outer) {
+            return Err(self.fail_direct());
+        }
+        let columns: BTreeSet<usize> = args().flat_map(Expr::columns).collect();
+        let columns = columns.into_iter().filter(|c| matches!(Slot::of(*c), Slot::Column(_))).collect();
+        let called = Arc::from(called);
+        Ok(Calls { columns, calls, cx, names, called, ordinality: f.ordinality })
+    }
+
+    /// The calls of an item as they are written.
+    fn written<'q>(&mut self, f: &Functions<'q>) -> Result<Vec<Written<'q>>> {
+        let columns = f.definition().iter().map(|c| (&c.name, c.data_type.as_ref()));
+        let definition = self.defined(columns)?;
+        let (name, args) = match f.factor {
+            TableFactor::Table { name, args: Some(args), .. } => (name, &args.args),
+            TableFactor::Function { name, args, .. } => (name, args),
+            TableFactor::UNNEST { array_exprs, .. } => {
+                let args = array_exprs.iter().collect();
+                let unnest = Written { schema: None, name: "unnest".into(), args, definition };
+                return Ok(apart(unnest));
+            }
+            _ => return Err(Error::internal("no functions")),
+        };
+        if is_rows_from(name) {
+            let mut all = Vec::new();
+            for arg in args {
+                let Some(part) = RowsFrom::of(arg) else {
+                    return Err(self.at(Error::syntax("ROWS FROM takes calls of functions"), f.factor));
+                };
+                all.extend(self.rows_from(part, f.factor)?);
+            }
+            return Ok(all);
+        }
+        let args = self.plain(args, f.factor)?;
+        let (schema, name) = qualified(name);
+        Ok(apart(Written { schema, name, args, definition }))
+    }
+
+    /// The calls that one inside `ROWS FROM (…)` stands for.
+    fn rows_from<'q>(&mut self, part: RowsFrom<'q>, place: &TableFactor) -> Result<Vec<Written<'q>>> {
+        let FunctionArguments::List(list) = &part.call.args else {
+            return Err(self.at(Error::syntax("ROWS FROM takes calls of functions"), place));
+        };
+        let definition = self.defined(part.definition.into_iter().map(|(n, t)| (n, Some(t))))?;
+        let args = self.plain(&list.args, place)?;
+        let (schema, name) = qualified(&part.call.name);
+        Ok(apart(Written { schema, name, args, definition }))
+    }
+
+    fn defined<'q>(
+        &self,
+        columns: impl Iterator<Item = (&'q Ident, Option<&'q DataType>)>,
+    ) -> Result<Vec<(Arc<str>, Type)>> {
+        let column = |(name, ty): (&Ident, Option<&DataType>)| match ty {
+            Some(ty) => Ok((Arc::from(fold(name)), self.type_named(ty)?)),
+            None => Err(Error::syntax(format!("column \"{name}\" is defined without a type"))),
+        };
+        columns.map(column).collect()
+    }
+
+    fn plain<'q>(&mut self, args: &'q [FunctionArg], place: &TableFactor) -> Result<Vec<&'q Ast>> {
+        let mut plain = Vec::new();
+        for arg in args {
+            let FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) = arg else {
+                return Err(self.stop(place, "named arguments of a function in FROM"));
+            };
+            plain.push(e);
+        }
+        Ok(plain)
+    }
+
+    fn table_call<'q>(&mut self, w: &Written<'q>, cx: &mut Cx<'q>, place: &TableFactor) -> Result<SetCall> {
+        let args = self.exprs(w.args.iter().copied(), cx)?;
+        let builtin = w.schema.as_deref().is_none_or(|s| s == "pg_catalog");
+        if builtin && self.unkept(&w.name, place) {
+            return Err(Error::internal("lowering stopped at a function that no table can keep"));
+        }
+        let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
+        let Some(sig) = self.signature(w.schema.as_deref(), &w.name, &types) else {
+            self.known_types(&w.name, &types, place)?;
+            return Err(self.at(super::call::unknown(&w.name, &types), place));
+        };
+        if matches!(sig.kind, FuncKind::Aggregate | FuncKind::Window | FuncKind::Operator) {
+            return Err(self.stop(place, format!("the function {} in FROM", w.name)));
+        }
+        // A composite value has a column for each of its fields, which are not known here.
+        let own = |t: &Type| matches!(t, Type::Other(o) if Type::parse(&o.sql_name).is_none());
+        if own(&sig.ret) && (sig.kind == FuncKind::Scalar || sig.schema.is_none()) {
+            return Err(self.stop(place, format!("{} of a type of the user's own in FROM", w.name)));
+        }
+        self.check_volatility(&sig, place);
+        let args = self.arguments(&sig, args)?;
+        self.set_call(sig, args, &w.definition, place)
+    }
+
+    fn set_call(
+        &mut self,
+        sig: Arc<FuncSig>,
+        args: Vec<Expr>,
+        definition: &[(Arc<str>, Type)],
+        place: &TableFactor,
+    ) -> Result<SetCall> {
+        let open = matches!(&sig.ret, Type::Record(fields) if fields.is_empty());
+        if open == definition.is_empty() {
+            let m = match open {
+                true => "a column definition list is required for functions returning \"record\"",
+                false => "a column definition list is only allowed for functions returning \"record\"",
+            };
+            return Err(self.at(Error::syntax(m), place));
+        }
+        if !open {
+            return Ok(SetCall { sig, args, defined: false });
+        }
+        let (columns, types): (Vec<Arc<str>>, Vec<Type>) = definition.iter().cloned().unzip();
+        let sig = FuncSig { columns, ret: Type::Record(types.into()), ..(*sig).clone() };
+        Ok(SetCall { sig: Arc::new(sig), args, defined: true })
+    }
+}
+
+/// `unnest(a, b)` in FROM is `ROWS FROM (unnest(a), unnest(b))`.
+fn apart(w: Written<'_>) -> Vec<Written<'_>> {
+    if w.args.len() < 2 || w.name != "unnest" {
+        return vec![w];
+    }
+    let one =
+        |a| Written { schema: w.schema.clone(), name: w.name.clone(), args: vec![a], definition: Vec::new() };
+    w.args.iter().copied().map(one).collect()
+}

@@ -1,0 +1,146 @@
+//! Set-returning functions in select lists.
+//!
+//! The calls that hold no other are run side by side over each row that grouping and windows leave, then those over them.
+//! Calls that GROUP BY names are run over the rows before they are grouped.
+
+use super::Lowerer;
+use super::expr::Cx;
+use super::scope::Slot;
+use crate::error::{Error, Result};
+use crate::expr::{Expr, FuncSig};
+use crate::graph::NodeId;
+use crate::parse::Place;
+use crate::parse::ast::{Expr as Ast, Ident};
+use crate::rel::{Expand, SetCall};
+use crate::types::Type;
+use std::sync::Arc;
+
+impl Lowerer<'_> {
+    /// A call of a set-returning function: a placeholder for its value.
+    pub(super) fn set(
+        &mut self,
+        sig: Arc<FuncSig>,
+        args: Vec<Expr>,
+        e: &Ast,
+        cx: &mut Cx<'_>,
+    ) -> Result<Expr> {
+        let refused = |m: String| Err(self.at(Error::unsupported(m), e));
+        if cx.inside_aggregate {
+            let help = "You might be able to move the set-returning function into a LATERAL FROM item.";
+            let m = "aggregate function calls cannot contain set-returning function calls";
+            return Err(self.at(Error::unsupported(m).hint(help), e));
+        }
+        if cx.inside_window {
+            return refused("window function calls cannot contain set-returning function calls".to_owned());
+        }
+        if !cx.allows_sets {
+            return refused(format!("set-returning functions are not allowed in {}", cx.clause));
+        }
+        let args = self.arguments(&sig, args)?;
+        let ty = sig.ret.clone();
+        if matches!(&ty, Type::Record(fields) if fields.is_empty()) {
+            return refused(
+                "function returning record called in context that cannot accept type record".to_owned(),
+            );
+        }
+        let call = SetCall { sig, args, defined: false };
+        // What runs side by side with itself gives the same.
+        let at = cx.sets.iter().position(|s| *s == call).unwrap_or_else(|| {
+            cx.sets.push(call);
+            cx.sets.len() - 1
+        });
+        Ok(Slot::Set(at, 0).expr(ty))
+    }
+
+    /// Fails where a construct that skips what it does not need holds a set-returning call.
+    pub(super) fn no_sets(&self, before: usize, cx: &Cx<'_>, construct: &str) -> Result<()> {
+        if cx.sets.len() > before {
+            let m = format!("set-returning functions are not allowed in {construct}");
+            let help = "You might be able to move the set-returning function into a LATERAL FROM item.";
+            return Err(Error::unsupported(m).hint(help));
+        }
+        Ok(())
+    }
+
+    /// `(f(…)).name`: one column of the rows of a call.
+    pub(super) fn set_column(&self, value: &Expr, name: &Ident, cx: &Cx<'_>) -> Option<Expr> {
+        let Slot::Set(call, 0) = Slot::of(value.as_column()?) else { return None };
+        let (call_at, call) = (call, cx.sets.get(call)?);
+        let name = crate::parse::fold(name);
+        let column = call.sig.columns.iter().position(|c| **c == *name)?;
+        let Type::Record(fields) = value.ty() else { return None };
+        Some(Slot::Set(call_at, column).expr(fields.get(column)?.clone()))
+    }
+
+    /// Runs the calls that `exprs` hold over `node`, those that hold no other first; gives the expressions over the result.
+    pub(super) fn in_lockstep(
+        &mut self,
+        mut node: NodeId,
+        mut exprs: Vec<Expr>,
+        mut sets: Vec<SetCall>,
+        place: &impl Place,
+    ) -> Result<(NodeId, Vec<Expr>)> {
+        let asked = asked(&exprs, &sets);
+        let mut values: Vec<Option<usize>> = vec![None; sets.len()];
+        loop {
+            let ready =
+                |i: &usize| asked[*i] && values[*i].is_none() && sets[*i].args.iter().all(|e| !holds_set(e));
+            let level: Vec<usize> = (0..sets.len()).filter(ready).collect();
+            if level.is_empty() {
+                break;
+            }
+            let mut at = self.graph.schema(node).len();
+            for i in &level {
+                values[*i] = Some(at);
+                at += sets[*i].types().len();
+            }
+            let calls = level.iter().map(|i| sets[*i].clone()).collect();
+            node = self.add(Expand::new(node, calls))?;
+            let put = |e: &Expr| put_sets(e, &values);
+            exprs = exprs.iter().map(put).collect();
+            sets = sets.iter().map(|s| s.map_exprs(put)).collect();
+        }
+        if exprs.iter().any(|e| matches!(e.ty(), Type::Record(_)) && e.as_column().is_some()) {
+            return Err(self.stop(place, "rows of a set-returning function as values"));
+        }
+        Ok((node, exprs))
+    }
+}
+
+/// Whether an expression holds a set-returning call.
+pub(super) fn holds_set(e: &Expr) -> bool {
+    e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Set(..)))
+}
+
+/// Which calls the expressions hold, and those calls.
+pub(super) fn asked(exprs: &[Expr], sets: &[SetCall]) -> Vec<bool> {
+    let mut asked: Vec<bool> = vec![false; sets.len()];
+    exprs.iter().for_each(|e| note(e, &mut asked));
+    for (i, set) in sets.iter().enumerate().rev() {
+        if asked[i] {
+            set.args.iter().for_each(|e| note(e, &mut asked));
+        }
+    }
+    asked
+}
+
+fn note(e: &Expr, asked: &mut [bool]) {
+    e.each_column(|c| {
+        if let Slot::Set(i, _) = Slot::of(c)
+            && let Some(asked) = asked.get_mut(i)
+        {
+            *asked = true;
+        }
+    });
+}
+
+/// The columns of calls in place of what stands for them.
+fn put_sets(e: &Expr, values: &[Option<usize>]) -> Expr {
+    e.rewrite(&mut |n| match n.as_column().map(Slot::of) {
+        Some(Slot::Set(i, column)) => match values.get(i).copied().flatten() {
+            Some(at) => Expr::column(at + column, n.ty().clone()),
+            None => n,
+        },
+        _ => n,
+    })
+}

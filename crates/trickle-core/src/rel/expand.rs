@@ -1,0 +1,207 @@
+//! Set-returning functions: each row beside the rows that functions give for it.
+
+use super::{Class, Rel, Relational, arity, check_expr};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, Row, ZSet, call, expr};
+use crate::expr::functions::recordset;
+use crate::expr::{Expr, FuncKind, FuncSig};
+use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::sql::{Fragment, Render, RenderContext};
+use crate::types::{Datum, Type};
+use std::sync::Arc;
+
+/// A call in FROM, or of a set-returning function in a select list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SetCall {
+    /// The function. One that returns no set gives one row.
+    pub sig: Arc<FuncSig>,
+    /// Its arguments, over the row at hand.
+    pub args: Vec<Expr>,
+    /// Whether its columns, which the signature names, are those of a definition beside the call.
+    pub defined: bool,
+}
+
+impl SetCall {
+    /// The types of its columns.
+    pub fn types(&self) -> &[Type] {
+        match &self.sig.ret {
+            Type::Record(fields) => fields,
+            one => std::slice::from_ref(one),
+        }
+    }
+    /// Whether evaluating it can raise.
+    pub fn can_raise(&self) -> bool {
+        self.sig.raises || self.args.iter().any(Expr::can_raise)
+    }
+    /// The call with every argument rewritten.
+    #[must_use]
+    pub fn map_exprs(&self, f: impl FnMut(&Expr) -> Expr) -> SetCall {
+        SetCall { args: self.args.iter().map(f).collect(), ..self.clone() }
+    }
+
+    /// Its rows beside `row`.
+    fn rows(&self, row: &Row) -> Result<Vec<Vec<Datum>>> {
+        let args = self.args.iter().map(|a| expr(a, row)).collect::<Result<Vec<_>>>()?;
+        if self.defined && args.iter().any(Datum::is_null) {
+            return Ok(Vec::new());
+        }
+        let value = match recordset(&self.sig).filter(|_| self.defined) {
+            Some(value) => value(&args, &self.sig)?,
+            None => call(&self.sig, &args)?,
+        };
+        let columns = self.types().len();
+        let apart = |d: &Datum| match (d, &self.sig.ret) {
+            (Datum::Record(fields), Type::Record(_)) => fields.to_vec(),
+            (Datum::Null, _) => vec![Datum::Null; columns],
+            _ => vec![d.clone()],
+        };
+        Ok(match value {
+            value if self.sig.kind != FuncKind::SetReturning => vec![apart(&value)],
+            Datum::Array(rows) => rows.iter().map(apart).collect(),
+            _ => Vec::new(),
+        })
+    }
+}
+
+/// Each row of the input beside the rows that its calls give for it: the first beside the first, and so on, a call that
+/// has no more padded with NULLs. With an ordinality their number, from 1, stands last. A row for which no call gives any is
+/// lost; `outer` keeps it, padded with NULLs. Linear: `op(R + S) = op(R) + op(S)`, so Δ is that of the rows that came and left.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Expand {
+    input: NodeId,
+    calls: Vec<SetCall>,
+    ordinality: bool,
+    outer: bool,
+}
+
+impl Expand {
+    /// `input, ROWS FROM (calls)`
+    pub fn new(input: NodeId, calls: Vec<SetCall>) -> Expand {
+        Expand { input, calls, ordinality: false, outer: false }
+    }
+    /// `WITH ORDINALITY`
+    #[must_use]
+    pub fn numbered(mut self, ordinality: bool) -> Expand {
+        self.ordinality = ordinality;
+        self
+    }
+    /// `input LEFT JOIN LATERAL … ON true`
+    #[must_use]
+    pub fn outer(mut self, outer: bool) -> Expand {
+        self.outer = outer;
+        self
+    }
+    /// The input.
+    pub fn input(&self) -> NodeId {
+        self.input
+    }
+    /// The calls.
+    pub fn calls(&self) -> &[SetCall] {
+        &self.calls
+    }
+    /// Whether the rows of each input row are numbered.
+    pub fn has_ordinality(&self) -> bool {
+        self.ordinality
+    }
+    /// Whether a row without rows stays.
+    pub fn is_outer(&self) -> bool {
+        self.outer
+    }
+    /// The same over another input, whose column for column `c` of this one is `place(c)`.
+    #[must_use]
+    pub fn over(&self, input: NodeId, place: impl Fn(usize) -> usize) -> Expand {
+        let moved = |e: &Expr| e.map_columns(&place);
+        Expand { input, calls: self.calls.iter().map(|c| c.map_exprs(moved)).collect(), ..*self }
+    }
+    fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        self.calls.iter().flat_map(|c| &c.args)
+    }
+}
+
+impl Relational for Expand {
+    fn name(&self) -> &'static str {
+        "Expand"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.input]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        Expand { input: inputs.first().copied().unwrap_or(self.input), ..self.clone() }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [input] = arity("Expand", inputs)?;
+        if self.calls.is_empty() || self.calls.iter().any(|c| c.types().is_empty()) {
+            return Err(Error::plan("Expand has no call, or one without columns"));
+        }
+        self.exprs().try_for_each(|e| check_expr("Expand", e, &[input.schema()]))
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        let padded = self.outer || self.calls.len() > 1;
+        let columns = self.calls.iter().flat_map(|c| {
+            c.types().iter().enumerate().map(move |(i, ty)| Column {
+                label: c.sig.columns.get(i).unwrap_or(&c.sig.name).clone(),
+                ty: ty.clone(),
+                nullable: padded || !c.sig.never_null || c.sig.kind != FuncKind::SetReturning,
+            })
+        });
+        let number = Column { label: "ordinality".into(), ty: Type::Int8, nullable: self.outer };
+        let number = self.ordinality.then_some(number);
+        Schema::new(inputs[0].schema().columns().iter().cloned().chain(columns).chain(number))
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let mut p = inputs[0].props().clone();
+        let volatility = |c: &SetCall| c.args.iter().map(Expr::volatility).fold(c.sig.volatility, Ord::max);
+        p.volatility = self.calls.iter().map(volatility).fold(p.volatility, Ord::max);
+        p.consolidated &= self.ordinality;
+        for key in std::mem::take(&mut p.keys).into_iter().filter(|_| self.ordinality) {
+            let mut numbered = key;
+            numbered.insert(schema.len() - 1);
+            p.fds.push(FunctionalDependency { from: numbered.clone(), to: ColSet::all(schema.len()) });
+            p.add_key(numbered);
+        }
+        p
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        Class::Linear
+    }
+    fn describe(&self, inputs: &[&Node]) -> String {
+        crate::graph::describe_expand(self, inputs)
+    }
+}
+
+impl Differentiate for Expand {}
+
+impl Evaluate for Expand {
+    fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {
+        let mut out = ZSet::new();
+        for (row, w) in inputs[0].iter() {
+            let sets = self.calls.iter().map(|c| c.rows(row)).collect::<Result<Vec<_>>>()?;
+            let most = sets.iter().map(Vec::len).max().unwrap_or(0);
+            for i in 0..most.max(usize::from(self.outer)) {
+                let mut wide = row.to_vec();
+                for (call, set) in self.calls.iter().zip(&sets) {
+                    let nulls = || vec![Datum::Null; call.types().len()];
+                    wide.extend(set.get(i).cloned().unwrap_or_else(nulls));
+                }
+                if self.ordinality {
+                    let number = i64::try_from(i + 1).unwrap_or(i64::MAX);
+                    wide.push(if i < most { Datum::Int(number) } else { Datum::Null });
+                }
+                out.add(wide.into(), w);
+            }
+        }
+        Ok(out)
+    }
+}
+
+impl Render for Expand {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        let (positive, consolidated) = (input.positive, input.consolidated && self.ordinality);
+        let block = cx.open(input, self.input);
+        let block = cx.fit(block, self.input, self.exprs(), true);
+        let block = cx.expanded(block, self);
+        Ok(cx.once_per_row(self.exprs(), Fragment::open(block, positive, consolidated)))
+    }
+}

@@ -1,0 +1,67 @@
+//! Functions in FROM and in select lists that only a server can compute. Catches a function that is printed, resolved or
+//! named otherwise than PostgreSQL does it, and one that is kept though it must not be.
+
+use crate::support::{assert_equal, create, each_server, mode, open, run};
+
+const TABLES: &str = r#"
+CREATE TABLE s (id int PRIMARY KEY, t text, j json, b jsonb, x int);
+INSERT INTO s VALUES (1, 'a1b2', '[{"a": 1, "b": 2}, {"a": null}]', '{"a": [1, 2, 3]}', 3), (2, '', '[]', '{}', 0),
+    (3, NULL, NULL, NULL, NULL);
+CREATE FUNCTION upto(n int) RETURNS SETOF int LANGUAGE sql IMMUTABLE STRICT AS 'SELECT generate_series(1, n)';
+CREATE FUNCTION pairs(n int) RETURNS TABLE (k int, "V v" text) LANGUAGE plpgsql IMMUTABLE AS
+    $$ BEGIN RETURN QUERY SELECT g, 'v' || g FROM generate_series(1, n) g; END $$;
+CREATE FUNCTION rows_of_s(n int) RETURNS SETOF s LANGUAGE sql STABLE AS 'SELECT * FROM s WHERE x < n';
+CREATE FUNCTION any_of(n int) RETURNS SETOF int LANGUAGE sql AS 'SELECT generate_series(1, n)'"#;
+
+const KEPT: &[(&str, &str)] = &[
+    ("patterns", "SELECT s.id, m[1] AS m, p FROM s LEFT JOIN LATERAL regexp_matches(s.t, '([a-z])[0-9]', 'g') AS m ON true,
+        regexp_split_to_table(s.t, '[0-9]+') AS p"),
+    ("paths", "SELECT s.id, p FROM s, jsonb_path_query(s.b, '$.a[*] ? (@ > 1)') WITH ORDINALITY AS f (p, o)"),
+    ("elements", "SELECT s.id, e.value::text AS v, m.key, m.value FROM s, json_array_elements(s.j) AS e,
+        json_each_text(e.value) AS m"),
+    ("records", "SELECT s.id, r.* FROM s, ROWS FROM (json_to_recordset(s.j) AS (a int, b text), upto(s.x)) WITH ORDINALITY AS r"),
+    ("own", "SELECT s.id, u, p.* FROM s LEFT JOIN upto(s.x) AS u ON true, pairs(s.x) AS p"),
+    ("listed", r#"SELECT id, upto(x) AS u, upto(upto(x)) AS v, (pairs(x)).k AS k, (pairs(x))."V v" AS v2 FROM s"#),
+    ("grouped", "SELECT upto(x) AS u, count(*) AS n FROM s GROUP BY upto(x)"),
+    ("joined", "SELECT s.id, u, o.id AS other FROM s LEFT JOIN LATERAL upto(s.x) AS u ON u > 1 FULL JOIN s o ON o.id = u"),
+];
+
+#[test]
+fn functions_that_a_server_knows() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, TABLES).await;
+        for (what, query) in KEPT {
+            create(&mut t, what, query).await;
+            assert_eq!(mode(&t, what).await.0, "DIFFERENTIAL", "{what}");
+        }
+        for change in [
+            "UPDATE s SET t = 'c3c3', x = 2 WHERE id = 2; UPDATE s SET j = '[{\"a\": 7}, {\"a\": 7}]' WHERE id = 3",
+            "DELETE FROM s WHERE id = 1; INSERT INTO s VALUES (4, 'z9', '[{\"b\": 1}]', '{\"a\": 5}', 1)",
+            "UPDATE s SET x = x + 1, b = '{\"a\": [2, 2]}'",
+        ] {
+            run(&w, change).await;
+            for (what, _) in KEPT {
+                assert_equal(&mut t, what).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn functions_that_are_not_kept() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, TABLES).await;
+        for (what, query) in [
+            ("reads", "SELECT s.id, r.id AS other FROM s, rows_of_s(s.x) AS r"),
+            ("volatile", "SELECT s.id, a FROM s, any_of(s.x) AS a"),
+            ("volatile_listed", "SELECT id, any_of(x) AS a FROM s"),
+        ] {
+            create(&mut t, what, query).await;
+            assert_ne!(mode(&t, what).await.0, "DIFFERENTIAL", "{what}");
+        }
+    });
+}
