@@ -124,21 +124,26 @@ impl Differentiate for Top {
         };
         let lost = lost(cx.graph, left, old)?;
         let current = cx.after(self.input)?;
-        let redone = match self.partition.as_slice() {
+        let candidates = cx.graph.add(Union::new([old, came]))?;
+        // The partitions that are redone are those that are not extended.
+        let (redone, kept) = match self.partition.as_slice() {
             // The condition stands outside, so that an index gives the first rows.
             [] => {
                 let first = cx.graph.add(self.with_inputs(&[current]))?;
-                cx.graph.add(SemiJoin::semi(first, lost, Expr::bool(true)))?
+                let spoiled = Expr::bool(true);
+                let redone = cx.graph.add(SemiJoin::semi(first, lost, spoiled.clone()))?;
+                (redone, SemiJoin::anti(candidates, lost, spoiled))
             }
             keys => {
                 let spoiled = cx.keys(lost, keys)?;
                 let current = cx.restrict(current, keys, spoiled)?;
-                cx.graph.add(self.with_inputs(&[current]))?
+                let places: Vec<usize> = (0..keys.len()).collect();
+                let on = same(cx.graph, (candidates, keys), (spoiled, &places));
+                let redone = cx.graph.add(self.with_inputs(&[current]))?;
+                (redone, SemiJoin::anti(candidates, spoiled, on))
             }
         };
-        let candidates = cx.graph.add(Union::new([old, came]))?;
-        let whole = same(cx.graph, &self.partition, candidates, lost);
-        let candidates = cx.graph.add(SemiJoin::anti(candidates, lost, whole))?;
+        let candidates = cx.graph.add(kept)?;
         let extended = cx.graph.add(self.with_inputs(&[candidates]))?;
         let minus = cx.graph.add(Negate::new(old))?;
         sum(cx.graph, node, [redone, extended, minus]).map(Some)
@@ -148,17 +153,17 @@ impl Differentiate for Top {
 /// The rows of `left` that equal one of `old`.
 fn lost(graph: &mut Graph, left: NodeId, old: NodeId) -> Result<NodeId> {
     let all: Vec<usize> = (0..graph.schema(left).len()).collect();
-    let on = same(graph, &all, left, old);
+    let on = same(graph, (left, &all), (old, &all));
     graph.add(SemiJoin::semi(left, old, on))
 }
 
-/// Equality in `columns` of both, NULL equal to NULL.
-fn same(graph: &Graph, columns: &[usize], left: NodeId, right: NodeId) -> Expr {
-    let (l, r) = (graph.schema(left), graph.schema(right));
-    Expr::and(columns.iter().map(|c| {
-        let nullable = |s: &Schema| s.column(*c).is_none_or(|c| c.nullable);
-        let (a, b) = (l.expr(*c), r.expr(*c).shifted(l.len()));
-        if nullable(l) && nullable(r) { a.same_as(b) } else { a.equals(b) }
+/// Equality of columns of one with columns of the other, NULL equal to NULL.
+fn same(graph: &Graph, (left, l): (NodeId, &[usize]), (right, r): (NodeId, &[usize])) -> Expr {
+    let (left, right) = (graph.schema(left), graph.schema(right));
+    Expr::and(l.iter().zip(r).map(|(l, r)| {
+        let nullable = |s: &Schema, c: usize| s.column(c).is_none_or(|c| c.nullable);
+        let (a, b) = (left.expr(*l), right.expr(*r).shifted(left.len()));
+        if nullable(left, *l) && nullable(right, *r) { a.same_as(b) } else { a.equals(b) }
     }))
 }
 
