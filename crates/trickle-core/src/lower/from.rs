@@ -348,6 +348,9 @@ impl Lowerer<'_> {
         if free.is_empty() {
             return Ok(Domain::none());
         }
+        if self.frames.last().is_some_and(|f| f.direct) {
+            return Err(self.fail_direct());
+        }
         let positions = free.iter().map(|o| self.here(o)).collect::<Result<Vec<_>>>()?;
         let Some(node) = self.frames.last().and_then(|f| f.domain) else {
             return Err(Error::internal("an outer column without a domain"));

@@ -117,6 +117,10 @@ impl Lowerer<'_> {
         let first = calls.columns.iter().filter_map(holder).min();
         let last = build.factors.len().checked_sub(1).filter(|l| *l >= build.floor);
         let asks = !calls.cx.subqueries.is_empty();
+        // A subquery's columns are those of FROM from its first item on.
+        if asks && build.floor > 0 {
+            return Ok(None);
+        }
         let first = if asks { last.map(|_| 0) } else { first.or(last.filter(|_| outer)) };
         if first.is_some_and(|f| f < build.floor) || outer && first.is_none() {
             return Ok(None);

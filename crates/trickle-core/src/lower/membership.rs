@@ -188,14 +188,11 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether a FROM item is made of named tables and lists of values alone.
+/// Whether a FROM item may have a direct form: what uses outer columns in it has none, and says so where it is lowered.
 fn only_tables(t: &TableWithJoins) -> bool {
     let plain = |f: &TableFactor| match f {
-        // A function that uses outer columns has no direct form, and says so where it is lowered.
         TableFactor::Table { .. } | TableFactor::Function { .. } | TableFactor::UNNEST { .. } => true,
-        TableFactor::Derived { lateral: false, subquery, .. } => {
-            matches!(&*subquery.body, SetExpr::Values(_))
-        }
+        TableFactor::Derived { lateral, .. } => !lateral,
         TableFactor::NestedJoin { table_with_joins, .. } => only_tables(table_with_joins),
         _ => false,
     };
