@@ -80,7 +80,7 @@ fn bad_definitions_change_nothing() {
             (&["alter", "by_region", "--schedule", "61 * * * *"], &["invalid cron line \"61 * * * *\""]),
             (&["alter", "by_region"], &["nothing is said"]),
             (&["drop", "by_region"], &["public.large", "--cascade"]),
-            (&["alter", "ranked", "--mode", "differential"], &["generate_series(1, 2)", "--mode auto"]),
+            (&["alter", "ranked", "--mode", "differential"], &["last_value(", "--mode auto"]),
             (
                 &["alter", "ranked", "--query", "SELECT id FROM orders"],
                 &["view seen depends on", "Drop what depends on it"],

@@ -1,1 +1,0 @@
-SELECT id, generate_series(1, 2) AS nth FROM orders;
