@@ -37,7 +37,7 @@ PostgreSQL. The cost is that of a refresh where one table changed, indexes on th
 - **scan**: a table, or a stored part of the query, is read as a whole, because the query asks for its rows by nothing
   that an index on columns would serve.
 - **refill**: so it is when one of the first rows leaves; else the cost is Δ.
-- **result**: all groups or windows are computed anew. That is a full refresh by another name, and is called one.
+- **result**: all groups, windows or rounds of a recursion are computed anew. That is a full refresh by another name, and is called one.
 ";
 
 /// What a refresh costs beyond the change; the worse is the greater.
@@ -68,7 +68,10 @@ fn of_node(graph: &Graph, id: NodeId, cost: Cost) -> Class {
     match (graph.rel(id), cost) {
         (Rel::Table(_) | Rel::State(_), Cost::Whole) if !one_row() => Class::Scan,
         (Rel::Top(_), Cost::Whole) => Class::Refill,
-        (Rel::Reduce(_) | Rel::Distinct(_) | Rel::SetOp(_) | Rel::Window(_), Cost::Whole) => Class::Result,
+        (
+            Rel::Reduce(_) | Rel::Distinct(_) | Rel::SetOp(_) | Rel::Window(_) | Rel::Recursion(_),
+            Cost::Whole,
+        ) => Class::Result,
         (Rel::Window(_) | Rel::Top(_), _) => Class::Partition,
         (Rel::Reduce(_) | Rel::Distinct(_) | Rel::SetOp(_), _) => Class::Group,
         _ => Class::Change,

@@ -27,6 +27,7 @@ mod polling;
 mod program;
 mod random;
 mod readme;
+mod recursion;
 mod restored;
 mod sets;
 mod smoke;

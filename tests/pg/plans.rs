@@ -63,6 +63,77 @@ const QUERIES: &[(&str, &str)] = &[
     ("first rows", "SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT 10"),
 ];
 
+const TREE: &str = "CREATE TABLE tree (id int PRIMARY KEY, parent int, name text);";
+
+/// A tree of 100,000 rows, ten below each, five levels deep.
+const TREE_ROWS: &str = "
+INSERT INTO tree SELECT i, nullif((i + 8) / 10, 0), 'n' || i FROM generate_series(1, 100000) i;
+CREATE INDEX ON tree (parent);
+ANALYZE tree;
+CREATE SCHEMA pgtrickle_changes;";
+
+/// Name, query.
+const RECURSIVE: &[(&str, &str)] = &[
+    (
+        "tree with depth",
+        "WITH RECURSIVE r AS (SELECT id, 1 AS depth, name AS path FROM tree WHERE parent IS NULL
+        UNION ALL SELECT t.id, r.depth + 1, r.path || '/' || t.name FROM r JOIN tree t ON t.parent = r.id)
+        SELECT id, depth, path FROM r",
+    ),
+    (
+        "ancestors",
+        "WITH RECURSIVE r AS (SELECT id, parent FROM tree WHERE parent IS NOT NULL
+        UNION SELECT r.id, t.parent FROM r JOIN tree t ON t.id = r.parent WHERE t.parent IS NOT NULL)
+        SELECT id, parent FROM r",
+    ),
+    (
+        "reachable",
+        "WITH RECURSIVE r AS (SELECT id FROM tree WHERE parent IS NULL
+        UNION SELECT t.id FROM r JOIN tree t ON t.parent = r.id) SELECT id FROM r",
+    ),
+];
+
+/// A leaf comes, moves and goes; each is one row of some few ways.
+#[test]
+fn a_leaf_of_a_tree_is_followed_alone() {
+    each_server(async |db| {
+        let session = db.session().await;
+        let client = session.client();
+        client.batch_execute(&format!("{TREE}{TREE_ROWS}")).await.unwrap();
+        let catalog = MemoryCatalog::from_ddl(TREE).unwrap();
+        let tree = &catalog.tables()[0];
+        capture(client, tree).await;
+        let buffer = format!("pgtrickle_changes.changes_{}", tree.id);
+        let come = format!(
+            "INSERT INTO tree VALUES (100001, 50000, 'new');
+            INSERT INTO {buffer} VALUES (pg_current_xact_id(), 1, 100001, 50000, 'new');"
+        );
+        let gone = format!(
+            "INSERT INTO {buffer} SELECT pg_current_xact_id(), -1, * FROM tree WHERE id = 99999;
+            DELETE FROM tree WHERE id = 99999;"
+        );
+        let mut bad = Vec::new();
+        for (name, query) in RECURSIVE {
+            let mut options = Options::new("public", "result");
+            options.profile = Profile::postgres(db.major());
+            let table = compile(query, &catalog, &options).unwrap().incremental().unwrap();
+            fill(client, &table).await;
+            let moved = update(tree, "id = 99998", "parent = 7");
+            for (what, changes, pending) in [("comes", &come, 1), ("goes", &gone, 1), ("moves", &moved, 2)] {
+                let (scans, text) = scans(client, &table, &BTreeSet::from([tree.id]), changes, pending).await;
+                let read: Vec<String> =
+                    scans.iter().filter(|s| s.rows > MOST).map(ToString::to_string).collect();
+                let show = if std::env::var_os("TRICKLE_PG_SHOW").is_some() { text.as_str() } else { "" };
+                if !read.is_empty() {
+                    bad.push(format!("{name}, a leaf {what}: {}\n{show}", read.join("; ")));
+                }
+            }
+            discard(client, &table).await;
+        }
+        assert!(bad.is_empty(), "PostgreSQL {}:\n{}", db.major(), bad.join("\n"));
+    });
+}
+
 /// The most rows that one scan of a plan may read; a bag's hash or a group's rows are a few.
 const MOST: f64 = 100.0;
 

@@ -145,6 +145,16 @@ fn inputs(graph: &Graph, id: NodeId, by: &[usize]) -> Vec<(NodeId, By)> {
         Rel::SemiJoin(s) => join(graph, s.left(), s.right(), s.on(), by, !s.is_anti()),
         Rel::OuterJoin(o) if !o.is_full() => join(graph, o.left_input(), o.right_input(), o.on(), by, false),
         Rel::OuterJoin(_) => graph.inputs(id).iter().map(all).collect(),
+        // Rows are followed one round after the other, and looked for among the known ones.
+        Rel::Recursion(r) => {
+            let width = graph.schema(r.base()).len();
+            let (_, of_side) = equalities(&r.step().on, width);
+            let side = if graph.props(r.base()).bounded { of_side } else { By::new() };
+            let rows: By = (0..width).collect();
+            let known = r.known().into_iter().flat_map(|(known, forgotten)| [known, forgotten]);
+            let known = known.map(|n| (n, rows.clone()));
+            [(r.base(), By::new()), (r.side(), side)].into_iter().chain(known).collect()
+        }
         // Rows pass unchanged, column by column.
         _ => graph.inputs(id).iter().map(|i| (*i, by.to_vec())).collect(),
     }

@@ -136,7 +136,7 @@ impl Error {
     pub fn unsupported(message: impl Into<String>) -> Error {
         Self::new(Kind::Type, "0A000", message)
     }
-    /// Stream tables depend on each other in a circle (42P19).
+    /// Stream tables depend on each other in a circle, or a query on itself in a way that SQL forbids (42P19).
     pub fn cycle(message: impl Into<String>) -> Self {
         Self::new(Kind::Cycle, "42P19", message)
     }

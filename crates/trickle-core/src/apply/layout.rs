@@ -3,7 +3,7 @@
 use crate::catalog::TableDef;
 use crate::error::Result;
 use crate::graph::{ColSet, Graph, NodeId, Unsettled};
-use crate::rel::{Rel, shown_partition};
+use crate::rel::{Rel, join_keys, shown_partition};
 use crate::sql::{self, BufferSources, Changes, Ident, NameSet, Qualified, Relation, Sources};
 use crate::types::Type;
 use std::collections::{BTreeSet, HashMap};
@@ -111,6 +111,13 @@ fn partition(graph: &Graph, node: NodeId, identity: &Identity) -> Vec<usize> {
     let columns = match graph.rel(node) {
         Rel::Window(w) => w.partition().to_vec(),
         Rel::Top(t) => t.partition().to_vec(),
+        // What led to a row is found by what the step looks up.
+        Rel::Recursion(r) => {
+            let mut columns = join_keys(&r.step().on, graph.schema(r.base()).len()).left;
+            columns.sort_unstable();
+            columns.dedup();
+            columns
+        }
         Rel::Map(m) => match graph.rel(m.input()) {
             Rel::Window(w) => shown_partition(m, w).unwrap_or_default(),
             _ => Vec::new(),

@@ -83,5 +83,6 @@ fn pays(graph: &Graph, id: NodeId) -> bool {
                 | Rel::Positive(_)
                 | Rel::Window(_)
                 | Rel::Top(_)
+                | Rel::Recursion(_)
         )
 }

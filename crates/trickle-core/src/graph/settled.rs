@@ -113,6 +113,11 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
             let (written, rows) = (all.written.union(&inexact), all.rows || !all.values.is_empty());
             Unsettled { written, rows, ..all }
         }
+        (Rel::Recursion(_), _) => {
+            let open = inputs.iter().any(|(open, _)| !open.columns().is_empty() || open.rows);
+            let values = if open { ColSet::all(schema.len()) } else { ColSet::new() };
+            Unsettled { values, rows: open, ..Unsettled::default() }
+        }
         (Rel::Reduce(r), _) => groups(&below, schema, r.keys(), r.aggs().len(), &|i, open| {
             let call = &r.aggs()[i];
             (chooses(call) || call.exprs().any(|e| open.reads(e)), depends(call, open))

@@ -4,7 +4,7 @@ use super::expr::Cx;
 use super::functions::Functions;
 use super::on::Later;
 use super::relation::Relation;
-use super::scope::{Cte, Domain, Frame, Item, Named, Outer, Scope, hint, shift};
+use super::scope::{Domain, Frame, Item, Named, Outer, Scope, hint, shift};
 use super::{Lowerer, VIEW_DEPTH};
 use crate::catalog::{ColumnDef, Generated, TableDef};
 use crate::error::{Error, Result};
@@ -185,7 +185,8 @@ impl Lowerer<'_> {
         if schema.is_none()
             && let Some(cte) = self.ctes.iter().rev().find(|c| c.name == name).cloned()
         {
-            return self.cte(cte, place);
+            let relation = Relation { node: cte.node, names: cte.names };
+            return Ok(Source { unread: cte.unread, ..Source::derived(relation, cte.refs) });
         }
         if let Some(def) = self.catalog.table(schema, name) {
             return self.table(def);
@@ -199,13 +200,6 @@ impl Lowerer<'_> {
         let e = Error::unknown_table(format!("relation \"{full}\" does not exist"));
         let e = hint(e, name, known.iter().map(String::as_str).chain(ctes));
         Err(self.at(e, place))
-    }
-
-    fn cte(&mut self, cte: Cte, place: &impl Place) -> Result<Source> {
-        let Some((node, names, refs)) = cte.body else {
-            return Err(self.stop(place, "WITH RECURSIVE"));
-        };
-        Ok(Source::derived(Relation { node, names }, refs))
     }
 
     /// A table with its virtual columns, which are computed where they are read.
@@ -408,7 +402,9 @@ impl Lowerer<'_> {
     ) -> Result<Scope> {
         let Source { node, names, refs, schema, key, unread, .. } = source;
         if let (Some(a), Some(hidden)) = (alias.filter(|a| !a.columns.is_empty()), unread.first()) {
-            return Err(self.stop(&a.name, format!("the virtual generated column \"{hidden}\"")));
+            return Err(
+                self.stop(&a.name, format!("the column \"{hidden}\", which is computed where it is read"))
+            );
         }
         let (name, names) = match alias {
             Some(a) => (fold(&a.name), self.alias_columns(a, names)?),

@@ -23,6 +23,7 @@ mod names;
 mod on;
 mod order;
 mod query;
+mod recursion;
 mod relation;
 mod scope;
 mod select;
@@ -113,6 +114,8 @@ struct Lowerer<'a> {
     frames: Vec<Frame>,
     /// CTEs in scope, innermost last.
     ctes: Vec<Cte>,
+    /// How many queries over their own rows were met, each of which has a leaf for these.
+    recursions: u32,
     /// Subqueries being examined for the outer columns they use, rather than lowered for good.
     probes: Vec<Probe>,
     /// Aggregate calls whose arguments are being lowered, innermost last.
@@ -146,6 +149,7 @@ impl<'a> Lowerer<'a> {
             reasons: Vec::new(),
             frames: Vec::new(),
             ctes: Vec::new(),
+            recursions: 0,
             probes: Vec::new(),
             levels: Vec::new(),
             views: Vec::new(),

@@ -6,7 +6,7 @@ use super::scope::{Cte, Domain};
 use super::top::order_by;
 use crate::error::{Error, Result};
 use crate::parse::ast::{Distinct, Query, SetExpr, Statement, TableAlias, With};
-use crate::parse::fold;
+use crate::parse::{fold, reads, search_and_cycle};
 use crate::verdict::ReasonKind;
 use std::sync::Arc;
 
@@ -56,23 +56,46 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    fn with(&mut self, with: &With, domain: &Domain) -> Result<()> {
-        for cte in &with.cte_tables {
+    pub(super) fn with(&mut self, with: &With, domain: &Domain) -> Result<()> {
+        let order = if with.recursive { self.order(with)? } else { (0..with.cte_tables.len()).collect() };
+        for cte in order.iter().filter_map(|i| with.cte_tables.get(*i)) {
             let name = fold(&cte.alias.name);
-            if with.recursive {
-                self.ctes.push(Cte { name: name.clone(), body: None });
-            }
             let dependent = !self.probing() && domain.width() > 0 && !self.free(&cte.query)?.is_empty();
             let over = if dependent { domain.clone() } else { Domain::none() };
-            let relation = self.query(&cte.query, &over);
-            if with.recursive {
-                self.ctes.pop();
+            let recursive = with.recursive && reads(&cte.query, &name) > 0;
+            if recursive {
+                let cte = self.recursive(cte, &name, &over)?;
+                self.ctes.push(cte);
+                continue;
             }
-            let relation = relation?;
+            let keys = order_by(cte.query.order_by.as_ref());
+            if !keys.is_empty() && search_and_cycle(keys).is_some() {
+                return Err(self.at(Error::syntax("WITH query is not recursive"), &cte.alias.name));
+            }
+            let relation = self.query(&cte.query, &over)?;
             let names = self.alias_columns(&cte.alias, relation.names)?;
-            self.ctes.push(Cte { name, body: Some((relation.node, names, over.refs)) });
+            let (node, refs, unread) = (relation.node, over.refs, Vec::new());
+            self.ctes.push(Cte { name, node, names, refs, unread });
         }
         Ok(())
+    }
+
+    /// Under RECURSIVE a query may read the ones behind it: each is lowered after those that it reads.
+    fn order(&self, with: &With) -> Result<Vec<usize>> {
+        let names: Vec<String> = with.cte_tables.iter().map(|c| fold(&c.alias.name)).collect();
+        let (mut order, mut left): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..names.len()).collect());
+        while !left.is_empty() {
+            let waits = |i: &usize| {
+                let query = &with.cte_tables[*i].query;
+                left.iter().any(|other| other != i && reads(query, &names[*other]) > 0)
+            };
+            let Some(next) = left.iter().position(|i| !waits(i)) else {
+                let e = Error::unsupported("mutual recursion between WITH items is not implemented");
+                return Err(self.at(e, &with.cte_tables[left[0]].alias.name));
+            };
+            order.push(left.remove(next));
+        }
+        Ok(order)
     }
 
     /// The column names under an alias with a column list, which may be shorter.

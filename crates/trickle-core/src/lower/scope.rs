@@ -194,8 +194,12 @@ pub(super) struct Frame {
 #[derive(Clone, Debug)]
 pub(super) struct Cte {
     pub(super) name: String,
-    /// `None` while its own body is being lowered: a use is recursion.
-    pub(super) body: Option<(NodeId, Vec<Arc<str>>, Vec<Outer>)>,
+    pub(super) node: NodeId,
+    pub(super) names: Vec<Arc<str>>,
+    /// Outer columns that it starts with.
+    pub(super) refs: Vec<Outer>,
+    /// Columns that it has and no query can read.
+    pub(super) unread: Vec<Arc<str>>,
 }
 
 /// What a lookup in one scope found.
@@ -243,7 +247,10 @@ impl Lowerer<'_> {
                     let asked = |i: &&Item| qualifier.is_empty() || i.is(qualifier);
                     let hidden = scope.items.iter().filter(asked).any(|i| i.hides(name));
                     if let (true, Some(last)) = (hidden, idents.last()) {
-                        return Err(self.stop(last, format!("the virtual generated column \"{name}\"")));
+                        return Err(self.stop(
+                            last,
+                            format!("the column \"{name}\", which is computed where it is read"),
+                        ));
                     }
                 }
                 Found::One(e) => {

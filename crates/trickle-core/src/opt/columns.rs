@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{ColSet, Graph, NodeId, NodeMap};
-use crate::rel::{Join, Map, OuterJoin, Reduce, Rel, SemiJoin, Top, Union, Window};
+use crate::rel::{Join, Map, OuterJoin, Reduce, Rel, Relational, SemiJoin, Top, Union, Window};
 use crate::window::OrderKey;
 
 /// What each node's readers need of it, and where those columns are after pruning.
@@ -121,6 +121,18 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeI
             a.accs().iter().flat_map(|a| a.value.iter().chain(&a.filter)).for_each(|e| cols(&mut used, e));
             need(a.input(), &used);
         }
+        Rel::Recursion(r) => {
+            let width = graph.schema(r.base()).len();
+            r.exprs().for_each(|e| cols(&mut used, e));
+            let mut beside: ColSet = used.iter().filter(|c| *c >= width).map(|c| c - width).collect();
+            // Its delta tells the side's rows apart, which a key does best.
+            if let Some(key) = graph.props(r.side()).keys.iter().min_by_key(|k| k.len()) {
+                beside.extend(key);
+            }
+            need(r.side(), &beside);
+            let rows = graph.inputs(id).iter().enumerate().filter(|(i, _)| *i != 1);
+            rows.for_each(|(_, rows)| need(*rows, &ColSet::all(width)));
+        }
         Rel::Union(_) | Rel::Negate(_) => graph.inputs(id).iter().for_each(|i| need(*i, mine)),
         // Thresholds compare whole rows, keys are taken of whole rows that changed, a Consolidate may stand for either.
         _ => graph.inputs(id).iter().for_each(|i| need(*i, &ColSet::all(graph.schema(*i).len()))),
@@ -203,6 +215,16 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             let keys = a.keys().iter().map(|k| input.at(*k)).collect();
             let node = graph.add(a.over(input.node, keys, accs.collect()))?;
             Pruned { node, place: (0..width).map(Some).collect() }
+        }
+        Rel::Recursion(r) => {
+            // Every column of a row may decide what it leads to.
+            let side = at(1)?;
+            let moved = r.beside(graph.schema(r.base()).len(), side.node, |c| side.at(c));
+            let mut nodes = Vec::new();
+            for i in 0..inputs.len() {
+                nodes.push(if i == 1 { side.node } else { exactly(graph, at(i)?, 0..width)? });
+            }
+            Pruned { node: graph.add(moved.with_inputs(&nodes))?, place: (0..width).map(Some).collect() }
         }
         _ => {
             let mut whole = Vec::new();

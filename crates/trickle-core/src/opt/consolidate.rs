@@ -36,9 +36,13 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
 /// it only is if that input is.
 fn needs(graph: &Graph, id: NodeId, i: usize, inherits: bool) -> bool {
     match graph.rel(id) {
-        Rel::Reduce(_) | Rel::Distinct(_) | Rel::Single(_) | Rel::SetOp(_) | Rel::Window(_) | Rel::Top(_) => {
-            true
-        }
+        Rel::Reduce(_)
+        | Rel::Distinct(_)
+        | Rel::Single(_)
+        | Rel::SetOp(_)
+        | Rel::Window(_)
+        | Rel::Top(_)
+        | Rel::Recursion(_) => true,
         Rel::SemiJoin(_) => i == 1 || inherits,
         Rel::OuterJoin(o) => i == 1 || o.is_full() || inherits,
         rel @ (Rel::Map(_) | Rel::Filter(_) | Rel::Expand(_)) => inherits || rel.can_raise(),

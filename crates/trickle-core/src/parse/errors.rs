@@ -52,12 +52,8 @@ pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> E
 }
 
 /// What PostgreSQL reads and the parser does not: how it begins where the parser stops, after which word, its name.
-const UNREAD: &[(&str, &str, &str)] = &[
-    ("SEARCH", ")", "SEARCH"),
-    ("CYCLE", ")", "CYCLE"),
-    ("NO KEY", "FOR", "FOR NO KEY UPDATE"),
-    ("KEY SHARE", "FOR", "FOR KEY SHARE"),
-];
+const UNREAD: &[(&str, &str, &str)] =
+    &[("NO KEY", "FOR", "FOR NO KEY UPDATE"), ("KEY SHARE", "FOR", "FOR KEY SHARE")];
 
 /// `e`, with a hint where it is the parser that does not know better.
 fn unread(source: &Source, e: Error) -> Error {

@@ -1,7 +1,8 @@
 //! Identifiers and types as PostgreSQL reads them.
 
-use super::ast::{ArrayElemTypeDef, DataType, Ident, ObjectName, ObjectNamePart};
+use super::ast::{ArrayElemTypeDef, DataType, Ident, ObjectName, ObjectNamePart, Visit, visit_relations};
 use crate::types::{OtherType, Type};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// The name that an identifier stands for: unquoted ones in lower case, at most 63 bytes.
@@ -112,4 +113,16 @@ mod tests {
         assert_eq!(fold(&Ident::with_quote('"', "MyTable")), "MyTable");
         assert_eq!(fold(&Ident::new("é".repeat(40))).len(), 62);
     }
+}
+
+/// How often a query, or a part of one, names this relation without a schema.
+pub(crate) fn reads(tree: &impl Visit, name: &str) -> usize {
+    let mut n = 0;
+    let _ = visit_relations(tree, |relation| {
+        if let [ObjectNamePart::Identifier(i)] = relation.0.as_slice() {
+            n += usize::from(fold(i) == name);
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    n
 }

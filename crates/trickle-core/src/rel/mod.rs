@@ -18,6 +18,7 @@ mod map;
 mod negate;
 mod outer_join;
 mod positive;
+mod recursion;
 mod reduce;
 mod semi_join;
 mod set_op;
@@ -42,6 +43,7 @@ pub use map::Map;
 pub use negate::Negate;
 pub use outer_join::OuterJoin;
 pub use positive::Positive;
+pub use recursion::{Fixpoint, Recursion, Step};
 pub use reduce::Reduce;
 pub use semi_join::SemiJoin;
 pub use set_op::{SetOp, SetOpKind};
@@ -156,6 +158,8 @@ operators! {
     Join,
     // Per key
     Distinct, Keys, Positive, Reduce, Accumulate, Single, Window, Top,
+    // Global
+    Recursion,
     // Derived
     SemiJoin, OuterJoin, SetOp,
 }
@@ -168,6 +172,7 @@ impl Rel {
             Rel::Filter(f) => f.predicate().can_raise(),
             Rel::Expand(e) => e.calls().iter().any(SetCall::can_raise),
             Rel::Join(j) => j.on().can_raise(),
+            Rel::Recursion(r) => r.exprs().any(Expr::can_raise),
             Rel::OuterJoin(j) => j.on().can_raise(),
             Rel::SemiJoin(j) => j.on().can_raise(),
             Rel::Reduce(r) => r.aggs().iter().any(|a| a.sig.raises || a.exprs().any(Expr::can_raise)),

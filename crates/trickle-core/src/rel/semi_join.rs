@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet, group::Matcher};
 use crate::expr::Expr;
 use crate::graph::{Graph, Node, NodeId, Props, Schema};
-use crate::sql::{Body, Condition, Fragment, Render, RenderContext, Weight};
+use crate::sql::{Block, Body, Condition, Fragment, Render, RenderContext, Scalar, Weight};
 
 /// `L ⋉on R` (EXISTS): the rows of L for which `on` is true with some row of R; `▷` (NOT EXISTS) where with none.
 /// L keeps its weights and may be a change; R is a state.
@@ -294,7 +294,14 @@ impl Render for SemiJoin {
         let mut right = cx.open(right, self.right);
         right.weight = Weight::one();
         let left = cx.fit(left, self.left, [&self.on], true);
-        let body = if !self.anti && self.matches_once(cx.graph()) {
+        let [small_left, small_right] = [self.left, self.right].map(|n| cx.graph().props(n).bounded);
+        let body = if self.anti && !small_left && small_right && !on.is_simple() {
+            cx.unmatched((left, self.left), (right, self.right), &on)
+        } else if let Some(condition) = self.not_reached(&left, &right, cx) {
+            let mut left = left;
+            left.filter.push(condition);
+            Body::Open(left)
+        } else if !self.anti && self.matches_once(cx.graph()) {
             // At most one partner: the pairs are the rows. A join lets PostgreSQL start from the smaller side.
             cx.join_keeping_left((left, self.left), (right, self.right), &on)
         } else {
@@ -312,6 +319,20 @@ impl Render for SemiJoin {
 }
 
 impl SemiJoin {
+    /// That a row is none of a recursion's, where the condition says that all their columns are equal.
+    fn not_reached(&self, left: &Block, right: &Block, cx: &mut RenderContext<'_>) -> Option<Scalar> {
+        let (l, r) = (cx.graph().schema(self.left), cx.graph().schema(self.right));
+        let keys = join_keys(&self.on, l.len());
+        let all = (0..r.len()).eq(keys.right.iter().copied()) && keys.residual.is_empty();
+        let present = |s: &Schema, of: &[usize]| of.iter().all(|c| !s.columns()[*c].nullable);
+        let reached = matches!(cx.graph().rel(self.right), Rel::Recursion(_));
+        if !(self.anti && reached && all && present(l, &keys.left) && present(r, &keys.right)) {
+            return None;
+        }
+        let row: Vec<Scalar> = keys.left.iter().map(|c| left.columns[*c].clone()).collect();
+        Some(cx.not_hashed(&row, right))
+    }
+
     /// Whether the equalities of the condition cover a key of the right side.
     fn matches_once(&self, graph: &Graph) -> bool {
         let keys = join_keys(&self.on, graph.schema(self.left).len());

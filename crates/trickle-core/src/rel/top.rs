@@ -158,7 +158,7 @@ fn lost(graph: &mut Graph, left: NodeId, old: NodeId) -> Result<NodeId> {
 }
 
 /// Equality of columns of one with columns of the other, NULL equal to NULL.
-fn same(graph: &Graph, (left, l): (NodeId, &[usize]), (right, r): (NodeId, &[usize])) -> Expr {
+pub(super) fn same(graph: &Graph, (left, l): (NodeId, &[usize]), (right, r): (NodeId, &[usize])) -> Expr {
     let (left, right) = (graph.schema(left), graph.schema(right));
     Expr::and(l.iter().zip(r).map(|(l, r)| {
         let nullable = |s: &Schema, c: usize| s.column(c).is_none_or(|c| c.nullable);

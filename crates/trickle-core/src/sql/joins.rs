@@ -96,6 +96,35 @@ impl RenderContext<'_> {
         })
     }
 
+    /// The rows of `left` without a partner in `right`, read once whatever may be NULL: for a large left side.
+    pub(crate) fn unmatched(&mut self, (mut left, _): Side, (right, r): Side, on: &Condition) -> Body {
+        let right = self.shareable(right, r);
+        let none = self.no_partner(&left.columns, &right, on, |_, _| Vec::new());
+        left.filter.extend(none);
+        Body::Open(left)
+    }
+
+    /// That a row has no partner in `right` that satisfies `more` too: one condition for each pattern, so that each is a
+    /// lookup.
+    pub(super) fn no_partner(
+        &mut self,
+        row: &[Scalar],
+        right: &Block,
+        on: &Condition,
+        mut more: impl FnMut(&mut Self, &[Scalar]) -> Vec<Scalar>,
+    ) -> Vec<Scalar> {
+        let mut all = Vec::new();
+        for index in 0..on.patterns() {
+            let mut right = self.copy_block(right);
+            let pattern = on.pattern(index, &[row, &right.columns].concat());
+            right.filter.extend(pattern.nulls.into_iter().chain(pattern.both));
+            let more = more(self, &right.columns);
+            right.filter.extend(more);
+            all.push(Scalar::Exists { query: Box::new(Query::select(right.select(one()))), negated: true });
+        }
+        all
+    }
+
     /// The block as an operand of an outer join that may be padded: its columns must come out of a relation, not be
     /// computed after it. Conditions with a subquery stay inside, where they are a semi-join of that side alone.
     fn operand(&mut self, block: Block, of: NodeId) -> Block {

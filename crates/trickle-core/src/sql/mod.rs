@@ -17,6 +17,7 @@ mod leaves;
 mod naming;
 mod print;
 mod profile;
+mod recursion;
 mod render;
 mod shown;
 mod sources;

@@ -99,6 +99,7 @@ fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Ar
             short(format!("{first}_{function}"), tables)
         }
         Rel::Top(_) => format!("first_{first}"),
+        Rel::Recursion(_) => format!("reached_{}", labels(graph, id, usize::MAX)),
         Rel::Window(_) => format!("windows_{first}"),
         Rel::Accumulate(a) if delta => grouped("changes", graph, id, a.keys().len()),
         Rel::Accumulate(a) => grouped("totals", graph, id, a.keys().len()),

@@ -254,6 +254,16 @@ impl<'a> RenderContext<'a> {
         name
     }
 
+    /// A name for a common table expression of the node being rendered.
+    pub(super) fn fresh_cte(&mut self) -> Ident {
+        let wanted = self.wanted(self.node);
+        self.cte_names.fresh_like(&Ident::from(&wanted))
+    }
+
+    pub(super) fn push_cte(&mut self, cte: Cte) {
+        self.ctes.push(cte);
+    }
+
     /// Says that a common table expression holds the whole window of a source.
     pub(super) fn window(&mut self, source: TableId, cte: &Ident) {
         self.windows.entry(source).or_insert_with(|| cte.clone());

@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::expr::{Expr, ExprKind};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{
-    Accumulate, Consolidate, Expand, Filter, Join, Keys, Map, Negate, Positive, Rel, SemiJoin, Table, Union,
-    Version,
+    Accumulate, Consolidate, Expand, Filter, Join, Keys, Map, Negate, Positive, Recursion, Rel, SemiJoin,
+    Step, Table, Union, Version,
 };
 
 /// One way to get it wrong.
@@ -315,6 +315,44 @@ pub const MUTANTS: &[Mutant] = &[
             let forget = |e: &Expr| if images.contains(e) { Expr::null(e.ty().clone()) } else { e.clone() };
             g.add(Map::new(m.input(), m.exprs().iter().map(forget).collect()))
         }
+        _ => g.add(r),
+    }),
+    mutant!("recursion: what a change leads to is not followed", Algebraic, Nested, |g, r| match &r {
+        Rel::Recursion(rec) if g.props(rec.base()).reads_delta => {
+            let step = Step { on: Expr::bool(false), ..rec.step().clone() };
+            g.add(Recursion::new(rec.base(), rec.side(), step, rec.fixpoint()))
+        }
+        _ => g.add(r),
+    }),
+    mutant!("recursion: rows that are reached another way are not rederived", Algebraic, Nested, |g, r| {
+        let rederived = |g: &Graph, n: NodeId| match g.rel(n) {
+            Rel::Map(m) => match g.rel(m.input()) {
+                Rel::SemiJoin(s) => {
+                    s.is_anti() && is_join(g, s.left()) && matches!(g.rel(s.right()), Rel::Recursion(_))
+                }
+                _ => false,
+            },
+            _ => false,
+        };
+        drop_terms(g, r, rederived)
+    }),
+    mutant!("recursion: rows that lost a derivation stay known", Algebraic, Nested, |g, r| match &r {
+        Rel::Recursion(rec) if rec.known().is_some() => {
+            let schema = g.schema(rec.base()).clone();
+            let none = g.add(crate::rel::Values::empty(schema))?;
+            let known = rec.known().map_or(none, |(known, _)| known);
+            g.add(rec.clone().beyond(known, none))
+        }
+        _ => g.add(r),
+    }),
+    mutant!("recursion: deletions follow what came", Algebraic, Nested, |g, r| match &r {
+        Rel::Recursion(rec) => match g.rel(rec.side()) {
+            Rel::SemiJoin(s) if s.is_anti() => {
+                let side = s.left();
+                g.add(Recursion::new(rec.base(), side, rec.step().clone(), rec.fixpoint()))
+            }
+            _ => g.add(r),
+        },
         _ => g.add(r),
     }),
     mutant!("only the first of several changed tables", Algebraic, Nested, |g, r| match &r {

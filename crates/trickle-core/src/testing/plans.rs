@@ -5,11 +5,11 @@ use crate::agg::{self, AggCall};
 use crate::catalog::TableDef;
 use crate::error::{Error, Result};
 use crate::expr::functions::resolve_function;
-use crate::expr::{Expr, ExprKind, SortKey};
+use crate::expr::{Expr, ExprKind, FuncSig, SortKey};
 use crate::graph::{Column, Graph, NodeId, Schema};
 use crate::rel::{
-    Distinct, Expand, Filter, Join, Map, Negate, OuterJoin, Positive, Reduce, SemiJoin, SetCall, SetOp,
-    SetOpKind, Single, Table, Union, Values,
+    Distinct, Expand, Filter, Fixpoint, Join, Map, Negate, OuterJoin, Positive, Recursion, Reduce, SemiJoin,
+    SetCall, SetOp, SetOpKind, Single, Step, Table, Union, Values,
 };
 use crate::types::{Datum, Type};
 use std::sync::Arc;
@@ -61,6 +61,8 @@ pub const QUERY_OPERATORS: &[&str] = &[
     "ExceptAll",
     "Window",
     "Top",
+    "Recursion",
+    "RecursionAll",
 ];
 
 /// The most columns of an intermediate result.
@@ -89,7 +91,7 @@ impl Planner<'_> {
         if budget == 0 {
             return self.leaf(choice);
         }
-        let node = match choice.below(24) {
+        let node = match choice.below(26) {
             0 => self.filter(choice, budget)?,
             1 => self.map(choice, budget)?,
             2 | 3 => self.join(choice, budget)?,
@@ -112,6 +114,7 @@ impl Planner<'_> {
                 windows::sample(choice, &mut self.graph, input, &self.limits)?
             }
             21 | 22 => self.expand(choice, budget)?,
+            23 | 24 => self.recursion(choice, budget)?,
             _ => self.single(choice, budget)?,
         };
         self.narrow(choice, node)
@@ -143,6 +146,39 @@ impl Planner<'_> {
         let exprs =
             like.columns().iter().map(|c| exprs::scalar(choice, &schema, &c.ty, 0, &self.limits)).collect();
         self.graph.add(Map::new(from, exprs))
+    }
+
+    /// What leads on from a relation beside another one. A column that counts the rounds bounds some of those that need
+    /// not come to an end; such queries as do not in either state say nothing.
+    fn recursion(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
+        let (mut base, side) = self.pair(choice, budget)?;
+        let exact = self.graph.schema(base).is_exact();
+        let fixpoint = if exact && choice.below(2) == 0 { Fixpoint::Distinct } else { Fixpoint::All };
+        let bounded = fixpoint == Fixpoint::All && !choice.one_in(4);
+        if bounded {
+            let mut exprs = self.graph.schema(base).identity();
+            exprs.push(Expr::literal(Datum::Int(0), Type::Int4));
+            base = self.graph.add(Map::new(base, exprs))?;
+        }
+        let (rows, beside) = (self.graph.schema(base).clone(), self.graph.schema(side).clone());
+        let width = rows.len() - usize::from(bounded);
+        let pairs = rows.concat(&beside).all_nullable();
+        let columns = &rows.columns()[..width];
+        let mut exprs: Vec<Expr> =
+            columns.iter().map(|c| exprs::scalar(choice, &pairs, &c.ty, 0, &self.limits)).collect();
+        let mut on = exprs::join_condition(choice, &rows, &beside, &self.limits);
+        if bounded {
+            let round = rows.expr(width);
+            let int = |n| Expr::literal(Datum::Int(n), Type::Int4);
+            let two = [Type::Int4, Type::Int4];
+            exprs.push(Expr::call(
+                FuncSig::operator("+", two.to_vec(), Type::Int4),
+                vec![round.clone(), int(1)],
+            ));
+            let less = FuncSig::comparison("<", Type::Int4, Type::Int4);
+            on = Expr::and([on, Expr::call(less, vec![round, int(3)])]);
+        }
+        self.graph.add(Recursion::new(base, side, Step { on, exprs }, fixpoint))
     }
 
     /// At most [`WIDTH`] columns, at least one.

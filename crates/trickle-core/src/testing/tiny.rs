@@ -8,8 +8,8 @@ use crate::eval::{Database, Row, ZSet};
 use crate::expr::{Expr, FuncSig};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{
-    Distinct, Filter, Join, Map, Negate, OuterJoin, Positive, Reduce, SemiJoin, SetOp, SetOpKind, Single,
-    Slice, Table, Top, Union, Window,
+    Distinct, Filter, Fixpoint, Join, Map, Negate, OuterJoin, Positive, Recursion, Reduce, SemiJoin, SetOp,
+    SetOpKind, Single, Slice, Step, Table, Top, Union, Window,
 };
 use crate::types::{Datum, Numeric, Type};
 use crate::window::{self, Bound, Exclusion, OrderKey, Units, WindowCall, WindowFrame};
@@ -346,6 +346,23 @@ fn nested(add: &mut Add<'_>) -> Result<()> {
         },
         &["k"],
     )?;
+    for fixpoint in [Fixpoint::All, Fixpoint::Distinct] {
+        add(
+            &format!("reached {fixpoint:?}"),
+            &|g, r, _| {
+                // Rows without a key are roots, the others edges from k to v.
+                let (k, v) = (g.schema(r).expr(0), g.schema(r).expr(1));
+                let roots = g.add(Filter::new(r, k.clone().is_null()))?;
+                let base = g.add(Map::new(roots, vec![v.clone()]))?;
+                let on = k.shifted(1).equals(Expr::column(0, v.ty().clone()));
+                let step = Step { on, exprs: vec![v.shifted(1)] };
+                let all = fixpoint == Fixpoint::All || !g.schema(base).is_exact();
+                let fixpoint = if all { Fixpoint::All } else { fixpoint };
+                g.add(Recursion::new(base, r, step, fixpoint))
+            },
+            &["k", "v"],
+        )?;
+    }
     add("one row per key", &|g, r, _| g.add(Single::new(r, 1)), &["k", "v"])?;
     add(
         "except over left join",

@@ -89,7 +89,27 @@ fn every_construct_that_is_not_kept_says_so() {
         ("SELECT (SELECT GROUPING(a.k)) FROM a GROUP BY ROLLUP (k)", "GROUPING()", NotYet),
         ("SELECT 'x'::text AS x FROM a GROUP BY CUBE (x)", "a constant as key", NotYet),
         ("SELECT 1 AS x FROM a GROUP BY CUBE (id, k, v, t, id + 1, k + 1, v + 1)", "128 sets", NotYet),
-        ("WITH RECURSIVE r AS (SELECT 1 x UNION ALL SELECT x FROM r) SELECT * FROM r", "RECURSIVE", NotYet),
+        (
+            "WITH RECURSIVE r AS (SELECT 1 x UNION ALL SELECT DISTINCT x FROM r) SELECT * FROM r",
+            "DISTINCT in the recursive term",
+            NotYet,
+        ),
+        (
+            "WITH RECURSIVE r AS (SELECT 1.5 x UNION SELECT x FROM r) SELECT * FROM r",
+            "equal and written differently",
+            NotYet,
+        ),
+        (
+            "SELECT (WITH RECURSIVE r AS (SELECT a.k x UNION SELECT x FROM r) SELECT count(*) FROM r) FROM a",
+            "outer columns",
+            NotYet,
+        ),
+        (
+            "WITH RECURSIVE r AS (SELECT 1 x UNION ALL SELECT x + 1 FROM r WHERE x < 5) SEARCH DEPTH FIRST BY x SET o
+            SELECT o FROM r",
+            "computed where it is read",
+            NotYet,
+        ),
         ("SELECT * FROM a TABLESAMPLE SYSTEM (10)", "TABLESAMPLE", Never),
         ("WITH x AS (DELETE FROM a RETURNING id) SELECT * FROM x", "DELETE", Never),
         ("SELECT id, last_value(v) OVER (ORDER BY k) FROM a", "last_value() over a frame", NotYet),
@@ -156,18 +176,41 @@ fn set_returning_functions_stand_where_postgresql_lets_them() {
 
 #[test]
 fn what_the_parser_does_not_know_is_named() {
-    let recursive = "WITH RECURSIVE r AS (SELECT 1 x UNION ALL SELECT x FROM r)";
     for (sql, what) in [
         ("SELECT id FROM a FOR NO KEY UPDATE SKIP LOCKED".to_owned(), "FOR NO KEY UPDATE"),
         ("SELECT id FROM a FOR KEY SHARE".to_owned(), "FOR KEY SHARE"),
-        (format!("{recursive} SEARCH DEPTH FIRST BY x SET o SELECT * FROM r"), "SEARCH"),
-        (format!("{recursive}\nCYCLE x SET c USING p SELECT * FROM r"), "CYCLE"),
     ] {
         let e = error(&sql);
         assert!(e.is_syntax() && e.span().is_some(), "{sql}: {e:?}");
         assert!(e.hint_text().is_some_and(|h| h.contains(&format!("knows {what} here"))), "{sql}: {e:?}");
     }
-    assert_eq!(error("SELECT id FROM a SEARCH DEPTH FIRST BY x").hint_text(), None);
+}
+
+#[test]
+fn recursion_that_sql_forbids_is_an_error_with_a_place() {
+    let recursive = |query: &str| format!("WITH RECURSIVE r AS ({query}) SELECT * FROM r");
+    for (sql, state, message) in [
+        (recursive("SELECT x FROM r UNION SELECT 1 x"), "42P19", "within its non-recursive term"),
+        (recursive("SELECT 1 x INTERSECT SELECT x FROM r"), "42P19", "does not have the form"),
+        (recursive("SELECT 1 x UNION SELECT r.x FROM r, r s"), "42P19", "more than once"),
+        (recursive("SELECT 1 x UNION SELECT k FROM a LEFT JOIN r ON x = k"), "42P19", "within an outer join"),
+        (recursive("SELECT 1 x UNION SELECT k FROM a WHERE k IN (SELECT x FROM r)"), "42P19", "within a subquery"),
+        (recursive("SELECT 1 x UNION SELECT x FROM r ORDER BY 1"), "0A000", "ORDER BY in a recursive query"),
+        (recursive("SELECT 1 x UNION SELECT x FROM r LIMIT 1"), "0A000", "LIMIT in a recursive query"),
+        (recursive("SELECT 1 x UNION SELECT x::bigint FROM r"), "42804", "has type integer in non-recursive term"),
+        (recursive("SELECT 1 x UNION SELECT x, 2 FROM r"), "42601", "same number of columns"),
+        ("WITH RECURSIVE r AS (SELECT x FROM s), s AS (SELECT x FROM r) SELECT * FROM r".to_owned(), "0A000", "mutual"),
+        ("WITH r AS (SELECT 1 x) SEARCH DEPTH FIRST BY x SET o SELECT x FROM r".to_owned(), "42601", "not recursive"),
+        (
+            "WITH RECURSIVE r AS (SELECT 1 x UNION ALL SELECT x FROM r) CYCLE y SET c USING p SELECT x FROM r".to_owned(),
+            "42601",
+            "cycle column \"y\" not in",
+        ),
+    ] {
+        let e = error(&sql);
+        assert!(e.sqlstate() == state && e.message().contains(message), "{sql}: {e:?}");
+        assert!(e.span().is_some(), "{sql}: {e:?}");
+    }
 }
 
 #[test]

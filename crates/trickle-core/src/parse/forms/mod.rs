@@ -5,6 +5,7 @@
 
 mod query;
 mod reader;
+mod recursion;
 mod rows;
 mod sets;
 
@@ -13,6 +14,7 @@ use super::ast::{
 };
 use crate::window::Exclusion;
 use reader::Reader;
+pub(crate) use recursion::{Cycle, Search, search_and_cycle};
 pub(crate) use rows::{RowsFrom, is_rows_from};
 pub(crate) use sets::GroupItem;
 use sqlparser::keywords::Keyword;
@@ -99,6 +101,8 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 | Keyword::EXCLUDE
                 | Keyword::PRECEDING
                 | Keyword::FOLLOWING
+                | Keyword::SEARCH
+                | Keyword::CYCLE
         );
         word || names_xml(t)
     };
@@ -188,6 +192,10 @@ mod tests {
             ),
             ("SELECT 1 < ALL (VALUES (2))", "SELECT 1 < ALL(SELECT * FROM (VALUES (2)) AS \"!\")"),
             ("SELECT xmlelement(NAME a, b)", "SELECT xmlelement(a, b)"),
+            (
+                "WITH RECURSIVE r AS (SELECT 1) SEARCH DEPTH FIRST BY A, b SET o CYCLE a SET c TO 'Y' DEFAULT 'N' USING p SELECT 1",
+                "WITH RECURSIVE r AS (SELECT 1 ORDER BY \"!search depth\"(\"o\", \"a\", \"b\"), \"!cycle to\"(\"c\", \"p\", 'Y', 'N', \"a\")) SELECT 1",
+            ),
             ("SELECT 1 ORDER BY 1 FETCH FIRST (3) ROWS ONLY", "SELECT 1 ORDER BY 1 FETCH FIRST 3 ROWS ONLY"),
             (
                 "SELECT sum(a) OVER (PARTITION BY (b) ROWS 1 PRECEDING EXCLUDE NO OTHERS)",

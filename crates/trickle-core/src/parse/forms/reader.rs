@@ -37,7 +37,7 @@ impl<'t> Reader<'t> {
     pub(super) fn is(&self, i: usize, token: &Token) -> bool {
         self.words.get(i).is_some_and(|(_, t)| t.token == *token)
     }
-    fn is_word(&self, i: usize, text: &str) -> bool {
+    pub(super) fn is_word(&self, i: usize, text: &str) -> bool {
         matches!(self.words.get(i), Some((_, t)) if matches!(&t.token, Token::Word(w) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(text)))
     }
     pub(super) fn is_name(&self, i: usize) -> bool {
@@ -57,6 +57,7 @@ impl<'t> Reader<'t> {
                 Keyword::FETCH => self.fetched(i),
                 Keyword::EXCLUDE => self.excluded(i),
                 Keyword::PRECEDING | Keyword::FOLLOWING => self.offset(i),
+                Keyword::SEARCH | Keyword::CYCLE => self.recursion(i),
                 _ if self.is(i, &Token::LParen) => self.query(i, &queries),
                 _ => self.xml_name(i),
             };

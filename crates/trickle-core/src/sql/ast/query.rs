@@ -39,6 +39,8 @@ pub struct Cte {
 pub enum CteBody {
     /// A query.
     Query(Query),
+    /// A query that reads the common table expression itself.
+    Recursive(Query),
     /// `INSERT … RETURNING`
     Insert(Insert),
     /// `UPDATE … RETURNING`

@@ -83,7 +83,7 @@ fn walk_all(args: &mut [Scalar], v: &mut Visitor<'_>) {
 /// Walks a query that only reads (generated subqueries hold no data-modifying common table expression).
 fn walk_query(q: &mut Query, v: &mut Visitor<'_>) {
     for cte in &mut q.ctes {
-        if let super::CteBody::Query(body) = &mut cte.body {
+        if let super::CteBody::Query(body) | super::CteBody::Recursive(body) = &mut cte.body {
             walk_query(body, v);
         }
     }

@@ -40,7 +40,8 @@ impl Printer {
         if ctes.is_empty() {
             return;
         }
-        self.word("WITH");
+        let recursive = ctes.iter().any(|c| matches!(c.body, CteBody::Recursive(_)));
+        self.word(if recursive { "WITH RECURSIVE" } else { "WITH" });
         for (i, cte) in ctes.iter().enumerate() {
             self.word(if i == 0 { " " } else { ", " });
             self.ident(&cte.name);
@@ -53,7 +54,7 @@ impl Printer {
             self.inside(|p| {
                 p.newline();
                 match &cte.body {
-                    CteBody::Query(q) => p.query(q),
+                    CteBody::Query(q) | CteBody::Recursive(q) => p.query(q),
                     CteBody::Insert(s) => p.insert(s),
                     CteBody::Update(s) => p.update(s),
                     CteBody::Delete(s) => p.delete(s),

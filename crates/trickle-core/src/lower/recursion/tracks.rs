@@ -1,0 +1,188 @@
+//! SEARCH and CYCLE as ordinary columns, as the manual expands them (7.8.2): ways are arrays that grow by a step's row.
+//!
+//! PostgreSQL's ways are arrays of rows, which no table can hold; here a row is its only column, or the text of all. Two
+//! are equal where the rows are. A query that reads a way, or the column that SEARCH sets, is not kept.
+
+use super::super::expr::Cx;
+use super::Lowerer;
+use crate::error::{Error, Result};
+use crate::expr::functions::{common_type, resolve_function};
+use crate::expr::{Expr, ExprKind, FuncSig, Volatility};
+use crate::graph::Schema;
+use crate::parse::ast::{Expr as Ast, Ident, Query};
+use crate::parse::{Cycle, Search, fold, search_and_cycle};
+use crate::rel::Fixpoint;
+use crate::types::Type;
+use std::sync::Arc;
+
+/// The columns that the clauses behind a recursive query add to its rows.
+pub(super) struct Tracks {
+    pub(super) columns: Vec<Track>,
+    /// Columns that no query can read.
+    pub(super) unread: Vec<Arc<str>>,
+}
+
+/// One of them.
+pub(super) struct Track {
+    pub(super) name: Arc<str>,
+    kind: Kind,
+}
+
+enum Kind {
+    /// Whether the row is on the way that led to it, which the column after this one holds.
+    Cycle { by: Vec<usize>, value: Expr, other: Expr },
+    /// The rows on the way, by these columns.
+    Way(Vec<usize>),
+    /// How many rounds it took.
+    Round,
+}
+
+impl Track {
+    /// Whether a query can read it.
+    pub(super) fn is_visible(&self) -> bool {
+        matches!(self.kind, Kind::Cycle { .. })
+    }
+}
+
+impl Lowerer<'_> {
+    /// The columns that the clauses behind a recursive query add to the columns `names` of types `types`.
+    pub(super) fn tracks(
+        &mut self,
+        query: &Query,
+        (names, rows): (&[Arc<str>], &Schema),
+        fixpoint: Fixpoint,
+    ) -> Result<Tracks> {
+        let keys = super::super::top::order_by(query.order_by.as_ref());
+        let (search, cycle) = search_and_cycle(keys).unwrap_or_default();
+        let (mut tracks, mut unread): (Vec<Track>, Vec<Arc<str>>) = (Vec::new(), Vec::new());
+        if let Some(Search { depth, set, by }) = search {
+            let by = self.track_columns("search", &by, names)?;
+            let kind = if depth { Kind::Way(by) } else { Kind::Round };
+            // Of all rows none is dropped, so what nobody can read is not computed.
+            let name = self.added(set, names, &[])?;
+            unread.push(name.clone());
+            if fixpoint == Fixpoint::Distinct {
+                tracks.push(Track { name, kind });
+            }
+        }
+        if let Some(Cycle { by, set, values, using }) = cycle {
+            let by = self.track_columns("cycle", &by, names)?;
+            let (value, other) = self.marks(values, set)?;
+            let kind = Kind::Cycle { by: by.clone(), value, other };
+            let name = self.added(set, names, &unread)?;
+            unread.push(name.clone());
+            let way = self.added(using, names, &unread)?;
+            unread.retain(|n| *n != name);
+            unread.push(way.clone());
+            tracks.extend([Track { name, kind }, Track { name: way, kind: Kind::Way(by) }]);
+        }
+        for track in &tracks {
+            let Kind::Way(by) = &track.kind else { continue };
+            let key = key(by, &rows.identity());
+            let exact = by.len() == 1 || by.iter().all(|c| rows.columns()[*c].ty.is_exact());
+            if key.volatility() != Volatility::Immutable || !key.ty().has_equality() || !exact {
+                return Err(self.stop(query, "CYCLE or SEARCH by columns of such types"));
+            }
+        }
+        Ok(Tracks { columns: tracks, unread })
+    }
+
+    /// The positions of the columns that a clause names.
+    fn track_columns(&self, clause: &str, by: &[&Ident], names: &[Arc<str>]) -> Result<Vec<usize>> {
+        let place = |i: &&Ident| {
+            let name = fold(i);
+            names.iter().position(|n| **n == *name).ok_or_else(|| {
+                let e = Error::syntax(format!("{clause} column \"{name}\" not in WITH query column list"));
+                self.at(e, *i)
+            })
+        };
+        by.iter().map(place).collect()
+    }
+
+    fn added(&self, name: &Ident, names: &[Arc<str>], others: &[Arc<str>]) -> Result<Arc<str>> {
+        let new = fold(name);
+        if names.iter().chain(others).any(|n| **n == *new) {
+            let e = Error::syntax(format!("column name \"{new}\" already used in WITH query column list"));
+            return Err(self.at(e, name));
+        }
+        Ok(Arc::from(new))
+    }
+
+    /// The values of a cycle's mark.
+    fn marks(&mut self, values: Option<(&Ast, &Ast)>, place: &Ident) -> Result<(Expr, Expr)> {
+        let Some((value, other)) = values else { return Ok((Expr::bool(true), Expr::bool(false))) };
+        let mut cx = Cx::new("CYCLE");
+        let (value, other) = (self.expr(value, &mut cx)?, self.expr(other, &mut cx)?);
+        let ty = common_type(&[value.ty().clone(), other.ty().clone()]).filter(Type::has_equality);
+        let Some(ty) = ty else {
+            let e = Error::type_mismatch("CYCLE types cannot be matched");
+            return Err(self.at(e, place));
+        };
+        Ok((self.coerce(value, &ty)?, self.coerce(other, &ty)?))
+    }
+}
+
+impl Tracks {
+    /// Their values for a row of the base, whose columns are `row`.
+    pub(super) fn begin(&self, row: &[Expr]) -> Vec<Expr> {
+        let first = |t: &Track| match &t.kind {
+            Kind::Cycle { other, .. } => other.clone(),
+            Kind::Way(by) => way(key(by, row)),
+            Kind::Round => Expr::int8(0),
+        };
+        self.columns.iter().map(first).collect()
+    }
+
+    /// Their values for the row `next` that a step leads to from a row where they are `now`, and the conditions of the step.
+    pub(super) fn go_on(&self, now: &[Expr], next: &[Expr]) -> Result<(Vec<Expr>, Vec<Expr>)> {
+        let (mut columns, mut on) = (Vec::new(), Vec::new());
+        for (i, track) in self.columns.iter().enumerate() {
+            columns.push(match &track.kind {
+                Kind::Cycle { by, value, other } => {
+                    let ty = value.ty().clone();
+                    let differs = FuncSig::comparison("<>", ty.clone(), ty.clone());
+                    on.push(Expr::call(differs, vec![now[i].clone(), value.clone()]));
+                    let place = known("array_position", vec![now[i + 1].clone(), key(by, next)])?;
+                    let whens = vec![(place.is_not_null(), value.clone())];
+                    Expr::new(ExprKind::Case { whens, otherwise: other.clone() }, ty)
+                }
+                Kind::Way(by) => known("array_append", vec![now[i].clone(), key(by, next)])?,
+                Kind::Round => {
+                    let int8 = [Type::Int8, Type::Int8];
+                    let plus = FuncSig::operator("+", int8.to_vec(), Type::Int8);
+                    Expr::call(plus, vec![now[i].clone(), Expr::int8(1)])
+                }
+            });
+        }
+        Ok((columns, on))
+    }
+}
+
+fn known(function: &str, args: Vec<Expr>) -> Result<Expr> {
+    let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
+    let sig = resolve_function(function, &types);
+    let sig = sig.ok_or_else(|| Error::internal(format!("{function}() is not known")))?;
+    Ok(Expr::call(sig, args))
+}
+
+/// A value that is equal where the columns `by` are, NULL equal to NULL: the only one, or the text of an array of theirs.
+fn key(by: &[usize], row: &[Expr]) -> Expr {
+    match by {
+        [one] if row[*one].ty().element().is_none() && !matches!(row[*one].ty(), Type::Record(_)) => {
+            let ty = row[*one].ty().base();
+            if ty == *row[*one].ty() { row[*one].clone() } else { row[*one].clone().cast(ty) }
+        }
+        several => {
+            let text = |c: &usize| {
+                if *row[*c].ty() == Type::Text { row[*c].clone() } else { row[*c].clone().cast(Type::Text) }
+            };
+            let texts = several.iter().map(text).collect();
+            Expr::new(ExprKind::Array(texts), Type::Text.array()).cast(Type::Text)
+        }
+    }
+}
+
+fn way(key: Expr) -> Expr {
+    let ty = key.ty().clone().array();
+    Expr::new(ExprKind::Array(vec![key]), ty)
+}

@@ -1,0 +1,245 @@
+//! WITH RECURSIVE: what a step leads to, round after round.
+
+mod change;
+
+use super::{Class, Rel, Relational, check_expr, check_keys, check_positive, check_predicate};
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, Row, ZSet, expr, group::Matcher};
+use crate::expr::Expr;
+use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::sql::{Fragment, Render, RenderContext};
+
+/// Which rows a round starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fixpoint {
+    /// UNION ALL: every row that the round before gave, as often as it gave it.
+    All,
+    /// UNION: those that no round gave before.
+    Distinct,
+}
+
+/// A step `S(W) = π_exprs(W ⋈on T)`: what a row leads to. It reads the rows W of the round before once, and beside them
+/// a relation T, the *side*, that does not depend on them; so it is linear in each.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Step {
+    /// The condition, over the columns of W, then those of T.
+    pub on: Expr,
+    /// The columns of the rows that it leads to, over the same.
+    pub exprs: Vec<Expr>,
+}
+
+/// With [`Fixpoint::All`] `B + S(B) + S(S(B)) + …`, which ends where a power of S gives nothing; with
+/// [`Fixpoint::Distinct`] the least set R that holds B and S(R). Where *known* rows are given, less those *forgotten*, it
+/// is the least set that holds what of B and S(R) is not known: what is reached beyond what was known before.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Recursion {
+    base: NodeId,
+    side: NodeId,
+    known: Option<(NodeId, NodeId)>,
+    step: Step,
+    fixpoint: Fixpoint,
+}
+
+impl Recursion {
+    /// What `step` leads to from `base`, beside `side`.
+    pub fn new(base: NodeId, side: NodeId, step: Step, fixpoint: Fixpoint) -> Recursion {
+        Recursion { base, side, known: None, step, fixpoint }
+    }
+    /// Without the rows of `known` that are not in `forgotten`; of [`Fixpoint::Distinct`] alone.
+    #[must_use]
+    pub fn beyond(mut self, known: NodeId, forgotten: NodeId) -> Recursion {
+        self.known = Some((known, forgotten));
+        self
+    }
+    /// Where it starts.
+    pub fn base(&self) -> NodeId {
+        self.base
+    }
+    /// What the step reads beside the rows of the round before.
+    pub fn side(&self) -> NodeId {
+        self.side
+    }
+    /// The step.
+    pub fn step(&self) -> &Step {
+        &self.step
+    }
+    /// Which rows a round starts from.
+    pub fn fixpoint(&self) -> Fixpoint {
+        self.fixpoint
+    }
+    /// The rows that are left out, and those of them that are not.
+    pub fn known(&self) -> Option<(NodeId, NodeId)> {
+        self.known
+    }
+    /// The same over another side, whose column for column `c` of this one is `place(c)`; `width` columns of a row stand
+    /// before the side's.
+    #[must_use]
+    pub fn beside(&self, width: usize, side: NodeId, place: impl Fn(usize) -> usize) -> Recursion {
+        let moved = |e: &Expr| e.map_columns(|c| if c < width { c } else { width + place(c - width) });
+        let step = Step { on: moved(&self.step.on), exprs: self.step.exprs.iter().map(moved).collect() };
+        Recursion { side, step, ..self.clone() }
+    }
+    /// Everything that is computed for a pair.
+    pub(crate) fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        self.step.exprs.iter().chain([&self.step.on])
+    }
+}
+
+impl Relational for Recursion {
+    fn name(&self) -> &'static str {
+        match self.fixpoint {
+            Fixpoint::All => "RecursionAll",
+            Fixpoint::Distinct => "Recursion",
+        }
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        let known = self.known.into_iter().flat_map(|(known, forgotten)| [known, forgotten]);
+        [self.base, self.side].into_iter().chain(known).collect()
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        let (base, side, known) = match inputs {
+            [base, side, known, forgotten] => (*base, *side, Some((*known, *forgotten))),
+            [base, side] => (*base, *side, None),
+            _ => (self.base, self.side, self.known),
+        };
+        Recursion { base, side, known, ..self.clone() }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [base, side, known @ ..] = inputs else { return Err(Error::plan("Recursion takes two inputs")) };
+        let (rows, beside) = (base.schema(), side.schema());
+        let fits = self.step.exprs.len() == rows.len()
+            && self.step.exprs.iter().zip(rows.columns()).all(|(e, c)| *e.ty() == c.ty);
+        if !fits || known.iter().any(|k| !k.schema().same_types(rows)) {
+            return Err(Error::plan("Recursion over rows of different types"));
+        }
+        self.step.exprs.iter().try_for_each(|e| check_expr("Recursion", e, &[rows, beside]))?;
+        check_predicate("Recursion", &self.step.on, &[rows, beside])?;
+        inputs.iter().try_for_each(|i| check_positive("Recursion", i))?;
+        match self.fixpoint {
+            Fixpoint::All if known.is_empty() => Ok(()),
+            // Of equal rows the one that comes first would be followed.
+            Fixpoint::Distinct if rows.is_exact() => check_keys("Recursion", 0..rows.len(), rows),
+            _ => Err(Error::plan("Recursion compares rows that may be equal and written differently")),
+        }
+    }
+    /// A column may be NULL where the base's may, or what a step gives for rows of which that is known.
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        let mut columns = inputs[0].schema().columns().to_vec();
+        loop {
+            let pairs = Schema::new(columns.iter().cloned()).concat(inputs[1].schema());
+            let before = columns.clone();
+            for (c, e) in columns.iter_mut().zip(&self.step.exprs) {
+                c.nullable |= e.nullable(&pairs);
+            }
+            if before == columns {
+                return Schema::new(columns);
+            }
+        }
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let mut p = Props {
+            empty: inputs[0].props().empty,
+            bounded: inputs[0].props().bounded,
+            consolidated: self.fixpoint == Fixpoint::Distinct,
+            ..Props::state()
+        };
+        for i in inputs.iter().map(|n| n.props()) {
+            p.add_sources(i);
+            p.reads_delta |= i.reads_delta;
+            p.volatility = p.volatility.max(i.volatility);
+        }
+        p.volatility = self.exprs().map(Expr::volatility).fold(p.volatility, Ord::max);
+        if self.fixpoint == Fixpoint::Distinct {
+            let all = ColSet::all(schema.len());
+            p.fds.push(FunctionalDependency { from: all.clone(), to: all.clone() });
+            p.add_key(all);
+        }
+        p
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        Class::Global
+    }
+    fn describe(&self, inputs: &[&Node]) -> String {
+        let (on, exprs) = (std::slice::from_ref(&self.step.on), &self.step.exprs);
+        let describe = crate::graph::describe_exprs;
+        format!("{} ⇒ {}", describe(on, &inputs[..2]), describe(exprs, &inputs[..2]))
+    }
+}
+
+/// How many rounds the evaluator goes, and how often it lets a row come: PostgreSQL would go on for ever.
+const ROUNDS: usize = 1 << 15;
+const COPIES: i64 = 1 << 40;
+
+impl Evaluate for Recursion {
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        inputs.iter().try_for_each(|i| i.require_state("Recursion"))?;
+        let rows = cx.graph.schema(self.base);
+        let side = cx.graph.schema(self.side);
+        let matcher = Matcher::new(&self.step.on, rows, inputs[1], side);
+        let known = match inputs {
+            [_, _, known, forgotten] => known.minus(forgotten),
+            _ => ZSet::new(),
+        };
+        let mut out = ZSet::new();
+        let mut round = self.fresh(inputs[0], &out, &known);
+        let mut earlier = ZSet::new();
+        for n in 0..ROUNDS {
+            if round.is_empty() {
+                return Ok(out);
+            }
+            // A round decides the next one: what came before comes again and again.
+            if round == earlier {
+                return Err(endless());
+            }
+            if n.is_power_of_two() {
+                earlier = round.clone();
+            }
+            round.iter().for_each(|(row, w)| out.add(row.clone(), w));
+            let mut next = ZSet::new();
+            for (row, w) in round.iter() {
+                let mut pairs: Vec<(Row, i64)> = Vec::new();
+                matcher.pairs(row, |pair, _, v| {
+                    pairs.push((pair, v));
+                    true
+                })?;
+                for (pair, v) in pairs {
+                    let to = self.step.exprs.iter().map(|e| expr(e, &pair)).collect::<Result<Vec<_>>>()?;
+                    let copies = w.checked_mul(v).filter(|n| *n <= COPIES).ok_or_else(endless)?;
+                    next.add(to.into(), copies);
+                }
+            }
+            round = self.fresh(&next, &out, &known);
+        }
+        Err(endless())
+    }
+}
+
+fn endless() -> Error {
+    Error::data("54000", "the recursion does not come to an end")
+}
+
+impl Recursion {
+    /// The rows that a round starts from.
+    fn fresh(&self, rows: &ZSet, found: &ZSet, known: &ZSet) -> ZSet {
+        match self.fixpoint {
+            Fixpoint::All => rows.clone(),
+            Fixpoint::Distinct => {
+                let new = |row: &Row| found.weight(row) == 0 && known.weight(row) <= 0;
+                rows.iter().filter(|(row, _)| new(row)).map(|(row, _)| (row.clone(), 1)).collect()
+            }
+        }
+    }
+}
+
+impl Render for Recursion {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        inputs.iter().try_for_each(|i| i.require_positive("Recursion"))?;
+        let block = cx.recursion(self, inputs)?;
+        Ok(Fragment::open(block, true, self.fixpoint == Fixpoint::Distinct))
+    }
+}
+
+/// The columns of the rows of a step, as a relation over pairs has them.
+pub(super) fn labels(rows: &Schema) -> Vec<std::sync::Arc<str>> {
+    rows.columns().iter().map(|c: &Column| c.label.clone()).collect()
+}

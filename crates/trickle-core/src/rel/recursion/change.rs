@@ -1,0 +1,229 @@
+//! Δ of a recursion, from its stored result.
+//!
+//! A *derivation* of a row is a row of the base and rows of the side that lead from it, step by step, to that row. It is
+//! *lost* where a part of it left, *gained* where a part of it came. Let K be a key of the side T, or all its columns, and
+//! *touched* the values of K on rows of ΔT:
+//!
+//! - T₌ = T′ ▷ touched, the rows that are in both states as often; S₌ is the step beside them;
+//! - T₋ = T ⋉ touched = (T′ ⋉ touched) − ΔT, and T₊ = T′ ⋉ touched. So T = T₌ + T₋ and T′ = T₌ + T₊.
+//!
+//! Deletions follow the old world and insertions the new one. To let a signed change follow the new step alone,
+//! `D = ΔB + ΔS(R) + S′(D)`, would be wrong: where a row that left leads into a cycle that came, that equation has more
+//! than one solution, and none by iteration.
+
+use super::{Fixpoint, Recursion, labels};
+use crate::delta::{Differ, Differentiate, negate, sum};
+use crate::error::Result;
+use crate::expr::Expr;
+use crate::graph::{Graph, NodeId, Schema};
+use crate::rel::top::same;
+use crate::rel::{Join, Map, Positive, SemiJoin, join_keys};
+
+impl Differentiate for Recursion {
+    fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
+        if self.known.is_some() {
+            return Ok(None);
+        }
+        let Some(stored) = cx.state(node)? else { return Ok(None) };
+        let Some(side) = Sides::of(cx, self.side)? else { return Ok(None) };
+        let Some((came, left)) = changes(cx, self.base)? else { return Ok(None) };
+        match self.fixpoint {
+            Fixpoint::All => self.all(cx, node, stored, &side, (came, left)),
+            Fixpoint::Distinct => self.distinct(cx, node, stored, &side, (came, left)),
+        }
+        .map(Some)
+    }
+}
+
+/// T₌, T₋, T₊ and T′ of a side; T₋ and T₊ only where it changed.
+struct Sides {
+    kept: NodeId,
+    touched: Option<(NodeId, NodeId)>,
+    current: NodeId,
+}
+
+impl Sides {
+    fn of(cx: &mut Differ<'_>, side: NodeId) -> Result<Option<Sides>> {
+        let current = cx.after(side)?;
+        let change = cx.delta(side)?;
+        if cx.graph.props(change).empty {
+            return Ok(Some(Sides { kept: current, touched: None, current }));
+        }
+        let schema = cx.graph.schema(side).clone();
+        let comparable = |cols: &[usize]| cols.iter().all(|c| schema.columns()[*c].ty.has_equality());
+        let keys = cx.graph.props(side).keys.iter().map(|k| k.iter().collect::<Vec<_>>());
+        let shortest = keys.filter(|k| !k.is_empty() && comparable(k)).min_by_key(Vec::len);
+        let key = shortest.unwrap_or_else(|| (0..schema.len()).collect());
+        if key.is_empty() || !comparable(&key) {
+            return Ok(None);
+        }
+        let touched = cx.keys(change, &key)?;
+        let places: Vec<usize> = (0..key.len()).collect();
+        let on = same(cx.graph, (current, &key), (touched, &places));
+        let kept = cx.graph.add(SemiJoin::anti(current, touched, on))?;
+        let new = cx.restrict(current, &key, touched)?;
+        let old = cx.minus(new, change)?;
+        Ok(Some(Sides { kept, touched: Some((old, new)), current }))
+    }
+}
+
+/// (B′ − B)⁺ and (B − B′)⁺, or where equal rows may be written differently the rows of B′ and of B that equal one of ΔB.
+fn changes(cx: &mut Differ<'_>, base: NodeId) -> Result<Option<(NodeId, NodeId)>> {
+    let change = cx.delta(base)?;
+    if cx.graph.props(change).empty {
+        return Ok(Some((change, change)));
+    }
+    let schema = cx.graph.schema(base);
+    if schema.is_exact() && schema.without_equality().is_none() {
+        let change = cx.net(change, true)?;
+        let back = negate(cx.graph, change)?;
+        return Ok(Some((cx.graph.add(Positive::new(change))?, cx.graph.add(Positive::new(back))?)));
+    }
+    if schema.without_equality().is_some() {
+        return Ok(None);
+    }
+    let all: Vec<usize> = (0..schema.len()).collect();
+    let current = cx.after(base)?;
+    let touched = cx.keys(change, &all)?;
+    let came = cx.restrict(current, &all, touched)?;
+    let left = cx.minus(came, change)?;
+    Ok(Some((came, left)))
+}
+
+impl Recursion {
+    /// UNION ALL, a bag of derivations. By the last part that left, a lost derivation is one of an old row, or of none, then
+    /// that part, then parts that stayed: `lost = Σₖ S₌ᵏ(B₋ + S₋(R))`. What stays is R₌ = R − lost. By the first part that
+    /// came, `gained = Σₖ S′ᵏ(B₊ + S₊(R₌))`. Both sums end where the query does, for their terms are parts of those of R
+    /// and of R′; and `ΔR = gained − lost`.
+    fn all(
+        &self,
+        cx: &mut Differ<'_>,
+        node: NodeId,
+        stored: NodeId,
+        side: &Sides,
+        (came, left): (NodeId, NodeId),
+    ) -> Result<NodeId> {
+        let mut seed = vec![left];
+        if let Some((old, _)) = side.touched {
+            seed.push(self.pairs(cx, stored, old)?);
+        }
+        let lost = self.follow(cx, node, seed, side.kept)?;
+        let mut seed = vec![came];
+        if let Some((_, new)) = side.touched {
+            let kept = self.asked_by(cx, stored, new)?;
+            let gone = self.asked_by(cx, lost, new)?;
+            let kept = cx.minus(kept, gone)?;
+            seed.push(self.pairs(cx, kept, new)?);
+        }
+        let gained = self.follow(cx, node, seed, side.current)?;
+        cx.difference(gained, lost)
+    }
+
+    /// UNION, a set: delete and rederive. `over` are the rows with a derivation that is lost, which is as with UNION ALL; the
+    /// others, R₌ = R ▷ over, have one that stays. A row of R′ beyond them is reached from B₊, or by a part that came from
+    /// R₌, or by a part that stayed, and then it is one of `over`; or from such a row.
+    fn distinct(
+        &self,
+        cx: &mut Differ<'_>,
+        node: NodeId,
+        stored: NodeId,
+        side: &Sides,
+        (came, left): (NodeId, NodeId),
+    ) -> Result<NodeId> {
+        let mut seed = vec![left];
+        if let Some((old, _)) = side.touched {
+            seed.push(self.pairs(cx, stored, old)?);
+        }
+        let over = self.follow(cx, node, seed, side.kept)?;
+        let mut seed = vec![came];
+        if let Some((_, new)) = side.touched {
+            let asked = self.asked_by(cx, stored, new)?;
+            let kept = without(cx.graph, asked, over)?;
+            seed.push(self.pairs(cx, kept, new)?);
+        }
+        if !cx.graph.props(over).empty {
+            let all: Vec<usize> = (0..cx.graph.schema(node).len()).collect();
+            let base = cx.after(self.base)?;
+            seed.push(cx.restrict(base, &all, over)?);
+            seed.push(self.rederived(cx, over, stored, side.current)?);
+        }
+        let seed = sum(cx.graph, node, seed)?;
+        if cx.graph.props(seed).empty {
+            return negate(cx.graph, over);
+        }
+        let step = self.step.clone();
+        let gained = Recursion::new(seed, side.current, step, Fixpoint::Distinct).beyond(stored, over);
+        let gained = cx.graph.add(gained)?;
+        cx.difference(gained, over)
+    }
+
+    /// What the step leads to from `seed`, beside `side`.
+    fn follow(&self, cx: &mut Differ<'_>, like: NodeId, seed: Vec<NodeId>, side: NodeId) -> Result<NodeId> {
+        let seed = sum(cx.graph, like, seed)?;
+        if cx.graph.props(seed).empty {
+            return Ok(seed);
+        }
+        cx.graph.add(Recursion::new(seed, side, self.step.clone(), self.fixpoint))
+    }
+
+    /// `π(rows ⋈ side)`
+    fn pairs(&self, cx: &mut Differ<'_>, rows: NodeId, side: NodeId) -> Result<NodeId> {
+        let labels = labels(cx.graph.schema(self.base));
+        let pairs = cx.graph.add(Join::new(rows, side, self.step.on.clone()))?;
+        cx.graph.add(Map::new(pairs, self.step.exprs.clone()).labelled(labels))
+    }
+
+    /// The rows that could have a partner in `side`, which is small.
+    fn asked_by(&self, cx: &mut Differ<'_>, rows: NodeId, side: NodeId) -> Result<NodeId> {
+        let keys = join_keys(&self.step.on, cx.graph.schema(self.base).len());
+        if keys.left.is_empty() || cx.graph.props(rows).empty {
+            return Ok(rows);
+        }
+        let asked = cx.keys(side, &keys.right)?;
+        let (r, a) = (cx.graph.schema(rows), cx.graph.schema(asked));
+        let on = keys.left.iter().zip(&keys.null_safe).enumerate().map(|(i, (c, safe))| {
+            let (row, key) = (r.expr(*c), a.expr(i).shifted(r.len()));
+            if *safe { row.same_as(key) } else { row.equals(key) }
+        });
+        let semi = SemiJoin::semi(rows, asked, Expr::and(on));
+        cx.graph.add(semi)
+    }
+
+    /// What a step from rows of `stored` that are not in `over` leads to and is in `over`, or at least agrees with a row of
+    /// it in the columns that the step passes on as they are. Looked for backwards from these.
+    fn rederived(&self, cx: &mut Differ<'_>, over: NodeId, stored: NodeId, side: NodeId) -> Result<NodeId> {
+        let width = cx.graph.schema(self.base).len();
+        let [o, t, r] = [over, side, stored].map(|n| cx.graph.schema(n).clone());
+        let passed = |e: &Expr| e.as_column();
+        // over, side, stored: the columns of a pair are found behind one another.
+        let place = |c: usize| if c < width { width + t.len() + c } else { c };
+        let of = |schema: &Schema, c: usize, at: usize| schema.expr(c).shifted(at);
+        let mut beside = Vec::new();
+        let mut behind = vec![self.step.on.map_columns(place)];
+        for (i, c) in self.step.exprs.iter().enumerate().filter_map(|(i, e)| Some((i, passed(e)?))) {
+            if c < width {
+                behind.push(o.expr(i).same_as(of(&r, c, width + t.len())));
+            } else {
+                beside.push(o.expr(i).same_as(of(&t, c - width, width)));
+            }
+        }
+        let led = cx.graph.add(Join::new(over, side, Expr::and(beside)))?;
+        let led = cx.graph.add(Join::new(led, stored, Expr::and(behind)))?;
+        let at: Vec<usize> = (0..width).map(place).collect();
+        let all: Vec<usize> = (0..width).collect();
+        let on = same(cx.graph, (led, &at), (over, &all));
+        let led = cx.graph.add(SemiJoin::anti(led, over, on))?;
+        let exprs = self.step.exprs.iter().map(|e| e.map_columns(place)).collect();
+        cx.graph.add(Map::new(led, exprs).labelled(labels(&o)))
+    }
+}
+
+/// The rows of `left` that equal none of `right`.
+fn without(graph: &mut Graph, left: NodeId, right: NodeId) -> Result<NodeId> {
+    if graph.props(right).empty {
+        return Ok(left);
+    }
+    let all: Vec<usize> = (0..graph.schema(left).len()).collect();
+    let on = same(graph, (left, &all), (right, &all));
+    graph.add(SemiJoin::anti(left, right, on))
+}

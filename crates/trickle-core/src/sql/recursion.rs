@@ -1,0 +1,153 @@
+//! WITH RECURSIVE.
+
+use super::ast::{Cte, CteBody, FromItem, Query, Scalar, Select, SelectItem, SetExpr, SetOperator};
+use super::condition::Condition;
+use super::expr::scalar;
+use super::fragment::{Block, Fragment, Names, Weight};
+use super::ident::{Ident, Qualified};
+use super::render::RenderContext;
+use super::tidy::tidy;
+use crate::error::{Error, Result};
+use crate::expr::Expr;
+use crate::graph::{NodeId, Schema};
+use crate::rel::{Fixpoint, Recursion};
+use crate::types::Type;
+
+/// The rows that are left out of a recursion, and those of them that are not.
+struct Known {
+    known: (Block, NodeId),
+    forgotten: (Block, NodeId),
+}
+
+impl RenderContext<'_> {
+    /// `WITH RECURSIVE r AS (base UNION [ALL] SELECT exprs FROM r, side WHERE on)`, read. The query of a step names `r`
+    /// once, as PostgreSQL asks, so its conditions are never split into the arms of a sum.
+    pub(crate) fn recursion(&mut self, rec: &Recursion, inputs: Vec<Fragment>) -> Result<Block> {
+        let mut inputs = inputs.into_iter();
+        let mut next = |cx: &mut Self, of: NodeId| {
+            let input = inputs.next().ok_or_else(|| Error::internal("a recursion without its inputs"))?;
+            Ok::<Block, Error>(cx.open(input, of))
+        };
+        let (mut base, mut side) = (next(self, rec.base())?, next(self, rec.side())?);
+        if rec.fixpoint() == Fixpoint::Distinct {
+            (base.weight, side.weight) = (Weight::one(), Weight::one());
+        }
+        // What is asked of the side's rows by a subquery is asked before they are paired.
+        let query = |f: &Scalar| matches!(f, Scalar::Exists { .. } | Scalar::InQuery { .. });
+        if side.filter.iter().any(query) {
+            side = self.enclosed(side, rec.side());
+        }
+        let known = match rec.known() {
+            Some((k, f)) => {
+                let (known, forgotten) = (next(self, k)?, next(self, f)?);
+                let (known, forgotten) = (self.shareable(known, k), self.shareable(forgotten, f));
+                Some(Known { known: (known, k), forgotten: (forgotten, f) })
+            }
+            None => None,
+        };
+        let name = self.fresh_cte();
+        let names = self.output();
+        let alias = self.alias_like(&name);
+        let weighted = !(base.weight.is_one() && side.weight.is_one());
+        let mut round = FromItem::relation(Qualified::bare(name.clone()), alias.clone());
+        if self.graph().props(rec.base()).bounded {
+            round = small(&names, weighted, round, &alias);
+        }
+        let mut step = Block::reading(round, &alias, &names.columns);
+        if weighted {
+            step.weight = Weight::of(Scalar::column(&alias, &names.weight));
+        }
+        let mut step = step.join(side);
+        step.filter.push(scalar(&rec.step().on, &step.columns));
+        step.columns = rec.step().exprs.iter().map(|e| scalar(e, &step.columns)).collect();
+        let arms = [base, step].map(|arm| self.arm(arm, &names, weighted, known.as_ref()));
+        let [left, right] = arms.map(Box::new);
+        let all = rec.fixpoint() == Fixpoint::All;
+        let body = Query::new(SetExpr::SetOp { op: SetOperator::Union, all, left, right });
+        self.push_cte(Cte {
+            name: name.clone(),
+            columns: Vec::new(),
+            materialized: None,
+            body: CteBody::Recursive(body),
+        });
+        let alias = self.alias_like(&name);
+        let item = FromItem::relation(Qualified::bare(name), alias.clone());
+        let mut block = Block::reading(item, &alias, &names.columns);
+        if weighted {
+            block.weight = Weight::of(Scalar::column(&alias, &names.weight));
+        }
+        Ok(block)
+    }
+
+    /// An arm, with the types that the columns of both must have to the letter.
+    fn arm(&mut self, mut arm: Block, names: &Names, weighted: bool, known: Option<&Known>) -> SetExpr {
+        let schema = self.schema();
+        if let Some(known) = known {
+            let new = self.unknown(&arm.columns, schema, known);
+            arm.filter.extend(new);
+        }
+        arm.filter.retain(|f| *f != Scalar::bool(true));
+        let columns = std::mem::take(&mut arm.columns);
+        arm.columns = columns.into_iter().zip(schema.columns()).map(|(e, c)| pinned(e, &c.ty)).collect();
+        let mut set = arm.close(names.clone(), weighted).set;
+        tidy(&mut set);
+        set
+    }
+
+    /// That a row is not among the known ones, or among the forgotten ones of these: one condition for each way in which
+    /// its columns may be NULL, so that each is a lookup.
+    fn unknown(&mut self, row: &[Scalar], schema: &Schema, known: &Known) -> Vec<Scalar> {
+        let (k, f) = (self.graph().schema(known.known.1), self.graph().schema(known.forgotten.1));
+        let (outer, inner) = (same(schema, k), same(k, f));
+        let forgotten = &known.forgotten.0;
+        let present = [k, f].iter().all(|s| s.columns().iter().all(|c| !c.nullable));
+        self.no_partner(row, &known.known.0, &outer, |cx, columns| {
+            if present {
+                return vec![cx.not_hashed(columns, forgotten)];
+            }
+            cx.no_partner(columns, forgotten, &inner, |_, _| Vec::new())
+        })
+    }
+
+    /// That a row equals none of `right`, asked of a hash table of all its columns; nothing may be NULL. How many rows a
+    /// recursion gives PostgreSQL cannot know, and where it takes them for few it compares each with each.
+    pub(crate) fn not_hashed(&mut self, row: &[Scalar], right: &Block) -> Scalar {
+        let right = self.copy_block(right);
+        let columns = right.columns.clone();
+        let items = columns.into_iter().map(|expr| SelectItem { expr, name: None }).collect();
+        let query = Box::new(Query::select(right.select(items)));
+        Scalar::InQuery { args: row.to_vec(), query, negated: true }
+    }
+}
+
+/// The rows of a round as a tenth of what PostgreSQL takes them for, which is ten times the rows of the base: a limit that
+/// none reaches, and that it does not know. So the few rows of a change look up their partners by an index, if there is
+/// one, rather than hash all there are.
+fn small(names: &Names, weighted: bool, round: FromItem, alias: &Ident) -> FromItem {
+    let columns = names.columns.iter().chain(weighted.then_some(&names.weight));
+    let items = columns.map(|c| SelectItem::new(Scalar::column(alias, c), c.clone())).collect();
+    let most = Scalar::int8(i64::MAX);
+    let most = Select { items: vec![SelectItem { expr: most, name: None }], ..Select::default() };
+    let mut query = Query::select(Select { items, from: vec![round], ..Select::default() });
+    query.limit = Some(Scalar::Subquery(Box::new(Query::select(most))));
+    FromItem::Subquery { query: Box::new(query), alias: alias.clone(), columns: Vec::new(), lateral: false }
+}
+
+/// The equality of whole rows, NULL equal to NULL.
+fn same(left: &Schema, right: &Schema) -> Condition {
+    let pairs = (0..left.len()).map(|i| left.expr(i).same_as(right.expr(i).shifted(left.len())));
+    Condition::new(&Expr::and(pairs), left, right)
+}
+
+/// The value with its type's modifier, which an expression has not always as PostgreSQL sees it.
+fn pinned(value: Scalar, ty: &Type) -> Scalar {
+    let modified = matches!(
+        ty.element().unwrap_or(ty),
+        Type::Numeric(_) | Type::Varchar(_) | Type::Bpchar(_) | Type::Other(_) | Type::Text
+    );
+    match &value {
+        Scalar::Cast(_, to) if to == ty => value,
+        _ if modified => value.cast(ty.clone()),
+        _ => value,
+    }
+}
