@@ -50,7 +50,7 @@ impl RenderContext<'_> {
         let alias = self.alias_like(&name);
         let weighted = !(base.weight.is_one() && side.weight.is_one());
         let mut round = FromItem::relation(Qualified::bare(name.clone()), alias.clone());
-        if self.graph().props(rec.base()).bounded {
+        if self.graph().props(rec.base()).reads_delta {
             round = small(&names, weighted, round, &alias);
         }
         let mut step = Block::reading(round, &alias, &names.columns);
