@@ -119,10 +119,14 @@ fn a_broken_trigger_names_the_way_out() {
     each_server(async |db| {
         let (mut t, w) = prepared(db).await;
         run(&w, "ALTER TABLE a RENAME COLUMN v TO value").await;
-        if w.client().batch_execute("UPDATE a SET value = value + 1").await.is_err() {
-            t.disable(&name("a")).await.unwrap();
-            run(&w, "UPDATE a SET value = value + 1").await;
-        }
+        let e = w.client().batch_execute("UPDATE a SET value = value + 1").await.unwrap_err();
+        let e = format!("{:?}", e.as_db_error().unwrap());
+        assert!(
+            e.contains("trickle keeps the changes of public.a. If this fails, trickle disable public.a"),
+            "{e}"
+        );
+        t.disable(&name("a")).await.unwrap();
+        run(&w, "UPDATE a SET value = value + 1").await;
         assert!(try_refresh(&mut t, "joined").await.is_err());
         run(&w, "ALTER TABLE a RENAME COLUMN value TO v; UPDATE a SET v = v + 1").await;
         // The same query means something again.
