@@ -142,6 +142,8 @@ fn trip(
         let same = match (&expected, &found) {
             (Ok(a), Ok(b)) => same_bag(a, b),
             (Err(_), Err(_)) => true,
+            // A recursion without an end is no result; who does not need its rows may come to one.
+            (Err("54000"), _) => true,
             // Whether a row that no result needs raises is the planner's choice, the server's as well as ours.
             _ => may_raise,
         };
