@@ -167,8 +167,8 @@ fn what_enters_and_leaves_with_time_is_found_through_an_index() {
             let table = compile(query, &catalog, &options).unwrap().incremental().unwrap();
             fill(client, &table).await;
             let (scans, text) = scans(client, &table, &BTreeSet::from([TableId::CLOCK]), "", 0).await;
-            let read: Vec<String> =
-                scans.iter().filter(|s| s.rows > 2.0 * MOST).map(ToString::to_string).collect();
+            let many = scans.iter().filter(|s| s.relation == "events" && s.rows > MOST);
+            let read: Vec<String> = many.map(ToString::to_string).collect();
             let show = if std::env::var_os("TRICKLE_PG_SHOW").is_some() { text.as_str() } else { "" };
             if !read.is_empty() {
                 bad.push(format!("{name}: {}\n{show}", read.join("; ")));
