@@ -60,6 +60,27 @@ fn every_fuzz_target_is_declared() {
     }
 }
 
+/// tests/README.md says which test holds what: each is there.
+#[test]
+fn every_test_that_the_list_names_exists() {
+    let tests = root().join("tests");
+    let list = fs::read_to_string(tests.join("README.md")).unwrap();
+    let rows = list.lines().filter(|l| l.starts_with('|'));
+    let (mut missing, mut named) = (Vec::new(), 0);
+    for test in rows.flat_map(|row| row.split('`').skip(1).step_by(2)) {
+        let (file, function) = test.split_once("::").map_or((test, None), |(f, t)| (f, Some(t)));
+        let text = fs::read_to_string(tests.join(file)).unwrap_or_default();
+        let is_case = file.ends_with(".case") && !text.is_empty();
+        let is_test = function.is_some_and(|f| text.contains(&format!("#[test]\nfn {f}()")));
+        if !is_case && !is_test {
+            missing.push(test);
+        }
+        named += 1;
+    }
+    assert!(missing.is_empty(), "tests/README.md names {missing:?}");
+    assert!(named > 100, "only {named} tests were found in tests/README.md");
+}
+
 /// The core decides and does nothing: no I/O, no runtime, no database.
 #[test]
 fn the_core_depends_on_no_io() {

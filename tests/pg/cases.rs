@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use tokio_postgres::SimpleQueryMessage;
+use tokio_postgres::error::SqlState;
 use trickle_client::{NewStreamTable, Settings, Trickle};
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
@@ -68,10 +69,7 @@ async fn run(t: &mut Trickle, case: &Case) {
     let incremental = made.unwrap_or_else(|e| panic!("{e:?}")).mode == "DIFFERENTIAL";
     // The server knows more functions than the core does without it.
     assert!(incremental || case.snapshots.contains_key("verdict"), "{:?}", mode(t, "st").await);
-    // The same as the inner part of something else, and as the source of another stream table.
-    let query = case.query.trim().trim_end_matches(';');
-    create(t, "inside", &format!("SELECT count(*) AS n FROM ({query}) AS q")).await;
-    create(t, "reader", "SELECT * FROM st").await;
+    let all = beside(t, &case.query, incremental).await;
     if let Some(Expected::Rows(rows)) = &case.first {
         assert_eq!(&stored(t).await, rows, "at first");
     }
@@ -84,7 +82,7 @@ async fn run(t: &mut Trickle, case: &Case) {
                 let allowed = !incremental || window.change.contains("TRUNCATE");
                 assert!(!full || allowed, "{:?}", done[0].report.reason);
                 assert_eq!(&stored(t).await, rows, "after {}", window.change);
-                for what in ["st", "inside", "reader"] {
+                for what in &all {
                     assert_equal(t, what).await;
                 }
             }
@@ -123,6 +121,41 @@ async fn at(t: &Trickle, case: &Case, time: &str) -> Vec<Vec<Option<String>>> {
         query = query.replace(function, &format!("(timestamptz '{time}')::{ty}"));
     }
     rows(t, &query).await
+}
+
+/// Makes the same query as the inner part of others, and a reader of the stream table `st`; the names of all.
+async fn beside(t: &mut Trickle, query: &str, incremental: bool) -> Vec<&'static str> {
+    let query = query.trim().trim_end_matches(';');
+    let width = t.client().prepare("SELECT * FROM st").await.unwrap().columns().len();
+    let names: Vec<String> = (1..=width).map(|i| format!("c{i}")).collect();
+    let names = names.join(", ");
+    let inner = format!("({query}) AS q ({names})");
+    let distinct = format!("SELECT count(*) AS n FROM (SELECT DISTINCT * FROM {inner}) AS d");
+    // A join of both: each row with how many rows have its first value.
+    let joined = format!(
+        "SELECT q.*, r.n FROM {inner} JOIN (SELECT c1, count(*) AS n FROM {inner} GROUP BY c1) AS r \
+         ON r.c1 IS NOT DISTINCT FROM q.c1"
+    );
+    let counted = format!("SELECT count(*) AS n FROM ({query}) AS q");
+    let mut all = vec!["st"];
+    for (what, texts) in [
+        ("under_distinct", [distinct, counted.clone()]),
+        ("under_join", [joined, counted]),
+        ("reader", ["SELECT * FROM st".to_owned(), String::new()]),
+    ] {
+        // Columns of some types have no equality.
+        let [first, without] = &texts;
+        let text = match t.client().prepare(first).await {
+            Err(e) if e.code() == Some(&SqlState::UNDEFINED_FUNCTION) => without,
+            prepared => prepared.map(|_| first).unwrap_or_else(|e| panic!("{e:?}\n{first}")),
+        };
+        create(t, what, text).await;
+        let (found, reason) = mode(t, what).await;
+        let allowed = !incremental || reason.contains("operators");
+        assert!(found == "DIFFERENTIAL" || allowed, "{what}: {found} {reason}");
+        all.push(what);
+    }
+    all
 }
 
 /// What is stored, as the server writes it, sorted.

@@ -164,7 +164,7 @@ fn a_delta_that_meets_a_data_error_dies_at_every_step() {
     });
 }
 
-/// Trap 65 itself: what only the delta meets is no error.
+/// A row that came and went, or a pair that never was, divides by zero in the delta alone: no error of the query's.
 #[test]
 fn an_error_that_only_the_delta_meets_is_recomputed() {
     each_server(async |db| {

@@ -20,7 +20,7 @@ const TABLES: [(&str, &str); 3] = [
     ("over", "SELECT g.k, g.s, count(b.id) AS n FROM grouped g LEFT JOIN b ON b.k = g.k GROUP BY g.k, g.s"),
 ];
 
-/// Trap 45.
+/// What a transaction wrote before a refresh and commits after it is in the next one, whatever its isolation.
 #[test]
 fn a_transaction_open_across_two_refreshes_is_counted_once() {
     each_server(async |db| {
@@ -54,7 +54,7 @@ fn a_transaction_open_across_two_refreshes_is_counted_once() {
     });
 }
 
-/// Traps 46 and 47.
+/// Neither the order of writes nor that of transaction numbers is the order of commits, and not all that was written is committed.
 #[test]
 fn commits_in_the_opposite_order_savepoints_and_prepared_transactions() {
     each_server(async |db| {
@@ -102,7 +102,50 @@ fn commits_in_the_opposite_order_savepoints_and_prepared_transactions() {
     });
 }
 
-/// A change between two statements of a refresh: neither lost nor seen in halves. Also trap 51.
+/// What a statement wrote to the buffer before another trigger refused it goes with it, and the rest of its transaction stays.
+#[test]
+fn a_statement_fails_after_its_capture_and_its_transaction_goes_on() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(
+            &w,
+            "CREATE TABLE c (id int PRIMARY KEY, k int); INSERT INTO c SELECT i, i % 3 FROM generate_series(1, 9) i;
+             CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN IF current_setting('test.refuse', true) = 'yes' THEN RAISE 'refused'; END IF; RETURN NULL; END $$;
+             CREATE TRIGGER zz AFTER INSERT OR UPDATE OR DELETE ON c FOR EACH STATEMENT EXECUTE FUNCTION refuse()",
+        )
+        .await;
+        create(&mut t, "kept", "SELECT k, count(*) AS n, sum(id) AS ids FROM c GROUP BY k").await;
+        let last = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'c'::regclass AND tgname > 'zz'";
+        assert_eq!(count(&w, last).await, 0, "capture comes first");
+        for refused in ["INSERT INTO c VALUES (20, 1)", "UPDATE c SET k = k + 1", "DELETE FROM c WHERE k = 1"]
+        {
+            run(&w, "BEGIN; UPDATE c SET k = k + 5 WHERE id = 4; SAVEPOINT s; SET LOCAL test.refuse = 'yes'")
+                .await;
+            let e = w.client().batch_execute(refused).await.unwrap_err();
+            assert!(
+                e.to_string().contains("refused")
+                    || e.as_db_error().is_some_and(|e| e.message() == "refused"),
+                "{e:?}"
+            );
+            run(&w, "ROLLBACK TO s; UPDATE c SET k = 2 WHERE id = 5; COMMIT").await;
+            assert_equal(&mut t, "kept").await;
+            let caught = format!(
+                "DO $$ BEGIN UPDATE c SET k = k - 1 WHERE id < 3;
+                    BEGIN PERFORM set_config('test.refuse', 'yes', true); {refused};
+                    EXCEPTION WHEN raise_exception THEN UPDATE c SET k = 7 WHERE id = 8; END;
+                    DELETE FROM c WHERE id = (SELECT max(id) FROM c); END $$"
+            );
+            run(&w, &caught).await;
+            assert_equal(&mut t, "kept").await;
+        }
+        assert_eq!(count(&w, "SELECT count(*) FROM c WHERE id = 20").await, 0);
+    });
+}
+
+/// A change between two statements of a refresh: neither lost nor seen in halves, nor in two versions by the two arms of a
+/// diamond.
 struct Meanwhile<'s> {
     writer: &'s Session,
     at: usize,
@@ -159,7 +202,7 @@ fn writers_commit_between_any_two_statements_of_a_refresh() {
     });
 }
 
-/// Trap 67.
+/// A writer that began before a source was captured, or before another column of it was, is waited for.
 #[test]
 fn a_writer_is_open_across_the_creation_of_a_stream_table_and_of_a_wider_one() {
     each_server(async |db| {
@@ -196,7 +239,7 @@ fn a_writer_is_open_across_the_creation_of_a_stream_table_and_of_a_wider_one() {
     });
 }
 
-/// Trap 70: whoever takes the table first, the refresh sees all of it or nothing.
+/// Whoever takes the table first, the refresh sees all of it or nothing.
 #[test]
 fn truncate_and_rewriting_alter_while_a_refresh_starts() {
     each_server(async |db| {
@@ -296,7 +339,7 @@ fn two_refreshers_meet() {
     });
 }
 
-/// Trap 48.
+/// A TRUNCATE is a change like others, and rolled back like others.
 #[test]
 fn truncate_alone_with_inserts_and_of_one_side() {
     each_server(async |db| {
@@ -323,7 +366,7 @@ fn truncate_alone_with_inserts_and_of_one_side() {
     });
 }
 
-/// Traps 49 and 50, while segments are rotated and dropped as fast as they can be.
+/// Of two readers of one source, and with a reader of a reader, while segments are rotated and dropped as fast as they can be.
 #[test]
 fn a_slow_reader_loses_nothing_and_a_full_refresh_reaches_downstream() {
     each_server(async |db| {

@@ -1,4 +1,4 @@
-//! Trap 61: a database that is dumped and restored, copied, renamed, or becomes another system. Identities of tables,
+//! A database that is dumped and restored, copied, renamed, or becomes another system. Identities of tables,
 //! transactions and systems are then others, or mean something else. Catches frontiers and identities that are believed
 //! where they are strangers.
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use trickle_client::{Name, NewStreamTable, Settings, Trickle};
 
-const WRITERS: u64 = 8;
+const WRITERS: u64 = 64;
 
 const TABLES: &str = "
     CREATE TABLE a (id int PRIMARY KEY, k int, v numeric(10,2));

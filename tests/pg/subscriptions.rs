@@ -1,4 +1,4 @@
-//! Trap 56: sources that a logical-replication subscription writes. Its worker applies changes by row, and fires no
+//! Sources that a logical-replication subscription writes. Its worker applies changes by row, and fires no
 //! statement triggers; the first copy of a table fires both. Catches changes that arrive where no trigger looks, also on
 //! a table that joins a subscription after it was captured, itself or by a partition.
 

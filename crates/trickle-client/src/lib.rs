@@ -36,6 +36,7 @@ mod explain;
 mod load;
 pub mod locks;
 mod names;
+mod prepared;
 pub mod progress;
 mod refresh;
 pub mod registry;

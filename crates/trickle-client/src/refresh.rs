@@ -313,7 +313,7 @@ impl Trickle {
             lock_timeout_ms: self.settings.lock_timeout_ms,
             attempts: self.settings.attempts,
         };
-        Ok(Plan { members, transaction, settings: self.settings.in_force(), request, asked_at: None })
+        Ok(Plan { members, transaction, work_mem: self.settings.work_mem(), request, asked_at: None })
     }
 
     /// Fills a new stream table, and lets the planner see what is in it.

@@ -1,12 +1,13 @@
 //! A connection to a server, and how the batches of a refresh travel over it.
 
 use crate::error::{Error, Result};
+use crate::prepared::{Prepared, Way};
 use futures_util::{StreamExt, future, pin_mut};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{CancelToken, Client, Config, NoTls, Row};
+use tokio_postgres::{CancelToken, Client, Config, NoTls, Row, Statement as Kept};
 use trickle_core::refresh::{
     Answer, Failure, Machine, Outcome, Plan, Report, Setting, Statement, Step, Value,
 };
@@ -15,6 +16,8 @@ use trickle_core::sql::Ident;
 /// A connection. Dropping it closes it; an open transaction is rolled back by the server.
 pub struct Session {
     client: Client,
+    /// Where statements that come again are to be prepared.
+    prepared: Option<Mutex<Prepared>>,
 }
 
 impl Session {
@@ -35,7 +38,14 @@ impl Session {
 
     /// A session over a connection that something else drives.
     pub fn new(client: Client) -> Session {
-        Session { client }
+        Session { client, prepared: None }
+    }
+
+    /// Keeps the statements of refreshes prepared that come again.
+    #[must_use]
+    pub fn preparing(mut self) -> Session {
+        self.prepared = Some(Mutex::default());
+        self
     }
 
     /// The connection itself, for statements that are no part of a refresh.
@@ -79,15 +89,14 @@ impl Session {
     async fn run(&self, batch: &[Statement], watch: Option<&mut (dyn Watch + '_)>) -> Outcome {
         let started = Instant::now();
         let answers = match watch {
-            // Futures of one connection are sent in the order in which they are first polled.
-            None => future::join_all(batch.iter().map(|s| self.answer(s))).await,
+            None => self.pipelined(batch).await,
             Some(watch) => {
                 let mut answers = Vec::new();
                 for s in batch {
                     let answer = match watch.before(s).await {
                         Ok(()) => match watch.instead(s).await {
                             Some(result) => (result, Instant::now()),
-                            None => self.answer(s).await,
+                            None => self.answer(s, None).await,
                         },
                         Err(e) => (Err(e), Instant::now()),
                     };
@@ -118,22 +127,66 @@ impl Session {
         outcome
     }
 
+    /// The answers of a batch, up to the first error that was met before all were sent. To prepare a statement takes a
+    /// round trip in its place, once.
+    async fn pipelined(&self, batch: &[Statement]) -> Vec<(Result<Answer>, Instant)> {
+        let mut answers: Vec<(Result<Answer>, Instant)> = Vec::new();
+        let mut waiting = Vec::new();
+        for s in batch {
+            let types: Vec<Type> = s.params.iter().map(|v| bound(v).1).collect();
+            let way = self.prepared.as_ref().map_or(Way::Text, |p| lock(p).way(s, &types));
+            let kept = match way {
+                Way::Text => None,
+                Way::Kept(kept) => Some(kept),
+                Way::Prepare(settings) => {
+                    answers.extend(future::join_all(waiting.drain(..)).await);
+                    if answers.iter().any(|(a, _)| a.is_err()) {
+                        return answers;
+                    }
+                    match self.client.prepare_typed(&s.text, &types).await {
+                        Ok(new) => {
+                            if let Some(p) = &self.prepared {
+                                lock(p).keep(settings, s, new.clone());
+                            }
+                            Some(new)
+                        }
+                        Err(e) => {
+                            answers.push((Err(Error::server(first_words(&s.text), e)), Instant::now()));
+                            return answers;
+                        }
+                    }
+                }
+            };
+            waiting.push(self.answer(s, kept));
+        }
+        // Futures of one connection are sent in the order in which they are first polled.
+        answers.extend(future::join_all(waiting).await);
+        answers
+    }
+
     /// Runs one statement of the machine's outside a refresh.
     pub(crate) async fn run_one(&self, statement: &Statement) -> Result<Answer> {
-        self.query(statement).await
+        self.query(statement, None).await
     }
 
     /// One statement, planned with its values, in one message exchange; and when its answer was complete.
-    async fn answer(&self, statement: &Statement) -> (Result<Answer>, Instant) {
-        let result = self.query(statement).await;
+    async fn answer(&self, statement: &Statement, kept: Option<Kept>) -> (Result<Answer>, Instant) {
+        let result = self.query(statement, kept).await;
         (result, Instant::now())
     }
 
-    async fn query(&self, statement: &Statement) -> Result<Answer> {
+    async fn query(&self, statement: &Statement, kept: Option<Kept>) -> Result<Answer> {
         let doing = |e| Error::server(first_words(&statement.text), e);
         let params: Vec<(Bound<'_>, Type)> = statement.params.iter().map(bound).collect();
-        let params = params.iter().map(|(v, t)| (v as &(dyn ToSql + Sync), t.clone()));
-        let rows = self.client.query_typed_raw(&statement.text, params).await.map_err(doing)?;
+        let values = params.iter().map(|(v, _)| v as &(dyn ToSql + Sync));
+        let rows = match &kept {
+            Some(kept) => self.client.query_raw(kept, values).await,
+            None => {
+                let typed = values.zip(params.iter().map(|(_, t)| t.clone()));
+                self.client.query_typed_raw(&statement.text, typed).await
+            }
+        };
+        let rows = rows.map_err(doing)?;
         pin_mut!(rows);
         let mut answer = Answer::default();
         while let Some(row) = rows.next().await {
@@ -243,6 +296,11 @@ fn value(row: &Row, i: usize) -> Result<Value> {
         _ => row.try_get::<_, Option<&str>>(i).map_err(doing)?.map(|s| Value::Text(Arc::from(s))),
     };
     Ok(v.unwrap_or(Value::Null))
+}
+
+/// What a panic elsewhere left behind is still a list of prepared statements.
+fn lock(prepared: &Mutex<Prepared>) -> MutexGuard<'_, Prepared> {
+    prepared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn micros(since: Instant) -> u64 {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tokio_postgres::Client;
 use trickle_core::catalog::TableId;
 use trickle_core::cost::{Force, Policy};
-use trickle_core::refresh::Setting;
+use trickle_core::refresh::WorkMem;
 
 /// What the user decides beside queries and schedules. None of it changes what a stream table holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +35,14 @@ pub struct Settings {
     pub force: Option<Force>,
     /// Failed refreshes in a row after which a stream table is suspended; 0 for never.
     pub max_consecutive_errors: u32,
-    /// `work_mem` of the statements of a refresh, in MiB; `None` leaves the server's.
+    /// Whether statements that come again stay prepared on their connection. Not through a pooler that gives each
+    /// transaction another server process.
+    pub use_prepared_statements: bool,
+    /// The least `work_mem` of a refresh, in MiB: of every refresh, where there is no most. `None` leaves the server's,
+    /// or starts from PostgreSQL's default where there is a most.
     pub merge_work_mem_mb: Option<u32>,
+    /// The most `work_mem` of a refresh that has many rows to sort and hash, in MiB.
+    pub merge_work_mem_max_mb: Option<u32>,
     /// How long history is kept; 0 keeps it for ever.
     pub history_retention_days: u32,
     /// A buffer's segment is closed when it has grown to this many bytes.
@@ -63,7 +69,9 @@ impl Default for Settings {
             max_delta_rows: None,
             force: None,
             max_consecutive_errors: 5,
+            use_prepared_statements: true,
             merge_work_mem_mb: None,
+            merge_work_mem_max_mb: None,
             history_retention_days: 30,
             segment_bytes: 1 << 20,
             load_connections: 4,
@@ -82,10 +90,8 @@ impl Settings {
         }
     }
 
-    /// What every refresh puts in force for itself.
-    pub(crate) fn in_force(&self) -> Vec<Setting> {
-        let work_mem = |mb: u32| Setting { name: "work_mem".into(), values: vec![format!("{mb}MB")] };
-        self.merge_work_mem_mb.map(work_mem).into_iter().collect()
+    pub(crate) fn work_mem(&self) -> Option<WorkMem> {
+        WorkMem::between(self.merge_work_mem_mb, self.merge_work_mem_max_mb)
     }
 }
 
@@ -141,6 +147,7 @@ impl Trickle {
         let _ = session.client().batch_execute("SET client_connection_check_interval = '1s'").await;
         // The questions about many stream tables are long and quick: compiling them takes longer than they do.
         let _ = session.client().batch_execute("SET jit = off").await;
+        let session = if settings.use_prepared_statements { session.preparing() } else { session };
         let search_path = row.get(1);
         let progress = Arc::new(Quiet);
         Ok(Trickle {

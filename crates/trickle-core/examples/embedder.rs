@@ -128,7 +128,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         members: vec![member],
         transaction: Transaction::Own { lock_timeout_ms: 1000, attempts: 3 },
         request: Request::default(),
-        settings: Vec::new(),
+        work_mem: None,
         asked_at: None,
     });
 

@@ -139,6 +139,9 @@ fn a_refresh_has_the_memory_that_is_set() {
         app.does(&["create", "shown", "--query", query, "--no-schedule", "--quiet"]);
         app.does(&["refresh", "--quiet", "--merge-work-mem-mb", "32"]);
         assert_eq!(count(&w, "SELECT count(*) FROM shown WHERE memory = '32MB'").await, 1);
+        // A full refresh of a query without sources has a row of its own to write.
+        app.does(&["refresh", "--quiet", "--merge-work-mem-mb", "2", "--merge-work-mem-max-mb", "64"]);
+        assert_eq!(count(&w, "SELECT count(*) FROM shown WHERE memory = '2MB'").await, 1);
         app.does(&["refresh", "--quiet"]);
         assert_eq!(
             count(&w, "SELECT count(*) FROM shown WHERE memory = current_setting('work_mem')").await,

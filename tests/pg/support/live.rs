@@ -2,10 +2,12 @@
 
 use super::Db;
 use trickle_client::{Name, NewStreamTable, RefreshOptions, Refreshed, Result, Session, Settings, Trickle};
+use trickle_core::cost::Force;
 
-/// A connection to a database with a catalog.
+/// A connection to a database with a catalog, whose refreshes are deltas wherever a query has one: tables as small as those
+/// of tests would often be computed anew sooner, and the delta never run.
 pub(crate) async fn open(db: &Db) -> Trickle {
-    open_with(db, Settings::default()).await
+    open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await
 }
 
 pub(crate) async fn open_with(db: &Db, settings: Settings) -> Trickle {

@@ -251,6 +251,7 @@ fn insertion(change: &Change<'_>) -> Insert {
     let inserted = if on_conflict.is_some() { inserted } else { Scalar::bool(true) };
     Insert {
         ctes: Vec::new(),
+        note: None,
         table: table.name.clone(),
         alias: None,
         columns: table.all_names(),

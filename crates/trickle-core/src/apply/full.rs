@@ -45,6 +45,7 @@ pub fn full_statements(table: &Stored, rows: Query) -> [Statement; 2] {
 pub fn insert_statement(table: &Stored, rows: Query) -> Statement {
     Statement::Insert(Insert {
         ctes: Vec::new(),
+        note: None,
         table: table.name.clone(),
         alias: None,
         columns: table.all_names(),

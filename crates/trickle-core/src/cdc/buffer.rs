@@ -154,6 +154,7 @@ impl Buffer {
             };
             Statement::Insert(Insert {
                 ctes: Vec::new(),
+                note: None,
                 table: self.segment_name(s),
                 alias: None,
                 columns: vec![w],
@@ -182,6 +183,7 @@ impl Buffer {
         self.unlogged.then(|| {
             Statement::Insert(Insert {
                 ctes: Vec::new(),
+                note: None,
                 table: self.segment_name(segment),
                 alias: None,
                 columns: vec![Ident::fixed("w")],
@@ -204,6 +206,11 @@ impl Buffer {
 
     pub(super) fn named(&self, name: &str) -> Qualified {
         Qualified { schema: Some(self.schema.clone()), name: Ident::new(name) }
+    }
+
+    /// The table's name.
+    pub(super) fn table_name(&self) -> &Qualified {
+        &self.table_name
     }
 
     /// The table, then its partitions.

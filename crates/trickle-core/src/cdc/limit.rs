@@ -58,6 +58,7 @@ pub(super) fn mark(buffer: &Buffer, changed: Option<Scalar>) -> Vec<Statement> {
     };
     vec![Statement::Insert(Insert {
         ctes: Vec::new(),
+        note: None,
         table: buffer.segment_name(segment),
         alias: None,
         columns: vec![xid, w],

@@ -235,6 +235,7 @@ fn insert(buffer: &Buffer, rows: SetExpr) -> Vec<Statement> {
     columns.extend(segment.columns.iter().filter_map(|c| buffer.column(*c)).map(|(name, _)| name));
     vec![Statement::Insert(Insert {
         ctes: Vec::new(),
+        note: Some(way_out(buffer)),
         table: buffer.segment_name(segment),
         alias: None,
         columns,
@@ -242,6 +243,13 @@ fn insert(buffer: &Buffer, rows: SetExpr) -> Vec<Statement> {
         on_conflict: None,
         returning: Vec::new(),
     })]
+}
+
+/// What a writer is told whose statement fails because its change cannot be kept: the text of the failing statement is part
+/// of the error. To catch the error and raise a better one would cost every writer a subtransaction.
+fn way_out(buffer: &Buffer) -> String {
+    let table = buffer.table_name();
+    format!("trickle keeps the changes of {table}. If this fails, trickle disable {table} switches it off")
 }
 
 /// A weight as it is stored.

@@ -152,10 +152,12 @@ impl Machine {
             // A delta is many small plans: compiling them takes seconds where running them takes milliseconds, and what
             // PostgreSQL decides it by are guesses for tables that were never analysed.
             batch.push(control::setting(&Setting { name: "jit".into(), values: vec!["off".into()] }));
+            // A driver may keep statements prepared. How many rows changed decides their plans.
+            let custom = Setting { name: "plan_cache_mode".into(), values: vec!["force_custom_plan".into()] };
+            batch.push(control::setting(&custom));
         }
         let refreshing = Setting { name: "pgtrickle.refreshing".into(), values: vec!["on".into()] };
         batch.push(control::setting(&refreshing));
-        batch.extend(self.plan.settings.iter().map(control::setting));
         batch.extend(control::locks(&self.plan));
         let text = control::decide_text(&self.plan.members);
         batch.push(control::statement(Kind::Decide, Phase::Decide, text));
@@ -276,7 +278,10 @@ impl Machine {
             hint: e.hint_text().map(Into::into),
         })?;
         let run = |kind, text: &str| control::statement(kind, Phase::Execute, text);
-        let in_force: Vec<Setting> = member.settings.clone();
+        let mut in_force: Vec<Setting> = member.settings.clone();
+        if let Some((memory, report)) = self.plan.work_mem.zip(self.reports.last()) {
+            in_force.push(memory.setting(strategy, &report.inputs));
+        }
         if self.in_force.as_ref() != Some(&in_force) {
             before.extend(in_force.iter().map(control::setting));
             self.in_force = Some(in_force);

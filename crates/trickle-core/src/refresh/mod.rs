@@ -18,6 +18,7 @@
 mod control;
 mod facts;
 mod machine;
+mod memory;
 mod plan;
 mod program;
 mod recompute;
@@ -25,6 +26,7 @@ mod report;
 
 pub use control::{decide_text, peek_text, pending_text, record_failure};
 pub use machine::Machine;
+pub use memory::WorkMem;
 pub use plan::{
     Bind, Feed, Lock, Member, Plan, Program, Reader, Relation, Request, Setting, Source, Template,
     Transaction, Yield,

@@ -1,6 +1,6 @@
 //! What a refresh needs to know before it starts.
 
-use super::Value;
+use super::{Value, WorkMem};
 use crate::catalog::{TableId, TableKind};
 use crate::cost::{Model, Policy, Strategy};
 use crate::error::Result;
@@ -227,9 +227,8 @@ pub struct Plan {
     pub members: Vec<Member>,
     /// Whose transaction.
     pub transaction: Transaction,
-    /// What is in force for all of it, beside what its members were created under: how it is worked, never what comes of
-    /// it.
-    pub settings: Vec<Setting>,
+    /// The memory that its sorts and hashes get; `None` leaves the server's.
+    pub work_mem: Option<WorkMem>,
     /// Who asked, and for what.
     pub request: Request,
     /// When it was asked for, for traces; the machine decides nothing by it.

@@ -87,7 +87,7 @@ fn plan() -> Plan {
         ],
         transaction: Transaction::Own { lock_timeout_ms: 500, attempts: 3 },
         request: Request::default(),
-        settings: Vec::new(),
+        work_mem: None,
         asked_at: None,
     }
 }
@@ -252,7 +252,7 @@ fn what_was_never_filled_is_kept_from_writers_too() {
     let mut plan = plan();
     plan.members[0].lock = Lock::Writers;
     report(server.drive(plan));
-    let locks = &server.texts()[5..7];
+    let locks: Vec<&str> = server.texts().into_iter().filter(|t| t.contains("EXCLUSIVE MODE")).collect();
     assert_eq!(
         locks,
         [
@@ -267,11 +267,12 @@ fn upstream_first_over_one_snapshot() {
     let mut server = Server::new(facts(5, 0, 0));
     let r = report(server.drive(plan()));
     assert_eq!(
-        server.texts()[..6],
+        server.texts()[..7],
         [
             "BEGIN ISOLATION LEVEL REPEATABLE READ",
             "SET LOCAL lock_timeout = '500ms'",
             "SET LOCAL jit = 'off'",
+            "SET LOCAL plan_cache_mode = 'force_custom_plan'",
             "SET LOCAL pgtrickle.refreshing = 'on'",
             "LOCK TABLE public.orders, public.\"o'dd\"\"name\" IN ACCESS SHARE MODE",
             "LOCK TABLE public.down, public.up IN SHARE UPDATE EXCLUSIVE MODE",
@@ -280,7 +281,7 @@ fn upstream_first_over_one_snapshot() {
     // The members share their settings, which are put in force once.
     let settings: Vec<&str> = server.texts().into_iter().filter(|t| t.starts_with("SET LOCAL")).collect();
     let own = ["SET LOCAL \"TimeZone\" = 'UTC'", "SET LOCAL search_path = 'a', 'B c'"];
-    assert_eq!(settings[3..], own);
+    assert_eq!(settings[4..], own);
     assert_eq!(
         server.short(),
         [
@@ -488,13 +489,15 @@ fn what_changes_without_its_sources_is_recomputed_when_it_is_polled_for_that_rea
 }
 
 #[test]
-fn the_settings_of_a_refresh_hold_from_its_beginning_and_for_its_transaction_alone() {
+fn each_member_works_with_memory_by_its_size_for_this_transaction_alone() {
     let mut p = plan();
-    p.settings.push(Setting { name: "work_mem".into(), values: vec!["64MB".into()] });
-    let mut server = Server::new(facts(5, 0, 0));
+    p.work_mem = WorkMem::between(Some(2), Some(64));
+    let mut server = Server::new(facts(5 << 10, 1, 0));
     report(server.drive(p));
-    let at = |text: &str| server.log.iter().position(|s| s.text.starts_with(text)).unwrap();
-    assert!(at("BEGIN") < at("SET LOCAL work_mem = '64MB'") && at("SET LOCAL work_mem") < at("LOCK TABLE"));
+    let set = server.log.iter().filter(|s| s.text.contains("work_mem"));
+    let set: Vec<_> = set.map(|s| (s.member.unwrap(), s.text.to_string())).collect();
+    let local = |mb: u32| format!("SET LOCAL work_mem = '{mb}MB'");
+    assert_eq!(set, [(7, local(5)), (8, local(2))]);
 }
 
 /// The cheap question looks once into each buffer, however many frontiers there are, and finds it by halves.

@@ -276,11 +276,16 @@ impl<'a> RenderContext<'a> {
         block
     }
 
-    /// The fragment as a block that can be added to. `of` is the node that it computes.
+    /// The fragment as a block that can be added to. `of` is the node that it computes. What follows the change is computed
+    /// once: where PostgreSQL thinks that a change is a row or two, it would compute the inner side of a join again for
+    /// each row of the outer one.
     pub fn open(&mut self, fragment: Fragment, of: NodeId) -> Block {
         match fragment.body {
             Body::Open(block) => block,
-            Body::Closed(closed) => self.enclose(closed, of, None),
+            Body::Closed(closed) => {
+                let once = self.graph.props(of).bounded.then_some(true);
+                self.enclose(closed, of, once)
+            }
         }
     }
 

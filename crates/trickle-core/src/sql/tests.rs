@@ -96,7 +96,7 @@ GROUP BY 1"
     AND CASE WHEN delta_orders.xid = $2::text::xid8 THEN delta_orders.cmin::text::bigint > $3::bigint \
 ELSE NOT pg_visible_in_snapshot(delta_orders.xid, $1::text::pg_snapshot) END
   LIMIT $4::bigint + 1::bigint
-), changes_by_region AS (
+), changes_by_region AS MATERIALIZED (
   SELECT
     customers.region,
     sum(delta_orders.w)::bigint AS count,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use trickle_core::access::{Access, accesses};
 use trickle_core::catalog::{TableDef, TableId, TableKind};
+use trickle_core::rel::Rel;
 use trickle_core::sql::{Ident, Qualified};
 use trickle_core::{Result, StreamTable};
 
@@ -30,6 +31,7 @@ pub(crate) fn advice(table: &StreamTable, indexes: Indexes<'_>) -> Result<Vec<Ad
     found.extend(without_key(table));
     found.extend(table.sources().into_iter().filter_map(|(def, _)| source_without_key(def)));
     found.extend(table.reads_clock().then(reads_clock));
+    found.extend(without_partition(table));
     for access in accesses(table)? {
         found.extend(index(&access, indexes, table));
     }
@@ -119,6 +121,41 @@ fn reads_clock() -> Advice {
     }
 }
 
+/// Window functions over all rows: the partition is what is computed anew.
+fn without_partition(table: &StreamTable) -> Option<Advice> {
+    let graph = table.graph();
+    let mut names: Vec<&str> = graph
+        .reachable(table.query())
+        .into_iter()
+        .filter_map(|n| match graph.rel(n) {
+            Rel::Window(w) if w.partition().is_empty() => Some(w.calls()),
+            _ => None,
+        })
+        .flatten()
+        .map(|c| &*c.call.sig.name)
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() {
+        return None;
+    }
+    let names: Vec<String> = names.iter().map(|n| format!("{n}()")).collect();
+    let (goes, are) = if names.len() == 1 { ("goes", "is") } else { ("go", "are") };
+    Some(Advice {
+        code: "window-without-partition",
+        label: "this query",
+        message: format!(
+            "{} {goes} over all rows, and {are} computed anew for all of them after every change",
+            list(&names)
+        ),
+        help: "PARTITION BY what the numbers belong to: then partitions in which nothing changed are left alone. If only \
+               the first rows matter, ORDER BY with LIMIT keeps them at the cost of the change."
+            .into(),
+        table: None,
+        statement: None,
+    })
+}
+
 /// What an access needs and does not have.
 fn index(access: &Access, indexes: Indexes<'_>, table: &StreamTable) -> Option<Advice> {
     let def = &access.table;
@@ -144,7 +181,7 @@ fn index(access: &Access, indexes: Indexes<'_>, table: &StreamTable) -> Option<A
             code: "reads-whole-table",
             label: "is read as a whole",
             message: format!("every change of {changed} reads all of {}", quoted(&def.name)),
-            help: "An equality between columns in the join condition, or a GROUP BY, lets an index find the few rows that \
+            help: "An equality between columns in the join condition, a GROUP BY or a PARTITION BY lets an index find the few rows that \
                    matter."
                 .into(),
             table: Some(def.clone()),

@@ -98,9 +98,17 @@ settings! {
     /// How long a refresh waits for its locks; 0 for ever [default: 10000]
     #[arg(value_name = "MS")]
     lock_timeout_ms: u32,
-    /// Megabytes of work_mem that each sort and hash of a refresh may take [default: the server's]
+    /// trickle run: whether statements that come again stay prepared on their connection [default: true]
+    #[arg(value_name = "BOOL")]
+    use_prepared_statements: bool,
+    /// Megabytes of work_mem that each sort and hash of a refresh may take; with merge_work_mem_max_mb, of one that has few
+    /// rows [default: the server's; 4 with merge_work_mem_max_mb]
     #[arg(value_name = "MB")]
     merge_work_mem_mb: u32,
+    /// Megabytes of work_mem that a refresh with many rows may take; between the two it is given by their number
+    /// [default: merge_work_mem_mb]
+    #[arg(value_name = "MB")]
+    merge_work_mem_max_mb: u32,
     /// For how many days history is kept; 0 for ever [default: 30]
     #[arg(value_name = "DAYS")]
     history_retention_days: u32,
@@ -176,6 +184,11 @@ impl Given {
             ("max_concurrent_refreshes", self.max_concurrent_refreshes.map(|n| n as u128), 1),
             ("load_connections", self.load_connections.map(|n| n as u128), 1),
             ("merge_work_mem_mb", self.merge_work_mem_mb.map(u128::from), 1),
+            (
+                "merge_work_mem_max_mb",
+                self.merge_work_mem_max_mb.map(u128::from),
+                u128::from(self.merge_work_mem_mb.unwrap_or(1)),
+            ),
             ("buffer_limit_bytes", self.buffer_limit_bytes.map(|n| u128::try_from(n).unwrap_or(0)), 1),
             ("segment_bytes", self.segment_bytes.map(|n| u128::try_from(n).unwrap_or(0)), 1),
         ];
@@ -187,8 +200,12 @@ impl Given {
         if self.differential_max_change_ratio.is_some_and(|r| !(0.0..=1.0).contains(&r)) {
             return Err(Failure::input("differential_max_change_ratio is between 0 and 1").hint(LISTED));
         }
-        if self.merge_work_mem_mb.is_some_and(|mb| mb > MOST_WORK_MEM) {
-            return Err(Failure::input(format!("merge_work_mem_mb is at most {MOST_WORK_MEM}")).hint(LISTED));
+        let memory = [
+            ("merge_work_mem_mb", self.merge_work_mem_mb),
+            ("merge_work_mem_max_mb", self.merge_work_mem_max_mb),
+        ];
+        if let Some((name, _)) = memory.iter().find(|(_, mb)| mb.is_some_and(|mb| mb > MOST_WORK_MEM)) {
+            return Err(Failure::input(format!("{name} is at most {MOST_WORK_MEM}")).hint(LISTED));
         }
         if self.cdc_mode == Some(CdcMode::Wal) {
             return Err(Failure::input("changes cannot be captured from the log of the server yet")
@@ -209,7 +226,9 @@ impl Given {
         put(&mut s.segment_bytes, self.segment_bytes);
         put(&mut s.load_connections, self.load_connections);
         put(&mut s.load_bytes, self.load_bytes);
+        put(&mut s.use_prepared_statements, self.use_prepared_statements);
         s.merge_work_mem_mb = self.merge_work_mem_mb;
+        s.merge_work_mem_max_mb = self.merge_work_mem_max_mb;
         s.max_change_ratio = self.differential_max_change_ratio;
         s.max_delta_rows = self.max_delta_rows;
         s.force = match self.refresh_strategy {
@@ -279,6 +298,8 @@ mod tests {
             "cdc_mode = \"wal\"",
             "differential_max_change_ratio = 2.0",
             "merge_work_mem_mb = 2097152",
+            "merge_work_mem_max_mb = 2097152",
+            "merge_work_mem_mb = 64\nmerge_work_mem_max_mb = 63",
         ] {
             assert!(parse(wrong, Path::new(FILE)).unwrap().check().is_err(), "{wrong}");
         }

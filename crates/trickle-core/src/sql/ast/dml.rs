@@ -8,6 +8,8 @@ use crate::sql::ident::{Ident, Qualified};
 pub struct Insert {
     /// Common table expressions of the statement.
     pub ctes: Vec<Cte>,
+    /// A comment for whoever meets the statement in an error.
+    pub note: Option<String>,
     /// Target.
     pub table: Qualified,
     /// The target's alias.

@@ -27,6 +27,9 @@ impl Printer {
     pub(super) fn insert(&mut self, i: &Insert) {
         self.ctes(&i.ctes);
         self.word("INSERT INTO ");
+        if let Some(note) = &i.note {
+            self.note(note);
+        }
         self.target(&i.table, i.alias.as_ref());
         self.names(&i.columns);
         self.newline();
@@ -35,6 +38,13 @@ impl Printer {
             self.on_conflict(c);
         }
         self.returning(&i.returning);
+    }
+
+    /// A comment of one line. It stands within a statement, since PL/pgSQL shows one from its first word on.
+    fn note(&mut self, note: &str) {
+        let line: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        self.word(&format!("-- {line}"));
+        self.newline();
     }
 
     fn on_conflict(&mut self, c: &OnConflict) {

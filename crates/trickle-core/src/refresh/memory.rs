@@ -1,0 +1,70 @@
+//! How much memory the sorts and hashes of a refresh get.
+
+use super::Setting;
+use crate::cost::{Inputs, Strategy};
+
+/// What a row takes in a sort or a hash table, in bytes, its overhead included: a guess on the generous side, since what
+/// spills to disk costs more than what is not used.
+const ROW_BYTES: u64 = 1024;
+
+/// PostgreSQL's default `work_mem`, in MiB.
+const DEFAULT_MB: u32 = 4;
+
+/// The range that `work_mem` of a stream table's refresh is chosen from, in MiB. It decides how a refresh is worked, never
+/// what comes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkMem {
+    least_mb: u32,
+    most_mb: u32,
+}
+
+impl WorkMem {
+    /// From the least that each refresh gets to the most that a large one gets. With one of them alone: the same for all
+    /// refreshes, or PostgreSQL's default and more for large ones. Where the most is less than the least, it is the most
+    /// that counts.
+    pub fn between(least_mb: Option<u32>, most_mb: Option<u32>) -> Option<WorkMem> {
+        let most_mb = most_mb.or(least_mb)?;
+        Some(WorkMem { least_mb: least_mb.unwrap_or(DEFAULT_MB).min(most_mb), most_mb })
+    }
+
+    /// What a refresh of this size gets, in MiB: what its rows would take, within the range; more rows never get less. A
+    /// delta sorts and hashes changes and what they meet, anything else the sources and the result.
+    pub fn mb(&self, strategy: Strategy, inputs: &Inputs) -> u32 {
+        let rows = match strategy.is_incremental() {
+            true => inputs.delta_rows,
+            false => inputs.source_rows.saturating_add(inputs.result_rows),
+        };
+        let needed = rows.saturating_mul(ROW_BYTES).div_ceil(1 << 20);
+        u32::try_from(needed).unwrap_or(u32::MAX).clamp(self.least_mb, self.most_mb)
+    }
+
+    pub(super) fn setting(&self, strategy: Strategy, inputs: &Inputs) -> Setting {
+        Setting { name: "work_mem".into(), values: vec![format!("{}MB", self.mb(strategy, inputs))] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(delta_rows: u64) -> Inputs {
+        Inputs { delta_rows, source_rows: 1 << 20, result_rows: 0, groups: 0 }
+    }
+
+    #[test]
+    fn memory_follows_the_rows_between_its_bounds() {
+        let both = WorkMem::between(Some(8), Some(64)).unwrap();
+        let got = [0, 1 << 10, 9 << 10, 32 << 10, u64::MAX].map(|n| both.mb(Strategy::Delta, &changed(n)));
+        assert_eq!(got, [8, 8, 9, 32, 64]);
+        assert_eq!(both.mb(Strategy::Full, &changed(1)), 64, "a full refresh reads all of the sources");
+    }
+
+    #[test]
+    fn one_bound_is_enough() {
+        let mb = |least, most, n| WorkMem::between(least, most).map(|w| w.mb(Strategy::Delta, &changed(n)));
+        assert_eq!(mb(None, None, 1), None);
+        assert_eq!((mb(Some(16), None, 1), mb(Some(16), None, u64::MAX)), (Some(16), Some(16)));
+        assert_eq!((mb(None, Some(64), 1), mb(None, Some(64), u64::MAX)), (Some(4), Some(64)));
+        assert_eq!(mb(Some(64), Some(2), 1), Some(2));
+    }
+}

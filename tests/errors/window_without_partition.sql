@@ -1,0 +1,1 @@
+SELECT id, rank() OVER (ORDER BY amount) AS place, sum(amount) OVER () AS total FROM orders;

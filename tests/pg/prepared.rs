@@ -1,0 +1,77 @@
+//! Statements that a connection keeps prepared: there when they come again, and right whatever happened in between.
+
+use crate::support::{assert_same_bag, create, each_server, open_with, refresh, run};
+use trickle_client::{Settings, Trickle};
+use trickle_core::cost::Force;
+
+/// Deltas, also where a full refresh costs less.
+fn forced() -> Settings {
+    Settings { force: Some(Force::Incremental), ..Settings::default() }
+}
+
+/// How many statements of refreshes the connection has prepared that read changes.
+async fn kept(t: &Trickle) -> i64 {
+    let text = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'WITH delta_%' AND statement LIKE '%public.sums%'";
+    t.client().query_one(text, &[]).await.unwrap().get(0)
+}
+
+#[test]
+fn what_comes_again_is_prepared_once() {
+    each_server(async |db| {
+        let s = db.session().await;
+        run(&s, "CREATE TABLE a (id int PRIMARY KEY, k int, v int); INSERT INTO a SELECT i, i % 3, i FROM generate_series(1, 50) i")
+            .await;
+        let mut t = open_with(db, forced()).await;
+        create(&mut t, "sums", "SELECT k, sum(v) AS s, count(*) AS n FROM a GROUP BY k").await;
+        let mut found = Vec::new();
+        for i in 0..5 {
+            run(&s, &format!("UPDATE a SET v = v + 1 WHERE id % 7 = {i}")).await;
+            refresh(&mut t, "sums").await;
+            found.push(kept(&t).await);
+            assert_same_bag(&s, "SELECT * FROM sums", "SELECT k, sum(v), count(*) FROM a GROUP BY k").await;
+        }
+        assert_eq!(
+            found,
+            [0, 1, 1, 1, 1],
+            "the delta is sent as a text, then prepared, then as it was prepared"
+        );
+
+        let mut plain = open_with(db, Settings { use_prepared_statements: false, ..forced() }).await;
+        for i in 0..3 {
+            run(&s, &format!("DELETE FROM a WHERE id = {i} + 10")).await;
+            refresh(&mut plain, "sums").await;
+        }
+        assert_eq!(kept(&plain).await, 0);
+    });
+}
+
+#[test]
+fn prepared_statements_follow_errors_and_definitions() {
+    each_server(async |db| {
+        let s = db.session().await;
+        run(&s, "CREATE TABLE a (id int PRIMARY KEY, k int, v int); INSERT INTO a SELECT i, i % 3, i FROM generate_series(1, 50) i")
+            .await;
+        let mut t = open_with(db, forced()).await;
+        let query = "SELECT k, sum(100 / v) AS s FROM a GROUP BY k";
+        create(&mut t, "sums", query).await;
+        for change in [
+            "UPDATE a SET v = v + 1 WHERE id < 5",
+            "UPDATE a SET v = v + 1 WHERE id < 6",
+            // Only a delta meets the division by zero; what was prepared is used again after it.
+            "UPDATE a SET v = v + 2 WHERE id < 7",
+            "UPDATE a SET v = 0 WHERE id = 8; UPDATE a SET v = 5 WHERE id = 8",
+            "UPDATE a SET v = v + 2 WHERE id < 7",
+            "ALTER TABLE a ALTER v TYPE bigint; UPDATE a SET v = v + 1 WHERE id < 5",
+            "UPDATE a SET v = v + 3 WHERE id < 5",
+            // The query reads the table that has the name now.
+            "ALTER TABLE a RENAME TO other; CREATE TABLE a (id int PRIMARY KEY, k int, v int); INSERT INTO a VALUES (1, 1, 4)",
+            "INSERT INTO a VALUES (2, 1, 5), (3, 2, 6); UPDATE other SET v = v + 1",
+            "UPDATE a SET v = v + 1 WHERE id < 3",
+            "DELETE FROM a WHERE id = 2",
+        ] {
+            run(&s, change).await;
+            refresh(&mut t, "sums").await;
+            assert_same_bag(&s, "SELECT * FROM sums", query).await;
+        }
+    });
+}
