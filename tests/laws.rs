@@ -76,7 +76,8 @@ fn report(
 fn random_plans_satisfy_the_delta_law() {
     let counts = Mutex::new(BTreeMap::<&str, u64>::new());
     for_seeds(triples(), |seed| {
-        let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: true, raising: seed % 8 == 0 };
+        let limits =
+            Limits { operators: 1 + (seed % 6) as usize, opaque: true, raising: seed % 8 == 0, clock: true };
         let (sample, db) = drawn(seed, &limits);
         let variant = &testing::VARIANTS[(seed / 6) as usize % testing::VARIANTS.len()];
         let outcome = testing::check_delta(&sample, &db, variant);
@@ -106,7 +107,7 @@ fn random_plans_satisfy_the_delta_law() {
 #[test]
 fn random_plans_have_the_properties_they_claim() {
     for_seeds(triples() / 10, |seed| {
-        let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: true, raising: false };
+        let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: true, raising: false, clock: true };
         let (sample, db) = drawn(seed, &limits);
         let check = |s: &Sample, d: &trickle_core::eval::Database| {
             let held = testing::check_properties(&s.graph, s.root, d);
@@ -124,7 +125,8 @@ fn random_plans_have_the_properties_they_claim() {
 #[test]
 fn rewrites_are_identities() {
     for_seeds(triples() / 10, |seed| {
-        let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: true, raising: seed % 8 == 0 };
+        let limits =
+            Limits { operators: 1 + (seed % 6) as usize, opaque: true, raising: seed % 8 == 0, clock: true };
         let (sample, db) = drawn(seed, &limits);
         let check = |s: &Sample, d: &trickle_core::eval::Database| {
             testing::check_rewrites(s, d).err().map(|v| v.to_string())
@@ -174,7 +176,8 @@ fn more_keys_than_needed_change_nothing() {
             trust_foreign_keys: false,
             mutant: Some(mutant),
         };
-        let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: false, raising: false };
+        let limits =
+            Limits { operators: 1 + (seed % 6) as usize, opaque: false, raising: false, clock: true };
         let (sample, db) = drawn(seed, &limits);
         let check = |s: &Sample, d: &trickle_core::eval::Database| {
             testing::check_delta(s, d, &variant).err().map(|v| v.to_string())
@@ -225,7 +228,7 @@ fn tiny_domains_exhaustively() {
 fn every_operator_occurs_under_every_other_with_a_change() {
     let total = Mutex::new(Coverage::default());
     for_seeds(100_000, |seed| {
-        let (sample, db) = drawn(seed, &Limits { operators: 5, opaque: false, raising: false });
+        let (sample, db) = drawn(seed, &Limits { operators: 5, opaque: false, raising: false, clock: true });
         let mut seen = Coverage::default();
         testing::record_changes(&sample, &db, &mut seen);
         total.lock().unwrap().merge(&seen);
@@ -252,8 +255,10 @@ fn every_mutant_is_killed() {
             mutant: Some(mutant),
         };
         let killed = (0..seeds).find(|seed| {
-            let (sample, db) =
-                drawn(*seed, &Limits { operators: 1 + (seed % 4) as usize, opaque: false, raising: false });
+            let (sample, db) = drawn(
+                *seed,
+                &Limits { operators: 1 + (seed % 4) as usize, opaque: false, raising: false, clock: true },
+            );
             testing::check_delta(&sample, &db, &variant).is_err_and(|v| v.law.starts_with("the delta law"))
         });
         match killed {

@@ -19,6 +19,7 @@ use trickle_core::catalog::{Catalog, MemoryCatalog};
 use trickle_core::eval::{self, Database, ZSet, same_bag};
 use trickle_core::graph::{Format, Graph, NodeId, explain};
 use trickle_core::lower::{Lowered, Query, lower};
+use trickle_core::rel::with_servers_clock;
 use trickle_core::sql::{BufferSources, Names, Profile, print_query, render_query};
 use trickle_core::testing::{self, Case, Choice, Limits, Sample};
 
@@ -35,9 +36,10 @@ fn show() -> usize {
 fn print(graph: &Graph, root: NodeId) -> Result<String, String> {
     let names: Vec<Arc<str>> =
         Names::of(graph.schema(root)).columns.iter().map(|c| c.as_str().into()).collect();
+    let (graph, root) = with_servers_clock(graph, root).map_err(|e| e.to_string())?;
     let sources = BufferSources::new("pgtrickle_changes");
-    let query = render_query(graph, root, &sources, &Profile::default(), &names)
-        .map_err(|e| format!("cannot be rendered: {e}\n{}", explain(graph, root, Format::Text)))?;
+    let query = render_query(&graph, root, &sources, &Profile::default(), &names)
+        .map_err(|e| format!("cannot be rendered: {e}\n{}", explain(&graph, root, Format::Text)))?;
     Ok(print_query(&query).text)
 }
 
@@ -197,7 +199,8 @@ fn random_queries_read_back() {
     }
     let counts = Mutex::new(BTreeMap::<Trip, u64>::new());
     let failures = for_seeds(trips(), |seed| {
-        let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: false, raising: seed % 8 == 0 };
+        let limits =
+            Limits { operators: 1 + (seed % 6) as usize, opaque: false, raising: seed % 8 == 0, clock: true };
         let mut choice = Choice::seeded(seed);
         let sample = testing::sample(&mut choice, &tables, &limits).expect("the generator keeps contracts");
         let databases: Vec<Database> = (0..2).map(|_| testing::change(&mut choice, &tables, 4)).collect();

@@ -29,7 +29,8 @@ const HEAD: &str = "# What is kept, and how
 <!-- Written by `TRICKLE_BLESS=1 cargo test -p trickle-core --all-features --test sql_support` from the case files. -->
 
 Each line is a case file: a query, changes of its tables, and the rows that must come out after each, judged by
-PostgreSQL. The cost is that of a refresh where one table changed, indexes on the columns looked up granted:
+PostgreSQL. The cost is that of a refresh where one table changed, or time passed for a query that reads the clock, indexes
+on the columns looked up granted:
 
 - **Δ**: it follows the change.
 - **group**: groups that the change touches are computed anew from their rows.
@@ -60,7 +61,7 @@ fn class(table: &StreamTable) -> Class {
         let refills = found.contains(&Class::Refill) && !found.contains(&Class::Result);
         if refills { Class::Refill } else { found.last().copied().unwrap_or(Class::Change) }
     };
-    table.sources().iter().map(|(source, _)| worst(source.id)).max().unwrap_or(Class::Change)
+    table.changing().into_iter().map(worst).max().unwrap_or(Class::Change)
 }
 
 fn of_node(graph: &Graph, id: NodeId, cost: Cost) -> Class {

@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     let mut choice = Choice::bytes(bytes);
-    let limits = Limits { operators: 1 + choice.below(7), opaque: false, raising: false };
+    let limits = Limits { operators: 1 + choice.below(7), opaque: false, raising: false, clock: false };
     let sample = sample(&mut choice, &tables, &limits).unwrap_or_else(|e| panic!("generator: {e}"));
     let db: Database = change(&mut choice, &tables, 4);
     let names: Vec<Arc<str>> =

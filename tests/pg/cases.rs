@@ -58,6 +58,9 @@ async fn run(t: &mut Trickle, case: &Case) {
         }
         return;
     }
+    if case.time.is_some() {
+        return timed(t, case).await;
+    }
     let made = t.create(&NewStreamTable::new(name("st"), case.query.as_str())).await;
     if let (Err(e), Some(verdict)) = (&made, case.snapshots.get("verdict")) {
         assert!(verdict.contains("can never be") || e.sqlstate() == Some(UNSUPPORTED), "{e}");
@@ -89,6 +92,35 @@ async fn run(t: &mut Trickle, case: &Case) {
             }
         }
     }
+}
+
+/// A server's clock cannot be set. What a case says must come out is asked of the server for the time that it names; the
+/// stream table is kept equal to the query at the times that there are.
+async fn timed(t: &mut Trickle, case: &Case) {
+    t.client().batch_execute("SET TimeZone = 'UTC'").await.unwrap();
+    create(t, "st", &case.query).await;
+    assert_eq!(mode(t, "st").await.0, "DIFFERENTIAL");
+    let mut time = case.time.clone().unwrap_or_default();
+    if let Some(Expected::Rows(expected)) = &case.first {
+        assert_eq!(&at(t, case, &time).await, expected, "at first");
+    }
+    for window in &case.windows {
+        t.client().batch_execute(&window.change).await.unwrap();
+        time = window.time.clone().unwrap_or(time);
+        let Expected::Rows(expected) = &window.expect else { continue };
+        assert_eq!(&at(t, case, &time).await, expected, "at {time} after {}", window.change);
+        assert_eq!(refresh(t, "st").await[0].report.action, Action::Differential);
+        assert_equal(t, "st").await;
+    }
+}
+
+/// What the query of a case gives at a time.
+async fn at(t: &Trickle, case: &Case, time: &str) -> Vec<Vec<Option<String>>> {
+    let mut query = case.query.replace("now()", &format!("timestamptz '{time}'"));
+    for (function, ty) in [("current_date", "date"), ("localtimestamp", "timestamp")] {
+        query = query.replace(function, &format!("(timestamptz '{time}')::{ty}"));
+    }
+    rows(t, &query).await
 }
 
 /// Makes the same query as the inner part of others, and a reader of the stream table `st`; the names of all.
@@ -128,8 +160,12 @@ async fn beside(t: &mut Trickle, query: &str, incremental: bool) -> Vec<&'static
 
 /// What is stored, as the server writes it, sorted.
 async fn stored(t: &Trickle) -> Vec<Vec<Option<String>>> {
+    rows(t, "SELECT * FROM st").await
+}
+
+async fn rows(t: &Trickle, query: &str) -> Vec<Vec<Option<String>>> {
     let mut rows = Vec::new();
-    for message in t.client().simple_query("SELECT * FROM st").await.unwrap() {
+    for message in t.client().simple_query(query).await.unwrap() {
         if let SimpleQueryMessage::Row(row) = message {
             rows.push((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect());
         }

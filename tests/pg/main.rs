@@ -10,6 +10,7 @@
 
 mod capture;
 mod cases;
+mod clock;
 mod connect;
 mod crashes;
 mod cuts;

@@ -192,7 +192,12 @@ fn check_seeds(
 }
 
 fn usual(seed: u64) -> Limits {
-    Limits { operators: 1 + (seed % 6) as usize, opaque: false, raising: seed.is_multiple_of(8) }
+    Limits {
+        operators: 1 + (seed % 6) as usize,
+        opaque: false,
+        raising: seed.is_multiple_of(8),
+        clock: false,
+    }
 }
 
 #[test]
@@ -225,7 +230,12 @@ fn random_samples_written_differently() {
 fn samples_that_once_failed() {
     let seeds =
         [571, 600, 615, 704, 785, 866, 1098, 1620, 2084, 2301, 2645, 2666, 2721, 2736, 2785, 2925, 2950];
-    let limits = |seed: u64| Limits { operators: 1 + (seed % 7) as usize, opaque: false, raising: false };
+    let limits = |seed: u64| Limits {
+        operators: 1 + (seed % 7) as usize,
+        opaque: false,
+        raising: false,
+        clock: false,
+    };
     each_server(async |db| {
         check_seeds(db, &testing::tables(), &seeds, limits, true);
     });

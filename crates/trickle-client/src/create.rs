@@ -533,6 +533,11 @@ impl Design {
         Qualified::new(&self.relation.schema, &self.relation.name)
     }
 
+    /// Whether it is kept by deltas of which time alone brings some.
+    pub(crate) fn reads_clock(&self) -> bool {
+        self.table.as_deref().is_some_and(StreamTable::reads_clock)
+    }
+
     /// Identifies the stored tables of an incremental query.
     pub(crate) fn layout_hash(&self) -> Option<String> {
         self.table.as_deref().map(layout_hash)
@@ -567,8 +572,8 @@ impl Design {
         t.execute(
             "INSERT INTO pgtrickle.pgt_stream_tables (pgt_id, pgt_relid, pgt_schema, pgt_name, defining_query, \
              original_query, schedule, refresh_mode, requested_mode, mode_reason, settings, layout_hash, functions, \
-             functions_fingerprint) OVERRIDING SYSTEM VALUE \
-             VALUES ($1, to_regclass(format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+             functions_fingerprint, reads_clock) OVERRIDING SYSTEM VALUE \
+             VALUES ($1, to_regclass(format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
             &[
                 &id,
                 &&*self.relation.schema,
@@ -583,6 +588,7 @@ impl Design {
                 &self.layout_hash(),
                 &self.resolved.functions,
                 &self.resolved.functions_fingerprint,
+                &self.reads_clock(),
             ],
         )
         .await

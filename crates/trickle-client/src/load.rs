@@ -28,7 +28,7 @@ use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
-use trickle_core::refresh::{Answer, Failure, Kind, Lock, Plan, Relation, Report, Statement};
+use trickle_core::refresh::{Answer, Failure, Kind, Lock, Plan, Relation, Report, Statement, Value};
 use trickle_core::sql::Qualified;
 
 impl Trickle {
@@ -189,7 +189,8 @@ impl Watch for Load<'_> {
             if self.stage != Stage::Ready || !self.is_own(statement) || statement.text != self.job.insert {
                 return None;
             }
-            let rows = match self.fill().await {
+            let time = statement.params.first().and_then(Value::as_text);
+            let rows = match self.fill(time).await {
                 Err(e) if !is_querys(&e) => Err(self.give_up(e)),
                 result => result,
             };
@@ -231,8 +232,8 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Inserts all rows, here and on the workers; how many.
-    async fn fill(&mut self) -> Result<u64> {
+    /// Inserts all rows, as of a time where they depend on it, here and on the workers; how many.
+    async fn fill(&mut self, time: Option<&str>) -> Result<u64> {
         self.stage = Stage::Held;
         let fail = |e| Error::server("share a snapshot", e);
         let text = format!(
@@ -257,7 +258,7 @@ impl Load<'_> {
         self.tally.begin(self.job.units.iter().map(|u| u.bytes).sum(), pids);
         let queue = Queue::default();
         let everybody = self.workers.iter().map(Session::client).chain([self.leader]);
-        join_all(everybody.map(|client| self.pull(client, &queue))).await;
+        join_all(everybody.map(|client| self.pull(client, &queue, time))).await;
         match queue.failed.take() {
             Some(e) => Err(e),
             None => Ok(queue.rows.get()),
@@ -289,16 +290,13 @@ impl Load<'_> {
     }
 
     /// Does units until there are none, or one failed.
-    async fn pull(&self, client: &Client, queue: &Queue) {
+    async fn pull(&self, client: &Client, queue: &Queue, time: Option<&str>) {
         while queue.failed.borrow().is_none() {
             let Some(unit) = self.job.units.get(queue.next.get()) else { return };
             queue.next.set(queue.next.get() + 1);
-            let bounds = unit.range.as_ref().map(|(from, to)| [from, to]);
-            let params: Vec<_> = bounds
-                .iter()
-                .flatten()
-                .map(|b| (*b as &(dyn tokio_postgres::types::ToSql + Sync), Type::TEXT))
-                .collect();
+            let texts: Vec<Option<&str>> = unit.params.iter().map(|p| p.as_deref().or(time)).collect();
+            let params: Vec<_> =
+                texts.iter().map(|t| (t as &(dyn tokio_postgres::types::ToSql + Sync), Type::TEXT)).collect();
             match client.execute_typed(&unit.text, &params).await {
                 Ok(rows) => {
                     queue.rows.set(queue.rows.get() + rows);

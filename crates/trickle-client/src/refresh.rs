@@ -411,7 +411,8 @@ pub(crate) fn groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<
 
 /// A stream table, for the question whether it has anything to do.
 pub(crate) fn reader<'s>(e: &Entry, sources: &'s [Source], options: &RefreshOptions) -> Reader<'s> {
-    Reader { id: e.id, sources, polled: options.polls(e), unseen: e.unseen().is_some() }
+    let (unseen, timed) = (e.unseen().is_some(), e.reads_clock);
+    Reader { id: e.id, sources, polled: options.polls(e), unseen, timed }
 }
 
 /// What a stream table reads, as the catalog lists it: all that its plan reads, and maybe more.

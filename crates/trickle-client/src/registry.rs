@@ -91,6 +91,8 @@ pub struct Entry {
     pub exists: bool,
     /// Whether everything that its plan was made from is as it was then.
     pub unchanged: bool,
+    /// Whether rows enter and leave it as time passes.
+    pub reads_clock: bool,
     /// Hash of what made the stored tables.
     pub layout_hash: Option<String>,
     /// What its plan is made for (`pgtrickle.definition`).
@@ -163,7 +165,7 @@ SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema), coalesce(c.reln
     s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings, s.cost_model,
     r.rolname, coalesce(r.rolname = current_user, true), s.layout_hash,
     u.id IS NOT NULL, s.is_populated, c.oid IS NOT NULL,
-    pgtrickle.definition(s.pgt_id)
+    pgtrickle.definition(s.pgt_id), s.reads_clock
 FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
 LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
 LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -357,6 +359,7 @@ fn entry(r: &Row, dependencies: Vec<Dependency>) -> Entry {
         exists: r.get(20),
         definition: r.get(21),
         layout_hash: r.get(17),
+        reads_clock: r.get(22),
         unchanged: r.get(18),
         is_populated: r.get(19),
     }

@@ -39,6 +39,8 @@ pub struct Status {
     pub period_ms: Option<u64>,
     /// Whether something that it reads is not captured: whenever a refresher looks at it, it is computed anew.
     pub polls: bool,
+    /// Whether rows enter and leave it as time passes: each refresh looks for them.
+    pub reads_clock: bool,
     /// Milliseconds since `data_timestamp` where changes are pending, else 0; `None` where it was never filled.
     pub staleness_ms: Option<i64>,
     /// What was committed by then is in it, and maybe more.
@@ -409,7 +411,7 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Dura
     let pending_now = match pending {
         _ if more.needs_reinit || !more.is_populated || !e.unchanged => Some(true),
         None => None,
-        Some(p) => Some(any(p) || e.polls()),
+        Some(p) => Some(any(p) || e.polls() || e.reads_clock),
     };
     Status {
         name: shown(e),
@@ -420,6 +422,7 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Dura
         schedule: e.schedule.clone(),
         period_ms: period.and_then(|p| u64::try_from(p.as_millis()).ok()),
         polls: e.polls(),
+        reads_clock: e.reads_clock,
         staleness_ms: if pending_now == Some(false) { Some(0) } else { more.age_ms.map(|ms| ms.max(0)) },
         data_timestamp: more.data_timestamp.clone(),
         last_refresh_at: more.last_refresh_at.clone(),

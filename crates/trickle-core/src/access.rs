@@ -43,7 +43,7 @@ pub struct Access {
     pub table: Arc<TableDef>,
     /// The columns (positions) by which its rows are looked up, ascending; empty where the whole table is read.
     pub columns: Vec<usize>,
-    /// The tables whose change makes it so.
+    /// The tables whose change makes it so; [`TableId::CLOCK`] where time does.
     pub changed: BTreeSet<TableId>,
 }
 
@@ -62,22 +62,22 @@ impl Access {
     }
 }
 
-/// How `table` is refreshed when one of its sources changed, the usual case: every table that is then read beside the
-/// changes. Tables in order of their id.
+/// How `table` is refreshed when one of its sources changed, the usual case, or time passed where it reads the clock: every
+/// table that is then read beside the changes. Tables in order of their id.
 ///
 /// # Errors
 /// Those of [`StreamTable::delta`].
 pub fn accesses(table: &StreamTable) -> Result<Vec<Access>> {
     let mut found: BTreeMap<(TableId, Vec<usize>), Access> = BTreeMap::new();
-    for (source, _) in table.sources() {
-        let (graph, roots) = table.delta(&BTreeSet::from([source.id]))?;
+    for source in table.changing() {
+        let (graph, roots) = table.delta(&BTreeSet::from([source]))?;
         for (def, columns) in walk(&graph, &roots).read {
             let access = found.entry((def.id, columns.clone())).or_insert_with(|| Access {
                 table: def,
                 columns,
                 changed: BTreeSet::new(),
             });
-            access.changed.insert(source.id);
+            access.changed.insert(source);
         }
     }
     Ok(found.into_values().collect())
@@ -131,6 +131,10 @@ fn inputs(graph: &Graph, id: NodeId, by: &[usize]) -> Vec<(NodeId, By)> {
     let all = |n: &NodeId| (*n, By::new());
     match graph.rel(id) {
         Rel::Map(m) => vec![(m.input(), through(&|c| m.exprs().get(c)?.as_column()))],
+        Rel::Filter(f) if f.predicate().crosses() => {
+            let both: BTreeSet<usize> = by.iter().copied().chain(ranged(f.predicate())).collect();
+            vec![(f.input(), both.into_iter().collect())]
+        }
         Rel::Expand(e) => {
             let width = graph.schema(e.input()).len();
             vec![(e.input(), through(&|c| (c < width).then_some(c)))]
@@ -158,6 +162,19 @@ fn inputs(graph: &Graph, id: NodeId, by: &[usize]) -> Vec<(NodeId, By)> {
         // Rows pass unchanged, column by column.
         _ => graph.inputs(id).iter().map(|i| (*i, by.to_vec())).collect(),
     }
+}
+
+/// The columns that a condition bounds by values of the clock alone: an index finds the rows between.
+fn ranged(predicate: &Expr) -> By {
+    let column = |term: &Expr| match term.kind() {
+        ExprKind::Call(sig, args) if sig.is_operator() => match args.as_slice() {
+            [a, b] if b.reads_clock() && b.columns().is_empty() => a.as_column(),
+            [a, b] if a.reads_clock() && a.columns().is_empty() => b.as_column(),
+            _ => None,
+        },
+        _ => None,
+    };
+    predicate.terms().iter().filter_map(column).collect()
 }
 
 /// The side that is small, or asked for by its columns, is read so, and the other by the equalities of the condition.
@@ -269,6 +286,23 @@ mod tests {
         };
         assert!(!whole("SELECT a.v, b.w FROM a JOIN b ON a.k = b.k"));
         assert!(whole("SELECT a.v, b.w FROM a JOIN b ON a.k < b.k"));
+    }
+
+    #[test]
+    fn what_time_brings_is_found_by_the_column_that_is_compared_with_it() {
+        let reads = |condition: &str| {
+            let query = format!("SELECT id FROM e JOIN a USING (id) WHERE {condition}");
+            let catalog =
+                MemoryCatalog::from_ddl(&format!("{DDL} CREATE TABLE e (id int, at timestamptz)")).unwrap();
+            let table =
+                compile(&query, &catalog, &Options::new("public", "r")).unwrap().incremental().unwrap();
+            let all = accesses(&table).unwrap().into_iter();
+            all.filter(|a| a.changed.contains(&TableId::CLOCK))
+                .map(|a| (a.table.name.to_string(), a.columns))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(reads("at > now() - interval '1 day'"), [by("a", &[0]), by("e", &[1])]);
+        assert_eq!(reads("now() - at < interval '1 day'"), [by("a", &[0]), by("e", &[])]);
     }
 
     #[test]

@@ -25,6 +25,7 @@ enum Kind {
     TooComplex,
     TooLarge,
     Plan,
+    Timed,
     Data,
     Setting,
     Cycle,
@@ -107,6 +108,10 @@ impl Error {
     /// A plan breaks an operator's contract: a bug in a rule, caught before it could give a wrong result (XX000).
     pub fn plan(message: impl Into<String>) -> Self {
         Self::new(Kind::Plan, "XX000", message)
+    }
+    /// An operator other than a filter reads the clock: no delta would tell what time changes (XX000).
+    pub(crate) fn timed(op: &str) -> Self {
+        Self::new(Kind::Timed, "XX000", format!("{op} reads the clock"))
     }
     /// Evaluating an expression raised: division by zero, overflow, a bad cast (SQLSTATE class 22 or 21).
     pub fn data(sqlstate: &'static str, message: impl Into<String>) -> Self {
@@ -200,9 +205,13 @@ impl Error {
     pub fn is_too_large(&self) -> bool {
         self.inner.kind == Kind::TooLarge
     }
+    /// Whether an operator reads the clock that must not.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.inner.kind == Kind::Timed
+    }
     /// Whether a bug of this crate was caught by a contract check.
     pub fn is_internal(&self) -> bool {
-        matches!(self.inner.kind, Kind::Plan | Kind::Internal)
+        matches!(self.inner.kind, Kind::Plan | Kind::Timed | Kind::Internal)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::graph::{Format, Graph, MAX_NODES, NodeId, explain};
 use crate::lower::{Lowered, lower_parsed};
 use crate::opt;
 use crate::parse::{Parsed, parse_query};
-use crate::rel::{Consolidate, Rel};
+use crate::rel::{Consolidate, Rel, with_servers_clock};
 use crate::sql::ast::{Query, Statement};
 use crate::sql::{Ident, Profile, Qualified, Ranged, Sources, render_changes, render_query};
 use crate::verdict::Reason;
@@ -182,6 +182,16 @@ impl StreamTable {
         &self.layout
     }
 
+    /// Whether rows enter and leave it as time passes.
+    pub fn reads_clock(&self) -> bool {
+        self.changing().contains(&TableId::CLOCK)
+    }
+
+    /// All whose change may change it: the tables that it reads, and the clock.
+    pub fn changing(&self) -> BTreeSet<TableId> {
+        BTreeSet::clone(&self.graph.props(self.query).sources)
+    }
+
     /// The base tables that it reads, with the columns (positions) whose changes matter.
     pub fn sources(&self) -> Vec<(Arc<TableDef>, Vec<usize>)> {
         let mut found: Vec<(Arc<TableDef>, BTreeSet<usize>)> = Vec::new();
@@ -227,7 +237,7 @@ impl StreamTable {
         if self.graph.reachable(self.prepared).len() <= COUNTED {
             return Ok(true);
         }
-        let (graph, roots) = self.delta(&self.graph.props(self.query).sources)?;
+        let (graph, roots) = self.delta(&self.changing())?;
         Ok(graph.reachable_from(&roots).len() <= MAX_DELTA)
     }
 
@@ -308,13 +318,15 @@ impl StreamTable {
         Ok(vec![change_statement(changed, &tables)])
     }
 
-    /// The query as a full refresh computes it: where SQL leaves open which of equal values is shown, it says so.
+    /// The query as a full refresh computes it, which stands alone in its transaction: where SQL leaves open which of equal
+    /// values is shown, it says so.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.
     pub fn recomputed(&self) -> Result<Query> {
         let sources = LayoutSources::new(&self.layout, &self.options.hidden_schema);
-        self.rows(&self.graph, self.query, &self.layout.result, &sources)
+        let (graph, query) = with_servers_clock(&self.graph, self.query)?;
+        self.rows(&graph, query, &self.layout.result, &sources)
     }
 
     fn replace(&self, sources: &dyn Sources) -> Result<Vec<Statement>> {
@@ -365,8 +377,7 @@ impl StreamTable {
     /// # Errors
     /// Those of [`StreamTable::delta`].
     pub fn explain_delta(&self, changed: Option<&BTreeSet<TableId>>, format: Format) -> Result<String> {
-        let all = || (*self.graph.props(self.query).sources).clone();
-        let (graph, roots) = self.delta(&changed.cloned().unwrap_or_else(all))?;
+        let (graph, roots) = self.delta(&changed.cloned().unwrap_or_else(|| self.changing()))?;
         let root = roots.last().ok_or_else(|| Error::internal("a stream table without a table"))?;
         Ok(explain(&graph, *root, format))
     }

@@ -10,11 +10,13 @@ use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type as PgType, to_sql_checked};
 use tokio_postgres::{Client, SimpleQueryMessage};
 use trickle_core::catalog::{TableDef, TableId};
-use trickle_core::eval::{self, Database, Row, ZSet};
+use trickle_core::eval::{self, Clock, Database, Row, ZSet};
+use trickle_core::expr::Moment;
 use trickle_core::sql::ast::Param;
 use trickle_core::sql::{BufferSources, Ident, print};
 use trickle_core::stream_table::{Options, Refresh, StreamTable};
 use trickle_core::testing::Limits;
+use trickle_core::types::{Datum, Type};
 
 /// A value in PostgreSQL's text form.
 #[derive(Debug)]
@@ -52,6 +54,8 @@ struct Run<'a> {
     case: &'a Case,
     table: StreamTable,
     refresher: &'a Client,
+    /// What the clock showed last.
+    time: i64,
     counts: Counts,
 }
 
@@ -81,7 +85,8 @@ pub(super) async fn check(db: &Db, seeds: std::ops::Range<u64>) -> Counts {
     }
     let mut counts = Counts::default();
     for seed in seeds {
-        let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: false, raising: false };
+        let limits =
+            Limits { operators: 1 + (seed % 6) as usize, opaque: false, raising: false, clock: true };
         let case = drawn(&space, seed, &limits, Vec::new());
         if risky(&case.sample) {
             continue;
@@ -91,7 +96,14 @@ pub(super) async fn check(db: &Db, seeds: std::ops::Range<u64>) -> Counts {
         options.profile = space.profile.clone();
         let (graph, root) = (case.sample.graph.clone(), case.sample.root);
         let table = StreamTable::from_plan(graph, root, names.collect(), &options).unwrap();
-        let mut run = Run { space: &space, case: &case, table, refresher, counts: Counts::default() };
+        let mut run = Run {
+            space: &space,
+            case: &case,
+            table,
+            refresher,
+            time: case.db.clock.then,
+            counts: Counts::default(),
+        };
         if let Err(e) = run.go(early, late).await {
             panic!(
                 "seed {seed}, from buffers: {e}\n{}",
@@ -222,12 +234,18 @@ impl Run<'_> {
             .await
             .map_err(text)?;
         let high = Frontier { snapshot: row.get(0), xid: row.get(1) };
+        // The clock is set forward and back.
+        let clock = self.case.db.clock;
+        let then = self.time;
+        self.time = if low.is_none() || then == clock.now { clock.then } else { clock.now };
+        let clock = Clock { then, now: self.time };
         if low.is_none() {
             for statement in self.table.ddl() {
                 client.batch_execute(&print(&statement).text).await.map_err(text)?;
             }
         }
-        let changed: BTreeSet<TableId> = changed.iter().copied().collect();
+        let passed = (clock.then != clock.now).then_some(TableId::CLOCK);
+        let changed: BTreeSet<TableId> = changed.iter().copied().chain(passed).collect();
         for statement in self.table.refresh(how, &changed).map_err(|e| e.to_string())? {
             let printed = print(&statement);
             let params: Vec<Text> = printed
@@ -238,6 +256,8 @@ impl Run<'_> {
                     Param::FrontierXid(_) => Text(low.map(|f| f.xid.clone())),
                     Param::FrontierCommand(_) => Text(Some("0".to_owned())),
                     Param::Pending(_) | Param::Value(_) => Text(None),
+                    Param::Clock(Moment::Then) => Text(time(clock.then)),
+                    Param::Clock(Moment::Now) => Text(time(clock.now)),
                 })
                 .collect();
             let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|p| p as _).collect();
@@ -247,7 +267,8 @@ impl Run<'_> {
                 .map_err(|e| format!("{how:?}: {}\n{}", text(e), printed.text))?;
         }
         client.batch_execute("COMMIT").await.map_err(text)?;
-        let db = Database { before: state.clone(), ..Database::default() };
+        let clock = Clock { then: clock.now, ..clock };
+        let db = Database { before: state.clone(), clock, ..Database::default() };
         let sample = &self.case.sample;
         let rows = eval::eval(&sample.graph, sample.root, &db).map_err(|e| e.to_string())?;
         let types = sample.graph.schema(sample.root).columns().iter().map(|c| c.ty.clone()).collect();
@@ -260,6 +281,10 @@ impl Run<'_> {
             .map_err(|e| format!("after {how:?}: {e}"))?;
         Ok(high)
     }
+}
+
+fn time(micros: i64) -> Option<String> {
+    Datum::Timestamp(micros).to_text(&Type::Timestamptz)
 }
 
 fn text(e: tokio_postgres::Error) -> String {

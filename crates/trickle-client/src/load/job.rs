@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio_postgres::Client;
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::cost::Strategy;
-use trickle_core::refresh::{Compiled, Piece, Plan, Program, Relation, Setting, Yield};
+use trickle_core::refresh::{Compiled, Piece, PieceParam, Plan, Program, Relation, Setting, Yield};
 
 /// A block that no table has, behind all that one can have.
 const END: u64 = u32::MAX as u64;
@@ -35,8 +35,8 @@ struct Size {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) text: Arc<str>,
-    /// The addresses that it reads.
-    pub(super) range: Option<(String, String)>,
+    /// Its parameters: the addresses that it reads from and up to; `None` is the time of the refresh.
+    pub(super) params: Vec<Option<String>>,
     /// How much of the whole that is.
     pub(super) bytes: u64,
 }
@@ -107,7 +107,7 @@ fn units(pieces: &[Piece], sizes: &BTreeMap<TableId, Size>, ranges: u64, least: 
     let mut units = Vec::new();
     for piece in pieces {
         let Some(size) = piece.over.and_then(|t| sizes.get(&t)).filter(|s| s.blocks > 0) else {
-            units.push(Unit { text: piece.text.clone(), range: None, bytes: 0 });
+            units.push(Unit { text: piece.text.clone(), params: bound(piece, 0, END), bytes: 0 });
             continue;
         };
         let n = (size.bytes / least.max(1)).min(ranges).min(size.blocks).max(1);
@@ -115,21 +115,32 @@ fn units(pieces: &[Piece], sizes: &BTreeMap<TableId, Size>, ranges: u64, least: 
         let starts: Vec<u64> = (0..n).map(|i| i * step).take_while(|start| *start < size.blocks).collect();
         for (i, start) in starts.iter().enumerate() {
             let end = starts.get(i + 1).copied().unwrap_or(END);
-            let range = Some((format!("({start},0)"), format!("({end},0)")));
-            units.push(Unit { text: piece.text.clone(), range, bytes: size.bytes / starts.len() as u64 });
+            let (params, bytes) = (bound(piece, *start, end), size.bytes / starts.len() as u64);
+            units.push(Unit { text: piece.text.clone(), params, bytes });
         }
     }
     units
 }
 
+/// The parameters of a piece over a range of blocks.
+fn bound(piece: &Piece, start: u64, end: u64) -> Vec<Option<String>> {
+    let value = |p: &PieceParam| match p {
+        PieceParam::From => Some(format!("({start},0)")),
+        PieceParam::To => Some(format!("({end},0)")),
+        PieceParam::Time => None,
+    };
+    piece.params.iter().map(value).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Piece, Size, Unit, units};
+    use super::{Piece, PieceParam, Size, Unit, units};
     use std::collections::BTreeMap;
     use trickle_core::catalog::TableId;
 
     fn cut(blocks: u64, ranges: u64, least: u64) -> Vec<Unit> {
-        let pieces = [Piece { text: "insert".into(), over: Some(TableId(1)) }];
+        let params = vec![PieceParam::From, PieceParam::Time, PieceParam::To];
+        let pieces = [Piece { text: "insert".into(), over: Some(TableId(1)), params }];
         let sizes = BTreeMap::from([(TableId(1), Size { blocks, bytes: blocks * 8192 })]);
         units(&pieces, &sizes, ranges, least)
     }
@@ -139,7 +150,11 @@ mod tests {
         for (blocks, ranges, least) in [(1, 4, 0), (3, 4, 0), (10, 4, 0), (1000, 16, 8192 * 100), (7, 1, 0)] {
             let units = cut(blocks, ranges, least);
             assert!(units.len() as u64 <= ranges, "{units:?}");
-            let ranges: Vec<(String, String)> = units.into_iter().filter_map(|u| u.range).collect();
+            let bounds = |u: &Unit| match &u.params[..] {
+                [Some(from), None, Some(to)] => (from.clone(), to.clone()),
+                other => panic!("{other:?}"),
+            };
+            let ranges: Vec<(String, String)> = units.iter().map(bounds).collect();
             assert_eq!(ranges[0].0, "(0,0)");
             assert_eq!(ranges.last().unwrap().1, "(4294967295,0)");
             assert!(ranges.windows(2).all(|w| w[0].1 == w[1].0), "{ranges:?}");
@@ -149,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_is_not_cut_runs_once() {
-        let pieces = [Piece { text: "insert".into(), over: None }];
+        let pieces = [Piece { text: "insert".into(), over: None, params: Vec::new() }];
         assert_eq!(units(&pieces, &BTreeMap::new(), 8, 0).len(), 1);
     }
 }

@@ -39,12 +39,15 @@ CREATE TABLE pgtrickle.pgt_stream_tables (
     settings jsonb NOT NULL DEFAULT '[]',
     cost_model jsonb,
     layout_hash text,
+    reads_clock bool NOT NULL DEFAULT false,
     functions oid[] NOT NULL DEFAULT '{}',
     functions_fingerprint text,
     UNIQUE (pgt_schema, pgt_name)
 );
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.settings IS 'Settings in force at creation that can change a value: [{"name", "values"}].';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.reinit_reason IS 'Why needs_reinit is set, for history.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.data_timestamp IS 'When the last refresh began: what was committed by then is in the table, and the clock showed this where the query reads it.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.reads_clock IS 'Rows enter and leave it as time passes: each refresh looks for them.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.layout_hash IS 'Hash of the statements that made the stored tables; another hash means that they must be made anew.';
 
 CREATE TABLE pgtrickle.pgt_dependencies (

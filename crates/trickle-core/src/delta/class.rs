@@ -2,6 +2,7 @@
 
 use super::{Differ, negate, sum};
 use crate::error::Result;
+use crate::expr::Moment;
 use crate::graph::NodeId;
 use crate::rel::{Join, Keys, Rel, Union};
 
@@ -114,7 +115,15 @@ pub(super) fn global(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     let after = cx.graph.add(rel.as_operator().with_inputs(&after))?;
     let before = match stored {
         Some(state) => state,
-        None => cx.graph.add(rel.as_operator().with_inputs(&before))?,
+        None => cx.graph.add(earlier(rel).as_operator().with_inputs(&before))?,
     };
     cx.difference(after, before)
+}
+
+/// The operator as it was at the refresh before.
+pub(super) fn earlier(rel: &Rel) -> Rel {
+    match rel {
+        Rel::Filter(f) => f.at(Moment::Then).into(),
+        _ => rel.clone(),
+    }
 }

@@ -106,13 +106,14 @@ impl<'g> Differ<'g> {
         }
     }
 
-    /// Whether any table that `n` reads changed.
+    /// Whether anything that `n` reads changed.
     pub fn changes(&self, n: NodeId) -> bool {
-        let sources = &self.graph.props(n).sources;
-        match &self.changed {
-            None => !sources.is_empty(),
-            Some(changed) => sources.iter().any(|s| changed.contains(s)),
-        }
+        self.graph.props(n).sources.iter().any(|s| self.is_changed(*s))
+    }
+
+    /// Whether a source changed, as far as is known.
+    pub fn is_changed(&self, source: TableId) -> bool {
+        self.changed.as_ref().is_none_or(|changed| changed.contains(&source))
     }
 
     /// Whether the previous result of `n` can be read.
@@ -208,7 +209,7 @@ impl<'g> Differ<'g> {
                 let table = g.add(t.at(Version::Before))?;
                 g.add(Consolidate::state(table))
             }
-            _ => g.add(rel),
+            _ => g.add(class::earlier(&rel)),
         })
     }
 

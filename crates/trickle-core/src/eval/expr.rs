@@ -20,6 +20,7 @@ pub fn expr(e: &Expr, row: &[Datum]) -> Result<Datum> {
             .cloned()
             .ok_or_else(|| Error::plan(format!("an expression reads column {i} of a shorter row"))),
         ExprKind::Literal(d) => Ok(d.clone()),
+        ExprKind::Clock(_) => Err(Error::plan("the clock is read where no time is known")),
         // Deep expressions must not overflow the stack.
         _ => stacker::maybe_grow(64 * 1024, 1024 * 1024, || compound(e, row)),
     }
@@ -35,7 +36,7 @@ pub fn is_true(condition: &Expr, row: &[Datum]) -> Result<bool> {
 
 fn compound(e: &Expr, row: &[Datum]) -> Result<Datum> {
     match e.kind() {
-        ExprKind::Column(_) | ExprKind::Literal(_) => expr(e, row),
+        ExprKind::Column(_) | ExprKind::Literal(_) | ExprKind::Clock(_) => expr(e, row),
         ExprKind::Call(sig, args) => match args.as_slice() {
             [a, b] => call(sig, &[expr(a, row)?, expr(b, row)?]),
             _ => call(sig, &all(args, row)?),

@@ -73,8 +73,10 @@ pub use zset::{Row, ZSet, difference, same_bag};
 
 use crate::catalog::TableId;
 use crate::error::{Error, Result};
+use crate::expr::{Expr, Moment};
 use crate::graph::{Graph, NodeId};
-use std::collections::HashMap;
+use crate::types::{Datum, Type};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The data that a plan is evaluated over: for each table its previous state R and its change ΔR, as full-width rows.
@@ -85,6 +87,31 @@ pub struct Database {
     pub before: HashMap<TableId, ZSet>,
     /// ΔR, by table; a table that is missing did not change.
     pub delta: HashMap<TableId, ZSet>,
+    /// What the clock shows.
+    pub clock: Clock,
+}
+
+/// The times of the refresh before and of this one, in microseconds since 2000-01-01 UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// t0
+    pub then: i64,
+    /// t1
+    pub now: i64,
+}
+
+impl Database {
+    /// The state before as a database in which nothing changes.
+    pub fn before(&self) -> Database {
+        let clock = Clock { now: self.clock.then, ..self.clock };
+        Database { before: self.before.clone(), delta: HashMap::new(), clock }
+    }
+
+    /// What changed: tables, and the clock.
+    pub fn changed(&self) -> BTreeSet<TableId> {
+        let tables = self.delta.iter().filter(|(_, d)| !d.is_empty()).map(|(t, _)| *t);
+        tables.chain((self.clock.then != self.clock.now).then_some(TableId::CLOCK)).collect()
+    }
 }
 
 /// What an operator denotes.
@@ -111,6 +138,13 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// A time of the refresh as a constant.
+    pub(crate) fn time(&self, moment: Moment) -> Expr {
+        let clock = self.database.clock;
+        let time = if self.previous || moment == Moment::Then { clock.then } else { clock.now };
+        Expr::literal(Datum::Timestamp(time), Type::Timestamptz)
+    }
+
     /// What `of` denotes over the previous state of the sources.
     ///
     /// # Errors

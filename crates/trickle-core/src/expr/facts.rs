@@ -22,9 +22,9 @@ impl Expr {
         });
     }
 
-    /// Whether it reads no column.
+    /// Whether it reads no column, and not the clock.
     pub fn is_constant(&self) -> bool {
-        let mut reads = false;
+        let mut reads = self.reads_clock();
         self.each_column(|_| reads = true);
         !reads
     }
@@ -51,6 +51,7 @@ impl Expr {
             ExprKind::Column(i) => input.column(*i).is_none_or(|c| c.nullable),
             ExprKind::Literal(d) => d.is_null(),
             ExprKind::Is { .. } | ExprKind::Distinct { .. } | ExprKind::Array(_) | ExprKind::Row(_) => false,
+            ExprKind::Clock(_) => false,
             ExprKind::Call(sig, args) => !sig.never_null || args.iter().any(|a| a.nullable(input)),
             ExprKind::Cast(e) | ExprKind::Not(e) => e.nullable(input),
             ExprKind::And(args) | ExprKind::Or(args) => args.iter().any(|a| a.nullable(input)),

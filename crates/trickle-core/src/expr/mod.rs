@@ -3,12 +3,14 @@
 //! Columns are positions. Every node knows its type. There is no raw text: an unknown function is an
 //! [`ExprKind::Call`] with typed arguments, a volatility and a strictness like any other.
 
+mod clock;
 mod facts;
 mod func;
 pub mod functions;
 mod image;
 mod simplify;
 
+pub use clock::Moment;
 pub use func::{FuncKind, FuncSig, Volatility};
 pub(crate) use image::{compare_images, is_written};
 
@@ -32,6 +34,8 @@ struct Form {
     raises: bool,
     /// Whether [`Expr::simplified`] may find something to do.
     logical: bool,
+    /// Whether it reads the time of a refresh.
+    clock: bool,
 }
 
 impl PartialEq for Expr {
@@ -59,6 +63,8 @@ pub enum ExprKind {
     Column(usize),
     /// A constant.
     Literal(Datum),
+    /// A time of the refresh, `timestamptz`.
+    Clock(Moment),
     /// A function or operator applied to arguments.
     Call(Arc<FuncSig>, Vec<Expr>),
     /// `CAST(e AS type)`; the target is the node's type.
@@ -193,7 +199,7 @@ impl ExprKind {
     /// Calls `f` with each direct operand, in order.
     fn operands<'a>(&'a self, f: &mut dyn FnMut(&'a Expr)) {
         match self {
-            ExprKind::Column(_) | ExprKind::Literal(_) | ExprKind::ManyRows => {}
+            ExprKind::Column(_) | ExprKind::Literal(_) | ExprKind::Clock(_) | ExprKind::ManyRows => {}
             ExprKind::Call(_, args)
             | ExprKind::And(args)
             | ExprKind::Or(args)
@@ -219,13 +225,16 @@ impl Expr {
     pub fn new(kind: ExprKind, ty: Type) -> Expr {
         let (mut volatility, mut raises) = (Volatility::Immutable, false);
         match &kind {
-            ExprKind::Call(sig, _) | ExprKind::Quantified { op: sig, .. } => {
+            ExprKind::Call(sig, args) => {
+                (volatility, raises) = (sig.volatility, sig.raises && !clock::is_near_now(sig, args));
+            }
+            ExprKind::Quantified { op: sig, .. } => {
                 (volatility, raises) = (sig.volatility, sig.raises);
             }
             ExprKind::ManyRows => raises = true,
             ExprKind::Cast(from) => {
                 volatility = functions::cast_volatility(from.ty(), &ty);
-                raises = cast_can_raise(from.ty(), &ty);
+                raises = cast_can_raise(from.ty(), &ty) && !clock::is_now(from);
             }
             _ => {}
         }
@@ -238,13 +247,15 @@ impl Expr {
                 | ExprKind::Case { .. }
                 | ExprKind::Coalesce(_)
         );
+        let mut clock = matches!(kind, ExprKind::Clock(_));
         kind.operands(&mut |e| {
             volatility = volatility.max(e.0.volatility);
             raises |= e.0.raises;
             logical |= e.0.logical;
+            clock |= e.0.clock;
         });
         let hash = hash_of(&(&kind, &ty));
-        Expr(Arc::new(Form { kind, ty, hash, volatility, raises, logical }))
+        Expr(Arc::new(Form { kind, ty, hash, volatility, raises, logical, clock }))
     }
     /// The form.
     pub fn kind(&self) -> &ExprKind {
@@ -382,7 +393,9 @@ impl Expr {
         let mut it = new.into_iter();
         let mut next = |old: &Expr| it.next().unwrap_or_else(|| old.clone());
         let kind = match self.kind() {
-            ExprKind::Column(_) | ExprKind::Literal(_) | ExprKind::ManyRows => return self.clone(),
+            ExprKind::Column(_) | ExprKind::Literal(_) | ExprKind::Clock(_) | ExprKind::ManyRows => {
+                return self.clone();
+            }
             ExprKind::Call(sig, args) => ExprKind::Call(sig.clone(), args.iter().map(next).collect()),
             ExprKind::And(args) => ExprKind::And(args.iter().map(next).collect()),
             ExprKind::Or(args) => ExprKind::Or(args.iter().map(next).collect()),
@@ -441,7 +454,7 @@ impl Expr {
     }
 
     fn is_leaf(&self) -> bool {
-        matches!(self.kind(), ExprKind::Column(_) | ExprKind::Literal(_))
+        matches!(self.kind(), ExprKind::Column(_) | ExprKind::Literal(_) | ExprKind::Clock(_))
     }
 
     /// Replaces each column `i` by `map(i)`.

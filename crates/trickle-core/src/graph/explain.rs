@@ -2,7 +2,7 @@
 
 use super::{Column, Graph, Node, NodeId, Schema};
 use crate::agg::{Acc, AggCall};
-use crate::expr::{Expr, ExprKind, IsTest, Subscript};
+use crate::expr::{Expr, ExprKind, IsTest, Moment, Subscript};
 use crate::rel::{Expand, SetCall, Top, Window};
 use crate::types::Datum;
 use crate::window::OrderKey;
@@ -226,6 +226,8 @@ fn describe(e: &Expr, s: &Schema) -> String {
         ExprKind::Literal(Datum::Text(t)) => format!("'{t}'"),
         ExprKind::Literal(Datum::Null) => "NULL".to_owned(),
         ExprKind::Literal(d) => format!("{d}"),
+        ExprKind::Clock(Moment::Then) => "then".to_owned(),
+        ExprKind::Clock(Moment::Now) => "now".to_owned(),
         ExprKind::Call(sig, args) if sig.is_operator() && args.len() == 2 => {
             format!("({} {} {})", describe(&args[0], s), sig.name, describe(&args[1], s))
         }

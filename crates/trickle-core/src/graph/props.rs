@@ -30,7 +30,7 @@ pub struct Props {
     pub positive: bool,
     /// Physical: the rendering produces each row once, with its whole weight ≠ 0.
     pub consolidated: bool,
-    /// Base tables read, in any version.
+    /// Base tables read, in any version; and the clock.
     pub sources: Arc<BTreeSet<TableId>>,
     /// Whether a table change (`Δ`) is among the leaves.
     pub reads_delta: bool,
@@ -162,6 +162,13 @@ impl Props {
             for r in &right.keys {
                 self.add_key(l.union(&r.shifted(by)));
             }
+        }
+    }
+
+    /// Adds a source.
+    pub fn add_source(&mut self, source: TableId) {
+        if !self.sources.contains(&source) {
+            Arc::make_mut(&mut self.sources).insert(source);
         }
     }
 

@@ -14,19 +14,19 @@ use crate::parse::ast::{
 };
 use crate::parse::{Place, fold, parts, qualified};
 use crate::types::Type;
-use crate::verdict::{Cause, ReasonKind};
+use crate::verdict::{Cause, Reason, ReasonKind};
 use crate::window::FUNCTIONS;
 use std::sync::Arc;
 
-/// Functions whose value changes while the data does not.
-const CLOCK: &[&str] = &[
-    "now",
-    "current_timestamp",
-    "current_date",
+/// The time of the transaction.
+const TIMES: &[&str] =
+    &["now", "current_timestamp", "transaction_timestamp", "current_date", "localtimestamp"];
+/// What helps where it is read.
+const TIMED: &str = "Compare it with columns in WHERE or HAVING, which a delta keeps, compute it in a view of the stream table, or refresh the table in full.";
+/// Other functions whose value changes while the data does not.
+const SURROUNDINGS: &[&str] = &[
     "current_time",
     "localtime",
-    "localtimestamp",
-    "transaction_timestamp",
     "statement_timestamp",
     "current_user",
     "session_user",
@@ -130,6 +130,13 @@ impl Lowerer<'_> {
         if let Some(over) = &f.over {
             return self.window(f, over, list, e, cx);
         }
+        if builtin
+            && list.is_empty()
+            && cx.allows_clock()
+            && let Some(time) = self.time(&name, e)
+        {
+            return Ok(time);
+        }
         if builtin && self.unkept(&name, e) {
             self.exprs(list, cx)?;
             return Ok(Expr::null(Type::Unknown));
@@ -208,11 +215,36 @@ impl Lowerer<'_> {
         self.because(ReasonKind::NotYet, Cause::Surroundings, e, construct, WITHOUT);
     }
 
+    /// The time of the refresh, where it may be read.
+    fn time(&mut self, name: &str, e: &impl Place) -> Option<Expr> {
+        let value = match name {
+            "now" | "current_timestamp" | "transaction_timestamp" => Expr::now(),
+            "current_date" => Expr::now().cast(Type::Date),
+            "localtimestamp" => Expr::now().cast(Type::Timestamp),
+            _ => return None,
+        };
+        self.timed = Some(self.timed(name, e));
+        Some(value)
+    }
+
+    fn timed(&self, name: &str, e: &impl Place) -> Reason {
+        Reason {
+            span: self.span(e),
+            kind: ReasonKind::NotYet,
+            cause: Cause::Surroundings,
+            construct: format!("the stable function {name}()"),
+            help: TIMED.to_owned(),
+        }
+    }
+
     /// Notes a built-in that no stream table can keep, by name.
     pub(super) fn unkept(&mut self, name: &str, e: &impl Place) -> bool {
         if RANDOM.contains(&name) {
             self.volatile(name, e, "Compute the value where the row is written, and store it in a column.");
-        } else if CLOCK.contains(&name) {
+        } else if TIMES.contains(&name) {
+            let reason = self.timed(name, e);
+            self.note(reason);
+        } else if SURROUNDINGS.contains(&name) {
             self.stable(name, e);
         } else if SETS.contains(&name) {
             self.not_yet(e, format!("the set-returning function {name}()"));

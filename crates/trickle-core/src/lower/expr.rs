@@ -28,6 +28,8 @@ pub(super) struct Cx<'q> {
     pub(super) subqueries: Vec<Pending<'q>>,
     /// The columns used outside aggregates, to point at one that is not grouped.
     columns: Vec<(usize, String, Option<Span>)>,
+    /// Whether it is a condition on rows, which may read the clock.
+    allows_clock: bool,
     /// Inside an aggregate's arguments.
     pub(super) inside_aggregate: bool,
     /// Calls of GROUPING.
@@ -53,6 +55,7 @@ impl<'q> Cx<'q> {
             aggregates: Vec::new(),
             subqueries: Vec::new(),
             columns: Vec::new(),
+            allows_clock: false,
             inside_aggregate: false,
             groupings: Vec::new(),
             windows: Vec::new(),
@@ -72,6 +75,16 @@ impl<'q> Cx<'q> {
             let kind = ExprKind::Case { whens: vec![(first, later)], otherwise: Expr::bool(false) };
             Expr::new(kind, Type::Bool)
         })
+    }
+
+    /// A clause that is a condition on rows.
+    pub(super) fn condition(clause: &'static str) -> Cx<'q> {
+        Cx { allows_clock: true, ..Cx::new(clause) }
+    }
+
+    /// Whether the clock may be read here.
+    pub(super) fn allows_clock(&self) -> bool {
+        self.allows_clock
     }
 
     /// A clause in which aggregates may stand.
@@ -97,6 +110,7 @@ impl<'q> Cx<'q> {
     /// Goes on with HAVING.
     pub(super) fn having(&mut self) {
         self.clause = "HAVING";
+        self.allows_clock = true;
         self.allows_sets = false;
         self.named = None;
     }

@@ -340,6 +340,15 @@ impl Lowerer<'_> {
                 _ => placed.push(self.place_later(term, &mut operands)?),
             }
         }
+        // A term of the padded operand alone filters it; so it must, where it reads the clock.
+        let mut terms = terms;
+        if let Some(o) = padded.map(|p| &mut operands[p]) {
+            let own = |e: &Expr| e.reads_clock() && e.columns().iter().all(|c| o.holds(*c));
+            let (timed, rest): (Vec<Expr>, Vec<Expr>) = terms.into_iter().partition(own);
+            let timed = Expr::and(timed.iter().map(|e| shift(e, -(o.offset as isize))));
+            o.node = self.filter_plain(o.node, timed)?;
+            terms = rest;
+        }
         let [left, right] = operands;
         let (lw, rw) = (self.graph.schema(left.node).len(), self.graph.schema(right.node).len());
         let position = |c: usize| if c < right.offset { c - left.offset } else { c - right.offset + lw };
@@ -453,8 +462,10 @@ impl Lowerer<'_> {
                         place[f.offset - base + c] = filled + c;
                     }
                     let on = plan.take(&done);
-                    let on = Expr::and(on.iter().map(|e| e.map_columns(|c| place[c - base])));
-                    (self.add(Join::new(left, node, on))?, filled)
+                    let on = on.iter().map(|e| e.map_columns(|c| place[c - base]));
+                    let (timed, on): (Vec<Expr>, Vec<Expr>) = on.partition(Expr::reads_clock);
+                    let joined = self.add(Join::new(left, node, Expr::and(on)))?;
+                    (self.filter_plain(joined, Expr::and(timed))?, filled)
                 }
             };
             for c in 0..f.width {

@@ -26,13 +26,13 @@ impl Lowerer<'_> {
     /// ⋉ or ▷ for such a conjunct.
     pub(super) fn membership(&mut self, node: NodeId, e: &Ast) -> Result<NodeId> {
         let Some(m) = Membership::of(e) else { return Err(Error::internal("no membership")) };
-        let mut cx = Cx::new("WHERE");
+        let mut cx = Cx::condition("WHERE");
         let mut lhs = Vec::new();
         for l in &m.lhs {
             lhs.push(self.expr(l, &mut cx)?);
         }
         if !cx.subqueries.is_empty() {
-            let mut cx = Cx::new("WHERE");
+            let mut cx = Cx::condition("WHERE");
             let condition = self.condition(e, &mut cx)?;
             return self.filter(node, condition, cx);
         }
@@ -118,7 +118,7 @@ impl Lowerer<'_> {
                 later.push((term, None));
                 continue;
             }
-            let mut cx = Cx::new("WHERE");
+            let mut cx = Cx::condition("WHERE");
             let e = self.condition(term, &mut cx)?;
             if cx.subqueries.is_empty() {
                 build.conjuncts.extend(e.conjuncts());
@@ -146,6 +146,10 @@ impl Lowerer<'_> {
             self.check_local(term, lowered.as_ref())?;
         }
         let (outer, inner): (Vec<Expr>, Vec<Expr>) = build.conjuncts.drain(..).partition(reads_outer);
+        // Over a domain it is a filter.
+        if outer.iter().any(Expr::reads_clock) {
+            return Err(self.fail_direct());
+        }
         build.conjuncts = inner;
         let mut node = self.finish(build)?;
         for (term, lowered) in later {

@@ -120,6 +120,8 @@ struct Lowerer<'a> {
     probes: Vec<Probe>,
     /// Aggregate calls whose arguments are being lowered, innermost last.
     levels: Vec<Level>,
+    /// What is to be said where the last use of the clock cannot be kept.
+    timed: Option<Reason>,
     /// Views being expanded.
     views: Vec<String>,
     /// Views that were expanded.
@@ -152,6 +154,7 @@ impl<'a> Lowerer<'a> {
             recursions: 0,
             probes: Vec::new(),
             levels: Vec::new(),
+            timed: None,
             views: Vec::new(),
             expanded: HashMap::new(),
         }
@@ -172,7 +175,14 @@ impl<'a> Lowerer<'a> {
     }
 
     fn add(&mut self, rel: impl Into<Rel>) -> Result<NodeId> {
-        self.graph.add(rel)
+        self.graph.add(rel).map_err(|e| match self.timed.clone() {
+            // It was read in a condition, which became something else than a filter.
+            Some(reason) if e.is_timed() => {
+                self.note(reason);
+                Error::internal("lowering stopped at the clock")
+            }
+            _ => e,
+        })
     }
 
     /// The place of a part of the tree.
@@ -203,7 +213,10 @@ impl<'a> Lowerer<'a> {
         help: &str,
     ) {
         let span = self.span(node);
-        let reason = Reason { span, kind, cause, construct: construct.into(), help: help.to_owned() };
+        self.note(Reason { span, kind, cause, construct: construct.into(), help: help.to_owned() });
+    }
+
+    fn note(&mut self, reason: Reason) {
         if !self.reasons.contains(&reason) {
             self.reasons.push(reason);
         }

@@ -44,7 +44,7 @@ pub(super) struct Operand {
 }
 
 impl Operand {
-    fn holds(&self, column: usize) -> bool {
+    pub(super) fn holds(&self, column: usize) -> bool {
         (self.offset..self.offset + self.width).contains(&column)
     }
 }
@@ -63,7 +63,7 @@ impl Lowerer<'_> {
     fn on_terms(&mut self, e: &Ast, both: &Scope) -> Result<(Vec<Expr>, Vec<Later>)> {
         let (mut plain, mut later) = (Vec::new(), Vec::new());
         for term in conjuncts(e) {
-            let mut cx = Cx::new("JOIN/ON");
+            let mut cx = Cx::condition("JOIN/ON");
             let lowered = self.condition(term, &mut cx)?;
             if cx.subqueries.is_empty() {
                 plain.extend(lowered.conjuncts());
@@ -99,7 +99,7 @@ impl Lowerer<'_> {
         if self.is_membership(term) {
             return self.membership(node, term);
         }
-        let mut cx = Cx::new("JOIN/ON");
+        let mut cx = Cx::condition("JOIN/ON");
         let condition = self.condition(term, &mut cx)?;
         self.filter(node, condition, cx)
     }
@@ -123,7 +123,7 @@ impl Lowerer<'_> {
         later: &Later,
         operands: &mut [Operand; 2],
     ) -> Result<(Expr, Vec<(usize, Expr)>)> {
-        let mut cx = Cx::new("JOIN/ON");
+        let mut cx = Cx::condition("JOIN/ON");
         let term = self.condition(&later.term, &mut cx)?;
         let mut values: Vec<(usize, Expr)> = Vec::new();
         for p in &cx.subqueries {

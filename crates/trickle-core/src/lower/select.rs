@@ -111,7 +111,7 @@ impl Lowerer<'_> {
                 later.push((term, None));
                 continue;
             }
-            let mut cx = Cx::new("WHERE");
+            let mut cx = Cx::condition("WHERE");
             let e = self.condition(term, &mut cx)?;
             if cx.subqueries.is_empty() {
                 build.conjuncts.extend(e.conjuncts());

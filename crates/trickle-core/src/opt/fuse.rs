@@ -51,7 +51,7 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
     if f.predicate().conjuncts().is_empty() {
         return Ok(Some(f.input()));
     }
-    if f.predicate().volatility() != Volatility::Immutable {
+    if f.predicate().volatility() == Volatility::Volatile {
         return Ok(None);
     }
     // What raises stays where it is: further down it would see rows that never reach it now.
@@ -92,16 +92,18 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
     }
 }
 
-/// Conjuncts over one side move to it, the rest into the condition.
+/// Conjuncts over one side move to it, the rest into the condition; but a join does not read the clock.
 fn into_join(graph: &mut Graph, f: &Filter, j: &Join) -> Result<NodeId> {
     let width = graph.schema(j.left()).len();
-    let (mut left, mut right, mut both) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut left, mut right, mut both, mut above) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for term in f.predicate().conjuncts() {
         let cols = term.columns();
         if cols.iter().all(|c| *c < width) && !cols.is_empty() {
             left.push(term);
         } else if cols.iter().all(|c| *c >= width) && !cols.is_empty() {
             right.push(term.map_columns(|c| c - width));
+        } else if term.reads_clock() {
+            above.push(term);
         } else {
             both.push(term);
         }
@@ -110,7 +112,8 @@ fn into_join(graph: &mut Graph, f: &Filter, j: &Join) -> Result<NodeId> {
         if terms.is_empty() { Ok(node) } else { graph.add(Filter::new(node, Expr::and(terms))) }
     };
     let (l, r) = (side(j.left(), left)?, side(j.right(), right)?);
-    graph.add(Join::new(l, r, Expr::and([j.on().clone()].into_iter().chain(both))))
+    let joined = graph.add(Join::new(l, r, Expr::and([j.on().clone()].into_iter().chain(both))))?;
+    if above.is_empty() { Ok(joined) } else { graph.add(Filter::new(joined, Expr::and(above))) }
 }
 
 /// Conjuncts over the partition alone keep or drop whole partitions.

@@ -21,7 +21,7 @@ pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT trickle_member";
 
 /// Stores one frontier for all members, and for each its cost model. What failures suspended is active again; what the
 /// user suspended, which has none, stays suspended. `now()` is when the transaction began, before its
-/// snapshot: what was committed by then is in the table.
+/// snapshot: what was committed by then is in the table, and what reads the clock read that time.
 const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables t SET frontier = ($1::text)::jsonb, \
      data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, reinit_reason = NULL, \
      status = CASE WHEN t.status = 'SUSPENDED' AND t.consecutive_errors = 0 THEN t.status ELSE 'ACTIVE' END, consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp(), \
@@ -193,7 +193,8 @@ const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
 /// what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
 /// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows stored, the member's
 /// name and definition hold and what its plan was made from is unchanged (under the locks, so it stays so), source oid, the source's name holds, rows of the source,
-/// pending rows (NULL: not captured), and what makes those useless (as in [`pending_text`]).
+/// pending rows (NULL: not captured), what makes those useless (as in [`pending_text`]), the time of this refresh and the time
+/// that what is stored is of.
 pub fn decide_text(members: &[Member]) -> String {
     let definition = |m: &Member| m.definition.as_deref().map_or_else(|| "NULL".to_owned(), quoted);
     let named: Vec<String> = members
@@ -205,16 +206,23 @@ pub fn decide_text(members: &[Member]) -> String {
         "{} SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, \
          t.pgt_id, t.frontier::text, {REBUILT}, {}, n.held AND u.id IS NOT NULL \
          AND (n.definition IS NULL OR n.definition = pgtrickle.definition(t.pgt_id)), s.source, \
-         s.held, s.rows, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
+         s.held, s.rows, s.pending, s.cut, {}, {} FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
          JOIN pg_database d ON d.datname = current_database() JOIN (VALUES {}) n(id, held, definition) ON n.id = t.pgt_id \
          LEFT JOIN pgtrickle.unchanged({}) u(id) ON u.id = t.pgt_id \
          {} ORDER BY t.pgt_id, s.source",
         frontiers(&readers),
         size("t.pgt_relid"),
+        time("now()"),
+        time("t.data_timestamp"),
         named.join(", "),
         array(members.iter().map(|m| &m.id)),
         join_counted(&readers)
     )
+}
+
+/// A time as a text that means the same under all settings.
+fn time(of: &str) -> String {
+    format!("to_char({of} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00'")
 }
 
 /// Whether a name still leads to the same table.
@@ -227,7 +235,8 @@ fn held(r: &Relation) -> String {
 /// once: one round trip when idle, which looks once into each buffer for each frontier that has not counted it.
 pub fn peek_text(members: &[Reader<'_>]) -> String {
     let all = array(members.iter().map(|m| &m.id));
-    let mut always: BTreeSet<i64> = members.iter().filter(|m| m.polled && m.unseen).map(|m| m.id).collect();
+    let may_differ = |m: &&Reader<'_>| m.timed || (m.polled && m.unseen);
+    let mut always: BTreeSet<i64> = members.iter().filter(may_differ).map(|m| m.id).collect();
     let polled: BTreeSet<i64> = members.iter().filter(|m| m.polled).map(|m| m.id).collect();
     let (mut ids, mut numbers, mut looks) = (Vec::new(), Vec::new(), Vec::new());
     for (source, readers) in by_source(members) {

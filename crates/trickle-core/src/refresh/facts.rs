@@ -3,9 +3,11 @@
 use super::plan::{Bind, Member, Source};
 use super::{DbError, Value};
 use crate::catalog::TableId;
+use crate::expr::Moment;
 use crate::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid};
 use crate::sql::Qualified;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What the decision query says of one source of a member.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,6 +54,9 @@ pub(super) struct Facts {
     /// Why it must be rebuilt.
     pub(super) reinit: Option<String>,
     pub(super) rows: i64,
+    /// t0 and t1 as texts of `timestamptz`: the time that what is stored is of, and that of this refresh.
+    pub(super) then: Option<Arc<str>>,
+    pub(super) now: Option<Arc<str>>,
     pub(super) pending: BTreeMap<TableId, Pending>,
 }
 
@@ -96,6 +101,8 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
             size,
             pending,
             cut,
+            time,
+            then,
         ] = row.as_slice()
         else {
             return Err(bad());
@@ -112,6 +119,8 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
         facts.frontier = frontier.as_text().and_then(|f| Frontier::from_json(f).ok());
         facts.reinit = reinit.as_text().map(str::to_owned);
         facts.rows = stored.as_int().unwrap_or(0).max(0);
+        facts.now = Some(time.as_text().ok_or_else(bad)?.into());
+        facts.then = then.as_text().map(Arc::from);
         if !held.is_true() {
             return Err(stale());
         }
@@ -160,6 +169,11 @@ impl Facts {
         self.frontier.as_ref().is_some_and(|f| f.matches(now.system, now.database) && !f.is_within(&high))
     }
 
+    /// Whether it is another time than what is stored is of.
+    pub(super) fn is_later(&self) -> bool {
+        self.then != self.now
+    }
+
     /// Whether no source is known to have changed.
     pub(super) fn is_quiet(&self) -> bool {
         self.pending.values().all(|p| p.gap.is_none() && p.rows.unwrap_or(0) == 0)
@@ -176,6 +190,10 @@ impl Facts {
         let own = || self.frontier.as_ref().and_then(|f| f.partial().next());
         match b {
             Bind::Value(v) => v.clone(),
+            Bind::Clock(moment) => {
+                let time = if *moment == Moment::Then { &self.then } else { &self.now };
+                time.as_ref().map_or(Value::Null, Value::text)
+            }
             Bind::FrontierSnapshot => {
                 self.frontier.as_ref().map_or(Value::Null, |f| Value::text(f.snapshot().to_string()))
             }

@@ -56,6 +56,11 @@ pub struct Machine {
     frontier: Option<Frontier>,
 }
 
+/// Whether the time alone may have changed a member.
+fn is_timed(member: &Member, facts: &Facts) -> bool {
+    member.program.reads_clock() && facts.is_later()
+}
+
 impl Machine {
     /// A machine for a plan; nothing is sent yet.
     pub fn new(plan: Plan) -> Machine {
@@ -220,6 +225,9 @@ impl Machine {
         } else if let Some(why) = facts.foreign(self.now.as_ref()) {
             action = Action::Reinitialize;
             Some(why.to_string())
+        } else if member.program.reads_clock() && facts.then.is_none() {
+            action = Action::Reinitialize;
+            Some("it is not known of which time it is".to_string())
         } else if self.plan.request.full {
             Some("a full refresh was asked for".to_string())
         } else if let Some(why) = self.must_recompute.get(&member.id) {
@@ -231,8 +239,11 @@ impl Machine {
             unseen.or_else(|| member.sources.iter().find_map(untold))
         };
         let ways = member.program.strategies();
+        let at_least_one = Inputs { delta_rows: inputs.delta_rows.max(1), ..inputs };
         let Some(why) = why else {
-            let decision = cost::choose(&member.model, &inputs, ways, &member.policy);
+            // What the time alone changes is not counted; there may be some.
+            let counted = if is_timed(member, &facts) { at_least_one } else { inputs };
+            let decision = cost::choose(&member.model, &counted, ways, &member.policy);
             let action = match decision.strategy {
                 Strategy::NoData => Action::NoData,
                 s if s.is_incremental() => Action::Differential,
@@ -241,7 +252,6 @@ impl Machine {
             return (action, decision, inputs);
         };
         let forced = Policy { force: Some(Force::Full), ..Policy::default() };
-        let at_least_one = Inputs { delta_rows: inputs.delta_rows.max(1), ..inputs };
         let full: Vec<Strategy> = ways.iter().copied().filter(|s| !s.is_incremental()).collect();
         let mut decision = cost::choose(&member.model, &at_least_one, &full, &forced);
         decision.reason = why;
@@ -258,8 +268,9 @@ impl Machine {
     ) -> Result<Step, DbError> {
         let facts = self.facts.get(&member.id).cloned().unwrap_or_default();
         let touched = |p: &Pending| !strategy.is_incremental() || p.gap.is_some() || p.rows != Some(0);
-        let changed: BTreeSet<TableId> =
-            facts.pending.iter().filter(|(_, p)| touched(p)).map(|(id, _)| *id).collect();
+        let tables = facts.pending.iter().filter(|(_, p)| touched(p)).map(|(id, _)| *id);
+        let clock = is_timed(member, &facts).then_some(TableId::CLOCK);
+        let changed: BTreeSet<TableId> = tables.chain(clock).collect();
         let templates = member.program.statements(strategy, &changed).map_err(|e| DbError {
             sqlstate: e.sqlstate().into(),
             message: e.message().into(),

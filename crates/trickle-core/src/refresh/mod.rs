@@ -31,7 +31,7 @@ pub use plan::{
     Bind, Feed, Lock, Member, Plan, Program, Reader, Relation, Request, Setting, Source, Template,
     Transaction, Yield,
 };
-pub use program::{Compiled, Piece};
+pub use program::{Compiled, Piece, PieceParam};
 pub use recompute::Recompute;
 pub use report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 

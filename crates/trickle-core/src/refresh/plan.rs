@@ -4,6 +4,7 @@ use super::{Value, WorkMem};
 use crate::catalog::{TableId, TableKind};
 use crate::cost::{Model, Policy, Strategy};
 use crate::error::Result;
+use crate::expr::Moment;
 use crate::schedule::Time;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -46,6 +47,8 @@ pub enum Bind {
     /// The counted pending rows of a source, an upper bound that is safe as LIMIT; NULL where the source was written
     /// in this transaction.
     Pending(TableId),
+    /// A time of the refresh, text of `timestamptz`.
+    Clock(Moment),
     /// A constant.
     Value(Value),
 }
@@ -98,6 +101,11 @@ pub trait Program: fmt::Debug {
     /// # Errors
     /// A plan that breaks a contract; the refresh fails and says so.
     fn statements(&self, strategy: Strategy, changed: &BTreeSet<TableId>) -> Result<Arc<[Template]>>;
+
+    /// Whether its result may change with the time of the refresh alone. Its statements for [`TableId::CLOCK`] tell how.
+    fn reads_clock(&self) -> bool {
+        false
+    }
 
     /// What readers see of a refresh in this way.
     fn feed(&self, strategy: Strategy) -> Feed;
@@ -158,11 +166,14 @@ pub struct Reader<'p> {
     pub polled: bool,
     /// Whether its result may change while no source does ([`Member::unseen`]).
     pub unseen: bool,
+    /// Whether the time alone may change it ([`Program::reads_clock`]).
+    pub timed: bool,
 }
 
 impl<'p> From<&'p Member> for Reader<'p> {
     fn from(m: &'p Member) -> Reader<'p> {
-        Reader { id: m.id, sources: &m.sources, polled: m.polled, unseen: m.unseen.is_some() }
+        let timed = m.program.reads_clock();
+        Reader { id: m.id, sources: &m.sources, polled: m.polled, unseen: m.unseen.is_some(), timed }
     }
 }
 

@@ -4,6 +4,7 @@ use super::plan::{Bind, Feed, Program, Template, Yield};
 use crate::catalog::TableId;
 use crate::cost::Strategy;
 use crate::error::{Error, Result};
+use crate::expr::Moment;
 use crate::sql::ast::{Param, Statement};
 use crate::sql::print;
 use crate::stream_table::{Refresh, StreamTable};
@@ -15,9 +16,21 @@ use std::sync::Arc;
 pub struct Piece {
     /// The text.
     pub text: Arc<str>,
-    /// The table that it reads a range of, by row address: `$1`, `$2` are its first address and the one after its last, as
-    /// text. `None`: it has no parameters.
+    /// The table that it reads a range of, by row address. `None`: it reads everything.
     pub over: Option<TableId>,
+    /// Its parameters, texts.
+    pub params: Vec<PieceParam>,
+}
+
+/// What a parameter of a piece stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PieceParam {
+    /// The first address of the range.
+    From,
+    /// The address after its last.
+    To,
+    /// The time of the refresh: what the statement that is loaded in pieces binds as its only parameter.
+    Time,
 }
 
 /// A [`StreamTable`] as a [`Program`]: its statements printed, its parameters as binds.
@@ -56,11 +69,14 @@ impl Compiled {
     pub fn pieces(&self, size: &dyn Fn(TableId) -> u64) -> Result<Vec<Piece>> {
         let piece = |(statement, over): (Statement, Option<TableId>)| {
             let printed = print(&statement);
-            let bounds: &[Param] = if over.is_some() { &[Param::Value(0), Param::Value(1)] } else { &[] };
-            if printed.params != bounds {
-                return Err(Error::plan("a part of a load has other parameters than its bounds"));
-            }
-            Ok(Piece { text: printed.text.into(), over })
+            let param = |p: &Param| match p {
+                Param::Value(0) if over.is_some() => Ok(PieceParam::From),
+                Param::Value(1) if over.is_some() => Ok(PieceParam::To),
+                Param::Clock(Moment::Now) => Ok(PieceParam::Time),
+                _ => Err(Error::plan("a part of a load has other parameters than its bounds and the time")),
+            };
+            let params = printed.params.iter().map(param).collect::<Result<Vec<_>>>()?;
+            Ok(Piece { text: printed.text.into(), over, params })
         };
         self.table.load(size)?.into_iter().map(piece).collect()
     }
@@ -79,6 +95,7 @@ fn bind(param: &Param) -> Result<Bind> {
         Param::FrontierXid(_) => Ok(Bind::FrontierXid),
         Param::FrontierCommand(_) => Ok(Bind::FrontierCommand),
         Param::Pending(source) => Ok(Bind::Pending(*source)),
+        Param::Clock(moment) => Ok(Bind::Clock(*moment)),
         Param::Value(n) => Err(Error::plan(format!("value {n} of a refresh program has no meaning"))),
     }
 }
@@ -99,6 +116,10 @@ impl Program for Compiled {
             }
         };
         self.table.refresh(how, changed)?.iter().map(|s| self.template(s)).collect()
+    }
+
+    fn reads_clock(&self) -> bool {
+        self.table.reads_clock()
     }
 
     /// A stream table that is read by another is captured like any source, so its changes are there in every way; of a

@@ -3,6 +3,7 @@
 use super::*;
 use crate::catalog::{TableId, TableKind};
 use crate::cost::{Model, Policy, Strategy};
+use crate::expr::Moment;
 use crate::frontier::Frontier;
 use std::collections::BTreeSet;
 
@@ -11,6 +12,7 @@ use std::collections::BTreeSet;
 struct Fake {
     name: &'static str,
     feed: Feed,
+    timed: bool,
 }
 
 impl Program for Fake {
@@ -27,9 +29,14 @@ impl Program for Fake {
             Bind::FrontierCommand,
             Bind::Pending(TableId(1)),
             Bind::Value(Value::Bool(true)),
+            Bind::Clock(Moment::Then),
+            Bind::Clock(Moment::Now),
         ]);
         let result = if strategy == Strategy::Delta { Yield::Counts } else { Yield::Inserted };
         Ok(Arc::new([first, Template { text: text.into(), binds, result }]))
+    }
+    fn reads_clock(&self) -> bool {
+        self.timed
     }
     fn feed(&self, strategy: Strategy) -> Feed {
         if strategy == Strategy::Full { self.feed } else { Feed::Changes }
@@ -51,7 +58,7 @@ fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Memb
         id,
         relation: relation(relid, name),
         sources,
-        program: Arc::new(Fake { name, feed: Feed::Replaced }),
+        program: Arc::new(Fake { name, feed: Feed::Replaced, timed: false }),
         model: Model::default(),
         policy: Policy::default(),
         groups: 0,
@@ -87,6 +94,9 @@ fn plan() -> Plan {
 
 const FRONTIER: &str = r#"{"own":{},"system":"1","database":5,"snapshot":"90:90:"}"#;
 
+const THEN: &str = "2025-01-31 12:00:00.000000+00";
+const NOW: &str = "2025-01-31 12:00:01.500000+00";
+
 /// A row of the decision query.
 fn fact(id: i64, source: i64, pending: Option<i64>) -> Vec<Value> {
     let int = Value::Int8;
@@ -105,6 +115,8 @@ fn fact(id: i64, source: i64, pending: Option<i64>) -> Vec<Value> {
         int(100_000),
         pending.map_or(Value::Null, int),
         Value::Null,
+        Value::text(NOW),
+        Value::text(THEN),
     ]
 }
 
@@ -299,7 +311,7 @@ fn upstream_first_over_one_snapshot() {
     );
     let delta = server.log.iter().find(|s| &*s.text == "delta up 1").unwrap();
     assert_eq!(
-        delta.params,
+        delta.params[..5],
         [Value::text("90:90:"), Value::Null, Value::Null, Value::Int8(5), Value::Bool(true)]
     );
     let up = &r.members[0];
@@ -430,6 +442,32 @@ fn truncated_uncaptured_foreign_and_unfilled_are_recomputed() {
     assert_eq!((m.action, &*m.reason), (Action::Reinitialize, "it was marked"));
     let m = run(&|_| {}, true);
     assert_eq!((m.action, &*m.reason), (Action::Full, "a full refresh was asked for"));
+}
+
+#[test]
+fn what_reads_the_clock_is_refreshed_by_a_delta_of_the_time() {
+    let timed = || {
+        let mut p = plan();
+        p.members[1].program = Arc::new(Fake { name: "down", feed: Feed::Replaced, timed: true });
+        p.members[1].polled = false;
+        p
+    };
+    let reader = timed();
+    let text = super::control::peek_text(&[Reader::from(&reader.members[1])]);
+    assert!(text.contains("pgt_id = ANY ('{8}'::int8[]))"), "the cheap question knows it too");
+    let mut server = Server::new(facts(0, 0, 0));
+    let done = report(server.drive(timed()));
+    assert_eq!((done.members[0].action, done.members[1].action), (Action::NoData, Action::Differential));
+    let delta = server.log.iter().find(|s| s.text.starts_with("delta down")).unwrap();
+    assert_eq!(&*delta.text, "delta down 0");
+    assert_eq!(delta.params[5..], [Value::text(THEN), Value::text(NOW)]);
+    // Twice at one time: nothing.
+    let mut still = facts(0, 0, 0);
+    still.iter_mut().for_each(|row| row[15] = row[14].clone());
+    assert_eq!(report(Server::new(still).drive(timed())).members[1].action, Action::NoData);
+    let mut unknown = facts(0, 0, 0);
+    unknown.iter_mut().for_each(|row| row[15] = Value::Null);
+    assert_eq!(report(Server::new(unknown).drive(timed())).members[1].action, Action::Reinitialize);
 }
 
 #[test]

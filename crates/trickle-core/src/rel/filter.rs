@@ -1,12 +1,18 @@
 //! σ: the rows on which a condition is true.
+//!
+//! Alone among the operators it may read the clock. Then rows enter and leave it as time passes, and no row of its input
+//! changed: see its delta.
 
-use super::{Class, Rel, Relational, arity, check_predicate};
-use crate::delta::Differentiate;
-use crate::error::Result;
+use super::{Class, Rel, Relational, arity, check_timed};
+use crate::catalog::TableId;
+use crate::delta::{Differ, Differentiate, negate, sum};
+use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet, is_true};
-use crate::expr::Expr;
-use crate::graph::{Node, NodeId, Props, Schema};
+use crate::expr::functions::resolve_function;
+use crate::expr::{Expr, Moment};
+use crate::graph::{Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, scalar};
+use std::cmp::Ordering;
 
 /// `σ predicate (R)`; false and NULL both drop the row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +34,27 @@ impl Filter {
     pub fn predicate(&self) -> &Expr {
         &self.predicate
     }
+    /// The same condition at another moment.
+    #[must_use]
+    pub(crate) fn at(&self, moment: Moment) -> Filter {
+        Filter { predicate: self.predicate.at(moment), ..self.clone() }
+    }
+}
+
+/// A plan that asks the server for the time of its transaction, where `root` reads the time of a refresh: both are the
+/// same in the transaction of that refresh.
+///
+/// # Errors
+/// Those of [`Graph::add`].
+pub fn with_servers_clock(graph: &Graph, root: NodeId) -> Result<(Graph, NodeId)> {
+    let mut graph = graph.clone();
+    let now = resolve_function("now", &[]).ok_or_else(|| Error::internal("now() is not known"))?;
+    let now = Expr::call(now, Vec::new());
+    let root = graph.rebuild(root, |g, _, rel| match &rel {
+        Rel::Filter(f) => g.add(Filter::new(f.input, f.predicate.with_clock(|_| now.clone()))),
+        _ => g.add(rel),
+    })?;
+    Ok((graph, root))
 }
 
 impl Relational for Filter {
@@ -42,7 +69,7 @@ impl Relational for Filter {
     }
     fn check(&self, inputs: &[&Node]) -> Result<()> {
         let [input] = arity("Filter", inputs)?;
-        check_predicate("Filter", &self.predicate, &[input.schema()])
+        check_timed("Filter", &self.predicate, &[input.schema()])
     }
     fn schema(&self, inputs: &[&Node]) -> Schema {
         inputs[0].schema().clone()
@@ -51,23 +78,64 @@ impl Relational for Filter {
         let mut p = inputs[0].props().clone();
         p.volatility = p.volatility.max(self.predicate.volatility());
         p.learn(&self.predicate);
+        if self.predicate.reads_clock() {
+            p.add_source(TableId::CLOCK);
+            p.bounded |= self.predicate.crosses();
+        }
         p
     }
     fn class(&self, _: &[&Node]) -> Class {
-        Class::Linear
+        if self.predicate.reads_clock() { Class::Global } else { Class::Linear }
     }
     fn describe(&self, inputs: &[&Node]) -> String {
         crate::graph::describe_exprs(std::slice::from_ref(&self.predicate), inputs)
     }
 }
 
-impl Differentiate for Filter {}
+impl Differentiate for Filter {
+    /// Over the clock, with p(t) the conjunction of s, which does not read it, and c₁(t) … cₙ(t), from t0 to t1:
+    ///
+    /// `Δσ_p(R) = σ_p(t0)(ΔR) + Σᵢ (σ_eᵢ(R′) − σ_lᵢ(R′))`, where with `oᵢ = s ∧ c₁(t0) … cᵢ₋₁(t0) ∧ cᵢ₊₁(t1) … cₙ(t1)`
+    /// what enters by cᵢ is `eᵢ = oᵢ ∧ cᵢ(t1) ∧ ¬cᵢ(t0)`, and what leaves `lᵢ = oᵢ ∧ cᵢ(t0) ∧ ¬cᵢ(t1)`.
+    ///
+    /// For `p(t1) − p(t0)` telescopes into `Σᵢ oᵢ (cᵢ(t1) − cᵢ(t0))`, and `σ_p(t0)(R′) − σ_p(t0)(ΔR)` is what there was.
+    /// Where cᵢ compares a column with a value of the clock, eᵢ and lᵢ are ranges of that column; one of them is empty,
+    /// whichever of the times is the later.
+    fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
+        if !self.predicate.reads_clock() {
+            return Ok(None);
+        }
+        let delta = cx.delta(self.input)?;
+        let delta = cx.net(delta, self.predicate.can_raise())?;
+        if !cx.is_changed(TableId::CLOCK) {
+            return cx.graph.add(Filter::new(delta, self.predicate.clone())).map(Some);
+        }
+        let mut parts = vec![cx.graph.add(self.at(Moment::Then).with_inputs(&[delta]))?];
+        let after = cx.after(self.input)?;
+        let terms = self.predicate.conjuncts();
+        for (i, timed) in terms.iter().enumerate().filter(|(_, t)| t.reads_clock()) {
+            let crossing = |from: Moment, to: Moment| {
+                let term = |(j, t): (usize, &Expr)| match j.cmp(&i) {
+                    Ordering::Less => vec![t.at(Moment::Then)],
+                    Ordering::Equal => vec![timed.at(to), timed.at(from).not_beside_itself()],
+                    Ordering::Greater => vec![t.at(Moment::Now)],
+                };
+                Filter::new(after, Expr::and(terms.iter().enumerate().flat_map(term)))
+            };
+            parts.push(cx.graph.add(crossing(Moment::Then, Moment::Now))?);
+            let left = cx.graph.add(crossing(Moment::Now, Moment::Then))?;
+            parts.push(negate(cx.graph, left)?);
+        }
+        sum(cx.graph, node, parts).map(Some)
+    }
+}
 
 impl Evaluate for Filter {
-    fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        let predicate = self.predicate.with_clock(|moment| cx.time(moment));
         let mut out = ZSet::new();
         for (row, w) in inputs[0].iter() {
-            if is_true(&self.predicate, row)? {
+            if is_true(&predicate, row)? {
                 out.add(row.clone(), w);
             }
         }

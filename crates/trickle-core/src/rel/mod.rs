@@ -35,7 +35,7 @@ pub use consolidate::Consolidate;
 pub use distinct::Distinct;
 pub use expand::{Expand, SetCall};
 pub(crate) use extend::split as split_extrema;
-pub use filter::Filter;
+pub use filter::{Filter, with_servers_clock};
 pub(crate) use image::{distinct as distinct_by_image, identify, image};
 pub use join::{Join, JoinKeys, join_keys};
 pub use keys::Keys;
@@ -186,8 +186,15 @@ impl Rel {
 }
 
 /// Fails unless every column that `expr` reads exists in `sides`, put side by side, with the type that the expression
-/// says.
+/// says; and where it reads the clock, since no delta of the operator's would tell what time changes.
 fn check_expr(op: &str, expr: &Expr, sides: &[&Schema]) -> Result<()> {
+    if expr.reads_clock() {
+        return Err(Error::timed(op));
+    }
+    check_columns(op, expr, sides)
+}
+
+fn check_columns(op: &str, expr: &Expr, sides: &[&Schema]) -> Result<()> {
     let fits = |e: &Expr, i: usize| {
         let mut place = i;
         for side in sides {
@@ -216,10 +223,16 @@ fn check_expr(op: &str, expr: &Expr, sides: &[&Schema]) -> Result<()> {
 
 /// Fails unless `cond` is boolean and fits `sides`.
 fn check_predicate(op: &str, cond: &Expr, sides: &[&Schema]) -> Result<()> {
+    check_expr(op, cond, sides)?;
+    check_timed(op, cond, sides)
+}
+
+/// Likewise for a condition that may read the clock.
+fn check_timed(op: &str, cond: &Expr, sides: &[&Schema]) -> Result<()> {
     if *cond.ty() != crate::types::Type::Bool {
         return Err(Error::plan(format!("{op} has a condition of type {}", cond.ty())));
     }
-    check_expr(op, cond, sides)
+    check_columns(op, cond, sides)
 }
 
 /// Fails unless `input` denotes a state and is rendered with positive weights only.

@@ -1,7 +1,7 @@
 //! Typed expressions of the plan as SQL over the columns of a block.
 
 use super::ast::{
-    Aggregate, Frame, FrameBound, FromItem, OrderBy, Over, Query, Scalar, Select, SelectItem, SetExpr,
+    Aggregate, Frame, FrameBound, FromItem, OrderBy, Over, Param, Query, Scalar, Select, SelectItem, SetExpr,
     SpecialCall,
 };
 use super::ident::{Ident, Qualified};
@@ -22,6 +22,7 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
     stacker::maybe_grow(64 * 1024, 1024 * 1024, || match expr.kind() {
         ExprKind::Column(i) => columns.get(*i).cloned().unwrap_or_else(|| Scalar::null(expr.ty().clone())),
         ExprKind::Literal(d) => Scalar::Literal(d.clone(), expr.ty().clone()),
+        ExprKind::Clock(moment) => Scalar::Param(Param::Clock(*moment), expr.ty().clone()),
         ExprKind::Call(sig, args) if sig.is_operator() => Scalar::Operator(name(sig), all(args)),
         ExprKind::Call(sig, args) => function(sig, args, columns),
         ExprKind::Cast(e) => Scalar::Cast(one(e), expr.ty().clone()),

@@ -19,6 +19,7 @@
 //! order of rows: bare, or in quotes where a text is empty, says NULL or has blanks at its ends. `expect:` may instead
 //! say `ERROR: message`, where the query itself raises. `since:` names the first version of PostgreSQL that knows what the
 //! case is about. A case without windows has a `verdict:` or an `error:`.
+//! `time:` before `rows:` or `change:` is what the clock shows from then on.
 //! `plan:`, `delta:` and `sql:` at the end are snapshots, written by the test and reviewed by people.
 
 use std::collections::BTreeMap;
@@ -30,6 +31,8 @@ pub struct Case {
     pub about: String,
     /// The first major version of PostgreSQL that has what it is about, where that is not every version.
     pub since: Option<u32>,
+    /// What the clock shows at first; with it the case is about time.
+    pub time: Option<String>,
     /// CREATE statements.
     pub tables: String,
     /// The query.
@@ -47,6 +50,8 @@ pub struct Case {
 /// Several statements, then one refresh.
 #[derive(Clone, Debug)]
 pub struct Window {
+    /// What the clock shows from now on, where it goes on, or back.
+    pub time: Option<String>,
     /// DML statements.
     pub change: String,
     /// What the query gives after them.
@@ -63,7 +68,7 @@ pub enum Expected {
 }
 
 /// The sections, in the order in which a file has them.
-const SECTIONS: &[&str] = &["since", "tables", "query", "rows", "change", "expect"];
+const SECTIONS: &[&str] = &["since", "tables", "query", "time", "rows", "change", "expect"];
 /// The sections that the runner writes, in the order in which it does.
 pub(super) const SNAPSHOTS: &[&str] = &["verdict", "error", "plan", "delta", "sql"];
 
@@ -96,6 +101,7 @@ impl Case {
             }
         }
         let mut change: Option<String> = None;
+        let mut time: Option<String> = None;
         for (name, body) in sections {
             let body = body.trim_matches('\n').to_owned();
             if name != "expect" && change.is_some() {
@@ -105,12 +111,16 @@ impl Case {
                 "since" => case.since = Some(body.trim().parse().map_err(|_| "since: is a version")?),
                 "tables" => case.tables = body,
                 "query" => case.query = body,
-                "rows" => case.rows = body,
+                "time" => time = Some(body.trim().to_owned()),
+                "rows" => {
+                    case.rows = body;
+                    case.time = time.take();
+                }
                 "change" => change = Some(body),
                 "expect" => {
                     let expect = expected(&body)?;
                     match change.take() {
-                        Some(change) => case.windows.push(Window { change, expect }),
+                        Some(change) => case.windows.push(Window { time: time.take(), change, expect }),
                         None if case.windows.is_empty() && case.first.is_none() => case.first = Some(expect),
                         None => return Err("an expect: without a change:".to_owned()),
                     }

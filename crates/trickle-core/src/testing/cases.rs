@@ -6,7 +6,7 @@ use super::{Outcome, Sample, check_all, check_properties, check_rewrites};
 use crate::agg::{self, AggCall, family};
 use crate::catalog::{Catalog, MemoryCatalog, TableDef, TableId};
 use crate::error::{Error, Result};
-use crate::eval::{self, Database, Evaluator, ZSet};
+use crate::eval::{self, Clock, Database, Evaluator, ZSet};
 use crate::expr::Expr;
 use crate::graph::{Format, Graph, NodeId, Schema};
 use crate::lower::{Lowered, lower};
@@ -14,18 +14,23 @@ use crate::parse::parse_writes;
 use crate::rel::{Distinct, Join, OuterJoin, Reduce, Rel, SemiJoin, SetOp, SetOpKind, Table, Union};
 use crate::sql;
 use crate::stream_table::{Options, Refresh, StreamTable, Verdict, compile};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::types::{Datum, Type};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The states that a case goes through: for each window the data before it and the change that it makes.
 ///
 /// # Errors
-/// A statement that cannot be run, or that breaks a key or NOT NULL.
+/// A statement that cannot be run, or that breaks a key or NOT NULL; no time.
 pub fn databases(case: &Case, catalog: &MemoryCatalog) -> Result<Vec<Database>> {
     let mut state: BTreeMap<TableId, ZSet> = BTreeMap::new();
     let mut databases = Vec::new();
-    for change in std::iter::once(&case.rows).chain(case.windows.iter().map(|w| &w.change)) {
+    let mut then = time(case.time.as_deref(), 0)?;
+    let windows = case.windows.iter().map(|w| (&w.change, w.time.as_deref()));
+    for (change, now) in std::iter::once((&case.rows, None)).chain(windows) {
         let before = state.clone();
+        let clock = Clock { then, now: time(now, then)? };
+        then = clock.now;
         for write in parse_writes(change)? {
             let (schema, name) = &write.table;
             let def = catalog
@@ -38,7 +43,7 @@ pub fn databases(case: &Case, catalog: &MemoryCatalog) -> Result<Vec<Database>> 
             constraints(&def, &new)?;
             state.insert(def.id, new);
         }
-        let mut db = Database { before: before.into_iter().collect(), ..Database::default() };
+        let mut db = Database { before: before.into_iter().collect(), clock, ..Database::default() };
         for (table, new) in &state {
             let old = db.before.get(table).cloned().unwrap_or_default();
             db.delta.insert(*table, new.minus(&old));
@@ -46,6 +51,15 @@ pub fn databases(case: &Case, catalog: &MemoryCatalog) -> Result<Vec<Database>> 
         databases.push(db);
     }
     Ok(databases)
+}
+
+/// A time as a text, or else the one that was.
+fn time(text: Option<&str>, else_: i64) -> Result<i64> {
+    let Some(text) = text else { return Ok(else_) };
+    match eval::input(text, &Type::Timestamptz)? {
+        Datum::Timestamp(t) => Ok(t),
+        _ => Err(Error::setting(format!("{text} is no time"))),
+    }
 }
 
 /// The rows of a query over `state`.
@@ -186,9 +200,7 @@ fn laws(sample: &Sample, db: &Database) -> Result<(), String> {
 
 /// What a refresh writes to each stored table is the change of what the table holds.
 fn stored(table: &StreamTable, db: &Database) -> Result<(), String> {
-    let changed: BTreeSet<TableId> =
-        db.delta.iter().filter(|(_, d)| !d.is_empty()).map(|(t, _)| *t).collect();
-    let (graph, roots) = table.delta(&changed).map_err(|e| e.to_string())?;
+    let (graph, roots) = table.delta(&db.changed()).map_err(|e| e.to_string())?;
     for (stored, root) in table.layout().tables().zip(roots) {
         let mut evaluator = Evaluator::new(&graph, db);
         let parts = (evaluator.eval_before(stored.node), evaluator.eval(root), evaluator.eval(stored.node));
@@ -206,8 +218,7 @@ fn stored(table: &StreamTable, db: &Database) -> Result<(), String> {
 
 /// The plan, the delta when every source changed, and the statements that apply it.
 fn snapshots(table: &StreamTable) -> Result<BTreeMap<String, String>> {
-    let all: BTreeSet<TableId> = table.sources().into_iter().map(|(t, _)| t.id).collect();
-    let statements = table.refresh(Refresh::Delta, &all)?;
+    let statements = table.refresh(Refresh::Delta, &table.changing())?;
     let sql: Vec<String> = statements.iter().map(|s| format!("{};", sql::print(s).text)).collect();
     let entries = [
         ("plan", table.explain(Format::Text)),

@@ -1,6 +1,6 @@
 //! Small tables full of NULLs and duplicates, and changes to them.
 
-use super::Choice;
+use super::{Choice, timed};
 use crate::catalog::{ColumnDef, TableDef, TableId};
 use crate::eval::{Database, Row, ZSet};
 use crate::types::{Datum, Numeric, Type};
@@ -65,7 +65,7 @@ pub fn empty_database() -> Database {
 
 /// A random state of `tables` and a change of it, both honouring keys and NOT NULL. At most `rows` rows a table.
 pub fn change(choice: &mut Choice, tables: &[Arc<TableDef>], rows: usize) -> Database {
-    let mut db = Database::default();
+    let mut db = Database { clock: timed::clock(choice), ..Database::default() };
     for table in tables {
         let before = state(choice, table, rows, &[]);
         let mut delta = ZSet::new();

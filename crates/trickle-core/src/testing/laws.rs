@@ -102,16 +102,6 @@ pub const VARIANTS: &[Variant<'static>] = &[
     },
 ];
 
-/// The data before the change, as a database in which nothing changed.
-pub(super) fn before_only(db: &Database) -> Database {
-    Database { before: db.before.clone(), ..Database::default() }
-}
-
-/// The tables of `db` with a change.
-fn changed_tables(db: &Database) -> BTreeSet<TableId> {
-    db.delta.iter().filter(|(_, d)| !d.is_empty()).map(|(t, _)| *t).collect()
-}
-
 /// `None` where evaluation raised a data error; other errors are bugs and go up.
 fn tolerate<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
@@ -123,7 +113,7 @@ fn tolerate<T>(result: Result<T>) -> Result<Option<T>> {
 
 /// The query's result before and after.
 fn results(sample: &Sample, db: &Database) -> Result<Option<(ZSet, ZSet)>> {
-    let before = tolerate(eval::eval(&sample.graph, sample.root, &before_only(db)))?;
+    let before = tolerate(eval::eval(&sample.graph, sample.root, &db.before()))?;
     let after = tolerate(eval::eval(&sample.graph, sample.root, db))?;
     Ok(before.zip(after))
 }
@@ -209,7 +199,7 @@ impl<'s, 'm> Checker<'s, 'm> {
     /// Whether the `i`-th variant's delta is right; false where evaluating it raised a data error.
     fn holds(&mut self, i: usize, db: &Database, before: &ZSet, after: &ZSet) -> Result<bool, Violation> {
         let variant = &self.variants[i];
-        let key = (i, changed_tables(db));
+        let key = (i, db.changed());
         if !self.plans.contains_key(&key) {
             let plan = delta_plan(self.sample, Some(key.1.clone()), variant).map_err(|e| self.bug(&e, ""))?;
             self.plans.insert(key.clone(), plan);
@@ -364,7 +354,7 @@ fn dependencies_hold(props: &Props, schema: &Schema, value: &ZSet) -> Result<(),
 
 /// Records in `coverage` the edges of the query whose lower end changes between the two states of `db`.
 pub fn record_changes(sample: &Sample, db: &Database, coverage: &mut super::Coverage) {
-    let old = before_only(db);
+    let old = db.before();
     let (mut before, mut after) = (Evaluator::new(&sample.graph, &old), Evaluator::new(&sample.graph, db));
     let changed: BTreeSet<NodeId> = sample
         .graph

@@ -15,6 +15,7 @@ mod plans;
 mod repro;
 mod shown;
 mod shrink;
+mod timed;
 mod tiny;
 mod windows;
 

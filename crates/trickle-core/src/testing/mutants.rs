@@ -3,7 +3,7 @@
 use crate::agg::Acc;
 use crate::delta::{Keep, Rules};
 use crate::error::Result;
-use crate::expr::{Expr, ExprKind};
+use crate::expr::{Expr, ExprKind, Moment};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{
     Accumulate, Consolidate, Expand, Filter, Join, Keys, Map, Negate, Positive, Recursion, Rel, SemiJoin,
@@ -148,6 +148,28 @@ pub const MUTANTS: &[Mutant] = &[
         Rel::Filter(f) => g.add(Filter::new(f.input(), f.predicate().clone().is_not_false())),
         _ => g.add(r),
     }),
+    mutant!("changed rows are judged by the time of this refresh", Algebraic, Nested, |g, r| match &r {
+        Rel::Filter(f) if f.predicate().reads_clock() && g.props(f.input()).reads_delta => {
+            g.add(Filter::new(f.input(), f.predicate().at(Moment::Now)))
+        }
+        _ => g.add(r),
+    }),
+    mutant!("rows leave by the time of this refresh though they never entered", Algebraic, Nested, |g, r| {
+        match &r {
+            Rel::Filter(f) => {
+                let now = |e: &Expr| e.reads_clock() && *e == e.at(Moment::Now);
+                let then = |e: &Expr| e.reads_clock() && *e == e.at(Moment::Then);
+                let terms = f.predicate().conjuncts();
+                let leaves = terms.iter().position(then).zip(terms.iter().position(now));
+                let kept = terms.iter().filter(|e| !(leaves.is_some_and(|(t, n)| t < n) && then(e)));
+                g.add(Filter::new(f.input(), Expr::and(kept.cloned())))
+            }
+            _ => g.add(r),
+        }
+    }),
+    mutant!("time takes no row away", Algebraic, Nested, |g, r| drop_terms(g, r, |g, n| {
+        is_negated(g, n, |x| matches!(x, Rel::Filter(f) if f.predicate().reads_clock()))
+    })),
     mutant!("DISTINCT treated as linear", Class, Result, |g, r| match &r {
         Rel::Distinct(d) => Ok(d.input()),
         _ => g.add(r),

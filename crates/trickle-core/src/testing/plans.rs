@@ -1,6 +1,6 @@
 //! Random well-typed plans: every operator inside every other.
 
-use super::{Choice, exprs, windows};
+use super::{Choice, exprs, timed, windows};
 use crate::agg::{self, AggCall};
 use crate::catalog::TableDef;
 use crate::error::{Error, Result};
@@ -23,11 +23,13 @@ pub struct Limits {
     pub opaque: bool,
     /// Expressions that can raise.
     pub raising: bool,
+    /// Conditions on the clock.
+    pub clock: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { operators: 4, opaque: true, raising: false }
+        Limits { operators: 4, opaque: true, raising: false, clock: true }
     }
 }
 
@@ -194,7 +196,10 @@ impl Planner<'_> {
     fn filter(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         let input = self.relation(choice, budget - 1)?;
         let schema = self.graph.schema(input).clone();
-        let predicate = exprs::condition(choice, &schema, 2, &self.limits);
+        let predicate = match self.limits.clock && choice.one_in(2) {
+            true => timed::condition(choice, &schema, &self.limits),
+            false => exprs::condition(choice, &schema, 2, &self.limits),
+        };
         self.graph.add(Filter::new(input, predicate))
     }
 

@@ -5,7 +5,7 @@ use crate::catalog::TableDef;
 use crate::error::{Error, Result};
 use crate::eval::{Database, ZSet};
 use crate::graph::{Format, NodeId, explain};
-use crate::rel::Rel;
+use crate::rel::{Rel, with_servers_clock};
 use crate::sql::{Changes, Ident, Profile, Qualified, Sources, Stored, render_query};
 use crate::types::{Datum, Type};
 use std::fmt::Write;
@@ -14,6 +14,8 @@ use std::sync::Arc;
 /// The plan, and as SQL: the tables that it reads with their rows, the query, the change.
 pub fn reproduction(sample: &Sample, db: &Database) -> String {
     let mut out = format!("plan:\n{}", explain(&sample.graph, sample.root, Format::Text));
+    let time = |t: i64| Datum::Timestamp(t).to_text(&Type::Timestamptz).unwrap_or_default();
+    let _ = writeln!(out, "-- then {}, now {}", time(db.clock.then), time(db.clock.now));
     let defs = tables(sample);
     for def in &defs {
         create(&mut out, def);
@@ -23,7 +25,11 @@ pub fn reproduction(sample: &Sample, db: &Database) -> String {
     }
     let columns = sample.graph.schema(sample.root).len();
     let names: Vec<Arc<str>> = (0..columns).map(|i| format!("c{i}").into()).collect();
-    match render_query(&sample.graph, sample.root, &TablesOnly, &Profile::default(), &names) {
+    let (graph, root) = match with_servers_clock(&sample.graph, sample.root) {
+        Ok(made) => made,
+        Err(_) => (sample.graph.clone(), sample.root),
+    };
+    match render_query(&graph, root, &TablesOnly, &Profile::default(), &names) {
         Ok(query) => {
             let _ = writeln!(out, "{query};");
         }

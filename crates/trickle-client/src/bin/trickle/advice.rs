@@ -30,6 +30,7 @@ pub(crate) fn advice(table: &StreamTable, indexes: Indexes<'_>) -> Result<Vec<Ad
     let mut found = Vec::new();
     found.extend(without_key(table));
     found.extend(table.sources().into_iter().filter_map(|(def, _)| source_without_key(def)));
+    found.extend(table.reads_clock().then(reads_clock));
     found.extend(without_partition(table));
     for access in accesses(table)? {
         found.extend(index(&access, indexes, table));
@@ -109,6 +110,17 @@ fn source_without_key(def: Arc<TableDef>) -> Option<Advice> {
     })
 }
 
+fn reads_clock() -> Advice {
+    Advice {
+        code: "reads-clock",
+        label: "this query",
+        message: "the query reads the clock: every refresh looks for rows that entered and left with time, also where no table changed".into(),
+        help: "An index on the column that is compared with the clock finds them.".into(),
+        table: None,
+        statement: None,
+    }
+}
+
 /// Window functions over all rows: the partition is what is computed anew.
 fn without_partition(table: &StreamTable) -> Option<Advice> {
     let graph = table.graph();
@@ -149,7 +161,21 @@ fn index(access: &Access, indexes: Indexes<'_>, table: &StreamTable) -> Option<A
     let def = &access.table;
     let sources = table.sources();
     let name = |id: &TableId| sources.iter().find(|(d, _)| d.id == *id).map(|(d, _)| quoted(&d.name));
-    let changed = list(&access.changed.iter().filter_map(name).collect::<Vec<_>>());
+    let timed = access.changed.contains(&TableId::CLOCK);
+    let clock = timed.then(|| "the clock".to_owned());
+    let changed = list(&access.changed.iter().filter_map(name).chain(clock).collect::<Vec<_>>());
+    if access.columns.is_empty() && timed {
+        return Some(Advice {
+            code: "reads-whole-table",
+            label: "is read as a whole",
+            message: format!("every refresh reads all of {} for what time changed", quoted(&def.name)),
+            help: "Compare a column with the clock alone, in a term of AND: \"at > now() - interval '1 day'\" and not \
+                   \"now() - at < interval '1 day'\"; then an index on it finds what enters and leaves."
+                .into(),
+            table: Some(def.clone()),
+            statement: None,
+        });
+    }
     if access.columns.is_empty() {
         return Some(Advice {
             code: "reads-whole-table",

@@ -2,7 +2,7 @@
 
 use super::{OrderBy, Query};
 use crate::catalog::TableId;
-use crate::expr::{IsTest, Subscript};
+use crate::expr::{IsTest, Moment, Subscript};
 use crate::sql::ident::{Ident, Qualified};
 use crate::types::{Datum, Type};
 use crate::window::{Exclusion, Units};
@@ -18,6 +18,8 @@ pub enum Param {
     FrontierCommand(TableId),
     /// The rows counted in a source's window, `bigint`; NULL where nobody counted.
     Pending(TableId),
+    /// A time of the refresh, as text of `timestamptz`.
+    Clock(Moment),
     /// A value that the caller numbers.
     Value(u32),
 }

@@ -190,10 +190,9 @@ struct Explanation<'a> {
 
 impl<'a> Explanation<'a> {
     fn of(table: &'a StreamTable, indexes: Indexes<'_>) -> trickle_core::Result<Explanation<'a>> {
-        let all = sources(table);
         Ok(Explanation {
             table,
-            delta: table.delta(&all)?,
+            delta: table.delta(&table.changing())?,
             accesses: accesses(table)?,
             advice: advice(table, indexes)?,
         })
@@ -246,14 +245,19 @@ impl<'a> Explanation<'a> {
     }
 
     fn access(&self, access: &Access) -> String {
-        let changed = self.names(&access.changed).join(", ");
+        let tables = self.names(&access.changed).join(", ");
+        let changed = match (tables.is_empty(), access.changed.contains(&TableId::CLOCK)) {
+            (_, false) => format!("when {tables} changed"),
+            (true, true) => "as time passes".to_owned(),
+            (false, true) => format!("when {tables} changed, and as time passes"),
+        };
         let name = Ident::new(&access.table.name);
         if access.columns.is_empty() {
-            return format!("{name}: all rows, when {changed} changed");
+            return format!("{name}: all rows, {changed}");
         }
         let columns: Vec<String> =
             access.columns.iter().map(|c| Ident::new(&access.table.columns[*c].name).to_string()).collect();
-        format!("{name}: rows looked up by {}, when {changed} changed", columns.join(", "))
+        format!("{name}: rows looked up by {}, {changed}", columns.join(", "))
     }
 
     fn names(&self, ids: &BTreeSet<TableId>) -> Vec<String> {
@@ -280,7 +284,8 @@ impl<'a> Explanation<'a> {
         };
         let reads = |a: &Access| {
             let columns: Vec<&str> = a.columns.iter().map(|c| &*a.table.columns[*c].name).collect();
-            json!({"table": &*a.table.name, "columns": columns, "when_changed": self.names(&a.changed)})
+            let timed = a.changed.contains(&TableId::CLOCK);
+            json!({"table": &*a.table.name, "columns": columns, "when_changed": self.names(&a.changed), "as_time_passes": timed})
         };
         let advice = |a: &Advice| json!({"code": a.code, "message": a.message, "help": a.help});
         let mut sql = serde_json::Map::new();
@@ -290,6 +295,7 @@ impl<'a> Explanation<'a> {
         }
         Ok(json!({
             "incremental": true,
+            "reads_clock": self.table.reads_clock(),
             "plan": explain_json(self.table.graph(), self.table.query(), &|_| ""),
             "delta": delta,
             "sources": self.table.sources().into_iter().map(source).collect::<Vec<_>>(),
@@ -301,13 +307,9 @@ impl<'a> Explanation<'a> {
     }
 }
 
-fn sources(table: &StreamTable) -> BTreeSet<TableId> {
-    table.sources().into_iter().map(|(def, _)| def.id).collect()
-}
-
 /// Everything that is ever run, by when.
 fn statements(table: &StreamTable) -> trickle_core::Result<Vec<(&'static str, Vec<Statement>)>> {
-    let all = sources(table);
+    let all = table.changing();
     Ok(vec![
         ("create", table.ddl()),
         ("capture", table.capture(Mode::Statement).into_iter().flat_map(|(_, s)| s).collect()),

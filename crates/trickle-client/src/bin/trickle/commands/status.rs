@@ -127,6 +127,9 @@ fn remarks(s: &Standing, full: bool) -> String {
         if let Some(ms) = s.period_ms.filter(|_| s.polls) {
             line("schedule", &polled(Duration::from_millis(ms)));
         }
+        if s.reads_clock {
+            line("reads the clock", "each refresh looks for rows that entered and left with time");
+        }
         line("owner", &s.owner);
         line("last refresh", s.last_refresh_at.as_deref().unwrap_or("never"));
         for source in &s.sources {
