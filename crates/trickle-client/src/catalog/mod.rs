@@ -4,15 +4,17 @@
 //! far and notes what was asked for in vain; [`compile`] reads that and compiles again, until nothing new is asked.
 
 mod functions;
+mod operators;
 mod tables;
 mod types;
 
 use crate::error::Result;
+use operators::Call;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_postgres::Client;
-use trickle_core::catalog::{Catalog, TableDef, TableId};
+use trickle_core::catalog::{Catalog, Collation, TableDef, TableId};
 use trickle_core::expr::FuncSig;
 use trickle_core::parse::Parsed;
 use trickle_core::stream_table::{Options, Verdict, compile_parsed};
@@ -30,6 +32,9 @@ enum Wanted {
     Relation(Name),
     Function(Name),
     Type(Name),
+    Call(Call),
+    Fields(String),
+    Collation(Name),
 }
 
 #[derive(Clone, Debug)]
@@ -44,6 +49,9 @@ enum Relation {
 pub struct PgCatalog {
     relations: BTreeMap<Name, Relation>,
     functions: BTreeMap<Name, Vec<Arc<FuncSig>>>,
+    calls: BTreeMap<Call, Option<Arc<FuncSig>>>,
+    fields: BTreeMap<String, Option<Vec<(Arc<str>, Type)>>>,
+    collations: BTreeMap<Name, Option<Collation>>,
     types: Types,
     wanted: RefCell<BTreeSet<Wanted>>,
 }
@@ -90,9 +98,31 @@ impl PgCatalog {
                     self.functions.insert(name.clone(), found);
                 }
                 Wanted::Type(name) => self.types.load_named(client, name).await?,
+                Wanted::Call(call) => {
+                    let found = operators::call(client, &mut self.types, call).await?;
+                    self.calls.insert(call.clone(), found);
+                }
+                Wanted::Fields(ty) => {
+                    let found = operators::fields(client, &mut self.types, ty).await?;
+                    self.fields.insert(ty.clone(), found);
+                }
+                Wanted::Collation(name) => {
+                    let found = operators::collation(client, name).await?;
+                    self.collations.insert(name.clone(), found);
+                }
             }
         }
         Ok(!wanted.is_empty())
+    }
+
+    fn call(&self, call: Call) -> Option<Arc<FuncSig>> {
+        match self.calls.get(&call) {
+            Some(found) => found.clone(),
+            None => {
+                self.wanted.borrow_mut().extend(call.wanted());
+                None
+            }
+        }
     }
 
     fn relation(&self, schema: Option<&str>, name: &str) -> Option<&Relation> {
@@ -135,6 +165,29 @@ impl Catalog for PgCatalog {
             return None;
         };
         functions::pick(found, args)
+            .or_else(|| self.call(Call { operator: false, name, args: args.to_vec() }))
+    }
+
+    fn operator(&self, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
+        self.call(Call { operator: true, name: (None, name.to_owned()), args: args.to_vec() })
+    }
+
+    fn fields(&self, ty: &Type) -> Option<Vec<(Arc<str>, Type)>> {
+        let name = ty.sql_name();
+        let found = self.fields.get(&name).cloned();
+        if found.is_none() {
+            self.wanted.borrow_mut().insert(Wanted::Fields(name));
+        }
+        found.flatten()
+    }
+
+    fn collation(&self, schema: Option<&str>, name: &str) -> Option<Collation> {
+        let name = (schema.map(str::to_owned), name.to_owned());
+        let found = self.collations.get(&name).cloned();
+        if found.is_none() {
+            self.wanted.borrow_mut().insert(Wanted::Collation(name));
+        }
+        found.flatten()
     }
 
     fn named_type(&self, schema: Option<&str>, name: &str) -> Option<Type> {
