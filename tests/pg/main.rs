@@ -11,6 +11,7 @@
 mod capture;
 mod cases;
 mod connect;
+mod copies;
 mod crashes;
 mod cuts;
 mod faults;

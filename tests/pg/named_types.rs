@@ -96,7 +96,7 @@ fn what_types_can_do_is_asked_of_the_server() {
                 "of_spans",
                 "SELECT a.id, b.id AS other, lower(a.s * b.s) AS low FROM c a JOIN c b ON a.s && b.s AND a.id < b.id",
             ),
-            ("of_fields", "SELECT (p).y, sum((p).x) AS s, count(p) AS n FROM c GROUP BY (p).y"),
+            ("of_fields", "SELECT (p).y, sum((p).x) AS s, count((p).x) AS n FROM c GROUP BY (p).y"),
             ("of_function", "SELECT id, weigh(p) AS w FROM c WHERE (p).x > 0"),
             ("of_equal", "SELECT id FROM c WHERE p = ROW(1, 'y1')::pair"),
             (

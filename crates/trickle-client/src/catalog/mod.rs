@@ -8,6 +8,8 @@ mod operators;
 mod tables;
 mod types;
 
+use crate::capture::HIDDEN;
+use crate::copies::Copies;
 use crate::error::Result;
 use operators::Call;
 use std::cell::RefCell;
@@ -52,6 +54,8 @@ pub struct PgCatalog {
     calls: BTreeMap<Call, Option<Arc<FuncSig>>>,
     fields: BTreeMap<String, Option<Vec<(Arc<str>, Type)>>>,
     collations: BTreeMap<Name, Option<Collation>>,
+    /// What is read in the place of others.
+    copies: Copies,
     types: Types,
     wanted: RefCell<BTreeSet<Wanted>>,
 }
@@ -60,6 +64,11 @@ impl PgCatalog {
     /// With nothing read yet.
     pub fn new() -> PgCatalog {
         PgCatalog::default()
+    }
+
+    /// Reads copies in the place of their sources.
+    pub(crate) fn put_copies(&mut self, copies: Copies) {
+        self.copies = copies;
     }
 
     /// The types of columns, each from its oid and what `format_type` says of it.
@@ -90,7 +99,10 @@ impl PgCatalog {
         for w in &wanted {
             match w {
                 Wanted::Relation(name) => {
-                    let relation = tables::read(client, &mut self.types, name).await?;
+                    let copy = name.0.clone().and_then(|s| self.copies.get(&(s, name.1.clone())));
+                    let copy = copy.map(|c| (Some(HIDDEN.to_owned()), c.name.clone()));
+                    let relation =
+                        tables::read(client, &mut self.types, copy.as_ref().unwrap_or(name)).await?;
                     self.relations.insert(name.clone(), relation.unwrap_or(Relation::Absent));
                 }
                 Wanted::Function(name) => {

@@ -16,6 +16,7 @@
 //! stored iff everything before it succeeded; equal answers give equal statements.
 
 mod control;
+mod copied;
 mod facts;
 mod machine;
 mod plan;
@@ -24,6 +25,7 @@ mod recompute;
 mod report;
 
 pub use control::{decide_text, peek_text, pending_text, record_failure};
+pub use copied::Copied;
 pub use machine::Machine;
 pub use plan::{
     Bind, Feed, Lock, Member, Plan, Program, Reader, Relation, Request, Setting, Source, Template,
