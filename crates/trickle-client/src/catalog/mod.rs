@@ -28,6 +28,9 @@ pub(crate) use tables::indexes;
 /// A qualified name; the schema is `None` where the query left it to the search path.
 type Name = (Option<String>, String);
 
+/// The fields of a composite type, in order.
+type Fields = Vec<(Arc<str>, Type)>;
+
 /// What the engine asked for in vain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wanted {
@@ -52,7 +55,7 @@ pub struct PgCatalog {
     relations: BTreeMap<Name, Relation>,
     functions: BTreeMap<Name, Vec<Arc<FuncSig>>>,
     calls: BTreeMap<Call, Option<Arc<FuncSig>>>,
-    fields: BTreeMap<String, Option<Vec<(Arc<str>, Type)>>>,
+    fields: BTreeMap<String, Option<Fields>>,
     collations: BTreeMap<Name, Option<Collation>>,
     /// What is read in the place of others.
     copies: Copies,
