@@ -12,6 +12,7 @@ mod capture;
 mod cases;
 mod clock;
 mod connect;
+mod copies;
 mod crashes;
 mod cuts;
 mod faults;

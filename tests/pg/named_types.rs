@@ -65,3 +65,126 @@ fn a_table_with_an_enum_can_be_truncated() {
         assert_equal(&mut t, "moods").await;
     });
 }
+
+/// What the server alone can say of types: their operators, the fields of composites, functions of any range, collations.
+#[test]
+fn what_types_can_do_is_asked_of_the_server() {
+    each_server(async |db| {
+        let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
+        let mut t = open_with(db, settings).await;
+        let w = db.session().await;
+        run(&w, "CREATE SCHEMA ext; CREATE EXTENSION hstore SCHEMA ext; CREATE EXTENSION citext SCHEMA ext")
+            .await;
+        run(&w, "CREATE TYPE pair AS (x int, y text); CREATE TYPE span AS RANGE (subtype = float8)").await;
+        run(&w, "CREATE FUNCTION weigh(t pair) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT coalesce(t.x, 0) * 2'").await;
+        run(
+            &w,
+            "CREATE TABLE c (id int PRIMARY KEY, h ext.hstore, m ext.citext, p pair, s span, v text COLLATE \"C\");
+             CREATE TABLE d (id int PRIMARY KEY, c_id int, u text);
+             INSERT INTO c SELECT i, ext.hstore('k', (i % 3)::text), CASE i % 2 WHEN 0 THEN 'Ab' ELSE 'aB' END,
+                 CASE WHEN i < 8 THEN ROW(i % 3, 'y' || i % 2)::pair END, span(i, i + 2), chr(60 + i) FROM generate_series(1, 9) i;
+             INSERT INTO d SELECT i, i % 4, 'u' || i FROM generate_series(1, 6) i",
+        )
+        .await;
+        let kept = [
+            (
+                "of_hstore",
+                "SELECT h OPERATOR(ext.->) 'k' AS k, count(*) AS n FROM c WHERE h OPERATOR(ext.?) 'k' GROUP BY 1",
+            ),
+            ("of_citext", "SELECT id FROM c WHERE m OPERATOR(ext.~~) 'ab%'::ext.citext"),
+            (
+                "of_spans",
+                "SELECT a.id, b.id AS other, lower(a.s * b.s) AS low FROM c a JOIN c b ON a.s && b.s AND a.id < b.id",
+            ),
+            ("of_fields", "SELECT (p).y, sum((p).x) AS s, count((p).x) AS n FROM c GROUP BY (p).y"),
+            ("of_function", "SELECT id, weigh(p) AS w FROM c WHERE (p).x > 0"),
+            ("of_equal", "SELECT id FROM c WHERE p = ROW(1, 'y1')::pair"),
+            (
+                "of_rows",
+                "SELECT c.id, d IS NULL AS none, row_to_json(d) AS j FROM c LEFT JOIN d ON d.c_id = c.id",
+            ),
+            (
+                "of_groups",
+                "SELECT c_id, jsonb_agg(x ORDER BY x.id) AS j FROM (SELECT id, c_id, u FROM d) x GROUP BY c_id",
+            ),
+            (
+                "of_arrays",
+                "SELECT id, ARRAY(SELECT u FROM d WHERE d.c_id = c.id ORDER BY u DESC) AS us FROM c",
+            ),
+            (
+                "of_order",
+                "SELECT v COLLATE \"POSIX\" AS v, id FROM c ORDER BY v COLLATE \"POSIX\" DESC LIMIT 3",
+            ),
+            (
+                "of_texts",
+                "SELECT lower(v) || coalesce(v, 'none') AS t, count(*) AS n, max(v) AS top FROM c GROUP BY 1",
+            ),
+        ];
+        for (st, query) in kept {
+            create(&mut t, st, query).await;
+            let (how, why) = mode(&t, st).await;
+            assert_eq!(how, "DIFFERENTIAL", "{st}: {why}");
+        }
+        for change in [
+            "UPDATE c SET h = ext.hstore('k', '9'), p = ROW(1, NULL)::pair, s = 'empty', v = 'q' WHERE id IN (2, 5); DELETE FROM d WHERE id = 3",
+            "UPDATE c SET p = NULL, m = 'xx', v = NULL WHERE id = 1; INSERT INTO d VALUES (10, 8, 'u0'), (11, 1, NULL)",
+            "DELETE FROM c WHERE id > 6; UPDATE d SET c_id = 2; INSERT INTO c (id, p) VALUES (20, '(,)'), (21, '(1,y1)')",
+        ] {
+            run(&w, change).await;
+            for (st, _) in kept {
+                refresh(&mut t, st).await;
+                assert_equal(&mut t, st).await;
+            }
+        }
+    });
+}
+
+/// Under a collation that is not deterministic a text is equal to others, and so is what is made of it.
+#[test]
+fn what_is_made_of_a_collated_text_compares_as_it_does() {
+    each_server(async |db| {
+        let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
+        let mut t = open_with(db, settings).await;
+        let w = db.session().await;
+        // Servers may be built without ICU, which alone has such collations.
+        let nd = "CREATE COLLATION nd (provider = icu, locale = 'und-u-ks-level2', deterministic = false)";
+        if w.client().batch_execute(nd).await.is_err() {
+            return;
+        }
+        run(&w, "CREATE TABLE c (id int PRIMARY KEY, g int, v text COLLATE nd); CREATE TABLE d (id int PRIMARY KEY, u text)").await;
+        run(&w, "INSERT INTO c SELECT i, i % 2, (ARRAY['ab', 'AB', 'Ab', 'c'])[1 + i % 4] FROM generate_series(1, 9) i").await;
+        run(&w, "INSERT INTO d VALUES (1, 'aB'), (2, 'C'), (3, 'x')").await;
+        let kept = [
+            ("cast", "SELECT v::varchar AS v, count(*) AS n FROM c GROUP BY 1"),
+            ("made", "SELECT lower(v) || '!' AS v, count(*) AS n FROM c GROUP BY 1"),
+            ("or_else", "SELECT coalesce(v, 'AB') AS v, count(*) AS n FROM c GROUP BY 1"),
+            ("in_case", "SELECT CASE WHEN id > 3 THEN v ELSE 'x' END AS v, sum(id) AS n FROM c GROUP BY 1"),
+            ("constant", "SELECT id FROM c WHERE v = 'aB' OR v IN ('C', 'q')"),
+            ("of_others", "SELECT d.id, count(c.id) AS n FROM d LEFT JOIN c ON c.v = d.u GROUP BY d.id"),
+            ("exists_there", "SELECT id FROM d WHERE EXISTS (SELECT FROM c WHERE c.v = d.u)"),
+            ("less", "SELECT u FROM d EXCEPT SELECT v FROM c"),
+            (
+                "arrays",
+                "SELECT g, array_agg(v ORDER BY id) AS vs, string_agg(v, ',' ORDER BY id) AS s FROM c GROUP BY g",
+            ),
+            ("as_keys", "SELECT ARRAY[v] AS v, count(*) AS n FROM c GROUP BY 1"),
+            ("by_bytes", "SELECT v COLLATE \"C\" AS v, count(*) AS n FROM c GROUP BY 1"),
+        ];
+        for (st, query) in kept {
+            create(&mut t, st, query).await;
+            let (how, why) = mode(&t, st).await;
+            assert_eq!(how, "DIFFERENTIAL", "{st}: {why}");
+        }
+        for change in [
+            "UPDATE c SET v = upper(v) WHERE id < 4; DELETE FROM d WHERE id = 2",
+            "DELETE FROM c WHERE v = 'ab' AND id > 2; INSERT INTO d VALUES (4, 'C'), (5, NULL); UPDATE c SET v = NULL WHERE id = 3",
+            "UPDATE c SET v = initcap(v), g = g + 1; UPDATE d SET u = upper(u)",
+        ] {
+            run(&w, change).await;
+            for (st, _) in kept {
+                refresh(&mut t, st).await;
+                assert_equal(&mut t, st).await;
+            }
+        }
+    });
+}

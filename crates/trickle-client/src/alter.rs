@@ -2,6 +2,7 @@
 
 use crate::adapt::is_final;
 use crate::capture::{self, State};
+use crate::copies::reads_copies;
 use crate::create::{Created, Design, NewStreamTable, RefreshMode, guard};
 use crate::drop::{drop_states, release_sources};
 use crate::error::{Error, Result};
@@ -71,10 +72,17 @@ impl Trickle {
         let registry = self.linked(&[relation.id]).await?;
         let old = registry.get(id).cloned().ok_or_else(|| Error::input(format!("{} is gone", new.name)))?;
         Trickle::require_own(&old)?;
+        let follows = reads_copies(&old);
+        if follows {
+            self.ensure_copies(&new.query).await?;
+        }
         let design = self.design(relation, id, new).await?;
         self.redo(&old, &design).await?;
         if new.initialize {
             self.fill(id).await?;
+        }
+        if follows {
+            self.sweep_copies().await?;
         }
         Ok(Created { id, name: shown(&old), made: true, mode: design.mode(), reasons: design.reasons })
     }

@@ -3,6 +3,7 @@
 use crate::alter::mode_name;
 use crate::capture::{self, run_all};
 use crate::catalog::{self, PgCatalog};
+use crate::copies::is_copy;
 use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::names::Name;
@@ -74,6 +75,9 @@ pub struct NewStreamTable {
     pub initialize: bool,
     /// Where the name is taken.
     pub if_exists: IfExists,
+    /// Whether materialized views and foreign tables are followed: each refresh reads all of them and compares them with
+    /// copies. Where not, or where what is replaced was made so, they stand in the way of deltas.
+    pub snapshots: bool,
 }
 
 impl NewStreamTable {
@@ -87,6 +91,7 @@ impl NewStreamTable {
             mode: None,
             initialize: true,
             if_exists: IfExists::Fail,
+            snapshots: false,
         }
     }
 }
@@ -133,6 +138,20 @@ impl Trickle {
     /// # Errors
     /// Whatever is wrong with name, query, schedule or mode; nothing is changed then.
     pub async fn create(&mut self, new: &NewStreamTable) -> Result<Created> {
+        if !new.snapshots {
+            return self.create_over(new).await;
+        }
+        let made = match self.ensure_copies(&new.query).await {
+            Ok(()) => self.create_over(new).await,
+            Err(e) => Err(e),
+        };
+        // Whatever came of it, no copy is kept that nothing reads.
+        let swept = self.sweep_copies().await;
+        made.and_then(|made| swept.map(|()| made))
+    }
+
+    /// Makes a stream table over the copies that there are.
+    async fn create_over(&mut self, new: &NewStreamTable) -> Result<Created> {
         let (relation, taken) = self.place(&new.name).await?;
         if let Some(id) = taken {
             return self.taken(new, relation, id).await;
@@ -290,6 +309,9 @@ impl Trickle {
         if let Some(schedule) = &schedule {
             Schedule::parse(schedule)?;
         }
+        if is_copy(&relation) {
+            return self.design_copy(relation, id, new).await;
+        }
         let mode = new.mode.unwrap_or_default();
         if mode == RefreshMode::Immediate {
             return Err(Error::input(
@@ -297,10 +319,13 @@ impl Trickle {
             )
             .hint("Use a short schedule such as '1s'."));
         }
-        let resolved = resolve(self.session.client_mut(), &new.query).await?;
+        let mut resolved = resolve(self.session.client_mut(), &new.query).await?;
         self.check_dependencies(&resolved)?;
         self.check_cycle(&relation, &resolved).await?;
         let mut catalog = PgCatalog::new();
+        if new.snapshots || self.follows_copies(id).await? {
+            catalog.put_copies(self.put_copies(&mut resolved).await?);
+        }
         let options = options(&relation, id, self.server);
         let verdict = match parse_query(&resolved.canonical) {
             Ok(parsed) => catalog::compile(self.client(), &mut catalog, &parsed, &options).await,
@@ -319,6 +344,11 @@ impl Trickle {
         }
         let mut captured = Vec::new();
         let full = mode == RefreshMode::Full;
+        if table.is_none() || full {
+            // What is computed anew reads the sources themselves.
+            resolved.dependencies.retain(|d| d.schema != capture::HIDDEN);
+            catalog = PgCatalog::new();
+        }
         match &table {
             Some(table) if !full => captured = self.capturable(&resolved, table.sources(), &mut reasons),
             // The clock and settings change without a trigger: such a query is recomputed whenever it is refreshed.
@@ -428,11 +458,13 @@ impl Trickle {
                 )),
                 TableKind::MaterializedView => Some((
                     format!("the materialized view {place}"),
-                    "Make it a stream table, whose changes are known.",
+                    "Create it with --snapshots, which reads all of the view at each refresh and compares, or make the view a \
+                     stream table, whose changes are known.",
                 )),
                 TableKind::ForeignTable => Some((
                     format!("the foreign table {place}"),
-                    "Its changes happen in another server: copy it into a table here.",
+                    "Its changes happen elsewhere: create it with --snapshots, which reads all of the table at each refresh and \
+                     compares.",
                 )),
             };
             match against {
@@ -473,7 +505,15 @@ impl Trickle {
         Ok(watched)
     }
 
-    async fn settings_in_force(&self) -> Result<Vec<StoredSetting>> {
+    /// Whether a stream table reads copies.
+    async fn follows_copies(&self, id: i64) -> Result<bool> {
+        let text = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables c \
+             ON c.pgt_relid = d.source_relid WHERE d.pgt_id = $1 AND c.pgt_schema = $2)";
+        let row = self.client().query_one(text, &[&id, &capture::HIDDEN]).await;
+        Ok(row.map_err(|e| Error::server("look for copies", e))?.get(0))
+    }
+
+    pub(crate) async fn settings_in_force(&self) -> Result<Vec<StoredSetting>> {
         let doing = |e| Error::server("read the settings in force", e);
         let rows = self.client().query(SETTINGS, &[]).await.map_err(doing)?;
         let mut settings: Vec<StoredSetting> =
@@ -515,11 +555,14 @@ fn unread(e: &Error) -> Reason {
 impl Design {
     /// The mode in force.
     pub(crate) fn mode(&self) -> &'static str {
-        if self.table.is_some() { "DIFFERENTIAL" } else { "FULL" }
+        if self.table.is_some() && !is_copy(&self.relation) { "DIFFERENTIAL" } else { "FULL" }
     }
 
     /// Why it is not incremental.
     pub(crate) fn mode_reason(&self) -> Option<String> {
+        if is_copy(&self.relation) {
+            return Some("it is a copy of what is not captured: all of that is read and compared".to_owned());
+        }
         if self.requested == RefreshMode::Full {
             return Some("full refreshes were asked for".to_owned());
         }

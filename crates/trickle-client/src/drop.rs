@@ -23,7 +23,9 @@ impl Trickle {
     /// None of that name; something depends on it.
     pub async fn drop(&mut self, name: &Name, cascade: bool) -> Result<Vec<String>> {
         let e = self.find(name).await?;
-        self.drop_id(e.id, cascade).await
+        let gone = self.drop_id(e.id, cascade).await?;
+        self.sweep_copies().await?;
+        Ok(gone)
     }
 
     pub(crate) async fn drop_id(&mut self, id: i64, cascade: bool) -> Result<Vec<String>> {

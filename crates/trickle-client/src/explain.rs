@@ -1,6 +1,7 @@
 //! How a query is kept, or would be.
 
 use crate::catalog;
+use crate::copies::compared;
 use crate::create::{Design, NewStreamTable, RefreshMode};
 use crate::error::Result;
 use crate::names::Name;
@@ -32,6 +33,8 @@ pub struct Explained {
     pub recompute: Vec<(&'static str, Vec<String>)>,
     /// Where something that it reads is not captured: how often a refresher computes it anew.
     pub polled_every: Option<Duration>,
+    /// What it follows without being told of changes: all of it is read at each refresh, and compared with a copy.
+    pub compared: Vec<String>,
     /// Indexes of the tables that it reads, each as the columns (positions) that it starts with.
     pub indexes: BTreeMap<TableId, Vec<Vec<usize>>>,
 }
@@ -74,6 +77,7 @@ impl Trickle {
         for (def, _) in design.table.iter().flat_map(|t| t.sources()) {
             indexes.insert(def.id, catalog::indexes(self.client(), def.id).await?);
         }
+        let compared = compared(&design.resolved);
         let recompute = if design.table.is_none() { recompute(&design)? } else { Vec::new() };
         Ok(Explained {
             name,
@@ -82,6 +86,7 @@ impl Trickle {
             table: design.table,
             reasons: design.reasons,
             polled_every: None,
+            compared,
             indexes,
         })
     }

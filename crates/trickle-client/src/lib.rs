@@ -10,6 +10,7 @@
 //! | `registry` | the stream tables that the catalog lists |
 //! | `create`, `alter`, `drop`, `adapt` | stream tables come, change, go, and follow their sources |
 //! | `capture`, `drain` | triggers and buffers |
+//! | `copies` | what cannot be captured is copied, and the copy captured |
 //! | `refresh`, `session` | plans for the refresh machine, and its driver |
 //! | `load` | the first load on several connections |
 //! | `progress` | what long work tells while it goes on |
@@ -27,6 +28,7 @@ pub mod capture;
 pub mod catalog;
 mod check;
 pub mod connect;
+mod copies;
 mod create;
 pub mod daemon;
 mod drain;

@@ -1,6 +1,7 @@
 //! Refreshing stream tables.
 
 use crate::capture::HIDDEN;
+use crate::copies::is_copy;
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::registry::{Dependency, Entry, Registry, Runnable, shown};
@@ -417,18 +418,21 @@ pub(crate) fn reader<'s>(e: &Entry, sources: &'s [Source], options: &RefreshOpti
 
 /// What a stream table reads, as the catalog lists it: all that its plan reads, and maybe more.
 pub(crate) fn listed_sources(e: &Entry) -> Vec<Source> {
-    e.read().map(|d| source(d, e.mode != "FULL" || !d.columns.is_empty())).collect()
+    e.read().map(|d| source(e, d, e.mode != "FULL" || !d.columns.is_empty())).collect()
 }
 
 /// A source, with the buffer that holds its changes where they are `wanted` of it.
-fn source(d: &Dependency, wanted: bool) -> Source {
+fn source(e: &Entry, d: &Dependency, wanted: bool) -> Source {
     let id = d.relation.id;
     let changes = d.buffer.filter(|_| wanted).map(|oid| Relation {
         id: TableId(oid),
         schema: HIDDEN.into(),
         name: format!("changes_{id}").into(),
     });
-    let uncaptured = (wanted && d.held).then(|| held(&d.relation).into());
+    let uncaptured = match wanted && d.held {
+        true => Some(held(&d.relation).into()),
+        false => is_copy(&e.relation).then(|| compared(&d.relation).into()),
+    };
     Source { relation: d.relation.clone(), kind: d.kind, changes, uncaptured }
 }
 
@@ -436,6 +440,12 @@ fn source(d: &Dependency, wanted: bool) -> Source {
 fn held(source: &Relation) -> String {
     let name = Qualified::new(&source.schema, &source.name);
     format!("trickle disable switched the capture of {name} off; trickle enable {name} switches it on")
+}
+
+/// Why a copy reads all of its source.
+fn compared(source: &Relation) -> String {
+    let name = Qualified::new(&source.schema, &source.name);
+    format!("{name} was read as a whole and compared with its copy")
 }
 
 /// What a stream table reads, with the buffers that hold the changes.
@@ -450,7 +460,7 @@ pub(crate) fn sources(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
                 .hint("Run trickle alter with its query, which plans it anew."));
         };
         // Without columns there is a buffer for the sake of another stream table only.
-        Ok(source(d, runnable.table.is_some() || !d.columns.is_empty()))
+        Ok(source(e, d, runnable.table.is_some() || !d.columns.is_empty()))
     };
     read.into_iter().map(listed).collect()
 }

@@ -1,6 +1,7 @@
 //! The stream tables of a database, as its catalog lists them.
 
 use crate::catalog::{self, PgCatalog};
+use crate::copies::{copies, is_copy, reads_copies};
 use crate::error::{Error, Result};
 use crate::names::Name;
 use futures_util::future;
@@ -14,7 +15,7 @@ use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::cost::Model;
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_core::parse::parse_query;
-use trickle_core::refresh::{Compiled, Program, Recompute, Relation, Setting};
+use trickle_core::refresh::{Compiled, Copied, Program, Recompute, Relation, Setting};
 use trickle_core::schedule::{self, Schedule, canonical_periods};
 use trickle_core::sql::{Ident, Profile, Qualified};
 use trickle_core::stream_table::{Options, StreamTable};
@@ -398,7 +399,11 @@ pub(crate) async fn compile_entry(
     e: &Entry,
     server: u32,
 ) -> Result<Runnable> {
-    if e.mode != "FULL" {
+    let copy = is_copy(&e.relation);
+    if e.mode != "FULL" || copy {
+        if reads_copies(e) {
+            catalog.put_copies(copies(client).await?);
+        }
         let parsed = parse_query(&e.query)?;
         let options = options(&e.relation, e.id, server);
         let verdict = catalog::compile(client, catalog, &parsed, &options).await?;
@@ -407,6 +412,11 @@ pub(crate) async fn compile_entry(
             let message = format!("{} was planned by another version of trickle", shown(e));
             return Err(Error::stale(message).hint("trickle refresh plans it anew."));
         };
+        if copy {
+            let view = e.dependencies.iter().find(|d| d.kind == TableKind::MaterializedView);
+            let program = Copied::new(Compiled::new(table), view.map(|d| d.relation.id));
+            return Ok(Runnable { program: Arc::new(program), table: None });
+        }
         let table = Arc::new(table);
         return Ok(Runnable { program: Arc::new(Compiled::new(table.clone())), table: Some(table) });
     }

@@ -4,15 +4,19 @@
 //! far and notes what was asked for in vain; [`compile`] reads that and compiles again, until nothing new is asked.
 
 mod functions;
+mod operators;
 mod tables;
 mod types;
 
+use crate::capture::HIDDEN;
+use crate::copies::Copies;
 use crate::error::Result;
+use operators::Call;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_postgres::Client;
-use trickle_core::catalog::{Catalog, TableDef, TableId};
+use trickle_core::catalog::{Catalog, Collation, TableDef, TableId};
 use trickle_core::expr::FuncSig;
 use trickle_core::parse::Parsed;
 use trickle_core::stream_table::{Options, Verdict, compile_parsed};
@@ -24,12 +28,18 @@ pub(crate) use tables::indexes;
 /// A qualified name; the schema is `None` where the query left it to the search path.
 type Name = (Option<String>, String);
 
+/// The fields of a composite type, in order.
+type Fields = Vec<(Arc<str>, Type)>;
+
 /// What the engine asked for in vain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wanted {
     Relation(Name),
     Function(Name),
     Type(Name),
+    Call(Call),
+    Fields(String),
+    Collation(Name),
 }
 
 #[derive(Clone, Debug)]
@@ -44,6 +54,11 @@ enum Relation {
 pub struct PgCatalog {
     relations: BTreeMap<Name, Relation>,
     functions: BTreeMap<Name, Vec<Arc<FuncSig>>>,
+    calls: BTreeMap<Call, Option<Arc<FuncSig>>>,
+    fields: BTreeMap<String, Option<Fields>>,
+    collations: BTreeMap<Name, Option<Collation>>,
+    /// What is read in the place of others.
+    copies: Copies,
     types: Types,
     wanted: RefCell<BTreeSet<Wanted>>,
 }
@@ -52,6 +67,11 @@ impl PgCatalog {
     /// With nothing read yet.
     pub fn new() -> PgCatalog {
         PgCatalog::default()
+    }
+
+    /// Reads copies in the place of their sources.
+    pub(crate) fn put_copies(&mut self, copies: Copies) {
+        self.copies = copies;
     }
 
     /// The types of columns, each from its oid and what `format_type` says of it.
@@ -82,7 +102,10 @@ impl PgCatalog {
         for w in &wanted {
             match w {
                 Wanted::Relation(name) => {
-                    let relation = tables::read(client, &mut self.types, name).await?;
+                    let copy = name.0.clone().and_then(|s| self.copies.get(&(s, name.1.clone())));
+                    let copy = copy.map(|c| (Some(HIDDEN.to_owned()), c.name.clone()));
+                    let relation =
+                        tables::read(client, &mut self.types, copy.as_ref().unwrap_or(name)).await?;
                     self.relations.insert(name.clone(), relation.unwrap_or(Relation::Absent));
                 }
                 Wanted::Function(name) => {
@@ -90,9 +113,31 @@ impl PgCatalog {
                     self.functions.insert(name.clone(), found);
                 }
                 Wanted::Type(name) => self.types.load_named(client, name).await?,
+                Wanted::Call(call) => {
+                    let found = operators::call(client, &mut self.types, call).await?;
+                    self.calls.insert(call.clone(), found);
+                }
+                Wanted::Fields(ty) => {
+                    let found = operators::fields(client, &mut self.types, ty).await?;
+                    self.fields.insert(ty.clone(), found);
+                }
+                Wanted::Collation(name) => {
+                    let found = operators::collation(client, name).await?;
+                    self.collations.insert(name.clone(), found);
+                }
             }
         }
         Ok(!wanted.is_empty())
+    }
+
+    fn call(&self, call: Call) -> Option<Arc<FuncSig>> {
+        match self.calls.get(&call) {
+            Some(found) => found.clone(),
+            None => {
+                self.wanted.borrow_mut().extend(call.wanted());
+                None
+            }
+        }
     }
 
     fn relation(&self, schema: Option<&str>, name: &str) -> Option<&Relation> {
@@ -135,6 +180,29 @@ impl Catalog for PgCatalog {
             return None;
         };
         functions::pick(found, args)
+            .or_else(|| self.call(Call { operator: false, name, args: args.to_vec() }))
+    }
+
+    fn operator(&self, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
+        self.call(Call { operator: true, name: (None, name.to_owned()), args: args.to_vec() })
+    }
+
+    fn fields(&self, ty: &Type) -> Option<Vec<(Arc<str>, Type)>> {
+        let name = ty.sql_name();
+        let found = self.fields.get(&name).cloned();
+        if found.is_none() {
+            self.wanted.borrow_mut().insert(Wanted::Fields(name));
+        }
+        found.flatten()
+    }
+
+    fn collation(&self, schema: Option<&str>, name: &str) -> Option<Collation> {
+        let name = (schema.map(str::to_owned), name.to_owned());
+        let found = self.collations.get(&name).cloned();
+        if found.is_none() {
+            self.wanted.borrow_mut().insert(Wanted::Collation(name));
+        }
+        found.flatten()
     }
 
     fn named_type(&self, schema: Option<&str>, name: &str) -> Option<Type> {

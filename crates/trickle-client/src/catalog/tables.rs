@@ -20,7 +20,8 @@ WHERE c.oid = to_regclass(CASE WHEN $1::text IS NULL THEN quote_ident($2) ELSE f
 /// A collation that is not the type's own decides about order, and a nondeterministic one about equality.
 const COLUMNS: &str = "
 SELECT a.attnum, a.attname, a.atttypid, format_type(a.atttypid, a.atttypmod), a.attnotnull,
-    CASE WHEN a.attcollation <> t.typcollation THEN format('%I.%I', n.nspname, l.collname) END,
+    CASE WHEN a.attcollation <> t.typcollation THEN CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname)
+        ELSE format('%I.%I', n.nspname, l.collname) END END,
     coalesce(l.collisdeterministic, true), a.attgenerated::text, pg_get_expr(d.adbin, d.adrelid)
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated <> ''
@@ -117,6 +118,10 @@ fn column(types: &Types, c: &Row) -> ColumnDef {
     let ty = types.column(c.get(2), &spelled);
     let ty = match c.get::<_, Option<String>>(5) {
         None => ty,
+        Some(collation) if ty.collated(&collation, true).collation().is_some() => {
+            ty.collated(&collation, c.get(6))
+        }
+        // A type of an extension, which compares in ways of its own.
         Some(collation) => Type::Other(Arc::new(OtherType {
             sql_name: format!("{spelled} COLLATE {collation}"),
             equality: true,

@@ -1,6 +1,6 @@
 //! DDL statements → entries of a [`MemoryCatalog`].
 
-use super::memory::{MemoryCatalog, Name};
+use super::memory::{MemoryCatalog, Name, quoted};
 use super::{Catalog, ColumnDef, ForeignKey, Generated, TableDef};
 use crate::error::{Error, Result};
 use crate::expr::{FuncKind, FuncSig, Volatility};
@@ -9,7 +9,8 @@ use crate::parse::ast::{
     CreateCollation, CreateCollationDefinition, CreateFunction, CreateIndex, CreateTable,
     CreateTableLikeKind, CreateView, DataType, Expr, ForeignKeyConstraint, FunctionBehavior,
     FunctionCalledOnNull, FunctionReturnType, Ident, IndexColumn, NullsDistinctOption, ObjectName,
-    RenameTableNameKind, SqlOption, Statement, TableConstraint, UserDefinedTypeRepresentation,
+    RenameTableNameKind, SqlOption, Statement, TableConstraint, UserDefinedTypeCompositeAttributeDef,
+    UserDefinedTypeRepresentation,
 };
 use crate::parse::{CreateAggregate, Definition, Place, Source, fold, generated, qualified, type_of};
 use crate::types::{OtherType, Type};
@@ -44,6 +45,9 @@ impl Ddl<'_> {
             }
             Statement::CreateIndex(i) => self.create_index(&i),
             Statement::CreateType { name, representation } => {
+                if let Some(UserDefinedTypeRepresentation::Composite { attributes }) = representation {
+                    return self.create_composite(&name, &attributes);
+                }
                 let plain = matches!(representation, Some(UserDefinedTypeRepresentation::Enum { .. }));
                 self.create_type(&name, plain);
                 Ok(())
@@ -179,13 +183,10 @@ impl Ddl<'_> {
         if collation == "default" {
             return ty;
         }
-        Type::Other(Arc::new(OtherType {
-            sql_name: format!("{ty} COLLATE {name}"),
-            equality: true,
-            hashable: true,
-            ordered: true,
-            exact: self.catalog.is_exact_collation(schema.as_deref(), &collation),
-        }))
+        match self.catalog.collation(schema.as_deref(), &collation) {
+            Some(found) => ty.collated(&found.sql_name, found.deterministic),
+            None => ty,
+        }
     }
 
     fn column_constraints(&self, def: &mut TableDef, column: &AstColumn) -> Result<()> {
@@ -357,16 +358,29 @@ impl Ddl<'_> {
 
     fn create_type(&mut self, name: &ObjectName, is_enum: bool) {
         let (schema, name) = self.name(name);
-        let plain = |s: &str| s.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-        let quote = |s: &str| if plain(s) { s.to_owned() } else { format!("\"{}\"", s.replace('"', "\"\"")) };
         let other = OtherType {
-            sql_name: format!("{}.{}", quote(&schema), quote(&name)),
+            sql_name: format!("{}.{}", quoted(&schema), quoted(&name)),
             equality: true,
             hashable: is_enum,
             ordered: true,
             exact: is_enum,
         };
         self.catalog.add_type(&schema, &name, Type::Other(Arc::new(other)));
+    }
+
+    fn create_composite(
+        &mut self,
+        name: &ObjectName,
+        attributes: &[UserDefinedTypeCompositeAttributeDef],
+    ) -> Result<()> {
+        let field = |a: &UserDefinedTypeCompositeAttributeDef| {
+            let ty = self.ty(&a.data_type).map_err(|e| self.at(e, &a.name))?;
+            let ty = a.collation.as_ref().map_or_else(|| ty.clone(), |c| self.collated(ty.clone(), c));
+            Ok((Arc::from(fold(&a.name)), ty))
+        };
+        let fields = attributes.iter().map(field).collect::<Result<Vec<_>>>()?;
+        self.catalog.add_composite(self.name(name), fields);
+        Ok(())
     }
 
     fn create_collation(&mut self, c: &CreateCollation) {

@@ -1,10 +1,10 @@
 //! A catalog without a server, from DDL text or built by hand.
 
-use super::{Catalog, ColumnDef, TableDef, TableId};
+use super::{Catalog, Collation, ColumnDef, TableDef, TableId};
 use crate::error::{Error, Result};
 use crate::expr::FuncSig;
 use crate::expr::functions::implicit_cast;
-use crate::types::Type;
+use crate::types::{OtherType, Type};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -18,6 +18,8 @@ pub struct MemoryCatalog {
     names: BTreeMap<Name, TableId>,
     views: HashMap<Name, String>,
     types: HashMap<Name, Type>,
+    /// The fields of composite types, by what PostgreSQL calls the type.
+    fields: HashMap<String, Vec<(Arc<str>, Type)>>,
     /// The nondeterministic collations.
     inexact: BTreeSet<Name>,
     functions: HashMap<Name, Vec<Arc<FuncSig>>>,
@@ -33,6 +35,7 @@ impl Default for MemoryCatalog {
             names: BTreeMap::new(),
             views: HashMap::new(),
             types: HashMap::new(),
+            fields: HashMap::new(),
             inexact: BTreeSet::new(),
             functions: HashMap::new(),
             indexes: Vec::new(),
@@ -106,6 +109,13 @@ impl MemoryCatalog {
         self.types.insert((schema.to_owned(), name.to_owned()), ty);
     }
 
+    /// Adds a composite type under a name, with its fields.
+    pub(super) fn add_composite(&mut self, name: Name, fields: Vec<(Arc<str>, Type)>) {
+        let ty = composite(&name);
+        self.fields.insert(ty.sql_name(), fields);
+        self.types.insert(name, ty);
+    }
+
     /// Adds a nondeterministic collation: texts that it takes for equal may be written differently.
     pub(super) fn add_inexact_collation(&mut self, name: Name) {
         self.inexact.insert(name);
@@ -160,6 +170,26 @@ impl MemoryCatalog {
     }
 }
 
+/// An identifier as PostgreSQL reads it, if it is no keyword.
+pub(super) fn quoted(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    match name.chars().all(plain) && !name.starts_with(|c: char| c.is_ascii_digit()) {
+        true if name != "default" => name.to_owned(),
+        _ => format!("\"{}\"", name.replace('"', "\"\"")),
+    }
+}
+
+/// A type of several fields. Comparisons and keys of it are not known to the engine.
+fn composite((schema, name): &Name) -> Type {
+    Type::Other(Arc::new(OtherType {
+        sql_name: format!("{}.{}", quoted(schema), quoted(name)),
+        equality: false,
+        hashable: false,
+        ordered: false,
+        exact: false,
+    }))
+}
+
 impl Catalog for MemoryCatalog {
     fn table(&self, schema: Option<&str>, name: &str) -> Option<Arc<TableDef>> {
         let id = self.candidates(schema, name).find_map(|n| self.names.get(&n).copied())?;
@@ -184,8 +214,25 @@ impl Catalog for MemoryCatalog {
         exact.or_else(|| all.iter().find(|f| fits(f, implicit_cast))).map(|f| (*f).clone())
     }
 
+    fn fields(&self, ty: &Type) -> Option<Vec<(Arc<str>, Type)>> {
+        let Type::Other(other) = ty else { return None };
+        let row = |t: &&Arc<TableDef>| composite(&(t.schema.to_string(), t.name.to_string())) == *ty;
+        let of_row = |t: &Arc<TableDef>| t.columns.iter().map(|c| (c.name.clone(), c.ty.clone())).collect();
+        self.fields.get(&other.sql_name).cloned().or_else(|| self.tables.iter().find(row).map(of_row))
+    }
+
+    fn collation(&self, schema: Option<&str>, name: &str) -> Option<Collation> {
+        let deterministic = self.is_exact_collation(schema, name);
+        let sql_name = match schema.filter(|s| *s != "pg_catalog") {
+            Some(schema) => format!("{}.{}", quoted(schema), quoted(name)),
+            None => quoted(name),
+        };
+        Some(Collation { sql_name, deterministic })
+    }
+
     fn named_type(&self, schema: Option<&str>, name: &str) -> Option<Type> {
-        self.candidates(schema, name).find_map(|n| self.types.get(&n).cloned())
+        let row = |n: Name| self.names.contains_key(&n).then(|| composite(&n));
+        self.candidates(schema, name).find_map(|n| self.types.get(&n).cloned().or_else(|| row(n)))
     }
 
     fn table_names(&self) -> Vec<String> {

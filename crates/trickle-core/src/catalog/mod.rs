@@ -88,6 +88,15 @@ pub enum TableKind {
     ForeignTable,
 }
 
+/// An order of texts, and which of them are equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collation {
+    /// Its name, ready to be parsed by PostgreSQL.
+    pub sql_name: String,
+    /// Whether equal texts are always the same bytes.
+    pub deterministic: bool,
+}
+
 /// A base relation. Compared and hashed by [`TableId`] alone: one catalog gives one definition per id.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TableDef {
@@ -165,7 +174,22 @@ pub trait Catalog {
         None
     }
 
-    /// A type that is not built in.
+    /// An operator of one or two operands that is not built into the engine, resolved for their types.
+    fn operator(&self, _name: &str, _args: &[Type]) -> Option<Arc<FuncSig>> {
+        None
+    }
+
+    /// The fields of a composite type, in order; `None` where it is none.
+    fn fields(&self, _ty: &Type) -> Option<Vec<(Arc<str>, Type)>> {
+        None
+    }
+
+    /// A collation by name.
+    fn collation(&self, _schema: Option<&str>, _name: &str) -> Option<Collation> {
+        None
+    }
+
+    /// A type that is not built in, the row type of a table among them.
     fn named_type(&self, _schema: Option<&str>, _name: &str) -> Option<Type> {
         None
     }

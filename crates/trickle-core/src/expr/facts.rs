@@ -167,6 +167,9 @@ fn called_scales(sig: &FuncSig, args: &[Expr]) -> Option<Vec<u16>> {
 pub(super) fn cast_can_raise(from: &Type, to: &Type) -> bool {
     match (from, to) {
         (_, to) if super::is_written(to) => false,
+        (f, t) if f.collation().is_some() || t.collation().is_some() => {
+            cast_can_raise(&f.uncollated(), &t.uncollated())
+        }
         (Type::Int2, Type::Int4 | Type::Int8) | (Type::Int4, Type::Int8) => false,
         (f, Type::Numeric(None) | Type::Float8) if f.is_integer() => false,
         (Type::Numeric(_), Type::Numeric(None)) => false,

@@ -29,6 +29,10 @@ pub enum FuncKind {
     Window,
     /// A function that returns a set of rows.
     SetReturning,
+    /// `(a).name`: a field of a composite value.
+    Field,
+    /// A row whose fields are called as [`FuncSig::columns`] says.
+    Row,
 }
 
 /// The resolved signature of a function or operator.
@@ -98,6 +102,22 @@ impl FuncSig {
         })
     }
 
+    /// The field `name`, of type `ret`, of a composite value.
+    pub fn field(name: &str, of: Type, ret: Type) -> Arc<FuncSig> {
+        let kind = FuncKind::Field;
+        let sig = FuncSig::unknown(None, name, vec![of], ret);
+        let volatility = Volatility::Immutable;
+        Arc::new(FuncSig { kind, volatility, strict: true, raises: false, ..sig })
+    }
+
+    /// A row of values with names.
+    pub fn row(columns: Vec<Arc<str>>, args: Vec<Type>) -> Arc<FuncSig> {
+        let ret = Type::Record(args.clone().into());
+        let sig = FuncSig::unknown(None, "row", args, ret);
+        let (kind, volatility) = (FuncKind::Row, Volatility::Immutable);
+        Arc::new(FuncSig { kind, columns, volatility, never_null: true, raises: false, ..sig })
+    }
+
     /// A function about which nothing but its types is known: volatile, not strict, may raise.
     pub fn unknown(schema: Option<&str>, name: &str, args: Vec<Type>, ret: Type) -> FuncSig {
         FuncSig {
@@ -117,6 +137,12 @@ impl FuncSig {
     /// Whether a call is written with a symbol.
     pub fn is_operator(&self) -> bool {
         self.kind == FuncKind::Operator
+    }
+
+    /// Whether it is one of the engine's own comparisons.
+    pub fn is_comparison(&self) -> bool {
+        let symbol = matches!(&*self.name, "=" | "<>" | "<" | "<=" | ">" | ">=");
+        symbol && self.is_operator() && self.args.len() == 2 && self.schema.is_none()
     }
 
     /// Whether it is `=` on two arguments.

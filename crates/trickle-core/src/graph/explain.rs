@@ -2,7 +2,7 @@
 
 use super::{Column, Graph, Node, NodeId, Schema};
 use crate::agg::{Acc, AggCall};
-use crate::expr::{Expr, ExprKind, IsTest, Moment, Subscript};
+use crate::expr::{Expr, ExprKind, FuncKind, IsTest, Moment, Subscript};
 use crate::rel::{Expand, SetCall, Top, Window};
 use crate::types::Datum;
 use crate::window::OrderKey;
@@ -230,6 +230,9 @@ fn describe(e: &Expr, s: &Schema) -> String {
         ExprKind::Clock(Moment::Now) => "now".to_owned(),
         ExprKind::Call(sig, args) if sig.is_operator() && args.len() == 2 => {
             format!("({} {} {})", describe(&args[0], s), sig.name, describe(&args[1], s))
+        }
+        ExprKind::Call(sig, args) if sig.kind == FuncKind::Field => {
+            format!("({}).{}", list(args, ", "), sig.name)
         }
         ExprKind::Call(sig, args) => format!("{}({})", sig.name, list(args, ", ")),
         ExprKind::Cast(a) => format!("{}::{}", describe(a, s), e.ty()),

@@ -3,8 +3,9 @@
 use super::Lowerer;
 use super::expr::Cx;
 use crate::error::{Error, Result};
-use crate::expr::{Expr, ExprKind, Subscript};
+use crate::expr::{Expr, ExprKind, FuncSig, Subscript};
 use crate::parse::ast::{AccessExpr, Expr as Ast, Ident, Subscript as AstSubscript};
+use crate::parse::fold;
 use crate::types::{Datum, Type};
 
 impl Lowerer<'_> {
@@ -40,16 +41,51 @@ impl Lowerer<'_> {
                 return Ok(value);
             }
         }
-        let mut subscripts = Vec::new();
-        for a in at {
-            match a {
-                AccessExpr::Subscript(s) => subscripts.push(s),
-                AccessExpr::Dot(_) => return Err(self.stop(whole, "a field of a composite value")),
+        while !at.is_empty() {
+            let subscript = |a: &'q AccessExpr| match a {
+                AccessExpr::Subscript(s) => Some(s),
+                AccessExpr::Dot(_) => None,
+            };
+            let subscripts: Vec<&AstSubscript> = at.iter().map_while(subscript).collect();
+            if let ([], Some((AccessExpr::Dot(name), rest))) = (subscripts.as_slice(), at.split_first()) {
+                value = self.field(whole, value, name)?;
+                at = rest;
+            } else {
+                value = self.subscripted(whole, value, &subscripts, cx)?;
+                at = &at[subscripts.len()..];
             }
         }
+        Ok(value)
+    }
+
+    /// `(value).name`
+    fn field(&mut self, whole: &Ast, value: Expr, name: &Ast) -> Result<Expr> {
+        let Ast::Identifier(name) = name else {
+            return Err(self.stop(whole, "all fields of a composite value"));
+        };
+        let (wanted, ty) = (fold(name), value.ty().clone());
+        let Some(fields) = self.catalog.fields(&ty) else {
+            return Err(self.stop(whole, format!("a field of a value of type {ty}")));
+        };
+        match fields.into_iter().find(|(field, _)| **field == *wanted) {
+            Some((_, field)) => Ok(Expr::call(FuncSig::field(&wanted, ty, field), vec![value])),
+            None => {
+                let e = format!("column \"{wanted}\" not found in data type {ty}");
+                Err(Error::unknown_column(e))
+            }
+        }
+    }
+
+    fn subscripted<'q>(
+        &mut self,
+        whole: &'q Ast,
+        value: Expr,
+        subscripts: &[&'q AstSubscript],
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
         match value.ty().clone() {
-            Type::Jsonb => self.path(whole, value, &subscripts, cx),
-            Type::Array(element) => self.subscript(whole, value, &element, &subscripts, cx),
+            Type::Jsonb => self.path(whole, value, subscripts, cx),
+            Type::Array(element) => self.subscript(whole, value, &element, subscripts, cx),
             ty => {
                 self.known_types("a subscript", std::slice::from_ref(&ty), whole)?;
                 let e = format!("cannot subscript type {ty} because it does not support subscripting");

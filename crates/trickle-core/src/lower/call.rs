@@ -120,8 +120,6 @@ impl Lowerer<'_> {
         let list = match plain_arguments(f) {
             Some(list) => list,
             None if star => Vec::new(),
-            None if whole_rows(f) && !(builtin && name == "count") => return Err(self.whole_row(e)),
-            None if whole_rows(f) => Vec::new(),
             None => return Err(self.stop(e, format!("named arguments or a subquery as argument of {name}"))),
         };
         if schema.is_none() && name == "grouping" && !is_quoted(f) {
@@ -167,7 +165,7 @@ impl Lowerer<'_> {
                 self.check_volatility(&sig, e);
                 return self.set(sig, args, e, cx);
             }
-            FuncKind::Scalar | FuncKind::Operator => {}
+            FuncKind::Scalar | FuncKind::Operator | FuncKind::Field | FuncKind::Row => {}
         }
         self.check_volatility(&sig, e);
         self.call(sig, args)
@@ -177,7 +175,23 @@ impl Lowerer<'_> {
     pub(super) fn signature(&self, schema: Option<&str>, name: &str, types: &[Type]) -> Option<Arc<FuncSig>> {
         let builtin = schema.is_none_or(|s| s == "pg_catalog");
         let found = if builtin { resolve_function(name, types) } else { None };
-        found.or_else(|| self.catalog.function(schema, name, types))
+        found
+            .or_else(|| self.recordset(name, types).filter(|_| builtin))
+            .or_else(|| self.catalog.function(schema, name, types))
+    }
+
+    /// `jsonb_populate_recordset(NULL::type, …)`: its columns are the fields of the type.
+    fn recordset(&self, name: &str, types: &[Type]) -> Option<Arc<FuncSig>> {
+        let [row, json] = types else { return None };
+        if !SETS.contains(&name) {
+            return None;
+        }
+        let (columns, mut fields): (Vec<Arc<str>>, Vec<Type>) = self.catalog.fields(row)?.into_iter().unzip();
+        let ret = if fields.len() == 1 { fields.pop()? } else { Type::Record(fields.into()) };
+        let json = if *json != Type::Unknown { json.clone() } else { Type::Jsonb };
+        let sig = FuncSig::unknown(None, name, vec![row.clone(), json], ret);
+        let (kind, volatility) = (FuncKind::SetReturning, Volatility::Stable);
+        Some(Arc::new(FuncSig { kind, columns, volatility, ..sig }))
     }
 
     /// Stops at a function or operator over a type of which only the name is known: PostgreSQL may well have it.
@@ -246,8 +260,6 @@ impl Lowerer<'_> {
             self.note(reason);
         } else if SURROUNDINGS.contains(&name) {
             self.stable(name, e);
-        } else if SETS.contains(&name) {
-            self.not_yet(e, format!("the set-returning function {name}()"));
         } else {
             return false;
         }
@@ -267,7 +279,9 @@ impl Lowerer<'_> {
             return Ok(Some(Expr::null(Type::parse("xml").unwrap_or(Type::Unknown))));
         }
         if let (FunctionArguments::Subquery(q), "array") = (&f.args, name) {
-            return Err(self.stop(&**q, "ARRAY(subquery)"));
+            let help = "Give the subquery an ORDER BY: any order is right now, and no two refreshes need choose the same.";
+            self.reason(ReasonKind::NotYet, &**q, "ARRAY(subquery) without ORDER BY", help);
+            return Err(Error::internal("lowering stopped at an array without an order"));
         }
         let Some(list) = plain_arguments(f) else { return Ok(None) };
         let args = match name {
@@ -360,17 +374,11 @@ impl Lowerer<'_> {
 
     /// `count(t)` and `count(t.*)` count the rows of `t` that an outer join did not pad, as its columns do that are never
     /// NULL; `None` where the argument is another one.
-    fn counted_row(
-        &mut self,
-        name: &str,
-        schema: Option<&str>,
-        f: &Function,
-        e: &Ast,
-    ) -> Result<Option<Expr>> {
+    fn counted_row(&mut self, name: &str, schema: Option<&str>, f: &Function) -> Result<Option<Expr>> {
         let FunctionArguments::List(list) = &f.args else { return Ok(None) };
         let [FunctionArg::Unnamed(arg)] = list.args.as_slice() else { return Ok(None) };
         let qualifier = match arg {
-            FunctionArgExpr::QualifiedWildcard(table) => parts(table),
+            FunctionArgExpr::Expr(Ast::QualifiedWildcard(table, _)) => parts(table),
             FunctionArgExpr::Expr(Ast::Identifier(table)) if self.names_row(table) => vec![fold(table)],
             _ => return Ok(None),
         };
@@ -378,7 +386,7 @@ impl Lowerer<'_> {
         let distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
         match self.never_null(&qualifier) {
             Some(column) if count && !distinct => self.column(&column).map(Some),
-            _ => Err(self.whole_row(e)),
+            _ => Ok(None),
         }
     }
 
@@ -392,7 +400,7 @@ impl Lowerer<'_> {
         e: &'q Ast,
         cx: &mut Cx<'q>,
     ) -> Result<Result<AggCall, Expr>> {
-        let args = match self.counted_row(name, schema, f, e)? {
+        let args = match self.counted_row(name, schema, f)? {
             Some(present) => vec![present],
             None => self.exprs(list, cx)?,
         };
@@ -440,11 +448,17 @@ impl Lowerer<'_> {
     fn resolve_aggregate(&self, name: &str, types: &[Type]) -> Option<Arc<FuncSig>> {
         let typed: Vec<Type> =
             types.iter().map(|t| if *t == Type::Unknown { Type::Text } else { t.clone() }).collect();
-        resolve(name, &typed).or_else(|| {
-            let text: Vec<Type> =
-                typed.iter().map(|t| if t.is_string() { Type::Text } else { t.base() }).collect();
-            resolve(name, &text)
-        })
+        let collated = types.iter().find(|t| t.collation().is_some());
+        let texts = || {
+            let text = |t: &Type| match t.uncollated() {
+                t if t.is_string() => Type::Text,
+                t => t.base(),
+            };
+            let sig = resolve(name, &typed.iter().map(text).collect::<Vec<Type>>())?;
+            let ret = collated.map_or_else(|| sig.ret.clone(), |c| c.recollated(&sig.ret));
+            Some(if ret == sig.ret { sig } else { Arc::new(FuncSig { ret, ..(*sig).clone() }) })
+        };
+        resolve(name, &typed).or_else(texts)
     }
 
     pub(super) fn sort_key<'q>(&mut self, key: &'q OrderByExpr, cx: &mut Cx<'q>) -> Result<SortKey> {
@@ -473,12 +487,6 @@ impl Lowerer<'_> {
         };
         Ok((descending, key.options.nulls_first.unwrap_or(descending)))
     }
-}
-
-/// Whether an argument is `t.*`.
-fn whole_rows(f: &Function) -> bool {
-    matches!(&f.args, FunctionArguments::List(l)
-        if l.args.iter().any(|a| matches!(a, FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(_)))))
 }
 
 /// Whether the only argument is `*`.

@@ -48,8 +48,14 @@ impl Lowerer<'_> {
             .collect()
     }
 
-    /// A call with its arguments cast as declared.
+    /// A call with its arguments cast as declared. A text that is made of texts has their collation.
     pub(super) fn call(&self, sig: Arc<FuncSig>, args: Vec<Expr>) -> Result<Expr> {
+        let collated =
+            args.iter().find(|e| e.ty().collation().is_some()).map(|e| e.ty().recollated(&sig.ret));
+        let sig = match collated {
+            Some(ret) if ret != sig.ret => Arc::new(FuncSig { ret, ..(*sig).clone() }),
+            _ => sig,
+        };
         let args = self.arguments(&sig, args)?;
         Ok(Expr::call(sig, args))
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 impl Lowerer<'_> {
     /// The operator for these operands.
     pub(super) fn operator(&self, op: &str, types: &[Type]) -> Result<Arc<FuncSig>> {
-        resolve_operator(op, types).ok_or_else(|| {
+        resolve_operator(op, types).or_else(|| self.catalog.operator(op, types)).ok_or_else(|| {
             let e = match types {
                 [t] => Error::unknown_function(format!("operator does not exist: {op} {t}")),
                 _ => {

@@ -366,7 +366,13 @@ impl Lowerer<'_> {
 
     /// `IS [NOT] NULL`; of a row: whether all parts are (not).
     fn null_test<'q>(&mut self, a: &'q Ast, negated: bool, cx: &mut Cx<'q>) -> Result<Expr> {
-        let parts = self.exprs(row(a), cx)?;
+        let parts = match a {
+            Ast::QualifiedWildcard(table, _) => self.columns_of(&crate::parse::parts(table), a)?,
+            Ast::Identifier(table) if self.names_row(table) => {
+                self.columns_of(&[crate::parse::fold(table)], a)?
+            }
+            _ => self.exprs(row(a), cx)?,
+        };
         if parts.iter().any(|e| matches!(e.ty(), Type::Record(_))) {
             return Err(self.stop(a, "IS NULL on a composite value"));
         }
@@ -475,7 +481,11 @@ impl Lowerer<'_> {
                 let checked = self.check_cast(value.ty(), ty);
                 self.located(checked, place).map(|()| value)
             }
-            _ => Ok(value.cast(ty.clone())),
+            // A text keeps its collation when it is cast to another type of texts.
+            _ => {
+                let ty = value.ty().recollated(ty);
+                Ok(value.cast(ty))
+            }
         }
     }
 

@@ -64,6 +64,8 @@ pub(super) struct Source {
     refs: Vec<Outer>,
     schema: Option<Arc<str>>,
     key: Option<Vec<usize>>,
+    /// The schema and name of the table that it is.
+    table: Option<(Arc<str>, Arc<str>)>,
     /// Whether other tables inherit from it.
     descendants: bool,
     /// Virtual columns that could not be read and are not among the names.
@@ -79,6 +81,7 @@ impl Source {
             refs,
             schema: None,
             key: None,
+            table: None,
             descendants: false,
             unread: Vec::new(),
         }
@@ -208,6 +211,7 @@ impl Lowerer<'_> {
         let mut source = Source {
             schema: Some(def.schema.clone()),
             key: def.keys.first().cloned(),
+            table: Some((def.schema.clone(), def.name.clone())),
             descendants: def.descendants,
             ..Source::derived(Relation { node, names: Vec::new() }, Vec::new())
         };
@@ -400,7 +404,7 @@ impl Lowerer<'_> {
         alias: Option<&TableAlias>,
         build: &mut Build,
     ) -> Result<Scope> {
-        let Source { node, names, refs, schema, key, unread, .. } = source;
+        let Source { node, names, refs, schema, key, table, unread, .. } = source;
         if let (Some(a), Some(hidden)) = (alias.filter(|a| !a.columns.is_empty()), unread.first()) {
             return Err(
                 self.stop(&a.name, format!("the column \"{hidden}\", which is computed where it is read"))
@@ -433,7 +437,7 @@ impl Lowerer<'_> {
             .collect();
         let key = key.map(|k| k.iter().map(|c| c + offset).collect());
         let schema = schema.filter(|_| alias.is_none());
-        Ok(Scope::of_item(Item { schema, key, present, unread, ..Item::of(Arc::from(name), columns) }))
+        Ok(Scope::of_item(Item { schema, key, present, table, unread, ..Item::of(Arc::from(name), columns) }))
     }
 
     /// The whole of FROM as one relation.

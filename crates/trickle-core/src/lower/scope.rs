@@ -2,10 +2,10 @@
 
 use super::Lowerer;
 use crate::error::{Error, Result};
-use crate::expr::{Expr, ExprKind};
+use crate::expr::{Expr, ExprKind, FuncSig};
 use crate::graph::NodeId;
 use crate::parse::ast::Ident;
-use crate::parse::fold;
+use crate::parse::{Place, fold};
 use crate::types::Type;
 use std::sync::Arc;
 
@@ -103,6 +103,8 @@ pub(super) struct Item {
     pub(super) key: Option<Vec<usize>>,
     /// The name of a column that is NULL in rows that an outer join padded and nowhere else.
     pub(super) present: Option<Arc<str>>,
+    /// The schema and name of the table whose rows it has.
+    pub(super) table: Option<(Arc<str>, Arc<str>)>,
     /// Names of virtual columns whose expressions the engine cannot read.
     pub(super) unread: Vec<Arc<str>>,
 }
@@ -202,6 +204,9 @@ pub(super) struct Cte {
     pub(super) unread: Vec<Arc<str>>,
 }
 
+/// What PostgreSQL knows of the place of each row, and capture does not.
+const SYSTEM_COLUMNS: &[&str] = &["tableoid", "ctid", "xmin", "xmax", "cmin", "cmax"];
+
 /// What a lookup in one scope found.
 enum Found {
     Nothing,
@@ -253,12 +258,7 @@ impl Lowerer<'_> {
                         ));
                     }
                 }
-                Found::One(e) => {
-                    for level in self.levels.iter_mut().filter(|l| depth <= l.frame) {
-                        level.read = level.read.max(Some(depth));
-                    }
-                    return if depth + 1 == self.frames.len() { Ok(e) } else { self.outer(depth, &e) };
-                }
+                Found::One(e) => return self.seen(depth, &e),
                 Found::Many => {
                     let e = Error::ambiguous(format!("column reference \"{name}\" is ambiguous"))
                         .hint("Put the table's name or alias in front of it.");
@@ -269,7 +269,10 @@ impl Lowerer<'_> {
         if let ([_], Some(last)) = (parts.as_slice(), idents.last())
             && self.names_row(last)
         {
-            return Err(self.whole_row(last));
+            return self.row_of(&parts, last);
+        }
+        if let (true, Some(last)) = (SYSTEM_COLUMNS.contains(&name.as_str()), idents.last()) {
+            return Err(self.stop(last, format!("the system column {name}")));
         }
         let e = match qualifier {
             [] => {
@@ -285,6 +288,64 @@ impl Lowerer<'_> {
             }
         };
         Err(self.at_idents(e, idents))
+    }
+
+    /// The item that a name means, and the SELECT that it stands in.
+    fn item(&self, qualifier: &[String]) -> Option<(usize, Item)> {
+        let here = |depth: usize| {
+            let item = self.frames[depth].scope.items.iter().find(|i| i.is(qualifier));
+            item.map(|i| (depth, i.clone()))
+        };
+        (0..self.frames.len()).rev().find_map(here)
+    }
+
+    /// A value over the columns of a SELECT, as the innermost sees it.
+    fn seen(&mut self, depth: usize, e: &Expr) -> Result<Expr> {
+        for level in self.levels.iter_mut().filter(|l| depth <= l.frame) {
+            level.read = level.read.max(Some(depth));
+        }
+        if depth + 1 == self.frames.len() { Ok(e.clone()) } else { self.outer(depth, e) }
+    }
+
+    /// All columns of what `t` or `t.*` means.
+    pub(super) fn columns_of(&mut self, qualifier: &[String], place: &impl Place) -> Result<Vec<Expr>> {
+        match self.item(qualifier) {
+            Some((depth, item)) if item.unread.is_empty() => {
+                item.columns.iter().map(|c| self.seen(depth, &c.expr)).collect()
+            }
+            _ => Err(self.whole_row(place)),
+        }
+    }
+
+    /// `t` or `t.*` as a value, which is NULL where an outer join padded the row: where a column is NULL that is so nowhere
+    /// else.
+    pub(super) fn row_of(&mut self, qualifier: &[String], place: &impl Place) -> Result<Expr> {
+        let Some((depth, item)) = self.item(qualifier) else { return Err(self.whole_row(place)) };
+        let alone = self.frames[depth].scope.items.len() == 1;
+        let present = item.present.as_ref().map(|name| find(item.columns.iter(), name));
+        let present = match present {
+            Some(Found::One(e)) => Some(e),
+            _ if alone => None,
+            _ => return Err(self.whole_row(place)),
+        };
+        let values = self.columns_of(qualifier, place)?;
+        let types: Vec<Type> = values.iter().map(|e| e.ty().clone()).collect();
+        let row = match &item.table {
+            Some((schema, table)) => {
+                let Some(ty) = self.catalog.named_type(Some(schema), table) else {
+                    return Err(self.whole_row(place));
+                };
+                Expr::new(ExprKind::Row(values), Type::Record(types.into())).cast(ty)
+            }
+            None => {
+                let names = item.columns.iter().map(|c| c.name.clone()).collect();
+                Expr::call(FuncSig::row(names, types), values)
+            }
+        };
+        let Some(present) = present else { return Ok(row) };
+        let (padded, ty) = (self.seen(depth, &present)?.is_null(), row.ty().clone());
+        let kind = ExprKind::Case { whens: vec![(padded, Expr::null(ty.clone()))], otherwise: row };
+        Ok(Expr::new(kind, ty))
     }
 
     /// Whether an identifier is no column but the name of an item of FROM.
@@ -394,7 +455,7 @@ impl Lowerer<'_> {
 
 impl Item {
     pub(super) fn of(name: Arc<str>, columns: Vec<Named>) -> Item {
-        Item { name, schema: None, columns, key: None, present: None, unread: Vec::new() }
+        Item { name, schema: None, columns, key: None, present: None, table: None, unread: Vec::new() }
     }
     fn is(&self, qualifier: &[String]) -> bool {
         match qualifier {

@@ -9,8 +9,9 @@ use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::expr::functions::resolve_function;
 use crate::parse::ast::{
-    CeilFloorKind, DateTimeField, Expr as Ast, Interval, TrimWhereField, Value, ValueWithSpan,
+    CeilFloorKind, DateTimeField, Expr as Ast, Interval, ObjectName, TrimWhereField, Value, ValueWithSpan,
 };
+use crate::parse::{parts, qualified};
 use crate::types::{Datum, Type};
 
 impl Lowerer<'_> {
@@ -82,17 +83,34 @@ impl Lowerer<'_> {
                 let args = self.exprs(parts.into_iter().flatten().map(|b| &**b), cx)?;
                 self.builtin("overlay", args)
             }
-            other => self.refused(other, cx),
+            Ast::Collate { expr, collation } => self.collate(expr, collation, e, cx),
+            other => self.refused(other),
         }
     }
 
-    fn refused<'q>(&mut self, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+    /// `text COLLATE name`: the same value, of a type that compares under it.
+    fn collate<'q>(
+        &mut self,
+        value: &'q Ast,
+        collation: &ObjectName,
+        place: &Ast,
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        let value = self.expr(value, cx)?;
+        let value = if *value.ty() == Type::Unknown { self.coerce(value, &Type::Text)? } else { value };
+        let (schema, name) = qualified(collation);
+        let Some(found) = self.catalog.collation(schema.as_deref(), &name) else {
+            return Err(self.stop(place, format!("the collation {collation}")));
+        };
+        let ty = value.ty().collated(&found.sql_name, found.deterministic);
+        if ty.collation().is_none() {
+            return Err(self.stop(place, format!("COLLATE over type {ty}")));
+        }
+        Ok(value.cast(ty))
+    }
+
+    fn refused(&mut self, e: &Ast) -> Result<Expr> {
         match e {
-            Ast::Collate { expr, .. } => {
-                let value = self.expr(expr, cx)?;
-                self.not_yet(e, "COLLATE");
-                Ok(value)
-            }
             Ast::IsJson { .. } => {
                 self.not_yet(e, "IS JSON");
                 Ok(Expr::null(Type::Bool))
@@ -101,7 +119,8 @@ impl Lowerer<'_> {
                 self.not_yet(e, "IS NORMALIZED");
                 Ok(Expr::null(Type::Bool))
             }
-            Ast::Wildcard(_) | Ast::QualifiedWildcard(..) => Err(self.whole_row(e)),
+            Ast::QualifiedWildcard(name, _) => self.row_of(&parts(name), e),
+            Ast::Wildcard(_) => Err(self.whole_row(e)),
             _ => Err(Error::syntax("an expression that PostgreSQL does not have")),
         }
     }

@@ -5,6 +5,7 @@
 //! everything that walks or drops a tree runs on a stack to match.
 
 mod aggregate;
+mod arrays;
 mod errors;
 mod forms;
 mod limits;
@@ -93,6 +94,7 @@ pub fn parse_query(sql: &str) -> Result<Parsed> {
     if tokens.iter().all(|t| matches!(t.token, Token::Whitespace(_) | Token::SemiColon)) {
         return Err(Error::syntax("the query is empty").at(source.end()).hint("Write a SELECT statement."));
     }
+    let rewordable = arrays::may_stand_in(&tokens);
     deep(depth, || {
         let mut parser = parser(tokens);
         let parsed = parser.parse_query().and_then(|q| {
@@ -100,7 +102,12 @@ pub fn parse_query(sql: &str) -> Result<Parsed> {
             parser.expect_token(&Token::EOF).map(|_| q)
         });
         match parsed {
-            Ok(query) => Ok(Parsed { query: Some(query), source, depth }),
+            Ok(mut query) => {
+                if rewordable {
+                    arrays::reword(&mut query);
+                }
+                Ok(Parsed { query: Some(query), source, depth })
+            }
             Err(e) => Err(errors::convert(&source, e, &parser)),
         }
     })

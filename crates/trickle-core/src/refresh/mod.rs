@@ -16,6 +16,7 @@
 //! stored iff everything before it succeeded; equal answers give equal statements.
 
 mod control;
+mod copied;
 mod facts;
 mod machine;
 mod memory;
@@ -25,6 +26,7 @@ mod recompute;
 mod report;
 
 pub use control::{decide_text, peek_text, pending_text, record_failure};
+pub use copied::Copied;
 pub use machine::Machine;
 pub use memory::WorkMem;
 pub use plan::{

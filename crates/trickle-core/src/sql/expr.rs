@@ -4,10 +4,10 @@ use super::ast::{
     Aggregate, Frame, FrameBound, FromItem, OrderBy, Over, Param, Query, Scalar, Select, SelectItem, SetExpr,
     SpecialCall,
 };
-use super::ident::{Ident, Qualified};
+use super::ident::{Ident, NameSet, Qualified};
 use super::shown::extreme;
 use crate::agg::AggCall;
-use crate::expr::{Expr, ExprKind, FuncSig, SortKey};
+use crate::expr::{Expr, ExprKind, FuncKind, FuncSig, SortKey};
 use crate::types::{OtherType, Type};
 use crate::window::{Bound, OrderKey, WindowCall, WindowFrame};
 
@@ -24,7 +24,11 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
         ExprKind::Literal(d) => Scalar::Literal(d.clone(), expr.ty().clone()),
         ExprKind::Clock(moment) => Scalar::Param(Param::Clock(*moment), expr.ty().clone()),
         ExprKind::Call(sig, args) if sig.is_operator() => Scalar::Operator(name(sig), all(args)),
-        ExprKind::Call(sig, args) => function(sig, args, columns),
+        ExprKind::Call(sig, args) if sig.kind == FuncKind::Row => row(sig, all(args)),
+        ExprKind::Call(sig, args) => match (sig.kind, args.as_slice()) {
+            (FuncKind::Field, [of]) => Scalar::Field(one(of), Ident::from(&sig.name)),
+            _ => function(sig, args, columns),
+        },
         ExprKind::Cast(e) => Scalar::Cast(one(e), expr.ty().clone()),
         ExprKind::And(terms) => Scalar::And(all(terms)),
         ExprKind::Or(terms) => Scalar::Or(all(terms)),
@@ -58,6 +62,24 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
 /// A call of a function.
 pub(super) fn function(sig: &FuncSig, args: &[Expr], columns: &[Scalar]) -> Scalar {
     Scalar::Call(name(sig), args.iter().map(|e| scalar(e, columns)).collect())
+}
+
+/// `(SELECT r FROM (SELECT a, …) AS r(name, …))`: the only row value whose fields have names of their own.
+fn row(sig: &FuncSig, values: Vec<Scalar>) -> Scalar {
+    let mut names = NameSet::new();
+    let columns: Vec<Ident> = sig.columns.iter().map(Ident::from).collect();
+    columns.iter().for_each(|c| names.reserve(c.clone()));
+    // A column of that name in any enclosing query would be meant before it.
+    let alias = names.fresh("trickle row");
+    let items = values.into_iter().map(|expr| SelectItem { expr, name: None }).collect();
+    let one = Query::select(Select { items, ..Select::default() });
+    let from = FromItem::Subquery { query: Box::new(one), alias: alias.clone(), columns, lateral: false };
+    let value = SelectItem { expr: Scalar::Column { table: None, name: alias }, name: None };
+    Scalar::Subquery(Box::new(Query::select(Select {
+        items: vec![value],
+        from: vec![from],
+        ..Select::default()
+    })))
 }
 
 /// A scalar subquery of two rows: PostgreSQL runs it, and raises 21000, only where its value is asked for.

@@ -7,7 +7,8 @@ use crate::agg::{self, AggCall, family};
 use crate::catalog::{Catalog, MemoryCatalog, TableDef, TableId};
 use crate::error::{Error, Result};
 use crate::eval::{self, Clock, Database, Evaluator, ZSet};
-use crate::expr::Expr;
+use crate::expr::functions::{recordset, value_of};
+use crate::expr::{Expr, ExprKind};
 use crate::graph::{Format, Graph, NodeId, Schema};
 use crate::lower::{Lowered, lower};
 use crate::parse::parse_writes;
@@ -148,13 +149,36 @@ impl Case {
     }
 }
 
-/// Whether the evaluator stands in for the value of an aggregate: only a server can say what must come out.
+/// Whether the evaluator stands in for the value of an aggregate or function: only a server can say what must come out.
 fn is_opaque(query: &Sample) -> bool {
-    let calls = |id| match query.graph.rel(id) {
-        Rel::Reduce(r) => r.aggs().iter().any(|call| family(&call.sig).is_opaque(call)),
+    let stands_in = |id| match query.graph.rel(id) {
+        Rel::Map(m) => m.exprs().iter().any(has_opaque_call),
+        Rel::Filter(f) => has_opaque_call(f.predicate()),
+        Rel::Join(j) => has_opaque_call(j.on()),
+        Rel::OuterJoin(j) => has_opaque_call(j.on()),
+        Rel::SemiJoin(j) => has_opaque_call(j.on()),
+        Rel::Expand(e) => e.calls().iter().any(|c| {
+            let known = value_of(&c.sig).is_some() || recordset(&c.sig).is_some();
+            !known || c.args.iter().any(has_opaque_call)
+        }),
+        Rel::Reduce(r) => {
+            let opaque =
+                |call: &AggCall| family(&call.sig).is_opaque(call) || call.exprs().any(has_opaque_call);
+            r.aggs().iter().any(opaque)
+        }
         _ => false,
     };
-    query.graph.reachable(query.root).into_iter().any(calls)
+    query.graph.reachable(query.root).into_iter().any(stands_in)
+}
+
+fn has_opaque_call(e: &Expr) -> bool {
+    let mut found = false;
+    e.visit(&mut |e| match e.kind() {
+        ExprKind::Call(sig, _) if sig.is_comparison() => {}
+        ExprKind::Call(sig, _) => found |= value_of(sig).is_none(),
+        _ => {}
+    });
+    found
 }
 
 /// The evaluator against rows that someone thought out.

@@ -81,6 +81,9 @@ pub struct OtherType {
     pub exact: bool,
 }
 
+/// Between a type and the collation that it has instead of its own.
+const COLLATE: &str = " COLLATE ";
+
 impl Type {
     /// The name under which PostgreSQL parses this type, e.g. `bigint`, `numeric(10,2)`, `text[]`.
     pub fn sql_name(&self) -> String {
@@ -95,6 +98,50 @@ impl Type {
             Type::Varchar(_) => Type::Varchar(None),
             Type::Bpchar(_) => Type::Bpchar(None),
             other => other.clone(),
+        }
+    }
+
+    /// The type under its own collation, and the name of the collation that this one has instead; `None` where it has none.
+    pub fn collation(&self) -> Option<(Type, &str)> {
+        match self {
+            Type::Other(o) => {
+                let (base, collation) = o.sql_name.split_once(COLLATE)?;
+                Type::parse(base).filter(Type::is_string).map(|base| (base, collation))
+            }
+            Type::Array(e) => e.collation().map(|(base, collation)| (base.array(), collation)),
+            _ => None,
+        }
+    }
+
+    /// The type under its own collation.
+    #[must_use]
+    pub fn uncollated(&self) -> Type {
+        self.collation().map_or_else(|| self.clone(), |(base, _)| base)
+    }
+
+    /// A string type, or an array of one, under a collation by its name, ready to be parsed by PostgreSQL. Under one that is
+    /// not deterministic equal texts may be written differently. Other types have no collation.
+    #[must_use]
+    pub fn collated(&self, collation: &str, deterministic: bool) -> Type {
+        match self.uncollated() {
+            Type::Array(e) => e.collated(collation, deterministic).array(),
+            base if base.is_string() => Type::Other(Arc::new(OtherType {
+                sql_name: format!("{base}{COLLATE}{collation}"),
+                equality: true,
+                hashable: true,
+                ordered: true,
+                exact: deterministic && base.is_exact(),
+            })),
+            other => other,
+        }
+    }
+
+    /// `ty` under the collation of this type.
+    #[must_use]
+    pub fn recollated(&self, ty: &Type) -> Type {
+        match self.collation() {
+            Some((base, collation)) => ty.collated(collation, self.is_exact() || !base.is_exact()),
+            None => ty.clone(),
         }
     }
 
@@ -300,7 +347,10 @@ impl fmt::Display for Type {
             Type::Uuid => f.write_str("uuid"),
             Type::Json => f.write_str("json"),
             Type::Jsonb => f.write_str("jsonb"),
-            Type::Array(e) => write!(f, "{e}[]"),
+            Type::Array(e) => match e.collation() {
+                Some((base, collation)) => write!(f, "{base}[]{COLLATE}{collation}"),
+                None => write!(f, "{e}[]"),
+            },
             Type::Record(_) => f.write_str("record"),
             Type::Unknown => f.write_str("unknown"),
             Type::Other(o) => f.write_str(&o.sql_name),
@@ -311,6 +361,15 @@ impl fmt::Display for Type {
 #[cfg(test)]
 mod tests {
     use super::Type;
+
+    #[test]
+    fn an_array_has_the_collation_of_its_elements() {
+        let array = Type::Text.array().collated("public.nd", false);
+        assert_eq!(array.to_string(), "text[] COLLATE public.nd");
+        assert_eq!((array.uncollated(), array.is_exact()), (Type::Text.array(), false));
+        assert_eq!(array.recollated(&Type::Varchar(None)), Type::Varchar(None).collated("public.nd", false));
+        assert_eq!(array.recollated(&Type::Int4), Type::Int4);
+    }
 
     #[test]
     fn names_round_trip() {

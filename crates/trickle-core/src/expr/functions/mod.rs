@@ -10,6 +10,7 @@ mod json;
 mod network;
 mod number;
 mod other;
+mod range;
 mod resolve;
 mod sets;
 mod text;
@@ -72,6 +73,12 @@ const FAMILIES: &[&[Row]] = &[
     array::ROWS,
     sets::ROWS,
     network::ROWS,
+    range::INT4,
+    range::INT8,
+    range::NUM,
+    range::DATE,
+    range::TS,
+    range::TSTZ,
     other::ROWS,
 ];
 
@@ -197,9 +204,10 @@ fn table() -> &'static HashMap<&'static str, Vec<Entry>> {
 
 /// Resolves a built-in function by name and argument types, as PostgreSQL would after its implicit casts. Where an
 /// argument's type differs from `sig.args` in more than a modifier, the caller casts it (untyped literals take the
-/// declared type).
+/// declared type). Collations make no difference to which function is meant.
 pub fn resolve_function(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
-    resolve::select(table().get(name)?.iter().filter(|e| !e.has(OPERATOR)), args).map(Arc::new)
+    let args: Vec<Type> = args.iter().map(Type::uncollated).collect();
+    resolve::select(table().get(name)?.iter().filter(|e| !e.has(OPERATOR)), &args).map(Arc::new)
 }
 
 /// Resolves a built-in operator of one or two operands, likewise. Comparisons of two integers of different width, and
@@ -209,7 +217,8 @@ pub fn resolve_operator(op: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
     if let ("=" | "<>" | "<" | "<=" | ">" | ">=", [l, r]) = (op, args) {
         return resolve::comparison(op, l, r);
     }
-    let args = resolve::concatenated(op, args);
+    let args: Vec<Type> = args.iter().map(Type::uncollated).collect();
+    let args = resolve::concatenated(op, &args);
     resolve::select(table().get(op)?.iter().filter(|e| e.has(OPERATOR)), &args).map(Arc::new)
 }
 

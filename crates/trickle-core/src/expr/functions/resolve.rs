@@ -58,6 +58,9 @@ pub fn implicit_cast(from: &Type, to: &Type) -> bool {
         Type::Float8 => 6,
         _ => 0,
     };
+    if from.collation().is_some() || to.collation().is_some() {
+        return implicit_cast(&from.uncollated(), &to.uncollated());
+    }
     match (from, to) {
         (Type::Unknown, _) => true,
         _ if same(from, to) => true,
@@ -73,8 +76,17 @@ pub fn implicit_cast(from: &Type, to: &Type) -> bool {
 
 /// The one type that CASE, COALESCE, UNION, VALUES and ARRAY give to these: the first, or what it casts to among the
 /// others of its category; untyped literals alone are text (manual, "UNION, CASE, and Related Constructs"). The
-/// modifier stays only where all agree.
+/// modifier stays only where all agree. Texts under one collation keep it, beside others that have none.
 pub fn common_type(types: &[Type]) -> Option<Type> {
+    let mut collated = types.iter().filter(|t| t.collation().is_some());
+    let Some(like) = collated.next() else { return plain_common_type(types) };
+    let name = |t: &Type| t.collation().map(|(_, name)| name.to_owned());
+    let one = collated.all(|t| name(t) == name(like));
+    let plain: Vec<Type> = types.iter().map(Type::uncollated).collect();
+    plain_common_type(&plain).filter(|_| one).map(|ty| like.recollated(&ty))
+}
+
+fn plain_common_type(types: &[Type]) -> Option<Type> {
     let mut known = types.iter().filter(|t| **t != Type::Unknown);
     let Some(first) = known.next() else { return Some(Type::Text) };
     if known.clone().all(|t| t == first) {
@@ -125,6 +137,10 @@ pub(super) fn comparison(op: &str, l: &Type, r: &Type) -> Option<Arc<FuncSig>> {
     let float = |t: &Type| matches!(t, Type::Float4 | Type::Float8);
     let pair = match (&l, &r) {
         (a, b) if a.base() == b.base() => Some((l.clone(), r.clone())),
+        // Texts under a collation compare under it with texts under none.
+        (a, b) if a.collation().is_some() || b.collation().is_some() => {
+            common_type(&[l.clone(), r.clone()]).filter(|t| t.collation().is_some()).and_then(both)
+        }
         (a, b) if a.is_integer() && b.is_integer() => Some((l.clone(), r.clone())),
         (a, b) if text(a) && text(b) => Some((l.clone(), r.clone())),
         (a, b) if a.is_string() && b.is_string() => both(Type::Text),

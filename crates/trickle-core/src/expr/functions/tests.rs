@@ -64,6 +64,20 @@ fn operators_resolve_as_in_postgres() {
     }
 }
 
+/// A collation is no other type: an untyped text beside a collated one is a text, and no array.
+#[test]
+fn collations_do_not_decide_which_function_is_meant() {
+    let collated = Type::Text.collated("\"C\"", true);
+    for other in [Type::Unknown, Type::Text, collated.clone()] {
+        let found = resolve_operator("||", &[collated.clone(), other]);
+        assert_eq!(show(found), "text, text -> text");
+    }
+    assert_eq!(show(resolve_function("lower", std::slice::from_ref(&collated))), "text -> text");
+    let equal = resolve_operator("=", &[Type::Unknown, collated.clone()]);
+    assert_eq!(show(equal), "text COLLATE \"C\", text COLLATE \"C\" -> boolean");
+    assert!(resolve_operator("=", &[collated, Type::Text.collated("other", true)]).is_none());
+}
+
 #[test]
 fn functions_resolve_as_in_postgres() {
     for (name, args, expected) in [

@@ -169,6 +169,8 @@ pub enum Scalar {
     Row(Vec<Scalar>),
     /// `a[i]…` or `a[l:u]…`, one per dimension.
     Subscript(Box<Scalar>, Vec<Subscript<Scalar>>),
+    /// `(e).name`
+    Field(Box<Scalar>, Ident),
     /// `[NOT] EXISTS (…)`
     Exists {
         /// The subquery.

@@ -58,6 +58,7 @@ pub(crate) fn walk_scalar(s: &mut Scalar, v: &mut Visitor<'_>) {
                 walk_scalar(array, v);
                 at.iter_mut().flat_map(Subscript::operands_mut).for_each(|e| walk_scalar(e, v));
             }
+            Scalar::Field(of, _) => walk_scalar(of, v),
             Scalar::Exists { query, .. } | Scalar::Subquery(query) | Scalar::ArrayQuery(query) => {
                 walk_query(query, v)
             }

@@ -194,6 +194,12 @@ impl Printer {
                 self.word(")");
                 at.iter().for_each(|at| self.subscript(at));
             }
+            Scalar::Field(of, name) => {
+                self.word("(");
+                self.scalar(of);
+                self.word(").");
+                self.ident(name);
+            }
             Scalar::Exists { query, negated } => {
                 self.word(if *negated { "NOT EXISTS " } else { "EXISTS " });
                 self.subquery(query);

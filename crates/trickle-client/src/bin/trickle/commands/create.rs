@@ -16,7 +16,7 @@ use trickle_client::{Created, IfExists, Name, NewStreamTable, RefreshMode, Trick
 /// it, else by computing it anew, with the reasons on standard error.
 ///
 /// A file may say schedule and mode in comments before its query, as trickle lint checks them: "-- schedule: 5m",
-/// "-- mode: full". What is given here goes before them.
+/// "-- mode: full", "-- snapshots: on". What is given here goes before them.
 ///
 /// Exit code 2: name, query, schedule or mode is wrong; nothing was changed.
 #[derive(Debug, clap::Args)]
@@ -36,6 +36,11 @@ pub(crate) struct Create {
     /// How it is kept [default: auto, or as the one that is replaced].
     #[arg(long, value_enum)]
     mode: Option<Mode>,
+    /// Follow the materialized views and foreign tables that it reads: each refresh reads all of them, and writes what
+    /// differs to copies in the schema of buffers, from which the changes are known. They are shared by all stream tables
+    /// that ask for it. What replaces such a stream table follows too.
+    #[arg(long)]
+    snapshots: bool,
     /// Leave it empty; its first refresh fills it.
     #[arg(long)]
     no_initialize: bool,
@@ -102,6 +107,7 @@ impl Run for Create {
                 (false, true) => IfExists::Replace,
                 (false, false) => IfExists::Fail,
             },
+            snapshots: self.snapshots || typed.header("snapshots").is_some_and(|v| v == "on"),
         };
         let (mut trickle, meter) = server::open(output).await?;
         let started = Instant::now();

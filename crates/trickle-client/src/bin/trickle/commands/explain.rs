@@ -117,6 +117,10 @@ fn online(explained: Explained, format: Format, output: &mut Output) -> Result<A
     };
     let indexes = |def: &TableDef| explained.indexes.get(&def.id).cloned().unwrap_or_default();
     Explanation::of(table, &indexes).map_err(internal)?.show(format, output).map_err(internal)?;
+    if format == Format::Text && !explained.compared.is_empty() {
+        let list = explained.compared.join(", ");
+        output.print(format!("\nRead as a whole at each refresh, and compared with a copy: {list}\n"));
+    }
     Ok(Answer::Yes)
 }
 

@@ -1,0 +1,229 @@
+//! Trees that are put into other words: what can be said with an aggregate, and rows that stand as arguments.
+//!
+//! `ARRAY(SELECT v … ORDER BY k)` is `COALESCE((SELECT array_agg(v ORDER BY k) FROM (SELECT v, k …)), '{}')`, and the `t.*` of
+//! `f(t.*)` the row that it is elsewhere.
+
+use super::ast::{
+    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments,
+    OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
+};
+use sqlparser::ast::helpers::attached_token::AttachedToken;
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+use std::ops::ControlFlow;
+
+/// The names of what a rewritten query gives: a value, and what it is ordered by.
+const VALUE: &str = "\0value";
+
+fn key(i: usize) -> String {
+    format!("\0key{i}")
+}
+
+/// Whether such a form may stand among the tokens.
+pub(super) fn may_stand_in(tokens: &[TokenWithSpan]) -> bool {
+    let mut before = &Token::EOF;
+    tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).any(|t| {
+        let array =
+            matches!(before, Token::Word(w) if w.keyword == Keyword::ARRAY && w.quote_style.is_none());
+        let found = match &t.token {
+            Token::LParen => array,
+            Token::Mul => *before == Token::Period,
+            _ => false,
+        };
+        before = &t.token;
+        found
+    })
+}
+
+/// Puts such forms into other words.
+pub(super) fn reword(query: &mut Query) {
+    let _ = query.visit(&mut Reworder);
+}
+
+struct Reworder;
+
+impl VisitorMut for Reworder {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, e: &mut Expr) -> ControlFlow<()> {
+        match e {
+            Expr::Function(f) => match &mut f.args {
+                FunctionArguments::List(list) => list.args.iter_mut().for_each(row_argument),
+                _ => {
+                    if let Some(new) = array(f, true) {
+                        *e = new;
+                    }
+                }
+            },
+            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => any_element(right),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Whoever asks for any or all elements does not see their order.
+fn any_element(e: &mut Expr) {
+    match e {
+        Expr::Nested(inner) => any_element(inner),
+        Expr::Function(f) => {
+            if let Some(new) = array(f, false) {
+                *e = new;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `t.*` as an argument is an expression.
+fn row_argument(arg: &mut FunctionArg) {
+    let (FunctionArg::Unnamed(inner) | FunctionArg::Named { arg: inner, .. }) = arg else { return };
+    if let FunctionArgExpr::QualifiedWildcard(name) = inner {
+        *inner = FunctionArgExpr::Expr(Expr::QualifiedWildcard(name.clone(), AttachedToken::empty()));
+    }
+}
+
+fn is_array(f: &Function) -> bool {
+    let [name] = f.name.0.as_slice() else { return false };
+    name.as_ident().is_some_and(|i| i.quote_style.is_none() && i.value.eq_ignore_ascii_case("array"))
+}
+
+/// The words for `ARRAY(SELECT …)`; `None` where its ORDER BY is not understood, or `ordered` and it has none: any order is
+/// right then, and two computations would not agree on one.
+fn array(f: &Function, ordered: bool) -> Option<Expr> {
+    let FunctionArguments::Subquery(inner) = &f.args else { return None };
+    if !is_array(f) || ordered && inner.order_by.is_none() {
+        return None;
+    }
+    let mut inner = inner.clone();
+    let keys = take_keys(&mut inner)?;
+    let names: Vec<String> = (0..keys.len()).map(key).collect();
+    let list = |before: &str| names.iter().fold(before.to_owned(), |list, n| format!("{list}, \"{n}\""));
+    let order = keys.iter().enumerate().map(|(i, k)| match k.expr {
+        Some(_) => format!("\"{}\"", key(i)),
+        None => format!("\"{VALUE}\""),
+    });
+    let order =
+        order.reduce(|a, b| format!("{a}, {b}")).map(|o| format!(" ORDER BY {o}")).unwrap_or_default();
+    let text = format!(
+        "COALESCE((SELECT array_agg(\"{VALUE}\"{order}) FROM (SELECT 1) AS \"\0array\" ({})), '{{}}')",
+        list(&format!("\"{VALUE}\""))
+    );
+    let tokens = sqlparser::tokenizer::Tokenizer::new(&sqlparser::dialect::PostgreSqlDialect {}, &text)
+        .tokenize_with_location()
+        .ok()?;
+    let mut template = super::parser(tokens).parse_expr().ok()?;
+    fill(&mut template, inner, keys)?;
+    Some(template)
+}
+
+/// A sort key, moved out of a query.
+struct Key {
+    /// What is ordered by; `None` where that is the value.
+    expr: Option<Expr>,
+    order: OrderByExpr,
+}
+
+/// Adds what a query orders by to what it gives. Its ORDER BY goes unless LIMIT needs it.
+fn take_keys(query: &mut Query) -> Option<Vec<Key>> {
+    let order = match &query.order_by {
+        Some(o) => match &o.kind {
+            OrderByKind::Expressions(keys) => keys.clone(),
+            OrderByKind::All(_) => return None,
+        },
+        None => Vec::new(),
+    };
+    if query.limit_clause.is_none() && query.fetch.is_none() {
+        query.order_by = None;
+    }
+    let mut keys = Vec::new();
+    for order in order {
+        let own = is_value(&query.body, &order.expr)?;
+        keys.push(Key { expr: (!own).then(|| order.expr.clone()), order });
+    }
+    if let SetExpr::Select(s) = &mut *query.body {
+        // Keys that are the value are given a second time, so that names and values stay in step.
+        let value = match s.projection.as_slice() {
+            [SelectItem::UnnamedExpr(e) | SelectItem::ExprWithAlias { expr: e, .. }] => e.clone(),
+            _ => return None,
+        };
+        let given = keys.iter().map(|k| k.expr.clone().unwrap_or_else(|| value.clone()));
+        s.projection.extend(given.map(SelectItem::UnnamedExpr));
+    } else if !keys.is_empty() {
+        return None;
+    }
+    Some(keys)
+}
+
+/// Whether a sort key is the only output: its number, its name, or its expression. `None` where that cannot be told.
+fn is_value(body: &SetExpr, key: &Expr) -> Option<bool> {
+    let SetExpr::Select(s) = body else { return None };
+    let [item] = s.projection.as_slice() else { return None };
+    let (expr, alias) = match item {
+        SelectItem::UnnamedExpr(e) => (e, None),
+        SelectItem::ExprWithAlias { expr, alias } => (expr, Some(alias)),
+        _ => return None,
+    };
+    let own = match key {
+        Expr::Value(v) => matches!(&v.value, Value::Number(..)),
+        Expr::Identifier(name) => alias.is_some_and(|a| a.value == name.value) || key == expr,
+        _ => key == expr,
+    };
+    let distinct = !matches!(&s.distinct, None | Some(Distinct::All));
+    if distinct && !own { None } else { Some(own) }
+}
+
+/// Puts the query and its order where the words have gaps.
+fn fill(template: &mut Expr, query: Box<Query>, keys: Vec<Key>) -> Option<()> {
+    let Expr::Function(f) = template else { return None };
+    let FunctionArguments::List(list) = &mut f.args else { return None };
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Subquery(outer))) = list.args.first_mut()? else {
+        return None;
+    };
+    let SetExpr::Select(select) = &mut *outer.body else { return None };
+    let SelectItem::UnnamedExpr(Expr::Function(aggregate)) = select.projection.first_mut()? else {
+        return None;
+    };
+    let mut order = keys.into_iter().map(|k| k.order);
+    if let FunctionArguments::List(list) = &mut aggregate.args {
+        for clause in &mut list.clauses {
+            let FunctionArgumentClause::OrderBy(made) = clause else { continue };
+            for (new, old) in made.iter_mut().zip(&mut order) {
+                *new = OrderByExpr { expr: new.expr.clone(), ..old };
+            }
+        }
+    }
+    let TableFactor::Derived { subquery, .. } = &mut select.from.first_mut()?.relation else { return None };
+    *subquery = query;
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_query;
+
+    #[test]
+    fn arrays_of_queries_are_aggregates() {
+        for (sql, wanted) in [
+            (
+                "SELECT ARRAY(SELECT a FROM t ORDER BY b DESC, a)",
+                "SELECT COALESCE((SELECT array_agg(\"!value\" ORDER BY \"!key0\" DESC, \"!value\") \
+                 FROM (SELECT a, b, a FROM t) AS \"!array\" (\"!value\", \"!key0\", \"!key1\")), '{}')",
+            ),
+            (
+                "SELECT ARRAY(SELECT DISTINCT a FROM t ORDER BY 1 LIMIT 2)",
+                "SELECT COALESCE((SELECT array_agg(\"!value\" ORDER BY \"!value\") \
+                 FROM (SELECT DISTINCT a, a FROM t ORDER BY 1 LIMIT 2) AS \"!array\" (\"!value\", \"!key0\")), '{}')",
+            ),
+            (
+                "SELECT 1 = ANY (ARRAY(VALUES (1), (2)))",
+                "SELECT 1 = ANY(COALESCE((SELECT array_agg(\"!value\") FROM (VALUES (1), (2)) AS \"!array\" (\"!value\")), '{}'))",
+            ),
+            ("SELECT ARRAY(SELECT a FROM t)", "SELECT ARRAY(SELECT a FROM t)"),
+            ("SELECT f(t.*), count(*) FROM t", "SELECT f(t.*), count(*) FROM t"),
+        ] {
+            let read = parse_query(sql).unwrap().query().unwrap().to_string().replace('\0', "!");
+            assert_eq!(read, wanted);
+        }
+    }
+}

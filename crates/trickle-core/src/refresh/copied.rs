@@ -1,0 +1,80 @@
+//! The refresh program of a copy: a table kept equal to something whose changes nobody tells.
+
+use super::plan::{Feed, Program, Template, Yield};
+use super::program::Compiled;
+use crate::catalog::TableId;
+use crate::cost::Strategy;
+use crate::error::{Error, Result};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Reads all of a source, once, and writes what differs from the copy: so that its readers are told of changes as of those
+/// of any table. What they read is the copy alone, whatever the source becomes meanwhile.
+#[derive(Clone, Debug)]
+pub struct Copied {
+    program: Compiled,
+    check: Option<Template>,
+}
+
+impl Copied {
+    /// The program of a copy, whose query is its source. A materialized view is named: LOCK TABLE takes none, and what a
+    /// REFRESH put in its place after the snapshot would be read all the same. Reading it keeps others from replacing it
+    /// until the transaction ends; that nobody did before is looked up after that, and else the refresh begins again.
+    pub fn new(program: Compiled, materialized_view: Option<TableId>) -> Copied {
+        let check = materialized_view.map(|view| Template {
+            text: format!(
+                "DO $check$BEGIN IF pg_relation_filenode({view}) IS DISTINCT FROM \
+                 (SELECT relfilenode FROM pg_catalog.pg_class WHERE oid = {view}) THEN \
+                 RAISE EXCEPTION USING ERRCODE = 'serialization_failure', \
+                 MESSAGE = 'a materialized view was refreshed meanwhile'; END IF; END$check$"
+            )
+            .into(),
+            binds: Arc::new([]),
+            result: Yield::Nothing,
+        });
+        Copied { program, check }
+    }
+}
+
+impl Program for Copied {
+    fn strategies(&self) -> &[Strategy] {
+        &[Strategy::FullDifference]
+    }
+
+    fn statements(&self, strategy: Strategy, changed: &BTreeSet<TableId>) -> Result<Arc<[Template]>> {
+        match strategy {
+            Strategy::NoData => Ok(Arc::new([])),
+            Strategy::FullDifference => {
+                let all = self.program.statements(strategy, changed)?;
+                Ok(all.iter().chain(&self.check).cloned().collect())
+            }
+            other => Err(Error::plan(format!("a copy has no way {}", other.name()))),
+        }
+    }
+
+    fn feed(&self, _: Strategy) -> Feed {
+        Feed::Changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::MemoryCatalog;
+    use crate::{Options, compile};
+
+    #[test]
+    fn a_copy_reads_its_source_once_and_writes_the_difference() {
+        let catalog = MemoryCatalog::from_ddl("CREATE TABLE source (k int, v text)").unwrap();
+        let options = Options::new("pgtrickle_changes", "copy_7");
+        let table = compile("SELECT k, v FROM source", &catalog, &options).unwrap().incremental().unwrap();
+        let copied = Copied::new(Compiled::new(table), Some(TableId(7)));
+        let all = copied.statements(Strategy::FullDifference, &BTreeSet::new()).unwrap();
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[0].text.matches("public.source").count(), 1, "{}", all[0].text);
+        assert!(all[1].text.contains("pg_relation_filenode(7)"));
+        assert_eq!(copied.strategies(), [Strategy::FullDifference]);
+        assert_eq!(copied.feed(Strategy::FullDifference), Feed::Changes);
+        assert!(copied.statements(Strategy::Full, &BTreeSet::new()).is_err());
+    }
+}
