@@ -103,18 +103,6 @@ pub(crate) fn cuts_fields(ty: &DataType) -> bool {
     matches!(ty, DataType::Interval { fields: Some(_), .. })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unquoted_names_fold_and_long_ones_are_cut() {
-        assert_eq!(fold(&Ident::new("MyTable")), "mytable");
-        assert_eq!(fold(&Ident::with_quote('"', "MyTable")), "MyTable");
-        assert_eq!(fold(&Ident::new("é".repeat(40))).len(), 62);
-    }
-}
-
 /// How often a query, or a part of one, names this relation without a schema.
 pub(crate) fn reads(tree: &impl Visit, name: &str) -> usize {
     let mut n = 0;
@@ -125,4 +113,16 @@ pub(crate) fn reads(tree: &impl Visit, name: &str) -> usize {
         ControlFlow::<()>::Continue(())
     });
     n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unquoted_names_fold_and_long_ones_are_cut() {
+        assert_eq!(fold(&Ident::new("MyTable")), "mytable");
+        assert_eq!(fold(&Ident::with_quote('"', "MyTable")), "MyTable");
+        assert_eq!(fold(&Ident::new("é".repeat(40))).len(), 62);
+    }
 }
