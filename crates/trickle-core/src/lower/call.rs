@@ -439,7 +439,7 @@ impl Lowerer<'_> {
         };
         let args = self.arguments(&sig, args)?;
         if let Some(a) = args.iter().find(|a| distinct && !a.ty().has_equality()) {
-            return Err(self.at(super::relation::no_equality(a.ty(), "An argument with DISTINCT"), e));
+            return Err(self.without_equality(a.ty(), "An argument with DISTINCT", e));
         }
         Ok(Ok(AggCall { sig, args, distinct, filter, order_by, within_group }))
     }

@@ -178,7 +178,7 @@ impl Lowerer<'_> {
             };
             let key = self.typed(key)?;
             if !key.ty().has_equality() {
-                return Err(self.at(super::relation::no_equality(key.ty(), "A GROUP BY key"), s));
+                return Err(self.without_equality(key.ty(), "A GROUP BY key", s));
             }
             let place = keys.iter().position(|k| *k == key).unwrap_or_else(|| {
                 keys.push(key);

@@ -60,9 +60,12 @@ impl Lowerer<'_> {
         let order = if with.recursive { self.order(with)? } else { (0..with.cte_tables.len()).collect() };
         for cte in order.iter().filter_map(|i| with.cte_tables.get(*i)) {
             let name = fold(&cte.alias.name);
-            let dependent = !self.probing() && domain.width() > 0 && !self.free(&cte.query)?.is_empty();
-            let over = if dependent { domain.clone() } else { Domain::none() };
             let recursive = with.recursive && reads(&cte.query, &name) > 0;
+            let dependent = !self.probing() && domain.width() > 0 && {
+                let free = if recursive { self.free_of_recursive(cte, &name) } else { self.free(&cte.query) };
+                !free?.is_empty()
+            };
+            let over = if dependent { domain.clone() } else { Domain::none() };
             if recursive {
                 let cte = self.recursive(cte, &name, &over)?;
                 self.ctes.push(cte);

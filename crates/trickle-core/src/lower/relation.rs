@@ -99,6 +99,15 @@ impl Lowerer<'_> {
         }
     }
 
+    /// Why values of a type cannot be compared; `what` would have to be. PostgreSQL compares composite values field by field,
+    /// which is not done here yet; anything else it refuses too.
+    pub(super) fn without_equality(&mut self, ty: &Type, what: &str, place: &impl Place) -> Error {
+        match self.catalog.fields(ty) {
+            Some(_) => self.stop(place, format!("comparing values of the composite type {ty}")),
+            None => self.at(no_equality(ty, what), place),
+        }
+    }
+
     /// The columns `0..n`.
     pub(super) fn keep_first(&mut self, node: NodeId, n: usize) -> Result<NodeId> {
         let schema = self.graph.schema(node).clone();
@@ -116,7 +125,7 @@ impl Lowerer<'_> {
 }
 
 /// PostgreSQL's refusal to group or compare a type; `what` would have to be.
-pub(super) fn no_equality(ty: &Type, what: &str) -> Error {
+fn no_equality(ty: &Type, what: &str) -> Error {
     Error::unknown_function(format!("could not identify an equality operator for type {ty}"))
         .detail(format!("{what} would have to be compared."))
         .hint("Cast it to a type that can be compared, such as jsonb or text.")

@@ -68,7 +68,7 @@ impl Lowerer<'_> {
         let (node, exprs, domain_exprs) = self.grouped(s, node, outputs, &names, domain)?;
         let unequal = exprs.iter().zip(&names).find(|(e, _)| distinct && !e.ty().has_equality());
         if let Some((e, name)) = unequal {
-            return Err(self.at(super::relation::no_equality(e.ty(), &format!("Column \"{name}\"")), s));
+            return Err(self.without_equality(e.ty(), &format!("Column \"{name}\""), s));
         }
         Ok(Open { node, domain: domain_exprs, exprs, names, distinct })
     }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
 use crate::graph::{ColSet, NodeId, Schema};
 use crate::parse::Place;
-use crate::parse::ast::{BinaryOperator, Expr as Ast, Query};
+use crate::parse::ast::{BinaryOperator, Cte, Expr as Ast, Query};
 use crate::rel::{Distinct, Filter, Join, Map, OuterJoin, Reduce, Rel, Single};
 use crate::types::Type;
 
@@ -100,6 +100,15 @@ impl Lowerer<'_> {
     /// The outer columns that a subquery uses, found by lowering it for nothing.
     pub(super) fn free(&mut self, q: &Query) -> Result<Vec<Outer>> {
         self.examine(q).map(|found| found.free)
+    }
+
+    /// The outer columns that a query over its own rows uses.
+    pub(super) fn free_of_recursive(&mut self, cte: &Cte, name: &str) -> Result<Vec<Outer>> {
+        self.probes.push(super::Probe { base: self.frames.len(), free: Vec::new() });
+        let found = self.recursive(cte, name, &Domain::none());
+        let probe = self.probes.pop();
+        found?;
+        Ok(probe.map(|p| p.free).unwrap_or_default())
     }
 
     /// What a subquery uses and gives, found by lowering it for nothing.

@@ -96,7 +96,7 @@ impl Lowerer<'_> {
             let key = self.expr(key, cx)?;
             let key = if *key.ty() == Type::Unknown { self.coerce(key, &Type::Text)? } else { key };
             if !key.ty().has_equality() {
-                return Err(self.at(super::relation::no_equality(key.ty(), "A PARTITION BY key"), e));
+                return Err(self.without_equality(key.ty(), "A PARTITION BY key", e));
             }
             if key.as_literal().is_none() && !partition.contains(&key) {
                 partition.push(key);

@@ -7,7 +7,7 @@ use crate::parse::ast::{
 };
 use crate::parse::fold;
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Token, Word};
+use sqlparser::tokenizer::{Token, Whitespace, Word};
 
 const DEPTH: &str = "\0search depth";
 const BREADTH: &str = "\0search breadth";
@@ -100,7 +100,8 @@ impl Reader<'_> {
         if keys.is_empty() {
             return Vec::new();
         }
-        let mut order = vec![word("ORDER"), word("BY")];
+        // A number may stand before it.
+        let mut order = vec![Token::Whitespace(Whitespace::Space), word("ORDER"), word("BY")];
         order.extend(keys.join(&Token::Comma));
         let gone = (i..at).map(|w| (w, Edit::Instead(Vec::new())));
         std::iter::once((close, Edit::Before(order))).chain(gone).collect()
