@@ -166,9 +166,10 @@ impl Relational for Recursion {
     }
 }
 
-/// How many rounds the evaluator goes, and how often it lets a row come: PostgreSQL would go on for ever.
+/// How many rounds the evaluator goes, and how many rows it lets come, copies counted: PostgreSQL would go on for ever, or
+/// until its disk is full.
 const ROUNDS: usize = 1 << 15;
-const COPIES: i64 = 1 << 40;
+const ROWS: i64 = 1 << 20;
 
 impl Evaluate for Recursion {
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
@@ -182,7 +183,7 @@ impl Evaluate for Recursion {
         };
         let mut out = ZSet::new();
         let mut round = self.fresh(inputs[0], &out, &known);
-        let mut earlier = ZSet::new();
+        let (mut earlier, mut left) = (ZSet::new(), ROWS);
         for n in 0..ROUNDS {
             if round.is_empty() {
                 return Ok(out);
@@ -204,7 +205,8 @@ impl Evaluate for Recursion {
                 })?;
                 for (pair, v) in pairs {
                     let to = self.step.exprs.iter().map(|e| expr(e, &pair)).collect::<Result<Vec<_>>>()?;
-                    let copies = w.checked_mul(v).filter(|n| *n <= COPIES).ok_or_else(endless)?;
+                    let copies = w.checked_mul(v).ok_or_else(endless)?;
+                    left = left.checked_sub(copies).filter(|n| *n >= 0).ok_or_else(endless)?;
                     next.add(to.into(), copies);
                 }
             }

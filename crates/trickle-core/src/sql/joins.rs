@@ -9,6 +9,15 @@ use super::render::RenderContext;
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::NodeId;
 
+/// How the rows without a partner are found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lookup {
+    /// As PostgreSQL thinks best: by an anti-join, which may hash all of the right side.
+    AsPlanned,
+    /// For one row after the other, through an index: OFFSET keeps PostgreSQL from making an anti-join of it.
+    ByRow,
+}
+
 /// One operand of a join: its block, and the node that it computes.
 type Side = (Block, NodeId);
 
@@ -99,18 +108,19 @@ impl RenderContext<'_> {
     /// The rows of `left` without a partner in `right`, read once whatever may be NULL: for a large left side.
     pub(crate) fn unmatched(&mut self, (mut left, _): Side, (right, r): Side, on: &Condition) -> Body {
         let right = self.shareable(right, r);
-        let none = self.no_partner(&left.columns, &right, on, |_, _| Vec::new());
+        let none = self.no_partner(&left.columns, &right, on, Lookup::AsPlanned, |_, _| Vec::new());
         left.filter.extend(none);
         Body::Open(left)
     }
 
-    /// That a row has no partner in `right` that satisfies `more` too: one condition for each pattern, so that each is a
-    /// lookup.
+    /// That a row has no partner in `right` that satisfies `more` too: one condition for each pattern, so that each can be
+    /// a lookup.
     pub(super) fn no_partner(
         &mut self,
         row: &[Scalar],
         right: &Block,
         on: &Condition,
+        lookup: Lookup,
         mut more: impl FnMut(&mut Self, &[Scalar]) -> Vec<Scalar>,
     ) -> Vec<Scalar> {
         let mut all = Vec::new();
@@ -120,7 +130,9 @@ impl RenderContext<'_> {
             right.filter.extend(pattern.nulls.into_iter().chain(pattern.both));
             let more = more(self, &right.columns);
             right.filter.extend(more);
-            all.push(Scalar::Exists { query: Box::new(Query::select(right.select(one()))), negated: true });
+            let mut query = Query::select(right.select(one()));
+            query.offset = (lookup == Lookup::ByRow).then(|| Scalar::int8(0));
+            all.push(Scalar::Exists { query: Box::new(query), negated: true });
         }
         all
     }

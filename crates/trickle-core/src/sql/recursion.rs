@@ -5,6 +5,7 @@ use super::condition::Condition;
 use super::expr::scalar;
 use super::fragment::{Block, Fragment, Names, Weight};
 use super::ident::{Ident, Qualified};
+use super::joins::Lookup;
 use super::render::RenderContext;
 use super::tidy::tidy;
 use crate::error::{Error, Result};
@@ -101,11 +102,11 @@ impl RenderContext<'_> {
         let (outer, inner) = (same(schema, k), same(k, f));
         let forgotten = &known.forgotten.0;
         let present = [k, f].iter().all(|s| s.columns().iter().all(|c| !c.nullable));
-        self.no_partner(row, &known.known.0, &outer, |cx, columns| {
+        self.no_partner(row, &known.known.0, &outer, Lookup::ByRow, |cx, columns| {
             if present {
                 return vec![cx.not_hashed(columns, forgotten)];
             }
-            cx.no_partner(columns, forgotten, &inner, |_, _| Vec::new())
+            cx.no_partner(columns, forgotten, &inner, Lookup::AsPlanned, |_, _| Vec::new())
         })
     }
 

@@ -87,7 +87,10 @@ pub fn common_type(types: &[Type]) -> Option<Type> {
 }
 
 fn plain_common_type(types: &[Type]) -> Option<Type> {
-    let mut known = types.iter().filter(|t| **t != Type::Unknown);
+    // NULL::record is a row of any fields.
+    let fields = types.iter().any(|t| matches!(t, Type::Record(f) if !f.is_empty()));
+    let open = |t: &&Type| **t == Type::Unknown || fields && matches!(t, Type::Record(f) if f.is_empty());
+    let mut known = types.iter().filter(|t| !open(t));
     let Some(first) = known.next() else { return Some(Type::Text) };
     if known.clone().all(|t| t == first) {
         return Some(first.clone());
@@ -102,7 +105,7 @@ fn plain_common_type(types: &[Type]) -> Option<Type> {
             best = t;
         }
     }
-    types.iter().all(|t| implicit_cast(t, &best)).then_some(best)
+    types.iter().filter(|t| !open(t)).all(|t| implicit_cast(t, &best)).then_some(best)
 }
 
 /// The volatility of a cast: to and from text, dates and times depend on `DateStyle` and `TimeZone`.

@@ -127,11 +127,22 @@ impl Printer {
             Scalar::Operator(op, args) => self.operator(op, args),
             Scalar::Aggregate(a) => self.aggregate(a, false),
             Scalar::Over(o) => self.over(o),
-            Scalar::Cast(e, ty) => {
-                self.operand(e, Binding::Cast);
-                self.word("::");
-                self.show(ty);
-            }
+            Scalar::Cast(e, ty) => match ty.collation() {
+                // In parentheses for the parser's crate, which reads COLLATE behind what is closed.
+                Some((base, collation)) => {
+                    self.word("(");
+                    self.operand(e, Binding::Cast);
+                    self.word("::");
+                    self.show(&base);
+                    self.word(") COLLATE ");
+                    self.word(collation);
+                }
+                None => {
+                    self.operand(e, Binding::Cast);
+                    self.word("::");
+                    self.show(ty);
+                }
+            },
             Scalar::And(terms) => self.chain(terms, " AND ", Binding::Not),
             Scalar::Or(terms) => self.chain(terms, " OR ", Binding::And),
             Scalar::Not(e) => {
