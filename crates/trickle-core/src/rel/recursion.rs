@@ -166,10 +166,14 @@ impl Relational for Recursion {
     }
 }
 
-/// How many rounds the evaluator goes, and how many rows it lets come, copies counted: PostgreSQL would go on for ever, or
-/// until its disk is full.
+/// How many rounds the evaluator goes, how many rows it lets come in all, copies counted, and how many copies of one in a
+/// round: PostgreSQL would go on for ever, or until its disk is full.
 const ROUNDS: usize = 1 << 15;
-const ROWS: i64 = 1 << 20;
+const ROWS: i64 = 1 << 15;
+const COPIES: i64 = 1 << 7;
+/// A delta gets more room: it may count a row once for each way in which it was lost and came back, and must not give up
+/// where the query does not.
+const ROOM: i64 = 1 << 24;
 
 impl Evaluate for Recursion {
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
@@ -183,7 +187,9 @@ impl Evaluate for Recursion {
         };
         let mut out = ZSet::new();
         let mut round = self.fresh(inputs[0], &out, &known);
-        let (mut earlier, mut left) = (ZSet::new(), ROWS);
+        let delta = [self.base, self.side].iter().any(|n| cx.graph.props(*n).reads_delta);
+        let room = if delta { ROOM } else { 1 };
+        let (mut earlier, mut left) = (ZSet::new(), ROWS * room);
         for n in 0..ROUNDS {
             if round.is_empty() {
                 return Ok(out);
@@ -205,7 +211,7 @@ impl Evaluate for Recursion {
                 })?;
                 for (pair, v) in pairs {
                     let to = self.step.exprs.iter().map(|e| expr(e, &pair)).collect::<Result<Vec<_>>>()?;
-                    let copies = w.checked_mul(v).ok_or_else(endless)?;
+                    let copies = w.checked_mul(v).filter(|n| *n <= COPIES * room).ok_or_else(endless)?;
                     left = left.checked_sub(copies).filter(|n| *n >= 0).ok_or_else(endless)?;
                     next.add(to.into(), copies);
                 }
