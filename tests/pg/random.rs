@@ -109,16 +109,9 @@ impl Worker {
         more: &More,
         variants: &[usize],
     ) -> Result<Counts, String> {
-        // Copies of rows multiply from round to round until memory ends; `recursion` compares recursions of its own.
-        if sample
-            .graph
-            .reachable(sample.root)
-            .into_iter()
-            .any(|n| matches!(sample.graph.rel(n), trickle_core::rel::Rel::Recursion(_)))
-        {
+        let Some(steps) = script(&self.space, sample, db, more, variants)? else {
             return Ok(Counts::default());
-        }
-        let steps = script(&self.space, sample, db, more, variants)?;
+        };
         self.runtime.block_on(run(self.client(), &steps, risky(sample)))
     }
 

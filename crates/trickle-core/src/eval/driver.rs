@@ -6,6 +6,9 @@ use crate::graph::{Graph, NodeId};
 use crate::rel::Rel;
 use std::sync::Arc;
 
+/// How many rows, copies counted, a relation of a plan may have unless [`Evaluator::within`] says otherwise.
+const ROWS: u64 = 1 << 24;
+
 /// What `root` denotes over `database`.
 ///
 /// # Errors
@@ -22,18 +25,27 @@ pub struct Evaluator<'a> {
     current: Vec<Option<Arc<ZSet>>>,
     /// Results over the previous state, which is what stored tables hold.
     stored: Vec<Option<Arc<ZSet>>>,
+    /// How many rows a relation may have.
+    limit: u64,
 }
 
 impl<'a> Evaluator<'a> {
     /// An evaluator without results.
     pub fn new(graph: &'a Graph, database: &'a Database) -> Evaluator<'a> {
-        Evaluator { graph, database, current: vec![None; graph.len()], stored: Vec::new() }
+        Evaluator { graph, database, current: vec![None; graph.len()], stored: Vec::new(), limit: ROWS }
+    }
+
+    /// No relation of the plan may have more than `rows` rows, copies counted: a recursion need not come to an end, and
+    /// copies of rows multiply where joins follow one another. Unless set, some 16 million.
+    #[must_use]
+    pub fn within(self, rows: u64) -> Evaluator<'a> {
+        Evaluator { limit: rows, ..self }
     }
 
     /// What `root` denotes over the database.
     ///
     /// # Errors
-    /// See [`eval`].
+    /// See [`eval`]; 54000 where a relation has more rows than may be.
     pub fn eval(&mut self, root: NodeId) -> Result<Arc<ZSet>> {
         self.run(root, false)
     }
@@ -74,8 +86,10 @@ impl<'a> Evaluator<'a> {
                 database: self.database,
                 previous,
                 stored: &self.stored,
+                limit: self.limit,
             };
             let out = Arc::new(self.graph.node(id).op().eval(&inputs, &cx)?);
+            cx.allows(out.copies())?;
             let results = if previous { &mut self.stored } else { &mut self.current };
             results[id.index()] = Some(out);
         }

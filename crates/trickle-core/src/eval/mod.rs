@@ -135,6 +135,8 @@ pub struct Context<'a> {
     pub previous: bool,
     /// Results over the previous state, by node.
     stored: &'a [Option<Arc<ZSet>>],
+    /// How many rows a relation may have.
+    limit: u64,
 }
 
 impl Context<'_> {
@@ -143,6 +145,15 @@ impl Context<'_> {
         let clock = self.database.clock;
         let time = if self.previous || moment == Moment::Then { clock.then } else { clock.now };
         Expr::literal(Datum::Timestamp(time), Type::Timestamptz)
+    }
+
+    /// # Errors
+    /// Where a relation has more rows than the evaluator was told to hold.
+    pub(crate) fn allows(&self, rows: u64) -> Result<()> {
+        match rows <= self.limit {
+            true => Ok(()),
+            false => Err(Error::data("54000", format!("a relation has more than {} rows", self.limit))),
+        }
     }
 
     /// What `of` denotes over the previous state of the sources.

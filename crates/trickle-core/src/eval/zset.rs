@@ -90,6 +90,10 @@ impl ZSet {
     pub fn iter(&self) -> impl Iterator<Item = (&Row, i64)> {
         self.rows.iter().map(|(r, w)| (r, *w))
     }
+    /// How many rows there are, copies counted, those that are missing too.
+    pub fn copies(&self) -> u64 {
+        self.rows.values().fold(0, |n, w| n.saturating_add(w.unsigned_abs()))
+    }
     /// Whether every weight is 0.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

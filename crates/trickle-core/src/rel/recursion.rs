@@ -166,57 +166,36 @@ impl Relational for Recursion {
     }
 }
 
-/// How many rounds the evaluator goes, how many rows it lets come in all, copies counted, and how many copies of one in a
-/// round: PostgreSQL would go on for ever, or until its disk is full.
+/// How many rounds the evaluator goes: PostgreSQL would go on for ever, or until its disk is full.
 const ROUNDS: usize = 1 << 15;
-const ROWS: i64 = 1 << 15;
-const COPIES: i64 = 1 << 7;
-/// A delta gets more room: it may count a row once for each way in which it was lost and came back, and must not give up
-/// where the query does not.
-const ROOM: i64 = 1 << 24;
 
 impl Evaluate for Recursion {
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
         inputs.iter().try_for_each(|i| i.require_state("Recursion"))?;
-        let rows = cx.graph.schema(self.base);
-        let side = cx.graph.schema(self.side);
-        let matcher = Matcher::new(&self.step.on, rows, inputs[1], side);
+        let matcher =
+            Matcher::new(&self.step.on, cx.graph.schema(self.base), inputs[1], cx.graph.schema(self.side));
         let known = match inputs {
             [_, _, known, forgotten] => known.minus(forgotten),
             _ => ZSet::new(),
         };
         let mut out = ZSet::new();
         let mut round = self.fresh(inputs[0], &out, &known);
-        let delta = [self.base, self.side].iter().any(|n| cx.graph.props(*n).reads_delta);
-        let room = if delta { ROOM } else { 1 };
-        let (mut earlier, mut left) = (ZSet::new(), ROWS * room);
+        let (mut earlier, mut copies) = (ZSet::new(), 0u64);
         for n in 0..ROUNDS {
             if round.is_empty() {
                 return Ok(out);
             }
             // A round decides the next one: what came before comes again and again.
             if round == earlier {
-                return Err(endless());
+                break;
             }
             if n.is_power_of_two() {
                 earlier = round.clone();
             }
-            round.iter().for_each(|(row, w)| out.add(row.clone(), w));
-            let mut next = ZSet::new();
-            for (row, w) in round.iter() {
-                let mut pairs: Vec<(Row, i64)> = Vec::new();
-                matcher.pairs(row, |pair, _, v| {
-                    pairs.push((pair, v));
-                    true
-                })?;
-                for (pair, v) in pairs {
-                    let to = self.step.exprs.iter().map(|e| expr(e, &pair)).collect::<Result<Vec<_>>>()?;
-                    let copies = w.checked_mul(v).filter(|n| *n <= COPIES * room).ok_or_else(endless)?;
-                    left = left.checked_sub(copies).filter(|n| *n >= 0).ok_or_else(endless)?;
-                    next.add(to.into(), copies);
-                }
-            }
-            round = self.fresh(&next, &out, &known);
+            copies = copies.saturating_add(round.copies());
+            cx.allows(copies)?;
+            out.add_zset(&round);
+            round = self.fresh(&self.next(&round, &matcher)?, &out, &known);
         }
         Err(endless())
     }
@@ -227,6 +206,23 @@ fn endless() -> Error {
 }
 
 impl Recursion {
+    /// What a step leads to from the rows of a round.
+    fn next(&self, round: &ZSet, matcher: &Matcher<'_>) -> Result<ZSet> {
+        let mut next = ZSet::new();
+        for (row, w) in round.iter() {
+            let mut pairs: Vec<(Row, i64)> = Vec::new();
+            matcher.pairs(row, |pair, _, v| {
+                pairs.push((pair, v));
+                true
+            })?;
+            for (pair, v) in pairs {
+                let to = self.step.exprs.iter().map(|e| expr(e, &pair)).collect::<Result<Vec<_>>>()?;
+                next.add(to.into(), w.checked_mul(v).ok_or_else(endless)?);
+            }
+        }
+        Ok(next)
+    }
+
     /// The rows that a round starts from.
     fn fresh(&self, rows: &ZSet, found: &ZSet, known: &ZSet) -> ZSet {
         match self.fixpoint {
