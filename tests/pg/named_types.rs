@@ -1,7 +1,7 @@
-//! Types of the user's own. Catches composites that IS NULL takes apart, operators that are not on the search path, and
-//! triggers that name a type where it is not found.
+//! Types of the user's own. Catches composites that IS NULL takes apart, domains whose collation or length is forgotten,
+//! operators that are not on the search path, and triggers that name a type where it is not found.
 
-use crate::support::{assert_equal, create, each_server, mode, open_with, refresh, run};
+use crate::support::{assert_equal, create, each_server, mode, open, open_with, refresh, run};
 use trickle_client::Settings;
 use trickle_core::cost::Force;
 
@@ -184,6 +184,97 @@ fn what_is_made_of_a_collated_text_compares_as_it_does() {
             for (st, _) in kept {
                 refresh(&mut t, st).await;
                 assert_equal(&mut t, st).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_domain_compares_under_its_collation() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        let loose = "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)";
+        if w.client().batch_execute(loose).await.is_err() {
+            // This server was built without ICU.
+            return;
+        }
+        run(
+            &w,
+            "CREATE DOMAIN word AS text COLLATE ci; CREATE DOMAIN short AS word;
+            CREATE TABLE c (id int PRIMARY KEY, w word, s short, l word[], k int);
+            CREATE TABLE d (w word, t text COLLATE ci, v varchar(9) COLLATE ci);
+            INSERT INTO c VALUES (1, 'Abc', 'x', '{a,B}', 1), (2, 'ABC', 'X', '{A,b}', 2), (3, 'z', NULL, NULL, 3),
+                (4, NULL, 'y', '{}', 4);
+            INSERT INTO d VALUES ('abc', 'ABC', 'Abc'), ('abC', 'aBC', 'Abc'), ('Q', 'z', NULL)",
+        )
+        .await;
+        let tables = [
+            ("counted", "SELECT w, count(*) AS n, max(s) AS m FROM c GROUP BY w"),
+            ("once", "SELECT DISTINCT s, l FROM c"),
+            ("listed", "SELECT l, count(DISTINCT w) AS n FROM c GROUP BY l"),
+            ("joined", "SELECT c.id, c.w, d.w AS other FROM c FULL JOIN d ON d.w = c.w"),
+            ("mixed", "SELECT c.id, d.t FROM c LEFT JOIN d ON d.t = c.w"),
+            ("cast_to_it", "SELECT DISTINCT v::word AS v FROM d"),
+            ("cast", "SELECT v::text AS v, count(*) FROM d GROUP BY v::text"),
+            ("without", "SELECT w FROM c EXCEPT ALL SELECT w FROM d"),
+            ("shared", "SELECT s FROM c INTERSECT SELECT w FROM d"),
+            ("beside", "SELECT id, rank() OVER (PARTITION BY s ORDER BY w) AS r FROM c"),
+            ("matched", "SELECT id, w FROM c WHERE EXISTS (SELECT FROM d WHERE d.w = c.s)"),
+            ("rows", "SELECT w, s, l FROM c"),
+        ];
+        for (what, query) in tables {
+            create(&mut t, what, query).await;
+            let (mode, reason) = mode(&t, what).await;
+            assert_eq!(mode, "DIFFERENTIAL", "{what}: {reason}");
+        }
+        for change in [
+            "UPDATE c SET w = 'aBc', s = 'x' WHERE id = 2; INSERT INTO c VALUES (5, 'Z', 'Y', '{a,b}', 5)",
+            "UPDATE d SET w = upper(w), v = 'ABC' WHERE w = 'abc' AND t::text = 'ABC';
+             UPDATE c SET l = '{A,B}' WHERE id = 1",
+            "DELETE FROM c WHERE id = 2; INSERT INTO d VALUES ('X', 'x', 'x')",
+            "UPDATE c SET w = 'q', s = 'Q' WHERE id > 2; DELETE FROM d WHERE w = 'ABC' AND v::text = 'Abc'",
+            "UPDATE c SET w = 'Q' WHERE id = 3; UPDATE d SET t = 'Q' WHERE w = 'q'",
+        ] {
+            run(&w, change).await;
+            for (what, _) in tables {
+                refresh(&mut t, what).await;
+                assert_equal(&mut t, what).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_cast_to_a_domain_does_what_the_domain_says() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(
+            &w,
+            "CREATE DOMAIN price AS numeric(10, 2); CREATE DOMAIN code AS varchar(3); CREATE DOMAIN below AS int CHECK (VALUE < 100);
+            CREATE DOMAIN lower_still AS below; CREATE TABLE c (id int PRIMARY KEY, n numeric, s text, below below);
+            INSERT INTO c VALUES (1, 1.004, 'abcde', 7), (2, 1.001, 'abcd', 8)",
+        )
+        .await;
+        let tables = [
+            ("rounded", "SELECT n::price AS p, count(*) FROM c GROUP BY n::price"),
+            ("cut", "SELECT DISTINCT s::code AS code, below FROM c"),
+            ("checked", "SELECT id, (id * 3)::lower_still AS small FROM c"),
+        ];
+        for (what, query) in tables {
+            create(&mut t, what, query).await;
+            let (mode, reason) = mode(&t, what).await;
+            assert_eq!(mode, if what == "checked" { "FULL" } else { "DIFFERENTIAL" }, "{what}: {reason}");
+        }
+        for change in [
+            "INSERT INTO c VALUES (3, 1.0049, 'abcxyz', 9), (4, 1.005, 'ab', NULL)",
+            "UPDATE c SET n = n + 0.001, s = s || 'q'; DELETE FROM c WHERE id = 2",
+        ] {
+            run(&w, change).await;
+            for (what, _) in tables {
+                refresh(&mut t, what).await;
+                assert_equal(&mut t, what).await;
             }
         }
     });

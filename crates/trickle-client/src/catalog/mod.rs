@@ -213,6 +213,11 @@ impl Catalog for PgCatalog {
         }
         found.flatten()
     }
+
+    /// Of a type that was looked for.
+    fn is_constrained(&self, schema: Option<&str>, name: &str) -> bool {
+        self.types.is_constrained(&(schema.map(str::to_owned), name.to_owned()))
+    }
 }
 
 /// Compiles a parsed query against the database that `client` is connected to.

@@ -1,6 +1,6 @@
 //! Tables, with keys and foreign keys, and views.
 
-use super::types::Types;
+use super::types::{Types, opaque};
 use super::{Name, Relation};
 use crate::error::{Error, Result};
 use std::sync::Arc;
@@ -135,7 +135,11 @@ fn column(types: &Types, c: &Row) -> ColumnDef {
         "v" => Generated::Virtual(e.into()),
         _ => Generated::Stored(e.into()),
     });
-    ColumnDef { generated, ..ColumnDef::new(c.get::<_, String>(1), ty, !c.get::<_, bool>(4)) }
+    let (ty, read_as) = match types.is_array_of_domain(c.get(2)) {
+        true => (opaque(&spelled, false, false, false), Some(ty)),
+        false => (ty, None),
+    };
+    ColumnDef { generated, read_as, ..ColumnDef::new(c.get::<_, String>(1), ty, !c.get::<_, bool>(4)) }
 }
 
 /// Attribute numbers as positions; `None` where one is not a column.

@@ -2,7 +2,7 @@
 
 use super::Name;
 use crate::error::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tokio_postgres::{Client, Row};
 use trickle_core::types::{OtherType, Type};
@@ -43,10 +43,15 @@ WITH RECURSIVE wanted AS (
     UNION ALL
     SELECT t.oid, false, false FROM type t WHERE t.typtype = 'c'
 )
-SELECT t.oid, format_type(t.oid, NULL), t.typtype::text,
-    CASE WHEN t.typcategory = 'A' AND t.typlen = -1 THEN t.typelem ELSE 0 END, t.typbasetype, b.ordered, b.hashable,
-    t.typtype = 'e'
-FROM type t JOIN base b ON b.oid = t.oid
+SELECT t.oid, format_type(t.oid, NULL),
+    CASE WHEN t.typcategory = 'A' AND t.typlen = -1 THEN t.typelem ELSE 0 END, b.ordered, b.hashable, t.typtype = 'e',
+    t.typtype = 'd', t.typbasetype, format_type(t.typbasetype, t.typtypmod),
+    t.typnotnull OR EXISTS (SELECT FROM pg_constraint k WHERE k.contypid = t.oid),
+    CASE WHEN t.typcollation <> 'default'::regcollation THEN (
+        SELECT CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname) ELSE format('%I.%I', n.nspname, l.collname) END
+        FROM pg_namespace n WHERE n.oid = l.collnamespace) END,
+    coalesce(l.collisdeterministic, true)
+FROM type t JOIN base b ON b.oid = t.oid LEFT JOIN pg_collation l ON l.oid = t.typcollation
 WHERE t.typtype <> 'p' OR t.typname IN ('record', 'unknown') ORDER BY t.oid";
 
 /// The oid of a name, in the first of these schemas that has it.
@@ -60,16 +65,35 @@ pub(super) struct Types {
     /// `None` for what the engine cannot say (pseudo-types) and what is not there.
     by_oid: HashMap<u32, Option<Type>>,
     by_name: HashMap<Name, Option<u32>>,
+    /// Domains with constraints.
+    constrained: HashSet<u32>,
+    /// Arrays of domains, which the operators of arrays do not take for arrays of what the domain is made of.
+    of_domains: HashSet<u32>,
 }
 
 struct Entry {
     spelled: String,
     element: u32,
-    base: u32,
-    is_domain: bool,
     ordered: bool,
     hashable: bool,
     exact: bool,
+    domain: Option<Domain>,
+}
+
+struct Domain {
+    base: u32,
+    /// The base type with its modifiers.
+    spelled: String,
+    constrained: bool,
+    /// Its collation, where that is not the database's, and whether it is deterministic.
+    collation: Option<(String, bool)>,
+}
+
+impl Domain {
+    fn read(r: &Row) -> Domain {
+        let collation = r.get::<_, Option<String>>(10).map(|name| (name, r.get(11)));
+        Domain { base: r.get(7), spelled: r.get(8), constrained: r.get(9), collation }
+    }
 }
 
 impl Types {
@@ -83,18 +107,20 @@ impl Types {
         let entry = |r: &Row| {
             let entry = Entry {
                 spelled: r.get(1),
-                is_domain: r.get::<_, &str>(2) == "d",
-                element: r.get(3),
-                base: r.get(4),
-                ordered: r.get(5),
-                hashable: r.get(6),
-                exact: r.get(7),
+                element: r.get(2),
+                ordered: r.get(3),
+                hashable: r.get(4),
+                exact: r.get(5),
+                domain: r.get::<_, bool>(6).then(|| Domain::read(r)),
             };
             (r.get(0), entry)
         };
         let entries: HashMap<u32, Entry> = rows.iter().map(entry).collect();
         self.by_oid.extend(new.into_iter().map(|oid| (oid, None)));
         self.by_oid.extend(entries.keys().map(|oid| (*oid, Some(resolve(&entries, *oid)))));
+        let of_domain = |e: &Entry| entries.get(&e.element).is_some_and(|e| e.domain.is_some());
+        self.of_domains.extend(entries.iter().filter(|(_, e)| of_domain(e)).map(|(oid, _)| *oid));
+        self.constrained.extend(entries.keys().filter(|oid| is_constrained(&entries, **oid)));
         Ok(())
     }
 
@@ -127,12 +153,23 @@ impl Types {
     pub(super) fn column(&self, oid: u32, spelled: &str) -> Type {
         let known = Type::parse(spelled).or_else(|| self.by_oid(oid));
         match known {
-            Some(Type::Other(o)) => {
+            // Of one of an extension, the modifiers.
+            Some(Type::Other(o)) if spelled.starts_with(&o.sql_name) => {
                 Type::Other(Arc::new(OtherType { sql_name: spelled.to_owned(), ..(*o).clone() }))
             }
             Some(known) => known,
             None => opaque(spelled, false, false, false),
         }
+    }
+
+    /// Whether a type that was loaded is an array of a domain.
+    pub(super) fn is_array_of_domain(&self, oid: u32) -> bool {
+        self.of_domains.contains(&oid)
+    }
+
+    /// Whether a name is that of a domain with constraints.
+    pub(super) fn is_constrained(&self, name: &Name) -> bool {
+        self.by_name.get(name).copied().flatten().is_some_and(|oid| self.constrained.contains(&oid))
     }
 
     /// The type of a name: `None` where it was not looked for yet.
@@ -141,14 +178,18 @@ impl Types {
     }
 }
 
-/// A domain computes and compares as its base type does, an array as its elements do.
+/// A domain computes as its base type does and compares as that does under its collation, an array as its elements do.
 fn resolve(entries: &HashMap<u32, Entry>, oid: u32) -> Type {
     let Some(e) = entries.get(&oid) else { return opaque("unknown", false, false, false) };
     if let Some(known) = Type::parse(&e.spelled) {
         return known;
     }
-    if e.is_domain {
-        return resolve(entries, e.base);
+    if let Some(domain) = &e.domain {
+        let base = Type::parse(&domain.spelled).unwrap_or_else(|| resolve(entries, domain.base));
+        return match &domain.collation {
+            Some((name, deterministic)) => base.collated(name, *deterministic),
+            None => base.uncollated(),
+        };
     }
     if e.element != 0 {
         return resolve(entries, e.element).array();
@@ -156,7 +197,13 @@ fn resolve(entries: &HashMap<u32, Entry>, oid: u32) -> Type {
     opaque(&e.spelled, e.ordered, e.hashable, e.exact)
 }
 
-fn opaque(spelled: &str, ordered: bool, hashable: bool, exact: bool) -> Type {
+/// Whether a domain or one that it is made of has constraints.
+fn is_constrained(entries: &HashMap<u32, Entry>, oid: u32) -> bool {
+    let domain = entries.get(&oid).and_then(|e| e.domain.as_ref());
+    domain.is_some_and(|d| d.constrained || is_constrained(entries, d.base))
+}
+
+pub(super) fn opaque(spelled: &str, ordered: bool, hashable: bool, exact: bool) -> Type {
     let other =
         OtherType { sql_name: spelled.to_owned(), equality: ordered || hashable, hashable, ordered, exact };
     Type::Other(Arc::new(other))

@@ -55,8 +55,13 @@ impl Ddl<'_> {
             Statement::CreateDomain(d) => {
                 let base = self.ty(&d.data_type)?;
                 let (schema, name) = self.name(&d.name);
-                // A domain compares and computes as its base type does.
-                self.catalog.add_type(&schema, &name, base);
+                // A domain computes as its base type does, and compares as that does under its collation.
+                let ty = match &d.collation {
+                    Some(c) => self.collated(base, &ObjectName::from(vec![c.clone()])),
+                    None => base,
+                };
+                let constrained = !d.constraints.is_empty() || self.is_constrained(&d.data_type);
+                self.catalog.add_domain((schema, name), ty, constrained);
                 Ok(())
             }
             Statement::CreateFunction(f) => self.create_function(&f),
@@ -92,6 +97,13 @@ impl Ddl<'_> {
     fn ty(&self, ty: &DataType) -> Result<Type> {
         type_of(ty, &|schema, name| self.catalog.named_type(schema, name))
             .map_err(|name| Error::type_mismatch(format!("type \"{name}\" does not exist")))
+    }
+
+    fn is_constrained(&self, ty: &DataType) -> bool {
+        matches!(ty, DataType::Custom(name, _) if {
+            let (schema, name) = qualified(name);
+            self.catalog.is_constrained(schema.as_deref(), &name)
+        })
     }
 
     fn create_table(&mut self, t: &CreateTable) -> Result<()> {

@@ -22,6 +22,8 @@ pub struct MemoryCatalog {
     fields: HashMap<String, Vec<(Arc<str>, Type)>>,
     /// The nondeterministic collations.
     inexact: BTreeSet<Name>,
+    /// Domains with constraints.
+    constrained: BTreeSet<Name>,
     functions: HashMap<Name, Vec<Arc<FuncSig>>>,
     /// The columns of each index, by name: positions move when a column is dropped.
     indexes: Vec<(TableId, Vec<Arc<str>>)>,
@@ -37,6 +39,7 @@ impl Default for MemoryCatalog {
             types: HashMap::new(),
             fields: HashMap::new(),
             inexact: BTreeSet::new(),
+            constrained: BTreeSet::new(),
             functions: HashMap::new(),
             indexes: Vec::new(),
             search_path: vec!["public".to_owned()],
@@ -107,6 +110,14 @@ impl MemoryCatalog {
     /// Adds a type under a name.
     pub fn add_type(&mut self, schema: &str, name: &str, ty: Type) {
         self.types.insert((schema.to_owned(), name.to_owned()), ty);
+    }
+
+    /// Adds a domain under a name; `constrained` where it has constraints.
+    pub(super) fn add_domain(&mut self, name: Name, ty: Type, constrained: bool) {
+        if constrained {
+            self.constrained.insert(name.clone());
+        }
+        self.types.insert(name, ty);
     }
 
     /// Adds a composite type under a name, with its fields.
@@ -235,6 +246,11 @@ impl Catalog for MemoryCatalog {
         self.candidates(schema, name).find_map(|n| self.types.get(&n).cloned().or_else(|| row(n)))
     }
 
+    fn is_constrained(&self, schema: Option<&str>, name: &str) -> bool {
+        let known = self.candidates(schema, name).find(|n| self.types.contains_key(n));
+        known.is_some_and(|n| self.constrained.contains(&n))
+    }
+
     fn table_names(&self) -> Vec<String> {
         self.names.keys().chain(self.views.keys()).map(|(_, n)| n.clone()).collect()
     }
@@ -322,7 +338,9 @@ mod tests {
              CREATE AGGREGATE final(*) (SFUNC = f, STYPE = int, FINALFUNC_EXTRA, FINALFUNC = last);
              CREATE AGGREGATE mid(float8 ORDER BY VARIADIC ints int[]) (SFUNC = f, STYPE = int);
              CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
-             CREATE TABLE t (a text COLLATE \"C\", b text COLLATE loose NOT NULL, c text COLLATE \"default\");",
+             CREATE DOMAIN word AS text COLLATE loose NOT NULL; CREATE DOMAIN amount AS numeric(10, 2);
+             CREATE TABLE t (a text COLLATE \"C\", b text COLLATE loose NOT NULL, c text COLLATE \"default\", d word[]);",
+
         )
         .unwrap();
         let product = c.function(None, "product", &[Type::Numeric(None), Type::Int4]).unwrap();
@@ -332,6 +350,9 @@ mod tests {
         let columns = &c.table(None, "t").unwrap().columns;
         assert_eq!(columns[0].ty.sql_name(), "text COLLATE \"C\"");
         assert!(columns[0].ty.is_exact() && !columns[1].ty.is_exact() && columns[2].ty == Type::Text);
+        assert_eq!(columns[3].ty, columns[1].ty.clone().array());
+        assert_eq!(c.named_type(None, "amount").unwrap().sql_name(), "numeric(10,2)");
+        assert!(c.is_constrained(None, "word") && !c.is_constrained(None, "amount"));
     }
 
     #[test]

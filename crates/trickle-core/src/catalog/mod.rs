@@ -38,6 +38,9 @@ pub struct ColumnDef {
     pub nullable: bool,
     /// How it gets its value, where that is a function of the row's other columns.
     pub generated: Option<Generated>,
+    /// The type that queries read it as, where no operators are found for its own: that of arrays of a domain's base type.
+    #[serde(default)]
+    pub read_as: Option<Type>,
 }
 
 /// The expression of a generated column, over the names of the other columns of its table.
@@ -52,7 +55,11 @@ pub enum Generated {
 impl ColumnDef {
     /// A column whose values are written.
     pub fn new(name: impl Into<Arc<str>>, ty: Type, nullable: bool) -> ColumnDef {
-        ColumnDef { name: name.into(), ty, nullable, generated: None }
+        ColumnDef { name: name.into(), ty, nullable, generated: None, read_as: None }
+    }
+    /// Whether queries read its values as they are in the table.
+    pub fn is_plain(&self) -> bool {
+        self.is_stored() && self.read_as.is_none()
     }
     /// Whether its values are in the table.
     pub fn is_stored(&self) -> bool {
@@ -192,6 +199,11 @@ pub trait Catalog {
     /// A type that is not built in, the row type of a table among them.
     fn named_type(&self, _schema: Option<&str>, _name: &str) -> Option<Type> {
         None
+    }
+
+    /// Whether a type is a domain with constraints, which a cast to it checks.
+    fn is_constrained(&self, _schema: Option<&str>, _name: &str) -> bool {
+        false
     }
 
     /// Names of tables that exist, to suggest one when a name is mistyped.

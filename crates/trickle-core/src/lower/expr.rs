@@ -426,12 +426,25 @@ impl Lowerer<'_> {
         })
     }
 
+    /// Whether a type is a domain with constraints, or an array of one: values are checked when they are cast.
+    fn is_constrained(&self, ty: &DataType) -> bool {
+        let constrained = std::cell::Cell::new(false);
+        let look = |schema: Option<&str>, name: &str| {
+            constrained.set(constrained.get() || self.catalog.is_constrained(schema, name));
+            self.catalog.named_type(schema, name)
+        };
+        type_of(ty, &look).is_ok() && constrained.get()
+    }
+
     /// A cast to a type by its name. One of time with a precision is rounded to it, as PostgreSQL does by a function.
     pub(super) fn cast_to(&mut self, value: Expr, ty: &DataType, place: &impl Place) -> Result<Expr> {
         if cuts_fields(ty) {
             return Err(self.stop(place, "INTERVAL cut to a field"));
         }
         let to = self.type_named(ty)?;
+        if self.is_constrained(ty) {
+            return Err(self.stop(place, format!("a cast to {ty}, a domain with constraints")));
+        }
         let value = self.cast(value, &to, place)?;
         let Some(digits) = precision(ty).map(|p| i64::try_from(p).map_or(6, |p| p.min(6))) else {
             return Ok(value);

@@ -205,7 +205,7 @@ impl Lowerer<'_> {
         Err(self.at(e, place))
     }
 
-    /// A table with its virtual columns, which are computed where they are read.
+    /// A table with its virtual columns, which are computed where they are read, and with its columns as they are read.
     fn table(&mut self, def: Arc<TableDef>) -> Result<Source> {
         let node = self.add(Table::new(def.clone()))?;
         let mut source = Source {
@@ -215,7 +215,7 @@ impl Lowerer<'_> {
             descendants: def.descendants,
             ..Source::derived(Relation { node, names: Vec::new() }, Vec::new())
         };
-        if def.columns.iter().all(ColumnDef::is_stored) {
+        if def.columns.iter().all(ColumnDef::is_plain) {
             source.names = def.columns.iter().map(|c| c.name.clone()).collect();
             return Ok(source);
         }
@@ -230,7 +230,10 @@ impl Lowerer<'_> {
         for c in &def.columns {
             places.push(exprs.len());
             let expr = match stored.iter().find(|n| n.name == c.name) {
-                Some(column) => Some(column.expr.clone()),
+                Some(column) => Some(match &c.read_as {
+                    Some(ty) => column.expr.clone().cast(ty.clone()),
+                    None => column.expr.clone(),
+                }),
                 None => self.generated(c, &stored)?,
             };
             match expr {

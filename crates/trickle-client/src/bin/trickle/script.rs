@@ -6,7 +6,7 @@ use crate::finding::{Finding, Place, Severity, SqlFile};
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
-use trickle_core::catalog::{Catalog, ColumnDef, MemoryCatalog, TableDef, TableId, TableKind};
+use trickle_core::catalog::{Catalog, Collation, ColumnDef, MemoryCatalog, TableDef, TableId, TableKind};
 use trickle_core::expr::FuncSig;
 use trickle_core::parse::{Comment, Defined, ScriptStatement, StatementKind, statements};
 use trickle_core::types::Type;
@@ -305,8 +305,20 @@ impl Catalog for Recording<'_> {
     fn function(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
         self.inner.function(schema, name, args)
     }
+    fn operator(&self, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
+        self.inner.operator(name, args)
+    }
+    fn fields(&self, ty: &Type) -> Option<Vec<(Arc<str>, Type)>> {
+        self.inner.fields(ty)
+    }
+    fn collation(&self, schema: Option<&str>, name: &str) -> Option<Collation> {
+        self.inner.collation(schema, name)
+    }
     fn named_type(&self, schema: Option<&str>, name: &str) -> Option<Type> {
         self.inner.named_type(schema, name)
+    }
+    fn is_constrained(&self, schema: Option<&str>, name: &str) -> bool {
+        self.inner.is_constrained(schema, name)
     }
     fn table_names(&self) -> Vec<String> {
         self.inner.table_names()
