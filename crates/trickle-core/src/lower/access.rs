@@ -58,6 +58,13 @@ impl Lowerer<'_> {
         Ok(value)
     }
 
+    /// The fields of a value, where it is composite.
+    pub(super) fn fields(&self, value: &Expr) -> Option<Vec<Expr>> {
+        let fields = self.catalog.fields(value.ty())?.into_iter();
+        let field = |name: &str, ty| FuncSig::field(name, value.ty().clone(), ty);
+        Some(fields.map(|(name, ty)| Expr::call(field(&name, ty), vec![value.clone()])).collect())
+    }
+
     /// `(value).name`
     fn field(&mut self, whole: &Ast, value: Expr, name: &Ast) -> Result<Expr> {
         let Ast::Identifier(name) = name else {

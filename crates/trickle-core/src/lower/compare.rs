@@ -4,7 +4,7 @@ use super::Lowerer;
 use crate::error::{Error, Result};
 use crate::expr::functions::resolve_operator;
 use crate::expr::{Expr, ExprKind, FuncSig};
-use crate::types::Type;
+use crate::types::{Datum, Type};
 use std::sync::Arc;
 
 impl Lowerer<'_> {
@@ -79,6 +79,13 @@ impl Lowerer<'_> {
 
     /// `l IS [NOT] DISTINCT FROM r`; `same` for NOT.
     pub(super) fn distinct_from(&self, l: Expr, r: Expr, same: bool) -> Result<Expr> {
+        // PostgreSQL asks for no equality where one side is written NULL.
+        for (value, other) in [(&l, &r), (&r, &l)] {
+            let null = *other.ty() == Type::Unknown && other.as_literal().is_some_and(Datum::is_null);
+            if null && *value.ty() != Type::Unknown {
+                return Ok(if same { value.clone().is_null() } else { value.clone().is_not_null() });
+            }
+        }
         // The equality must exist, and says how the operands are cast.
         let sig = self.operator("=", &[l.ty().clone(), r.ty().clone()])?;
         let mut args = self.arguments(&sig, vec![l, r])?.into_iter();

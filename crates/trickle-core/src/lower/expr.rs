@@ -3,7 +3,7 @@
 use super::Lowerer;
 use super::grouping::Asked;
 use super::literal;
-use super::subquery::{Kind, Pending, operator_name, row, subquery_of};
+use super::subquery::{Kind, Pending, operator_name, row, row_constructor, subquery_of};
 use super::window::Windowed;
 use crate::agg::AggCall;
 use crate::error::{Error, Result, Span};
@@ -364,7 +364,7 @@ impl Lowerer<'_> {
         self.coerce(e, &Type::Bool)
     }
 
-    /// `IS [NOT] NULL`; of a row: whether all parts are (not).
+    /// `IS [NOT] NULL`; of a row or one composite value: whether all parts are (not).
     fn null_test<'q>(&mut self, a: &'q Ast, negated: bool, cx: &mut Cx<'q>) -> Result<Expr> {
         let parts = match a {
             Ast::QualifiedWildcard(table, _) => self.columns_of(&crate::parse::parts(table), a)?,
@@ -373,6 +373,11 @@ impl Lowerer<'_> {
             }
             _ => self.exprs(row(a), cx)?,
         };
+        let fields = match parts.as_slice() {
+            [value] if row_constructor(a).is_none() => self.fields(value),
+            _ => None,
+        };
+        let parts = fields.unwrap_or(parts);
         if parts.iter().any(|e| matches!(e.ty(), Type::Record(_))) {
             return Err(self.stop(a, "IS NULL on a composite value"));
         }

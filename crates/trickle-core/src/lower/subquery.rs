@@ -363,11 +363,16 @@ fn only_where(guard: Option<&Expr>, e: Expr) -> Expr {
 
 /// The parts of a row value, or the value alone.
 pub(super) fn row(e: &Ast) -> Vec<&Ast> {
+    row_constructor(e).unwrap_or_else(|| vec![e])
+}
+
+/// The parts of a row that is written as one.
+pub(super) fn row_constructor(e: &Ast) -> Option<Vec<&Ast>> {
     match e {
-        Ast::Nested(inner) => row(inner),
-        Ast::Tuple(parts) => parts.iter().collect(),
-        Ast::Function(f) => super::call::row_constructor(f).unwrap_or_else(|| vec![e]),
-        _ => vec![e],
+        Ast::Nested(inner) => row_constructor(inner),
+        Ast::Tuple(parts) => Some(parts.iter().collect()),
+        Ast::Function(f) => super::call::row_constructor(f),
+        _ => None,
     }
 }
 

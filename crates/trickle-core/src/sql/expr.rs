@@ -7,7 +7,7 @@ use super::ast::{
 use super::ident::{Ident, NameSet, Qualified};
 use super::shown::extreme;
 use crate::agg::AggCall;
-use crate::expr::{Expr, ExprKind, FuncKind, FuncSig, SortKey};
+use crate::expr::{Expr, ExprKind, FuncKind, FuncSig, IsTest, SortKey};
 use crate::types::{OtherType, Type};
 use crate::window::{Bound, OrderKey, WindowCall, WindowFrame};
 
@@ -33,6 +33,11 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
         ExprKind::And(terms) => Scalar::And(all(terms)),
         ExprKind::Or(terms) => Scalar::Or(all(terms)),
         ExprKind::Not(e) => Scalar::Not(one(e)),
+        // IS NULL would ask for the fields; PostgreSQL takes this for a test of the value.
+        ExprKind::Is { arg, test: IsTest::Null, negated } if arg.ty().may_have_fields() => {
+            let null = Box::new(Scalar::null(Type::Unknown));
+            Scalar::Distinct { left: one(arg), right: null, negated: !negated }
+        }
         ExprKind::Is { arg, test, negated } => Scalar::Is { arg: one(arg), test: *test, negated: *negated },
         ExprKind::Distinct { left, right, negated } => {
             Scalar::Distinct { left: one(left), right: one(right), negated: *negated }

@@ -156,6 +156,11 @@ impl Type {
         }
     }
 
+    /// Whether its values may be composite. None of those that are known by name alone has an equality.
+    pub fn may_have_fields(&self) -> bool {
+        matches!(self, Type::Record(_)) || matches!(self, Type::Other(o) if !o.equality)
+    }
+
     /// Whether it has a hash operator class.
     pub fn is_hashable(&self) -> bool {
         match self {
