@@ -338,7 +338,7 @@ mod tests {
              CREATE AGGREGATE final(*) (SFUNC = f, STYPE = int, FINALFUNC_EXTRA, FINALFUNC = last);
              CREATE AGGREGATE mid(float8 ORDER BY VARIADIC ints int[]) (SFUNC = f, STYPE = int);
              CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
-             CREATE DOMAIN word AS text COLLATE loose NOT NULL; CREATE DOMAIN amount AS numeric(10, 2);
+             CREATE DOMAIN word AS text COLLATE loose CHECK (value <> ''); CREATE DOMAIN amount AS numeric(10, 2);
              CREATE TABLE t (a text COLLATE \"C\", b text COLLATE loose NOT NULL, c text COLLATE \"default\", d word[]);",
 
         )
