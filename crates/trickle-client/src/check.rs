@@ -34,14 +34,17 @@ pub struct Checked {
     pub rows: i64,
     /// Rows that differ, all together.
     pub different: i64,
+    /// Rows that agree but for how sums of floats are rounded.
+    pub rounded: i64,
     /// The first of them.
     pub differences: Vec<Difference>,
 }
 
 impl Trickle {
     /// Brings a stream table up to date and, in the same snapshot, compares what is stored with what its query gives,
-    /// as bags over all columns: values must be equal, and written alike wherever the query says how. Shows at most
-    /// `show` rows that differ. Nobody is kept from writing meanwhile.
+    /// as bags over all columns: values must be equal, and written alike wherever the query says how. Floats that were
+    /// added up may differ by [`ROUNDING`] of themselves: each addition is rounded, so their last digits depend on the
+    /// order in which the server reads rows. Shows at most `show` rows that differ. Nobody is kept from writing meanwhile.
     ///
     /// # Errors
     /// Those of a refresh; the query itself fails.
@@ -100,13 +103,19 @@ impl Compare<'_> {
         let fail = |err| Error::server(format!("check {}", self.name), err);
         put_in_force(self.client, self.settings).await.map_err(fail)?;
         let messages = self.client.simple_query(&self.text).await.map_err(fail)?;
-        let mut checked =
-            Checked { name: self.name.to_owned(), rows: 0, different: 0, differences: Vec::new() };
+        let mut checked = Checked {
+            name: self.name.to_owned(),
+            rows: 0,
+            different: 0,
+            rounded: 0,
+            differences: Vec::new(),
+        };
         for m in &messages {
             let SimpleQueryMessage::Row(r) = m else { continue };
             let int = |i: usize| r.get(i).and_then(|v| v.parse::<i64>().ok());
-            (checked.rows, checked.different) = (int(0).unwrap_or(0), int(1).unwrap_or(0));
-            if let (Some(stored), Some(expected), Some(row)) = (int(2), int(3), r.get(4)) {
+            let counts = [0, 1, 2].map(|i| int(i).unwrap_or(0));
+            [checked.rows, checked.different, checked.rounded] = counts;
+            if let (Some(stored), Some(expected), Some(row)) = (int(3), int(4), r.get(5)) {
                 checked.differences.push(Difference { stored, expected, row: row.to_owned() });
             }
         }
@@ -136,27 +145,67 @@ async fn comparison(client: &Client, e: &Entry, table: Option<&StreamTable>, sho
     for (i, (ty, alias)) in types.iter().zip(&aliases).enumerate() {
         compared.push(if ty.is_ordered() { alias.clone() } else { format!("{alias}::text AS {alias}") });
         grouped.push(alias.clone());
-        let settled = open.as_ref().is_some_and(|open| !open.columns().contains(i));
+        let settled =
+            open.as_ref().is_some_and(|open| !open.columns().contains(i) && !open.rounded.contains(i));
         let value = Scalar::Column { table: None, name: Ident::new(alias) };
         if let Some(image) = image(value, ty).filter(|_| settled && ty.is_ordered()) {
             compared.push(format!("{image} AS i{i}"));
             grouped.push(format!("i{i}"));
         }
     }
-    let (compared, grouped, row) = (compared.join(", "), grouped.join(", "), aliases.join(", "));
-    let query = match (table, open.is_none_or(|open| open.is_settled_by_value())) {
+    let (compared, row) = (compared.join(", "), aliases.join(", "));
+    let query = match (table, open.as_ref().is_none_or(Unsettled::is_settled_by_value)) {
         (Some(table), false) => table.recomputed()?.to_string(),
         _ => e.query.trim_end().trim_end_matches(';').to_owned(),
     };
     let name = shown(e);
+    let rounded: Vec<&str> = match &open {
+        Some(open) => open.rounded.iter().filter_map(|i| aliases.get(i).map(String::as_str)).collect(),
+        None => Vec::new(),
+    };
+    let settled: Vec<&str> = grouped.iter().map(String::as_str).filter(|c| !rounded.contains(c)).collect();
     Ok(format!(
-        "WITH d AS MATERIALIZED (\
-         SELECT ROW({row})::text AS r, sum(s) AS stored, sum(q) AS expected FROM (\
+        "WITH exact AS (\
+         SELECT {grouped}, sum(s)::int8 AS stored, sum(q)::int8 AS expected FROM (\
          SELECT {compared}, 1 AS s, 0 AS q FROM {name} AS stored{list} \
          UNION ALL SELECT {compared}, 0, 1 FROM (\n{query}\n) AS query{list}) both_bags \
-         GROUP BY {grouped} HAVING sum(s) <> sum(q)) \
+         GROUP BY {grouped} HAVING sum(s) <> sum(q)), {}, d AS MATERIALIZED (\
+         SELECT ROW({row})::text AS r, sum(stored) AS stored, sum(expected) AS expected FROM judged WHERE far GROUP BY {grouped}) \
          SELECT (SELECT count(*) FROM {name}), (SELECT coalesce(sum(abs(stored - expected)), 0) FROM d)::int8, \
+         (SELECT count(*) / 2 FROM judged WHERE NOT far), \
          d.stored::int8, d.expected::int8, d.r FROM (SELECT 1) always LEFT JOIN d ON true ORDER BY d.r LIMIT {}",
-        show.max(1)
+        judged(&settled, &rounded),
+        show.max(1),
+        grouped = grouped.join(", "),
     ))
+}
+
+/// How far floats that were added up may lie apart, as a part of themselves: a sum of as many values as a table can have
+/// keeps more digits than that, unless values that are larger by as much cancelled in it.
+pub const ROUNDING: f64 = 1e-9;
+
+/// The relation `judged`: the rows of `exact`, each with whether it is `far` from what it should be. Of rows that agree in
+/// what is `settled`, those that are stored and those that the query gives are paired in the order of their `rounded`
+/// columns, copy by copy.
+fn judged(settled: &[&str], rounded: &[&str]) -> String {
+    if rounded.is_empty() {
+        return "judged AS MATERIALIZED (SELECT *, true AS far FROM exact)".to_owned();
+    }
+    let (settled, order) = (settled.join(", "), rounded.join(", "));
+    // In numerics nothing overflows, and infinities are themselves.
+    let near = rounded.iter().map(|c| {
+        let [high, low] = ["max", "min"].map(|f| format!("{f}({c}::numeric) OVER pair"));
+        format!(
+            "(count({c}) OVER pair = 0 OR count({c}) OVER pair = 2 AND ({high} = {low} \
+             OR {high} - {low} <= {ROUNDING} * greatest(abs({high}), abs({low}))))"
+        )
+    });
+    let near: Vec<String> = near.collect();
+    format!(
+        "copies AS (SELECT exact.*, row_number() OVER (PARTITION BY {settled}, stored > expected ORDER BY {order}) AS copy \
+         FROM exact, generate_series(1, abs(stored - expected))), \
+         judged AS MATERIALIZED (SELECT {settled}, {order}, (stored > expected)::int AS stored, (stored < expected)::int AS expected, \
+         NOT (count(*) OVER pair = 2 AND {}) AS far FROM copies WINDOW pair AS (PARTITION BY {settled}, copy))",
+        near.join(" AND ")
+    )
 }

@@ -51,7 +51,7 @@ mod trickle;
 mod wait;
 
 pub use alter::Alteration;
-pub use check::{Checked, Difference};
+pub use check::{Checked, Difference, ROUNDING};
 pub use create::{Created, IfExists, NewStreamTable, RefreshMode};
 pub use error::{Error, Result};
 pub use explain::Explained;

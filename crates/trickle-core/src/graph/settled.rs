@@ -9,13 +9,16 @@ use crate::window::Order;
 
 /// What SQL leaves open in a query: of the equal values in a group, under DISTINCT or in a set operation any one may be
 /// shown, and so `max` may be 1.0 or 1.00. A refresh chooses ([`Expr::image`]); the same query run by hand need not choose
-/// the same. Everything else is a function of the tables.
+/// the same. And floats are rounded after each step of a sum, so that its last digits say in which order rows were read,
+/// which is the server's choice each time. Everything else is a function of the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsettled {
     /// Columns whose values are settled but for how they are written.
     pub written: ColSet,
     /// Columns whose values depend on how an unsettled one is written, such as its text.
     pub values: ColSet,
+    /// Floats that are settled but for rounding.
+    pub rounded: ColSet,
     /// Which rows there are depends on it.
     pub rows: bool,
 }
@@ -33,7 +36,7 @@ impl Unsettled {
         open.remove(root).unwrap_or_default()
     }
 
-    /// All columns that are open in one way or the other.
+    /// All columns of which SQL leaves open which value is shown; those that are rounded are none of these.
     pub fn columns(&self) -> ColSet {
         self.written.union(&self.values)
     }
@@ -41,6 +44,11 @@ impl Unsettled {
     /// Whether the query says which values there are, how often, though not how each is written.
     pub fn is_settled_by_value(&self) -> bool {
         self.values.is_empty() && !self.rows
+    }
+
+    /// Whether some column may have another value.
+    fn differs(&self) -> bool {
+        !self.values.is_empty() || !self.rounded.is_empty()
     }
 
     fn reads(&self, e: &Expr) -> bool {
@@ -52,21 +60,28 @@ impl Unsettled {
     /// Whether the value of `e` depends on what is open.
     fn decides(&self, e: &Expr) -> bool {
         let mut value = false;
-        e.each_column(|c| value |= self.values.contains(c));
+        e.each_column(|c| value |= self.values.contains(c) || self.rounded.contains(c));
         value || (self.reads(e) && !e.respects_equality())
+    }
+
+    /// What is open where rounding is none of it.
+    fn exactly(&self) -> Unsettled {
+        Unsettled { rounded: ColSet::new(), ..self.clone() }
     }
 
     fn plus(&self, other: &Unsettled) -> Unsettled {
         Unsettled {
             written: self.written.union(&other.written),
             values: self.values.union(&other.values),
+            rounded: self.rounded.union(&other.rounded),
             rows: self.rows || other.rows,
         }
     }
 
     fn beside(&self, right: &Unsettled, width: usize) -> Unsettled {
-        let (written, values) = (right.written.shifted(width), right.values.shifted(width));
-        self.plus(&Unsettled { written, values, rows: right.rows })
+        let [written, values, rounded] =
+            [&right.written, &right.values, &right.rounded].map(|set| set.shifted(width));
+        self.plus(&Unsettled { written, values, rounded, rows: right.rows })
     }
 }
 
@@ -79,7 +94,8 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
             };
             Unsettled {
                 written: all(&|e| below.reads(e) && !e.is_exact()),
-                values: all(&|e| below.decides(e)),
+                values: all(&|e| below.exactly().decides(e) || (below.decides(e) && !e.ty().is_float())),
+                rounded: all(&|e| below.decides(e) && !below.exactly().decides(e) && e.ty().is_float()),
                 rows: below.rows,
             }
         }
@@ -87,7 +103,7 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
         (Rel::Expand(e), [(_, input)]) => {
             // What a function makes of a value may depend on how it is written, how many rows it gives too.
             let args = || e.calls().iter().flat_map(|c| &c.args);
-            let open = args().any(|e| below.reads(e));
+            let open = args().any(|e| below.reads(e) || below.decides(e));
             let new: ColSet = (input.len()..schema.len()).filter(|_| open).collect();
             Unsettled { values: below.values.union(&new), rows: below.rows || open, ..below }
         }
@@ -104,24 +120,31 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
         (Rel::Window(w), _) => windows(w, below, schema),
         (Rel::Top(t), _) => {
             let mut keys = t.partition().iter().copied().chain(t.order().iter().map(|k| k.column));
-            let moved = t.order().iter().any(|k| k.settles) || keys.any(|c| below.values.contains(c));
+            let open = |c: usize| below.values.contains(c) || below.rounded.contains(c);
+            let moved = t.order().iter().any(|k| k.settles) || keys.any(open);
             Unsettled { rows: below.rows || moved, ..below }
         }
         (Rel::Distinct(_) | Rel::SetOp(_) | Rel::Positive(_) | Rel::Keys(_) | Rel::Single(_), _) => {
             let inexact = (0..schema.len()).filter(|c| !schema.columns()[*c].ty.is_exact()).collect();
             let all = inputs.iter().fold(Unsettled::default(), |all, (open, _)| all.plus(open));
-            let (written, rows) = (all.written.union(&inexact), all.rows || !all.values.is_empty());
+            let (written, rows) = (all.written.union(&inexact), all.rows || all.differs());
             Unsettled { written, rows, ..all }
         }
         (Rel::Recursion(_), _) => {
-            let open = inputs.iter().any(|(open, _)| !open.columns().is_empty() || open.rows);
+            let open = inputs.iter().any(|(open, _)| !open.written.is_empty() || open.differs() || open.rows);
             let values = if open { ColSet::all(schema.len()) } else { ColSet::new() };
             Unsettled { values, rows: open, ..Unsettled::default() }
         }
-        (Rel::Reduce(r), _) => groups(&below, schema, r.keys(), r.aggs().len(), &|i, open| {
-            let call = &r.aggs()[i];
-            (chooses(call) || call.exprs().any(|e| open.reads(e)), depends(call, open))
-        }),
+        (Rel::Reduce(r), _) => {
+            let mut open = groups(&below, schema, r.keys(), r.aggs().len(), &|i, open| {
+                let call = &r.aggs()[i];
+                let open = if rounds(call, open) { open.exactly() } else { open.clone() };
+                (chooses(call) || call.exprs().any(|e| open.reads(e)), depends(call, &open))
+            });
+            let sums = r.aggs().iter().enumerate().filter(|(_, call)| rounds(call, &below));
+            open.rounded.extend(&sums.map(|(i, _)| r.keys().len() + i).collect());
+            open
+        }
         (Rel::Accumulate(a), _) => groups(&below, schema, a.keys(), a.accs().len(), &|i, open| {
             let mut exprs = a.accs()[i].value.iter().chain(&a.accs()[i].filter);
             (exprs.clone().any(|e| open.reads(e)), exprs.any(|e| open.decides(e)))
@@ -134,10 +157,15 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
 fn windows(w: &Window, below: Unsettled, schema: &Schema) -> Unsettled {
     let settles = w.order().iter().any(|k| k.settles);
     let mut keys = w.partition().iter().copied().chain(w.order().iter().map(|k| k.column));
-    let moved = below.rows || keys.any(|c| below.values.contains(c));
+    let moved = below.rows || keys.any(|c| below.values.contains(c) || below.rounded.contains(c));
     let width = schema.len() - w.calls().len();
     let mut open = below.clone();
     for (i, c) in w.calls().iter().enumerate() {
+        let sums = rounds(&c.call, &below);
+        if sums {
+            open.rounded.insert(width + i);
+        }
+        let below = if sums { below.exactly() } else { below.clone() };
         let picks = !c.is_window_function() && (chooses(&c.call) || depends(&c.call, &below));
         let numbered = settles && c.order() != Order::Peers;
         if moved || numbered || picks || c.exprs().any(|e| below.decides(e)) {
@@ -158,7 +186,8 @@ fn groups(
     n: usize,
     value: &dyn Fn(usize, &Unsettled) -> (bool, bool),
 ) -> Unsettled {
-    let rows = below.rows || keys.iter().any(|k| below.values.contains(*k));
+    let differs = |k: &usize| below.values.contains(*k) || below.rounded.contains(*k);
+    let rows = below.rows || keys.iter().any(differs);
     let mut open = Unsettled { rows, ..Unsettled::default() };
     let inexact = |c: usize| schema.column(c).is_some_and(|c| !c.ty.is_exact());
     let mut note = |c: usize, written: bool, differs: bool| {
@@ -170,13 +199,21 @@ fn groups(
         }
     };
     for (c, k) in keys.iter().enumerate() {
-        note(c, true, below.values.contains(*k));
+        note(c, true, differs(k));
     }
     for i in 0..n {
         let (written, differs) = value(i, below);
         note(keys.len() + i, written, differs || rows);
     }
     open
+}
+
+/// Whether the call is a float that was added up, or is one of those that are rounded below.
+fn rounds(call: &AggCall, below: &Unsettled) -> bool {
+    let picks = call.within_group || call.is_extremum() || &*call.sig.name == "any_value";
+    let added = !picks && call.args.iter().any(|e| e.ty().is_float());
+    call.sig.ret.is_float()
+        && (added || call.args.iter().any(|e| below.decides(e) && !below.exactly().decides(e)))
 }
 
 /// Whether the call picks one of several equal values, or an order among them.

@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{Graph, NodeId};
 use crate::rel::{
-    Consolidate, Filter, Join, JoinKeys, Keys, Negate, OuterJoin, Rel, Relational, SemiJoin, Union, join_keys,
+    Consolidate, Distinct, Filter, Join, JoinKeys, Keys, Map, Negate, OuterJoin, Rel, Relational, SemiJoin,
+    Union, join_keys,
 };
 
 /// Pushes `L ⋉ K` down where K is small and L is not.
@@ -178,16 +179,27 @@ pub(super) fn sideways(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> 
     }
     let (lb, rb) = (graph.props(l).bounded, graph.props(r).bounded);
     if lb && !rb && computed(graph, r) {
-        let small = graph.add(Keys::new(l, keys.left.clone()))?;
+        let small = keys_of(graph, l, &keys.left)?;
         let right = restricted(graph, r, &keys.right, &keys.null_safe, small)?;
         return graph.add(rel.as_operator().with_inputs(&[l, right])).map(Some);
     }
     if rb && !lb && computed(graph, l) && matches!(rel, Rel::Join(_)) {
-        let small = graph.add(Keys::new(r, keys.right.clone()))?;
+        let small = keys_of(graph, r, &keys.right)?;
         let left = restricted(graph, l, &keys.left, &keys.null_safe, small)?;
         return graph.add(rel.as_operator().with_inputs(&[left, r])).map(Some);
     }
     Ok(None)
+}
+
+/// The values of `cols` on the rows of `small`. In a query, whose delta takes those of before from those of after, exactly
+/// these; in a delta, which restricts both sides of a difference, more of them do no harm.
+fn keys_of(graph: &mut Graph, small: NodeId, cols: &[usize]) -> Result<NodeId> {
+    if graph.props(small).reads_delta || !graph.props(small).non_negative {
+        return graph.add(Keys::new(small, cols.to_vec()));
+    }
+    let schema = graph.schema(small).clone();
+    let values = graph.add(Map::columns(small, &schema, cols))?;
+    graph.add(Distinct::new(values))
 }
 
 fn restricted(

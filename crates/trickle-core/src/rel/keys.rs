@@ -1,8 +1,8 @@
 //! The keys of the rows that are there.
 
 use super::{Class, Rel, Relational, arity, check_keys};
-use crate::delta::Differentiate;
-use crate::error::Result;
+use crate::delta::{Differ, Differentiate};
+use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, ZSet, group};
 use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Weight};
@@ -71,7 +71,13 @@ impl Relational for Keys {
     }
 }
 
-impl Differentiate for Keys {}
+impl Differentiate for Keys {
+    fn delta(&self, _: &mut Differ<'_>, _: NodeId) -> Result<Option<NodeId>> {
+        Err(Error::plan(
+            "Keys in a query: their delta would be one of exactly these keys, which a rendering need not give",
+        ))
+    }
+}
 
 impl Evaluate for Keys {
     fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {

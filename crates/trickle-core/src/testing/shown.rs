@@ -2,7 +2,7 @@
 
 use super::{Sample, Violation};
 use crate::delta;
-use crate::eval::{self, Database, Evaluator, ZSet, is_true};
+use crate::eval::{self, Database, ZSet, is_true};
 use crate::graph::{Format, Graph, NodeId, explain};
 use crate::rel::{Reduce, Rel};
 use crate::types::Datum;
@@ -18,7 +18,7 @@ pub fn check_shown(sample: &Sample, db: &Database) -> Result<(), Violation> {
     let law = |what: &str| format!("what {what} shows is there");
     let bug = |e: crate::Error| Violation { law: law("prepare"), detail: e.to_string() };
     let prepared = delta::prepare(&mut graph, sample.root).map_err(bug)?;
-    let mut evaluator = Evaluator::new(&graph, db);
+    let mut evaluator = super::laws::within(&graph, db);
     for id in graph.reachable_from(&[sample.root, prepared]) {
         let Some(keys) = grouped(&graph, id) else { continue };
         let (Ok(rows), Ok(input)) = (evaluator.eval(id), evaluator.eval(graph.inputs(id)[0])) else {

@@ -215,6 +215,11 @@ impl Type {
         matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
     }
 
+    /// `real` or `double precision`.
+    pub fn is_float(&self) -> bool {
+        matches!(self, Type::Float4 | Type::Float8)
+    }
+
     /// An integer, numeric or floating-point type.
     pub fn is_number(&self) -> bool {
         self.is_integer() || matches!(self, Type::Numeric(_) | Type::Float4 | Type::Float8)

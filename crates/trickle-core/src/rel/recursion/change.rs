@@ -103,11 +103,7 @@ impl Recursion {
         side: &Sides,
         (came, left): (NodeId, NodeId),
     ) -> Result<NodeId> {
-        let mut seed = vec![left];
-        if let Some((old, _)) = side.touched {
-            seed.push(self.pairs(cx, stored, old)?);
-        }
-        let lost = self.follow(cx, node, seed, side.kept)?;
+        let lost = self.lost(cx, node, stored, side, left)?;
         let mut seed = vec![came];
         if let Some((_, new)) = side.touched {
             let kept = self.asked_by(cx, stored, new)?;
@@ -130,11 +126,7 @@ impl Recursion {
         side: &Sides,
         (came, left): (NodeId, NodeId),
     ) -> Result<NodeId> {
-        let mut seed = vec![left];
-        if let Some((old, _)) = side.touched {
-            seed.push(self.pairs(cx, stored, old)?);
-        }
-        let over = self.follow(cx, node, seed, side.kept)?;
+        let over = self.lost(cx, node, stored, side, left)?;
         let mut seed = vec![came];
         if let Some((_, new)) = side.touched {
             let asked = self.asked_by(cx, stored, new)?;
@@ -155,6 +147,23 @@ impl Recursion {
         let gained = Recursion::new(seed, side.current, step, Fixpoint::Distinct).beyond(stored, over);
         let gained = cx.graph.add(gained)?;
         cx.difference(gained, over)
+    }
+
+    /// What lost a derivation: rows that `left` the base or stepped over what left the side, and what stayed leads to from
+    /// there.
+    fn lost(
+        &self,
+        cx: &mut Differ<'_>,
+        node: NodeId,
+        stored: NodeId,
+        side: &Sides,
+        left: NodeId,
+    ) -> Result<NodeId> {
+        let mut seed = vec![left];
+        if let Some((old, _)) = side.touched {
+            seed.push(self.pairs(cx, stored, old)?);
+        }
+        self.follow(cx, node, seed, side.kept)
     }
 
     /// What the step leads to from `seed`, beside `side`.
