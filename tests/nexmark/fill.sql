@@ -12,4 +12,4 @@ FROM generate_series(1, 1000 * :scale) i;
 INSERT INTO bid
 SELECT greatest(1, i / 10 + 1 - i * 31 % 40), i * 104729 % (200 * :scale) + 1, i * 48271 % 9973 + 1,
     (ARRAY['apple', 'google', 'baidu', NULL])[i % 4 + 1], timestamp '2024-01-01' + i * interval '20 milliseconds'
-FROM generate_series(1, 10000 * :scale) i;
+FROM generate_series(1::bigint, 10000 * :scale) i;

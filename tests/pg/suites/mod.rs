@@ -1,6 +1,8 @@
 //! Whole benchmarks as stream tables: the queries of Nexmark, and shapes of TPC-DS. Each has its tables, its data, one cycle
 //! of changes, and its queries in a directory of tests/.
 
+mod plans;
+
 use crate::support::{assert_equal, each_server, name, open_with};
 use tokio_postgres::Client;
 use trickle_client::{NewStreamTable, RefreshOptions, Settings};
@@ -20,10 +22,10 @@ struct Suite {
 macro_rules! suite {
     ($directory:literal: $($name:literal)*) => {
         Suite {
-            schema: include_str!(concat!("../", $directory, "/schema.sql")),
-            fill: include_str!(concat!("../", $directory, "/fill.sql")),
-            change: include_str!(concat!("../", $directory, "/change.sql")),
-            queries: &[$(($name, include_str!(concat!("../", $directory, "/", $name, ".sql")))),*],
+            schema: include_str!(concat!("../../", $directory, "/schema.sql")),
+            fill: include_str!(concat!("../../", $directory, "/fill.sql")),
+            change: include_str!(concat!("../../", $directory, "/change.sql")),
+            queries: &[$(($name, include_str!(concat!("../../", $directory, "/", $name, ".sql")))),*],
         }
     };
 }

@@ -1,0 +1,121 @@
+//! Whole benchmarks: no delta of their queries reads more than a change touches, nor much more where the tables have ten
+//! times the rows.
+
+use super::explained::{Delta, Scan, Tables, update};
+use crate::support::{Db, each_server};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use tokio_postgres::Client;
+
+/// A sequential scan of so many rows is of a page or two.
+const SMALL: f64 = 250.0;
+/// Beyond some pages, a delta reads at most so many times as many rows of a relation where all tables have ten times as many:
+/// rows find more partners, and the server chooses other ways.
+const GROWTH: f64 = 3.0;
+const SOME: f64 = 3_000.0;
+
+/// A benchmark's queries, and what changes under them.
+pub(crate) struct Benchmark {
+    pub(crate) schema: &'static str,
+    /// Names and texts.
+    pub(crate) queries: &'static [(&'static str, &'static str)],
+    /// A table, a few of its rows, and how they are updated. `:scale` is how many times the rows there are: 1 or 10.
+    pub(crate) changes: &'static [(&'static str, &'static str, &'static str)],
+    /// No scan reads more rows than these, which are few beside those of the larger tables.
+    pub(crate) most: f64,
+    pub(crate) reviewed: &'static [Reviewed],
+}
+
+/// What is read all the same, and why: queries, changed tables, and what is read, each words with spaces between them. A word
+/// with an underscore at its end is how names of states begin; a state is what a query computes on the way.
+pub(crate) struct Reviewed(
+    pub(crate) &'static str,
+    pub(crate) &'static str,
+    pub(crate) &'static str,
+    pub(crate) &'static str,
+);
+
+/// The deltas of each query and changed table.
+type Deltas = BTreeMap<(&'static str, &'static str), Delta>;
+/// Words of the reviewed entries, by their places.
+type Words = BTreeSet<(usize, &'static str)>;
+
+impl Benchmark {
+    /// `fill` makes the tables and fills them, with so many times the rows.
+    pub(crate) fn reads_what_a_change_touches(&self, fill: impl AsyncFn(&Client, usize) + Sync) {
+        let seen = Mutex::new((0, Words::new()));
+        each_server(async |db| {
+            let (few, _) = self.deltas(db, &fill, 1).await;
+            let (many, tables) = self.deltas(db, &fill, 10).await;
+            let (mut found, mut needed) = (Vec::new(), Words::new());
+            for ((query, changed), delta) in &many {
+                let fewer = few[&(*query, *changed)].by_relation();
+                let bounds: BTreeMap<_, _> =
+                    fewer.into_iter().map(|(r, rows)| (r, GROWTH * rows + SOME)).collect();
+                let reads = delta.by_relation();
+                let is_too_much = |s: &Scan| {
+                    let is_whole = s.node == "Seq Scan";
+                    let grows = reads[&*s.relation] > bounds.get(&*s.relation).copied().unwrap_or(SOME);
+                    s.rows > self.most || (s.rows > SMALL && (is_whole || grows))
+                };
+                for s in delta.scans.iter().filter(|s| is_too_much(s)) {
+                    needed.extend(self.allowing(query, changed, &s.relation));
+                }
+                let what = format!("{query}, changed {changed}");
+                let is_reviewed = |s: &Scan| !self.allowing(query, changed, &s.relation).is_empty();
+                found.extend(delta.beyond(&what, |s| is_too_much(s) && !is_reviewed(s)));
+            }
+            tables.assert_none(&found);
+            let mut seen = seen.lock().unwrap();
+            seen.0 += 1;
+            seen.1.extend(needed);
+        });
+        let (servers, needed) = seen.into_inner().unwrap();
+        // What one version does another need not do.
+        if servers > 1 {
+            let mut idle = Vec::new();
+            for (i, Reviewed(queries, changed, read, why)) in self.reviewed.iter().enumerate() {
+                let words = [queries, changed, read].into_iter().flat_map(|words| words.split(' '));
+                idle.extend(words.filter(|w| !needed.contains(&(i, *w))).map(|w| format!("{w} ({why})")));
+            }
+            assert!(idle.is_empty(), "reviewed, and not read any more: {}", idle.join(", "));
+        }
+    }
+
+    /// All deltas over tables of a size, and the tables.
+    async fn deltas(&self, db: &Db, fill: &impl AsyncFn(&Client, usize), scale: usize) -> (Deltas, Tables) {
+        let session = db.session().await;
+        let clear = "DROP SCHEMA IF EXISTS public, pgtrickle_changes CASCADE; CREATE SCHEMA public";
+        session.client().batch_execute(clear).await.unwrap();
+        fill(session.client(), scale).await;
+        session.client().batch_execute("ANALYZE; SET random_page_cost = 1.1").await.unwrap();
+        let tables = Tables::of(db, session, self.schema).await;
+        let mut deltas = Deltas::new();
+        for (query, sql) in self.queries {
+            let kept = tables.keep(sql).await;
+            for t in kept.sources() {
+                if let Some((changed, rows, change)) = self.changes.iter().find(|c| *c.0 == *t.name) {
+                    let changes = update(&t, &rows.replace(":scale", &scale.to_string()), change);
+                    deltas.insert((query, changed), kept.delta(&BTreeSet::from([t.id]), &changes).await);
+                }
+            }
+            kept.discard().await;
+        }
+        (deltas, tables)
+    }
+
+    /// The words by which it is reviewed that a delta reads a relation; none if it is not.
+    fn allowing(&self, query: &str, changed: &str, relation: &str) -> Words {
+        let word = |words: &'static str, fits: &dyn Fn(&str) -> bool| words.split(' ').find(|w| fits(w));
+        let mut found = Words::new();
+        for (i, Reviewed(queries, tables, read, _)) in self.reviewed.iter().enumerate() {
+            let query = word(queries, &|w| w == query);
+            let changed = word(tables, &|w| w == changed);
+            let read = word(read, &|w| w == relation || (w.ends_with('_') && relation.starts_with(w)));
+            if let (Some(query), Some(changed), Some(read)) = (query, changed, read) {
+                found.extend([(i, query), (i, changed), (i, read)]);
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,111 @@
+//! The deltas of the suites read what a change touches.
+
+use super::{NEXMARK, Suite, TPCDS, run};
+use crate::plans::{Benchmark, Reviewed};
+use tokio_postgres::Client;
+
+/// Ten bids are of one auction, and 500 of the ten seconds in which the greatest is sought.
+const OF_NEXMARK: Benchmark = Benchmark {
+    schema: NEXMARK.schema,
+    queries: NEXMARK.queries,
+    changes: &[
+        (
+            "person",
+            "id IN (7, 70)",
+            "state = 'OR', name = name || '*', date_time = date_time + interval '10 s'",
+        ),
+        ("auction", "id IN (50, 500)", "category = 12, expires = expires + interval '5 s'"),
+        ("bid", "auction IN (50, 500)", "price = price + 500, date_time = date_time + interval '2 s'"),
+    ],
+    most: 2_000.0,
+    reviewed: &[
+        // The engine keeps no index of a state but by its own key, and by the partition of a window.
+        Reviewed("q5", "bid", "state_", "counts of each auction are read by their time"),
+        Reviewed("q6", "auction bid", "state_", "auctions are read by their seller"),
+        // A weight is unfolded by generate_series, of which the server expects 1,000 rows each time.
+        Reviewed("q9", "auction bid", "state_", "two rows are taken for thousands"),
+    ],
+};
+
+const OF_TPCDS: Benchmark = Benchmark {
+    schema: TPCDS.schema,
+    queries: TPCDS.queries,
+    // One of a store is none of few rows: a 13th of all sales is its. Days are as many at every scale, so where there are ten
+    // times the sales a tenth of the days change.
+    changes: &[
+        (
+            "date_dim",
+            "d_date_sk BETWEEN 310 AND 309 + 10 / :scale",
+            "d_year = 2001, d_moy = 4, d_week_seq = 70",
+        ),
+        ("item", "i_item_sk IN (7, 70)", "i_category = 'Books', i_class = 'class 1', i_brand = 'brand 1'"),
+        ("customer", "c_customer_sk IN (7, 70)", "c_last_name = 'last 1', c_birth_country = NULL"),
+        (
+            "store_sales",
+            "ss_ticket_number IN (9, 99)",
+            "ss_sold_date_sk = 400, ss_quantity = 1, ss_ext_sales_price = ss_ext_sales_price * 0.5, ss_net_profit = 1",
+        ),
+        (
+            "store_returns",
+            "sr_ticket_number IN (11, 110)",
+            "sr_returned_date_sk = 30, sr_return_amt = sr_return_amt * 0.5",
+        ),
+        (
+            "web_sales",
+            "ws_order_number IN (9, 99)",
+            "ws_sold_date_sk = 400, ws_bill_customer_sk = 7, ws_ext_sales_price = ws_ext_sales_price * 0.5",
+        ),
+        (
+            "catalog_sales",
+            "cs_order_number IN (9, 99)",
+            "cs_sold_date_sk = 400, cs_bill_customer_sk = 7, cs_ext_sales_price = cs_ext_sales_price * 0.5",
+        ),
+    ],
+    most: 5_000.0,
+    reviewed: &[
+        // A table of a few pages, and tens of rows are sought in it.
+        Reviewed("brands rollup neighbours spread", "date_dim", "item", "the planner's choice"),
+        Reviewed("spread", "item store_sales", "item", "the planner's choice"),
+        Reviewed("neighbours share", "item", "date_dim", "the planner's choice"),
+        Reviewed("year_over_year", "customer", "date_dim", "the planner's choice"),
+        Reviewed("year_over_year", "date_dim", "customer", "the planner's choice"),
+        // A class is a third of all items, a store has a 13th of all customers, a country a 7th.
+        Reviewed("share", "date_dim item web_sales", "result", "a window over a third of all"),
+        Reviewed("share", "item", "state_", "a window over a third of all"),
+        Reviewed("returners", "date_dim store_returns", "state_", "an average of a 13th of all"),
+        Reviewed(
+            "somewhere_else",
+            "customer date_dim store_sales web_sales catalog_sales",
+            "customer store_sales state_",
+            "the greatest of a 7th of all",
+        ),
+        // No index of the user's finds customers by name, or sales by brand.
+        Reviewed("everywhere", "customer date_dim store_sales", "customer", "customers of a name"),
+        Reviewed("everywhere", "customer", "store_sales web_sales catalog_sales", "customers of a name"),
+        Reviewed("spread", "date_dim item store_sales", "store_sales", "deviations that are computed anew"),
+        // The partition is a COALESCE of both sides of a full join, so no restriction goes below it. And a weight is unfolded
+        // by generate_series, of which the server expects 1,000 rows.
+        Reviewed("cumulative", "date_dim store_sales web_sales", "state_", "a window over a full join"),
+        // Of a join of two CTEs by three columns the server expects a row where thousands come. So it joins what is joined
+        // next by trying all pairs.
+        Reviewed("neighbours", "date_dim item", "state_ pairs_refused", "joins of CTEs"),
+        Reviewed("neighbours", "store_sales", "pairs_refused", "joins of CTEs"),
+        Reviewed("spread", "date_dim item", "state_ pairs_refused", "joins of CTEs"),
+        Reviewed("year_over_year", "date_dim", "pairs_refused", "joins of CTEs"),
+    ],
+};
+
+async fn fill(suite: &Suite, client: &Client, scale: usize) {
+    client.batch_execute(suite.schema).await.unwrap();
+    run(client, suite.fill, ":scale", scale).await;
+}
+
+#[test]
+fn deltas_of_nexmark_read_what_a_change_touches() {
+    OF_NEXMARK.reads_what_a_change_touches(async |client, scale| fill(&NEXMARK, client, scale).await);
+}
+
+#[test]
+fn deltas_of_shapes_of_tpcds_read_what_a_change_touches() {
+    OF_TPCDS.reads_what_a_change_touches(async |client, scale| fill(&TPCDS, client, scale).await);
+}
