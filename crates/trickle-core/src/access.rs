@@ -89,7 +89,7 @@ pub fn costs(graph: &Graph, roots: &[NodeId]) -> BTreeMap<NodeId, Cost> {
 }
 
 /// How the rows of a node are asked for: by these columns, ascending; all of them where there are none.
-type By = Vec<usize>;
+pub(crate) type By = Vec<usize>;
 
 #[derive(Default)]
 struct Walk {
@@ -119,13 +119,13 @@ fn walk(graph: &Graph, roots: &[NodeId]) -> Walk {
             columns.sort_unstable();
             walk.read.push((t.def().clone(), columns));
         }
-        stack.extend(inputs(graph, id, &by));
+        stack.extend(asked(graph, id, &by));
     }
     walk
 }
 
 /// How a node that is asked for by columns `by` asks its inputs.
-fn inputs(graph: &Graph, id: NodeId, by: &[usize]) -> Vec<(NodeId, By)> {
+pub(crate) fn asked(graph: &Graph, id: NodeId, by: &[usize]) -> Vec<(NodeId, By)> {
     let through =
         |image: &dyn Fn(usize) -> Option<usize>| by.iter().filter_map(|c| image(*c)).collect::<By>();
     let all = |n: &NodeId| (*n, By::new());
@@ -204,7 +204,7 @@ fn join(
 
 /// The columns of each side that the condition equates with a value of the other side, each side's from 0: given the
 /// one side, an index finds the rows of the other.
-fn equalities(on: &Expr, width: usize) -> (By, By) {
+pub(crate) fn equalities(on: &Expr, width: usize) -> (By, By) {
     let (mut of_left, mut of_right) = (BTreeSet::new(), BTreeSet::new());
     for term in on.conjuncts() {
         let (a, b) = match term.kind() {

@@ -19,9 +19,6 @@ const OF_NEXMARK: Benchmark = Benchmark {
     ],
     most: 2_000.0,
     reviewed: &[
-        // The engine keeps no index of a state but by its own key, and by the partition of a window.
-        Reviewed("q5", "bid", "state_", "counts of each auction are read by their time"),
-        Reviewed("q6", "auction bid", "state_", "auctions are read by their seller"),
         // A weight is unfolded by generate_series, of which the server expects 1,000 rows each time.
         Reviewed("q9", "auction bid", "state_", "two rows are taken for thousands"),
     ],

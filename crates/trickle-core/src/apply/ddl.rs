@@ -69,7 +69,8 @@ fn is_declared(table: &Stored) -> bool {
     key(table).iter().all(|k| !table.columns[*k].nullable)
 }
 
-/// The suffixes of the indexes of a stored table: of a key, of a bag's rows, of a partition, of keys with NULLs.
+/// The suffixes of the indexes of a stored table: of a key, of a bag's rows, of a lookup, of keys with NULLs. A result has one
+/// lookup at most, that of its own old rows.
 const SUFFIXES: [&str; 4] = ["_key", "_row", "_part", "_null"];
 
 /// The names that the indexes of a stored table of this name can have.
@@ -83,15 +84,19 @@ fn indexes(table: &Stored) -> Vec<Statement> {
     let identity = match &table.identity {
         Identity::Single => None,
         Identity::Key(_) if is_declared(table) => None,
-        Identity::Key(key) => Some((SUFFIXES[0], columns(key), true)),
+        Identity::Key(key) => Some((SUFFIXES[0].to_owned(), columns(key), true)),
         Identity::Bag => {
             let hashable = table.hashable();
-            (!hashable.is_empty()).then(|| (SUFFIXES[1], vec![row_hash(columns(&hashable))], false))
+            (!hashable.is_empty())
+                .then(|| (SUFFIXES[1].to_owned(), vec![row_hash(columns(&hashable))], false))
         }
     };
-    let partition = (!table.partition.is_empty()).then(|| (SUFFIXES[2], columns(&table.partition), false));
-    let create = |(suffix, keys, unique): (&str, Vec<Scalar>, bool)| CreateIndex {
-        name: table.name.name.with_suffix(suffix),
+    let lookups = table.lookups.iter().enumerate().map(|(i, by)| {
+        let number = if i == 0 { String::new() } else { (i + 1).to_string() };
+        (format!("{}{number}", SUFFIXES[2]), columns(by), false)
+    });
+    let create = |(suffix, keys, unique): (String, Vec<Scalar>, bool)| CreateIndex {
+        name: table.name.name.with_suffix(&suffix),
         table: table.name.clone(),
         unique,
         if_not_exists: false,
@@ -102,8 +107,8 @@ fn indexes(table: &Stored) -> Vec<Statement> {
     let nullable = table.null_keys();
     let nulls = (!nullable.is_empty()).then(|| CreateIndex {
         filter: Some(Scalar::or(nullable.iter().map(|k| column(k).is_null()))),
-        ..create((SUFFIXES[3], vec![row_hash(columns(key(table)))], false))
+        ..create((SUFFIXES[3].to_owned(), vec![row_hash(columns(key(table)))], false))
     });
-    let plain: Vec<CreateIndex> = identity.into_iter().chain(partition).map(create).collect();
+    let plain: Vec<CreateIndex> = identity.into_iter().chain(lookups).map(create).collect();
     plain.into_iter().chain(nulls).map(Statement::CreateIndex).collect()
 }

@@ -1,9 +1,10 @@
 //! What is stored where.
 
+use super::lookups::{self, lookups};
 use crate::catalog::TableDef;
 use crate::error::Result;
-use crate::graph::{ColSet, Graph, NodeId, Unsettled};
-use crate::rel::{Rel, join_keys, shown_partition};
+use crate::graph::{ColSet, Graph, NodeId, Schema, Unsettled};
+use crate::rel::Rel;
 use crate::sql::{self, BufferSources, Changes, Ident, NameSet, Qualified, Relation, Sources};
 use crate::types::Type;
 use std::collections::{BTreeSet, HashMap};
@@ -41,8 +42,8 @@ pub struct Stored {
     pub columns: Vec<StoredColumn>,
     /// How rows are found.
     pub identity: Identity,
-    /// The columns by which a delta reads whole partitions, where the identity does not serve them; else none.
-    pub partition: Vec<usize>,
+    /// The columns of further indexes, by which deltas look rows up that the identity does not find.
+    pub lookups: Vec<Vec<usize>>,
     /// What the node leaves open.
     pub unsettled: Unsettled,
 }
@@ -59,7 +60,13 @@ pub struct Layout {
 }
 
 impl Stored {
-    fn new(graph: &Graph, node: NodeId, name: Qualified, names: Vec<Ident>) -> Stored {
+    fn new(
+        graph: &Graph,
+        node: NodeId,
+        name: Qualified,
+        names: Vec<Ident>,
+        mut lookups: BTreeSet<Vec<usize>>,
+    ) -> Stored {
         let schema = graph.schema(node);
         let columns = schema.columns().iter().zip(names).map(|(c, name)| StoredColumn {
             name,
@@ -67,8 +74,9 @@ impl Stored {
             nullable: c.nullable,
         });
         let (columns, identity) = (columns.collect(), identity(graph, node));
-        let partition = partition(graph, node, &identity);
-        Stored { node, name, columns, identity, partition, unsettled: Unsettled::of(graph, node) }
+        lookups.insert(lookups::own(graph, node));
+        let lookups = needed(schema, &identity, lookups);
+        Stored { node, name, columns, identity, lookups, unsettled: Unsettled::of(graph, node) }
     }
 
     /// The names of the given columns.
@@ -105,30 +113,20 @@ fn identity(graph: &Graph, node: NodeId) -> Identity {
     }
 }
 
-/// The partition of stored windows and first rows, of which a delta takes away the old rows; none where the key starts with
-/// it, or an index cannot hold it.
-fn partition(graph: &Graph, node: NodeId, identity: &Identity) -> Vec<usize> {
-    let columns = match graph.rel(node) {
-        Rel::Window(w) => w.partition().to_vec(),
-        Rel::Top(t) => t.partition().to_vec(),
-        // What led to a row is found by what the step looks up.
-        Rel::Recursion(r) => {
-            let mut columns = join_keys(&r.step().on, graph.schema(r.base()).len()).left;
-            columns.sort_unstable();
-            columns.dedup();
-            columns
+/// The indexes that lookups need beside the identity: none for one that a key serves, whose columns are among those looked
+/// up or begin with them, nor where an index cannot hold the columns.
+fn needed(schema: &Schema, identity: &Identity, lookups: BTreeSet<Vec<usize>>) -> Vec<Vec<usize>> {
+    let served = |columns: &Vec<usize>| match identity {
+        Identity::Single => true,
+        Identity::Key(key) => {
+            let n = key.len().min(columns.len());
+            key[..n].iter().all(|k| columns.contains(k))
         }
-        Rel::Map(m) => match graph.rel(m.input()) {
-            Rel::Window(w) => shown_partition(m, w).unwrap_or_default(),
-            _ => Vec::new(),
-        },
-        _ => Vec::new(),
+        Identity::Bag => false,
     };
-    let schema = graph.schema(node);
-    let served = matches!(identity, Identity::Key(key) if key.len() >= columns.len()
-        && key[..columns.len()].iter().all(|k| columns.contains(k)));
-    let indexable = columns.iter().all(|c| schema.columns()[*c].ty.is_ordered());
-    if served || !indexable { Vec::new() } else { columns }
+    let indexable = |columns: &Vec<usize>| columns.iter().all(|c| schema.columns()[*c].ty.is_ordered());
+    let open = lookups.into_iter().filter(|l| !l.is_empty() && !served(l) && indexable(l));
+    lookups::indexes(open.collect())
 }
 
 impl Layout {
@@ -146,7 +144,8 @@ impl Layout {
         hidden: &str,
         prefix: &str,
     ) -> Result<Layout> {
-        let result = Stored::new(graph, root, name, names);
+        let mut lookups = lookups(graph, root, stored);
+        let result = Stored::new(graph, root, name, names, BTreeSet::new());
         let mut layout = Layout { result, states: Vec::new(), visible: HashMap::new() };
         for node in stored.iter().filter(|n| **n != root) {
             if let Some(columns) = visible_columns(graph, root, *node) {
@@ -161,7 +160,8 @@ impl Layout {
                 .map(|c| taken.fresh_like(&Ident::from(&c.label)))
                 .collect();
             let name = Qualified::new(hidden, format!("{prefix}_{}", layout.states.len() + 1));
-            layout.states.push(Stored::new(graph, *node, name, columns));
+            let lookups = lookups.remove(node).unwrap_or_default();
+            layout.states.push(Stored::new(graph, *node, name, columns, lookups));
         }
         Ok(layout)
     }

@@ -8,6 +8,7 @@ mod change;
 mod ddl;
 mod full;
 mod layout;
+mod lookups;
 mod summands;
 
 pub use change::change_statement;

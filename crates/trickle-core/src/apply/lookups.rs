@@ -1,0 +1,140 @@
+//! By which columns the rows of a stored result are looked up, beside its own key.
+//!
+//! A refresh follows the change only where an index finds what it touches. Of the user's tables a missing index is told
+//! ([`access`](crate::access)); the hidden tables get theirs with them.
+
+use crate::access::{By, asked, equalities};
+use crate::graph::{Graph, NodeId};
+use crate::rel::{Rel, join_keys, shown_partition};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the operators over each stored node under `root` look up in it when their other input changes, or when a group,
+/// partition or key of theirs is touched.
+pub(super) fn lookups(
+    graph: &Graph,
+    root: NodeId,
+    stored: &BTreeSet<NodeId>,
+) -> BTreeMap<NodeId, BTreeSet<By>> {
+    let mut found: BTreeMap<NodeId, BTreeSet<By>> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    let mut stack: Vec<(NodeId, By)> =
+        graph.reachable(root).into_iter().flat_map(|id| touched(graph, id)).collect();
+    while let Some((id, by)) = stack.pop() {
+        if by.is_empty() || !seen.insert((id, by.clone())) {
+            continue;
+        }
+        if stored.contains(&id) {
+            found.entry(id).or_default().insert(ascending(by));
+        } else {
+            stack.extend(asked(graph, id, &by));
+        }
+    }
+    found
+}
+
+/// How a delta of `id` asks its inputs for the rows beside those that changed.
+fn touched(graph: &Graph, id: NodeId) -> Vec<(NodeId, By)> {
+    match graph.rel(id) {
+        Rel::Window(w) => vec![(w.input(), w.partition().to_vec())],
+        Rel::Top(t) => vec![(t.input(), t.partition().to_vec())],
+        Rel::Reduce(r) => vec![(r.input(), r.keys().to_vec())],
+        Rel::Single(s) => vec![(s.input(), (0..s.keys()).collect())],
+        Rel::Recursion(r) => {
+            vec![(r.side(), equalities(&r.step().on, graph.schema(r.base()).len()).1)]
+        }
+        Rel::Join(j) => both(graph, j.left(), j.right(), j.on()),
+        Rel::SemiJoin(s) => both(graph, s.left(), s.right(), s.on()),
+        Rel::OuterJoin(o) => both(graph, o.left_input(), o.right_input(), o.on()),
+        _ => Vec::new(),
+    }
+}
+
+fn both(graph: &Graph, left: NodeId, right: NodeId, on: &crate::expr::Expr) -> Vec<(NodeId, By)> {
+    let (of_left, of_right) = equalities(on, graph.schema(left).len());
+    vec![(left, of_left), (right, of_right)]
+}
+
+/// The columns by which a stored node's own old rows are taken away, where that is not its key.
+pub(super) fn own(graph: &Graph, node: NodeId) -> By {
+    ascending(match graph.rel(node) {
+        Rel::Window(w) => w.partition().to_vec(),
+        Rel::Top(t) => t.partition().to_vec(),
+        // What led to a row is found by what the step looks up.
+        Rel::Recursion(r) => join_keys(&r.step().on, graph.schema(r.base()).len()).left,
+        Rel::Map(m) => match graph.rel(m.input()) {
+            Rel::Window(w) => shown_partition(m, w).unwrap_or_default(),
+            _ => By::new(),
+        },
+        _ => By::new(),
+    })
+}
+
+fn ascending(mut by: By) -> By {
+    by.sort_unstable();
+    by.dedup();
+    by
+}
+
+/// The fewest indexes that serve all lookups: one that starts with the columns of a lookup serves it, so a lookup by some
+/// of another's columns comes first in the other's index.
+pub(super) fn indexes(mut lookups: BTreeSet<By>) -> Vec<By> {
+    let mut found = Vec::new();
+    while let Some(widest) = lookups.iter().max_by_key(|l| l.len()).cloned() {
+        let mut chain = vec![widest];
+        loop {
+            let last = &chain[chain.len() - 1];
+            lookups.remove(last);
+            let inside = |l: &&By| l.iter().all(|c| last.contains(c));
+            match lookups.iter().filter(inside).max_by_key(|l| l.len()).cloned() {
+                Some(next) => chain.push(next),
+                None => break,
+            }
+        }
+        let mut index = By::new();
+        for columns in chain.into_iter().rev() {
+            index.extend(columns.iter().filter(|c| !index.contains(c)).copied().collect::<By>());
+        }
+        found.push(index);
+    }
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::MemoryCatalog;
+    use crate::{Options, compile};
+
+    /// The names of the columns of the further indexes of hidden tables.
+    fn of_states(query: &str) -> Vec<String> {
+        let ddl = "CREATE TABLE a (id int PRIMARY KEY, k int, v int); CREATE TABLE b (id int PRIMARY KEY, k int);";
+        let catalog = MemoryCatalog::from_ddl(ddl).unwrap();
+        let table = compile(query, &catalog, &Options::new("public", "r")).unwrap().incremental().unwrap();
+        let states = &table.layout().states;
+        let named = |t: &crate::apply::Stored, by: &By| {
+            t.names(by).iter().map(|n| n.as_str().to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        states.iter().flat_map(|t| t.lookups.iter().map(|by| named(t, by))).collect()
+    }
+
+    #[test]
+    fn an_inner_result_is_indexed_by_what_reads_it() {
+        let groups = "(SELECT id, k, max(v) AS m FROM a GROUP BY id, k)";
+        assert_eq!(of_states(&format!("SELECT k, max(m) FROM {groups} g GROUP BY k")), ["k"]);
+        let window = format!("SELECT id, sum(m) OVER (PARTITION BY k ORDER BY id) FROM {groups} g");
+        assert!(of_states(&window).contains(&"k".to_owned()));
+        let joined = "SELECT b.id, g.n FROM b JOIN (SELECT id, k, count(*) AS n FROM a GROUP BY id, k) g ON g.k = b.k";
+        assert_eq!(of_states(joined), ["k"]);
+        let by_key = "SELECT b.id, g.n FROM b JOIN (SELECT k, count(*) AS n FROM a GROUP BY k) g ON g.k = b.k";
+        assert!(of_states(by_key).is_empty());
+    }
+
+    #[test]
+    fn one_index_serves_what_lies_within_another() {
+        let of = |sets: &[&[usize]]| indexes(sets.iter().map(|s| s.to_vec()).collect());
+        assert_eq!(of(&[&[2], &[0, 2], &[1]]), [vec![1], vec![2, 0]]);
+        assert_eq!(of(&[&[0, 1, 2], &[1, 2], &[2], &[0, 3]]), [vec![0, 3], vec![2, 1, 0]]);
+        assert!(of(&[]).is_empty());
+    }
+}
