@@ -108,7 +108,8 @@ mod tests {
 
     /// The names of the columns of the further indexes of hidden tables.
     fn of_states(query: &str) -> Vec<String> {
-        let ddl = "CREATE TABLE a (id int PRIMARY KEY, k int, v int); CREATE TABLE b (id int PRIMARY KEY, k int);";
+        let ddl =
+            "CREATE TABLE a (id int PRIMARY KEY, k int, v int); CREATE TABLE b (id int PRIMARY KEY, k int);";
         let catalog = MemoryCatalog::from_ddl(ddl).unwrap();
         let table = compile(query, &catalog, &Options::new("public", "r")).unwrap().incremental().unwrap();
         let states = &table.layout().states;
@@ -124,9 +125,11 @@ mod tests {
         assert_eq!(of_states(&format!("SELECT k, max(m) FROM {groups} g GROUP BY k")), ["k"]);
         let window = format!("SELECT id, sum(m) OVER (PARTITION BY k ORDER BY id) FROM {groups} g");
         assert!(of_states(&window).contains(&"k".to_owned()));
-        let joined = "SELECT b.id, g.n FROM b JOIN (SELECT id, k, count(*) AS n FROM a GROUP BY id, k) g ON g.k = b.k";
+        let joined =
+            "SELECT b.id, g.n FROM b JOIN (SELECT id, k, count(*) AS n FROM a GROUP BY id, k) g ON g.k = b.k";
         assert_eq!(of_states(joined), ["k"]);
-        let by_key = "SELECT b.id, g.n FROM b JOIN (SELECT k, count(*) AS n FROM a GROUP BY k) g ON g.k = b.k";
+        let by_key =
+            "SELECT b.id, g.n FROM b JOIN (SELECT k, count(*) AS n FROM a GROUP BY k) g ON g.k = b.k";
         assert!(of_states(by_key).is_empty());
     }
 

@@ -12,7 +12,9 @@ use crate::parse::ast::{
     RenameTableNameKind, SqlOption, Statement, TableConstraint, UserDefinedTypeCompositeAttributeDef,
     UserDefinedTypeRepresentation,
 };
-use crate::parse::{CreateAggregate, Definition, Place, Source, fold, generated, qualified, type_of};
+use crate::parse::{
+    CreateAggregate, Definition, Place, Source, collation, fold, generated, qualified, type_of,
+};
 use crate::types::{OtherType, Type};
 use std::sync::Arc;
 
@@ -57,7 +59,7 @@ impl Ddl<'_> {
                 let (schema, name) = self.name(&d.name);
                 // A domain computes as its base type does, and compares as that does under its collation.
                 let ty = match &d.collation {
-                    Some(c) => self.collated(base, &ObjectName::from(vec![c.clone()])),
+                    Some(c) => self.collated(base, &collation(c)),
                     None => base,
                 };
                 let constrained = !d.constraints.is_empty() || self.is_constrained(&d.data_type);

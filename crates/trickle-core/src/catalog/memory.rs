@@ -338,9 +338,10 @@ mod tests {
              CREATE AGGREGATE final(*) (SFUNC = f, STYPE = int, FINALFUNC_EXTRA, FINALFUNC = last);
              CREATE AGGREGATE mid(float8 ORDER BY VARIADIC ints int[]) (SFUNC = f, STYPE = int);
              CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
-             CREATE DOMAIN word AS text COLLATE loose CHECK (value <> ''); CREATE DOMAIN amount AS numeric(10, 2);
+             CREATE DOMAIN word AS text COLLATE loose NOT NULL;
+             CREATE DOMAIN plain AS text COLLATE pg_catalog.\"C\" CONSTRAINT c NOT NULL DEFAULT 'x' CHECK (value <> '');
+             CREATE DOMAIN last AS int CONSTRAINT n NOT NULL; CREATE DOMAIN amount AS numeric(10, 2);
              CREATE TABLE t (a text COLLATE \"C\", b text COLLATE loose NOT NULL, c text COLLATE \"default\", d word[]);",
-
         )
         .unwrap();
         let product = c.function(None, "product", &[Type::Numeric(None), Type::Int4]).unwrap();
@@ -352,6 +353,7 @@ mod tests {
         assert!(columns[0].ty.is_exact() && !columns[1].ty.is_exact() && columns[2].ty == Type::Text);
         assert_eq!(columns[3].ty, columns[1].ty.clone().array());
         assert_eq!(c.named_type(None, "amount").unwrap().sql_name(), "numeric(10,2)");
+        assert_eq!(c.named_type(None, "plain").unwrap().sql_name(), "text COLLATE \"C\"");
         assert!(c.is_constrained(None, "word") && !c.is_constrained(None, "amount"));
     }
 

@@ -3,6 +3,7 @@
 //! What is added is a name that begins with a NUL, which no text of a server's can hold: it says to the front end what
 //! the tree has no place for. Where that needs no saying, the tokens are those of an equal query.
 
+mod domain;
 mod query;
 mod reader;
 mod recursion;
@@ -13,6 +14,7 @@ use super::ast::{
     Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart, OrderByExpr,
 };
 use crate::window::Exclusion;
+pub(crate) use domain::collation;
 use reader::Reader;
 pub(crate) use recursion::{Cycle, Search, search_and_cycle};
 pub(crate) use rows::{RowsFrom, is_rows_from};
@@ -103,6 +105,7 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 | Keyword::FOLLOWING
                 | Keyword::SEARCH
                 | Keyword::CYCLE
+                | Keyword::DOMAIN
         );
         word || names_xml(t)
     };

@@ -58,6 +58,7 @@ impl<'t> Reader<'t> {
                 Keyword::EXCLUDE => self.excluded(i),
                 Keyword::PRECEDING | Keyword::FOLLOWING => self.offset(i),
                 Keyword::SEARCH | Keyword::CYCLE => self.recursion(i),
+                Keyword::DOMAIN => self.domain(i),
                 _ if self.is(i, &Token::LParen) => self.query(i, &queries),
                 _ => self.xml_name(i),
             };
