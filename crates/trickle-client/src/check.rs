@@ -72,9 +72,13 @@ impl Trickle {
                 let message = format!("cannot refresh {name} to check it: {}", error.message());
                 Err(error.saying(message))
             }
-            (None, None) => Err(Error::input(format!("{name} was not compared"))),
+            (None, None) => Err(not_compared(&name)),
         }
     }
+}
+
+fn not_compared(name: &str) -> Error {
+    Error::input(format!("{name} was not compared"))
 }
 
 /// Compares just before the refresh commits: in its snapshot, with what it wrote.
@@ -103,23 +107,21 @@ impl Compare<'_> {
         let fail = |err| Error::server(format!("check {}", self.name), err);
         put_in_force(self.client, self.settings).await.map_err(fail)?;
         let messages = self.client.simple_query(&self.text).await.map_err(fail)?;
-        let mut checked = Checked {
-            name: self.name.to_owned(),
-            rows: 0,
-            different: 0,
-            rounded: 0,
-            differences: Vec::new(),
-        };
+        let (mut counts, mut differences) = (None, Vec::new());
         for m in &messages {
             let SimpleQueryMessage::Row(r) = m else { continue };
             let int = |i: usize| r.get(i).and_then(|v| v.parse::<i64>().ok());
-            let counts = [0, 1, 2].map(|i| int(i).unwrap_or(0));
-            [checked.rows, checked.different, checked.rounded] = counts;
+            counts = int(0).zip(int(1)).zip(int(2));
             if let (Some(stored), Some(expected), Some(row)) = (int(3), int(4), r.get(5)) {
-                checked.differences.push(Difference { stored, expected, row: row.to_owned() });
+                differences.push(Difference { stored, expected, row: row.to_owned() });
             }
         }
-        Ok(checked)
+        match counts {
+            Some(((rows, different), rounded)) => {
+                Ok(Checked { name: self.name.to_owned(), rows, different, rounded, differences })
+            }
+            None => Err(not_compared(self.name)),
+        }
     }
 }
 
