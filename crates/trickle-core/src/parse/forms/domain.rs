@@ -33,14 +33,12 @@ impl Reader<'_> {
                 edits.extend((from..=at + 1).map(|gone| (gone, Edit::Instead(Vec::new()))));
                 checked = true;
             }
-            if self.keyword(at) == Keyword::COLLATE && self.is(at + 2, &Token::Period) {
-                if let (Some(schema), Some(collation)) = (self.folded(at + 1), self.folded(at + 3)) {
-                    edits.push((
-                        at + 1,
-                        Edit::Instead(vec![name(format!("{MARK}{schema}{MARK}{collation}"))]),
-                    ));
-                    edits.extend([at + 2, at + 3].map(|gone| (gone, Edit::Instead(Vec::new()))));
-                }
+            if self.keyword(at) == Keyword::COLLATE
+                && self.is(at + 2, &Token::Period)
+                && let (Some(schema), Some(collation)) = (self.folded(at + 1), self.folded(at + 3))
+            {
+                edits.push((at + 1, Edit::Instead(vec![name(format!("{MARK}{schema}{MARK}{collation}"))])));
+                edits.extend([at + 2, at + 3].map(|gone| (gone, Edit::Instead(Vec::new()))));
             }
             // What stands in parentheses is an expression.
             at = self.partner.get(at).copied().flatten().filter(|end| *end > at).unwrap_or(at) + 1;
