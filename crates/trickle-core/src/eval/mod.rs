@@ -152,7 +152,8 @@ impl Context<'_> {
     pub(crate) fn allows(&self, rows: u64) -> Result<()> {
         match rows <= self.limit {
             true => Ok(()),
-            false => Err(Error::data("54000", format!("a relation has more than {} rows", self.limit))),
+            false => Err(Error::data("54000", format!("a relation has more than {} rows", self.limit))
+                .hint("Evaluator::within says how many there may be.")),
         }
     }
 

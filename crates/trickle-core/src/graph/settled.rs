@@ -17,7 +17,8 @@ pub struct Unsettled {
     pub written: ColSet,
     /// Columns whose values depend on how an unsettled one is written, such as its text.
     pub values: ColSet,
-    /// Floats that are settled but for rounding.
+    /// Floats that were added up, or are made of such: settled but for rounding. What else depends on their last digits (a
+    /// text of them, a filter) is not noted.
     pub rounded: ColSet,
     /// Which rows there are depends on it.
     pub rows: bool,
@@ -46,11 +47,6 @@ impl Unsettled {
         self.values.is_empty() && !self.rows
     }
 
-    /// Whether some column may have another value.
-    fn differs(&self) -> bool {
-        !self.values.is_empty() || !self.rounded.is_empty()
-    }
-
     fn reads(&self, e: &Expr) -> bool {
         let mut any = false;
         e.each_column(|c| any |= self.written.contains(c) || self.values.contains(c));
@@ -60,13 +56,15 @@ impl Unsettled {
     /// Whether the value of `e` depends on what is open.
     fn decides(&self, e: &Expr) -> bool {
         let mut value = false;
-        e.each_column(|c| value |= self.values.contains(c) || self.rounded.contains(c));
+        e.each_column(|c| value |= self.values.contains(c));
         value || (self.reads(e) && !e.respects_equality())
     }
 
-    /// What is open where rounding is none of it.
-    fn exactly(&self) -> Unsettled {
-        Unsettled { rounded: ColSet::new(), ..self.clone() }
+    /// Whether `e` is a float made of one that was added up.
+    fn rounds(&self, e: &Expr) -> bool {
+        let mut any = false;
+        e.each_column(|c| any |= self.rounded.contains(c));
+        any && e.ty().is_float()
     }
 
     fn plus(&self, other: &Unsettled) -> Unsettled {
@@ -94,8 +92,8 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
             };
             Unsettled {
                 written: all(&|e| below.reads(e) && !e.is_exact()),
-                values: all(&|e| below.exactly().decides(e) || (below.decides(e) && !e.ty().is_float())),
-                rounded: all(&|e| below.decides(e) && !below.exactly().decides(e) && e.ty().is_float()),
+                values: all(&|e| below.decides(e)),
+                rounded: all(&|e| below.rounds(e)),
                 rows: below.rows,
             }
         }
@@ -103,7 +101,7 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
         (Rel::Expand(e), [(_, input)]) => {
             // What a function makes of a value may depend on how it is written, how many rows it gives too.
             let args = || e.calls().iter().flat_map(|c| &c.args);
-            let open = args().any(|e| below.reads(e) || below.decides(e));
+            let open = args().any(|e| below.reads(e));
             let new: ColSet = (input.len()..schema.len()).filter(|_| open).collect();
             Unsettled { values: below.values.union(&new), rows: below.rows || open, ..below }
         }
@@ -120,30 +118,32 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
         (Rel::Window(w), _) => windows(w, below, schema),
         (Rel::Top(t), _) => {
             let mut keys = t.partition().iter().copied().chain(t.order().iter().map(|k| k.column));
-            let open = |c: usize| below.values.contains(c) || below.rounded.contains(c);
-            let moved = t.order().iter().any(|k| k.settles) || keys.any(open);
+            let moved = t.order().iter().any(|k| k.settles) || keys.any(|c| below.values.contains(c));
             Unsettled { rows: below.rows || moved, ..below }
         }
         (Rel::Distinct(_) | Rel::SetOp(_) | Rel::Positive(_) | Rel::Keys(_) | Rel::Single(_), _) => {
             let inexact = (0..schema.len()).filter(|c| !schema.columns()[*c].ty.is_exact()).collect();
             let all = inputs.iter().fold(Unsettled::default(), |all, (open, _)| all.plus(open));
-            let (written, rows) = (all.written.union(&inexact), all.rows || all.differs());
+            let (written, rows) = (all.written.union(&inexact), all.rows || !all.values.is_empty());
             Unsettled { written, rows, ..all }
         }
         (Rel::Recursion(_), _) => {
-            let open = inputs.iter().any(|(open, _)| !open.written.is_empty() || open.differs() || open.rows);
+            let open = inputs.iter().any(|(open, _)| !open.columns().is_empty() || open.rows);
             let values = if open { ColSet::all(schema.len()) } else { ColSet::new() };
-            Unsettled { values, rows: open, ..Unsettled::default() }
+            let sums = inputs.iter().any(|(open, _)| !open.rounded.is_empty());
+            let float = |c: &usize| schema.columns()[*c].ty.is_float();
+            let rounded = (0..schema.len()).filter(|c| sums && float(c)).collect();
+            Unsettled { values, rounded, rows: open, ..Unsettled::default() }
         }
         (Rel::Reduce(r), _) => {
-            let mut open = groups(&below, schema, r.keys(), r.aggs().len(), &|i, open| {
+            let open = groups(&below, schema, r.keys(), r.aggs().len(), &|i, open| {
                 let call = &r.aggs()[i];
-                let open = if rounds(call, open) { open.exactly() } else { open.clone() };
-                (chooses(call) || call.exprs().any(|e| open.reads(e)), depends(call, &open))
+                (chooses(call) || call.exprs().any(|e| open.reads(e)), depends(call, open))
             });
-            let sums = r.aggs().iter().enumerate().filter(|(_, call)| rounds(call, &below));
-            open.rounded.extend(&sums.map(|(i, _)| r.keys().len() + i).collect());
-            open
+            let keys = r.keys().iter().map(|k| below.rounded.contains(*k));
+            let sums = r.aggs().iter().map(|call| adds(call) || made_of_rounded(call, &below));
+            let rounded = keys.chain(sums).enumerate().filter(|(_, rounded)| *rounded);
+            Unsettled { rounded: rounded.map(|(c, _)| c).collect(), ..open }
         }
         (Rel::Accumulate(a), _) => groups(&below, schema, a.keys(), a.accs().len(), &|i, open| {
             let mut exprs = a.accs()[i].value.iter().chain(&a.accs()[i].filter);
@@ -157,15 +157,13 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
 fn windows(w: &Window, below: Unsettled, schema: &Schema) -> Unsettled {
     let settles = w.order().iter().any(|k| k.settles);
     let mut keys = w.partition().iter().copied().chain(w.order().iter().map(|k| k.column));
-    let moved = below.rows || keys.any(|c| below.values.contains(c) || below.rounded.contains(c));
+    let moved = below.rows || keys.any(|c| below.values.contains(c));
     let width = schema.len() - w.calls().len();
     let mut open = below.clone();
     for (i, c) in w.calls().iter().enumerate() {
-        let sums = rounds(&c.call, &below);
-        if sums {
+        if made_of_rounded(&c.call, &below) || !c.is_window_function() && adds(&c.call) {
             open.rounded.insert(width + i);
         }
-        let below = if sums { below.exactly() } else { below.clone() };
         let picks = !c.is_window_function() && (chooses(&c.call) || depends(&c.call, &below));
         let numbered = settles && c.order() != Order::Peers;
         if moved || numbered || picks || c.exprs().any(|e| below.decides(e)) {
@@ -186,8 +184,7 @@ fn groups(
     n: usize,
     value: &dyn Fn(usize, &Unsettled) -> (bool, bool),
 ) -> Unsettled {
-    let differs = |k: &usize| below.values.contains(*k) || below.rounded.contains(*k);
-    let rows = below.rows || keys.iter().any(differs);
+    let rows = below.rows || keys.iter().any(|k| below.values.contains(*k));
     let mut open = Unsettled { rows, ..Unsettled::default() };
     let inexact = |c: usize| schema.column(c).is_some_and(|c| !c.ty.is_exact());
     let mut note = |c: usize, written: bool, differs: bool| {
@@ -199,7 +196,7 @@ fn groups(
         }
     };
     for (c, k) in keys.iter().enumerate() {
-        note(c, true, differs(k));
+        note(c, true, below.values.contains(*k));
     }
     for i in 0..n {
         let (written, differs) = value(i, below);
@@ -208,12 +205,15 @@ fn groups(
     open
 }
 
-/// Whether the call is a float that was added up, or is one of those that are rounded below.
-fn rounds(call: &AggCall, below: &Unsettled) -> bool {
+/// Whether the call is a float that is added up, and rounded after each step.
+fn adds(call: &AggCall) -> bool {
     let picks = call.within_group || call.is_extremum() || &*call.sig.name == "any_value";
-    let added = !picks && call.args.iter().any(|e| e.ty().is_float());
-    call.sig.ret.is_float()
-        && (added || call.args.iter().any(|e| below.decides(e) && !below.exactly().decides(e)))
+    call.sig.ret.is_float() && !picks && call.args.iter().any(|e| e.ty().is_float())
+}
+
+/// Whether the call is a float, and reads one that was added up.
+fn made_of_rounded(call: &AggCall, below: &Unsettled) -> bool {
+    call.sig.ret.is_float() && call.exprs().any(|e| below.rounds(e))
 }
 
 /// Whether the call picks one of several equal values, or an order among them.

@@ -202,7 +202,7 @@ impl Evaluate for Recursion {
 }
 
 fn endless() -> Error {
-    Error::data("54000", "the recursion does not come to an end")
+    Error::data("54000", format!("the recursion does not come to an end in {ROUNDS} rounds"))
 }
 
 impl Recursion {

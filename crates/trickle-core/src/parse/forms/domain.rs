@@ -58,13 +58,4 @@ impl Reader<'_> {
         }
         edits
     }
-
-    /// A name as it is meant.
-    fn folded(&self, i: usize) -> Option<String> {
-        match self.words.get(i).map(|(_, t)| &t.token) {
-            Some(Token::Word(w)) if w.quote_style.is_some() => Some(w.value.clone()),
-            Some(Token::Word(w)) => Some(w.value.to_ascii_lowercase()),
-            _ => None,
-        }
-    }
 }

@@ -44,6 +44,15 @@ impl<'t> Reader<'t> {
         matches!(self.words.get(i).map(|(_, t)| &t.token), Some(Token::Word(_)))
     }
 
+    /// A name as it is meant.
+    pub(super) fn folded(&self, i: usize) -> Option<String> {
+        match &self.words.get(i)?.1.token {
+            Token::Word(w) if w.quote_style.is_some() => Some(w.value.clone()),
+            Token::Word(w) => Some(w.value.to_ascii_lowercase()),
+            _ => None,
+        }
+    }
+
     pub(super) fn edits(&self) -> Vec<(usize, Edit)> {
         let queries = self.queries();
         let mut edits = Vec::new();
@@ -106,10 +115,8 @@ impl<'t> Reader<'t> {
             return Vec::new();
         };
         let columns = (i + 2..end).all(|c| self.is_name(c) || self.is(c, &Token::Comma));
-        match self.words.get(end + 2).map(|(_, t)| &t.token) {
-            Some(Token::Word(w)) if columns && self.keyword(end + 1) == Keyword::AS => {
-                let alias =
-                    if w.quote_style.is_some() { w.value.clone() } else { w.value.to_ascii_lowercase() };
+        match self.folded(end + 2) {
+            Some(alias) if columns && self.keyword(end + 1) == Keyword::AS => {
                 let gone = || Edit::Instead(Vec::new());
                 let listed = Edit::Before(vec![Token::Comma, name(format!("{MARK}{alias}"))]);
                 vec![(end, listed), (end + 1, gone()), (end + 2, gone())]
