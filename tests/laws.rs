@@ -12,14 +12,20 @@
 )]
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use trickle_core::agg::{self, AggCall};
+use trickle_core::catalog::{ColumnDef, TableDef, TableId};
 use trickle_core::delta::{Keep, Rules};
+use trickle_core::eval::{Row, ZSet};
+use trickle_core::expr::Expr;
 use trickle_core::graph::{Format, Graph, NodeId};
-use trickle_core::rel::{Keys, Rel, Union, Version};
+use trickle_core::rel::{Keys, Rel, Table, Union, Version, Window};
 use trickle_core::testing::{
     self, Checker, Choice, Coverage, Limits, MUTANTS, Mutant, Outcome, Sample, Variant,
 };
+use trickle_core::types::{Datum, Type};
+use trickle_core::window::{self, Bound, Exclusion, OrderKey, Units, WindowCall, WindowFrame};
 
 /// How many random triples a run draws: `TRICKLE_LAWS`, else 200,000.
 fn triples() -> u64 {
@@ -246,6 +252,91 @@ fn tiny_domains_exhaustively() {
     let checked = checked.into_inner();
     println!("{checked} triples checked");
     assert!(checked > 100_000);
+}
+
+/// Frames and functions that look a row or two around their row, each as a query over rows ordered by their first column,
+/// of which the first may have equals.
+fn windows_of_near_rows() -> Vec<Sample> {
+    let columns = ["o", "v"].map(|name| ColumnDef::new(name, Type::Int4, false));
+    let table = Arc::new(TableDef::new(TableId(1), "public", "r", columns.to_vec()));
+    let (by, far) = (Expr::int8, |n| Expr::literal(Datum::Int(n), Type::Int4));
+    let frame = |units, start, end, exclude| WindowFrame { units, start, end, exclude };
+    let (all, ties) = (Exclusion::NoOthers, Exclusion::Ties);
+    let frames = [
+        frame(Units::Rows, Bound::Preceding(by(1)), Bound::CurrentRow, all),
+        frame(Units::Rows, Bound::CurrentRow, Bound::Following(by(1)), ties),
+        frame(Units::Rows, Bound::Preceding(by(1)), Bound::Following(by(2)), all),
+        frame(Units::Rows, Bound::Preceding(by(2)), Bound::Preceding(by(1)), all),
+        frame(Units::Rows, Bound::Following(by(1)), Bound::Following(by(2)), all),
+        frame(Units::Groups, Bound::Preceding(by(1)), Bound::Following(by(1)), all),
+        frame(Units::Range, Bound::CurrentRow, Bound::CurrentRow, all),
+        frame(Units::Range, Bound::Preceding(far(1)), Bound::Following(far(1)), all),
+        frame(Units::Range, Bound::Preceding(far(2)), Bound::Preceding(far(1)), all),
+    ];
+    let column = |c| Expr::column(c, Type::Int4);
+    let listed = agg::resolve("array_agg", &[Type::Int4]).unwrap();
+    let framed =
+        frames.map(|frame| WindowCall { call: AggCall::new(listed.clone(), vec![column(0)]), frame });
+    let neighbour = |name, by| {
+        let sig = window::resolve(name, &[Type::Int4, Type::Int4]).unwrap();
+        WindowCall { call: AggCall::new(sig, vec![column(0), far(by)]), frame: WindowFrame::default() }
+    };
+    let neighbours = [neighbour("lag", 1), neighbour("lead", 2), neighbour("lag", -1), neighbour("lead", 0)];
+    let mut samples = Vec::new();
+    for (call, descending) in
+        framed.into_iter().chain(neighbours).flat_map(|c| [(c.clone(), false), (c, true)])
+    {
+        let mut graph = Graph::new();
+        let rows = graph.add(Table::new(table.clone())).unwrap();
+        let key = OrderKey { column: 0, descending, nulls_first: false, settles: false };
+        let order = match call.frame.offsets().next() {
+            Some(_) if call.frame.units == Units::Range => vec![key],
+            _ => vec![key, OrderKey::settling(1)],
+        };
+        let root = graph.add(Window::new(rows, Vec::new(), order, vec![call])).unwrap();
+        samples.push(Sample { graph, root });
+    }
+    samples
+}
+
+/// Every pair of states of six places in an order, each with a row or none, and one of them also with two.
+#[test]
+fn windows_are_computed_near_what_changed() {
+    let row = |o: i64, v: i64| Row::from(vec![Datum::Int(o), Datum::Int(v)]);
+    let mut states = vec![ZSet::new()];
+    for place in 0..6 {
+        let with = |rows: &[Row]| {
+            let rows = rows.to_vec();
+            move |state: &ZSet| {
+                rows.iter().fold(state.clone(), |mut s, r| {
+                    s.add(r.clone(), 1);
+                    s
+                })
+            }
+        };
+        let one: Vec<ZSet> = states.iter().map(with(&[row(place, 0)])).collect();
+        let two = states.iter().filter(|_| place == 2).map(with(&[row(place, 0), row(place, 1)])).collect();
+        states = [states.clone(), one, two].concat();
+    }
+    let samples = windows_of_near_rows();
+    let narrowed = &testing::VARIANTS[..1];
+    for_seeds(samples.len() as u64, |i| {
+        let sample = &samples[i as usize];
+        let changed = Some([TableId(1)].into());
+        let (graph, delta) = testing::delta_plan(sample, changed, &narrowed[0]).unwrap();
+        let near = |n: &NodeId| graph.node(*n).op().describe(&[]).contains("min");
+        assert!(graph.reachable(delta).iter().any(near), "computed whole");
+        let mut checker = Checker::new(sample, narrowed);
+        for (before, after) in states.iter().flat_map(|b| states.iter().map(move |a| (b, a))) {
+            let mut delta = after.clone();
+            delta.add_zset(&before.negate());
+            let mut db = testing::empty_database();
+            db.before.insert(TableId(1), before.clone());
+            db.delta.insert(TableId(1), delta);
+            checker.check(&db).map_err(|v| format!("{v}\n{}", testing::reproduction(sample, &db)))?;
+        }
+        Ok(())
+    });
 }
 
 #[test]

@@ -34,7 +34,8 @@ on the columns looked up granted:
 
 - **Δ**: it follows the change.
 - **group**: groups that the change touches are computed anew from their rows.
-- **partition**: so are partitions of windows and of first rows.
+- **range**: so are windows over the rows near the change in the order of their partition.
+- **partition**: so are whole partitions of windows and of first rows.
 - **scan**: a table, or a stored part of the query, is read as a whole, because the query asks for its rows by nothing
   that an index on columns would serve.
 - **refill**: so it is when one of the first rows leaves; else the cost is Δ.
@@ -46,6 +47,7 @@ on the columns looked up granted:
 enum Class {
     Change,
     Group,
+    Range,
     Partition,
     Refill,
     Scan,
@@ -53,10 +55,18 @@ enum Class {
 }
 
 fn class(table: &StreamTable) -> Class {
+    let query = table.graph();
+    let windows = query.reachable(table.query()).into_iter().filter_map(|n| match query.rel(n) {
+        Rel::Window(w) => Some(w.is_local(query)),
+        Rel::Top(_) => Some(false),
+        _ => None,
+    });
+    let partition = if windows.into_iter().all(|local| local) { Class::Range } else { Class::Partition };
     let worst = |changed| {
         let (graph, roots) = table.delta(&BTreeSet::from([changed])).unwrap();
         let all = costs(&graph, &roots);
-        let found: BTreeSet<Class> = all.iter().map(|(id, cost)| of_node(&graph, *id, *cost)).collect();
+        let found: BTreeSet<Class> =
+            all.iter().map(|(id, cost)| of_node(&graph, *id, *cost, partition)).collect();
         // What refills reads all rows, but only then.
         let refills = found.contains(&Class::Refill) && !found.contains(&Class::Result);
         if refills { Class::Refill } else { found.last().copied().unwrap_or(Class::Change) }
@@ -64,7 +74,7 @@ fn class(table: &StreamTable) -> Class {
     table.changing().into_iter().map(worst).max().unwrap_or(Class::Change)
 }
 
-fn of_node(graph: &Graph, id: NodeId, cost: Cost) -> Class {
+fn of_node(graph: &Graph, id: NodeId, cost: Cost, partition: Class) -> Class {
     let one_row = || graph.props(id).is_key(&ColSet::new());
     match (graph.rel(id), cost) {
         (Rel::Table(_) | Rel::State(_), Cost::Whole) if !one_row() => Class::Scan,
@@ -73,7 +83,7 @@ fn of_node(graph: &Graph, id: NodeId, cost: Cost) -> Class {
             Rel::Reduce(_) | Rel::Distinct(_) | Rel::SetOp(_) | Rel::Window(_) | Rel::Recursion(_),
             Cost::Whole,
         ) => Class::Result,
-        (Rel::Window(_) | Rel::Top(_), _) => Class::Partition,
+        (Rel::Window(_) | Rel::Top(_), _) => partition,
         (Rel::Reduce(_) | Rel::Distinct(_) | Rel::SetOp(_), _) => Class::Group,
         _ => Class::Change,
     }
@@ -94,6 +104,7 @@ fn kept(case: &Case) -> (String, &'static str) {
         Verdict::Incremental(table) => match class(&table) {
             Class::Change => ("deltas".to_owned(), "Δ"),
             Class::Group => ("deltas".to_owned(), "group"),
+            Class::Range => ("deltas".to_owned(), "range"),
             Class::Partition => ("deltas".to_owned(), "partition"),
             Class::Refill => ("deltas".to_owned(), "refill"),
             Class::Scan => ("deltas".to_owned(), "scan"),

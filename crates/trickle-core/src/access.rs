@@ -41,19 +41,29 @@ impl Cost {
 pub struct Access {
     /// The table that is read.
     pub table: Arc<TableDef>,
-    /// The columns (positions) by which its rows are looked up, ascending; empty where the whole table is read.
+    /// The columns (positions) by whose values its rows are looked up, ascending.
     pub columns: Vec<usize>,
+    /// Columns of which such a look-up reads a range, ascending.
+    pub range: Vec<usize>,
     /// The tables whose change makes it so; [`TableId::CLOCK`] where time does.
     pub changed: BTreeSet<TableId>,
 }
 
 impl Access {
-    /// Whether an index (or key) over these columns, in its order, finds the rows: its columns are among those looked
-    /// up, or it starts with all of them.
+    /// Whether the whole table is read.
+    pub fn is_whole(&self) -> bool {
+        self.columns.is_empty() && self.range.is_empty()
+    }
+    /// The columns of an index that finds the rows: what is looked up, then what a range is read of.
+    pub fn index(&self) -> Vec<usize> {
+        self.columns.iter().chain(self.range.first()).copied().collect()
+    }
+    /// Whether an index (or key) over these columns, in its order, finds the rows: it starts with those that are looked up, in
+    /// any order, and goes on with one of which a range is read, where there is one.
     pub fn is_served_by(&self, index: &[usize]) -> bool {
-        let covers = index.len() >= self.columns.len()
-            && index[..self.columns.len()].iter().all(|c| self.columns.contains(c));
-        !self.columns.is_empty() && covers
+        let Some((equal, rest)) = index.split_at_checked(self.columns.len()) else { return false };
+        let ranged = self.range.is_empty() || rest.first().is_some_and(|c| self.range.contains(c));
+        !self.is_whole() && equal.iter().all(|c| self.columns.contains(c)) && ranged
     }
     /// Whether the table's own keys serve it: a whole key is among the columns looked up, or a key starts with them.
     pub fn is_served_by_keys(&self) -> bool {
@@ -68,13 +78,14 @@ impl Access {
 /// # Errors
 /// Those of [`StreamTable::delta`].
 pub fn accesses(table: &StreamTable) -> Result<Vec<Access>> {
-    let mut found: BTreeMap<(TableId, Vec<usize>), Access> = BTreeMap::new();
+    let mut found: BTreeMap<(TableId, By), Access> = BTreeMap::new();
     for source in table.changing() {
         let (graph, roots) = table.delta(&BTreeSet::from([source]))?;
-        for (def, columns) in walk(&graph, &roots).read {
-            let access = found.entry((def.id, columns.clone())).or_insert_with(|| Access {
+        for (def, by) in walk(&graph, &roots).read {
+            let access = found.entry((def.id, by.clone())).or_insert_with(|| Access {
                 table: def,
-                columns,
+                columns: by.equal.into_iter().collect(),
+                range: by.range.into_iter().collect(),
                 changed: BTreeSet::new(),
             });
             access.changed.insert(source);
@@ -88,8 +99,35 @@ pub fn costs(graph: &Graph, roots: &[NodeId]) -> BTreeMap<NodeId, Cost> {
     walk(graph, roots).costs
 }
 
-/// How the rows of a node are asked for: by these columns, ascending; all of them where there are none.
-pub(crate) type By = Vec<usize>;
+/// How the rows of a node are asked for; all of them where it says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct By {
+    /// By the values of these columns.
+    pub(crate) equal: BTreeSet<usize>,
+    /// Between two values of these.
+    pub(crate) range: BTreeSet<usize>,
+}
+
+impl By {
+    /// By the values of these columns.
+    pub(crate) fn values(columns: impl IntoIterator<Item = usize>) -> By {
+        By { equal: columns.into_iter().collect(), range: BTreeSet::new() }
+    }
+    /// Whether all rows are asked for.
+    pub(crate) fn is_all(&self) -> bool {
+        self.equal.is_empty() && self.range.is_empty()
+    }
+    /// The columns that have an image, as that.
+    fn through(&self, image: impl Fn(usize) -> Option<usize>) -> By {
+        let of = |set: &BTreeSet<usize>| set.iter().filter_map(|c| image(*c)).collect();
+        By { equal: of(&self.equal), range: of(&self.range) }
+    }
+    /// And between two values of these.
+    fn within(mut self, range: impl IntoIterator<Item = usize>) -> By {
+        self.range.extend(range);
+        self
+    }
+}
 
 #[derive(Default)]
 struct Walk {
@@ -100,12 +138,12 @@ struct Walk {
 fn walk(graph: &Graph, roots: &[NodeId]) -> Walk {
     let mut walk = Walk::default();
     let mut seen: HashSet<(NodeId, By)> = HashSet::new();
-    let mut stack: Vec<(NodeId, By)> = roots.iter().map(|r| (*r, By::new())).collect();
+    let mut stack: Vec<(NodeId, By)> = roots.iter().map(|r| (*r, By::default())).collect();
     while let Some((id, by)) = stack.pop() {
         if !seen.insert((id, by.clone())) {
             continue;
         }
-        let cost = match (graph.props(id).bounded, by.is_empty()) {
+        let cost = match (graph.props(id).bounded, by.is_all()) {
             (true, _) => Cost::Change,
             (false, false) => Cost::Probe,
             (false, true) => Cost::Whole,
@@ -115,9 +153,7 @@ fn walk(graph: &Graph, roots: &[NodeId]) -> Walk {
         if let Rel::Table(t) = graph.rel(id)
             && t.version() == Version::After
         {
-            let mut columns: By = by.iter().map(|c| t.columns()[*c]).collect();
-            columns.sort_unstable();
-            walk.read.push((t.def().clone(), columns));
+            walk.read.push((t.def().clone(), by.through(|c| t.columns().get(c).copied())));
         }
         stack.extend(asked(graph, id, &by));
     }
@@ -125,47 +161,49 @@ fn walk(graph: &Graph, roots: &[NodeId]) -> Walk {
 }
 
 /// How a node that is asked for by columns `by` asks its inputs.
-pub(crate) fn asked(graph: &Graph, id: NodeId, by: &[usize]) -> Vec<(NodeId, By)> {
-    let through =
-        |image: &dyn Fn(usize) -> Option<usize>| by.iter().filter_map(|c| image(*c)).collect::<By>();
-    let all = |n: &NodeId| (*n, By::new());
+pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
     match graph.rel(id) {
-        Rel::Map(m) => vec![(m.input(), through(&|c| m.exprs().get(c)?.as_column()))],
+        Rel::Map(m) => vec![(m.input(), by.through(|c| m.exprs().get(c)?.as_column()))],
         Rel::Filter(f) if f.predicate().crosses() => {
-            let both: BTreeSet<usize> = by.iter().copied().chain(ranged(f.predicate())).collect();
-            vec![(f.input(), both.into_iter().collect())]
+            vec![(f.input(), by.clone().within(ranged(f.predicate())))]
         }
         Rel::Expand(e) => {
             let width = graph.schema(e.input()).len();
-            vec![(e.input(), through(&|c| (c < width).then_some(c)))]
+            vec![(e.input(), by.through(|c| (c < width).then_some(c)))]
         }
-        Rel::Top(t) => vec![(t.input(), through(&|c| t.partition().contains(&c).then_some(c)))],
-        Rel::Window(w) => vec![(w.input(), through(&|c| w.partition().contains(&c).then_some(c)))],
-        Rel::Reduce(r) => vec![(r.input(), through(&|c| r.keys().get(c).copied()))],
-        Rel::Accumulate(a) => vec![(a.input(), through(&|c| a.keys().get(c).copied()))],
-        Rel::Keys(k) => vec![(k.input(), through(&|c| k.cols().get(c).copied()))],
-        Rel::Single(s) => vec![(s.input(), through(&|c| (c < s.keys()).then_some(c)))],
+        Rel::Top(t) => vec![(t.input(), by.through(|c| t.partition().contains(&c).then_some(c)))],
+        Rel::Window(w) => vec![(w.input(), by.through(|c| w.partition().contains(&c).then_some(c)))],
+        Rel::Reduce(r) => vec![(r.input(), by.through(|c| r.keys().get(c).copied()))],
+        Rel::Accumulate(a) => vec![(a.input(), by.through(|c| a.keys().get(c).copied()))],
+        Rel::Keys(k) => vec![(k.input(), by.through(|c| k.cols().get(c).copied()))],
+        Rel::Single(s) => vec![(s.input(), by.through(|c| (c < s.keys()).then_some(c)))],
         Rel::Join(j) => join(graph, j.left(), j.right(), j.on(), by, true),
         Rel::SemiJoin(s) => join(graph, s.left(), s.right(), s.on(), by, !s.is_anti()),
         Rel::OuterJoin(o) if !o.is_full() => join(graph, o.left_input(), o.right_input(), o.on(), by, false),
-        Rel::OuterJoin(_) => graph.inputs(id).iter().map(all).collect(),
+        Rel::OuterJoin(_) => graph.inputs(id).iter().map(|n| (*n, By::default())).collect(),
+        Rel::Widen(w) => vec![(w.ranges(), By::default()), (w.rows(), near(w.partition(), w.value()))],
         // Rows are followed one round after the other, and looked for among the known ones.
         Rel::Recursion(r) => {
             let width = graph.schema(r.base()).len();
             let (_, of_side) = equalities(&r.step().on, width);
-            let side = if graph.props(r.base()).bounded { of_side } else { By::new() };
-            let rows: By = (0..width).collect();
+            let side = if graph.props(r.base()).bounded { of_side } else { By::default() };
             let known = r.known().into_iter().flat_map(|(known, forgotten)| [known, forgotten]);
-            let known = known.map(|n| (n, rows.clone()));
-            [(r.base(), By::new()), (r.side(), side)].into_iter().chain(known).collect()
+            let known = known.map(|n| (n, By::values(0..width)));
+            [(r.base(), By::default()), (r.side(), side)].into_iter().chain(known).collect()
         }
         // Rows pass unchanged, column by column.
-        _ => graph.inputs(id).iter().map(|i| (*i, by.to_vec())).collect(),
+        _ => graph.inputs(id).iter().map(|i| (*i, by.clone())).collect(),
     }
 }
 
+/// How the rows of a partition near a value are asked for.
+pub(crate) fn near(partition: &[usize], value: usize) -> By {
+    let equal = partition.iter().copied().filter(|c| *c != value);
+    By::values(equal).within([value])
+}
+
 /// The columns that a condition bounds by values of the clock alone: an index finds the rows between.
-fn ranged(predicate: &Expr) -> By {
+fn ranged(predicate: &Expr) -> Vec<usize> {
     let column = |term: &Expr| match term.kind() {
         ExprKind::Call(sig, args) if sig.is_operator() => match args.as_slice() {
             [a, b] if b.reads_clock() && b.columns().is_empty() => a.as_column(),
@@ -179,50 +217,57 @@ fn ranged(predicate: &Expr) -> By {
 
 /// The side that is small, or asked for by its columns, is read so, and the other by the equalities of the condition.
 /// `either`: whether the right side may lead.
-fn join(
-    graph: &Graph,
-    left: NodeId,
-    right: NodeId,
-    on: &Expr,
-    by: &[usize],
-    either: bool,
-) -> Vec<(NodeId, By)> {
+fn join(graph: &Graph, left: NodeId, right: NodeId, on: &Expr, by: &By, either: bool) -> Vec<(NodeId, By)> {
     let width = graph.schema(left).len();
     let (of_left, of_right) = equalities(on, width);
-    let (on_left, on_right): (By, By) = by.iter().partition(|c| **c < width);
-    let on_right: By = on_right.into_iter().map(|c| c - width).collect();
+    let (on_left, on_right) =
+        (by.through(|c| (c < width).then_some(c)), by.through(|c| c.checked_sub(width)));
     let bounded = |n| graph.props(n).bounded;
     let right_is_small = either && bounded(right);
-    if bounded(left) || (!right_is_small && !on_left.is_empty()) {
+    if bounded(left) || (!right_is_small && !on_left.is_all()) {
         vec![(left, on_left), (right, of_right)]
-    } else if right_is_small || (either && !on_right.is_empty()) {
+    } else if right_is_small || (either && !on_right.is_all()) {
         vec![(right, on_right), (left, of_left)]
     } else {
         vec![(left, on_left), (right, on_right)]
     }
 }
 
-/// The columns of each side that the condition equates with a value of the other side, each side's from 0: given the
-/// one side, an index finds the rows of the other.
+/// How, given the one side, an index finds the rows of the other, columns of each side from 0: by those that the condition
+/// equates with a value of the other side, and between two values of it.
 pub(crate) fn equalities(on: &Expr, width: usize) -> (By, By) {
-    let (mut of_left, mut of_right) = (BTreeSet::new(), BTreeSet::new());
+    let (mut of_left, mut of_right) = (By::default(), By::default());
+    let (mut above, mut below) = (BTreeSet::new(), BTreeSet::new());
     for term in on.conjuncts() {
-        let (a, b) = match term.kind() {
-            ExprKind::Call(sig, args) if sig.is_equality() => (&args[0], &args[1]),
-            ExprKind::Distinct { left, right, negated: true } => (left, right),
+        let (op, a, b) = match term.kind() {
+            ExprKind::Call(sig, args) if sig.is_comparison() => (&*sig.name, &args[0], &args[1]),
+            ExprKind::Distinct { left, right, negated: true } => ("=", left, right),
             _ => continue,
         };
-        for (column, value) in [(a, b), (b, a)] {
+        for (column, value, left) in [(a, b, true), (b, a, false)] {
             let read = value.columns();
             let all = |side: &dyn Fn(&usize) -> bool| !read.is_empty() && read.iter().all(side);
-            match column.as_column() {
-                Some(c) if c < width && all(&|v| *v >= width) => _ = of_left.insert(c),
-                Some(c) if c >= width && all(&|v| *v < width) => _ = of_right.insert(c - width),
+            let Some(c) = column.as_column() else { continue };
+            if !(c < width && all(&|v| *v >= width) || c >= width && all(&|v| *v < width)) {
+                continue;
+            }
+            match (op, left) {
+                ("=", _) if c < width => _ = of_left.equal.insert(c),
+                ("=", _) => _ = of_right.equal.insert(c - width),
+                (">" | ">=", true) | ("<" | "<=", false) => _ = above.insert(c),
+                ("<" | "<=", true) | (">" | ">=", false) => _ = below.insert(c),
                 _ => {}
             }
         }
     }
-    (of_left.into_iter().collect(), of_right.into_iter().collect())
+    for c in above.intersection(&below) {
+        if *c < width {
+            of_left.range.insert(*c)
+        } else {
+            of_right.range.insert(c - width)
+        };
+    }
+    (of_left, of_right)
 }
 
 #[cfg(test)]
@@ -298,7 +343,7 @@ mod tests {
                 compile(&query, &catalog, &Options::new("public", "r")).unwrap().incremental().unwrap();
             let all = accesses(&table).unwrap().into_iter();
             all.filter(|a| a.changed.contains(&TableId::CLOCK))
-                .map(|a| (a.table.name.to_string(), a.columns))
+                .map(|a| (a.table.name.to_string(), a.index()))
                 .collect::<Vec<_>>()
         };
         assert_eq!(reads("at > now() - interval '1 day'"), [by("a", &[0]), by("e", &[1])]);
@@ -307,14 +352,35 @@ mod tests {
 
     #[test]
     fn which_index_serves() {
-        let access = |columns: &[usize]| Access {
+        let between = |columns: &[usize], range: &[usize]| Access {
             table: table("SELECT id FROM a").sources()[0].0.clone(),
             columns: columns.to_vec(),
+            range: range.to_vec(),
             changed: BTreeSet::new(),
         };
+        let access = |columns: &[usize]| between(columns, &[]);
         assert!(access(&[1, 2]).is_served_by(&[2, 1, 0]) && access(&[1]).is_served_by(&[1, 2]));
         assert!(!access(&[1, 2]).is_served_by(&[1]) && !access(&[1]).is_served_by(&[2, 1]));
         assert!(access(&[0, 2]).is_served_by_keys() && !access(&[2]).is_served_by_keys());
         assert!(!access(&[]).is_served_by(&[0]));
+        let near = between(&[1], &[2]);
+        assert!(near.is_served_by(&[1, 2, 0]) && !near.is_served_by(&[2, 1]) && !near.is_served_by(&[1]));
+        assert!(between(&[], &[2]).is_served_by(&[2]) && near.index() == [1, 2]);
+    }
+
+    #[test]
+    fn rows_near_a_change_are_a_range() {
+        let ddl = "CREATE TABLE t (at timestamp NOT NULL, id int PRIMARY KEY, p int, v int);";
+        let catalog = MemoryCatalog::from_ddl(ddl).unwrap();
+        let reads = |query: &str| -> Vec<(Vec<usize>, Vec<usize>)> {
+            let table =
+                compile(query, &catalog, &Options::new("public", "r")).unwrap().incremental().unwrap();
+            accesses(&table).unwrap().into_iter().map(|a| (a.columns, a.range)).collect()
+        };
+        let over =
+            |frame: &str| format!("SELECT id, p, sum(v) OVER (PARTITION BY p ORDER BY at {frame}) FROM t");
+        assert_eq!(reads(&over("RANGE '1 day' PRECEDING")), [(vec![2], vec![0])]);
+        assert_eq!(reads(&over("")), [(vec![2], vec![])]);
+        assert_eq!(reads("SELECT id, lag(v) OVER (ORDER BY at, id) FROM t"), [(vec![], vec![0])]);
     }
 }

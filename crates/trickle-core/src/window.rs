@@ -1,6 +1,10 @@
 //! Calls over windows: functions, frames, and how much of the order of rows a call sees (PostgreSQL manual, "Window
 //! Function Calls").
 
+mod reach;
+
+pub use reach::Reach;
+
 use crate::agg::{AggCall, family};
 use crate::expr::{Expr, FuncKind, FuncSig, Volatility};
 use crate::graph::Schema;

@@ -4,6 +4,7 @@ mod benchmark;
 mod explained;
 mod recursion;
 mod time;
+mod windows;
 
 use crate::support::each_server;
 pub(crate) use benchmark::{Benchmark, Reviewed};

@@ -14,17 +14,21 @@ pub(super) fn lookups(
     graph: &Graph,
     root: NodeId,
     stored: &BTreeSet<NodeId>,
-) -> BTreeMap<NodeId, BTreeSet<By>> {
-    let mut found: BTreeMap<NodeId, BTreeSet<By>> = BTreeMap::new();
+) -> BTreeMap<NodeId, BTreeSet<Vec<usize>>> {
+    let mut found: BTreeMap<NodeId, BTreeSet<Vec<usize>>> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     let mut stack: Vec<(NodeId, By)> =
         graph.reachable(root).into_iter().flat_map(|id| touched(graph, id)).collect();
     while let Some((id, by)) = stack.pop() {
-        if by.is_empty() || !seen.insert((id, by.clone())) {
+        if by.is_all() || !seen.insert((id, by.clone())) {
             continue;
         }
         if stored.contains(&id) {
-            found.entry(id).or_default().insert(ascending(by));
+            let found = found.entry(id).or_default();
+            // The values come before the range.
+            found.insert(by.equal.union(&by.range).copied().collect());
+            found.insert(by.equal.into_iter().collect());
+            found.remove([].as_slice());
         } else {
             stack.extend(asked(graph, id, &by));
         }
@@ -34,11 +38,12 @@ pub(super) fn lookups(
 
 /// How a delta of `id` asks its inputs for the rows beside those that changed.
 fn touched(graph: &Graph, id: NodeId) -> Vec<(NodeId, By)> {
+    let of = |columns: &[usize]| By::values(columns.iter().copied());
     match graph.rel(id) {
-        Rel::Window(w) => vec![(w.input(), w.partition().to_vec())],
-        Rel::Top(t) => vec![(t.input(), t.partition().to_vec())],
-        Rel::Reduce(r) => vec![(r.input(), r.keys().to_vec())],
-        Rel::Single(s) => vec![(s.input(), (0..s.keys()).collect())],
+        Rel::Window(w) => vec![(w.input(), of(w.partition()))],
+        Rel::Top(t) => vec![(t.input(), of(t.partition()))],
+        Rel::Reduce(r) => vec![(r.input(), of(r.keys()))],
+        Rel::Single(s) => vec![(s.input(), By::values(0..s.keys()))],
         Rel::Recursion(r) => {
             vec![(r.side(), equalities(&r.step().on, graph.schema(r.base()).len()).1)]
         }
@@ -55,7 +60,7 @@ fn both(graph: &Graph, left: NodeId, right: NodeId, on: &crate::expr::Expr) -> V
 }
 
 /// The columns by which a stored node's own old rows are taken away, where that is not its key.
-pub(super) fn own(graph: &Graph, node: NodeId) -> By {
+pub(super) fn own(graph: &Graph, node: NodeId) -> Vec<usize> {
     ascending(match graph.rel(node) {
         Rel::Window(w) => w.partition().to_vec(),
         Rel::Top(t) => t.partition().to_vec(),
@@ -63,13 +68,13 @@ pub(super) fn own(graph: &Graph, node: NodeId) -> By {
         Rel::Recursion(r) => join_keys(&r.step().on, graph.schema(r.base()).len()).left,
         Rel::Map(m) => match graph.rel(m.input()) {
             Rel::Window(w) => shown_partition(m, w).unwrap_or_default(),
-            _ => By::new(),
+            _ => Vec::new(),
         },
-        _ => By::new(),
+        _ => Vec::new(),
     })
 }
 
-fn ascending(mut by: By) -> By {
+fn ascending(mut by: Vec<usize>) -> Vec<usize> {
     by.sort_unstable();
     by.dedup();
     by
@@ -77,22 +82,22 @@ fn ascending(mut by: By) -> By {
 
 /// The fewest indexes that serve all lookups: one that starts with the columns of a lookup serves it, so a lookup by some
 /// of another's columns comes first in the other's index.
-pub(super) fn indexes(mut lookups: BTreeSet<By>) -> Vec<By> {
+pub(super) fn indexes(mut lookups: BTreeSet<Vec<usize>>) -> Vec<Vec<usize>> {
     let mut found = Vec::new();
     while let Some(widest) = lookups.iter().max_by_key(|l| l.len()).cloned() {
         let mut chain = vec![widest];
         loop {
             let last = &chain[chain.len() - 1];
             lookups.remove(last);
-            let inside = |l: &&By| l.iter().all(|c| last.contains(c));
+            let inside = |l: &&Vec<usize>| l.iter().all(|c| last.contains(c));
             match lookups.iter().filter(inside).max_by_key(|l| l.len()).cloned() {
                 Some(next) => chain.push(next),
                 None => break,
             }
         }
-        let mut index = By::new();
+        let mut index: Vec<usize> = Vec::new();
         for columns in chain.into_iter().rev() {
-            index.extend(columns.iter().filter(|c| !index.contains(c)).copied().collect::<By>());
+            index.extend(columns.iter().filter(|c| !index.contains(c)).copied().collect::<Vec<_>>());
         }
         found.push(index);
     }
@@ -113,7 +118,7 @@ mod tests {
         let catalog = MemoryCatalog::from_ddl(ddl).unwrap();
         let table = compile(query, &catalog, &Options::new("public", "r")).unwrap().incremental().unwrap();
         let states = &table.layout().states;
-        let named = |t: &crate::apply::Stored, by: &By| {
+        let named = |t: &crate::apply::Stored, by: &[usize]| {
             t.names(by).iter().map(|n| n.as_str().to_owned()).collect::<Vec<_>>().join(" ")
         };
         states.iter().flat_map(|t| t.lookups.iter().map(|by| named(t, by))).collect()

@@ -166,7 +166,8 @@ impl<'g> Differ<'g> {
         }
         let delta = self.delta(n)?;
         let both = sum(self.graph, n, [state, delta])?;
-        self.graph.add(Consolidate::state(both))
+        let keys = self.graph.props(n).keys.clone();
+        self.graph.add(Consolidate::state(both).keyed(keys))
     }
 
     /// n, the result before the change: stored, or the current one minus the change, or (under [`Rules::Global`])
@@ -199,8 +200,12 @@ impl<'g> Differ<'g> {
         }
         let back = negate(self.graph, delta)?;
         let before = sum(self.graph, after, [after, back])?;
-        let state = self.graph.props(after).non_negative;
-        self.graph.add(if state { Consolidate::state(before) } else { Consolidate::change(before) })
+        let props = self.graph.props(after);
+        let consolidate = match props.non_negative {
+            true => Consolidate::state(before).keyed(props.keys.clone()),
+            false => Consolidate::change(before),
+        };
+        self.graph.add(consolidate)
     }
 
     fn recomputed_before(&mut self, n: NodeId) -> Result<NodeId> {

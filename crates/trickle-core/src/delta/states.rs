@@ -59,7 +59,7 @@ pub fn stored(graph: &Graph, root: NodeId, keep: Keep) -> BTreeSet<NodeId> {
         kept.extend(graph.reachable(root).into_iter().filter(|id| pays(graph, *id)));
         if let Rel::Map(map) = graph.rel(root)
             && let Rel::Window(w) = graph.rel(map.input())
-            && shown_partition(map, w).is_some()
+            && (shown_partition(map, w).is_some() || w.is_local(graph))
         {
             kept.remove(&map.input());
         }

@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{Graph, NodeId};
 use crate::rel::{
-    Consolidate, Distinct, Filter, Join, JoinKeys, Keys, Map, Negate, OuterJoin, Rel, Relational, SemiJoin,
-    Union, join_keys,
+    Distinct, Filter, Join, JoinKeys, Keys, Map, Negate, OuterJoin, Rel, Relational, SemiJoin, Union,
+    join_keys,
 };
 
 /// Pushes `L ⋉ K` down where K is small and L is not.
@@ -39,9 +39,7 @@ fn push(graph: &mut Graph, node: NodeId, keys: &JoinKeys, by: NodeId) -> Result<
         }
         Rel::Consolidate(c) => {
             let below = pushed(graph, c.input(), keys, by)?;
-            graph
-                .add(if c.is_state() { Consolidate::state(below) } else { Consolidate::change(below) })
-                .map(Some)
+            graph.add(c.with_inputs(&[below])).map(Some)
         }
         Rel::Union(u) => {
             let mut parts = Vec::new();

@@ -4,7 +4,7 @@ use super::{Class, Rel, Relational, arity};
 use crate::delta::Differentiate;
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, ZSet};
-use crate::graph::{Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext};
 
 /// Denotes its input. Rendered, each row appears once with its whole weight, which is what thresholds, upserts and
@@ -13,16 +13,22 @@ use crate::sql::{Fragment, Render, RenderContext};
 pub struct Consolidate {
     input: NodeId,
     state: bool,
+    keys: Vec<ColSet>,
 }
 
 impl Consolidate {
     /// Merges the rows of a change.
     pub fn change(input: NodeId) -> Consolidate {
-        Consolidate { input, state: false }
+        Consolidate { input, state: false, keys: Vec::new() }
     }
     /// Merges the rows of a signed sum that the caller knows to denote a state, such as `R′ − ΔR`.
     pub fn state(input: NodeId) -> Consolidate {
-        Consolidate { input, state: true }
+        Consolidate { input, state: true, keys: Vec::new() }
+    }
+    /// The same, of a state that is known to have these keys: what the current rows of a query have, the previous ones had.
+    #[must_use]
+    pub fn keyed(self, keys: Vec<ColSet>) -> Consolidate {
+        Consolidate { keys, ..self }
     }
     /// The input.
     pub fn input(&self) -> NodeId {
@@ -53,7 +59,9 @@ impl Relational for Consolidate {
     fn props(&self, inputs: &[&Node], _: &Schema) -> Props {
         let i = inputs[0].props();
         let state = self.state || i.non_negative;
-        Props { non_negative: state, positive: state, consolidated: true, ..i.clone() }
+        let mut p = Props { non_negative: state, positive: state, consolidated: true, ..i.clone() };
+        self.keys.iter().for_each(|k| p.add_key(k.clone()));
+        p
     }
     fn class(&self, _: &[&Node]) -> Class {
         Class::Linear

@@ -1,11 +1,13 @@
 //! Least and greatest values, extended by what comes and recomputed where the stored one leaves.
 
-use super::{Accumulate, Distinct, Filter, Join, Map, Negate, Positive, Reduce, SemiJoin, Union, image};
+use super::{
+    Accumulate, Distinct, Filter, Join, Map, Negate, Positive, Reduce, SemiJoin, Union, image, same,
+};
 use crate::agg::{self, Acc, AggCall, Upkeep};
 use crate::delta::{Differ, negate, sum};
 use crate::error::Result;
 use crate::expr::{Expr, FuncSig};
-use crate::graph::{Graph, NodeId, Schema};
+use crate::graph::{Graph, NodeId};
 use crate::types::Type;
 
 /// Whether the call is `min` or `max` over a type in which equal values are written alike.
@@ -40,7 +42,8 @@ pub(crate) fn split(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId>
             None => graph.add(sums)?,
         };
         let (l, r) = (graph.schema(left).clone(), graph.schema(right).clone());
-        let on = Expr::and((0..n).map(|i| same(&l, i, &r, i)));
+        let keys: Vec<usize> = (0..n).collect();
+        let on = same(&l, &keys, &r, &keys);
         joined = graph.add(Join::new(left, right, on))?;
     }
     let schema = graph.schema(joined).clone();
@@ -55,13 +58,6 @@ pub(crate) fn split(reduce: &Reduce, graph: &mut Graph) -> Result<Option<NodeId>
         .map(|i| schema.columns()[i].label.clone())
         .chain(reduce.aggs().iter().map(|c| c.sig.name.clone()));
     graph.add(Map::new(joined, out).labelled(labels.collect())).map(Some)
-}
-
-/// `l.a ≡ r.b` over the columns of both, by `=` where a side is never NULL.
-fn same(l: &Schema, a: usize, r: &Schema, b: usize) -> Expr {
-    let nullable = |s: &Schema, c: usize| s.column(c).is_none_or(|c| c.nullable);
-    let (x, y) = (l.expr(a), r.expr(b).shifted(l.len()));
-    if nullable(l, a) && nullable(r, b) { x.same_as(y) } else { x.equals(y) }
 }
 
 /// Whether the reduce is `count(*)` and extrema by a key.
@@ -118,7 +114,8 @@ fn spoiled(reduce: &Reduce, graph: &mut Graph, old: NodeId, lost: NodeId) -> Res
         Expr::call(FuncSig::comparison(op, gone.ty().clone(), stored.ty().clone()), vec![gone, stored])
     });
     let reaches = Expr::or(reaches);
-    let on = Expr::and((0..n).map(|i| same(&o, i, &l, i)).chain([reaches]));
+    let keys: Vec<usize> = (0..n).collect();
+    let on = Expr::and(same(&o, &keys, &l, &keys).conjuncts().into_iter().chain([reaches]));
     let pairs = graph.add(Join::new(old, lost, on))?;
     let keys = graph.add(Map::columns(pairs, &o, &(0..n).collect::<Vec<_>>()))?;
     graph.add(Distinct::unseen(graph, keys))

@@ -15,6 +15,7 @@ mod image;
 mod join;
 mod keys;
 mod map;
+mod near;
 mod negate;
 mod outer_join;
 mod positive;
@@ -28,6 +29,7 @@ mod table;
 mod top;
 mod union;
 mod values;
+mod widen;
 mod window;
 
 pub use accumulate::Accumulate;
@@ -53,6 +55,7 @@ pub use table::{Table, Version};
 pub use top::{Slice, Top};
 pub use union::Union;
 pub use values::Values;
+pub use widen::Widen;
 pub use window::Window;
 pub(crate) use window::shown_partition;
 
@@ -159,7 +162,7 @@ operators! {
     // Per key
     Distinct, Keys, Positive, Reduce, Accumulate, Single, Window, Top,
     // Global
-    Recursion,
+    Recursion, Widen,
     // Derived
     SemiJoin, OuterJoin, SetOp,
 }
@@ -266,6 +269,16 @@ fn check_keys(op: &str, keys: impl IntoIterator<Item = usize>, schema: &Schema) 
         }
     }
     Ok(())
+}
+
+/// Equality of columns of one with columns of the other, NULL equal to NULL, over the columns of both; by `=` where a side
+/// is never NULL.
+fn same(left: &Schema, l: &[usize], right: &Schema, r: &[usize]) -> Expr {
+    let nullable = |s: &Schema, c: usize| s.column(c).is_none_or(|c| c.nullable);
+    Expr::and(l.iter().zip(r).map(|(l, r)| {
+        let (a, b) = (left.expr(*l), right.expr(*r).shifted(left.len()));
+        if nullable(left, *l) && nullable(right, *r) { a.same_as(b) } else { a.equals(b) }
+    }))
 }
 
 /// Fails unless there are exactly `N` inputs.

@@ -127,7 +127,7 @@ impl Render for Reduce {
         input.require_positive("Reduce")?;
         let block = cx.open(input, self.input);
         let (block, keys, calls) = cx.settled_groups(block, self.input, &self.keys, &self.aggs, false);
-        let block = cx.unit(block);
+        let block = cx.unit(block, self.input);
         let block = cx.fit(block, self.input, calls.iter().flat_map(AggCall::exprs), false);
         let aggs = calls.iter().map(|a| aggregate(a, &block.columns)).collect();
         Ok(Fragment::closed(cx.grouped(block, &keys, aggs, Vec::new()), true, true))

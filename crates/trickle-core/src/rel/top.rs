@@ -1,6 +1,8 @@
 //! LIMIT, OFFSET, DISTINCT ON: the first rows of each partition.
 
-use super::{Class, Negate, Positive, Rel, Relational, SemiJoin, Union, arity, check_keys, check_positive};
+use super::{
+    Class, Negate, Positive, Rel, Relational, SemiJoin, Union, arity, check_keys, check_positive, same,
+};
 use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, group, windows};
@@ -138,7 +140,7 @@ impl Differentiate for Top {
                 let spoiled = cx.keys(lost, keys)?;
                 let current = cx.restrict(current, keys, spoiled)?;
                 let places: Vec<usize> = (0..keys.len()).collect();
-                let on = same(cx.graph, (candidates, keys), (spoiled, &places));
+                let on = same(cx.graph.schema(candidates), keys, cx.graph.schema(spoiled), &places);
                 let redone = cx.graph.add(self.with_inputs(&[current]))?;
                 (redone, SemiJoin::anti(candidates, spoiled, on))
             }
@@ -153,18 +155,8 @@ impl Differentiate for Top {
 /// The rows of `left` that equal one of `old`.
 fn lost(graph: &mut Graph, left: NodeId, old: NodeId) -> Result<NodeId> {
     let all: Vec<usize> = (0..graph.schema(left).len()).collect();
-    let on = same(graph, (left, &all), (old, &all));
+    let on = same(graph.schema(left), &all, graph.schema(old), &all);
     graph.add(SemiJoin::semi(left, old, on))
-}
-
-/// Equality of columns of one with columns of the other, NULL equal to NULL.
-pub(super) fn same(graph: &Graph, (left, l): (NodeId, &[usize]), (right, r): (NodeId, &[usize])) -> Expr {
-    let (left, right) = (graph.schema(left), graph.schema(right));
-    Expr::and(l.iter().zip(r).map(|(l, r)| {
-        let nullable = |s: &Schema, c: usize| s.column(c).is_none_or(|c| c.nullable);
-        let (a, b) = (left.expr(*l), right.expr(*r).shifted(left.len()));
-        if nullable(left, *l) && nullable(right, *r) { a.same_as(b) } else { a.equals(b) }
-    }))
 }
 
 impl Evaluate for Top {
@@ -199,7 +191,7 @@ impl Render for Top {
         input.require_positive("Top")?;
         let consolidated = cx.is_consolidated();
         let block = cx.open(input, self.input);
-        let block = cx.unit(block);
+        let block = cx.unit(block, self.input);
         let block = cx.top(block, self);
         Ok(Fragment::open(block, true, consolidated))
     }

@@ -1,11 +1,12 @@
 //! Window functions: each row with values over other rows of its partition.
 
+use super::near::Near;
 use super::{Class, Map, Rel, Relational, arity, check_expr, check_keys, check_positive};
 use crate::delta::{Differ, Differentiate};
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, group, windows};
 use crate::expr::Expr;
-use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema};
+use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, over};
 use crate::window::{OrderKey, WindowCall};
 
@@ -42,6 +43,10 @@ impl Window {
     /// The calls.
     pub fn calls(&self) -> &[WindowCall] {
         &self.calls
+    }
+    /// Whether a change moves the values of rows near it alone, and an index could give those.
+    pub fn is_local(&self, graph: &Graph) -> bool {
+        Near::of(self, graph).is_some()
     }
 }
 
@@ -116,7 +121,20 @@ impl Relational for Window {
     }
 }
 
-impl Differentiate for Window {}
+impl Differentiate for Window {
+    /// Where every call looks only so far, with N the rows near a change ([`Near`]):
+    /// `Δ = windows(N′) − windows(N′ − ΔR)`. In N a row whose values change has all that its calls look at. Those of other
+    /// rows in N may be wrong where N ends; there the rows are the same before and after, so they cancel.
+    fn delta(&self, cx: &mut Differ<'_>, _: NodeId) -> Result<Option<NodeId>> {
+        let Some(near) = Near::of(self, cx.graph) else { return Ok(None) };
+        let after = near.rows(self, cx)?;
+        let change = cx.delta(self.input)?;
+        let before = cx.minus(after, change)?;
+        let after = cx.graph.add(self.with_inputs(&[after]))?;
+        let before = cx.graph.add(self.with_inputs(&[before]))?;
+        cx.difference(after, before).map(Some)
+    }
+}
 
 /// Where a stored map shows its window's partition, it is itself per key and its own previous rows are at hand, so the
 /// window's are not kept: `Δ = map(windows(R′ ⋉ K)) − State(map) ⋉ K`.
@@ -124,6 +142,9 @@ pub(super) fn shown(map: &Map, cx: &mut Differ<'_>, node: NodeId) -> Result<Opti
     let below = cx.graph.shared(map.input());
     let Rel::Window(w) = below.rel() else { return Ok(None) };
     let (false, Some(output)) = (cx.is_stored(map.input()), shown_partition(map, w)) else { return Ok(None) };
+    if w.is_local(cx.graph) {
+        return Ok(None);
+    }
     let Some(mut before) = cx.state(node)? else { return Ok(None) };
     let mut current = cx.after(w.input())?;
     if !w.partition.is_empty() {
@@ -169,7 +190,7 @@ impl Render for Window {
         input.require_positive("Window")?;
         let consolidated = cx.is_consolidated();
         let block = cx.open(input, self.input);
-        let block = cx.unit(block);
+        let block = cx.unit(block, self.input);
         let block = cx.fit(block, self.input, self.calls.iter().flat_map(WindowCall::exprs), true);
         let call = |c| over(c, &self.partition, &self.order, &block.columns);
         let values = self.calls.iter().map(call).collect();

@@ -145,7 +145,7 @@ impl RenderContext<'_> {
             return Body::Open(Block { weight: Weight::one(), columns, ..block });
         }
         if once && block.columns.len() == 1 {
-            let unit = self.unit(block);
+            let unit = self.unit(block, of);
             let items = unit.columns.iter().map(|c| SelectItem { expr: c.clone(), name: None }).collect();
             let value = Scalar::Subquery(Box::new(Query::select(unit.select(items))));
             return Body::Open(Block {
@@ -211,7 +211,7 @@ impl RenderContext<'_> {
         let mut side = |fragment: Fragment, of: NodeId| {
             let mut block = self.open(fragment, of);
             if all {
-                block = self.unit(block);
+                block = self.unit(block, of);
             } else {
                 block.weight = Weight::one();
             }

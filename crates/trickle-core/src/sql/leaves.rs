@@ -79,7 +79,7 @@ impl RenderContext<'_> {
             [only] => Block { columns: row(only), ..block },
             _ if self.schema().is_empty() => {
                 let count = i64::try_from(rows.len()).unwrap_or(i64::MAX);
-                self.unit(Block { weight: Weight::of(Scalar::int8(count)), ..block })
+                self.repeated(Block { weight: Weight::of(Scalar::int8(count)), ..block })
             }
             _ => {
                 let alias = self.alias("rows");

@@ -103,8 +103,9 @@ fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Ar
         Rel::Window(_) => format!("windows_{first}"),
         Rel::Accumulate(a) if delta => grouped("changes", graph, id, a.keys().len()),
         Rel::Accumulate(a) => grouped("totals", graph, id, a.keys().len()),
-        Rel::Single(_) => format!("single_{first}"),
         Rel::SetOp(_) => format!("{}_{}", graph.node(id).op().name().to_lowercase(), sources()),
+        Rel::Widen(_) => "ranges".to_owned(),
+        _ => format!("{}_{first}", graph.node(id).op().name().to_lowercase()),
     };
     name.into()
 }

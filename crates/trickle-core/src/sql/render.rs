@@ -37,7 +37,7 @@ pub fn render_query(
         }
         body => {
             let block = cx.open(Fragment { body, positive: true, consolidated: false }, root);
-            cx.unit(block).close(names, false)
+            cx.unit(block, root).close(names, false)
         }
     };
     Ok(cx.finish(closed))
@@ -338,12 +338,19 @@ impl<'a> RenderContext<'a> {
         block
     }
 
-    /// Rows as often as their weights say, each with weight 1. The weights must be positive.
+    /// The rows of node `of`, whose weights are positive, as often as these say, each with weight 1.
     #[must_use]
-    pub fn unit(&mut self, mut block: Block) -> Block {
-        if block.weight.is_one() {
-            return block;
+    pub fn unit(&mut self, mut block: Block, of: NodeId) -> Block {
+        let props = self.graph.props(of);
+        // Of a key there is one row, once its rows are merged.
+        if props.consolidated && props.non_negative && !props.keys.is_empty() {
+            block.weight = Weight::one();
         }
+        if block.weight.is_one() { block } else { self.repeated(block) }
+    }
+
+    /// Rows as often as their positive weights say.
+    pub(super) fn repeated(&mut self, mut block: Block) -> Block {
         let alias = self.alias("copy");
         let call = Scalar::call("generate_series", vec![Scalar::int8(1), block.weight.scalar()]);
         block.from.push(FromItem::call(call, alias));

@@ -169,7 +169,7 @@ ELSE NOT pg_visible_in_snapshot(delta_customers.xid, $1::text::pg_snapshot) END
   HAVING sum(customers_before.w) <> 0
 )
 SELECT net_customers_before.id, net_customers_before.region
-FROM net_customers_before, generate_series(1::bigint, net_customers_before.w) AS copy"
+FROM net_customers_before"
     );
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! The first rows of an order, of all or of each partition.
+//! The first rows of an order, of all, of each partition, or from a value on.
 
-use super::ast::{FromItem, Query, Scalar, SelectItem, SetExpr};
+use super::ast::{FromItem, OrderBy, Query, Scalar, Select, SelectItem, SetExpr};
+use super::condition::Condition;
 use super::expr::{over, sorted};
 use super::fragment::Block;
+use super::ident::Ident;
 use super::render::RenderContext;
 use crate::agg::AggCall;
 use crate::rel::Top;
@@ -87,6 +89,47 @@ impl RenderContext<'_> {
             block.filter.push(column(by).op("<=", last));
         }
         block
+    }
+}
+
+impl RenderContext<'_> {
+    /// For each pattern of `on` the value of column `value` of `rows` that is the last of the next `by`, going down (`<`) or
+    /// up (`>`) from column `end` of `range`; NULL where the pattern has none. An index on the partition and the value is
+    /// read as far as that.
+    pub(crate) fn nth_beyond(
+        &mut self,
+        (range, end, op): (&[Scalar], usize, &'static str),
+        rows: &Block,
+        on: &Condition,
+        (value, by): (usize, u64),
+    ) -> Vec<Scalar> {
+        let descending = op == "<";
+        let mut found = Vec::new();
+        for index in 0..on.patterns() {
+            let mut rows = self.copy_block(rows);
+            let pattern = on.pattern(index, &[range, &rows.columns].concat());
+            let expr = rows.columns[value].clone();
+            // A row that the pattern is not about is not searched for.
+            let about = pattern.nulls.into_iter().chain(pattern.not_nulls);
+            rows.filter.extend(about.chain(pattern.both));
+            rows.filter.push(expr.clone().op(op, range[end].clone()));
+            let (alias, name) = (self.alias("next_values"), Ident::fixed("value"));
+            let mut select = rows.select(vec![SelectItem::new(expr.clone(), name.clone())]);
+            select.distinct = true;
+            let query = Query {
+                order_by: vec![OrderBy { expr, descending, nulls_first: descending }],
+                limit: Some(count(by)),
+                ..Query::select(select)
+            };
+            let last = if descending { "min" } else { "max" };
+            let last = Scalar::aggregate(last, vec![Scalar::column(&alias, &name)]);
+            let item =
+                FromItem::Subquery { query: Box::new(query), alias, columns: Vec::new(), lateral: false };
+            let select =
+                Select { items: vec![SelectItem::new(last, name)], from: vec![item], ..Select::default() };
+            found.push(Scalar::Subquery(Box::new(Query::select(select))));
+        }
+        found
     }
 }
 

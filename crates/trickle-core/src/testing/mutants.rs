@@ -339,6 +339,13 @@ pub const MUTANTS: &[Mutant] = &[
         }
         _ => g.add(r),
     }),
+    mutant!("windows are computed over a value too few around a change", Algebraic, Nested, |g, r| match r {
+        Rel::Widen(w) => {
+            let fewer = w.values().saturating_sub(1);
+            g.add(w.by(fewer))
+        }
+        _ => g.add(r),
+    }),
     mutant!("recursion: what a change leads to is not followed", Algebraic, Nested, |g, r| match &r {
         Rel::Recursion(rec) if g.props(rec.base()).reads_delta => {
             let step = Step { on: Expr::bool(false), ..rec.step().clone() };

@@ -40,7 +40,9 @@ pub(super) fn sample(
     if complete {
         order = completed(order, &schema);
     }
+    let near = choice.one_in(3);
     let calls = (0..=choice.below(2)).map(|_| call(choice, &schema, &order, limits));
+    let calls = calls.map(|c| if near { nearer(c) } else { c });
     let calls = calls.map(|c| if complete || c.order() == Order::Peers { c } else { rank() }).collect();
     graph.add(Window::new(input, partition, order, calls))
 }
@@ -136,6 +138,21 @@ fn frame(choice: &mut Choice, order: &[OrderKey]) -> WindowFrame {
         _ => Exclusion::NoOthers,
     };
     WindowFrame { units, start, end, exclude }
+}
+
+/// The call, looking no further than a row around its own.
+fn nearer(call: WindowCall) -> WindowCall {
+    let by = || Expr::int8(1);
+    let frame = WindowFrame {
+        units: Units::Rows,
+        start: Bound::Preceding(by()),
+        end: Bound::Following(by()),
+        ..call.frame
+    };
+    if call.is_window_function() && call.reach().is_none() {
+        return WindowCall { call: AggCall::count_star(), frame };
+    }
+    WindowCall { frame, ..call }
 }
 
 fn rank() -> WindowCall {

@@ -1,5 +1,6 @@
 //! What would make an incremental query cheaper to keep: keys and indexes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use trickle_core::access::{Access, accesses};
 use trickle_core::catalog::{TableDef, TableId, TableKind};
@@ -31,7 +32,7 @@ pub(crate) fn advice(table: &StreamTable, indexes: Indexes<'_>) -> Result<Vec<Ad
     found.extend(without_key(table));
     found.extend(table.sources().into_iter().filter_map(|(def, _)| source_without_key(def)));
     found.extend(table.reads_clock().then(reads_clock));
-    found.extend(without_partition(table));
+    found.extend(without_partition(table)?);
     for access in accesses(table)? {
         found.extend(index(&access, indexes, table));
     }
@@ -121,27 +122,27 @@ fn reads_clock() -> Advice {
     }
 }
 
-/// Window functions over all rows: the partition is what is computed anew.
-fn without_partition(table: &StreamTable) -> Option<Advice> {
-    let graph = table.graph();
-    let mut names: Vec<&str> = graph
-        .reachable(table.query())
-        .into_iter()
-        .filter_map(|n| match graph.rel(n) {
-            Rel::Window(w) if w.partition().is_empty() => Some(w.calls()),
-            _ => None,
-        })
-        .flatten()
-        .map(|c| &*c.call.sig.name)
-        .collect();
+/// Window functions that are computed anew for all rows.
+fn without_partition(table: &StreamTable) -> Result<Option<Advice>> {
+    let mut names: Vec<String> = Vec::new();
+    for source in table.changing() {
+        let (graph, roots) = table.delta(&BTreeSet::from([source]))?;
+        for node in graph.reachable_from(&roots) {
+            if let Rel::Window(w) = graph.rel(node)
+                && w.partition().is_empty()
+                && !graph.props(w.input()).bounded
+            {
+                names.extend(w.calls().iter().map(|c| format!("{}()", c.call.sig.name)));
+            }
+        }
+    }
     names.sort_unstable();
     names.dedup();
     if names.is_empty() {
-        return None;
+        return Ok(None);
     }
-    let names: Vec<String> = names.iter().map(|n| format!("{n}()")).collect();
     let (goes, are) = if names.len() == 1 { ("goes", "is") } else { ("go", "are") };
-    Some(Advice {
+    Ok(Some(Advice {
         code: "window-without-partition",
         label: "this query",
         message: format!(
@@ -149,11 +150,12 @@ fn without_partition(table: &StreamTable) -> Option<Advice> {
             list(&names)
         ),
         help: "PARTITION BY what the numbers belong to: then partitions in which nothing changed are left alone. If only \
-               the first rows matter, ORDER BY with LIMIT keeps them at the cost of the change."
+               the first rows matter, ORDER BY with LIMIT keeps them at the cost of the change. What looks a few rows back \
+               or forth (lag, ROWS 6 PRECEDING) is computed near the change where ORDER BY starts with a NOT NULL column."
             .into(),
         table: None,
         statement: None,
-    })
+    }))
 }
 
 /// What an access needs and does not have.
@@ -164,7 +166,7 @@ fn index(access: &Access, indexes: Indexes<'_>, table: &StreamTable) -> Option<A
     let timed = access.changed.contains(&TableId::CLOCK);
     let clock = timed.then(|| "the clock".to_owned());
     let changed = list(&access.changed.iter().filter_map(name).chain(clock).collect::<Vec<_>>());
-    if access.columns.is_empty() && timed {
+    if access.is_whole() && timed {
         return Some(Advice {
             code: "reads-whole-table",
             label: "is read as a whole",
@@ -176,7 +178,7 @@ fn index(access: &Access, indexes: Indexes<'_>, table: &StreamTable) -> Option<A
             statement: None,
         });
     }
-    if access.columns.is_empty() {
+    if access.is_whole() {
         return Some(Advice {
             code: "reads-whole-table",
             label: "is read as a whole",
@@ -192,7 +194,7 @@ fn index(access: &Access, indexes: Indexes<'_>, table: &StreamTable) -> Option<A
     if served {
         return None;
     }
-    let by = columns(def, &access.columns);
+    let by = columns(def, &access.index());
     let statement = format!("CREATE INDEX ON {} ({})", Qualified::new(&def.schema, &def.name), by.join(", "));
     Some(Advice {
         code: "missing-index",

@@ -16,8 +16,7 @@ use crate::delta::{Differ, Differentiate, negate, sum};
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{Graph, NodeId, Schema};
-use crate::rel::top::same;
-use crate::rel::{Join, Map, Positive, SemiJoin, join_keys};
+use crate::rel::{Join, Map, Positive, SemiJoin, join_keys, same};
 
 impl Differentiate for Recursion {
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
@@ -59,7 +58,7 @@ impl Sides {
         }
         let touched = cx.keys(change, &key)?;
         let places: Vec<usize> = (0..key.len()).collect();
-        let on = same(cx.graph, (current, &key), (touched, &places));
+        let on = same(cx.graph.schema(current), &key, cx.graph.schema(touched), &places);
         let kept = cx.graph.add(SemiJoin::anti(current, touched, on))?;
         let new = cx.restrict(current, &key, touched)?;
         let old = cx.minus(new, change)?;
@@ -220,7 +219,7 @@ impl Recursion {
         let led = cx.graph.add(Join::new(led, stored, Expr::and(behind)))?;
         let at: Vec<usize> = (0..width).map(place).collect();
         let all: Vec<usize> = (0..width).collect();
-        let on = same(cx.graph, (led, &at), (over, &all));
+        let on = same(cx.graph.schema(led), &at, cx.graph.schema(over), &all);
         let led = cx.graph.add(SemiJoin::anti(led, over, on))?;
         let exprs = self.step.exprs.iter().map(|e| e.map_columns(place)).collect();
         cx.graph.add(Map::new(led, exprs).labelled(labels(&o)))
@@ -233,6 +232,6 @@ fn without(graph: &mut Graph, left: NodeId, right: NodeId) -> Result<NodeId> {
         return Ok(left);
     }
     let all: Vec<usize> = (0..graph.schema(left).len()).collect();
-    let on = same(graph, (left, &all), (right, &all));
+    let on = same(graph.schema(left), &all, graph.schema(right), &all);
     graph.add(SemiJoin::anti(left, right, on))
 }

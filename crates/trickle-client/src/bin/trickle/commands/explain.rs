@@ -256,12 +256,19 @@ impl<'a> Explanation<'a> {
             (false, true) => format!("when {tables} changed, and as time passes"),
         };
         let name = Ident::new(&access.table.name);
-        if access.columns.is_empty() {
+        if access.is_whole() {
             return format!("{name}: all rows, {changed}");
         }
-        let columns: Vec<String> =
-            access.columns.iter().map(|c| Ident::new(&access.table.columns[*c].name).to_string()).collect();
-        format!("{name}: rows looked up by {}, {changed}", columns.join(", "))
+        let list = |columns: &[usize]| {
+            let name = |c: &usize| Ident::new(&access.table.columns[*c].name).to_string();
+            columns.iter().map(name).collect::<Vec<_>>().join(", ")
+        };
+        let by =
+            Some(format!("looked up by {}", list(&access.columns))).filter(|_| !access.columns.is_empty());
+        let range =
+            Some(format!("in a range of {}", list(&access.range))).filter(|_| !access.range.is_empty());
+        let how: Vec<String> = by.into_iter().chain(range).collect();
+        format!("{name}: rows {}, {changed}", how.join(" and "))
     }
 
     fn names(&self, ids: &BTreeSet<TableId>) -> Vec<String> {
@@ -287,9 +294,12 @@ impl<'a> Explanation<'a> {
             json!({"schema": &*def.schema, "name": &*def.name, "columns": columns})
         };
         let reads = |a: &Access| {
-            let columns: Vec<&str> = a.columns.iter().map(|c| &*a.table.columns[*c].name).collect();
+            let names = |of: &[usize]| -> Vec<Value> {
+                of.iter().map(|c| Value::from(&*a.table.columns[*c].name)).collect()
+            };
+            let (columns, range) = (names(&a.columns), names(&a.range));
             let timed = a.changed.contains(&TableId::CLOCK);
-            json!({"table": &*a.table.name, "columns": columns, "when_changed": self.names(&a.changed), "as_time_passes": timed})
+            json!({"table": &*a.table.name, "columns": columns, "range": range, "when_changed": self.names(&a.changed), "as_time_passes": timed})
         };
         let advice = |a: &Advice| json!({"code": a.code, "message": a.message, "help": a.help});
         let mut sql = serde_json::Map::new();

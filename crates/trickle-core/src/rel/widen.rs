@@ -1,0 +1,181 @@
+//! Ranges of an order widened to neighbouring values, for what looks some rows back and forth.
+
+use super::{Class, Rel, Relational, arity, check_keys, check_positive, same};
+use crate::delta::{Differ, Differentiate};
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, Row, ZSet, compare_as, group::Matcher};
+use crate::expr::Expr;
+use crate::graph::{ColSet, Node, NodeId, Props, Schema};
+use crate::sql::{Condition, Fragment, Render, RenderContext, Weight};
+use crate::types::{Datum, Type};
+
+/// Ranges of values, one for each row of `ranges`: the columns of a partition, then the least and the greatest value. Each
+/// is widened to the `by`-th value below and above that rows of `rows` in the same partition have in column `value`, equal
+/// values counted once; as far as there are values where there are fewer. Partitions are equal with NULL equal to NULL.
+///
+/// Values are counted and not rows, so the answer is that of any relation with the same values outside of the range.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Widen {
+    ranges: NodeId,
+    rows: NodeId,
+    partition: Vec<usize>,
+    value: usize,
+    by: u64,
+}
+
+impl Widen {
+    /// `ranges` widened by values of column `value` of `rows`, whose columns `partition` say of which range they are.
+    pub fn new(ranges: NodeId, rows: NodeId, partition: Vec<usize>, value: usize, by: u64) -> Widen {
+        Widen { ranges, rows, partition, value, by }
+    }
+
+    /// By another number of values.
+    #[must_use]
+    pub fn by(self, by: u64) -> Widen {
+        Widen { by, ..self }
+    }
+
+    /// The ranges.
+    pub fn ranges(&self) -> NodeId {
+        self.ranges
+    }
+    /// The rows whose values they are widened to.
+    pub fn rows(&self) -> NodeId {
+        self.rows
+    }
+    /// The columns of the rows that tell partitions apart.
+    pub fn partition(&self) -> &[usize] {
+        &self.partition
+    }
+    /// The column that holds the values.
+    pub fn value(&self) -> usize {
+        self.value
+    }
+    /// By how many values.
+    pub fn values(&self) -> u64 {
+        self.by
+    }
+
+    /// That a range and a row are of one partition, over the columns of both.
+    fn on(&self, ranges: &Schema, rows: &Schema) -> Expr {
+        let places: Vec<usize> = (0..self.partition.len()).collect();
+        same(ranges, &places, rows, &self.partition)
+    }
+}
+
+impl Relational for Widen {
+    fn name(&self) -> &'static str {
+        "Widen"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.ranges, self.rows]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        match inputs {
+            [ranges, rows] => Widen { ranges: *ranges, rows: *rows, ..self.clone() }.into(),
+            _ => self.clone().into(),
+        }
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [ranges, rows] = arity("Widen", inputs)?;
+        check_keys("Widen", 0..self.partition.len(), ranges.schema())?;
+        check_keys("Widen", self.partition.iter().copied().chain([self.value]), rows.schema())?;
+        let value = rows.schema().column(self.value).filter(|c| !c.nullable).map(|c| &c.ty);
+        let ends = ranges.schema().columns().iter().skip(self.partition.len()).map(|c| Some(&c.ty));
+        if !ends.eq([value, value]) {
+            return Err(Error::plan(
+                "Widen has ranges of something else than the values, or values that may be NULL",
+            ));
+        }
+        check_positive("Widen", rows)
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        inputs[0].schema().clone()
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let (ranges, rows) = (inputs[0].props(), inputs[1].props());
+        let partition = ColSet::all(self.partition.len());
+        let one = ranges.is_key(&partition);
+        let mut p = Props {
+            keys: Vec::new(),
+            fds: Vec::new(),
+            non_negative: ranges.non_negative,
+            positive: ranges.positive,
+            consolidated: ranges.consolidated && one,
+            empty: ranges.empty,
+            bounded: ranges.bounded,
+            ..Props::product(ranges, rows, schema.len())
+        };
+        if one {
+            p.add_key(partition);
+        }
+        p
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        Class::Global
+    }
+    fn describe(&self, inputs: &[&Node]) -> String {
+        let value = inputs.get(1).and_then(|rows| rows.schema().column(self.value));
+        format!("by {} of {}", self.by, value.map_or("a column", |c| &c.label))
+    }
+}
+
+impl Differentiate for Widen {
+    fn delta(&self, _: &mut Differ<'_>, _: NodeId) -> Result<Option<NodeId>> {
+        Err(Error::plan("Widen in a query: it is a part of deltas"))
+    }
+}
+
+impl Evaluate for Widen {
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        inputs[1].require_state("Widen")?;
+        let (ranges, rows) = (cx.graph.schema(self.ranges), cx.graph.schema(self.rows));
+        let matcher = Matcher::new(&self.on(ranges, rows), ranges, inputs[1], rows);
+        let ty = rows.column(self.value).map_or(&Type::Unknown, |c| &c.ty);
+        let (low, high) = (self.partition.len(), self.partition.len() + 1);
+        let by = usize::try_from(self.by).unwrap_or(usize::MAX);
+        let mut out = ZSet::new();
+        for (range, w) in inputs[0].iter() {
+            let mut values: Vec<Datum> = Vec::new();
+            matcher.pairs(range, |_, row, _| {
+                values.push(row[self.value].clone());
+                true
+            })?;
+            values.sort_by(|a, b| compare_as(ty, a, b));
+            values.dedup_by(|a, b| compare_as(ty, a, b).is_eq());
+            let below =
+                values.iter().rev().filter(|v| compare_as(ty, v, &range[low]).is_lt()).take(by).last();
+            let above = values.iter().filter(|v| compare_as(ty, v, &range[high]).is_gt()).take(by).last();
+            let mut wide: Vec<Datum> = range.to_vec();
+            for (end, found) in [(low, below), (high, above)] {
+                if let Some(value) = found {
+                    wide[end] = value.clone();
+                }
+            }
+            out.add(Row::from(wide), w);
+        }
+        Ok(out)
+    }
+}
+
+impl Render for Widen {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [ranges, rows] = cx.arity(inputs)?;
+        rows.require_positive("Widen")?;
+        let (positive, consolidated) = (ranges.positive, ranges.consolidated && cx.is_consolidated());
+        let on = self.on(cx.graph().schema(self.ranges), cx.graph().schema(self.rows));
+        let on = Condition::new(&on, cx.graph().schema(self.ranges), cx.graph().schema(self.rows));
+        let ranges = cx.open(ranges, self.ranges);
+        let mut wide = cx.enclosed(ranges, self.ranges);
+        let mut rows = cx.open(rows, self.rows);
+        rows.weight = Weight::one();
+        let row = wide.columns.clone();
+        for (end, op) in [(self.partition.len(), "<"), (self.partition.len() + 1, ">")] {
+            let found = cx.nth_beyond((&row, end, op), &rows, &on, (self.value, self.by));
+            wide.columns[end] =
+                found.into_iter().rev().fold(row[end].clone(), |end, value| value.coalesce(end));
+        }
+        let weighted = !wide.weight.is_one();
+        Ok(Fragment::closed(wide.close(cx.output(), weighted), positive, consolidated))
+    }
+}

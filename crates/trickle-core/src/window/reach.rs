@@ -1,0 +1,99 @@
+//! How far around its row a call over a window looks.
+
+use super::{Bound, Units, WindowCall};
+use crate::eval;
+use crate::expr::{Expr, Volatility};
+use crate::types::{Datum, Interval};
+
+/// How far around its row a call looks, at most: what lies beyond has no influence on its value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// Rows before it, or groups of peers.
+    pub before: u64,
+    /// Rows after it, or groups of peers.
+    pub after: u64,
+    /// What lies between its value in the order and those that it sees, of the type that RANGE adds to the order key.
+    pub distance: Option<Datum>,
+}
+
+impl Reach {
+    /// What covers both.
+    #[must_use]
+    pub fn and(self, other: Reach) -> Option<Reach> {
+        let distance = match (self.distance, other.distance) {
+            (Some(a), Some(b)) => Some(together(&a, &b)?),
+            (a, b) => a.or(b),
+        };
+        Some(Reach { before: self.before.max(other.before), after: self.after.max(other.after), distance })
+    }
+}
+
+/// A distance that covers one and the other, one after the other.
+fn together(a: &Datum, b: &Datum) -> Option<Datum> {
+    match (a, b) {
+        (Datum::Int(a), Datum::Int(b)) => a.checked_add(*b).map(Datum::Int),
+        (Datum::Interval(a), Datum::Interval(b)) => Some(Datum::Interval(Interval {
+            months: a.months.checked_add(b.months)?,
+            days: a.days.checked_add(b.days)?,
+            micros: a.micros.checked_add(b.micros)?,
+        })),
+        _ => None,
+    }
+}
+
+/// The value of an expression that is the same for all rows and at all times.
+fn constant(e: &Expr) -> Option<Datum> {
+    let fixed = e.is_constant() && e.volatility() == Volatility::Immutable;
+    fixed.then(|| eval::expr(e, &[]).ok()).flatten()
+}
+
+impl WindowCall {
+    /// How far it looks; `None` where no number bounds it.
+    pub fn reach(&self) -> Option<Reach> {
+        if !self.is_window_function() {
+            return self.framed();
+        }
+        match &*self.call.sig.name {
+            name @ ("lag" | "lead") => {
+                let by = match self.call.args.get(1) {
+                    None => 1,
+                    Some(by) => match constant(by)? {
+                        Datum::Int(by) => by,
+                        _ => return None,
+                    },
+                };
+                let (back, rows) = ((name == "lag") == (by >= 0), by.unsigned_abs());
+                let (before, after) = if back { (rows, 0) } else { (0, rows) };
+                Some(Reach { before, after, distance: None })
+            }
+            "first_value" | "last_value" | "nth_value" => self.framed(),
+            _ => None,
+        }
+    }
+
+    /// How far its frame reaches.
+    fn framed(&self) -> Option<Reach> {
+        let end = |bound: &Bound| {
+            let (by, preceding) = match bound {
+                Bound::Unbounded => return None,
+                Bound::CurrentRow => return Some(Reach::default()),
+                Bound::Preceding(by) => (constant(by)?, true),
+                Bound::Following(by) => (constant(by)?, false),
+            };
+            match (self.frame.units, by) {
+                (
+                    Units::Range,
+                    by
+                    @ (Datum::Int(0..) | Datum::Interval(Interval { months: 0.., days: 0.., micros: 0.. })),
+                ) => Some(Reach { distance: Some(by), ..Reach::default() }),
+                (Units::Rows | Units::Groups, Datum::Int(by)) => {
+                    let by = u64::try_from(by).ok()?;
+                    let (before, after) = if preceding { (by, 0) } else { (0, by) };
+                    Some(Reach { before, after, distance: None })
+                }
+                _ => None,
+            }
+        };
+        end(&self.frame.start)?.and(end(&self.frame.end)?)
+    }
+}
