@@ -82,7 +82,12 @@ fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Ar
         Rel::Union(_) if delta => format!("delta_{}", sources()),
         Rel::Union(_) => format!("all_{}", sources()),
         Rel::Join(_) | Rel::OuterJoin(_) => {
-            short(inputs.iter().map(|n| &*n.name).collect::<Vec<_>>().join("_"), tables)
+            let sides = inputs.iter().map(|n| &*n.name).collect::<Vec<_>>().join("_");
+            match tables {
+                // What joins a part with itself would have a name twice as long.
+                [only] if sides.len() > 48.max(3 * only.len()) => format!("{only}_with_itself"),
+                _ => short(sides, tables),
+            }
         }
         Rel::SemiJoin(s) if s.is_anti() => format!("{first}_unmatched"),
         Rel::SemiJoin(s) if graph.props(s.right()).reads_delta => format!("{first}_touched"),
