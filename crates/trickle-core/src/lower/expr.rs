@@ -433,8 +433,12 @@ impl Lowerer<'_> {
     /// A type by its name in the query.
     pub(super) fn type_named(&self, ty: &DataType) -> Result<Type> {
         type_of(ty, &|schema, name| self.catalog.named_type(schema, name)).map_err(|name| {
-            let e = format!("type \"{}\" does not exist", name.to_lowercase());
-            Error::type_mismatch(e).hint("Only built-in types and those of the catalog are known.")
+            let e = Error::unknown_object(format!("type \"{}\" does not exist", name.to_lowercase()))
+                .hint("Only built-in types and those of the catalog are known.");
+            match ty {
+                DataType::Custom(name, _) => self.at(e, name),
+                _ => e,
+            }
         })
     }
 
