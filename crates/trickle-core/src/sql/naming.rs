@@ -109,7 +109,7 @@ fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Ar
         Rel::Accumulate(a) if delta => grouped("changes", graph, id, a.keys().len()),
         Rel::Accumulate(a) => grouped("totals", graph, id, a.keys().len()),
         Rel::Single(_) => format!("single_{first}"),
-        Rel::SetOp(_) => format!("{}_{}", graph.node(id).op().name().to_lowercase(), sources()),
+        _ => format!("{}_{}", graph.node(id).op().name().to_lowercase(), sources()),
     };
     name.into()
 }
