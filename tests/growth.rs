@@ -123,3 +123,48 @@ fn what_is_too_large_is_said() {
     }
     assert!(verdict(&scalars(40)).incremental().is_none());
 }
+
+/// Each query reads the one before it twice.
+fn doubled(n: usize, body: &str) -> String {
+    let ctes = (1..=n).fold("WITH q0 AS (SELECT a, b FROM t)".to_owned(), |mut sql, i| {
+        write!(sql, ", q{i} AS ({})", body.replace("{q}", &format!("q{}", i - 1))).unwrap();
+        sql
+    });
+    format!("{ctes} SELECT a, b FROM q{n}")
+}
+
+fn inside_each_other(n: usize, form: &str) -> String {
+    format!("SELECT {} AS x FROM t", (0..n).fold("a".to_owned(), |e, _| form.replace("{e}", &e)))
+}
+
+/// A short text that stands for more than any memory holds has a verdict all the same.
+#[test]
+fn what_doubles_at_every_level_is_bounded() {
+    for body in [
+        "SELECT a, b FROM {q} UNION ALL SELECT a, b FROM {q}",
+        "SELECT a, b FROM {q} INTERSECT SELECT b, a FROM {q}",
+        "SELECT x.a, y.b FROM {q} AS x JOIN {q} AS y ON y.a = x.b WHERE x.b > 1",
+        "SELECT x.a, y.b FROM {q} AS x LEFT JOIN {q} AS y ON y.a = x.b",
+        "SELECT a, b FROM {q} AS x WHERE EXISTS (SELECT 1 FROM {q} AS y WHERE y.a = x.b)",
+        "SELECT x.a, sum(y.b)::int AS b FROM {q} AS x JOIN {q} AS y ON y.a = x.b GROUP BY x.a",
+    ] {
+        for n in [12, 25, 40] {
+            if let Verdict::Incremental(table) = verdict(&doubled(n, body)) {
+                assert!(size(&table).0 <= MAX_DELTA, "{n}: {body}");
+            }
+        }
+    }
+    for form in ["NULLIF({e}, 1)", "({e} BETWEEN 1 AND 2)::int", "CASE {e} WHEN 1 THEN 2 WHEN 2 THEN 3 END"] {
+        let Verdict::FullRefresh(reasons) = verdict(&inside_each_other(40, form)) else { panic!("{form}") };
+        let [reason] = reasons.as_slice() else { panic!("{reasons:?}") };
+        assert!(
+            reason.construct.starts_with("an expression of more than ") && reason.span.is_some(),
+            "{reason}"
+        );
+    }
+    let arrays = |n: usize| {
+        format!("SELECT {}a{} AS x", "ARRAY(SELECT ".repeat(n), " FROM t ORDER BY 1 LIMIT 2)".repeat(n))
+    };
+    assert!(verdict(&arrays(3)).incremental().is_some());
+    verdict(&arrays(100));
+}

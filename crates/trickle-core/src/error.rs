@@ -101,9 +101,9 @@ impl Error {
     pub fn too_many(sqlstate: &'static str, message: impl Into<String>) -> Self {
         Self::new(Kind::TooComplex, sqlstate, message)
     }
-    /// The plan of a query has more operators than the engine works on (54001).
-    pub fn too_large(most: usize) -> Self {
-        Self::new(Kind::TooLarge, "54001", format!("the plan has more than {most} operators"))
+    /// The plan of a query has more operators, or columns, than the engine works on (54001).
+    pub fn too_large(most: usize, of: &str) -> Self {
+        Self::new(Kind::TooLarge, "54001", format!("a plan of more than {most} {of}"))
     }
     /// A plan breaks an operator's contract: a bug in a rule, caught before it could give a wrong result (XX000).
     pub fn plan(message: impl Into<String>) -> Self {
@@ -201,7 +201,7 @@ impl Error {
     pub fn is_syntax(&self) -> bool {
         self.inner.kind == Kind::Syntax
     }
-    /// Whether the query's plan has too many operators: it can be recomputed all the same.
+    /// Whether the query's plan is too large: it can be recomputed all the same.
     pub fn is_too_large(&self) -> bool {
         self.inner.kind == Kind::TooLarge
     }

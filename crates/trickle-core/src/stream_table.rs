@@ -8,7 +8,7 @@ use crate::catalog::{Catalog, TableDef, TableId, TableKind};
 use crate::cdc::{Buffer, Mode};
 use crate::delta::{self, Differ, Keep, Rules};
 use crate::error::{Error, Result};
-use crate::graph::{Format, Graph, MAX_NODES, NodeId, explain};
+use crate::graph::{Format, Graph, NodeId, NodeMap, explain};
 use crate::lower::{Lowered, lower_parsed};
 use crate::opt;
 use crate::parse::{Parsed, parse_query};
@@ -113,18 +113,18 @@ pub fn compile(sql: &str, catalog: &dyn Catalog, options: &Options) -> Result<Ve
 /// # Errors
 /// Those of [`compile`] but syntax errors.
 pub fn compile_parsed(parsed: &Parsed, catalog: &dyn Catalog, options: &Options) -> Result<Verdict> {
-    let full = |most: usize| Ok(Verdict::FullRefresh(vec![Reason::too_large(most)]));
+    let full = |e: &Error| Ok(Verdict::FullRefresh(vec![Reason::too_large(e)]));
     let query = match lower_parsed(parsed, catalog) {
         Ok(Lowered::Query(query)) => query,
         Ok(Lowered::Unsupported(reasons)) => return Ok(Verdict::FullRefresh(reasons)),
-        Err(e) if e.is_too_large() => return full(MAX_NODES),
+        Err(e) if e.is_too_large() => return full(&e),
         Err(e) => return Err(e),
     };
     let table = StreamTable::from_plan(query.graph, query.root, query.columns, options);
     match table.and_then(|t| Ok((t.delta_is_small()?, t))) {
         Ok((true, table)) => Ok(Verdict::Incremental(Box::new(table))),
-        Ok((false, _)) => full(MAX_DELTA),
-        Err(e) if e.is_too_large() => full(MAX_NODES),
+        Ok((false, _)) => full(&Error::too_large(MAX_DELTA, "operators")),
+        Err(e) if e.is_too_large() => full(&e),
         Err(e) => Err(e),
     }
 }
@@ -133,8 +133,8 @@ pub fn compile_parsed(parsed: &Parsed, catalog: &dyn Catalog, options: &Options)
 /// as many queries take to run. A query whose delta is larger is recomputed.
 pub const MAX_DELTA: usize = 4_096;
 
-/// A delta has at most about twice the square of the query's operators (a join of n tables has n terms of n tables), so
-/// one of so few is not worth counting.
+/// A delta has at most about twice the square of the query's operators (a join of n tables has n terms of n tables), each
+/// counted as often as it is read, so one of so few is not worth counting.
 const COUNTED: usize = 40;
 
 impl StreamTable {
@@ -234,7 +234,12 @@ impl StreamTable {
     /// Whether the delta, when everything that it reads changed, has at most [`MAX_DELTA`] operators. The plan is made only
     /// where it could be larger.
     fn delta_is_small(&self) -> Result<bool> {
-        if self.graph.reachable(self.prepared).len() <= COUNTED {
+        let mut unfolded = NodeMap::new();
+        for id in self.graph.reachable(self.prepared) {
+            let below = self.graph.inputs(id).iter().filter_map(|i| unfolded.get(*i));
+            unfolded.insert(id, below.fold(1usize, usize::saturating_add));
+        }
+        if unfolded.get(self.prepared).is_some_and(|n| n <= COUNTED) {
             return Ok(true);
         }
         let (graph, roots) = self.delta(&self.changing())?;

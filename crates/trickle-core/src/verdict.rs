@@ -44,13 +44,13 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// The plan, or that of its delta, has more than `most` operators.
-    pub(crate) fn too_large(most: usize) -> Reason {
+    /// The plan, or that of its delta, is too large: what [`Error::too_large`] says.
+    pub(crate) fn too_large(e: &Error) -> Reason {
         Reason {
             span: None,
             kind: ReasonKind::NotYet,
             cause: Cause::Construct,
-            construct: format!("a plan of more than {most} operators"),
+            construct: e.message().to_owned(),
             help: "Make a part of the query a stream table of its own, or refresh the table in full."
                 .to_owned(),
         }

@@ -98,7 +98,7 @@ impl Ddl<'_> {
 
     fn ty(&self, ty: &DataType) -> Result<Type> {
         type_of(ty, &|schema, name| self.catalog.named_type(schema, name))
-            .map_err(|name| Error::type_mismatch(format!("type \"{name}\" does not exist")))
+            .map_err(|name| Error::unknown_object(format!("type \"{name}\" does not exist")))
     }
 
     fn is_constrained(&self, ty: &DataType) -> bool {

@@ -36,6 +36,8 @@ struct Form {
     logical: bool,
     /// Whether it reads the time of a refresh.
     clock: bool,
+    /// How many forms it consists of, each counted as often as it stands there.
+    size: u32,
 }
 
 impl PartialEq for Expr {
@@ -248,14 +250,21 @@ impl Expr {
                 | ExprKind::Coalesce(_)
         );
         let mut clock = matches!(kind, ExprKind::Clock(_));
+        let mut size = 1u32;
         kind.operands(&mut |e| {
+            size = size.saturating_add(e.0.size);
             volatility = volatility.max(e.0.volatility);
             raises |= e.0.raises;
             logical |= e.0.logical;
             clock |= e.0.clock;
         });
         let hash = hash_of(&(&kind, &ty));
-        Expr(Arc::new(Form { kind, ty, hash, volatility, raises, logical, clock }))
+        Expr(Arc::new(Form { kind, ty, hash, volatility, raises, logical, clock, size }))
+    }
+    /// How many forms it consists of. Operands may be shared, but whoever walks or prints an expression meets each as often
+    /// as it stands there: NULLIFs inside each other are as large as two to the power of their number.
+    pub fn size(&self) -> usize {
+        self.0.size as usize
     }
     /// The form.
     pub fn kind(&self) -> &ExprKind {

@@ -27,9 +27,13 @@ use index::Index;
 use std::fmt;
 use std::sync::Arc;
 
-/// How many operators an arena holds, all that rules made on the way among them. Whoever rewrites plans adds nodes, so this
-/// bounds the work of lowering, differentiating and optimising any text; it is far above what a plan worth running takes.
+/// How many operators an arena holds, all that rules made on the way among them; a sum of many is as many as it takes to
+/// add two at a time. Whoever rewrites plans adds nodes, so this bounds the work of lowering, differentiating and optimising
+/// any text; it is far above what a plan worth running takes.
 pub const MAX_NODES: usize = 1 << 16;
+
+/// How many columns the operators of an arena have together: a join of thousands of tables is as wide as all of them.
+pub const MAX_COLUMNS: usize = 1 << 21;
 
 /// A node of a [`Graph`]. Smaller ids are never parents of larger ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,6 +90,10 @@ impl Node {
 pub struct Graph {
     nodes: Vec<Arc<Node>>,
     index: Index,
+    /// What counts towards [`MAX_NODES`].
+    size: usize,
+    /// What counts towards [`MAX_COLUMNS`].
+    columns: usize,
 }
 
 impl Graph {
@@ -98,7 +106,8 @@ impl Graph {
     ///
     /// # Errors
     /// A broken contract (a column out of range, a threshold over an input whose rows may carry negative weights …)
-    /// is a bug in the rule that built the plan and is reported as such. More than [`MAX_NODES`] operators.
+    /// is a bug in the rule that built the plan and is reported as such. More than [`MAX_NODES`] operators, or
+    /// [`MAX_COLUMNS`] columns.
     pub fn add(&mut self, rel: impl Into<Rel>) -> Result<NodeId> {
         let rel = rel.into();
         let hash = hash_of(&rel);
@@ -113,13 +122,19 @@ impl Graph {
             found.ok_or_else(|| Error::plan(format!("{} reads {i}, which is not in the graph", op.name())))
         };
         let nodes = inputs.iter().map(node).collect::<Result<Vec<&Node>>>()?;
+        let size = self.size + inputs.len().saturating_sub(1).max(1);
+        if size > MAX_NODES {
+            return Err(Error::too_large(MAX_NODES, "operators"));
+        }
         op.check(&nodes)?;
         let schema = op.schema(&nodes);
+        let columns = self.columns + schema.len();
+        if columns > MAX_COLUMNS {
+            return Err(Error::too_large(MAX_COLUMNS, "columns"));
+        }
         let props = op.props(&nodes, &schema);
         let id = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
-        if self.nodes.len() >= MAX_NODES {
-            return Err(Error::too_large(MAX_NODES));
-        }
+        (self.size, self.columns) = (size, columns);
         self.nodes.push(Arc::new(Node { rel, hash, inputs, schema, props }));
         let nodes = &self.nodes;
         self.index.insert(hash, id, |i| nodes.get(i as usize).map_or(0, |n| n.hash));

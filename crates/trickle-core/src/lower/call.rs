@@ -1,12 +1,12 @@
 //! Function calls: built-in functions, aggregates, the catalog's, and those that no stream table can hold.
 
 use super::expr::Cx;
-use super::scope::{Slot, reads_outer};
+use super::scope::{Slot, hint, reads_outer};
 use super::subquery::Pending;
 use super::{Level, Lowerer, WITHOUT};
-use crate::agg::{AggCall, is_aggregate, resolve, resolve_ordered};
+use crate::agg::{AggCall, FAMILIES, is_aggregate, resolve, resolve_ordered};
 use crate::error::{Error, Result};
-use crate::expr::functions::resolve_function;
+use crate::expr::functions::{resolve_function, signatures};
 use crate::expr::{Expr, ExprKind, FuncKind, FuncSig, SortKey, Volatility};
 use crate::parse::ast::{
     DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
@@ -71,8 +71,12 @@ const SETS: &[&str] = &["json_populate_recordset", "jsonb_populate_recordset"];
 /// That a function does not exist for these types.
 pub(super) fn unknown(name: &str, types: &[Type]) -> Error {
     let list: Vec<String> = types.iter().map(ToString::to_string).collect();
-    Error::unknown_function(format!("function {name}({}) does not exist", list.join(", ")))
-        .hint("No function matches the name and argument types; a cast may help.")
+    let e = Error::unknown_function(format!("function {name}({}) does not exist", list.join(", ")))
+        .hint("No function matches the name and argument types; a cast may help.");
+    let mut near: Vec<&str> = signatures().map(|(name, _)| name).collect();
+    near.extend(FAMILIES.iter().flat_map(|f| f.names()));
+    near.dedup();
+    hint(e, name, near.into_iter())
 }
 
 /// Whether a name is no keyword, since it stands in quotes.

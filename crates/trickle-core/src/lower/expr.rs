@@ -18,6 +18,10 @@ use crate::rel::SetCall;
 use crate::types::{Datum, Type};
 use crate::verdict::{Cause, ReasonKind};
 
+/// How many forms an expression may consist of. NULLIF, BETWEEN and CASE with an operand stand for forms that hold an
+/// operand more than once, so that a few hundred of them inside each other would be more than any memory holds.
+const MAX_SIZE: usize = 1 << 18;
+
 /// What lowering the expressions of one clause collects.
 pub(super) struct Cx<'q> {
     /// The clause, for messages.
@@ -134,7 +138,10 @@ impl Lowerer<'_> {
     /// Lowers an expression. Aggregates and subqueries become placeholders that `cx` remembers.
     pub(super) fn expr<'q>(&mut self, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
         stacker::maybe_grow(256 << 10, 4 << 20, || {
-            let result = self.expr_here(e, cx);
+            let result = self.expr_here(e, cx).and_then(|made| match made.size() > MAX_SIZE {
+                true => Err(self.stop(e, format!("an expression of more than {MAX_SIZE} parts"))),
+                false => Ok(made),
+            });
             match result {
                 Err(err) if err.span().is_none() && !err.is_internal() => Err(self.at(err, e)),
                 other => other,
@@ -426,8 +433,12 @@ impl Lowerer<'_> {
     /// A type by its name in the query.
     pub(super) fn type_named(&self, ty: &DataType) -> Result<Type> {
         type_of(ty, &|schema, name| self.catalog.named_type(schema, name)).map_err(|name| {
-            let e = format!("type \"{}\" does not exist", name.to_lowercase());
-            Error::type_mismatch(e).hint("Only built-in types and those of the catalog are known.")
+            let e = Error::unknown_object(format!("type \"{}\" does not exist", name.to_lowercase()))
+                .hint("Only built-in types and those of the catalog are known.");
+            match ty {
+                DataType::Custom(name, _) => self.at(e, name),
+                _ => e,
+            }
         })
     }
 

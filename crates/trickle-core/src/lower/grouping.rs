@@ -231,7 +231,8 @@ impl Lowerer<'_> {
                 Value::Number(n, _) => {
                     let found = n.parse::<usize>().ok().filter(|n| *n >= 1 && *n <= outputs.len());
                     let missing = || {
-                        let e = Error::grouping(format!("GROUP BY position {n} is not in select list"));
+                        let e =
+                            Error::invalid_reference(format!("GROUP BY position {n} is not in select list"));
                         self.at(e, item)
                     };
                     found.map(|n| Some(n - 1)).ok_or_else(missing)

@@ -238,7 +238,7 @@ impl Lowerer<'_> {
                 [] => find(scope.star.iter(), name),
                 _ => match scope.items.iter().find(|i| i.is(qualifier)) {
                     Some(item) => match find(item.columns.iter(), name) {
-                        Found::Nothing if !item.hides(name) => {
+                        Found::Nothing if !item.hides(name) && !SYSTEM_COLUMNS.contains(&name.as_str()) => {
                             let e = self.unknown_column(&parts, item.columns.iter());
                             return Err(self.at_idents(e, idents));
                         }

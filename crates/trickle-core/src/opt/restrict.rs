@@ -6,6 +6,7 @@
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::graph::{Graph, NodeId};
+use crate::hash::FastMap;
 use crate::rel::{
     Distinct, Filter, Join, JoinKeys, Keys, Map, Negate, OuterJoin, Rel, Relational, SemiJoin, Union,
     join_keys,
@@ -223,8 +224,11 @@ fn computed(graph: &Graph, node: NodeId) -> bool {
         matches!(rel, Rel::Table(_) | Rel::State(_) | Rel::Values(_) | Rel::Filter(_) | Rel::Join(_))
             || matches!(rel, Rel::Map(m) if m.exprs().iter().all(|e| e.as_column().is_some()))
     };
-    let mut stack = vec![node];
+    let (mut stack, mut seen) = (vec![node], FastMap::default());
     while let Some(id) = stack.pop() {
+        if seen.insert(id, ()).is_some() {
+            continue;
+        }
         if !plain(graph.rel(id)) {
             return true;
         }

@@ -3,7 +3,8 @@
 use crate::delta::{negate, sum};
 use crate::error::Result;
 use crate::graph::{Graph, NodeId};
-use crate::rel::{Negate, Rel};
+use crate::hash::FastMap;
+use crate::rel::Rel;
 
 pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let node = graph.shared(id);
@@ -47,19 +48,24 @@ pub(super) fn rule(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
 
 /// Removes each summand together with its negation.
 fn cancel(graph: &Graph, terms: &mut Vec<NodeId>) {
-    let mut i = 0;
-    while i < terms.len() {
-        let opposite = terms
-            .iter()
-            .position(|t| matches!(graph.rel(*t), Rel::Negate(n) if Negate::input(n) == terms[i]));
-        match opposite {
-            Some(j) => {
-                let (a, b) = (i.max(j), i.min(j));
-                terms.swap_remove(a);
-                terms.swap_remove(b);
-                i = 0;
-            }
-            None => i += 1,
+    let mut negations: FastMap<NodeId, Vec<usize>> = FastMap::default();
+    for (i, t) in terms.iter().enumerate() {
+        if let Rel::Negate(n) = graph.rel(*t) {
+            negations.entry(n.input()).or_default().push(i);
         }
     }
+    let mut gone = vec![false; terms.len()];
+    for (i, t) in terms.iter().enumerate() {
+        if gone[i] {
+            continue;
+        }
+        let opposite =
+            negations.get_mut(t).and_then(|at| at.iter().position(|j| !gone[*j]).map(|p| at.swap_remove(p)));
+        if let Some(j) = opposite {
+            gone[i] = true;
+            gone[j] = true;
+        }
+    }
+    let mut gone = gone.into_iter();
+    terms.retain(|_| !gone.next().unwrap_or(false));
 }

@@ -5,7 +5,7 @@
 
 use super::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments,
-    OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
+    OrderBy, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
 };
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::keywords::Keyword;
@@ -97,17 +97,16 @@ fn array(f: &Function, ordered: bool) -> Option<Expr> {
     }
     let mut inner = inner.clone();
     let keys = take_keys(&mut inner)?;
-    let names: Vec<String> = (0..keys.len()).map(key).collect();
-    let list = |before: &str| names.iter().fold(before.to_owned(), |list, n| format!("{list}, \"{n}\""));
-    let order = keys.iter().enumerate().map(|(i, k)| match k.expr {
-        Some(_) => format!("\"{}\"", key(i)),
-        None => format!("\"{VALUE}\""),
+    let given = keys.iter().enumerate().filter(|(_, k)| !k.own).map(|(i, _)| key(i));
+    let list = given.fold(format!("\"{VALUE}\""), |list, n| format!("{list}, \"{n}\""));
+    let order = keys.iter().enumerate().map(|(i, k)| match k.own {
+        false => format!("\"{}\"", key(i)),
+        true => format!("\"{VALUE}\""),
     });
     let order =
         order.reduce(|a, b| format!("{a}, {b}")).map(|o| format!(" ORDER BY {o}")).unwrap_or_default();
     let text = format!(
-        "COALESCE((SELECT array_agg(\"{VALUE}\"{order}) FROM (SELECT 1) AS \"\0array\" ({})), '{{}}')",
-        list(&format!("\"{VALUE}\""))
+        "COALESCE((SELECT array_agg(\"{VALUE}\"{order}) FROM (SELECT 1) AS \"\0array\" ({list})), '{{}}')"
     );
     let tokens = sqlparser::tokenizer::Tokenizer::new(&sqlparser::dialect::PostgreSqlDialect {}, &text)
         .tokenize_with_location()
@@ -117,39 +116,43 @@ fn array(f: &Function, ordered: bool) -> Option<Expr> {
     Some(template)
 }
 
-/// A sort key, moved out of a query.
+/// A sort key of a query.
 struct Key {
-    /// What is ordered by; `None` where that is the value.
-    expr: Option<Expr>,
+    /// Whether that is the value.
+    own: bool,
     order: OrderByExpr,
 }
 
-/// Adds what a query orders by to what it gives. Its ORDER BY goes unless LIMIT needs it.
+/// Adds what a query orders by to what it gives, once: what stood twice would double with every level of queries inside
+/// each other. Its ORDER BY goes unless LIMIT needs it.
 fn take_keys(query: &mut Query) -> Option<Vec<Key>> {
-    let order = match &query.order_by {
-        Some(o) => match &o.kind {
-            OrderByKind::Expressions(keys) => keys.clone(),
-            OrderByKind::All(_) => return None,
-        },
-        None => Vec::new(),
-    };
-    if query.limit_clause.is_none() && query.fetch.is_none() {
-        query.order_by = None;
-    }
     let mut keys = Vec::new();
-    for order in order {
-        let own = is_value(&query.body, &order.expr)?;
-        keys.push(Key { expr: (!own).then(|| order.expr.clone()), order });
+    if let Some(order) = query.order_by.take() {
+        let OrderByKind::Expressions(order) = order.kind else { return None };
+        for order in order {
+            let own = is_value(&query.body, &order.expr)?;
+            keys.push(Key { own, order });
+        }
+    }
+    let given: Vec<Expr> = keys.iter().filter(|k| !k.own).map(|k| k.order.expr.clone()).collect();
+    if query.limit_clause.is_some() || query.fetch.is_some() {
+        let mut place = 1;
+        let order = keys.iter().map(|k| {
+            place += usize::from(!k.own);
+            let at = if k.own { 1 } else { place };
+            let expr = Expr::value(Value::Number(at.to_string(), false));
+            OrderByExpr { expr, options: k.order.options.clone(), with_fill: None }
+        });
+        let kind = OrderByKind::Expressions(order.collect());
+        query.order_by = Some(OrderBy { kind, interpolate: None });
     }
     if let SetExpr::Select(s) = &mut *query.body {
-        // Keys that are the value are given a second time, so that names and values stay in step.
-        let value = match s.projection.as_slice() {
-            [SelectItem::UnnamedExpr(e) | SelectItem::ExprWithAlias { expr: e, .. }] => e.clone(),
-            _ => return None,
-        };
-        let given = keys.iter().map(|k| k.expr.clone().unwrap_or_else(|| value.clone()));
-        s.projection.extend(given.map(SelectItem::UnnamedExpr));
-    } else if !keys.is_empty() {
+        if !matches!(s.projection.as_slice(), [SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. }])
+        {
+            return None;
+        }
+        s.projection.extend(given.into_iter().map(SelectItem::UnnamedExpr));
+    } else if !given.is_empty() {
         return None;
     }
     Some(keys)
@@ -208,12 +211,17 @@ mod tests {
             (
                 "SELECT ARRAY(SELECT a FROM t ORDER BY b DESC, a)",
                 "SELECT COALESCE((SELECT array_agg(\"!value\" ORDER BY \"!key0\" DESC, \"!value\") \
-                 FROM (SELECT a, b, a FROM t) AS \"!array\" (\"!value\", \"!key0\", \"!key1\")), '{}')",
+                 FROM (SELECT a, b FROM t) AS \"!array\" (\"!value\", \"!key0\")), '{}')",
             ),
             (
                 "SELECT ARRAY(SELECT DISTINCT a FROM t ORDER BY 1 LIMIT 2)",
                 "SELECT COALESCE((SELECT array_agg(\"!value\" ORDER BY \"!value\") \
-                 FROM (SELECT DISTINCT a, a FROM t ORDER BY 1 LIMIT 2) AS \"!array\" (\"!value\", \"!key0\")), '{}')",
+                 FROM (SELECT DISTINCT a FROM t ORDER BY 1 LIMIT 2) AS \"!array\" (\"!value\")), '{}')",
+            ),
+            (
+                "SELECT ARRAY(SELECT a FROM t ORDER BY a, b DESC LIMIT 2)",
+                "SELECT COALESCE((SELECT array_agg(\"!value\" ORDER BY \"!value\", \"!key1\" DESC) \
+                 FROM (SELECT a, b FROM t ORDER BY 1, 2 DESC LIMIT 2) AS \"!array\" (\"!value\", \"!key1\")), '{}')",
             ),
             (
                 "SELECT 1 = ANY (ARRAY(VALUES (1), (2)))",

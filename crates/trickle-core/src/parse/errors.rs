@@ -2,8 +2,9 @@
 
 use super::Source;
 use crate::error::{Error, Span};
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Token, TokenizerError};
+use sqlparser::tokenizer::{Token, TokenWithSpan, TokenizerError, Word};
 
 /// An error of the tokeniser: an unterminated string or comment, mostly.
 pub(super) fn convert_token(source: &Source, e: &TokenizerError) -> Error {
@@ -11,8 +12,56 @@ pub(super) fn convert_token(source: &Source, e: &TokenizerError) -> Error {
     Error::syntax(lower_first(&e.message)).at(source.span(at).unwrap_or_else(|| source.end()))
 }
 
-/// An error of the parser.
+/// An error of the parser; called on the stack that it ran on, for some of the text is parsed again.
 pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> Error {
+    let mut e = complaint(source, e, parser);
+    let Ok((tokens, _)) = super::tokens(source) else { return e };
+    let tokens: Vec<_> =
+        tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)).collect();
+    for _ in 0..MISREAD {
+        match inside(source, &tokens, &e) {
+            Some(inner) => e = inner,
+            None => break,
+        }
+    }
+    unread(source, e)
+}
+
+/// How many expressions inside each other are read again in search of what is wrong.
+const MISREAD: usize = 20;
+
+/// What is wrong inside the CASE, NOT or EXTRACT just before the place of `e`. Where such an expression is not right, the
+/// parser takes its first word for a name, and complains of what follows that.
+fn inside(source: &Source, tokens: &[TokenWithSpan], e: &Error) -> Option<Error> {
+    let at = e.span()?.start;
+    let place = |t: &TokenWithSpan| source.span(t.span).map_or(0, |s| s.start);
+    let stopped = tokens.partition_point(|t| place(t) < at);
+    (stopped.saturating_sub(2)..=stopped).find_map(|first| {
+        let opened = opens(tokens, first)?;
+        let mut again = super::parser(tokens[first..].to_vec());
+        again.advance_token();
+        let wrong = match opened {
+            Keyword::CASE => again.parse_case_expr(),
+            Keyword::NOT => again.parse_not(),
+            _ => again.parse_extract_expr(),
+        };
+        let inner = complaint(source, wrong.err()?, &again);
+        (inner.span()?.start > at).then_some(inner)
+    })
+}
+
+/// The word that opens an expression of its own there.
+fn opens(tokens: &[TokenWithSpan], at: usize) -> Option<Keyword> {
+    match &tokens.get(at)?.token {
+        Token::Word(Word { quote_style: None, keyword, .. }) => {
+            [Keyword::CASE, Keyword::NOT, Keyword::EXTRACT].into_iter().find(|k| k == keyword)
+        }
+        _ => None,
+    }
+}
+
+/// What the parser says.
+fn complaint(source: &Source, e: ParserError, parser: &Parser<'_>) -> Error {
     let text = match e {
         ParserError::TokenizerError(s) | ParserError::ParserError(s) => s,
         ParserError::RecursionLimitExceeded => {
@@ -34,7 +83,7 @@ pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> E
     };
     let current = parser.get_current_token();
     let place = place.or_else(|| source.span(current.span));
-    let e = match (expected, found) {
+    match (expected, found) {
         (Some(expected), Some(found)) if found == "EOF" => Error::syntax("syntax error at end of input")
             .at(source.end())
             .detail(format!("Expected {expected}.")),
@@ -44,11 +93,13 @@ pub(super) fn convert(source: &Source, e: ParserError, parser: &Parser<'_>) -> E
         _ if current.token == Token::EOF => {
             Error::syntax("syntax error at end of input").at(source.end()).detail(text)
         }
-        _ => Error::syntax(format!("syntax error at or near \"{}\"", current.token))
-            .at(place.unwrap_or_else(|| source.end()))
-            .detail(text),
-    };
-    unread(source, e)
+        _ => {
+            let e = Error::syntax(format!("syntax error at or near \"{}\"", current.token))
+                .at(place.unwrap_or_else(|| source.end()));
+            // Talk of the parser's own.
+            if text.starts_with("No infix parser") { e } else { e.detail(text) }
+        }
+    }
 }
 
 /// What PostgreSQL reads and the parser does not: how it begins where the parser stops, after which word, its name.

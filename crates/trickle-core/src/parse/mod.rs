@@ -195,6 +195,20 @@ mod tests {
         assert_eq!((e.span().unwrap().line, e.span().unwrap().column), (3, 11), "{e}");
         assert!(e.is_syntax() && e.message().contains("\"=\""), "{e}");
         assert_eq!(error("SELECT 'abc").sqlstate(), "42601");
+        for (sql, column, found) in [
+            ("SELECT CASE WHEN a = = 3 THEN 1 END", 22, "\"=\""),
+            ("SELECT CASE WHEN a THEN 'x' FROM t", 29, "\"FROM\""),
+            ("SELECT CASE a WHEN 1 THEN 2 ELS 3 END", 29, "\"ELS\""),
+            ("SELECT 1, CASE WHEN a THEN CASE WHEN b THEN 1, END END", 46, "\",\""),
+            ("SELECT 1 FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHER b = 1)", 56, "\"b\""),
+            ("SELECT 1 FROM t WHERE NOT CASE b WHEN 1 THEN 2 , END", 48, "\",\""),
+            ("SELECT extract(year FRM d)", 16, "\"year\""),
+            ("SELECT s COLLATE \"C\" COLLATE \"D\"", 22, "\"COLLATE\""),
+        ] {
+            let e = error(sql);
+            assert_eq!(e.span().unwrap().column, column, "{sql}: {e}");
+            assert!(e.message().ends_with(found) && !e.to_string().contains("parser"), "{sql}: {e}");
+        }
         assert!(error("SELECT (1").message().contains("end of input"));
         assert!(error("SELECT 1; SELECT 2").is_syntax());
         assert!(error("  ").message().contains("empty"));

@@ -45,8 +45,10 @@ pub enum StatementKind {
     /// CREATE of a table, view, type, domain, collation, function, aggregate or index, or ALTER TABLE: what a
     /// [`MemoryCatalog`](crate::catalog::MemoryCatalog) reads.
     Schema,
-    /// Anything else.
+    /// Any other.
     Other,
+    /// None that PostgreSQL knows: it begins with no word that one begins with.
+    Unknown,
 }
 
 /// What CREATE … AS makes.
@@ -115,8 +117,71 @@ fn statement(source: &Source, tokens: &[&TokenWithSpan], comments: Vec<Comment>)
 }
 
 fn described(tokens: &[&TokenWithSpan]) -> StatementKind {
-    if describes(tokens) { StatementKind::Schema } else { StatementKind::Other }
+    match word(tokens[0]).filter(|w| w.quote_style.is_none()) {
+        _ if describes(tokens) => StatementKind::Schema,
+        Some(w) if FIRST.contains(&w.value.to_uppercase().as_str()) => StatementKind::Other,
+        _ => StatementKind::Unknown,
+    }
 }
+
+/// What the statements of PostgreSQL begin with.
+const FIRST: &[&str] = &[
+    "ABORT",
+    "ALTER",
+    "ANALYSE",
+    "ANALYZE",
+    "BEGIN",
+    "CALL",
+    "CHECKPOINT",
+    "CLOSE",
+    "CLUSTER",
+    "COMMENT",
+    "COMMIT",
+    "COPY",
+    "CREATE",
+    "DEALLOCATE",
+    "DECLARE",
+    "DELETE",
+    "DISCARD",
+    "DO",
+    "DROP",
+    "END",
+    "EXECUTE",
+    "EXPLAIN",
+    "FETCH",
+    "GRANT",
+    "IMPORT",
+    "INSERT",
+    "LISTEN",
+    "LOAD",
+    "LOCK",
+    "MERGE",
+    "MOVE",
+    "NOTIFY",
+    "PREPARE",
+    "REASSIGN",
+    "REFRESH",
+    "REINDEX",
+    "RELEASE",
+    "REPACK",
+    "RESET",
+    "REVOKE",
+    "ROLLBACK",
+    "SAVEPOINT",
+    "SECURITY",
+    "SELECT",
+    "SET",
+    "SHOW",
+    "START",
+    "TABLE",
+    "TRUNCATE",
+    "UNLISTEN",
+    "UPDATE",
+    "VACUUM",
+    "VALUES",
+    "WAIT",
+    "WITH",
+];
 
 /// Whether the tokens end inside a routine's body of several statements: BEGIN ATOMIC … END, with CASE … END in it.
 fn in_routine(tokens: &[&TokenWithSpan]) -> bool {
@@ -287,7 +352,7 @@ mod tests {
                    AS (a) STORED);\nALTER TABLE t ADD c int; ALTER ROLE r LOGIN;\nSET x = 'a;b'; /* no ; */ (TABLE t)";
         let all = statements(sql).unwrap();
         let kinds: Vec<&StatementKind> = all.iter().map(|s| &s.kind).collect();
-        use StatementKind::{Other, Query, Schema};
+        use StatementKind::{Other, Query, Schema, Unknown};
         assert_eq!(kinds, [&Query, &Schema, &Schema, &Other, &Other, &Query]);
         assert_eq!(all[0].comments.len(), 1);
         assert_eq!((all[0].comments[0].text.as_str(), all[0].comments[0].span.line), ("schedule: 30s", 2));
@@ -296,6 +361,9 @@ mod tests {
                        CREATE SEQUENCE s; CREATE UNIQUE INDEX ON t (a); CREATE OR REPLACE TRIGGER x AFTER INSERT ON t";
         let kinds: Vec<StatementKind> = statements(routine).unwrap().into_iter().map(|s| s.kind).collect();
         assert_eq!(kinds, [Schema, Other, Schema, Other]);
+        let wrong = "SELEC * FROM t; 3; refresh MATERIALIZED VIEW v; \"SELECT\" 1";
+        let kinds: Vec<StatementKind> = statements(wrong).unwrap().into_iter().map(|s| s.kind).collect();
+        assert_eq!(kinds, [Unknown, Unknown, Other, Unknown]);
         assert!(statements("SELECT 'a").is_err());
         assert_eq!(statements(" -- nothing\n").unwrap(), []);
     }

@@ -109,9 +109,15 @@ impl Known<'_> {
     }
 }
 
+/// Every two summands are compared: more than so many are not looked at.
+const COMPARED: usize = 1_000;
+
 /// Where constants, or NULL beside NOT NULL, tell every two summands apart, these columns and a key of each summand are
 /// a key of the sum: rows that agree on them are of one summand.
 fn key(inputs: &[&Node]) -> Option<ColSet> {
+    if inputs.len() > COMPARED {
+        return None;
+    }
     let mut key = ColSet::new();
     for input in inputs {
         key = key.union(input.props().keys.iter().min_by_key(|k| k.len())?);

@@ -82,7 +82,12 @@ fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Ar
         Rel::Union(_) if delta => format!("delta_{}", sources()),
         Rel::Union(_) => format!("all_{}", sources()),
         Rel::Join(_) | Rel::OuterJoin(_) => {
-            short(inputs.iter().map(|n| &*n.name).collect::<Vec<_>>().join("_"), tables)
+            let sides = inputs.iter().map(|n| &*n.name).collect::<Vec<_>>().join("_");
+            match tables {
+                // What joins a part with itself would have a name twice as long.
+                [only] if sides.len() > 48.max(3 * only.len()) => format!("{only}_with_itself"),
+                _ => short(sides, tables),
+            }
         }
         Rel::SemiJoin(s) if s.is_anti() => format!("{first}_unmatched"),
         Rel::SemiJoin(s) if graph.props(s.right()).reads_delta => format!("{first}_touched"),
@@ -103,9 +108,9 @@ fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Ar
         Rel::Window(_) => format!("windows_{first}"),
         Rel::Accumulate(a) if delta => grouped("changes", graph, id, a.keys().len()),
         Rel::Accumulate(a) => grouped("totals", graph, id, a.keys().len()),
-        Rel::SetOp(_) => format!("{}_{}", graph.node(id).op().name().to_lowercase(), sources()),
+        Rel::Single(_) => format!("single_{first}"),
         Rel::Widen(_) => "ranges".to_owned(),
-        _ => format!("{}_{first}", graph.node(id).op().name().to_lowercase()),
+        _ => format!("{}_{}", graph.node(id).op().name().to_lowercase(), sources()),
     };
     name.into()
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use trickle_core::catalog::{Catalog, Collation, ColumnDef, MemoryCatalog, TableDef, TableId, TableKind};
 use trickle_core::expr::FuncSig;
-use trickle_core::parse::{Comment, Defined, ScriptStatement, StatementKind, statements};
+use trickle_core::parse::{Comment, Defined, ScriptStatement, StatementKind, parse_query, statements};
 use trickle_core::types::Type;
 use trickle_core::{Options, Reason, StreamTable, Verdict, compile};
 
@@ -82,7 +82,21 @@ impl Script {
             Ok(found) => {
                 let is_query = |s: &&ScriptStatement| s.kind == StatementKind::Query;
                 let alone = found.iter().filter(is_query).count() == 1;
+                // Behind COPY … FROM stdin stand rows, which begin with any word.
+                let rows = |s: &ScriptStatement| {
+                    text.get(s.span.start..)
+                        .and_then(|t| t.get(..4))
+                        .is_some_and(|t| t.eq_ignore_ascii_case("copy"))
+                };
+                let mut copied = schema;
                 for s in found {
+                    copied |= rows(&s);
+                    if s.kind == StatementKind::Unknown {
+                        if !copied {
+                            self.not_sql(file, &text, &s);
+                        }
+                        continue;
+                    }
                     self.statement(file, &text, s, schema, alone);
                 }
             }
@@ -93,7 +107,7 @@ impl Script {
         let place = Place { file, span: s.span.start..s.span.end, prefix: 0 };
         let whole = &text[place.span.clone()];
         let (name, kind, text, place) = match s.kind {
-            StatementKind::Other => return self.passed_over(whole, &place, schema),
+            StatementKind::Other | StatementKind::Unknown => return self.passed_over(whole, &place, schema),
             StatementKind::Schema => return self.define(whole, &place, schema),
             StatementKind::Query if schema => return,
             StatementKind::Query => {
@@ -123,6 +137,14 @@ impl Script {
             kind,
             result: Compiled::Waiting,
         });
+    }
+
+    /// Says of what no statement begins with where it goes wrong.
+    fn not_sql(&mut self, file: usize, text: &str, s: &ScriptStatement) {
+        let place = Place { file, span: s.span.start..s.span.end, prefix: 0 };
+        if let Err(e) = parse_query(&text[place.span.clone()]) {
+            self.findings.push(place.error(&self.files, &e));
+        }
     }
 
     /// Says of a statement that writes that it is not looked at: somebody may take its query for one that is. A schema may

@@ -1,0 +1,1 @@
+SELEC id FROM orders;
