@@ -2,6 +2,7 @@
 
 mod demo;
 mod doctor;
+mod refresher;
 mod refusals;
 mod session;
 mod settings;
