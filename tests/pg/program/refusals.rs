@@ -3,6 +3,8 @@
 use super::{BY_REGION, Role, inventory};
 use crate::support::{Db, each_server};
 use serde_json::Value;
+use trickle_client::schema::VERSION;
+use trickle_client::{Settings, Trickle};
 
 /// Runs the program with bad input; standard error must hold these parts.
 async fn refused(db: &Db, role: &Role, args: &[&str], parts: &[&str]) {
@@ -44,6 +46,13 @@ fn bad_definitions_change_nothing() {
         )
         .await;
         create("SELECT id, id FROM orders", &["column \"id\" specified more than once", "query:1:12"]).await;
+        create(
+            "SELECT id AS xmin FROM orders",
+            &["column \"xmin\" has the name of a system column", "query:1:14"],
+        )
+        .await;
+        create("SELECT ctid FROM orders", &["column \"ctid\" has the name of a system column", "query:1:8"])
+            .await;
         create("SELECT id, random() AS r FROM orders", &["the volatile function random()", "query:1:12"])
             .await;
         create("SELECT 1 / 0 AS x", &["division by zero"]).await;
@@ -56,6 +65,9 @@ fn bad_definitions_change_nothing() {
             (&["create", "by_region", "--query", one], &["public.by_region already exists", "--or-replace"]),
             (&["create", "orders", "--query", one], &["public.orders already exists and is no stream table"]),
             (&["create", "nowhere.bad", "--query", one], &["schema \"nowhere\" does not exist"]),
+            (&["create", "pgtrickle.bad", "--query", one], &["schema pgtrickle belongs to trickle"]),
+            (&["create", "pgtrickle_changes.bad", "--query", one], &["schema pgtrickle_changes belongs to"]),
+            (&["create", "bad", "--file", "/nonexistent/q.sql"], &["cannot read \"/nonexistent/q.sql\""]),
             (&["create", "a.b.c", "--query", one], &["more than two parts"]),
             (
                 &["create", "bad", "--query", one, "--schedule", "fortnightly"],
@@ -164,5 +176,69 @@ fn what_a_role_may_not_is_said_with_whom_to_ask() {
         app.does(&["uninstall", "--quiet"]);
         app.run_sql(db, taken).await;
         refused(db, &app, &["init"], &["schema \"pgtrickle\" already exists"]).await;
+    });
+}
+
+/// A catalog of another version of the program is left alone, whatever is asked of it.
+#[test]
+fn a_catalog_of_another_version_is_refused() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
+        let of_version = async |v: i32| {
+            app.run_sql(db, &format!("UPDATE pgtrickle.pgt_catalog_version SET version = {v}")).await;
+        };
+        let asked: &[&[&str]] = &[
+            &["create", "bad", "--query", "SELECT 1 AS x"],
+            &["alter", "by_region", "--suspend"],
+            &["drop", "by_region"],
+            &["refresh"],
+            &["status"],
+            &["history", "by_region"],
+            &["wait", "by_region"],
+            &["check"],
+            &["disable", "orders"],
+            &["enable", "orders"],
+            &["explain", "by_region"],
+            &["run"],
+            &["uninstall"],
+        ];
+        of_version(VERSION + 1).await;
+        let newer = format!("is version {}, and this program knows versions up to {VERSION}", VERSION + 1);
+        for args in asked.iter().chain([&["init"][..]].iter()) {
+            refused(db, &app, args, &[&newer, "Use the newer trickle"]).await;
+        }
+        let doctor = app.trickle(&["doctor"]);
+        assert!(doctor.code == 1 && doctor.out.contains("Use the newer trickle"), "{}", doctor.out);
+        of_version(VERSION - 1).await;
+        let older = format!("is version {}, and this program needs version {VERSION}", VERSION - 1);
+        for args in asked {
+            refused(db, &app, args, &[&older, "Run trickle init"]).await;
+        }
+        of_version(VERSION).await;
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+/// Each step of the catalog has one back: all the way down leaves nothing, and up again it is the same.
+#[test]
+fn the_catalog_goes_down_and_up_again() {
+    each_server(async |db| {
+        let mut t = Trickle::attach(db.session().await, Settings::default()).await.unwrap();
+        let before = inventory(db).await;
+        let mut seen = Vec::new();
+        for v in 1..=VERSION {
+            assert_eq!(t.migrate(v).await.unwrap(), (v > 1).then_some(v - 1));
+            seen.push(inventory(db).await);
+        }
+        for v in (0..VERSION).rev() {
+            assert_eq!(t.migrate(v).await.unwrap(), Some(v + 1));
+            let expected = usize::try_from(v - 1).map_or(&before, |i| &seen[i]);
+            assert_eq!(&inventory(db).await, expected, "back at version {v}");
+        }
+        assert_eq!(t.migrate(VERSION).await.unwrap(), None);
+        assert_eq!(Some(&inventory(db).await), seen.last());
+        assert!(t.migrate(VERSION + 1).await.unwrap_err().is_input());
     });
 }
