@@ -184,7 +184,8 @@ impl Trickle {
             }
             Ok(())
         })
-        .await?;
+        .await
+        .map_err(overtaken)?;
         if new.initialize
             && let Err(e) = self.fill(id).await
         {
@@ -533,6 +534,16 @@ impl Trickle {
             rows.iter().map(|r| StoredSetting { name: r.get(0), values: vec![r.get(1)] }).collect();
         settings.push(StoredSetting { name: "search_path".into(), values: self.search_path.clone() });
         Ok(settings)
+    }
+}
+
+/// Somebody else made a table of this name since it was looked for.
+fn overtaken(e: Error) -> Error {
+    match e.sqlstate() {
+        Some("42P07" | "42710" | "23505") => e
+            .blamed_on_input()
+            .hint("Somebody made something of this name just now: look at it with trickle status."),
+        _ => e,
     }
 }
 

@@ -166,9 +166,9 @@ const STAMP: &str = "SELECT coalesce(md5(string_agg(concat_ws('|', pgt_id, pgt_r
 /// How old the reading of the catalog may be: sources that were altered are noticed within this time.
 const REREAD: Duration = Duration::from_secs(5);
 
-/// Of the time at most one part in so many goes into reading the catalog: with thousands of stream tables it is read less
-/// often.
-const REREAD_SHARE: u32 = 50;
+/// Where reading the catalog takes long, for thousands of stream tables, it is read less often: after so many times what it
+/// took, but not later than this.
+const REREAD_SLOWLY: (u32, Duration) = (20, Duration::from_secs(20));
 
 impl<'d> Daemon<'d> {
     async fn open(
@@ -219,12 +219,15 @@ impl<'d> Daemon<'d> {
         }
         self.looked = Some(Instant::now());
         let fail = |e| Error::server("look at the catalog", e);
-        let stamp: String = self.watch.client().query_one(STAMP, &[]).await.map_err(fail)?.get(0);
+        let rows = self.watch.client().query_typed(STAMP, &[]).await.map_err(fail)?;
+        let stamp: String = rows.first().map(|r| r.get(0)).unwrap_or_default();
         if self.pruned.elapsed() >= PRUNE {
             self.pruned = Instant::now();
             self.watch.prune_history().await?;
         }
-        let is_recent = |(at, took): (Instant, Duration)| at.elapsed() < REREAD.max(took * REREAD_SHARE);
+        let is_recent = |(at, took): (Instant, Duration)| {
+            at.elapsed() < (took * REREAD_SLOWLY.0).clamp(REREAD, REREAD_SLOWLY.1)
+        };
         if stamp == self.stamp && self.read.is_some_and(is_recent) {
             return Ok(());
         }

@@ -142,7 +142,7 @@ fn refused(sql: &str, e: tokio_postgres::Error) -> Error {
     let message = db.message().to_owned();
     let mut error = Error::server("check the query", e).saying(message).blamed_on_input();
     if error.hint_text().is_none() {
-        let hint = hint(error.sqlstate().unwrap_or_default());
+        let hint = hint(error.sqlstate().unwrap_or_default(), error.message());
         error = error.hint(hint);
     }
     let place = place.or_else(|| found(sql, &error));
@@ -184,8 +184,12 @@ fn found(sql: &str, e: &Error) -> Option<Span> {
 }
 
 /// What to do about an error for which PostgreSQL has no hint.
-fn hint(sqlstate: &str) -> &'static str {
+fn hint(sqlstate: &str, message: &str) -> &'static str {
     match sqlstate {
+        "42501" if message.contains("temporary") => {
+            "PostgreSQL says what a query means by a temporary view. As the owner of the database: \
+             GRANT TEMPORARY ON DATABASE … TO …; trickle doctor writes it out for this role."
+        }
         "42601" => "A stream table holds the result of one SELECT, VALUES or WITH statement.",
         "42P01" => "Write schema.table for a table that is in no schema of the search path.",
         "42703" => "None of the tables in FROM has such a column.",

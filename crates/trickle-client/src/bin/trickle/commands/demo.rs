@@ -153,6 +153,10 @@ async fn live(
         while !over.get() {
             tokio::time::sleep(Duration::from_secs(1)).await;
             second += 1;
+            if over.get() {
+                // The refresher has stopped: what was written is shown, and nothing makes it older.
+                break;
+            }
             board.note(&done.take());
             say(&board.lines(second, written.get()));
         }
