@@ -89,6 +89,15 @@ fn doctor_says_what_is_in_the_way_of_a_role() {
         let (code, found) = results(db, &name);
         assert_eq!((code, &found["privileges"], &found["version"]), (Some(0), &"ok".into(), &"ok".into()));
         assert_eq!(results(db, "postgres").1["role"], "warning");
+        let temporary = |what: &str| {
+            format!(
+                "DO $$ BEGIN EXECUTE format('{what} TEMPORARY ON DATABASE %I {{}} PUBLIC', current_database()); END $$"
+            )
+        };
+        s.client().batch_execute(&temporary("REVOKE").replace("{}", "FROM")).await.unwrap();
+        let out = doctor(&format!("{} user={name}", db.settings()), &[]);
+        assert!(text(&out.stdout).contains("GRANT TEMPORARY ON DATABASE"), "{}", text(&out.stdout));
+        s.client().batch_execute(&temporary("GRANT").replace("{}", "TO")).await.unwrap();
 
         s.client().batch_execute("BEGIN; PREPARE TRANSACTION 'forgotten'").await.unwrap();
         let out = doctor(&format!("{} user={name}", db.settings()), &[]);

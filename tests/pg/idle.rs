@@ -1,8 +1,13 @@
 //! What many stream tables cost together. Catches work that is done for all of them again for each, which nobody sees
 //! with a few.
 
-use crate::support::{Db, assert_equal, count, create, cut, each_server, open, run};
-use trickle_client::{RefreshOptions, Session, Settings, Trickle};
+use crate::support::{Budget, Db, assert_equal, count, create, cut, each_server, name, open, run};
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::time::Duration;
+use trickle_client::daemon::{self, DaemonOptions};
+use trickle_client::registry::Entry;
+use trickle_client::{Connect, RefreshOptions, Session, Settings, Trickle};
 use trickle_core::cost::Force;
 
 /// So many messages pass before a connection breaks: more than any test sends.
@@ -66,6 +71,104 @@ fn an_idle_refresh_of_many_is_as_many_messages_as_of_few() {
         assert_eq!(few.messages, many.messages, "of few and of many");
         // The table and the triggers of each source, once.
         assert_eq!(many.looks, 2 * i64::from(*n));
+    });
+}
+
+/// Bind, Execute and Sync: what is prepared is asked, and answered, once.
+const ROUND_TRIP: i64 = 3;
+
+/// What a refresher asks in each of its rounds.
+#[test]
+fn an_empty_window_is_one_round_trip_for_one_and_for_a_thousand() {
+    each_server(async |db| {
+        // A thousand take their time to make, and what is asked does not depend on the server.
+        let many = if db.is_oldest() { 1000 } else { 40 };
+        let mut t = open(db).await;
+        let w = db.session().await;
+        let (session, budget) = cut::connect(db).await;
+        let mut asking = Trickle::open(session, Settings::default()).await.unwrap();
+        for (from, to) in [(0, 1), (1, many)] {
+            make(&mut t, &w, from..to).await;
+            let registry = asking.registry().await.unwrap();
+            let all: Vec<Entry> = registry.entries().cloned().collect();
+            assert_eq!(all.len(), to as usize);
+            let options = RefreshOptions::default();
+            // The first round plans what the next ones ask.
+            assert!(asking.pending(&all, &options).await.unwrap().is_empty());
+            for _ in 0..2 {
+                budget.set(PLENTY);
+                assert!(asking.pending(&all, &options).await.unwrap().is_empty());
+                assert_eq!(PLENTY - budget.left(), ROUND_TRIP, "of {to}");
+            }
+            run(&w, &format!("UPDATE s{} SET v = v + 1", to - 1)).await;
+            budget.set(PLENTY);
+            let last = all.last().unwrap().id;
+            assert_eq!(asking.pending(&all, &options).await.unwrap(), [last]);
+            assert_eq!(PLENTY - budget.left(), ROUND_TRIP, "of {to}");
+            t.refresh(&[name(&format!("st{}", to - 1))], &RefreshOptions::default()).await.unwrap();
+        }
+    });
+}
+
+/// The way to a database over connections whose messages are counted.
+struct Counted<'d>(&'d Db, Mutex<Vec<Budget>>);
+
+impl Counted<'_> {
+    fn sent(&self) -> i64 {
+        self.1.lock().unwrap().iter().map(|b| PLENTY - b.left()).sum()
+    }
+}
+
+impl Connect for Counted<'_> {
+    fn connect(&self) -> Pin<Box<dyn Future<Output = trickle_client::Result<Session>> + '_>> {
+        Box::pin(async {
+            let (session, budget) = cut::connect(self.0).await;
+            budget.set(PLENTY);
+            self.1.lock().unwrap().push(budget);
+            Ok(session)
+        })
+    }
+}
+
+/// What a refresher sends in a second in which nothing is to be done: a look at the catalog and one at the buffers, and now
+/// and then it reads the catalog again. Each is three messages.
+const IDLE_SECOND: i64 = 24;
+
+/// However many stream tables there are, and however their times differ.
+#[test]
+fn a_refresher_with_nothing_to_do_asks_once_for_all() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        make(&mut t, &w, 0..40).await;
+        let to = Counted(db, Mutex::default());
+        let seconds = 4;
+        let idle = async {
+            while to.sent() == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let before = to.sent();
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            let sent = to.sent() - before;
+            assert!(sent > 0 && sent <= i64::try_from(seconds).unwrap() * IDLE_SECOND, "{sent}");
+            // Changes of one are found among all that have none, and so are those that come while others are refreshed.
+            for i in [7, 8, 39] {
+                run(&w, &format!("UPDATE s{i} SET v = v + 1; DELETE FROM s{i} WHERE id = 2")).await;
+            }
+            for i in [7, 8, 39] {
+                let shown = format!("SELECT count(*) FROM st{i} WHERE v = 2 AND id = 1");
+                while count(&w, &shown).await != 1 {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        };
+        let options = DaemonOptions::default();
+        let stop = async { tokio::time::timeout(Duration::from_secs(120), idle).await.unwrap() };
+        daemon::run(&to, &options, &|_| {}, stop).await.unwrap();
+        for i in 0..40 {
+            assert_equal(&mut t, &format!("st{i}")).await;
+        }
     });
 }
 

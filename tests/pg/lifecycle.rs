@@ -1,6 +1,8 @@
 //! Stream tables on a live database: made, refreshed, checked, dropped.
 
-use crate::support::{assert_equal, create, each_server, name, open, open_with, refresh, try_refresh};
+use crate::support::{
+    assert_equal, count, create, each_server, name, open, open_with, refresh, run, try_refresh,
+};
 use trickle_client::{Alteration, IfExists, NewStreamTable, RefreshMode, RefreshOptions, Settings, Trickle};
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
@@ -203,5 +205,65 @@ fn what_replaces_a_stream_table_keeps_the_schedule_and_mode_that_are_not_named()
         (other.schedule, other.mode) = (Some(None), None);
         assert_eq!(now(&mut t, &other).await, (None, "AUTO".into()));
         assert_equal(&mut t, "totals").await;
+    });
+}
+
+/// What is the primary key of a stream table, and what hangs on it.
+const KEY: &str = "
+    SELECT coalesce(string_agg(a.attname, ' ' ORDER BY k.n), '') FROM pg_constraint c
+    CROSS JOIN LATERAL unnest(c.conkey) WITH ORDINALITY k(attnum, n)
+    JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum
+    WHERE c.conrelid = 'totals'::regclass AND c.contype = 'p'";
+
+/// A stream table is a table to its users: its key is declared, and whatever becomes of its contents, theirs stays.
+#[test]
+fn a_primary_key_is_declared_and_what_users_hang_on_it_stays() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, SHOP).await;
+        let query = "SELECT customer, count(*) AS n, sum(amount) AS total FROM orders GROUP BY customer";
+        create(&mut t, "totals", query).await;
+        run(
+            &w,
+            "CREATE INDEX theirs ON totals (total); CREATE INDEX part ON totals ((n + 1)) WHERE n > 3;
+             GRANT SELECT (customer, n) ON totals TO PUBLIC; COMMENT ON TABLE totals IS 'ours'; COMMENT ON INDEX theirs IS 'mine';
+             CREATE VIEW shown AS SELECT customer, n FROM totals; CREATE MATERIALIZED VIEW kept AS SELECT * FROM totals;
+             CREATE STATISTICS counted ON customer, n FROM totals; ALTER TABLE totals SET (autovacuum_enabled = off);
+             CREATE TABLE ratings (customer int REFERENCES totals DEFERRABLE INITIALLY DEFERRED, stars int);
+             INSERT INTO ratings VALUES (3, 5)",
+        )
+        .await;
+        let theirs = "SELECT (SELECT count(*) FROM pg_indexes WHERE indexname IN ('theirs', 'part'))
+            + (SELECT count(*) FROM pg_attribute WHERE attrelid = 'totals'::regclass AND attacl::text LIKE '%=r/%')
+            + (SELECT count(*) FROM pg_description WHERE description IN ('ours', 'mine'))
+            + (SELECT count(*) FROM pg_class WHERE relname IN ('shown', 'kept'))
+            + (SELECT count(*) FROM pg_statistic_ext WHERE stxname = 'counted')
+            + (SELECT count(*) FROM pg_class WHERE relname = 'totals' AND 'autovacuum_enabled=off' = ANY (reloptions))
+            + (SELECT count(*) FROM pg_constraint WHERE conrelid = 'ratings'::regclass AND contype = 'f')";
+        let of_users = count(&w, theirs).await;
+        assert_eq!(of_users, 11);
+        let full = RefreshOptions { full: true, ..RefreshOptions::default() };
+        let key = async || w.client().query_one(KEY, &[]).await.unwrap().get::<_, String>(0);
+        for step in 0..4 {
+            run(&w, "UPDATE orders SET amount = amount + 1 WHERE customer < 9; DELETE FROM orders WHERE id % 50 = 7")
+                .await;
+            match step {
+                0 => drop(refresh(&mut t, "totals").await),
+                1 => drop(t.refresh(&[name("totals")], &full).await.unwrap()),
+                _ => {
+                    let mut new = NewStreamTable::new(name("totals"), query);
+                    new.query += if step == 2 { " HAVING count(*) > 1" } else { "" };
+                    new.if_exists = IfExists::Replace;
+                    t.create(&new).await.unwrap();
+                }
+            }
+            assert_eq!(
+                (key().await.as_str(), count(&w, theirs).await),
+                ("customer", of_users),
+                "step {step}"
+            );
+            assert_equal(&mut t, "totals").await;
+        }
     });
 }

@@ -1,24 +1,24 @@
 //! Stream tables change: another query, schedule or mode; and switched on and off.
 
+mod evolve;
+
 use crate::adapt::is_final;
 use crate::capture::{self, State};
 use crate::copies::reads_copies;
-use crate::create::{Created, Design, NewStreamTable, RefreshMode, guard};
-use crate::drop::{drop_states, release_sources};
+use crate::create::{Created, Design, NewStreamTable, RefreshMode};
+use crate::drop::release_sources;
 use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::names::Name;
 use crate::registry::{Entry, shown};
-use crate::resolve::OutputColumn;
 use crate::trickle::Trickle;
+use evolve::evolve;
 use tokio_postgres::Transaction;
-use tokio_postgres::types::Json;
-use trickle_core::apply::index_names;
+use tokio_postgres::types::{Json, ToSql};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;
-use trickle_core::sql::ast::Statement;
-use trickle_core::sql::{Ident, Qualified, print};
+use trickle_core::sql::Qualified;
 
 /// What is to be different; `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,13 +78,39 @@ impl Trickle {
         }
         let design = self.design(relation, id, new).await?;
         self.redo(&old, &design).await?;
-        if new.initialize {
-            self.fill(id).await?;
+        if new.initialize
+            && let Err(e) = self.fill(id).await
+        {
+            // Without a connection nothing can be taken back: the next refresh fills it with what was asked for.
+            if e.is_connection() {
+                return Err(e);
+            }
+            return Err(match self.take_back(&old, &new.name).await {
+                Ok(()) => e,
+                Err(stuck) => {
+                    e.detail(format!("Nor does it take its former query back: {}.", stuck.message()))
+                }
+            });
         }
         if follows {
             self.sweep_copies().await?;
         }
         Ok(Created { id, name: shown(&old), made: true, mode: design.mode(), reasons: design.reasons })
+    }
+
+    /// Gives a stream table back what it was before a query that could not fill it.
+    async fn take_back(&mut self, old: &Entry, name: &Name) -> Result<()> {
+        let registry = self.linked(&[old.relation.id]).await?;
+        let Some(now) = registry.get(old.id).cloned() else { return Ok(()) };
+        let design = self.design(old.relation.clone(), old.id, &old.as_new(name.clone())).await?;
+        self.redo(&now, &design).await?;
+        let text = "UPDATE pgtrickle.pgt_stream_tables SET original_query = $2, status = $3, consecutive_errors = $4, \
+             last_error_message = $5 WHERE pgt_id = $1";
+        let params: [&(dyn ToSql + Sync); 5] =
+            [&old.id, &old.original, &old.status, &old.consecutive_errors, &old.last_error];
+        let noted = self.client().execute(text, &params).await;
+        noted.map_err(|e| Error::server(format!("take back the query of {}", shown(old)), e))?;
+        if old.is_populated { self.fill(old.id).await } else { Ok(()) }
     }
 
     /// Makes the stored tables fit a design and marks the stream table to be filled anew. Its rows stay until then.
@@ -229,109 +255,6 @@ impl Entry {
     }
 }
 
-/// Makes the stored tables fit. The result table stays the same object where its columns can be kept in order; else it
-/// must be made anew, which is refused where anything depends on it.
-async fn evolve(t: &Transaction<'_>, old: &Entry, design: &Design) -> Result<()> {
-    let doing = format!("change {}", shown(old));
-    let fail = |err| kept(Error::server(&doing, err));
-    t.batch_execute("SET LOCAL pgtrickle.refreshing = 'on'").await.map_err(fail)?;
-    drop_states(t, old.id, &doing).await?;
-    let columns = t
-        .query(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 \
-             AND NOT attisdropped ORDER BY attnum",
-            &[&old.relation.id.0],
-        )
-        .await
-        .map_err(fail)?;
-    let before: Vec<OutputColumn> =
-        columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect();
-    let table = shown(old);
-    for text in drop_identity(t, old, &doing).await? {
-        t.batch_execute(&text).await.map_err(fail)?;
-    }
-    for text in changes(&table, &before, &design.columns()).ok_or_else(|| {
-        Error::input(format!("the columns of the new query are in another order than those of {table}"))
-            .detail("A table cannot be given columns in the middle, and views may depend on the ones that it has.")
-            .hint("Put new columns last, or drop the stream table and create it anew.")
-    })? {
-        t.batch_execute(&text).await.map_err(fail)?;
-    }
-    // Rows of another query need not obey the new key: they go where it would be violated.
-    let identity: Vec<String> = design.identity().iter().map(|s| print(s).text).collect();
-    if !identity.is_empty() {
-        t.batch_execute("SAVEPOINT trickle_identity").await.map_err(fail)?;
-        if t.batch_execute(&identity.join(";\n")).await.is_err() {
-            t.batch_execute("ROLLBACK TO SAVEPOINT trickle_identity").await.map_err(fail)?;
-            t.batch_execute(&format!("DELETE FROM {table}")).await.map_err(fail)?;
-            t.batch_execute(&identity.join(";\n")).await.map_err(fail)?;
-        }
-    }
-    capture::run_all(t, &design.state_tables(), &doing).await?;
-    guard(t, &design.name(), &doing).await
-}
-
-/// What PostgreSQL keeps from changing since something of the user's depends on it: nothing of that is dropped.
-fn kept(e: Error) -> Error {
-    match e.sqlstate() {
-        Some("2BP01" | "0A000") => {
-            e.blamed_on_input().hint("Drop what depends on it, alter the stream table, and make it again.")
-        }
-        _ => e,
-    }
-}
-
-/// What takes the primary key, the own index and NOT NULL from a stored table.
-async fn drop_identity(t: &Transaction<'_>, old: &Entry, doing: &str) -> Result<Vec<String>> {
-    let names = index_names(&Ident::new(&old.relation.name)).map(|n| n.as_str().to_owned()).to_vec();
-    let rows = t
-        .query(
-            "SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint \
-             WHERE conrelid = $1 AND contype = 'p' \
-             UNION ALL SELECT format('DROP INDEX %s', c.oid::regclass) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
-             WHERE i.indrelid = $1 AND NOT i.indisprimary \
-             AND c.relname = ANY ($2)",
-            &[&old.relation.id.0, &names],
-        )
-        .await
-        .map_err(|e| Error::server(doing, e))?;
-    let mut texts: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
-    let rows = t
-        .query(
-            "SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP NOT NULL', attrelid::regclass, attname) \
-             FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND attnotnull AND NOT attisdropped",
-            &[&old.relation.id.0],
-        )
-        .await
-        .map_err(|e| Error::server(doing, e))?;
-    texts.extend(rows.iter().map(|r| r.get::<_, String>(0)));
-    Ok(texts)
-}
-
-/// What turns a table's columns into others: drops, changes of type, additions at the end. `None` where the order of
-/// those that stay differs, or a new one would stand among them.
-fn changes(table: &str, before: &[OutputColumn], after: &[OutputColumn]) -> Option<Vec<String>> {
-    let stays: Vec<&OutputColumn> =
-        before.iter().filter(|b| after.iter().any(|a| a.name == b.name)).collect();
-    let prefix = after.get(..stays.len())?;
-    if !stays.iter().zip(prefix).all(|(b, a)| b.name == a.name) {
-        return None;
-    }
-    let mut texts = Vec::new();
-    for b in before.iter().filter(|b| !after.iter().any(|a| a.name == b.name)) {
-        texts.push(format!("ALTER TABLE {table} DROP COLUMN {}", Ident::new(&b.name)));
-    }
-    for (b, a) in stays.iter().zip(prefix).filter(|(b, a)| b.spelled != a.spelled) {
-        // The old value is of no use: it is filled anew.
-        let (name, ty) = (Ident::new(&b.name), &a.spelled);
-        texts.push(format!("ALTER TABLE {table} ALTER COLUMN {name} TYPE {ty} USING NULL::{ty}"));
-    }
-    for a in &after[stays.len()..] {
-        texts.push(format!("ALTER TABLE {table} ADD COLUMN {} {}", Ident::new(&a.name), a.spelled));
-    }
-    Some(texts)
-}
-
 /// Notes the new design; what the old one has read counts no more. What the user suspended stays suspended; what failures
 /// did, which left errors, gets another chance.
 async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
@@ -363,53 +286,4 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
     .await
     .map_err(fail)?;
     design.note_dependencies(t, id).await
-}
-
-impl Design {
-    /// Columns of the result table.
-    fn columns(&self) -> Vec<OutputColumn> {
-        match &self.table {
-            Some(table) => {
-                let column = |c: &trickle_core::apply::StoredColumn| OutputColumn {
-                    name: c.name.as_str().to_owned(),
-                    spelled: c.ty.sql_name(),
-                };
-                table.layout().result.columns.iter().map(column).collect()
-            }
-            None => self.resolved.columns.clone(),
-        }
-    }
-
-    /// What gives the result table its identity: its key or index.
-    fn identity(&self) -> Vec<Statement> {
-        self.table.iter().flat_map(|t| t.identity_ddl()).collect()
-    }
-
-    /// The hidden tables.
-    fn state_tables(&self) -> Vec<Statement> {
-        self.table.iter().flat_map(|t| t.state_ddl()).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{OutputColumn, changes};
-
-    fn columns(list: &str) -> Vec<OutputColumn> {
-        let column =
-            |c: &str| c.split_once(' ').map(|(n, t)| OutputColumn { name: n.into(), spelled: t.into() });
-        list.split(", ").filter_map(column).collect()
-    }
-
-    #[test]
-    fn a_table_takes_new_columns_at_its_end_only() {
-        let to = |a: &str, b: &str| changes("t", &columns(a), &columns(b));
-        assert_eq!(to("a int, b text", "a int, b text"), Some(vec![]));
-        let expected =
-            ["DROP COLUMN b", "ALTER COLUMN c TYPE bigint USING NULL::bigint", "ADD COLUMN d date"];
-        let found = to("a int, b text, c int", "a int, c bigint, d date").unwrap();
-        assert_eq!(found, expected.map(|e| format!("ALTER TABLE t {e}")));
-        assert_eq!(to("a int, b text", "b text, a int"), None);
-        assert_eq!(to("a int, b text", "a int, x int, b text"), None);
-    }
 }

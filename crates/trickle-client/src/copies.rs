@@ -105,7 +105,7 @@ impl Trickle {
             };
             self.progress
                 .say(&format!("{source} is read as a whole at each refresh and compared with a copy of it"));
-            Box::pin(self.create(&new)).await?;
+            Box::pin(self.create_over(&new)).await?;
         }
         Ok(())
     }

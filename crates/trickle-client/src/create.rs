@@ -9,6 +9,7 @@ use crate::locks::patiently;
 use crate::names::Name;
 use crate::registry::{StoredSetting, layout_hash, options};
 use crate::resolve::{Dependency, Resolved, resolve};
+use crate::schema;
 use crate::trickle::Trickle;
 use std::sync::Arc;
 use tokio_postgres::Transaction;
@@ -138,6 +139,7 @@ impl Trickle {
     /// # Errors
     /// Whatever is wrong with name, query, schedule or mode; nothing is changed then.
     pub async fn create(&mut self, new: &NewStreamTable) -> Result<Created> {
+        self.require_foreign_schema(&new.name)?;
         if !new.snapshots {
             return self.create_over(new).await;
         }
@@ -150,8 +152,19 @@ impl Trickle {
         made.and_then(|made| swept.map(|()| made))
     }
 
+    /// Refuses the schemas of trickle, which come and go with the catalog.
+    fn require_foreign_schema(&self, name: &Name) -> Result<()> {
+        match name.schema.as_ref().or(self.search_path.first()) {
+            Some(own) if own == schema::CATALOG || own == capture::HIDDEN => {
+                Err(Error::input(format!("schema {own} belongs to trickle"))
+                    .hint("Make the stream table in a schema of your own."))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Makes a stream table over the copies that there are.
-    async fn create_over(&mut self, new: &NewStreamTable) -> Result<Created> {
+    pub(crate) async fn create_over(&mut self, new: &NewStreamTable) -> Result<Created> {
         let (relation, taken) = self.place(&new.name).await?;
         if let Some(id) = taken {
             return self.taken(new, relation, id).await;
@@ -171,7 +184,8 @@ impl Trickle {
             }
             Ok(())
         })
-        .await?;
+        .await
+        .map_err(overtaken)?;
         if new.initialize
             && let Err(e) = self.fill(id).await
         {
@@ -403,7 +417,7 @@ impl Trickle {
     }
 
     fn check_dependencies(&self, resolved: &Resolved) -> Result<()> {
-        let own = |d: &&Dependency| d.schema == "pgtrickle" || d.schema == capture::HIDDEN;
+        let own = |d: &&Dependency| d.schema == schema::CATALOG || d.schema == capture::HIDDEN;
         if let Some(d) = resolved.dependencies.iter().find(own) {
             return Err(Error::input(format!(
                 "a stream table cannot read {}.{}, which belongs to trickle",
@@ -523,10 +537,21 @@ impl Trickle {
     }
 }
 
+/// Somebody else made a table of this name since it was looked for.
+fn overtaken(e: Error) -> Error {
+    match e.sqlstate() {
+        Some("42P07" | "42710" | "23505") => e
+            .blamed_on_input()
+            .hint("Somebody made something of this name just now: look at it with trickle status."),
+        _ => e,
+    }
+}
+
 /// Deltas were asked for, and these stand against them.
 fn impossible(reasons: &[Reason]) -> Error {
     let why: Vec<&str> = reasons.iter().map(|r| r.construct.as_str()).collect();
-    let help: Vec<&str> = reasons.iter().map(|r| r.help.as_str()).collect();
+    let mut help: Vec<&str> = reasons.iter().map(|r| r.help.as_str()).collect();
+    help.dedup();
     let e = Error::input("the query cannot be maintained incrementally")
         .detail(format!("In the way: {}.", why.join("; ")))
         .hint(format!("{} Or use --mode auto to keep it by full refreshes.", help.join(" ")));

@@ -3,6 +3,8 @@
 //! It holds no state that matters: what was consumed is in the database, so it may be killed and started at any time,
 //! and several may run, of which one refreshes a table at a time.
 
+mod look;
+
 use crate::error::{Error, Result};
 use crate::refresh::{RefreshOptions, Refreshed};
 use crate::registry::{Entry, Registry, shown};
@@ -12,9 +14,10 @@ use crate::trickle::{Settings, Trickle};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio_postgres::CancelToken;
 use trickle_core::catalog::TableId;
+use trickle_core::dag::Dag;
 use trickle_core::schedule::{self, Action, Schedule, Status, Task, Time};
 
 /// How the daemon works.
@@ -136,10 +139,17 @@ struct Daemon<'d> {
     /// What the registry was read from.
     stamp: String,
     tasks: BTreeMap<TableId, Task>,
+    /// How old each may become.
+    periods: BTreeMap<TableId, Duration>,
+    /// Those that have changes and wait for their turn.
+    changed: BTreeSet<TableId>,
     work: FuturesUnordered<Work<'d>>,
     cancel: BTreeMap<TableId, CancelToken>,
-    pruned: Time,
-    read: Time,
+    pruned: Instant,
+    /// When the catalog was last looked at.
+    looked: Option<Instant>,
+    /// When it was last read, and what that took.
+    read: Option<(Instant, Duration)>,
     foreign: BTreeSet<String>,
 }
 
@@ -155,6 +165,10 @@ const STAMP: &str = "SELECT coalesce(md5(string_agg(concat_ws('|', pgt_id, pgt_r
 
 /// How old the reading of the catalog may be: sources that were altered are noticed within this time.
 const REREAD: Duration = Duration::from_secs(5);
+
+/// Where reading the catalog takes long, for thousands of stream tables, it is read less often: after so many times what it
+/// took, but not later than this.
+const REREAD_SLOWLY: (u32, Duration) = (20, Duration::from_secs(20));
 
 impl<'d> Daemon<'d> {
     async fn open(
@@ -172,10 +186,13 @@ impl<'d> Daemon<'d> {
             registry: Registry::default(),
             stamp: "unread".to_owned(),
             tasks: BTreeMap::new(),
+            periods: BTreeMap::new(),
+            changed: BTreeSet::new(),
             work: FuturesUnordered::new(),
             cancel: BTreeMap::new(),
-            pruned: now(),
-            read: Time(0),
+            pruned: Instant::now(),
+            looked: None,
+            read: None,
             foreign: BTreeSet::new(),
         };
         daemon.reload().await?;
@@ -197,25 +214,37 @@ impl<'d> Daemon<'d> {
 
     /// Reads the catalog again where it changed, or the last reading is old.
     async fn reload(&mut self) -> Result<()> {
-        let fail = |e| Error::server("look at the catalog", e);
-        let stamp: String = self.watch.client().query_one(STAMP, &[]).await.map_err(fail)?.get(0);
-        let time = now();
-        if time.since(self.pruned) >= PRUNE {
-            self.pruned = time;
-            self.watch.prune_history().await?;
-        }
-        if stamp == self.stamp && time.since(self.read) < REREAD {
+        if self.looked.is_some_and(|at| at.elapsed() < self.options.reload) {
             return Ok(());
         }
+        self.looked = Some(Instant::now());
+        let fail = |e| Error::server("look at the catalog", e);
+        let rows = self.watch.client().query_typed(STAMP, &[]).await.map_err(fail)?;
+        let stamp: String = rows.first().map(|r| r.get(0)).unwrap_or_default();
+        if self.pruned.elapsed() >= PRUNE {
+            self.pruned = Instant::now();
+            self.watch.prune_history().await?;
+        }
+        let is_recent = |(at, took): (Instant, Duration)| {
+            at.elapsed() < (took * REREAD_SLOWLY.0).clamp(REREAD, REREAD_SLOWLY.1)
+        };
+        if stamp == self.stamp && self.read.is_some_and(is_recent) {
+            return Ok(());
+        }
+        let started = Instant::now();
         self.registry = self.watch.registry().await?;
         self.stamp = stamp;
-        self.read = time;
-        let mut tasks = BTreeMap::new();
+        self.read = Some((Instant::now(), started.elapsed()));
+        let (mut tasks, time) = (BTreeMap::new(), now());
         for e in self.registry.entries().filter(|e| e.own && e.exists) {
             let old = self.tasks.remove(&e.relation.id).map(|t| t.status);
             tasks.insert(e.relation.id, task(e, old, time));
         }
         self.tasks = tasks;
+        let periods = self.registry.periods(&self.options.scheduler)?;
+        let table = |(id, p)| Some((self.registry.get(id)?.relation.id, p));
+        self.periods = periods.into_iter().filter_map(table).collect();
+        self.changed.retain(|id| self.tasks.contains_key(id));
         self.tell_foreign();
         Ok(())
     }
@@ -232,55 +261,41 @@ impl<'d> Daemon<'d> {
     async fn start_due(&mut self) -> Result<Option<Time>> {
         let time = now();
         let dag = self.registry.dag()?;
-        let plan = schedule::next(&dag, &self.tasks, &self.options.scheduler, time);
-        let due: Vec<Due> = plan
-            .actions
-            .into_iter()
-            .filter_map(|a| match a {
-                Action::Refresh { members, polled, .. } => {
-                    Some(Due { members, polled: polled.into_iter().collect() })
-                }
-                Action::Suspend { .. } => None,
-            })
-            .collect();
+        // What was found to have changes waits for its turn; whatever else is due is looked at, many or few.
+        let all = schedule::Options { max_concurrent: usize::MAX, ..self.options.scheduler };
+        let (mut due, wake) = self.due(&dag, &all, time);
         if due.is_empty() {
-            return Ok(plan.wake);
+            return Ok(wake);
         }
-        let busy = self.changed(&due).await?;
-        for due in due {
-            let start = due.members.iter().any(|id| busy.contains(id));
+        due.retain(|d| !self.has_changes(d));
+        if !due.is_empty() {
+            self.look(&dag, &due, time).await?;
+        }
+        let (due, _) = self.due(&dag, &self.options.scheduler, time);
+        for due in due.into_iter().filter(|d| self.has_changes(d)).collect::<Vec<_>>() {
             for id in &due.members {
+                self.changed.remove(id);
                 let Some(t) = self.tasks.get_mut(id) else { continue };
-                t.status.running = start;
+                t.status.running = true;
                 if due.asks(*id, t) {
-                    t.status.last_start = Some(time);
-                    t.status.last_end = (!start).then_some(time);
+                    (t.status.last_start, t.status.last_end) = (Some(time), None);
                 }
             }
-            if start {
-                self.start(due).await?;
-            }
+            self.start(due).await?;
         }
         Ok(schedule::next(&dag, &self.tasks, &self.options.scheduler, now()).wake)
     }
 
-    /// Which of these have changes to apply, or were altered; one round trip for all of them.
-    async fn changed(&mut self, due: &[Due]) -> Result<BTreeSet<TableId>> {
-        let ids: BTreeSet<TableId> = due.iter().flat_map(|d| &d.members).copied().collect();
-        let polled = due.iter().flat_map(|d| &d.polled).copied().collect();
-        let options = RefreshOptions { polled: Some(polled), ..RefreshOptions::default() };
-        let entries = ids.iter().filter_map(|id| self.registry.by_table(*id));
-        let (same, altered): (Vec<Entry>, Vec<Entry>) = entries.cloned().partition(|e| e.unchanged);
-        let mut changed: BTreeSet<TableId> = altered.iter().map(|e| e.relation.id).collect();
-        match self.watch.pending(&same, &options).await {
-            Ok(pending) => {
-                changed.extend(same.iter().filter(|e| pending.contains(&e.id)).map(|e| e.relation.id));
+    /// What is due, and when something else will be.
+    fn due(&self, dag: &Dag, options: &schedule::Options, time: Time) -> (Vec<Due>, Option<Time>) {
+        let plan = schedule::next(dag, &self.tasks, options, time);
+        let due = plan.actions.into_iter().filter_map(|a| match a {
+            Action::Refresh { members, polled, .. } => {
+                Some(Due { members, polled: polled.into_iter().collect() })
             }
-            Err(e) if e.is_connection() => return Err(e),
-            // Something was altered just now: whoever refreshes will see what.
-            Err(_) => changed.extend(same.iter().map(|e| e.relation.id)),
-        }
-        Ok(changed)
+            Action::Suspend { .. } => None,
+        });
+        (due.collect(), plan.wake)
     }
 
     async fn start(&mut self, due: Due) -> Result<()> {
@@ -331,7 +346,7 @@ impl<'d> Daemon<'d> {
         }
         if again {
             // Whether it is suspended now is in the catalog.
-            self.read = Time(0);
+            (self.looked, self.read) = (None, None);
         }
         match result {
             Ok(done) => (self.tell)(Event::Refreshed(&done)),

@@ -18,6 +18,9 @@ use trickle_core::sql::Qualified;
 /// How often a refresh is planned again because a source was altered meanwhile.
 const REPLAN: u32 = 3;
 
+/// Questions which tables have changes that are kept prepared: a refresher asks of those that it looks at equally often.
+const PEEKS: usize = 8;
+
 /// What was done to one stream table.
 #[derive(Clone, Debug)]
 pub struct Refreshed {
@@ -377,15 +380,39 @@ impl Trickle {
         }
         let plan = self.plan(entries, options).await?;
         let readers: Vec<Reader<'_>> = plan.members.iter().map(Reader::from).collect();
-        let text = peek_text(&readers);
+        self.ask(peek_text(&readers)).await
+    }
+
+    /// The same, of what the catalog lists of them, which is all that their plans read and maybe more: what is not among
+    /// these has nothing to do. None of them is planned for it.
+    pub(crate) async fn candidates(
+        &mut self,
+        entries: &[Entry],
+        options: &RefreshOptions,
+    ) -> Result<Vec<i64>> {
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sources: Vec<Vec<Source>> = entries.iter().map(listed_sources).collect();
+        let readers: Vec<Reader<'_>> =
+            entries.iter().zip(&sources).map(|(e, sources)| reader(e, sources, options)).collect();
+        self.ask(peek_text(&readers)).await
+    }
+
+    async fn ask(&mut self, text: String) -> Result<Vec<i64>> {
         let fail = |e| Error::server("look for changes", e);
         // Planning it for many tables takes longer than running it: it is kept prepared while the tables are the same.
-        let statement = match self.peek.take() {
-            Some((of, statement)) if of == text => statement,
-            _ => self.client().prepare(&text).await.map_err(fail)?,
+        let known = self.peeks.iter().position(|(of, _)| *of == text).map(|i| self.peeks.remove(i));
+        let (text, statement) = match known {
+            Some(known) => known,
+            None => {
+                let statement = self.client().prepare(&text).await.map_err(fail)?;
+                (text, statement)
+            }
         };
         let rows = self.client().query(&statement, &[]).await.map_err(fail)?;
-        self.peek = Some((text, statement));
+        self.peeks.insert(0, (text, statement));
+        self.peeks.truncate(PEEKS);
         Ok(rows.iter().map(|r| r.get(0)).collect())
     }
 }

@@ -61,6 +61,9 @@ WITH RECURSIVE reads(view, class, object) AS (
 /// The prefix of the statement that checks a query.
 const VIEW: &str = "CREATE TEMPORARY VIEW trickle_query AS\n";
 
+/// Columns that every table has, which a view may show and a table may not have.
+const SYSTEM_COLUMNS: [&str; 6] = ["ctid", "xmin", "cmin", "xmax", "cmax", "tableoid"];
+
 /// Asks the server what a query means under the connection's settings. Changes nothing.
 ///
 /// # Errors
@@ -89,6 +92,11 @@ async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
          JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = a.attcollation) ELSE '' END \
          FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE attrelid = $1 AND attnum > 0 ORDER BY attnum";
     let columns = t.query(columns, &[&view]).await.map_err(doing)?;
+    let columns: Vec<OutputColumn> =
+        columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect();
+    if let Some(column) = columns.iter().find(|c| SYSTEM_COLUMNS.contains(&&*c.name)) {
+        return Err(reserved(sql, &column.name));
+    }
     let relations = format!(
         "{DEPENDENCIES} SELECT DISTINCT c.oid, n.nspname, c.relname, c.relkind::text, pgtrickle.fingerprint(c.oid), \
          EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), \
@@ -105,7 +113,7 @@ async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
     let names: Vec<u32> = functions.get::<_, Option<Vec<u32>>>(0).unwrap_or_default();
     Ok(Resolved {
         canonical,
-        columns: columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect(),
+        columns,
         dependencies: relations
             .iter()
             .map(|r| Dependency {
@@ -134,7 +142,7 @@ fn refused(sql: &str, e: tokio_postgres::Error) -> Error {
     let message = db.message().to_owned();
     let mut error = Error::server("check the query", e).saying(message).blamed_on_input();
     if error.hint_text().is_none() {
-        let hint = hint(error.sqlstate().unwrap_or_default());
+        let hint = hint(error.sqlstate().unwrap_or_default(), error.message());
         error = error.hint(hint);
     }
     let place = place.or_else(|| found(sql, &error));
@@ -144,6 +152,17 @@ fn refused(sql: &str, e: tokio_postgres::Error) -> Error {
     match place {
         Some(span) => error.at(span),
         None => error,
+    }
+}
+
+/// The error for a column of a result that no table can have.
+fn reserved(sql: &str, column: &str) -> Error {
+    let message = format!("column \"{column}\" has the name of a system column");
+    let error = Error::from(trickle_core::Error::duplicate_column(message))
+        .hint("Give it another name with AS; it says where a row is stored, not what it holds.");
+    match find_name(sql, column) {
+        Ok(Some(span)) => error.at(span),
+        _ => error,
     }
 }
 
@@ -165,8 +184,12 @@ fn found(sql: &str, e: &Error) -> Option<Span> {
 }
 
 /// What to do about an error for which PostgreSQL has no hint.
-fn hint(sqlstate: &str) -> &'static str {
+fn hint(sqlstate: &str, message: &str) -> &'static str {
     match sqlstate {
+        "42501" if message.contains("temporary") => {
+            "PostgreSQL says what a query means by a temporary view. As the owner of the database: \
+             GRANT TEMPORARY ON DATABASE … TO …; trickle doctor writes it out for this role."
+        }
         "42601" => "A stream table holds the result of one SELECT, VALUES or WITH statement.",
         "42P01" => "Write schema.table for a table that is in no schema of the search path.",
         "42703" => "None of the tables in FROM has such a column.",

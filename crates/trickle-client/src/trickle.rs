@@ -110,8 +110,8 @@ pub struct Trickle {
     /// Compiled stream tables by `pgt_id`, with what they were compiled from.
     pub(crate) compiled: BTreeMap<i64, (String, Runnable)>,
     pub(crate) search_path: Vec<String>,
-    /// The question which tables have changes, prepared for its text.
-    pub(crate) peek: Option<(String, tokio_postgres::Statement)>,
+    /// Questions which tables have changes, prepared for their texts; what was asked last comes first.
+    pub(crate) peeks: Vec<(String, tokio_postgres::Statement)>,
 }
 
 impl Trickle {
@@ -160,7 +160,7 @@ impl Trickle {
             server,
             compiled: BTreeMap::new(),
             search_path,
-            peek: None,
+            peeks: Vec::new(),
         })
     }
 

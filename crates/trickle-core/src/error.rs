@@ -81,6 +81,18 @@ impl Error {
     pub fn ambiguous(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42702", message)
     }
+    /// Two columns of a result have one name (42701).
+    pub fn duplicate_column(message: impl Into<String>) -> Self {
+        Self::new(Kind::Name, "42701", message)
+    }
+    /// Two tables of a FROM have one name (42712).
+    pub fn duplicate_alias(message: impl Into<String>) -> Self {
+        Self::new(Kind::Name, "42712", message)
+    }
+    /// More columns are named than there are (42P10).
+    pub fn missing_columns(message: impl Into<String>) -> Self {
+        Self::new(Kind::Name, "42P10", message)
+    }
     /// A function or operator does not exist for these argument types (42883).
     pub fn unknown_function(message: impl Into<String>) -> Self {
         Self::new(Kind::Name, "42883", message)

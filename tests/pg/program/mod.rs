@@ -1,6 +1,8 @@
 //! The program against real servers, as an ordinary role that owns its database: everything works without superuser.
 
+mod demo;
 mod doctor;
+mod refresher;
 mod refusals;
 mod session;
 mod settings;

@@ -3,6 +3,8 @@
 use super::{BY_REGION, Role, inventory};
 use crate::support::{Db, each_server};
 use serde_json::Value;
+use trickle_client::schema::VERSION;
+use trickle_client::{Settings, Trickle};
 
 /// Runs the program with bad input; standard error must hold these parts.
 async fn refused(db: &Db, role: &Role, args: &[&str], parts: &[&str]) {
@@ -44,6 +46,11 @@ fn bad_definitions_change_nothing() {
         )
         .await;
         create("SELECT id, id FROM orders", &["column \"id\" specified more than once", "query:1:12"]).await;
+        create(
+            "SELECT id AS xmin FROM orders",
+            &["column \"xmin\" has the name of a system column", "query:1:14"],
+        )
+        .await;
         create("SELECT id, random() AS r FROM orders", &["the volatile function random()", "query:1:12"])
             .await;
         create("SELECT 1 / 0 AS x", &["division by zero"]).await;
@@ -56,6 +63,9 @@ fn bad_definitions_change_nothing() {
             (&["create", "by_region", "--query", one], &["public.by_region already exists", "--or-replace"]),
             (&["create", "orders", "--query", one], &["public.orders already exists and is no stream table"]),
             (&["create", "nowhere.bad", "--query", one], &["schema \"nowhere\" does not exist"]),
+            (&["create", "pgtrickle.bad", "--query", one], &["schema pgtrickle belongs to trickle"]),
+            (&["create", "pgtrickle_changes.bad", "--query", one], &["schema pgtrickle_changes belongs to"]),
+            (&["create", "bad", "--file", "/nonexistent/q.sql"], &["cannot read \"/nonexistent/q.sql\""]),
             (&["create", "a.b.c", "--query", one], &["more than two parts"]),
             (
                 &["create", "bad", "--query", one, "--schedule", "fortnightly"],
@@ -109,11 +119,50 @@ fn bad_definitions_change_nothing() {
             args.extend((command == "alter").then_some("--suspend"));
             refused(db, &app, &args, &["there is no stream table nowhere"]).await;
         }
-        // What fails while it is filled leaves nothing either; a column that is captured already is not captured anew.
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+/// A query that fails while it fills leaves nothing of itself: no new stream table, and of one that was there what it was.
+#[test]
+fn a_query_that_cannot_fill_changes_nothing() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
+        let ranked = "SELECT id, last_value(id) OVER (ORDER BY amount) AS place FROM orders";
+        app.trickle(&["create", "ranked", "--query", ranked, "--quiet"]);
+        // A column that is captured already is not captured anew.
         let before = inventory(db).await;
         let ran = app.trickle(&["create", "bad", "--query", "SELECT 1 / (customer - 5) AS x FROM orders"]);
         assert!(ran.code == 1 && ran.err.contains("public.bad: division by zero"), "{}", ran.err);
         assert_eq!(inventory(db).await, before);
+        // What was there before is there again.
+        let standing = || app.trickle(&["status", "by_region", "ranked", "--json"]).json();
+        let kept = |all: &Value| {
+            let of = |s: &Value| {
+                ["query", "mode", "schedule", "status", "consecutive_errors", "last_error"]
+                    .map(|k| s[k].clone())
+            };
+            all.as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+        };
+        let was = standing();
+        let failing = "SELECT region, count(*) AS orders, sum(1 / (customer - 5)) AS total FROM customers c \
+                       JOIN orders o ON o.customer = c.id GROUP BY region";
+        for args in [
+            &["alter", "by_region", "--query", failing][..],
+            &["create", "by_region", "--or-replace", "--query", failing],
+            &[
+                "alter",
+                "ranked",
+                "--query",
+                "SELECT 1 / (amount - amount) AS place, 1 / id AS id FROM orders",
+            ],
+        ] {
+            let ran = app.trickle(args);
+            assert!(ran.code != 0 && ran.out.is_empty(), "{args:?}: {}", ran.err);
+            assert_eq!(kept(&standing()), kept(&was), "{args:?}");
+        }
         app.does(&["check", "--quiet"]);
     });
 }
@@ -142,6 +191,12 @@ fn what_a_role_may_not_is_said_with_whom_to_ask() {
             &["GRANT USAGE, CREATE ON SCHEMA locked"],
         )
         .await;
+        let temporary = "DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC, %I', \
+             current_database(), session_user); END $$";
+        app.run_sql(db, temporary).await;
+        let lacking = ["permission denied to create temporary", "GRANT TEMPORARY ON DATABASE"];
+        refused(db, &app, &["create", "bad", "--query", "SELECT 1 AS x"], &lacking).await;
+        app.run_sql(db, &temporary.replace("REVOKE", "GRANT").replace("FROM", "TO")).await;
         for args in [
             &["status"][..],
             &["init"],
@@ -164,5 +219,69 @@ fn what_a_role_may_not_is_said_with_whom_to_ask() {
         app.does(&["uninstall", "--quiet"]);
         app.run_sql(db, taken).await;
         refused(db, &app, &["init"], &["schema \"pgtrickle\" already exists"]).await;
+    });
+}
+
+/// A catalog of another version of the program is left alone, whatever is asked of it.
+#[test]
+fn a_catalog_of_another_version_is_refused() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
+        let of_version = async |v: i32| {
+            app.run_sql(db, &format!("UPDATE pgtrickle.pgt_catalog_version SET version = {v}")).await;
+        };
+        let asked: &[&[&str]] = &[
+            &["create", "bad", "--query", "SELECT 1 AS x"],
+            &["alter", "by_region", "--suspend"],
+            &["drop", "by_region"],
+            &["refresh"],
+            &["status"],
+            &["history", "by_region"],
+            &["wait", "by_region"],
+            &["check"],
+            &["disable", "orders"],
+            &["enable", "orders"],
+            &["explain", "by_region"],
+            &["run"],
+            &["uninstall"],
+        ];
+        of_version(VERSION + 1).await;
+        let newer = format!("is version {}, and this program knows versions up to {VERSION}", VERSION + 1);
+        for args in asked.iter().chain([&["init"][..]].iter()) {
+            refused(db, &app, args, &[&newer, "Use the newer trickle"]).await;
+        }
+        let doctor = app.trickle(&["doctor"]);
+        assert!(doctor.code == 1 && doctor.out.contains("Use the newer trickle"), "{}", doctor.out);
+        of_version(VERSION - 1).await;
+        let older = format!("is version {}, and this program needs version {VERSION}", VERSION - 1);
+        for args in asked {
+            refused(db, &app, args, &[&older, "Run trickle init"]).await;
+        }
+        of_version(VERSION).await;
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+/// Each step of the catalog has one back: all the way down leaves nothing, and up again it is the same.
+#[test]
+fn the_catalog_goes_down_and_up_again() {
+    each_server(async |db| {
+        let mut t = Trickle::attach(db.session().await, Settings::default()).await.unwrap();
+        let before = inventory(db).await;
+        let mut seen = Vec::new();
+        for v in 1..=VERSION {
+            assert_eq!(t.migrate(v).await.unwrap(), (v > 1).then_some(v - 1));
+            seen.push(inventory(db).await);
+        }
+        for v in (0..VERSION).rev() {
+            assert_eq!(t.migrate(v).await.unwrap(), Some(v + 1));
+            let expected = usize::try_from(v - 1).map_or(&before, |i| &seen[i]);
+            assert_eq!(&inventory(db).await, expected, "back at version {v}");
+        }
+        assert_eq!(t.migrate(VERSION).await.unwrap(), None);
+        assert_eq!(Some(&inventory(db).await), seen.last());
+        assert!(t.migrate(VERSION + 1).await.unwrap_err().is_input());
     });
 }

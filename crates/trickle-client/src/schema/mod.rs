@@ -18,6 +18,9 @@ const MIGRATIONS: &[Migration] = &[Migration {
     down: "DROP SCHEMA pgtrickle_changes CASCADE; DROP SCHEMA pgtrickle CASCADE",
 }];
 
+/// The schema of the catalog.
+pub(crate) const CATALOG: &str = "pgtrickle";
+
 /// The version that this program works with.
 pub const VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 

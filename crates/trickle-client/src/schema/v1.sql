@@ -149,7 +149,7 @@ $$;
 -- notes are of other tables, or of none.
 CREATE FUNCTION pgtrickle.home() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog AS $$
     SELECT md5(string_agg(concat_ws(' ', c.relname, c.oid), ',' ORDER BY c.relname))
-    FROM pg_class c WHERE c.relnamespace = to_regnamespace('pgtrickle') AND c.relkind = 'r'
+    FROM pg_class c WHERE c.relnamespace = to_regnamespace('pgtrickle') AND c.relkind = 'r' AND starts_with(c.relname, 'pgt_')
 $$;
 
 -- The bodies of the functions that a query calls.

@@ -116,8 +116,9 @@ impl Lowerer<'_> {
         });
         match twice {
             Some(item) => {
-                let e = Error::ambiguous(format!("table name \"{}\" specified more than once", item.name))
-                    .hint("Give one of them an alias.");
+                let e =
+                    Error::duplicate_alias(format!("table name \"{}\" specified more than once", item.name))
+                        .hint("Give one of them an alias.");
                 Err(self.at(e, place))
             }
             None => Ok(left.and(right)),

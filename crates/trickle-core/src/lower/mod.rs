@@ -94,7 +94,7 @@ pub fn lower_parsed(parsed: &Parsed, catalog: &dyn Catalog) -> Result<Lowered> {
 }
 
 fn is_name_error(e: &Error) -> bool {
-    matches!(e.sqlstate(), "42P01" | "42703" | "42702" | "42601")
+    matches!(e.sqlstate(), "42P01" | "42703" | "42702" | "42701" | "42712" | "42P10" | "42601")
 }
 
 /// The advice where there is no better one.
@@ -167,7 +167,7 @@ impl<'a> Lowerer<'a> {
         let relation = self.query(query, &scope::Domain::none())?;
         for (i, name) in relation.names.iter().enumerate() {
             if relation.names[..i].contains(name) {
-                return Err(Error::ambiguous(format!("column \"{name}\" specified more than once"))
+                return Err(Error::duplicate_column(format!("column \"{name}\" specified more than once"))
                     .hint("Give one of them another name with AS."));
             }
         }

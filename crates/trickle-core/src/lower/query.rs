@@ -104,7 +104,7 @@ impl Lowerer<'_> {
     /// The column names under an alias with a column list, which may be shorter.
     pub(super) fn alias_columns(&self, alias: &TableAlias, names: Vec<Arc<str>>) -> Result<Vec<Arc<str>>> {
         if alias.columns.len() > names.len() {
-            let e = Error::ambiguous(format!(
+            let e = Error::missing_columns(format!(
                 "table \"{}\" has {} columns available but {} columns specified",
                 fold(&alias.name),
                 names.len(),

@@ -152,7 +152,8 @@ impl CronLine {
         let text = text.trim();
         let bad = |why: String| {
             Error::setting(format!("invalid cron line \"{text}\": {why}")).hint(
-                "Write minute hour day month weekday, with seconds before them if wanted, and TZ=Area/City in front for another time zone.",
+                "Write a duration such as 5m, or minute hour day month weekday, with seconds before them if wanted, and \
+                 TZ=Area/City in front for another time zone.",
             )
         };
         let (zone_name, line) = match text.strip_prefix("CRON_TZ=").or_else(|| text.strip_prefix("TZ=")) {

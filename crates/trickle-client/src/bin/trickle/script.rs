@@ -275,7 +275,10 @@ pub(crate) fn header<'a>(comments: &'a [Comment], key: &str) -> Option<(&'a str,
 pub(crate) fn read(path: &str) -> Result<String, Failure> {
     let bytes =
         if path == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
-    bytes.map_err(|e| Failure::input(format!("cannot read \"{path}\": {e}")))
+    bytes.map_err(|e| {
+        Failure::input(format!("cannot read \"{path}\": {e}"))
+            .hint("Name a file with SQL, or - for standard input.")
+    })
 }
 
 /// The name of the query that a file holds alone: `-- name: shop.totals`, else the name of the file.

@@ -40,9 +40,9 @@ fn a_name_that_means_two_things() {
     let e = error("SELECT id FROM a JOIN b ON a.k = b.k");
     assert_eq!((place(&e), e.sqlstate()), ((1, 8), "42702"));
     assert!(e.hint_text().is_some());
-    assert_eq!(error("SELECT 1 FROM a, a").sqlstate(), "42702");
-    assert_eq!(error("SELECT id, v AS id FROM a").sqlstate(), "42702");
-    assert_eq!(error("SELECT 1 FROM (SELECT 1) x (p, q)").sqlstate(), "42702");
+    assert_eq!(error("SELECT 1 FROM a, a").sqlstate(), "42712");
+    assert_eq!(error("SELECT id, v AS id FROM a").sqlstate(), "42701");
+    assert_eq!(error("SELECT 1 FROM (SELECT 1) x (p, q)").sqlstate(), "42P10");
     query("SELECT 1 FROM a, a AS a2");
 }
 

@@ -1,18 +1,17 @@
 //! `trickle demo`
 
 use super::{Answer, Run};
+use crate::demo::board::{Board, bare};
 use crate::demo::shop::{self, Sizes, VIEWS};
 use crate::failure::Failure;
-use crate::output::{Output, Tone, duration};
+use crate::output::{Output, count, duration};
 use serde_json::json;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 use trickle_client::daemon::{self, DaemonOptions, Event};
 use trickle_client::throwaway::{self, Server};
 use trickle_client::{Connect, Name, NewStreamTable, RefreshOptions, Refreshed, Session, Settings, Trickle};
-use trickle_core::refresh::Action;
 
 /// See trickle at work on a private throw-away PostgreSQL: a shop, stream tables, live changes, every table verified.
 ///
@@ -28,27 +27,6 @@ pub(crate) struct Demo {
     /// Leave the server running at the end, to look around.
     #[arg(long)]
     keep: bool,
-}
-
-/// What was seen of one stream table.
-#[derive(Default)]
-struct Seen {
-    mode: String,
-    /// What a recompute took, in ms.
-    full_ms: f64,
-    /// What each incremental refresh took, in ms.
-    refreshes: Vec<f64>,
-    changed: i64,
-    rows: i64,
-    equal: bool,
-}
-
-impl Seen {
-    fn median(&self) -> Option<f64> {
-        let mut all = self.refreshes.clone();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied()
-    }
 }
 
 const DATABASE: &str = "shop";
@@ -78,20 +56,25 @@ impl Run for Demo {
         admin.client().batch_execute(&format!("CREATE DATABASE {DATABASE}")).await?;
         let sizes = Sizes::of(self.rows);
         let mut trickle = Trickle::attach(To(&server).connect().await?, Settings::default()).await?;
-        say(&format!("Loading a shop of {} rows", self.rows));
+        say(&format!("Loading a shop of {}", rows(self.rows.into())));
+        let loading = Instant::now();
         shop::load(trickle.client(), &sizes, &|what| say(&format!("  {what}"))).await?;
-        let mut seen = create(&mut trickle, &say).await?;
+        say(&format!("  loaded in {}", duration(loading.elapsed())));
+        let mut board = create(&mut trickle, &say).await?;
         say(&format!("Writing to the shop for {} s while its stream tables are refreshed", self.seconds));
-        let written = live(&server, &sizes, self.seconds, &mut seen, &say).await?;
+        let written = live(&server, &sizes, self.seconds, &mut board, &say).await?;
         say("Comparing every stream table with its query, run afresh");
-        verify(&mut trickle, &mut seen).await?;
-        let equal = seen.values().all(|s| s.equal);
-        show(output, &seen, written, started.elapsed());
+        verify(&mut trickle, &mut board).await?;
+        show(output, &board, written, started.elapsed());
         if self.keep {
             explore(output, &server);
             server.keep()?;
+        } else if !output.is_json() && !quiet {
+            output.print(
+                "trickle demo --keep leaves the server running, and prints the commands to explore it.\n",
+            );
         }
-        Ok(if equal { Answer::Yes } else { Answer::No })
+        Ok(if board.all_equal() { Answer::Yes } else { Answer::No })
     }
 }
 
@@ -106,30 +89,23 @@ fn newest() -> Result<(u32, std::path::PathBuf), Failure> {
 }
 
 /// Makes the stream tables, and measures what recomputing each costs.
-async fn create(trickle: &mut Trickle, say: &dyn Fn(&str)) -> Result<BTreeMap<&'static str, Seen>, Failure> {
+async fn create(trickle: &mut Trickle, say: &dyn Fn(&str)) -> Result<Board, Failure> {
     trickle.init().await?;
-    let mut seen = BTreeMap::new();
+    let mut board = Board::default();
     for v in VIEWS {
         let mut new = NewStreamTable::new(Name::parse(v.name)?, v.query);
         new.schedule = Some(Some("1s".into()));
         let made = trickle.create(&new).await?;
         say(&format!("  {}: {} ({})", v.name, v.shows, made.mode.to_lowercase()));
-        seen.insert(v.name, Seen { mode: made.mode.to_lowercase(), ..Seen::default() });
+        board.add(v.name, &made.mode.to_lowercase());
     }
     say("Measuring a full recompute of each");
     let full = RefreshOptions { full: true, ..RefreshOptions::default() };
     let names = VIEWS.iter().map(|v| Name::parse(v.name)).collect::<trickle_client::Result<Vec<Name>>>()?;
     for r in trickle.refresh(&names, &full).await? {
-        if let Some(s) = seen.get_mut(bare(&r.report.name)) {
-            s.full_ms = r.report.phases.execute as f64 / 1e3;
-        }
+        board.computed_anew(bare(&r.report.name), &r.report.phases);
     }
-    Ok(seen)
-}
-
-/// The name without its schema.
-fn bare(name: &str) -> &str {
-    name.rsplit('.').next().unwrap_or(name)
+    Ok(board)
 }
 
 /// Writes for some seconds while the refresher runs; returns how many rows were written.
@@ -137,13 +113,16 @@ async fn live(
     server: &Server,
     sizes: &Sizes,
     seconds: u64,
-    seen: &mut BTreeMap<&'static str, Seen>,
+    board: &mut Board,
     say: &dyn Fn(&str),
 ) -> Result<u64, Failure> {
-    let done: RefCell<Vec<Refreshed>> = RefCell::new(Vec::new());
+    let done: RefCell<Vec<(Instant, Refreshed)>> = RefCell::new(Vec::new());
     let failed: RefCell<Option<String>> = RefCell::new(None);
     let listen = |event: Event<'_>| match event {
-        Event::Refreshed(all) => done.borrow_mut().extend_from_slice(all),
+        Event::Refreshed(all) => {
+            let now = Instant::now();
+            done.borrow_mut().extend(all.iter().map(|r| (now, r.clone())));
+        }
         Event::Failed(e) | Event::Disconnected(e, _) => *failed.borrow_mut() = Some(e.to_string()),
         Event::Disabled | Event::Connected(_) | Event::Foreign(_) => {}
     };
@@ -174,9 +153,12 @@ async fn live(
         while !over.get() {
             tokio::time::sleep(Duration::from_secs(1)).await;
             second += 1;
-            let all = std::mem::take(&mut *done.borrow_mut());
-            say(&line(second, &all, written.get()));
-            note(seen, &all);
+            if over.get() {
+                // The refresher has stopped: what was written is shown, and nothing makes it older.
+                break;
+            }
+            board.note(&done.take());
+            say(&board.lines(second, written.get()));
         }
     };
     let refresher = daemon::run(&to, &options, &listen, stop);
@@ -189,98 +171,53 @@ async fn live(
     let (wrote, refreshed, ()) = tokio::join!(writer, refresher, reporter);
     wrote?;
     refreshed?;
-    note(seen, &done.borrow());
+    board.note(&done.take());
     match failed.into_inner() {
         Some(e) => Err(Failure::failed(format!("a refresh failed: {e}"))),
         None => Ok(written.get()),
     }
 }
 
-fn note(seen: &mut BTreeMap<&'static str, Seen>, all: &[Refreshed]) {
-    for r in all.iter().map(|r| &r.report).filter(|r| r.action == Action::Differential) {
-        if let Some(s) = seen.get_mut(bare(&r.name)) {
-            s.refreshes.push(r.phases.execute as f64 / 1e3);
-            s.changed += r.rows_inserted + r.rows_updated + r.rows_deleted;
-        }
-    }
-}
-
-/// What happened in one second.
-fn line(second: u32, all: &[Refreshed], written: u64) -> String {
-    let mut parts = Vec::new();
-    for v in VIEWS {
-        let of = |r: &&Refreshed| bare(&r.report.name) == v.name && r.report.action != Action::NoData;
-        if let Some(r) = all.iter().rfind(of) {
-            let r = &r.report;
-            let rows = r.rows_inserted + r.rows_updated + r.rows_deleted;
-            parts.push(format!("{} {rows} rows {:.1} ms", v.name, r.phases.execute as f64 / 1e3));
-        }
-    }
-    format!("  {second:>3} s  {written:>6} rows written  {}", parts.join(" · "))
-}
-
-async fn verify(trickle: &mut Trickle, seen: &mut BTreeMap<&'static str, Seen>) -> Result<(), Failure> {
+async fn verify(trickle: &mut Trickle, board: &mut Board) -> Result<(), Failure> {
     for v in VIEWS {
         let e = trickle.find(&Name::parse(v.name)?).await?;
         let checked = trickle.check(&e, 5).await?;
-        if let Some(s) = seen.get_mut(v.name) {
-            s.equal = checked.different == 0;
-            s.rows = checked.rows;
-        }
+        board.compared(v.name, &checked);
     }
     Ok(())
 }
 
-fn show(output: &mut Output, seen: &BTreeMap<&'static str, Seen>, written: u64, took: Duration) {
+fn show(output: &mut Output, board: &Board, written: u64, took: Duration) {
     if output.is_json() {
-        let table = |(name, s): (&&str, &Seen)| {
-            json!({"name": name, "mode": s.mode, "rows": s.rows, "refreshes": s.refreshes.len(),
-                "rows_changed": s.changed, "median_ms": s.median(), "full_ms": s.full_ms, "equal": s.equal})
-        };
-        let tables: Vec<_> = seen.iter().map(table).collect();
-        output.document(&json!({"rows_written": written, "seconds": took.as_secs_f64(), "tables": tables}));
+        let (tables, seconds) = (board.to_json(), took.as_secs_f64());
+        output.document(&json!({"rows_written": written, "seconds": seconds, "tables": tables}));
         return;
     }
-    let rows = VIEWS.iter().filter_map(|v| seen.get(v.name).map(|s| (v.name, s))).map(|(name, s)| {
-        let median = s.median();
-        let ratio = median.filter(|m| *m > 0.0).map_or("–".to_owned(), |m| times(s.full_ms / m));
-        let (word, tone) = if s.equal { ("equal", Tone::Good) } else { ("DIFFERENT", Tone::Bad) };
-        [
-            (name.to_owned(), None),
-            (s.rows.to_string(), None),
-            (s.refreshes.len().to_string(), None),
-            (s.changed.to_string(), None),
-            (median.map_or("–".to_owned(), |m| format!("{m:.1} ms")), None),
-            (format!("{:.1} ms", s.full_ms), None),
-            (ratio, None),
-            (word.to_owned(), Some(tone)),
-        ]
-    });
-    let head = [
-        "stream table",
-        "rows",
-        "refreshes",
-        "rows changed",
-        "median refresh",
-        "full recompute",
-        "faster",
-        "verified",
-    ];
-    output.table(head, rows.collect());
-    output.print(format!("\n{written} rows written to the shop; {} in all.\n", duration(took)));
+    board.summary(output);
+    output.print(format!("\n{} written to the shop; {} in all.\n", rows(written), duration(took)));
 }
 
-/// How often one time goes into another: `0.4×`, `8.1×`, `213×`.
-fn times(ratio: f64) -> String {
-    if ratio < 10.0 { format!("{ratio:.1}×") } else { format!("{ratio:.0}×") }
+fn rows(n: u64) -> String {
+    count(usize::try_from(n).unwrap_or(usize::MAX), "row", "rows")
 }
 
+/// Commands that can be copied as they stand: nothing of them need be in the PATH, and whoever started the server may stop
+/// it, root too.
 fn explore(output: &mut Output, server: &Server) {
-    let (dir, bin) = (server.directory().display(), server.binaries().display());
-    let url = format!("host={dir} user=postgres dbname={DATABASE}");
+    let dir = word(&server.directory().display().to_string());
+    let psql = word(&server.binaries().join("psql").display().to_string());
+    let trickle = std::env::current_exe().map_or("trickle".to_owned(), |p| word(&p.display().to_string()));
+    let url = word(&format!("host={} user=postgres dbname={DATABASE}", server.directory().display()));
     output.print(format!(
-        "\nThe server is still running. Explore it:\n  psql \"{url}\" -c 'TABLE sales_by_region'\n  \
-         trickle --database-url \"{url}\" status\n  trickle --database-url \"{url}\" run\n\
-         Stop it:\n  {bin}/pg_ctl -D {dir}/data stop -m fast && rm -r {dir}\n"
+        "\nThe server is still running. Explore it:\n  {psql} {url} -c 'TABLE sales_by_region'\n  \
+         {trickle} --database-url {url} status\n  {trickle} --database-url {url} explain top_products\n  \
+         {trickle} --database-url {url} run\nStop it:\n  kill -INT $(head -n 1 {dir}/data/postmaster.pid); \
+         while [ -e {dir}/data/postmaster.pid ]; do sleep 0.1; done; rm -r {dir}\n"
     ));
+}
+
+/// As a shell reads it as one word.
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%:,=".contains(c);
+    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }

@@ -104,16 +104,21 @@ async fn role(client: &Client) -> Result<Check, Failure> {
 async fn privileges(client: &Client) -> Result<Check, Failure> {
     let sql = "SELECT has_database_privilege(current_database(), 'CREATE'), \
                (SELECT count(*) FROM pg_namespace WHERE nspname IN ('pgtrickle', 'pgtrickle_changes') \
-                AND pg_has_role(nspowner, 'USAGE')), \
-               format('GRANT CREATE ON DATABASE %I TO %I', current_database(), current_user)";
+                AND pg_has_role(nspowner, 'USAGE')), has_database_privilege(current_database(), 'TEMPORARY'), \
+               format('ON DATABASE %I TO %I', current_database(), current_user)";
     let row = client.query_one(sql, &[]).await?;
-    let (create, owned, grant): (bool, i64, String) = (row.get(0), row.get(1), row.get(2));
-    let (tone, found) = match (create, owned) {
-        (true, _) => (Tone::Good, "may create schemas"),
-        (false, 2) => (Tone::Good, "owns trickle's schemas"),
-        (false, _) => (Tone::Bad, "may not create schemas"),
+    let (create, owned, temporary): (bool, i64, bool) = (row.get(0), row.get(1), row.get(2));
+    let (tone, found, lacking) = match (create, owned, temporary) {
+        (true, _, true) => (Tone::Good, "may create schemas", ""),
+        (false, 2, true) => (Tone::Good, "owns trickle's schemas", ""),
+        (true, _, false) | (false, 2, false) => (Tone::Bad, "may not create temporary tables", "TEMPORARY"),
+        (false, _, true) => (Tone::Bad, "may not create schemas", "CREATE"),
+        (false, _, false) => {
+            (Tone::Bad, "may create neither schemas nor temporary tables", "CREATE, TEMPORARY")
+        }
     };
-    Ok(Check::new("privileges", tone, found, format!("As the owner of the database: {grant};")))
+    let advice = format!("As the owner of the database: GRANT {lacking} {};", row.get::<_, &str>(3));
+    Ok(Check::new("privileges", tone, found, advice))
 }
 
 async fn writable(client: &Client) -> Result<Check, Failure> {

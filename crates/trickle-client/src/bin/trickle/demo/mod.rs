@@ -1,3 +1,4 @@
 //! What the demo shows.
 
+pub(crate) mod board;
 pub(crate) mod shop;

@@ -1,0 +1,84 @@
+//! Looking for changes: what nobody changed costs one round trip for all stream tables together, however many there are.
+
+use super::{Daemon, Due};
+use crate::error::Result;
+use crate::refresh::RefreshOptions;
+use crate::registry::Entry;
+use std::collections::BTreeSet;
+use trickle_core::catalog::TableId;
+use trickle_core::dag::Dag;
+use trickle_core::schedule::{Schedule, Time};
+
+impl Daemon<'_> {
+    /// Finds out which of these have changes to apply, or were altered. Whatever is looked at as often is looked at with
+    /// them, so that the next look comes a period later: else a thousand stream tables, whose times differ, would be a
+    /// thousand questions in each period.
+    pub(super) async fn look(&mut self, dag: &Dag, due: &[Due], time: Time) -> Result<()> {
+        let members: BTreeSet<TableId> = due.iter().flat_map(|d| &d.members).copied().collect();
+        let polled: BTreeSet<TableId> = due.iter().flat_map(|d| &d.polled).copied().collect();
+        let options = RefreshOptions { polled: Some(polled), ..RefreshOptions::default() };
+        let longest = members.iter().filter_map(|id| self.periods.get(id)).max();
+        let beside: BTreeSet<TableId> =
+            self.periods.iter().filter(|(_, p)| Some(*p) <= longest).map(|(id, _)| *id).collect();
+        let asked = dag.refresh_set(&members.union(&beside).copied().collect());
+        let entries = asked.iter().filter_map(|id| self.registry.by_table(*id)).filter(|e| e.own && e.exists);
+        let (same, altered): (Vec<Entry>, Vec<Entry>) = entries.cloned().partition(|e| e.unchanged);
+        let altered: BTreeSet<TableId> = altered.iter().map(|e| e.relation.id).collect();
+        let found = match self.watch.candidates(&same, &options).await {
+            Ok(found) => found,
+            Err(e) if e.is_connection() => return Err(e),
+            // Something was altered just now: whoever refreshes will see what.
+            Err(_) => {
+                self.changed.extend(&members);
+                return Ok(());
+            }
+        };
+        let found: BTreeSet<TableId> =
+            same.iter().filter(|e| found.contains(&e.id)).map(|e| e.relation.id).collect();
+        self.changed.extend(altered.intersection(&members));
+        let sure = self.sure(found.intersection(&members).copied().collect(), &options).await?;
+        self.changed.extend(sure);
+        let idle: Vec<&Due> = due.iter().filter(|d| !self.has_changes(d)).collect();
+        for d in idle {
+            for id in &d.members {
+                let Some(t) = self.tasks.get_mut(id).filter(|t| d.asks(*id, t)) else { continue };
+                (t.status.last_start, t.status.last_end) = (Some(time), Some(time));
+            }
+        }
+        let mut stale: BTreeSet<TableId> = found.union(&altered).copied().collect();
+        for id in stale.clone() {
+            stale.extend(dag.downstream(id));
+        }
+        for id in beside.iter().filter(|id| !members.contains(id) && !stale.contains(id)) {
+            let Some(t) = self.tasks.get_mut(id) else { continue };
+            let quiet = !t.polls && !t.status.running && t.status.consecutive_errors == 0;
+            // What has a time of the clock has it whether or not it was looked at before.
+            if quiet && !matches!(t.schedule, None | Some(Schedule::Cron(_))) {
+                (t.status.last_start, t.status.last_end) = (Some(time), Some(time));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether one of these is known to have changes.
+    pub(super) fn has_changes(&self, due: &Due) -> bool {
+        due.members.iter().any(|id| self.changed.contains(id))
+    }
+
+    /// Of those that may have changes, those that have some for what their plans read.
+    async fn sure(
+        &mut self,
+        maybe: BTreeSet<TableId>,
+        options: &RefreshOptions,
+    ) -> Result<BTreeSet<TableId>> {
+        let entries: Vec<Entry> =
+            maybe.iter().filter_map(|id| self.registry.by_table(*id)).cloned().collect();
+        match self.watch.pending(&entries, options).await {
+            Ok(pending) => {
+                Ok(entries.iter().filter(|e| pending.contains(&e.id)).map(|e| e.relation.id).collect())
+            }
+            Err(e) if e.is_connection() => Err(e),
+            Err(_) => Ok(maybe),
+        }
+    }
+}

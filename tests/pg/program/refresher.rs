@@ -1,0 +1,195 @@
+//! `trickle run`: what is made, altered and dropped beside it is noticed, connections and servers may go and come, and it
+//! stops when told to, amid a refresh too.
+
+use super::{BY_REGION, Role, SHOP};
+use crate::support::private::{connect, each_version, start};
+use crate::support::{Db, blocked, count, each_server, run};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use trickle_client::Session;
+
+/// How long a refresher may take for what it does within a second or two.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A refresher that ends with the test.
+struct Refresher(Child);
+
+impl Refresher {
+    fn start(mut command: Command) -> Refresher {
+        Refresher(command.args(["--scheduler-interval-ms", "100"]).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn terminate(&self) {
+        let told = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap();
+        assert!(told.success());
+    }
+
+    fn ended(&mut self) -> ExitStatus {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.0.try_wait().unwrap() {
+                Some(status) => return status,
+                None => assert!(Instant::now() < until, "it does not stop"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[track_caller]
+    fn is_running(&mut self) {
+        assert!(self.0.try_wait().unwrap().is_none(), "it ended");
+    }
+}
+
+impl Drop for Refresher {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until a query gives true.
+async fn until(s: &Session, query: &str) {
+    let late = Instant::now() + PATIENCE;
+    while !s
+        .client()
+        .query_one(query, &[])
+        .await
+        .unwrap_or_else(|e| panic!("{e:?}\n{query}"))
+        .get::<_, bool>(0)
+    {
+        assert!(Instant::now() < late, "never true: {query}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Whether a stream table holds what this query gives; nobody but the refresher brings it up to date.
+fn holds(what: &str, query: &str) -> String {
+    format!(
+        "SELECT NOT EXISTS (TABLE {what} EXCEPT ALL ({query})) AND NOT EXISTS (({query}) EXCEPT ALL TABLE {what})"
+    )
+}
+
+#[test]
+fn what_is_made_altered_and_dropped_meanwhile_is_noticed() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        let mut refresher = Refresher::start(app.command(&["run", "--quiet"]));
+        let write = async |what: &str, query: &str| {
+            app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+            until(&w, &holds(what, query)).await;
+        };
+        app.does(&["create", "made", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
+        write("made", BY_REGION).await;
+        let query = "SELECT region, total FROM made WHERE total > 7000";
+        app.does(&["create", "above", "--query", query, "--schedule", "1s", "--quiet"]);
+        write("above", query).await;
+        let other = "SELECT max(amount) AS largest FROM orders";
+        app.does(&["alter", "above", "--query", other, "--quiet"]);
+        write("above", other).await;
+        app.run_sql(db, "ALTER TABLE orders ALTER COLUMN amount TYPE numeric(14,3)").await;
+        write("above", other).await;
+        write("made", BY_REGION).await;
+        app.does(&["drop", "above", "--quiet"]);
+        let again = "SELECT region FROM made";
+        app.does(&["create", "above", "--query", again, "--schedule", "1s", "--quiet"]);
+        app.run_sql(db, "UPDATE customers SET region = 'elsewhere' WHERE id = 3").await;
+        until(&w, &holds("above", again)).await;
+        app.does(&["alter", "made", "--suspend", "--quiet"]);
+        app.does(&["alter", "made", "--resume", "--quiet"]);
+        write("made", BY_REGION).await;
+        // The whole catalog goes: there is nothing to refresh in, and it says so.
+        app.does(&["uninstall", "--quiet"]);
+        assert_eq!(refresher.ended().code(), Some(2));
+    });
+}
+
+/// A stream table of the shop with a change that its refresher comes to when it starts, and a user who holds one of the
+/// rows that the delta must write.
+async fn amid(db: &Db) -> (Role, Session, Session, Refresher) {
+    let app = Role::owner(db).await;
+    let (w, user) = (db.session().await, db.session().await);
+    app.does(&["init", "--quiet"]);
+    app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
+    app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+    run(&user, "BEGIN; SELECT * FROM by_region FOR UPDATE").await;
+    let refresher = Refresher::start(app.command(&["run", "--quiet", "--refresh-strategy", "differential"]));
+    let waits = "SELECT coalesce(min(pid), 0)::int8 FROM pg_stat_activity WHERE application_name = 'trickle run' \
+         AND datname = current_database() AND wait_event_type = 'Lock'";
+    until(&w, &format!("SELECT ({waits}) <> 0")).await;
+    let pid = i32::try_from(count(&w, waits).await).unwrap();
+    blocked(&w, pid).await;
+    (app, w, user, refresher)
+}
+
+const OPEN: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'trickle run' \
+     AND datname = current_database() AND backend_xid IS NOT NULL";
+
+#[test]
+fn told_to_stop_amid_a_refresh_it_finishes_that() {
+    each_server(async |db| {
+        let (app, w, user, mut refresher) = amid(db).await;
+        assert_eq!(count(&w, OPEN).await, 1);
+        refresher.terminate();
+        run(&user, "COMMIT").await;
+        assert_eq!(refresher.ended().code(), Some(0));
+        assert!(w.client().query_one(&holds("by_region", BY_REGION), &[]).await.unwrap().get::<_, bool>(0));
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+#[test]
+fn told_to_stop_amid_a_refresh_that_does_not_end_it_cancels_that() {
+    each_server(async |db| {
+        let (app, w, user, mut refresher) = amid(db).await;
+        refresher.terminate();
+        assert_eq!(refresher.ended().code(), Some(0));
+        until(&w, &format!("SELECT ({OPEN}) = 0")).await;
+        run(&user, "COMMIT").await;
+        let stale = w.client().query_one(&holds("by_region", BY_REGION), &[]).await.unwrap();
+        assert!(!stale.get::<_, bool>(0), "the previous state is to stay");
+        let noted = "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE consecutive_errors > 0";
+        assert_eq!(count(&w, noted).await, 0, "it is no error of the stream table");
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+#[test]
+fn lost_connections_and_a_server_that_crashes_are_survived() {
+    each_version(async |binaries| {
+        let mut server = start(binaries, "refresher").await;
+        let settings = format!("host={} user=postgres dbname=postgres", server.directory().display());
+        let trickle = |args: &[&str]| {
+            let mut c = Command::new(env!("CARGO_BIN_EXE_trickle"));
+            c.args(args).env("DATABASE_URL", &settings).env("HOME", "/nonexistent");
+            c
+        };
+        let w = connect(&server, "postgres").await;
+        run(&w, SHOP).await;
+        for args in [
+            &["init", "--quiet"][..],
+            &["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"],
+        ] {
+            assert!(trickle(args).status().unwrap().success());
+        }
+        let mut refresher = Refresher::start(trickle(&["run", "--quiet"]));
+        let change = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
+        run(&w, change).await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+        let cut = "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity WHERE application_name = 'trickle run'";
+        assert!(count(&w, cut).await > 0);
+        run(&w, change).await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+        server.crash().unwrap();
+        server.ready().await.unwrap();
+        let w = connect(&server, "postgres").await;
+        run(&w, change).await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+        refresher.is_running();
+        refresher.terminate();
+        assert_eq!(refresher.ended().code(), Some(0));
+        server.stop();
+    });
+}
