@@ -122,7 +122,7 @@ impl Relational for Window {
 }
 
 impl Differentiate for Window {
-    /// Where every call looks only so far, with N the rows near a change ([`Near`]):
+    /// Where every call looks only so far, with N the rows near a change (`rel/near.rs`):
     /// `Δ = windows(N′) − windows(N′ − ΔR)`. In N a row whose values change has all that its calls look at. Those of other
     /// rows in N may be wrong where N ends; there the rows are the same before and after, so they cancel.
     fn delta(&self, cx: &mut Differ<'_>, _: NodeId) -> Result<Option<NodeId>> {
