@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use trickle_core::access::{Cost, costs};
 use trickle_core::catalog::MemoryCatalog;
-use trickle_core::compile;
+use trickle_core::{Reason, compile};
 use trickle_core::graph::{ColSet, Graph, NodeId};
 use trickle_core::rel::Rel;
 use trickle_core::stream_table::{Options, StreamTable, Verdict};
@@ -98,9 +98,10 @@ fn kept(case: &Case) -> (String, &'static str) {
     }
     let catalog = MemoryCatalog::from_ddl(&case.tables).unwrap();
     match compile(&case.query, &catalog, &Options::new("public", "st")).unwrap() {
-        Verdict::FullRefresh(_) => {
-            (format!("full refresh: {}", words(refused.map_or("", String::as_str))), "result")
-        }
+        Verdict::FullRefresh(reasons) => match reasons.iter().find_map(Reason::refusal) {
+            Some(e) => (format!("refused: {}", words(e.message())), ""),
+            None => (format!("full refresh: {}", words(refused.map_or("", String::as_str))), "result"),
+        },
         Verdict::Incremental(table) => match class(&table) {
             Class::Change => ("deltas".to_owned(), "Δ"),
             Class::Group => ("deltas".to_owned(), "group"),

@@ -20,6 +20,8 @@ pub enum Cause {
     Construct,
     /// Its value is another one each time the query runs: no stored result equals it.
     Volatile,
+    /// It does more than read: it writes, or locks.
+    Effect,
     /// Its value depends on the clock, the session or what else a function reads: it may change while no table does.
     Surroundings,
     /// It is a relation whose changes cannot be captured.
@@ -58,16 +60,22 @@ impl Reason {
 
     /// Where it stands against any stream table, not only against deltas: the error that creating one is.
     pub fn refusal(&self) -> Option<Error> {
-        let volatile = self.cause == Cause::Volatile;
-        let e = volatile.then(|| {
-            Error::unsupported(format!("a stream table cannot be kept equal to {}", self.construct))
-                .detail("Its value is another one each time the query runs.")
-                .hint(&self.help)
-        });
-        match self.span {
-            Some(span) => e.map(|e| e.at(span)),
+        let (message, detail) = match self.cause {
+            Cause::Volatile => (
+                format!("a stream table cannot be kept equal to {}", self.construct),
+                "What it gives is another each time the query runs.",
+            ),
+            Cause::Effect => (
+                format!("the query of a stream table has {}", self.construct),
+                "It does more than read, and the query runs whenever the table is refreshed.",
+            ),
+            _ => return None,
+        };
+        let e = Error::unsupported(message).detail(detail).hint(&self.help);
+        Some(match self.span {
+            Some(span) => e.at(span),
             None => e,
-        }
+        })
     }
 }
 

@@ -53,6 +53,8 @@ fn bad_definitions_change_nothing() {
         .await;
         create("SELECT id, random() AS r FROM orders", &["the volatile function random()", "query:1:12"])
             .await;
+        create("SELECT id FROM orders TABLESAMPLE SYSTEM (10)", &["TABLESAMPLE", "query:1:16"]).await;
+        create("SELECT id FROM orders FOR UPDATE", &["FOR UPDATE", "It does more than read"]).await;
         create("SELECT 1 / 0 AS x", &["division by zero"]).await;
         create("SELECT pgt_name FROM pgtrickle.pgt_stream_tables", &["belongs to trickle"]).await;
         let one = "SELECT 1 AS x";

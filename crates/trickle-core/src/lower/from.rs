@@ -16,7 +16,7 @@ use crate::parse::ast::{
 use crate::parse::{Parsed, Place, fold, is_only, parse_query, qualified};
 use crate::rel::{Distinct, Map, Table, Values};
 use crate::types::Type;
-use crate::verdict::ReasonKind;
+use crate::verdict::{Cause, ReasonKind};
 use std::sync::Arc;
 
 /// A part of FROM that was lowered: columns `offset..offset + width` of the whole.
@@ -175,7 +175,7 @@ impl Lowerer<'_> {
     fn check_sample(&mut self, sample: Option<&TableSampleKind>, place: &TableFactor) {
         if sample.is_some() {
             let help = "Sample by a condition on the rows instead, such as a hash of the key.";
-            self.reason(ReasonKind::Never, place, "TABLESAMPLE", help);
+            self.because(ReasonKind::Never, Cause::Volatile, place, "TABLESAMPLE", help);
         }
     }
 

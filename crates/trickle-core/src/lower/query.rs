@@ -7,7 +7,7 @@ use super::top::order_by;
 use crate::error::{Error, Result};
 use crate::parse::ast::{Distinct, Query, SetExpr, Statement, TableAlias, With};
 use crate::parse::{fold, reads, search_and_cycle};
-use crate::verdict::ReasonKind;
+use crate::verdict::{Cause, ReasonKind};
 use std::sync::Arc;
 
 const WRITES: &str = "Keep the change out of the query: a stream table is computed from SELECTs alone.";
@@ -44,7 +44,7 @@ impl Lowerer<'_> {
     fn after_body(&mut self, q: &Query) -> Result<()> {
         if !q.locks.is_empty() {
             let help = "Leave it out: a stream table is refreshed under its own locks.";
-            self.reason(ReasonKind::Never, q, "FOR UPDATE and FOR SHARE", help);
+            self.because(ReasonKind::Never, Cause::Effect, q, "FOR UPDATE or FOR SHARE", help);
         }
         let foreign = q.for_clause.is_some()
             || q.settings.is_some()
@@ -147,7 +147,7 @@ impl Lowerer<'_> {
                     Statement::Delete(_) => "DELETE in a query",
                     _ => "MERGE in a query",
                 };
-                self.reason(ReasonKind::Never, body, what, WRITES);
+                self.because(ReasonKind::Never, Cause::Effect, body, what, WRITES);
                 Err(Error::internal("lowering stopped at a data-modifying statement"))
             }
         })
