@@ -18,11 +18,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use trickle_core::access::{Cost, costs};
 use trickle_core::catalog::MemoryCatalog;
-use trickle_core::{Reason, compile};
 use trickle_core::graph::{ColSet, Graph, NodeId};
 use trickle_core::rel::Rel;
 use trickle_core::stream_table::{Options, StreamTable, Verdict};
 use trickle_core::testing::Case;
+use trickle_core::{Reason, compile};
 
 const HEAD: &str = "# What is kept, and how
 
