@@ -103,8 +103,8 @@ fn call(choice: &mut Choice, schema: &Schema, order: &[OrderKey], limits: &Limit
         return WindowCall { call: AggCall::new(sig, Vec::new()), frame: WindowFrame::default() };
     }
     let Some(sig) = agg::resolve(name, std::slice::from_ref(column.ty())) else { return rank() };
-    // Sums of floats depend on the order of peers in their last bits.
-    if matches!(sig.ret, Type::Float4 | Type::Float8) {
+    // Sums of floats depend on the order of peers in their last bits; so does which of equal values the greatest is.
+    if matches!(sig.ret, Type::Float4 | Type::Float8) || (name == "max" && !sig.ret.is_exact()) {
         return rank();
     }
     let arg = column.cast(sig.args[0].clone());
