@@ -550,8 +550,12 @@ fn overtaken(e: Error) -> Error {
 /// Deltas were asked for, and these stand against them.
 fn impossible(reasons: &[Reason]) -> Error {
     let why: Vec<&str> = reasons.iter().map(|r| r.construct.as_str()).collect();
-    let mut help: Vec<&str> = reasons.iter().map(|r| r.help.as_str()).collect();
-    help.dedup();
+    let mut help: Vec<&str> = Vec::new();
+    for r in reasons {
+        if !help.contains(&r.help.as_str()) {
+            help.push(&r.help);
+        }
+    }
     let e = Error::input("the query cannot be maintained incrementally")
         .detail(format!("In the way: {}.", why.join("; ")))
         .hint(format!("{} Or use --mode auto to keep it by full refreshes.", help.join(" ")));

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use tokio_postgres::error::ErrorPosition;
 use tokio_postgres::{Client, Transaction};
 use trickle_core::Span;
+use trickle_core::catalog::SYSTEM_COLUMNS;
 use trickle_core::parse::{find_name, statements};
 
 /// A relation that a query reads, directly or through views.
@@ -61,9 +62,6 @@ WITH RECURSIVE reads(view, class, object) AS (
 /// The prefix of the statement that checks a query.
 const VIEW: &str = "CREATE TEMPORARY VIEW trickle_query AS\n";
 
-/// Columns that every table has, which a view may show and a table may not have.
-const SYSTEM_COLUMNS: [&str; 6] = ["ctid", "xmin", "cmin", "xmax", "cmax", "tableoid"];
-
 /// Asks the server what a query means under the connection's settings. Changes nothing.
 ///
 /// # Errors
@@ -72,7 +70,20 @@ pub(crate) async fn resolve(client: &mut Client, sql: &str) -> Result<Resolved> 
     let transaction = client.transaction().await.map_err(|e| Error::server("begin", e))?;
     let resolved = within(&transaction, sql).await;
     transaction.rollback().await.map_err(|e| Error::server("roll back", e))?;
-    resolved
+    match resolved {
+        Err(e) if e.sqlstate() == Some("42501") && !may_make_views(client).await? => Err(e.hint(
+            "PostgreSQL says what a query means by a temporary view. As the owner of the database: \
+             GRANT TEMPORARY ON DATABASE … TO …; trickle doctor writes it out for this role.",
+        )),
+        resolved => resolved,
+    }
+}
+
+async fn may_make_views(client: &Client) -> Result<bool> {
+    let allowed = "SELECT has_database_privilege(current_database(), 'TEMPORARY')";
+    let row =
+        client.query_one(allowed, &[]).await.map_err(|e| Error::server("read this role's privileges", e))?;
+    Ok(row.get(0))
 }
 
 async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
@@ -142,14 +153,16 @@ fn refused(sql: &str, e: tokio_postgres::Error) -> Error {
     let message = db.message().to_owned();
     let mut error = Error::server("check the query", e).saying(message).blamed_on_input();
     if error.hint_text().is_none() {
-        let hint = hint(error.sqlstate().unwrap_or_default(), error.message());
+        let hint = hint(error.sqlstate().unwrap_or_default());
         error = error.hint(hint);
     }
-    let place = place.or_else(|| found(sql, &error));
-    if is_several(&error) {
-        error = error.saying("there is another statement after the query");
+    if error.sqlstate() == Some("42601")
+        && place.is_none()
+        && let Ok(Some(second)) = statements(sql).map(|s| s.get(1).map(|s| s.span))
+    {
+        return error.saying("there is another statement after the query").at(second);
     }
-    match place {
+    match place.or_else(|| repeated(sql, &error)) {
         Some(span) => error.at(span),
         None => error,
     }
@@ -166,16 +179,8 @@ fn reserved(sql: &str, column: &str) -> Error {
     }
 }
 
-/// Whether the server refused a second statement.
-fn is_several(e: &Error) -> bool {
-    e.sqlstate() == Some("42601") && e.message().starts_with("cannot insert multiple commands")
-}
-
-/// The place of an error that PostgreSQL gives none of.
-fn found(sql: &str, e: &Error) -> Option<Span> {
-    if is_several(e) {
-        return statements(sql).ok()?.get(1).map(|s| s.span);
-    }
+/// The place of a column that is named twice, which PostgreSQL does not tell. None where the server speaks another language.
+fn repeated(sql: &str, e: &Error) -> Option<Span> {
     let name = e.message().strip_prefix("column \"")?.strip_suffix("\" specified more than once")?;
     let first = find_name(sql, name).ok()??;
     let rest = sql.get(first.end..)?;
@@ -184,12 +189,8 @@ fn found(sql: &str, e: &Error) -> Option<Span> {
 }
 
 /// What to do about an error for which PostgreSQL has no hint.
-fn hint(sqlstate: &str, message: &str) -> &'static str {
+fn hint(sqlstate: &str) -> &'static str {
     match sqlstate {
-        "42501" if message.contains("temporary") => {
-            "PostgreSQL says what a query means by a temporary view. As the owner of the database: \
-             GRANT TEMPORARY ON DATABASE … TO …; trickle doctor writes it out for this role."
-        }
         "42601" => "A stream table holds the result of one SELECT, VALUES or WITH statement.",
         "42P01" => "Write schema.table for a table that is in no schema of the search path.",
         "42703" => "None of the tables in FROM has such a column.",

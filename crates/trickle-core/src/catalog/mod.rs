@@ -27,6 +27,10 @@ impl fmt::Display for TableId {
     }
 }
 
+/// The columns that every table has beside its own: they tell where and by whom a row is stored, which capture does not know,
+/// and no table may have one of these names (PostgreSQL manual, "System Columns").
+pub const SYSTEM_COLUMNS: [&str; 6] = ["tableoid", "ctid", "xmin", "xmax", "cmin", "cmax"];
+
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnDef {

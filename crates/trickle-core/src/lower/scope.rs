@@ -1,6 +1,7 @@
 //! Names → columns.
 
 use super::Lowerer;
+use crate::catalog::SYSTEM_COLUMNS;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, FuncSig};
 use crate::graph::NodeId;
@@ -203,9 +204,6 @@ pub(super) struct Cte {
     /// Columns that it has and no query can read.
     pub(super) unread: Vec<Arc<str>>,
 }
-
-/// What PostgreSQL knows of the place of each row, and capture does not.
-const SYSTEM_COLUMNS: &[&str] = &["tableoid", "ctid", "xmin", "xmax", "cmin", "cmax"];
 
 /// What a lookup in one scope found.
 enum Found {
