@@ -149,12 +149,20 @@ fn a_large_load_under_writers_loses_nothing() {
         let done = std::sync::atomic::AtomicBool::new(false);
         let write = async |n: i64| {
             let w = db.session().await;
-            let mut i = 0;
+            let mut i = 0_i64;
             while !done.load(Ordering::SeqCst) {
                 i += 1;
-                run(&w, &format!("BEGIN; INSERT INTO big VALUES (1000000 + {i} * 4 + {n}, {i} % 1000, {n});
-                    UPDATE big SET v = v + 1, k = (k + 1) % 1000 WHERE id = ({i} * 7919 + {n} * 50000) % 200000;
-                    DELETE FROM big WHERE id = ({i} * 104729 + {n}) % 200000; COMMIT")).await;
+                let (new, k) = (1_000_000 + i * 4 + n, i % 1_000);
+                let (changed, gone) = ((i * 7_919 + n * 50_000) % 200_000, (i * 104_729 + n) % 200_000);
+                run(
+                    &w,
+                    &format!(
+                        "BEGIN; INSERT INTO big VALUES ({new}, {k}, {n});
+                    UPDATE big SET v = v + 1, k = (k + 1) % 1000 WHERE id = {changed};
+                    DELETE FROM big WHERE id = {gone}; COMMIT"
+                    ),
+                )
+                .await;
                 if n == 0 {
                     run(&w, &format!("UPDATE names SET n = n || '!' WHERE k = {i} % 900")).await;
                 }
