@@ -174,6 +174,7 @@ pub fn resolve(name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
         args,
         ret,
         columns: Vec::new(),
+        form: Vec::new(),
         volatility: Volatility::Immutable,
         strict: false,
     }))

@@ -63,6 +63,7 @@ pub(super) async fn read(client: &Client, types: &mut Types, name: &Name) -> Res
             args,
             ret,
             columns: columns.iter().map(|c| Arc::from(c.as_str())).collect(),
+            form: Vec::new(),
             volatility: match volatile.as_str() {
                 "i" => Volatility::Immutable,
                 "s" => Volatility::Stable,

@@ -113,6 +113,7 @@ pub(super) async fn call(client: &Client, types: &mut Types, call: &Call) -> Res
         args: call.args.clone(),
         ret,
         columns: Vec::new(),
+        form: Vec::new(),
         volatility,
         strict: best.get(2),
         never_null: false,

@@ -253,6 +253,7 @@ fn aggregate(name: &str, args: Vec<Type>, ret: Type, raises: bool) -> FuncSig {
         args,
         ret,
         columns: Vec::new(),
+        form: Vec::new(),
         volatility: crate::expr::Volatility::Immutable,
         strict: true,
         never_null: false,

@@ -1,5 +1,6 @@
 //! Function and operator signatures: what the engine must know of a function to place a call to it.
 
+use super::FormPiece;
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
@@ -51,6 +52,9 @@ pub struct FuncSig {
     /// The names of the columns that it gives in FROM; none where its only column is called as the call is.
     #[serde(default)]
     pub columns: Vec<Arc<str>>,
+    /// How a call is written that has a grammar of its own; nothing for all others.
+    #[serde(default)]
+    pub form: Vec<FormPiece>,
     /// Volatility.
     pub volatility: Volatility,
     /// Whether a NULL argument makes the result NULL without a call.
@@ -79,6 +83,7 @@ impl FuncSig {
             args: vec![left, right],
             ret: Type::Bool,
             columns: Vec::new(),
+            form: Vec::new(),
             volatility: Volatility::Immutable,
             strict: true,
             never_null: true,
@@ -95,6 +100,7 @@ impl FuncSig {
             args,
             ret,
             columns: Vec::new(),
+            form: Vec::new(),
             volatility: Volatility::Immutable,
             strict: true,
             never_null: true,
@@ -127,6 +133,7 @@ impl FuncSig {
             args,
             ret,
             columns: Vec::new(),
+            form: Vec::new(),
             volatility: Volatility::Volatile,
             strict: false,
             never_null: false,

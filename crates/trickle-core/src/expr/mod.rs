@@ -5,12 +5,14 @@
 
 mod clock;
 mod facts;
+mod form;
 mod func;
 pub mod functions;
 mod image;
 mod simplify;
 
 pub use clock::Moment;
+pub use form::FormPiece;
 pub use func::{FuncKind, FuncSig, Volatility};
 pub(crate) use image::{compare_images, is_written};
 

@@ -2,8 +2,8 @@
 
 use super::{Column, Graph, Node, NodeId, Schema};
 use crate::agg::{Acc, AggCall};
-use crate::expr::{Expr, ExprKind, FuncKind, IsTest, Moment, Subscript};
-use crate::rel::{Expand, SetCall, Top, Window};
+use crate::expr::{Expr, ExprKind, FormPiece, FuncKind, FuncSig, IsTest, Moment, Subscript};
+use crate::rel::{Expand, Top, Window};
 use crate::types::Datum;
 use crate::window::OrderKey;
 use serde_json::{Value, json};
@@ -173,8 +173,8 @@ pub(crate) fn describe_window(window: &Window, inputs: &[&Node]) -> String {
 
 /// `f(…), g(…) with ordinality or NULLs`
 pub(crate) fn describe_expand(expand: &Expand, inputs: &[&Node]) -> String {
-    let call = |c: &SetCall| format!("{}({})", c.sig.name, describe_exprs(&c.args, inputs));
-    let calls: Vec<String> = expand.calls().iter().map(call).collect();
+    let schema = concat(inputs);
+    let calls: Vec<String> = expand.calls().iter().map(|c| call(&c.sig, &c.args, &schema)).collect();
     let numbered = if expand.has_ordinality() { " with ordinality" } else { "" };
     let outer = if expand.is_outer() { " or NULLs" } else { "" };
     format!("{}{numbered}{outer}", calls.join(", "))
@@ -218,6 +218,30 @@ fn column(index: usize, schema: &Schema) -> String {
     schema.column(index).map_or_else(|| format!("#{index}"), |c| format!("{}#{index}", c.label))
 }
 
+/// `f(a, b)`, or as the grammar of the call has it.
+fn call(sig: &FuncSig, args: &[Expr], s: &Schema) -> String {
+    let mut args = args.iter().map(|a| describe(a, s));
+    if sig.form.is_empty() {
+        return format!("{}({})", sig.name, args.collect::<Vec<_>>().join(", "));
+    }
+    let mut text = String::new();
+    let mut before: Option<&FormPiece> = None;
+    for piece in &sig.form {
+        if before.is_some_and(|b| b.is_apart_from(piece)) {
+            text.push(' ');
+        }
+        match piece {
+            FormPiece::Word(words) => text.push_str(words),
+            FormPiece::Name(name) => text.push_str(name),
+            FormPiece::Type(ty) => text.push_str(&ty.to_string()),
+            FormPiece::Text(constant) => text.push_str(&format!("'{constant}'")),
+            FormPiece::Argument => text.extend(args.next()),
+        }
+        before = Some(piece);
+    }
+    text
+}
+
 /// One expression, with columns as `label#position`.
 fn describe(e: &Expr, s: &Schema) -> String {
     let list = |args: &[Expr], sep: &str| args.iter().map(|a| describe(a, s)).collect::<Vec<_>>().join(sep);
@@ -234,7 +258,7 @@ fn describe(e: &Expr, s: &Schema) -> String {
         ExprKind::Call(sig, args) if sig.kind == FuncKind::Field => {
             format!("({}).{}", list(args, ", "), sig.name)
         }
-        ExprKind::Call(sig, args) => format!("{}({})", sig.name, list(args, ", ")),
+        ExprKind::Call(sig, args) => call(sig, args, s),
         ExprKind::Cast(a) => format!("{}::{}", describe(a, s), e.ty()),
         ExprKind::And(args) => format!("({})", list(args, " AND ")),
         ExprKind::Or(args) => format!("({})", list(args, " OR ")),

@@ -12,7 +12,7 @@ use crate::parse::ast::{
     DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArguments, OrderByExpr, OrderBySort,
 };
-use crate::parse::{Place, fold, parts, qualified};
+use crate::parse::{Place, fold, form_name, json_aggregate, parts, qualified};
 use crate::types::Type;
 use crate::verdict::{Cause, Reason, ReasonKind};
 use crate::window::FUNCTIONS;
@@ -111,6 +111,9 @@ fn plain_arguments(f: &Function) -> Option<Vec<&Ast>> {
 
 impl Lowerer<'_> {
     pub(super) fn function<'q>(&mut self, f: &'q Function, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+        if let Some(name) = form_name(&f.name) {
+            return self.form(name, f, e, cx);
+        }
         let (schema, name) = qualified(&f.name);
         let builtin = schema.as_deref().is_none_or(|s| s == "pg_catalog");
         if f.over.is_none() && f.within_group.is_empty() && builtin && FUNCTIONS.contains(&name.as_str()) {
@@ -143,7 +146,7 @@ impl Lowerer<'_> {
             self.exprs(list, cx)?;
             return Ok(Expr::null(Type::Unknown));
         }
-        let aggregate = builtin && is_aggregate(&name);
+        let aggregate = builtin && is_aggregate(&name) || json_aggregate(&f.name).is_some();
         if aggregate || star || !f.within_group.is_empty() || f.filter.is_some() {
             return self.aggregate(&name, schema.as_deref(), f, list, e, cx);
         }
@@ -272,16 +275,11 @@ impl Lowerer<'_> {
 
     /// What looks like a call and is a construct of the language.
     fn construct<'q>(&mut self, name: &str, f: &'q Function, cx: &mut Cx<'q>) -> Result<Option<Expr>> {
-        let xml = matches!(name, "xmlelement" | "xmlforest" | "xmlpi");
-        let known = xml || matches!(name, "coalesce" | "nullif" | "greatest" | "least" | "row" | "array");
+        let known = matches!(name, "coalesce" | "nullif" | "greatest" | "least" | "row" | "array");
         if !known || is_quoted(f) || f.name.0.len() > 1 {
             return Ok(None);
         }
         let upper = name.to_ascii_uppercase();
-        if xml {
-            self.not_yet(f, upper);
-            return Ok(Some(Expr::null(Type::parse("xml").unwrap_or(Type::Unknown))));
-        }
         if let (FunctionArguments::Subquery(q), "array") = (&f.args, name) {
             let help = "Give the subquery an ORDER BY: any order is right now, and no two refreshes need choose the same.";
             self.reason(ReasonKind::NotYet, &**q, "ARRAY(subquery) without ORDER BY", help);
@@ -397,18 +395,21 @@ impl Lowerer<'_> {
     /// The call, or a stand-in for one that the engine does not know.
     pub(super) fn aggregate_parts<'q>(
         &mut self,
-        name: &str,
+        called: &str,
         schema: Option<&str>,
         f: &'q Function,
         list: Vec<&'q Ast>,
         e: &'q Ast,
         cx: &mut Cx<'q>,
     ) -> Result<Result<AggCall, Expr>> {
-        let args = match self.counted_row(name, schema, f)? {
+        let args = match self.counted_row(called, schema, f)? {
             Some(present) => vec![present],
             None => self.exprs(list, cx)?,
         };
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
+        let json = if types.contains(&Type::Jsonb) { "jsonb" } else { "json" };
+        let name = json_aggregate(&f.name).map(|(_, function)| function.replace('?', json));
+        let name = name.as_deref().unwrap_or(called);
         let filter = match &f.filter {
             Some(c) => {
                 let value = self.expr(c, cx)?;

@@ -13,7 +13,7 @@ use crate::parse::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, Expr as Ast, Ident, NamedWindowDefinition, Select,
     UnaryOperator, Value, ValueWithSpan,
 };
-use crate::parse::{Place, cuts_fields, precision, type_of};
+use crate::parse::{Place, cuts_fields, is_document, precision, type_of};
 use crate::rel::SetCall;
 use crate::types::{Datum, Type};
 use crate::verdict::{Cause, ReasonKind};
@@ -186,6 +186,8 @@ impl Lowerer<'_> {
             Ast::IsNotFalse(a) => self.truth_test(a, IsTest::False, true, cx),
             Ast::IsUnknown(a) => self.truth_test(a, IsTest::Null, false, cx),
             Ast::IsNotUnknown(a) => self.truth_test(a, IsTest::Null, true, cx),
+            Ast::IsDistinctFrom(l, r) if is_document(r) => self.is_document(l, false, cx),
+            Ast::IsNotDistinctFrom(l, r) if is_document(r) => self.is_document(l, true, cx),
             Ast::IsDistinctFrom(l, r) => self.is_distinct(l, r, false, cx),
             Ast::IsNotDistinctFrom(l, r) => self.is_distinct(l, r, true, cx),
             Ast::Between { expr, negated, low, high } => {

@@ -163,8 +163,6 @@ impl Lowerer<'_> {
                     scope.star.into_iter().zip(names).map(|(c, name)| Named { name, expr: c.expr }).collect();
                 Ok(Scope::of_item(Item::of(Arc::from(fold(&alias.name)), columns)))
             }
-            TableFactor::JsonTable { json_expr, .. } => Err(self.stop(json_expr, "JSON_TABLE")),
-            TableFactor::XmlTable { row_expression, .. } => Err(self.stop(row_expression, "XMLTABLE")),
             _ => match Functions::of(factor) {
                 Some(functions) => self.functions(&functions, build),
                 None => Err(self.at(Error::syntax("a FROM item that PostgreSQL does not have"), factor)),

@@ -20,7 +20,7 @@ use crate::parse::ast::{
     DataType, Expr as Ast, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, TableAlias,
     TableAliasColumnDef, TableFactor,
 };
-use crate::parse::{RowsFrom, fold, is_rows_from, qualified};
+use crate::parse::{RowsFrom, fold, form_name, is_rows_from, qualified};
 use crate::rel::{Expand, Map, SetCall, Values};
 use crate::types::Type;
 use std::collections::BTreeSet;
@@ -33,6 +33,8 @@ struct Written<'q> {
     args: Vec<&'q Ast>,
     /// Its columns, where the function leaves them to its caller.
     definition: Vec<(Arc<str>, Type)>,
+    /// What it is called with, where its grammar is its own.
+    form: Option<&'q [FunctionArg]>,
 }
 
 /// Functions of one item of FROM.
@@ -226,7 +228,7 @@ impl Lowerer<'_> {
             TableFactor::Function { name, args, .. } => (name, args),
             TableFactor::UNNEST { array_exprs, .. } => {
                 let args = array_exprs.iter().collect();
-                let unnest = Written { schema: None, name: "unnest".into(), args, definition };
+                let unnest = Written { schema: None, name: "unnest".into(), args, definition, form: None };
                 return Ok(apart(unnest));
             }
             _ => return Err(Error::internal("no functions")),
@@ -241,9 +243,13 @@ impl Lowerer<'_> {
             }
             return Ok(all);
         }
+        if let Some(name) = form_name(name) {
+            let (name, form) = (name.to_ascii_lowercase(), Some(args.as_slice()));
+            return Ok(vec![Written { schema: None, name, args: Vec::new(), definition, form }]);
+        }
         let args = self.plain(args, f.factor)?;
         let (schema, name) = qualified(name);
-        Ok(apart(Written { schema, name, args, definition }))
+        Ok(apart(Written { schema, name, args, definition, form: None }))
     }
 
     /// The calls that one inside `ROWS FROM (…)` stands for.
@@ -254,7 +260,7 @@ impl Lowerer<'_> {
         let definition = self.defined(part.definition.into_iter().map(|(n, t)| (n, Some(t))))?;
         let args = self.plain(&list.args, place)?;
         let (schema, name) = qualified(&part.call.name);
-        Ok(apart(Written { schema, name, args, definition }))
+        Ok(apart(Written { schema, name, args, definition, form: None }))
     }
 
     fn defined<'q>(
@@ -280,6 +286,9 @@ impl Lowerer<'_> {
     }
 
     fn table_call<'q>(&mut self, w: &Written<'q>, cx: &mut Cx<'q>, place: &TableFactor) -> Result<SetCall> {
+        if let Some(args) = w.form {
+            return self.table_form(&w.name.to_ascii_uppercase(), args, place, cx);
+        }
         let args = self.exprs(w.args.iter().copied(), cx)?;
         let builtin = w.schema.as_deref().is_none_or(|s| s == "pg_catalog");
         if builtin && self.unkept(&w.name, place) {
@@ -332,7 +341,12 @@ fn apart(w: Written<'_>) -> Vec<Written<'_>> {
     if w.args.len() < 2 || w.name != "unnest" {
         return vec![w];
     }
-    let one =
-        |a| Written { schema: w.schema.clone(), name: w.name.clone(), args: vec![a], definition: Vec::new() };
+    let one = |a| Written {
+        schema: w.schema.clone(),
+        name: w.name.clone(),
+        args: vec![a],
+        definition: Vec::new(),
+        form: None,
+    };
     w.args.iter().copied().map(one).collect()
 }

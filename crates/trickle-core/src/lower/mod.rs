@@ -10,6 +10,7 @@ mod call;
 mod coerce;
 mod compare;
 mod expr;
+mod forms;
 mod frame;
 mod from;
 mod functions;

@@ -4,7 +4,7 @@ use super::special::field_name;
 use crate::parse::ast::{
     AccessExpr, DataType, Expr, Function, ObjectNamePart, Query, SelectItem, SetExpr, TrimWhereField,
 };
-use crate::parse::fold;
+use crate::parse::{fold, form_name, json_aggregate};
 use crate::types::Type;
 
 /// The name of an output expression; `?column?` where it has none.
@@ -58,6 +58,10 @@ fn figure(e: &Expr) -> Option<(String, bool)> {
 }
 
 fn function_name(f: &Function) -> Option<String> {
+    let json = json_aggregate(&f.name).map(|(called, _)| called);
+    if let Some(called) = form_name(&f.name).or(json) {
+        return Some(called.to_ascii_lowercase());
+    }
     match f.name.0.last() {
         Some(ObjectNamePart::Identifier(i)) => Some(fold(i)),
         _ => None,

@@ -13,6 +13,7 @@ use crate::parse::ast::{
 };
 use crate::parse::{parts, qualified};
 use crate::types::{Datum, Type};
+use std::fmt::Display;
 
 impl Lowerer<'_> {
     pub(super) fn special<'q>(&mut self, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
@@ -84,6 +85,17 @@ impl Lowerer<'_> {
                 self.builtin("overlay", args)
             }
             Ast::Collate { expr, collation } => self.collate(expr, collation, e, cx),
+            Ast::IsJson { expr, kind, unique_keys, negated } => {
+                let mut words: Vec<&dyn Display> = vec![&"JSON"];
+                words.extend(kind.iter().map(|k| k as &dyn Display));
+                words.extend(unique_keys.iter().map(|k| k as &dyn Display));
+                self.is_form(expr, &words, *negated, &Type::Text, cx)
+            }
+            Ast::IsNormalized { expr, form, negated } => {
+                let mut words: Vec<&dyn Display> = form.iter().map(|f| f as &dyn Display).collect();
+                words.push(&"NORMALIZED");
+                self.is_form(expr, &words, *negated, &Type::Text, cx)
+            }
             other => self.refused(other),
         }
     }
@@ -111,14 +123,6 @@ impl Lowerer<'_> {
 
     fn refused(&mut self, e: &Ast) -> Result<Expr> {
         match e {
-            Ast::IsJson { .. } => {
-                self.not_yet(e, "IS JSON");
-                Ok(Expr::null(Type::Bool))
-            }
-            Ast::IsNormalized { .. } => {
-                self.not_yet(e, "IS NORMALIZED");
-                Ok(Expr::null(Type::Bool))
-            }
             Ast::QualifiedWildcard(name, _) => self.row_of(&parts(name), e),
             Ast::Wildcard(_) => Err(self.whole_row(e)),
             _ => Err(Error::syntax("an expression that PostgreSQL does not have")),

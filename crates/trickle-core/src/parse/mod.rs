@@ -23,8 +23,8 @@ pub(crate) mod ast {
 
 pub(crate) use aggregate::{CreateAggregate, Definition};
 pub(crate) use forms::{
-    Cycle, GroupItem, RowsFrom, Search, collation, excluded, generated, is_group_distinct, is_only,
-    is_rows_from, search_and_cycle, using_alias,
+    Cycle, FormPart, GroupItem, RowsFrom, Search, collation, excluded, form_name, form_parts, generated,
+    is_document, is_group_distinct, is_only, is_rows_from, json_aggregate, search_and_cycle, using_alias,
 };
 pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, reads, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};

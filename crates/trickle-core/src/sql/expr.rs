@@ -66,7 +66,8 @@ pub(crate) fn scalar(expr: &Expr, columns: &[Scalar]) -> Scalar {
 
 /// A call of a function.
 pub(super) fn function(sig: &FuncSig, args: &[Expr], columns: &[Scalar]) -> Scalar {
-    Scalar::Call(name(sig), args.iter().map(|e| scalar(e, columns)).collect())
+    let args = args.iter().map(|e| scalar(e, columns)).collect();
+    if sig.form.is_empty() { Scalar::Call(name(sig), args) } else { Scalar::Form(sig.form.clone(), args) }
 }
 
 /// `(SELECT r FROM (SELECT a, …) AS r(name, …))`: the only row value whose fields have names of their own.

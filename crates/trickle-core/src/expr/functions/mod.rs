@@ -178,6 +178,7 @@ impl Entry {
             args,
             ret,
             columns: self.columns.clone(),
+            form: Vec::new(),
             volatility: match self.row.flags & (STABLE | VOLATILE) {
                 STABLE => Volatility::Stable,
                 VOLATILE => Volatility::Volatile,
@@ -224,7 +225,7 @@ pub fn resolve_operator(op: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
 
 /// The value function of a built-in signature; `None` where it is opaque or not built in.
 pub fn value_of(sig: &FuncSig) -> Option<Value> {
-    if sig.schema.is_some() {
+    if sig.schema.is_some() || !sig.form.is_empty() {
         return None;
     }
     let entries = table().get(&*sig.name)?;

@@ -70,6 +70,8 @@ pub(super) const ROWS: &[Row] = &[
     f("strpos", "text, text -> int4", 0, v::position),
     opaque("concat", "variadic any -> text", LAX | STABLE),
     opaque("concat_ws", "text, variadic any -> text", LAX | STABLE | NULLABLE),
+    opaque("normalize", "text -> text", RAISES),
+    opaque("normalize", "text, text -> text", RAISES),
     f("repeat", "text, int4 -> text", RAISES, v::repeat),
     f("reverse", "text -> text", 0, v::reverse),
     f("lpad", "text, int4 -> text", RAISES, v::lpad),

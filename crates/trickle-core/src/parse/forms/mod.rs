@@ -3,6 +3,7 @@
 //! What is added is a name that begins with a NUL, which no text of a server's can hold: it says to the front end what
 //! the tree has no place for. Where that needs no saying, the tokens are those of an equal query.
 
+mod calls;
 mod domain;
 mod query;
 mod reader;
@@ -14,6 +15,7 @@ use super::ast::{
     Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart, OrderByExpr,
 };
 use crate::window::Exclusion;
+pub(crate) use calls::{FormPart, form_name, form_parts, is_document, json_aggregate};
 pub(crate) use domain::collation;
 use reader::Reader;
 pub(crate) use recursion::{Cycle, Search, search_and_cycle};
@@ -107,7 +109,7 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 | Keyword::CYCLE
                 | Keyword::DOMAIN
         );
-        word || names_xml(t)
+        word || calls::is_suspect(t)
     };
     if !tokens.iter().any(suspect) {
         return tokens;
@@ -156,11 +158,6 @@ fn keyword(t: &TokenWithSpan) -> Keyword {
     }
 }
 
-/// A function whose first argument is a name behind NAME.
-fn names_xml(t: &TokenWithSpan) -> bool {
-    matches!(&t.token, Token::Word(w) if ["xmlelement", "xmlpi"].iter().any(|f| w.value.eq_ignore_ascii_case(f)))
-}
-
 fn name(text: impl Into<String>) -> Token {
     Token::Word(Word { value: text.into(), quote_style: Some('"'), keyword: Keyword::NoKeyword })
 }
@@ -194,7 +191,6 @@ mod tests {
                 "SELECT (SELECT * FROM (((SELECT 1) UNION (SELECT 2)) EXCEPT SELECT 3) AS \"!\")",
             ),
             ("SELECT 1 < ALL (VALUES (2))", "SELECT 1 < ALL(SELECT * FROM (VALUES (2)) AS \"!\")"),
-            ("SELECT xmlelement(NAME a, b)", "SELECT xmlelement(a, b)"),
             (
                 "WITH RECURSIVE r AS (SELECT 1) SEARCH DEPTH FIRST BY A, b SET o CYCLE a SET c TO 'Y' DEFAULT 'N' USING p SELECT 1",
                 "WITH RECURSIVE r AS (SELECT 1 ORDER BY \"!search depth\"(\"o\", \"a\", \"b\"), \"!cycle to\"(\"c\", \"p\", 'Y', 'N', \"a\")) SELECT 1",

@@ -1,7 +1,7 @@
 //! What is read word by word: forms that are told by the words around them.
 
 use super::sets::ends_group_by;
-use super::{DISTINCT, Edit, MARK, ONLY, VIRTUAL, name, names_xml, word};
+use super::{DISTINCT, Edit, MARK, ONLY, VIRTUAL, name, word};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -69,7 +69,10 @@ impl<'t> Reader<'t> {
                 Keyword::SEARCH | Keyword::CYCLE => self.recursion(i),
                 Keyword::DOMAIN => self.domain(i),
                 _ if self.is(i, &Token::LParen) => self.query(i, &queries),
-                _ => self.xml_name(i),
+                _ if self.is_word(i, "document") => self.document(i),
+                _ if self.is_call(i) => self.call(i),
+                _ if self.is_normal_form(i) => self.normal_form(i),
+                _ => Vec::new(),
             };
             edits.extend(found.into_iter().map(|(word, edit)| (self.words[word].0, edit)));
         }
@@ -199,14 +202,5 @@ impl<'t> Reader<'t> {
         key.push(name(super::EXCLUDED[mark].0));
         let gone = (i..=i + words).map(|at| (at, Edit::Instead(Vec::new())));
         std::iter::once((frame, Edit::Before(key))).chain(gone).collect()
-    }
-
-    /// `xmlelement(NAME a, …)`: the element's name is the first argument.
-    fn xml_name(&self, i: usize) -> Vec<(usize, Edit)> {
-        let element = self.words.get(i).is_some_and(|(_, t)| names_xml(t)) && self.is(i + 1, &Token::LParen);
-        if element && self.keyword(i + 2) == Keyword::NAME && self.is_name(i + 3) {
-            return vec![(i + 2, Edit::Instead(Vec::new()))];
-        }
-        Vec::new()
     }
 }

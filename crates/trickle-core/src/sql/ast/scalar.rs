@@ -2,7 +2,7 @@
 
 use super::{OrderBy, Query};
 use crate::catalog::TableId;
-use crate::expr::{IsTest, Moment, Subscript};
+use crate::expr::{FormPiece, IsTest, Moment, Subscript};
 use crate::sql::ident::{Ident, Qualified};
 use crate::types::{Datum, Type};
 use crate::window::{Exclusion, Units};
@@ -113,6 +113,8 @@ pub enum Scalar {
     Call(Qualified, Vec<Scalar>),
     /// A call with its own grammar.
     Special(SpecialCall, Vec<Scalar>),
+    /// A call with words between its arguments.
+    Form(Vec<FormPiece>, Vec<Scalar>),
     /// `a op b`, or `op a`; a schema prints `OPERATOR(schema.op)`.
     Operator(Qualified, Vec<Scalar>),
     /// An aggregate call.

@@ -22,6 +22,7 @@ pub(crate) fn walk_scalar(s: &mut Scalar, v: &mut Visitor<'_>) {
             Scalar::Column { .. } | Scalar::Literal(..) | Scalar::Param(..) => {}
             Scalar::Call(_, args)
             | Scalar::Special(_, args)
+            | Scalar::Form(_, args)
             | Scalar::Operator(_, args)
             | Scalar::And(args)
             | Scalar::Or(args)

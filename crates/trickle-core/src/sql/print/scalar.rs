@@ -1,7 +1,7 @@
 //! Scalar expressions, with parentheses where precedence asks for them (manual, "Operator Precedence").
 
 use super::Printer;
-use crate::expr::{IsTest, Subscript};
+use crate::expr::{FormPiece, IsTest, Subscript};
 use crate::sql::ast::{Aggregate, FrameBound, OrderBy, Over, Param, Scalar, SpecialCall};
 use crate::sql::ident::{Ident, Qualified};
 use crate::types::Type;
@@ -124,6 +124,7 @@ impl Printer {
                 });
                 self.arguments(args);
             }
+            Scalar::Form(pieces, args) => self.form(pieces, args),
             Scalar::Operator(op, args) => self.operator(op, args),
             Scalar::Aggregate(a) => self.aggregate(a, false),
             Scalar::Over(o) => self.over(o),
@@ -165,6 +166,25 @@ impl Printer {
             }
             Scalar::Case { whens, otherwise } => self.case(whens, otherwise.as_deref()),
             _ => self.bare_rest(s),
+        }
+    }
+
+    /// Arguments that are no single word stand in parentheses: the grammar of some takes no more.
+    fn form(&mut self, pieces: &[FormPiece], args: &[Scalar]) {
+        let mut args = args.iter();
+        let mut before: Option<&FormPiece> = None;
+        for piece in pieces {
+            if before.is_some_and(|b| b.is_apart_from(piece)) {
+                self.word(" ");
+            }
+            match piece {
+                FormPiece::Word(words) => self.word(words),
+                FormPiece::Name(name) => self.ident(&Ident::from(name)),
+                FormPiece::Type(ty) => self.show(ty),
+                FormPiece::Text(text) => self.quoted(text),
+                FormPiece::Argument => args.next().into_iter().for_each(|a| self.operand(a, Binding::Atom)),
+            }
+            before = Some(piece);
         }
     }
 

@@ -1,0 +1,29 @@
+//! Calls with a grammar of their own, such as `JSON_VALUE(a, b RETURNING integer)` and `a IS DOCUMENT`.
+
+use crate::types::Type;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// A part of the text of such a call.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum FormPiece {
+    /// Key words, a comma, a colon or a parenthesis.
+    Word(Arc<str>),
+    /// A name, unquoted.
+    Name(Arc<str>),
+    /// A type.
+    Type(Type),
+    /// A string constant, where the grammar has one in the place of an expression.
+    Text(Arc<str>),
+    /// The next argument.
+    Argument,
+}
+
+impl FormPiece {
+    /// Whether a space stands between this and `next`.
+    pub(crate) fn is_apart_from(&self, next: &FormPiece) -> bool {
+        let word = |p: &FormPiece, words: &[&str]| matches!(p, FormPiece::Word(w) if words.contains(&&**w));
+        let opens = word(next, &["("]) && matches!(self, FormPiece::Word(w) if !matches!(&**w, "," | ":"));
+        !(word(self, &["("]) || word(next, &[")", ","]) || opens)
+    }
+}

@@ -1,0 +1,218 @@
+//! Calls with a grammar of their own: SQL/JSON, SQL/XML, IS JSON and its kin. What their words mean is PostgreSQL's to know; of a
+//! call only its type and its columns are read.
+
+use super::Lowerer;
+use super::expr::Cx;
+use crate::error::{Error, Result};
+use crate::expr::{Expr, ExprKind, FormPiece, FuncKind, FuncSig, Volatility};
+use crate::parse::ast::{Expr as Ast, Function, FunctionArg, FunctionArguments};
+use crate::parse::{FormPart, Place, form_parts};
+use crate::rel::SetCall;
+use crate::types::{Datum, Type};
+use std::fmt::Display;
+use std::sync::Arc;
+
+/// A call as it is read.
+#[derive(Default)]
+struct Form {
+    pieces: Vec<FormPiece>,
+    args: Vec<Expr>,
+    /// What it says that it returns.
+    returns: Option<Type>,
+    columns: Vec<(Arc<str>, Type)>,
+    /// The name of a column whose type follows.
+    column: Option<Arc<str>>,
+    /// The last words.
+    last: &'static str,
+}
+
+impl Form {
+    fn word(&mut self, words: impl Into<Arc<str>>) {
+        self.pieces.push(FormPiece::Word(words.into()));
+    }
+    /// Whether the path of `JSON_TABLE` or of a column of it stands here, which is no expression.
+    fn is_path(&self) -> bool {
+        matches!(self.last, "PATH" | "NESTED" | "NESTED PATH") || self.last == "," && self.args.len() == 1
+    }
+    /// The type of a constant without one.
+    fn untyped(&self, name: &str) -> Type {
+        let xml = matches!(name, "XMLCONCAT" | "XMLROOT" | "XMLSERIALIZE") && self.last != "VERSION";
+        let defaults = match self.columns.last() {
+            Some((_, ty)) => Some(ty),
+            None => self.returns.as_ref(),
+        };
+        let ty = match (name, self.last) {
+            (_, "DEFAULT") => defaults.cloned(),
+            ("JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS", ",") if self.args.len() == 1 => {
+                Type::parse("jsonpath")
+            }
+            (name, last) if xml || name.starts_with("XML") && last.starts_with("PASSING") => {
+                Type::parse("xml")
+            }
+            _ => None,
+        };
+        ty.unwrap_or(Type::Text)
+    }
+    fn signature(&self, name: &str, kind: FuncKind, ret: Type) -> FuncSig {
+        let args = self.args.iter().map(|a| a.ty().clone()).collect();
+        let columns = self.columns.iter().map(|(name, _)| name.clone()).collect();
+        // What it gives may depend on settings, as casts in it do.
+        let volatility = Volatility::Stable;
+        let sig = FuncSig::unknown(None, &name.to_ascii_lowercase(), args, ret);
+        FuncSig { kind, columns, form: self.pieces.clone(), volatility, ..sig }
+    }
+}
+
+impl Lowerer<'_> {
+    /// A call in an expression.
+    pub(super) fn form<'q>(
+        &mut self,
+        name: &str,
+        f: &'q Function,
+        e: &'q Ast,
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        let FunctionArguments::List(list) = &f.args else {
+            return Err(self.at(Error::syntax(format!("{name} is not called so")), e));
+        };
+        if name.ends_with(')') {
+            return Err(self.stop(e, name));
+        }
+        if name.ends_with("AGG") {
+            return Err(self.stop(e, format!("{name} with FORMAT or another type than json and jsonb")));
+        }
+        let form = self.form_of(name, &list.args, e, cx)?;
+        let jsonb = form.args.iter().any(|a| *a.ty() == Type::Jsonb);
+        let ret = match (name, &form.returns) {
+            (_, Some(ty)) => Some(ty.clone()),
+            ("JSON_VALUE" | "JSON_SERIALIZE", _) => Some(Type::Text),
+            ("JSON_EXISTS" | "XMLEXISTS", _) => Some(Type::Bool),
+            ("JSON_QUERY", _) => Some(Type::Jsonb),
+            ("JSON_OBJECT" | "JSON_ARRAY", _) if jsonb => Some(Type::Jsonb),
+            ("JSON_OBJECT" | "JSON_ARRAY" | "JSON" | "JSON_SCALAR", _) => Some(Type::Json),
+            ("JSON_TABLE" | "XMLTABLE", _) => None,
+            _ => Type::parse("xml"),
+        };
+        let Some(ret) = ret else {
+            return Err(self.at(Error::syntax(format!("{name} stands in FROM only")), e));
+        };
+        let sig = form.signature(name, FuncKind::Scalar, ret.clone());
+        Ok(Expr::new(ExprKind::Call(Arc::new(sig), form.args), ret))
+    }
+
+    /// `JSON_TABLE` and `XMLTABLE`.
+    pub(super) fn table_form<'q>(
+        &mut self,
+        name: &str,
+        args: &'q [FunctionArg],
+        place: &impl Place,
+        cx: &mut Cx<'q>,
+    ) -> Result<SetCall> {
+        let form = self.form_of(name, args, place, cx)?;
+        let ret = match form.columns.as_slice() {
+            [] => return Err(self.at(Error::syntax(format!("{name} has no columns")), place)),
+            [(_, one)] => one.clone(),
+            several => Type::Record(several.iter().map(|(_, ty)| ty.clone()).collect()),
+        };
+        let sig = Arc::new(form.signature(name, FuncKind::SetReturning, ret));
+        Ok(SetCall { sig, args: form.args, defined: false })
+    }
+
+    /// `a IS words`
+    pub(super) fn is_form<'q>(
+        &mut self,
+        value: &'q Ast,
+        words: &[&dyn Display],
+        negated: bool,
+        untyped: &Type,
+        cx: &mut Cx<'q>,
+    ) -> Result<Expr> {
+        let value = self.expr(value, cx)?;
+        let value = if *value.ty() == Type::Unknown { self.coerce(value, untyped)? } else { value };
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        let words = format!("IS {}", words.join(" "));
+        let mut form = Form { args: vec![value], ..Form::default() };
+        form.word("(");
+        form.pieces.push(FormPiece::Argument);
+        form.word(words.as_str());
+        form.word(")");
+        let sig = Arc::new(form.signature(&words, FuncKind::Scalar, Type::Bool));
+        let test = Expr::new(ExprKind::Call(sig, form.args), Type::Bool);
+        Ok(if negated { test.negated() } else { test })
+    }
+
+    /// `a IS DOCUMENT`
+    pub(super) fn is_document<'q>(&mut self, value: &'q Ast, negated: bool, cx: &mut Cx<'q>) -> Result<Expr> {
+        let xml = Type::parse("xml").unwrap_or(Type::Text);
+        self.is_form(value, &[&"DOCUMENT"], negated, &xml, cx)
+    }
+
+    fn form_of<'q>(
+        &mut self,
+        name: &str,
+        args: &'q [FunctionArg],
+        place: &impl Place,
+        cx: &mut Cx<'q>,
+    ) -> Result<Form> {
+        let Some(parts) = form_parts(args) else {
+            return Err(self.at(Error::syntax(format!("{name} is not called so")), place));
+        };
+        let mut form = Form::default();
+        form.word(name);
+        form.word("(");
+        for part in parts {
+            match part {
+                FormPart::Word(words) => {
+                    if let ("FOR ORDINALITY", Some(column)) = (words, form.column.take()) {
+                        form.columns.push((column, Type::Int4));
+                    }
+                    form.word(words);
+                    form.last = words;
+                    continue;
+                }
+                FormPart::Name(given) => {
+                    let given: Arc<str> = Arc::from(given);
+                    form.pieces.push(FormPiece::Name(given.clone()));
+                    form.column = (!matches!(form.last, "AS" | "NAME")).then_some(given);
+                }
+                FormPart::Type(ty) => {
+                    let ty = self.type_named(ty)?;
+                    form.pieces.push(FormPiece::Type(ty.clone()));
+                    match form.column.take() {
+                        Some(column) => form.columns.push((column, ty)),
+                        None => form.returns = Some(ty),
+                    }
+                }
+                FormPart::Argument(arg) => self.form_argument(name, &mut form, arg, cx)?,
+            }
+            form.last = "";
+        }
+        form.word(")");
+        Ok(form)
+    }
+
+    fn form_argument<'q>(
+        &mut self,
+        name: &str,
+        form: &mut Form,
+        arg: &'q Ast,
+        cx: &mut Cx<'q>,
+    ) -> Result<()> {
+        let value = self.expr(arg, cx)?;
+        if name == "JSON_TABLE" && form.is_path() {
+            let Some(Datum::Text(path)) = value.as_literal() else {
+                let m = "only string constants are supported in JSON_TABLE path specification";
+                return Err(self.at(Error::unsupported(m), arg));
+            };
+            form.pieces.push(FormPiece::Text(path.clone()));
+            return Ok(());
+        }
+        let value = match value.ty() {
+            Type::Unknown => self.coerce(value, &form.untyped(name))?,
+            _ => value,
+        };
+        form.pieces.push(FormPiece::Argument);
+        form.args.push(value);
+        Ok(())
+    }
+}

@@ -1,0 +1,534 @@
+//! Calls with words between their arguments, as of SQL/JSON and SQL/XML.
+//!
+//! Such a call is read as one of a function `"\0form NAME"`. Its arguments are those of the call and what stands between them:
+//! words, commas and parentheses as `"\0WORDS"`, names that it gives as `"\0name NAME"`, types as `"\0type"(NULL::TYPE)`.
+//! `JSON_OBJECTAGG` and `JSON_ARRAYAGG` are read as calls of the aggregates that they stand for.
+
+use super::reader::Reader;
+use super::{Edit, MARK, name, word};
+use crate::parse::ast::{
+    DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName,
+    ObjectNamePart,
+};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+
+const FORM: &str = "\0form ";
+const AGGREGATE: &str = "\0aggregate ";
+const NAME: &str = "\0name ";
+const TYPE: &str = "\0type";
+const DOCUMENT: &str = "\0document";
+
+/// Functions that are called so, always or sometimes.
+const CALLS: [&str; 20] = [
+    "json",
+    "json_array",
+    "json_arrayagg",
+    "json_exists",
+    "json_object",
+    "json_objectagg",
+    "json_query",
+    "json_scalar",
+    "json_serialize",
+    "json_table",
+    "json_value",
+    "xmlconcat",
+    "xmlelement",
+    "xmlexists",
+    "xmlforest",
+    "xmlparse",
+    "xmlpi",
+    "xmlroot",
+    "xmlserialize",
+    "xmltable",
+];
+/// Words that stand before an expression, or instead of one.
+const BEFORE: [&str; 12] = [
+    "CONTENT",
+    "DEFAULT",
+    "DOCUMENT",
+    "NAME",
+    "RETURNING",
+    "STANDALONE NO",
+    "STANDALONE NO VALUE",
+    "STANDALONE YES",
+    "VERSION",
+    "VERSION NO VALUE",
+    "XMLATTRIBUTES",
+    "XMLNAMESPACES",
+];
+/// Words that stand behind an expression, a name or a type.
+const BEHIND: [&str; 54] = [
+    "ABSENT ON NULL",
+    "AS",
+    "BY REF",
+    "BY VALUE",
+    "COLUMNS",
+    "DEFAULT",
+    "EMPTY ARRAY ON EMPTY",
+    "EMPTY ARRAY ON ERROR",
+    "EMPTY OBJECT ON EMPTY",
+    "EMPTY OBJECT ON ERROR",
+    "EMPTY ON EMPTY",
+    "EMPTY ON ERROR",
+    "ERROR ON EMPTY",
+    "ERROR ON ERROR",
+    "FALSE ON EMPTY",
+    "FALSE ON ERROR",
+    "FORMAT JSON",
+    "FORMAT JSON ENCODING UTF8",
+    "INDENT",
+    "KEEP QUOTES",
+    "KEEP QUOTES ON SCALAR STRING",
+    "NO INDENT",
+    "NULL ON EMPTY",
+    "NULL ON ERROR",
+    "NULL ON NULL",
+    "OMIT QUOTES",
+    "OMIT QUOTES ON SCALAR STRING",
+    "ON EMPTY",
+    "ON ERROR",
+    "PASSING",
+    "PASSING BY REF",
+    "PASSING BY VALUE",
+    "PRESERVE WHITESPACE",
+    "RETURNING",
+    "STRIP WHITESPACE",
+    "TRUE ON EMPTY",
+    "TRUE ON ERROR",
+    "UNKNOWN ON EMPTY",
+    "UNKNOWN ON ERROR",
+    "VALUE",
+    "WITH ARRAY WRAPPER",
+    "WITH CONDITIONAL ARRAY WRAPPER",
+    "WITH CONDITIONAL WRAPPER",
+    "WITH UNCONDITIONAL ARRAY WRAPPER",
+    "WITH UNCONDITIONAL WRAPPER",
+    "WITH UNIQUE",
+    "WITH UNIQUE KEYS",
+    "WITH WRAPPER",
+    "WITHOUT ARRAY WRAPPER",
+    "WITHOUT CONDITIONAL ARRAY WRAPPER",
+    "WITHOUT CONDITIONAL WRAPPER",
+    "WITHOUT UNIQUE",
+    "WITHOUT UNIQUE KEYS",
+    "WITHOUT WRAPPER",
+];
+/// Words of the definition of a column.
+const COLUMN: [&str; 7] = ["EXISTS", "FOR ORDINALITY", "NESTED", "NESTED PATH", "NOT NULL", "NULL", "PATH"];
+const SIGNS: [&str; 4] = [",", ":", "(", ")"];
+
+/// A part of a call.
+pub(crate) enum FormPart<'q> {
+    /// An argument.
+    Argument(&'q Expr),
+    /// Words, a comma, a colon or a parenthesis between arguments.
+    Word(&'static str),
+    /// A name, folded.
+    Name(&'q str),
+    /// A type.
+    Type(&'q DataType),
+}
+
+/// The name of such a call in upper case.
+pub(crate) fn form_name(called: &ObjectName) -> Option<&str> {
+    marked(called)?.strip_prefix(FORM)
+}
+
+/// What a call consists of; `None` where its words are in no order that is known.
+pub(crate) fn form_parts(args: &[FunctionArg]) -> Option<Vec<FormPart<'_>>> {
+    fn part(arg: &FunctionArg) -> Option<FormPart<'_>> {
+        let FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) = arg else { return None };
+        Some(match e {
+            Expr::Identifier(Ident { value, .. }) if value.starts_with(MARK) => {
+                match value.strip_prefix(NAME) {
+                    Some(given) => FormPart::Name(given),
+                    None => FormPart::Word(known(value.strip_prefix(MARK)?)?),
+                }
+            }
+            Expr::Function(f) if marked(&f.name) == Some(TYPE) => FormPart::Type(type_of(f)?),
+            other => FormPart::Argument(other),
+        })
+    }
+    args.iter().map(part).collect()
+}
+
+/// Of a call of an aggregate in SQL/JSON's words: what it is called, and the function that it stands for, with `?` for the type
+/// where that goes by the arguments.
+pub(crate) fn json_aggregate(called: &ObjectName) -> Option<(&str, &str)> {
+    marked(called)?.strip_prefix(AGGREGATE)?.split_once(' ')
+}
+
+/// Whether `a IS [NOT] DISTINCT FROM b` stands for `a IS [NOT] DOCUMENT`.
+pub(crate) fn is_document(right: &Expr) -> bool {
+    matches!(right, Expr::Identifier(i) if i.value == DOCUMENT)
+}
+
+fn marked(called: &ObjectName) -> Option<&str> {
+    match called.0.as_slice() {
+        [ObjectNamePart::Identifier(i)] if i.value.starts_with(MARK) => Some(&i.value),
+        _ => None,
+    }
+}
+
+fn known(words: &str) -> Option<&'static str> {
+    let lists = [&BEFORE[..], &BEHIND, &COLUMN, &SIGNS];
+    lists.into_iter().flatten().copied().find(|known| *known == words)
+}
+
+fn type_of(f: &Function) -> Option<&DataType> {
+    let FunctionArguments::List(list) = &f.args else { return None };
+    match list.args.as_slice() {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Cast { data_type, .. }))] => Some(data_type),
+        _ => None,
+    }
+}
+
+/// Whether a token may belong to what is put into other words here.
+pub(super) fn is_suspect(t: &TokenWithSpan) -> bool {
+    let one_of =
+        |w: &Word| CALLS.iter().chain(&["document", "normalize"]).any(|c| w.value.eq_ignore_ascii_case(c));
+    matches!(&t.token, Token::Word(w) if one_of(w))
+}
+
+impl Reader<'_> {
+    /// Whether a call with words may start at a word.
+    pub(super) fn is_call(&self, i: usize) -> bool {
+        CALLS.iter().any(|call| self.is_word(i, call))
+    }
+
+    /// Whether a word is a form of Unicode's.
+    pub(super) fn is_normal_form(&self, i: usize) -> bool {
+        ["nfc", "nfd", "nfkc", "nfkd"].iter().any(|form| self.is_word(i, form))
+    }
+
+    /// `a IS [NOT] DOCUMENT`: a comparison of as low a precedence.
+    pub(super) fn document(&self, i: usize) -> Vec<(usize, Edit)> {
+        let is = |at: Option<usize>| at.is_some_and(|at| self.is_word(at, "is"));
+        let not = i.checked_sub(1).filter(|at| self.is_word(*at, "not"));
+        if is(i.checked_sub(1)) || not.is_some_and(|at| is(at.checked_sub(1))) {
+            return vec![(i, Edit::Instead(vec![word("DISTINCT"), word("FROM"), name(DOCUMENT)]))];
+        }
+        Vec::new()
+    }
+
+    /// `normalize(a, NFD)`: the form as text.
+    pub(super) fn normal_form(&self, i: usize) -> Vec<(usize, Edit)> {
+        let open = self.partner.get(i + 1).copied().flatten().and_then(|open| open.checked_sub(1));
+        let last = i.checked_sub(1).is_some_and(|b| self.is(b, &Token::Comma));
+        match self.folded(i) {
+            Some(form) if last && open.is_some_and(|f| self.is_word(f, "normalize")) => {
+                vec![(i, Edit::Instead(vec![Token::SingleQuotedString(form.to_ascii_uppercase())]))]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A call with words, as one of a function. One over a query is told by its name.
+    pub(super) fn call(&self, i: usize) -> Vec<(usize, Edit)> {
+        let after_dot = i.checked_sub(1).is_some_and(|b| self.is(b, &Token::Period));
+        let (Some(called), Some(end)) = (self.folded(i), self.partner.get(i + 1).copied().flatten()) else {
+            return Vec::new();
+        };
+        if after_dot || !self.is(i + 1, &Token::LParen) {
+            return Vec::new();
+        }
+        if let Some(stem) = called.strip_prefix("json_").and_then(|c| c.strip_suffix("agg"))
+            && let Some(edits) = self.aggregate(i, end, stem)
+        {
+            return edits;
+        }
+        let mut scan =
+            Scan { reader: self, called: &called, at: i + 2, parts: 0, words: 0, edits: Vec::new() };
+        if ["select", "with", "values"].iter().any(|query| self.is_word(i + 2, query)) {
+            let gone = (i + 2..end).map(|at| (at, Edit::Instead(Vec::new())));
+            let named =
+                (i, Edit::Instead(vec![name(format!("{FORM}{}(SELECT …)", called.to_ascii_uppercase()))]));
+            return gone.chain([named]).collect();
+        }
+        scan.list(end, false);
+        if scan.words == 0 && scan.parts > 0 && matches!(called.as_str(), "json_object" | "xmlexists") {
+            return Vec::new();
+        }
+        let named = (i, Edit::Instead(vec![name(format!("{FORM}{}", called.to_ascii_uppercase()))]));
+        std::iter::once(named).chain(scan.edits).collect()
+    }
+
+    /// `JSON_OBJECTAGG(k : v …)` and `JSON_ARRAYAGG(v …)` of a type that an aggregate gives.
+    fn aggregate(&self, i: usize, end: usize, stem: &str) -> Option<Vec<(usize, Edit)>> {
+        let (mut unique, mut strict, mut returns) = (false, stem == "array", "?");
+        let scan = |at| Scan { reader: self, called: stem, at, parts: 0, words: 0, edits: Vec::new() };
+        let (mut at, mut fresh, mut edits) = (i + 2, true, Vec::new());
+        while at < end {
+            let found =
+                if self.is(at, &Token::Colon) { Some((":", 1)) } else { scan(at).words(fresh, false) };
+            let Some((words, mut count)) = found else {
+                (at, fresh) = (self.behind(at), self.is(at, &Token::Comma));
+                continue;
+            };
+            match words {
+                ":" | "VALUE" => {
+                    edits.push((at, Edit::Instead(vec![Token::Comma])));
+                    (at, fresh) = (at + 1, true);
+                    continue;
+                }
+                "NULL ON NULL" => strict = false,
+                "ABSENT ON NULL" => strict = true,
+                "WITH UNIQUE" | "WITH UNIQUE KEYS" => unique = true,
+                "WITHOUT UNIQUE" | "WITHOUT UNIQUE KEYS" => {}
+                "RETURNING" => {
+                    count = 2;
+                    returns = ["json", "jsonb"].into_iter().find(|ty| self.is_word(at + 1, ty))?;
+                }
+                _ => return None,
+            }
+            edits.extend((at..at + count).map(|gone| (gone, Edit::Instead(Vec::new()))));
+            at += count;
+        }
+        let stem_of = if stem == "array" { "" } else { "_object" };
+        let (unique, strict) = (if unique { "_unique" } else { "" }, if strict { "_strict" } else { "" });
+        let called = format!("{AGGREGATE}json_{stem}agg {returns}{stem_of}_agg{unique}{strict}");
+        edits.push((i, Edit::Instead(vec![name(called)])));
+        Some(edits)
+    }
+
+    /// The word behind the one at `i` with what belongs to it: parentheses, brackets, a name behind a dot.
+    fn behind(&self, i: usize) -> usize {
+        let mut at = match self.partner[i] {
+            Some(close) if close > i => close,
+            _ if self.is(i, &Token::LBracket) => {
+                let mut depth = 0;
+                let closes = |at: &usize| {
+                    depth +=
+                        i32::from(self.is(*at, &Token::LBracket)) - i32::from(self.is(*at, &Token::RBracket));
+                    depth == 0
+                };
+                (i..self.words.len()).find(closes).unwrap_or(i)
+            }
+            _ => i,
+        } + 1;
+        while self.is(at, &Token::Period) {
+            at += 2;
+        }
+        at
+    }
+}
+
+/// Takes the arguments of a call apart.
+struct Scan<'r, 't> {
+    reader: &'r Reader<'t>,
+    called: &'r str,
+    at: usize,
+    parts: usize,
+    /// Parts that are words.
+    words: usize,
+    edits: Vec<(usize, Edit)>,
+}
+
+impl Scan<'_, '_> {
+    /// Everything up to `end`; `columns` are the definitions of a table's.
+    fn list(&mut self, end: usize, columns: bool) {
+        // Whether an expression is due, or the name of a column.
+        let (mut fresh, mut naming) = (true, columns);
+        while self.at < end {
+            if self.reader.is(self.at, &Token::Comma) {
+                self.mark(1, ",");
+                (fresh, naming) = (true, columns);
+            } else if self.reader.is(self.at, &Token::Colon) {
+                self.mark(1, ":");
+                fresh = true;
+            } else if naming && !self.is_nested() {
+                (fresh, naming) = (false, false);
+                self.named();
+                if self.words(false, true).is_none_or(|(words, _)| words != "FOR ORDINALITY") {
+                    self.typed(end, true);
+                }
+            } else if let Some((words, count)) = self.words(fresh && !naming, columns) {
+                naming = false;
+                self.mark(count, words);
+                self.words += 1;
+                self.follow(words, end);
+                fresh = matches!(words, "NESTED" | "NESTED PATH" | "PATH" | "VALUE")
+                    || words.starts_with("PASSING")
+                    || BEFORE.contains(&words) && words != "RETURNING";
+            } else {
+                self.part(Vec::new());
+                self.skip(end, columns);
+                fresh = false;
+            }
+        }
+    }
+
+    /// What words ask for that is no expression.
+    fn follow(&mut self, words: &str, end: usize) {
+        match words {
+            "AS" if self.called == "xmlserialize" => self.typed(end, false),
+            "RETURNING" => self.typed(end, false),
+            "AS" | "NAME" => self.named(),
+            "COLUMNS" | "XMLATTRIBUTES" | "XMLNAMESPACES" => {
+                let columns = words == "COLUMNS";
+                match self.reader.partner.get(self.at).copied().flatten() {
+                    Some(close) if self.reader.is(self.at, &Token::LParen) => {
+                        self.mark(1, "(");
+                        self.list(close, columns);
+                        self.mark(1, ")");
+                    }
+                    _ => self.list(end, columns),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The words at hand, the most that there are, with their number.
+    fn words(&self, fresh: bool, columns: bool) -> Option<(&'static str, usize)> {
+        let lists: [&[&str]; 2] = match (fresh, columns) {
+            (true, _) => [&BEFORE, &[]],
+            (false, true) => [&BEHIND, &COLUMN],
+            (false, false) => [&BEHIND, &[]],
+        };
+        let here = |words: &&&'static str| {
+            words.split(' ').enumerate().all(|(i, w)| self.reader.is_word(self.at + i, w))
+                && self.may_be(words)
+        };
+        let count = |words: &&str| words.split(' ').count();
+        let found = lists.into_iter().flatten().filter(here).max_by_key(|w| count(w))?;
+        Some((*found, count(found)))
+    }
+
+    /// Whether words that may be a name or a part of an expression are meant as such.
+    fn may_be(&self, words: &str) -> bool {
+        match words {
+            "VALUE" => matches!(self.called, "json_object" | "object"),
+            "NAME" => self.parts == 0 && matches!(self.called, "xmlelement" | "xmlpi"),
+            "DOCUMENT" | "CONTENT" => self.parts == 0 && matches!(self.called, "xmlparse" | "xmlserialize"),
+            "NULL" | "NOT NULL" | "INDENT" | "NO INDENT" => self.called.starts_with("xml"),
+            root if root.starts_with("VERSION") || root.starts_with("STANDALONE") => self.called == "xmlroot",
+            _ => true,
+        }
+    }
+
+    /// Whether the columns of a nested path stand here, and no column of that name.
+    fn is_nested(&self) -> bool {
+        let text = |t: &Token| matches!(t, Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_));
+        let next = self.reader.words.get(self.at + 1);
+        self.reader.is_word(self.at, "nested")
+            && (self.reader.is_word(self.at + 1, "path") || next.is_some_and(|(_, t)| text(&t.token)))
+    }
+
+    /// Puts a part in front of the word at hand: these tokens, or what stands there.
+    fn part(&mut self, tokens: Vec<Token>) {
+        let comma = (self.parts > 0).then_some(Token::Comma);
+        self.parts += 1;
+        let new: Vec<Token> = comma.into_iter().chain(tokens).collect();
+        if !new.is_empty() {
+            self.edits.push((self.at, Edit::Before(new)));
+        }
+    }
+
+    /// A part instead of `count` words.
+    fn instead(&mut self, count: usize, token: Token) {
+        self.part(vec![token]);
+        self.edits.extend((self.at..self.at + count).map(|gone| (gone, Edit::Instead(Vec::new()))));
+        self.at += count;
+    }
+
+    fn mark(&mut self, count: usize, words: &str) {
+        self.instead(count, name(format!("{MARK}{words}")));
+    }
+
+    fn named(&mut self) {
+        if let Some(given) = self.reader.folded(self.at) {
+            self.instead(1, name(format!("{NAME}{given}")));
+        }
+    }
+
+    fn typed(&mut self, end: usize, columns: bool) {
+        if self.at < end {
+            self.part(vec![name(TYPE), Token::LParen, word("NULL"), Token::DoubleColon]);
+            self.skip(end, columns);
+            self.edits.push((self.at, Edit::Before(vec![Token::RParen])));
+        }
+    }
+
+    /// To the end of the expression or type at hand.
+    fn skip(&mut self, end: usize, columns: bool) {
+        let ends = |scan: &Self| {
+            [Token::Comma, Token::Colon].iter().any(|t| scan.reader.is(scan.at, t))
+                || scan.words(false, columns).is_some()
+        };
+        self.at = self.reader.behind(self.at).min(end);
+        while self.at < end && !ends(self) {
+            self.at = self.reader.behind(self.at).min(end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::parse_query;
+
+    fn read(sql: &str) -> String {
+        let parsed = parse_query(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        parsed.query().unwrap().to_string().replace('\0', "!")
+    }
+
+    #[test]
+    fn words_between_arguments_are_arguments() {
+        for (sql, wanted) in [
+            (
+                "SELECT json_value(d, '$.a[1]' PASSING 1 + 1 AS x, y AS \"Z\" RETURNING numeric(9,2) DEFAULT -1 ON EMPTY NULL ON ERROR)",
+                r#"SELECT "!form JSON_VALUE"(d, "!,", '$.a[1]', "!PASSING", 1 + 1, "!AS", "!name x", "!,", y, "!AS", "!name Z", "!RETURNING", "!type"(NULL::NUMERIC(9,2)), "!DEFAULT", -1, "!ON EMPTY", "!NULL ON ERROR")"#,
+            ),
+            (
+                "SELECT json_query(d, '$' WITH CONDITIONAL ARRAY WRAPPER OMIT QUOTES ON SCALAR STRING)",
+                r#"SELECT "!form JSON_QUERY"(d, "!,", '$', "!WITH CONDITIONAL ARRAY WRAPPER", "!OMIT QUOTES ON SCALAR STRING")"#,
+            ),
+            (
+                "SELECT JSON_OBJECT('a': t.value, k VALUE f(x, y) NULL ON NULL WITH UNIQUE KEYS RETURNING jsonb)",
+                r#"SELECT "!form JSON_OBJECT"('a', "!:", t.value, "!,", k, "!VALUE", f(x, y), "!NULL ON NULL", "!WITH UNIQUE KEYS", "!RETURNING", "!type"(NULL::JSONB))"#,
+            ),
+            ("SELECT JSON_OBJECT()", r#"SELECT "!form JSON_OBJECT"()"#),
+            ("SELECT json_array(a[1:2], name)", r#"SELECT "!form JSON_ARRAY"(a[1:2], "!,", name)"#),
+            (
+                "SELECT json_objectagg(k : v ABSENT ON NULL WITH UNIQUE KEYS) FILTER (WHERE true)",
+                r#"SELECT "!aggregate json_objectagg ?_object_agg_unique_strict"(k, v) FILTER (WHERE true)"#,
+            ),
+            (
+                "SELECT JSON_ARRAYAGG(v ORDER BY k DESC NULL ON NULL RETURNING jsonb)",
+                r#"SELECT "!aggregate json_arrayagg jsonb_agg"(v ORDER BY k DESC)"#,
+            ),
+            (
+                "SELECT * FROM JSON_TABLE(d, '$' AS p COLUMNS (n FOR ORDINALITY, at timestamp with time zone PATH '$.a', path int EXISTS, NESTED PATH '$.b' COLUMNS (nested text DEFAULT 'x' ON ERROR)) ERROR ON ERROR) AS j",
+                r#"SELECT * FROM "!form JSON_TABLE"(d, "!,", '$', "!AS", "!name p", "!COLUMNS", "!(", "!name n", "!FOR ORDINALITY", "!,", "!name at", "!type"(NULL::TIMESTAMP WITH TIME ZONE), "!PATH", '$.a', "!,", "!name path", "!type"(NULL::INT), "!EXISTS", "!,", "!NESTED PATH", '$.b', "!COLUMNS", "!(", "!name nested", "!type"(NULL::TEXT), "!DEFAULT", 'x', "!ON ERROR", "!)", "!)", "!ERROR ON ERROR") AS j"#,
+            ),
+            (
+                "SELECT xmlelement(NAME \"A b\", XMLATTRIBUTES(a AS x, b), 'text', xmlcomment(c))",
+                r#"SELECT "!form XMLELEMENT"("!NAME", "!name A b", "!,", "!XMLATTRIBUTES", "!(", a, "!AS", "!name x", "!,", b, "!)", "!,", 'text', "!,", xmlcomment(c))"#,
+            ),
+            (
+                "SELECT xmlserialize(CONTENT x AS character varying(10) NO INDENT), xmlroot(x, VERSION NO VALUE, STANDALONE YES)",
+                r#"SELECT "!form XMLSERIALIZE"("!CONTENT", x, "!AS", "!type"(NULL::CHARACTER VARYING(10)), "!NO INDENT"), "!form XMLROOT"(x, "!,", "!VERSION NO VALUE", "!,", "!STANDALONE YES")"#,
+            ),
+            (
+                "SELECT a FROM t, XMLTABLE(XMLNAMESPACES('u' AS p), '/r' PASSING BY VALUE t.x COLUMNS a int PATH '@a' DEFAULT 1 NOT NULL, n FOR ORDINALITY)",
+                r#"SELECT a FROM t, "!form XMLTABLE"("!XMLNAMESPACES", "!(", 'u', "!AS", "!name p", "!)", "!,", '/r', "!PASSING BY VALUE", t.x, "!COLUMNS", "!name a", "!type"(NULL::INT), "!PATH", '@a', "!DEFAULT", 1, "!NOT NULL", "!,", "!name n", "!FOR ORDINALITY")"#,
+            ),
+            (
+                "SELECT x IS NOT DOCUMENT AND y IS DOCUMENT, xmlexists('//a' PASSING y)",
+                r#"SELECT x IS NOT DISTINCT FROM "!document" AND y IS DISTINCT FROM "!document", "!form XMLEXISTS"('//a', "!PASSING", y)"#,
+            ),
+        ] {
+            assert_eq!(read(sql), wanted);
+        }
+    }
+
+    #[test]
+    fn plain_calls_of_such_names_stay() {
+        for sql in [
+            "SELECT json_object(keys, vals), s.json_value(a, b), \"json\"(x), json '{}', xmlexists(a, b)",
+            "SELECT json_value, document FROM json_table AS xmltable",
+        ] {
+            assert!(!read(sql).contains('!'), "{sql}");
+        }
+    }
+}
