@@ -1,10 +1,11 @@
 //! Function calls: built-in functions, aggregates, the catalog's, and those that no stream table can hold.
 
 use super::expr::Cx;
+use super::relation::RowOrder;
 use super::scope::{Slot, hint, reads_outer};
 use super::subquery::Pending;
 use super::{Level, Lowerer, WITHOUT};
-use crate::agg::{AggCall, FAMILIES, is_aggregate, resolve, resolve_ordered};
+use crate::agg::{AggCall, FAMILIES, family, is_aggregate, resolve, resolve_ordered};
 use crate::error::{Error, Result};
 use crate::expr::functions::{resolve_function, signatures};
 use crate::expr::{Expr, ExprKind, FuncKind, FuncSig, SortKey, Volatility};
@@ -349,6 +350,7 @@ impl Lowerer<'_> {
             Ok(call) => call,
             Err(guess) => return Ok(guess),
         };
+        self.inherit_order(&mut call, e);
         let base = cx.subqueries.len();
         let moved: Vec<Pending<'q>> = inner.subqueries;
         if !moved.is_empty() {
@@ -372,6 +374,18 @@ impl Lowerer<'_> {
             cx.aggregates.len() - 1
         });
         Ok(Slot::Aggregate(at).expr(ty))
+    }
+
+    /// An aggregate that minds the order of its rows and asks for none takes them in that of FROM.
+    fn inherit_order(&mut self, call: &mut AggCall, place: &Ast) {
+        if !call.order_by.is_empty() || call.distinct || !family(&call.sig).minds_order() {
+            return;
+        }
+        match self.frames.last().map(|f| f.order.clone()) {
+            Some(RowOrder::By(keys)) => call.order_by = keys,
+            Some(RowOrder::Hidden) => self.hidden_order(&format!("{}()", call.sig.name), place),
+            _ => {}
+        }
     }
 
     /// `count(t)` and `count(t.*)` count the rows of `t` that an outer join did not pad, as its columns do that are never

@@ -3,12 +3,12 @@
 use super::expr::Cx;
 use super::functions::Functions;
 use super::on::Later;
-use super::relation::Relation;
+use super::relation::{Relation, RowKey, RowOrder};
 use super::scope::{Domain, Frame, Item, Named, Outer, Scope, hint, shift};
 use super::{Lowerer, VIEW_DEPTH};
 use crate::catalog::{ColumnDef, Generated, TableDef};
 use crate::error::{Error, Result};
-use crate::expr::Expr;
+use crate::expr::{Expr, SortKey};
 use crate::graph::NodeId;
 use crate::parse::ast::{
     Query, SelectItem, SetExpr, TableAlias, TableFactor, TableSampleKind, TableWithJoins,
@@ -70,6 +70,7 @@ pub(super) struct Source {
     descendants: bool,
     /// Virtual columns that could not be read and are not among the names.
     unread: Vec<Arc<str>>,
+    order: RowOrder<RowKey>,
 }
 
 impl Source {
@@ -84,6 +85,7 @@ impl Source {
             table: None,
             descendants: false,
             unread: Vec::new(),
+            order: relation.order,
         }
     }
 }
@@ -96,7 +98,24 @@ impl Lowerer<'_> {
             let both = self.side_by_side(old, scope, item)?;
             self.set_scope(both);
         }
+        if from.len() > 1 {
+            self.set_order(RowOrder::Any);
+        }
         Ok(())
+    }
+
+    /// Rows that are no longer those of FROM do not show what its order goes by.
+    pub(super) fn hide_order(&mut self) {
+        if let Some(f) = self.frames.last_mut() {
+            f.order = f.order.map(|_| None);
+        }
+    }
+
+    /// The order of the rows of FROM.
+    pub(super) fn set_order(&mut self, order: RowOrder<SortKey>) {
+        if let Some(f) = self.frames.last_mut() {
+            f.order = order;
+        }
     }
 
     pub(super) fn take_scope(&mut self) -> Scope {
@@ -187,7 +206,7 @@ impl Lowerer<'_> {
         if schema.is_none()
             && let Some(cte) = self.ctes.iter().rev().find(|c| c.name == name).cloned()
         {
-            let relation = Relation { node: cte.node, names: cte.names };
+            let relation = Relation { node: cte.node, names: cte.names, order: cte.order };
             return Ok(Source { unread: cte.unread, ..Source::derived(relation, cte.refs) });
         }
         if let Some(def) = self.catalog.table(schema, name) {
@@ -212,7 +231,7 @@ impl Lowerer<'_> {
             key: def.keys.first().cloned(),
             table: Some((def.schema.clone(), def.name.clone())),
             descendants: def.descendants,
-            ..Source::derived(Relation { node, names: Vec::new() }, Vec::new())
+            ..Source::derived(Relation::new(node, Vec::new()), Vec::new())
         };
         if def.columns.iter().all(ColumnDef::is_plain) {
             source.names = def.columns.iter().map(|c| c.name.clone()).collect();
@@ -406,7 +425,7 @@ impl Lowerer<'_> {
         alias: Option<&TableAlias>,
         build: &mut Build,
     ) -> Result<Scope> {
-        let Source { node, names, refs, schema, key, table, unread, .. } = source;
+        let Source { node, names, refs, schema, key, table, unread, order, .. } = source;
         if let (Some(a), Some(hidden)) = (alias.filter(|a| !a.columns.is_empty()), unread.first()) {
             return Err(
                 self.stop(&a.name, format!("the column \"{hidden}\", which is computed where it is read"))
@@ -429,6 +448,10 @@ impl Lowerer<'_> {
         }
         build.push(node, types.len());
         let k = refs.len();
+        self.set_order(order.map(|key| {
+            let expr = shift(&types.expr(k + key.output), offset as isize);
+            Some(SortKey { expr, descending: key.descending, nulls_first: key.nulls_first })
+        }));
         let never = |(i, _): &(usize, &Arc<str>)| types.column(k + i).is_some_and(|c| !c.nullable);
         let once = |(_, name): &(usize, &Arc<str>)| names.iter().filter(|n| n == name).count() == 1;
         let present = names.iter().enumerate().filter(never).find(once).map(|(_, name)| name.clone());

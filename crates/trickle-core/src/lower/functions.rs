@@ -11,10 +11,10 @@ use super::Lowerer;
 use super::expr::Cx;
 use super::from::{Build, Source};
 use super::group::with_args;
-use super::relation::Relation;
+use super::relation::{Relation, RowOrder};
 use super::scope::{Domain, Item, Named, Outer, Scope, Slot, reads_outer, shift};
 use crate::error::{Error, Result};
-use crate::expr::{Expr, FuncKind, FuncSig};
+use crate::expr::{Expr, FuncKind, FuncSig, SortKey};
 use crate::graph::NodeId;
 use crate::parse::ast::{
     DataType, Expr as Ast, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, TableAlias,
@@ -75,13 +75,14 @@ struct Calls<'q> {
     names: Vec<Arc<str>>,
     /// What the item is called.
     called: Arc<str>,
-    ordinality: bool,
+    /// Whether the rows are numbered, for WITH ORDINALITY or for their order, which they have where they are the whole of FROM.
+    numbered: bool,
 }
 
 impl Calls<'_> {
     fn expand(&self, node: NodeId, place: impl Fn(usize) -> usize, outer: bool) -> Expand {
         let calls = self.calls.iter().map(|c| c.map_exprs(|e| e.map_columns(&place))).collect();
-        Expand::new(node, calls).numbered(self.ordinality).outer(outer)
+        Expand::new(node, calls).numbered(self.numbered).outer(outer)
     }
 }
 
@@ -99,7 +100,7 @@ impl Lowerer<'_> {
         let node = domain.node.ok_or_else(|| Error::internal("no domain"))?;
         let place = |c: usize| domain.refs.iter().position(|o| o.column == c && !o.image).unwrap_or(0);
         let node = self.add(calls.expand(node, place, false))?;
-        let relation = Relation { node, names: calls.names };
+        let relation = Relation::new(node, calls.names);
         self.append(Source::derived(relation, domain.refs), &calls.called, None, build)
     }
 
@@ -155,6 +156,10 @@ impl Lowerer<'_> {
         let names = std::mem::take(&mut calls.names).into_iter().zip(before..schema.len());
         let named = |(name, c)| Named { name, expr: shift(&schema.expr(c), offset as isize) };
         let columns = names.map(named).collect();
+        if calls.numbered {
+            let expr = shift(&schema.expr(schema.len() - 1), offset as isize);
+            self.set_order(RowOrder::By(vec![SortKey { expr, descending: false, nulls_first: false }]));
+        }
         build.factors.push(factor);
         Ok(Some(Scope::of_item(Item::of(calls.called.clone(), columns))))
     }
@@ -216,7 +221,9 @@ impl Lowerer<'_> {
         let columns: BTreeSet<usize> = args().flat_map(Expr::columns).collect();
         let columns = columns.into_iter().filter(|c| matches!(Slot::of(*c), Slot::Column(_))).collect();
         let called = Arc::from(called);
-        Ok(Calls { columns, calls, cx, names, called, ordinality: f.ordinality })
+        let sets = calls.iter().any(|c| c.sig.kind == FuncKind::SetReturning && c.sig.form.is_empty());
+        let numbered = f.ordinality || sets && self.frames.last().is_some_and(|f| f.alone);
+        Ok(Calls { columns, calls, cx, names, called, numbered })
     }
 
     /// The calls of an item as they are written.

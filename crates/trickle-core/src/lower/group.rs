@@ -4,6 +4,7 @@ use super::Lowerer;
 use super::expr::Cx;
 use super::grouping::Keys;
 use super::lockstep::{asked, holds_set};
+use super::relation::RowOrder;
 use super::scope::{Domain, Slot};
 use super::select::{Output, conjuncts};
 use super::subquery::Pending;
@@ -97,6 +98,7 @@ impl Lowerer<'_> {
             (node, exprs) = self.windowed(node, exprs, windows, domain.width())?;
         }
         if !sets.is_empty() {
+            self.hide_order();
             let args = exprs.split_off(outputs.len());
             (node, exprs) = self.in_lockstep(node, exprs, with_args(&sets, args), s)?;
         }
@@ -156,6 +158,7 @@ impl Lowerer<'_> {
             let (node, exprs) = self.settle(node, exprs, cx)?;
             return Ok((node, exprs, (0..width).map(|i| schema.expr(i)).collect()));
         }
+        self.set_order(RowOrder::Any);
         let named = self.key_outputs(&clause, outputs, names);
         let node = self.before_grouping(s, node, &mut cx, (&mut exprs, &mut having), &named)?;
         let listed = cx.sets.len();

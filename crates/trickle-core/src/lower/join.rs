@@ -5,6 +5,7 @@ use super::from::{Build, Factor};
 use super::functions::Functions;
 use super::grouping::strip;
 use super::on::{Later, Operand};
+use super::relation::RowOrder;
 use super::scope::{Item, Named, Scope, Slot, shift};
 use super::subquery::put;
 use crate::error::{Error, Result};
@@ -69,6 +70,7 @@ impl Lowerer<'_> {
         start.reach(build.factors.len());
         for join in &t.joins {
             scope = stacker::maybe_grow(256 << 10, 4 << 20, || self.join(join, scope, &mut start, build))?;
+            self.set_order(RowOrder::Any);
         }
         Ok(scope)
     }

@@ -1,6 +1,7 @@
 //! Orders that tell rows apart.
 
 use super::Lowerer;
+use super::relation::RowOrder;
 use super::window::Windowed;
 use crate::expr::Expr;
 use crate::graph::{ColSet, NodeId, Schema};
@@ -45,6 +46,17 @@ impl Lowerer<'_> {
                 "Add columns to ORDER BY that tell the rows apart, or count ROWS instead of RANGE or GROUPS.";
             self.reason(ReasonKind::NotYet, w.place, construct, help);
             return order;
+        }
+        let mut order = order;
+        match self.frames.last().map(|f| f.order.clone()) {
+            Some(RowOrder::By(keys)) => order.extend(keys.iter().map(|k| OrderKey {
+                column: table.place(&k.expr),
+                descending: k.descending,
+                nulls_first: k.nulls_first,
+                settles: true,
+            })),
+            Some(RowOrder::Hidden) => self.hidden_order(&format!("{}()", w.call.call.sig.name), w.place),
+            _ => {}
         }
         self.telling_apart(node, partition, order, used, table)
     }

@@ -33,7 +33,11 @@ impl Lowerer<'_> {
                 SetExpr::Select(s) if matches!(s.distinct, Some(Distinct::On(_))) => {
                     self.sorted_select(s, order_by(q.order_by.as_ref()), None, domain)
                 }
-                body => self.body(body, domain),
+                body => {
+                    let open = self.body(body, domain)?;
+                    let order = self.row_order(q, &open)?;
+                    Ok(Open { order, ..open })
+                }
             }
         });
         self.ctes.truncate(visible);
@@ -77,8 +81,8 @@ impl Lowerer<'_> {
             }
             let relation = self.query(&cte.query, &over)?;
             let names = self.alias_columns(&cte.alias, relation.names)?;
-            let (node, refs, unread) = (relation.node, over.refs, Vec::new());
-            self.ctes.push(Cte { name, node, names, refs, unread });
+            let (node, refs, unread, order) = (relation.node, over.refs, Vec::new(), relation.order);
+            self.ctes.push(Cte { name, node, names, refs, unread, order });
         }
         Ok(())
     }
@@ -133,7 +137,7 @@ impl Lowerer<'_> {
             SetExpr::Table(t) => {
                 let name = t.table_name.clone().unwrap_or_default();
                 let item = self.named_table(t.schema_name.as_deref(), &name, body)?;
-                let relation = Relation { node: item.node, names: item.names };
+                let relation = Relation::new(item.node, item.names);
                 if domain.node.is_some() {
                     return Err(self.stop(body, "TABLE in a subquery that uses outer columns"));
                 }

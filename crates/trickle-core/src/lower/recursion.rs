@@ -6,6 +6,7 @@
 mod apart;
 mod tracks;
 
+use super::relation::RowOrder;
 use super::scope::{Cte, Domain};
 use super::top::order_by;
 use super::{Lowerer, WITHOUT};
@@ -98,7 +99,14 @@ impl Lowerer<'_> {
             node = self.add(Map::columns(node, &schema, &shown))?;
         }
         let names = shown.iter().map(|c| labels[*c].clone()).collect();
-        Ok(Cte { name: name.to_owned(), node, names, refs: Vec::new(), unread: tracks.unread })
+        Ok(Cte {
+            name: name.to_owned(),
+            node,
+            names,
+            refs: Vec::new(),
+            unread: tracks.unread,
+            order: RowOrder::Any,
+        })
     }
 
     /// The recursive term as pairs, and the columns that it computes from them.
@@ -111,7 +119,7 @@ impl Lowerer<'_> {
     ) -> Result<(Pairs, Vec<Expr>)> {
         let rows = self.graph.schema(own).clone();
         let (names, refs, unread) = (names.to_vec(), Vec::new(), Vec::new());
-        self.ctes.push(Cte { name: name.to_owned(), node: own, names, refs, unread });
+        self.ctes.push(Cte { name: name.to_owned(), node: own, names, refs, unread, order: RowOrder::Any });
         let open = self.body(terms.step, &Domain::none());
         self.ctes.pop();
         let open = open?;

@@ -10,11 +10,53 @@ use crate::rel::{Distinct, Map};
 use crate::types::Type;
 use std::sync::Arc;
 
+/// The order of rows that a query asks for and PostgreSQL gives them in. SQL lets nothing depend on it; people do, where such
+/// rows are the whole of FROM, in LIMIT, windows and aggregates that have no ORDER BY of their own.
+#[derive(Clone, Debug, Default)]
+pub(super) enum RowOrder<Key> {
+    /// None.
+    #[default]
+    Any,
+    /// By values of theirs.
+    By(Vec<Key>),
+    /// By what they do not show.
+    Hidden,
+}
+
+/// An output column by which rows are ordered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowKey {
+    pub(super) output: usize,
+    pub(super) descending: bool,
+    pub(super) nulls_first: bool,
+}
+
+impl<Key> RowOrder<Key> {
+    /// By what each key has become; hidden where one is lost.
+    pub(super) fn map<To>(&self, key: impl Fn(&Key) -> Option<To>) -> RowOrder<To> {
+        match self {
+            RowOrder::Any => RowOrder::Any,
+            RowOrder::By(keys) => {
+                keys.iter().map(key).collect::<Option<_>>().map_or(RowOrder::Hidden, RowOrder::By)
+            }
+            RowOrder::Hidden => RowOrder::Hidden,
+        }
+    }
+}
+
 /// A finished relation: the domain's columns, then one per name.
 #[derive(Clone, Debug)]
 pub(super) struct Relation {
     pub(super) node: NodeId,
     pub(super) names: Vec<Arc<str>>,
+    pub(super) order: RowOrder<RowKey>,
+}
+
+impl Relation {
+    /// Rows in any order.
+    pub(super) fn new(node: NodeId, names: Vec<Arc<str>>) -> Relation {
+        Relation { node, names, order: RowOrder::Any }
+    }
 }
 
 /// A relation whose last projection is still open, since UNION may yet decide the type of a literal.
@@ -26,6 +68,7 @@ pub(super) struct Open {
     pub(super) exprs: Vec<Expr>,
     pub(super) names: Vec<Arc<str>>,
     pub(super) distinct: bool,
+    pub(super) order: RowOrder<RowKey>,
 }
 
 impl Open {
@@ -38,6 +81,7 @@ impl Open {
             exprs: (k..schema.len()).map(|i| schema.expr(i)).collect(),
             names: relation.names,
             distinct: false,
+            order: relation.order,
         }
     }
 }
@@ -55,14 +99,14 @@ impl Lowerer<'_> {
 
     /// Closes the projection with these column types.
     pub(super) fn close_as(&mut self, open: Open, types: &[Type]) -> Result<Relation> {
-        let Open { node, mut domain, exprs, names, distinct } = open;
+        let Open { node, mut domain, exprs, names, distinct, order } = open;
         let k = domain.len();
         for (e, t) in exprs.into_iter().zip(types) {
             domain.push(self.coerce(e, t)?);
         }
         let node = self.project(node, domain, &names, k)?;
         let node = if distinct { self.distinct(node)? } else { node };
-        Ok(Relation { node, names })
+        Ok(Relation { node, names, order })
     }
 
     /// A Map, left out where it would change nothing but labels that are right already.

@@ -1,9 +1,10 @@
 //! Names → columns.
 
 use super::Lowerer;
+use super::relation::{RowKey, RowOrder};
 use crate::catalog::SYSTEM_COLUMNS;
 use crate::error::{Error, Result};
-use crate::expr::{Expr, ExprKind, FuncSig};
+use crate::expr::{Expr, ExprKind, FuncSig, SortKey};
 use crate::graph::NodeId;
 use crate::parse::ast::Ident;
 use crate::parse::{Place, fold};
@@ -191,6 +192,10 @@ pub(super) struct Frame {
     pub(super) direct: bool,
     /// Something in it cannot use outer columns directly: lower it again over a domain.
     pub(super) direct_failed: bool,
+    /// Whether FROM is one item.
+    pub(super) alone: bool,
+    /// Of the rows of FROM, which is one relation, before grouping.
+    pub(super) order: RowOrder<SortKey>,
 }
 
 /// A CTE that was lowered.
@@ -203,6 +208,8 @@ pub(super) struct Cte {
     pub(super) refs: Vec<Outer>,
     /// Columns that it has and no query can read.
     pub(super) unread: Vec<Arc<str>>,
+    /// Of its rows.
+    pub(super) order: RowOrder<RowKey>,
 }
 
 /// What a lookup in one scope found.

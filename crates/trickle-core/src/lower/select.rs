@@ -4,10 +4,10 @@ use super::Lowerer;
 use super::expr::Cx;
 use super::from::Build;
 use super::names::column_name;
-use super::relation::Open;
+use super::relation::{Open, RowKey, RowOrder};
 use super::scope::{Domain, Frame, Named};
 use crate::error::{Error, Result};
-use crate::expr::Expr;
+use crate::expr::{Expr, SortKey};
 use crate::graph::NodeId;
 use crate::parse::ast::{
     Distinct, Expr as Ast, GroupByExpr, Select, SelectItem, SelectItemQualifiedWildcardKind,
@@ -49,6 +49,9 @@ impl Lowerer<'_> {
         if let Some(node) = domain.node {
             build.push(node, domain.width());
         }
+        if let Some(f) = self.frames.last_mut() {
+            f.alone = matches!(s.from.as_slice(), [one] if one.joins.is_empty());
+        }
         self.list(&s.from, &mut build)?;
         let node = self.filtered(build, s.selection.as_ref())?;
         let (outputs, names) = self.outputs(s)?;
@@ -70,7 +73,15 @@ impl Lowerer<'_> {
         if let Some((e, name)) = unequal {
             return Err(self.without_equality(e.ty(), &format!("Column \"{name}\""), s));
         }
-        Ok(Open { node, domain: domain_exprs, exprs, names, distinct })
+        let shown = |key: &SortKey| {
+            let output = exprs.iter().position(|e| *e == key.expr)?;
+            Some(RowKey { output, descending: key.descending, nulls_first: key.nulls_first })
+        };
+        let order = match self.frames.last() {
+            Some(f) if !distinct => f.order.map(shown),
+            _ => RowOrder::Any,
+        };
+        Ok(Open { node, domain: domain_exprs, exprs, names, distinct, order })
     }
 
     fn check_clauses(&mut self, s: &Select) -> Result<()> {

@@ -89,7 +89,7 @@ impl Lowerer<'_> {
             _ => self.add(SetOp::new(SetOpKind::Except, all, l, r))?,
         };
         let schema = self.graph.schema(node).clone();
-        Ok(Open::of(super::relation::Relation { node, names }, &schema, domain))
+        Ok(Open::of(super::relation::Relation::new(node, names), &schema, domain))
     }
 
     /// The column types that all arms take.
@@ -192,6 +192,6 @@ impl Lowerer<'_> {
             self.add(Union::new(arms))?
         };
         let schema = self.graph.schema(node).clone();
-        Ok(Open::of(super::relation::Relation { node, names }, &schema, domain))
+        Ok(Open::of(super::relation::Relation::new(node, names), &schema, domain))
     }
 }

@@ -3,26 +3,27 @@
 use super::Lowerer;
 use super::expr::Cx;
 use super::order::Columns;
-use super::relation::{Open, Relation};
+use super::relation::{Open, Relation, RowKey, RowOrder};
 use super::scope::{Domain, Frame};
 use super::select::Output;
 use crate::error::{Error, Result};
 use crate::eval;
+use crate::expr::{Expr, SortKey};
 use crate::parse::ast::{
-    Distinct, Expr as Ast, LimitClause, OrderBy, OrderByExpr, OrderByKind, Query, Select, SetExpr, Value,
+    Distinct, Expr as Ast, LimitClause, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem,
+    SetExpr, Value,
 };
-use crate::parse::fold;
+use crate::parse::{Place, fold, search_and_cycle};
 use crate::rel::{Map, Slice, Top};
 use crate::types::Datum;
+use crate::verdict::ReasonKind;
 use crate::window::OrderKey;
 use std::sync::Arc;
 
-/// A key of ORDER BY or DISTINCT ON: the output that it is.
+/// A key of ORDER BY, or of the order that FROM has.
 struct Key<'q> {
-    output: usize,
-    descending: bool,
-    nulls_first: bool,
-    place: &'q Ast,
+    row: RowKey,
+    place: Option<&'q Ast>,
 }
 
 /// The keys of ORDER BY.
@@ -140,24 +141,93 @@ impl Lowerer<'_> {
             for e in on {
                 positions.push(self.sort_output(e, visible, &mut outputs, &mut names)?);
             }
-            let leads = keys.iter().take_while(|k| positions.contains(&k.output)).count();
-            if leads < keys.len() && !positions.iter().all(|p| keys[..leads].iter().any(|k| k.output == *p)) {
-                let m = "SELECT DISTINCT ON expressions must match initial ORDER BY expressions";
-                return Err(self.at(Error::invalid_reference(m), keys[leads].place));
+            let leads = keys.iter().take_while(|k| positions.contains(&k.row.output)).count();
+            let leading = |p: &usize| keys[..leads].iter().any(|k| k.row.output == *p);
+            if leads < keys.len() && !positions.iter().all(leading) {
+                let e = Error::invalid_reference(
+                    "SELECT DISTINCT ON expressions must match initial ORDER BY expressions",
+                );
+                return Err(keys[leads].place.map_or(e.clone(), |place| self.at(e, place)));
             }
             distinct_on = Some(positions);
         } else if outputs.len() > visible && matches!(s.distinct, Some(Distinct::Distinct)) {
             let m = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
             return Err(self.at(Error::invalid_reference(m), s));
         }
-        let open = self.selected(s, node, outputs, names, domain)?;
+        let mut open = self.selected(s, node, outputs, names, domain)?;
+        if keys.is_empty() && !open.distinct {
+            keys = self.order_of_from(&mut open, s);
+        }
         let relation = self.close(open)?;
         self.cut(relation, visible, &keys, slice, distinct_on, domain)
     }
 
+    /// The order of FROM, which decides where there is no ORDER BY. What it goes by and is not shown becomes one more output.
+    fn order_of_from<'q>(&mut self, open: &mut Open, s: &Select) -> Vec<Key<'q>> {
+        let keys = match self.frames.last().map(|f| f.order.clone()) {
+            Some(RowOrder::By(keys)) => keys,
+            Some(RowOrder::Hidden) => {
+                self.hidden_order("LIMIT or DISTINCT ON", s);
+                return Vec::new();
+            }
+            _ => return Vec::new(),
+        };
+        let mut output = |e: Expr| {
+            open.exprs.iter().position(|known| *known == e).unwrap_or_else(|| {
+                open.exprs.push(e);
+                open.names.push("".into());
+                open.exprs.len() - 1
+            })
+        };
+        let key = |k: SortKey| {
+            let (output, descending, nulls_first) = (output(k.expr), k.descending, k.nulls_first);
+            Key { row: RowKey { output, descending, nulls_first }, place: None }
+        };
+        keys.into_iter().map(key).collect()
+    }
+
+    /// Notes something that takes rows in an order of FROM that cannot be said.
+    pub(super) fn hidden_order(&mut self, what: &str, place: &impl Place) {
+        let help = "Write ORDER BY where the order matters: inside the aggregate, in OVER, or beside LIMIT.";
+        let construct = format!("{what} over rows in the order of a subquery which it does not show");
+        self.reason(ReasonKind::NotYet, place, construct, help);
+    }
+
+    /// The order of a query's rows: that of its ORDER BY, else that of its body.
+    pub(super) fn row_order(&mut self, q: &Query, open: &Open) -> Result<RowOrder<RowKey>> {
+        let keys = order_by(q.order_by.as_ref());
+        if keys.is_empty() {
+            return Ok(open.order.clone());
+        }
+        if search_and_cycle(keys).is_some() {
+            return Ok(RowOrder::Any);
+        }
+        let listed = match &*q.body {
+            SetExpr::Select(s) => s.projection.as_slice(),
+            _ => &[],
+        };
+        let same = |item: &SelectItem, e: &Ast| match item {
+            SelectItem::UnnamedExpr(own) | SelectItem::ExprWithAlias { expr: own, .. } => {
+                super::grouping::strip(own) == super::grouping::strip(e)
+            }
+            _ => false,
+        };
+        let mut rows = Vec::new();
+        for key in keys {
+            let named = self.named_output(&key.expr, &open.names)?;
+            // Behind a `*` an entry of the list has another place.
+            let entry = || listed.iter().position(|item| same(item, &key.expr));
+            let entry = || entry().filter(|_| listed.len() == open.exprs.len());
+            let Some(output) = named.or_else(entry) else { return Ok(RowOrder::Hidden) };
+            let (descending, nulls_first) = self.direction(key)?;
+            rows.push(RowKey { output, descending, nulls_first });
+        }
+        Ok(RowOrder::By(rows))
+    }
+
     fn key<'q>(&mut self, key: &'q OrderByExpr, output: usize) -> Result<Key<'q>> {
         let (descending, nulls_first) = self.direction(key)?;
-        Ok(Key { output, descending, nulls_first, place: &key.expr })
+        Ok(Key { row: RowKey { output, descending, nulls_first }, place: Some(&key.expr) })
     }
 
     /// The output that a sort expression is: by position, by name, by the same words, or one more.
@@ -215,11 +285,12 @@ impl Lowerer<'_> {
         let mut table = Columns::of(self.graph.schema(relation.node).clone());
         let mut order = Vec::new();
         for key in keys {
-            let column = width + key.output;
-            self.sortable(table.column_type(column), key.place)?;
-            let key =
-                OrderKey { column, descending: key.descending, nulls_first: key.nulls_first, settles: false };
-            order.push(key);
+            let column = width + key.row.output;
+            if let Some(place) = key.place {
+                self.sortable(table.column_type(column), place)?;
+            }
+            let (descending, nulls_first) = (key.row.descending, key.row.nulls_first);
+            order.push(OrderKey { column, descending, nulls_first, settles: false });
         }
         let all = (width..table.len()).collect();
         let mut partition: Vec<usize> = (0..width).collect();
@@ -247,6 +318,8 @@ impl Lowerer<'_> {
         let node = self.keep_first(node, width + visible)?;
         let names = relation.names.into_iter().take(visible).collect();
         let schema = self.graph.schema(node).clone();
-        Ok(Open::of(Relation { node, names }, &schema, domain))
+        let order = RowOrder::By(keys.iter().map(|k| k.row).collect());
+        let order = order.map(|key| (key.output < visible).then_some(*key));
+        Ok(Open::of(Relation { node, names, order }, &schema, domain))
     }
 }
