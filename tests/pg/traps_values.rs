@@ -61,6 +61,62 @@ fn settings_of_writers_and_refreshers_do_not_matter() {
     });
 }
 
+/// A constant of a query or a view means what it meant to whoever wrote it, also where the query is planned anew under other
+/// settings.
+#[test]
+fn constants_mean_the_same_under_all_settings() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        run(&db.session().await, "CREATE TABLE e (id int PRIMARY KEY, d date, s text, f float8, i interval, b bit(4), v varbit);
+            INSERT INTO e VALUES (1, '2024-02-01', E'a\\\\b', 0.1::float8 + 0.2::float8, '-1 day 2 hours', b'1010', b'101'),
+                (2, '2024-01-20', E'a\\\\\\\\b', 0.3, '-1 day -2 hours', b'0011', b'1')").await;
+        let set = "SET DateStyle = 'SQL, DMY'; SET IntervalStyle = sql_standard; SET extra_float_digits = 0; \
+             SET standard_conforming_strings = off; SET bytea_output = escape";
+        t.client().batch_execute(set).await.unwrap();
+        let wanted = [
+            ("days", "d = '01/02/2024'"),
+            ("texts", r"s = E'a\\b'"),
+            ("floats", "f = 0.1::float8 + 0.2::float8 AND f = '0.30000000000000004'"),
+            ("spans", "i = '-1 day +2 hours' AND i > '-1 2:00:00'"),
+            (
+                "bits",
+                "b = b'1010' AND (b & b'0110') = b'0010' AND v = ANY (ARRAY[b'101', b'0']) AND v || b'1' = x'B'",
+            ),
+        ];
+        for (what, condition) in wanted {
+            let view = format!("CREATE VIEW v_{what} AS SELECT id, b FROM e WHERE {condition}");
+            t.client().batch_execute(&view).await.unwrap();
+            create(&mut t, what, &format!("SELECT id, b FROM e WHERE {condition}")).await;
+            create(&mut t, &format!("of_{what}"), &format!("SELECT id, b FROM v_{what}")).await;
+        }
+        let mut u = Trickle::open(db.session().await, Settings::default()).await.unwrap();
+        u.client()
+            .batch_execute("SET DateStyle = 'ISO, MDY'; SET IntervalStyle = postgres_verbose")
+            .await
+            .unwrap();
+        for (change, shown) in [
+            ("UPDATE e SET b = b", vec![1]),
+            (
+                "ALTER TABLE e ADD COLUMN z int; INSERT INTO e SELECT 3, d, s, f, i, b, v FROM e WHERE id = 1",
+                vec![1, 3],
+            ),
+            ("UPDATE e SET z = 1; DELETE FROM e WHERE id = 1", vec![3]),
+        ] {
+            run(&db.session().await, change).await;
+            for (what, _) in wanted {
+                for what in [what.to_owned(), format!("of_{what}")] {
+                    assert_equal(&mut u, &what).await;
+                    let rows =
+                        u.client().query(&format!("SELECT id FROM {what} ORDER BY 1"), &[]).await.unwrap();
+                    let ids: Vec<i32> = rows.iter().map(|r| r.get(0)).collect();
+                    assert_eq!(ids, shown, "{what} after {change}");
+                }
+            }
+        }
+        assert_full(&t, &[]).await;
+    });
+}
+
 /// Asserts that these stream tables are kept by full refreshes, and all others by deltas.
 async fn assert_full(t: &Trickle, wanted: &[&str]) {
     let registry = t.registry().await.unwrap();

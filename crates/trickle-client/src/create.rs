@@ -533,6 +533,9 @@ impl Trickle {
         let mut settings: Vec<StoredSetting> =
             rows.iter().map(|r| StoredSetting { name: r.get(0), values: vec![r.get(1)] }).collect();
         settings.push(StoredSetting { name: "search_path".into(), values: self.search_path.clone() });
+        // The canonical text is written so, whatever the query was typed under.
+        settings
+            .push(StoredSetting { name: "standard_conforming_strings".into(), values: vec!["on".into()] });
         Ok(settings)
     }
 }

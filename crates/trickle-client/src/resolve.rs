@@ -3,6 +3,7 @@
 //! The query becomes a temporary view in a transaction that is rolled back: PostgreSQL checks it, gives its canonical
 //! text (stars expanded, names qualified, casts explicit), the columns of its result, and what exactly it depends on.
 
+use crate::catalog::canonical;
 use crate::error::{Error, Result};
 use tokio_postgres::error::ErrorPosition;
 use tokio_postgres::{Client, Transaction};
@@ -96,8 +97,11 @@ async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
     let view: u32 =
         t.query_one("SELECT 'pg_temp.trickle_query'::regclass::oid", &[]).await.map_err(doing)?.get(0);
     t.batch_execute("SET LOCAL search_path = pg_catalog").await.map_err(doing)?;
-    let canonical: String =
-        t.query_one("SELECT pg_get_viewdef($1::oid)", &[&view]).await.map_err(doing)?.get(0);
+    let canonical: String = t
+        .query_one(&format!("SELECT {}", canonical("pg_get_viewdef($1::oid)")), &[&view])
+        .await
+        .map_err(doing)?
+        .get(0);
     let columns = "SELECT attname, format_type(atttypid, atttypmod) || CASE WHEN a.attcollation <> t.typcollation \
          THEN (SELECT format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l \
          JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = a.attcollation) ELSE '' END \

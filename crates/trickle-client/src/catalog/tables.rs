@@ -8,10 +8,20 @@ use tokio_postgres::{Client, Row};
 use trickle_core::catalog::{ColumnDef, ForeignKey, Generated, TableDef, TableId, TableKind};
 use trickle_core::types::{OtherType, Type};
 
+/// An expression that writes a definition, under settings that make it mean the same under all of a user's: dates and intervals
+/// that are read in one way, floats to their last digit, backslashes that stand for themselves. They hold to the end of the
+/// statement's transaction.
+pub(crate) fn canonical(definition: &str) -> String {
+    format!(
+        "CASE WHEN (SELECT count(set_config(name, value, true)) FROM (VALUES ('DateStyle', 'ISO, YMD'), \
+         ('IntervalStyle', 'postgres'), ('extra_float_digits', '3'), ('bytea_output', 'hex'), \
+         ('standard_conforming_strings', 'on')) AS setting(name, value)) > 0 THEN {definition} END"
+    )
+}
+
 const RELATION: &str = "
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, row_security_active(c.oid),
-    EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
-    CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END,
+    EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid), c.relkind = 'v',
     EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), c.relpersistence::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = to_regclass(CASE WHEN $1::text IS NULL THEN quote_ident($2) ELSE format('%I.%I', $1, $2) END)
@@ -22,7 +32,7 @@ const COLUMNS: &str = "
 SELECT a.attnum, a.attname, a.atttypid, format_type(a.atttypid, a.atttypmod), a.attnotnull,
     CASE WHEN a.attcollation <> t.typcollation THEN CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname)
         ELSE format('%I.%I', n.nspname, l.collname) END END,
-    coalesce(l.collisdeterministic, true), a.attgenerated::text, pg_get_expr(d.adbin, d.adrelid)
+    coalesce(l.collisdeterministic, true), a.attgenerated::text, {generated}
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated <> ''
 LEFT JOIN pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_namespace n ON n.oid = l.collnamespace
@@ -45,11 +55,13 @@ pub(super) async fn read(client: &Client, types: &mut Types, name: &Name) -> Res
     let doing = |e| Error::server(format!("read the definition of \"{}\"", name.1), e);
     let row = client.query_opt(RELATION, &[&name.0, &name.1]).await.map_err(doing)?;
     let Some(row) = row else { return Ok(None) };
-    if let Some(text) = row.get::<_, Option<String>>(6) {
-        return Ok(Some(Relation::View(text)));
-    }
     let oid: u32 = row.get(0);
-    let columns = client.query(COLUMNS, &[&oid]).await.map_err(doing)?;
+    if row.get(6) {
+        let text = format!("SELECT {}", canonical("pg_get_viewdef($1::oid)"));
+        return Ok(Some(Relation::View(client.query_one(&text, &[&oid]).await.map_err(doing)?.get(0))));
+    }
+    let columns = COLUMNS.replace("{generated}", &canonical("pg_get_expr(d.adbin, d.adrelid)"));
+    let columns = client.query(&columns, &[&oid]).await.map_err(doing)?;
     types.load_columns(client, columns.iter().map(|c| (c.get(2), c.get(3)))).await?;
     let attnums: Vec<i16> = columns.iter().map(|c| c.get(0)).collect();
     let columns: Vec<ColumnDef> = columns.iter().map(|c| column(types, c)).collect();

@@ -102,9 +102,10 @@ CREATE INDEX ON pgtrickle.pgt_refresh_history (start_time);
 
 -- What a query relies on of a relation: name and type of every column, what may be NULL, keys, partitions,
 -- parents, row security. A plan made under one fingerprint is never run under another. The xmin of a column's entry tells of ALTER
--- TYPE … USING and SET EXPRESSION, which change values and fire no trigger.
+-- TYPE … USING and SET EXPRESSION, which change values and fire no trigger. The settings are those that a view is written under.
 CREATE FUNCTION pgtrickle.fingerprint(relation oid) RETURNS text LANGUAGE sql STABLE STRICT PARALLEL SAFE
-SET search_path = pg_catalog AS $$
+SET search_path = pg_catalog SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
+SET bytea_output = hex SET standard_conforming_strings = on AS $$
     SELECT md5(concat_ws(E'\n',
         (SELECT concat_ws(' ', c.relkind, c.relrowsecurity, c.relforcerowsecurity, c.relispartition,
             EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = relation))

@@ -15,6 +15,9 @@ pub(super) fn value(sig: &FuncSig, args: &[Datum]) -> Datum {
     let mut h = Xxh64::new(SEED);
     sig.schema.hash(&mut h);
     sig.name.hash(&mut h);
+    if !sig.form.is_empty() {
+        sig.form.hash(&mut h);
+    }
     args.hash(&mut h);
     let hash = h.finish();
     if sig.kind == FuncKind::SetReturning {

@@ -65,7 +65,7 @@ pub struct FuncSig {
     pub raises: bool,
 }
 
-/// By name and arguments, which tell functions apart.
+/// By name and arguments, which tell most functions apart.
 impl Hash for FuncSig {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name.hash(state);

@@ -1,7 +1,6 @@
 //! Function calls: built-in functions, aggregates, the catalog's, and those that no stream table can hold.
 
 use super::expr::Cx;
-use super::relation::RowOrder;
 use super::scope::{Slot, hint, reads_outer};
 use super::subquery::Pending;
 use super::{Level, Lowerer, WITHOUT};
@@ -13,7 +12,7 @@ use crate::parse::ast::{
     DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArguments, OrderByExpr, OrderBySort,
 };
-use crate::parse::{Place, fold, form_name, json_aggregate, parts, qualified};
+use crate::parse::{Place, fold, form_name, form_over_query, json_aggregate, parts, qualified};
 use crate::types::Type;
 use crate::verdict::{Cause, Reason, ReasonKind};
 use crate::window::FUNCTIONS;
@@ -66,6 +65,15 @@ const RANDOM: &[&str] = &[
     "pg_advisory_lock",
     "pg_try_advisory_lock",
 ];
+/// Aggregates that give the same, or may give any value, in whichever order they take their rows.
+const UNORDERED: &[&str] = &[
+    "any_value",
+    "range_agg",
+    "range_intersect_agg",
+    "sum",
+    "jsonb_object_agg_unique",
+    "jsonb_object_agg_unique_strict",
+];
 /// Their columns are those of a composite type.
 const SETS: &[&str] = &["json_populate_recordset", "jsonb_populate_recordset"];
 
@@ -112,6 +120,9 @@ fn plain_arguments(f: &Function) -> Option<Vec<&Ast>> {
 
 impl Lowerer<'_> {
     pub(super) fn function<'q>(&mut self, f: &'q Function, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
+        if let Some(name) = form_over_query(&f.name) {
+            return Err(self.stop(e, format!("{name}(SELECT …)")));
+        }
         if let Some(name) = form_name(&f.name) {
             return self.form(name, f, e, cx);
         }
@@ -378,13 +389,9 @@ impl Lowerer<'_> {
 
     /// An aggregate that minds the order of its rows and asks for none takes them in that of FROM.
     fn inherit_order(&mut self, call: &mut AggCall, place: &Ast) {
-        if !call.order_by.is_empty() || call.distinct || !family(&call.sig).minds_order() {
-            return;
-        }
-        match self.frames.last().map(|f| f.order.clone()) {
-            Some(RowOrder::By(keys)) => call.order_by = keys,
-            Some(RowOrder::Hidden) => self.hidden_order(&format!("{}()", call.sig.name), place),
-            _ => {}
+        let any = call.sig.schema.is_none() && UNORDERED.contains(&&*call.sig.name);
+        if call.order_by.is_empty() && !call.distinct && !any && family(&call.sig).minds_order() {
+            call.order_by = self.order_of_from(&format!("{}()", call.sig.name), place);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::parse::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, Expr as Ast, Ident, NamedWindowDefinition, Select,
     UnaryOperator, Value, ValueWithSpan,
 };
-use crate::parse::{Place, cuts_fields, is_document, precision, type_of};
+use crate::parse::{Place, cuts_fields, precision, type_of};
 use crate::rel::SetCall;
 use crate::types::{Datum, Type};
 use crate::verdict::{Cause, ReasonKind};
@@ -186,8 +186,6 @@ impl Lowerer<'_> {
             Ast::IsNotFalse(a) => self.truth_test(a, IsTest::False, true, cx),
             Ast::IsUnknown(a) => self.truth_test(a, IsTest::Null, false, cx),
             Ast::IsNotUnknown(a) => self.truth_test(a, IsTest::Null, true, cx),
-            Ast::IsDistinctFrom(l, r) if is_document(r) => self.is_document(l, false, cx),
-            Ast::IsNotDistinctFrom(l, r) if is_document(r) => self.is_document(l, true, cx),
             Ast::IsDistinctFrom(l, r) => self.is_distinct(l, r, false, cx),
             Ast::IsNotDistinctFrom(l, r) => self.is_distinct(l, r, true, cx),
             Ast::Between { expr, negated, low, high } => {
@@ -264,8 +262,16 @@ impl Lowerer<'_> {
                 let e = Error::syntax(format!("there is no parameter {p}"));
                 Err(self.at(e.hint("Write the value into the query."), &v.span))
             }
-            Value::HexStringLiteral(_) | Value::SingleQuotedByteStringLiteral(_) => {
-                Err(self.stop(&v.span, "bit string constants"))
+            Value::HexStringLiteral(text) | Value::SingleQuotedByteStringLiteral(text) => {
+                let digit = |c: char| c.to_digit(16).map(|d| format!("{d:04b}"));
+                let bits = match &v.value {
+                    Value::HexStringLiteral(_) => text.chars().map(digit).collect(),
+                    _ => Some(text.clone()).filter(|t| t.chars().all(|c| matches!(c, '0' | '1'))),
+                };
+                match (bits, Type::parse("\"bit\"")) {
+                    (Some(bits), Some(ty)) => Ok(Expr::literal(Datum::text(bits), ty)),
+                    _ => Err(self.at(Error::syntax(format!("\"{text}\" is no bit string")), &v.span)),
+                }
             }
             other => match other.clone().into_string() {
                 Some(text) => Ok(literal::untyped(&text)),

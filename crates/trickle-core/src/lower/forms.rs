@@ -6,7 +6,7 @@ use super::expr::Cx;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, FormPiece, FuncKind, FuncSig, Volatility};
 use crate::parse::ast::{Expr as Ast, Function, FunctionArg, FunctionArguments};
-use crate::parse::{FormPart, Place, form_parts};
+use crate::parse::{FormPart, Place, fold, form_parts};
 use crate::rel::SetCall;
 use crate::types::{Datum, Type};
 use std::fmt::Display;
@@ -33,6 +33,19 @@ impl Form {
     /// Whether the path of `JSON_TABLE` or of a column of it stands here, which is no expression.
     fn is_path(&self) -> bool {
         matches!(self.last, "PATH" | "NESTED" | "NESTED PATH") || self.last == "," && self.args.len() == 1
+    }
+    /// Whether it says what to give for an error. Of nothing such a call gives NULL; PostgreSQL 17 and 18 give what the error of
+    /// an earlier row did.
+    fn minds_errors(&self, name: &str) -> bool {
+        let instead = |w: &str| w.ends_with(" ERROR") && !matches!(w, "NULL ON ERROR" | "ERROR ON ERROR");
+        matches!(name, "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS")
+            && self.pieces.iter().any(|p| matches!(p, FormPiece::Word(w) if instead(w)))
+    }
+    /// Whether values stand here that are called as their columns are.
+    fn names_values(&self, name: &str) -> bool {
+        let word = |p: &FormPiece, text: &str| matches!(p, FormPiece::Word(w) if &**w == text);
+        let attributes = self.pieces.iter().rposition(|p| word(p, "XMLATTRIBUTES"));
+        name == "XMLFOREST" || attributes.is_some_and(|at| !self.pieces[at..].iter().any(|p| word(p, ")")))
     }
     /// The type of a constant without one.
     fn untyped(&self, name: &str) -> Type {
@@ -75,11 +88,12 @@ impl Lowerer<'_> {
         let FunctionArguments::List(list) = &f.args else {
             return Err(self.at(Error::syntax(format!("{name} is not called so")), e));
         };
-        if name.ends_with(')') {
-            return Err(self.stop(e, name));
-        }
         if name.ends_with("AGG") {
             return Err(self.stop(e, format!("{name} with FORMAT or another type than json and jsonb")));
+        }
+        let plain = f.over.is_none() && f.filter.is_none() && f.within_group.is_empty();
+        if !plain || list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
+            return Err(self.at(Error::wrong_object(format!("{name} is no aggregate")), e));
         }
         let form = self.form_of(name, &list.args, e, cx)?;
         let jsonb = form.args.iter().any(|a| *a.ty() == Type::Jsonb);
@@ -97,7 +111,16 @@ impl Lowerer<'_> {
             return Err(self.at(Error::syntax(format!("{name} stands in FROM only")), e));
         };
         let sig = form.signature(name, FuncKind::Scalar, ret.clone());
-        Ok(Expr::new(ExprKind::Call(Arc::new(sig), form.args), ret))
+        let nothing = form.args.first().filter(|_| form.minds_errors(name)).map(|of| of.clone().is_null());
+        let call = Expr::new(ExprKind::Call(Arc::new(sig), form.args), ret.clone());
+        Ok(match nothing {
+            Some(nothing) => {
+                let kind =
+                    ExprKind::Case { whens: vec![(nothing, Expr::null(ret.clone()))], otherwise: call };
+                Expr::new(kind, ret)
+            }
+            None => call,
+        })
     }
 
     /// `JSON_TABLE` and `XMLTABLE`.
@@ -108,6 +131,9 @@ impl Lowerer<'_> {
         place: &impl Place,
         cx: &mut Cx<'q>,
     ) -> Result<SetCall> {
+        if !matches!(name, "JSON_TABLE" | "XMLTABLE") {
+            return Err(self.stop(place, format!("{name} in FROM")));
+        }
         let form = self.form_of(name, args, place, cx)?;
         let ret = match form.columns.as_slice() {
             [] => return Err(self.at(Error::syntax(format!("{name} has no columns")), place)),
@@ -141,12 +167,6 @@ impl Lowerer<'_> {
         Ok(if negated { test.negated() } else { test })
     }
 
-    /// `a IS DOCUMENT`
-    pub(super) fn is_document<'q>(&mut self, value: &'q Ast, negated: bool, cx: &mut Cx<'q>) -> Result<Expr> {
-        let xml = Type::parse("xml").unwrap_or(Type::Text);
-        self.is_form(value, &[&"DOCUMENT"], negated, &xml, cx)
-    }
-
     fn form_of<'q>(
         &mut self,
         name: &str,
@@ -154,13 +174,16 @@ impl Lowerer<'_> {
         place: &impl Place,
         cx: &mut Cx<'q>,
     ) -> Result<Form> {
-        let Some(parts) = form_parts(args) else {
-            return Err(self.at(Error::syntax(format!("{name} is not called so")), place));
+        let unread = || Error::syntax(format!("{name} is not called so"));
+        let Some(parts) = form_parts(args).filter(|parts| is_whole(name, parts)) else {
+            return Err(self.at(unread(), place));
         };
         let mut form = Form::default();
         form.word(name);
         form.word("(");
-        for part in parts {
+        let mut parts = parts.into_iter().peekable();
+        while let Some(part) = parts.next() {
+            let named = matches!(parts.peek(), Some(FormPart::Word("AS")));
             match part {
                 FormPart::Word(words) => {
                     if let ("FOR ORDINALITY", Some(column)) = (words, form.column.take()) {
@@ -183,12 +206,35 @@ impl Lowerer<'_> {
                         None => form.returns = Some(ty),
                     }
                 }
-                FormPart::Argument(arg) => self.form_argument(name, &mut form, arg, cx)?,
+                FormPart::Argument(arg) => {
+                    self.form_argument(name, &mut form, arg, cx)?;
+                    if !named && form.names_values(name) {
+                        let given = self.element_name(arg)?;
+                        form.word("AS");
+                        form.pieces.push(FormPiece::Name(given));
+                    }
+                }
             }
             form.last = "";
         }
+        if form.column.is_some() {
+            return Err(self.at(unread(), place));
+        }
         form.word(")");
         Ok(form)
+    }
+
+    /// What a value is called in XML that has no name of its own.
+    fn element_name(&self, value: &Ast) -> Result<Arc<str>> {
+        let name = match value {
+            Ast::Identifier(name) => Some(name),
+            Ast::CompoundIdentifier(parts) => parts.last(),
+            _ => None,
+        };
+        name.map(|name| Arc::from(fold(name))).ok_or_else(|| {
+            let e = Error::syntax("unnamed XML element value must be a column reference");
+            self.at(e.hint("Give it a name with AS."), value)
+        })
     }
 
     fn form_argument<'q>(
@@ -215,4 +261,21 @@ impl Lowerer<'_> {
         form.args.push(value);
         Ok(())
     }
+}
+
+/// Whether what such a call cannot be without is there: arguments, and something on both sides of each comma.
+fn is_whole(name: &str, parts: &[FormPart<'_>]) -> bool {
+    let least = match name {
+        "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS" | "XMLEXISTS" | "JSON_TABLE" | "XMLTABLE" => 2,
+        "JSON_OBJECT" | "JSON_ARRAY" | "XMLELEMENT" | "XMLPI" => 0,
+        _ => 1,
+    };
+    let arguments = parts.iter().filter(|p| matches!(p, FormPart::Argument(_))).count();
+    let open = |p: &FormPart<'_>| matches!(p, FormPart::Word("," | "(" | ":"));
+    let closed = |p: &FormPart<'_>| matches!(p, FormPart::Word("," | ")" | ":"));
+    let gap = parts.windows(2).any(|pair| open(&pair[0]) && closed(&pair[1]));
+    arguments >= least
+        && !gap
+        && !parts.first().is_some_and(closed)
+        && !parts.last().is_some_and(|p| matches!(p, FormPart::Word("," | ":")))
 }

@@ -70,7 +70,7 @@ pub(super) struct Source {
     descendants: bool,
     /// Virtual columns that could not be read and are not among the names.
     unread: Vec<Arc<str>>,
-    order: RowOrder<RowKey>,
+    pub(super) order: RowOrder<RowKey>,
 }
 
 impl Source {
@@ -104,11 +104,30 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Rows that are no longer those of FROM do not show what its order goes by.
-    pub(super) fn hide_order(&mut self) {
-        if let Some(f) = self.frames.last_mut() {
-            f.order = f.order.map(|_| None);
+    /// The keys by which the rows of FROM are ordered, for what takes them so; noted where they cannot be said.
+    pub(super) fn order_of_from(&mut self, what: &str, place: &impl Place) -> Vec<SortKey> {
+        match self.frames.last().map(|f| f.order.clone()) {
+            Some(RowOrder::By(keys)) => return keys,
+            Some(RowOrder::Hidden) => self.hidden_order(what, place),
+            _ => {}
         }
+        Vec::new()
+    }
+
+    /// Notes what takes rows in an order that they do not show.
+    pub(super) fn hidden_order(&mut self, what: &str, place: &impl Place) {
+        // What is only examined may be asked for no order in the end.
+        if !self.probing() {
+            let help =
+                "Write ORDER BY where the order matters: inside the aggregate, in OVER, or beside LIMIT.";
+            let construct = format!("{what} over rows in the order of a subquery, which they do not show,");
+            self.reason(ReasonKind::NotYet, place, construct, help);
+        }
+    }
+
+    /// The order of FROM for rows that do not show what it goes by.
+    pub(super) fn unshown_order(&self) -> RowOrder<SortKey> {
+        self.frames.last().map_or(RowOrder::Any, |f| f.order.map(|_| None))
     }
 
     /// The order of the rows of FROM.

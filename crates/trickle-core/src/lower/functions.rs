@@ -33,8 +33,8 @@ struct Written<'q> {
     args: Vec<&'q Ast>,
     /// Its columns, where the function leaves them to its caller.
     definition: Vec<(Arc<str>, Type)>,
-    /// What it is called with, where its grammar is its own.
-    form: Option<&'q [FunctionArg]>,
+    /// The call, where its grammar is its own.
+    form: Option<(&'static str, &'q [FunctionArg])>,
 }
 
 /// Functions of one item of FROM.
@@ -156,10 +156,16 @@ impl Lowerer<'_> {
         let names = std::mem::take(&mut calls.names).into_iter().zip(before..schema.len());
         let named = |(name, c)| Named { name, expr: shift(&schema.expr(c), offset as isize) };
         let columns = names.map(named).collect();
-        if calls.numbered {
-            let expr = shift(&schema.expr(schema.len() - 1), offset as isize);
-            self.set_order(RowOrder::By(vec![SortKey { expr, descending: false, nulls_first: false }]));
-        }
+        let sets = calls.calls.iter().any(|c| c.sig.kind == FuncKind::SetReturning);
+        let order = match (calls.numbered, sets) {
+            (true, _) => {
+                let expr = shift(&schema.expr(schema.len() - 1), offset as isize);
+                RowOrder::By(vec![SortKey { expr, descending: false, nulls_first: false }])
+            }
+            (false, true) => RowOrder::Hidden,
+            (false, false) => RowOrder::Any,
+        };
+        self.set_order(order);
         build.factors.push(factor);
         Ok(Some(Scope::of_item(Item::of(calls.called.clone(), columns))))
     }
@@ -250,8 +256,8 @@ impl Lowerer<'_> {
             }
             return Ok(all);
         }
-        if let Some(name) = form_name(name) {
-            let (name, form) = (name.to_ascii_lowercase(), Some(args.as_slice()));
+        if let Some(form) = form_name(name) {
+            let (name, form) = (form.to_ascii_lowercase(), Some((form, args.as_slice())));
             return Ok(vec![Written { schema: None, name, args: Vec::new(), definition, form }]);
         }
         let args = self.plain(args, f.factor)?;
@@ -293,8 +299,8 @@ impl Lowerer<'_> {
     }
 
     fn table_call<'q>(&mut self, w: &Written<'q>, cx: &mut Cx<'q>, place: &TableFactor) -> Result<SetCall> {
-        if let Some(args) = w.form {
-            return self.table_form(&w.name.to_ascii_uppercase(), args, place, cx);
+        if let Some((name, args)) = w.form {
+            return self.table_form(name, args, place, cx);
         }
         let args = self.exprs(w.args.iter().copied(), cx)?;
         let builtin = w.schema.as_deref().is_none_or(|s| s == "pg_catalog");

@@ -98,7 +98,7 @@ impl Lowerer<'_> {
             (node, exprs) = self.windowed(node, exprs, windows, domain.width())?;
         }
         if !sets.is_empty() {
-            self.hide_order();
+            self.set_order(if s.from.is_empty() { RowOrder::Hidden } else { self.unshown_order() });
             let args = exprs.split_off(outputs.len());
             (node, exprs) = self.in_lockstep(node, exprs, with_args(&sets, args), s)?;
         }

@@ -1,7 +1,6 @@
 //! Orders that tell rows apart.
 
 use super::Lowerer;
-use super::relation::RowOrder;
 use super::window::Windowed;
 use crate::expr::Expr;
 use crate::graph::{ColSet, NodeId, Schema};
@@ -11,8 +10,8 @@ use crate::window::{Order, OrderKey, Units};
 use std::collections::BTreeSet;
 
 impl Lowerer<'_> {
-    /// The order keys, and behind them what tells rows apart where the call sees an order that ORDER BY leaves open: a key of
-    /// the rows, else every column that the query reads.
+    /// The order keys, and behind them what tells rows apart where the call sees an order that ORDER BY leaves open: where
+    /// there is none the order of FROM, and a key of the rows, else every column that the query reads.
     pub(super) fn settled_order(
         &mut self,
         node: NodeId,
@@ -48,15 +47,13 @@ impl Lowerer<'_> {
             return order;
         }
         let mut order = order;
-        match self.frames.last().map(|f| f.order.clone()) {
-            Some(RowOrder::By(keys)) => order.extend(keys.iter().map(|k| OrderKey {
-                column: table.place(&k.expr),
-                descending: k.descending,
-                nulls_first: k.nulls_first,
-                settles: true,
-            })),
-            Some(RowOrder::Hidden) => self.hidden_order(&format!("{}()", w.call.call.sig.name), w.place),
-            _ => {}
+        if order.is_empty() {
+            for k in self.order_of_from(&format!("{}()", w.call.call.sig.name), w.place) {
+                let (column, descending, nulls_first) = (table.place(&k.expr), k.descending, k.nulls_first);
+                if !order.iter().any(|known| known.column == column) {
+                    order.push(OrderKey { column, descending, nulls_first, settles: true });
+                }
+            }
         }
         self.telling_apart(node, partition, order, used, table)
     }

@@ -134,15 +134,9 @@ impl Lowerer<'_> {
                 self.set_operation(body, left, *op, *set_quantifier, right, domain)
             }
             SetExpr::Values(v) => self.values(&v.rows, body, domain),
-            SetExpr::Table(t) => {
-                let name = t.table_name.clone().unwrap_or_default();
-                let item = self.named_table(t.schema_name.as_deref(), &name, body)?;
-                let relation = Relation::new(item.node, item.names);
-                if domain.node.is_some() {
-                    return Err(self.stop(body, "TABLE in a subquery that uses outer columns"));
-                }
-                let schema = self.graph.schema(relation.node).clone();
-                Ok(Open::of(relation, &schema, domain))
+            // Read as SELECT * FROM it.
+            SetExpr::Table(_) => {
+                Err(self.at(Error::syntax("TABLE is followed by the name of a table"), body))
             }
             SetExpr::Insert(s) | SetExpr::Update(s) | SetExpr::Delete(s) | SetExpr::Merge(s) => {
                 let what = match s {

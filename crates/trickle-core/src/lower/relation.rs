@@ -11,7 +11,8 @@ use crate::types::Type;
 use std::sync::Arc;
 
 /// The order of rows that a query asks for and PostgreSQL gives them in. SQL lets nothing depend on it; people do, where such
-/// rows are the whole of FROM, in LIMIT, windows and aggregates that have no ORDER BY of their own.
+/// rows are the whole of FROM, in LIMIT, windows and aggregates that have no ORDER BY of their own. Where PostgreSQL sorts the
+/// rows for other clauses it promises nothing, as its sort is not stable.
 #[derive(Clone, Debug, Default)]
 pub(super) enum RowOrder<Key> {
     /// None.
@@ -32,6 +33,10 @@ pub(super) struct RowKey {
 }
 
 impl<Key> RowOrder<Key> {
+    /// By these keys; any where there is none.
+    pub(super) fn by(keys: Vec<Key>) -> RowOrder<Key> {
+        if keys.is_empty() { RowOrder::Any } else { RowOrder::By(keys) }
+    }
     /// By what each key has become; hidden where one is lost.
     pub(super) fn map<To>(&self, key: impl Fn(&Key) -> Option<To>) -> RowOrder<To> {
         match self {

@@ -196,6 +196,8 @@ pub(super) struct Frame {
     pub(super) alone: bool,
     /// Of the rows of FROM, which is one relation, before grouping.
     pub(super) order: RowOrder<SortKey>,
+    /// Whether it is that for which windows sorted the rows.
+    pub(super) resorted: bool,
 }
 
 /// A CTE that was lowered.

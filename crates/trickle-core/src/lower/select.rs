@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 use crate::expr::{Expr, SortKey};
 use crate::graph::NodeId;
 use crate::parse::ast::{
-    Distinct, Expr as Ast, GroupByExpr, Select, SelectItem, SelectItemQualifiedWildcardKind,
-    WildcardAdditionalOptions,
+    Distinct, Expr as Ast, GroupByExpr, Select, SelectItem, SelectItemQualifiedWildcardKind, TableFactor,
+    TableWithJoins, WildcardAdditionalOptions,
 };
 use crate::parse::{fold, parts};
 use std::sync::Arc;
 
 /// PostgreSQL's own limit. The work on a select list may grow with the square of its length.
-const MAX_OUTPUTS: usize = 1_664;
+pub(super) const MAX_OUTPUTS: usize = 1_664;
 
 /// An entry of the select list: text still to be lowered, or a column that `*` gave.
 pub(super) enum Output<'q> {
@@ -50,7 +50,10 @@ impl Lowerer<'_> {
             build.push(node, domain.width());
         }
         if let Some(f) = self.frames.last_mut() {
-            f.alone = matches!(s.from.as_slice(), [one] if one.joins.is_empty());
+            let several = |item: &TableWithJoins| {
+                !item.joins.is_empty() || matches!(item.relation, TableFactor::NestedJoin { .. })
+            };
+            f.alone = matches!(s.from.as_slice(), [one] if !several(one));
         }
         self.list(&s.from, &mut build)?;
         let node = self.filtered(build, s.selection.as_ref())?;
@@ -78,7 +81,7 @@ impl Lowerer<'_> {
             Some(RowKey { output, descending: key.descending, nulls_first: key.nulls_first })
         };
         let order = match self.frames.last() {
-            Some(f) if !distinct => f.order.map(shown),
+            Some(f) if !distinct && !f.resorted => f.order.map(shown),
             _ => RowOrder::Any,
         };
         Ok(Open { node, domain: domain_exprs, exprs, names, distinct, order })

@@ -2,7 +2,7 @@
 
 use super::Lowerer;
 use super::expr::Cx;
-use super::relation::Open;
+use super::relation::{Open, Relation, RowOrder};
 use super::scope::{Domain, Frame};
 use crate::error::{Error, Result};
 use crate::expr::Expr;
@@ -89,7 +89,10 @@ impl Lowerer<'_> {
             _ => self.add(SetOp::new(SetOpKind::Except, all, l, r))?,
         };
         let schema = self.graph.schema(node).clone();
-        Ok(Open::of(super::relation::Relation::new(node, names), &schema, domain))
+        let row = |arm: &&SetExpr| matches!(arm, SetExpr::Select(s) if s.from.is_empty());
+        let listed = op == SetOperator::Union && all && arms.iter().all(row);
+        let order = if listed { RowOrder::Hidden } else { RowOrder::Any };
+        Ok(Open::of(Relation { node, names, order }, &schema, domain))
     }
 
     /// The column types that all arms take.
@@ -192,6 +195,7 @@ impl Lowerer<'_> {
             self.add(Union::new(arms))?
         };
         let schema = self.graph.schema(node).clone();
-        Ok(Open::of(super::relation::Relation::new(node, names), &schema, domain))
+        let order = if rows.len() > 1 { RowOrder::Hidden } else { RowOrder::Any };
+        Ok(Open::of(Relation { node, names, order }, &schema, domain))
     }
 }

@@ -11,7 +11,7 @@ use crate::expr::functions::resolve_function;
 use crate::parse::ast::{
     CeilFloorKind, DateTimeField, Expr as Ast, Interval, ObjectName, TrimWhereField, Value, ValueWithSpan,
 };
-use crate::parse::{parts, qualified};
+use crate::parse::{is_document, parts, qualified};
 use crate::types::{Datum, Type};
 use std::fmt::Display;
 
@@ -85,6 +85,10 @@ impl Lowerer<'_> {
                 self.builtin("overlay", args)
             }
             Ast::Collate { expr, collation } => self.collate(expr, collation, e, cx),
+            Ast::IsJson { expr, unique_keys, negated, .. } if is_document(unique_keys.as_ref()) => {
+                let xml = Type::parse("xml").unwrap_or(Type::Text);
+                self.is_form(expr, &[&"DOCUMENT"], *negated, &xml, cx)
+            }
             Ast::IsJson { expr, kind, unique_keys, negated } => {
                 let mut words: Vec<&dyn Display> = vec![&"JSON"];
                 words.extend(kind.iter().map(|k| k as &dyn Display));

@@ -5,18 +5,16 @@ use super::expr::Cx;
 use super::order::Columns;
 use super::relation::{Open, Relation, RowKey, RowOrder};
 use super::scope::{Domain, Frame};
-use super::select::Output;
+use super::select::{MAX_OUTPUTS, Output};
 use crate::error::{Error, Result};
 use crate::eval;
-use crate::expr::{Expr, SortKey};
 use crate::parse::ast::{
-    Distinct, Expr as Ast, LimitClause, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem,
-    SetExpr, Value,
+    Distinct, Expr as Ast, LimitClause, OrderBy, OrderByExpr, OrderByKind, OrderBySort, Query, Select,
+    SelectItem, SetExpr, Value,
 };
-use crate::parse::{Place, fold, search_and_cycle};
+use crate::parse::{fold, search_and_cycle};
 use crate::rel::{Map, Slice, Top};
 use crate::types::Datum;
-use crate::verdict::ReasonKind;
 use crate::window::OrderKey;
 use std::sync::Arc;
 
@@ -95,8 +93,15 @@ impl Lowerer<'_> {
             return self.sorted_select(s, order, Some(slice), domain);
         }
         let open = self.body(&q.body, domain)?;
-        let relation = self.close(open)?;
         let mut keys = Vec::new();
+        if order.is_empty() {
+            match &open.order {
+                RowOrder::By(own) => keys.extend(own.iter().map(|row| Key { row: *row, place: None })),
+                RowOrder::Hidden => self.hidden_order("LIMIT", q),
+                RowOrder::Any => {}
+            }
+        }
+        let relation = self.close(open)?;
         for key in order {
             let Some(output) = self.named_output(&key.expr, &relation.names)? else {
                 return Err(self.stop(&key.expr, "ORDER BY an expression over a set operation"));
@@ -156,41 +161,24 @@ impl Lowerer<'_> {
         }
         let mut open = self.selected(s, node, outputs, names, domain)?;
         if keys.is_empty() && !open.distinct {
-            keys = self.order_of_from(&mut open, s);
+            // PostgreSQL sorts by what DISTINCT ON names.
+            let first = |output| RowKey { output, descending: false, nulls_first: false };
+            keys =
+                distinct_on.iter().flatten().map(|output| Key { row: first(*output), place: None }).collect();
+            let what = if distinct_on.is_some() { "DISTINCT ON" } else { "LIMIT" };
+            for key in self.order_of_from(what, s) {
+                let known = open.exprs.iter().position(|e| *e == key.expr);
+                let output = known.unwrap_or_else(|| {
+                    open.exprs.push(key.expr);
+                    open.names.push("".into());
+                    open.exprs.len() - 1
+                });
+                let (descending, nulls_first) = (key.descending, key.nulls_first);
+                keys.push(Key { row: RowKey { output, descending, nulls_first }, place: None });
+            }
         }
         let relation = self.close(open)?;
         self.cut(relation, visible, &keys, slice, distinct_on, domain)
-    }
-
-    /// The order of FROM, which decides where there is no ORDER BY. What it goes by and is not shown becomes one more output.
-    fn order_of_from<'q>(&mut self, open: &mut Open, s: &Select) -> Vec<Key<'q>> {
-        let keys = match self.frames.last().map(|f| f.order.clone()) {
-            Some(RowOrder::By(keys)) => keys,
-            Some(RowOrder::Hidden) => {
-                self.hidden_order("LIMIT or DISTINCT ON", s);
-                return Vec::new();
-            }
-            _ => return Vec::new(),
-        };
-        let mut output = |e: Expr| {
-            open.exprs.iter().position(|known| *known == e).unwrap_or_else(|| {
-                open.exprs.push(e);
-                open.names.push("".into());
-                open.exprs.len() - 1
-            })
-        };
-        let key = |k: SortKey| {
-            let (output, descending, nulls_first) = (output(k.expr), k.descending, k.nulls_first);
-            Key { row: RowKey { output, descending, nulls_first }, place: None }
-        };
-        keys.into_iter().map(key).collect()
-    }
-
-    /// Notes something that takes rows in an order of FROM that cannot be said.
-    pub(super) fn hidden_order(&mut self, what: &str, place: &impl Place) {
-        let help = "Write ORDER BY where the order matters: inside the aggregate, in OVER, or beside LIMIT.";
-        let construct = format!("{what} over rows in the order of a subquery which it does not show");
-        self.reason(ReasonKind::NotYet, place, construct, help);
     }
 
     /// The order of a query's rows: that of its ORDER BY, else that of its body.
@@ -202,6 +190,9 @@ impl Lowerer<'_> {
         if search_and_cycle(keys).is_some() {
             return Ok(RowOrder::Any);
         }
+        if keys.len() > MAX_OUTPUTS {
+            return Ok(RowOrder::Hidden);
+        }
         let listed = match &*q.body {
             SetExpr::Select(s) => s.projection.as_slice(),
             _ => &[],
@@ -212,15 +203,27 @@ impl Lowerer<'_> {
             }
             _ => false,
         };
-        let mut rows = Vec::new();
+        let mut rows: Vec<RowKey> = Vec::new();
         for key in keys {
+            if matches!(super::grouping::strip(&key.expr), Ast::Value(v) if !matches!(v.value, Value::Number(..)))
+            {
+                continue;
+            }
             let named = self.named_output(&key.expr, &open.names)?;
             // Behind a `*` an entry of the list has another place.
             let entry = || listed.iter().position(|item| same(item, &key.expr));
             let entry = || entry().filter(|_| listed.len() == open.exprs.len());
-            let Some(output) = named.or_else(entry) else { return Ok(RowOrder::Hidden) };
+            let usual = !matches!(key.options.sort, Some(OrderBySort::Using(_)));
+            let sortable =
+                |output: &usize| usual && open.exprs.get(*output).is_some_and(|e| e.ty().is_ordered());
+            let Some(output) = named.or_else(entry).filter(sortable) else { return Ok(RowOrder::Hidden) };
             let (descending, nulls_first) = self.direction(key)?;
-            rows.push(RowKey { output, descending, nulls_first });
+            if !rows.iter().any(|row| row.output == output) {
+                rows.push(RowKey { output, descending, nulls_first });
+            }
+        }
+        if rows.is_empty() {
+            return Ok(RowOrder::Any);
         }
         Ok(RowOrder::By(rows))
     }
@@ -318,7 +321,7 @@ impl Lowerer<'_> {
         let node = self.keep_first(node, width + visible)?;
         let names = relation.names.into_iter().take(visible).collect();
         let schema = self.graph.schema(node).clone();
-        let order = RowOrder::By(keys.iter().map(|k| k.row).collect());
+        let order = RowOrder::by(keys.iter().map(|k| k.row).collect());
         let order = order.map(|key| (key.output < visible).then_some(*key));
         Ok(Open::of(Relation { node, names, order }, &schema, domain))
     }

@@ -4,6 +4,7 @@ use super::Lowerer;
 use super::expr::Cx;
 use super::frame::{Spec, framed};
 use super::order::Columns;
+use super::relation::RowOrder;
 use super::scope::{Slot, reads_outer};
 use crate::agg::AggCall;
 use crate::error::{Error, Result};
@@ -26,6 +27,10 @@ pub(super) struct Windowed<'q> {
 }
 
 impl Windowed<'_> {
+    /// Whether PostgreSQL may sort the rows for it.
+    fn sorts(&self) -> bool {
+        !self.partition.is_empty() || !self.order.is_empty()
+    }
     /// Every expression over the rows of the clause.
     pub(super) fn exprs(&self) -> impl Iterator<Item = &Expr> {
         self.call.call.exprs().chain(&self.partition).chain(self.order.iter().map(|k| &k.expr))
@@ -165,6 +170,25 @@ impl Lowerer<'_> {
         Ok(Some(AggCall::new(sig, args)))
     }
 
+    /// Rows leave the windows in the order for which they were sorted, where that is one. Nobody asked for it: it decides what
+    /// the LIMIT of the same SELECT takes, and goes no further.
+    fn sorted_by(&mut self, windows: &[Windowed<'_>]) {
+        let mut sorting = windows.iter().filter(|w| w.sorts());
+        let Some(first) = sorting.next() else { return };
+        let same = |w: &Windowed<'_>| w.partition == first.partition && w.order == first.order;
+        let key = |e: &Expr| SortKey { expr: e.clone(), descending: false, nulls_first: false };
+        let keys = || first.partition.iter().map(key).chain(first.order.iter().cloned()).collect();
+        let keys: Vec<SortKey> = if sorting.all(same) { keys() } else { Vec::new() };
+        let order = match keys.iter().all(|k| k.expr.ty().is_ordered()) {
+            true => RowOrder::by(keys),
+            false => RowOrder::Any,
+        };
+        if let Some(f) = self.frames.last_mut() {
+            f.resorted = true;
+            f.order = order;
+        }
+    }
+
     /// Computes the windows over `node`. `exprs` are the select list, with placeholders, and behind it the expressions of the
     /// windows in their order; the first `domain` columns tell outer rows apart, and so partitions too.
     pub(super) fn windowed(
@@ -188,6 +212,10 @@ impl Lowerer<'_> {
         });
         let mut table = Columns::of(self.graph.schema(node).clone());
         let mut shared: Vec<Shared> = Vec::new();
+        if windows.iter().any(Windowed::sorts) && !windows.iter().all(Windowed::sorts) {
+            // What is computed behind a sort for another window sees the rows as that left them.
+            self.set_order(self.unshown_order());
+        }
         for (i, w) in windows.iter().enumerate() {
             let mut partition: Vec<usize> = (0..domain).collect();
             for key in &w.partition {
@@ -209,6 +237,7 @@ impl Lowerer<'_> {
                 None => shared.push(Shared { partition, order, calls: vec![(i, w.call.clone())] }),
             }
         }
+        self.sorted_by(&windows);
         let mut node = match table.computed() {
             Some(all) => self.add(Map::new(node, all))?,
             None => node,

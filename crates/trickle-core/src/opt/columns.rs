@@ -170,12 +170,15 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             }
         }
         Rel::Expand(e) => {
-            // How many rows there are depends on every call.
+            // How many rows there are depends on every call, and not on their numbers.
             let input = at(0)?;
             let (old, new) = (input.place.len(), graph.schema(input.node).len());
-            let place =
-                input.place.iter().copied().chain((old..width).map(|c| Some(new + c - old))).collect();
-            Pruned { node: graph.add(e.over(input.node, |c| input.at(c)))?, place }
+            let numbered = e.has_ordinality() && mine.contains(width - 1);
+            let kept = width - usize::from(e.has_ordinality() && !numbered);
+            let columns = (old..width).map(|c| (c < kept).then_some(new + c - old));
+            let place = input.place.iter().copied().chain(columns).collect();
+            let expand = e.over(input.node, |c| input.at(c)).numbered(numbered);
+            Pruned { node: graph.add(expand)?, place }
         }
         Rel::Negate(_) => {
             Pruned { node: graph.add(crate::rel::Negate::new(at(0)?.node))?, place: at(0)?.place.clone() }

@@ -10,7 +10,7 @@ use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 /// Groups (parentheses, brackets, CASE … END) inside each other.
-const GROUPS: usize = 200;
+pub(super) const GROUPS: usize = 200;
 /// Operators on one path, AND, OR and set operations aside.
 const OPERATORS: usize = 1_000;
 /// AND, OR, UNION, … on one path.

@@ -23,8 +23,9 @@ pub(crate) mod ast {
 
 pub(crate) use aggregate::{CreateAggregate, Definition};
 pub(crate) use forms::{
-    Cycle, FormPart, GroupItem, RowsFrom, Search, collation, excluded, form_name, form_parts, generated,
-    is_document, is_group_distinct, is_only, is_rows_from, json_aggregate, search_and_cycle, using_alias,
+    Cycle, FormPart, GroupItem, RowsFrom, Search, collation, excluded, form_name, form_over_query,
+    form_parts, generated, is_document, is_group_distinct, is_only, is_rows_from, json_aggregate,
+    search_and_cycle, using_alias,
 };
 pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, reads, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
@@ -167,6 +168,11 @@ pub(crate) fn each_statement(sql: &str, f: impl FnMut(ast::Statement) -> Result<
 }
 
 fn tokens(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {
+    if let Some(at) = source.text().find('\0') {
+        // Names that begin with one are ours.
+        let e = Error::syntax("a text holds no character 0").hint("Take it out: PostgreSQL knows none.");
+        return Err(e.at(source.at(at)));
+    }
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, source.text())
         .tokenize_with_location()
         .map_err(|e| errors::convert_token(source, &e))?;
@@ -234,6 +240,10 @@ mod tests {
             format!("SELECT {} 1 {}", repeat("f(", n), repeat(")", n)),
             format!("SELECT 1 {}", repeat("UNION ALL SELECT 1 ", 100_000)),
             format!("{} SELECT 1 {}", repeat("WITH a AS (", n), repeat(") SELECT 1", n)),
+            format!("SELECT xmlelement(NAME a, {} {})", repeat("XMLATTRIBUTES(", n), repeat(")", n)),
+            format!("SELECT json_table({} {})", repeat("a COLUMNS (NESTED '$' ", n), repeat(")", n)),
+            format!("SELECT {} 1 {}", repeat("json_array(SELECT ", n), repeat(")", n)),
+            format!("SELECT json_array({})", repeat("[", n)),
         ] {
             let e = error(&sql);
             assert_eq!(e.sqlstate(), "54001", "{e} {}", &sql[..40]);

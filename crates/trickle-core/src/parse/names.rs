@@ -63,8 +63,12 @@ pub(crate) fn type_of(
                 false => format!("{name}({})", modifiers.join(",")),
             };
             if schema.as_deref().is_none_or(|s| s == "pg_catalog") {
-                // The type "char" is not char(1).
-                let spelled = if quoted && base == "char" { "\"char\"" } else { base.as_str() };
+                // The type "char" is not char(1), and "bit" is of any length.
+                let spelled = match base.as_str() {
+                    "char" if quoted => "\"char\"",
+                    "bit" if quoted && modifiers.is_empty() => "\"bit\"",
+                    plain => plain,
+                };
                 if let Some(t) = Type::parse(&modified(spelled)) {
                     return Ok(t);
                 }

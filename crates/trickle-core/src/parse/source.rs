@@ -57,6 +57,14 @@ impl Source {
         Span { start: self.text.len(), end: self.text.len(), line: small(line), column: small(column) }
     }
 
+    /// The place of the character at a byte.
+    pub(crate) fn at(&self, byte: usize) -> Span {
+        let line = self.lines.partition_point(|start| *start <= byte);
+        let start = line.checked_sub(1).and_then(|l| self.lines.get(l)).copied().unwrap_or(0);
+        let column = self.text.get(start..byte).map_or(0, |l| l.chars().count()) + 1;
+        Span { start: byte, end: byte, line: small(line), column: small(column) }
+    }
+
     /// The place of a part of the tree, where the parser kept it.
     pub(crate) fn of(&self, node: &impl Place) -> Option<Span> {
         self.span(node.place())

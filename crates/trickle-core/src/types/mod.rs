@@ -290,7 +290,9 @@ fn system(name: &str) -> Option<OtherType> {
         "xml" | "jsonpath" | "point" | "line" | "lseg" | "box" | "path" | "polygon" | "circle" => {
             (false, false, false)
         }
-        "money" | "bit" | "varbit" | "bit varying" | "tsvector" | "tsquery" => (true, false, true),
+        "money" | "bit" | "\"bit\"" | "varbit" | "bit varying" | "tsvector" | "tsquery" => {
+            (true, false, true)
+        }
         "inet"
         | "cidr"
         | "macaddr"

@@ -7,41 +7,42 @@
 use super::reader::Reader;
 use super::{Edit, MARK, name, word};
 use crate::parse::ast::{
-    DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName,
-    ObjectNamePart,
+    DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JsonKeyUniqueness,
+    ObjectName, ObjectNamePart,
 };
+use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
 const FORM: &str = "\0form ";
+const OVER_QUERY: &str = "\0over a query ";
 const AGGREGATE: &str = "\0aggregate ";
 const NAME: &str = "\0name ";
 const TYPE: &str = "\0type";
-const DOCUMENT: &str = "\0document";
 
 /// Functions that are called so, always or sometimes.
 const CALLS: [&str; 20] = [
-    "json",
-    "json_array",
-    "json_arrayagg",
-    "json_exists",
-    "json_object",
-    "json_objectagg",
-    "json_query",
-    "json_scalar",
-    "json_serialize",
-    "json_table",
-    "json_value",
-    "xmlconcat",
-    "xmlelement",
-    "xmlexists",
-    "xmlforest",
-    "xmlparse",
-    "xmlpi",
-    "xmlroot",
-    "xmlserialize",
-    "xmltable",
+    "JSON",
+    "JSON_ARRAY",
+    "JSON_ARRAYAGG",
+    "JSON_EXISTS",
+    "JSON_OBJECT",
+    "JSON_OBJECTAGG",
+    "JSON_QUERY",
+    "JSON_SCALAR",
+    "JSON_SERIALIZE",
+    "JSON_TABLE",
+    "JSON_VALUE",
+    "XMLCONCAT",
+    "XMLELEMENT",
+    "XMLEXISTS",
+    "XMLFOREST",
+    "XMLPARSE",
+    "XMLPI",
+    "XMLROOT",
+    "XMLSERIALIZE",
+    "XMLTABLE",
 ];
-/// Words that stand before an expression, or instead of one.
+/// Words that stand where an expression may: in front of it, or instead of it.
 const BEFORE: [&str; 12] = [
     "CONTENT",
     "DEFAULT",
@@ -130,8 +131,17 @@ pub(crate) enum FormPart<'q> {
 }
 
 /// The name of such a call in upper case.
-pub(crate) fn form_name(called: &ObjectName) -> Option<&str> {
-    marked(called)?.strip_prefix(FORM)
+pub(crate) fn form_name(called: &ObjectName) -> Option<&'static str> {
+    one_of_calls(marked(called)?.strip_prefix(FORM)?)
+}
+
+/// The name of one whose argument is a query, which is left out.
+pub(crate) fn form_over_query(called: &ObjectName) -> Option<&'static str> {
+    one_of_calls(marked(called)?.strip_prefix(OVER_QUERY)?)
+}
+
+fn one_of_calls(name: &str) -> Option<&'static str> {
+    CALLS.into_iter().find(|call| call.eq_ignore_ascii_case(name))
 }
 
 /// What a call consists of; `None` where its words are in no order that is known.
@@ -158,9 +168,9 @@ pub(crate) fn json_aggregate(called: &ObjectName) -> Option<(&str, &str)> {
     marked(called)?.strip_prefix(AGGREGATE)?.split_once(' ')
 }
 
-/// Whether `a IS [NOT] DISTINCT FROM b` stands for `a IS [NOT] DOCUMENT`.
-pub(crate) fn is_document(right: &Expr) -> bool {
-    matches!(right, Expr::Identifier(i) if i.value == DOCUMENT)
+/// Whether `a IS [NOT] JSON …` stands for `a IS [NOT] DOCUMENT`.
+pub(crate) fn is_document(keys: Option<&JsonKeyUniqueness>) -> bool {
+    keys == Some(&JsonKeyUniqueness::WithoutUniqueKeys)
 }
 
 fn marked(called: &ObjectName) -> Option<&str> {
@@ -185,15 +195,63 @@ fn type_of(f: &Function) -> Option<&DataType> {
 
 /// Whether a token may belong to what is put into other words here.
 pub(super) fn is_suspect(t: &TokenWithSpan) -> bool {
-    let one_of =
-        |w: &Word| CALLS.iter().chain(&["document", "normalize"]).any(|c| w.value.eq_ignore_ascii_case(c));
+    let others = ["document", "normalize", "without"];
+    let one_of = |w: &Word| CALLS.iter().chain(&others).any(|c| w.value.eq_ignore_ascii_case(c));
     matches!(&t.token, Token::Word(w) if one_of(w))
 }
 
 impl Reader<'_> {
-    /// Whether a call with words may start at a word.
+    /// Whether a call with words starts at a word, and no name before a list of columns.
     pub(super) fn is_call(&self, i: usize) -> bool {
-        CALLS.iter().any(|call| self.is_word(i, call))
+        let Some(end) = self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))
+        else {
+            return false;
+        };
+        let called = CALLS.iter().any(|call| self.is_word(i, call));
+        // `WITH json (a) AS [NOT MATERIALIZED] (…)`
+        let defines = self.keyword(end + 1) == Keyword::AS
+            && (self.is(end + 2, &Token::LParen)
+                || self.is_word(end + 2, "materialized")
+                || self.is_word(end + 2, "not"));
+        called && !defines && i.checked_sub(1).is_some_and(|before| self.begins_call(before))
+    }
+
+    /// Whether a call, of an expression or in FROM, may stand behind this.
+    fn begins_call(&self, i: usize) -> bool {
+        let words = ["content", "document", "path", "passing", "value", "default", "returning", "escape"];
+        match self.keyword(i) {
+            Keyword::ON => !(i.saturating_sub(6)..i).any(|at| self.keyword(at) == Keyword::INDEX),
+            Keyword::FROM
+            | Keyword::JOIN
+            | Keyword::LATERAL
+            | Keyword::LIMIT
+            | Keyword::OFFSET
+            | Keyword::IN
+            | Keyword::FOR
+            | Keyword::TO => true,
+            _ => words.iter().any(|word| self.is_word(i, word)) || self.awaits_operand(i),
+        }
+    }
+
+    /// Whether an expression goes on behind this.
+    fn awaits_operand(&self, i: usize) -> bool {
+        match self.words.get(i).map(|(_, t)| &t.token) {
+            Some(
+                Token::Number(..)
+                | Token::SingleQuotedString(_)
+                | Token::EscapedStringLiteral(_)
+                | Token::UnicodeStringLiteral(_)
+                | Token::NationalStringLiteral(_)
+                | Token::DollarQuotedString(_)
+                | Token::HexStringLiteral(_)
+                | Token::SingleQuotedByteStringLiteral(_)
+                | Token::Placeholder(_)
+                | Token::RBracket
+                | Token::Period
+                | Token::EOF,
+            ) => false,
+            _ => self.begins_operand(i),
+        }
     }
 
     /// Whether a word is a form of Unicode's.
@@ -201,14 +259,36 @@ impl Reader<'_> {
         ["nfc", "nfd", "nfkc", "nfkd"].iter().any(|form| self.is_word(i, form))
     }
 
-    /// `a IS [NOT] DOCUMENT`: a comparison of as low a precedence.
+    /// `a IS [NOT] DOCUMENT`: a test of JSON that says the default, which no other is left to say.
     pub(super) fn document(&self, i: usize) -> Vec<(usize, Edit)> {
-        let is = |at: Option<usize>| at.is_some_and(|at| self.is_word(at, "is"));
-        let not = i.checked_sub(1).filter(|at| self.is_word(*at, "not"));
-        if is(i.checked_sub(1)) || not.is_some_and(|at| is(at.checked_sub(1))) {
-            return vec![(i, Edit::Instead(vec![word("DISTINCT"), word("FROM"), name(DOCUMENT)]))];
+        if !self.is_test(i) {
+            return Vec::new();
         }
-        Vec::new()
+        vec![(i, Edit::Instead(["JSON", "WITHOUT", "UNIQUE", "KEYS"].map(word).into()))]
+    }
+
+    /// `a IS JSON … WITHOUT UNIQUE KEYS`: the default is left out.
+    pub(super) fn json_test(&self, i: usize) -> Vec<(usize, Edit)> {
+        if !self.ends_json_test(i) || !self.is_word(i + 1, "unique") {
+            return Vec::new();
+        }
+        let keys = usize::from(self.is_word(i + 2, "keys"));
+        (i..i + 2 + keys).map(|gone| (gone, Edit::Instead(Vec::new()))).collect()
+    }
+
+    /// Whether `IS [NOT]` stands in front of a word.
+    fn is_test(&self, i: usize) -> bool {
+        let word = |back: usize, text: &str| i.checked_sub(back).is_some_and(|at| self.is_word(at, text));
+        word(1, "is") || word(1, "not") && word(2, "is")
+    }
+
+    /// Whether `IS [NOT] JSON [kind]` stands in front of a word.
+    fn ends_json_test(&self, i: usize) -> bool {
+        let kinds = ["value", "scalar", "array", "object"];
+        let Some(before) = i.checked_sub(1) else { return false };
+        let kind = kinds.iter().any(|kind| self.is_word(before, kind));
+        let json = if kind { before.checked_sub(1) } else { Some(before) };
+        json.is_some_and(|json| self.is_word(json, "json") && self.is_test(json))
     }
 
     /// `normalize(a, NFD)`: the form as text.
@@ -223,15 +303,19 @@ impl Reader<'_> {
         }
     }
 
-    /// A call with words, as one of a function. One over a query is told by its name.
+    /// A call over a query, as one without arguments; where it ends.
+    pub(super) fn call_over_query(&self, i: usize, edits: &mut Vec<(usize, Edit)>) -> Option<usize> {
+        let query = ["select", "with", "values"].iter().any(|query| self.is_word(i + 2, query));
+        let end = self.partner.get(i + 1).copied().flatten().filter(|_| query && self.is_call(i))?;
+        let called = name(format!("{OVER_QUERY}{}", self.folded(i)?));
+        edits.push((self.words[i].0, Edit::Instead(vec![called])));
+        edits.extend((i + 2..end).map(|gone| (self.words[gone].0, Edit::Instead(Vec::new()))));
+        Some(end)
+    }
+
+    /// A call with words, as one of a function.
     pub(super) fn call(&self, i: usize) -> Vec<(usize, Edit)> {
-        let after_dot = i.checked_sub(1).is_some_and(|b| self.is(b, &Token::Period));
-        let (Some(called), Some(end)) = (self.folded(i), self.partner.get(i + 1).copied().flatten()) else {
-            return Vec::new();
-        };
-        if after_dot || !self.is(i + 1, &Token::LParen) {
-            return Vec::new();
-        }
+        let (Some(called), Some(end)) = (self.folded(i), self.partner[i + 1]) else { return Vec::new() };
         if let Some(stem) = called.strip_prefix("json_").and_then(|c| c.strip_suffix("agg"))
             && let Some(edits) = self.aggregate(i, end, stem)
         {
@@ -239,17 +323,11 @@ impl Reader<'_> {
         }
         let mut scan =
             Scan { reader: self, called: &called, at: i + 2, parts: 0, words: 0, edits: Vec::new() };
-        if ["select", "with", "values"].iter().any(|query| self.is_word(i + 2, query)) {
-            let gone = (i + 2..end).map(|at| (at, Edit::Instead(Vec::new())));
-            let named =
-                (i, Edit::Instead(vec![name(format!("{FORM}{}(SELECT …)", called.to_ascii_uppercase()))]));
-            return gone.chain([named]).collect();
-        }
         scan.list(end, false);
         if scan.words == 0 && scan.parts > 0 && matches!(called.as_str(), "json_object" | "xmlexists") {
             return Vec::new();
         }
-        let named = (i, Edit::Instead(vec![name(format!("{FORM}{}", called.to_ascii_uppercase()))]));
+        let named = (i, Edit::Instead(vec![name(format!("{FORM}{called}"))]));
         std::iter::once(named).chain(scan.edits).collect()
     }
 
@@ -293,19 +371,7 @@ impl Reader<'_> {
 
     /// The word behind the one at `i` with what belongs to it: parentheses, brackets, a name behind a dot.
     fn behind(&self, i: usize) -> usize {
-        let mut at = match self.partner[i] {
-            Some(close) if close > i => close,
-            _ if self.is(i, &Token::LBracket) => {
-                let mut depth = 0;
-                let closes = |at: &usize| {
-                    depth +=
-                        i32::from(self.is(*at, &Token::LBracket)) - i32::from(self.is(*at, &Token::RBracket));
-                    depth == 0
-                };
-                (i..self.words.len()).find(closes).unwrap_or(i)
-            }
-            _ => i,
-        } + 1;
+        let mut at = self.partner[i].filter(|close| *close > i).unwrap_or(i) + 1;
         while self.is(at, &Token::Period) {
             at += 2;
         }
@@ -335,6 +401,7 @@ impl Scan<'_, '_> {
                 (fresh, naming) = (true, columns);
             } else if self.reader.is(self.at, &Token::Colon) {
                 self.mark(1, ":");
+                self.words += 1;
                 fresh = true;
             } else if naming && !self.is_nested() {
                 (fresh, naming) = (false, false);
@@ -386,6 +453,11 @@ impl Scan<'_, '_> {
             (false, true) => [&BEHIND, &COLUMN],
             (false, false) => [&BEHIND, &[]],
         };
+        let begins = |at| [Token::Comma, Token::LParen].iter().any(|t| self.reader.is(at, t));
+        let goes_on = |at| !begins(at) && self.reader.awaits_operand(at);
+        if !fresh && self.at.checked_sub(1).is_some_and(goes_on) {
+            return None;
+        }
         let here = |words: &&&'static str| {
             words.split(' ').enumerate().all(|(i, w)| self.reader.is_word(self.at + i, w))
                 && self.may_be(words)
@@ -398,11 +470,17 @@ impl Scan<'_, '_> {
     /// Whether words that may be a name or a part of an expression are meant as such.
     fn may_be(&self, words: &str) -> bool {
         match words {
+            // Of JSON_OBJECTAGG the stem is known.
             "VALUE" => matches!(self.called, "json_object" | "object"),
+            unique if unique.contains(" UNIQUE") => !self.reader.ends_json_test(self.at),
             "NAME" => self.parts == 0 && matches!(self.called, "xmlelement" | "xmlpi"),
             "DOCUMENT" | "CONTENT" => self.parts == 0 && matches!(self.called, "xmlparse" | "xmlserialize"),
-            "NULL" | "NOT NULL" | "INDENT" | "NO INDENT" => self.called.starts_with("xml"),
-            root if root.starts_with("VERSION") || root.starts_with("STANDALONE") => self.called == "xmlroot",
+            "NULL" | "NOT NULL" => self.called == "xmltable",
+            "INDENT" | "NO INDENT" => self.called == "xmlserialize",
+            root if root.starts_with("VERSION") || root.starts_with("STANDALONE") => {
+                let before = self.at.checked_sub(1);
+                self.called == "xmlroot" && before.is_some_and(|b| self.reader.is(b, &Token::Comma))
+            }
             _ => true,
         }
     }
@@ -477,18 +555,18 @@ mod tests {
         for (sql, wanted) in [
             (
                 "SELECT json_value(d, '$.a[1]' PASSING 1 + 1 AS x, y AS \"Z\" RETURNING numeric(9,2) DEFAULT -1 ON EMPTY NULL ON ERROR)",
-                r#"SELECT "!form JSON_VALUE"(d, "!,", '$.a[1]', "!PASSING", 1 + 1, "!AS", "!name x", "!,", y, "!AS", "!name Z", "!RETURNING", "!type"(NULL::NUMERIC(9,2)), "!DEFAULT", -1, "!ON EMPTY", "!NULL ON ERROR")"#,
+                r#"SELECT "!form json_value"(d, "!,", '$.a[1]', "!PASSING", 1 + 1, "!AS", "!name x", "!,", y, "!AS", "!name Z", "!RETURNING", "!type"(NULL::NUMERIC(9,2)), "!DEFAULT", -1, "!ON EMPTY", "!NULL ON ERROR")"#,
             ),
             (
                 "SELECT json_query(d, '$' WITH CONDITIONAL ARRAY WRAPPER OMIT QUOTES ON SCALAR STRING)",
-                r#"SELECT "!form JSON_QUERY"(d, "!,", '$', "!WITH CONDITIONAL ARRAY WRAPPER", "!OMIT QUOTES ON SCALAR STRING")"#,
+                r#"SELECT "!form json_query"(d, "!,", '$', "!WITH CONDITIONAL ARRAY WRAPPER", "!OMIT QUOTES ON SCALAR STRING")"#,
             ),
             (
                 "SELECT JSON_OBJECT('a': t.value, k VALUE f(x, y) NULL ON NULL WITH UNIQUE KEYS RETURNING jsonb)",
-                r#"SELECT "!form JSON_OBJECT"('a', "!:", t.value, "!,", k, "!VALUE", f(x, y), "!NULL ON NULL", "!WITH UNIQUE KEYS", "!RETURNING", "!type"(NULL::JSONB))"#,
+                r#"SELECT "!form json_object"('a', "!:", t.value, "!,", k, "!VALUE", f(x, y), "!NULL ON NULL", "!WITH UNIQUE KEYS", "!RETURNING", "!type"(NULL::JSONB))"#,
             ),
-            ("SELECT JSON_OBJECT()", r#"SELECT "!form JSON_OBJECT"()"#),
-            ("SELECT json_array(a[1:2], name)", r#"SELECT "!form JSON_ARRAY"(a[1:2], "!,", name)"#),
+            ("SELECT JSON_OBJECT()", r#"SELECT "!form json_object"()"#),
+            ("SELECT json_array(a[1:2], name)", r#"SELECT "!form json_array"(a[1:2], "!,", name)"#),
             (
                 "SELECT json_objectagg(k : v ABSENT ON NULL WITH UNIQUE KEYS) FILTER (WHERE true)",
                 r#"SELECT "!aggregate json_objectagg ?_object_agg_unique_strict"(k, v) FILTER (WHERE true)"#,
@@ -499,23 +577,44 @@ mod tests {
             ),
             (
                 "SELECT * FROM JSON_TABLE(d, '$' AS p COLUMNS (n FOR ORDINALITY, at timestamp with time zone PATH '$.a', path int EXISTS, NESTED PATH '$.b' COLUMNS (nested text DEFAULT 'x' ON ERROR)) ERROR ON ERROR) AS j",
-                r#"SELECT * FROM "!form JSON_TABLE"(d, "!,", '$', "!AS", "!name p", "!COLUMNS", "!(", "!name n", "!FOR ORDINALITY", "!,", "!name at", "!type"(NULL::TIMESTAMP WITH TIME ZONE), "!PATH", '$.a', "!,", "!name path", "!type"(NULL::INT), "!EXISTS", "!,", "!NESTED PATH", '$.b', "!COLUMNS", "!(", "!name nested", "!type"(NULL::TEXT), "!DEFAULT", 'x', "!ON ERROR", "!)", "!)", "!ERROR ON ERROR") AS j"#,
+                r#"SELECT * FROM "!form json_table"(d, "!,", '$', "!AS", "!name p", "!COLUMNS", "!(", "!name n", "!FOR ORDINALITY", "!,", "!name at", "!type"(NULL::TIMESTAMP WITH TIME ZONE), "!PATH", '$.a', "!,", "!name path", "!type"(NULL::INT), "!EXISTS", "!,", "!NESTED PATH", '$.b', "!COLUMNS", "!(", "!name nested", "!type"(NULL::TEXT), "!DEFAULT", 'x', "!ON ERROR", "!)", "!)", "!ERROR ON ERROR") AS j"#,
             ),
             (
                 "SELECT xmlelement(NAME \"A b\", XMLATTRIBUTES(a AS x, b), 'text', xmlcomment(c))",
-                r#"SELECT "!form XMLELEMENT"("!NAME", "!name A b", "!,", "!XMLATTRIBUTES", "!(", a, "!AS", "!name x", "!,", b, "!)", "!,", 'text', "!,", xmlcomment(c))"#,
+                r#"SELECT "!form xmlelement"("!NAME", "!name A b", "!,", "!XMLATTRIBUTES", "!(", a, "!AS", "!name x", "!,", b, "!)", "!,", 'text', "!,", xmlcomment(c))"#,
             ),
             (
                 "SELECT xmlserialize(CONTENT x AS character varying(10) NO INDENT), xmlroot(x, VERSION NO VALUE, STANDALONE YES)",
-                r#"SELECT "!form XMLSERIALIZE"("!CONTENT", x, "!AS", "!type"(NULL::CHARACTER VARYING(10)), "!NO INDENT"), "!form XMLROOT"(x, "!,", "!VERSION NO VALUE", "!,", "!STANDALONE YES")"#,
+                r#"SELECT "!form xmlserialize"("!CONTENT", x, "!AS", "!type"(NULL::CHARACTER VARYING(10)), "!NO INDENT"), "!form xmlroot"(x, "!,", "!VERSION NO VALUE", "!,", "!STANDALONE YES")"#,
             ),
             (
                 "SELECT a FROM t, XMLTABLE(XMLNAMESPACES('u' AS p), '/r' PASSING BY VALUE t.x COLUMNS a int PATH '@a' DEFAULT 1 NOT NULL, n FOR ORDINALITY)",
-                r#"SELECT a FROM t, "!form XMLTABLE"("!XMLNAMESPACES", "!(", 'u', "!AS", "!name p", "!)", "!,", '/r', "!PASSING BY VALUE", t.x, "!COLUMNS", "!name a", "!type"(NULL::INT), "!PATH", '@a', "!DEFAULT", 1, "!NOT NULL", "!,", "!name n", "!FOR ORDINALITY")"#,
+                r#"SELECT a FROM t, "!form xmltable"("!XMLNAMESPACES", "!(", 'u', "!AS", "!name p", "!)", "!,", '/r', "!PASSING BY VALUE", t.x, "!COLUMNS", "!name a", "!type"(NULL::INT), "!PATH", '@a', "!DEFAULT", 1, "!NOT NULL", "!,", "!name n", "!FOR ORDINALITY")"#,
             ),
             (
-                "SELECT x IS NOT DOCUMENT AND y IS DOCUMENT, xmlexists('//a' PASSING y)",
-                r#"SELECT x IS NOT DISTINCT FROM "!document" AND y IS DISTINCT FROM "!document", "!form XMLEXISTS"('//a', "!PASSING", y)"#,
+                "SELECT x IS NOT DOCUMENT AND y IS DOCUMENT = true, z IS JSON OBJECT WITHOUT UNIQUE KEYS",
+                "SELECT x IS NOT JSON WITHOUT UNIQUE KEYS AND y IS JSON WITHOUT UNIQUE KEYS = true, z IS JSON OBJECT",
+            ),
+            ("SELECT xmlexists('//a' PASSING y)", r#"SELECT "!form xmlexists"('//a', "!PASSING", y)"#),
+            (
+                "SELECT JSON_OBJECT('a': 1, 'b': price * value)",
+                r#"SELECT "!form json_object"('a', "!:", 1, "!,", 'b', "!:", price * value)"#,
+            ),
+            (
+                "SELECT JSON_OBJECT('a': CASE WHEN value > 1 THEN value END NULL ON NULL), json_objectagg(k : 2 * value)",
+                r#"SELECT "!form json_object"('a', "!:", CASE WHEN value > 1 THEN value END, "!NULL ON NULL"), "!aggregate json_objectagg ?_object_agg"(k, 2 * value)"#,
+            ),
+            (
+                "SELECT json_array(value, name, path, content, document, columns, nested, passing, a IS JSON WITH UNIQUE KEYS)",
+                r#"SELECT "!form json_array"(value, "!,", name, "!,", path, "!,", content, "!,", document, "!,", columns, "!,", nested, "!,", passing, "!,", a IS JSON WITH UNIQUE KEYS)"#,
+            ),
+            (
+                "SELECT xmlroot(version, VERSION version), xmlforest(a || indent), xmlelement(NAME name, content)",
+                r#"SELECT "!form xmlroot"(version, "!,", "!VERSION", version), "!form xmlforest"(a || indent), "!form xmlelement"("!NAME", "!name name", "!,", content)"#,
+            ),
+            (
+                "SELECT json_array(SELECT a, json_object('a': b) FROM ONLY t RETURNING jsonb)",
+                r#"SELECT "!over a query json_array"()"#,
             ),
         ] {
             assert_eq!(read(sql), wanted);
@@ -527,6 +626,8 @@ mod tests {
         for sql in [
             "SELECT json_object(keys, vals), s.json_value(a, b), \"json\"(x), json '{}', xmlexists(a, b)",
             "SELECT json_value, document FROM json_table AS xmltable",
+            "SELECT json.v FROM t, jsonb_array_elements(t.d) AS json(v), f() json_value(x)",
+            "WITH json(a) AS (SELECT 1), xmltable(b) AS NOT MATERIALIZED (SELECT 2) SELECT a FROM json",
         ] {
             assert!(!read(sql).contains('!'), "{sql}");
         }

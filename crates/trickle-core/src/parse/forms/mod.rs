@@ -14,8 +14,9 @@ mod sets;
 use super::ast::{
     Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart, OrderByExpr,
 };
+use super::limits::GROUPS;
 use crate::window::Exclusion;
-pub(crate) use calls::{FormPart, form_name, form_parts, is_document, json_aggregate};
+pub(crate) use calls::{FormPart, form_name, form_over_query, form_parts, is_document, json_aggregate};
 pub(crate) use domain::collation;
 use reader::Reader;
 pub(crate) use recursion::{Cycle, Search, search_and_cycle};
@@ -108,13 +109,16 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 | Keyword::SEARCH
                 | Keyword::CYCLE
                 | Keyword::DOMAIN
+                | Keyword::COLLATE
         );
         word || calls::is_suspect(t)
     };
     if !tokens.iter().any(suspect) {
         return tokens;
     }
-    let edits = Reader::new(&tokens).edits();
+    let reader = Reader::new(&tokens);
+    // What nests deeper is refused; work on it would grow with its depth.
+    let edits = if reader.depth <= GROUPS { reader.edits() } else { Vec::new() };
     if edits.is_empty() {
         return tokens;
     }
@@ -194,6 +198,19 @@ mod tests {
             (
                 "WITH RECURSIVE r AS (SELECT 1) SEARCH DEPTH FIRST BY A, b SET o CYCLE a SET c TO 'Y' DEFAULT 'N' USING p SELECT 1",
                 "WITH RECURSIVE r AS (SELECT 1 ORDER BY \"!search depth\"(\"o\", \"a\", \"b\"), \"!cycle to\"(\"c\", \"p\", 'Y', 'N', \"a\")) SELECT 1",
+            ),
+            (
+                "SELECT (a)::text COLLATE \"C\", s.f(x)::varchar(3)::text COLLATE c, t.a::character varying COLLATE c",
+                "SELECT ((a)::TEXT) COLLATE \"C\", (s.f(x)::VARCHAR(3)::TEXT) COLLATE c, (t.a::CHARACTER VARYING) COLLATE c",
+            ),
+            (
+                "SELECT a::text AND upper(b) COLLATE c, (a::text) COLLATE c",
+                "SELECT a::TEXT AND upper(b) COLLATE c, (a::TEXT) COLLATE c",
+            ),
+            ("TABLE a LIMIT 2", "SELECT * FROM a LIMIT 2"),
+            (
+                "WITH a AS (TABLE ONLY s.b) TABLE a UNION ALL TABLE c ORDER BY 1",
+                "WITH a AS (SELECT * FROM \"!only\".s.b) SELECT * FROM a UNION ALL SELECT * FROM c ORDER BY 1",
             ),
             ("SELECT 1 ORDER BY 1 FETCH FIRST (3) ROWS ONLY", "SELECT 1 ORDER BY 1 FETCH FIRST 3 ROWS ONLY"),
             (

@@ -21,6 +21,24 @@ impl Reader<'_> {
         queries
     }
 
+    /// `TABLE t` as a query is `SELECT * FROM t`.
+    pub(super) fn table(&self, i: usize) -> Vec<(usize, Edit)> {
+        let set = |i: usize| matches!(self.keyword(i), Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT);
+        let begins = match i.checked_sub(1) {
+            None => true,
+            Some(before) => match self.keyword(before) {
+                Keyword::ALL | Keyword::DISTINCT => before.checked_sub(1).is_some_and(set),
+                Keyword::AS => true,
+                _ if set(before) => true,
+                _ => [Token::LParen, Token::RParen, Token::SemiColon].iter().any(|t| self.is(before, t)),
+            },
+        };
+        if !begins || !self.is_name(i + 1) {
+            return Vec::new();
+        }
+        vec![(i, Edit::Instead(vec![word("SELECT"), Token::Mul, word("FROM")]))]
+    }
+
     /// Whether what stands here makes a query of one in parentheses before it.
     fn goes_on(&self, i: usize) -> bool {
         matches!(
@@ -36,7 +54,7 @@ impl Reader<'_> {
     }
 
     /// Whether an operand of an expression, and not the arguments of a call, may stand behind this.
-    fn begins_operand(&self, i: usize) -> bool {
+    pub(super) fn begins_operand(&self, i: usize) -> bool {
         let set = |i: usize| matches!(self.keyword(i), Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT);
         match self.words.get(i).map(|(_, t)| &t.token) {
             // UNION ALL

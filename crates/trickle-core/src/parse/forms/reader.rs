@@ -5,10 +5,12 @@ use super::{DISTINCT, Edit, MARK, ONLY, VIRTUAL, name, word};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-/// The tokens that are no white space, each parenthesis with its partner.
+/// The tokens that are no white space, each parenthesis and bracket with its partner.
 pub(super) struct Reader<'t> {
     pub(super) words: Vec<(usize, &'t TokenWithSpan)>,
     pub(super) partner: Vec<Option<usize>>,
+    /// How many are open inside each other.
+    pub(super) depth: usize,
 }
 
 impl<'t> Reader<'t> {
@@ -16,19 +18,28 @@ impl<'t> Reader<'t> {
         let words: Vec<(usize, &TokenWithSpan)> =
             tokens.iter().enumerate().filter(|(_, t)| !matches!(t.token, Token::Whitespace(_))).collect();
         let mut partner = vec![None; words.len()];
-        let mut open = Vec::new();
+        let (mut open, mut depth): (Vec<usize>, usize) = (Vec::new(), 0);
         for (i, (_, t)) in words.iter().enumerate() {
-            match t.token {
-                Token::LParen => open.push(i),
-                Token::RParen => {
-                    if let Some(o) = open.pop() {
-                        (partner[o], partner[i]) = (Some(i), Some(o));
-                    }
+            let opener = match t.token {
+                Token::LParen | Token::LBracket => {
+                    open.push(i);
+                    depth = depth.max(open.len());
+                    continue;
                 }
-                _ => {}
+                Token::RParen => Token::LParen,
+                Token::RBracket => Token::LBracket,
+                _ => continue,
+            };
+            // A bracket that is open yet has no partner.
+            while opener == Token::LParen && open.last().is_some_and(|o| words[*o].1.token == Token::LBracket)
+            {
+                open.pop();
+            }
+            if let Some(o) = open.pop_if(|o| words[*o].1.token == opener) {
+                (partner[o], partner[i]) = (Some(i), Some(o));
             }
         }
-        Reader { words, partner }
+        Reader { words, partner, depth }
     }
 
     pub(super) fn keyword(&self, i: usize) -> Keyword {
@@ -56,7 +67,14 @@ impl<'t> Reader<'t> {
     pub(super) fn edits(&self) -> Vec<(usize, Edit)> {
         let queries = self.queries();
         let mut edits = Vec::new();
-        for i in 0..self.words.len() {
+        let mut next = 0;
+        while next < self.words.len() {
+            let i = next;
+            next += 1;
+            if let Some(end) = self.call_over_query(i, &mut edits) {
+                next = end;
+                continue;
+            }
             let found = match self.keyword(i) {
                 Keyword::ONLY => self.only(i),
                 Keyword::GROUP => self.grouped(i),
@@ -68,6 +86,9 @@ impl<'t> Reader<'t> {
                 Keyword::PRECEDING | Keyword::FOLLOWING => self.offset(i),
                 Keyword::SEARCH | Keyword::CYCLE => self.recursion(i),
                 Keyword::DOMAIN => self.domain(i),
+                Keyword::WITHOUT => self.json_test(i),
+                Keyword::COLLATE => self.collated(i),
+                Keyword::TABLE => self.table(i),
                 _ if self.is(i, &Token::LParen) => self.query(i, &queries),
                 _ if self.is_word(i, "document") => self.document(i),
                 _ if self.is_call(i) => self.call(i),
@@ -84,7 +105,8 @@ impl<'t> Reader<'t> {
         let Some(before) = i.checked_sub(1) else { return Vec::new() };
         let item = matches!(self.keyword(before), Keyword::FROM | Keyword::JOIN)
             || self.is(before, &Token::Comma)
-            || self.is(before, &Token::LParen);
+            || self.is(before, &Token::LParen)
+            || self.keyword(before) == Keyword::TABLE && !self.table(before).is_empty();
         let mark = (i, Edit::Instead(vec![name(ONLY), Token::Period]));
         match self.partner.get(i + 1).copied().flatten() {
             Some(end) if item && self.is(i + 1, &Token::LParen) => {
@@ -155,6 +177,50 @@ impl<'t> Reader<'t> {
             return Vec::new();
         }
         [i + 2, i + 4].map(|at| (at, Edit::Instead(Vec::new()))).into()
+    }
+
+    /// `a::type COLLATE c`: the cast in parentheses.
+    fn collated(&self, i: usize) -> Vec<(usize, Edit)> {
+        let (mut end, mut start) = (i, None);
+        while let Some(cast) = self.cast_before(end) {
+            end = cast;
+            start = self.operand_before(cast);
+        }
+        let edit = |(at, token)| (at, Edit::Before(vec![token]));
+        start.map(|start| [(start, Token::LParen), (i, Token::RParen)].map(edit).into()).unwrap_or_default()
+    }
+
+    /// The `::` of the type that ends in front of a word.
+    fn cast_before(&self, i: usize) -> Option<usize> {
+        let (mut at, mut words) = (i, Vec::new());
+        loop {
+            at = at.checked_sub(1)?;
+            match &self.words[at].1.token {
+                Token::DoubleColon => break,
+                Token::RParen | Token::RBracket => at = self.partner[at]?,
+                Token::Period => words.clear(),
+                Token::Word(w) if words.len() < 4 => words.push(w.value.to_ascii_lowercase()),
+                _ => return None,
+            }
+        }
+        words.reverse();
+        let several = ["character varying", "bit varying", "double precision"];
+        let time = |w: &[String]| matches!(w, [t, _, time, zone] if (t == "time" || t == "timestamp") && time == "time" && zone == "zone");
+        (words.len() == 1 || several.contains(&words.join(" ").as_str()) || time(&words)).then_some(at)
+    }
+
+    /// Where the operand of the `::` at `i` begins: a constant, a name, a call, or what stands in parentheses.
+    fn operand_before(&self, i: usize) -> Option<usize> {
+        let mut at = i.checked_sub(1)?;
+        if let Some(open) = self.partner[at] {
+            let called =
+                open.checked_sub(1).filter(|name| self.is_name(*name) && !self.begins_operand(*name));
+            at = called.unwrap_or(open);
+        }
+        while at >= 2 && self.is(at - 1, &Token::Period) && self.is_name(at - 2) {
+            at -= 2;
+        }
+        Some(at)
     }
 
     /// `'…'::type PRECEDING`: the offset in parentheses.
