@@ -9,7 +9,7 @@ use tokio_postgres::error::ErrorPosition;
 use tokio_postgres::{Client, Transaction};
 use trickle_core::Span;
 use trickle_core::catalog::SYSTEM_COLUMNS;
-use trickle_core::parse::{find_name, statements};
+use trickle_core::parse::{find_name, renamed_columns, statements};
 
 /// A relation that a query reads, directly or through views.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +90,12 @@ async fn may_make_views(client: &Client) -> Result<bool> {
 async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
     let doing = |e| Error::server("read what the query depends on", e);
     let sql = sql.trim_end().trim_end_matches(';');
+    if let Ok(Some(span)) = renamed_columns(sql) {
+        return Err(Error::input("the columns of JSON_TABLE or XMLTABLE have other names behind the alias")
+            .detail("PostgreSQL leaves those out where it says what a query means.")
+            .hint("Give them their names in COLUMNS.")
+            .at(span));
+    }
     // The extended protocol takes one statement only: the text cannot smuggle in another.
     t.execute(&format!("{VIEW}{sql}"), &[]).await.map_err(|e| refused(sql, e))?;
     // Making a view asks for no right to read; planning it does.

@@ -33,6 +33,10 @@ const QUERIES: &[(&str, &[&str])] = &[
     ("SELECT id FROM orders TABLESAMPLE SYSTEM (10)", &["TABLESAMPLE", "query:1:16"]),
     ("SELECT id FROM orders FOR UPDATE", &["FOR UPDATE", "It does more than read"]),
     ("SELECT 1 / 0 AS x", &["division by zero"]),
+    (
+        "SELECT j.b FROM JSON_TABLE('{}', '$' COLUMNS (a int PATH '$.a')) AS j (b)",
+        &["have other names behind the alias", "query:1:69", "COLUMNS"],
+    ),
     ("SELECT pgt_name FROM pgtrickle.pgt_stream_tables", &["belongs to trickle"]),
 ];
 

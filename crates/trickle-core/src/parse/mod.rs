@@ -33,7 +33,7 @@ pub(crate) use source::{Place, Source};
 #[cfg(feature = "testing")]
 pub(crate) use writes::parse_writes;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Span};
 use limits::Depth;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
@@ -165,6 +165,19 @@ pub(crate) fn each_statement(sql: &str, f: impl FnMut(ast::Statement) -> Result<
         let statements = parser.parse_statements().map_err(|e| errors::convert(&source, e, &parser))?;
         statements.into_iter().try_for_each(f)
     })
+}
+
+/// The place where a query gives the columns of a `JSON_TABLE` or `XMLTABLE` other names behind its alias, which
+/// `pg_get_viewdef` leaves out.
+///
+/// # Errors
+/// An unterminated string, identifier or comment.
+pub fn renamed_columns(sql: &str) -> Result<Option<Span>> {
+    let source = Source::new(sql);
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, source.text())
+        .tokenize_with_location()
+        .map_err(|e| errors::convert_token(&source, &e))?;
+    Ok(forms::renamed_columns(&tokens).and_then(|t| source.span(t.span)))
 }
 
 fn tokens(source: &Source) -> Result<(Vec<TokenWithSpan>, Depth)> {

@@ -216,6 +216,18 @@ impl Reader<'_> {
         called && !defines && i.checked_sub(1).is_some_and(|before| self.begins_call(before))
     }
 
+    /// The alias with a list of columns behind a `JSON_TABLE` or `XMLTABLE`.
+    pub(super) fn renamed_columns(&self) -> Option<usize> {
+        let table = |i: &usize| {
+            ["json_table", "xmltable"].iter().any(|call| self.is_word(*i, call)) && self.is_call(*i)
+        };
+        (0..self.words.len()).filter(table).find_map(|i| {
+            let end = self.partner[i + 1]?;
+            let alias = end + 1 + usize::from(self.keyword(end + 1) == Keyword::AS);
+            (self.is_name(alias) && self.is(alias + 1, &Token::LParen)).then_some(alias)
+        })
+    }
+
     /// Whether a call, of an expression or in FROM, may stand behind this.
     fn begins_call(&self, i: usize) -> bool {
         let words = ["content", "document", "path", "passing", "value", "default", "returning", "escape"];

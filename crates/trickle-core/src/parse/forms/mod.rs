@@ -125,6 +125,12 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     edited(tokens, edits)
 }
 
+/// The alias of a `JSON_TABLE` or `XMLTABLE` that gives its columns other names.
+pub(super) fn renamed_columns(tokens: &[TokenWithSpan]) -> Option<&TokenWithSpan> {
+    let reader = Reader::new(tokens);
+    reader.renamed_columns().map(|at| reader.words[at].1)
+}
+
 /// What becomes of the token at a place.
 enum Edit {
     /// These come before it.
