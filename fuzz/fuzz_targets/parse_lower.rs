@@ -36,7 +36,12 @@ const WORDS: &[&str] = &[
     "IS NULL", "IS DISTINCT FROM", "ANY (ARRAY[1])", "ALL (SELECT k FROM b)", "coalesce(", "nullif(", "abs(", "ROW(",
     "unnest(arr)", "interval '1 day'", "date '2024-02-30'", "extract(year FROM d)", "GROUPING SETS ((k), ())",
     "generate_series(1, 3)", "LIKE '%'", "IN (1, 2)", "SELECT * FROM a", "SELECT k, sum(v) FROM a GROUP BY k",
-    "JOIN b ON a.id = b.id",
+    "JOIN b ON a.id = b.id", "(SELECT k, v FROM a ORDER BY v DESC) q", "row_number() OVER ()", "array_agg(v)", "DISTINCT ON (k)",
+    "JSON_VALUE(", "JSON_QUERY(j, '$' WITH WRAPPER", "JSON_EXISTS(", "RETURNING int", "DEFAULT 0 ON ERROR", "NULL ON EMPTY",
+    "PASSING", "JSON_OBJECT(", "JSON_ARRAY(", "JSON_OBJECTAGG(k : v", "JSON_ARRAYAGG(v ORDER BY k", "ABSENT ON NULL", ":",
+    "JSON_TABLE(j, '$[*]' COLUMNS (", "FOR ORDINALITY", "NESTED PATH '$' COLUMNS (", "IS JSON OBJECT", "IS NOT JSON",
+    "XMLELEMENT(NAME x", "XMLATTRIBUTES(", "XMLFOREST(", "XMLTABLE('/a' PASSING", "COLUMNS x int PATH '.'",
+    "IS DOCUMENT", "XMLPARSE(DOCUMENT", "IS NFC NORMALIZED", "COLLATE \"C\"", "FETCH FIRST 2 ROWS WITH TIES", "TABLE a",
 ];
 
 fn text(bytes: &[u8]) -> String {

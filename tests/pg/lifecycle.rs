@@ -178,6 +178,43 @@ fn what_the_user_suspended_stays_so_until_it_is_resumed() {
     });
 }
 
+/// What a user does to the columns of a stream table's own table is named, and undone by planning it anew.
+#[test]
+fn columns_that_a_user_altered_are_named_and_made_anew() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        t.client().batch_execute(SHOP).await.unwrap();
+        let query = "SELECT customer, count(*) AS n FROM orders GROUP BY customer";
+        create(&mut t, "totals", query).await;
+        let w = db.session().await;
+        let again = Alteration { query: Some(query.into()), ..Alteration::default() };
+        for (change, said) in [
+            ("RENAME COLUMN n TO m", "n is missing"),
+            ("ALTER COLUMN n TYPE date USING '2024-01-01'", "n is not of the type int8"),
+            (
+                "ADD COLUMN note text NOT NULL DEFAULT ''; ALTER TABLE totals ALTER COLUMN note DROP DEFAULT",
+                "note must be given a value",
+            ),
+        ] {
+            run(&w, &format!("ALTER TABLE totals {change}; UPDATE orders SET customer = customer % 9 + 1"))
+                .await;
+            let e = try_refresh(&mut t, "totals").await.unwrap_err();
+            assert!(e.is_input() && e.message().ends_with(said), "{e:?}");
+            assert!(
+                e.hint_text().is_some_and(|h| h.contains("trickle alter public.totals --query")),
+                "{e:?}"
+            );
+            t.alter(&name("totals"), &again).await.unwrap();
+            run(&w, "UPDATE orders SET customer = 20 - customer WHERE id % 3 = 0").await;
+            assert_eq!(refresh(&mut t, "totals").await[0].report.action, Action::Differential);
+            assert_equal(&mut t, "totals").await;
+        }
+        // A column that asks for nothing is in nobody's way.
+        run(&w, "ALTER TABLE totals ADD COLUMN note text; UPDATE orders SET customer = 1 WHERE id = 7").await;
+        assert_eq!(refresh(&mut t, "totals").await[0].report.action, Action::Differential);
+    });
+}
+
 #[test]
 fn what_replaces_a_stream_table_keeps_the_schedule_and_mode_that_are_not_named() {
     each_server(async |db| {

@@ -46,6 +46,7 @@ mod resolve;
 pub mod schema;
 mod session;
 mod status;
+mod stored;
 pub mod throwaway;
 mod trickle;
 mod wait;

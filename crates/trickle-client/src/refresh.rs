@@ -267,9 +267,10 @@ impl Trickle {
             Err(failure) => {
                 let of = failure.member.and_then(|id| group.iter().find(|e| e.id == id)).or(group.last());
                 let kind = failure.kind;
-                let error = Error::from(failure);
+                let mut error = Error::from(failure);
                 let Some(of) = of else { return Err(error) };
                 if kind == FailureKind::Statement {
+                    error = self.blamed_on_columns(of, error).await;
                     self.note_failure(of, error.message(), initiated_by).await?;
                 }
                 let message = format!("cannot refresh {}: {}", shown(of), error.message());

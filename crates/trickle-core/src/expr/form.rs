@@ -19,9 +19,15 @@ pub enum FormPiece {
     Argument,
 }
 
+/// The pieces of a form, each with whether a space stands before it.
+pub(crate) fn spaced(form: &[FormPiece]) -> impl Iterator<Item = (bool, &FormPiece)> {
+    let before = std::iter::once(None).chain(form.iter().map(Some));
+    before.zip(form).map(|(before, piece)| (before.is_some_and(|b| b.is_apart_from(piece)), piece))
+}
+
 impl FormPiece {
     /// Whether a space stands between this and `next`.
-    pub(crate) fn is_apart_from(&self, next: &FormPiece) -> bool {
+    fn is_apart_from(&self, next: &FormPiece) -> bool {
         let word = |p: &FormPiece, words: &[&str]| matches!(p, FormPiece::Word(w) if words.contains(&&**w));
         let opens = word(next, &["("]) && matches!(self, FormPiece::Word(w) if !matches!(&**w, "," | ":"));
         !(word(self, &["("]) || word(next, &[")", ","]) || opens)

@@ -13,6 +13,7 @@ mod simplify;
 
 pub use clock::Moment;
 pub use form::FormPiece;
+pub(crate) use form::spaced;
 pub use func::{FuncKind, FuncSig, Volatility};
 pub(crate) use image::{compare_images, is_written};
 

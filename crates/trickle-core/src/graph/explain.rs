@@ -2,7 +2,7 @@
 
 use super::{Column, Graph, Node, NodeId, Schema};
 use crate::agg::{Acc, AggCall};
-use crate::expr::{Expr, ExprKind, FormPiece, FuncKind, FuncSig, IsTest, Moment, Subscript};
+use crate::expr::{Expr, ExprKind, FormPiece, FuncKind, FuncSig, IsTest, Moment, Subscript, spaced};
 use crate::rel::{Expand, Top, Window};
 use crate::types::Datum;
 use crate::window::OrderKey;
@@ -147,10 +147,19 @@ pub(crate) fn describe_groups(keys: &[usize], aggs: &[AggCall], inputs: &[&Node]
     let schema = concat(inputs);
     let calls = aggs.iter().map(|a| {
         let distinct = if a.distinct { "DISTINCT " } else { "" };
-        let args = if a.args.is_empty() { "*".to_owned() } else { describe_exprs(&a.args, inputs) };
+        let star = a.args.is_empty() && !a.within_group;
+        let args = if star { "*".to_owned() } else { describe_exprs(&a.args, inputs) };
         let filter =
             a.filter.as_ref().map(|f| format!(" FILTER ({})", describe(f, &schema))).unwrap_or_default();
-        format!("{}({distinct}{args}){filter}", a.sig.name)
+        let order =
+            a.order_by.iter().map(|k| describe(&k.expr, &schema) + direction(k.descending, k.nulls_first));
+        let order = order.collect::<Vec<_>>().join(", ");
+        let (inside, behind) = match (order.is_empty(), a.within_group) {
+            (true, _) => (String::new(), String::new()),
+            (_, true) => (String::new(), format!(" within group ({order})")),
+            (_, false) => (format!(" order ({order})"), String::new()),
+        };
+        format!("{}({distinct}{args}{inside}){behind}{filter}", a.sig.name)
     });
     format!("by ({}): {}", columns(keys, &schema), calls.collect::<Vec<_>>().join(", "))
 }
@@ -193,8 +202,18 @@ pub(crate) fn describe_top(top: &Top, inputs: &[&Node]) -> String {
 }
 
 fn order(keys: &[OrderKey], schema: &Schema) -> String {
-    let key = |k: &OrderKey| columns(&[k.column], schema) + if k.descending { " DESC" } else { "" };
+    let key = |k: &OrderKey| columns(&[k.column], schema) + direction(k.descending, k.nulls_first);
     keys.iter().map(key).collect::<Vec<_>>().join(", ")
+}
+
+/// Which way a key of an order goes, and where NULLs stand if that is not where the way has them.
+fn direction(descending: bool, nulls_first: bool) -> &'static str {
+    match (descending, nulls_first) {
+        (false, false) => "",
+        (false, true) => " NULLS FIRST",
+        (true, true) => " DESC",
+        (true, false) => " DESC NULLS LAST",
+    }
 }
 
 /// `by keys: accumulators`
@@ -225,9 +244,8 @@ fn call(sig: &FuncSig, args: &[Expr], s: &Schema) -> String {
         return format!("{}({})", sig.name, args.collect::<Vec<_>>().join(", "));
     }
     let mut text = String::new();
-    let mut before: Option<&FormPiece> = None;
-    for piece in &sig.form {
-        if before.is_some_and(|b| b.is_apart_from(piece)) {
+    for (apart, piece) in spaced(&sig.form) {
+        if apart {
             text.push(' ');
         }
         match piece {
@@ -237,7 +255,6 @@ fn call(sig: &FuncSig, args: &[Expr], s: &Schema) -> String {
             FormPiece::Text(constant) => text.push_str(&format!("'{constant}'")),
             FormPiece::Argument => text.extend(args.next()),
         }
-        before = Some(piece);
     }
     text
 }

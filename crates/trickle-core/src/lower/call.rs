@@ -293,9 +293,10 @@ impl Lowerer<'_> {
         }
         let upper = name.to_ascii_uppercase();
         if let (FunctionArguments::Subquery(q), "array") = (&f.args, name) {
-            let help = "Give the subquery an ORDER BY: any order is right now, and no two refreshes need choose the same.";
-            self.reason(ReasonKind::NotYet, &**q, "ARRAY(subquery) without ORDER BY", help);
-            return Err(Error::internal("lowering stopped at an array without an order"));
+            let help =
+                "Select what it is ordered by too, and build the array of that with array_agg(… ORDER BY …).";
+            self.reason(ReasonKind::NotYet, &**q, "ARRAY(subquery) in an order that it does not give", help);
+            return Err(Error::internal("lowering stopped at the order of an array"));
         }
         let Some(list) = plain_arguments(f) else { return Ok(None) };
         let args = match name {

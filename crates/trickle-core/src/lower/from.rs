@@ -353,7 +353,7 @@ impl Lowerer<'_> {
         let Some(query) = parsed.query() else { return Err(Error::internal("a view without a query")) };
         let at = self.span(place);
         self.views.push(full.to_owned());
-        let relation = self.apart(|l| parsed.deep(|| l.query(query, &Domain::none())));
+        let relation = self.apart(|l| parsed.deep(|| l.ordered_query(query, &Domain::none())));
         self.views.pop();
         let relation = relation.map_err(|e| {
             let e = if e.detail_text().is_none() { e.detail(format!("In view \"{full}\".")) } else { e };
@@ -377,7 +377,7 @@ impl Lowerer<'_> {
             let free = self.free(query)?;
             domain = self.outer_domain(free)?;
         }
-        let relation = self.query(query, &domain)?;
+        let relation = self.ordered_query(query, &domain)?;
         Ok(Source::derived(relation, domain.refs))
     }
 
@@ -421,7 +421,7 @@ impl Lowerer<'_> {
         let mapped = self.add(Map::new(node, local))?;
         let node = self.domain(mapped, place)?;
         let domain = Domain { refs: free, node: Some(node) };
-        let relation = self.query(query, &domain)?;
+        let relation = self.ordered_query(query, &domain)?;
         Ok(Source::derived(relation, domain.refs))
     }
 

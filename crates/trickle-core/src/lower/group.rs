@@ -99,6 +99,9 @@ impl Lowerer<'_> {
         }
         if !sets.is_empty() {
             self.set_order(if s.from.is_empty() { RowOrder::Hidden } else { self.unshown_order() });
+            if let Some(f) = self.frames.last_mut() {
+                f.expanded = true;
+            }
             let args = exprs.split_off(outputs.len());
             (node, exprs) = self.in_lockstep(node, exprs, with_args(&sets, args), s)?;
         }

@@ -4,7 +4,7 @@ use super::special::field_name;
 use crate::parse::ast::{
     AccessExpr, DataType, Expr, Function, ObjectNamePart, Query, SelectItem, SetExpr, TrimWhereField,
 };
-use crate::parse::{fold, form_name, json_aggregate};
+use crate::parse::{fold, form_name, is_array_of_query, json_aggregate};
 use crate::types::Type;
 
 /// The name of an output expression; `?column?` where it has none.
@@ -28,6 +28,7 @@ fn figure(e: &Expr) -> Option<(String, bool)> {
                 _ => None,
             })
             .or_else(|| figure(root)),
+        Expr::Function(f) if is_array_of_query(f) => own("array"),
         Expr::Function(f) => function_name(f).map(|n| (n, true)),
         Expr::Cast { expr, data_type, .. } => {
             figure(expr).filter(|(_, own)| *own).or_else(|| type_name(data_type).map(|n| (n, false)))

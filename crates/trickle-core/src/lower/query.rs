@@ -3,7 +3,7 @@
 use super::Lowerer;
 use super::relation::{Open, Relation};
 use super::scope::{Cte, Domain};
-use super::top::order_by;
+use super::top::{by_columns, order_by};
 use crate::error::{Error, Result};
 use crate::parse::ast::{Distinct, Query, SetExpr, Statement, TableAlias, With};
 use crate::parse::{fold, reads, search_and_cycle};
@@ -17,6 +17,12 @@ impl Lowerer<'_> {
     pub(super) fn query(&mut self, q: &Query, domain: &Domain) -> Result<Relation> {
         let open = self.open_query(q, domain)?;
         self.close(open)
+    }
+
+    /// The same for FROM, which may take rows in the order that the query gives them.
+    pub(super) fn ordered_query(&mut self, q: &Query, domain: &Domain) -> Result<Relation> {
+        let open = self.open_query(q, domain)?;
+        self.close_ordered(open)
     }
 
     pub(super) fn open_query(&mut self, q: &Query, domain: &Domain) -> Result<Open> {
@@ -33,10 +39,12 @@ impl Lowerer<'_> {
                 SetExpr::Select(s) if matches!(s.distinct, Some(Distinct::On(_))) => {
                     self.sorted_select(s, order_by(q.order_by.as_ref()), None, domain)
                 }
+                SetExpr::Select(s) if by_columns(order_by(q.order_by.as_ref())) => {
+                    self.ordered_select(s, order_by(q.order_by.as_ref()), domain)
+                }
                 body => {
                     let open = self.body(body, domain)?;
-                    let order = self.row_order(q, &open)?;
-                    Ok(Open { order, ..open })
+                    self.in_order_of(q, open)
                 }
             }
         });
@@ -79,7 +87,7 @@ impl Lowerer<'_> {
             if !keys.is_empty() && search_and_cycle(keys).is_some() {
                 return Err(self.at(Error::syntax("WITH query is not recursive"), &cte.alias.name));
             }
-            let relation = self.query(&cte.query, &over)?;
+            let relation = self.ordered_query(&cte.query, &over)?;
             let names = self.alias_columns(&cte.alias, relation.names)?;
             let (node, refs, unread, order) = (relation.node, over.refs, Vec::new(), relation.order);
             self.ctes.push(Cte { name, node, names, refs, unread, order });

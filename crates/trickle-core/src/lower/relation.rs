@@ -3,7 +3,7 @@
 use super::Lowerer;
 use super::scope::Domain;
 use crate::error::{Error, Result};
-use crate::expr::Expr;
+use crate::expr::{Expr, SortKey};
 use crate::graph::{NodeId, Schema};
 use crate::parse::Place;
 use crate::rel::{Distinct, Map};
@@ -24,7 +24,7 @@ pub(super) enum RowOrder<Key> {
     Hidden,
 }
 
-/// An output column by which rows are ordered.
+/// A column by which rows are ordered: an output, or behind the outputs one that is not shown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowKey {
     pub(super) output: usize,
@@ -38,7 +38,7 @@ impl<Key> RowOrder<Key> {
         if keys.is_empty() { RowOrder::Any } else { RowOrder::By(keys) }
     }
     /// By what each key has become; hidden where one is lost.
-    pub(super) fn map<To>(&self, key: impl Fn(&Key) -> Option<To>) -> RowOrder<To> {
+    pub(super) fn map<To>(&self, key: impl FnMut(&Key) -> Option<To>) -> RowOrder<To> {
         match self {
             RowOrder::Any => RowOrder::Any,
             RowOrder::By(keys) => {
@@ -49,7 +49,7 @@ impl<Key> RowOrder<Key> {
     }
 }
 
-/// A finished relation: the domain's columns, then one per name.
+/// A finished relation: the domain's columns, then one per name, and behind these what its rows are ordered by.
 #[derive(Clone, Debug)]
 pub(super) struct Relation {
     pub(super) node: NodeId,
@@ -74,6 +74,8 @@ pub(super) struct Open {
     pub(super) names: Vec<Arc<str>>,
     pub(super) distinct: bool,
     pub(super) order: RowOrder<RowKey>,
+    /// What is not shown and the rows are ordered by.
+    pub(super) hidden: Vec<Expr>,
 }
 
 impl Open {
@@ -87,30 +89,53 @@ impl Open {
             names: relation.names,
             distinct: false,
             order: relation.order,
+            hidden: Vec::new(),
         }
+    }
+
+    /// With an order by expressions, of which some may be outputs.
+    pub(super) fn ordered(mut self, order: &RowOrder<SortKey>) -> Open {
+        let (exprs, mut hidden) = (&self.exprs, Vec::new());
+        self.order = order.map(|key| {
+            let place = exprs.iter().chain(&hidden).position(|e| *e == key.expr);
+            let output = place.unwrap_or_else(|| {
+                hidden.push(key.expr.clone());
+                exprs.len() + hidden.len() - 1
+            });
+            Some(RowKey { output, descending: key.descending, nulls_first: key.nulls_first })
+        });
+        self.hidden = hidden;
+        self
     }
 }
 
 impl Lowerer<'_> {
     /// Closes the projection; untyped literals become text.
     pub(super) fn close(&mut self, open: Open) -> Result<Relation> {
-        let types: Vec<Type> = open
-            .exprs
-            .iter()
-            .map(|e| if *e.ty() == Type::Unknown { Type::Text } else { e.ty().clone() })
-            .collect();
+        let types: Vec<Type> = open.exprs.iter().map(settled).collect();
         self.close_as(open, &types)
+    }
+
+    /// The same, with what the rows are ordered by, for whoever takes them in that order.
+    pub(super) fn close_ordered(&mut self, mut open: Open) -> Result<Relation> {
+        let (shown, order) = (open.exprs.len(), std::mem::take(&mut open.order));
+        open.exprs.append(&mut open.hidden);
+        open.names.resize(open.exprs.len(), "order".into());
+        let mut relation = self.close(open)?;
+        relation.names.truncate(shown);
+        Ok(Relation { order, ..relation })
     }
 
     /// Closes the projection with these column types.
     pub(super) fn close_as(&mut self, open: Open, types: &[Type]) -> Result<Relation> {
-        let Open { node, mut domain, exprs, names, distinct, order } = open;
-        let k = domain.len();
+        let Open { node, mut domain, exprs, names, distinct, order, hidden: _ } = open;
+        let (k, shown) = (domain.len(), exprs.len());
         for (e, t) in exprs.into_iter().zip(types) {
             domain.push(self.coerce(e, t)?);
         }
         let node = self.project(node, domain, &names, k)?;
         let node = if distinct { self.distinct(node)? } else { node };
+        let order = order.map(|key| (key.output < shown).then_some(*key));
         Ok(Relation { node, names, order })
     }
 
@@ -171,6 +196,11 @@ impl Lowerer<'_> {
     pub(super) fn located<T>(&self, result: Result<T>, node: &impl Place) -> Result<T> {
         result.map_err(|e| if e.is_internal() { e } else { self.at(e, node) })
     }
+}
+
+/// The type of an output; of an untyped literal, text.
+fn settled(e: &Expr) -> Type {
+    if *e.ty() == Type::Unknown { Type::Text } else { e.ty().clone() }
 }
 
 /// PostgreSQL's refusal to group or compare a type; `what` would have to be.

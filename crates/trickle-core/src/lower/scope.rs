@@ -198,6 +198,8 @@ pub(super) struct Frame {
     pub(super) order: RowOrder<SortKey>,
     /// Whether it is that for which windows sorted the rows.
     pub(super) resorted: bool,
+    /// Whether functions of the select list give rows of their own.
+    pub(super) expanded: bool,
 }
 
 /// A CTE that was lowered.
@@ -472,7 +474,7 @@ impl Item {
         }
     }
     /// Whether it has a column of that name that the engine cannot read.
-    fn hides(&self, name: &str) -> bool {
+    pub(super) fn hides(&self, name: &str) -> bool {
         self.unread.iter().any(|u| **u == *name)
     }
     pub(super) fn answers_to(&self, qualifier: &[String]) -> bool {

@@ -4,10 +4,10 @@ use super::Lowerer;
 use super::expr::Cx;
 use super::from::Build;
 use super::names::column_name;
-use super::relation::{Open, RowKey, RowOrder};
+use super::relation::{Open, RowOrder};
 use super::scope::{Domain, Frame, Named};
 use crate::error::{Error, Result};
-use crate::expr::{Expr, SortKey};
+use crate::expr::Expr;
 use crate::graph::NodeId;
 use crate::parse::ast::{
     Distinct, Expr as Ast, GroupByExpr, Select, SelectItem, SelectItemQualifiedWildcardKind, TableFactor,
@@ -76,15 +76,12 @@ impl Lowerer<'_> {
         if let Some((e, name)) = unequal {
             return Err(self.without_equality(e.ty(), &format!("Column \"{name}\""), s));
         }
-        let shown = |key: &SortKey| {
-            let output = exprs.iter().position(|e| *e == key.expr)?;
-            Some(RowKey { output, descending: key.descending, nulls_first: key.nulls_first })
-        };
-        let order = match self.frames.last() {
-            Some(f) if !distinct && !f.resorted => f.order.map(shown),
-            _ => RowOrder::Any,
-        };
-        Ok(Open { node, domain: domain_exprs, exprs, names, distinct, order })
+        let (order, hidden) = (RowOrder::Any, Vec::new());
+        let open = Open { node, domain: domain_exprs, exprs, names, distinct, order, hidden };
+        Ok(match self.frames.last() {
+            Some(f) if !distinct && !f.resorted => open.ordered(&f.order),
+            _ => open,
+        })
     }
 
     fn check_clauses(&mut self, s: &Select) -> Result<()> {

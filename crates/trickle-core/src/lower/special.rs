@@ -11,7 +11,7 @@ use crate::expr::functions::resolve_function;
 use crate::parse::ast::{
     CeilFloorKind, DateTimeField, Expr as Ast, Interval, ObjectName, TrimWhereField, Value, ValueWithSpan,
 };
-use crate::parse::{is_document, parts, qualified};
+use crate::parse::{is_document, is_local, parts, qualified};
 use crate::types::{Datum, Type};
 use std::fmt::Display;
 
@@ -36,6 +36,10 @@ impl Lowerer<'_> {
                 self.cast_to(value, &t.data_type, e)
             }
             Ast::Interval(i) => self.interval(i, e),
+            Ast::AtTimeZone { timestamp, time_zone } if is_local(time_zone) => {
+                let time = self.expr(timestamp, cx)?;
+                self.builtin("timezone", vec![time])
+            }
             Ast::AtTimeZone { timestamp, time_zone } => {
                 let (t, z) = (self.expr(timestamp, cx)?, self.expr(time_zone, cx)?);
                 self.builtin("timezone", vec![z, t])

@@ -6,8 +6,10 @@ use super::order::Columns;
 use super::relation::{Open, Relation, RowKey, RowOrder};
 use super::scope::{Domain, Frame};
 use super::select::{MAX_OUTPUTS, Output};
+use crate::catalog::SYSTEM_COLUMNS;
 use crate::error::{Error, Result};
 use crate::eval;
+use crate::expr::SortKey;
 use crate::parse::ast::{
     Distinct, Expr as Ast, LimitClause, OrderBy, OrderByExpr, OrderByKind, OrderBySort, Query, Select,
     SelectItem, SetExpr, Value,
@@ -22,6 +24,24 @@ use std::sync::Arc;
 struct Key<'q> {
     row: RowKey,
     place: Option<&'q Ast>,
+}
+
+/// Whether there are keys, and each is a column or the number of an output.
+pub(super) fn by_columns(order: &[OrderByExpr]) -> bool {
+    let column = |key: &OrderByExpr| {
+        let usual = !matches!(key.options.sort, Some(OrderBySort::Using(_)));
+        usual
+            && match super::grouping::strip(&key.expr) {
+                Ast::Identifier(_) | Ast::CompoundIdentifier(_) => true,
+                Ast::Value(v) => matches!(v.value, Value::Number(..)),
+                _ => false,
+            }
+    };
+    !order.is_empty() && order.len() <= MAX_OUTPUTS && order.iter().all(column)
+}
+
+fn unlisted() -> Error {
+    Error::invalid_reference("for SELECT DISTINCT, ORDER BY expressions must appear in select list")
 }
 
 /// The keys of ORDER BY.
@@ -92,14 +112,16 @@ impl Lowerer<'_> {
         if let SetExpr::Select(s) = &*q.body {
             return self.sorted_select(s, order, Some(slice), domain);
         }
-        let open = self.body(&q.body, domain)?;
-        let mut keys = Vec::new();
+        let mut open = self.body(&q.body, domain)?;
+        let (mut keys, visible) = (Vec::new(), open.exprs.len());
         if order.is_empty() {
             match &open.order {
                 RowOrder::By(own) => keys.extend(own.iter().map(|row| Key { row: *row, place: None })),
                 RowOrder::Hidden => self.hidden_order("LIMIT", q),
                 RowOrder::Any => {}
             }
+            open.exprs.append(&mut open.hidden);
+            open.names.resize(open.exprs.len(), "".into());
         }
         let relation = self.close(open)?;
         for key in order {
@@ -108,7 +130,6 @@ impl Lowerer<'_> {
             };
             keys.push(self.key(key, output)?);
         }
-        let visible = relation.names.len();
         self.cut(relation, visible, &keys, Some(slice), None, domain)
     }
 
@@ -156,8 +177,7 @@ impl Lowerer<'_> {
             }
             distinct_on = Some(positions);
         } else if outputs.len() > visible && matches!(s.distinct, Some(Distinct::Distinct)) {
-            let m = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
-            return Err(self.at(Error::invalid_reference(m), s));
+            return Err(self.at(unlisted(), s));
         }
         let mut open = self.selected(s, node, outputs, names, domain)?;
         if keys.is_empty() && !open.distinct {
@@ -181,15 +201,77 @@ impl Lowerer<'_> {
         self.cut(relation, visible, &keys, slice, distinct_on, domain)
     }
 
-    /// The order of a query's rows: that of its ORDER BY, else that of its body.
-    pub(super) fn row_order(&mut self, q: &Query, open: &Open) -> Result<RowOrder<RowKey>> {
+    /// A SELECT whose rows are ordered by columns, which it need not show.
+    pub(super) fn ordered_select(
+        &mut self,
+        s: &Select,
+        order: &[OrderByExpr],
+        domain: &Domain,
+    ) -> Result<Open> {
+        self.frames.push(Frame { refs: domain.refs.clone(), domain: domain.node, ..Frame::default() });
+        let result = self.ordered_in_frame(s, order, domain);
+        self.frames.pop();
+        result
+    }
+
+    fn ordered_in_frame(&mut self, s: &Select, order: &[OrderByExpr], domain: &Domain) -> Result<Open> {
+        let (node, mut outputs, mut names) = self.before_outputs(s, domain)?;
+        let visible = outputs.len();
+        let mut rows: Vec<RowKey> = Vec::new();
+        let mut known = true;
+        for key in order {
+            if self.is_unread(&key.expr) {
+                known = false;
+                continue;
+            }
+            let output = self.sort_output(&key.expr, visible, &mut outputs, &mut names)?;
+            let (descending, nulls_first) = self.direction(key)?;
+            rows.push(RowKey { output, descending, nulls_first });
+        }
+        let mut open = self.selected(s, node, outputs, names, domain)?;
+        let more = open.exprs.split_off(visible);
+        open.names.truncate(visible);
+        let expr = |output: usize| open.exprs.iter().chain(&more).nth(output).cloned();
+        let key = |row: &RowKey| {
+            let (descending, nulls_first) = (row.descending, row.nulls_first);
+            Some(SortKey { expr: expr(row.output)?, descending, nulls_first })
+        };
+        let keys: Vec<SortKey> = rows.iter().filter_map(key).collect();
+        known &= keys.iter().all(|key| key.expr.ty().is_ordered());
+        let open = open.ordered(&RowOrder::By(keys));
+        if open.distinct && !open.hidden.is_empty() {
+            return Err(self.at(unlisted(), s));
+        }
+        // Functions of the select list run over the rows that were sorted.
+        known &= open.hidden.is_empty() || !self.frames.last().is_some_and(|f| f.expanded);
+        Ok(if known { open } else { Open { order: RowOrder::Hidden, ..open } })
+    }
+
+    /// Whether a column of FROM is one that cannot be read.
+    fn is_unread(&self, e: &Ast) -> bool {
+        let name = match super::grouping::strip(e) {
+            Ast::Identifier(name) => fold(name),
+            Ast::CompoundIdentifier(path) => path.last().map(fold).unwrap_or_default(),
+            _ => return false,
+        };
+        let items = self.frames.last().map(|f| f.scope.items.as_slice()).unwrap_or_default();
+        SYSTEM_COLUMNS.contains(&name.as_str()) || items.iter().any(|item| item.hides(&name))
+    }
+
+    /// A query's rows in the order of its ORDER BY, else in that of its body.
+    pub(super) fn in_order_of(&mut self, q: &Query, open: Open) -> Result<Open> {
         let keys = order_by(q.order_by.as_ref());
         if keys.is_empty() {
-            return Ok(open.order.clone());
+            return Ok(open);
         }
-        if search_and_cycle(keys).is_some() {
-            return Ok(RowOrder::Any);
-        }
+        let order = match search_and_cycle(keys) {
+            Some(_) => RowOrder::Any,
+            None => self.order_by_outputs(q, keys, &open)?,
+        };
+        Ok(Open { order, hidden: Vec::new(), ..open })
+    }
+
+    fn order_by_outputs(&mut self, q: &Query, keys: &[OrderByExpr], open: &Open) -> Result<RowOrder<RowKey>> {
         if keys.len() > MAX_OUTPUTS {
             return Ok(RowOrder::Hidden);
         }
@@ -222,10 +304,7 @@ impl Lowerer<'_> {
                 rows.push(RowKey { output, descending, nulls_first });
             }
         }
-        if rows.is_empty() {
-            return Ok(RowOrder::Any);
-        }
-        Ok(RowOrder::By(rows))
+        Ok(RowOrder::by(rows))
     }
 
     fn key<'q>(&mut self, key: &'q OrderByExpr, output: usize) -> Result<Key<'q>> {
@@ -318,11 +397,18 @@ impl Lowerer<'_> {
         if let Some(slice) = slice {
             node = self.add(Top::new(node, outer, last, slice))?;
         }
-        let node = self.keep_first(node, width + visible)?;
         let names = relation.names.into_iter().take(visible).collect();
         let schema = self.graph.schema(node).clone();
-        let order = RowOrder::by(keys.iter().map(|k| k.row).collect());
-        let order = order.map(|key| (key.output < visible).then_some(*key));
-        Ok(Open::of(Relation { node, names, order }, &schema, domain))
+        let sorted = |k: &Key<'_>| SortKey {
+            expr: schema.expr(width + k.row.output),
+            descending: k.row.descending,
+            nulls_first: k.row.nulls_first,
+        };
+        let order = RowOrder::by(keys.iter().map(sorted).collect());
+        let exprs = (width..width + visible).map(|i| schema.expr(i)).collect();
+        let domain = (0..width).map(|i| schema.expr(i)).collect();
+        let open =
+            Open { node, domain, exprs, names, distinct: false, order: RowOrder::Any, hidden: Vec::new() };
+        Ok(open.ordered(&order))
     }
 }

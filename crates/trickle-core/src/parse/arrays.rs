@@ -1,18 +1,21 @@
 //! Trees that are put into other words: what can be said with an aggregate, and rows that stand as arguments.
 //!
-//! `ARRAY(SELECT v … ORDER BY k)` is `COALESCE((SELECT array_agg(v ORDER BY k) FROM (SELECT v, k …)), '{}')`, and the `t.*` of
+//! `ARRAY(SELECT v … [ORDER BY k])` is `COALESCE((SELECT array_agg(v ORDER BY k) FROM (SELECT v, k …)), '{}')`, and the `t.*` of
 //! `f(t.*)` the row that it is elsewhere.
 
 use super::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments,
-    OrderBy, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
+    OrderBy, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, TableFactor, TableWithJoins, Value,
+    VisitMut, VisitorMut,
 };
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 use std::ops::ControlFlow;
 
-/// The names of what a rewritten query gives: a value, and what it is ordered by.
+/// What is made an array.
+const ARRAY: &str = "\0array";
+/// The names of what it gives: a value, and what it is ordered by.
 const VALUE: &str = "\0value";
 
 fn key(i: usize) -> String {
@@ -46,32 +49,13 @@ impl VisitorMut for Reworder {
     type Break = ();
 
     fn pre_visit_expr(&mut self, e: &mut Expr) -> ControlFlow<()> {
-        match e {
-            Expr::Function(f) => match &mut f.args {
-                FunctionArguments::List(list) => list.args.iter_mut().for_each(row_argument),
-                _ => {
-                    if let Some(new) = array(f, true) {
-                        *e = new;
-                    }
-                }
-            },
-            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => any_element(right),
-            _ => {}
+        let Expr::Function(f) = e else { return ControlFlow::Continue(()) };
+        if let FunctionArguments::List(list) = &mut f.args {
+            list.args.iter_mut().for_each(row_argument);
+        } else if let Some(new) = array(f) {
+            *e = new;
         }
         ControlFlow::Continue(())
-    }
-}
-
-/// Whoever asks for any or all elements does not see their order.
-fn any_element(e: &mut Expr) {
-    match e {
-        Expr::Nested(inner) => any_element(inner),
-        Expr::Function(f) => {
-            if let Some(new) = array(f, false) {
-                *e = new;
-            }
-        }
-        _ => {}
     }
 }
 
@@ -88,11 +72,25 @@ fn is_array(f: &Function) -> bool {
     name.as_ident().is_some_and(|i| i.quote_style.is_none() && i.value.eq_ignore_ascii_case("array"))
 }
 
-/// The words for `ARRAY(SELECT …)`; `None` where its ORDER BY is not understood, or `ordered` and it has none: any order is
-/// right then, and two computations would not agree on one.
-fn array(f: &Function, ordered: bool) -> Option<Expr> {
+/// Whether a call stands for `ARRAY(SELECT …)`.
+pub(crate) fn is_array_of_query(f: &Function) -> bool {
+    let FunctionArguments::List(list) = &f.args else { return false };
+    let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Subquery(q)))) = list.args.first() else {
+        return false;
+    };
+    let SetExpr::Select(s) = &*q.body else { return false };
+    let [TableWithJoins { relation: TableFactor::Derived { alias: Some(alias), .. }, .. }] =
+        s.from.as_slice()
+    else {
+        return false;
+    };
+    alias.name.value == ARRAY
+}
+
+/// The words for `ARRAY(SELECT …)`; `None` where its ORDER BY is not understood.
+fn array(f: &Function) -> Option<Expr> {
     let FunctionArguments::Subquery(inner) = &f.args else { return None };
-    if !is_array(f) || ordered && inner.order_by.is_none() {
+    if !is_array(f) {
         return None;
     }
     let mut inner = inner.clone();
@@ -106,7 +104,7 @@ fn array(f: &Function, ordered: bool) -> Option<Expr> {
     let order =
         order.reduce(|a, b| format!("{a}, {b}")).map(|o| format!(" ORDER BY {o}")).unwrap_or_default();
     let text = format!(
-        "COALESCE((SELECT array_agg(\"{VALUE}\"{order}) FROM (SELECT 1) AS \"\0array\" ({list})), '{{}}')"
+        "COALESCE((SELECT array_agg(\"{VALUE}\"{order}) FROM (SELECT 1) AS \"{ARRAY}\" ({list})), '{{}}')"
     );
     let tokens = sqlparser::tokenizer::Tokenizer::new(&sqlparser::dialect::PostgreSqlDialect {}, &text)
         .tokenize_with_location()
@@ -135,7 +133,7 @@ fn take_keys(query: &mut Query) -> Option<Vec<Key>> {
         }
     }
     let given: Vec<Expr> = keys.iter().filter(|k| !k.own).map(|k| k.order.expr.clone()).collect();
-    if query.limit_clause.is_some() || query.fetch.is_some() {
+    if !keys.is_empty() && (query.limit_clause.is_some() || query.fetch.is_some()) {
         let mut place = 1;
         let order = keys.iter().map(|k| {
             place += usize::from(!k.own);
@@ -146,31 +144,28 @@ fn take_keys(query: &mut Query) -> Option<Vec<Key>> {
         let kind = OrderByKind::Expressions(order.collect());
         query.order_by = Some(OrderBy { kind, interpolate: None });
     }
-    if let SetExpr::Select(s) = &mut *query.body {
-        if !matches!(s.projection.as_slice(), [SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. }])
-        {
-            return None;
-        }
+    if !given.is_empty() {
+        let SetExpr::Select(s) = &mut *query.body else { return None };
         s.projection.extend(given.into_iter().map(SelectItem::UnnamedExpr));
-    } else if !given.is_empty() {
-        return None;
     }
     Some(keys)
 }
 
 /// Whether a sort key is the only output: its number, its name, or its expression. `None` where that cannot be told.
 fn is_value(body: &SetExpr, key: &Expr) -> Option<bool> {
-    let SetExpr::Select(s) = body else { return None };
+    if matches!(key, Expr::Value(v) if matches!(v.value, Value::Number(..))) {
+        return Some(true);
+    }
+    let name = matches!(key, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+    let SetExpr::Select(s) = body else { return name.then_some(true) };
     let [item] = s.projection.as_slice() else { return None };
-    let (expr, alias) = match item {
-        SelectItem::UnnamedExpr(e) => (e, None),
-        SelectItem::ExprWithAlias { expr, alias } => (expr, Some(alias)),
-        _ => return None,
-    };
-    let own = match key {
-        Expr::Value(v) => matches!(&v.value, Value::Number(..)),
-        Expr::Identifier(name) => alias.is_some_and(|a| a.value == name.value) || key == expr,
-        _ => key == expr,
+    let own = match (item, key) {
+        (SelectItem::ExprWithAlias { expr, alias }, Expr::Identifier(name)) => {
+            alias.value == name.value || key == expr
+        }
+        (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }, _) => key == expr,
+        // All columns are one.
+        _ => name,
     };
     let distinct = !matches!(&s.distinct, None | Some(Distinct::All));
     if distinct && !own { None } else { Some(own) }
@@ -227,7 +222,17 @@ mod tests {
                 "SELECT 1 = ANY (ARRAY(VALUES (1), (2)))",
                 "SELECT 1 = ANY(COALESCE((SELECT array_agg(\"!value\") FROM (VALUES (1), (2)) AS \"!array\" (\"!value\")), '{}'))",
             ),
-            ("SELECT ARRAY(SELECT a FROM t)", "SELECT ARRAY(SELECT a FROM t)"),
+            (
+                "SELECT ARRAY(SELECT a FROM t)",
+                "SELECT COALESCE((SELECT array_agg(\"!value\") FROM (SELECT a FROM t) AS \"!array\" (\"!value\")), '{}')",
+            ),
+            (
+                "SELECT ARRAY(SELECT * FROM f(a) AS x ORDER BY x, x % 2), ARRAY(SELECT 1 UNION SELECT 2 LIMIT 1)",
+                "SELECT COALESCE((SELECT array_agg(\"!value\" ORDER BY \"!value\", \"!key1\") \
+                 FROM (SELECT *, x % 2 FROM f(a) AS x) AS \"!array\" (\"!value\", \"!key1\")), '{}'), \
+                 COALESCE((SELECT array_agg(\"!value\") \
+                 FROM (SELECT 1 UNION SELECT 2 LIMIT 1) AS \"!array\" (\"!value\")), '{}')",
+            ),
             ("SELECT f(t.*), count(*) FROM t", "SELECT f(t.*), count(*) FROM t"),
         ] {
             let read = parse_query(sql).unwrap().query().unwrap().to_string().replace('\0', "!");

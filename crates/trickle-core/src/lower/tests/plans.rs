@@ -78,6 +78,10 @@ fn outer_joins_keep_their_conditions() {
 fn merged_columns() {
     assert_eq!(names("SELECT * FROM a JOIN b USING (id, k)"), "id, k, v, t, w, d");
     assert_eq!(names("SELECT * FROM a NATURAL JOIN b"), "id, k, v, t, w, d");
+    assert_eq!(
+        names("SELECT ARRAY(SELECT id FROM b), ARRAY[k]::text AS l, (SELECT k) FROM a"),
+        "array, l, k"
+    );
     assert_eq!(error("SELECT * FROM a JOIN b USING (k)").sqlstate(), "42701");
     assert_eq!(names("SELECT k, a.k AS l, b.k AS r FROM a JOIN b USING (k)"), "k, l, r");
 }

@@ -246,7 +246,7 @@ impl Reader<'_> {
     }
 
     /// Whether an expression goes on behind this.
-    fn awaits_operand(&self, i: usize) -> bool {
+    pub(super) fn awaits_operand(&self, i: usize) -> bool {
         match self.words.get(i).map(|(_, t)| &t.token) {
             Some(
                 Token::Number(..)
@@ -347,18 +347,18 @@ impl Reader<'_> {
     fn aggregate(&self, i: usize, end: usize, stem: &str) -> Option<Vec<(usize, Edit)>> {
         let (mut unique, mut strict, mut returns) = (false, stem == "array", "?");
         let scan = |at| Scan { reader: self, called: stem, at, parts: 0, words: 0, edits: Vec::new() };
-        let (mut at, mut fresh, mut edits) = (i + 2, true, Vec::new());
+        let (mut at, mut due, mut edits) = (i + 2, Due::Expression, Vec::new());
         while at < end {
-            let found =
-                if self.is(at, &Token::Colon) { Some((":", 1)) } else { scan(at).words(fresh, false) };
+            let found = if self.is(at, &Token::Colon) { Some((":", 1)) } else { scan(at).words(due, false) };
             let Some((words, mut count)) = found else {
-                (at, fresh) = (self.behind(at), self.is(at, &Token::Comma));
+                due = if self.is(at, &Token::Comma) { Due::Expression } else { Due::Words };
+                at = self.behind(at);
                 continue;
             };
             match words {
                 ":" | "VALUE" => {
                     edits.push((at, Edit::Instead(vec![Token::Comma])));
-                    (at, fresh) = (at + 1, true);
+                    (at, due) = (at + 1, Due::Expression);
                     continue;
                 }
                 "NULL ON NULL" => strict = false,
@@ -391,6 +391,17 @@ impl Reader<'_> {
     }
 }
 
+/// What stands next among the arguments of a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    /// The definition of a table's column, which begins with its name.
+    Column,
+    /// An expression, or words before one.
+    Expression,
+    /// Words behind an expression.
+    Words,
+}
+
 /// Takes the arguments of a call apart.
 struct Scan<'r, 't> {
     reader: &'r Reader<'t>,
@@ -405,34 +416,34 @@ struct Scan<'r, 't> {
 impl Scan<'_, '_> {
     /// Everything up to `end`; `columns` are the definitions of a table's.
     fn list(&mut self, end: usize, columns: bool) {
-        // Whether an expression is due, or the name of a column.
-        let (mut fresh, mut naming) = (true, columns);
+        let first = if columns { Due::Column } else { Due::Expression };
+        let mut due = first;
         while self.at < end {
             if self.reader.is(self.at, &Token::Comma) {
                 self.mark(1, ",");
-                (fresh, naming) = (true, columns);
+                due = first;
             } else if self.reader.is(self.at, &Token::Colon) {
                 self.mark(1, ":");
                 self.words += 1;
-                fresh = true;
-            } else if naming && !self.is_nested() {
-                (fresh, naming) = (false, false);
+                due = Due::Expression;
+            } else if due == Due::Column && !self.is_nested() {
+                due = Due::Words;
                 self.named();
-                if self.words(false, true).is_none_or(|(words, _)| words != "FOR ORDINALITY") {
+                if self.words(due, true).is_none_or(|(words, _)| words != "FOR ORDINALITY") {
                     self.typed(end, true);
                 }
-            } else if let Some((words, count)) = self.words(fresh && !naming, columns) {
-                naming = false;
+            } else if let Some((words, count)) = self.words(due, columns) {
                 self.mark(count, words);
                 self.words += 1;
                 self.follow(words, end);
-                fresh = matches!(words, "NESTED" | "NESTED PATH" | "PATH" | "VALUE")
+                let before = matches!(words, "NESTED" | "NESTED PATH" | "PATH" | "VALUE")
                     || words.starts_with("PASSING")
                     || BEFORE.contains(&words) && words != "RETURNING";
+                due = if before { Due::Expression } else { Due::Words };
             } else {
                 self.part(Vec::new());
                 self.skip(end, columns);
-                fresh = false;
+                due = Due::Words;
             }
         }
     }
@@ -459,15 +470,15 @@ impl Scan<'_, '_> {
     }
 
     /// The words at hand, the most that there are, with their number.
-    fn words(&self, fresh: bool, columns: bool) -> Option<(&'static str, usize)> {
-        let lists: [&[&str]; 2] = match (fresh, columns) {
-            (true, _) => [&BEFORE, &[]],
-            (false, true) => [&BEHIND, &COLUMN],
-            (false, false) => [&BEHIND, &[]],
+    fn words(&self, due: Due, columns: bool) -> Option<(&'static str, usize)> {
+        let lists: [&[&str]; 2] = match (due, columns) {
+            (Due::Expression, _) => [&BEFORE, &[]],
+            (_, true) => [&BEHIND, &COLUMN],
+            (_, false) => [&BEHIND, &[]],
         };
         let begins = |at| [Token::Comma, Token::LParen].iter().any(|t| self.reader.is(at, t));
         let goes_on = |at| !begins(at) && self.reader.awaits_operand(at);
-        if !fresh && self.at.checked_sub(1).is_some_and(goes_on) {
+        if due != Due::Expression && self.at.checked_sub(1).is_some_and(goes_on) {
             return None;
         }
         let here = |words: &&&'static str| {
@@ -544,7 +555,7 @@ impl Scan<'_, '_> {
     fn skip(&mut self, end: usize, columns: bool) {
         let ends = |scan: &Self| {
             [Token::Comma, Token::Colon].iter().any(|t| scan.reader.is(scan.at, t))
-                || scan.words(false, columns).is_some()
+                || scan.words(Due::Words, columns).is_some()
         };
         self.at = self.reader.behind(self.at).min(end);
         while self.at < end && !ends(self) {

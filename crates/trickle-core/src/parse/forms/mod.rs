@@ -5,6 +5,7 @@
 
 mod calls;
 mod domain;
+mod operators;
 mod query;
 mod reader;
 mod recursion;
@@ -18,6 +19,7 @@ use super::limits::GROUPS;
 use crate::window::Exclusion;
 pub(crate) use calls::{FormPart, form_name, form_over_query, form_parts, is_document, json_aggregate};
 pub(crate) use domain::collation;
+pub(crate) use operators::is_local;
 use reader::Reader;
 pub(crate) use recursion::{Cycle, Search, search_and_cycle};
 pub(crate) use rows::{RowsFrom, is_rows_from};
@@ -110,10 +112,15 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 | Keyword::CYCLE
                 | Keyword::DOMAIN
                 | Keyword::COLLATE
+                | Keyword::COLLATION
+                | Keyword::SUBSTRING
+                | Keyword::AT
         );
         word || calls::is_suspect(t)
     };
-    if !tokens.iter().any(suspect) {
+    let row_cast =
+        |pair: &[TokenWithSpan]| matches!((&pair[0].token, &pair[1].token), (Token::Mul, Token::DoubleColon));
+    if !tokens.iter().any(suspect) && !tokens.windows(2).any(row_cast) {
         return tokens;
     }
     let reader = Reader::new(&tokens);
@@ -212,6 +219,16 @@ mod tests {
             (
                 "SELECT a::text AND upper(b) COLLATE c, (a::text) COLLATE c",
                 "SELECT a::TEXT AND upper(b) COLLATE c, (a::TEXT) COLLATE c",
+            ),
+            ("SELECT t.*::t, x = s.t.*::s.t FROM t", "SELECT (t.*)::t, x = (s.t.*)::s.t FROM t"),
+            ("SELECT COLLATION FOR (a || b)", "SELECT \"pg_collation_for\"(a || b)"),
+            (
+                "SELECT SUBSTRING(a SIMILAR f(b, c) ESCAPE '#'), substring(a, 1)",
+                "SELECT SUBSTRING(a, f(b, c), '#'), SUBSTRING(a, 1)",
+            ),
+            (
+                "SELECT a AT LOCAL, at local, t.at local",
+                "SELECT a AT TIME ZONE \"!local\", at AS local, t.at AS local",
             ),
             ("TABLE a LIMIT 2", "SELECT * FROM a LIMIT 2"),
             (

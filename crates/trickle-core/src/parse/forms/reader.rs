@@ -89,6 +89,10 @@ impl<'t> Reader<'t> {
                 Keyword::WITHOUT => self.json_test(i),
                 Keyword::COLLATE => self.collated(i),
                 Keyword::TABLE => self.table(i),
+                Keyword::COLLATION => self.collation_of(i),
+                Keyword::SUBSTRING => self.similar_part(i),
+                Keyword::AT => self.at_local(i),
+                _ if self.is(i, &Token::DoubleColon) => self.row_cast(i),
                 _ if self.is(i, &Token::LParen) => self.query(i, &queries),
                 _ if self.is_word(i, "document") => self.document(i),
                 _ if self.is_call(i) => self.call(i),
@@ -177,50 +181,6 @@ impl<'t> Reader<'t> {
             return Vec::new();
         }
         [i + 2, i + 4].map(|at| (at, Edit::Instead(Vec::new()))).into()
-    }
-
-    /// `a::type COLLATE c`: the cast in parentheses.
-    fn collated(&self, i: usize) -> Vec<(usize, Edit)> {
-        let (mut end, mut start) = (i, None);
-        while let Some(cast) = self.cast_before(end) {
-            end = cast;
-            start = self.operand_before(cast);
-        }
-        let edit = |(at, token)| (at, Edit::Before(vec![token]));
-        start.map(|start| [(start, Token::LParen), (i, Token::RParen)].map(edit).into()).unwrap_or_default()
-    }
-
-    /// The `::` of the type that ends in front of a word.
-    fn cast_before(&self, i: usize) -> Option<usize> {
-        let (mut at, mut words) = (i, Vec::new());
-        loop {
-            at = at.checked_sub(1)?;
-            match &self.words[at].1.token {
-                Token::DoubleColon => break,
-                Token::RParen | Token::RBracket => at = self.partner[at]?,
-                Token::Period => words.clear(),
-                Token::Word(w) if words.len() < 4 => words.push(w.value.to_ascii_lowercase()),
-                _ => return None,
-            }
-        }
-        words.reverse();
-        let several = ["character varying", "bit varying", "double precision"];
-        let time = |w: &[String]| matches!(w, [t, _, time, zone] if (t == "time" || t == "timestamp") && time == "time" && zone == "zone");
-        (words.len() == 1 || several.contains(&words.join(" ").as_str()) || time(&words)).then_some(at)
-    }
-
-    /// Where the operand of the `::` at `i` begins: a constant, a name, a call, or what stands in parentheses.
-    fn operand_before(&self, i: usize) -> Option<usize> {
-        let mut at = i.checked_sub(1)?;
-        if let Some(open) = self.partner[at] {
-            let called =
-                open.checked_sub(1).filter(|name| self.is_name(*name) && !self.begins_operand(*name));
-            at = called.unwrap_or(open);
-        }
-        while at >= 2 && self.is(at - 1, &Token::Period) && self.is_name(at - 2) {
-            at -= 2;
-        }
-        Some(at)
     }
 
     /// `'…'::type PRECEDING`: the offset in parentheses.

@@ -1,7 +1,7 @@
 //! Scalar expressions, with parentheses where precedence asks for them (manual, "Operator Precedence").
 
 use super::Printer;
-use crate::expr::{FormPiece, IsTest, Subscript};
+use crate::expr::{FormPiece, IsTest, Subscript, spaced};
 use crate::sql::ast::{Aggregate, FrameBound, OrderBy, Over, Param, Scalar, SpecialCall};
 use crate::sql::ident::{Ident, Qualified};
 use crate::types::Type;
@@ -172,9 +172,8 @@ impl Printer {
     /// Arguments that are no single word stand in parentheses: the grammar of some takes no more.
     fn form(&mut self, pieces: &[FormPiece], args: &[Scalar]) {
         let mut args = args.iter();
-        let mut before: Option<&FormPiece> = None;
-        for piece in pieces {
-            if before.is_some_and(|b| b.is_apart_from(piece)) {
+        for (apart, piece) in spaced(pieces) {
+            if apart {
                 self.word(" ");
             }
             match piece {
@@ -184,7 +183,6 @@ impl Printer {
                 FormPiece::Text(text) => self.quoted(text),
                 FormPiece::Argument => args.next().into_iter().for_each(|a| self.operand(a, Binding::Atom)),
             }
-            before = Some(piece);
         }
     }
 
