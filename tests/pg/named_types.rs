@@ -36,6 +36,65 @@ fn a_composite_with_nulls_in_it_is_a_value() {
     });
 }
 
+/// What the server knows and the engine alone does not: bits, defaults of arguments, variadic functions, operators of the
+/// user's own and of extensions before ANY.
+#[test]
+fn what_only_the_server_resolves_is_kept_by_deltas() {
+    each_server(async |db| {
+        let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
+        let mut t = open_with(db, settings).await;
+        let w = db.session().await;
+        run(
+            &w,
+            "CREATE EXTENSION citext;
+             CREATE FUNCTION plus(a int, b int DEFAULT 5, c int DEFAULT 7) RETURNS int LANGUAGE sql IMMUTABLE
+                RETURN a + b * 10 + c;
+             CREATE FUNCTION most(VARIADIC v int[]) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT max(x) FROM unnest(v) x';
+             CREATE FUNCTION alike(a text, b text) RETURNS bool LANGUAGE sql IMMUTABLE RETURN lower(a) = lower(b);
+             CREATE OPERATOR === (FUNCTION = alike, LEFTARG = text, RIGHTARG = text);
+             CREATE TYPE mood AS ENUM ('low', 'high'); CREATE TYPE pair AS (x int, y text);
+             CREATE TABLE c (id int PRIMARY KEY, b bit(4), e citext, es citext[], s text, j jsonb, m mood[], p pair[], i inet);
+             INSERT INTO c SELECT n, n::bit(4), 'E' || n, ARRAY['e1', 'e' || n], ' s ', jsonb_build_object('a', n), '{low,high}',
+                ARRAY[ROW(n, 'y')::pair], '10.0.0.1' FROM generate_series(1, 6) n",
+        )
+        .await;
+        for (st, query) in [
+            (
+                "bits",
+                "SELECT id, b & B'0011' AS low, ~b AS other, CASE WHEN id > 1 THEN b END AS some, coalesce(b, B'1111') AS known FROM c",
+            ),
+            (
+                "defaults",
+                "SELECT id, plus(id) AS a, plus(id, 1) AS b, jsonb_insert(j, '{b}', '1') AS i, \
+                jsonb_path_exists(j, '$.a ? (@ > 2)') AS large, make_interval(0, 0, 0, id) AS days FROM c",
+            ),
+            ("variadic", "SELECT id, most(id, 4) AS m, jsonb_extract_path_text(j, 'a') AS a FROM c"),
+            (
+                "any",
+                "SELECT id, e IN ('e1', 'E2') AS listed, e = ANY (es) AS own, e <> ALL (es) AS other, s === ' S ' AS alike, \
+                i <<= ANY (ARRAY['10.0.0.0/8'::inet]) AS inside, trim(s) AS cut FROM c \
+                WHERE e IN (SELECT d.e FROM c d WHERE d.id % 2 = 1) OR e LIKE ANY ('{E2,E4}'::citext[])",
+            ),
+            (
+                "elements",
+                "SELECT c.id, u.m, v.x, v.y FROM c, unnest(c.m) AS u(m), unnest(c.p) AS v WHERE u.m > 'low'",
+            ),
+            ("fields", "SELECT id, (unnest(p)).x AS x FROM c"),
+        ] {
+            create(&mut t, st, query).await;
+            assert_eq!(mode(&t, st).await.0, "DIFFERENTIAL", "{st}: {:?}", mode(&t, st).await);
+            run(&w, "UPDATE c SET b = b << 1, e = e || 'x', j = '{\"a\": 3}', p = p || p WHERE id = 2; DELETE FROM c WHERE id = 3").await;
+            run(
+                &w,
+                "INSERT INTO c VALUES (3, B'0001', 'e1', '{E1}', 'S', '{}', '{high,high}', NULL, '11.0.0.1')",
+            )
+            .await;
+            refresh(&mut t, st).await;
+            assert_equal(&mut t, st).await;
+        }
+    });
+}
+
 #[test]
 fn an_operator_off_the_search_path_is_not_taken_for_another() {
     each_server(async |db| {

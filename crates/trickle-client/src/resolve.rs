@@ -63,6 +63,9 @@ WITH RECURSIVE reads(view, class, object) AS (
 /// The prefix of the statement that checks a query.
 const VIEW: &str = "CREATE TEMPORARY VIEW trickle_query AS\n";
 
+/// Which columns are which keys of GROUP BY, DISTINCT and ORDER BY, and whether there are grouping sets.
+const KEYS: &str = "SELECT (SELECT array_agg(m[1]::int8) FROM     regexp_matches(r.ev_action::text, ':ressortgroupref (\\d+)', 'g') m), r.ev_action::text ~ ':groupingSets \\('     FROM pg_rewrite r WHERE r.ev_class = $1";
+
 /// Asks the server what a query means under the connection's settings. Changes nothing.
 ///
 /// # Errors
@@ -78,6 +81,22 @@ pub(crate) async fn resolve(client: &mut Client, sql: &str) -> Result<Resolved> 
         )),
         resolved => resolved,
     }
+}
+
+/// Whether the canonical text of a view groups as the view does: that of grouping sets may not tell keys apart that are
+/// written alike.
+async fn keeps_its_keys(t: &Transaction<'_>, view: u32, canonical: &str) -> Result<bool> {
+    let fail = |e| Error::server("read how the query groups", e);
+    let keys = t.query_one(KEYS, &[&view]).await.map_err(fail)?;
+    if !keys.get::<_, bool>(1) {
+        return Ok(true);
+    }
+    let again = format!("CREATE TEMPORARY VIEW pg_temp.trickle_query_again AS {canonical}");
+    t.batch_execute("SET LOCAL standard_conforming_strings = on").await.map_err(fail)?;
+    t.execute(again.trim_end().trim_end_matches(';'), &[]).await.map_err(fail)?;
+    let view = t.query_one("SELECT 'pg_temp.trickle_query_again'::regclass::oid", &[]).await.map_err(fail)?;
+    let same = t.query_one(KEYS, &[&view.get::<_, u32>(0)]).await.map_err(fail)?;
+    Ok(keys.get::<_, Option<Vec<i64>>>(0) == same.get::<_, Option<Vec<i64>>>(0))
 }
 
 async fn may_make_views(client: &Client) -> Result<bool> {
@@ -108,6 +127,13 @@ async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
         .await
         .map_err(doing)?
         .get(0);
+    if !keeps_its_keys(t, view, &canonical).await? {
+        return Err(Error::input(
+            "the grouping sets name one column twice, by its places in the select list",
+        )
+        .detail("PostgreSQL leaves the places out where it says what a query means, and so does a dump.")
+        .hint("Write one of the columns otherwise, such as x AS a, (x + 0) AS b."));
+    }
     let columns = "SELECT attname, format_type(atttypid, atttypmod) || CASE WHEN a.attcollation <> t.typcollation \
          THEN (SELECT format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l \
          JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = a.attcollation) ELSE '' END \

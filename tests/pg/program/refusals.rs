@@ -37,6 +37,10 @@ const QUERIES: &[(&str, &[&str])] = &[
         "SELECT j.b FROM JSON_TABLE('{}', '$' COLUMNS (a int PATH '$.a')) AS j (b)",
         &["have other names behind the alias", "query:1:69", "COLUMNS"],
     ),
+    (
+        "SELECT id AS a, id AS b, count(*) AS n FROM orders GROUP BY CUBE (1, 2)",
+        &["name one column twice", "(x + 0) AS b"],
+    ),
     ("SELECT pgt_name FROM pgtrickle.pgt_stream_tables", &["belongs to trickle"]),
 ];
 

@@ -11,7 +11,7 @@ use trickle_core::types::Type;
 /// Without a schema the name means what it means to the connection.
 const FUNCTIONS: &str = "
 SELECT n.nspname, p.prokind::text, p.proretset, p.proargtypes::oid[], p.prorettype, p.provolatile::text, p.proisstrict,
-    c.names, c.types, p.prorettype = 'record'::regtype OR c.composite
+    c.names, c.types, p.prorettype = 'record'::regtype OR c.composite, p.pronargdefaults
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 CROSS JOIN LATERAL (
     SELECT coalesce(array_agg(c.name ORDER BY c.at), '{}') AS names, coalesce(array_agg(c.type ORDER BY c.at), '{}') AS types,
@@ -24,7 +24,7 @@ CROSS JOIN LATERAL (
         WHERE t.oid = p.prorettype AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped
     ) c (at, name, type, composite) WHERE p.proretset
 ) c
-WHERE p.proname = $2 AND p.provariadic = 0 AND (n.nspname = $1 OR $1::text IS NULL AND pg_function_is_visible(p.oid))
+WHERE p.proname = $2 AND (n.nspname = $1 OR $1::text IS NULL AND pg_function_is_visible(p.oid))
 ORDER BY p.oid";
 
 /// All functions of a name whose types the engine can say.
@@ -56,7 +56,7 @@ pub(super) async fn read(client: &Client, types: &mut Types, name: &Name) -> Res
             _ if r.get(2) => FuncKind::SetReturning,
             _ => FuncKind::Scalar,
         };
-        found.push(Arc::new(FuncSig {
+        let sig = FuncSig {
             schema: (schema != "pg_catalog").then(|| Arc::from(schema.as_str())),
             name: Arc::from(name.1.as_str()),
             kind,
@@ -72,7 +72,13 @@ pub(super) async fn read(client: &Client, types: &mut Types, name: &Name) -> Res
             strict: r.get(6),
             never_null: false,
             raises: true,
-        }));
+        };
+        // What is left out has a default. The canonical text has variadic arguments in an array.
+        let least = sig.args.len().saturating_sub(usize::try_from(r.get::<_, i16>(10)).unwrap_or(0));
+        for n in (least..sig.args.len()).rev() {
+            found.push(Arc::new(FuncSig { args: sig.args[..n].to_vec(), ..sig.clone() }));
+        }
+        found.push(Arc::new(sig));
     }
     Ok(found)
 }

@@ -43,7 +43,7 @@ WITH RECURSIVE wanted AS (
     UNION ALL
     SELECT t.oid, false, false FROM type t WHERE t.typtype = 'c'
 )
-SELECT t.oid, format_type(t.oid, NULL),
+SELECT t.oid, format_type(t.oid, CASE WHEN t.typname IN ('bit', '_bit') AND t.typnamespace = 'pg_catalog'::regnamespace THEN -1 END),
     CASE WHEN t.typcategory = 'A' AND t.typlen = -1 THEN t.typelem ELSE 0 END, b.ordered, b.hashable, t.typtype = 'e',
     t.typtype = 'd', t.typbasetype, format_type(t.typbasetype, t.typtypmod),
     t.typnotnull OR EXISTS (SELECT FROM pg_constraint k WHERE k.contypid = t.oid),

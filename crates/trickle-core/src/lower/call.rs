@@ -7,12 +7,12 @@ use super::{Level, Lowerer, WITHOUT};
 use crate::agg::{AggCall, FAMILIES, family, is_aggregate, resolve, resolve_ordered};
 use crate::error::{Error, Result};
 use crate::expr::functions::{resolve_function, signatures};
-use crate::expr::{Expr, ExprKind, FuncKind, FuncSig, SortKey, Volatility};
+use crate::expr::{Expr, ExprKind, FormPiece, FuncKind, FuncSig, SortKey, Volatility};
 use crate::parse::ast::{
     DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArguments, OrderByExpr, OrderBySort,
 };
-use crate::parse::{Place, fold, form_name, form_over_query, json_aggregate, parts, qualified};
+use crate::parse::{Place, fold, form_name, form_over_query, json_aggregate, parts, qualified, variadic};
 use crate::types::Type;
 use crate::verdict::{Cause, Reason, ReasonKind};
 use crate::window::FUNCTIONS;
@@ -112,10 +112,31 @@ fn plain_arguments(f: &Function) -> Option<Vec<&Ast>> {
             .iter()
             .map(|a| match a {
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => Some(e),
-                _ => None,
+                _ => variadic(a),
             })
             .collect(),
     }
+}
+
+/// Whether the last argument of a call is `VARIADIC` of an array.
+fn is_variadic(f: &Function) -> bool {
+    matches!(&f.args, FunctionArguments::List(list) if list.args.last().is_some_and(|a| variadic(a).is_some()))
+}
+
+/// `f(…, VARIADIC a)`, which is written so wherever it is.
+fn variadic_form(sig: &FuncSig) -> Arc<FuncSig> {
+    let word = |text: &str| FormPiece::Word(text.into());
+    let mut form = Vec::new();
+    if let Some(schema) = &sig.schema {
+        form.extend([FormPiece::Name(schema.clone()), word(".")]);
+    }
+    form.extend([FormPiece::Name(sig.name.clone()), word("(")]);
+    for at in (0..sig.args.len()).rev() {
+        form.extend((at == 0).then(|| word("VARIADIC")));
+        form.push(FormPiece::Argument);
+        form.push(word(if at == 0 { ")" } else { "," }));
+    }
+    Arc::new(FuncSig { form, ..sig.clone() })
 }
 
 impl Lowerer<'_> {
@@ -159,12 +180,19 @@ impl Lowerer<'_> {
             return Ok(Expr::null(Type::Unknown));
         }
         let aggregate = builtin && is_aggregate(&name) || json_aggregate(&f.name).is_some();
+        if aggregate && is_variadic(f) {
+            return Err(self.stop(e, format!("VARIADIC arguments of {name}")));
+        }
         if aggregate || star || !f.within_group.is_empty() || f.filter.is_some() {
             return self.aggregate(&name, schema.as_deref(), f, list, e, cx);
         }
         let args = self.exprs(list.iter().copied(), cx)?;
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
         let sig = match self.signature(schema.as_deref(), &name, &types) {
+            Some(sig) if is_variadic(f) && sig.kind != FuncKind::Scalar => {
+                return Err(self.stop(e, format!("VARIADIC arguments of {name}")));
+            }
+            Some(sig) if is_variadic(f) => variadic_form(&sig),
             Some(sig) => sig,
             None if !self.reasons.is_empty() && types.contains(&Type::Unknown) => {
                 return Ok(Expr::null(Type::Unknown));
@@ -195,8 +223,23 @@ impl Lowerer<'_> {
         let builtin = schema.is_none_or(|s| s == "pg_catalog");
         let found = if builtin { resolve_function(name, types) } else { None };
         found
+            .map(|sig| self.by_fields(sig))
             .or_else(|| self.recordset(name, types).filter(|_| builtin))
             .or_else(|| self.catalog.function(schema, name, types))
+    }
+
+    /// A set of composite values is one of rows: `unnest(array)` has a column for each field of its elements.
+    fn by_fields(&self, sig: Arc<FuncSig>) -> Arc<FuncSig> {
+        if sig.kind != FuncKind::SetReturning || !matches!(&sig.ret, Type::Other(_)) {
+            return sig;
+        }
+        match self.catalog.fields(&sig.ret) {
+            Some(fields) => {
+                let (columns, fields): (Vec<Arc<str>>, Vec<Type>) = fields.into_iter().unzip();
+                Arc::new(FuncSig { columns, ret: Type::Record(fields.into()), ..(*sig).clone() })
+            }
+            None => sig,
+        }
     }
 
     /// `jsonb_populate_recordset(NULL::type, …)`: its columns are the fields of the type.
@@ -205,8 +248,8 @@ impl Lowerer<'_> {
         if !SETS.contains(&name) {
             return None;
         }
-        let (columns, mut fields): (Vec<Arc<str>>, Vec<Type>) = self.catalog.fields(row)?.into_iter().unzip();
-        let ret = if fields.len() == 1 { fields.pop()? } else { Type::Record(fields.into()) };
+        let (columns, fields): (Vec<Arc<str>>, Vec<Type>) = self.catalog.fields(row)?.into_iter().unzip();
+        let ret = Type::Record(fields.into());
         let json = if *json != Type::Unknown { json.clone() } else { Type::Jsonb };
         let sig = FuncSig::unknown(None, name, vec![row.clone(), json], ret);
         let (kind, volatility) = (FuncKind::SetReturning, Volatility::Stable);

@@ -3,7 +3,7 @@
 use super::Lowerer;
 use super::grouping::Asked;
 use super::literal;
-use super::subquery::{Kind, Pending, operator_name, row, row_constructor, subquery_of};
+use super::subquery::{Kind, Pending, compared_with, operator_name, row, row_constructor, subquery_of};
 use super::window::Windowed;
 use crate::agg::AggCall;
 use crate::error::{Error, Result, Span};
@@ -429,12 +429,12 @@ impl Lowerer<'_> {
         all: bool,
         cx: &mut Cx<'q>,
     ) -> Result<Expr> {
-        let name = operator_name(op);
-        if let Some(q) = subquery_of(right) {
+        let (name, query, array) = compared_with(op, right);
+        if let Some(q) = query {
             let lhs = self.exprs(row(left), cx)?;
             return self.subquery(q, Kind::Compare { lhs, op: name, all }, whole, cx);
         }
-        let (l, array) = (self.expr(left, cx)?, self.expr(right, cx)?);
+        let (l, array) = (self.expr(left, cx)?, self.expr(array, cx)?);
         self.quantified(&name, l, array, all)
     }
 

@@ -315,10 +315,9 @@ impl Lowerer<'_> {
         if matches!(sig.kind, FuncKind::Aggregate | FuncKind::Window | FuncKind::Operator) {
             return Err(self.stop(place, format!("the function {} in FROM", w.name)));
         }
-        // A composite value has a column for each of its fields, which are not known here.
-        let own = |t: &Type| matches!(t, Type::Other(o) if Type::parse(&o.sql_name).is_none());
-        if own(&sig.ret) && (sig.kind == FuncKind::Scalar || sig.schema.is_none()) {
-            return Err(self.stop(place, format!("{} of a type of the user's own in FROM", w.name)));
+        // A composite value has a column for each of its fields.
+        if sig.kind != FuncKind::SetReturning && self.catalog.fields(&sig.ret).is_some() {
+            return Err(self.stop(place, format!("{} of a composite type in FROM", w.name)));
         }
         self.check_volatility(&sig, place);
         let args = self.arguments(&sig, args)?;

@@ -195,6 +195,12 @@ impl Lowerer<'_> {
         }
         let keys = Keys { keys, sets };
         self.kept(s, clause, &keys)?;
+        let several = |k: usize| places.iter().filter(|place| **place == k).count() > 1;
+        let shown = |k: usize| exprs.iter().filter(|e| **e == keys.keys[k]).count() > 1;
+        // To PostgreSQL they may be keys apart, one for each place in the select list; its text of the query does not say so.
+        if clause.sets.len() > 1 && (0..keys.keys.len()).any(|k| several(k) && shown(k)) {
+            return Err(self.stop(s, "a column that is shown twice and is several keys of grouping sets"));
+        }
         Ok((node, keys))
     }
 

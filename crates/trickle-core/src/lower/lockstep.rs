@@ -80,6 +80,9 @@ impl Lowerer<'_> {
         mut sets: Vec<SetCall>,
         place: &impl Place,
     ) -> Result<(NodeId, Vec<Expr>)> {
+        if exprs.iter().chain(sets.iter().flat_map(|s| &s.args)).any(holds_row) {
+            return Err(self.stop(place, "rows of a set-returning function as values"));
+        }
         let asked = asked(&exprs, &sets);
         let mut values: Vec<Option<usize>> = vec![None; sets.len()];
         loop {
@@ -100,9 +103,6 @@ impl Lowerer<'_> {
             exprs = exprs.iter().map(put).collect();
             sets = sets.iter().map(|s| s.map_exprs(put)).collect();
         }
-        if exprs.iter().any(|e| matches!(e.ty(), Type::Record(_)) && e.as_column().is_some()) {
-            return Err(self.stop(place, "rows of a set-returning function as values"));
-        }
         Ok((node, exprs))
     }
 }
@@ -110,6 +110,16 @@ impl Lowerer<'_> {
 /// Whether an expression holds a set-returning call.
 pub(super) fn holds_set(e: &Expr) -> bool {
     e.columns().iter().any(|c| matches!(Slot::of(*c), Slot::Set(..)))
+}
+
+/// Whether an expression holds a whole row of such a call, which is there column by column.
+fn holds_row(e: &Expr) -> bool {
+    let mut found = false;
+    e.visit(&mut |n| {
+        let set = n.as_column().is_some_and(|c| matches!(Slot::of(c), Slot::Set(..)));
+        found |= set && matches!(n.ty(), Type::Record(_));
+    });
+    found
 }
 
 /// Which calls the expressions hold, and those calls.

@@ -5,7 +5,7 @@ use super::expr::Cx;
 use super::from::Build;
 use super::scope::{Frame, Outer, Slot, reads_outer, shift};
 use super::select::conjuncts;
-use super::subquery::{Examined, Kind, Pending, null_safe, operator_name, row, subquery_of};
+use super::subquery::{Examined, Kind, Pending, compared_with, null_safe, row};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, IsTest};
 use crate::graph::{NodeId, Schema};
@@ -250,8 +250,8 @@ impl<'q> Membership<'q> {
                 }
                 Ast::AnyOp { left, compare_op, right, .. } | Ast::AllOp { left, compare_op, right } => {
                     let all = matches!(e, Ast::AllOp { .. });
-                    let query = subquery_of(right)?;
-                    let op = operator_name(compare_op);
+                    let (op, query, _) = compared_with(compare_op, right);
+                    let query = query?;
                     // `x <> ALL (…)` is NOT IN.
                     let not_in = all && op == "<>";
                     let op = Some(if not_in { "=".to_owned() } else { op });

@@ -13,8 +13,8 @@ use crate::agg::{AggCall, resolve};
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind};
 use crate::graph::{ColSet, NodeId, Schema};
-use crate::parse::Place;
 use crate::parse::ast::{BinaryOperator, Cte, Expr as Ast, Query};
+use crate::parse::{Place, operator_of_any};
 use crate::rel::{Distinct, Filter, Join, Map, OuterJoin, Reduce, Rel, Single};
 use crate::types::Type;
 
@@ -381,6 +381,14 @@ pub(super) fn subquery_of(e: &Ast) -> Option<&Query> {
         Ast::Subquery(q) => Some(q),
         Ast::Nested(inner) => subquery_of(inner),
         _ => None,
+    }
+}
+
+/// What stands beside ANY or ALL: the operator, and the query or the array that is asked.
+pub(super) fn compared_with<'q>(op: &BinaryOperator, right: &'q Ast) -> (String, Option<&'q Query>, &'q Ast) {
+    match operator_of_any(right) {
+        Some((op, asked)) => (op.to_owned(), subquery_of(asked), asked),
+        None => (operator_name(op), subquery_of(right), right),
     }
 }
 

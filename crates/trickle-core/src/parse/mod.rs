@@ -26,7 +26,7 @@ pub(crate) use arrays::is_array_of_query;
 pub(crate) use forms::{
     Cycle, FormPart, GroupItem, RowsFrom, Search, collation, excluded, form_name, form_over_query,
     form_parts, generated, is_document, is_group_distinct, is_local, is_only, is_rows_from, json_aggregate,
-    search_and_cycle, using_alias,
+    operator_of_any, search_and_cycle, using_alias, variadic,
 };
 pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, reads, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};

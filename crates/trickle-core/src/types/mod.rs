@@ -97,6 +97,9 @@ impl Type {
             Type::Numeric(_) => Type::Numeric(None),
             Type::Varchar(_) => Type::Varchar(None),
             Type::Bpchar(_) => Type::Bpchar(None),
+            Type::Other(o) if o.sql_name == "bit" || o.sql_name.starts_with("bit(") => {
+                Type::Other(Arc::new(OtherType { sql_name: "\"bit\"".to_owned(), ..(**o).clone() }))
+            }
             other => other.clone(),
         }
     }

@@ -39,11 +39,9 @@ fn preferred(ty: &Type) -> bool {
 /// Same type but for modifiers; `varchar` is read as `text` without conversion.
 fn same(from: &Type, to: &Type) -> bool {
     match (from, to) {
-        (Type::Numeric(_), Type::Numeric(_))
-        | (Type::Bpchar(_), Type::Bpchar(_))
-        | (Type::Varchar(_), Type::Varchar(_) | Type::Text) => true,
+        (Type::Varchar(_), Type::Text) => true,
         (Type::Array(a), Type::Array(b)) => same(a, b),
-        _ => from == to,
+        _ => from.base() == to.base(),
     }
 }
 

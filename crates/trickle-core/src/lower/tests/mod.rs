@@ -124,6 +124,8 @@ fn every_construct_that_is_not_kept_says_so() {
         ("SELECT ARRAY(SELECT DISTINCT id FROM b ORDER BY k) FROM a", "ARRAY", NotYet),
         ("SELECT a.id FROM a LEFT JOIN b ON b.id IN (SELECT x FROM n WHERE y = a.k)", "ON", NotYet),
         ("SELECT jsonb_each(jb) FROM n", "rows of a set-returning function", NotYet),
+        ("SELECT jsonb_each(jb)::text FROM n", "rows of a set-returning function", NotYet),
+        ("SELECT k AS x, k AS y, count(*) FROM a GROUP BY ROLLUP (1, 2)", "a column that is shown twice", NotYet),
         ("SELECT * FROM a TABLESAMPLE BERNOULLI (5) REPEATABLE (1)", "TABLESAMPLE", Never),
         ("SELECT id FROM a FOR SHARE", "FOR UPDATE", Never),
         ("WITH x AS (INSERT INTO a VALUES (1) RETURNING id) SELECT * FROM x", "INSERT", Never),

@@ -19,7 +19,7 @@ use super::limits::GROUPS;
 use crate::window::Exclusion;
 pub(crate) use calls::{FormPart, form_name, form_over_query, form_parts, is_document, json_aggregate};
 pub(crate) use domain::collation;
-pub(crate) use operators::is_local;
+pub(crate) use operators::{is_local, operator_of_any, variadic};
 use reader::Reader;
 pub(crate) use recursion::{Cycle, Search, search_and_cycle};
 pub(crate) use rows::{RowsFrom, is_rows_from};
@@ -115,6 +115,12 @@ pub(super) fn reworded(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 | Keyword::COLLATION
                 | Keyword::SUBSTRING
                 | Keyword::AT
+                | Keyword::TRIM
+                | Keyword::VARIADIC
+                | Keyword::ANY
+                | Keyword::SOME
+                | Keyword::ALL
+                | Keyword::OPERATOR
         );
         word || calls::is_suspect(t)
     };
@@ -221,6 +227,16 @@ mod tests {
                 "SELECT a::TEXT AND upper(b) COLLATE c, (a::TEXT) COLLATE c",
             ),
             ("SELECT t.*::t, x = s.t.*::s.t FROM t", "SELECT (t.*)::t, x = (s.t.*)::s.t FROM t"),
+            (
+                "SELECT TRIM(BOTH FROM a), trim(LEADING FROM s.b), TRIM(from a), trim(both 'x' from a), trim(a)",
+                "SELECT \"btrim\"(a), \"ltrim\"(s.b), \"btrim\"(a), TRIM(BOTH 'x' FROM a), TRIM(a)",
+            ),
+            ("SELECT f(a, VARIADIC ARRAY[b])", "SELECT f(a, \"!variadic\" => ARRAY[b])"),
+            (
+                "SELECT a OPERATOR(s.=) ANY (b), a @> ALL (ARRAY[b]), a <<= SOME (SELECT b), a ~~ ANY (b)",
+                "SELECT a = ANY(\"!any =\"((b))), a = ALL(\"!any @>\"((ARRAY[b]))), a = SOME(\"!any <<=\"((SELECT b))), a ~~ ANY(b)",
+            ),
+            ("SELECT a OPERATOR(s.===) b", "SELECT a OPERATOR(s.===) b"),
             ("SELECT COLLATION FOR (a || b)", "SELECT \"pg_collation_for\"(a || b)"),
             (
                 "SELECT SUBSTRING(a SIMILAR f(b, c) ESCAPE '#'), substring(a, 1)",

@@ -2,11 +2,38 @@
 
 use super::reader::Reader;
 use super::{Edit, name, word};
-use crate::parse::ast::{Expr, Ident};
+use crate::parse::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::Token;
 
 const LOCAL: &str = "\0local";
+const VARIADIC: &str = "\0variadic";
+/// In front of an operator that the crate does not read before ANY and ALL.
+const ANY: &str = "\0any ";
+
+/// The operator that the right side of an equality with ANY or ALL stands for, and what it is asked of.
+pub(crate) fn operator_of_any(right: &Expr) -> Option<(&str, &Expr)> {
+    let Expr::Function(f) = right else { return None };
+    let [ObjectNamePart::Identifier(name)] = f.name.0.as_slice() else { return None };
+    let op = name.value.strip_prefix(ANY)?;
+    let FunctionArguments::List(list) = &f.args else { return None };
+    match list.args.as_slice() {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(asked))] => Some((op, asked)),
+        _ => None,
+    }
+}
+
+/// The array of `VARIADIC array`.
+pub(crate) fn variadic(arg: &FunctionArg) -> Option<&Expr> {
+    match arg {
+        FunctionArg::ExprNamed { name: Expr::Identifier(name), arg: FunctionArgExpr::Expr(e), .. }
+            if name.value == VARIADIC =>
+        {
+            Some(e)
+        }
+        _ => None,
+    }
+}
 
 /// Whether the zone of AT TIME ZONE stands for AT LOCAL.
 pub(crate) fn is_local(zone: &Expr) -> bool {
@@ -68,6 +95,84 @@ impl Reader<'_> {
                 .into(),
             None => Vec::new(),
         }
+    }
+
+    /// `TRIM(BOTH FROM a)`, without what is cut off, is a call of the function that does it.
+    pub(super) fn trimmed(&self, i: usize) -> Vec<(usize, Edit)> {
+        let called = match self.keyword(i + 2) {
+            Keyword::LEADING => "ltrim",
+            Keyword::TRAILING => "rtrim",
+            Keyword::BOTH | Keyword::FROM => "btrim",
+            _ => return Vec::new(),
+        };
+        let from = i + 2 + usize::from(self.keyword(i + 2) != Keyword::FROM);
+        if !self.is(i + 1, &Token::LParen) || self.keyword(from) != Keyword::FROM {
+            return Vec::new();
+        }
+        let gone = (i + 2..=from).map(|at| (at, Edit::Instead(Vec::new())));
+        std::iter::once((i, Edit::Instead(vec![name(called)]))).chain(gone).collect()
+    }
+
+    /// `VARIADIC a` as an argument: a named one.
+    pub(super) fn variadic(&self, i: usize) -> Vec<(usize, Edit)> {
+        let argument = i
+            .checked_sub(1)
+            .is_some_and(|before| [Token::Comma, Token::LParen].iter().any(|t| self.is(before, t)));
+        if !argument {
+            return Vec::new();
+        }
+        vec![(i, Edit::Instead(vec![name(VARIADIC), Token::RArrow]))]
+    }
+
+    /// `a op ANY (b)`, of an operator that the crate does not expect there: an equality, and the operator around `b`.
+    pub(super) fn any(&self, i: usize) -> Vec<(usize, Edit)> {
+        let Some(close) =
+            self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))
+        else {
+            return Vec::new();
+        };
+        let Some((start, op)) = self.operator_before(i) else { return Vec::new() };
+        let mut edits = vec![(start, Edit::Instead(vec![Token::Eq]))];
+        edits.extend((start + 1..i).map(|gone| (gone, Edit::Instead(Vec::new()))));
+        // A query is an argument in parentheses of its own.
+        edits.push((i + 2, Edit::Before(vec![name(format!("{ANY}{op}")), Token::LParen, Token::LParen])));
+        edits.push((close, Edit::Before(vec![Token::RParen, Token::RParen])));
+        edits
+    }
+
+    /// Where the operator in front of ANY begins, and what it is; `None` where the crate reads it.
+    fn operator_before(&self, i: usize) -> Option<(usize, String)> {
+        let last = i.checked_sub(1)?;
+        if let Some(open) = self.partner[last].filter(|_| self.is(last, &Token::RParen)) {
+            let word = open.checked_sub(1).filter(|at| self.is_word(*at, "operator"))?;
+            let first = (open..last).rev().find(|at| self.is(*at, &Token::Period)).unwrap_or(open) + 1;
+            return Some((word, (first..last).map(|at| self.words[at].1.token.to_string()).collect()));
+        }
+        let op = self.words[last].1.token.to_string();
+        let known =
+            ["=", "<>", "!=", "<", ">", "<=", ">=", "~", "~*", "!~", "!~*", "~~", "~~*", "!~~", "!~~*"];
+        let symbol = op.chars().all(|c| "+-*/<>=~!@#%^&|`?".contains(c));
+        (symbol && !known.contains(&op.as_str())).then_some((last, op))
+    }
+
+    /// `OPERATOR(s.===)`: its symbols as one.
+    pub(super) fn operator(&self, i: usize) -> Vec<(usize, Edit)> {
+        let Some(close) =
+            self.partner.get(i + 1).copied().flatten().filter(|_| self.is(i + 1, &Token::LParen))
+        else {
+            return Vec::new();
+        };
+        let first = (i + 2..close).rev().find(|at| self.is(*at, &Token::Period)).map_or(i + 2, |dot| dot + 1);
+        if first + 1 >= close || self.asks(close + 1) {
+            return Vec::new();
+        }
+        let op: String = (first..close).map(|at| self.words[at].1.token.to_string()).collect();
+        let gone = (first + 1..close).map(|at| (at, Edit::Instead(Vec::new())));
+        std::iter::once((first, Edit::Instead(vec![Token::CustomBinaryOperator(op)]))).chain(gone).collect()
+    }
+
+    fn asks(&self, i: usize) -> bool {
+        matches!(self.keyword(i), Keyword::ANY | Keyword::SOME | Keyword::ALL)
     }
 
     /// `COLLATION FOR (a)` is a call.
