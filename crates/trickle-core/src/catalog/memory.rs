@@ -337,6 +337,7 @@ mod tests {
                  INITCOND = '1', PARALLEL = SAFE);
              CREATE AGGREGATE final(*) (SFUNC = f, STYPE = int, FINALFUNC_EXTRA, FINALFUNC = last);
              CREATE AGGREGATE mid(float8 ORDER BY VARIADIC ints int[]) (SFUNC = f, STYPE = int);
+             CREATE AGGREGATE all_of(VARIADIC ints int[]) (SFUNC = f, STYPE = int);
              CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
              CREATE DOMAIN word AS text COLLATE loose NOT NULL;
              CREATE DOMAIN plain AS text COLLATE pg_catalog.\"C\" CONSTRAINT c NOT NULL DEFAULT 'x' CHECK (value <> '');
@@ -348,6 +349,7 @@ mod tests {
         assert_eq!((product.kind, &product.ret), (FuncKind::Aggregate, &Type::Numeric(None)));
         assert_eq!(c.function(None, "final", &[]).unwrap().ret, Type::Text);
         assert!(c.function(None, "mid", &[Type::Float8, Type::Int4.array()]).is_some());
+        assert!(c.function(None, "all_of", &[Type::Int4.array()]).is_some());
         let columns = &c.table(None, "t").unwrap().columns;
         assert_eq!(columns[0].ty.sql_name(), "text COLLATE \"C\"");
         assert!(columns[0].ty.is_exact() && !columns[1].ty.is_exact() && columns[2].ty == Type::Text);

@@ -316,7 +316,13 @@ impl Lowerer<'_> {
     /// Notes a built-in that no stream table can keep, by name.
     pub(super) fn unkept(&mut self, name: &str, e: &impl Place) -> bool {
         if RANDOM.contains(&name) {
-            self.volatile(name, e, "Compute the value where the row is written, and store it in a column.");
+            let help = match name {
+                "clock_timestamp" | "timeofday" => {
+                    "now() is the time of the refresh, and may stand in WHERE."
+                }
+                _ => "Compute the value where the row is written, and store it in a column.",
+            };
+            self.volatile(name, e, help);
         } else if TIMES.contains(&name) {
             let reason = self.timed(name, e);
             self.note(reason);

@@ -335,6 +335,16 @@ fn same_output(item: &Ast, outputs: &[Output<'_>]) -> Option<usize> {
     outputs.iter().position(|o| matches!(o, Output::Text(text) if strip(text) == item))
 }
 
+/// Whether a key is written like an entry of the select list. PostgreSQL writes the type behind a constant that is a key.
+pub(super) fn written_alike(entry: &Ast, key: &Ast) -> bool {
+    let (entry, key) = (strip(entry), strip(key));
+    let constant = match key {
+        Ast::Cast { expr, .. } => Some(strip(expr)).filter(|e| matches!(e, Ast::Value(_))),
+        _ => None,
+    };
+    entry == key || constant == Some(entry)
+}
+
 /// Without the parentheses around it.
 pub(super) fn strip(mut e: &Ast) -> &Ast {
     while let Ast::Nested(inner) = e {

@@ -99,7 +99,7 @@ fn is_name_error(e: &Error) -> bool {
 }
 
 /// The advice where there is no better one.
-const WITHOUT: &str = "Refresh the table in full, or write the query without it.";
+const WITHOUT: &str = "Write the query without it, or leave it to full refreshes.";
 
 /// How many views may be expanded inside each other.
 const VIEW_DEPTH: usize = 32;

@@ -281,7 +281,7 @@ impl Lowerer<'_> {
         };
         let same = |item: &SelectItem, e: &Ast| match item {
             SelectItem::UnnamedExpr(own) | SelectItem::ExprWithAlias { expr: own, .. } => {
-                super::grouping::strip(own) == super::grouping::strip(e)
+                super::grouping::written_alike(own, e)
             }
             _ => false,
         };
@@ -323,7 +323,8 @@ impl Lowerer<'_> {
         if let Some(i) = self.named_output(e, &names[..visible])? {
             return Ok(i);
         }
-        let same = |o: &Output<'_>| matches!(o, Output::Text(text) if super::grouping::strip(text) == super::grouping::strip(e));
+        let same =
+            |o: &Output<'_>| matches!(o, Output::Text(text) if super::grouping::written_alike(text, e));
         if let Some(i) = outputs.iter().position(same) {
             return Ok(i);
         }

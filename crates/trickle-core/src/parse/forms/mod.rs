@@ -231,7 +231,7 @@ mod tests {
                 "SELECT TRIM(BOTH FROM a), trim(LEADING FROM s.b), TRIM(from a), trim(both 'x' from a), trim(a)",
                 "SELECT \"btrim\"(a), \"ltrim\"(s.b), \"btrim\"(a), TRIM(BOTH 'x' FROM a), TRIM(a)",
             ),
-            ("SELECT f(a, VARIADIC ARRAY[b])", "SELECT f(a, \"!variadic\" => ARRAY[b])"),
+            ("SELECT s.f(g(a), (b), VARIADIC ARRAY[b])", "SELECT s.f(g(a), (b), \"!variadic\" => ARRAY[b])"),
             (
                 "SELECT a OPERATOR(s.=) ANY (b), a @> ALL (ARRAY[b]), a <<= SOME (SELECT b), a ~~ ANY (b)",
                 "SELECT a = ANY(\"!any =\"((b))), a = ALL(\"!any @>\"((ARRAY[b]))), a = SOME(\"!any <<=\"((SELECT b))), a ~~ ANY(b)",

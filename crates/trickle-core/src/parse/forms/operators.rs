@@ -113,15 +113,24 @@ impl Reader<'_> {
         std::iter::once((i, Edit::Instead(vec![name(called)]))).chain(gone).collect()
     }
 
-    /// `VARIADIC a` as an argument: a named one.
+    /// `VARIADIC a` as the argument of a call, which no definition of a function is: a named one.
     pub(super) fn variadic(&self, i: usize) -> Vec<(usize, Edit)> {
-        let argument = i
-            .checked_sub(1)
-            .is_some_and(|before| [Token::Comma, Token::LParen].iter().any(|t| self.is(before, t)));
-        if !argument {
+        let after = |at: usize, token: &Token| at.checked_sub(1).is_some_and(|before| self.is(before, token));
+        if !after(i, &Token::Comma) && !after(i, &Token::LParen) {
             return Vec::new();
         }
-        vec![(i, Edit::Instead(vec![name(VARIADIC), Token::RArrow]))]
+        let mut called = i;
+        while called > 0 && !after(called, &Token::LParen) {
+            called = self.partner[called - 1].unwrap_or(called - 1);
+        }
+        called = called.saturating_sub(2);
+        while called >= 2 && after(called, &Token::Period) {
+            called -= 2;
+        }
+        let defines = called.checked_sub(1).is_some_and(|before| {
+            matches!(self.keyword(before), Keyword::FUNCTION | Keyword::AGGREGATE | Keyword::PROCEDURE)
+        });
+        if defines { Vec::new() } else { vec![(i, Edit::Instead(vec![name(VARIADIC), Token::RArrow]))] }
     }
 
     /// `a op ANY (b)`, of an operator that the crate does not expect there: an equality, and the operator around `b`.
