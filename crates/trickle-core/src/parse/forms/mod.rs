@@ -266,6 +266,18 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_reads_ends() {
+        for sql in [
+            "SELECT f(ARRAY[a, VARIADIC b])",
+            "SELECT (a[1, VARIADIC",
+            "VARIADIC ), VARIADIC ANY (",
+            "SELECT OPERATOR(.) ANY ()",
+        ] {
+            assert!(parse_query(sql).is_err(), "{sql}");
+        }
+    }
+
+    #[test]
     fn what_it_reads_stays() {
         for sql in [
             "SELECT (SELECT 1) UNION SELECT 2",

@@ -121,7 +121,7 @@ impl Reader<'_> {
         }
         let mut called = i;
         while called > 0 && !after(called, &Token::LParen) {
-            called = self.partner[called - 1].unwrap_or(called - 1);
+            called = self.partner[called - 1].filter(|open| *open < called).unwrap_or(called - 1);
         }
         called = called.saturating_sub(2);
         while called >= 2 && after(called, &Token::Period) {
