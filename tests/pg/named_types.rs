@@ -52,6 +52,8 @@ fn what_only_the_server_resolves_is_kept_by_deltas() {
              CREATE FUNCTION most(VARIADIC v int[]) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT max(x) FROM unnest(v) x';
              CREATE FUNCTION alike(a text, b text) RETURNS bool LANGUAGE sql IMMUTABLE RETURN lower(a) = lower(b);
              CREATE OPERATOR === (FUNCTION = alike, LEFTARG = text, RIGHTARG = text);
+             CREATE FUNCTION second(anyelement, anyelement) RETURNS anyelement LANGUAGE sql IMMUTABLE STRICT AS 'SELECT $2';
+             CREATE AGGREGATE last(anyelement) (SFUNC = second, STYPE = anyelement);
              CREATE TYPE mood AS ENUM ('low', 'high'); CREATE TYPE pair AS (x int, y text);
              CREATE TABLE c (id int PRIMARY KEY, b bit(4), e citext, es citext[], s text, j jsonb, m mood[], p pair[], i inet);
              INSERT INTO c SELECT n, n::bit(4), 'E' || n, ARRAY['e1', 'e' || n], ' s ', jsonb_build_object('a', n), '{low,high}',
@@ -80,6 +82,11 @@ fn what_only_the_server_resolves_is_kept_by_deltas() {
                 "SELECT c.id, u.m, v.x, v.y FROM c, unnest(c.m) AS u(m), unnest(c.p) AS v WHERE u.m > 'low'",
             ),
             ("fields", "SELECT id, (unnest(p)).x AS x FROM c"),
+            (
+                "last",
+                "SELECT id % 2 AS k, last(b ORDER BY id) AS b, last(e ORDER BY id DESC) AS e, last(m ORDER BY id) AS m \
+                FROM c GROUP BY 1",
+            ),
         ] {
             create(&mut t, st, query).await;
             assert_eq!(mode(&t, st).await.0, "DIFFERENTIAL", "{st}: {:?}", mode(&t, st).await);

@@ -18,14 +18,14 @@ WITH arg AS (
     SELECT a.at, t.oid, t.typtype, t.typcategory = 'A' AND t.typlen = -1 AS is_array
     FROM unnest($3::text[]) WITH ORDINALITY a(name, at) JOIN pg_type t ON t.oid = to_regtype(a.name)
 ), candidate AS (
-    SELECT p.oid, p.proargtypes, n.nspname, p.prorettype, p.provolatile, p.proisstrict
+    SELECT p.oid, p.proargtypes, n.nspname, p.prorettype, p.provolatile, p.proisstrict, p.prokind
     FROM pg_operator o JOIN pg_proc p ON p.oid = o.oprcode JOIN pg_namespace n ON n.oid = o.oprnamespace
     WHERE $1 AND o.oprname = $2
     UNION ALL
-    SELECT p.oid, p.proargtypes, n.nspname, p.prorettype, p.provolatile, p.proisstrict
-    FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+    SELECT p.oid, p.proargtypes, n.nspname, p.prorettype, p.provolatile, p.proisstrict, p.prokind
+    FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace LEFT JOIN pg_aggregate a ON a.aggfnoid = p.oid
     WHERE NOT $1 AND p.proname = $2 AND (n.nspname = $4 OR $4::text IS NULL AND pg_function_is_visible(p.oid))
-        AND p.prokind = 'f' AND NOT p.proretset AND p.provariadic = 0
+        AND (p.prokind = 'f' OR a.aggkind = 'n') AND NOT p.proretset AND p.provariadic = 0
         AND EXISTS (SELECT FROM unnest(p.proargtypes) a(oid) JOIN pg_type t ON t.oid = a.oid WHERE t.typtype = 'p')
 ), fits AS (
     SELECT c.*, s.score FROM candidate c CROSS JOIN LATERAL (
@@ -43,7 +43,7 @@ WITH arg AS (
         ) m
     ) s WHERE s.args = cardinality($3) AND s.taken = s.args
 )
-SELECT f.nspname, f.provolatile::text, f.proisstrict, f.score, coalesce(p.oid, e.oid, f.prorettype) FROM fits f
+SELECT f.nspname, f.provolatile::text, f.proisstrict, f.score, coalesce(p.oid, e.oid, f.prorettype), f.prokind::text FROM fits f
 LEFT JOIN LATERAL (
     SELECT a.oid FROM arg a JOIN unnest(f.proargtypes) WITH ORDINALITY d(oid, at) ON d.at = a.at
     WHERE f.prorettype = d.oid AND (SELECT t.typtype FROM pg_type t WHERE t.oid = d.oid) = 'p' ORDER BY a.at LIMIT 1
@@ -109,7 +109,11 @@ pub(super) async fn call(client: &Client, types: &mut Types, call: &Call) -> Res
     Ok(Some(Arc::new(FuncSig {
         schema,
         name: Arc::from(call.name.1.as_str()),
-        kind: if call.operator { FuncKind::Operator } else { FuncKind::Scalar },
+        kind: match best.get(5) {
+            _ if call.operator => FuncKind::Operator,
+            "a" => FuncKind::Aggregate,
+            _ => FuncKind::Scalar,
+        },
         args: call.args.clone(),
         ret,
         columns: Vec::new(),

@@ -233,6 +233,12 @@ impl AggCall {
         }
     }
 
+    /// Whether its arguments are among the keys of its ORDER BY: rows in any order among equals give the same.
+    pub(crate) fn is_ordered_by_itself(&self) -> bool {
+        let key = |e: &Expr| self.order_by.iter().any(|k| k.expr == *e);
+        self.args.iter().all(|e| e.as_literal().is_some() || key(e))
+    }
+
     /// Whether the result may be NULL for a group that has rows.
     pub fn nullable(&self, grouped: bool, input: &crate::graph::Schema) -> bool {
         if &*self.sig.name == "count" {

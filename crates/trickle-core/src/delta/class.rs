@@ -124,6 +124,7 @@ pub(super) fn global(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
 pub(super) fn earlier(rel: &Rel) -> Rel {
     match rel {
         Rel::Filter(f) => f.at(Moment::Then).into(),
+        Rel::Map(m) => m.at(Moment::Then).into(),
         _ => rel.clone(),
     }
 }

@@ -231,7 +231,7 @@ impl Expr {
         let (mut volatility, mut raises) = (Volatility::Immutable, false);
         match &kind {
             ExprKind::Call(sig, args) => {
-                (volatility, raises) = (sig.volatility, sig.raises && !clock::is_near_now(sig, args));
+                (volatility, raises) = (sig.volatility, sig.raises && !clock::is_in_range(sig, args));
             }
             ExprKind::Quantified { op: sig, .. } => {
                 (volatility, raises) = (sig.volatility, sig.raises);
@@ -239,7 +239,9 @@ impl Expr {
             ExprKind::ManyRows => raises = true,
             ExprKind::Cast(from) => {
                 volatility = functions::cast_volatility(from.ty(), &ty);
-                raises = cast_can_raise(from.ty(), &ty) && !clock::is_now(from);
+                raises = cast_can_raise(from.ty(), &ty)
+                    && !clock::is_now(from)
+                    && clock::written_time(from, &ty).is_none();
             }
             _ => {}
         }

@@ -20,6 +20,9 @@ pub struct Unsettled {
     /// Floats that were added up, or are made of such: settled but for rounding. What else depends on their last digits (a
     /// text of them, a filter) is not noted.
     pub rounded: ColSet,
+    /// Those of [`Unsettled::values`] whose parts alone are settled: lists of values put together in the order in which the
+    /// server read them.
+    pub shuffled: ColSet,
     /// Which rows there are depends on it.
     pub rows: bool,
 }
@@ -31,7 +34,7 @@ impl Unsettled {
         for id in graph.reachable(root) {
             let inputs = graph.inputs(id).iter();
             let inputs = inputs.map(|i| (open.get_ref(*i).cloned().unwrap_or_default(), graph.schema(*i)));
-            let mine = of(graph.rel(id), &inputs.collect::<Vec<_>>(), graph.schema(id));
+            let mine = of(graph, id, &inputs.collect::<Vec<_>>());
             open.insert(id, mine);
         }
         open.remove(root).unwrap_or_default()
@@ -42,9 +45,10 @@ impl Unsettled {
         self.written.union(&self.values)
     }
 
-    /// Whether the query says which values there are, how often, though not how each is written.
+    /// Whether the query says which values there are, how often, though not how each is written nor in which order lists
+    /// are put together.
     pub fn is_settled_by_value(&self) -> bool {
-        self.values.is_empty() && !self.rows
+        self.values.is_subset(&self.shuffled) && !self.rows
     }
 
     fn reads(&self, e: &Expr) -> bool {
@@ -72,18 +76,20 @@ impl Unsettled {
             written: self.written.union(&other.written),
             values: self.values.union(&other.values),
             rounded: self.rounded.union(&other.rounded),
+            shuffled: self.shuffled.union(&other.shuffled),
             rows: self.rows || other.rows,
         }
     }
 
     fn beside(&self, right: &Unsettled, width: usize) -> Unsettled {
-        let [written, values, rounded] =
-            [&right.written, &right.values, &right.rounded].map(|set| set.shifted(width));
-        self.plus(&Unsettled { written, values, rounded, rows: right.rows })
+        let [written, values, rounded, shuffled] =
+            [&right.written, &right.values, &right.rounded, &right.shuffled].map(|set| set.shifted(width));
+        self.plus(&Unsettled { written, values, rounded, shuffled, rows: right.rows })
     }
 }
 
-fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled {
+fn of(graph: &Graph, id: NodeId, inputs: &[(Unsettled, &Schema)]) -> Unsettled {
+    let (rel, schema) = (graph.rel(id), graph.schema(id));
     let below = inputs.first().map(|(open, _)| open.clone()).unwrap_or_default();
     match (rel, inputs) {
         (Rel::Map(m), _) => {
@@ -94,6 +100,7 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
                 written: all(&|e| below.reads(e) && !e.is_exact()),
                 values: all(&|e| below.decides(e)),
                 rounded: all(&|e| below.rounds(e)),
+                shuffled: all(&|e| e.as_column().is_some_and(|c| below.shuffled.contains(c))),
                 rows: below.rows,
             }
         }
@@ -143,7 +150,20 @@ fn of(rel: &Rel, inputs: &[(Unsettled, &Schema)], schema: &Schema) -> Unsettled 
             let keys = r.keys().iter().map(|k| below.rounded.contains(*k));
             let sums = r.aggs().iter().map(|call| adds(call) || made_of_rounded(call, &below));
             let rounded = keys.chain(sums).enumerate().filter(|(_, rounded)| *rounded);
-            Unsettled { rounded: rounded.map(|(c, _)| c).collect(), ..open }
+            let mut open = Unsettled { rounded: rounded.map(|(c, _)| c).collect(), ..open };
+            for (i, call) in r.aggs().iter().enumerate().filter(|(_, call)| lists(call)) {
+                let column = r.keys().len() + i;
+                let given = call.order_by.iter().filter_map(|k| k.expr.as_column());
+                let given = given.chain(r.keys().iter().copied()).collect();
+                if !graph.props(r.input()).is_key(&given) && !call.is_ordered_by_itself() {
+                    // What else is open of its parts is open of it.
+                    if !open.values.contains(column) {
+                        open.shuffled.insert(column);
+                    }
+                    open.values.insert(column);
+                }
+            }
+            open
         }
         (Rel::Accumulate(a), _) => groups(&below, schema, a.keys(), a.accs().len(), &|i, open| {
             let mut exprs = a.accs()[i].value.iter().chain(&a.accs()[i].filter);
@@ -214,6 +234,13 @@ fn adds(call: &AggCall) -> bool {
 /// Whether the call is a float, and reads one that was added up.
 fn made_of_rounded(call: &AggCall, below: &Unsettled) -> bool {
     call.sig.ret.is_float() && call.exprs().any(|e| below.rounds(e))
+}
+
+/// Whether the call puts values together in the order in which it meets them.
+fn lists(call: &AggCall) -> bool {
+    let known =
+        ["array_agg", "string_agg", "json_agg", "jsonb_agg", "json_agg_strict", "jsonb_agg_strict", "xmlagg"];
+    call.sig.schema.is_none() && !call.distinct && known.contains(&&*call.sig.name)
 }
 
 /// Whether the call picks one of several equal values, or an order among them.

@@ -13,16 +13,18 @@ use crate::parse::ast::{
     FunctionArguments, OrderByExpr, OrderBySort,
 };
 use crate::parse::{Place, fold, form_name, form_over_query, json_aggregate, parts, qualified, variadic};
-use crate::types::Type;
+use crate::types::{Datum, Type};
 use crate::verdict::{Cause, Reason, ReasonKind};
 use crate::window::FUNCTIONS;
 use std::sync::Arc;
 
+/// The arguments of `make_interval`.
+const INTERVAL: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
 /// The time of the transaction.
 const TIMES: &[&str] =
     &["now", "current_timestamp", "transaction_timestamp", "current_date", "localtimestamp"];
 /// What helps where it is read.
-const TIMED: &str = "Compare it with columns in WHERE or HAVING, which a delta keeps, compute it in a view of the stream table, or refresh the table in full.";
+const TIMED: &str = "Compare it with columns: a delta keeps conditions on the clock. Else compute it in a view of the stream table, or refresh the table in full.";
 /// Other functions whose value changes while the data does not.
 const SURROUNDINGS: &[&str] = &[
     "current_time",
@@ -156,6 +158,9 @@ impl Lowerer<'_> {
         if let (true, Some(value)) = (builtin, self.construct(&name, f, cx)?) {
             return Ok(value);
         }
+        if builtin && name == "make_interval" && f.over.is_none() {
+            return self.make_interval(f, cx);
+        }
         let star = is_star(f);
         let list = match plain_arguments(f) {
             Some(list) => list,
@@ -233,13 +238,16 @@ impl Lowerer<'_> {
         if sig.kind != FuncKind::SetReturning || !matches!(&sig.ret, Type::Other(_)) {
             return sig;
         }
-        match self.catalog.fields(&sig.ret) {
-            Some(fields) => {
-                let (columns, fields): (Vec<Arc<str>>, Vec<Type>) = fields.into_iter().unzip();
-                Arc::new(FuncSig { columns, ret: Type::Record(fields.into()), ..(*sig).clone() })
-            }
+        match self.record_of(&sig.ret) {
+            Some((columns, ret)) => Arc::new(FuncSig { columns, ret, ..(*sig).clone() }),
             None => sig,
         }
+    }
+
+    /// The names of a composite type's fields, and the record that they make.
+    fn record_of(&self, row: &Type) -> Option<(Vec<Arc<str>>, Type)> {
+        let (columns, fields): (_, Vec<Type>) = self.catalog.fields(row)?.into_iter().unzip();
+        Some((columns, Type::Record(fields.into())))
     }
 
     /// `jsonb_populate_recordset(NULL::type, …)`: its columns are the fields of the type.
@@ -248,8 +256,7 @@ impl Lowerer<'_> {
         if !SETS.contains(&name) {
             return None;
         }
-        let (columns, fields): (Vec<Arc<str>>, Vec<Type>) = self.catalog.fields(row)?.into_iter().unzip();
-        let ret = Type::Record(fields.into());
+        let (columns, ret) = self.record_of(row)?;
         let json = if *json != Type::Unknown { json.clone() } else { Type::Jsonb };
         let sig = FuncSig::unknown(None, name, vec![row.clone(), json], ret);
         let (kind, volatility) = (FuncKind::SetReturning, Volatility::Stable);
@@ -318,7 +325,7 @@ impl Lowerer<'_> {
         if RANDOM.contains(&name) {
             let help = match name {
                 "clock_timestamp" | "timeofday" => {
-                    "now() is the time of the refresh, and may stand in WHERE."
+                    "now() is the time of the refresh, and may be compared with columns."
                 }
                 _ => "Compute the value where the row is written, and store it in a column.",
             };
@@ -332,6 +339,39 @@ impl Lowerer<'_> {
             return false;
         }
         true
+    }
+
+    /// Its arguments have names and defaults.
+    fn make_interval<'q>(&mut self, f: &'q Function, cx: &mut Cx<'q>) -> Result<Expr> {
+        let given = match &f.args {
+            FunctionArguments::List(list) => list.args.as_slice(),
+            _ => &[],
+        };
+        let zero = |part: &&str| {
+            if *part == "secs" {
+                Expr::literal(Datum::Float(0.0), Type::Float8)
+            } else {
+                Expr::literal(Datum::Int(0), Type::Int4)
+            }
+        };
+        let mut parts: Vec<Expr> = INTERVAL.iter().map(zero).collect();
+        for (i, arg) in given.iter().enumerate() {
+            let (place, value) = match arg {
+                FunctionArg::Unnamed(arg) => (Some(i), arg),
+                FunctionArg::Named { name, arg, .. }
+                | FunctionArg::ExprNamed { name: Ast::Identifier(name), arg, .. } => {
+                    (INTERVAL.iter().position(|p| *p == fold(name)), arg)
+                }
+                FunctionArg::ExprNamed { arg, .. } => (None, arg),
+            };
+            let (Some(part), FunctionArgExpr::Expr(e)) = (place.and_then(|p| parts.get_mut(p)), value) else {
+                let m = format!("make_interval() has no argument {arg}, but {}", INTERVAL.join(", "));
+                return Err(self.at(Error::unknown_function(m), &f.name));
+            };
+            let value = self.expr(e, cx)?;
+            *part = self.coerce(value, &part.ty().clone())?;
+        }
+        self.builtin("make_interval", parts)
     }
 
     /// What looks like a call and is a construct of the language.
@@ -401,7 +441,7 @@ impl Lowerer<'_> {
             return Err(self.at(Error::grouping(m), e));
         }
         // What stands inside is computed per row, before grouping: it has aggregates and subqueries of its own only.
-        let mut inner: Cx<'q> = Cx::new("an aggregate");
+        let mut inner: Cx<'q> = Cx::values("an aggregate");
         inner.inside_aggregate = true;
         let frame = self.frames.len().saturating_sub(1);
         self.levels.push(Level { frame, read: None });

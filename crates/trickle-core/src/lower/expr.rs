@@ -34,6 +34,8 @@ pub(super) struct Cx<'q> {
     columns: Vec<(usize, String, Option<Span>)>,
     /// Whether it is a condition on rows, which may read the clock.
     allows_clock: bool,
+    /// Whether conditions in it may.
+    allows_timed_conditions: bool,
     /// Inside an aggregate's arguments.
     pub(super) inside_aggregate: bool,
     /// Calls of GROUPING.
@@ -60,6 +62,7 @@ impl<'q> Cx<'q> {
             subqueries: Vec::new(),
             columns: Vec::new(),
             allows_clock: false,
+            allows_timed_conditions: false,
             inside_aggregate: false,
             groupings: Vec::new(),
             windows: Vec::new(),
@@ -91,9 +94,14 @@ impl<'q> Cx<'q> {
         self.allows_clock
     }
 
+    /// A clause of values, of which conditions may read the clock.
+    pub(super) fn values(clause: &'static str) -> Cx<'q> {
+        Cx { allows_timed_conditions: true, ..Cx::new(clause) }
+    }
+
     /// A clause in which aggregates may stand.
     pub(super) fn grouping(clause: &'static str) -> Cx<'q> {
-        Cx { allows_aggregates: true, ..Cx::new(clause) }
+        Cx { allows_aggregates: true, ..Cx::values(clause) }
     }
 
     /// The select list of `s`, in which aggregates and windows may stand.
@@ -103,7 +111,7 @@ impl<'q> Cx<'q> {
 
     /// A clause in which set-returning functions may stand.
     pub(super) fn sets(clause: &'static str) -> Cx<'q> {
-        Cx { allows_sets: true, ..Cx::new(clause) }
+        Cx { allows_sets: true, ..Cx::values(clause) }
     }
 
     /// The windows that a call with OVER may name, where it may stand here.
@@ -134,11 +142,25 @@ impl<'q> Cx<'q> {
     }
 }
 
+/// Whether it is a comparison.
+fn compares(e: &Ast) -> bool {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    match e {
+        Ast::BinaryOp { op, .. } => matches!(op, Eq | Gt | GtEq | Lt | LtEq | NotEq),
+        Ast::Between { .. } | Ast::IsDistinctFrom(..) | Ast::IsNotDistinctFrom(..) => true,
+        _ => false,
+    }
+}
+
 impl Lowerer<'_> {
     /// Lowers an expression. Aggregates and subqueries become placeholders that `cx` remembers.
     pub(super) fn expr<'q>(&mut self, e: &'q Ast, cx: &mut Cx<'q>) -> Result<Expr> {
         stacker::maybe_grow(256 << 10, 4 << 20, || {
-            let result = self.expr_here(e, cx).and_then(|made| match made.size() > MAX_SIZE {
+            let outside = cx.allows_clock;
+            cx.allows_clock |= cx.allows_timed_conditions && compares(e);
+            let lowered = self.expr_here(e, cx);
+            cx.allows_clock = outside;
+            let result = lowered.and_then(|made| match made.size() > MAX_SIZE {
                 true => Err(self.stop(e, format!("an expression of more than {MAX_SIZE} parts"))),
                 false => Ok(made),
             });

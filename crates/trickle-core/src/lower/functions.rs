@@ -290,10 +290,13 @@ impl Lowerer<'_> {
     fn plain<'q>(&mut self, args: &'q [FunctionArg], place: &TableFactor) -> Result<Vec<&'q Ast>> {
         let mut plain = Vec::new();
         for arg in args {
-            let FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) = arg else {
-                return Err(self.stop(place, "named arguments of a function in FROM"));
-            };
-            plain.push(e);
+            match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => plain.push(e),
+                FunctionArg::Unnamed(_) => {
+                    return Err(self.stop(place, "* as the argument of a function in FROM"));
+                }
+                _ => return Err(self.stop(place, "named arguments of a function in FROM")),
+            }
         }
         Ok(plain)
     }

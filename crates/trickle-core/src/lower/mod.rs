@@ -36,11 +36,14 @@ mod tests;
 mod top;
 mod window;
 
+use crate::agg::AggCall;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result, Span};
+use crate::expr::Expr;
 use crate::graph::{Graph, NodeId};
 use crate::parse::{Parsed, Place, Source, parse_query};
-use crate::rel::Rel;
+use crate::rel::{Map, Reduce, Rel};
+use crate::types::Type;
 use crate::verdict::{Cause, Reason, ReasonKind};
 use scope::{Cte, Frame, Outer};
 use std::collections::HashMap;
@@ -176,6 +179,7 @@ impl<'a> Lowerer<'a> {
     }
 
     fn add(&mut self, rel: impl Into<Rel>) -> Result<NodeId> {
+        let rel = self.with_conditions_shown(rel.into())?;
         self.graph.add(rel).map_err(|e| match self.timed.clone() {
             // It was read in a condition, which became something else than a filter.
             Some(reason) if e.is_timed() => {
@@ -183,6 +187,45 @@ impl<'a> Lowerer<'a> {
                 Error::internal("lowering stopped at the clock")
             }
             _ => e,
+        })
+    }
+
+    /// A map or an aggregation, the conditions of which that read the clock are columns of its input.
+    fn with_conditions_shown(&mut self, rel: Rel) -> Result<Rel> {
+        let (input, exprs): (NodeId, Vec<&Expr>) = match &rel {
+            Rel::Map(m) => (m.input(), m.exprs().iter().collect()),
+            Rel::Reduce(r) => (r.input(), r.aggs().iter().flat_map(AggCall::exprs).collect()),
+            _ => return Ok(rel),
+        };
+        let mut conditions: Vec<Expr> = Vec::new();
+        for c in exprs.iter().filter_map(|e| e.timed_conditions()).flatten() {
+            if !conditions.contains(&c) {
+                conditions.push(c);
+            }
+        }
+        let schema = self.graph.schema(input);
+        let mut shown = schema.identity();
+        let width = shown.len();
+        shown.extend(conditions.iter().map(|c| c.simplified(schema)));
+        if shown.len() == width || shown.iter().any(Expr::can_raise) {
+            return Ok(rel);
+        }
+        let input = self.graph.add(Map::new(input, shown))?;
+        let column = |e: Expr| match conditions.iter().position(|c| *c == e) {
+            Some(i) => Expr::column(width + i, Type::Bool),
+            None => e,
+        };
+        let replaced = |e: &Expr| e.rewrite(&mut |e| column(e));
+        Ok(match rel {
+            Rel::Map(m) => {
+                let map = Map::new(input, m.exprs().iter().map(replaced).collect());
+                m.labels().map_or(map.clone(), |l| map.labelled(l.to_vec())).into()
+            }
+            Rel::Reduce(r) => {
+                let aggs = r.aggs().iter().map(|a| a.map_exprs(replaced)).collect();
+                Reduce::new(input, r.keys().to_vec(), aggs).into()
+            }
+            rel => rel,
         })
     }
 

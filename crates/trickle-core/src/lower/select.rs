@@ -27,15 +27,22 @@ pub(super) enum Output<'q> {
 
 impl Lowerer<'_> {
     pub(super) fn select(&mut self, s: &Select, domain: &Domain) -> Result<Open> {
-        self.frames.push(Frame { refs: domain.refs.clone(), domain: domain.node, ..Frame::default() });
-        let result = self.select_in_frame(s, domain);
-        self.frames.pop();
-        result
+        self.in_frame(domain, |this| {
+            let (node, outputs, names) = this.before_outputs(s, domain)?;
+            this.selected(s, node, outputs, names, domain)
+        })
     }
 
-    fn select_in_frame(&mut self, s: &Select, domain: &Domain) -> Result<Open> {
-        let (node, outputs, names) = self.before_outputs(s, domain)?;
-        self.selected(s, node, outputs, names, domain)
+    /// Lowers what has a FROM of its own, of which `domain` is the outside.
+    pub(super) fn in_frame<R>(
+        &mut self,
+        domain: &Domain,
+        lower: impl FnOnce(&mut Self) -> Result<R>,
+    ) -> Result<R> {
+        self.frames.push(Frame { refs: domain.refs.clone(), domain: domain.node, ..Frame::default() });
+        let result = lower(self);
+        self.frames.pop();
+        result
     }
 
     /// FROM under WHERE, and the select list that is to be computed over it.

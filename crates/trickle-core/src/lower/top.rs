@@ -4,7 +4,7 @@ use super::Lowerer;
 use super::expr::Cx;
 use super::order::Columns;
 use super::relation::{Open, Relation, RowKey, RowOrder};
-use super::scope::{Domain, Frame};
+use super::scope::Domain;
 use super::select::{MAX_OUTPUTS, Output};
 use crate::catalog::SYSTEM_COLUMNS;
 use crate::error::{Error, Result};
@@ -141,10 +141,7 @@ impl Lowerer<'_> {
         slice: Option<Slice>,
         domain: &Domain,
     ) -> Result<Open> {
-        self.frames.push(Frame { refs: domain.refs.clone(), domain: domain.node, ..Frame::default() });
-        let result = self.sorted_in_frame(s, order, slice, domain);
-        self.frames.pop();
-        result
+        self.in_frame(domain, |this| this.sorted_in_frame(s, order, slice, domain))
     }
 
     fn sorted_in_frame(
@@ -208,10 +205,7 @@ impl Lowerer<'_> {
         order: &[OrderByExpr],
         domain: &Domain,
     ) -> Result<Open> {
-        self.frames.push(Frame { refs: domain.refs.clone(), domain: domain.node, ..Frame::default() });
-        let result = self.ordered_in_frame(s, order, domain);
-        self.frames.pop();
-        result
+        self.in_frame(domain, |this| this.ordered_in_frame(s, order, domain))
     }
 
     fn ordered_in_frame(&mut self, s: &Select, order: &[OrderByExpr], domain: &Domain) -> Result<Open> {

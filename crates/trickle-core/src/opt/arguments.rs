@@ -48,7 +48,8 @@ fn argument(call: &AggCall, map: &Map) -> Option<Expr> {
         return None;
     }
     let computed = arg.substitute(map.exprs());
-    let moves =
-        computed.volatility() == Volatility::Immutable && (call.filter.is_none() || !computed.can_raise());
+    let moves = !computed.reads_clock()
+        && computed.volatility() == Volatility::Immutable
+        && (call.filter.is_none() || !computed.can_raise());
     (moves && computed.scales().is_some() && !computed.may_be_infinite()).then_some(computed)
 }

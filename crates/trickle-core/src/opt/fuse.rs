@@ -43,7 +43,10 @@ fn map(graph: &mut Graph, m: &Map) -> Result<Option<NodeId>> {
             (None, Some(c)) => labels.column(c).map_or_else(|| "column".into(), |c| c.label.clone()),
             (None, None) => "column".into(),
         });
-    let exprs = m.exprs().iter().map(|e| e.substitute(inner.exprs())).collect();
+    let exprs: Vec<Expr> = m.exprs().iter().map(|e| e.substitute(inner.exprs())).collect();
+    if exprs.iter().any(|e| e.reads_clock() && e.can_raise()) {
+        return Ok(None);
+    }
     graph.add(Map::new(inner.input(), exprs).labelled(named.collect())).map(Some)
 }
 

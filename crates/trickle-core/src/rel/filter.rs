@@ -1,6 +1,6 @@
 //! σ: the rows on which a condition is true.
 //!
-//! Alone among the operators it may read the clock. Then rows enter and leave it as time passes, and no row of its input
+//! It may read the clock. Then rows enter and leave it as time passes, and no row of its input
 //! changed: see its delta.
 
 use super::{Class, Rel, Relational, arity, check_timed};
@@ -52,6 +52,7 @@ pub fn with_servers_clock(graph: &Graph, root: NodeId) -> Result<(Graph, NodeId)
     let now = Expr::call(now, Vec::new());
     let root = graph.rebuild(root, |g, _, rel| match &rel {
         Rel::Filter(f) => g.add(Filter::new(f.input, f.predicate.with_clock(|_| now.clone()))),
+        Rel::Map(m) => g.add(m.with_clock(|_| now.clone())),
         _ => g.add(rel),
     })?;
     Ok((graph, root))

@@ -1,10 +1,13 @@
 //! π: one output row per input row.
+//!
+//! It may show conditions on the clock. Then rows change as time passes, and no row of its input does.
 
-use super::{Class, Rel, Relational, arity, check_expr, label};
-use crate::delta::{Differ, Differentiate};
-use crate::error::Result;
+use super::{Class, Filter, Rel, Relational, arity, check_columns, label};
+use crate::catalog::TableId;
+use crate::delta::{Differ, Differentiate, negate, sum};
+use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
-use crate::expr::{Expr, Volatility};
+use crate::expr::{Expr, Moment, Volatility};
 use crate::graph::{ColSet, Column, FunctionalDependency, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, scalar};
 use std::sync::Arc;
@@ -32,6 +35,19 @@ impl Map {
         self.labels = Some(labels);
         self
     }
+    /// The same at another moment.
+    #[must_use]
+    pub(crate) fn at(&self, moment: Moment) -> Map {
+        Map { exprs: self.exprs.iter().map(|e| e.at(moment)).collect(), ..self.clone() }
+    }
+    /// The same with other values for the times that it reads.
+    #[must_use]
+    pub(crate) fn with_clock(&self, mut time: impl FnMut(Moment) -> Expr) -> Map {
+        Map { exprs: self.exprs.iter().map(|e| e.with_clock(&mut time)).collect(), ..self.clone() }
+    }
+    fn reads_clock(&self) -> bool {
+        self.exprs.iter().any(Expr::reads_clock)
+    }
     /// The input.
     pub fn input(&self) -> NodeId {
         self.input
@@ -58,7 +74,10 @@ impl Relational for Map {
     }
     fn check(&self, inputs: &[&Node]) -> Result<()> {
         let [input] = arity("Map", inputs)?;
-        self.exprs.iter().try_for_each(|e| check_expr("Map", e, &[input.schema()]))
+        self.exprs.iter().try_for_each(|e| match e.reads_clock() {
+            true if e.can_raise() || e.timed_conditions().is_none() => Err(Error::timed("Map")),
+            _ => check_columns("Map", e, &[input.schema()]),
+        })
     }
     fn schema(&self, inputs: &[&Node]) -> Schema {
         let input = inputs[0].schema();
@@ -98,10 +117,13 @@ impl Relational for Map {
         // Rows stay apart only where the map keeps a key of the state it maps, or every column.
         let injective = image.iter().all(Option::is_some);
         p.consolidated = input.props().consolidated && (injective || (p.positive && !p.keys.is_empty()));
+        if self.reads_clock() {
+            p.add_source(TableId::CLOCK);
+        }
         p
     }
     fn class(&self, _: &[&Node]) -> Class {
-        Class::Linear
+        if self.reads_clock() { Class::Global } else { Class::Linear }
     }
     fn describe(&self, inputs: &[&Node]) -> String {
         crate::graph::describe_exprs(&self.exprs, inputs)
@@ -109,14 +131,46 @@ impl Relational for Map {
 }
 
 impl Differentiate for Map {
+    /// Over the clock, with f(t) the map and c₁(t) … cₙ(t) the conditions on it that f shows, from t0 to t1:
+    ///
+    /// `Δπ_f(R) = π_f(t0)(ΔR) + Σᵢ (π_f(t1)(σ_dᵢ(R′)) − π_f(t0)(σ_dᵢ(R′)))`, where dᵢ is true where cᵢ is another at t1
+    /// than at t0 and none of c₁ … cᵢ₋₁ is: on other rows f is the same at both times.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
-        super::window::shown(self, cx, node)
+        if !self.reads_clock() {
+            return super::window::shown(self, cx, node);
+        }
+        let delta = cx.delta(self.input)?;
+        let delta = cx.net(delta, self.exprs.iter().any(Expr::can_raise))?;
+        if !cx.is_changed(TableId::CLOCK) {
+            return cx.graph.add(self.with_inputs(&[delta])).map(Some);
+        }
+        let then: Rel = self.at(Moment::Then).into();
+        let now: Rel = self.at(Moment::Now).into();
+        let mut parts = vec![cx.graph.add(then.as_operator().with_inputs(&[delta]))?];
+        let after = cx.after(self.input)?;
+        let conditions = self.exprs.iter().filter_map(Expr::timed_conditions).flatten();
+        let mut still = Vec::new();
+        for condition in conditions {
+            if still.contains(&condition.holds_still()) {
+                continue;
+            }
+            for turn in condition.turns() {
+                let turned = Filter::new(after, Expr::and([turn].into_iter().chain(still.iter().cloned())));
+                let turned = cx.graph.add(turned)?;
+                parts.push(cx.graph.add(now.as_operator().with_inputs(&[turned]))?);
+                let old = cx.graph.add(then.as_operator().with_inputs(&[turned]))?;
+                parts.push(negate(cx.graph, old)?);
+            }
+            still.push(condition.holds_still());
+        }
+        sum(cx.graph, node, parts).map(Some)
     }
 }
 
 impl Evaluate for Map {
-    fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {
-        let image = |row: &Row| self.exprs.iter().map(|e| expr(e, row)).collect::<Result<Row>>();
+    fn eval(&self, inputs: &[&ZSet], cx: &Context<'_>) -> Result<ZSet> {
+        let exprs: Vec<Expr> = self.exprs.iter().map(|e| e.with_clock(|moment| cx.time(moment))).collect();
+        let image = |row: &Row| exprs.iter().map(|e| expr(e, row)).collect::<Result<Row>>();
         inputs[0].iter().map(|(row, w)| Ok((image(row)?, w))).collect()
     }
 }

@@ -45,6 +45,10 @@ fn is_join(g: &Graph, n: NodeId) -> bool {
     matches!(g.rel(n), Rel::Join(_))
 }
 
+fn reads_clock(m: &Map) -> bool {
+    m.exprs().iter().any(Expr::reads_clock)
+}
+
 fn is_negated(g: &Graph, n: NodeId, what: fn(&Rel) -> bool) -> bool {
     matches!(g.rel(n), Rel::Negate(x) if what(g.rel(x.input())))
 }
@@ -154,6 +158,18 @@ pub const MUTANTS: &[Mutant] = &[
         }
         _ => g.add(r),
     }),
+    mutant!("changed rows show the time of this refresh", Algebraic, Nested, |g, r| match &r {
+        Rel::Map(m) if g.props(m.input()).reads_delta => g.add(m.at(Moment::Now)),
+        _ => g.add(r),
+    }),
+    mutant!("time changes nothing that is shown", Algebraic, Nested, |g, r| drop_terms(g, r, |g, n| {
+        matches!(g.rel(n), Rel::Map(m) if reads_clock(m) && !g.props(n).reads_delta)
+    })),
+    mutant!("what is shown is not taken away when time changes it", Algebraic, Nested, |g, r| drop_terms(
+        g,
+        r,
+        |g, n| { is_negated(g, n, |x| matches!(x, Rel::Map(m) if reads_clock(m))) }
+    )),
     mutant!("rows leave by the time of this refresh though they never entered", Algebraic, Nested, |g, r| {
         match &r {
             Rel::Filter(f) => {

@@ -206,12 +206,16 @@ impl Planner<'_> {
     fn map(&mut self, choice: &mut Choice, budget: usize) -> Result<NodeId> {
         let input = self.relation(choice, budget - 1)?;
         let schema = self.graph.schema(input).clone();
-        let exprs = (0..=choice.below(3))
+        let mut exprs: Vec<Expr> = (0..=choice.below(3))
             .map(|_| {
                 let ty = schema.columns()[choice.below(schema.len())].ty.clone();
                 exprs::scalar(choice, &schema, &ty, 2, &self.limits)
             })
             .collect();
+        if self.limits.clock && choice.one_in(3) {
+            let shown = timed::condition(choice, &schema, &self.limits);
+            exprs.extend((!shown.can_raise()).then_some(shown));
+        }
         self.graph.add(Map::new(input, exprs))
     }
 

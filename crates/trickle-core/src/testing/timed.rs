@@ -54,14 +54,11 @@ fn compared(choice: &mut Choice, schema: &Schema) -> Expr {
             let field = Expr::literal(Datum::text("epoch"), Type::Text);
             (seconds, called("extract", vec![field, time]).cast(Type::Int4))
         }
-        _ => (called("to_timestamp", vec![seconds.cast(Type::Float8)]), time),
+        _ => (moment(seconds), time),
     };
     if choice.one_in(8) {
         // A time that may be unknown.
-        let known = called(
-            ">",
-            vec![Expr::now(), called("to_timestamp", vec![Expr::literal(Datum::Float(1.0), Type::Float8)])],
-        );
+        let known = called(">", vec![Expr::now(), moment(Expr::literal(Datum::Int(1), Type::Int4))]);
         let ty = time.ty().clone();
         let whens = vec![(known, time)];
         time = Expr::new(ExprKind::Case { whens, otherwise: Expr::null(ty.clone()) }, ty);
@@ -69,6 +66,11 @@ fn compared(choice: &mut Choice, schema: &Schema) -> Expr {
     let op = choice.pick(&["<", "<=", ">", ">=", "=", "<>"]).copied().unwrap_or("<");
     let (l, r) = if choice.one_in(2) { (value, time) } else { (time, value) };
     Expr::call(FuncSig::comparison(op, l.ty().clone(), r.ty().clone()), vec![l, r])
+}
+
+/// The time so many seconds after 1970.
+fn moment(seconds: Expr) -> Expr {
+    called("to_timestamp", vec![seconds.cast(Type::Float8)])
 }
 
 /// A built-in that is known.

@@ -55,6 +55,7 @@ pub(super) const ROWS: &[Row] = &[
     f("age", "timestamptz, timestamptz -> interval", RAISES, i::age),
     opaque("age", "timestamp -> interval", RAISES | STABLE),
     opaque("age", "timestamptz -> interval", RAISES | STABLE),
+    f("make_interval", "int4, int4, int4, int4, int4, int4, float8 -> interval", RAISES, i::make),
     f("make_date", "int4, int4, int4 -> date", RAISES, v::make_date),
     opaque("make_time", "int4, int4, float8 -> time", RAISES),
     opaque("make_timestamp", "int4, int4, int4, int4, int4, float8 -> timestamp", RAISES),

@@ -150,6 +150,8 @@ enum Edit {
     Before(Vec<Token>),
     /// These come instead of it.
     Instead(Vec<Token>),
+    /// These come after it.
+    After(Vec<Token>),
 }
 
 fn edited(tokens: Vec<TokenWithSpan>, mut edits: Vec<(usize, Edit)>) -> Vec<TokenWithSpan> {
@@ -158,18 +160,23 @@ fn edited(tokens: Vec<TokenWithSpan>, mut edits: Vec<(usize, Edit)>) -> Vec<Toke
     let mut edits = edits.into_iter().peekable();
     let mut out = Vec::with_capacity(tokens.len());
     for (i, token) in tokens.into_iter().enumerate() {
-        let mut kept = true;
+        let (mut kept, mut after) = (true, Vec::new());
+        let span = token.span;
+        let here = |t| TokenWithSpan::new(t, span);
         while let Some((_, edit)) = edits.next_if(|(at, _)| *at == i) {
-            let (new, instead) = match edit {
-                Edit::Before(new) => (new, false),
-                Edit::Instead(new) => (new, true),
-            };
-            kept &= !instead;
-            out.extend(new.into_iter().map(|t| TokenWithSpan::new(t, token.span)));
+            match edit {
+                Edit::Before(new) => out.extend(new.into_iter().map(here)),
+                Edit::Instead(new) => {
+                    kept = false;
+                    out.extend(new.into_iter().map(here));
+                }
+                Edit::After(new) => after.extend(new.into_iter().map(here)),
+            }
         }
         if kept {
             out.push(token);
         }
+        out.append(&mut after);
     }
     out
 }

@@ -145,7 +145,7 @@ impl Reader<'_> {
         edits.extend((start + 1..i).map(|gone| (gone, Edit::Instead(Vec::new()))));
         // A query is an argument in parentheses of its own.
         edits.push((i + 2, Edit::Before(vec![name(format!("{ANY}{op}")), Token::LParen, Token::LParen])));
-        edits.push((close, Edit::Before(vec![Token::RParen, Token::RParen])));
+        edits.push((close, Edit::After(vec![Token::RParen, Token::RParen])));
         edits
     }
 

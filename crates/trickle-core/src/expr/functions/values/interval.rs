@@ -1,6 +1,6 @@
 //! Intervals, and timestamps moved by them. The session's time zone is UTC, where every day has 24 hours.
 
-use super::{arg, float, mistyped};
+use super::{arg, float, int, mistyped};
 use crate::error::{Error, Result};
 use crate::types::calendar::{
     DAY, END_DAY, END_MICROS, FIRST_DAY, FIRST_MICROS, civil_from_days, days_from_civil, month_length, split,
@@ -177,6 +177,22 @@ fn hours_justified(i: Interval) -> Result<Interval> {
     }
     Ok(Interval { days: i32::try_from(days).map_err(|_| overflow())?, micros, ..i })
 }
+/// `make_interval(years, months, weeks, days, hours, mins, secs)`
+#[allow(clippy::cast_possible_truncation)]
+pub(crate) fn make(a: &[Datum]) -> Result<Datum> {
+    let seconds = (float(a, 6)? * 1e6).round_ties_even();
+    if !seconds.is_finite() || seconds.abs() >= 9.2e18 {
+        return Err(overflow());
+    }
+    let part = |large: usize, times: i64, small: usize| -> Result<i32> {
+        i32::try_from(int(a, large)? * times + int(a, small)?).map_err(|_| overflow())
+    };
+    let minutes = int(a, 4)? * 60 + int(a, 5)?;
+    let micros =
+        minutes.checked_mul(60_000_000).and_then(|m| m.checked_add(seconds as i64)).ok_or_else(overflow)?;
+    Ok(Datum::Interval(Interval { months: part(0, 12, 1)?, days: part(2, 7, 3)?, micros }))
+}
+
 pub(crate) fn justify_hours(a: &[Datum]) -> Result<Datum> {
     hours_justified(interval(a, 0)?).map(Datum::Interval)
 }
