@@ -10,6 +10,7 @@ use tokio_postgres::{Client, Transaction};
 use trickle_core::Span;
 use trickle_core::catalog::SYSTEM_COLUMNS;
 use trickle_core::parse::{find_name, renamed_columns, statements};
+use trickle_core::sql::Ident;
 
 /// A relation that a query reads, directly or through views.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +64,13 @@ WITH RECURSIVE reads(view, class, object) AS (
 /// The prefix of the statement that checks a query.
 const VIEW: &str = "CREATE TEMPORARY VIEW trickle_query AS\n";
 
-/// Which columns are which keys of GROUP BY, DISTINCT and ORDER BY, and whether there are grouping sets.
-const KEYS: &str = "SELECT (SELECT array_agg(m[1]::int8) FROM     regexp_matches(r.ev_action::text, ':ressortgroupref (\\d+)', 'g') m), r.ev_action::text ~ ':groupingSets \\('     FROM pg_rewrite r WHERE r.ev_class = $1";
+/// The result columns of a query with grouping sets, and which keys of GROUP BY, DISTINCT and ORDER BY they are, as the
+/// server's own tree says it; nothing of other queries.
+const KEYS: &str = "\
+    SELECT regexp_replace(m[1], '\\\\(.)', '\\1', 'g'), m[2] FROM pg_rewrite r, \
+           regexp_matches(r.ev_action::text, ':resname ((?:\\\\.|[^\\s\\\\])+) :ressortgroupref (\\d+)', 'g') \
+           WITH ORDINALITY AS found(m, place) \
+    WHERE r.ev_class = $1 AND r.ev_action::text ~ ':groupingSets \\(' ORDER BY place";
 
 /// Asks the server what a query means under the connection's settings. Changes nothing.
 ///
@@ -83,20 +89,23 @@ pub(crate) async fn resolve(client: &mut Client, sql: &str) -> Result<Resolved> 
     }
 }
 
-/// Whether the canonical text of a view groups as the view does: that of grouping sets may not tell keys apart that are
-/// written alike.
-async fn keeps_its_keys(t: &Transaction<'_>, view: u32, canonical: &str) -> Result<bool> {
+/// A column that the canonical text of a view does not group as the view does: that of grouping sets may not tell keys
+/// apart that are written alike.
+async fn lost_key(t: &Transaction<'_>, view: u32, canonical: &str) -> Result<Option<String>> {
     let fail = |e| Error::server("read how the query groups", e);
-    let keys = t.query_one(KEYS, &[&view]).await.map_err(fail)?;
-    if !keys.get::<_, bool>(1) {
-        return Ok(true);
+    let keys = t.query(KEYS, &[&view]).await.map_err(fail)?;
+    if keys.is_empty() {
+        return Ok(None);
     }
     let again = format!("CREATE TEMPORARY VIEW pg_temp.trickle_query_again AS {canonical}");
     t.batch_execute("SET LOCAL standard_conforming_strings = on").await.map_err(fail)?;
     t.execute(again.trim_end().trim_end_matches(';'), &[]).await.map_err(fail)?;
     let view = t.query_one("SELECT 'pg_temp.trickle_query_again'::regclass::oid", &[]).await.map_err(fail)?;
-    let same = t.query_one(KEYS, &[&view.get::<_, u32>(0)]).await.map_err(fail)?;
-    Ok(keys.get::<_, Option<Vec<i64>>>(0) == same.get::<_, Option<Vec<i64>>>(0))
+    let same = t.query(KEYS, &[&view.get::<_, u32>(0)]).await.map_err(fail)?;
+    // The columns of subqueries may have other names in it.
+    let key = |row: &tokio_postgres::Row| row.get::<_, String>(1);
+    let mut again = same.iter().map(key);
+    Ok(keys.iter().find(|row| again.next() != Some(key(row))).map(|row| row.get(0)))
 }
 
 async fn may_make_views(client: &Client) -> Result<bool> {
@@ -127,12 +136,16 @@ async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
         .await
         .map_err(doing)?
         .get(0);
-    if !keeps_its_keys(t, view, &canonical).await? {
-        return Err(Error::input(
-            "the grouping sets name one column twice, by its places in the select list",
+    if let Some(column) = lost_key(t, view, &canonical).await? {
+        let column = Ident::new(column);
+        return Err(Error::input(format!(
+            "the grouping sets name the expression of {column} more than once"
+        ))
+        .detail(
+            "PostgreSQL does not say which of its columns is which key where it says what a query means, \
+                 nor does a dump.",
         )
-        .detail("PostgreSQL leaves the places out where it says what a query means, and so does a dump.")
-        .hint("Write one of the columns otherwise, such as x AS a, (x + 0) AS b."));
+        .hint(format!("Write {column} otherwise than the other column, such as x AS a, (x + 0) AS b.")));
     }
     let columns = "SELECT attname, format_type(atttypid, atttypmod) || CASE WHEN a.attcollation <> t.typcollation \
          THEN (SELECT format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l \

@@ -13,10 +13,15 @@ const COLUMNS: &str = "SELECT attname, atttypid, attnotnull AND NOT atthasdef AN
 impl Trickle {
     /// An error of a refresh, said as what it comes from where the user altered the columns of the table.
     pub(crate) async fn blamed_on_columns(&self, e: &Entry, error: Error) -> Error {
+        // Class 42 is what a statement names and does not find; 23502 a column that must be given a value.
+        let of_columns = |state: &str| state.starts_with("42") || state == "23502";
+        if !error.sqlstate().is_some_and(of_columns) {
+            return error;
+        }
         match self.altered_columns(e).await {
             Ok(Some(altered)) => {
                 let facts = format!("PostgreSQL says: {}", error.message());
-                Error::input(altered).detail(facts).hint(format!(
+                error.saying(altered).detail(facts).hint(format!(
                     "Take that back, or run trickle alter {} --query with its query: the columns that the query gives are \
                      made anew, others are dropped.",
                     shown(e)

@@ -39,7 +39,7 @@ const QUERIES: &[(&str, &[&str])] = &[
     ),
     (
         "SELECT id AS a, id AS b, count(*) AS n FROM orders GROUP BY CUBE (1, 2)",
-        &["name one column twice", "(x + 0) AS b"],
+        &["the expression of b more than once", "(x + 0) AS b"],
     ),
     ("SELECT pgt_name FROM pgtrickle.pgt_stream_tables", &["belongs to trickle"]),
 ];
