@@ -432,6 +432,63 @@ fn float_sums_are_those_of_the_query() {
     });
 }
 
+/// Lists that a query puts together in any order agree in their parts: which order is there says how the server read the
+/// rows. What is a part too few is found.
+#[test]
+fn lists_in_any_order_are_equal_by_their_parts() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, "CREATE TABLE f (id int PRIMARY KEY, g int, v float8, s text);
+            INSERT INTO f SELECT i, i % 3, 0.1 * i / 7, 'n' || i FROM generate_series(1, 30) i; CREATE INDEX ON f (g)")
+            .await;
+        let tables = [
+            (
+                "plain",
+                "SELECT g, array_agg(s) AS a, string_agg(s, ',') AS t, json_agg(s) AS j FROM f GROUP BY g",
+            ),
+            ("beside", "SELECT g, sum(v) AS v, array_agg(s ORDER BY g) AS a FROM f GROUP BY g"),
+            (
+                "ordered",
+                "SELECT g, array_agg(s ORDER BY id) AS a, array_agg(s ORDER BY s) AS b FROM f GROUP BY g",
+            ),
+            ("above", "SELECT a FROM (SELECT g, array_agg(id) AS a FROM f GROUP BY g) x WHERE g > 0"),
+        ];
+        for (what, query) in tables {
+            create(&mut t, what, query).await;
+            assert_eq!(mode(&t, what).await.0, "DIFFERENTIAL");
+        }
+        run(&w, "UPDATE f SET v = v + 1 WHERE id % 7 = 0; CLUSTER f USING f_pkey").await;
+        let turned = "SET pgtrickle.refreshing = on;
+            UPDATE plain SET a = (SELECT array_agg(x ORDER BY x DESC) FROM unnest(a) x),
+                t = (SELECT string_agg(x, ',' ORDER BY x DESC) FROM regexp_split_to_table(t, ',') x),
+                j = (SELECT json_agg(x ORDER BY x DESC) FROM json_array_elements_text(j) x);
+            UPDATE beside SET a = (SELECT array_agg(x ORDER BY x DESC) FROM unnest(a) x), v = v * (1 + 1e-13);
+            UPDATE above SET a = (SELECT array_agg(x ORDER BY x DESC) FROM unnest(a) x)";
+        for (what, _) in tables {
+            assert_equal(&mut t, what).await;
+        }
+        run(&w, turned).await;
+        for (what, _) in tables {
+            let e = t.find(&name(what)).await.unwrap();
+            let found = t.check(&e, 5).await.unwrap();
+            assert_eq!(found.different, 0, "{what}: {:?}", found.differences);
+        }
+        run(
+            &w,
+            "UPDATE plain SET a = a[2:] WHERE g = 1; UPDATE beside SET a = a || 'n1'::text WHERE g = 2;
+            UPDATE ordered SET a = (SELECT array_agg(x ORDER BY x DESC) FROM unnest(a) x) WHERE g = 0;
+            UPDATE above SET a = a[2:] WHERE a[1] = 29",
+        )
+        .await;
+        for (what, different) in [("plain", 2), ("beside", 2), ("ordered", 2), ("above", 2)] {
+            let e = t.find(&name(what)).await.unwrap();
+            let found = t.check(&e, 5).await.unwrap();
+            assert_eq!(found.different, different, "{what}: {:?}", found.differences);
+        }
+    });
+}
+
 /// A server adds floats up in the order in which it reads them, and rounds after each: a group that is read through an index
 /// may end in other digits than the same group in a scan of the whole table. That is no difference; a wrong value is.
 #[test]

@@ -13,6 +13,7 @@ use trickle_core::refresh::{Kind, Setting, Statement};
 use trickle_core::sql::ast::Scalar;
 use trickle_core::sql::{Ident, image};
 use trickle_core::stream_table::StreamTable;
+use trickle_core::types::Type;
 
 /// A row that is there too often or too seldom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,9 @@ impl Trickle {
     /// Brings a stream table up to date and, in the same snapshot, compares what is stored with what its query gives,
     /// as bags over all columns: values must be equal, and written alike wherever the query says how. Floats that were
     /// added up may differ by [`ROUNDING`] of themselves: each addition is rounded, so their last digits depend on the
-    /// order in which the server reads rows. Shows at most `show` rows that differ. Nobody is kept from writing meanwhile.
+    /// order in which the server reads rows. Of lists that the query puts together in any order, `array_agg(x)` without a
+    /// total ORDER BY, the parts are compared: the elements of arrays, the characters of texts. Shows at most `show` rows
+    /// that differ. Nobody is kept from writing meanwhile.
     ///
     /// # Errors
     /// Those of a refresh; the query itself fails.
@@ -143,9 +146,16 @@ async fn comparison(client: &Client, e: &Entry, table: Option<&StreamTable>, sho
     let aliases: Vec<String> = (0..columns.len()).map(|i| format!("c{i}")).collect();
     let list = if aliases.is_empty() { String::new() } else { format!("({})", aliases.join(", ")) };
     let (mut compared, mut grouped) = (vec!["1 AS one".to_owned()], vec!["one".to_owned()]);
+    let mut shuffled: Vec<&str> = Vec::new();
     let open = table.map(|t| Unsettled::of(t.graph(), t.query()));
     for (i, (ty, alias)) in types.iter().zip(&aliases).enumerate() {
         compared.push(if ty.is_ordered() { alias.clone() } else { format!("{alias}::text AS {alias}") });
+        if open.as_ref().is_some_and(|open| open.shuffled.contains(i)) {
+            compared.push(format!("{} AS parts{i}", parts(alias, ty)));
+            grouped.push(format!("parts{i}"));
+            shuffled.push(alias);
+            continue;
+        }
         grouped.push(alias.clone());
         let settled =
             open.as_ref().is_some_and(|open| !open.columns().contains(i) && !open.rounded.contains(i));
@@ -166,20 +176,32 @@ async fn comparison(client: &Client, e: &Entry, table: Option<&StreamTable>, sho
         None => Vec::new(),
     };
     let settled: Vec<&str> = grouped.iter().map(String::as_str).filter(|c| !rounded.contains(c)).collect();
+    let one_of: String = shuffled.iter().map(|c| format!(", min({c}::text) AS {c}")).collect();
+    let all: String = shuffled.iter().map(|c| format!(", {c}")).collect();
     Ok(format!(
         "WITH exact AS (\
-         SELECT {grouped}, sum(s)::int8 AS stored, sum(q)::int8 AS expected FROM (\
+         SELECT {grouped}{one_of}, sum(s)::int8 AS stored, sum(q)::int8 AS expected FROM (\
          SELECT {compared}, 1 AS s, 0 AS q FROM {name} AS stored{list} \
          UNION ALL SELECT {compared}, 0, 1 FROM (\n{query}\n) AS query{list}) both_bags \
          GROUP BY {grouped} HAVING sum(s) <> sum(q)), {}, d AS MATERIALIZED (\
-         SELECT ROW({row})::text AS r, sum(stored) AS stored, sum(expected) AS expected FROM judged WHERE far GROUP BY {grouped}) \
+         SELECT ROW({row})::text AS r, sum(stored) AS stored, sum(expected) AS expected FROM judged WHERE far GROUP BY {grouped}{all}) \
          SELECT (SELECT count(*) FROM {name}), (SELECT coalesce(sum(abs(stored - expected)), 0) FROM d)::int8, \
          (SELECT count(*) / 2 FROM judged WHERE NOT far), \
          d.stored::int8, d.expected::int8, d.r FROM (SELECT 1) always LEFT JOIN d ON true ORDER BY d.r LIMIT {}",
-        judged(&settled, &rounded),
+        judged(&settled, &rounded, &all),
         show.max(1),
         grouped = grouped.join(", "),
     ))
+}
+
+/// What a list of values is but for its order: its elements, or the characters that write it.
+fn parts(list: &str, ty: &Type) -> String {
+    match ty.element() {
+        Some(_) => format!("(SELECT array_agg(x::text ORDER BY x::text) FROM unnest({list}) AS x)::text"),
+        None => format!(
+            "(SELECT string_agg(x, '' ORDER BY x COLLATE \"C\") FROM regexp_split_to_table({list}::text, '') AS x)"
+        ),
+    }
 }
 
 /// How far floats that were added up may lie apart, as a part of themselves: a sum of as many values as a table can have
@@ -188,8 +210,8 @@ pub const ROUNDING: f64 = 1e-9;
 
 /// The relation `judged`: the rows of `exact`, each with whether it is `far` from what it should be. Of rows that agree in
 /// what is `settled`, those that are stored and those that the query gives are paired in the order of their `rounded`
-/// columns, copy by copy.
-fn judged(settled: &[&str], rounded: &[&str]) -> String {
+/// columns, copy by copy. `more` columns come along.
+fn judged(settled: &[&str], rounded: &[&str], more: &str) -> String {
     if rounded.is_empty() {
         return "judged AS MATERIALIZED (SELECT *, true AS far FROM exact)".to_owned();
     }
@@ -206,7 +228,7 @@ fn judged(settled: &[&str], rounded: &[&str]) -> String {
     format!(
         "copies AS (SELECT exact.*, row_number() OVER (PARTITION BY {settled}, stored > expected ORDER BY {order}) AS copy \
          FROM exact, generate_series(1, abs(stored - expected))), \
-         judged AS MATERIALIZED (SELECT {settled}, {order}, (stored > expected)::int AS stored, (stored < expected)::int AS expected, \
+         judged AS MATERIALIZED (SELECT {settled}, {order}{more}, (stored > expected)::int AS stored, (stored < expected)::int AS expected, \
          NOT (count(*) OVER pair = 2 AND {}) AS far FROM copies WINDOW pair AS (PARTITION BY {settled}, copy))",
         near.join(" AND ")
     )

@@ -13,7 +13,9 @@ use trickle_client::registry::Entry;
 /// Brings each stream table up to date first, and compares within the same snapshot: nobody is kept from writing
 /// meanwhile. Without a name, all of the current role's.
 ///
-/// Sums of floats may differ in their last digits, which depend on the order in which the server reads rows.
+/// Sums of floats may differ in their last digits, which depend on the order in which the server reads rows. So do lists
+/// that the query puts together in any order, such as array_agg(x) without ORDER BY: of arrays the elements are compared,
+/// of texts the characters.
 ///
 /// Exit code 1: some differs, or could not be compared; the rows are shown.
 #[derive(Debug, clap::Args)]
