@@ -22,7 +22,7 @@ cli *ARGS:
 pg *ARGS:
     cargo test -p trickle-client --all-features --test pg "$@"
 
-# The PostgreSQL ring with N random plans instead of the default number
+# N random plans of at least five operators on every server found
 pg-random N:
     TRICKLE_PG_RANDOM="$1" cargo test -p trickle-client --all-features --test pg random -- --nocapture
 
