@@ -1,5 +1,6 @@
 //! The program against real servers, as an ordinary role that owns its database: everything works without superuser.
 
+mod bench;
 mod demo;
 mod doctor;
 mod refresher;

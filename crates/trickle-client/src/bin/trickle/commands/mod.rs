@@ -12,6 +12,7 @@
 //! `is_quiet`.
 
 mod alter;
+mod bench;
 mod check;
 mod completions;
 mod create;
@@ -84,6 +85,7 @@ commands! {
     Lint(lint::Lint),
     Run(run::Run),
     Demo(demo::Demo),
+    Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
     Man(man::Man),

@@ -1,0 +1,177 @@
+//! One cell of the matrix: the same changes, then each way to bring a result up to date, in turn, and all compared.
+
+use super::scenario::{Scenario, TABLES};
+use crate::failure::Failure;
+use std::time::{Duration, Instant};
+use tokio_postgres::Client;
+use trickle_client::{Name, NewStreamTable, RefreshOptions, Trickle};
+
+/// The schema in which everything is.
+pub(crate) const SCHEMA: &str = "trickle_bench";
+
+/// A way to bring a result up to date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// TRUNCATE and INSERT … SELECT.
+    Full,
+    /// A stream table.
+    Incremental,
+    /// What an expert wrote.
+    Hand,
+}
+
+impl Way {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Way::Full => "full",
+            Way::Incremental => "incremental",
+            Way::Hand => "hand",
+        }
+    }
+}
+
+/// What one way took in one cycle.
+pub(crate) struct Measured {
+    pub(crate) cycle: usize,
+    pub(crate) way: Way,
+    pub(crate) took: Duration,
+    /// Why a stream table was refreshed as it was.
+    pub(crate) reason: Option<String>,
+}
+
+/// A scenario over tables of one size.
+pub(crate) struct Bed<'b> {
+    scenario: &'b Scenario,
+    trickle: &'b mut Trickle,
+    /// For everything but the stream table.
+    client: &'b Client,
+    rows: u32,
+}
+
+impl<'b> Bed<'b> {
+    /// Makes the tables, and the result three times.
+    pub(crate) async fn new(
+        scenario: &'b Scenario,
+        trickle: &'b mut Trickle,
+        client: &'b Client,
+        rows: u32,
+    ) -> Result<Bed<'b>, Failure> {
+        client.batch_execute(&format!("CREATE SCHEMA {SCHEMA}")).await?;
+        let path = format!("SET search_path = {SCHEMA}, public");
+        client.batch_execute(&path).await?;
+        trickle.client().batch_execute(&path).await?;
+        client.batch_execute(&TABLES.replace(":rows", &rows.to_string())).await?;
+        client.batch_execute(&format!("CREATE TABLE by_full AS {}", scenario.query)).await?;
+        if let Some((key, _)) = scenario.hand {
+            let made = format!(
+                "CREATE TABLE by_hand AS {}; ALTER TABLE by_hand ADD PRIMARY KEY ({key})",
+                scenario.query
+            );
+            client.batch_execute(&made).await?;
+        }
+        let by_hand = scenario.hand.map_or("", |_| ", by_hand");
+        client.batch_execute(&format!("VACUUM ANALYZE dim, product, src, by_full{by_hand}")).await?;
+        let new = NewStreamTable::new(Name::parse("by_trickle")?, scenario.query);
+        trickle.create(&new).await?;
+        client.batch_execute("VACUUM ANALYZE by_trickle").await?;
+        Ok(Bed { scenario, trickle, client, rows })
+    }
+
+    /// Takes everything away.
+    pub(crate) async fn clear(self) -> Result<(), Failure> {
+        self.trickle.drop(&Name::parse("by_trickle")?, false).await?;
+        self.client.batch_execute(&format!("DROP SCHEMA {SCHEMA} CASCADE")).await?;
+        Ok(())
+    }
+
+    /// Changes `percent` of the rows, refreshes in each way, which take turns in being first, and compares.
+    pub(crate) async fn cycle(&mut self, cycle: usize, percent: f64) -> Result<Vec<Measured>, Failure> {
+        self.change(cycle, percent).await?;
+        let mut ways = vec![Way::Full, Way::Incremental];
+        ways.extend(self.scenario.hand.map(|_| Way::Hand));
+        let turn = cycle % ways.len();
+        ways.rotate_left(turn);
+        let mut measured = Vec::new();
+        for way in ways {
+            let started = Instant::now();
+            let reason = self.refresh(way).await?;
+            measured.push(Measured { cycle, way, took: started.elapsed(), reason });
+        }
+        self.client.batch_execute("TRUNCATE src_changes, product_changes").await?;
+        self.verify().await?;
+        Ok(measured)
+    }
+
+    /// 70 % updates, 15 % deletes, 15 % inserts, of rows all over the table; the same for every way.
+    async fn change(&self, cycle: usize, percent: f64) -> Result<(), Failure> {
+        let n = (f64::from(self.rows) * percent / 100.0).max(1.0);
+        let (updates, others) = ((n * 0.7).ceil(), (n * 0.15).floor());
+        let mut sql = format!(
+            "BEGIN; SELECT setseed({seed});
+             CREATE TEMPORARY TABLE chosen ON COMMIT DROP AS
+                SELECT id, row_number() OVER () AS place FROM (SELECT id FROM src ORDER BY random() LIMIT {all}) x;
+             UPDATE src SET amount = (amount + 1234.56) % 10000, score = (score + 17) % 100,
+                region = CASE WHEN id % 10 = {turn} THEN 'r' || score % 10 ELSE region END
+                WHERE id IN (SELECT id FROM chosen WHERE place <= {updates});
+             DELETE FROM src WHERE id IN (SELECT id FROM chosen WHERE place > {updates});
+             INSERT INTO src SELECT top + i, 'r' || i % 10, 'c' || i % 50, i * 7919::bigint % 1000000 / 100.0, i % 100, i % 10000
+                FROM (SELECT max(id) AS top FROM src) t, generate_series(1, {others}::int) i;",
+            seed = f64::from(u32::try_from(cycle % 1000).unwrap_or(0)) / 1000.0,
+            all = updates + others,
+            turn = cycle % 10,
+        );
+        if self.scenario.moves_dimension {
+            let moved = format!(
+                "UPDATE product SET label = label || '*', listed = NOT listed WHERE product % 100 = {};",
+                cycle % 100
+            );
+            sql.push_str(&moved);
+        }
+        sql.push_str("COMMIT");
+        self.client.batch_execute(&sql).await?;
+        Ok(())
+    }
+
+    async fn refresh(&mut self, way: Way) -> Result<Option<String>, Failure> {
+        match way {
+            Way::Full => {
+                let query = self.scenario.query;
+                let anew = format!("BEGIN; TRUNCATE by_full; INSERT INTO by_full {query}; COMMIT");
+                self.client.batch_execute(&anew).await?;
+                Ok(None)
+            }
+            Way::Incremental => {
+                let names = [Name::parse("by_trickle")?];
+                let done = self.trickle.refresh(&names, &RefreshOptions::default()).await?;
+                Ok(done.first().map(|r| format!("{}: {}", r.report.action.name(), r.report.reason)))
+            }
+            Way::Hand => {
+                let statement = self.scenario.hand.map(|(_, statement)| statement).unwrap_or_default();
+                let emptied = "TRUNCATE src_changes, product_changes";
+                self.client.batch_execute(&format!("BEGIN; {statement}; {emptied}; COMMIT")).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Each result is what the query gives, as bags.
+    async fn verify(&self) -> Result<(), Failure> {
+        let mut tables = vec!["by_full", "by_trickle"];
+        tables.extend(self.scenario.hand.map(|_| "by_hand"));
+        for table in tables {
+            let query = self.scenario.query;
+            let differ = format!(
+                "SELECT (SELECT count(*) FROM (SELECT * FROM {table} EXCEPT ALL ({query})) x)
+                      + (SELECT count(*) FROM (({query}) EXCEPT ALL SELECT * FROM {table}) x)"
+            );
+            let different: i64 = self.client.query_one(&differ, &[]).await?.get(0);
+            if different > 0 {
+                let name = self.scenario.name;
+                return Err(Failure::failed(format!(
+                    "{name}: {different} rows of {table} are not those of its query"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
