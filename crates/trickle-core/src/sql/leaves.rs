@@ -1,8 +1,8 @@
 //! What leaves are read from.
 
-use super::ast::{FromItem, Query, Scalar, SelectItem, SetExpr};
+use super::ast::{FromItem, Query, Scalar, Select, SelectItem, SetExpr};
 use super::expr::scalar;
-use super::fragment::{Block, Weight};
+use super::fragment::{Block, Closed, Weight};
 use super::ident::{Ident, Qualified};
 use super::render::RenderContext;
 use crate::error::Result;
@@ -42,14 +42,45 @@ impl RenderContext<'_> {
         });
         let Some(counted) = changes.counted else { return Ok(block) };
         let closed = block.close(self.output(), true);
-        let query = Query { limit: Some(counted.op("+", Scalar::int8(1))), ..Query::new(closed.set) };
-        let name = self.cte(&wanted, query, None);
+        let (names, rows) = (closed.names.clone(), self.expected(closed, counted));
+        let name = self.cte(&wanted, Query::new(rows), None);
         self.window(table.def().id, &name);
         let alias = self.alias_like(&Ident::from(&wanted));
         let item = FromItem::relation(Qualified::bare(name), alias.clone());
-        let mut block = Block::reading(item, &alias, &closed.names.columns);
-        block.weight = Weight::of(Scalar::column(&alias, &closed.names.weight));
+        let mut block = Block::reading(item, &alias, &names.columns);
+        block.weight = Weight::of(Scalar::column(&alias, &names.weight));
         Ok(block)
+    }
+
+    /// Weighted rows of the node being rendered, of which the planner expects as many as were counted, up to twice as many,
+    /// whatever it knows of where they are read. One row more than was counted is read at most.
+    ///
+    /// LIMIT bounds what it expects from above. What bounds it from below is an arm without rows: of
+    /// `generate_series(1, n)` it expects n, and of a condition without columns, tested once, nothing.
+    fn expected(&mut self, closed: Closed, counted: Scalar) -> SetExpr {
+        let most = counted.clone().op("+", Scalar::int8(1));
+        let read = Box::new(Query { limit: Some(most), ..Query::new(closed.set) });
+        let (rows, floor) = (self.alias("pending"), self.alias("floor"));
+        let columns = closed.names.columns.iter().chain([&closed.names.weight]);
+        let rows = Select {
+            items: columns.map(|n| SelectItem::new(Scalar::column(&rows, n), n.clone())).collect(),
+            from: vec![FromItem::Subquery { query: read, alias: rows, columns: Vec::new(), lateral: false }],
+            ..Select::default()
+        };
+        let types = self.schema().columns().iter().map(|c| c.ty.clone()).chain([Type::Int8]);
+        let never =
+            Select { items: vec![SelectItem { expr: Scalar::bool(false), name: None }], ..Select::default() };
+        let never = Query::new(SetExpr::Select(Box::new(never)));
+        let floor = Select {
+            items: types.map(|ty| SelectItem { expr: Scalar::null(ty), name: None }).collect(),
+            from: vec![FromItem::call(
+                Scalar::call("generate_series", vec![Scalar::int8(1), counted]),
+                floor,
+            )],
+            filter: vec![Scalar::Subquery(Box::new(never))],
+            ..Select::default()
+        };
+        SetExpr::UnionAll([rows, floor].map(|s| SetExpr::Select(Box::new(s))).into())
     }
 
     /// The stored result of a node.

@@ -29,9 +29,10 @@ pub struct Changes {
     pub weight_type: Type,
     /// Which of its rows count.
     pub window: Window,
-    /// The number of rows counted in the window, NULL where nobody counted. It gives the planner an honest estimate: an
-    /// unanalysed buffer is estimated by its pages as hundreds of rows, for which the planner reads a whole table of
-    /// some ten thousand. One row more than that is read at most, so that a wrong count is seen, and never believed.
+    /// The number of rows counted in the window, NULL where nobody counted. It gives the planner an honest estimate: of a
+    /// buffer that was never analysed it expects hundreds of rows, for which it reads a whole table of some ten thousand; of
+    /// one that was analysed when it was empty it expects one, for which it tries all pairs. One row more than that is read
+    /// at most, so that a wrong count is seen, and never believed.
     pub counted: Option<Scalar>,
 }
 
