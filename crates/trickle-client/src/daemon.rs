@@ -67,9 +67,6 @@ pub enum Event<'e> {
 /// The shortest and the longest wait before another try to connect.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
-/// How often history is pruned.
-const PRUNE: Duration = Duration::from_secs(3600);
-
 /// Runs until `stop` is done; then lets refreshes at work finish, or cancels them.
 ///
 /// # Errors
@@ -145,7 +142,6 @@ struct Daemon<'d> {
     changed: BTreeSet<TableId>,
     work: FuturesUnordered<Work<'d>>,
     cancel: BTreeMap<TableId, CancelToken>,
-    pruned: Instant,
     /// When the catalog was last looked at.
     looked: Option<Instant>,
     /// When it was last read, and what that took.
@@ -190,7 +186,6 @@ impl<'d> Daemon<'d> {
             changed: BTreeSet::new(),
             work: FuturesUnordered::new(),
             cancel: BTreeMap::new(),
-            pruned: Instant::now(),
             looked: None,
             read: None,
             foreign: BTreeSet::new(),
@@ -221,10 +216,7 @@ impl<'d> Daemon<'d> {
         let fail = |e| Error::server("look at the catalog", e);
         let rows = self.watch.client().query_typed(STAMP, &[]).await.map_err(fail)?;
         let stamp: String = rows.first().map(|r| r.get(0)).unwrap_or_default();
-        if self.pruned.elapsed() >= PRUNE {
-            self.pruned = Instant::now();
-            self.watch.prune_history().await?;
-        }
+        self.watch.prune_history().await?;
         let is_recent = |(at, took): (Instant, Duration)| {
             at.elapsed() < (took * REREAD_SLOWLY.0).clamp(REREAD, REREAD_SLOWLY.1)
         };

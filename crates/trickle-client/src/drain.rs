@@ -14,6 +14,7 @@ use crate::trickle::Trickle;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_postgres::Transaction;
+use tokio_postgres::types::Type;
 use trickle_core::catalog::TableDef;
 use trickle_core::cdc::{Buffer, OVERFLOWED, Segment};
 use trickle_core::sql::{Qualified, print};
@@ -52,16 +53,15 @@ impl Trickle {
     /// Sources of which the open segment is large or a closed one not empty, or whose triggers have another limit: one
     /// question for all.
     async fn drainable(&self, sources: &[u32]) -> Result<Vec<u32>> {
-        let rows = self
-            .client()
-            .query(
-                "SELECT b.source_relid FROM pgtrickle.pgt_buffers b WHERE b.source_relid = ANY ($1) AND b.capture = 'ON' \
+        let text = "SELECT b.source_relid FROM pgtrickle.pgt_buffers b WHERE b.source_relid = ANY ($1) AND b.capture = 'ON' \
                  AND (b.limit_bytes <> (SELECT buffer_limit_bytes FROM pgtrickle.pgt_catalog_version) OR EXISTS (SELECT FROM jsonb_array_elements(b.segments) WITH ORDINALITY s(segment, n), \
                  pg_relation_size(to_regclass(format('%I.%I', $2::text, format('changes_%s_%s', b.source_relid, \
                  s.segment->>'number')))) size WHERE CASE WHEN s.n = jsonb_array_length(b.segments) THEN size >= $3 \
-                 ELSE size > CASE WHEN b.unlogged THEN current_setting('block_size')::int8 ELSE 0 END END))",
-                &[&sources, &capture::HIDDEN, &self.settings.segment_bytes],
-            )
+                 ELSE size > CASE WHEN b.unlogged THEN current_setting('block_size')::int8 ELSE 0 END END))";
+        let bytes = self.settings.segment_bytes;
+        let rows = self
+            .session
+            .ask(text, &[(&sources, Type::OID_ARRAY), (&capture::HIDDEN, Type::TEXT), (&bytes, Type::INT8)])
             .await
             .map_err(|e| Error::server("look for consumed changes", e))?;
         Ok(rows.iter().map(|r| r.get(0)).collect())

@@ -16,6 +16,9 @@ use xxhash_rust::xxh64::Xxh64;
 /// How many statements a connection knows: each that is prepared takes some hundred kilobytes of its server process.
 const MOST: usize = 200;
 
+/// Stands for the settings of a connection outside refreshes.
+const OUTSIDE: u64 = 0;
+
 /// The statements of one connection, by the settings in force and their text.
 #[derive(Default)]
 pub(crate) struct Prepared {
@@ -49,16 +52,22 @@ impl Prepared {
                 self.settings.write(s.text.as_bytes());
                 self.settings.write_u8(0);
             }
-            Kind::Decide | Kind::Program | Kind::Frontier | Kind::History => return self.seen(s, types),
+            Kind::Decide | Kind::Program | Kind::Frontier | Kind::History => {
+                return self.seen(self.settings.finish(), &s.text, types);
+            }
             _ => {}
         }
         Way::Text
     }
 
-    fn seen(&mut self, s: &refresh::Statement, types: &[Type]) -> Way {
+    /// How to ask a question outside refreshes, under the settings of the connection.
+    pub(crate) fn asked(&mut self, text: &str, types: &[Type]) -> Way {
+        self.seen(OUTSIDE, &Arc::from(text), types)
+    }
+
+    fn seen(&mut self, settings: u64, text: &Arc<str>, types: &[Type]) -> Way {
         self.clock += 1;
-        let settings = self.settings.finish();
-        let key = (settings, s.text.clone());
+        let key = (settings, text.clone());
         let Some(known) = self.known.get_mut(&key) else {
             self.forget_oldest();
             self.known.insert(key, Known { used: self.clock, prepared: None });
@@ -74,9 +83,9 @@ impl Prepared {
     }
 
     /// Keeps a statement that was prepared.
-    pub(crate) fn keep(&mut self, settings: u64, s: &refresh::Statement, prepared: Statement) {
+    pub(crate) fn keep(&mut self, settings: u64, text: &str, prepared: Statement) {
         let known = Known { used: self.clock, prepared: Some(prepared) };
-        self.known.insert((settings, s.text.clone()), known);
+        self.known.insert((settings, Arc::from(text)), known);
     }
 
     fn forget_oldest(&mut self) {

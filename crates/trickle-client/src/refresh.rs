@@ -8,6 +8,7 @@ use crate::registry::{Dependency, Entry, Registry, Runnable, shown};
 use crate::session::Watch;
 use crate::trickle::Trickle;
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::{
     Failure, FailureKind, Lock, Member, MemberReport, Phases, Plan, Reader, Relation, Report, Request,
@@ -20,6 +21,9 @@ const REPLAN: u32 = 3;
 
 /// Questions which tables have changes that are kept prepared: a refresher asks of those that it looks at equally often.
 const PEEKS: usize = 8;
+
+/// How long after history was pruned it is looked at again.
+const PRUNE: Duration = Duration::from_secs(3600);
 
 /// What was done to one stream table.
 #[derive(Clone, Debug)]
@@ -72,8 +76,9 @@ impl Trickle {
     /// None of a name; another owner's; what made the refresh fail. Nothing has changed in the stream tables that are
     /// linked to the one that failed.
     pub async fn refresh(&mut self, names: &[Name], options: &RefreshOptions) -> Result<Vec<Refreshed>> {
-        let wanted = self.named(names).await?;
-        self.refresh_tables(&wanted, options).await
+        let registry = self.of_names(names).await?;
+        let wanted = registry.ids(names, &self.search_path)?;
+        self.refresh_each(&registry, &wanted, options, None).await
     }
 
     /// [`Trickle::refresh`] where `watch` sees each statement of the refresh machine before it is sent. Statements are
@@ -87,12 +92,9 @@ impl Trickle {
         options: &RefreshOptions,
         watch: &mut dyn Watch,
     ) -> Result<Vec<Refreshed>> {
-        let wanted = self.named(names).await?;
-        self.refresh_each(&wanted, options, Some(watch)).await
-    }
-
-    async fn named(&self, names: &[Name]) -> Result<Vec<TableId>> {
-        self.of_names(names).await?.ids(names, &self.search_path)
+        let registry = self.of_names(names).await?;
+        let wanted = registry.ids(names, &self.search_path)?;
+        self.refresh_each(&registry, &wanted, options, Some(watch)).await
     }
 
     /// Refreshes all stream tables of the current role.
@@ -103,7 +105,7 @@ impl Trickle {
         let registry = self.registry().await?;
         let wanted: Vec<TableId> =
             registry.entries().filter(|e| e.own && e.exists).map(|e| e.relation.id).collect();
-        self.refresh_tables(&wanted, options).await
+        self.refresh_each(&registry, &wanted, options, None).await
     }
 
     /// Refreshes stream tables, each group of linked ones by itself: one that fails keeps no other from it. All of the
@@ -165,23 +167,16 @@ impl Trickle {
         Ok(quiet.iter().map(|e| e.id).collect())
     }
 
-    /// Refreshes stream tables by the oids of their tables, group by group.
-    pub(crate) async fn refresh_tables(
-        &mut self,
-        wanted: &[TableId],
-        options: &RefreshOptions,
-    ) -> Result<Vec<Refreshed>> {
-        self.refresh_each(wanted, options, None).await
-    }
-
+    /// Those of a registry that holds all that are linked to them.
     async fn refresh_each(
         &mut self,
+        registry: &Registry,
         wanted: &[TableId],
         options: &RefreshOptions,
         mut watch: Option<&mut (dyn Watch + '_)>,
     ) -> Result<Vec<Refreshed>> {
         let mut done = Vec::new();
-        for group in groups(&self.linked(wanted).await?, wanted)? {
+        for group in groups(registry, wanted)? {
             done.extend(self.refresh_replanning(group, options, watch.as_deref_mut()).await?);
         }
         self.prune_history().await?;
@@ -359,12 +354,13 @@ impl Trickle {
         self.session.run_one(&s).await.map(|_| ())
     }
 
-    /// Drops history that is older than it is to be kept.
-    pub(crate) async fn prune_history(&self) -> Result<()> {
+    /// Drops history that is older than it is to be kept; looks for it once in a while.
+    pub(crate) async fn prune_history(&mut self) -> Result<()> {
         let days = i32::try_from(self.settings.history_retention_days).unwrap_or(i32::MAX);
-        if days == 0 {
+        if days == 0 || self.pruned.is_some_and(|at| at.elapsed() < PRUNE) {
             return Ok(());
         }
+        self.pruned = Some(Instant::now());
         let text =
             "DELETE FROM pgtrickle.pgt_refresh_history WHERE start_time < now() - make_interval(days => $1)";
         self.client().execute(text, &[&days]).await.map_err(|e| Error::server("prune history", e))?;

@@ -4,6 +4,7 @@ use crate::catalog::{self, PgCatalog};
 use crate::copies::{copies, is_copy, reads_copies};
 use crate::error::{Error, Result};
 use crate::names::Name;
+use crate::session::Session;
 use futures_util::future;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -198,16 +199,15 @@ impl Registry {
     ///
     /// # Errors
     /// Those of the server.
-    pub async fn read(client: &Client, of: Option<&[TableId]>) -> Result<Registry> {
+    pub async fn read(session: &Session, of: Option<&[TableId]>) -> Result<Registry> {
         let doing = |e| Error::server("read the stream tables", e);
         let of: Option<Vec<u32>> = of.map(|ids| ids.iter().map(|id| id.0).collect());
         let params: [(&(dyn ToSql + Sync), Type); 1] = [(&of, Type::OID_ARRAY)];
         let (needs, listed) = (format!("{LINKED}{DEPENDENCIES}"), format!("{LINKED}{ENTRIES}"));
         // One round trip for both.
-        let (needs, listed) =
-            future::try_join(client.query_typed(&needs, &params), client.query_typed(&listed, &params))
-                .await
-                .map_err(doing)?;
+        let (needs, listed) = future::try_join(session.ask(&needs, &params), session.ask(&listed, &params))
+            .await
+            .map_err(doing)?;
         let mut dependencies: BTreeMap<i64, Vec<Dependency>> = BTreeMap::new();
         for r in needs {
             dependencies.entry(r.get(0)).or_default().push(dependency(&r)?);

@@ -146,7 +146,7 @@ impl Session {
                     match self.client.prepare_typed(&s.text, &types).await {
                         Ok(new) => {
                             if let Some(p) = &self.prepared {
-                                lock(p).keep(settings, s, new.clone());
+                                lock(p).keep(settings, &s.text, new.clone());
                             }
                             Some(new)
                         }
@@ -162,6 +162,28 @@ impl Session {
         // Futures of one connection are sent in the order in which they are first polled.
         answers.extend(future::join_all(waiting).await);
         answers
+    }
+
+    /// The answer to a question that is asked again and again, outside refreshes.
+    pub(crate) async fn ask(
+        &self,
+        text: &str,
+        params: &[(&(dyn ToSql + Sync), Type)],
+    ) -> std::result::Result<Vec<Row>, tokio_postgres::Error> {
+        let types: Vec<Type> = params.iter().map(|(_, ty)| ty.clone()).collect();
+        let kept = match self.prepared.as_ref().map_or(Way::Text, |p| lock(p).asked(text, &types)) {
+            Way::Text => return self.client.query_typed(text, params).await,
+            Way::Kept(kept) => kept,
+            Way::Prepare(settings) => {
+                let new = self.client.prepare_typed(text, &types).await?;
+                if let Some(p) = &self.prepared {
+                    lock(p).keep(settings, text, new.clone());
+                }
+                new
+            }
+        };
+        let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(v, _)| *v).collect();
+        self.client.query(&kept, &values).await
     }
 
     /// Runs one statement of the machine's outside a refresh.

@@ -11,7 +11,9 @@ use crate::schema;
 use crate::session::{Connect, Session};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 use trickle_core::catalog::TableId;
 use trickle_core::cost::{Force, Policy};
 use trickle_core::refresh::WorkMem;
@@ -112,6 +114,8 @@ pub struct Trickle {
     pub(crate) search_path: Vec<String>,
     /// Questions which tables have changes, prepared for their texts; what was asked last comes first.
     pub(crate) peeks: Vec<(String, tokio_postgres::Statement)>,
+    /// When history was pruned last.
+    pub(crate) pruned: Option<Instant>,
 }
 
 impl Trickle {
@@ -161,6 +165,7 @@ impl Trickle {
             compiled: BTreeMap::new(),
             search_path,
             peeks: Vec::new(),
+            pruned: None,
         })
     }
 
@@ -233,12 +238,12 @@ impl Trickle {
     /// # Errors
     /// Those of the server.
     pub async fn registry(&self) -> Result<Registry> {
-        Registry::read(self.client(), None).await
+        Registry::read(&self.session, None).await
     }
 
     /// These stream tables, and those that are linked to them: costs what they cost, however many others there are.
     pub(crate) async fn linked(&self, tables: &[TableId]) -> Result<Registry> {
-        Registry::read(self.client(), Some(tables)).await
+        Registry::read(&self.session, Some(tables)).await
     }
 
     /// The stream table of this name.
@@ -255,7 +260,7 @@ impl Trickle {
         let text = "SELECT coalesce(c.relname, s.pgt_name), s.pgt_relid FROM pgtrickle.pgt_stream_tables s \
              LEFT JOIN pg_class c ON c.oid = s.pgt_relid WHERE coalesce(c.relname, s.pgt_name) = ANY ($1)";
         let wanted: Vec<&str> = names.iter().map(|n| n.name.as_str()).collect();
-        let rows = self.client().query(text, &[&wanted]).await;
+        let rows = self.session.ask(text, &[(&wanted, Type::TEXT_ARRAY)]).await;
         let rows = rows.map_err(|e| Error::server("look for stream tables by name", e))?;
         let found: Vec<(String, u32)> = rows.iter().map(|r| (r.get(0), r.get(1))).collect();
         if wanted.iter().any(|n| found.iter().all(|(f, _)| f != n)) {
