@@ -7,13 +7,13 @@ use crate::error::Result;
 use crate::names::Name;
 use crate::registry::shown;
 use crate::trickle::Trickle;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use trickle_core::Reason;
 use trickle_core::catalog::TableId;
 use trickle_core::cost::Strategy;
-use trickle_core::refresh::{Program, Recompute, Relation};
+use trickle_core::refresh::{Program, Recompute, Relation, Windows};
 use trickle_core::schedule;
 use trickle_core::sql::Ident;
 use trickle_core::stream_table::StreamTable;
@@ -96,7 +96,7 @@ impl Trickle {
 fn recompute(design: &Design) -> Result<Vec<(&'static str, Vec<String>)>> {
     let columns: Vec<Ident> = design.resolved.columns.iter().map(|c| Ident::new(&c.name)).collect();
     let program = Recompute::new(&design.name(), &columns, &design.resolved.canonical);
-    let refresh = program.statements(Strategy::Full, &BTreeSet::new())?;
+    let refresh = program.statements(Strategy::Full, &Windows::new())?;
     Ok(vec![
         ("create", vec![design.create_table()]),
         ("refresh", refresh.iter().map(|t| t.text.to_string()).collect()),

@@ -5,7 +5,7 @@ use std::fmt;
 use trickle_core::sql::Ident;
 
 /// A name with or without a schema, unquoted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
     /// The schema, if the name has one.
     pub schema: Option<String>,

@@ -1,8 +1,8 @@
 //! Statements that a connection keeps prepared: what a refresher sends again and again is parsed and analysed once.
 //!
 //! A statement is prepared when it is sent for the second time. What it means may hang on the settings under which it was
-//! analysed (a literal of type `timestamptz` on the time zone), so those are part of what it is found by. It is planned
-//! with its values each time all the same (`plan_cache_mode`): how many rows changed decides its plan.
+//! analysed (a literal of type `timestamptz` on the time zone), and its plan, which is kept with it, on how large the tables
+//! are that it reads: both are part of what it is found by. How many rows changed stands in its text, by powers of two.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -53,7 +53,9 @@ impl Prepared {
                 self.settings.write_u8(0);
             }
             Kind::Decide | Kind::Program | Kind::Frontier | Kind::History => {
-                return self.seen(self.settings.finish(), &s.text, types);
+                let mut settings = self.settings.clone();
+                settings.write_u64(s.scale);
+                return self.seen(settings.finish(), &s.text, types);
             }
             _ => {}
         }

@@ -8,6 +8,7 @@ use crate::registry::{Dependency, Entry, Registry, Runnable, shown};
 use crate::session::Watch;
 use crate::trickle::Trickle;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::{
@@ -22,8 +23,20 @@ const REPLAN: u32 = 3;
 /// Questions which tables have changes that are kept prepared: a refresher asks of those that it looks at equally often.
 const PEEKS: usize = 8;
 
+/// Of how many lists of stream tables a connection keeps what the catalog says.
+const RECENT: usize = 100;
+
 /// How long after history was pruned it is looked at again.
 const PRUNE: Duration = Duration::from_secs(3600);
+
+/// Stream tables that are refreshed together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wanted {
+    /// By their names with schemas.
+    Names(Vec<Name>),
+    /// By the oids of their tables.
+    Tables(Vec<TableId>),
+}
 
 /// What was done to one stream table.
 #[derive(Clone, Debug)]
@@ -76,9 +89,22 @@ impl Trickle {
     /// None of a name; another owner's; what made the refresh fail. Nothing has changed in the stream tables that are
     /// linked to the one that failed.
     pub async fn refresh(&mut self, names: &[Name], options: &RefreshOptions) -> Result<Vec<Refreshed>> {
-        let registry = self.of_names(names).await?;
+        let key = Wanted::Names(names.to_vec());
+        if let Some(registry) = self.recent.get(&key).cloned() {
+            let wanted = registry.ids(names, &self.search_path)?;
+            match self.refresh_each(&registry, &wanted, options, None).await {
+                Err(e) if e.is_input() || e.is_stale() => self.recent.clear(),
+                done => return self.forgetting(done),
+            }
+        }
+        let registry = Arc::new(self.of_names(names).await?);
         let wanted = registry.ids(names, &self.search_path)?;
-        self.refresh_each(&registry, &wanted, options, None).await
+        // What a name without a schema means may change from one time to the next.
+        if names.iter().all(|n| n.schema.is_some()) {
+            self.remember(key, &registry);
+        }
+        let done = self.refresh_each(&registry, &wanted, options, None).await;
+        self.forgetting(done)
     }
 
     /// [`Trickle::refresh`] where `watch` sees each statement of the refresh machine before it is sent. Statements are
@@ -173,13 +199,24 @@ impl Trickle {
         registry: &Registry,
         wanted: &[TableId],
         options: &RefreshOptions,
+        watch: Option<&mut (dyn Watch + '_)>,
+    ) -> Result<Vec<Refreshed>> {
+        let done = self.refresh_groups(registry, wanted, options, watch).await?;
+        self.prune_history().await?;
+        Ok(done)
+    }
+
+    async fn refresh_groups(
+        &mut self,
+        registry: &Registry,
+        wanted: &[TableId],
+        options: &RefreshOptions,
         mut watch: Option<&mut (dyn Watch + '_)>,
     ) -> Result<Vec<Refreshed>> {
         let mut done = Vec::new();
         for group in groups(registry, wanted)? {
             done.extend(self.refresh_replanning(group, options, watch.as_deref_mut()).await?);
         }
-        self.prune_history().await?;
         Ok(done)
     }
 
@@ -189,11 +226,36 @@ impl Trickle {
         wanted: &[TableId],
         options: &RefreshOptions,
     ) -> Result<Vec<Refreshed>> {
-        let mut done = Vec::new();
-        for group in groups(&self.linked(wanted).await?, wanted)? {
-            done.extend(self.refresh_replanning(group, options, None).await?);
+        let key = Wanted::Tables(wanted.to_vec());
+        if let Some(registry) = self.recent.get(&key).cloned() {
+            match self.refresh_groups(&registry, wanted, options, None).await {
+                Err(e) if e.is_input() || e.is_stale() => self.recent.clear(),
+                done => return self.forgetting(done),
+            }
         }
-        Ok(done)
+        let registry = Arc::new(self.linked(wanted).await?);
+        self.remember(key, &registry);
+        let done = self.refresh_groups(&registry, wanted, options, None).await;
+        self.forgetting(done)
+    }
+
+    /// Keeps what the catalog says of stream tables for their next refresh, where that will find it so: it compares, under
+    /// its locks, what their plans are made for and from (`pgtrickle.definition`, `pgtrickle.unchanged`).
+    fn remember(&mut self, wanted: Wanted, registry: &Arc<Registry>) {
+        if self.recent.len() >= RECENT {
+            self.recent.clear();
+        }
+        if registry.entries().all(|e| e.is_populated && e.unchanged && e.exists && e.own) {
+            self.recent.insert(wanted, registry.clone());
+        }
+    }
+
+    /// After what went wrong the catalog is read again.
+    fn forgetting<T>(&mut self, done: Result<T>) -> Result<T> {
+        if done.is_err() {
+            self.recent.clear();
+        }
+        done
     }
 
     /// Refreshes linked stream tables, as the catalog had them just now. Where something that they read was altered since,
@@ -298,7 +360,6 @@ impl Trickle {
                 relation: e.relation.clone(),
                 sources: sources(e, &runnable)?,
                 program: runnable.program.clone(),
-                model: e.model.clone(),
                 policy: self.settings.policy(),
                 groups: 0,
                 definition: Some(e.definition.as_str().into()),

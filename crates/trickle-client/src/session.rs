@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{CancelToken, Client, Config, NoTls, Row, Statement as Kept};
 use trickle_core::refresh::{
-    Answer, Failure, Machine, Outcome, Plan, Report, Setting, Statement, Step, Value,
+    Answer, Failure, Kind, Machine, Outcome, Plan, Report, Setting, Statement, Step, Value,
 };
 use trickle_core::sql::Ident;
 
@@ -131,15 +131,24 @@ impl Session {
     /// round trip in its place, once.
     async fn pipelined(&self, batch: &[Statement]) -> Vec<(Result<Answer>, Instant)> {
         let mut answers: Vec<(Result<Answer>, Instant)> = Vec::new();
-        let mut waiting = Vec::new();
-        for s in batch {
+        let mut waiting: Vec<Pin<Box<dyn Future<Output = Vec<(Result<Answer>, Instant)>> + '_>>> = Vec::new();
+        let mut rest = batch;
+        while let Some((s, after)) = rest.split_first() {
+            let (bare, others) = rest.split_at(controls(rest));
+            if !bare.is_empty() {
+                bare.iter().for_each(|s| self.tell(s));
+                waiting.push(Box::pin(self.together(bare)));
+                rest = others;
+                continue;
+            }
+            rest = after;
             let types: Vec<Type> = s.params.iter().map(|v| bound(v).1).collect();
             let way = self.prepared.as_ref().map_or(Way::Text, |p| lock(p).way(s, &types));
             let kept = match way {
                 Way::Text => None,
                 Way::Kept(kept) => Some(kept),
                 Way::Prepare(settings) => {
-                    answers.extend(future::join_all(waiting.drain(..)).await);
+                    answers.extend(future::join_all(waiting.drain(..)).await.into_iter().flatten());
                     if answers.iter().any(|(a, _)| a.is_err()) {
                         return answers;
                     }
@@ -157,11 +166,30 @@ impl Session {
                     }
                 }
             };
-            waiting.push(self.answer(s, kept));
+            waiting.push(Box::pin(async move { vec![self.answer(s, kept).await] }));
         }
         // Futures of one connection are sent in the order in which they are first polled.
-        answers.extend(future::join_all(waiting).await);
+        answers.extend(future::join_all(waiting).await.into_iter().flatten());
         answers
+    }
+
+    /// Lets those that keep prepared statements know of one that is sent as a text.
+    fn tell(&self, s: &Statement) {
+        if let Some(p) = &self.prepared {
+            lock(p).way(s, &[]);
+        }
+    }
+
+    /// Statements that return nothing, in one message. What they took is the first one's, and so is their error.
+    async fn together(&self, bare: &[Statement]) -> Vec<(Result<Answer>, Instant)> {
+        let texts: Vec<&str> = bare.iter().map(|s| &*s.text).collect();
+        let text = texts.join("; ");
+        let result = self.client.batch_execute(&text).await;
+        let at = Instant::now();
+        match result {
+            Ok(()) => bare.iter().map(|_| (Ok(Answer::default()), at)).collect(),
+            Err(e) => vec![(Err(Error::server(first_words(&text), e)), at)],
+        }
     }
 
     /// The answer to a question that is asked again and again, outside refreshes.
@@ -318,6 +346,16 @@ fn value(row: &Row, i: usize) -> Result<Value> {
         _ => row.try_get::<_, Option<&str>>(i).map_err(doing)?.map(|s| Value::Text(Arc::from(s))),
     };
     Ok(v.unwrap_or(Value::Null))
+}
+
+/// How many statements at the beginning of a batch belong to one phase and control the transaction only: they take no
+/// values and return none.
+fn controls(batch: &[Statement]) -> usize {
+    let phase = batch.first().map(|s| s.phase);
+    let is_control = |s: &Statement| {
+        !matches!(s.kind, Kind::Decide | Kind::Program | Kind::Command | Kind::Frontier | Kind::History)
+    };
+    batch.iter().take_while(|s| Some(s.phase) == phase && is_control(s)).count()
 }
 
 /// What a panic elsewhere left behind is still a list of prepared statements.

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::locks::{Patience, patiently};
 use crate::names::Name;
 use crate::progress::{Onlooker, Progress, Quiet, Tally};
+use crate::refresh::Wanted;
 use crate::registry::{Entry, Registry, Runnable, compile_entry};
 use crate::schema;
 use crate::session::{Connect, Session};
@@ -114,6 +115,8 @@ pub struct Trickle {
     pub(crate) search_path: Vec<String>,
     /// Questions which tables have changes, prepared for their texts; what was asked last comes first.
     pub(crate) peeks: Vec<(String, tokio_postgres::Statement)>,
+    /// What the catalog said of stream tables that were refreshed lately.
+    pub(crate) recent: BTreeMap<Wanted, Arc<Registry>>,
     /// When history was pruned last.
     pub(crate) pruned: Option<Instant>,
 }
@@ -149,8 +152,10 @@ impl Trickle {
         // A refresher that was killed leaves no statement running to its end. Where the server's platform cannot tell,
         // it refuses the setting, and the statement does run to its end.
         let _ = session.client().batch_execute("SET client_connection_check_interval = '1s'").await;
-        // The questions about many stream tables are long and quick: compiling them takes longer than they do.
-        let _ = session.client().batch_execute("SET jit = off").await;
+        // The questions about many stream tables are long and quick: compiling them, or planning them anew for each list of
+        // tables, takes longer than they do.
+        let _ =
+            session.client().batch_execute("SET jit = off; SET plan_cache_mode = force_generic_plan").await;
         let session = if settings.use_prepared_statements { session.preparing() } else { session };
         let search_path = row.get(1);
         let progress = Arc::new(Quiet);
@@ -165,6 +170,7 @@ impl Trickle {
             compiled: BTreeMap::new(),
             search_path,
             peeks: Vec::new(),
+            recent: BTreeMap::new(),
             pruned: None,
         })
     }

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 use trickle_core::catalog::{Catalog, ColumnDef, TableDef, TableId};
-use trickle_core::cost::{Force, Model, Policy};
+use trickle_core::cost::{Force, Policy};
 use trickle_core::refresh::{
     Answer, Compiled, Kind, Lock, Machine, Member, Outcome, Plan, Relation, Request, Source, Statement, Step,
     Transaction, Value,
@@ -84,14 +84,17 @@ fn decided() -> Vec<Value> {
         Value::Int8(16_384),
         Value::Int8(1),
         Value::text(frontier),
-        Value::Bool(false),
+        Value::Null,
         Value::Int8(4),
         Value::Bool(true),
         Value::Int8(16_400),
         Value::Bool(true),
         Value::Int8(100_000),
         Value::Int8(3),
-        Value::Bool(false),
+        Value::Null,
+        Value::text("2026-01-01 12:00:01.000000+00"),
+        Value::text("2026-01-01 12:00:00.000000+00"),
+        Value::Null,
     ]
 }
 
@@ -115,7 +118,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         relation: relation(16_500, "shop", "totals"),
         sources: sources.collect(),
         program: Arc::new(Compiled::new(table)),
-        model: Model::default(),
         policy: Policy { force: Some(Force::Incremental), ..Policy::default() },
         groups: 0,
         definition: None,

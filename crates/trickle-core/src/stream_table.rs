@@ -287,8 +287,12 @@ impl StreamTable {
     /// # Errors
     /// A broken contract: a bug in a rule.
     pub fn refresh(&self, how: Refresh, changed: &BTreeSet<TableId>) -> Result<Vec<Statement>> {
-        let buffers = LayoutSources::new(&self.layout, &self.options.hidden_schema);
-        self.refresh_from(how, changed, &buffers)
+        self.refresh_from(how, changed, &self.sources_of_refreshes())
+    }
+
+    /// From where refreshes read: tables, buffers, what is stored.
+    pub fn sources_of_refreshes(&self) -> LayoutSources<'_> {
+        LayoutSources::new(&self.layout, &self.options.hidden_schema)
     }
 
     /// The same, reading tables and changes from `sources`.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio_postgres::Client;
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::cost::Strategy;
-use trickle_core::refresh::{Compiled, Piece, PieceParam, Plan, Program, Relation, Setting, Yield};
+use trickle_core::refresh::{Compiled, Piece, PieceParam, Plan, Program, Relation, Setting, Windows, Yield};
 
 /// A block that no table has, behind all that one can have.
 const END: u64 = u32::MAX as u64;
@@ -75,7 +75,7 @@ impl Trickle {
         }
         let program = Compiled::new(table);
         let pieces = program.pieces(&|t| sizes.get(&t).map_or(0, |s| s.blocks))?;
-        let full = program.statements(Strategy::Full, &ids)?;
+        let full = program.statements(Strategy::Full, &Windows::new())?;
         let Some(insert) = full.iter().rfind(|t| t.result == Yield::Inserted) else { return Ok(None) };
         // Whatever else a part reads it reads, or hashes, once more for each of its ranges.
         let ranges = if ids.len() == 1 { connections * 4 } else { connections };

@@ -103,47 +103,59 @@ CREATE INDEX ON pgtrickle.pgt_refresh_history (start_time);
 -- What a query relies on of a relation: name and type of every column, what may be NULL, keys, partitions,
 -- parents, row security. A plan made under one fingerprint is never run under another. The xmin of a column's entry tells of ALTER
 -- TYPE … USING and SET EXPRESSION, which change values and fire no trigger. The settings are those that a view is written under.
-CREATE FUNCTION pgtrickle.fingerprint(relation oid) RETURNS text LANGUAGE sql STABLE STRICT PARALLEL SAFE
+CREATE FUNCTION pgtrickle.fingerprint(relation oid) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
 SET bytea_output = hex SET standard_conforming_strings = on AS $$
-    SELECT md5(concat_ws(E'\n',
-        (SELECT concat_ws(' ', c.relkind, c.relrowsecurity, c.relforcerowsecurity, c.relispartition,
-            EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = relation))
-         FROM pg_class c WHERE c.oid = relation),
-        (SELECT string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid, a.atttypmod, a.attcollation,
-            a.attnotnull, a.xmin), ',' ORDER BY a.attnum)
-         FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped),
-        (SELECT string_agg(concat_ws(' ', i.indkey, i.indisprimary, i.indnullsnotdistinct), ',' ORDER BY i.indexrelid)
-         FROM pg_index i WHERE i.indrelid = relation AND i.indisunique AND i.indisvalid AND i.indimmediate
-           AND i.indpred IS NULL AND i.indexprs IS NULL),
-        (WITH RECURSIVE tree(child) AS (
-            SELECT h.inhrelid FROM pg_inherits h WHERE h.inhparent = relation
-            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.child)
-         SELECT string_agg(child::text, ',' ORDER BY child) FROM tree),
-        (SELECT pg_get_viewdef(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
+BEGIN
+    RETURN (
+        SELECT md5(concat_ws(E'\n',
+            (SELECT concat_ws(' ', c.relkind, c.relrowsecurity, c.relforcerowsecurity, c.relispartition,
+                EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = relation))
+             FROM pg_class c WHERE c.oid = relation),
+            (SELECT string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid, a.atttypmod, a.attcollation,
+                a.attnotnull, a.xmin), ',' ORDER BY a.attnum)
+             FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped),
+            (SELECT string_agg(concat_ws(' ', i.indkey, i.indisprimary, i.indnullsnotdistinct), ',' ORDER BY i.indexrelid)
+             FROM pg_index i WHERE i.indrelid = relation AND i.indisunique AND i.indisvalid AND i.indimmediate
+               AND i.indpred IS NULL AND i.indexprs IS NULL),
+            (WITH RECURSIVE tree(child) AS (
+                SELECT h.inhrelid FROM pg_inherits h WHERE h.inhparent = relation
+                UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.child)
+             SELECT string_agg(child::text, ',' ORDER BY child) FROM tree),
+            (SELECT pg_get_viewdef(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
+    );
+END
 $$;
 
 -- The triggers that capture the changes of a relation, on itself and its partitions. One that was switched off and on
 -- again has another xmin: what was written meanwhile is not in the buffer. They are looked for by table, which has an
 -- index, and not by function, which has none: what this costs does not grow with the number of sources.
-CREATE FUNCTION pgtrickle.triggers_fingerprint(source oid) RETURNS text LANGUAGE sql STABLE STRICT PARALLEL SAFE
+CREATE FUNCTION pgtrickle.triggers_fingerprint(source oid) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog AS $$
-    WITH RECURSIVE tree(oid) AS (
-        SELECT source
-        UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
-    SELECT md5(coalesce(string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid), ''))
-    FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
-    WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('capture_%s_', source))
+BEGIN
+    RETURN (
+        WITH RECURSIVE tree(oid) AS (
+            SELECT source
+            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+        SELECT md5(coalesce(string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid), ''))
+        FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
+        WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('capture_%s_', source))
+    );
+END
 $$;
 
 -- Whether a subscription writes a relation, or a partition or child of it: the worker that applies its changes fires no
 -- statement triggers.
-CREATE FUNCTION pgtrickle.is_subscribed(relation oid) RETURNS bool LANGUAGE sql STABLE STRICT PARALLEL SAFE
+CREATE FUNCTION pgtrickle.is_subscribed(relation oid) RETURNS bool LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog AS $$
-    WITH RECURSIVE tree(oid) AS (
-        SELECT relation
-        UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
-    SELECT EXISTS (SELECT FROM pg_subscription_rel s JOIN tree ON tree.oid = s.srrelid)
+BEGIN
+    RETURN (
+        WITH RECURSIVE tree(oid) AS (
+            SELECT relation
+            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+        SELECT EXISTS (SELECT FROM pg_subscription_rel s JOIN tree ON tree.oid = s.srrelid)
+    );
+END
 $$;
 
 -- The identities of this catalog's own tables. A dump keeps no identities: after it is restored, those that the catalog
@@ -154,46 +166,63 @@ CREATE FUNCTION pgtrickle.home() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE 
 $$;
 
 -- The bodies of the functions that a query calls.
-CREATE FUNCTION pgtrickle.functions_fingerprint(functions oid[]) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+CREATE FUNCTION pgtrickle.functions_fingerprint(functions oid[]) RETURNS text LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog AS $$
-    SELECT md5(coalesce(string_agg(concat_ws(E'\n', f.oid, p.proname, p.provolatile, p.proisstrict, p.prosrc, p.probin,
-        pg_get_function_sqlbody(p.oid), p.proconfig), E'\n' ORDER BY f.oid), ''))
-    FROM unnest(functions) f(oid) LEFT JOIN pg_proc p ON p.oid = f.oid
+BEGIN
+    RETURN (
+        SELECT md5(coalesce(string_agg(concat_ws(E'\n', f.oid, p.proname, p.provolatile, p.proisstrict, p.prosrc, p.probin,
+            pg_get_function_sqlbody(p.oid), p.proconfig), E'\n' ORDER BY f.oid), ''))
+        FROM unnest(functions) f(oid) LEFT JOIN pg_proc p ON p.oid = f.oid
+    );
+END
 $$;
 
--- What a stream table's plan was made for: another value says that it was altered or planned anew since.
-CREATE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE sql STABLE STRICT PARALLEL SAFE
+-- What a stream table's plan was made for and from, whose it is, and which of its sources are captured: another value says
+-- that what a client knows of it is out of date.
+CREATE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog AS $$
-    SELECT md5(jsonb_build_array(s.defining_query, s.refresh_mode, s.layout_hash, s.settings)::text)
-    FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table
+BEGIN
+    RETURN (
+        SELECT md5(jsonb_build_array(s.defining_query, s.refresh_mode, s.layout_hash, s.settings, s.functions_fingerprint,
+            (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid),
+            (SELECT jsonb_agg(jsonb_build_array(d.source_relid, d.columns_used, d.schema_fingerprint, b.capture)
+                ORDER BY d.source_relid)
+             FROM pgtrickle.pgt_dependencies d LEFT JOIN pgtrickle.pgt_buffers b USING (source_relid)
+             WHERE d.pgt_id = s.pgt_id))::text)
+        FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table
+    );
+END
 $$;
 
 -- Those of these stream tables for which everything that their plans were made from, and what captures the changes that
 -- they read, is as it was. Each relation is looked at once, however many read it.
-CREATE FUNCTION pgtrickle.unchanged(stream_tables bigint[]) RETURNS SETOF bigint LANGUAGE sql STABLE STRICT PARALLEL SAFE
+CREATE FUNCTION pgtrickle.unchanged(stream_tables bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog AS $$
-    WITH read AS (
-        SELECT d.* FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = ANY (stream_tables)
-    ), sources AS MATERIALIZED (
-        SELECT r.oid, n.nspname, c.relname, b.capture, pgtrickle.fingerprint(r.oid) AS fingerprint,
-            b.capture = 'ON' AND (CASE WHEN b.capture = 'ON' THEN pgtrickle.triggers_fingerprint(r.oid) END
-                    IS DISTINCT FROM b.triggers_fingerprint
-                OR b.trigger_mode = 'STATEMENT'
-                    AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(r.oid) END) AS cut
-        FROM (SELECT DISTINCT source_relid FROM read) r(oid)
-        LEFT JOIN pg_class c ON c.oid = r.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
-        LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = r.oid
-    )
-    SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
-    WHERE s.pgt_id = ANY (stream_tables)
-      AND NOT EXISTS (
-        SELECT FROM read d JOIN sources r ON r.oid = d.source_relid
-        WHERE d.pgt_id = s.pgt_id
-          AND (r.fingerprint IS DISTINCT FROM d.schema_fingerprint
-            OR r.nspname IS DISTINCT FROM d.source_schema OR r.relname IS DISTINCT FROM d.source_name
-            OR r.cut OR r.capture = 'OFF' AND d.columns_used <> '{}'))
-      AND (s.functions = '{}'
-        OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint)
+BEGIN
+    RETURN QUERY
+        WITH read AS (
+            SELECT d.* FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = ANY (stream_tables)
+        ), sources AS MATERIALIZED (
+            SELECT r.oid, n.nspname, c.relname, b.capture, pgtrickle.fingerprint(r.oid) AS fingerprint,
+                b.capture = 'ON' AND (CASE WHEN b.capture = 'ON' THEN pgtrickle.triggers_fingerprint(r.oid) END
+                        IS DISTINCT FROM b.triggers_fingerprint
+                    OR b.trigger_mode = 'STATEMENT'
+                        AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(r.oid) END) AS cut
+            FROM (SELECT DISTINCT source_relid FROM read) r(oid)
+            LEFT JOIN pg_class c ON c.oid = r.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+            LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = r.oid
+        )
+        SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
+        WHERE s.pgt_id = ANY (stream_tables)
+          AND NOT EXISTS (
+            SELECT FROM read d JOIN sources r ON r.oid = d.source_relid
+            WHERE d.pgt_id = s.pgt_id
+              AND (r.fingerprint IS DISTINCT FROM d.schema_fingerprint
+                OR r.nspname IS DISTINCT FROM d.source_schema OR r.relname IS DISTINCT FROM d.source_name
+                OR r.cut OR r.capture = 'OFF' AND d.columns_used <> '{}'))
+          AND (s.functions = '{}'
+            OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint);
+END
 $$;
 
 -- A stream table is written by its refreshes alone.

@@ -61,6 +61,7 @@ pub(super) fn statement(kind: Kind, phase: Phase, text: impl Into<Arc<str>>) -> 
         params: Vec::new(),
         fetch: matches!(kind, Kind::Decide | Kind::Command),
         pipeline: true,
+        scale: 0,
     }
 }
 
@@ -193,8 +194,8 @@ const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
 /// what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
 /// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows stored, the member's
 /// name and definition hold and what its plan was made from is unchanged (under the locks, so it stays so), source oid, the source's name holds, rows of the source,
-/// pending rows (NULL: not captured), what makes those useless (as in [`pending_text`]), the time of this refresh and the time
-/// that what is stored is of.
+/// pending rows (NULL: not captured), what makes those useless (as in [`pending_text`]), the time of this refresh, the time
+/// that what is stored is of, and what refreshes have cost ([`Model`]).
 pub fn decide_text(members: &[Member]) -> String {
     let definition = |m: &Member| m.definition.as_deref().map_or_else(|| "NULL".to_owned(), quoted);
     let named: Vec<String> = members
@@ -206,7 +207,7 @@ pub fn decide_text(members: &[Member]) -> String {
         "{} SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, \
          t.pgt_id, t.frontier::text, {REBUILT}, {}, n.held AND u.id IS NOT NULL \
          AND (n.definition IS NULL OR n.definition = pgtrickle.definition(t.pgt_id)), s.source, \
-         s.held, s.rows, s.pending, s.cut, {}, {} FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
+         s.held, s.rows, s.pending, s.cut, {}, {}, t.cost_model::text FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
          JOIN pg_database d ON d.datname = current_database() JOIN (VALUES {}) n(id, held, definition) ON n.id = t.pgt_id \
          LEFT JOIN pgtrickle.unchanged({}) u(id) ON u.id = t.pgt_id \
          {} ORDER BY t.pgt_id, s.source",

@@ -1,16 +1,15 @@
 //! The refresh program of a copy: a table kept equal to something whose changes nobody tells.
 
-use super::plan::{Feed, Program, Template, Yield};
+use super::plan::{Feed, Program, Template, Windows, Yield};
 use super::program::Compiled;
 use crate::catalog::TableId;
 use crate::cost::Strategy;
 use crate::error::{Error, Result};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Reads all of a source, once, and writes what differs from the copy: so that its readers are told of changes as of those
 /// of any table. What they read is the copy alone, whatever the source becomes meanwhile.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Copied {
     program: Compiled,
     check: Option<Template>,
@@ -21,16 +20,14 @@ impl Copied {
     /// REFRESH put in its place after the snapshot would be read all the same. Reading it keeps others from replacing it
     /// until the transaction ends; that nobody did before is looked up after that, and else the refresh begins again.
     pub fn new(program: Compiled, materialized_view: Option<TableId>) -> Copied {
-        let check = materialized_view.map(|view| Template {
-            text: format!(
+        let check = materialized_view.map(|view| {
+            let text = format!(
                 "DO $check$BEGIN IF pg_relation_filenode({view}) IS DISTINCT FROM \
                  (SELECT relfilenode FROM pg_catalog.pg_class WHERE oid = {view}) THEN \
                  RAISE EXCEPTION USING ERRCODE = 'serialization_failure', \
                  MESSAGE = 'a materialized view was refreshed meanwhile'; END IF; END$check$"
-            )
-            .into(),
-            binds: Arc::new([]),
-            result: Yield::Nothing,
+            );
+            Template::plain(text, Yield::Nothing)
         });
         Copied { program, check }
     }
@@ -41,11 +38,11 @@ impl Program for Copied {
         &[Strategy::FullDifference]
     }
 
-    fn statements(&self, strategy: Strategy, changed: &BTreeSet<TableId>) -> Result<Arc<[Template]>> {
+    fn statements(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>> {
         match strategy {
             Strategy::NoData => Ok(Arc::new([])),
             Strategy::FullDifference => {
-                let all = self.program.statements(strategy, changed)?;
+                let all = self.program.statements(strategy, windows)?;
                 Ok(all.iter().chain(&self.check).cloned().collect())
             }
             other => Err(Error::plan(format!("a copy has no way {}", other.name()))),
@@ -69,12 +66,12 @@ mod tests {
         let options = Options::new("pgtrickle_changes", "copy_7");
         let table = compile("SELECT k, v FROM source", &catalog, &options).unwrap().incremental().unwrap();
         let copied = Copied::new(Compiled::new(table), Some(TableId(7)));
-        let all = copied.statements(Strategy::FullDifference, &BTreeSet::new()).unwrap();
+        let all = copied.statements(Strategy::FullDifference, &Windows::new()).unwrap();
         assert_eq!(all.len(), 2);
         assert_eq!(all[0].text.matches("public.source").count(), 1, "{}", all[0].text);
         assert!(all[1].text.contains("pg_relation_filenode(7)"));
         assert_eq!(copied.strategies(), [Strategy::FullDifference]);
         assert_eq!(copied.feed(Strategy::FullDifference), Feed::Changes);
-        assert!(copied.statements(Strategy::Full, &BTreeSet::new()).is_err());
+        assert!(copied.statements(Strategy::Full, &Windows::new()).is_err());
     }
 }

@@ -3,6 +3,7 @@
 use super::plan::{Bind, Member, Source};
 use super::{DbError, Value};
 use crate::catalog::TableId;
+use crate::cost::Model;
 use crate::expr::Moment;
 use crate::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid};
 use crate::sql::Qualified;
@@ -54,6 +55,8 @@ pub(super) struct Facts {
     /// Why it must be rebuilt.
     pub(super) reinit: Option<String>,
     pub(super) rows: i64,
+    /// What refreshes have cost.
+    pub(super) model: Model,
     /// t0 and t1 as texts of `timestamptz`: the time that what is stored is of, and that of this refresh.
     pub(super) then: Option<Arc<str>>,
     pub(super) now: Option<Arc<str>>,
@@ -103,6 +106,7 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
             cut,
             time,
             then,
+            model,
         ] = row.as_slice()
         else {
             return Err(bad());
@@ -121,6 +125,8 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
         facts.rows = stored.as_int().unwrap_or(0).max(0);
         facts.now = Some(time.as_text().ok_or_else(bad)?.into());
         facts.then = then.as_text().map(Arc::from);
+        // One that another version wrote in another way is learnt anew.
+        facts.model = model.as_text().and_then(|m| serde_json::from_str(m).ok()).unwrap_or_default();
         if !held.is_true() {
             return Err(stale());
         }
@@ -179,10 +185,23 @@ impl Facts {
         self.pending.values().all(|p| p.gap.is_none() && p.rows.unwrap_or(0) == 0)
     }
 
-    /// The change rows that a statement with these parameters must read, where all of them were counted.
-    pub(super) fn counted(&self, binds: &[Bind]) -> Option<i64> {
-        let pending = binds.iter().filter(|b| matches!(b, Bind::Pending(_)));
-        pending.map(|b| self.bind(b).as_int()).try_fold(0, |sum: i64, n| Some(sum.saturating_add(n?)))
+    /// The change rows of a source, where they were counted and nothing was written since.
+    pub(super) fn counted(&self, id: TableId) -> Option<i64> {
+        self.pending.get(&id).filter(|p| p.exact)?.rows
+    }
+
+    /// The change rows of sources together, where all of them were counted.
+    pub(super) fn counted_of(&self, sources: &[TableId]) -> Option<i64> {
+        sources.iter().map(|id| self.counted(*id)).reduce(|a, b| Some(a?.saturating_add(b?))).flatten()
+    }
+
+    /// How large the tables are that a refresh reads and writes, by powers of two: of another scale the best plan may be
+    /// another.
+    pub(super) fn scale(&self) -> u64 {
+        let sizes = self.pending.values().map(|p| p.size).chain([self.rows]);
+        sizes.fold(0, |scale: u64, n| {
+            scale.rotate_left(7) ^ u64::from(n.max(0).unsigned_abs().checked_ilog2().map_or(0, |l| l + 1))
+        })
     }
 
     /// The value of a parameter.
@@ -201,10 +220,6 @@ impl Facts {
             Bind::FrontierCommand => {
                 own().map_or(Value::Null, |(_, command)| Value::Int8(i64::from(command)))
             }
-            Bind::Pending(id) => match self.pending.get(id) {
-                Some(Pending { rows: Some(n), exact: true, .. }) => Value::Int8(*n),
-                _ => Value::Null,
-            },
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use super::control;
 use super::facts::{self, Facts, Gap, Now, Pending, give_up};
-use super::plan::{Feed, Member, Plan, Source, Template, Transaction, Yield};
+use super::plan::{Feed, Member, Plan, Source, Template, Transaction, Windows, Yield};
 use super::report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 use super::{Answer, DbError, Kind, Outcome, Phase, Setting, Statement, Step};
 use crate::catalog::TableId;
 use crate::cost::{self, Decision, Force, Inputs, Model, Policy, Sample, Strategy};
 use crate::frontier::{ALL_COMMANDS, Frontier};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Where the machine is: what the batch last handed out was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,11 @@ pub struct Machine {
 /// Whether the time alone may have changed a member.
 fn is_timed(member: &Member, facts: &Facts) -> bool {
     member.program.reads_clock() && facts.is_later()
+}
+
+/// How statements with parameters are planned that a driver keeps prepared.
+fn planned(how: &str) -> Setting {
+    Setting { name: "plan_cache_mode".into(), values: vec![how.into()] }
 }
 
 impl Machine {
@@ -123,6 +128,11 @@ impl Machine {
         }
     }
 
+    /// Whether the transaction is the machine's.
+    fn is_own(&self) -> bool {
+        matches!(self.plan.transaction, Transaction::Own { .. })
+    }
+
     /// Numbers a batch and hands it out.
     fn send(&mut self, state: State, mut batch: Vec<Statement>) -> Step {
         let last = batch.len().saturating_sub(1);
@@ -152,9 +162,6 @@ impl Machine {
             // A delta is many small plans: compiling them takes seconds where running them takes milliseconds, and what
             // PostgreSQL decides it by are guesses for tables that were never analysed.
             batch.push(control::setting(&Setting { name: "jit".into(), values: vec!["off".into()] }));
-            // A driver may keep statements prepared. How many rows changed decides their plans.
-            let custom = Setting { name: "plan_cache_mode".into(), values: vec!["force_custom_plan".into()] };
-            batch.push(control::setting(&custom));
         }
         let refreshing = Setting { name: "pgtrickle.refreshing".into(), values: vec!["on".into()] };
         batch.push(control::setting(&refreshing));
@@ -243,7 +250,7 @@ impl Machine {
         let Some(why) = why else {
             // What the time alone changes is not counted; there may be some.
             let counted = if is_timed(member, &facts) { at_least_one } else { inputs };
-            let decision = cost::choose(&member.model, &counted, ways, &member.policy);
+            let decision = cost::choose(&facts.model, &counted, ways, &member.policy);
             let action = match decision.strategy {
                 Strategy::NoData => Action::NoData,
                 s if s.is_incremental() => Action::Differential,
@@ -253,7 +260,7 @@ impl Machine {
         };
         let forced = Policy { force: Some(Force::Full), ..Policy::default() };
         let full: Vec<Strategy> = ways.iter().copied().filter(|s| !s.is_incremental()).collect();
-        let mut decision = cost::choose(&member.model, &at_least_one, &full, &forced);
+        let mut decision = cost::choose(&facts.model, &at_least_one, &full, &forced);
         decision.reason = why;
         (action, decision, inputs)
     }
@@ -270,8 +277,13 @@ impl Machine {
         let touched = |p: &Pending| !strategy.is_incremental() || p.gap.is_some() || p.rows != Some(0);
         let tables = facts.pending.iter().filter(|(_, p)| touched(p)).map(|(id, _)| *id);
         let clock = is_timed(member, &facts).then_some(TableId::CLOCK);
-        let changed: BTreeSet<TableId> = tables.chain(clock).collect();
-        let templates = member.program.statements(strategy, &changed).map_err(|e| DbError {
+        let expected = |id: TableId| match strategy.is_incremental() {
+            // Few texts for all numbers, so that their plans can be kept.
+            true => Some(facts.counted(id)?.unsigned_abs().checked_next_power_of_two()?.try_into().ok()?),
+            false => None,
+        };
+        let windows: Windows = tables.chain(clock).map(|id| (id, expected(id))).collect();
+        let templates = member.program.statements(strategy, &windows).map_err(|e| DbError {
             sqlstate: e.sqlstate().into(),
             message: e.message().into(),
             detail: e.detail_text().map(Into::into),
@@ -279,6 +291,11 @@ impl Machine {
         })?;
         let run = |kind, text: &str| control::statement(kind, Phase::Execute, text);
         let mut in_force: Vec<Setting> = member.settings.clone();
+        if self.is_own() {
+            // A driver may keep statements prepared. What decides their plans is in their texts, but for the time.
+            let anew = templates.iter().any(Template::hangs_on_values);
+            in_force.push(planned(if anew { "force_custom_plan" } else { "force_generic_plan" }));
+        }
         if let Some((memory, report)) = self.plan.work_mem.zip(self.reports.last()) {
             in_force.push(memory.setting(strategy, &report.inputs));
         }
@@ -294,6 +311,7 @@ impl Machine {
             let mut s = control::statement(Kind::Program, Phase::Execute, t.text.clone());
             s.params = t.binds.iter().map(|b| facts.bind(b)).collect();
             s.fetch = t.result == Yield::Counts;
+            s.scale = facts.scale();
             s
         }));
         if guarded {
@@ -327,7 +345,7 @@ impl Machine {
                     report.rows_inserted += inserted.as_int().unwrap_or(0);
                     report.rows_updated += updated.as_int().unwrap_or(0);
                     report.rows_deleted += deleted.as_int().unwrap_or(0);
-                    let counted = facts.and_then(|f| f.counted(&t.binds));
+                    let counted = facts.and_then(|f| f.counted_of(&t.counted));
                     let differs = |(read, counted): &(i64, i64)| read != counted;
                     miscounted = read.as_int().zip(counted).filter(differs).or(miscounted);
                 }
@@ -361,7 +379,7 @@ impl Machine {
     /// The members' cost models with what this run adds to them.
     fn learnt(&self) -> Vec<(i64, Model)> {
         let learn = |(m, r): (&Member, &MemberReport)| {
-            let mut model = m.model.clone();
+            let mut model = self.facts.get(&m.id).map(|f| f.model.clone()).unwrap_or_default();
             let ms = r.phases.execute as f64 / 1e3;
             model.observe(&Sample { strategy: r.strategy, inputs: r.inputs, ms });
             (m.id, model)
@@ -371,7 +389,6 @@ impl Machine {
 
     /// Stores the frontier and history where anything happened, and ends the transaction.
     fn close(&mut self, asked: Option<&[Answer]>) -> Result<Step, DbError> {
-        let own_transaction = matches!(self.plan.transaction, Transaction::Own { .. });
         let mut batch = Vec::new();
         if self.stores() {
             let Some(now) = &self.now else { return Err(give_up("XX000", "there is no snapshot")) };
@@ -389,7 +406,7 @@ impl Machine {
             batch.push(control::record(&self.reports, &self.shared, self.plan.request.initiated_by));
             self.frontier = Some(frontier);
         }
-        if own_transaction {
+        if self.is_own() {
             batch.push(control::statement(Kind::Commit, Phase::Cleanup, control::COMMIT));
         }
         if batch.is_empty() {

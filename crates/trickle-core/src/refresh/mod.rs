@@ -31,7 +31,7 @@ pub use machine::Machine;
 pub use memory::WorkMem;
 pub use plan::{
     Bind, Feed, Lock, Member, Plan, Program, Reader, Relation, Request, Setting, Source, Template,
-    Transaction, Yield,
+    Transaction, Windows, Yield,
 };
 pub use program::{Compiled, Piece, PieceParam};
 pub use recompute::Recompute;
@@ -144,6 +144,9 @@ pub struct Statement {
     pub text: Arc<str>,
     /// Bound values.
     pub params: Vec<Value>,
+    /// How large the tables are that it reads, as a number that is another where one of them has another power of two of
+    /// rows: a plan that is kept is for one scale.
+    pub scale: u64,
     /// Whether rows are wanted back.
     pub fetch: bool,
     /// Whether it may be sent together with the next of its batch, before its own answer is there. False on the last.

@@ -2,11 +2,11 @@
 
 use super::{Value, WorkMem};
 use crate::catalog::{TableId, TableKind};
-use crate::cost::{Model, Policy, Strategy};
+use crate::cost::{Policy, Strategy};
 use crate::error::Result;
 use crate::expr::Moment;
 use crate::schedule::Time;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -44,9 +44,6 @@ pub enum Bind {
     FrontierXid,
     /// That command, `bigint`; NULL where there is none.
     FrontierCommand,
-    /// The counted pending rows of a source, an upper bound that is safe as LIMIT; NULL where the source was written
-    /// in this transaction.
-    Pending(TableId),
     /// A time of the refresh, text of `timestamptz`.
     Clock(Moment),
     /// A constant.
@@ -64,9 +61,8 @@ pub enum Yield {
     Updated,
     /// Its command tag counts rows deleted.
     Deleted,
-    /// It returns one row of `bigint`: inserted, updated, deleted, and the change rows that it read of the sources that it
-    /// binds as [`Bind::Pending`]. Where the latter differs from what was counted the run starts again with a full
-    /// refresh.
+    /// It returns one row of `bigint`: inserted, updated, deleted, and the change rows that it read of
+    /// [`Template::counted`]. Where the latter differs from what was counted the run starts again with a full refresh.
     Counts,
 }
 
@@ -79,7 +75,25 @@ pub struct Template {
     pub binds: Arc<[Bind]>,
     /// What its result means.
     pub result: Yield,
+    /// The sources of whose changes it says how many rows it read.
+    pub counted: Arc<[TableId]>,
 }
+
+impl Template {
+    /// A statement without parameters, which reads no changes.
+    pub fn plain(text: impl Into<Arc<str>>, result: Yield) -> Template {
+        Template { text: text.into(), binds: Arc::new([]), result, counted: Arc::new([]) }
+    }
+
+    /// Whether its plan hangs on the values that are bound: on how much time went by.
+    pub fn hangs_on_values(&self) -> bool {
+        self.binds.iter().any(|b| matches!(b, Bind::Clock(_)))
+    }
+}
+
+/// The sources that changed, each with how many of its change rows are to be expected at most; `None` where nobody counted
+/// them, or it does not matter.
+pub type Windows = BTreeMap<TableId, Option<i64>>;
 
 /// What the readers of a stream table see of a refresh of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,12 +109,12 @@ pub trait Program: fmt::Debug {
     /// The ways it can be refreshed; always holds [`Strategy::Full`] or [`Strategy::FullDifference`].
     fn strategies(&self) -> &[Strategy];
 
-    /// The statements of one way, specialised to the sources that changed (for the full ways: all of them). They run
-    /// in one batch; none may begin or end a transaction or set savepoints that it leaves open.
+    /// The statements of one way, specialised to the sources that changed (for the full ways: all of them) and planned for
+    /// so many changes. They run in one batch; none may begin or end a transaction or set savepoints that it leaves open.
     ///
     /// # Errors
     /// A plan that breaks a contract; the refresh fails and says so.
-    fn statements(&self, strategy: Strategy, changed: &BTreeSet<TableId>) -> Result<Arc<[Template]>>;
+    fn statements(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>>;
 
     /// Whether its result may change with the time of the refresh alone. Its statements for [`TableId::CLOCK`] tell how.
     fn reads_clock(&self) -> bool {
@@ -134,8 +148,6 @@ pub struct Member {
     pub sources: Vec<Source>,
     /// Its compiled program.
     pub program: Arc<dyn Program + Send + Sync>,
-    /// Its calibrated cost model.
-    pub model: Model,
     /// What the user allows.
     pub policy: Policy,
     /// Groups of its outermost grouping; 0 where unknown.

@@ -1,15 +1,15 @@
 //! The refresh program of a compiled stream table.
 
-use super::plan::{Bind, Feed, Program, Template, Yield};
+use super::plan::{Bind, Feed, Program, Template, Windows, Yield};
 use crate::catalog::TableId;
 use crate::cost::Strategy;
 use crate::error::{Error, Result};
 use crate::expr::Moment;
 use crate::sql::ast::{Param, Statement};
-use crate::sql::print;
+use crate::sql::{Expecting, print};
 use crate::stream_table::{Refresh, StreamTable};
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A part of the statement that fills a stream table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,15 +34,20 @@ pub enum PieceParam {
 }
 
 /// A [`StreamTable`] as a [`Program`]: its statements printed, its parameters as binds.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Compiled {
     table: Arc<StreamTable>,
+    /// What was printed lately: each refresh of a steady stream of changes runs the same statements.
+    printed: Mutex<HashMap<(Strategy, Windows), Arc<[Template]>>>,
 }
+
+/// How many programs of a stream table are kept.
+const KEPT: usize = 64;
 
 impl Compiled {
     /// The program of a stream table.
     pub fn new(table: impl Into<Arc<StreamTable>>) -> Compiled {
-        Compiled { table: table.into() }
+        Compiled { table: table.into(), printed: Mutex::default() }
     }
 
     /// The stream table.
@@ -81,31 +86,7 @@ impl Compiled {
         self.table.load(size)?.into_iter().map(piece).collect()
     }
 
-    fn template(&self, statement: &Statement) -> Result<Template> {
-        let printed = print(statement);
-        let binds = printed.params.iter().map(bind).collect::<Result<Vec<_>>>()?;
-        Ok(Template { text: printed.text.into(), binds: binds.into(), result: self.result(statement) })
-    }
-}
-
-/// All sources of a refresh are read up to one frontier.
-fn bind(param: &Param) -> Result<Bind> {
-    match param {
-        Param::FrontierSnapshot(_) => Ok(Bind::FrontierSnapshot),
-        Param::FrontierXid(_) => Ok(Bind::FrontierXid),
-        Param::FrontierCommand(_) => Ok(Bind::FrontierCommand),
-        Param::Pending(source) => Ok(Bind::Pending(*source)),
-        Param::Clock(moment) => Ok(Bind::Clock(*moment)),
-        Param::Value(n) => Err(Error::plan(format!("value {n} of a refresh program has no meaning"))),
-    }
-}
-
-impl Program for Compiled {
-    fn strategies(&self) -> &[Strategy] {
-        &[Strategy::Delta, Strategy::FullDifference, Strategy::Full]
-    }
-
-    fn statements(&self, strategy: Strategy, changed: &BTreeSet<TableId>) -> Result<Arc<[Template]>> {
+    fn print(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>> {
         let how = match strategy {
             Strategy::NoData => return Ok(Arc::new([])),
             Strategy::Delta => Refresh::Delta,
@@ -115,7 +96,53 @@ impl Program for Compiled {
                 return Err(Error::plan("the program does not recompute groups apart from its delta"));
             }
         };
-        self.table.refresh(how, changed)?.iter().map(|s| self.template(s)).collect()
+        let changed: BTreeSet<TableId> = windows.keys().copied().collect();
+        let sources = Expecting::new(self.table.sources_of_refreshes(), windows);
+        let statements = self.table.refresh_from(how, &changed, &sources)?;
+        let counted = sources.counted();
+        let template = |statement: &Statement| {
+            let printed = print(statement);
+            let binds = printed.params.iter().map(bind).collect::<Result<Vec<_>>>()?;
+            let result = self.result(statement);
+            let counted = if result == Yield::Counts { counted.clone() } else { Arc::new([]) };
+            Ok(Template { text: printed.text.into(), binds: binds.into(), result, counted })
+        };
+        statements.iter().map(template).collect()
+    }
+}
+
+/// All sources of a refresh are read up to one frontier.
+fn bind(param: &Param) -> Result<Bind> {
+    match param {
+        Param::FrontierSnapshot(_) => Ok(Bind::FrontierSnapshot),
+        Param::FrontierXid(_) => Ok(Bind::FrontierXid),
+        Param::FrontierCommand(_) => Ok(Bind::FrontierCommand),
+        Param::Clock(moment) => Ok(Bind::Clock(*moment)),
+        Param::Pending(_) | Param::Value(_) => {
+            Err(Error::plan(format!("parameter {param:?} of a refresh program has no meaning")))
+        }
+    }
+}
+
+impl Program for Compiled {
+    fn strategies(&self) -> &[Strategy] {
+        &[Strategy::Delta, Strategy::FullDifference, Strategy::Full]
+    }
+
+    fn statements(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>> {
+        // What is written in full does not depend on what changed.
+        let windows = if strategy.is_incremental() { windows.clone() } else { Windows::new() };
+        let key = (strategy, windows);
+        let mut kept = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = kept.get(&key) {
+            return Ok(known.clone());
+        }
+        let all = self.print(strategy, &key.1)?;
+        if kept.len() >= KEPT {
+            kept.clear();
+        }
+        kept.insert(key, all.clone());
+        Ok(all)
     }
 
     fn reads_clock(&self) -> bool {
@@ -146,7 +173,7 @@ mod tests {
     #[test]
     fn frontier_parameters_are_bound() {
         let p = program("SELECT t.id, n FROM t JOIN u ON t.k = u.id");
-        let changed = BTreeSet::from([TableId(1), TableId(2)]);
+        let changed = Windows::from([(TableId(1), Some(64)), (TableId(2), Some(8))]);
         let delta = p.statements(Strategy::Delta, &changed).unwrap();
         assert_eq!(delta.len(), 1);
         assert_eq!(delta[0].result, Yield::Counts);
@@ -157,15 +184,21 @@ mod tests {
             assert!(delta[0].text.contains(&format!("${i}::")), "{}", delta[0].text);
         }
         assert!(delta[0].text.contains("::text::pg_snapshot"), "{}", delta[0].text);
-        let one = p.statements(Strategy::Delta, &BTreeSet::from([TableId(2)])).unwrap();
-        assert_eq!(one[0].binds.len(), 4, "and how many rows it reads");
-        assert!(p.statements(Strategy::Delta, &BTreeSet::new()).unwrap().is_empty());
+        assert!(
+            delta[0].text.contains("LIMIT 64::bigint + 1") && delta[0].text.contains("LIMIT 8::bigint + 1"),
+            "{}",
+            delta[0].text
+        );
+        assert_eq!(delta[0].counted[..], [TableId(1), TableId(2)]);
+        let one = p.statements(Strategy::Delta, &Windows::from([(TableId(2), None)])).unwrap();
+        assert!(one[0].binds.len() == 3 && one[0].counted.is_empty() && !one[0].text.contains("LIMIT"));
+        assert!(p.statements(Strategy::Delta, &Windows::new()).unwrap().is_empty());
     }
 
     #[test]
     fn the_full_ways_bind_nothing_and_count_the_result_alone() {
         let p = program("SELECT k, sum(v) AS s FROM t GROUP BY k");
-        let all = BTreeSet::from([TableId(1)]);
+        let all = Windows::from([(TableId(1), Some(4))]);
         let full = p.statements(Strategy::Full, &all).unwrap();
         let counted: Vec<Yield> = full.iter().map(|t| t.result).filter(|r| *r != Yield::Nothing).collect();
         assert_eq!(counted, [Yield::Deleted, Yield::Inserted]);
@@ -179,7 +212,7 @@ mod tests {
     #[test]
     fn equal_arguments_give_equal_statements() {
         let p = program("SELECT k, count(*) AS n FROM t GROUP BY k");
-        let all = BTreeSet::from([TableId(1)]);
+        let all = Windows::from([(TableId(1), Some(4))]);
         for strategy in p.strategies() {
             assert_eq!(p.statements(*strategy, &all).unwrap(), p.statements(*strategy, &all).unwrap());
         }

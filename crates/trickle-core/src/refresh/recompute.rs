@@ -1,11 +1,9 @@
 //! The refresh program of a query that is not incremental.
 
-use super::plan::{Feed, Program, Template, Yield};
-use crate::catalog::TableId;
+use super::plan::{Feed, Program, Template, Windows, Yield};
 use crate::cost::Strategy;
 use crate::error::{Error, Result};
 use crate::sql::{Ident, Qualified};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Empties the stored table and fills it from the query: what a materialized view does, but readers are never blocked.
@@ -22,10 +20,12 @@ impl Recompute {
         let query = query.trim_end().trim_end_matches(';');
         let names: Vec<String> = columns.iter().map(ToString::to_string).collect();
         let list = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
-        let text = |text: String, result| Template { text: text.into(), binds: Arc::new([]), result };
         let statements = Arc::new([
-            text(format!("DELETE FROM {table}"), Yield::Deleted),
-            text(format!("INSERT INTO {table}{list}\nSELECT * FROM (\n{query}\n) AS query"), Yield::Inserted),
+            Template::plain(format!("DELETE FROM {table}"), Yield::Deleted),
+            Template::plain(
+                format!("INSERT INTO {table}{list}\nSELECT * FROM (\n{query}\n) AS query"),
+                Yield::Inserted,
+            ),
         ]);
         Recompute { statements }
     }
@@ -36,7 +36,7 @@ impl Program for Recompute {
         &[Strategy::Full]
     }
 
-    fn statements(&self, strategy: Strategy, _: &BTreeSet<TableId>) -> Result<Arc<[Template]>> {
+    fn statements(&self, strategy: Strategy, _: &Windows) -> Result<Arc<[Template]>> {
         match strategy {
             Strategy::NoData => Ok(Arc::new([])),
             Strategy::Full => Ok(self.statements.clone()),
@@ -57,10 +57,10 @@ mod tests {
     fn the_query_stands_alone_and_names_are_quoted() {
         let table = Qualified::new("S", "select");
         let r = Recompute::new(&table, &[Ident::new("a b")], " SELECT 1 AS \"a b\" -- why\n;");
-        let all = r.statements(Strategy::Full, &BTreeSet::new()).unwrap();
+        let all = r.statements(Strategy::Full, &Windows::new()).unwrap();
         let texts: Vec<&str> = all.iter().map(|t| &*t.text).collect();
         let expected = "INSERT INTO \"S\".\"select\" (\"a b\")\nSELECT * FROM (\n SELECT 1 AS \"a b\" -- why\n\n) AS query";
         assert_eq!(texts, ["DELETE FROM \"S\".\"select\"", expected]);
-        assert!(r.statements(Strategy::Delta, &BTreeSet::new()).is_err());
+        assert!(r.statements(Strategy::Delta, &Windows::new()).is_err());
     }
 }

@@ -31,7 +31,7 @@ pub use ident::{Ident, NameSet, Qualified};
 pub use print::{Printed, print, print_query, quoted};
 pub use profile::Profile;
 pub use render::{Changed, Named, RenderContext, render_changes, render_delta, render_query};
-pub use sources::{BufferSources, Changes, Ranged, Relation, Sources, Stored, Window};
+pub use sources::{BufferSources, Changes, Expecting, Ranged, Relation, Sources, Stored, Window};
 
 pub(crate) use ast::{Scalar, SetOperator};
 pub(crate) use condition::Condition;

@@ -6,7 +6,8 @@ use crate::catalog::{TableDef, TableId};
 use crate::error::{Error, Result};
 use crate::graph::NodeId;
 use crate::types::Type;
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
 /// A relation whose columns stand for those of a table or node, by position.
@@ -144,6 +145,45 @@ impl Sources for BufferSources {
         stored.ok_or_else(|| {
             Error::plan(format!("the plan reads the stored result of {of}, which is not stored"))
         })
+    }
+}
+
+/// Reads changes of which so many are expected at most; of none where nobody says so.
+#[derive(Debug)]
+pub struct Expecting<'w, S> {
+    sources: S,
+    expected: &'w BTreeMap<TableId, Option<i64>>,
+    counted: RefCell<BTreeSet<TableId>>,
+}
+
+impl<'w, S: Sources> Expecting<'w, S> {
+    /// Everything is read as from `sources`.
+    pub fn new(sources: S, expected: &'w BTreeMap<TableId, Option<i64>>) -> Expecting<'w, S> {
+        Expecting { sources, expected, counted: RefCell::default() }
+    }
+
+    /// The tables whose changes were read so, by now.
+    pub fn counted(&self) -> Arc<[TableId]> {
+        self.counted.borrow().iter().copied().collect()
+    }
+}
+
+impl<S: Sources> Sources for Expecting<'_, S> {
+    fn table(&self, def: &TableDef) -> Relation {
+        self.sources.table(def)
+    }
+    fn conditions(&self, leaf: NodeId, alias: &Ident) -> Vec<Scalar> {
+        self.sources.conditions(leaf, alias)
+    }
+    fn changes(&self, def: &TableDef) -> Result<Changes> {
+        let expected = self.expected.get(&def.id).copied().flatten();
+        if expected.is_some() {
+            self.counted.borrow_mut().insert(def.id);
+        }
+        Ok(Changes { counted: expected.map(Scalar::int8), ..self.sources.changes(def)? })
+    }
+    fn state(&self, of: NodeId) -> Result<Stored> {
+        self.sources.state(of)
     }
 }
 

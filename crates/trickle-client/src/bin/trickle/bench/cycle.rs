@@ -71,7 +71,7 @@ impl<'b> Bed<'b> {
         }
         let by_hand = scenario.hand.map_or("", |_| ", by_hand");
         client.batch_execute(&format!("VACUUM ANALYZE dim, product, src, by_full{by_hand}")).await?;
-        let new = NewStreamTable::new(Name::parse("by_trickle")?, scenario.query);
+        let new = NewStreamTable::new(Name::parse("trickle_bench.by_trickle")?, scenario.query);
         trickle.create(&new).await?;
         client.batch_execute("VACUUM ANALYZE by_trickle").await?;
         Ok(Bed { scenario, trickle, client, rows })
@@ -79,7 +79,7 @@ impl<'b> Bed<'b> {
 
     /// Takes everything away.
     pub(crate) async fn clear(self) -> Result<(), Failure> {
-        self.trickle.drop(&Name::parse("by_trickle")?, false).await?;
+        self.trickle.drop(&Name::parse("trickle_bench.by_trickle")?, false).await?;
         self.client.batch_execute(&format!("DROP SCHEMA {SCHEMA} CASCADE")).await?;
         Ok(())
     }
@@ -141,7 +141,7 @@ impl<'b> Bed<'b> {
                 Ok(None)
             }
             Way::Incremental => {
-                let names = [Name::parse("by_trickle")?];
+                let names = [Name::parse("trickle_bench.by_trickle")?];
                 let done = self.trickle.refresh(&names, &RefreshOptions::default()).await?;
                 Ok(done.first().map(|r| format!("{}: {}", r.report.action.name(), r.report.reason)))
             }
