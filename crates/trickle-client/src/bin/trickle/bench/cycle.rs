@@ -1,6 +1,6 @@
 //! One cell of the matrix: the same changes, then each way to bring a result up to date, in turn, and all compared.
 
-use super::scenario::{Scenario, TABLES};
+use super::scenario::{Hand, Scenario, TABLES};
 use crate::failure::Failure;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
@@ -62,15 +62,15 @@ impl<'b> Bed<'b> {
         trickle.client().batch_execute(&path).await?;
         client.batch_execute(&TABLES.replace(":rows", &rows.to_string())).await?;
         client.batch_execute(&format!("CREATE TABLE by_full AS {}", scenario.query)).await?;
-        if let Some((key, _)) = scenario.hand {
-            let made = format!(
-                "CREATE TABLE by_hand AS {}; ALTER TABLE by_hand ADD PRIMARY KEY ({key})",
-                scenario.query
-            );
-            client.batch_execute(&made).await?;
-        }
-        let by_hand = scenario.hand.map_or("", |_| ", by_hand");
-        client.batch_execute(&format!("VACUUM ANALYZE dim, product, src, by_full{by_hand}")).await?;
+        let Hand { key, beside, .. } = scenario.hand;
+        let query = scenario.query;
+        let made =
+            format!("CREATE TABLE by_hand AS {query}; ALTER TABLE by_hand ADD PRIMARY KEY ({key}); {beside}");
+        client.batch_execute(&made).await?;
+        let tables = "SELECT string_agg(oid::regclass::text, ', ') FROM pg_class \
+             WHERE relkind = 'r' AND relnamespace = 'trickle_bench'::regnamespace";
+        let tables: String = client.query_one(tables, &[]).await?.get(0);
+        client.batch_execute(&format!("VACUUM ANALYZE {tables}")).await?;
         let new = NewStreamTable::new(Name::parse("trickle_bench.by_trickle")?, scenario.query);
         trickle.create(&new).await?;
         client.batch_execute("VACUUM ANALYZE by_trickle").await?;
@@ -87,8 +87,7 @@ impl<'b> Bed<'b> {
     /// Changes `percent` of the rows, refreshes in each way, which take turns in being first, and compares.
     pub(crate) async fn cycle(&mut self, cycle: usize, percent: f64) -> Result<Vec<Measured>, Failure> {
         self.change(cycle, percent).await?;
-        let mut ways = vec![Way::Full, Way::Incremental];
-        ways.extend(self.scenario.hand.map(|_| Way::Hand));
+        let mut ways = [Way::Full, Way::Incremental, Way::Hand];
         let turn = cycle % ways.len();
         ways.rotate_left(turn);
         let mut measured = Vec::new();
@@ -146,7 +145,7 @@ impl<'b> Bed<'b> {
                 Ok(done.first().map(|r| format!("{}: {}", r.report.action.name(), r.report.reason)))
             }
             Way::Hand => {
-                let statement = self.scenario.hand.map(|(_, statement)| statement).unwrap_or_default();
+                let statement = self.scenario.hand.refresh;
                 let emptied = "TRUNCATE src_changes, product_changes";
                 self.client.batch_execute(&format!("BEGIN; {statement}; {emptied}; COMMIT")).await?;
                 Ok(None)
@@ -156,9 +155,7 @@ impl<'b> Bed<'b> {
 
     /// Each result is what the query gives, as bags.
     async fn verify(&self) -> Result<(), Failure> {
-        let mut tables = vec!["by_full", "by_trickle"];
-        tables.extend(self.scenario.hand.map(|_| "by_hand"));
-        for table in tables {
+        for table in ["by_full", "by_trickle", "by_hand"] {
             let query = self.scenario.query;
             let differ = format!(
                 "SELECT (SELECT count(*) FROM (SELECT * FROM {table} EXCEPT ALL ({query})) x)
