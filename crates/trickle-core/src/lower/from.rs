@@ -398,7 +398,7 @@ impl Lowerer<'_> {
             return Ok(Domain { refs: free, node: Some(node) });
         }
         let mapped = self.add(Map::new(node, positions))?;
-        let node = self.add(Distinct::unseen(&self.graph, mapped))?;
+        let node = self.once(Distinct::unseen(&self.graph, mapped))?;
         Ok(Domain { refs: free, node: Some(node) })
     }
 

@@ -162,7 +162,15 @@ impl Lowerer<'_> {
     /// δ, where every column can be compared.
     pub(super) fn distinct(&mut self, node: NodeId) -> Result<NodeId> {
         self.comparable(node)?;
-        self.add(Distinct::new(node))
+        self.once(Distinct::new(node))
+    }
+
+    /// δ, or its input where a key says that each row is there once.
+    pub(super) fn once(&mut self, distinct: Distinct) -> Result<NodeId> {
+        match self.graph.props(distinct.input()).keys.is_empty() {
+            true => self.add(distinct),
+            false => Ok(distinct.input()),
+        }
     }
 
     /// Fails where a column has no equality operator.

@@ -83,7 +83,7 @@ impl Lowerer<'_> {
             (SetOperator::Union, true) => self.add(Union::new(nodes))?,
             (SetOperator::Union, false) => {
                 let sum = self.add(Union::new(nodes))?;
-                self.add(Distinct::new(sum))?
+                self.once(Distinct::new(sum))?
             }
             (SetOperator::Intersect, _) => self.add(SetOp::new(SetOpKind::Intersect, all, l, r))?,
             _ => self.add(SetOp::new(SetOpKind::Except, all, l, r))?,

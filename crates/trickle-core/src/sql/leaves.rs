@@ -52,18 +52,20 @@ impl RenderContext<'_> {
         Ok(block)
     }
 
-    /// Weighted rows of the node being rendered, of which the planner expects as many as were counted, up to twice as many,
-    /// whatever it knows of where they are read. One row more than was counted is read at most.
+    /// Weighted rows of the node being rendered, of which the planner expects as many as were counted, whatever it knows of
+    /// where they are read. One row more than was counted is read at most.
     ///
-    /// LIMIT bounds what it expects from above. What bounds it from below is an arm without rows: of
-    /// `generate_series(1, n)` it expects n, and of a condition without columns, tested once, nothing.
+    /// What it expects comes from an arm without rows: of `generate_series(1, n)` it expects n, and that a condition without
+    /// columns holds. Of the rows that are read, at most n + 1, it expects one in 200 to fulfil an equation that all do.
     fn expected(&mut self, closed: Closed, counted: Scalar) -> SetExpr {
         let most = counted.clone().op("+", Scalar::int8(1));
         let read = Box::new(Query { limit: Some(most), ..Query::new(closed.set) });
         let (rows, floor) = (self.alias("pending"), self.alias("floor"));
+        let weight = Scalar::column(&rows, &closed.names.weight);
         let columns = closed.names.columns.iter().chain([&closed.names.weight]);
         let rows = Select {
             items: columns.map(|n| SelectItem::new(Scalar::column(&rows, n), n.clone())).collect(),
+            filter: vec![weight.clone().equals(weight.op("*", Scalar::int8(1)))],
             from: vec![FromItem::Subquery { query: read, alias: rows, columns: Vec::new(), lateral: false }],
             ..Select::default()
         };

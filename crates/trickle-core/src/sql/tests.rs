@@ -99,6 +99,7 @@ GROUP BY 1"
 ELSE NOT pg_visible_in_snapshot(delta_orders.xid, $1::text::pg_snapshot) END
       LIMIT $4::bigint + 1::bigint
     ) AS pending
+  WHERE pending.w = pending.w * 1::bigint
   UNION ALL
   SELECT NULL::integer, NULL::integer, NULL::integer, NULL::bigint
   FROM generate_series(1::bigint, $4::bigint) AS floor
@@ -168,6 +169,7 @@ fn the_previous_state_is_one_operand_of_equal_types() -> Result<()> {
 ELSE NOT pg_visible_in_snapshot(delta_customers.xid, $1::text::pg_snapshot) END
       LIMIT $4::bigint + 1::bigint
     ) AS pending
+  WHERE pending.w = pending.w * 1::bigint
   UNION ALL
   SELECT NULL::integer, NULL::text, NULL::bigint
   FROM generate_series(1::bigint, $4::bigint) AS floor
