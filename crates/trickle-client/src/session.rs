@@ -20,6 +20,12 @@ pub struct Session {
     prepared: Option<Mutex<Prepared>>,
 }
 
+/// What came of a statement, and when its answer was complete.
+type Timed = (Result<Answer>, Instant);
+
+/// The answers of statements that were sent, and may not be there yet.
+type Waiting<'s> = Pin<Box<dyn Future<Output = Vec<Timed>> + 's>>;
+
 impl Session {
     /// Connects without TLS. Must be called within a tokio runtime, which then drives the connection.
     ///
@@ -129,9 +135,9 @@ impl Session {
 
     /// The answers of a batch, up to the first error that was met before all were sent. To prepare a statement takes a
     /// round trip in its place, once.
-    async fn pipelined(&self, batch: &[Statement]) -> Vec<(Result<Answer>, Instant)> {
-        let mut answers: Vec<(Result<Answer>, Instant)> = Vec::new();
-        let mut waiting: Vec<Pin<Box<dyn Future<Output = Vec<(Result<Answer>, Instant)>> + '_>>> = Vec::new();
+    async fn pipelined(&self, batch: &[Statement]) -> Vec<Timed> {
+        let mut answers: Vec<Timed> = Vec::new();
+        let mut waiting: Vec<Waiting<'_>> = Vec::new();
         let mut rest = batch;
         while let Some((s, after)) = rest.split_first() {
             let (bare, others) = rest.split_at(controls(rest));
@@ -181,7 +187,7 @@ impl Session {
     }
 
     /// Statements that return nothing, in one message. What they took is the first one's, and so is their error.
-    async fn together(&self, bare: &[Statement]) -> Vec<(Result<Answer>, Instant)> {
+    async fn together(&self, bare: &[Statement]) -> Vec<Timed> {
         let texts: Vec<&str> = bare.iter().map(|s| &*s.text).collect();
         let text = texts.join("; ");
         let result = self.client.batch_execute(&text).await;
@@ -220,7 +226,7 @@ impl Session {
     }
 
     /// One statement, planned with its values, in one message exchange; and when its answer was complete.
-    async fn answer(&self, statement: &Statement, kept: Option<Kept>) -> (Result<Answer>, Instant) {
+    async fn answer(&self, statement: &Statement, kept: Option<Kept>) -> Timed {
         let result = self.query(statement, kept).await;
         (result, Instant::now())
     }

@@ -38,8 +38,11 @@ pub enum PieceParam {
 pub struct Compiled {
     table: Arc<StreamTable>,
     /// What was printed lately: each refresh of a steady stream of changes runs the same statements.
-    printed: Mutex<HashMap<(Strategy, Windows), Arc<[Template]>>>,
+    printed: Mutex<HashMap<Key, Arc<[Template]>>>,
 }
+
+/// What the statements of a refresh depend on.
+type Key = (Strategy, Windows);
 
 /// How many programs of a stream table are kept.
 const KEPT: usize = 64;
