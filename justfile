@@ -50,6 +50,20 @@ bench-diff *ARGS:
 bench-bencher *ARGS:
     cargo bench -p trickle-core -- --output-format bencher "$@"
 
+# The refresh matrix on a private server, kept as JSON under target/bench_results
+bench-matrix *ARGS:
+    mkdir -p target/bench_results
+    cargo run -q --release -p trickle-client -- bench --private --json "$@" > "target/bench_results/$(date +%Y-%m-%dT%H%M%S).json"
+    ls target/bench_results
+
+# Two runs of bench-matrix side by side
+bench-compare BEFORE AFTER:
+    cargo run -q --release -p trickle-client -- bench --compare "$1" "$2"
+
+# What the cost model's choices would have cost on a recorded trace
+cost-trace *TRACE:
+    cargo run -q -p trickle-core --example cost_trace -- "$@"
+
 # Wrong rules that the laws must kill, then wrong code that the tests must notice
 mutants *ARGS:
     cargo test -p trickle-core --all-features --test laws every_mutant -- --nocapture

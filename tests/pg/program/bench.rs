@@ -46,3 +46,54 @@ fn the_matrix_measures_every_scenario_and_leaves_nothing() {
         assert!(refused.err.contains("schema trickle_bench exists"), "{}", refused.err);
     });
 }
+
+/// Everything that is written is captured, in each way; nothing is left.
+#[test]
+fn capture_is_measured_beside_an_experts_triggers() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let shown =
+            app.trickle(&["bench", "--capture", "--writers", "1,2", "--cycles", "1", "--json"]).json();
+        let rows = shown["capture"].as_array().unwrap();
+        assert_eq!(rows.len(), 4 * 5, "{shown}");
+        for row in rows {
+            assert_eq!(keys(&row["p50_ms"]), ["hand", "row", "statement", "unlogged", "untracked"], "{row}");
+            assert!(
+                row["p50_ms"].as_object().unwrap().values().all(|ms| ms.as_f64().unwrap() > 0.0),
+                "{row}"
+            );
+        }
+        let s = db.session().await;
+        let left = "SELECT count(*) FROM pg_namespace WHERE nspname IN ('trickle_bench', 'pgtrickle')";
+        assert_eq!(s.client().query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
+    });
+}
+
+/// Two runs are compared cell by cell; what is no run says so.
+#[test]
+fn runs_are_compared() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let run =
+            ["bench", "--scenario", "scan,top_k", "--rows", "300", "--pct", "5", "--cycles", "2", "--json"];
+        let directory = std::env::temp_dir();
+        let file = |name: &str| {
+            directory.join(format!("trickle-bench-{}-{}-{name}", std::process::id(), db.major()))
+        };
+        let (before, after) = (file("before.json"), file("after.json"));
+        for path in [&before, &after] {
+            std::fs::write(path, app.trickle(&run).json().to_string()).unwrap();
+        }
+        let paths = [before.to_str().unwrap(), after.to_str().unwrap()];
+        let shown = app.trickle(&["bench", "--compare", paths[0], paths[1]]);
+        assert!(shown.code == 0 && shown.out.contains("scan") && shown.out.contains(" %"), "{}", shown.out);
+        std::fs::write(&after, "{}").unwrap();
+        let refused = app.trickle(&["bench", "--compare", paths[0], paths[1]]);
+        assert!(
+            refused.code == 2 && refused.err.contains("what trickle bench --json printed"),
+            "{}",
+            refused.err
+        );
+        [before, after].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    });
+}

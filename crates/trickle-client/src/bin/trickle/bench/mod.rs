@@ -1,5 +1,9 @@
-//! The refresh matrix: what a refresh costs beside computing the whole anew, and beside what an expert writes by hand.
+//! What trickle costs: refreshes beside computing the whole anew and beside what an expert writes by hand, capture beside an
+//! expert's triggers, and looking at what has nothing to do.
 
+pub(crate) mod capture;
 pub(crate) mod cycle;
+pub(crate) mod idle;
+pub(crate) mod plot;
 pub(crate) mod report;
 pub(crate) mod scenario;

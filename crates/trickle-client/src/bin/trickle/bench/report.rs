@@ -1,6 +1,8 @@
 //! What was measured, for people and for programs.
 
+use super::capture::{self, Captor, Work};
 use super::cycle::{Measured, Way};
+use crate::failure::Failure;
 use crate::output::{Output, Tone, milliseconds};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -31,7 +33,7 @@ impl Cell {
         Some(Times { median: at(50)?, p95: at(95)?, most: *all.last()? })
     }
 
-    fn median(&self, way: Way) -> Option<f64> {
+    pub(crate) fn median(&self, way: Way) -> Option<f64> {
         self.times(way).map(|t| t.median.as_secs_f64())
     }
 
@@ -123,4 +125,126 @@ pub(crate) fn show(cells: &[Cell], server: &str, target: f64, output: &mut Outpu
         "\n{met} of {} cells take at most {target} times the better of the others\n",
         judged.len()
     ));
+}
+
+/// The median of what was measured, in seconds.
+fn median(mut all: Vec<f64>) -> Option<f64> {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
+}
+
+/// What capture cost, beside the untracked table and beside the expert's triggers.
+pub(crate) fn show_capture(measured: &[capture::Measured], server: &str, output: &mut Output) {
+    let mut works: Vec<(&str, Work)> = Vec::new();
+    for m in measured {
+        if !works.contains(&(m.shape, m.work)) {
+            works.push((m.shape, m.work));
+        }
+    }
+    let of = |(shape, work): (&str, Work), captor| {
+        let fits = |m: &&capture::Measured| m.shape == shape && m.work == work && m.captor == captor;
+        median(measured.iter().filter(fits).map(|m| m.took.as_secs_f64() * 1000.0).collect())
+    };
+    if output.is_json() {
+        let rows: Vec<Value> = works
+            .iter()
+            .map(|w| {
+                let ms: BTreeMap<&str, Option<f64>> =
+                    Captor::ALL.iter().map(|c| (c.name(), of(*w, *c))).collect();
+                json!({"table": w.0, "work": w.1.name(), "p50_ms": ms})
+            })
+            .collect();
+        output.document(&json!({"server": server, "capture": rows}));
+        return;
+    }
+    let times =
+        |a: Option<f64>, b: Option<f64>| a.zip(b).map_or("-".to_owned(), |(a, b)| format!("{:.2}", a / b));
+    let row = |w: &(&str, Work)| {
+        let untracked = of(*w, Captor::Nobody);
+        let (hand, statement) = (of(*w, Captor::Hand), of(*w, Captor::Statement));
+        let against = statement.zip(hand).map(|(s, h)| if s <= 1.1 * h { Tone::Good } else { Tone::Bad });
+        let plain = |text: String| (text, None);
+        [
+            plain(w.0.to_owned()),
+            plain(w.1.name()),
+            plain(untracked.map_or("-".to_owned(), |ms| format!("{ms:.1}"))),
+            plain(times(hand, untracked)),
+            plain(times(statement, untracked)),
+            plain(times(of(*w, Captor::Unlogged), untracked)),
+            plain(times(of(*w, Captor::Row), untracked)),
+            (times(statement, hand), against),
+        ]
+    };
+    let head = ["table", "work", "untracked ms", "hand", "statement", "unlogged", "row", "statement / hand"];
+    output.print(format!("{server}; medians, as multiples of the untracked table's\n\n"));
+    output.table(head, works.iter().map(row).collect());
+}
+
+/// What looks at idle stream tables took: of so many over so many tables.
+pub(crate) fn show_idle(looks: &[((u32, u32), Vec<Duration>)], server: &str, output: &mut Output) {
+    let rows = looks.iter().map(|((tables, sources), all)| {
+        let mut all: Vec<f64> = all.iter().map(|d| milliseconds(*d)).collect();
+        all.sort_by(f64::total_cmp);
+        let at = |part: usize| all.get(all.len() * part / 100).copied();
+        (*tables, *sources, at(50), at(95))
+    });
+    let rows: Vec<_> = rows.collect();
+    if output.is_json() {
+        let rows: Vec<Value> = rows
+            .iter()
+            .map(|(t, s, p50, p95)| json!({"stream_tables": t, "sources": s, "p50_ms": p50, "p95_ms": p95}))
+            .collect();
+        output.document(&json!({"server": server, "idle": rows}));
+        return;
+    }
+    let shown = |ms: &Option<f64>| (ms.map_or("-".to_owned(), |ms| format!("{ms:.2}")), None);
+    output.print(format!("{server}\n\n"));
+    let row = |(t, s, p50, p95): &(u32, u32, Option<f64>, Option<f64>)| {
+        [(t.to_string(), None), (s.to_string(), None), shown(p50), shown(p95)]
+    };
+    output.table(["stream tables", "sources", "p50 ms", "p95 ms"], rows.iter().map(row).collect());
+}
+
+/// The cells of two runs, as --json printed them, side by side.
+pub(crate) fn compare(before: &Value, after: &Value, output: &mut Output) -> Result<(), Failure> {
+    let cells = |run: &Value| -> Result<Vec<Value>, Failure> {
+        let cells = run["cells"].as_array().cloned();
+        cells.ok_or_else(|| Failure::input("a run to compare is what trickle bench --json printed"))
+    };
+    let (before, after) = (cells(before)?, cells(after)?);
+    let same = |a: &Value, b: &Value| ["scenario", "rows", "pct"].iter().all(|key| a[key] == b[key]);
+    let of = |cell: &Value| cell["ways"]["incremental"]["p50_ms"].as_f64();
+    let rows: Vec<(&Value, f64, f64)> =
+        after.iter().filter_map(|a| Some((a, of(before.iter().find(|b| same(a, b))?)?, of(a)?))).collect();
+    if output.is_json() {
+        let rows: Vec<Value> = rows
+            .iter()
+            .map(|(c, b, a)| {
+                json!({"scenario": c["scenario"], "rows": c["rows"], "pct": c["pct"],
+                "before_ms": b, "after_ms": a, "change": a / b - 1.0})
+            })
+            .collect();
+        output.document(&json!({"compared": rows}));
+        return Ok(());
+    }
+    let row = |(c, b, a): &(&Value, f64, f64)| {
+        let change = a / b - 1.0;
+        let tone = match change {
+            c if c <= -0.1 => Some(Tone::Good),
+            c if c >= 0.1 => Some(Tone::Bad),
+            _ => None,
+        };
+        let plain = |text: String| (text, None);
+        [
+            plain(c["scenario"].as_str().unwrap_or_default().to_owned()),
+            plain(c["rows"].to_string()),
+            plain(c["pct"].to_string()),
+            plain(format!("{b:.2}")),
+            plain(format!("{a:.2}")),
+            (format!("{:+.0} %", change * 100.0), tone),
+        ]
+    };
+    output
+        .table(["scenario", "rows", "%", "before ms", "after ms", "change"], rows.iter().map(row).collect());
+    Ok(())
 }

@@ -1,14 +1,19 @@
 //! `trickle bench`
 
 use super::{Answer, Run};
+use crate::bench::capture::{self, Captor, SHAPES, Work};
 use crate::bench::cycle::{Bed, SCHEMA};
 use crate::bench::report::{self, Cell};
 use crate::bench::scenario::{SCENARIOS, Scenario};
+use crate::bench::{idle, plot};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::server;
+use std::path::{Path, PathBuf};
+use tokio_postgres::Client;
+use trickle_client::capture::CaptureOptions;
 use trickle_client::throwaway::{self, Server};
 use trickle_client::{Session, Settings, Trickle};
+use trickle_core::cdc::Mode;
 
 /// Measure refreshes: a stream table beside computing the whole anew, and beside what an expert writes by hand.
 ///
@@ -16,7 +21,9 @@ use trickle_client::{Session, Settings, Trickle};
 /// one. Every cycle changes rows (70 % updates, 15 % deletes, 15 % inserts), refreshes in each way, in turns, and compares
 /// every result with its query.
 ///
-/// Exit code 1: a result was not what its query gives.
+/// With --capture: what triggers cost writers. With --idle: what a look at stream tables costs that have nothing to do.
+///
+/// Exit code 1: a result was not what its query gives, or what was captured was not what was written.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
     /// Which scenarios [default: all].
@@ -29,12 +36,31 @@ pub(crate) struct Bench {
     /// Rows that change in a cycle, in percent.
     #[arg(long, value_name = "P", value_delimiter = ',', default_values_t = [1.0, 10.0, 50.0], value_parser = percent)]
     pct: Vec<f64>,
+    /// Rows that change in a cycle, as many in tables of any size.
+    #[arg(long, value_name = "N", conflicts_with = "pct", value_parser = clap::value_parser!(u32).range(1..))]
+    delta: Option<u32>,
     /// Cycles; the first of each cell warms up.
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
     cycles: u32,
     /// How many times the better of the others a refresh may take.
     #[arg(long, value_name = "F", default_value_t = 1.25)]
     target: f64,
+    /// Draw how refreshes grow with the tables.
+    #[arg(long, value_name = "FILE.svg")]
+    svg: Option<PathBuf>,
+    /// Measure what capture costs writers.
+    #[arg(long, conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg", "idle"])]
+    capture: bool,
+    /// How many write at a time, each its own rows, with --capture.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 2, 4, 8], requires = "capture",
+          value_parser = clap::value_parser!(u32).range(1..=16))]
+    writers: Vec<u32>,
+    /// Measure looks at one idle stream table, at a thousand over 50 tables, and at a thousand over a thousand.
+    #[arg(long, conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg"])]
+    idle: bool,
+    /// Compare two runs, files with what --json printed.
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], exclusive = true)]
+    compare: Vec<PathBuf>,
     /// Start a private throw-away PostgreSQL, as the demo does.
     #[arg(long)]
     private: bool,
@@ -57,56 +83,90 @@ fn percent(text: &str) -> Result<f64, String> {
 struct Place {
     trickle: Trickle,
     session: Session,
+    /// Whether a catalog was there before.
+    had_catalog: bool,
     /// Stopped when it is dropped, after the sessions.
     private: Option<Server>,
 }
 
-impl Bench {
-    async fn place(&self, output: &Output) -> Result<Place, Failure> {
-        if !self.private {
-            let (trickle, _) = server::attach(output).await?;
-            let session = Session::new(output.target()?.connect().await?);
-            return Ok(Place { trickle, session, private: None });
+impl Place {
+    async fn new(private: bool, output: &Output) -> Result<Place, Failure> {
+        let mut server = None;
+        if private {
+            let (_, binaries) =
+                throwaway::find()?.pop_last().ok_or_else(|| Failure::failed("no PostgreSQL was found"))?;
+            let settings = ["shared_buffers=512MB", "fsync=off", "max_wal_size=4GB"];
+            let mut started = Server::start(&binaries, "bench", &settings)?;
+            started.ready().await?;
+            server = Some(started);
         }
-        let (_, binaries) =
-            throwaway::find()?.pop_last().ok_or_else(|| Failure::failed("no PostgreSQL was found"))?;
-        let settings = ["shared_buffers=512MB", "fsync=off", "max_wal_size=4GB"];
-        let mut server = Server::start(&binaries, "bench", &settings)?;
-        server.ready().await?;
-        let session = Session::connect(&server.config("postgres")).await?;
-        let own = Session::connect(&server.config("postgres")).await?;
-        Ok(Place {
-            trickle: Trickle::attach(own, Settings::default()).await?,
-            session,
-            private: Some(server),
-        })
-    }
-}
-
-impl Run for Bench {
-    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
-        let mut place = self.place(output).await?;
-        // A catalog that was there stays.
-        let fresh = place.trickle.init().await?.is_none();
+        let mut trickle =
+            Trickle::attach(connect(server.as_ref(), output).await?, Settings::default()).await?;
+        let session = connect(server.as_ref(), output).await?;
         let there = "SELECT to_regnamespace($1) IS NOT NULL";
-        if place.session.client().query_one(there, &[&SCHEMA]).await?.get(0) {
+        if session.client().query_one(there, &[&SCHEMA]).await?.get(0) {
             return Err(Failure::input(format!(
                 "schema {SCHEMA} exists: drop its stream tables (trickle drop), and it, or measure in another database"
             )));
         }
-        let version: String = place.session.client().query_one("SHOW server_version", &[]).await?.get(0);
-        let measured = self.matrix(&mut place, output).await;
-        if fresh && place.private.is_none() {
-            place.trickle.uninstall(false).await?;
+        let had_catalog = trickle.init().await?.is_some();
+        Ok(Place { trickle, session, had_catalog, private: server })
+    }
+
+    async fn another(&self, output: &Output) -> Result<Session, Failure> {
+        connect(self.private.as_ref(), output).await
+    }
+
+    async fn version(&self) -> Result<String, Failure> {
+        let row = self.session.client().query_one("SHOW server_version", &[]).await?;
+        Ok(format!("PostgreSQL {}", row.get::<_, String>(0)))
+    }
+
+    /// A catalog that was there stays.
+    async fn leave(mut self) -> Result<(), Failure> {
+        if !self.had_catalog && self.private.is_none() {
+            self.trickle.uninstall(false).await?;
         }
-        let cells = measured?;
-        report::show(&cells, &format!("PostgreSQL {version}"), self.target, output);
-        Ok(Answer::Yes)
+        Ok(())
     }
 }
 
+async fn connect(private: Option<&Server>, output: &Output) -> Result<Session, Failure> {
+    Ok(match private {
+        Some(server) => Session::connect(&server.config("postgres")).await?,
+        None => Session::new(output.target()?.connect().await?),
+    })
+}
+
+impl Run for Bench {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        if let [before, after] = &self.compare[..] {
+            report::compare(&read(before)?, &read(after)?, output)?;
+            return Ok(Answer::Yes);
+        }
+        let mut place = Place::new(self.private, output).await?;
+        let server = place.version().await?;
+        // What it made goes after a failure too.
+        let measured = if self.capture {
+            self.capture(&mut place, &server, output).await
+        } else if self.idle {
+            self.idle(&mut place, &server, output).await
+        } else {
+            self.refreshes(&mut place, &server, output).await
+        };
+        let left = place.leave().await;
+        measured.and(left).map(|()| Answer::Yes)
+    }
+}
+
+fn read(file: &Path) -> Result<serde_json::Value, Failure> {
+    let named = |e: &dyn std::fmt::Display| Failure::input(format!("cannot read {}: {e}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|e| named(&e))?;
+    serde_json::from_str(&text).map_err(|e| named(&e))
+}
+
 impl Bench {
-    async fn matrix(&self, place: &mut Place, output: &Output) -> Result<Vec<Cell>, Failure> {
+    async fn refreshes(&self, place: &mut Place, server: &str, output: &mut Output) -> Result<(), Failure> {
         let mut cells = Vec::new();
         for &rows in &self.rows {
             let wanted =
@@ -115,7 +175,11 @@ impl Bench {
                 self.measure(scenario, rows, place, output, &mut cells).await?;
             }
         }
-        Ok(cells)
+        if let Some(file) = &self.svg {
+            plot::draw(&cells, file)?;
+        }
+        report::show(&cells, server, self.target, output);
+        Ok(())
     }
 
     async fn measure(
@@ -126,11 +190,15 @@ impl Bench {
         output: &Output,
         cells: &mut Vec<Cell>,
     ) -> Result<(), Failure> {
+        let percents = match self.delta {
+            Some(delta) => vec![(f64::from(delta) * 100.0 / f64::from(rows)).min(90.0)],
+            None => self.pct.clone(),
+        };
         let mut bed = Bed::new(scenario, &mut place.trickle, place.session.client(), rows).await?;
         let mut result = Ok(());
-        for &percent in &self.pct {
+        for percent in percents {
             let mut cell = Cell { scenario: scenario.name, rows, percent, measured: Vec::new() };
-            for cycle in 0..usize::try_from(self.cycles).unwrap_or(usize::MAX) {
+            for cycle in 0..self.cycles as usize {
                 match bed.cycle(cycle, percent).await {
                     Ok(measured) => {
                         if !output.is_quiet() {
@@ -152,4 +220,68 @@ impl Bench {
         bed.clear().await?;
         result
     }
+
+    async fn capture(&self, place: &mut Place, server: &str, output: &mut Output) -> Result<(), Failure> {
+        let mut refreshers = Vec::new();
+        for (captor, mode, unlogged) in [
+            (Captor::Statement, Mode::Statement, false),
+            (Captor::Unlogged, Mode::Statement, true),
+            (Captor::Row, Mode::Row, false),
+        ] {
+            let settings = Settings { capture: CaptureOptions { mode, unlogged }, ..Settings::default() };
+            refreshers.push((captor, Trickle::attach(place.another(output).await?, settings).await?));
+        }
+        let mut writers = Vec::new();
+        for _ in 0..self.writers.iter().copied().max().unwrap_or(1) {
+            writers.push(place.another(output).await?);
+        }
+        let writers: Vec<&Client> = writers.iter().map(Session::client).collect();
+        let mut works = vec![Work::Update];
+        works.extend(self.writers.iter().map(|n| Work::Single(*n)));
+        works.extend([Work::Delete, Work::Insert]);
+        let mut measured = Vec::new();
+        for shape in &SHAPES {
+            if !output.is_quiet() {
+                output.remark(&format!("{}\n", shape.name));
+            }
+            let result = captured(shape, &writers, &mut refreshers, &works, self.cycles, &mut measured).await;
+            capture::clear(place.session.client(), &mut refreshers).await?;
+            result?;
+        }
+        report::show_capture(&measured, server, output);
+        Ok(())
+    }
+
+    async fn idle(&self, place: &mut Place, server: &str, output: &mut Output) -> Result<(), Failure> {
+        let mut looks = Vec::new();
+        for of in [(1, 1), (1000, 50), (1000, 1000)] {
+            if !output.is_quiet() {
+                output.remark(&format!("{} stream tables over {}\n", of.0, of.1));
+            }
+            let cycles = self.cycles as usize * 10;
+            let all = idle::measure(of, cycles, &mut place.trickle, place.session.client()).await?;
+            looks.push((of, all));
+        }
+        report::show_idle(&looks, server, output);
+        Ok(())
+    }
+}
+
+/// The cycles of one shape; the first warms up.
+async fn captured(
+    shape: &'static capture::Shape,
+    writers: &[&Client],
+    refreshers: &mut [(Captor, Trickle)],
+    works: &[Work],
+    cycles: u32,
+    measured: &mut Vec<capture::Measured>,
+) -> Result<(), Failure> {
+    let bed = capture::Bed::new(shape, writers, refreshers).await?;
+    for cycle in 0..cycles as usize {
+        let of = bed.cycle(cycle, works).await?;
+        if cycle > 0 || cycles == 1 {
+            measured.extend(of);
+        }
+    }
+    Ok(())
 }
