@@ -58,7 +58,7 @@ pub use error::{Error, Result};
 pub use explain::Explained;
 pub use names::Name;
 pub use refresh::{RefreshOptions, Refreshed};
-pub use session::{Connect, Session, Watch};
+pub use session::{Connect, Sent, Session, Watch};
 pub use status::{BufferStatus, HistoryEntry, REFRESHER, Refresher, SourceStatus, Status};
 pub use trickle::{Settings, Trickle};
 pub use wait::Waited;

@@ -26,6 +26,17 @@ pub(crate) struct Prepared {
     settings: Xxh64,
     /// Counts uses, to tell which is the oldest.
     clock: u64,
+    /// How many of them found a statement prepared.
+    kept: u64,
+}
+
+/// What a connection sent of statements that come again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// All.
+    pub all: u64,
+    /// Those that were prepared before.
+    pub kept: u64,
 }
 
 struct Known {
@@ -78,10 +89,18 @@ impl Prepared {
         known.used = self.clock;
         match &known.prepared {
             None => Way::Prepare(settings),
-            Some(kept) if fits(kept.params(), types) => Way::Kept(kept.clone()),
+            Some(kept) if fits(kept.params(), types) => {
+                self.kept += 1;
+                Way::Kept(kept.clone())
+            }
             // Where a value was NULL when it was prepared, the server found its type in the text, and took another.
             Some(_) => Way::Text,
         }
+    }
+
+    /// What was sent by now.
+    pub(crate) fn sent(&self) -> Sent {
+        Sent { all: self.clock, kept: self.kept }
     }
 
     /// Keeps a statement that was prepared.

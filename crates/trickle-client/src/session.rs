@@ -1,6 +1,7 @@
 //! A connection to a server, and how the batches of a refresh travel over it.
 
 use crate::error::{Error, Result};
+pub use crate::prepared::Sent;
 use crate::prepared::{Prepared, Way};
 use futures_util::{StreamExt, future, pin_mut};
 use std::pin::Pin;
@@ -52,6 +53,11 @@ impl Session {
     pub fn preparing(mut self) -> Session {
         self.prepared = Some(Mutex::default());
         self
+    }
+
+    /// What was sent of statements that come again; nothing is counted where none is kept prepared.
+    pub fn statements(&self) -> Sent {
+        self.prepared.as_ref().map(|p| lock(p).sent()).unwrap_or_default()
     }
 
     /// The connection itself, for statements that are no part of a refresh.

@@ -9,7 +9,7 @@ use crate::progress::{Onlooker, Progress, Quiet, Tally};
 use crate::refresh::Wanted;
 use crate::registry::{Entry, Registry, Runnable, compile_entry};
 use crate::schema;
-use crate::session::{Connect, Session};
+use crate::session::{Connect, Sent, Session};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -154,9 +154,14 @@ impl Trickle {
         let _ = session.client().batch_execute("SET client_connection_check_interval = '1s'").await;
         // The questions about many stream tables are long and quick: compiling them, or planning them anew for each list of
         // tables, takes longer than they do.
-        let _ =
-            session.client().batch_execute("SET jit = off; SET plan_cache_mode = force_generic_plan").await;
-        let session = if settings.use_prepared_statements { session.preparing() } else { session };
+        let _ = session.client().batch_execute("SET jit = off").await;
+        let session = if settings.use_prepared_statements {
+            // Nobody else is given this server process, who might want plans of another kind.
+            let _ = session.client().batch_execute("SET plan_cache_mode = force_generic_plan").await;
+            session.preparing()
+        } else {
+            session
+        };
         let search_path = row.get(1);
         let progress = Arc::new(Quiet);
         Ok(Trickle {
@@ -200,6 +205,11 @@ impl Trickle {
             pid: self.pid,
             table: table.map(|t| t.0),
         }
+    }
+
+    /// How many statements of refreshes were sent, and how many of these as they had been prepared.
+    pub fn statements(&self) -> Sent {
+        self.session.statements()
     }
 
     /// The connection.

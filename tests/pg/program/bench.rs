@@ -10,7 +10,9 @@ fn the_matrix_measures_every_scenario_and_leaves_nothing() {
         let small = ["bench", "--rows", "300", "--pct", "1,20", "--cycles", "3", "--json"];
         let ran = app.trickle(&small);
         let shown = ran.json();
-        assert_eq!(keys(&shown), ["cells", "server", "target"]);
+        assert_eq!(keys(&shown), ["cells", "server", "statements", "target"]);
+        let sent = |what: &str| shown["statements"][what].as_u64().unwrap();
+        assert!(sent("kept_prepared") > 0 && sent("all") > sent("kept_prepared"), "{}", shown["statements"]);
         let cells = shown["cells"].as_array().unwrap();
         assert_eq!(cells.len(), 2 * 13);
         for c in cells {

@@ -7,6 +7,7 @@ use crate::output::{Output, Tone, milliseconds};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use trickle_client::Sent;
 
 /// One cell of the matrix. The first cycle stands apart: caches are cold and statements not yet planned.
 pub(crate) struct Cell {
@@ -82,10 +83,11 @@ pub(crate) fn line(cell: &Cell, m: &Measured) -> String {
 }
 
 /// All cells; `target` is how long a stream table may take for each second of the better of the others.
-pub(crate) fn show(cells: &[Cell], server: &str, target: f64, output: &mut Output) {
+pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output: &mut Output) {
     if output.is_json() {
         let cells: Vec<Value> = cells.iter().map(Cell::to_json).collect();
-        output.document(&json!({"server": server, "target": target, "cells": cells}));
+        let sent = json!({"all": sent.all, "kept_prepared": sent.kept});
+        output.document(&json!({"server": server, "target": target, "cells": cells, "statements": sent}));
         return;
     }
     let shown = |seconds: Option<f64>| seconds.map_or("-".to_owned(), |s| format!("{:.2}", s * 1000.0));
@@ -125,6 +127,7 @@ pub(crate) fn show(cells: &[Cell], server: &str, target: f64, output: &mut Outpu
         "\n{met} of {} cells take at most {target} times the better of the others\n",
         judged.len()
     ));
+    output.print(format!("{} of {} statements of refreshes were prepared before\n", sent.kept, sent.all));
 }
 
 /// The median of what was measured, in seconds.

@@ -178,7 +178,7 @@ impl Bench {
         if let Some(file) = &self.svg {
             plot::draw(&cells, file)?;
         }
-        report::show(&cells, server, self.target, output);
+        report::show(&cells, server, self.target, place.trickle.statements(), output);
         Ok(())
     }
 
