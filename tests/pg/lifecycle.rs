@@ -304,3 +304,76 @@ fn a_primary_key_is_declared_and_what_users_hang_on_it_stays() {
         }
     });
 }
+
+/// What a connection knows of stream tables that it refreshed is compared with what the catalog says, under the locks of each
+/// refresh: what others did meanwhile is noticed by the next one, and counted once.
+#[test]
+fn what_others_did_is_noticed_by_a_connection_that_does_not_read_the_catalog_again() {
+    each_server(async |db| {
+        let (mut t, mut other, w) = (open(db).await, open(db).await, db.session().await);
+        run(&w, "CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a SELECT i, i FROM generate_series(1, 9) i").await;
+        let st = name("public.st");
+        let twice = async |t: &mut Trickle| {
+            for _ in 0..2 {
+                run(&w, "UPDATE a SET v = v + 1 WHERE id = 1").await;
+                t.refresh(std::slice::from_ref(&st), &RefreshOptions::default()).await.unwrap();
+            }
+        };
+        let sum = "SELECT coalesce(sum(v), 0)::int8 FROM st";
+        let next = async |t: &mut Trickle| {
+            run(&w, "UPDATE a SET v = v + 1 WHERE id = 1").await;
+            t.refresh(std::slice::from_ref(&st), &RefreshOptions::default()).await
+        };
+
+        // Another query, another table of the name, and a name that changes hands.
+        create(&mut other, "st", "SELECT id, v FROM a").await;
+        twice(&mut t).await;
+        let alteration =
+            Alteration { query: Some("SELECT id, 100 * v AS v FROM a".into()), ..Alteration::default() };
+        other.alter(&st, &alteration).await.unwrap();
+        assert_eq!(next(&mut t).await.unwrap().len(), 1);
+        assert_eq!(count(&w, sum).await, count(&w, "SELECT 100 * sum(v) FROM a").await);
+        twice(&mut t).await;
+        other.drop(&st, false).await.unwrap();
+        assert!(next(&mut t).await.unwrap_err().message().contains("there is no stream table"));
+        create(&mut other, "st", "SELECT id, v FROM a").await;
+        twice(&mut t).await;
+        other.drop(&st, false).await.unwrap();
+        create(&mut other, "st", "SELECT id, -v AS v FROM a").await;
+        assert_eq!(next(&mut t).await.unwrap().len(), 1);
+        assert_eq!(count(&w, sum).await, count(&w, "SELECT -sum(v) FROM a").await);
+        create(&mut other, "second", "SELECT id, 2 * v AS v FROM a").await;
+        twice(&mut t).await;
+        run(&w, "ALTER TABLE st RENAME TO first; ALTER TABLE second RENAME TO st").await;
+        assert_eq!(next(&mut t).await.unwrap().len(), 1);
+        assert_eq!(count(&w, sum).await, count(&w, "SELECT 2 * sum(v) FROM a").await);
+
+        // Capture that is held off, and begins again.
+        twice(&mut t).await;
+        other.disable(&name("public.a")).await.unwrap();
+        next(&mut t).await.unwrap();
+        assert_eq!(count(&w, sum).await, count(&w, "SELECT 2 * sum(v) FROM a").await);
+        other.enable(&name("public.a")).await.unwrap();
+        twice(&mut t).await;
+        assert_equal(&mut t, "st").await;
+
+        // Another role on the same connection, another owner of the table.
+        run(&w, "CREATE ROLE lifecycle_clerk").await;
+        twice(&mut t).await;
+        t.client().batch_execute("SET ROLE lifecycle_clerk").await.unwrap();
+        assert!(next(&mut t).await.is_err());
+        t.client().batch_execute("RESET ROLE").await.unwrap();
+        twice(&mut t).await;
+        run(&w, "ALTER TABLE st OWNER TO lifecycle_clerk").await;
+        assert!(next(&mut t).await.unwrap_err().message().contains("belongs to lifecycle_clerk"));
+        run(&w, "ALTER TABLE st OWNER TO postgres").await;
+
+        // What cannot be kept any more fails once.
+        twice(&mut t).await;
+        run(&w, "ALTER TABLE a DROP COLUMN v").await;
+        let e = t.refresh(std::slice::from_ref(&st), &RefreshOptions::default()).await.unwrap_err();
+        assert!(e.message().contains("cannot be kept"), "{e:?}");
+        assert_eq!(t.find(&st).await.unwrap().consecutive_errors, 1);
+        run(&w, "DROP OWNED BY lifecycle_clerk; DROP ROLE lifecycle_clerk").await;
+    });
+}

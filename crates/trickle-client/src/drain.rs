@@ -56,7 +56,7 @@ impl Trickle {
         let text = "SELECT b.source_relid FROM pgtrickle.pgt_buffers b WHERE b.source_relid = ANY ($1) AND b.capture = 'ON' \
                  AND (b.limit_bytes <> (SELECT buffer_limit_bytes FROM pgtrickle.pgt_catalog_version) OR EXISTS (SELECT FROM jsonb_array_elements(b.segments) WITH ORDINALITY s(segment, n), \
                  pg_relation_size(to_regclass(format('%I.%I', $2::text, format('changes_%s_%s', b.source_relid, \
-                 s.segment->>'number')))) size WHERE CASE WHEN s.n = jsonb_array_length(b.segments) THEN size >= $3 \
+                 s.segment->>'number')))) size WHERE CASE WHEN s.n = jsonb_array_length(b.segments) THEN size >= least($3, b.limit_bytes) \
                  ELSE size > CASE WHEN b.unlogged THEN current_setting('block_size')::int8 ELSE 0 END END))";
         let bytes = self.settings.segment_bytes;
         let rows = self

@@ -90,12 +90,9 @@ impl Trickle {
     /// linked to the one that failed.
     pub async fn refresh(&mut self, names: &[Name], options: &RefreshOptions) -> Result<Vec<Refreshed>> {
         let key = Wanted::Names(names.to_vec());
-        if let Some(registry) = self.recent.get(&key).cloned() {
-            let wanted = registry.ids(names, &self.search_path)?;
-            match self.refresh_each(&registry, &wanted, options, None).await {
-                Err(e) if e.is_input() || e.is_stale() => self.recent.clear(),
-                done => return self.forgetting(done),
-            }
+        if let Some(done) = self.refresh_known(&key, options).await? {
+            self.prune_history().await?;
+            return Ok(done);
         }
         let registry = Arc::new(self.of_names(names).await?);
         let wanted = registry.ids(names, &self.search_path)?;
@@ -227,11 +224,8 @@ impl Trickle {
         options: &RefreshOptions,
     ) -> Result<Vec<Refreshed>> {
         let key = Wanted::Tables(wanted.to_vec());
-        if let Some(registry) = self.recent.get(&key).cloned() {
-            match self.refresh_groups(&registry, wanted, options, None).await {
-                Err(e) if e.is_input() || e.is_stale() => self.recent.clear(),
-                done => return self.forgetting(done),
-            }
+        if let Some(done) = self.refresh_known(&key, options).await? {
+            return Ok(done);
         }
         let registry = Arc::new(self.linked(wanted).await?);
         self.remember(key, &registry);
@@ -248,6 +242,32 @@ impl Trickle {
         if registry.entries().all(|e| e.is_populated && e.unchanged && e.exists && e.own) {
             self.recent.insert(wanted, registry.clone());
         }
+    }
+
+    /// Refreshes stream tables as they were when they were refreshed last. `None`: nothing is known of them, or not any more
+    /// what is so; what a name means is then to be asked anew, and a plan made anew only after that.
+    async fn refresh_known(
+        &mut self,
+        key: &Wanted,
+        options: &RefreshOptions,
+    ) -> Result<Option<Vec<Refreshed>>> {
+        let Some(registry) = self.recent.get(key).cloned() else { return Ok(None) };
+        let wanted = match key {
+            Wanted::Names(names) => registry.ids(names, &self.search_path)?,
+            Wanted::Tables(tables) => tables.clone(),
+        };
+        let mut done = Vec::new();
+        for group in groups(&registry, &wanted)? {
+            self.heal(&group).await?;
+            match self.refresh_group(&group, options, None).await {
+                Ok(part) => done.extend(part),
+                Err(e) => {
+                    self.recent.clear();
+                    return if e.is_input() || e.is_stale() { Ok(None) } else { Err(e) };
+                }
+            }
+        }
+        Ok(Some(done))
     }
 
     /// After what went wrong the catalog is read again.

@@ -212,7 +212,7 @@ impl Trickle {
         self.session.statements()
     }
 
-    /// The connection.
+    /// The connection. Where statements stay prepared on it, they are planned for any values (`plan_cache_mode`).
     pub fn client(&self) -> &Client {
         self.session.client()
     }

@@ -27,6 +27,11 @@ pub(crate) async fn create(t: &mut Trickle, what: &str, query: &str) {
 }
 
 pub(crate) async fn try_refresh(t: &mut Trickle, what: &str) -> Result<Vec<Refreshed>> {
+    // By its full name a connection that refreshed it before knows it.
+    let full = Name { schema: Some("public".to_owned()), ..name(what) };
+    if name(what).schema.is_none() && t.find(&full).await.is_ok() {
+        return t.refresh(&[full], &RefreshOptions::default()).await;
+    }
     t.refresh(&[name(what)], &RefreshOptions::default()).await
 }
 

@@ -177,15 +177,15 @@ BEGIN
 END
 $$;
 
--- What a stream table's plan was made for and from, whose it is, and which of its sources are captured: another value says
--- that what a client knows of it is out of date.
+-- What a stream table's plan was made for and from, whose it is and who asks, and how its sources are captured: another value
+-- says that what a client knows of it is out of date.
 CREATE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog AS $$
 BEGIN
     RETURN (
         SELECT md5(jsonb_build_array(s.defining_query, s.refresh_mode, s.layout_hash, s.settings, s.functions_fingerprint,
-            (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid),
-            (SELECT jsonb_agg(jsonb_build_array(d.source_relid, d.columns_used, d.schema_fingerprint, b.capture)
+            (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid), current_user,
+            (SELECT jsonb_agg(jsonb_build_array(d.source_relid, d.columns_used, d.schema_fingerprint, b.capture, b.unlogged)
                 ORDER BY d.source_relid)
              FROM pgtrickle.pgt_dependencies d LEFT JOIN pgtrickle.pgt_buffers b USING (source_relid)
              WHERE d.pgt_id = s.pgt_id))::text)
