@@ -195,11 +195,10 @@ impl Facts {
         sources.iter().map(|id| self.counted(*id)).reduce(|a, b| Some(a?.saturating_add(b?))).flatten()
     }
 
-    /// How large the tables are that a refresh reads and writes, by powers of two, and the changes that nobody counted and no
-    /// text tells of: of another scale the best plan may be another.
+    /// How large the tables are that a refresh reads and writes, by powers of two: of another scale the best plan may be
+    /// another.
     pub(super) fn scale(&self) -> u64 {
-        let uncounted = |p: &Pending| p.rows.filter(|_| !p.exact).unwrap_or(0);
-        let sizes = self.pending.values().flat_map(|p| [p.size, uncounted(p)]).chain([self.rows]);
+        let sizes = self.pending.values().map(|p| p.size).chain([self.rows]);
         sizes.fold(0, |scale: u64, n| {
             scale.rotate_left(7) ^ u64::from(n.max(0).unsigned_abs().checked_ilog2().map_or(0, |l| l + 1))
         })

@@ -56,6 +56,9 @@ pub struct Machine {
     frontier: Option<Frontier>,
 }
 
+/// Up to so many changes of each source the plan of a delta is kept.
+const FEW: i64 = 1024;
+
 /// Whether the time alone may have changed a member.
 fn is_timed(member: &Member, facts: &Facts) -> bool {
     member.program.reads_clock() && facts.is_later()
@@ -292,8 +295,10 @@ impl Machine {
         let run = |kind, text: &str| control::statement(kind, Phase::Execute, text);
         let mut in_force: Vec<Setting> = member.settings.clone();
         if self.is_own() {
-            // A driver may keep statements prepared. What decides their plans is in their texts, but for the time.
-            let anew = templates.iter().any(Template::hangs_on_values);
+            // A driver may keep statements prepared. What decides their plans is in their texts, but for the time; and beside
+            // many changes a plan costs nothing.
+            let few = |n: &Option<i64>| n.is_some_and(|n| n <= FEW);
+            let anew = templates.iter().any(Template::hangs_on_values) || !windows.values().all(few);
             in_force.push(planned(if anew { "force_custom_plan" } else { "force_generic_plan" }));
         }
         if let Some((memory, report)) = self.plan.work_mem.zip(self.reports.last()) {
