@@ -13,7 +13,6 @@ use std::time::Duration;
 use tokio_postgres::types::{Json, ToSql, Type};
 use tokio_postgres::{Client, Row};
 use trickle_core::catalog::{TableId, TableKind};
-use trickle_core::cost::Model;
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_core::parse::parse_query;
 use trickle_core::refresh::{Compiled, Copied, Program, Recompute, Relation, Setting};
@@ -81,8 +80,6 @@ pub struct Entry {
     pub last_error: Option<String>,
     /// Settings in force at creation that can change a value.
     pub settings: Vec<Setting>,
-    /// What refreshes have cost.
-    pub model: Model,
     /// What it reads.
     pub dependencies: Vec<Dependency>,
     /// Who owns the stored table.
@@ -164,7 +161,7 @@ WITH RECURSIVE linked(id, relid) AS (
 const ENTRIES: &str = "
 SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema), coalesce(c.relname, s.pgt_name), s.defining_query,
     s.original_query, s.schedule, s.refresh_mode,
-    s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings, s.cost_model,
+    s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings,
     r.rolname, coalesce(r.rolname = current_user, true), s.layout_hash,
     u.id IS NOT NULL, s.is_populated, c.oid IS NOT NULL,
     pgtrickle.definition(s.pgt_id), s.reads_clock
@@ -339,7 +336,6 @@ fn dependency(r: &Row) -> Result<Dependency> {
 
 fn entry(r: &Row, dependencies: Vec<Dependency>) -> Entry {
     let settings: Json<Vec<StoredSetting>> = r.get(13);
-    let model: Option<Json<Model>> = r.try_get(14).unwrap_or_default();
     Entry {
         id: r.get(0),
         relation: relation(r.get(1), r.get(2), r.get(3)),
@@ -353,16 +349,15 @@ fn entry(r: &Row, dependencies: Vec<Dependency>) -> Entry {
         consecutive_errors: r.get(11),
         last_error: r.get(12),
         settings: settings.0.into_iter().map(|s| Setting { name: s.name, values: s.values }).collect(),
-        model: model.map(|m| m.0).unwrap_or_default(),
         dependencies,
-        owner: r.get::<_, Option<String>>(15).unwrap_or_default(),
-        own: r.get(16),
-        exists: r.get(20),
-        definition: r.get(21),
-        layout_hash: r.get(17),
-        reads_clock: r.get(22),
-        unchanged: r.get(18),
-        is_populated: r.get(19),
+        owner: r.get::<_, Option<String>>(14).unwrap_or_default(),
+        own: r.get(15),
+        exists: r.get(19),
+        definition: r.get(20),
+        layout_hash: r.get(16),
+        reads_clock: r.get(21),
+        unchanged: r.get(17),
+        is_populated: r.get(18),
     }
 }
 

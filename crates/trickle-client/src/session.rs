@@ -231,7 +231,7 @@ impl Session {
         self.query(statement, None).await
     }
 
-    /// One statement, planned with its values, in one message exchange; and when its answer was complete.
+    /// One statement in one message exchange; and when its answer was complete.
     async fn answer(&self, statement: &Statement, kept: Option<Kept>) -> Timed {
         let result = self.query(statement, kept).await;
         (result, Instant::now())
