@@ -1,8 +1,9 @@
 //! Consumed changes leave the buffers.
 //!
-//! A segment that has grown large is closed, and another one begun or opened again. A closed one, all of whose rows every
-//! reader has counted, is emptied; it is dropped only if it is from before a widening, since a session that still knows
-//! the old trigger function may write it later. A segment that reached its limit (`trickle_core::cdc`) is closed too, and
+//! A segment that has grown large is emptied where it is, if nobody writes it at the time and every reader has counted all
+//! of its rows; a writer that comes meanwhile waits as long as a TRUNCATE takes. Else it is closed, and another one begun or
+//! opened again. A closed one, all of whose rows every reader has counted, is emptied; it is dropped only if it is from
+//! before a widening, since a session that still knows the old trigger function may write it later. A segment that reached its limit (`trickle_core::cdc`) is closed too, and
 //! emptied as soon as nobody writes it: its readers are recomputed. All this is done in transactions that wait for nobody: what cannot be
 //! done now is done after another refresh.
 
@@ -13,8 +14,8 @@ use crate::registry::Entry;
 use crate::trickle::Trickle;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tokio_postgres::Transaction;
 use tokio_postgres::types::Type;
+use tokio_postgres::{IsolationLevel, Transaction};
 use trickle_core::catalog::TableDef;
 use trickle_core::cdc::{Buffer, OVERFLOWED, Segment};
 use trickle_core::sql::{Qualified, print};
@@ -28,8 +29,16 @@ impl Trickle {
             .map(|d| d.relation.id.0)
             .collect();
         let sources: Vec<u32> = sources.into_iter().collect();
-        let drainable = self.drainable(&sources).await?;
-        self.drain_all(drainable).await
+        for (source, open) in self.drainable(&sources).await? {
+            let emptied = match open {
+                Some(number) => forgiving(self.empty_in_place(source, number).await)?.unwrap_or(false),
+                None => false,
+            };
+            if !emptied {
+                self.drain_all([source]).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Begins new segments for the full buffers of what these stream tables read, so that the refresh that follows is
@@ -42,29 +51,58 @@ impl Trickle {
 
     async fn drain_all(&mut self, sources: impl IntoIterator<Item = u32>) -> Result<()> {
         for source in sources {
-            match self.drain_one(source).await {
-                Err(e) if !e.is_busy() && !e.is_transient() => return Err(e),
-                _ => {}
-            }
+            forgiving(self.drain_one(source).await)?;
         }
         Ok(())
     }
 
     /// Sources of which the open segment is large or a closed one not empty, or whose triggers have another limit: one
-    /// question for all.
-    async fn drainable(&self, sources: &[u32]) -> Result<Vec<u32>> {
-        let text = "SELECT b.source_relid FROM pgtrickle.pgt_buffers b WHERE b.source_relid = ANY ($1) AND b.capture = 'ON' \
-                 AND (b.limit_bytes <> (SELECT buffer_limit_bytes FROM pgtrickle.pgt_catalog_version) OR EXISTS (SELECT FROM jsonb_array_elements(b.segments) WITH ORDINALITY s(segment, n), \
-                 pg_relation_size(to_regclass(format('%I.%I', $2::text, format('changes_%s_%s', b.source_relid, \
-                 s.segment->>'number')))) size WHERE CASE WHEN s.n = jsonb_array_length(b.segments) THEN size >= least($3, b.limit_bytes) \
-                 ELSE size > CASE WHEN b.unlogged THEN current_setting('block_size')::int8 ELSE 0 END END))";
+    /// question for all. With the number of the open one, where that is all that there is to empty.
+    async fn drainable(&self, sources: &[u32]) -> Result<Vec<(u32, Option<i64>)>> {
+        let text = "SELECT b.source_relid, CASE WHEN s.large AND NOT s.used AND NOT s.limited AND NOT b.unlogged THEN s.open END \
+             FROM pgtrickle.pgt_buffers b CROSS JOIN LATERAL (SELECT max(number) FILTER (WHERE last) AS open, \
+             bool_or(size >= least($3, b.limit_bytes)) FILTER (WHERE last) AS large, \
+             coalesce(bool_or(size > CASE WHEN b.unlogged THEN current_setting('block_size')::int8 ELSE 0 END) FILTER (WHERE NOT last), false) AS used, \
+             b.limit_bytes <> (SELECT buffer_limit_bytes FROM pgtrickle.pgt_catalog_version) AS limited \
+             FROM (SELECT (s.segment->>'number')::int8 AS number, s.n = jsonb_array_length(b.segments) AS last, \
+             pg_relation_size(to_regclass(format('%I.%I', $2::text, format('changes_%s_%s', b.source_relid, s.segment->>'number')))) AS size \
+             FROM jsonb_array_elements(b.segments) WITH ORDINALITY s(segment, n)) s) s \
+             WHERE b.source_relid = ANY ($1) AND b.capture = 'ON' AND (s.large OR s.used OR s.limited)";
         let bytes = self.settings.segment_bytes;
         let rows = self
             .session
             .ask(text, &[(&sources, Type::OID_ARRAY), (&capture::HIDDEN, Type::TEXT), (&bytes, Type::INT8)])
             .await
             .map_err(|e| Error::server("look for consumed changes", e))?;
-        Ok(rows.iter().map(|r| r.get(0)).collect())
+        Ok(rows.iter().map(|r| (r.get(0), r.get(1))).collect())
+    }
+
+    /// A transaction that waits for nobody for long, and sees with each statement what was committed before that: whatever the
+    /// role's default is, what a lock keeps from changing must be seen as it is under the lock.
+    async fn draining(&mut self) -> Result<Transaction<'_>> {
+        let begun = self.session.client_mut().build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+        let t = begun.start().await.map_err(|e| Error::server("begin", e))?;
+        t.batch_execute("SET LOCAL lock_timeout = '100ms'")
+            .await
+            .map_err(|e| Error::server("set lock_timeout", e))?;
+        Ok(t)
+    }
+
+    /// Empties the open segment of a source's buffer where it is; whether it could.
+    async fn empty_in_place(&mut self, source: u32, number: i64) -> Result<bool> {
+        let name = Qualified::new(capture::HIDDEN, &format!("changes_{source}_{number}"));
+        let t = self.draining().await?;
+        // One drainer at a time, of the buffer that is known.
+        let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 AND capture = 'ON' \
+             AND (segments->-1->>'number')::int8 = $2 FOR UPDATE SKIP LOCKED";
+        let held = t.query_opt(held, &[&source, &number]).await.map_err(|e| Error::server("lock a buffer", e))?;
+        if held.is_none() || !lock(&t, &name).await? || is_marked(&t, &name).await? || !is_counted(&t, source, &name).await? {
+            return Ok(false);
+        }
+        let emptied = t.batch_execute(&format!("TRUNCATE {name}")).await;
+        emptied.map_err(|e| Error::server("drop consumed changes", e))?;
+        t.commit().await.map_err(|e| Error::server("commit", e))?;
+        Ok(true)
     }
 
     /// Makes good for a crash of the server that emptied the buffers of what these stream tables read.
@@ -108,10 +146,7 @@ impl Trickle {
     async fn drain_one(&mut self, source: u32) -> Result<()> {
         let Some(table) = self.source_table(source).await? else { return Ok(()) };
         let bytes = self.settings.segment_bytes;
-        let t = self.session.client_mut().transaction().await.map_err(|e| Error::server("begin", e))?;
-        t.batch_execute("SET LOCAL lock_timeout = '100ms'")
-            .await
-            .map_err(|e| Error::server("set lock_timeout", e))?;
+        let t = self.draining().await?;
         // One drainer at a time; the row is what all of them change.
         let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE SKIP LOCKED";
         let held = t.query_opt(held, &[&source]).await.map_err(|e| Error::server("lock a buffer", e))?;
@@ -148,6 +183,15 @@ impl Trickle {
             capture::note_segments(&t, &buffer, &captured.attnums).await?;
         }
         t.commit().await.map_err(|e| Error::server("commit", e))
+    }
+}
+
+/// What cannot be done now is done after another refresh.
+fn forgiving<T>(done: Result<T>) -> Result<Option<T>> {
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(e) if e.is_busy() || e.is_transient() => Ok(None),
+        Err(e) => Err(e),
     }
 }
 
@@ -241,28 +285,42 @@ const REBUILT: &str = "(s.needs_reinit OR NOT s.is_populated OR s.frontier IS NU
 /// Whether nobody writes a segment now and every reader has counted all of its rows, or will never count them. The lock
 /// tells the first; the snapshot that is taken after it, the second.
 async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) -> Result<bool> {
-    let fail = |e| Error::server("look for consumed changes", e);
-    let name = buffer.segment_name(segment).to_string();
-    t.batch_execute("SAVEPOINT trickle_segment").await.map_err(fail)?;
-    let lock = t.batch_execute(&format!("LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE NOWAIT")).await;
-    if lock.is_err() {
-        t.batch_execute("ROLLBACK TO SAVEPOINT trickle_segment").await.map_err(fail)?;
+    let name = buffer.segment_name(segment);
+    if !lock(t, &name).await? {
         return Ok(false);
     }
-    if is_marked(t, &buffer.segment_name(segment)).await? {
+    if is_marked(t, &name).await? {
         // Whoever kept silent on account of the mark has ended, or would hold a lock.
         let why = format!("{} was changed more than its buffer may hold", shown_source(buffer));
         capture::rebuild_readers(t, buffer.table().id.0, &why).await?;
         return Ok(true);
     }
+    is_counted(t, buffer.table().id.0, &name).await
+}
+
+/// Locks a segment against everybody, if nobody uses it now.
+async fn lock(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
+    let fail = |e| Error::server("look for consumed changes", e);
+    t.batch_execute("SAVEPOINT trickle_segment").await.map_err(fail)?;
+    let locked = t.batch_execute(&format!("LOCK TABLE {segment} IN ACCESS EXCLUSIVE MODE NOWAIT")).await;
+    if locked.is_err() {
+        t.batch_execute("ROLLBACK TO SAVEPOINT trickle_segment").await.map_err(fail)?;
+    }
+    Ok(locked.is_ok())
+}
+
+/// Whether every reader of a source has counted all rows of a segment that is locked, or will never count them.
+async fn is_counted(t: &Transaction<'_>, source: u32, segment: &Qualified) -> Result<bool> {
+    let fail = |e| Error::server("look for consumed changes", e);
+    // The snapshots are read from their texts once for all rows.
     let text = format!(
         "SELECT coalesce(array_agg(s.pgt_relid ORDER BY s.pgt_relid) FILTER (WHERE {REBUILT}), '{{}}'), \
-         coalesce(bool_and({REBUILT} OR NOT EXISTS (SELECT FROM {name} b WHERE b.w IS NOT NULL \
-         AND NOT pg_visible_in_snapshot(b.xid, (s.frontier->>'snapshot')::pg_snapshot))), true) \
-         FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) WHERE d.source_relid = $1"
+         coalesce(bool_and({REBUILT} OR NOT EXISTS (SELECT FROM {segment} b WHERE b.w IS NOT NULL AND b.xid >= s.low \
+         AND NOT pg_visible_in_snapshot(b.xid, s.snapshot))), true) FROM (SELECT s.*, pg_snapshot_xmin(s.snapshot) AS low FROM \
+         (SELECT s.*, (s.frontier->>'snapshot')::pg_snapshot AS snapshot FROM pgtrickle.pgt_dependencies d \
+         JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) WHERE d.source_relid = $1 OFFSET 0) s OFFSET 0) s"
     );
-    let source = &buffer.table().id.0;
-    let row = t.query_one(&text, &[source]).await.map_err(fail)?;
+    let row = t.query_one(&text, &[&source]).await.map_err(fail)?;
     let rebuilt: Vec<u32> = row.get(0);
     if !row.get::<_, bool>(1) || rebuilt.is_empty() {
         return Ok(row.get(1));
@@ -276,6 +334,6 @@ async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) ->
     if t.query_one(locked, &[&rebuilt]).await.map_err(fail)?.get(0) {
         return Ok(false);
     }
-    let still: Vec<u32> = t.query_one(&text, &[source]).await.map_err(fail)?.get(0);
+    let still: Vec<u32> = t.query_one(&text, &[&source]).await.map_err(fail)?.get(0);
     Ok(rebuilt.iter().all(|r| still.contains(r)))
 }

@@ -48,7 +48,7 @@ pub struct Settings {
     pub merge_work_mem_max_mb: Option<u32>,
     /// How long history is kept; 0 keeps it for ever.
     pub history_retention_days: u32,
-    /// A buffer's segment is closed when it has grown to this many bytes.
+    /// A buffer's segment is emptied, or closed, when it has grown to this many bytes.
     pub segment_bytes: i64,
     /// On how many connections a large stream table is first loaded, where there is a way to more than one; 1 for one.
     pub load_connections: usize,
@@ -76,7 +76,7 @@ impl Default for Settings {
             merge_work_mem_mb: None,
             merge_work_mem_max_mb: None,
             history_retention_days: 30,
-            segment_bytes: 1 << 20,
+            segment_bytes: 512 << 10,
             load_connections: 4,
             load_bytes: 64 << 20,
             buffer_limit_bytes: None,

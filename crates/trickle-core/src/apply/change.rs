@@ -16,11 +16,11 @@ struct Change<'s> {
 }
 
 /// `WITH ctes, … DELETE …, … INSERT … SELECT counts`: applies the change of every table, in the order of the roots, and
-/// returns one row: what was inserted, updated and deleted in the last table, and the change rows that were read.
+/// returns one row: what was inserted, updated and deleted in the last table.
 /// Every part reads the state before the statement; keys that vanish are deleted and all others upserted, so that no
 /// key is touched twice.
 pub fn change_statement(changed: Changed, tables: &[&Stored]) -> Statement {
-    let Changed { mut ctes, roots, windows } = changed;
+    let Changed { mut ctes, roots } = changed;
     let mut names = NameSet::new();
     for cte in &ctes {
         names.reserve(cte.name.clone());
@@ -32,7 +32,6 @@ pub fn change_statement(changed: Changed, tables: &[&Stored]) -> Statement {
         ctes.push(dml(removed.clone(), CteBody::Delete(removal(&change))));
         ctes.push(dml(written.clone(), CteBody::Insert(insertion(&change))));
         counts = done(&removed, &written);
-        counts.push(read(windows.values()));
     }
     let mut query = Query::select(Select { items: counts, ..Select::default() });
     query.ctes = ctes;
@@ -62,12 +61,6 @@ fn done(removed: &Ident, written: &Ident) -> Vec<SelectItem> {
         SelectItem::new(count(written, Some(inserted.negated())), Ident::fixed("rows_updated")),
         SelectItem::new(count(removed, None), Ident::fixed("rows_deleted")),
     ]
-}
-
-/// The rows of all windows together; NULL where none was counted.
-fn read<'w>(windows: impl Iterator<Item = &'w Ident>) -> SelectItem {
-    let rows = windows.map(|w| count(w, None)).reduce(|a, b| a.op("+", b));
-    SelectItem::new(rows.unwrap_or_else(|| Scalar::null(Type::Int8)), Ident::new("change_rows"))
 }
 
 impl Change<'_> {

@@ -103,8 +103,8 @@ pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
 
 /// Whether a row `b` of a buffer is not in the frontier `f`: the own transaction is tested first, since it may look
 /// visible to itself.
-const PENDING: &str = "b.xid >= pg_snapshot_xmin(f.snapshot) AND CASE WHEN b.xid = f.own \
-     THEN b.cmin::text::int8 > f.command ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
+const PENDING: &str = "b.xid >= f.low AND CASE WHEN b.xid = f.own THEN b.cmin::text::int8 > f.command \
+     WHEN b.xid >= f.high THEN true ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
 
 /// The rows of a table and its partitions as the planner estimates them: the density at the last ANALYZE times the
 /// present size, or a row per 100 bytes where there was none. An estimate of 0 for a table that was never analysed
@@ -144,12 +144,13 @@ fn array<'a>(ids: impl IntoIterator<Item = &'a i64>) -> String {
 /// parsing into the test of every buffered row.
 fn frontiers(members: &[Reader<'_>]) -> String {
     format!(
-        "WITH frontiers AS MATERIALIZED (SELECT row_number() OVER () AS n, t.ids, (t.frontier->>'snapshot')::pg_snapshot AS snapshot, \
+        "WITH frontiers AS MATERIALIZED (SELECT row_number() OVER () AS n, t.ids, t.snapshot, \
+         pg_snapshot_xmin(t.snapshot) AS low, pg_snapshot_xmax(t.snapshot) AS high, \
          (SELECT k::xid8 FROM jsonb_object_keys(t.frontier->'own') k LIMIT 1) AS own, \
          (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command, \
          t.frontier->>'system' AS system, t.frontier->>'database' AS database \
-         FROM (SELECT frontier, array_agg(pgt_id) AS ids FROM pgtrickle.pgt_stream_tables \
-         WHERE pgt_id = ANY ({}) GROUP BY frontier) t)",
+         FROM (SELECT frontier, (frontier->>'snapshot')::pg_snapshot AS snapshot, array_agg(pgt_id) AS ids \
+         FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({}) GROUP BY frontier) t)",
         array(members.iter().map(|m| &m.id))
     )
 }
@@ -255,9 +256,9 @@ pub fn peek_text(members: &[Reader<'_>]) -> String {
     } else {
         (
             format!(
-                ", reads AS MATERIALIZED (SELECT s.source, (array_agg(f.snapshot))[1] AS snapshot, (array_agg(f.own))[1] AS own, \
+                ", reads AS MATERIALIZED (SELECT s.source, f.low, f.high, (array_agg(f.snapshot))[1] AS snapshot, f.own, \
                  min(f.command) AS command, array_agg(i.id) AS ids FROM frontiers f CROSS JOIN LATERAL unnest(f.ids) i(id) \
-                 JOIN unnest({}, {}) s(id, source) ON s.id = i.id GROUP BY f.n, s.source)",
+                 JOIN unnest({}, {}) s(id, source) ON s.id = i.id GROUP BY f.n, f.low, f.high, f.own, s.source)",
                 array(&ids),
                 array(&numbers)
             ),

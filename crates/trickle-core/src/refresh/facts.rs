@@ -190,11 +190,6 @@ impl Facts {
         self.pending.get(&id).filter(|p| p.exact)?.rows
     }
 
-    /// The change rows of sources together, where all of them were counted.
-    pub(super) fn counted_of(&self, sources: &[TableId]) -> Option<i64> {
-        sources.iter().map(|id| self.counted(*id)).reduce(|a, b| Some(a?.saturating_add(b?))).flatten()
-    }
-
     /// How large the tables are that a refresh reads and writes, by powers of two: of another scale the best plan may be
     /// another.
     pub(super) fn scale(&self) -> u64 {

@@ -61,8 +61,7 @@ pub enum Yield {
     Updated,
     /// Its command tag counts rows deleted.
     Deleted,
-    /// It returns one row of `bigint`: inserted, updated, deleted, and the change rows that it read of
-    /// [`Template::counted`]. Where the latter differs from what was counted the run starts again with a full refresh.
+    /// It returns one row of `bigint`: inserted, updated, deleted.
     Counts,
 }
 
@@ -75,14 +74,12 @@ pub struct Template {
     pub binds: Arc<[Bind]>,
     /// What its result means.
     pub result: Yield,
-    /// The sources of whose changes it says how many rows it read.
-    pub counted: Arc<[TableId]>,
 }
 
 impl Template {
     /// A statement without parameters, which reads no changes.
     pub fn plain(text: impl Into<Arc<str>>, result: Yield) -> Template {
-        Template { text: text.into(), binds: Arc::new([]), result, counted: Arc::new([]) }
+        Template { text: text.into(), binds: Arc::new([]), result }
     }
 
     /// Whether its plan hangs on the values that are bound: on how much time went by.
@@ -91,7 +88,7 @@ impl Template {
     }
 }
 
-/// The sources that changed, each with how many of its change rows are to be expected at most; `None` where nobody counted
+/// The sources that changed, each with how many of its change rows are to be expected; `None` where nobody counted
 /// them, or it does not matter.
 pub type Windows = BTreeMap<TableId, Option<i64>>;
 

@@ -37,14 +37,15 @@ impl RenderContext<'_> {
         block.filter = changes.window.conditions(&alias);
         let weight = Scalar::column(&alias, &changes.weight);
         block.weight = Weight::of(match changes.weight_type {
-            Type::Int8 => weight,
-            _ => weight.cast(Type::Int8),
+            Type::Int8 => weight.clone(),
+            _ => weight.clone().cast(Type::Int8),
         });
         let Some(counted) = changes.counted else { return Ok(block) };
-        let closed = block.close(self.output(), true);
-        let (names, rows) = (closed.names.clone(), self.expected(closed, counted));
+        // Whatever the planner knows of the buffer: of an equation between two sides of one row it expects one in 200 to hold.
+        block.filter.push(weight.clone().equals(weight.op("*", Scalar::int4(1))));
+        let Closed { set: read, names, .. } = block.close(self.output(), true);
+        let rows = self.expecting(read, counted);
         let name = self.cte(&wanted, Query::new(rows), None);
-        self.window(table.def().id, &name);
         let alias = self.alias_like(&Ident::from(&wanted));
         let item = FromItem::relation(Qualified::bare(name), alias.clone());
         let mut block = Block::reading(item, &alias, &names.columns);
@@ -52,23 +53,11 @@ impl RenderContext<'_> {
         Ok(block)
     }
 
-    /// Weighted rows of the node being rendered, of which the planner expects as many as were counted, whatever it knows of
-    /// where they are read. One row more than was counted is read at most.
-    ///
-    /// What it expects comes from an arm without rows: of `generate_series(1, n)` it expects n, and that a condition without
-    /// columns holds. Of the rows that are read, at most n + 1, it expects one in 200 to fulfil an equation that all do.
-    fn expected(&mut self, closed: Closed, counted: Scalar) -> SetExpr {
-        let most = counted.clone().op("+", Scalar::int8(1));
-        let read = Box::new(Query { limit: Some(most), ..Query::new(closed.set) });
-        let (rows, floor) = (self.alias("pending"), self.alias("floor"));
-        let weight = Scalar::column(&rows, &closed.names.weight);
-        let columns = closed.names.columns.iter().chain([&closed.names.weight]);
-        let rows = Select {
-            items: columns.map(|n| SelectItem::new(Scalar::column(&rows, n), n.clone())).collect(),
-            filter: vec![weight.clone().equals(weight.op("*", Scalar::int8(1)))],
-            from: vec![FromItem::Subquery { query: read, alias: rows, columns: Vec::new(), lateral: false }],
-            ..Select::default()
-        };
+    /// Weighted rows of the node being rendered, of which the planner shall expect next to none, and an arm without rows of
+    /// which it expects as many as were counted: of `generate_series(1, n)` it expects n, and that a condition without columns
+    /// holds.
+    fn expecting(&mut self, read: SetExpr, counted: Scalar) -> SetExpr {
+        let floor = self.alias("floor");
         let types = self.schema().columns().iter().map(|c| c.ty.clone()).chain([Type::Int8]);
         let never =
             Select { items: vec![SelectItem { expr: Scalar::bool(false), name: None }], ..Select::default() };
@@ -82,7 +71,7 @@ impl RenderContext<'_> {
             filter: vec![Scalar::Subquery(Box::new(never))],
             ..Select::default()
         };
-        SetExpr::UnionAll([rows, floor].map(|s| SetExpr::Select(Box::new(s))).into())
+        SetExpr::UnionAll(vec![read, SetExpr::Select(Box::new(floor))])
     }
 
     /// The stored result of a node.

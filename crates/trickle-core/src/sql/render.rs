@@ -6,11 +6,9 @@ use super::ident::{Ident, NameSet, Qualified};
 use super::naming::Naming;
 use super::profile::Profile;
 use super::sources::Sources;
-use crate::catalog::TableId;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, Volatility};
 use crate::graph::{Graph, NodeId, NodeMap, Schema};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The plan under `root`, which denotes a state, as a query for its rows: each as often as its weight says. The
@@ -84,8 +82,6 @@ pub struct Changed {
     pub ctes: Vec<Cte>,
     /// For each root the one that holds it.
     pub roots: Vec<Named>,
-    /// For each source whose window was counted, one that holds all rows of the window.
-    pub windows: BTreeMap<TableId, Ident>,
 }
 
 /// Renders several changes, which share what they have in common, each computed once.
@@ -112,7 +108,7 @@ pub fn render_changes(
         let relation = cx.cte(&wanted, Query::new(closed.set), Some(true));
         named.push(Named { relation, columns: names.columns, weight: names.weight });
     }
-    Ok(Changed { ctes: cx.ctes, roots: named, windows: cx.windows })
+    Ok(Changed { ctes: cx.ctes, roots: named })
 }
 
 fn render_one<'a>(
@@ -158,7 +154,6 @@ fn render<'a>(
         ctes: Vec::new(),
         cte_names: NameSet::new(),
         aliases: NameSet::new(),
-        windows: BTreeMap::new(),
     };
     let mut done: NodeMap<Fragment> = NodeMap::new();
     for id in nodes {
@@ -202,7 +197,6 @@ pub struct RenderContext<'a> {
     ctes: Vec<Cte>,
     cte_names: NameSet,
     aliases: NameSet,
-    windows: BTreeMap<TableId, Ident>,
 }
 
 impl<'a> RenderContext<'a> {
@@ -262,11 +256,6 @@ impl<'a> RenderContext<'a> {
 
     pub(super) fn push_cte(&mut self, cte: Cte) {
         self.ctes.push(cte);
-    }
-
-    /// Says that a common table expression holds the whole window of a source.
-    pub(super) fn window(&mut self, source: TableId, cte: &Ident) {
-        self.windows.entry(source).or_insert_with(|| cte.clone());
     }
 
     fn wanted(&mut self, of: NodeId) -> Arc<str> {

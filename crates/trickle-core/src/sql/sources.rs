@@ -1,13 +1,12 @@
 //! Where the leaves of a plan are read from.
 
-use super::ast::{Param, Scalar};
+use super::ast::{Param, Query, Scalar, Select, SelectItem};
 use super::ident::{Ident, Qualified};
 use crate::catalog::{TableDef, TableId};
 use crate::error::{Error, Result};
 use crate::graph::NodeId;
 use crate::types::Type;
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
 /// A relation whose columns stand for those of a table or node, by position.
@@ -32,8 +31,8 @@ pub struct Changes {
     pub window: Window,
     /// The number of rows counted in the window, NULL where nobody counted. It gives the planner an honest estimate: of a
     /// buffer that was never analysed it expects hundreds of rows, for which it reads a whole table of some ten thousand; of
-    /// one that was analysed when it was empty it expects one, for which it tries all pairs. One row more than that is read
-    /// at most, so that a wrong count is seen, and never believed.
+    /// one that was analysed when it was empty it expects one, for which it tries all pairs.
+    /// What is read does not depend on it.
     pub counted: Option<Scalar>,
 }
 
@@ -153,18 +152,12 @@ impl Sources for BufferSources {
 pub struct Expecting<'w, S> {
     sources: S,
     expected: &'w BTreeMap<TableId, Option<i64>>,
-    counted: RefCell<BTreeSet<TableId>>,
 }
 
 impl<'w, S: Sources> Expecting<'w, S> {
     /// Everything is read as from `sources`.
     pub fn new(sources: S, expected: &'w BTreeMap<TableId, Option<i64>>) -> Expecting<'w, S> {
-        Expecting { sources, expected, counted: RefCell::default() }
-    }
-
-    /// The tables whose changes were read so, by now.
-    pub fn counted(&self) -> Arc<[TableId]> {
-        self.counted.borrow().iter().copied().collect()
+        Expecting { sources, expected }
     }
 }
 
@@ -177,9 +170,6 @@ impl<S: Sources> Sources for Expecting<'_, S> {
     }
     fn changes(&self, def: &TableDef) -> Result<Changes> {
         let expected = self.expected.get(&def.id).copied().flatten();
-        if expected.is_some() {
-            self.counted.borrow_mut().insert(def.id);
-        }
         Ok(Changes { counted: expected.map(Scalar::int8), ..self.sources.changes(def)? })
     }
     fn state(&self, of: NodeId) -> Result<Stored> {
@@ -222,6 +212,12 @@ impl Sources for Ranged<'_> {
     }
 }
 
+/// `(SELECT value)`: computed once for a statement.
+fn once(value: Scalar) -> Scalar {
+    let items = vec![SelectItem { expr: value, name: None }];
+    Scalar::Subquery(Box::new(Query::select(Select { items, ..Select::default() })))
+}
+
 impl Window {
     /// The conditions on a row of the buffer under `alias`.
     pub fn conditions(&self, alias: &Ident) -> Vec<Scalar> {
@@ -231,10 +227,15 @@ impl Window {
         let own = Scalar::Param(Param::FrontierXid(*source), XID8.clone());
         let command = Scalar::Param(Param::FrontierCommand(*source), Type::Int8);
         let written = Scalar::column(alias, &Ident::fixed("cmin")).cast(Type::Text).cast(Type::Int8);
-        let from = xid.clone().op(">=", Scalar::call("pg_snapshot_xmin", vec![low.clone()]));
+        // Of most rows two numbers tell, which are read from the texts once and not for each row.
+        let bound = |name| once(Scalar::call(name, vec![low.clone()]));
+        let from = xid.clone().op(">=", bound("pg_snapshot_xmin"));
         // Its own transaction may look visible in a snapshot that it took: test that first.
         let after = Scalar::Case {
-            whens: vec![(xid.clone().equals(own), written.op(">", command))],
+            whens: vec![
+                (xid.clone().equals(once(own)), written.op(">", command)),
+                (xid.clone().op(">=", bound("pg_snapshot_xmax")), Scalar::bool(true)),
+            ],
             otherwise: Some(Box::new(Scalar::call("pg_visible_in_snapshot", vec![xid, low]).negated())),
         };
         vec![from, after]

@@ -90,16 +90,17 @@ GROUP BY 1"
     assert_eq!(
         delta(&g, a),
         "WITH delta_orders AS (
-  SELECT pending.id, pending.customer, pending.total, pending.w
-  FROM (
-      SELECT delta_orders.id, delta_orders.customer, delta_orders.total, delta_orders.w::bigint AS w
-      FROM pgtrickle_changes.changes_16384 AS delta_orders
-      WHERE delta_orders.xid >= pg_snapshot_xmin($1::text::pg_snapshot)
-        AND CASE WHEN delta_orders.xid = $2::text::xid8 THEN delta_orders.cmin::text::bigint > $3::bigint \
-ELSE NOT pg_visible_in_snapshot(delta_orders.xid, $1::text::pg_snapshot) END
-      LIMIT $4::bigint + 1::bigint
-    ) AS pending
-  WHERE pending.w = pending.w * 1::bigint
+  SELECT delta_orders.id, delta_orders.customer, delta_orders.total, delta_orders.w::bigint AS w
+  FROM pgtrickle_changes.changes_16384 AS delta_orders
+  WHERE delta_orders.xid >= (
+      SELECT pg_snapshot_xmin($1::text::pg_snapshot)
+    )
+    AND CASE WHEN delta_orders.xid = (
+      SELECT $2::text::xid8
+    ) THEN delta_orders.cmin::text::bigint > $3::bigint WHEN delta_orders.xid >= (
+      SELECT pg_snapshot_xmax($1::text::pg_snapshot)
+    ) THEN TRUE ELSE NOT pg_visible_in_snapshot(delta_orders.xid, $1::text::pg_snapshot) END
+    AND delta_orders.w = delta_orders.w * 1
   UNION ALL
   SELECT NULL::integer, NULL::integer, NULL::integer, NULL::bigint
   FROM generate_series(1::bigint, $4::bigint) AS floor
@@ -160,16 +161,17 @@ fn the_previous_state_is_one_operand_of_equal_types() -> Result<()> {
     assert_eq!(
         query(&g, c),
         "WITH delta_customers AS (
-  SELECT pending.id, pending.region, pending.w
-  FROM (
-      SELECT delta_customers.id, delta_customers.region, delta_customers.w::bigint AS w
-      FROM pgtrickle_changes.changes_16390 AS delta_customers
-      WHERE delta_customers.xid >= pg_snapshot_xmin($1::text::pg_snapshot)
-        AND CASE WHEN delta_customers.xid = $2::text::xid8 THEN delta_customers.cmin::text::bigint > $3::bigint \
-ELSE NOT pg_visible_in_snapshot(delta_customers.xid, $1::text::pg_snapshot) END
-      LIMIT $4::bigint + 1::bigint
-    ) AS pending
-  WHERE pending.w = pending.w * 1::bigint
+  SELECT delta_customers.id, delta_customers.region, delta_customers.w::bigint AS w
+  FROM pgtrickle_changes.changes_16390 AS delta_customers
+  WHERE delta_customers.xid >= (
+      SELECT pg_snapshot_xmin($1::text::pg_snapshot)
+    )
+    AND CASE WHEN delta_customers.xid = (
+      SELECT $2::text::xid8
+    ) THEN delta_customers.cmin::text::bigint > $3::bigint WHEN delta_customers.xid >= (
+      SELECT pg_snapshot_xmax($1::text::pg_snapshot)
+    ) THEN TRUE ELSE NOT pg_visible_in_snapshot(delta_customers.xid, $1::text::pg_snapshot) END
+    AND delta_customers.w = delta_customers.w * 1
   UNION ALL
   SELECT NULL::integer, NULL::text, NULL::bigint
   FROM generate_series(1::bigint, $4::bigint) AS floor
