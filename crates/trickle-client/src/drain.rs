@@ -96,7 +96,8 @@ impl Trickle {
         let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 AND capture = 'ON' \
              AND (segments->-1->>'number')::int8 = $2 FOR UPDATE SKIP LOCKED";
         let held = t.query_opt(held, &[&source, &number]).await.map_err(|e| Error::server("lock a buffer", e))?;
-        if held.is_none() || !lock(&t, &name).await? || is_marked(&t, &name).await? || !is_counted(&t, source, &name).await? {
+        // The mark that a limit was reached is in no frontier.
+        if held.is_none() || !lock(&t, &name).await? || !is_counted(&t, source, &name).await? {
             return Ok(false);
         }
         let emptied = t.batch_execute(&format!("TRUNCATE {name}")).await;

@@ -148,9 +148,9 @@ fn regret_is_bounded_on_synthetic_traces() {
             // A lock wait or a cold cache meets whatever strategy is running then.
             let hit = if noise.next() < outliers { 20.0 } else { 1.0 };
             let mut cost = |base: f64| base * speed * (0.75 + noise.next() * 0.5) * hit;
-            let full = cost(2.0 + rows as f64 * 5e-4);
-            let difference = cost(3.0 + rows as f64 * 9e-4);
-            let delta = cost((1.0 + at.delta_rows as f64 * 5e-3) * skew);
+            let full = cost(2.0 + rows as f64 * 1.8e-3);
+            let difference = cost(3.0 + rows as f64 * 1.5e-3);
+            let delta = cost((1.0 + at.delta_rows as f64 * 3e-3) * skew);
             (
                 at,
                 vec![

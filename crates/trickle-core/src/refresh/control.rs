@@ -110,11 +110,17 @@ const PENDING: &str = "b.xid >= f.low AND CASE WHEN b.xid = f.own THEN b.cmin::t
 /// present size, or a row per 100 bytes where there was none. An estimate of 0 for a table that was never analysed
 /// would make a full refresh look free.
 fn size(id: impl std::fmt::Display) -> String {
+    let rows = |c: &str| {
+        format!(
+            "CASE WHEN {c}.relpages > 0 AND {c}.reltuples >= 0 THEN {c}.reltuples / {c}.relpages \
+             * (pg_relation_size({c}.oid) / current_setting('block_size')::int8) ELSE pg_relation_size({c}.oid) / 100 END"
+        )
+    };
     format!(
-        "(SELECT coalesce(sum(CASE WHEN c.relpages > 0 AND c.reltuples >= 0 THEN c.reltuples / c.relpages \
-         * (pg_relation_size(c.oid) / current_setting('block_size')::int8) \
-         ELSE pg_relation_size(c.oid) / 100 END), 0)::int8 FROM pg_class c \
-         WHERE c.relkind <> 'p' AND c.oid = ANY (ARRAY(SELECT {id}::oid UNION SELECT p.relid::oid FROM pg_partition_tree({id}) p)))"
+        "(SELECT coalesce(CASE WHEN c.relkind <> 'p' THEN {} ELSE (SELECT sum({}) FROM pg_partition_tree({id}) t \
+         JOIN pg_class p ON p.oid = t.relid WHERE p.relkind <> 'p') END, 0)::int8 FROM pg_class c WHERE c.oid = {id})",
+        rows("c"),
+        rows("p")
     )
 }
 

@@ -64,6 +64,10 @@ fn is_timed(member: &Member, facts: &Facts) -> bool {
     member.program.reads_clock() && facts.is_later()
 }
 
+/// Plans that are made anew for the values that are bound, and ones that are kept for all.
+const ANEW: &str = "force_custom_plan";
+const KEPT: &str = "force_generic_plan";
+
 /// How statements with parameters are planned that a driver keeps prepared.
 fn planned(how: &str) -> Setting {
     Setting { name: "plan_cache_mode".into(), values: vec![how.into()] }
@@ -299,13 +303,15 @@ impl Machine {
             // many changes a plan costs nothing.
             let few = |n: &Option<i64>| n.is_some_and(|n| n <= FEW);
             let anew = templates.iter().any(Template::hangs_on_values) || !windows.values().all(few);
-            in_force.push(planned(if anew { "force_custom_plan" } else { "force_generic_plan" }));
+            in_force.push(planned(if anew { ANEW } else { KEPT }));
         }
         if let Some((memory, report)) = self.plan.work_mem.zip(self.reports.last()) {
             in_force.push(memory.setting(strategy, &report.inputs));
         }
         if self.in_force.as_ref() != Some(&in_force) {
-            before.extend(in_force.iter().map(control::setting));
+            // They are part of what the program takes: who answers when within a batch is seen by the driver only roughly.
+            let settings = in_force.iter().map(control::setting);
+            before.extend(settings.map(|s| Statement { phase: Phase::Execute, ..s }));
             self.in_force = Some(in_force);
         }
         if guarded {
@@ -394,6 +400,10 @@ impl Machine {
             };
             let frontier = now.frontier(command);
             let json = frontier.to_json().map_err(|e| give_up(e.sqlstate(), e.message()))?;
+            let anew = planned(ANEW);
+            if self.in_force.as_ref().is_some_and(|all| all.contains(&anew)) {
+                batch.push(Statement { phase: Phase::Cleanup, ..control::setting(&planned(KEPT)) });
+            }
             batch.push(control::store_frontier(&json, &self.learnt()));
             batch.push(control::record(&self.reports, &self.shared, self.plan.request.initiated_by));
             self.frontier = Some(frontier);

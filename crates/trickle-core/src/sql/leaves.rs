@@ -55,18 +55,23 @@ impl RenderContext<'_> {
 
     /// Weighted rows of the node being rendered, of which the planner shall expect next to none, and an arm without rows of
     /// which it expects as many as were counted: of `generate_series(1, n)` it expects n, and that a condition without columns
-    /// holds.
+    /// holds. Its values are NULL, and not seen to be: no condition of a reader's takes the arm away.
     fn expecting(&mut self, read: SetExpr, counted: Scalar) -> SetExpr {
-        let floor = self.alias("floor");
+        let (floor, n) = (self.alias("floor"), Ident::fixed("n"));
         let types = self.schema().columns().iter().map(|c| c.ty.clone()).chain([Type::Int8]);
+        let unknown = |ty| Scalar::Case {
+            whens: vec![(Scalar::column(&floor, &n).is_null(), Scalar::null(ty))],
+            otherwise: None,
+        };
         let never =
             Select { items: vec![SelectItem { expr: Scalar::bool(false), name: None }], ..Select::default() };
         let never = Query::new(SetExpr::Select(Box::new(never)));
         let floor = Select {
-            items: types.map(|ty| SelectItem { expr: Scalar::null(ty), name: None }).collect(),
-            from: vec![FromItem::call(
+            items: types.map(|ty| SelectItem { expr: unknown(ty), name: None }).collect(),
+            from: vec![FromItem::columns_of(
                 Scalar::call("generate_series", vec![Scalar::int8(1), counted]),
-                floor,
+                floor.clone(),
+                vec![n],
             )],
             filter: vec![Scalar::Subquery(Box::new(never))],
             ..Select::default()

@@ -102,8 +102,12 @@ GROUP BY 1"
     ) THEN TRUE ELSE NOT pg_visible_in_snapshot(delta_orders.xid, $1::text::pg_snapshot) END
     AND delta_orders.w = delta_orders.w * 1
   UNION ALL
-  SELECT NULL::integer, NULL::integer, NULL::integer, NULL::bigint
-  FROM generate_series(1::bigint, $4::bigint) AS floor
+  SELECT
+    CASE WHEN floor.n IS NULL THEN NULL::integer END,
+    CASE WHEN floor.n IS NULL THEN NULL::integer END,
+    CASE WHEN floor.n IS NULL THEN NULL::integer END,
+    CASE WHEN floor.n IS NULL THEN NULL::bigint END
+  FROM generate_series(1::bigint, $4::bigint) AS floor (n)
   WHERE (
       SELECT FALSE
     )
@@ -173,8 +177,11 @@ fn the_previous_state_is_one_operand_of_equal_types() -> Result<()> {
     ) THEN TRUE ELSE NOT pg_visible_in_snapshot(delta_customers.xid, $1::text::pg_snapshot) END
     AND delta_customers.w = delta_customers.w * 1
   UNION ALL
-  SELECT NULL::integer, NULL::text, NULL::bigint
-  FROM generate_series(1::bigint, $4::bigint) AS floor
+  SELECT
+    CASE WHEN floor.n IS NULL THEN NULL::integer END,
+    CASE WHEN floor.n IS NULL THEN NULL::text END,
+    CASE WHEN floor.n IS NULL THEN NULL::bigint END
+  FROM generate_series(1::bigint, $4::bigint) AS floor (n)
   WHERE (
       SELECT FALSE
     )

@@ -212,6 +212,11 @@ impl FromItem {
         let calls = vec![TableCall { call, definition: Vec::new() }];
         FromItem::Function { calls, ordinality: false, alias, columns: Vec::new() }
     }
+    /// The same with names for its columns.
+    pub fn columns_of(call: Scalar, alias: Ident, columns: Vec<Ident>) -> FromItem {
+        let calls = vec![TableCall { call, definition: Vec::new() }];
+        FromItem::Function { calls, ordinality: false, alias, columns }
+    }
     /// A relation under an alias.
     pub fn relation(name: Qualified, alias: Ident) -> FromItem {
         FromItem::Relation { name, alias }

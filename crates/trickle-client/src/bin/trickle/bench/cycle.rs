@@ -4,7 +4,7 @@ use super::scenario::{Hand, Scenario, TABLES};
 use crate::failure::Failure;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
-use trickle_client::{Name, NewStreamTable, RefreshOptions, Trickle};
+use trickle_client::{Name, NewStreamTable, RefreshOptions, Refreshed, Trickle};
 
 /// The schema in which everything is.
 pub(crate) const SCHEMA: &str = "trickle_bench";
@@ -35,8 +35,8 @@ pub(crate) struct Measured {
     pub(crate) cycle: usize,
     pub(crate) way: Way,
     pub(crate) took: Duration,
-    /// Why a stream table was refreshed as it was.
-    pub(crate) reason: Option<String>,
+    /// How a stream table was refreshed.
+    pub(crate) refreshed: Option<Refreshed>,
 }
 
 /// A scenario over tables of one size.
@@ -93,8 +93,8 @@ impl<'b> Bed<'b> {
         let mut measured = Vec::new();
         for way in ways {
             let started = Instant::now();
-            let reason = self.refresh(way).await?;
-            measured.push(Measured { cycle, way, took: started.elapsed(), reason });
+            let refreshed = self.refresh(way).await?;
+            measured.push(Measured { cycle, way, took: started.elapsed(), refreshed });
         }
         self.client.batch_execute("TRUNCATE src_changes, product_changes").await?;
         self.verify().await?;
@@ -131,7 +131,7 @@ impl<'b> Bed<'b> {
         Ok(())
     }
 
-    async fn refresh(&mut self, way: Way) -> Result<Option<String>, Failure> {
+    async fn refresh(&mut self, way: Way) -> Result<Option<Refreshed>, Failure> {
         match way {
             Way::Full => {
                 let query = self.scenario.query;
@@ -142,7 +142,7 @@ impl<'b> Bed<'b> {
             Way::Incremental => {
                 let names = [Name::parse("trickle_bench.by_trickle")?];
                 let done = self.trickle.refresh(&names, &RefreshOptions::default()).await?;
-                Ok(done.first().map(|r| format!("{}: {}", r.report.action.name(), r.report.reason)))
+                Ok(done.into_iter().next())
             }
             Way::Hand => {
                 let statement = self.scenario.hand.refresh;

@@ -7,7 +7,8 @@ use crate::output::{Output, Tone, milliseconds};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use trickle_client::Sent;
+use trickle_client::{Refreshed, Sent};
+use trickle_core::refresh::Phases;
 
 /// One cell of the matrix. The first cycle stands apart: caches are cold and statements not yet planned.
 pub(crate) struct Cell {
@@ -44,13 +45,11 @@ impl Cell {
         Some(self.median(Way::Incremental)? / best)
     }
 
-    fn reasons(&self) -> Vec<&str> {
-        let mut found: Vec<&str> = Vec::new();
-        for reason in self.measured.iter().filter_map(|m| m.reason.as_deref()) {
-            let word = reason.split(':').next().unwrap_or(reason);
-            if !found.contains(&word) {
-                found.push(word);
-            }
+    /// In which ways stream tables were refreshed, and how often.
+    fn strategies(&self) -> BTreeMap<&'static str, usize> {
+        let mut found = BTreeMap::new();
+        for r in self.measured.iter().filter_map(|m| m.refreshed.as_ref()) {
+            *found.entry(r.report.strategy.name()).or_default() += 1;
         }
         found
     }
@@ -64,22 +63,38 @@ impl Cell {
                 "max_ms": milliseconds(t.most), "first_ms": first});
             Some((way.name().to_owned(), of))
         });
-        json!({"scenario": self.scenario, "rows": self.rows, "pct": self.percent, "actions": self.reasons(),
+        json!({"scenario": self.scenario, "rows": self.rows, "pct": self.percent, "strategies": self.strategies(),
             "against_best": self.against_best(), "ways": ways.collect::<BTreeMap<String, Value>>()})
     }
 }
 
 /// The line of one measurement, for scripts.
 pub(crate) fn line(cell: &Cell, m: &Measured) -> String {
-    format!(
-        "[BENCH_CYCLE] scenario={} rows={} pct={} cycle={} mode={} ms={:.3}\n",
-        cell.scenario,
-        cell.rows,
-        cell.percent,
-        m.cycle + 1,
-        m.way.name(),
-        m.took.as_secs_f64() * 1000.0
-    )
+    let Cell { scenario, rows, percent, .. } = cell;
+    let (cycle, mode, ms) = (m.cycle + 1, m.way.name(), m.took.as_secs_f64() * 1000.0);
+    let mut line = format!(
+        "[BENCH_CYCLE] scenario={scenario} rows={rows} pct={percent} cycle={cycle} mode={mode} ms={ms:.3}"
+    );
+    if let Some(Refreshed { report, shared }) = &m.refreshed {
+        let ms = |of: fn(&Phases) -> u64| (of(&report.phases) + of(shared)) as f64 / 1000.0;
+        line.push_str(&format!(
+            " strategy={} predicted_ms={:.3} wait_ms={:.3} decide_ms={:.3} generate_ms={:.3} execute_ms={:.3} cleanup_ms={:.3}",
+            report.strategy,
+            report.predicted_ms,
+            ms(|p| p.wait),
+            ms(|p| p.decide),
+            ms(|p| p.generate),
+            ms(|p| p.execute),
+            ms(|p| p.cleanup)
+        ));
+    }
+    line + "\n"
+}
+
+/// The ways, those that were taken several times with how often.
+fn strategies(c: &Cell) -> String {
+    let of = |(name, n): (&str, usize)| if n == 1 { name.to_owned() } else { format!("{n} {name}") };
+    c.strategies().into_iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
 /// All cells; `target` is how long a stream table may take for each second of the better of the others.
@@ -105,7 +120,7 @@ pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output
             plain(shown(c.median(Way::Hand))),
             plain(full.map_or("-".to_owned(), |f| format!("{f:.2}"))),
             (best.map_or("-".to_owned(), |b| format!("{b:.2}")), tone),
-            plain(c.reasons().join(" ").to_lowercase()),
+            plain(strategies(c)),
         ]
     };
     output.print(format!("{server}; medians in ms\n\n"));
