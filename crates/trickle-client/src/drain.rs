@@ -80,7 +80,8 @@ impl Trickle {
     /// A transaction that waits for nobody for long, and sees with each statement what was committed before that: whatever the
     /// role's default is, what a lock keeps from changing must be seen as it is under the lock.
     async fn draining(&mut self) -> Result<Transaction<'_>> {
-        let begun = self.session.client_mut().build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+        let begun =
+            self.session.client_mut().build_transaction().isolation_level(IsolationLevel::ReadCommitted);
         let t = begun.start().await.map_err(|e| Error::server("begin", e))?;
         t.batch_execute("SET LOCAL lock_timeout = '100ms'")
             .await
@@ -95,7 +96,8 @@ impl Trickle {
         // One drainer at a time, of the buffer that is known.
         let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 AND capture = 'ON' \
              AND (segments->-1->>'number')::int8 = $2 FOR UPDATE SKIP LOCKED";
-        let held = t.query_opt(held, &[&source, &number]).await.map_err(|e| Error::server("lock a buffer", e))?;
+        let held =
+            t.query_opt(held, &[&source, &number]).await.map_err(|e| Error::server("lock a buffer", e))?;
         // The mark that a limit was reached is in no frontier.
         if held.is_none() || !lock(&t, &name).await? || !is_counted(&t, source, &name).await? {
             return Ok(false);

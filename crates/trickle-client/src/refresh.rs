@@ -7,9 +7,11 @@ use crate::names::Name;
 use crate::registry::{Dependency, Entry, Registry, Runnable, shown};
 use crate::session::Watch;
 use crate::trickle::Trickle;
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio_postgres::Statement;
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::{
     Failure, FailureKind, Lock, Member, MemberReport, Phases, Plan, Reader, Relation, Report, Request,
@@ -21,7 +23,7 @@ use trickle_core::sql::Qualified;
 const REPLAN: u32 = 3;
 
 /// Questions which tables have changes that are kept prepared: a refresher asks of those that it looks at equally often.
-const PEEKS: usize = 8;
+const QUESTIONS: usize = 8;
 
 /// Of how many lists of stream tables a connection keeps what the catalog says.
 const RECENT: usize = 100;
@@ -176,12 +178,9 @@ impl Trickle {
         if options.full || asked.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let sources: Vec<Vec<Source>> = asked.iter().map(|e| listed_sources(e)).collect();
-        let readers: Vec<Reader<'_>> =
-            asked.iter().zip(&sources).map(|(e, sources)| reader(e, sources, options)).collect();
-        let pending: BTreeSet<i64> = match self.client().query_typed(&peek_text(&readers), &[]).await {
-            Ok(rows) => rows.iter().map(|r| r.get(0)).collect(),
-            Err(e) if e.is_closed() => return Err(Error::server("look for changes", e)),
+        let pending: BTreeSet<i64> = match self.candidates(&asked, options).await {
+            Ok(pending) => pending.into_iter().collect(),
+            Err(e) if e.is_connection() => return Err(e),
             // Something was altered or dropped just now: whoever refreshes will see what.
             Err(_) => return Ok(BTreeSet::new()),
         };
@@ -378,7 +377,7 @@ impl Trickle {
             members.push(Member {
                 id: e.id,
                 relation: e.relation.clone(),
-                sources: sources(e, &runnable)?,
+                sources: sources_of(e, &runnable)?,
                 program: runnable.program.clone(),
                 policy: self.settings.policy(),
                 groups: 0,
@@ -452,46 +451,101 @@ impl Trickle {
     ///
     /// # Errors
     /// Those of the server.
-    pub async fn pending(&mut self, entries: &[Entry], options: &RefreshOptions) -> Result<Vec<i64>> {
-        if entries.is_empty() {
-            return Ok(Vec::new());
-        }
-        let plan = self.plan(entries, options).await?;
-        let readers: Vec<Reader<'_>> = plan.members.iter().map(Reader::from).collect();
-        self.ask(peek_text(&readers)).await
+    pub async fn pending<E: Borrow<Entry>>(
+        &mut self,
+        entries: &[E],
+        options: &RefreshOptions,
+    ) -> Result<Vec<i64>> {
+        let entries: Vec<&Entry> = entries.iter().map(Borrow::borrow).collect();
+        self.look(&entries, options, true).await
     }
 
     /// The same, of what the catalog lists of them, which is all that their plans read and maybe more: what is not among
     /// these has nothing to do. None of them is planned for it.
     pub(crate) async fn candidates(
         &mut self,
-        entries: &[Entry],
+        entries: &[&Entry],
         options: &RefreshOptions,
+    ) -> Result<Vec<i64>> {
+        self.look(entries, options, false).await
+    }
+
+    /// Asks which of these have changes, of what their plans read or of what the catalog lists. To make the question for
+    /// many tables, and to plan it, takes longer than to answer it: it is kept prepared while they are as they were.
+    async fn look(
+        &mut self,
+        entries: &[&Entry],
+        options: &RefreshOptions,
+        planned: bool,
     ) -> Result<Vec<i64>> {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
-        let sources: Vec<Vec<Source>> = entries.iter().map(listed_sources).collect();
-        let readers: Vec<Reader<'_>> =
-            entries.iter().zip(&sources).map(|(e, sources)| reader(e, sources, options)).collect();
-        self.ask(peek_text(&readers)).await
-    }
-
-    async fn ask(&mut self, text: String) -> Result<Vec<i64>> {
         let fail = |e| Error::server("look for changes", e);
-        // Planning it for many tables takes longer than running it: it is kept prepared while the tables are the same.
-        let known = self.peeks.iter().position(|(of, _)| *of == text).map(|i| self.peeks.remove(i));
-        let (text, statement) = match known {
+        let known = self.questions.iter().position(|q| q.is_of(entries, options, planned));
+        let question = match known.map(|i| self.questions.remove(i)) {
             Some(known) => known,
             None => {
-                let statement = self.client().prepare(&text).await.map_err(fail)?;
-                (text, statement)
+                let mut sources: Vec<Vec<Source>> = Vec::new();
+                for e in entries {
+                    sources.push(match planned {
+                        true => {
+                            Trickle::require_own(e)?;
+                            sources_of(e, &self.runnable(e).await?)?
+                        }
+                        false => listed_sources(e),
+                    });
+                }
+                let with_sources = entries.iter().zip(&sources);
+                let readers: Vec<Reader<'_>> =
+                    with_sources.map(|(e, sources)| reader(e, sources, options)).collect();
+                let statement = self.client().prepare(&peek_text(&readers)).await.map_err(fail)?;
+                Question::new(entries, options, planned, statement)
             }
         };
-        let rows = self.client().query(&statement, &[]).await.map_err(fail)?;
-        self.peeks.insert(0, (text, statement));
-        self.peeks.truncate(PEEKS);
+        let rows = self.client().query(&question.statement, &[]).await.map_err(fail)?;
+        self.questions.insert(0, question);
+        self.questions.truncate(QUESTIONS);
         Ok(rows.iter().map(|r| r.get(0)).collect())
+    }
+}
+
+/// The question which of some stream tables have changes, prepared on a connection.
+#[derive(Debug)]
+pub(crate) struct Question {
+    of: Vec<Asked>,
+    planned: bool,
+    statement: Statement,
+}
+
+/// A stream table that is asked of.
+#[derive(Debug)]
+struct Asked {
+    id: i64,
+    definition: String,
+    polled: bool,
+    timed: bool,
+}
+
+impl Question {
+    fn new(entries: &[&Entry], options: &RefreshOptions, planned: bool, statement: Statement) -> Question {
+        let asked = |e: &&Entry| Asked {
+            id: e.id,
+            definition: e.definition.clone(),
+            polled: options.polls(e),
+            timed: e.reads_clock,
+        };
+        Question { of: entries.iter().map(asked).collect(), planned, statement }
+    }
+
+    fn is_of(&self, entries: &[&Entry], options: &RefreshOptions, planned: bool) -> bool {
+        let same = |(a, e): (&Asked, &&Entry)| {
+            a.id == e.id
+                && a.definition == e.definition
+                && a.polled == options.polls(e)
+                && a.timed == e.reads_clock
+        };
+        self.planned == planned && self.of.len() == entries.len() && self.of.iter().zip(entries).all(same)
     }
 }
 
@@ -554,7 +608,7 @@ fn compared(source: &Relation) -> String {
 }
 
 /// What a stream table reads, with the buffers that hold the changes.
-pub(crate) fn sources(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
+pub(crate) fn sources_of(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
     let read: Vec<TableId> = match &runnable.table {
         Some(table) => table.sources().iter().map(|(t, _)| t.id).collect(),
         None => e.read().map(|d| d.relation.id).collect(),

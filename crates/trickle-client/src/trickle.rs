@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::locks::{Patience, patiently};
 use crate::names::Name;
 use crate::progress::{Onlooker, Progress, Quiet, Tally};
-use crate::refresh::Wanted;
+use crate::refresh::{Question, Wanted};
 use crate::registry::{Entry, Registry, Runnable, compile_entry};
 use crate::schema;
 use crate::session::{Connect, Sent, Session};
@@ -114,7 +114,7 @@ pub struct Trickle {
     pub(crate) compiled: BTreeMap<i64, (String, Runnable)>,
     pub(crate) search_path: Vec<String>,
     /// Questions which tables have changes, prepared for their texts; what was asked last comes first.
-    pub(crate) peeks: Vec<(String, tokio_postgres::Statement)>,
+    pub(crate) questions: Vec<Question>,
     /// What the catalog said of stream tables that were refreshed lately.
     pub(crate) recent: BTreeMap<Wanted, Arc<Registry>>,
     /// When history was pruned last.
@@ -174,7 +174,7 @@ impl Trickle {
             server,
             compiled: BTreeMap::new(),
             search_path,
-            peeks: Vec::new(),
+            questions: Vec::new(),
             recent: BTreeMap::new(),
             pruned: None,
         })

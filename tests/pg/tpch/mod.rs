@@ -1,26 +1,15 @@
 //! The 22 queries of TPC-H (ORDER BY without LIMIT left out) as stream tables, with data by the rules of its specification.
 
+#[path = "../../../crates/trickle-client/src/bin/trickle/bench/tpch/data.rs"]
 mod data;
 mod plans;
 
 use crate::support::{assert_equal, each_server, name, open_with};
-use data::{Increment, copy, fill};
+use data::{Increment, QUERIES, copy, fill};
 use tokio_postgres::Client;
 use trickle_client::{NewStreamTable, RefreshOptions, Settings};
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
-
-macro_rules! queries {
-    ($($name:literal)*) => {
-        [$(($name, include_str!(concat!("../../tpch/", $name, ".sql")))),*]
-    };
-}
-
-/// Names and queries.
-pub(super) const QUERIES: [(&str, &str); 22] = queries!(
-    "q01" "q02" "q03" "q04" "q05" "q06" "q07" "q08" "q09" "q10" "q11"
-    "q12" "q13" "q14" "q15" "q16" "q17" "q18" "q19" "q20" "q21" "q22"
-);
 
 const CYCLES: usize = 5;
 /// Of this many orders per scale, RF1 makes new ones and RF2 deletes old ones.
@@ -29,8 +18,8 @@ const REFRESHED: usize = 15;
 /// RF1, RF2, and updates of every table, those of the smaller ones in some cycles.
 async fn change(client: &Client, cycle: usize, new: &Increment) {
     client.batch_execute("BEGIN").await.unwrap();
-    copy(client, "orders", new.orders.iter().cloned()).await;
-    copy(client, "lineitem", new.items.iter().cloned()).await;
+    copy(client, "orders", new.orders.iter().cloned()).await.unwrap();
+    copy(client, "lineitem", new.items.iter().cloned()).await.unwrap();
     let old = format!(
         "SELECT o_orderkey FROM orders WHERE o_orderkey % 7 = {cycle} ORDER BY o_orderkey LIMIT {REFRESHED}"
     );
@@ -88,7 +77,7 @@ async fn change(client: &Client, cycle: usize, new: &Increment) {
 fn all_of_tpch_is_kept_by_deltas_and_exact() {
     each_server(async |db| {
         let writer = db.session().await;
-        let increments = fill(writer.client(), 0.01, REFRESHED * CYCLES, CYCLES).await;
+        let increments = fill(writer.client(), 0.01, REFRESHED * CYCLES, CYCLES).await.unwrap();
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = open_with(db, settings).await;
         for (query, sql) in QUERIES {

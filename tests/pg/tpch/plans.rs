@@ -1,7 +1,6 @@
 //! The deltas of TPC-H read what a change touches.
 
-use super::QUERIES;
-use super::data::{SCHEMA, fill};
+use super::data::{QUERIES, SCHEMA, fill};
 use crate::plans::{Benchmark, Reviewed};
 
 const TPCH: Benchmark = Benchmark {
@@ -36,6 +35,6 @@ const TPCH: Benchmark = Benchmark {
 fn deltas_of_tpch_read_what_a_change_touches() {
     TPCH.reads_what_a_change_touches(async |client, scale| {
         let scale = u32::try_from(scale).unwrap();
-        fill(client, f64::from(scale) / 100.0, 0, 0).await;
+        fill(client, f64::from(scale) / 100.0, 0, 0).await.unwrap();
     });
 }

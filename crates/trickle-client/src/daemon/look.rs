@@ -22,7 +22,7 @@ impl Daemon<'_> {
             self.periods.iter().filter(|(_, p)| Some(*p) <= longest).map(|(id, _)| *id).collect();
         let asked = dag.refresh_set(&members.union(&beside).copied().collect());
         let entries = asked.iter().filter_map(|id| self.registry.by_table(*id)).filter(|e| e.own && e.exists);
-        let (same, altered): (Vec<Entry>, Vec<Entry>) = entries.cloned().partition(|e| e.unchanged);
+        let (same, altered): (Vec<&Entry>, Vec<&Entry>) = entries.partition(|e| e.unchanged);
         let altered: BTreeSet<TableId> = altered.iter().map(|e| e.relation.id).collect();
         let found = match self.watch.candidates(&same, &options).await {
             Ok(found) => found,
@@ -71,8 +71,7 @@ impl Daemon<'_> {
         maybe: BTreeSet<TableId>,
         options: &RefreshOptions,
     ) -> Result<BTreeSet<TableId>> {
-        let entries: Vec<Entry> =
-            maybe.iter().filter_map(|id| self.registry.by_table(*id)).cloned().collect();
+        let entries: Vec<&Entry> = maybe.iter().filter_map(|id| self.registry.by_table(*id)).collect();
         match self.watch.pending(&entries, options).await {
             Ok(pending) => {
                 Ok(entries.iter().filter(|e| pending.contains(&e.id)).map(|e| e.relation.id).collect())

@@ -316,7 +316,7 @@ fn upstream_first_over_one_snapshot() {
         (up.action, up.rows_inserted, up.rows_updated, up.rows_deleted, up.delta_rows),
         (Action::Differential, 1, 2, 3, 5)
     );
-    // What upstream wrote (1 + 3 + 2·2 row images) is the downstream delta; it was not counted, so it is no LIMIT.
+    // What upstream wrote (1 + 3 + 2·2 row images) is the downstream delta.
     assert_eq!(r.members[1].delta_rows, 8);
     assert_eq!((up.phases.execute, r.attempts), (70, 1));
     let steps: Vec<usize> = server.log.iter().map(|s| s.step).collect();

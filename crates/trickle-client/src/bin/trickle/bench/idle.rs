@@ -2,6 +2,7 @@
 
 use super::cycle::SCHEMA;
 use crate::failure::Failure;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use trickle_client::{Name, NewStreamTable, RefreshOptions, Trickle};
@@ -45,9 +46,9 @@ async fn look(
     trickle: &mut Trickle,
     all: &mut Vec<Duration>,
 ) -> Result<(), Failure> {
-    let entries: Vec<_> = trickle.registry().await?.entries().cloned().collect();
-    let entries: Vec<_> =
-        entries.into_iter().filter(|e| names.iter().any(|n| *n.name == *e.relation.name)).collect();
+    let registry = trickle.registry().await?;
+    let names: BTreeSet<&str> = names.iter().map(|n| &*n.name).collect();
+    let entries: Vec<_> = registry.entries().filter(|e| names.contains(&*e.relation.name)).collect();
     for cycle in 0..=cycles {
         let started = Instant::now();
         let pending = trickle.pending(&entries, &RefreshOptions::default()).await?;

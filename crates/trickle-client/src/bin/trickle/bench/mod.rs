@@ -1,4 +1,4 @@
-//! What trickle costs: refreshes beside computing the whole anew and beside what an expert writes by hand, capture beside an
+//! What trickle costs: refreshes beside computing the whole anew and beside what an expert writes by hand, the queries of TPC-H, capture beside an
 //! expert's triggers, and looking at what has nothing to do.
 
 pub(crate) mod capture;
@@ -7,3 +7,4 @@ pub(crate) mod idle;
 pub(crate) mod plot;
 pub(crate) mod report;
 pub(crate) mod scenario;
+pub(crate) mod tpch;

@@ -91,6 +91,22 @@ pub(crate) fn line(cell: &Cell, m: &Measured) -> String {
     line + "\n"
 }
 
+/// How many stream tables are refreshed faster than their queries are computed, and ten times faster.
+pub(crate) fn show_gains(cells: &[Cell], output: &mut Output) {
+    if output.is_json() {
+        return;
+    }
+    let gain = |c: &Cell| Some(c.median(Way::Full)? / c.median(Way::Incremental)?);
+    let gains: Vec<f64> = cells.iter().filter_map(gain).collect();
+    let over = |than: f64| gains.iter().filter(|g| **g >= than).count();
+    output.print(format!(
+        "{} of {} are faster than computing anew, {} at least ten times\n",
+        over(1.0),
+        gains.len(),
+        over(10.0)
+    ));
+}
+
 /// The ways, those that were taken several times with how often.
 fn strategies(c: &Cell) -> String {
     let of = |(name, n): (&str, usize)| if n == 1 { name.to_owned() } else { format!("{n} {name}") };

@@ -2,10 +2,10 @@
 
 use super::{Answer, Run};
 use crate::bench::capture::{self, Captor, SHAPES, Work};
-use crate::bench::cycle::{Bed, SCHEMA};
+use crate::bench::cycle::{Bed, Measured, SCHEMA};
 use crate::bench::report::{self, Cell};
 use crate::bench::scenario::{SCENARIOS, Scenario};
-use crate::bench::{idle, plot};
+use crate::bench::{idle, plot, tpch};
 use crate::failure::Failure;
 use crate::output::Output;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ use trickle_core::cdc::Mode;
 /// one. Every cycle changes rows (70 % updates, 15 % deletes, 15 % inserts), refreshes in each way, in turns, and compares
 /// every result with its query.
 ///
-/// With --capture: what triggers cost writers. With --idle: what a look at stream tables costs that have nothing to do.
+/// With --tpch: the queries of TPC-H, computed anew and as stream tables. With --capture: what triggers cost writers. With
+/// --idle: what a look at stream tables costs that have nothing to do.
 ///
 /// Exit code 1: a result was not what its query gives, or what was captured was not what was written.
 #[derive(Debug, clap::Args)]
@@ -58,6 +59,10 @@ pub(crate) struct Bench {
     /// Measure looks at one idle stream table, at a thousand over 50 tables, and at a thousand over a thousand.
     #[arg(long, conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg"])]
     idle: bool,
+    /// Measure the 22 queries of TPC-H at this scale, where 1 is 6,000,000 items; one order in a thousand changes in each cycle.
+    #[arg(long, value_name = "SF", conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg", "idle", "capture"],
+          value_parser = scale)]
+    tpch: Option<f64>,
     /// Compare two runs, files with what --json printed.
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], exclusive = true)]
     compare: Vec<PathBuf>,
@@ -72,6 +77,11 @@ fn scenario(name: &str) -> Result<String, String> {
         true => Ok(name.to_owned()),
         false => Err(format!("there are {}", names.join(", "))),
     }
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().map_err(|e| e.to_string())?;
+    if (0.001..=100.0).contains(&value) { Ok(value) } else { Err("between 0.001 and 100".to_owned()) }
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -149,6 +159,8 @@ impl Run for Bench {
         // What it made goes after a failure too.
         let measured = if self.capture {
             self.capture(&mut place, &server, output).await
+        } else if let Some(scale) = self.tpch {
+            self.tpch(scale, &mut place, &server, output).await
         } else if self.idle {
             self.idle(&mut place, &server, output).await
         } else {
@@ -249,6 +261,39 @@ impl Bench {
             result?;
         }
         report::show_capture(&measured, server, output);
+        Ok(())
+    }
+
+    async fn tpch(
+        &self,
+        scale: f64,
+        place: &mut Place,
+        server: &str,
+        output: &mut Output,
+    ) -> Result<(), Failure> {
+        let cycles = self.cycles as usize;
+        let (trickle, client) = (&mut place.trickle, place.session.client());
+        let making = |what: &str| match output.is_quiet() {
+            true => {}
+            false => output.remark(&format!("making {what}\n")),
+        };
+        let mut bed = tpch::Bed::new(trickle, client, scale, cycles, &making).await?;
+        let mut cells = bed.cells();
+        let mut result = Ok(());
+        for cycle in 0..cycles {
+            let tell = |cell: &Cell, measured: &Measured| match output.is_quiet() {
+                true => {}
+                false => output.remark(&report::line(cell, measured)),
+            };
+            result = bed.cycle(cycle, &mut cells, &tell).await;
+            if result.is_err() {
+                break;
+            }
+        }
+        bed.clear().await?;
+        result?;
+        report::show(&cells, server, self.target, place.trickle.statements(), output);
+        report::show_gains(&cells, output);
         Ok(())
     }
 

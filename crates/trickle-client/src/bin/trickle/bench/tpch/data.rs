@@ -1,0 +1,118 @@
+//! The tables of TPC-H, filled by the rules of its specification, what changes in them, and its queries.
+
+use futures_util::SinkExt;
+use std::fmt::Display;
+use std::io::Cursor;
+use std::pin::pin;
+use tokio_postgres::{Client, Error};
+use tpchgen::distribution::Distributions;
+use tpchgen::generators::{
+    CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator, PartSuppGenerator,
+    RegionGenerator, SupplierGenerator,
+};
+use tpchgen::text::TextPool;
+
+pub(crate) const SCHEMA: &str = include_str!("schema.sql");
+
+macro_rules! queries {
+    ($($name:literal)*) => {
+        [$(($name, include_str!(concat!($name, ".sql")))),*]
+    };
+}
+
+/// Names and queries; ORDER BY without LIMIT is left out.
+pub(crate) const QUERIES: [(&str, &str); 22] = queries!(
+    "q01" "q02" "q03" "q04" "q05" "q06" "q07" "q08" "q09" "q10" "q11"
+    "q12" "q13" "q14" "q15" "q16" "q17" "q18" "q19" "q20" "q21" "q22"
+);
+
+/// Comments are pieces of this many bytes of text.
+const TEXT: i32 = 2_000_000;
+
+/// Rows are sent in messages of about so many bytes.
+const MESSAGE: usize = 64 << 10;
+
+/// New orders with their items, as lines of COPY.
+pub(crate) struct Increment {
+    pub(crate) orders: Vec<String>,
+    pub(crate) items: Vec<String>,
+}
+
+fn line(row: impl Display) -> String {
+    let text = row.to_string();
+    text.strip_suffix('|').unwrap_or(&text).to_owned()
+}
+
+/// Fills the tables at a scale, where 1 is 6,000,000 items; of the last orders, `kept` are kept back for as many refresh
+/// functions RF1 as `increments` says.
+///
+/// # Errors
+/// Those of the server.
+pub(crate) async fn fill(
+    client: &Client,
+    scale: f64,
+    kept: usize,
+    increments: usize,
+) -> Result<Vec<Increment>, Error> {
+    client.batch_execute(SCHEMA).await?;
+    let words = Distributions::static_default();
+    let text = TextPool::new(TEXT, words);
+    let regions = RegionGenerator::new_with_distributions_and_text_pool(words, &text);
+    let nations = NationGenerator::new_with_distributions_and_text_pool(words, &text);
+    let parts = PartGenerator::new_with_distributions_and_text_pool(scale, 1, 1, words, &text);
+    let suppliers = SupplierGenerator::new_with_distributions_and_text_pool(scale, 1, 1, words, &text);
+    let offers = PartSuppGenerator::new_with_text_pool(scale, 1, 1, &text);
+    let customers = CustomerGenerator::new_with_distributions_and_text_pool(scale, 1, 1, words, &text);
+    let orders = OrderGenerator::new_with_distributions_and_text_pool(scale, 1, 1, words, &text);
+    let items = LineItemGenerator::new_with_distributions_and_text_pool(scale, 1, 1, words, &text);
+
+    // The data keep the constraints; checking them row by row takes longer than all the rest.
+    client.batch_execute("SET session_replication_role = replica").await?;
+    copy(client, "region", regions.iter().map(line)).await?;
+    copy(client, "nation", nations.iter().map(line)).await?;
+    copy(client, "part", parts.iter().map(line)).await?;
+    copy(client, "supplier", suppliers.iter().map(line)).await?;
+    copy(client, "partsupp", offers.iter().map(line)).await?;
+    copy(client, "customer", customers.iter().map(line)).await?;
+    let early = orders.iter().count() - kept;
+    copy(client, "orders", orders.iter().take(early).map(line)).await?;
+    let late: Vec<(i64, String)> = orders.iter().skip(early).map(|o| (o.o_orderkey, line(o))).collect();
+    let first_late = late.first().map_or(i64::MAX, |(key, _)| *key);
+    let is_early = |key: i64| key < first_late;
+    copy(client, "lineitem", items.iter().take_while(|i| is_early(i.l_orderkey)).map(line)).await?;
+    let late_items: Vec<(i64, String)> = items
+        .iter()
+        .skip_while(|i| kept == 0 || is_early(i.l_orderkey))
+        .map(|i| (i.l_orderkey, line(i)))
+        .collect();
+    client.batch_execute("RESET session_replication_role; ANALYZE").await?;
+    let increment = |orders: &[(i64, String)]| {
+        let of = |key: &i64| orders.iter().any(|(known, _)| known == key);
+        let items = late_items.iter().filter(|(key, _)| of(key));
+        Increment {
+            orders: orders.iter().map(|(_, line)| line.clone()).collect(),
+            items: items.map(|(_, line)| line.clone()).collect(),
+        }
+    };
+    Ok(late.chunks(kept.div_ceil(increments.max(1)).max(1)).map(increment).collect())
+}
+
+pub(crate) async fn copy(
+    client: &Client,
+    table: &str,
+    lines: impl Iterator<Item = String>,
+) -> Result<(), Error> {
+    let sink = client.copy_in(&format!("COPY {table} FROM STDIN (DELIMITER '|')")).await?;
+    let mut sink = pin!(sink);
+    let mut full = Vec::new();
+    for line in lines {
+        full.extend_from_slice(line.as_bytes());
+        full.push(b'\n');
+        if full.len() >= MESSAGE {
+            sink.send(Cursor::new(std::mem::take(&mut full))).await?;
+        }
+    }
+    sink.send(Cursor::new(full)).await?;
+    sink.finish().await?;
+    Ok(())
+}

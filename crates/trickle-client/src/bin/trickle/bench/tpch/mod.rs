@@ -1,0 +1,157 @@
+//! The 22 queries of TPC-H: each computed anew, and each kept as a stream table, over the same changes.
+
+mod data;
+
+use super::cycle::{Measured, SCHEMA, Way};
+use super::report::Cell;
+use crate::failure::Failure;
+use data::{Increment, QUERIES, copy, fill};
+use std::time::Instant;
+use tokio_postgres::Client;
+use trickle_client::{Name, NewStreamTable, RefreshOptions, Trickle};
+
+/// Items at scale 1, and orders.
+const ITEMS: f64 = 6_000_000.0;
+const ORDERS: f64 = 1_500_000.0;
+
+/// Of a thousand orders one changes in a cycle: 70 % of them by an update, 15 % leave and 15 % come.
+const CHANGED: f64 = 0.001;
+
+/// Tables, results and stream tables at one scale.
+pub(crate) struct Bed<'b> {
+    trickle: &'b mut Trickle,
+    client: &'b Client,
+    scale: f64,
+    increments: Vec<Increment>,
+}
+
+/// How many orders of a cycle come, and how many leave.
+fn moved(scale: f64) -> usize {
+    (ORDERS * scale * CHANGED * 0.15).ceil() as usize
+}
+
+fn stored(query: &str) -> Result<Name, Failure> {
+    Ok(Name::parse(&format!("{SCHEMA}.kept_{query}"))?)
+}
+
+impl<'b> Bed<'b> {
+    /// Fills the tables, and makes each result twice. `tell` is told what is being made.
+    pub(crate) async fn new(
+        trickle: &'b mut Trickle,
+        client: &'b Client,
+        scale: f64,
+        cycles: usize,
+        tell: &dyn Fn(&str),
+    ) -> Result<Bed<'b>, Failure> {
+        let path = format!("SET search_path = {SCHEMA}, public");
+        client.batch_execute(&format!("CREATE SCHEMA {SCHEMA}; {path}")).await?;
+        trickle.client().batch_execute(&path).await?;
+        tell("tables");
+        let increments = fill(client, scale, moved(scale) * cycles, cycles).await?;
+        client.batch_execute("VACUUM ANALYZE").await?;
+        for (query, sql) in QUERIES {
+            tell(query);
+            client.batch_execute(&format!("CREATE TABLE full_{query} AS {sql}")).await?;
+            trickle.create(&NewStreamTable::new(stored(query)?, sql)).await?;
+        }
+        client.batch_execute("VACUUM ANALYZE").await?;
+        Ok(Bed { trickle, client, scale, increments })
+    }
+
+    /// One cell for each query.
+    pub(crate) fn cells(&self) -> Vec<Cell> {
+        let rows = (ITEMS * self.scale) as u32;
+        let cell = |(scenario, _)| Cell { scenario, rows, percent: CHANGED * 100.0, measured: Vec::new() };
+        QUERIES.into_iter().map(cell).collect()
+    }
+
+    /// Changes rows, then brings each query up to date in both ways, which take turns in being first, and compares.
+    pub(crate) async fn cycle(
+        &mut self,
+        cycle: usize,
+        cells: &mut [Cell],
+        tell: &dyn Fn(&Cell, &Measured),
+    ) -> Result<(), Failure> {
+        self.change(cycle).await?;
+        for ((query, sql), cell) in QUERIES.into_iter().zip(cells) {
+            let mut ways = [Way::Full, Way::Incremental];
+            ways.rotate_left(cycle % 2);
+            for way in ways {
+                let started = Instant::now();
+                let refreshed = match way {
+                    Way::Full => {
+                        let anew =
+                            format!("BEGIN; TRUNCATE full_{query}; INSERT INTO full_{query} {sql}; COMMIT");
+                        self.client.batch_execute(&anew).await?;
+                        None
+                    }
+                    _ => {
+                        let names = [stored(query)?];
+                        self.trickle.refresh(&names, &RefreshOptions::default()).await?.into_iter().next()
+                    }
+                };
+                let measured = Measured { cycle, way, took: started.elapsed(), refreshed };
+                tell(cell, &measured);
+                cell.measured.push(measured);
+            }
+            let differ = format!(
+                "SELECT (SELECT count(*) FROM (TABLE full_{query} EXCEPT ALL TABLE kept_{query}) x)
+                      + (SELECT count(*) FROM (TABLE kept_{query} EXCEPT ALL TABLE full_{query}) x)"
+            );
+            let different: i64 = self.client.query_one(&differ, &[]).await?.get(0);
+            if different > 0 {
+                return Err(Failure::failed(format!("{query}: {different} rows are not those of its query")));
+            }
+        }
+        Ok(())
+    }
+
+    /// RF1 and RF2 of the specification, updates of orders and their items, and of a few rows of the smaller tables.
+    async fn change(&self, cycle: usize) -> Result<(), Failure> {
+        let updated = (ORDERS * self.scale * CHANGED * 0.7).ceil() as usize;
+        let (moved, prime) = (moved(self.scale), 7919 * (cycle + 1));
+        let some = |table: &str, key: &str, n: usize| {
+            format!("(SELECT {key} FROM {table} ORDER BY ({key} * {prime}) % 1000003 LIMIT {n})")
+        };
+        self.client.batch_execute("BEGIN").await?;
+        if let Some(new) = self.increments.get(cycle) {
+            copy(self.client, "orders", new.orders.iter().cloned()).await?;
+            copy(self.client, "lineitem", new.items.iter().cloned()).await?;
+        }
+        let changes = format!(
+            "CREATE TEMPORARY TABLE leaving ON COMMIT DROP AS {gone};
+             DELETE FROM lineitem WHERE l_orderkey IN (TABLE leaving);
+             DELETE FROM orders WHERE o_orderkey IN (TABLE leaving);
+             CREATE TEMPORARY TABLE chosen ON COMMIT DROP AS {chosen};
+             UPDATE orders SET o_totalprice = o_totalprice * 1.01, o_orderpriority = '2-HIGH'
+              WHERE o_orderkey IN (TABLE chosen);
+             UPDATE lineitem SET l_quantity = l_quantity % 50 + 1, l_discount = 0.06, l_shipdate = l_shipdate - 9
+              WHERE l_orderkey IN (TABLE chosen);
+             UPDATE customer SET c_acctbal = c_acctbal - 100.5 WHERE c_custkey IN {customers};
+             UPDATE part SET p_size = p_size % 50 + 1 WHERE p_partkey IN {parts};
+             UPDATE partsupp SET ps_supplycost = ps_supplycost + 0.5, ps_availqty = ps_availqty - 1
+              WHERE ps_partkey IN {offers};
+             UPDATE supplier SET s_acctbal = s_acctbal + 1 WHERE s_suppkey IN {suppliers};
+             COMMIT",
+            gone = some("orders", "o_orderkey", moved),
+            chosen = format!(
+                "SELECT o_orderkey FROM orders ORDER BY (o_orderkey * {prime} + 13) % 1000003 LIMIT {updated}"
+            ),
+            customers = some("customer", "c_custkey", 10),
+            parts = some("part", "p_partkey", 10),
+            offers = some("part", "p_partkey", 10),
+            suppliers = some("supplier", "s_suppkey", 2),
+        );
+        self.client.batch_execute(&changes).await?;
+        Ok(())
+    }
+
+    /// Takes everything away.
+    pub(crate) async fn clear(self) -> Result<(), Failure> {
+        for (query, _) in QUERIES {
+            self.trickle.drop(&stored(query)?, false).await?;
+        }
+        self.client.batch_execute(&format!("DROP SCHEMA {SCHEMA} CASCADE")).await?;
+        Ok(())
+    }
+}
