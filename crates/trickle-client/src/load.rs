@@ -184,6 +184,7 @@ impl Watch for Load<'_> {
     fn instead<'s>(
         &'s mut self,
         statement: &'s Statement,
+        _: &'s Session,
     ) -> Pin<Box<dyn Future<Output = Option<Result<Answer>>> + 's>> {
         Box::pin(async move {
             if self.stage != Stage::Ready || !self.is_own(statement) || statement.text != self.job.insert {

@@ -106,7 +106,7 @@ impl Session {
                 let mut answers = Vec::new();
                 for s in batch {
                     let answer = match watch.before(s).await {
-                        Ok(()) => match watch.instead(s).await {
+                        Ok(()) => match watch.instead(s, self).await {
                             Some(result) => (result, Instant::now()),
                             None => self.answer(s, None).await,
                         },
@@ -231,6 +231,19 @@ impl Session {
         self.query(statement, None).await
     }
 
+    /// Runs a statement, and returns how the server did it.
+    pub(crate) async fn explain(&self, statement: &Statement) -> Result<serde_json::Value> {
+        let text = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {}", statement.text);
+        let params: Vec<(Bound<'_>, Type)> = statement.params.iter().map(bound).collect();
+        let params: Vec<(&(dyn ToSql + Sync), Type)> =
+            params.iter().map(|(v, t)| (v as &(dyn ToSql + Sync), t.clone())).collect();
+        let rows = self.client.query_typed(&text, &params).await;
+        let rows = rows.map_err(|e| Error::server(first_words(&text), e))?;
+        let plan = rows.first().map(|row| row.try_get(0)).transpose();
+        let plan = plan.map_err(|e| Error::server("read a plan", e))?;
+        plan.ok_or_else(|| Error::input("the server did not explain a statement"))
+    }
+
     /// One statement in one message exchange; and when its answer was complete.
     async fn answer(&self, statement: &Statement, kept: Option<Kept>) -> Timed {
         let result = self.query(statement, kept).await;
@@ -268,10 +281,11 @@ pub trait Watch {
     /// An error here is taken for the statement's, which is not sent then.
     fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>>;
 
-    /// Answers a statement in the place of the server, which does not see it then; `None` sends it.
+    /// Answers a statement of a session's in the place of the server, which does not see it then; `None` sends it.
     fn instead<'s>(
         &'s mut self,
         _: &'s Statement,
+        _: &'s Session,
     ) -> Pin<Box<dyn Future<Output = Option<Result<Answer>>> + 's>> {
         Box::pin(future::ready(None))
     }

@@ -4,7 +4,7 @@ use super::scenario::{Hand, Scenario, TABLES};
 use crate::failure::Failure;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
-use trickle_client::{Name, NewStreamTable, RefreshOptions, Refreshed, Trickle};
+use trickle_client::{Name, NewStreamTable, Plans, RefreshOptions, Refreshed, Trickle};
 
 /// The schema in which everything is.
 pub(crate) const SCHEMA: &str = "trickle_bench";
@@ -99,6 +99,16 @@ impl<'b> Bed<'b> {
         self.client.batch_execute("TRUNCATE src_changes, product_changes").await?;
         self.verify().await?;
         Ok(measured)
+    }
+
+    /// Changes rows once more, and keeps how the server runs the refresh.
+    pub(crate) async fn explain(&mut self, cycle: usize, percent: f64) -> Result<Plans, Failure> {
+        self.change(cycle, percent).await?;
+        let names = [Name::parse("trickle_bench.by_trickle")?];
+        let mut plans = Plans::default();
+        self.trickle.refresh_watched(&names, &RefreshOptions::default(), &mut plans).await?;
+        self.refresh(Way::Hand).await?;
+        Ok(plans)
     }
 
     /// 70 % updates, 15 % deletes, 15 % inserts, of rows all over the table; the same for every way.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use tokio_postgres::Client;
 use trickle_client::capture::CaptureOptions;
 use trickle_client::throwaway::{self, Server};
-use trickle_client::{Session, Settings, Trickle};
+use trickle_client::{Plans, Session, Settings, Trickle};
 use trickle_core::cdc::Mode;
 
 /// Measure refreshes: a stream table beside computing the whole anew, and beside what an expert writes by hand.
@@ -49,6 +49,9 @@ pub(crate) struct Bench {
     /// Draw how refreshes grow with the tables.
     #[arg(long, value_name = "FILE.svg")]
     svg: Option<PathBuf>,
+    /// Keep how the server runs the statements of one more refresh of each cell, one JSON file each.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["capture", "idle"])]
+    explain: Option<PathBuf>,
     /// Measure what capture costs writers.
     #[arg(long, conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg", "idle"])]
     capture: bool,
@@ -224,6 +227,10 @@ impl Bench {
                     }
                 }
             }
+            if let (Some(dir), Ok(())) = (&self.explain, &result) {
+                let plans = bed.explain(self.cycles as usize, percent).await;
+                result = plans.and_then(|plans| keep(dir, &cell, plans));
+            }
             cells.push(cell);
             if result.is_err() {
                 break;
@@ -277,7 +284,7 @@ impl Bench {
             true => {}
             false => output.remark(&format!("making {what}\n")),
         };
-        let mut bed = tpch::Bed::new(trickle, client, scale, cycles, &making).await?;
+        let mut bed = tpch::Bed::new(trickle, client, scale, cycles + 1, &making).await?;
         let mut cells = bed.cells();
         let mut result = Ok(());
         for cycle in 0..cycles {
@@ -289,6 +296,12 @@ impl Bench {
             if result.is_err() {
                 break;
             }
+        }
+        if let (Some(dir), Ok(())) = (&self.explain, &result) {
+            let plans = bed.explain(cycles).await;
+            let all =
+                |plans: Vec<Plans>| cells.iter().zip(plans).try_for_each(|(c, plans)| keep(dir, c, plans));
+            result = plans.and_then(all);
         }
         bed.clear().await?;
         result?;
@@ -310,6 +323,16 @@ impl Bench {
         report::show_idle(&looks, server, output);
         Ok(())
     }
+}
+
+/// Writes the plans of a cell's refresh.
+fn keep(dir: &Path, cell: &Cell, plans: Plans) -> Result<(), Failure> {
+    let file = dir.join(format!("{}-{}-{}.json", cell.scenario, cell.rows, cell.percent));
+    let fail = |e: &dyn std::fmt::Display| Failure::failed(format!("cannot write {}: {e}", file.display()));
+    let statement = |(text, plan)| serde_json::json!({"statement": text, "plan": plan});
+    let statements: Vec<_> = plans.taken.into_iter().map(statement).collect();
+    let text = serde_json::to_string_pretty(&statements).map_err(|e| fail(&e))?;
+    std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&file, text)).map_err(|e| fail(&e))
 }
 
 /// The cycles of one shape; the first warms up.

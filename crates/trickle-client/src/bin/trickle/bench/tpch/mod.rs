@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use data::{Increment, QUERIES, copy, fill};
 use std::time::Instant;
 use tokio_postgres::Client;
-use trickle_client::{Name, NewStreamTable, RefreshOptions, Trickle};
+use trickle_client::{Name, NewStreamTable, Plans, RefreshOptions, Trickle};
 
 /// Items at scale 1, and orders.
 const ITEMS: f64 = 6_000_000.0;
@@ -104,6 +104,19 @@ impl<'b> Bed<'b> {
             }
         }
         Ok(())
+    }
+
+    /// Changes rows once more, and keeps how the server runs the refresh of each.
+    pub(crate) async fn explain(&mut self, cycle: usize) -> Result<Vec<Plans>, Failure> {
+        self.change(cycle).await?;
+        let mut all = Vec::new();
+        for (query, _) in QUERIES {
+            let mut plans = Plans::default();
+            let names = [stored(query)?];
+            self.trickle.refresh_watched(&names, &RefreshOptions::default(), &mut plans).await?;
+            all.push(plans);
+        }
+        Ok(all)
     }
 
     /// RF1 and RF2 of the specification, updates of orders and their items, and of a few rows of the smaller tables.
