@@ -56,6 +56,10 @@ bench-matrix *ARGS:
     cargo run -q --release -p trickle-client -- bench --private --json "$@" > "target/bench_results/$(date +%Y-%m-%dT%H%M%S).json"
     ls target/bench_results
 
+# The 22 queries of TPC-H with 6,000,000 items on a private server: some minutes, 8 GB of disk
+bench-tpch *ARGS:
+    cargo run -q --release -p trickle-client -- bench --private --tpch 1 --cycles 4 "$@"
+
 # Two runs of bench-matrix side by side
 bench-compare BEFORE AFTER:
     cargo run -q --release -p trickle-client -- bench --compare "$1" "$2"
