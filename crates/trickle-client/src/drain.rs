@@ -91,7 +91,7 @@ impl Trickle {
 
     /// Empties the open segment of a source's buffer where it is; whether it could.
     async fn empty_in_place(&mut self, source: u32, number: i64) -> Result<bool> {
-        let name = Qualified::new(capture::HIDDEN, &format!("changes_{source}_{number}"));
+        let name = Qualified::new(capture::HIDDEN, format!("changes_{source}_{number}"));
         let t = self.draining().await?;
         // One drainer at a time, of the buffer that is known.
         let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 AND capture = 'ON' \

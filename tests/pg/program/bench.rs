@@ -71,6 +71,33 @@ fn capture_is_measured_beside_an_experts_triggers() {
     });
 }
 
+/// Every query of TPC-H comes out as computed anew, its plan is kept, and nothing is left.
+#[test]
+fn tpch_is_measured_and_its_plans_are_kept() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let plans = std::env::temp_dir().join(format!("trickle-plans-{}-{}", std::process::id(), db.major()));
+        let run =
+            ["bench", "--tpch", "0.01", "--cycles", "2", "--json", "--explain", plans.to_str().unwrap()];
+        let ran = app.trickle(&run);
+        let cells = ran.json()["cells"].as_array().unwrap().clone();
+        assert_eq!(cells.len(), 22);
+        assert!(cells.iter().all(|c| keys(&c["ways"]) == ["full", "incremental"]), "{cells:?}");
+        assert!(ran.err.contains("mode=incremental ms=") && ran.err.contains(" strategy="), "{}", ran.err);
+        for c in &cells {
+            let file = plans.join(format!("{}-60000-0.1.json", c["scenario"].as_str().unwrap()));
+            let kept: serde_json::Value =
+                serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+            let statements = kept.as_array().unwrap();
+            assert!(statements.iter().all(|s| s["plan"][0]["Execution Time"].is_number()), "{kept}");
+        }
+        std::fs::remove_dir_all(&plans).unwrap();
+        let s = db.session().await;
+        let left = "SELECT count(*) FROM pg_namespace WHERE nspname IN ('trickle_bench', 'pgtrickle')";
+        assert_eq!(s.client().query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
+    });
+}
+
 /// Two runs are compared cell by cell; what is no run says so.
 #[test]
 fn runs_are_compared() {

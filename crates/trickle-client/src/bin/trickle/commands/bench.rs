@@ -84,7 +84,7 @@ fn scenario(name: &str) -> Result<String, String> {
 
 fn scale(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().map_err(|e| e.to_string())?;
-    if (0.001..=100.0).contains(&value) { Ok(value) } else { Err("between 0.001 and 100".to_owned()) }
+    if (0.01..=100.0).contains(&value) { Ok(value) } else { Err("between 0.01 and 100".to_owned()) }
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -135,7 +135,8 @@ impl<'b> Bed<'b> {
             "CREATE TEMPORARY TABLE leaving ON COMMIT DROP AS {gone};
              DELETE FROM lineitem WHERE l_orderkey IN (TABLE leaving);
              DELETE FROM orders WHERE o_orderkey IN (TABLE leaving);
-             CREATE TEMPORARY TABLE chosen ON COMMIT DROP AS {chosen};
+             CREATE TEMPORARY TABLE chosen ON COMMIT DROP AS
+                SELECT o_orderkey FROM orders ORDER BY (o_orderkey * {prime} + 13) % 1000003 LIMIT {updated};
              UPDATE orders SET o_totalprice = o_totalprice * 1.01, o_orderpriority = '2-HIGH'
               WHERE o_orderkey IN (TABLE chosen);
              UPDATE lineitem SET l_quantity = l_quantity % 50 + 1, l_discount = 0.06, l_shipdate = l_shipdate - 9
@@ -147,9 +148,6 @@ impl<'b> Bed<'b> {
              UPDATE supplier SET s_acctbal = s_acctbal + 1 WHERE s_suppkey IN {suppliers};
              COMMIT",
             gone = some("orders", "o_orderkey", moved),
-            chosen = format!(
-                "SELECT o_orderkey FROM orders ORDER BY (o_orderkey * {prime} + 13) % 1000003 LIMIT {updated}"
-            ),
             customers = some("customer", "c_custkey", 10),
             parts = some("part", "p_partkey", 10),
             offers = some("part", "p_partkey", 10),
