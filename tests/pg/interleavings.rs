@@ -5,7 +5,10 @@ use crate::support::{
     assert_equal, blocked, count, create, each_server, name, open, open_with, pid, refresh, run, try_refresh,
 };
 use std::pin::Pin;
-use trickle_client::{Alteration, NewStreamTable, RefreshOptions, Result, Session, Settings, Trickle, Watch};
+use trickle_client::{
+    Alteration, NewStreamTable, Plans, RefreshOptions, Refreshed, Result, Session, Settings, Trickle, Watch,
+};
+use trickle_core::cost::Force;
 use trickle_core::refresh::{Kind, Statement};
 
 const SOURCES: &str = "
@@ -141,6 +144,34 @@ fn a_statement_fails_after_its_capture_and_its_transaction_goes_on() {
             assert_equal(&mut t, "kept").await;
         }
         assert_eq!(count(&w, "SELECT count(*) FROM c WHERE id = 20").await, 0);
+    });
+}
+
+/// To be shown how the server runs a refresh changes nothing of it: what reads the table is told what was written, and a
+/// statement that fails is answered for as without.
+#[test]
+fn a_refresh_whose_plans_are_kept_is_what_it_is_without() {
+    each_server(async |db| {
+        let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
+        let mut t = open_with(db, settings).await;
+        let w = db.session().await;
+        run(&w, SOURCES).await;
+        for (table, query) in TABLES {
+            create(&mut t, table, query).await;
+        }
+        for (full, statements) in [(false, 2), (true, 4)] {
+            run(&w, "UPDATE a SET v = v + 1 WHERE id < 9; DELETE FROM a WHERE id % 10 = 9").await;
+            let mut plans = Plans::default();
+            let options = RefreshOptions { full, ..RefreshOptions::default() };
+            let done = t.refresh_watched(&[name("over")], &options, &mut plans).await.unwrap();
+            let written = |r: &Refreshed| r.report.rows_inserted + r.report.rows_updated;
+            assert!(done.len() == 2 && done.iter().all(|r| written(r) > 0), "{done:?}");
+            assert!(plans.taken.len() >= statements, "{:?}", plans.taken);
+            assert!(plans.taken.iter().all(|(_, plan)| plan[0]["Execution Time"].is_number()), "{plans:?}");
+            for (table, _) in &TABLES[1..] {
+                assert_equal(&mut t, table).await;
+            }
+        }
     });
 }
 

@@ -89,7 +89,8 @@ impl Trickle {
         Ok(t)
     }
 
-    /// Empties the open segment of a source's buffer where it is; whether it could.
+    /// Empties the open segment of a source's buffer where it is; whether it could. Not one without WAL, which needs another
+    /// sentinel then.
     async fn empty_in_place(&mut self, source: u32, number: i64) -> Result<bool> {
         let name = Qualified::new(capture::HIDDEN, format!("changes_{source}_{number}"));
         let t = self.draining().await?;

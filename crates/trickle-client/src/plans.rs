@@ -1,17 +1,33 @@
 //! How the server runs the statements of a refresh.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::session::{Session, Watch};
 use std::future;
 use std::pin::Pin;
-use trickle_core::refresh::{Answer, Kind, Statement, Value};
+use trickle_core::refresh::{Answer, Kind, Statement};
 
 /// Keeps how the server runs each statement that changes stream tables: `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)`, which runs
-/// it. For [`crate::Trickle::refresh_watched`]; what the refresh says then of rows that were written is 0.
+/// it. That is undone, and the statement is sent after it, so that the refresh is what it is without: for
+/// [`crate::Trickle::refresh_watched`].
 #[derive(Debug, Default)]
 pub struct Plans {
     /// For each statement its text and its plan.
     pub taken: Vec<(String, serde_json::Value)>,
+}
+
+impl Plans {
+    async fn take(&mut self, statement: &Statement, session: &Session) -> Result<()> {
+        let fail = |e| Error::server("explain a statement", e);
+        session.client().batch_execute("SAVEPOINT trickle_plan").await.map_err(fail)?;
+        let plan = session.explain(statement).await;
+        let undo = "ROLLBACK TO SAVEPOINT trickle_plan; RELEASE SAVEPOINT trickle_plan";
+        session.client().batch_execute(undo).await.map_err(fail)?;
+        // A statement that fails fails again when it is sent, and is answered for there.
+        if let Ok(plan) = plan {
+            self.taken.push((statement.text.to_string(), plan));
+        }
+        Ok(())
+    }
 }
 
 impl Watch for Plans {
@@ -25,16 +41,9 @@ impl Watch for Plans {
         session: &'s Session,
     ) -> Pin<Box<dyn Future<Output = Option<Result<Answer>>> + 's>> {
         Box::pin(async move {
-            if statement.kind != Kind::Program {
-                return None;
-            }
-            match session.explain(statement).await {
-                Ok(plan) => {
-                    self.taken.push((statement.text.to_string(), plan));
-                    let counts = if statement.fetch { vec![vec![Value::Int8(0); 3]] } else { Vec::new() };
-                    Some(Ok(Answer { rows: counts, ..Answer::default() }))
-                }
-                Err(e) => Some(Err(e)),
+            match statement.kind {
+                Kind::Program => self.take(statement, session).await.err().map(Err),
+                _ => None,
             }
         })
     }

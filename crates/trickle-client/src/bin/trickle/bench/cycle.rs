@@ -39,6 +39,15 @@ pub(crate) struct Measured {
     pub(crate) refreshed: Option<Refreshed>,
 }
 
+/// Cleans and analyses what is in the schema, and nothing else of the database's.
+pub(super) async fn vacuum(client: &Client) -> Result<(), Failure> {
+    let tables = "SELECT string_agg(oid::regclass::text, ', ') FROM pg_class \
+         WHERE relkind = 'r' AND relnamespace = to_regnamespace($1)";
+    let tables: String = client.query_one(tables, &[&SCHEMA]).await?.get(0);
+    client.batch_execute(&format!("VACUUM ANALYZE {tables}")).await?;
+    Ok(())
+}
+
 /// A scenario over tables of one size.
 pub(crate) struct Bed<'b> {
     scenario: &'b Scenario,
@@ -67,10 +76,7 @@ impl<'b> Bed<'b> {
         let made =
             format!("CREATE TABLE by_hand AS {query}; ALTER TABLE by_hand ADD PRIMARY KEY ({key}); {beside}");
         client.batch_execute(&made).await?;
-        let tables = "SELECT string_agg(oid::regclass::text, ', ') FROM pg_class \
-             WHERE relkind = 'r' AND relnamespace = 'trickle_bench'::regnamespace";
-        let tables: String = client.query_one(tables, &[]).await?.get(0);
-        client.batch_execute(&format!("VACUUM ANALYZE {tables}")).await?;
+        vacuum(client).await?;
         let new = NewStreamTable::new(Name::parse("trickle_bench.by_trickle")?, scenario.query);
         trickle.create(&new).await?;
         client.batch_execute("VACUUM ANALYZE by_trickle").await?;

@@ -86,7 +86,9 @@ pub(crate) async fn fill(
         .map(|i| (i.l_orderkey, line(i)))
         .collect();
     let _ = client.batch_execute("RESET session_replication_role").await;
-    client.batch_execute("ANALYZE").await?;
+    client
+        .batch_execute("ANALYZE region, nation, part, supplier, partsupp, customer, orders, lineitem")
+        .await?;
     let increment = |orders: &[(i64, String)]| {
         let of = |key: &i64| orders.iter().any(|(known, _)| known == key);
         let items = late_items.iter().filter(|(key, _)| of(key));

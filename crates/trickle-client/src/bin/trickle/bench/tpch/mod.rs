@@ -2,7 +2,7 @@
 
 mod data;
 
-use super::cycle::{Measured, SCHEMA, Way};
+use super::cycle::{Measured, SCHEMA, Way, vacuum};
 use super::report::Cell;
 use crate::failure::Failure;
 use data::{Increment, QUERIES, copy, fill};
@@ -48,13 +48,13 @@ impl<'b> Bed<'b> {
         trickle.client().batch_execute(&path).await?;
         tell("tables");
         let increments = fill(client, scale, moved(scale) * cycles, cycles).await?;
-        client.batch_execute("VACUUM ANALYZE").await?;
+        vacuum(client).await?;
         for (query, sql) in QUERIES {
             tell(query);
             client.batch_execute(&format!("CREATE TABLE full_{query} AS {sql}")).await?;
             trickle.create(&NewStreamTable::new(stored(query)?, sql)).await?;
         }
-        client.batch_execute("VACUUM ANALYZE").await?;
+        vacuum(client).await?;
         Ok(Bed { trickle, client, scale, increments })
     }
 
