@@ -38,6 +38,7 @@ mod explain;
 mod load;
 pub mod locks;
 mod names;
+mod pending;
 mod plans;
 mod prepared;
 pub mod progress;

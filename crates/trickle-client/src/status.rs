@@ -5,7 +5,8 @@
 use crate::capture::HIDDEN;
 use crate::error::{Error, Result};
 use crate::names::Name;
-use crate::refresh::{RefreshOptions, listed_sources, reader, sources_of};
+use crate::pending::{listed_sources, reader, sources_of};
+use crate::refresh::RefreshOptions;
 use crate::registry::{Dependency, Entry, Registry, shown};
 use crate::trickle::Trickle;
 use serde::Serialize;

@@ -68,7 +68,7 @@ impl RenderContext<'_> {
         let never = Query::new(SetExpr::Select(Box::new(never)));
         let floor = Select {
             items: types.map(|ty| SelectItem { expr: unknown(ty), name: None }).collect(),
-            from: vec![FromItem::columns_of(
+            from: vec![FromItem::call_naming(
                 Scalar::call("generate_series", vec![Scalar::int8(1), counted]),
                 floor.clone(),
                 vec![n],

@@ -346,7 +346,7 @@ impl<'a> RenderContext<'a> {
         let (number, same) =
             (Scalar::column(&alias, &n), Scalar::column(&alias, &n).op("*", Scalar::int8(1)));
         block.filter.push(number.equals(same));
-        block.from.push(FromItem::columns_of(call, alias, vec![n]));
+        block.from.push(FromItem::call_naming(call, alias, vec![n]));
         block.weight = Weight::one();
         block
     }

@@ -213,7 +213,7 @@ impl FromItem {
         FromItem::Function { calls, ordinality: false, alias, columns: Vec::new() }
     }
     /// The same with names for its columns.
-    pub fn columns_of(call: Scalar, alias: Ident, columns: Vec<Ident>) -> FromItem {
+    pub fn call_naming(call: Scalar, alias: Ident, columns: Vec<Ident>) -> FromItem {
         let calls = vec![TableCall { call, definition: Vec::new() }];
         FromItem::Function { calls, ordinality: false, alias, columns }
     }
