@@ -77,6 +77,12 @@ fn an_idle_refresh_of_many_is_as_many_messages_as_of_few() {
 /// Bind, Execute and Sync: what is prepared is asked, and answered, once.
 const ROUND_TRIP: i64 = 3;
 
+/// The only table of the buffer of a source.
+async fn segment(w: &Session, source: u32) -> String {
+    let text = format!("SELECT format('pgtrickle_changes.changes_%s_1', 's{source}'::regclass::oid)");
+    w.client().query_one(&text, &[]).await.unwrap().get(0)
+}
+
 /// What a refresher asks in each of its rounds.
 #[test]
 fn an_empty_window_is_one_round_trip_for_one_and_for_a_thousand() {
@@ -101,11 +107,18 @@ fn an_empty_window_is_one_round_trip_for_one_and_for_a_thousand() {
                 assert_eq!(PLENTY - budget.left(), ROUND_TRIP, "of {to}");
             }
             run(&w, &format!("UPDATE s{} SET v = v + 1", to - 1)).await;
-            budget.set(PLENTY);
             let last = all.last().unwrap().id;
             assert_eq!(asking.pending(&all, &options).await.unwrap(), [last]);
-            assert_eq!(PLENTY - budget.left(), ROUND_TRIP, "of {to}");
+            budget.set(PLENTY);
+            assert_eq!(asking.pending(&all, &options).await.unwrap(), [last]);
+            assert_eq!(PLENTY - budget.left(), 2 * ROUND_TRIP, "of {to}: what is in the buffer is looked at");
             t.refresh(&[name(&format!("st{}", to - 1))], &RefreshOptions::default()).await.unwrap();
+            assert!(asking.pending(&all, &options).await.unwrap().is_empty());
+            // An emptied buffer is one whose file was replaced.
+            run(&w, &format!("TRUNCATE {}", segment(&w, to - 1).await)).await;
+            budget.set(PLENTY);
+            assert!(asking.pending(&all, &options).await.unwrap().is_empty());
+            assert_eq!(PLENTY - budget.left(), ROUND_TRIP, "of {to}: it is empty again");
         }
     });
 }
@@ -162,8 +175,16 @@ fn a_refresher_with_nothing_to_do_asks_once_for_all() {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
+            // Buffers that hold nothing new are emptied after a while.
+            for i in [7, 8, 39] {
+                let size = format!("SELECT pg_relation_size('{}')", segment(&w, i).await);
+                while count(&w, &size).await > 0 {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
         };
-        let options = DaemonOptions::default();
+        let settle = Duration::from_millis(500);
+        let options = DaemonOptions { settle, ..DaemonOptions::default() };
         let stop = async { tokio::time::timeout(Duration::from_secs(120), idle).await.unwrap() };
         daemon::run(&to, &options, &|_| {}, stop).await.unwrap();
         for i in 0..40 {

@@ -31,6 +31,8 @@ pub struct DaemonOptions {
     pub reload: Duration,
     /// Whether anything is refreshed; without, the daemon waits to be told to stop.
     pub enabled: bool,
+    /// How long a buffer holds nothing new before it is emptied, since a look opens what is not empty.
+    pub settle: Duration,
     /// How long a refresh at work may go on after the daemon was told to stop; then it is cancelled.
     pub grace: Duration,
 }
@@ -42,6 +44,7 @@ impl Default for DaemonOptions {
             scheduler: schedule::Options::default(),
             reload: Duration::from_secs(1),
             enabled: true,
+            settle: Duration::from_secs(10),
             grace: Duration::from_secs(5),
         }
     }
@@ -140,6 +143,8 @@ struct Daemon<'d> {
     periods: BTreeMap<TableId, Duration>,
     /// Those that have changes and wait for their turn.
     changed: BTreeSet<TableId>,
+    /// Sources whose buffers hold nothing but what was counted, since when.
+    counted: BTreeMap<TableId, Instant>,
     work: FuturesUnordered<Work<'d>>,
     cancel: BTreeMap<TableId, CancelToken>,
     /// When the catalog was last looked at.
@@ -184,6 +189,7 @@ impl<'d> Daemon<'d> {
             tasks: BTreeMap::new(),
             periods: BTreeMap::new(),
             changed: BTreeSet::new(),
+            counted: BTreeMap::new(),
             work: FuturesUnordered::new(),
             cancel: BTreeMap::new(),
             looked: None,

@@ -29,13 +29,23 @@ impl Trickle {
             .map(|d| d.relation.id.0)
             .collect();
         let sources: Vec<u32> = sources.into_iter().collect();
-        for (source, open) in self.drainable(&sources).await? {
+        for (source, open) in self.drainable(&sources, self.settings.segment_bytes).await? {
             let emptied = match open {
                 Some(number) => forgiving(self.empty_in_place(source, number).await)?.unwrap_or(false),
                 None => false,
             };
             if !emptied {
                 self.drain_all([source]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Empties the buffers of these sources, however small they are, as far as that takes nothing but emptying where they are.
+    pub(crate) async fn empty_counted(&mut self, sources: &[u32]) -> Result<()> {
+        for (source, open) in self.drainable(sources, 1).await? {
+            if let Some(number) = open {
+                forgiving(self.empty_in_place(source, number).await)?;
             }
         }
         Ok(())
@@ -56,9 +66,9 @@ impl Trickle {
         Ok(())
     }
 
-    /// Sources of which the open segment is large or a closed one not empty, or whose triggers have another limit: one
+    /// Sources of which the open segment has so many bytes or a closed one any, or whose triggers have another limit: one
     /// question for all. With the number of the open one, where that is all that there is to empty.
-    async fn drainable(&self, sources: &[u32]) -> Result<Vec<(u32, Option<i64>)>> {
+    async fn drainable(&self, sources: &[u32], bytes: i64) -> Result<Vec<(u32, Option<i64>)>> {
         let text = "SELECT b.source_relid, CASE WHEN s.large AND NOT s.used AND NOT s.limited AND NOT b.unlogged THEN s.open END \
              FROM pgtrickle.pgt_buffers b CROSS JOIN LATERAL (SELECT max(number) FILTER (WHERE last) AS open, \
              bool_or(size >= least($3, b.limit_bytes)) FILTER (WHERE last) AS large, \
@@ -68,7 +78,6 @@ impl Trickle {
              pg_relation_size(to_regclass(format('%I.%I', $2::text, format('changes_%s_%s', b.source_relid, s.segment->>'number')))) AS size \
              FROM jsonb_array_elements(b.segments) WITH ORDINALITY s(segment, n)) s) s \
              WHERE b.source_relid = ANY ($1) AND b.capture = 'ON' AND (s.large OR s.used OR s.limited)";
-        let bytes = self.settings.segment_bytes;
         let rows = self
             .session
             .ask(text, &[(&sources, Type::OID_ARRAY), (&capture::HIDDEN, Type::TEXT), (&bytes, Type::INT8)])

@@ -172,7 +172,7 @@ impl Trickle {
             return Ok(BTreeSet::new());
         }
         let pending: BTreeSet<i64> = match self.candidates(&asked, options).await {
-            Ok(pending) => pending.into_iter().collect(),
+            Ok(looked) => looked.pending.into_iter().collect(),
             Err(e) if e.is_connection() => return Err(e),
             // Something was altered or dropped just now: whoever refreshes will see what.
             Err(_) => return Ok(BTreeSet::new()),

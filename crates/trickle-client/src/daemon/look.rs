@@ -2,12 +2,17 @@
 
 use super::{Daemon, Due};
 use crate::error::Result;
+use crate::pending::Looked;
 use crate::refresh::RefreshOptions;
 use crate::registry::Entry;
 use std::collections::BTreeSet;
+use std::time::Instant;
 use trickle_core::catalog::TableId;
 use trickle_core::dag::Dag;
 use trickle_core::schedule::{Schedule, Time};
+
+/// How many are emptied after one look, each within milliseconds.
+const AT_ONCE: usize = 16;
 
 impl Daemon<'_> {
     /// Finds out which of these have changes to apply, or were altered. Whatever is looked at as often is looked at with
@@ -24,8 +29,8 @@ impl Daemon<'_> {
         let entries = asked.iter().filter_map(|id| self.registry.by_table(*id)).filter(|e| e.own && e.exists);
         let (same, altered): (Vec<&Entry>, Vec<&Entry>) = entries.partition(|e| e.unchanged);
         let altered: BTreeSet<TableId> = altered.iter().map(|e| e.relation.id).collect();
-        let found = match self.watch.candidates(&same, &options).await {
-            Ok(found) => found,
+        let Looked { pending, filled } = match self.watch.candidates(&same, &options).await {
+            Ok(looked) => looked,
             Err(e) if e.is_connection() => return Err(e),
             // Something was altered just now: whoever refreshes will see what.
             Err(_) => {
@@ -34,7 +39,11 @@ impl Daemon<'_> {
             }
         };
         let found: BTreeSet<TableId> =
-            same.iter().filter(|e| found.contains(&e.id)).map(|e| e.relation.id).collect();
+            same.iter().filter(|e| pending.contains(&e.id)).map(|e| e.relation.id).collect();
+        let moved = |e: &&&Entry| pending.contains(&e.id);
+        let moved: BTreeSet<TableId> =
+            same.iter().filter(moved).flat_map(|e| e.read().map(|d| d.relation.id)).collect();
+        self.settle(filled.difference(&moved).copied().collect()).await?;
         self.changed.extend(altered.intersection(&members));
         let sure = self.sure(found.intersection(&members).copied().collect(), &options).await?;
         self.changed.extend(sure);
@@ -58,6 +67,25 @@ impl Daemon<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Empties the buffers of sources that have held nothing but what was counted for [`super::DaemonOptions::settle`]. That
+    /// makes the plans that read them be made anew.
+    async fn settle(&mut self, counted: BTreeSet<TableId>) -> Result<()> {
+        self.counted.retain(|id, _| counted.contains(id));
+        let (now, mut ripe) = (Instant::now(), Vec::new());
+        for id in counted {
+            let since = self.counted.entry(id).or_insert(now);
+            if now.duration_since(*since) >= self.options.settle && ripe.len() < AT_ONCE {
+                // What cannot be emptied now is tried again as much later.
+                *since = now;
+                ripe.push(id.0);
+            }
+        }
+        match ripe.is_empty() {
+            true => Ok(()),
+            false => self.watch.empty_counted(&ripe).await,
+        }
     }
 
     /// Whether one of these is known to have changes.

@@ -153,8 +153,7 @@ fn frontiers(members: &[Reader<'_>]) -> String {
         "WITH frontiers AS MATERIALIZED (SELECT row_number() OVER () AS n, t.ids, t.snapshot, \
          pg_snapshot_xmin(t.snapshot) AS low, pg_snapshot_xmax(t.snapshot) AS high, \
          (SELECT k::xid8 FROM jsonb_object_keys(t.frontier->'own') k LIMIT 1) AS own, \
-         (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command, \
-         t.frontier->>'system' AS system, t.frontier->>'database' AS database \
+         (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command \
          FROM (SELECT frontier, (frontier->>'snapshot')::pg_snapshot AS snapshot, array_agg(pgt_id) AS ids \
          FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({}) GROUP BY frontier) t)",
         array(members.iter().map(|m| &m.id))
@@ -238,47 +237,74 @@ fn held(r: &Relation) -> String {
     format!("coalesce(to_regclass({})::oid = {}, false)", quoted(&qualified(r).to_string()), r.id)
 }
 
-/// The cheap question before a refresh: which of these members have anything pending, or a frontier that is not of this
-/// database? Takes no lock and assigns no transaction id; returns their `pgt_id`s. For all stream tables of a database at
-/// once: one round trip when idle, which looks once into each buffer for each frontier that has not counted it.
-pub fn peek_text(members: &[Reader<'_>]) -> String {
+/// What is known of a buffer without reading it is of the snapshot, as all else: a file that has no rows now had none then,
+/// unless it took the place of another one since, by TRUNCATE.
+const FILLED: &str = "CASE WHEN pg_relation_size(c.oid) > 0 THEN true ELSE pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode END";
+
+/// The first question before a refresh: which of these members have something to do whatever their buffers hold, and which
+/// buffers hold anything at all? Takes no lock that lasts and assigns no transaction id; opens no buffer, so that what it
+/// costs is next to nothing for each. Columns: a `pgt_id`, or the name of a buffer's view.
+///
+/// The name of a segment is the view's and a number. A buffer that is not to be found counts as one that holds something: who
+/// reads it says what is the matter.
+pub fn glance_text(members: &[Reader<'_>]) -> String {
     let all = array(members.iter().map(|m| &m.id));
     let may_differ = |m: &&Reader<'_>| m.timed || (m.polled && m.unseen);
     let mut always: BTreeSet<i64> = members.iter().filter(may_differ).map(|m| m.id).collect();
     let polled: BTreeSet<i64> = members.iter().filter(|m| m.polled).map(|m| m.id).collect();
+    let mut views: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (source, readers) in by_source(members) {
+        match &source.changes {
+            Some(view) => views.entry(&*view.schema).or_default().push(&*view.name),
+            None => always.extend(readers.intersection(&polled)),
+        }
+    }
+    let filled = views.iter().map(|(schema, views)| {
+        // The names of segments lie between these, which an index finds: '`' comes after '_'.
+        let first = views.iter().map(|v| format!("{v}_")).min().unwrap_or_default();
+        let last = views.iter().map(|v| format!("{v}`")).max().unwrap_or_default();
+        let (first, last) = (quoted(&first), quoted(&last));
+        let (schema, views) = (quoted(schema), views.iter().map(|v| quoted(v)).collect::<Vec<_>>().join(", "));
+        format!(
+            " UNION ALL SELECT DISTINCT NULL::int8, v.view FROM unnest(ARRAY[{views}]) v(view) LEFT JOIN (SELECT c.oid, c.relfilenode, \
+             rtrim(rtrim(c.relname, '0123456789'), '_') AS view FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE n.nspname = {schema} AND c.relname BETWEEN {first} AND {last} AND c.relkind = 'r') c USING (view) \
+             WHERE c.oid IS NULL OR {FILLED}"
+        )
+    });
+    format!(
+        "SELECT t.pgt_id, NULL::text FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
+         JOIN pg_database d ON d.datname = current_database() WHERE t.pgt_id = ANY ({all}) \
+         AND (t.frontier IS NULL OR t.needs_reinit OR NOT t.is_populated OR t.pgt_id = ANY ({}) \
+         OR t.frontier->>'system' IS DISTINCT FROM c.system_identifier::text OR t.frontier->>'database' IS DISTINCT FROM d.oid::text){}",
+        array(&always),
+        filled.collect::<String>()
+    )
+}
+
+/// The second question, where buffers hold anything: which of these members have not counted all of it? Takes no lock that
+/// lasts and assigns no transaction id; returns their `pgt_id`s. Looks once into each buffer for each frontier.
+pub fn peek_text(members: &[Reader<'_>]) -> String {
     let (mut ids, mut numbers, mut looks) = (Vec::new(), Vec::new(), Vec::new());
     for (source, readers) in by_source(members) {
-        let Some(buffer) = &source.changes else {
-            always.extend(readers.intersection(&polled));
-            continue;
-        };
+        let Some(buffer) = &source.changes else { continue };
         let number = i64::try_from(looks.len()).unwrap_or(i64::MAX);
         numbers.extend(readers.iter().map(|_| number));
         ids.extend(readers);
         looks.push(format!("EXISTS (SELECT FROM {} b WHERE {PENDING})", qualified(buffer)));
     }
-    let (reads, pending) = if looks.is_empty() {
-        (String::new(), String::new())
-    } else {
-        (
-            format!(
-                ", reads AS MATERIALIZED (SELECT s.source, f.low, f.high, (array_agg(f.snapshot))[1] AS snapshot, f.own, \
-                 min(f.command) AS command, array_agg(i.id) AS ids FROM frontiers f CROSS JOIN LATERAL unnest(f.ids) i(id) \
-                 JOIN unnest({}, {}) s(id, source) ON s.id = i.id GROUP BY f.n, f.low, f.high, f.own, s.source)",
-                array(&ids),
-                array(&numbers)
-            ),
-            format!(" UNION SELECT unnest(f.ids) FROM reads f WHERE {}", chosen(0, &looks)),
-        )
-    };
+    if looks.is_empty() {
+        return "SELECT NULL::int8 WHERE false".to_owned();
+    }
     format!(
-        "{}{reads} SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({all}) \
-         AND (frontier IS NULL OR needs_reinit OR NOT is_populated OR pgt_id = ANY ({})) \
-         UNION SELECT unnest(f.ids) FROM frontiers f, pg_control_system() c JOIN pg_database d ON d.datname = current_database() \
-         WHERE f.system IS DISTINCT FROM c.system_identifier::text OR f.database IS DISTINCT FROM d.oid::text{pending} \
-         ORDER BY pgt_id",
+        "{}, reads AS MATERIALIZED (SELECT s.source, f.low, f.high, (array_agg(f.snapshot))[1] AS snapshot, f.own, \
+         min(f.command) AS command, array_agg(i.id) AS ids FROM frontiers f CROSS JOIN LATERAL unnest(f.ids) i(id) \
+         JOIN unnest({}, {}) s(id, source) ON s.id = i.id GROUP BY f.n, f.low, f.high, f.own, s.source) \
+         SELECT DISTINCT unnest(f.ids) FROM reads f WHERE {}",
         frontiers(members),
-        array(&always)
+        array(&ids),
+        array(&numbers),
+        chosen(0, &looks)
     )
 }
 

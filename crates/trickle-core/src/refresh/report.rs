@@ -122,7 +122,7 @@ impl MemberReport {
     }
 
     /// Of a stream table of which is known without a refresh that nothing it reads has changed
-    /// ([`super::peek_text`]).
+    /// ([`super::glance_text`], [`super::peek_text`]).
     pub fn no_data(id: i64, relation: &Relation) -> MemberReport {
         let inputs = Inputs::default();
         let decision = cost::choose(&Model::default(), &inputs, &[], &Policy::default());
