@@ -2,6 +2,7 @@
 
 mod benchmark;
 mod explained;
+mod linked;
 mod recursion;
 mod time;
 mod windows;

@@ -98,6 +98,22 @@ fn tpch_is_measured_and_its_plans_are_kept() {
     });
 }
 
+/// Tables over tables come out as computed anew, and nothing is left.
+#[test]
+fn chains_and_graphs_are_measured() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let ran = app.trickle(&["bench", "--dag", "--rows", "100", "--cycles", "2", "--json"]);
+        let cells = ran.json()["cells"].as_array().unwrap().clone();
+        assert_eq!(cells.len(), 2);
+        assert!(cells.iter().all(|c| keys(&c["ways"]) == ["full", "incremental"]), "{cells:?}");
+        assert!(ran.err.contains("scenario=dag_60 rows=100 pct=1 cycle=2 mode=incremental ms="), "{}", ran.err);
+        let s = db.session().await;
+        let left = "SELECT count(*) FROM pg_namespace WHERE nspname IN ('trickle_bench', 'pgtrickle')";
+        assert_eq!(s.client().query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
+    });
+}
+
 /// Two runs are compared cell by cell; what is no run says so.
 #[test]
 fn runs_are_compared() {

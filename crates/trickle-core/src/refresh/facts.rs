@@ -13,12 +13,10 @@ use std::sync::Arc;
 /// What the decision query says of one source of a member.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pending {
-    /// Change rows not yet counted; `None` where changes are not captured.
+    /// Change rows that the frontier does not hold; `None` where changes are not captured.
     pub(super) rows: Option<i64>,
     /// Why they are not all that happened.
     pub(super) gap: Option<Gap>,
-    /// Whether `rows` is exact (nothing was written in this transaction).
-    pub(super) exact: bool,
     /// Rows of the source itself, as estimated by the server.
     pub(super) size: i64,
 }
@@ -140,7 +138,6 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
                 Value::Bool(overflowed) => Some(if *overflowed { Gap::Overflowed } else { Gap::Replaced }),
                 _ => None,
             },
-            exact: true,
             size: size.as_int().unwrap_or(0).max(0),
         };
         facts.pending.insert(TableId(u32::try_from(source).map_err(|_| bad())?), pending);
@@ -185,9 +182,9 @@ impl Facts {
         self.pending.values().all(|p| p.gap.is_none() && p.rows.unwrap_or(0) == 0)
     }
 
-    /// The change rows of a source, where they were counted and nothing was written since.
+    /// The change rows of a source, where they are captured: as the decision query counted them, and what members wrote since.
     pub(super) fn counted(&self, id: TableId) -> Option<i64> {
-        self.pending.get(&id).filter(|p| p.exact)?.rows
+        self.pending.get(&id)?.rows
     }
 
     /// How large the tables are that a refresh reads and writes, by powers of two: of another scale the best plan may be

@@ -365,7 +365,6 @@ impl Machine {
             for facts in self.facts.values_mut() {
                 if let Some(p) = facts.pending.get_mut(&relation) {
                     p.gap = p.gap.or(replaced.then_some(Gap::Replaced));
-                    p.exact &= written == 0;
                     p.rows = p.rows.map(|n| n.saturating_add(written));
                 }
             }

@@ -19,7 +19,11 @@ impl Program for Fake {
         &[Strategy::Delta, Strategy::Full]
     }
     fn statements(&self, strategy: Strategy, windows: &Windows) -> crate::Result<Arc<[Template]>> {
-        let changed: Vec<String> = windows.keys().map(ToString::to_string).collect();
+        let changed = |(id, expected): (&TableId, &Option<i64>)| match expected {
+            Some(n) => format!("{id}~{n}"),
+            None => id.to_string(),
+        };
+        let changed: Vec<String> = windows.iter().map(changed).collect();
         let text = format!("{strategy} {} {}", self.name, changed.join(","));
         let first = Template::plain("prepare", Yield::Nothing);
         let binds: Arc<[Bind]> = Arc::new([
@@ -288,10 +292,11 @@ fn upstream_first_over_one_snapshot() {
             "Begin",
             "Decide",
             "Savepoint",
-            "delta up 1",
+            "delta up 1~8",
             "Release",
             "Savepoint",
-            "delta down 20",
+            // What `up` wrote: one came, two were updated, three went.
+            "delta down 20~8",
             "Release",
             "Frontier",
             "History",
@@ -309,7 +314,7 @@ fn upstream_first_over_one_snapshot() {
         models.as_array().unwrap().iter().map(learnt).collect::<Vec<_>>(),
         [(Some(7), true), (Some(8), true)]
     );
-    let delta = server.log.iter().find(|s| &*s.text == "delta up 1").unwrap();
+    let delta = server.log.iter().find(|s| &*s.text == "delta up 1~8").unwrap();
     assert_eq!(delta.params[..4], [Value::text("90:90:"), Value::Null, Value::Null, Value::Bool(true)]);
     let up = &r.members[0];
     assert_eq!(
@@ -347,7 +352,7 @@ fn a_data_error_of_the_delta_recomputes_in_the_same_run() {
             "Begin",
             "Decide",
             "Savepoint",
-            "delta up 1",
+            "delta up 1~8",
             "RollbackTo",
             "Release",
             "full up 1",

@@ -35,8 +35,8 @@ pub(crate) struct Measured {
     pub(crate) cycle: usize,
     pub(crate) way: Way,
     pub(crate) took: Duration,
-    /// How a stream table was refreshed.
-    pub(crate) refreshed: Option<Refreshed>,
+    /// How stream tables were refreshed.
+    pub(crate) refreshed: Vec<Refreshed>,
 }
 
 /// Cleans and analyses what is in the schema, and nothing else of the database's.
@@ -147,24 +147,23 @@ impl<'b> Bed<'b> {
         Ok(())
     }
 
-    async fn refresh(&mut self, way: Way) -> Result<Option<Refreshed>, Failure> {
+    async fn refresh(&mut self, way: Way) -> Result<Vec<Refreshed>, Failure> {
         match way {
             Way::Full => {
                 let query = self.scenario.query;
                 let anew = format!("BEGIN; TRUNCATE by_full; INSERT INTO by_full {query}; COMMIT");
                 self.client.batch_execute(&anew).await?;
-                Ok(None)
+                Ok(Vec::new())
             }
             Way::Incremental => {
                 let names = [Name::parse("trickle_bench.by_trickle")?];
-                let done = self.trickle.refresh(&names, &RefreshOptions::default()).await?;
-                Ok(done.into_iter().next())
+                Ok(self.trickle.refresh(&names, &RefreshOptions::default()).await?)
             }
             Way::Hand => {
                 let statement = self.scenario.hand.refresh;
                 let emptied = "TRUNCATE src_changes, product_changes";
                 self.client.batch_execute(&format!("BEGIN; {statement}; {emptied}; COMMIT")).await?;
-                Ok(None)
+                Ok(Vec::new())
             }
         }
     }

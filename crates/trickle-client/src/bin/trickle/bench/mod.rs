@@ -1,8 +1,9 @@
 //! What trickle costs: refreshes beside computing the whole anew and beside what an expert writes by hand, the queries of
-//! TPC-H, capture beside an expert's triggers, and looking at what has nothing to do.
+//! TPC-H, stream tables over stream tables, capture beside an expert's triggers, and looking at what has nothing to do.
 
 pub(crate) mod capture;
 pub(crate) mod cycle;
+pub(crate) mod dag;
 pub(crate) mod idle;
 pub(crate) mod plot;
 pub(crate) mod report;

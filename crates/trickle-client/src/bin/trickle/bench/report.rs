@@ -5,7 +5,7 @@ use super::cycle::{Measured, Way};
 use crate::failure::Failure;
 use crate::output::{Output, Tone, milliseconds};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use trickle_client::{Refreshed, Sent};
 use trickle_core::refresh::Phases;
@@ -48,7 +48,7 @@ impl Cell {
     /// In which ways stream tables were refreshed, and how often.
     fn strategies(&self) -> BTreeMap<&'static str, usize> {
         let mut found = BTreeMap::new();
-        for r in self.measured.iter().filter_map(|m| m.refreshed.as_ref()) {
+        for r in self.measured.iter().flat_map(|m| &m.refreshed) {
             *found.entry(r.report.strategy.name()).or_default() += 1;
         }
         found
@@ -75,12 +75,17 @@ pub(crate) fn line(cell: &Cell, m: &Measured) -> String {
     let mut line = format!(
         "[BENCH_CYCLE] scenario={scenario} rows={rows} pct={percent} cycle={cycle} mode={mode} ms={ms:.3}"
     );
-    if let Some(Refreshed { report, shared }) = &m.refreshed {
-        let ms = |of: fn(&Phases) -> u64| (of(&report.phases) + of(shared)) as f64 / 1000.0;
+    // What linked stream tables share is told with each of them.
+    if let Some(Refreshed { shared, .. }) = m.refreshed.first() {
+        let reports = || m.refreshed.iter().map(|r| &r.report);
+        let ms = |of: fn(&Phases) -> u64| {
+            (reports().map(|r| of(&r.phases)).sum::<u64>() + of(shared)) as f64 / 1000.0
+        };
+        let strategies: BTreeSet<&str> = reports().map(|r| r.strategy.name()).collect();
         line.push_str(&format!(
             " strategy={} predicted_ms={:.3} wait_ms={:.3} decide_ms={:.3} generate_ms={:.3} execute_ms={:.3} cleanup_ms={:.3}",
-            report.strategy,
-            report.predicted_ms,
+            strategies.into_iter().collect::<Vec<_>>().join(","),
+            reports().map(|r| r.predicted_ms).sum::<f64>(),
             ms(|p| p.wait),
             ms(|p| p.decide),
             ms(|p| p.generate),

@@ -5,7 +5,7 @@ use crate::bench::capture::{self, Captor, SHAPES, Work};
 use crate::bench::cycle::{Bed, Measured, SCHEMA};
 use crate::bench::report::{self, Cell};
 use crate::bench::scenario::{SCENARIOS, Scenario};
-use crate::bench::{idle, plot, tpch};
+use crate::bench::{dag, idle, plot, tpch};
 use crate::failure::Failure;
 use crate::output::Output;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ use trickle_core::cdc::Mode;
 /// one. Every cycle changes rows (70 % updates, 15 % deletes, 15 % inserts), refreshes in each way, in turns, and compares
 /// every result with its query.
 ///
-/// With --tpch: the queries of TPC-H, computed anew and as stream tables. With --capture: what triggers cost writers. With
+/// With --tpch: the queries of TPC-H, computed anew and as stream tables. With --dag: a chain of ten stream tables and a graph of
+/// sixty, of whose source one row changes. With --capture: what triggers cost writers. With
 /// --idle: what a look at stream tables costs that have nothing to do.
 ///
 /// Exit code 1: a result was not what its query gives, or what was captured was not what was written.
@@ -66,6 +67,9 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "SF", conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg", "idle", "capture"],
           value_parser = scale)]
     tpch: Option<f64>,
+    /// Measure stream tables over stream tables, of whose source one row changes in each cycle.
+    #[arg(long, conflicts_with_all = ["scenario", "pct", "delta", "svg", "idle", "capture", "tpch"])]
+    dag: bool,
     /// Compare two runs, files with what --json printed.
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], exclusive = true)]
     compare: Vec<PathBuf>,
@@ -164,6 +168,8 @@ impl Run for Bench {
             self.capture(&mut place, &server, output).await
         } else if let Some(scale) = self.tpch {
             self.tpch(scale, &mut place, &server, output).await
+        } else if self.dag {
+            self.dag(&mut place, &server, output).await
         } else if self.idle {
             self.idle(&mut place, &server, output).await
         } else {
@@ -308,6 +314,42 @@ impl Bench {
         report::show(&cells, server, self.target, place.trickle.statements(), output);
         report::show_gains(&cells, output);
         Ok(())
+    }
+
+    async fn dag(&self, place: &mut Place, server: &str, output: &mut Output) -> Result<(), Failure> {
+        let mut cells = Vec::new();
+        for &rows in &self.rows {
+            for shape in &dag::SHAPES {
+                let mut bed = dag::Bed::new(shape, &mut place.trickle, place.session.client(), rows).await?;
+                let measured = self.dag_cell(shape, rows, &mut bed, output).await;
+                bed.clear().await?;
+                cells.push(measured?);
+            }
+        }
+        report::show(&cells, server, self.target, place.trickle.statements(), output);
+        Ok(())
+    }
+
+    async fn dag_cell(
+        &self,
+        shape: &dag::Shape,
+        rows: u32,
+        bed: &mut dag::Bed<'_>,
+        output: &Output,
+    ) -> Result<Cell, Failure> {
+        let percent = 100.0 / f64::from(rows);
+        let mut cell = Cell { scenario: shape.name, rows, percent, measured: Vec::new() };
+        for cycle in 0..self.cycles as usize {
+            let measured = bed.cycle(cycle).await?;
+            if !output.is_quiet() {
+                measured.iter().for_each(|m| output.remark(&report::line(&cell, m)));
+            }
+            cell.measured.extend(measured);
+        }
+        if let Some(dir) = &self.explain {
+            keep(dir, &cell, bed.explain(self.cycles as usize).await?)?;
+        }
+        Ok(cell)
     }
 
     async fn idle(&self, place: &mut Place, server: &str, output: &mut Output) -> Result<(), Failure> {

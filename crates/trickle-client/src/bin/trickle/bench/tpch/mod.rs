@@ -83,11 +83,11 @@ impl<'b> Bed<'b> {
                         let anew =
                             format!("BEGIN; TRUNCATE full_{query}; INSERT INTO full_{query} {sql}; COMMIT");
                         self.client.batch_execute(&anew).await?;
-                        None
+                        Vec::new()
                     }
                     _ => {
                         let names = [stored(query)?];
-                        self.trickle.refresh(&names, &RefreshOptions::default()).await?.into_iter().next()
+                        self.trickle.refresh(&names, &RefreshOptions::default()).await?
                     }
                 };
                 let measured = Measured { cycle, way, took: started.elapsed(), refreshed };
