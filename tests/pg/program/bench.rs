@@ -14,7 +14,7 @@ fn the_matrix_measures_every_scenario_and_leaves_nothing() {
         let sent = |what: &str| shown["statements"][what].as_u64().unwrap();
         assert!(sent("kept_prepared") > 0 && sent("all") > sent("kept_prepared"), "{}", shown["statements"]);
         let cells = shown["cells"].as_array().unwrap();
-        assert_eq!(cells.len(), 2 * 13);
+        assert_eq!(cells.len(), 2 * 17);
         for c in cells {
             let ways = c["ways"].as_object().unwrap();
             assert_eq!(keys(&c["ways"]), ["full", "hand", "incremental"], "{c}");
@@ -107,7 +107,11 @@ fn chains_and_graphs_are_measured() {
         let cells = ran.json()["cells"].as_array().unwrap().clone();
         assert_eq!(cells.len(), 2);
         assert!(cells.iter().all(|c| keys(&c["ways"]) == ["full", "incremental"]), "{cells:?}");
-        assert!(ran.err.contains("scenario=dag_60 rows=100 pct=1 cycle=2 mode=incremental ms="), "{}", ran.err);
+        assert!(
+            ran.err.contains("scenario=dag_60 rows=100 pct=1 cycle=2 mode=incremental ms="),
+            "{}",
+            ran.err
+        );
         let s = db.session().await;
         let left = "SELECT count(*) FROM pg_namespace WHERE nspname IN ('trickle_bench', 'pgtrickle')";
         assert_eq!(s.client().query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);

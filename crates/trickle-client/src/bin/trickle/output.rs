@@ -81,25 +81,36 @@ impl Output {
         header: [&str; N],
         rows: Vec<[(String, Option<Tone>); N]>,
     ) {
+        self.drawn(presets::NOTHING, &header, rows.into_iter().map(Vec::from).collect());
+    }
+
+    /// The same in a box.
+    pub(crate) fn boxed(&mut self, header: &[&str], rows: Vec<Vec<(String, Option<Tone>)>>) {
+        self.drawn(presets::UTF8_FULL_CONDENSED, header, rows);
+    }
+
+    fn drawn(&mut self, preset: &str, header: &[&str], rows: Vec<Vec<(String, Option<Tone>)>>) {
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        table.load_preset(preset).set_content_arrangement(ContentArrangement::Dynamic);
         if self.colour {
             table.enforce_styling();
         } else {
             table.force_no_tty();
         }
         let bold = |text: &str| Cell::new(text).add_attribute(Attribute::Bold);
-        table.set_header(header.map(bold));
+        table.set_header(header.iter().copied().map(bold));
         for row in rows {
-            table.add_row(row.map(|(text, tone)| match tone {
+            table.add_row(row.into_iter().map(|(text, tone)| match tone {
                 None => Cell::new(text),
                 Some(Tone::Good) => Cell::new(text).fg(Color::Green),
                 Some(Tone::Warning) => Cell::new(text).fg(Color::Yellow),
                 Some(Tone::Bad) => Cell::new(text).fg(Color::Red),
             }));
         }
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
+        if preset == presets::NOTHING {
+            for column in table.column_iter_mut() {
+                column.set_padding((0, 2));
+            }
         }
         for line in table.lines() {
             self.text += line.trim_end();

@@ -1,6 +1,6 @@
 //! One cell of the matrix: the same changes, then each way to bring a result up to date, in turn, and all compared.
 
-use super::scenario::{Hand, Scenario, TABLES};
+use super::scenario::{CAPTURED, Hand, Scenario, TABLES};
 use crate::failure::Failure;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
@@ -70,6 +70,8 @@ impl<'b> Bed<'b> {
         client.batch_execute(&path).await?;
         trickle.client().batch_execute(&path).await?;
         client.batch_execute(&TABLES.replace(":rows", &rows.to_string())).await?;
+        client.batch_execute(scenario.tables).await?;
+        client.batch_execute(&CAPTURED.replace(":facts", scenario.facts)).await?;
         client.batch_execute(&format!("CREATE TABLE by_full AS {}", scenario.query)).await?;
         let Hand { key, beside, .. } = scenario.hand;
         let query = scenario.query;
@@ -102,7 +104,6 @@ impl<'b> Bed<'b> {
             let refreshed = self.refresh(way).await?;
             measured.push(Measured { cycle, way, took: started.elapsed(), refreshed });
         }
-        self.client.batch_execute("TRUNCATE src_changes, product_changes").await?;
         self.verify().await?;
         Ok(measured)
     }
@@ -124,23 +125,23 @@ impl<'b> Bed<'b> {
         let mut sql = format!(
             "BEGIN; SELECT setseed({seed});
              CREATE TEMPORARY TABLE chosen ON COMMIT DROP AS
-                SELECT id, row_number() OVER () AS place FROM (SELECT id FROM src ORDER BY random() LIMIT {all}) x;
-             UPDATE src SET amount = (amount + 1234.56) % 10000, score = (score + 17) % 100,
+                SELECT id, row_number() OVER () AS place FROM (SELECT id FROM {facts} ORDER BY random() LIMIT {all}) x;
+             UPDATE {facts} SET amount = (amount + 1234.56) % 10000, score = (score + 17) % 100,
                 region = CASE WHEN id % 10 = {turn} THEN 'r' || score % 10 ELSE region END
                 WHERE id IN (SELECT id FROM chosen WHERE place <= {updates});
-             DELETE FROM src WHERE id IN (SELECT id FROM chosen WHERE place > {updates});
-             INSERT INTO src SELECT top + i, 'r' || i % 10, 'c' || i % 50, i * 7919::bigint % 1000000 / 100.0, i % 100, i % 10000
-                FROM (SELECT max(id) AS top FROM src) t, generate_series(1, {others}::int) i;",
+             DELETE FROM {facts} WHERE id IN (SELECT id FROM chosen WHERE place > {updates});
+             INSERT INTO {facts} (id, region, category, amount, score, product) SELECT top + i, 'r' || i % 10, 'c' || i % 50, i * 7919::bigint % 1000000 / 100.0, i % 100, i % 10000
+                FROM (SELECT max(id) AS top FROM {facts}) t, generate_series(1, {others}::int) i;",
             seed = f64::from(u32::try_from(cycle % 1000).unwrap_or(0)) / 1000.0,
             all = updates + others,
             turn = cycle % 10,
+            facts = self.scenario.facts,
         );
-        if self.scenario.moves_dimension {
-            let moved = format!(
-                "UPDATE product SET label = label || '*', listed = NOT listed WHERE product % 100 = {};",
-                cycle % 100
-            );
-            sql.push_str(&moved);
+        if let Some(which) = self.scenario.products {
+            let which = which.replace(":cycle", &cycle.to_string());
+            sql.push_str(&format!(
+                "UPDATE product SET label = label || '*', listed = NOT listed WHERE {which};"
+            ));
         }
         sql.push_str("COMMIT");
         self.client.batch_execute(&sql).await?;
@@ -161,7 +162,7 @@ impl<'b> Bed<'b> {
             }
             Way::Hand => {
                 let statement = self.scenario.hand.refresh;
-                let emptied = "TRUNCATE src_changes, product_changes";
+                let emptied = format!("TRUNCATE {}_changes, product_changes", self.scenario.facts);
                 self.client.batch_execute(&format!("BEGIN; {statement}; {emptied}; COMMIT")).await?;
                 Ok(Vec::new())
             }

@@ -39,6 +39,11 @@ impl Cell {
         self.times(way).map(|t| t.median.as_secs_f64())
     }
 
+    /// The first cycle.
+    fn first(&self, way: Way) -> Option<Duration> {
+        self.measured.iter().find(|m| m.way == way && m.cycle == 0).map(|m| m.took)
+    }
+
     /// How long a stream table takes for each second of the better of the others.
     fn against_best(&self) -> Option<f64> {
         let best = [Way::Full, Way::Hand].into_iter().filter_map(|w| self.median(w)).reduce(f64::min)?;
@@ -57,8 +62,7 @@ impl Cell {
     fn to_json(&self) -> Value {
         let ways = [Way::Full, Way::Incremental, Way::Hand].into_iter().filter_map(|way| {
             let t = self.times(way)?;
-            let first =
-                self.measured.iter().find(|m| m.way == way && m.cycle == 0).map(|m| milliseconds(m.took));
+            let first = self.first(way).map(milliseconds);
             let of = json!({"p50_ms": milliseconds(t.median), "p95_ms": milliseconds(t.p95),
                 "max_ms": milliseconds(t.most), "first_ms": first});
             Some((way.name().to_owned(), of))
@@ -132,31 +136,41 @@ pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output
         let best = c.against_best();
         let tone = best.map(|b| if b <= target { Tone::Good } else { Tone::Bad });
         let plain = |text: String| (text, None);
-        [
+        let times = c.times(Way::Incremental);
+        let of = |part: fn(&Times) -> Duration| plain(shown(times.as_ref().map(|t| part(t).as_secs_f64())));
+        let first = c.first(Way::Incremental).map(|t| t.as_secs_f64());
+        vec![
             plain(c.scenario.to_owned()),
             plain(c.rows.to_string()),
             plain(c.percent.to_string()),
             plain(shown(c.median(Way::Full))),
-            plain(shown(c.median(Way::Incremental))),
             plain(shown(c.median(Way::Hand))),
+            of(|t| t.median),
+            of(|t| t.p95),
+            of(|t| t.most),
+            plain(shown(first)),
             plain(full.map_or("-".to_owned(), |f| format!("{f:.2}"))),
             (best.map_or("-".to_owned(), |b| format!("{b:.2}")), tone),
             plain(strategies(c)),
         ]
     };
-    output.print(format!("{server}; medians in ms\n\n"));
+    output.print(format!("{server}; milliseconds, medians where nothing else is said\n\n"));
     let head = [
         "scenario",
         "rows",
         "%",
         "full",
-        "incremental",
         "hand",
+        "incremental",
+        "p95",
+        "most",
+        "first",
         "faster than full",
         "times the best",
         "refreshed",
     ];
-    output.table(head, cells.iter().map(row).collect());
+    output.boxed(&head, cells.iter().map(row).collect());
+    summary(cells, output);
     let judged: Vec<f64> = cells.iter().filter_map(Cell::against_best).collect();
     let met = judged.iter().filter(|b| **b <= target).count();
     output.print(format!(
@@ -164,6 +178,40 @@ pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output
         judged.len()
     ));
     output.print(format!("{} of {} statements of refreshes were prepared before\n", sent.kept, sent.all));
+}
+
+/// How many times as fast as full each scenario is refreshed, by how much changed: the geometric mean over all sizes.
+fn summary(cells: &[Cell], output: &mut Output) {
+    let mut gains: BTreeMap<(&str, String), Vec<f64>> = BTreeMap::new();
+    let (mut scenarios, mut percents): (Vec<&str>, Vec<f64>) = (Vec::new(), Vec::new());
+    for c in cells {
+        let Some((full, own)) = c.median(Way::Full).zip(c.median(Way::Incremental)) else { continue };
+        gains.entry((c.scenario, c.percent.to_string())).or_default().push((full / own).ln());
+        if !scenarios.contains(&c.scenario) {
+            scenarios.push(c.scenario);
+        }
+        if !percents.contains(&c.percent) {
+            percents.push(c.percent);
+        }
+    }
+    percents.sort_by(f64::total_cmp);
+    let gain = |scenario: &str, percent: &f64| match gains.get(&(scenario, percent.to_string())) {
+        None => ("-".to_owned(), None),
+        Some(all) => {
+            let mean = (all.iter().sum::<f64>() / all.len() as f64).exp();
+            (format!("{mean:.2}"), Some(if mean >= 1.0 { Tone::Good } else { Tone::Bad }))
+        }
+    };
+    let row = |s: &&str| {
+        [((*s).to_owned(), None)].into_iter().chain(percents.iter().map(|p| gain(s, p))).collect::<Vec<_>>()
+    };
+    let head: Vec<String> = ["faster than full".to_owned()]
+        .into_iter()
+        .chain(percents.iter().map(|p| format!("{p} %")))
+        .collect();
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    output.print("\n");
+    output.boxed(&head, scenarios.iter().map(row).collect());
 }
 
 /// The median of what was measured, in seconds.

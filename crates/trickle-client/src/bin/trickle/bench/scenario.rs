@@ -1,18 +1,24 @@
-//! What is measured: queries over one table of facts and two of dimensions, and how an expert keeps each by hand.
+//! What is measured: queries over one table of facts and its dimensions, and how an expert keeps each by hand.
 //!
 //! By hand means: statement triggers write signed rows into a buffer, and a refresh is one statement over that buffer, made
 //! for exactly that view. It knows what no tool may assume, such as that a dimension never changes.
 
-/// Tables, and the buffers and triggers of what is kept by hand. `:rows` is the number of facts.
+/// Tables, and the buffer and triggers of what is kept by hand. `:rows` is the number of facts.
 pub(super) const TABLES: &str = include_str!("tables.sql");
+
+/// The buffer and triggers of `:facts`.
+pub(super) const CAPTURED: &str = include_str!("captured.sql");
 
 /// A query, and how an expert keeps it.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) query: &'static str,
     pub(super) hand: Hand,
-    /// Whether a row in a hundred of a dimension changes too.
-    pub(super) moves_dimension: bool,
+    /// The table of facts that changes: src, or one like it with these statements that make it.
+    pub(super) facts: &'static str,
+    pub(super) tables: &'static str,
+    /// Which products change too; `:cycle` is the number of the cycle.
+    pub(super) products: Option<&'static str>,
 }
 
 /// How an expert keeps a query's result in the table `by_hand`.
@@ -31,7 +37,20 @@ const fn by_hand(
     key: &'static str,
     refresh: &'static str,
 ) -> Scenario {
-    Scenario { name, query, hand: Hand { key, beside: "", refresh }, moves_dimension: false }
+    let hand = Hand { key, beside: "", refresh };
+    Scenario { name, query, hand, facts: "src", tables: "", products: None }
+}
+
+impl Scenario {
+    const fn beside(self, beside: &'static str) -> Scenario {
+        Scenario { hand: Hand { beside, ..self.hand }, ..self }
+    }
+    const fn products(self, which: &'static str) -> Scenario {
+        Scenario { products: Some(which), ..self }
+    }
+    const fn over(self, facts: &'static str, tables: &'static str) -> Scenario {
+        Scenario { facts, tables, ..self }
+    }
 }
 
 /// All scenarios, in the order of the report.
@@ -57,29 +76,23 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "region_name",
         JOIN_AGG,
     ),
-    Scenario {
-        name: "join_dim",
-        query: "SELECT s.id, s.amount, p.label FROM src s JOIN product p ON p.product = s.product",
-        hand: Hand { key: "id", beside: "", refresh: JOIN_DIM },
-        moves_dimension: true,
-    },
+    by_hand(
+        "join_dim",
+        "SELECT s.id, s.amount, p.label FROM src s JOIN product p ON p.product = s.product",
+        "id",
+        JOIN_DIM,
+    )
+    .products("product % 100 = :cycle % 100"),
     by_hand(
         "left_join",
         "SELECT s.id, s.amount, p.label FROM src s LEFT JOIN product p ON p.product = s.product AND p.listed",
         "id",
         LEFT_JOIN,
     ),
-    Scenario {
-        name: "distinct",
-        query: "SELECT DISTINCT region, category FROM src",
-        hand: Hand {
-            key: "region, category",
-            beside: "CREATE TABLE counts AS SELECT region, category, count(*) AS n FROM src GROUP BY region, category; \
-                     ALTER TABLE counts ADD PRIMARY KEY (region, category)",
-            refresh: DISTINCT,
-        },
-        moves_dimension: false,
-    },
+    by_hand("distinct", "SELECT DISTINCT region, category FROM src", "region, category", DISTINCT).beside(
+        "CREATE TABLE counts AS SELECT region, category, count(*) AS n FROM src GROUP BY region, category; \
+         ALTER TABLE counts ADD PRIMARY KEY (region, category)",
+    ),
     by_hand(
         "union_all",
         "SELECT id, amount FROM src WHERE score < 50 UNION ALL SELECT id, -amount FROM src WHERE score >= 50",
@@ -100,18 +113,43 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "product, id",
         LATERAL,
     ),
-    Scenario {
-        name: "cte",
-        query: "WITH per AS (SELECT product, sum(amount) AS total FROM src GROUP BY product) \
-             SELECT d.product, d.label, per.total FROM per JOIN product d USING (product) WHERE per.total > 10000",
-        hand: Hand {
-            key: "product",
-            beside: "CREATE TABLE totals AS SELECT product, sum(amount) AS total FROM src GROUP BY product; \
-                     ALTER TABLE totals ADD PRIMARY KEY (product)",
-            refresh: CTE,
-        },
-        moves_dimension: false,
-    },
+    by_hand(
+        "cte",
+        "WITH per AS (SELECT product, sum(amount) AS total FROM src GROUP BY product) \
+         SELECT d.product, d.label, per.total FROM per JOIN product d USING (product) WHERE per.total > 10000",
+        "product",
+        CTE,
+    )
+    .beside(
+        "CREATE TABLE totals AS SELECT product, sum(amount) AS total FROM src GROUP BY product; \
+         ALTER TABLE totals ADD PRIMARY KEY (product)",
+    ),
+    by_hand("wide", "SELECT * FROM wide", "id", include_str!("wide_by_hand.sql"))
+        .over("wide", include_str!("wide.sql")),
+    by_hand(
+        "groups",
+        "SELECT id % 100000 AS part, sum(amount) AS total, count(*) AS n FROM src GROUP BY id % 100000",
+        "part",
+        GROUPS,
+    ),
+    by_hand(
+        "skew",
+        "SELECT s.id, s.amount, p.label FROM skew s JOIN product p ON p.product = s.product",
+        "id",
+        SKEW,
+    )
+    .over("skew", include_str!("skew.sql"))
+    .products("product IN (0, 1 + :cycle)"),
+    by_hand(
+        "deep",
+        "SELECT s.id, s.amount, d.region_name, k.kind_name, f.family_name, p.label, b.brand_name, c.country_name \
+         FROM src s JOIN dim d ON d.region = s.region JOIN kind k ON k.category = s.category \
+         JOIN family f ON f.family = k.family JOIN product p ON p.product = s.product \
+         JOIN made m ON m.product = s.product JOIN brand b ON b.brand = m.brand JOIN country c ON c.country = b.country",
+        "id",
+        DEEP,
+    )
+    .over("src", include_str!("deep.sql")),
 ];
 
 const SCAN: &str = "
@@ -257,3 +295,40 @@ WITH summed AS (
 )
 INSERT INTO by_hand SELECT product, label, total FROM summed JOIN product USING (product) WHERE total > 10000
 ON CONFLICT (product) DO UPDATE SET total = excluded.total WHERE by_hand.total <> excluded.total";
+
+const GROUPS: &str = "
+MERGE INTO by_hand h USING (
+    SELECT id % 100000 AS part, sum(w * amount) AS total, sum(w) AS n FROM src_changes GROUP BY id % 100000
+) d ON h.part = d.part
+WHEN MATCHED AND h.n + d.n = 0 THEN DELETE
+WHEN MATCHED THEN UPDATE SET total = h.total + d.total, n = h.n + d.n
+WHEN NOT MATCHED AND d.n <> 0 THEN INSERT VALUES (d.part, d.total, d.n)";
+
+const SKEW: &str = "
+WITH touched AS (
+    SELECT id FROM skew_changes
+    UNION SELECT s.id FROM skew s JOIN product_changes c ON s.product = c.product
+), fresh AS (
+    SELECT s.id, s.amount, p.label FROM touched JOIN skew s USING (id) JOIN product p USING (product)
+), gone AS (
+    DELETE FROM by_hand h USING touched t WHERE h.id = t.id AND NOT EXISTS (SELECT FROM fresh f WHERE f.id = t.id)
+)
+INSERT INTO by_hand SELECT id, amount, label FROM fresh
+ON CONFLICT (id) DO UPDATE SET amount = excluded.amount, label = excluded.label
+WHERE (by_hand.amount, by_hand.label) IS DISTINCT FROM (excluded.amount, excluded.label)";
+
+/// No dimension changes.
+const DEEP: &str = "
+WITH net AS (
+    SELECT id, region, category, amount, product, sum(w) AS w FROM src_changes
+    GROUP BY id, region, category, amount, product HAVING sum(w) <> 0
+), gone AS (
+    DELETE FROM by_hand h USING net WHERE net.w < 0 AND h.id = net.id
+        AND NOT EXISTS (SELECT FROM net kept WHERE kept.w > 0 AND kept.id = net.id)
+)
+INSERT INTO by_hand SELECT id, amount, region_name, kind_name, family_name, label, brand_name, country_name
+FROM net JOIN dim USING (region) JOIN kind USING (category) JOIN family USING (family) JOIN product USING (product)
+    JOIN made USING (product) JOIN brand USING (brand) JOIN country USING (country) WHERE w > 0
+ON CONFLICT (id) DO UPDATE SET amount = excluded.amount, region_name = excluded.region_name, kind_name = excluded.kind_name,
+    family_name = excluded.family_name, label = excluded.label, brand_name = excluded.brand_name,
+    country_name = excluded.country_name";

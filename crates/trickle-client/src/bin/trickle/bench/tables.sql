@@ -13,9 +13,6 @@ FROM generate_series(1, :rows) i;
 CREATE INDEX ON src (product, amount DESC, id);
 CREATE INDEX ON src (amount DESC, id);
 
-CREATE TABLE src_changes (
-    w smallint NOT NULL, id int, region text, category text, amount numeric(12,2), score int, product int
-);
 CREATE TABLE product_changes (w smallint NOT NULL, product int, label text, listed boolean);
 
 CREATE FUNCTION capture() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -28,9 +25,5 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER came AFTER INSERT ON src REFERENCING NEW TABLE AS come FOR EACH STATEMENT EXECUTE FUNCTION capture();
-CREATE TRIGGER changed AFTER UPDATE ON src REFERENCING OLD TABLE AS gone NEW TABLE AS come
-    FOR EACH STATEMENT EXECUTE FUNCTION capture();
-CREATE TRIGGER went AFTER DELETE ON src REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION capture();
 CREATE TRIGGER changed AFTER UPDATE ON product REFERENCING OLD TABLE AS gone NEW TABLE AS come
     FOR EACH STATEMENT EXECUTE FUNCTION capture();
