@@ -1,6 +1,6 @@
 //! How a query is kept, or would be.
 
-use crate::catalog;
+use crate::catalog::{self, Reach};
 use crate::copies::compared;
 use crate::create::{Design, NewStreamTable, RefreshMode};
 use crate::error::Result;
@@ -35,8 +35,8 @@ pub struct Explained {
     pub polled_every: Option<Duration>,
     /// What it follows without being told of changes: all of it is read at each refresh, and compared with a copy.
     pub compared: Vec<String>,
-    /// Indexes of the tables that it reads, each as the columns (positions) that it starts with.
-    pub indexes: BTreeMap<TableId, Vec<Vec<usize>>>,
+    /// How the rows of the tables that it reads are found.
+    pub reach: BTreeMap<TableId, Reach>,
 }
 
 impl Trickle {
@@ -73,9 +73,9 @@ impl Trickle {
         new: &NewStreamTable,
     ) -> Result<Explained> {
         let design = self.design(relation, id, new).await?;
-        let mut indexes = BTreeMap::new();
+        let mut reach = BTreeMap::new();
         for (def, _) in design.table.iter().flat_map(|t| t.sources()) {
-            indexes.insert(def.id, catalog::indexes(self.client(), def.id).await?);
+            reach.insert(def.id, catalog::reach(self.client(), def.id).await?);
         }
         let compared = compared(&design.resolved);
         let recompute = if design.table.is_none() { recompute(&design)? } else { Vec::new() };
@@ -87,7 +87,7 @@ impl Trickle {
             reasons: design.reasons,
             polled_every: None,
             compared,
-            indexes,
+            reach,
         })
     }
 }

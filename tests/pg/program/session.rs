@@ -251,3 +251,35 @@ fn explained(app: &Role) {
     let full = app.trickle(&["explain", "ranked"]);
     assert!(full.code == 1 && full.out.contains("last_value()"), "{}", full.out);
 }
+
+/// Which index is missing, for which stream tables, and what it would save; once it is there, none is.
+#[test]
+fn missing_indexes_are_told_with_what_they_would_save() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        app.does(&["init"]);
+        let tables = "CREATE TABLE shops (id int PRIMARY KEY, name text NOT NULL);
+            CREATE TABLE parts (id int PRIMARY KEY, shop int NOT NULL);
+            INSERT INTO shops SELECT i, 's' || i FROM generate_series(1, 10) i;
+            INSERT INTO parts SELECT i, i % 10 + 1 FROM generate_series(1, 1000) i; ANALYZE shops, parts";
+        app.run_sql(db, tables).await;
+        let query = "SELECT p.id, s.name FROM parts p JOIN shops s ON s.id = p.shop";
+        app.does(&["create", "sold", "--query", query]);
+        app.does(&["create", "listed", "--query", query]);
+        let told = app.does(&["status", "--indexes"]);
+        let why = "a change of \"shops\" looks up rows of \"parts\" by shop, and no index finds them";
+        let gain = "1000 rows are read each time; with it, about 100 for each that changed";
+        let each = |name: &str| format!("    public.{name}: {why}\n      {gain}\n");
+        let both = format!("{}{}", each("sold"), each("listed"));
+        let all = format!("\nIndexes that would help\n  CREATE INDEX ON public.parts (shop);\n{both}");
+        assert!(told.ends_with(&all), "{told}");
+        let told = app.trickle(&["status", "sold", "--indexes", "--json"]).json();
+        let statement = "CREATE INDEX ON public.parts (shop)";
+        let index = json!({"statement": statement, "reads_rows": 1000.0, "finds_rows": 100.0});
+        assert_eq!(told[0]["indexes"], json!([index]));
+        assert!(app.does(&["explain", "sold"]).contains(&format!("  {statement};\n    {gain}\n")));
+        app.run_sql(db, statement).await;
+        assert!(app.does(&["status", "--indexes"]).ends_with("\nno index is missing\n"));
+        app.does(&["uninstall"]);
+    });
+}

@@ -23,7 +23,8 @@ use trickle_core::stream_table::{Options, Verdict, compile_parsed};
 use trickle_core::types::Type;
 use types::Types;
 
-pub(crate) use tables::{canonical, indexes};
+pub use tables::Reach;
+pub(crate) use tables::{canonical, reach};
 
 /// A qualified name; the schema is `None` where the query left it to the search path.
 type Name = (Option<String>, String);

@@ -3,6 +3,7 @@
 use super::types::{Types, opaque};
 use super::{Name, Relation};
 use crate::error::{Error, Result};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio_postgres::{Client, Row};
 use trickle_core::catalog::{ColumnDef, ForeignKey, Generated, TableDef, TableId, TableKind};
@@ -100,16 +101,42 @@ SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] FROM pg_index i JOIN pg_class c O
 JOIN pg_am m ON m.oid = c.relam
 WHERE i.indrelid = $1 AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree' ORDER BY i.indexrelid";
 
-/// The indexes of a table, each as the columns (positions) that it starts with.
-pub(crate) async fn indexes(client: &Client, table: TableId) -> Result<Vec<Vec<usize>>> {
-    let doing = |e| Error::server("read the indexes of a table", e);
-    let attnums = "SELECT attnum FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
-         ORDER BY attnum";
-    let rows = client.query(attnums, &[&table.0]).await.map_err(doing)?;
-    let attnums: Vec<i16> = rows.iter().map(|r| r.get(0)).collect();
+/// What the server knows of a table's rows: PostgreSQL manual, 53.27 (`pg_stats`) and 53.11 (`pg_class`). One that was never
+/// analysed has as many rows as fit.
+const STATISTICS: &str = "
+SELECT CASE WHEN c.reltuples >= 0 THEN c.reltuples::float8 ELSE pg_relation_size(c.oid) / 100.0 END,
+    ARRAY(SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          ORDER BY a.attnum),
+    ARRAY(SELECT (SELECT s.n_distinct::float8 FROM pg_stats s WHERE s.schemaname = n.nspname AND s.tablename = c.relname
+                  AND s.attname = a.attname ORDER BY s.inherited DESC LIMIT 1)
+          FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1";
+
+/// How the rows of a table are found, and how many there are.
+#[derive(Clone, Debug, Default)]
+pub struct Reach {
+    /// Its indexes, each as the columns (positions) that it starts with.
+    pub indexes: Vec<Vec<usize>>,
+    /// Its rows, as the server estimates them; `None` where there is no server to ask.
+    pub rows: Option<f64>,
+    /// How many different values a column has, where that is known.
+    pub distinct: BTreeMap<usize, f64>,
+}
+
+/// How the rows of a table are found; of none, nothing is known.
+pub(crate) async fn reach(client: &Client, table: TableId) -> Result<Reach> {
+    let doing = |e| Error::server("read the indexes and statistics of a table", e);
+    let Some(row) = client.query_opt(STATISTICS, &[&table.0]).await.map_err(doing)? else {
+        return Ok(Reach::default());
+    };
+    let (all, attnums): (f64, Vec<i16>) = (row.get(0), row.get(1));
+    let distinct = row.get::<_, Vec<Option<f64>>>(2).into_iter().enumerate();
+    // Below zero it is a part of the rows.
+    let distinct = distinct.filter_map(|(c, n)| Some((c, n.map(|n| if n < 0.0 { -n * all } else { n })?)));
     let rows = client.query(INDEXES, &[&table.0]).await.map_err(doing)?;
     let columns = |key: Vec<i16>| key.iter().map_while(|k| attnums.iter().position(|a| a == k)).collect();
-    Ok(rows.iter().map(|r| columns(r.get(0))).collect())
+    let indexes = rows.iter().map(|r| columns(r.get(0))).collect();
+    Ok(Reach { indexes, rows: Some(all), distinct: distinct.filter(|(_, n)| *n > 0.0).collect() })
 }
 
 /// Under row security what is read depends on the reader, so changes of the table are not changes of what is read: such

@@ -1,7 +1,10 @@
 //! What would make an incremental query cheaper to keep: keys and indexes.
 
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use trickle_client::Explained;
+use trickle_client::catalog::Reach;
 use trickle_core::access::{Access, accesses};
 use trickle_core::catalog::{TableDef, TableId, TableKind};
 use trickle_core::rel::Rel;
@@ -19,22 +22,64 @@ pub(crate) struct Advice {
     pub(crate) label: &'static str,
     /// The table that it is about.
     pub(crate) table: Option<Arc<TableDef>>,
-    /// The statement that helps.
-    pub(crate) statement: Option<String>,
+    /// The statement that helps, and how much.
+    pub(crate) index: Option<Index>,
 }
 
-/// The indexes of a table, each as the columns (positions) that it starts with.
-pub(crate) type Indexes<'a> = &'a dyn Fn(&TableDef) -> Vec<Vec<usize>>;
+/// An index that would help.
+#[derive(Clone, Debug)]
+pub(crate) struct Index {
+    pub(crate) statement: String,
+    /// Rows of the table, all of which are read without it; `None` where there is no server to ask.
+    pub(crate) reads: Option<f64>,
+    /// Rows that are read with it for each that changed, as far as statistics tell.
+    pub(crate) finds: Option<f64>,
+}
 
-/// Everything that can be said of a query over tables with these indexes.
-pub(crate) fn advice(table: &StreamTable, indexes: Indexes<'_>) -> Result<Vec<Advice>> {
+impl Index {
+    fn new(statement: String, access: &Access, reach: &Reach) -> Index {
+        let distinct = access.columns.iter().filter_map(|c| reach.distinct.get(c).copied());
+        let most = distinct.reduce(f64::max);
+        // A range has no number of values.
+        let finds = reach.rows.zip(most).filter(|_| access.range.is_empty()).map(|(all, n)| all / n.max(1.0));
+        Index { statement, reads: reach.rows, finds }
+    }
+
+    /// What it saves, in words.
+    pub(crate) fn gain(&self) -> Option<String> {
+        let about = |rows: f64| format!("{:.0}", rows.max(1.0));
+        let without = format!("{} rows are read each time", about(self.reads?));
+        Some(match self.finds {
+            Some(rows) => format!("{without}; with it, about {} for each that changed", about(rows)),
+            None => without,
+        })
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        json!({"statement": self.statement, "reads_rows": self.reads, "finds_rows": self.finds})
+    }
+}
+
+/// How the rows of a table are found.
+pub(crate) type Known<'a> = &'a dyn Fn(&TableDef) -> Reach;
+
+/// The indexes that would help a stream table, each with why.
+pub(crate) fn indexes(explained: &Explained) -> Result<Vec<(String, Index)>> {
+    let Some(table) = &explained.table else { return Ok(Vec::new()) };
+    let known = |def: &TableDef| explained.reach.get(&def.id).cloned().unwrap_or_default();
+    let all = advice(table, &known)?;
+    Ok(all.into_iter().filter_map(|a| Some((a.message, a.index?))).collect())
+}
+
+/// Everything that can be said of a query over tables that are found so.
+pub(crate) fn advice(table: &StreamTable, known: Known<'_>) -> Result<Vec<Advice>> {
     let mut found = Vec::new();
     found.extend(without_key(table));
     found.extend(table.sources().into_iter().filter_map(|(def, _)| source_without_key(def)));
     found.extend(table.reads_clock().then(reads_clock));
     found.extend(without_partition(table)?);
     for access in accesses(table)? {
-        found.extend(index(&access, indexes, table));
+        found.extend(index(&access, known, table));
     }
     Ok(found)
 }
@@ -86,7 +131,7 @@ fn without_key(table: &StreamTable) -> Option<Advice> {
                 .into(),
         help,
         table: None,
-        statement: None,
+        index: None,
     })
 }
 
@@ -107,7 +152,7 @@ fn source_without_key(def: Arc<TableDef>) -> Option<Advice> {
              does as well."
         ),
         table: Some(def),
-        statement: None,
+        index: None,
     })
 }
 
@@ -118,7 +163,7 @@ fn reads_clock() -> Advice {
         message: "the query reads the clock: every refresh looks for rows that entered and left with time, also where no table changed".into(),
         help: "An index on the column that is compared with the clock finds them.".into(),
         table: None,
-        statement: None,
+        index: None,
     }
 }
 
@@ -154,12 +199,12 @@ fn without_partition(table: &StreamTable) -> Result<Option<Advice>> {
                or forth (lag, ROWS 6 PRECEDING) is computed near the change where ORDER BY starts with a NOT NULL column."
             .into(),
         table: None,
-        statement: None,
+        index: None,
     }))
 }
 
 /// What an access needs and does not have.
-fn index(access: &Access, indexes: Indexes<'_>, table: &StreamTable) -> Option<Advice> {
+fn index(access: &Access, known: Known<'_>, table: &StreamTable) -> Option<Advice> {
     let def = &access.table;
     let sources = table.sources();
     let name = |id: &TableId| sources.iter().find(|(d, _)| d.id == *id).map(|(d, _)| quoted(&d.name));
@@ -175,7 +220,7 @@ fn index(access: &Access, indexes: Indexes<'_>, table: &StreamTable) -> Option<A
                    \"now() - at < interval '1 day'\"; then an index on it finds what enters and leaves."
                 .into(),
             table: Some(def.clone()),
-            statement: None,
+            index: None,
         });
     }
     if access.is_whole() {
@@ -187,10 +232,11 @@ fn index(access: &Access, indexes: Indexes<'_>, table: &StreamTable) -> Option<A
                    matter."
                 .into(),
             table: Some(def.clone()),
-            statement: None,
+            index: None,
         });
     }
-    let served = access.is_served_by_keys() || indexes(def).iter().any(|i| access.is_served_by(i));
+    let reach = known(def);
+    let served = access.is_served_by_keys() || reach.indexes.iter().any(|i| access.is_served_by(i));
     if served {
         return None;
     }
@@ -206,6 +252,6 @@ fn index(access: &Access, indexes: Indexes<'_>, table: &StreamTable) -> Option<A
         ),
         help: format!("{statement};"),
         table: Some(def.clone()),
-        statement: Some(statement),
+        index: Some(Index::new(statement, access, &reach)),
     })
 }

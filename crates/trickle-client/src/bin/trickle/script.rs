@@ -6,6 +6,7 @@ use crate::finding::{Finding, Place, Severity, SqlFile};
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
+use trickle_client::catalog::Reach;
 use trickle_core::catalog::{Catalog, Collation, ColumnDef, MemoryCatalog, TableDef, TableId, TableKind};
 use trickle_core::expr::FuncSig;
 use trickle_core::parse::{Comment, Defined, ScriptStatement, StatementKind, parse_query, statements};
@@ -55,6 +56,11 @@ pub(crate) enum Compiled {
 }
 
 impl Script {
+    /// How the rows of a table are found; nobody knows how many there are.
+    pub(crate) fn reach(&self, def: &TableDef) -> Reach {
+        Reach { indexes: self.catalog.indexes(def), ..Reach::default() }
+    }
+
     /// Reads the files with the definitions.
     pub(crate) fn read_schemas(&mut self, paths: &[String]) -> Result<(), Failure> {
         for path in paths {

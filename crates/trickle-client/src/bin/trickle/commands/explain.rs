@@ -2,7 +2,7 @@
 
 use super::status::polled;
 use super::{Answer, Run};
-use crate::advice::{Advice, Indexes, advice};
+use crate::advice::{Advice, Index, Known, advice};
 use crate::failure::Failure;
 use crate::finding::{Finding, Severity};
 use crate::output::{Output, milliseconds};
@@ -115,8 +115,8 @@ fn online(explained: Explained, format: Format, output: &mut Output) -> Result<A
         }
         return Ok(Answer::No);
     };
-    let indexes = |def: &TableDef| explained.indexes.get(&def.id).cloned().unwrap_or_default();
-    Explanation::of(table, &indexes).map_err(internal)?.show(format, output).map_err(internal)?;
+    let known = |def: &TableDef| explained.reach.get(&def.id).cloned().unwrap_or_default();
+    Explanation::of(table, &known).map_err(internal)?.show(format, output).map_err(internal)?;
     if format == Format::Text && !explained.compared.is_empty() {
         let list = explained.compared.join(", ");
         output.print(format!("\nRead as a whole at each refresh, and compared with a copy: {list}\n"));
@@ -136,8 +136,8 @@ fn offline(schema: &[String], query: String, format: Format, output: &mut Output
     };
     match &query.result {
         Compiled::Incremental(table) => {
-            let indexes = |def: &TableDef| script.catalog.indexes(def);
-            Explanation::of(table, &indexes).map_err(internal)?.show(format, output).map_err(internal)?;
+            let known = |def: &TableDef| script.reach(def);
+            Explanation::of(table, &known).map_err(internal)?.show(format, output).map_err(internal)?;
             Ok(Answer::Yes)
         }
         Compiled::FullRefresh(reasons) => {
@@ -193,12 +193,12 @@ struct Explanation<'a> {
 }
 
 impl<'a> Explanation<'a> {
-    fn of(table: &'a StreamTable, indexes: Indexes<'_>) -> trickle_core::Result<Explanation<'a>> {
+    fn of(table: &'a StreamTable, known: Known<'_>) -> trickle_core::Result<Explanation<'a>> {
         Ok(Explanation {
             table,
             delta: table.delta(&table.changing())?,
             accesses: accesses(table)?,
-            advice: advice(table, indexes)?,
+            advice: advice(table, known)?,
         })
     }
 
@@ -236,14 +236,15 @@ impl<'a> Explanation<'a> {
         for access in &self.accesses {
             output.print(format!("  {}\n", self.access(access)));
         }
-        let indexes: Vec<&String> = self.indexes().collect();
+        let indexes: Vec<&Index> = self.indexes().collect();
         if !indexes.is_empty() {
             output.print("\nIndexes that would help\n");
             for index in indexes {
-                output.print(format!("  {index};\n"));
+                output.print(format!("  {};\n", index.statement));
+                output.print(index.gain().map_or_else(String::new, |gain| format!("    {gain}\n")));
             }
         }
-        for a in self.advice.iter().filter(|a| a.statement.is_none()) {
+        for a in self.advice.iter().filter(|a| a.index.is_none()) {
             output.print(format!("\nNote: {}\n  {}\n", a.message, a.help));
         }
     }
@@ -280,8 +281,8 @@ impl<'a> Explanation<'a> {
             .collect()
     }
 
-    fn indexes(&self) -> impl Iterator<Item = &String> {
-        self.advice.iter().filter_map(|a| a.statement.as_ref())
+    fn indexes(&self) -> impl Iterator<Item = &Index> {
+        self.advice.iter().filter_map(|a| a.index.as_ref())
     }
 
     fn json(&self) -> trickle_core::Result<Value> {
@@ -314,7 +315,8 @@ impl<'a> Explanation<'a> {
             "delta": delta,
             "sources": self.table.sources().into_iter().map(source).collect::<Vec<_>>(),
             "reads": self.accesses.iter().map(reads).collect::<Vec<_>>(),
-            "indexes": self.indexes().collect::<Vec<_>>(),
+            "indexes": self.indexes().map(|i| &*i.statement).collect::<Vec<_>>(),
+            "gains": self.indexes().map(Index::to_json).collect::<Vec<_>>(),
             "advice": self.advice.iter().map(advice).collect::<Vec<_>>(),
             "sql": sql,
         }))

@@ -158,7 +158,8 @@ fn advised(script: &Script, query: &Query, table: &StreamTable) -> Result<Vec<Fi
     let place = Place { prefix: 0, ..query.place.clone() };
     let mention = |def: &TableDef| find_name(text, &def.name).map_err(failed);
     let mut found = Vec::new();
-    for a in advice(table, &|def| script.catalog.indexes(def)).map_err(failed)? {
+    let known = |def: &TableDef| script.reach(def);
+    for a in advice(table, &known).map_err(failed)? {
         let span = a.table.as_deref().map(mention).transpose()?.flatten();
         let finding = place.finding(&script.files, span, Severity::Advice, a.code, a.message);
         found.push(Finding { label: Some(a.label), help: Some(a.help), ..finding });

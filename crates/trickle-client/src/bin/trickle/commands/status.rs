@@ -1,12 +1,15 @@
 //! `trickle status`
 
 use super::{Answer, Run};
+use crate::advice::{Index, indexes};
 use crate::failure::Failure;
 use crate::output::{Output, Tone, duration};
+use crate::progress::Meter;
 use crate::server;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Duration;
-use trickle_client::Status as Standing;
+use trickle_client::{Name, Status as Standing, Trickle};
 use trickle_core::schedule::Schedule;
 
 /// Show how stream tables stand: mode, schedule, how stale, what is pending, what went wrong.
@@ -14,6 +17,9 @@ use trickle_core::schedule::Schedule;
 pub(crate) struct Status {
     /// Which; without any, all.
     names: Vec<String>,
+    /// Also say which indexes would help, and how much: each stream table is planned for it.
+    #[arg(long)]
+    indexes: bool,
 }
 
 impl Run for Status {
@@ -22,10 +28,15 @@ impl Run for Status {
         let (mut trickle, meter) = server::open(output).await?;
         meter.begin("counting changes");
         let all = trickle.status(&names).await?;
+        let wanted = if self.indexes { wanted(&all, &mut trickle, &meter).await? } else { Vec::new() };
         drop(trickle);
         drop(meter);
         if output.is_json() {
-            output.document(&json!(all));
+            let mut document = json!(all);
+            for (s, indexes) in document.as_array_mut().into_iter().flatten().zip(&wanted) {
+                s["indexes"] = indexes.iter().map(|(_, index)| index.to_json()).collect();
+            }
+            output.document(&document);
             return Ok(Answer::Yes);
         }
         if all.is_empty() {
@@ -37,8 +48,46 @@ impl Run for Status {
         for s in &all {
             output.print(remarks(s, !names.is_empty()));
         }
+        if self.indexes {
+            output.print(advised(&all, &wanted));
+        }
         Ok(Answer::Yes)
     }
+}
+
+/// The indexes that would help each of these, with why.
+type Wanted = Vec<Vec<(String, Index)>>;
+
+async fn wanted(all: &[Standing], trickle: &mut Trickle, meter: &Meter) -> Result<Wanted, Failure> {
+    let mut wanted = Vec::new();
+    for s in all {
+        meter.begin(format!("planning {}", s.name));
+        wanted.push(match s.exists && s.mode != "FULL" {
+            true => {
+                let explained = trickle.explain(&Name::parse(&s.name)?).await?;
+                indexes(&explained).map_err(|e| Failure::failed(e.to_string()))?
+            }
+            false => Vec::new(),
+        });
+    }
+    Ok(wanted)
+}
+
+/// Each index once, with all that it is for.
+fn advised(all: &[Standing], wanted: &Wanted) -> String {
+    let mut by_index: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (s, indexes) in all.iter().zip(wanted) {
+        for (why, index) in indexes {
+            let lines = by_index.entry(&index.statement).or_default();
+            lines.push(format!("    {}: {why}\n", s.name));
+            lines.extend(index.gain().map(|gain| format!("      {gain}\n")));
+        }
+    }
+    if by_index.is_empty() {
+        return "\nno index is missing\n".to_owned();
+    }
+    let index = |(statement, lines): (&str, Vec<String>)| format!("  {statement};\n{}", lines.concat());
+    format!("\nIndexes that would help\n{}", by_index.into_iter().map(index).collect::<String>())
 }
 
 fn row(s: &Standing) -> [(String, Option<Tone>); 7] {
