@@ -6,7 +6,7 @@ use crate::apply::{
 };
 use crate::catalog::{Catalog, TableDef, TableId, TableKind};
 use crate::cdc::{Buffer, Mode};
-use crate::delta::{self, Differ, Keep, Rules};
+use crate::delta::{self, Differ, Keep, Kept, Rules};
 use crate::error::{Error, Result};
 use crate::graph::{Format, Graph, NodeId, NodeMap, explain};
 use crate::lower::{Lowered, lower_parsed};
@@ -94,7 +94,7 @@ pub struct StreamTable {
     query: NodeId,
     /// The query as it is differentiated: aggregates split into accumulators and their finish.
     prepared: NodeId,
-    stored: BTreeSet<NodeId>,
+    kept: Kept,
     columns: Vec<Arc<str>>,
     layout: Layout,
     options: Options,
@@ -153,12 +153,12 @@ impl StreamTable {
         let query = optimizer.optimize_one(&mut graph, root)?;
         let prepared = delta::prepare(&mut graph, query)?;
         let prepared = optimizer.optimize_one(&mut graph, prepared)?;
-        let stored = delta::stored(&graph, prepared, options.keep);
+        let kept = delta::kept(&mut graph, prepared, options.keep)?;
         let name = Qualified::new(&options.schema, &options.name);
         let names = columns.iter().map(Ident::new).collect();
         let (hidden, prefix) = (&options.hidden_schema, &options.state_prefix);
-        let layout = Layout::new(&graph, prepared, &stored, name, names, hidden, prefix)?;
-        Ok(StreamTable { graph, query, prepared, stored, columns, layout, options: options.clone() })
+        let layout = Layout::new(&graph, prepared, &kept.stored, name, names, hidden, prefix)?;
+        Ok(StreamTable { graph, query, prepared, kept, columns, layout, options: options.clone() })
     }
 
     /// The arena that holds the plans.
@@ -215,9 +215,8 @@ impl StreamTable {
     pub fn delta(&self, changed: &BTreeSet<TableId>) -> Result<(Graph, Vec<NodeId>)> {
         let mut graph = self.graph.clone();
         let mut roots = Vec::new();
-        let mut differ =
-            Differ::new(&mut graph, self.stored.clone(), Some(changed.clone()), Rules::Algebraic)
-                .trusting_foreign_keys(self.options.trust_foreign_keys);
+        let mut differ = Differ::new(&mut graph, self.kept.clone(), Some(changed.clone()), Rules::Algebraic)
+            .trusting_foreign_keys(self.options.trust_foreign_keys);
         for table in self.layout.tables() {
             let delta = differ.delta(table.node)?;
             roots.push(differ.net(delta, true)?);

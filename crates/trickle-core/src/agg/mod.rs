@@ -12,6 +12,8 @@ mod other;
 mod statistics;
 mod sum;
 
+pub(crate) use sum::nan;
+
 use crate::error::Result;
 use crate::expr::{Expr, FuncSig, SortKey};
 use crate::types::{Datum, Numeric, Type};

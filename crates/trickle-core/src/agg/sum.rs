@@ -104,6 +104,7 @@ fn compared(op: &str, left: Expr, right: Expr) -> Expr {
     Expr::call(FuncSig::comparison(op, left.ty().clone(), right.ty().clone()), vec![left, right])
 }
 
-fn nan() -> Expr {
+/// `'NaN'::numeric`
+pub(crate) fn nan() -> Expr {
     Expr::literal(Datum::Numeric(Arc::new(Numeric::NaN)), Type::Numeric(None))
 }

@@ -1,6 +1,6 @@
 //! Differentiation of a plan, node by node.
 
-use super::{class, negate, sum};
+use super::{Kept, class, negate, sum};
 use crate::catalog::TableId;
 use crate::error::Result;
 use crate::graph::{Graph, NodeId, NodeMap};
@@ -22,7 +22,7 @@ pub enum Rules {
 pub struct Differ<'g> {
     /// The graph that holds both Q and ΔQ.
     pub graph: &'g mut Graph,
-    stored: BTreeSet<NodeId>,
+    kept: Kept,
     changed: Option<BTreeSet<TableId>>,
     rules: Rules,
     trust_foreign_keys: bool,
@@ -31,17 +31,12 @@ pub struct Differ<'g> {
 }
 
 impl<'g> Differ<'g> {
-    /// Differentiates over `graph`. `stored` are the nodes whose previous result can be read ([`State`]); `changed`
+    /// Differentiates over `graph`. `kept` are the nodes whose previous result can be read ([`State`]); `changed`
     /// the tables that changed in this window, where that is known: all other deltas are empty.
-    pub fn new(
-        graph: &'g mut Graph,
-        stored: BTreeSet<NodeId>,
-        changed: Option<BTreeSet<TableId>>,
-        rules: Rules,
-    ) -> Self {
+    pub fn new(graph: &'g mut Graph, kept: Kept, changed: Option<BTreeSet<TableId>>, rules: Rules) -> Self {
         Differ {
             graph,
-            stored,
+            kept,
             changed,
             rules,
             trust_foreign_keys: false,
@@ -117,17 +112,20 @@ impl<'g> Differ<'g> {
     }
 
     /// Whether the previous result of `n` can be read.
-    pub fn is_stored(&self, n: NodeId) -> bool {
-        self.rules != Rules::Global && self.stored.contains(&n)
+    pub fn is_kept(&self, n: NodeId) -> bool {
+        self.rules != Rules::Global && (self.kept.stored.contains(&n) || self.kept.derived.contains_key(&n))
     }
 
-    /// The previous result of `n`, where it is stored.
+    /// The previous result of `n`, where it is kept.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
     pub fn state(&mut self, n: NodeId) -> Result<Option<NodeId>> {
-        if !self.is_stored(n) {
+        if !self.is_kept(n) {
             return Ok(None);
+        }
+        if let Some(plan) = self.kept.derived.get(&n) {
+            return Ok(Some(*plan));
         }
         let state = State::new(self.graph, n);
         self.graph.add(state).map(Some)
@@ -146,21 +144,20 @@ impl<'g> Differ<'g> {
             if self.afters.get(id).is_some() {
                 continue;
             }
-            let made = if self.is_stored(id) {
-                self.stored_after(id)?
-            } else {
-                let inputs: Vec<NodeId> =
-                    self.graph.inputs(id).iter().map(|i| self.afters.get(*i).unwrap_or(*i)).collect();
-                self.graph.over(id, &inputs)?
+            let made = match self.state(id)? {
+                Some(state) => self.kept_after(id, state)?,
+                None => {
+                    let inputs: Vec<NodeId> =
+                        self.graph.inputs(id).iter().map(|i| self.afters.get(*i).unwrap_or(*i)).collect();
+                    self.graph.over(id, &inputs)?
+                }
             };
             self.afters.insert(id, made);
         }
         Ok(self.afters.get(n).unwrap_or(n))
     }
 
-    fn stored_after(&mut self, n: NodeId) -> Result<NodeId> {
-        let state = State::new(self.graph, n);
-        let state = self.graph.add(state)?;
+    fn kept_after(&mut self, n: NodeId, state: NodeId) -> Result<NodeId> {
         if !self.changes(n) {
             return Ok(state);
         }

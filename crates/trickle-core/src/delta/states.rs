@@ -2,11 +2,15 @@
 //!
 //! `State(n)` denotes n, so every choice gives an equal delta; this is a decision about cost alone.
 
-use crate::agg::Acc;
+use crate::agg::{Acc, nan};
 use crate::error::Result;
-use crate::graph::{Graph, NodeId};
-use crate::rel::{Accumulate, Map, Rel, distinct_by_image, shown_partition, split_extrema};
-use std::collections::BTreeSet;
+use crate::expr::{Expr, FuncSig};
+use crate::graph::{Column, Graph, NodeId};
+use crate::rel::{
+    Accumulate, Filter, Map, Rel, State, Union, distinct_by_image, shown_partition, split_extrema,
+};
+use crate::types::Type;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How much to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -52,19 +56,124 @@ pub fn prepare(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
     })
 }
 
-/// The nodes under `root` whose results are kept: always `root`, and what `keep` asks for.
-pub fn stored(graph: &Graph, root: NodeId, keep: Keep) -> BTreeSet<NodeId> {
-    let mut kept = BTreeSet::from([root]);
+/// Which results can be read instead of being recomputed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Nodes whose results are stored.
+    pub stored: BTreeSet<NodeId>,
+    /// Nodes whose results follow from stored ones, each with the plan over those that denotes it.
+    pub derived: BTreeMap<NodeId, NodeId>,
+}
+
+impl Kept {
+    /// These nodes are stored, and nothing is derived from them.
+    pub fn stored(stored: BTreeSet<NodeId>) -> Kept {
+        Kept { stored, derived: BTreeMap::new() }
+    }
+}
+
+/// What is kept under `root`: always `root` itself, and what `keep` asks for.
+///
+/// # Errors
+/// Those of [`Graph::add`].
+pub fn kept(graph: &mut Graph, root: NodeId, keep: Keep) -> Result<Kept> {
+    let mut kept = Kept::stored(BTreeSet::from([root]));
     if keep == Keep::Nested {
-        kept.extend(graph.reachable(root).into_iter().filter(|id| pays(graph, *id)));
+        kept.stored.extend(graph.reachable(root).into_iter().filter(|id| pays(graph, *id)));
         if let Rel::Map(map) = graph.rel(root)
             && let Rel::Window(w) = graph.rel(map.input())
             && (shown_partition(map, w).is_some() || w.is_local(graph))
         {
-            kept.remove(&map.input());
+            kept.stored.remove(&map.input());
         }
+        derive(graph, root, &mut kept)?;
     }
-    kept
+    Ok(kept)
+}
+
+/// Where the result shows all totals of an aggregation but the counts of NaN, it is those totals wherever it shows no NaN.
+/// Then only the others are stored: `A = π(σ(no NaN, result)) + σ(a count of NaN > 0, A)`.
+fn derive(graph: &mut Graph, root: NodeId, kept: &mut Kept) -> Result<()> {
+    let Rel::Map(map) = graph.rel(root).clone() else { return Ok(()) };
+    let totals = map.input();
+    if !kept.stored.contains(&totals) {
+        return Ok(());
+    }
+    let Some(shown) = Shown::of(graph, &map) else { return Ok(()) };
+    let counted = graph.schema(totals).clone();
+    let hidden = Expr::or(shown.nans.iter().map(|c| above_zero(counted.expr(*c))));
+    let hidden = graph.add(Filter::new(totals, hidden))?;
+    let result = State::new(graph, root);
+    let result = graph.add(result)?;
+    let columns = graph.schema(root).clone();
+    let known = |i: &usize| {
+        let shown = columns.expr(*i);
+        Expr::call(FuncSig::comparison("<>", shown.ty().clone(), Type::Numeric(None)), vec![shown, nan()])
+    };
+    let known = graph.add(Filter::new(result, Expr::and(shown.sums.iter().map(known))))?;
+    let total = |(at, c): (&Option<usize>, &Column)| match at {
+        Some(i) => columns.expr(*i).cast(c.ty.clone()),
+        None => Expr::int8(0),
+    };
+    let exprs = shown.totals.iter().zip(counted.columns()).map(total).collect();
+    let labels = counted.columns().iter().map(|c| c.label.clone()).collect();
+    let known = graph.add(Map::new(known, exprs).labelled(labels))?;
+    let others = State::new(graph, hidden);
+    let others = graph.add(others)?;
+    let all = graph.add(Union::new([known, others]))?;
+    kept.stored.remove(&totals);
+    kept.stored.insert(hidden);
+    kept.derived.insert(totals, all);
+    Ok(())
+}
+
+/// Where a result shows the totals of an aggregation.
+struct Shown {
+    /// For each column of the aggregation the column of the result; `None` for a count of NaN.
+    totals: Vec<Option<usize>>,
+    /// The counts of NaN.
+    nans: Vec<usize>,
+    /// The columns of the result that show a total, or NaN.
+    sums: Vec<usize>,
+}
+
+impl Shown {
+    /// `None` where some total is not shown, or no NaN is counted: then the result is the aggregation, or hides more of it.
+    fn of(graph: &Graph, map: &Map) -> Option<Shown> {
+        let Rel::Accumulate(a) = graph.rel(map.input()) else { return None };
+        let schema = graph.schema(map.input());
+        let plain = |c: usize| map.exprs().iter().position(|e| e.as_column() == Some(c));
+        let mut shown =
+            Shown { totals: (0..schema.len()).map(plain).collect(), nans: Vec::new(), sums: Vec::new() };
+        for (i, e) in map.exprs().iter().enumerate().filter(|(_, e)| e.as_column().is_none()) {
+            let counts = e.columns().into_iter().filter(|c| {
+                let acc = c.checked_sub(a.keys().len()).and_then(|c| a.accs().get(c));
+                acc.is_some_and(|acc| acc.value.is_none() && acc.filter.is_some())
+            });
+            for count in counts.collect::<Vec<_>>() {
+                let test = above_zero(schema.expr(count));
+                let given = |is: bool| {
+                    e.rewrite(&mut |e| if e == test { Expr::bool(is) } else { e }).simplified(schema)
+                };
+                // A key may be NaN itself; a total of an accumulator never is.
+                let total = given(false).as_column().filter(|c| *c >= a.keys().len());
+                let Some(sum) = total.filter(|_| given(true) == nan()) else { continue };
+                shown.totals[sum] = shown.totals[sum].or(Some(i));
+                shown.sums.push(i);
+                if !shown.nans.contains(&count) {
+                    shown.nans.push(count);
+                }
+            }
+        }
+        let all = shown.totals.iter().enumerate().all(|(c, at)| at.is_some() || shown.nans.contains(&c));
+        // A count that is shown as itself is no hidden one.
+        shown.nans.iter().for_each(|c| shown.totals[*c] = None);
+        (all && !shown.nans.is_empty()).then_some(shown)
+    }
+}
+
+fn above_zero(count: Expr) -> Expr {
+    Expr::call(FuncSig::comparison(">", count.ty().clone(), Type::Int8), vec![count, Expr::int8(0)])
 }
 
 /// Whether keeping the result of this operator turns recomputation into lookup, and a table can hold it.

@@ -141,7 +141,7 @@ impl Differentiate for Window {
 pub(super) fn shown(map: &Map, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
     let below = cx.graph.shared(map.input());
     let Rel::Window(w) = below.rel() else { return Ok(None) };
-    let (false, Some(output)) = (cx.is_stored(map.input()), shown_partition(map, w)) else { return Ok(None) };
+    let (false, Some(output)) = (cx.is_kept(map.input()), shown_partition(map, w)) else { return Ok(None) };
     if w.is_local(cx.graph) {
         return Ok(None);
     }

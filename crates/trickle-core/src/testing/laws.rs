@@ -159,8 +159,8 @@ pub fn delta_plan(
         Rules::Algebraic => delta::prepare(&mut graph, sample.root)?,
         _ => sample.root,
     };
-    let stored = delta::stored(&graph, query, variant.keep);
-    let mut delta = Differ::new(&mut graph, stored, changed, variant.rules)
+    let kept = delta::kept(&mut graph, query, variant.keep)?;
+    let mut delta = Differ::new(&mut graph, kept, changed, variant.rules)
         .trusting_foreign_keys(variant.trust_foreign_keys)
         .delta(query)?;
     if let Some(mutant) = variant.mutant {

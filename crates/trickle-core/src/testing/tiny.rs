@@ -42,7 +42,22 @@ fn aggregates(graph: &Graph, input: NodeId, column: usize) -> Vec<AggCall> {
 pub fn small_plans() -> Result<Vec<(String, Sample)>> {
     let mut plans = small_plans_over(&Type::Int4)?;
     plans.extend(small_plans_over(&Type::Numeric(None))?);
+    plans.push(("totals that the result shows, of numbers and NaN".into(), shown_totals()?));
     Ok(plans)
+}
+
+/// `SELECT count(*), k, sum(v) … GROUP BY k`, where only NaN hides a total.
+fn shown_totals() -> Result<Sample> {
+    let columns =
+        vec![ColumnDef::new("k", Type::Int4, true), ColumnDef::new("v", Type::Numeric(Some((4, 1))), false)];
+    let mut graph = Graph::new();
+    let r = graph.add(Table::new(Arc::new(TableDef::new(TableId(1), "public", "r", columns))))?;
+    let sum = aggregates(&graph, r, 1).into_iter().find(|c| &*c.sig.name == "sum");
+    let calls = [AggCall::count_star()].into_iter().chain(sum).collect();
+    let totals = graph.add(Reduce::new(r, vec![0], calls))?;
+    let schema = graph.schema(totals).clone();
+    let root = graph.add(Map::columns(totals, &schema, &[1, 0, 2]))?;
+    Ok(Sample { graph, root })
 }
 
 fn small_plans_over(ty: &Type) -> Result<Vec<(String, Sample)>> {
@@ -177,7 +192,7 @@ fn numbers() -> Vec<WindowCall> {
 }
 
 fn is_one(e: Expr) -> Expr {
-    let one = Expr::literal(domain(e.ty())[2].clone(), e.ty().clone());
+    let one = Expr::literal(domain(e.ty(), true)[2].clone(), e.ty().clone());
     e.equals(one)
 }
 
@@ -409,11 +424,12 @@ pub fn tiny_databases(sample: &Sample) -> Vec<Database> {
     all
 }
 
-/// NULL and two values of a type: 0 and 1, or 1 written in two ways.
-fn domain(ty: &Type) -> [Datum; 3] {
+/// NULL and two values of a type: 0 and 1, or 1 written in two ways; where NULL is none of them, NaN and two numbers.
+fn domain(ty: &Type, nullable: bool) -> [Datum; 3] {
     let one =
         |unscaled: i64, scale| Datum::Numeric(Arc::new(Numeric::Finite { unscaled: unscaled.into(), scale }));
     match ty {
+        Type::Numeric(_) if !nullable => [Datum::Numeric(Arc::new(Numeric::NaN)), one(10, 1), one(20, 1)],
         Type::Numeric(_) => [Datum::Null, one(10, 1), one(100, 2)],
         _ => [Datum::Null, Datum::Int(0), Datum::Int(1)],
     }
@@ -423,7 +439,7 @@ fn domain(ty: &Type) -> [Datum; 3] {
 fn states(table: &TableDef, rows: usize) -> Vec<ZSet> {
     let mut values: Vec<Vec<Datum>> = vec![Vec::new()];
     for column in &table.columns {
-        let domain = domain(&column.ty);
+        let domain = domain(&column.ty, column.nullable);
         values = values
             .iter()
             .flat_map(|v| domain.iter().map(|d| v.iter().cloned().chain([d.clone()]).collect()))
