@@ -1,7 +1,9 @@
 //! Identifiers, and when they need quotes.
 
 use crate::hash::FastMap;
+use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -40,7 +42,7 @@ impl Ident {
     /// The name with `suffix` behind it, shortened before the suffix where PostgreSQL would cut that off.
     #[must_use]
     pub fn with_suffix(&self, suffix: &str) -> Ident {
-        Ident::new(clip(self.as_str(), MAX_BYTES.saturating_sub(suffix.len())) + suffix)
+        suffixed(self.as_str(), suffix)
     }
     /// The name without quotes.
     pub fn as_str(&self) -> &str {
@@ -52,28 +54,46 @@ impl Ident {
     /// Whether PostgreSQL reads the bare name as this name: lower case and no keyword but an unreserved one.
     pub fn is_plain(&self) -> bool {
         let name = self.as_str();
-        let first = name.as_bytes().first();
-        first.is_some_and(|b| PLAIN[usize::from(*b)] && !matches!(b, b'0'..=b'9' | b'$'))
-            && name.bytes().all(|b| PLAIN[usize::from(b)])
-            && !is_keyword(name)
+        let Some(first) = name.bytes().next() else { return false };
+        if KINDS[usize::from(first)] != LETTER {
+            return false;
+        }
+        // No keyword has a digit.
+        match name.bytes().fold(0, |all, b| all | KINDS[usize::from(b)]) {
+            LETTER => !is_keyword(name),
+            all => all & OTHER == 0,
+        }
     }
 }
 
-/// The bytes of names that need no quotes.
-const PLAIN: [bool; 256] = {
-    let mut plain = [false; 256];
+/// What a name without quotes may begin with, …
+const LETTER: u8 = 1;
+/// … what it may go on with, …
+const DIGIT: u8 = 2;
+/// … and what it may not have.
+const OTHER: u8 = 4;
+
+/// What each byte is to a name.
+const KINDS: [u8; 256] = {
+    let mut kinds = [OTHER; 256];
     let mut b = 0;
     while b < 128 {
-        plain[b] = matches!(b as u8, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'$');
+        kinds[b] = match b as u8 {
+            b'a'..=b'z' | b'_' => LETTER,
+            b'0'..=b'9' | b'$' => DIGIT,
+            _ => OTHER,
+        };
         b += 1;
     }
-    plain
+    kinds
 };
 
 /// Names are their texts, wherever those are kept.
 impl PartialEq for Ident {
     fn eq(&self, other: &Ident) -> bool {
-        self.as_str() == other.as_str()
+        let (a, b) = (self.as_str(), other.as_str());
+        // Copies of one name share its text.
+        std::ptr::eq(a, b) || a == b
     }
 }
 impl Eq for Ident {}
@@ -90,6 +110,11 @@ impl PartialOrd for Ident {
 impl Hash for Ident {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_str().hash(state);
+    }
+}
+impl Borrow<str> for Ident {
+    fn borrow(&self) -> &str {
+        self.as_str()
     }
 }
 impl fmt::Debug for Ident {
@@ -136,6 +161,9 @@ impl fmt::Display for Qualified {
     }
 }
 
+/// The first number behind a name.
+const FIRST: usize = 2;
+
 /// Names given out so far: each is handed out once.
 #[derive(Clone, Debug, Default)]
 pub struct NameSet {
@@ -150,52 +178,45 @@ impl NameSet {
     }
     /// Takes a name so that it is not given out.
     pub fn reserve(&mut self, name: Ident) {
-        self.taken.entry(name).or_insert(2);
+        self.taken.entry(name).or_insert(FIRST);
     }
     /// `wanted`, with a number behind it where it is taken. Never longer than PostgreSQL keeps, never empty.
     pub fn fresh(&mut self, wanted: &str) -> Ident {
-        self.fresh_like(&Ident::new(wanted))
+        self.give(wanted, || Ident::new(wanted))
     }
     /// The same, sharing the text of `wanted` where it can be the name.
     pub(crate) fn fresh_like(&mut self, wanted: &Ident) -> Ident {
-        let text = wanted.as_str();
-        let name = match text {
-            "" => Ident::fixed("column"),
-            t if t.len() <= MAX_BYTES && !t.contains('\0') => wanted.clone(),
-            t => Ident::new(clip(t, MAX_BYTES)),
-        };
-        let Some(next) = self.taken.get(&name) else {
-            self.taken.insert(name.clone(), 2);
-            return name;
-        };
-        let mut n = *next;
-        loop {
-            let suffix = format!("_{n}");
-            let numbered = Ident::new(clip(text_or_column(text), MAX_BYTES - suffix.len()) + &suffix);
-            n += 1;
-            if !self.taken.contains_key(&numbered) {
-                self.taken.insert(name, n);
-                self.taken.insert(numbered.clone(), 2);
+        self.give(wanted.as_str(), || wanted.clone())
+    }
+    /// The same; `whole` makes `wanted` a name as it is.
+    fn give(&mut self, wanted: &str, whole: impl FnOnce() -> Ident) -> Ident {
+        let kept = clip(if wanted.is_empty() { "column" } else { wanted }, MAX_BYTES);
+        while let Some(next) = self.taken.get_mut(&*kept) {
+            let n = *next;
+            *next += 1;
+            let numbered = suffixed(&kept, &format!("_{n}"));
+            if let Entry::Vacant(free) = self.taken.entry(numbered.clone()) {
+                free.insert(FIRST);
                 return numbered;
             }
         }
+        let name = if kept == wanted { whole() } else { Ident::new(kept) };
+        self.taken.insert(name.clone(), FIRST);
+        name
     }
 }
 
-fn text_or_column(wanted: &str) -> &str {
-    if wanted.is_empty() { "column" } else { wanted }
+fn suffixed(name: &str, suffix: &str) -> Ident {
+    let kept = clip(name, MAX_BYTES.saturating_sub(suffix.len()));
+    Ident::new([&*kept, suffix].concat())
 }
 
 /// The longest prefix of at most `bytes` bytes that ends at a character; NUL, which no name may hold, is left out.
-fn clip(name: &str, bytes: usize) -> String {
-    let mut out = String::new();
-    for c in name.chars().filter(|c| *c != '\0') {
-        if out.len() + c.len_utf8() > bytes {
-            break;
-        }
-        out.push(c);
+fn clip(name: &str, bytes: usize) -> Cow<'_, str> {
+    match name.contains('\0') {
+        false => name[..name.floor_char_boundary(bytes)].into(),
+        true => clip(&name.replace('\0', ""), bytes).into_owned().into(),
     }
-    out
 }
 
 /// Keywords that are not unreserved in some PostgreSQL from 15 to 18 (manual, appendix C): the ones that
