@@ -166,18 +166,16 @@ impl Printer {
     }
 
     pub(super) fn conjuncts(&mut self, word: &str, terms: &[Scalar]) {
-        let flat: Vec<&Scalar> = terms
-            .iter()
-            .flat_map(|t| match t {
-                Scalar::And(inner) => inner.as_slice(),
-                other => std::slice::from_ref(other),
-            })
-            .collect();
-        for (i, t) in flat.iter().enumerate() {
+        let flat = terms.iter().flat_map(|t| match t {
+            Scalar::And(inner) => inner.as_slice(),
+            other => std::slice::from_ref(other),
+        });
+        let alone = flat.clone().count() == 1;
+        for (i, t) in flat.enumerate() {
             self.newline();
             self.word(if i == 0 { word } else { "  AND" });
             self.word(" ");
-            self.inside(|p| p.conjunct(t, flat.len() == 1));
+            self.inside(|p| p.conjunct(t, alone));
         }
     }
 
