@@ -4,7 +4,7 @@ use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::{Rel, Version};
 use std::sync::Arc;
 
-/// Names for nodes, made when one is asked for; not unique.
+/// Names for the nodes of a plan; not unique.
 pub(super) struct Naming<'g> {
     graph: &'g Graph,
     named: NodeMap<Named>,
@@ -18,19 +18,17 @@ struct Named {
 }
 
 impl<'g> Naming<'g> {
-    pub(super) fn new(graph: &'g Graph) -> Naming<'g> {
-        Naming { graph, named: NodeMap::new() }
+    /// For these nodes, inputs before their readers.
+    pub(super) fn new(graph: &'g Graph, nodes: &[NodeId]) -> Naming<'g> {
+        let mut naming = Naming { graph, named: NodeMap::new() };
+        for id in nodes {
+            let named = naming.make(*id);
+            naming.named.insert(*id, named);
+        }
+        naming
     }
 
-    pub(super) fn name(&mut self, id: NodeId) -> Arc<str> {
-        if self.named.get_ref(id).is_none() {
-            for below in self.graph.reachable(id) {
-                if self.named.get_ref(below).is_none() {
-                    let named = self.make(below);
-                    self.named.insert(below, named);
-                }
-            }
-        }
+    pub(super) fn name(&self, id: NodeId) -> Arc<str> {
         self.named.get_ref(id).map_or_else(|| Arc::from("rows"), |n| n.name.clone())
     }
 

@@ -150,7 +150,7 @@ fn render<'a>(
         node: roots.first().copied().ok_or_else(|| Error::internal("nothing to render"))?,
         sources,
         profile,
-        naming: Naming::new(graph),
+        naming: Naming::new(graph, &nodes),
         ctes: Vec::new(),
         cte_names: NameSet::new(),
         aliases: NameSet::new(),
@@ -258,7 +258,7 @@ impl<'a> RenderContext<'a> {
         self.ctes.push(cte);
     }
 
-    fn wanted(&mut self, of: NodeId) -> Arc<str> {
+    fn wanted(&self, of: NodeId) -> Arc<str> {
         self.naming.name(of)
     }
 
@@ -453,19 +453,13 @@ impl<'a> RenderContext<'a> {
             };
             walk_from(item, &mut Visitor { scalar: &mut |_| {}, alias: &mut alias });
         }
-        let mut scalar = |s: &mut Scalar| {
-            if let Scalar::Column { table: Some(t), .. } = s
-                && let Some(new) = find(&renamed, t)
-            {
-                *t = new;
-            }
-        };
-        let mut alias = |a: &mut Ident| {
+        let rename = |a: &mut Ident| {
             if let Some(new) = find(&renamed, a) {
                 *a = new;
             }
         };
-        let mut v = Visitor { scalar: &mut scalar, alias: &mut alias };
+        let mut scalar = |s: &mut Scalar| s.table().into_iter().for_each(rename);
+        let mut v = Visitor { scalar: &mut scalar, alias: &mut { rename } };
         copy.from.iter_mut().for_each(|f| walk_from(f, &mut v));
         copy.filter.iter_mut().chain(&mut copy.columns).for_each(|s| walk_scalar(s, &mut v));
         copy.weight.scalars_mut().for_each(|s| walk_scalar(s, &mut v));

@@ -5,8 +5,7 @@
 
 use super::ast::{FromItem, Scalar, Select, SetExpr, Visitor, walk_select};
 use super::ident::Ident;
-use crate::hash::{FastBuild, FastMap};
-use std::collections::HashSet;
+use std::cell::Cell;
 
 /// Shortens the aliases of a complete query.
 pub(super) fn tidy(set: &mut SetExpr) {
@@ -21,60 +20,52 @@ pub(super) fn tidy(set: &mut SetExpr) {
     }
 }
 
+/// An alias with a number, and the alias that it may give way to.
+struct Shorter {
+    long: Ident,
+    short: Ident,
+    taken: Cell<bool>,
+}
+
 fn tidy_select(select: &mut Select) {
-    let mut own = Vec::new();
-    select.from.iter().for_each(|f| aliases(f, &mut own));
-    own.retain(|a| without_number(a.as_str()).len() < a.as_str().len());
-    if own.is_empty() {
+    // A handful: looking through them is quicker than hashing.
+    let mut found = Vec::new();
+    select.from.iter().for_each(|f| shorter(f, &mut found));
+    if found.is_empty() {
         return;
     }
-    let mut seen: HashSet<Ident, FastBuild> = HashSet::default();
-    let mut read: HashSet<Ident, FastBuild> = HashSet::default();
-    let mut scalar = |s: &mut Scalar| {
-        if let Scalar::Column { table: Some(t), .. } = s
-            && !read.contains(t)
-        {
-            read.insert(t.clone());
-        }
-    };
-    let mut alias = |a: &mut Ident| {
-        seen.insert(a.clone());
-    };
-    walk_select(select, &mut Visitor { scalar: &mut scalar, alias: &mut alias });
-    seen.extend(read);
-    let mut renamed: FastMap<Ident, Ident> = FastMap::default();
-    for old in own {
-        let short = Ident::new(without_number(old.as_str()));
-        if seen.insert(short.clone()) {
-            renamed.insert(old, short);
-        }
-    }
-    if renamed.is_empty() {
+    let take = |name: &Ident| found.iter().filter(|s| s.short == *name).for_each(|s| s.taken.set(true));
+    let mut scalar = |s: &mut Scalar| s.table().into_iter().for_each(|t| take(t));
+    walk_select(select, &mut Visitor { scalar: &mut scalar, alias: &mut |a| take(a) });
+    found.retain(|s| !s.taken.get());
+    if found.is_empty() {
         return;
     }
-    let rename = |a: &mut Ident| {
-        if let Some(new) = renamed.get(a) {
-            *a = new.clone();
+    let rename = |name: &mut Ident| {
+        if let Some(s) = found.iter().find(|s| s.long == *name) {
+            *name = s.short.clone();
         }
     };
-    let mut scalar = |s: &mut Scalar| {
-        if let Scalar::Column { table: Some(t), .. } = s {
-            rename(t);
-        }
-    };
+    let mut scalar = |s: &mut Scalar| s.table().into_iter().for_each(rename);
     walk_select(select, &mut Visitor { scalar: &mut scalar, alias: &mut { rename } });
 }
 
-/// The aliases of a FROM item that are visible in its SELECT and are not its relation's own name.
-fn aliases(item: &FromItem, out: &mut Vec<Ident>) {
+/// The aliases of a FROM item that are visible in its SELECT and could be shorter, but for its relation's own name. Of
+/// those that could be the same the first is.
+fn shorter(item: &FromItem, out: &mut Vec<Shorter>) {
     match item {
         FromItem::Relation { name, alias } if name.name == *alias => {}
         FromItem::Relation { alias, .. }
         | FromItem::Subquery { alias, .. }
-        | FromItem::Function { alias, .. } => out.push(alias.clone()),
+        | FromItem::Function { alias, .. } => {
+            let short = without_number(alias.as_str());
+            if short.len() < alias.as_str().len() && out.iter().all(|s| s.short.as_str() != short) {
+                out.push(Shorter { long: alias.clone(), short: Ident::new(short), taken: Cell::new(false) });
+            }
+        }
         FromItem::Join { left, right, .. } => {
-            aliases(left, out);
-            aliases(right, out);
+            shorter(left, out);
+            shorter(right, out);
         }
     }
 }

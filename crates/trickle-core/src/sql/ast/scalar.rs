@@ -316,6 +316,13 @@ impl Scalar {
         };
         Scalar::Over(Box::new(Over { call, ranks: true, partition, order_by, frame: None }))
     }
+    /// The alias of the FROM item that it reads a column of.
+    pub(crate) fn table(&mut self) -> Option<&mut Ident> {
+        match self {
+            Scalar::Column { table, .. } => table.as_mut(),
+            _ => None,
+        }
+    }
     /// Whether it is a column or a constant, which costs nothing to write twice.
     pub fn is_atom(&self) -> bool {
         match self {
