@@ -44,7 +44,7 @@ fn arms(graph: &mut Graph, node: NodeId) -> Result<Vec<NodeId>> {
             let mut all = Vec::new();
             for input in inputs {
                 for arm in arms(graph, input)? {
-                    all.push(graph.over(node, &[arm])?);
+                    all.push(graph.over(node, |_| arm)?);
                 }
             }
             Ok(all)

@@ -146,11 +146,7 @@ impl<'g> Differ<'g> {
             }
             let made = match self.state(id)? {
                 Some(state) => self.kept_after(id, state)?,
-                None => {
-                    let inputs: Vec<NodeId> =
-                        self.graph.inputs(id).iter().map(|i| self.afters.get(*i).unwrap_or(*i)).collect();
-                    self.graph.over(id, &inputs)?
-                }
+                None => self.graph.over(id, |i| self.afters.get(i).unwrap_or(i))?,
             };
             self.afters.insert(id, made);
         }

@@ -191,27 +191,29 @@ impl Graph {
         let Some(last) = roots.iter().max() else { return Vec::new() };
         let mut marked = vec![false; last.index() + 1];
         roots.iter().for_each(|r| marked[r.index()] = true);
-        let mut found = Vec::new();
-        for i in (0..=last.0).rev() {
-            if marked[i as usize] {
-                found.push(NodeId(i));
-                self.nodes[i as usize].inputs.iter().for_each(|input| marked[input.index()] = true);
+        let mut count = 0;
+        for i in (0..marked.len()).rev() {
+            if marked[i] {
+                count += 1;
+                self.nodes[i].inputs.iter().for_each(|input| marked[input.index()] = true);
             }
         }
-        found.reverse();
+        let mut found = Vec::with_capacity(count);
+        found.extend((0..=last.0).map(NodeId).filter(|id| marked[id.index()]));
         found
     }
 
-    /// A node like `id` over other inputs; `id` itself where they are the same.
+    /// A node like `id` over what `new` gives for each of its inputs; `id` itself where they are the same.
     ///
     /// # Errors
     /// Those of [`Graph::add`].
-    pub fn over(&mut self, id: NodeId, inputs: &[NodeId]) -> Result<NodeId> {
+    pub fn over(&mut self, id: NodeId, new: impl Fn(NodeId) -> NodeId) -> Result<NodeId> {
         let node = self.node(id);
-        if node.inputs == inputs {
+        if node.inputs.iter().all(|i| new(*i) == *i) {
             return Ok(id);
         }
-        let rel = node.op().with_inputs(inputs);
+        let inputs: Vec<NodeId> = node.inputs.iter().map(|i| new(*i)).collect();
+        let rel = node.op().with_inputs(&inputs);
         self.add(rel)
     }
 
@@ -261,7 +263,8 @@ impl<T> NodeMap<T> {
     }
     fn slot(&mut self, id: NodeId) -> &mut Option<T> {
         if self.0.len() <= id.index() {
-            self.0.resize_with(id.index() + 1, || None);
+            // In steps, as it is filled by ascending numbers.
+            self.0.resize_with((id.index() + 1).next_multiple_of(32), || None);
         }
         &mut self.0[id.index()]
     }

@@ -18,8 +18,7 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     }
     let mut new: NodeMap<NodeId> = NodeMap::new();
     for id in order {
-        let inputs: Vec<NodeId> = graph.inputs(id).iter().map(|i| new.get(*i).unwrap_or(*i)).collect();
-        let mut made = graph.over(id, &inputs)?;
+        let mut made = graph.over(id, |i| new.get(i).unwrap_or(i))?;
         if let Rel::Consolidate(c) = graph.rel(made) {
             let input = graph.props(c.input());
             let merged = input.consolidated && (!c.is_state() || (input.positive && input.non_negative));

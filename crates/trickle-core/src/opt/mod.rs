@@ -132,21 +132,17 @@ impl Optimizer {
         for _ in 0..PASSES {
             let before = roots.clone();
             for (rule, done) in RULES.iter().zip(&mut self.done) {
-                if done.quiet == roots {
+                let (Apply::Node(sees, _) | Apply::Plans(sees, _)) = rule.apply;
+                if done.quiet == roots || !order.iter().any(|id| sees(graph.node(*id))) {
                     continue;
                 }
-                let (Apply::Node(sees, _) | Apply::Plans(sees, _)) = rule.apply;
-                let made = if !order.iter().any(|id| sees(graph.node(*id))) {
-                    roots.clone()
-                } else {
-                    match rule.apply {
-                        Apply::Plans(_, f) => f(graph, &roots)?,
-                        Apply::Node(_, f) => {
-                            for id in &order {
-                                apply(graph, *id, sees, f, &mut done.nodes)?;
-                            }
-                            roots.iter().map(|r| done.nodes.get(*r).unwrap_or(*r)).collect()
+                let made = match rule.apply {
+                    Apply::Plans(_, f) => f(graph, &roots)?,
+                    Apply::Node(_, f) => {
+                        for id in &order {
+                            apply(graph, *id, sees, f, &mut done.nodes)?;
                         }
+                        roots.iter().map(|r| done.nodes.get(*r).unwrap_or(*r)).collect()
                     }
                 };
                 if made == roots {
@@ -193,12 +189,7 @@ fn apply(
     if done.get(id).is_some() {
         return Ok(());
     }
-    let mut node = if graph.inputs(id).iter().all(|i| done.get(*i).is_none_or(|new| new == *i)) {
-        id
-    } else {
-        let inputs: Vec<NodeId> = graph.inputs(id).iter().map(|i| done.get(*i).unwrap_or(*i)).collect();
-        graph.over(id, &inputs)?
-    };
+    let mut node = graph.over(id, |i| done.get(i).unwrap_or(i))?;
     for _ in 0..8 {
         if !sees(graph.node(node)) {
             break;
