@@ -60,6 +60,13 @@ impl ColSet {
     pub fn contains(&self, col: usize) -> bool {
         self.word(col / BITS) >> (col % BITS) & 1 == 1
     }
+    /// How many members are smaller than `col`, if that is one.
+    pub fn rank(&self, col: usize) -> Option<usize> {
+        let (word, bit) = (col / BITS, 1 << (col % BITS));
+        let before: u32 = self.words().take(word).map(u64::count_ones).sum();
+        let here = self.word(word);
+        (here & bit != 0).then(|| (before + (here & (bit - 1)).count_ones()) as usize)
+    }
     /// Whether every member is in `other`.
     pub fn is_subset(&self, other: &ColSet) -> bool {
         self.words().enumerate().all(|(i, w)| w & !other.word(i) == 0)
@@ -173,6 +180,7 @@ mod tests {
             assert_eq!(x.union(&y), set(&(&a | &b)));
             assert_eq!(x.contains(by), a.contains(&by));
             assert_eq!(x.shifted(by), set(&a.iter().map(|c| c + by).collect()));
+            assert_eq!(x.rank(by), a.iter().position(|c| *c == by));
             for c in &a {
                 assert_eq!(x.without(*c), set(&a.iter().copied().filter(|x| x != c).collect()));
             }

@@ -6,16 +6,16 @@ use crate::graph::{ColSet, Graph, NodeId, NodeMap};
 use crate::rel::{Join, Map, OuterJoin, Reduce, Rel, Relational, SemiJoin, Top, Union, Window};
 use crate::window::OrderKey;
 
-/// What each node's readers need of it, and where those columns are after pruning.
+/// What stands for a node after pruning.
 struct Pruned {
     node: NodeId,
-    /// For each old column its new position.
-    place: Vec<Option<usize>>,
+    /// The columns of the old node that the new one has, in the same order.
+    kept: ColSet,
 }
 
 impl Pruned {
     fn at(&self, old: usize) -> usize {
-        self.place.get(old).copied().flatten().unwrap_or(0)
+        self.kept.rank(old).unwrap_or(0)
     }
     fn expr(&self, e: &Expr) -> Expr {
         e.map_columns(|c| self.at(c))
@@ -143,16 +143,16 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
     let node = graph.shared(id);
     let (rel, inputs) = (node.rel(), node.inputs());
     let width = graph.schema(id).len();
-    let some = |kept: &ColSet| {
-        let mut place = vec![None; width];
-        kept.iter().enumerate().for_each(|(new, old)| place[old] = Some(new));
-        place
-    };
+    let stays = |i: &NodeId| done.get_ref(*i).is_some_and(|p| p.node == *i);
+    // Of most plans only a part is pruned.
+    if mine.len() == width && inputs.iter().all(stays) {
+        return Ok(Pruned { node: id, kept: ColSet::all(width) });
+    }
     let at =
         |i: usize| done.get_ref(inputs[i]).ok_or_else(|| crate::Error::internal("an input was not pruned"));
     Ok(match rel {
         Rel::Table(t) if mine.len() < width => {
-            Pruned { node: graph.add(t.select(mine.iter()))?, place: some(mine) }
+            Pruned { node: graph.add(t.select(mine.iter()))?, kept: mine.clone() }
         }
         Rel::Map(m) => {
             let input = at(0)?;
@@ -160,35 +160,34 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             let labels = mine.iter().map(|i| node.schema().columns()[i].label.clone()).collect();
             let labelled = m.labels().is_some();
             let map = Map::new(input.node, exprs);
-            Pruned { node: graph.add(if labelled { map.labelled(labels) } else { map })?, place: some(mine) }
+            Pruned { node: graph.add(if labelled { map.labelled(labels) } else { map })?, kept: mine.clone() }
         }
         Rel::Filter(f) => {
             let input = at(0)?;
             Pruned {
                 node: graph.add(crate::rel::Filter::new(input.node, input.expr(f.predicate())))?,
-                place: input.place.clone(),
+                kept: input.kept.clone(),
             }
         }
         Rel::Expand(e) => {
             // How many rows there are depends on every call, and not on their numbers.
             let input = at(0)?;
-            let (old, new) = (input.place.len(), graph.schema(input.node).len());
+            let old = graph.schema(inputs[0]).len();
             let numbered = e.has_ordinality() && mine.contains(width - 1);
-            let kept = width - usize::from(e.has_ordinality() && !numbered);
-            let columns = (old..width).map(|c| (c < kept).then_some(new + c - old));
-            let place = input.place.iter().copied().chain(columns).collect();
+            let mut kept = input.kept.clone();
+            (old..width - usize::from(e.has_ordinality() && !numbered)).for_each(|c| kept.insert(c));
             let expand = e.over(input.node, |c| input.at(c)).numbered(numbered);
-            Pruned { node: graph.add(expand)?, place }
+            Pruned { node: graph.add(expand)?, kept }
         }
         Rel::Negate(_) => {
-            Pruned { node: graph.add(crate::rel::Negate::new(at(0)?.node))?, place: at(0)?.place.clone() }
+            Pruned { node: graph.add(crate::rel::Negate::new(at(0)?.node))?, kept: at(0)?.kept.clone() }
         }
         Rel::Union(_) => {
             let mut parts = Vec::new();
             for i in 0..inputs.len() {
                 parts.push(exactly(graph, at(i)?, mine.iter())?);
             }
-            Pruned { node: graph.add(Union::new(parts))?, place: some(mine) }
+            Pruned { node: graph.add(Union::new(parts))?, kept: mine.clone() }
         }
         Rel::Join(_) | Rel::OuterJoin(_) | Rel::SemiJoin(_) => both_sides(graph, rel, at(0)?, at(1)?)?,
         Rel::Reduce(r) => {
@@ -198,14 +197,14 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
                 (0..width).filter(|c| *c < n || mine.contains(*c) || r.upkeep_reads(c - n)).collect();
             let aggs = kept.iter().skip(n).map(|c| r.aggs()[c - n].map_exprs(|e| input.expr(e))).collect();
             let keys = r.keys().iter().map(|k| input.at(*k)).collect();
-            Pruned { node: graph.add(Reduce::new(input.node, keys, aggs))?, place: some(&kept) }
+            Pruned { node: graph.add(Reduce::new(input.node, keys, aggs))?, kept }
         }
         Rel::Top(t) => {
             let input = at(0)?;
             let partition = t.partition().iter().map(|c| input.at(*c)).collect();
             let order = t.order().iter().map(|k| OrderKey { column: input.at(k.column), ..*k }).collect();
             let top = Top::new(input.node, partition, order, t.slice());
-            Pruned { node: graph.add(top)?, place: input.place.clone() }
+            Pruned { node: graph.add(top)?, kept: input.kept.clone() }
         }
         Rel::Window(w) => window(graph, w, mine, at(0)?)?,
         Rel::Accumulate(a) => {
@@ -217,7 +216,7 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             });
             let keys = a.keys().iter().map(|k| input.at(*k)).collect();
             let node = graph.add(a.over(input.node, keys, accs.collect()))?;
-            Pruned { node, place: (0..width).map(Some).collect() }
+            Pruned { node, kept: ColSet::all(width) }
         }
         Rel::Recursion(r) => {
             // Every column of a row may decide what it leads to.
@@ -227,7 +226,7 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             for i in 0..inputs.len() {
                 nodes.push(if i == 1 { side.node } else { exactly(graph, at(i)?, 0..width)? });
             }
-            Pruned { node: graph.add(moved.with_inputs(&nodes))?, place: (0..width).map(Some).collect() }
+            Pruned { node: graph.add(moved.with_inputs(&nodes))?, kept: ColSet::all(width) }
         }
         _ => {
             let mut whole = Vec::new();
@@ -235,43 +234,36 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
                 let all = 0..graph.schema(*input).len();
                 whole.push(exactly(graph, at(i)?, all)?);
             }
-            Pruned {
-                node: graph.add(rel.as_operator().with_inputs(&whole))?,
-                place: (0..width).map(Some).collect(),
-            }
+            Pruned { node: graph.add(rel.as_operator().with_inputs(&whole))?, kept: ColSet::all(width) }
         }
     })
 }
 
 /// Calls that nobody reads go; a window without calls is its input.
 fn window(graph: &mut Graph, w: &Window, mine: &ColSet, input: &Pruned) -> Result<Pruned> {
-    let old = input.place.len();
-    let mut place = input.place.clone();
+    let old = graph.schema(w.input()).len();
+    let mut kept = input.kept.clone();
     let mut calls = Vec::new();
-    let width = graph.schema(input.node).len();
-    for (i, call) in w.calls().iter().enumerate() {
-        let kept = mine.contains(old + i);
-        place.push(kept.then_some(width + calls.len()));
-        if kept {
-            calls.push(call.map_exprs(|e| input.expr(e)));
-        }
+    for (i, call) in w.calls().iter().enumerate().filter(|(i, _)| mine.contains(old + i)) {
+        kept.insert(old + i);
+        calls.push(call.map_exprs(|e| input.expr(e)));
     }
     if calls.is_empty() {
-        return Ok(Pruned { node: input.node, place });
+        return Ok(Pruned { node: input.node, kept });
     }
     let partition = w.partition().iter().map(|c| input.at(*c)).collect();
     let order = w.order().iter().map(|k| OrderKey { column: input.at(k.column), ..*k }).collect();
-    Ok(Pruned { node: graph.add(Window::new(input.node, partition, order, calls))?, place })
+    Ok(Pruned { node: graph.add(Window::new(input.node, partition, order, calls))?, kept })
 }
 
 fn both_sides(graph: &mut Graph, rel: &Rel, l: &Pruned, r: &Pruned) -> Result<Pruned> {
-    let (old, new) = (l.place.len(), graph.schema(l.node).len());
-    let place = |c: usize| if c < old { l.at(c) } else { new + r.at(c - old) };
-    let both: Vec<Option<usize>> =
-        l.place.iter().copied().chain(r.place.iter().map(|p| p.map(|p| p + new))).collect();
+    let [old, _] = rel.as_operator().inputs()[..] else { return Err(crate::Error::internal("not a join")) };
+    let old = graph.schema(old).len();
+    let kept = l.kept.union(&r.kept.shifted(old));
+    let place = |c: usize| kept.rank(c).unwrap_or(0);
     Ok(match rel {
         Rel::Join(j) => {
-            Pruned { node: graph.add(Join::new(l.node, r.node, j.on().map_columns(place)))?, place: both }
+            Pruned { node: graph.add(Join::new(l.node, r.node, j.on().map_columns(place)))?, kept }
         }
         Rel::OuterJoin(o) => {
             let on = o.on().map_columns(place);
@@ -280,7 +272,7 @@ fn both_sides(graph: &mut Graph, rel: &Rel, l: &Pruned, r: &Pruned) -> Result<Pr
             } else {
                 OuterJoin::left(l.node, r.node, on)
             };
-            Pruned { node: graph.add(made)?, place: both }
+            Pruned { node: graph.add(made)?, kept }
         }
         Rel::SemiJoin(s) => {
             let on = s.on().map_columns(place);
@@ -289,7 +281,7 @@ fn both_sides(graph: &mut Graph, rel: &Rel, l: &Pruned, r: &Pruned) -> Result<Pr
             } else {
                 SemiJoin::semi(l.node, r.node, on)
             };
-            Pruned { node: graph.add(made)?, place: l.place.clone() }
+            Pruned { node: graph.add(made)?, kept: l.kept.clone() }
         }
         _ => return Err(crate::Error::internal("not a join")),
     })
