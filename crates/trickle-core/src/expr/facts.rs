@@ -22,11 +22,16 @@ impl Expr {
         });
     }
 
+    /// Whether `test` holds of every input column that it reads.
+    pub(crate) fn reads_only(&self, test: impl Fn(usize) -> bool) -> bool {
+        let mut holds = true;
+        self.each_column(|c| holds &= test(c));
+        holds
+    }
+
     /// Whether it reads no column, and not the clock.
     pub fn is_constant(&self) -> bool {
-        let mut reads = self.reads_clock();
-        self.each_column(|_| reads = true);
-        !reads
+        !self.reads_clock() && self.reads_only(|_| false)
     }
 
     /// The most volatile function or cast inside.

@@ -448,11 +448,11 @@ impl Expr {
         }
         stacker::maybe_grow(64 * 1024, 1024 * 1024, || {
             let (mut children, mut changed) = (Vec::new(), false);
-            for c in self.children() {
+            self.kind().operands(&mut |c| {
                 let new = c.rewrite(f);
                 changed |= !Arc::ptr_eq(&new.0, &c.0);
                 children.push(new);
-            }
+            });
             f(if changed { self.with_children(children) } else { self.clone() })
         })
     }

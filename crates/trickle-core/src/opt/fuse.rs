@@ -64,9 +64,7 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
         Rel::Filter(inner) => graph
             .add(Filter::new(inner.input(), Expr::and([inner.predicate().clone(), f.predicate().clone()])))
             .map(Some),
-        Rel::Map(m)
-            if moves && f.predicate().columns().iter().all(|c| m.exprs()[*c].as_column().is_some()) =>
-        {
+        Rel::Map(m) if moves && f.predicate().reads_only(|c| m.exprs()[c].as_column().is_some()) => {
             let below = graph.add(Filter::new(m.input(), f.predicate().substitute(m.exprs())))?;
             let above = crate::rel::Relational::with_inputs(m, &[below]);
             graph.add(above).map(Some)
@@ -100,10 +98,10 @@ fn into_join(graph: &mut Graph, f: &Filter, j: &Join) -> Result<NodeId> {
     let width = graph.schema(j.left()).len();
     let (mut left, mut right, mut both, mut above) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for term in f.predicate().conjuncts() {
-        let cols = term.columns();
-        if cols.iter().all(|c| *c < width) && !cols.is_empty() {
+        let reads = !term.reads_only(|_| false);
+        if reads && term.reads_only(|c| c < width) {
             left.push(term);
-        } else if cols.iter().all(|c| *c >= width) && !cols.is_empty() {
+        } else if reads && term.reads_only(|c| c >= width) {
             right.push(term.map_columns(|c| c - width));
         } else if term.reads_clock() {
             above.push(term);
@@ -125,7 +123,7 @@ fn into_partitions(graph: &mut Graph, f: &Filter, w: &Window) -> Result<Option<N
         .predicate()
         .conjuncts()
         .into_iter()
-        .partition(|t| t.respects_equality() && t.columns().iter().all(|c| w.partition().contains(c)));
+        .partition(|t| t.respects_equality() && t.reads_only(|c| w.partition().contains(&c)));
     if below.is_empty() {
         return Ok(None);
     }
@@ -141,7 +139,7 @@ fn into_partitions(graph: &mut Graph, f: &Filter, w: &Window) -> Result<Option<N
 fn below_expand(graph: &mut Graph, f: &Filter, e: &Expand) -> Result<Option<NodeId>> {
     let width = graph.schema(e.input()).len();
     let (below, above): (Vec<Expr>, Vec<Expr>) =
-        f.predicate().conjuncts().into_iter().partition(|t| t.columns().iter().all(|c| *c < width));
+        f.predicate().conjuncts().into_iter().partition(|t| t.reads_only(|c| c < width));
     if below.is_empty() {
         return Ok(None);
     }
@@ -157,7 +155,7 @@ fn below_expand(graph: &mut Graph, f: &Filter, e: &Expand) -> Result<Option<Node
 fn into_kept_side(graph: &mut Graph, f: &Filter, o: &OuterJoin) -> Result<Option<NodeId>> {
     let width = graph.schema(o.left_input()).len();
     let (below, above): (Vec<Expr>, Vec<Expr>) =
-        f.predicate().conjuncts().into_iter().partition(|t| t.columns().iter().all(|c| *c < width));
+        f.predicate().conjuncts().into_iter().partition(|t| t.reads_only(|c| c < width));
     if below.is_empty() {
         return Ok(None);
     }

@@ -52,7 +52,7 @@ pub struct JoinKeys {
 /// Splits a condition over `left_width` + n columns.
 pub fn join_keys(on: &Expr, left_width: usize) -> JoinKeys {
     let mut keys = JoinKeys { left: vec![], right: vec![], null_safe: vec![], residual: vec![] };
-    for term in on.conjuncts() {
+    for term in on.terms() {
         let (sides, safe) = match term.kind() {
             ExprKind::Call(sig, args) if sig.is_equality() && args[0].ty() == args[1].ty() => {
                 (Some((&args[0], &args[1])), false)
@@ -65,7 +65,7 @@ pub fn join_keys(on: &Expr, left_width: usize) -> JoinKeys {
             Some((a, b)) if a < left_width && b >= left_width => (a, b - left_width),
             Some((a, b)) if b < left_width && a >= left_width => (b, a - left_width),
             _ => {
-                keys.residual.push(term);
+                keys.residual.push(term.clone());
                 continue;
             }
         };

@@ -8,6 +8,7 @@ use super::ast::Scalar;
 use super::expr::scalar;
 use crate::expr::{Expr, ExprKind};
 use crate::graph::Schema;
+use std::cell::LazyCell;
 
 /// Up to this many NULL-safe keys are split into one pattern per subset.
 const SPLIT: usize = 3;
@@ -35,12 +36,12 @@ impl Condition {
     pub(crate) fn new(on: &Expr, left: &Schema, right: &Schema) -> Condition {
         let width = left.len();
         let mut condition = Condition { plain: Vec::new(), safe: Vec::new() };
-        let on_left = |e: &Expr| e.columns().iter().all(|c| *c < width);
-        let on_right = |e: &Expr| e.columns().iter().all(|c| *c >= width);
-        for term in on.conjuncts() {
+        let both = LazyCell::new(|| left.concat(right));
+        let on_left = |e: &Expr| e.reads_only(|c| c < width);
+        let on_right = |e: &Expr| e.reads_only(|c| c >= width);
+        for term in on.terms() {
             match term.kind() {
                 ExprKind::Distinct { left: a, right: b, negated: true } => {
-                    let both = left.concat(right);
                     if !(a.nullable(&both) && b.nullable(&both)) {
                         condition.plain.push(a.clone().equals(b.clone()));
                     } else if on_left(a) && on_right(b) {
@@ -48,10 +49,10 @@ impl Condition {
                     } else if on_left(b) && on_right(a) {
                         condition.safe.push((b.clone(), a.clone()));
                     } else {
-                        condition.plain.push(term);
+                        condition.plain.push(term.clone());
                     }
                 }
-                _ => condition.plain.push(term),
+                _ => condition.plain.push(term.clone()),
             }
         }
         condition

@@ -37,7 +37,7 @@ impl RenderContext<'_> {
         names: impl FnOnce(&Self) -> Names,
         mut each: impl FnMut(&mut Self, Side, Side, Pattern) -> Block,
     ) -> Body {
-        let columns = |a: &Block, b: &Block| [a.columns.clone(), b.columns.clone()].concat();
+        let columns = |a: &Block, b: &Block| [&*a.columns, &b.columns].concat();
         if on.is_simple() {
             let pattern = on.pattern(0, &columns(&left, &right));
             return Body::Open(each(self, (left, l), (right, r), pattern));
@@ -209,12 +209,8 @@ fn joined(kind: JoinKind, left: Block, right: Block, on: Scalar) -> Block {
         }
         (a, b) => a.into_iter().chain(b).collect(),
     };
-    Block {
-        from,
-        filter: left.filter,
-        columns: [left.columns, right.columns].concat(),
-        weight: left.weight.times(padded(right.weight)),
-    }
+    let columns = left.columns.into_iter().chain(right.columns).collect();
+    Block { from, filter: left.filter, columns, weight: left.weight.times(padded(right.weight)) }
 }
 
 /// `(a, …) NOT IN (SELECT b, … FROM right)` for the condition `(a = b AND …) IS NOT FALSE` of an anti-join: the same
@@ -228,8 +224,8 @@ pub(crate) fn not_in(on: &Expr, left: &[Scalar], right: &Block) -> Option<Scalar
     for term in arg.conjuncts() {
         let ExprKind::Call(sig, sides) = term.kind() else { return None };
         let [a, b] = sides.as_slice() else { return None };
-        let on_left = |e: &Expr| e.columns().iter().all(|c| *c < width);
-        let on_right = |e: &Expr| e.columns().iter().all(|c| *c >= width);
+        let on_left = |e: &Expr| e.reads_only(|c| c < width);
+        let on_right = |e: &Expr| e.reads_only(|c| c >= width);
         let (a, b) = if on_left(a) && on_right(b) { (a, b) } else { (b, a) };
         if !(sig.is_equality() && on_left(a) && on_right(b)) {
             return None;
