@@ -171,17 +171,16 @@ impl Block {
 
     /// Written down, with a weight column if `weighted` (else the weight must be 1).
     pub fn close(self, names: Names, weighted: bool) -> Closed {
-        let mut items: Vec<SelectItem> = self
-            .columns
-            .into_iter()
-            .zip(&names.columns)
-            .map(|(e, n)| SelectItem::new(e, n.clone()))
-            .collect();
-        if weighted {
-            items.push(SelectItem::new(self.weight.scalar(), names.weight.clone()));
-        }
+        Closed { set: self.under(&names, weighted), names, weighted }
+    }
+
+    /// The query of [`Block::close`].
+    pub(crate) fn under(self, names: &Names, weighted: bool) -> SetExpr {
+        let weight = weighted.then(|| SelectItem::new(self.weight.scalar(), names.weight.clone()));
+        let columns = self.columns.into_iter().zip(&names.columns);
+        let items = columns.map(|(e, n)| SelectItem::new(e, n.clone())).chain(weight).collect();
         let select = Select { items, from: self.from, filter: self.filter, ..Select::default() };
-        Closed::select(select, names, weighted)
+        counted(select, &names.weight)
     }
 
     /// `SELECT items FROM from WHERE filter`
@@ -225,13 +224,18 @@ impl Block {
     }
 }
 
+/// The SELECT. One that has no output column gets a constant, so that its rows can be counted.
+fn counted(mut select: Select, weight: &Ident) -> SetExpr {
+    if select.items.is_empty() {
+        select.items.push(SelectItem::new(Scalar::int4(1), weight.clone()));
+    }
+    SetExpr::Select(Box::new(select))
+}
+
 impl Closed {
-    /// A SELECT with these names. One that has no output column gets a constant, so that its rows can be counted.
-    pub fn select(mut select: Select, names: Names, weighted: bool) -> Closed {
-        if select.items.is_empty() {
-            select.items.push(SelectItem::new(Scalar::int4(1), names.weight.clone()));
-        }
-        Closed { set: SetExpr::Select(Box::new(select)), names, weighted }
+    /// A SELECT with these names.
+    pub fn select(select: Select, names: Names, weighted: bool) -> Closed {
+        Closed { set: counted(select, &names.weight), names, weighted }
     }
 }
 

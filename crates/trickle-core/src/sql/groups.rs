@@ -52,6 +52,9 @@ pub(crate) enum Same {
 
 /// What tells `value` apart from equal values that are written differently; `None` where none are. See [`Expr::image`].
 pub fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
+    if ty.is_exact() {
+        return None;
+    }
     Expr::column(0, ty.clone()).image().map(|image| scalar(&image, &[value]))
 }
 
@@ -173,7 +176,7 @@ impl RenderContext<'_> {
 
     /// The sum of blocks with the same columns. With a weight column all its types agree: `bigint`.
     pub(crate) fn union(&mut self, arms: Vec<Block>, names: Names, weighted: bool) -> Closed {
-        let sets = arms.into_iter().map(|b| b.close(names.clone(), weighted).set).collect();
+        let sets = arms.into_iter().map(|b| b.under(&names, weighted)).collect();
         Closed { set: SetExpr::UnionAll(sets), names, weighted }
     }
 
@@ -192,7 +195,7 @@ impl RenderContext<'_> {
                 }
                 _ => {
                     let block = self.open(fragment, *of);
-                    sets.push(block.close(names.clone(), weighted).set);
+                    sets.push(block.under(&names, weighted));
                 }
             }
         }
@@ -215,7 +218,7 @@ impl RenderContext<'_> {
             } else {
                 block.weight = Weight::one();
             }
-            Box::new(block.close(names.clone(), false).set)
+            Box::new(block.under(&names, false))
         };
         let (left, right) = (side(left, l), side(right, r));
         Closed { set: SetExpr::SetOp { op, all, left, right }, names, weighted: false }

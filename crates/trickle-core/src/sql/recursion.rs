@@ -90,7 +90,7 @@ impl RenderContext<'_> {
         arm.filter.retain(|f| *f != Scalar::bool(true));
         let columns = std::mem::take(&mut arm.columns);
         arm.columns = columns.into_iter().zip(schema.columns()).map(|(e, c)| pinned(e, &c.ty)).collect();
-        let mut set = arm.close(names.clone(), weighted).set;
+        let mut set = arm.under(names, weighted);
         tidy(&mut set);
         set
     }
