@@ -238,8 +238,8 @@ fn held(r: &Relation) -> String {
 }
 
 /// What is known of a buffer without reading it is of the snapshot, as all else: a file that has no rows now had none then,
-/// unless it took the place of another one since, by TRUNCATE.
-const FILLED: &str = "CASE WHEN pg_relation_size(c.oid) > 0 THEN true ELSE pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode END";
+/// unless it took the place of another one since, by TRUNCATE. One without WAL holds a row at all times, or a crash emptied it.
+const FILLED: &str = "CASE WHEN c.relpersistence = 'u' OR pg_relation_size(c.oid) > 0 THEN true ELSE pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode END";
 
 /// The first question before a refresh: which of these members have something to do whatever their buffers hold, and which
 /// buffers hold anything at all? Takes no lock that lasts and assigns no transaction id; opens no buffer, so that what it
@@ -266,7 +266,7 @@ pub fn glance_text(members: &[Reader<'_>]) -> String {
         let (first, last) = (quoted(&first), quoted(&last));
         let (schema, views) = (quoted(schema), views.iter().map(|v| quoted(v)).collect::<Vec<_>>().join(", "));
         format!(
-            " UNION ALL SELECT DISTINCT NULL::int8, v.view FROM unnest(ARRAY[{views}]) v(view) LEFT JOIN (SELECT c.oid, c.relfilenode, \
+            " UNION ALL SELECT DISTINCT NULL::int8, v.view FROM unnest(ARRAY[{views}]) v(view) LEFT JOIN (SELECT c.oid, c.relfilenode, c.relpersistence, \
              rtrim(rtrim(c.relname, '0123456789'), '_') AS view FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
              WHERE n.nspname = {schema} AND c.relname BETWEEN {first} AND {last} AND c.relkind = 'r') c USING (view) \
              WHERE c.oid IS NULL OR {FILLED}"
