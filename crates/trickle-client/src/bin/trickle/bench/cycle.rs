@@ -161,7 +161,7 @@ impl<'b> Bed<'b> {
                 Ok(self.trickle.refresh(&names, &RefreshOptions::default()).await?)
             }
             Way::Hand => {
-                let statement = self.scenario.hand.refresh;
+                let statement = self.scenario.hand.refresh.replace(":facts", self.scenario.facts);
                 let emptied = format!("TRUNCATE {}_changes, product_changes", self.scenario.facts);
                 self.client.batch_execute(&format!("BEGIN; {statement}; {emptied}; COMMIT")).await?;
                 Ok(Vec::new())

@@ -27,7 +27,7 @@ pub(super) struct Hand {
     pub(super) key: &'static str,
     /// Statements that make what it needs beside the table.
     pub(super) beside: &'static str,
-    /// The statement that brings all of it up to date.
+    /// The statement that brings all of it up to date; `:facts` is the scenario's table.
     pub(super) refresh: &'static str,
 }
 
@@ -136,7 +136,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "skew",
         "SELECT s.id, s.amount, p.label FROM skew s JOIN product p ON p.product = s.product",
         "id",
-        SKEW,
+        JOIN_DIM,
     )
     .over("skew", include_str!("skew.sql"))
     .products("product IN (0, 1 + :cycle)"),
@@ -203,12 +203,13 @@ WHEN MATCHED AND h.n + d.n = 0 THEN DELETE
 WHEN MATCHED THEN UPDATE SET total = h.total + d.total, n = h.n + d.n
 WHEN NOT MATCHED AND d.n <> 0 THEN INSERT VALUES (d.region_name, d.total, d.n)";
 
+/// Rows of products that changed are looked up.
 const JOIN_DIM: &str = "
 WITH touched AS (
-    SELECT id FROM src_changes
-    UNION SELECT s.id FROM src s JOIN product_changes c ON s.product = c.product
+    SELECT id FROM :facts_changes
+    UNION SELECT s.id FROM :facts s JOIN product_changes c ON s.product = c.product
 ), fresh AS (
-    SELECT s.id, s.amount, p.label FROM touched JOIN src s USING (id) JOIN product p USING (product)
+    SELECT s.id, s.amount, p.label FROM touched JOIN :facts s USING (id) JOIN product p USING (product)
 ), gone AS (
     DELETE FROM by_hand h USING touched t WHERE h.id = t.id AND NOT EXISTS (SELECT FROM fresh f WHERE f.id = t.id)
 )
@@ -303,19 +304,6 @@ MERGE INTO by_hand h USING (
 WHEN MATCHED AND h.n + d.n = 0 THEN DELETE
 WHEN MATCHED THEN UPDATE SET total = h.total + d.total, n = h.n + d.n
 WHEN NOT MATCHED AND d.n <> 0 THEN INSERT VALUES (d.part, d.total, d.n)";
-
-const SKEW: &str = "
-WITH touched AS (
-    SELECT id FROM skew_changes
-    UNION SELECT s.id FROM skew s JOIN product_changes c ON s.product = c.product
-), fresh AS (
-    SELECT s.id, s.amount, p.label FROM touched JOIN skew s USING (id) JOIN product p USING (product)
-), gone AS (
-    DELETE FROM by_hand h USING touched t WHERE h.id = t.id AND NOT EXISTS (SELECT FROM fresh f WHERE f.id = t.id)
-)
-INSERT INTO by_hand SELECT id, amount, label FROM fresh
-ON CONFLICT (id) DO UPDATE SET amount = excluded.amount, label = excluded.label
-WHERE (by_hand.amount, by_hand.label) IS DISTINCT FROM (excluded.amount, excluded.label)";
 
 /// No dimension changes.
 const DEEP: &str = "
