@@ -268,7 +268,7 @@ fn missing_indexes_are_told_with_what_they_would_save() {
         app.does(&["create", "listed", "--query", query]);
         let told = app.does(&["status", "--indexes"]);
         let why = "a change of \"shops\" looks up rows of \"parts\" by shop, and no index finds them";
-        let gain = "1000 rows are read each time; with it, about 100 for each that changed";
+        let gain = "rows that are read each time: 1000; with it, about 100 for each that changed";
         let each = |name: &str| format!("    public.{name}: {why}\n      {gain}\n");
         let both = format!("{}{}", each("sold"), each("listed"));
         let all = format!("\nIndexes that would help\n  CREATE INDEX ON public.parts (shop);\n{both}");

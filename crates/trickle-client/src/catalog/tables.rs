@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio_postgres::{Client, Row};
 use trickle_core::catalog::{ColumnDef, ForeignKey, Generated, TableDef, TableId, TableKind};
+use trickle_core::refresh::size;
 use trickle_core::types::{OtherType, Type};
 
 /// An expression that writes a definition, under settings that make it mean the same under all of a user's: dates and intervals
@@ -101,10 +102,9 @@ SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] FROM pg_index i JOIN pg_class c O
 JOIN pg_am m ON m.oid = c.relam
 WHERE i.indrelid = $1 AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree' ORDER BY i.indexrelid";
 
-/// What the server knows of a table's rows: PostgreSQL manual, 53.27 (`pg_stats`) and 53.11 (`pg_class`). One that was never
-/// analysed has as many rows as fit.
+/// What the server knows of a table's values (`pg_stats.n_distinct`), and, for `{rows}`, how many rows it has.
 const STATISTICS: &str = "
-SELECT CASE WHEN c.reltuples >= 0 THEN c.reltuples::float8 ELSE pg_relation_size(c.oid) / 100.0 END,
+SELECT {rows}::float8,
     ARRAY(SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
           ORDER BY a.attnum),
     ARRAY(SELECT (SELECT s.n_distinct::float8 FROM pg_stats s WHERE s.schemaname = n.nspname AND s.tablename = c.relname
@@ -126,7 +126,11 @@ pub struct Reach {
 /// How the rows of a table are found; of none, nothing is known.
 pub(crate) async fn reach(client: &Client, table: TableId) -> Result<Reach> {
     let doing = |e| Error::server("read the indexes and statistics of a table", e);
-    let Some(row) = client.query_opt(STATISTICS, &[&table.0]).await.map_err(doing)? else {
+    let Some(row) = client
+        .query_opt(&STATISTICS.replace("{rows}", &size("$1::oid")), &[&table.0])
+        .await
+        .map_err(doing)?
+    else {
         return Ok(Reach::default());
     };
     let (all, attnums): (f64, Vec<i16>) = (row.get(0), row.get(1));

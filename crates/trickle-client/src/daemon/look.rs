@@ -1,18 +1,40 @@
 //! Looking for changes: what nobody changed costs one round trip for all stream tables together, however many there are.
 
-use super::{Daemon, Due};
+use super::{Daemon, Due, Event};
 use crate::error::Result;
 use crate::pending::Looked;
 use crate::refresh::RefreshOptions;
 use crate::registry::Entry;
-use std::collections::BTreeSet;
-use std::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::dag::Dag;
 use trickle_core::schedule::{Schedule, Time};
 
 /// How many are emptied after one look, each within milliseconds.
 const AT_ONCE: usize = 16;
+
+/// Notes since when the buffers of these sources hold nothing but what was `counted`, and says for which that is long enough.
+/// Of what was not `asked` nothing is known: tables are looked at as often as their schedules want.
+fn ripe(
+    since: &mut BTreeMap<TableId, Instant>,
+    asked: &BTreeSet<TableId>,
+    counted: BTreeSet<TableId>,
+    now: Instant,
+    settle: Duration,
+) -> Vec<u32> {
+    since.retain(|id, _| !asked.contains(id) || counted.contains(id));
+    let mut ripe = Vec::new();
+    for id in counted {
+        let since = since.entry(id).or_insert(now);
+        if now.duration_since(*since) >= settle && ripe.len() < AT_ONCE {
+            // What cannot be emptied now is tried again as much later.
+            *since = now;
+            ripe.push(id.0);
+        }
+    }
+    ripe
+}
 
 impl Daemon<'_> {
     /// Finds out which of these have changes to apply, or were altered. Whatever is looked at as often is looked at with
@@ -43,7 +65,8 @@ impl Daemon<'_> {
         let moved = |e: &&&Entry| pending.contains(&e.id);
         let moved: BTreeSet<TableId> =
             same.iter().filter(moved).flat_map(|e| e.read().map(|d| d.relation.id)).collect();
-        self.settle(filled.difference(&moved).copied().collect()).await?;
+        let asked = same.iter().flat_map(|e| e.read().map(|d| d.relation.id)).collect();
+        self.settle(&asked, filled.difference(&moved).copied().collect()).await?;
         self.changed.extend(altered.intersection(&members));
         let sure = self.sure(found.intersection(&members).copied().collect(), &options).await?;
         self.changed.extend(sure);
@@ -71,20 +94,18 @@ impl Daemon<'_> {
 
     /// Empties the buffers of sources that have held nothing but what was counted for [`super::DaemonOptions::settle`]. That
     /// makes the plans that read them be made anew.
-    async fn settle(&mut self, counted: BTreeSet<TableId>) -> Result<()> {
-        self.counted.retain(|id, _| counted.contains(id));
-        let (now, mut ripe) = (Instant::now(), Vec::new());
-        for id in counted {
-            let since = self.counted.entry(id).or_insert(now);
-            if now.duration_since(*since) >= self.options.settle && ripe.len() < AT_ONCE {
-                // What cannot be emptied now is tried again as much later.
-                *since = now;
-                ripe.push(id.0);
-            }
+    async fn settle(&mut self, asked: &BTreeSet<TableId>, counted: BTreeSet<TableId>) -> Result<()> {
+        let ripe = ripe(&mut self.counted, asked, counted, Instant::now(), self.options.settle);
+        if ripe.is_empty() {
+            return Ok(());
         }
-        match ripe.is_empty() {
-            true => Ok(()),
-            false => self.watch.empty_counted(&ripe).await,
+        match self.watch.empty_counted(&ripe).await {
+            Err(e) if e.is_connection() => Err(e),
+            Err(e) => {
+                (self.tell)(Event::Failed(&e));
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
     }
 
@@ -107,5 +128,28 @@ impl Daemon<'_> {
             Err(e) if e.is_connection() => Err(e),
             Err(_) => Ok(maybe),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_looked_at_seldom_is_emptied_too() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let ids = |of: &[u32]| -> BTreeSet<TableId> { of.iter().copied().map(TableId).collect() };
+        let mut since = BTreeMap::new();
+        let mut look = |asked: &[u32], counted: &[u32], at: u32| {
+            ripe(&mut since, &ids(asked), ids(counted), start + second * at, second * 10)
+        };
+        assert!(look(&[1, 2, 3], &[1, 2], 0).is_empty());
+        // 1 is looked at each time and 2 is not; 1 changes meanwhile.
+        assert!(look(&[1], &[1], 5).is_empty());
+        assert!(look(&[1], &[], 6).is_empty());
+        assert!(look(&[1], &[1], 11).is_empty());
+        assert_eq!(look(&[1, 2, 3], &[1, 2], 12), [2]);
+        assert!(look(&[1, 2], &[1, 2], 13).is_empty());
+        assert_eq!(look(&[1, 2], &[1, 2], 22), [1, 2]);
     }
 }

@@ -166,7 +166,7 @@ impl Shown {
             }
         }
         let all = shown.totals.iter().enumerate().all(|(c, at)| at.is_some() || shown.nans.contains(&c));
-        // A count that is shown as itself is no hidden one.
+        // Where no NaN is shown they are 0, also where they are shown themselves.
         shown.nans.iter().for_each(|c| shown.totals[*c] = None);
         (all && !shown.nans.is_empty()).then_some(shown)
     }

@@ -109,7 +109,7 @@ const PENDING: &str = "b.xid >= f.low AND CASE WHEN b.xid = f.own THEN b.cmin::t
 /// The rows of a table and its partitions as the planner estimates them: the density at the last ANALYZE times the
 /// present size, or a row per 100 bytes where there was none. An estimate of 0 for a table that was never analysed
 /// would make a full refresh look free.
-fn size(id: impl std::fmt::Display) -> String {
+pub fn size(id: impl std::fmt::Display) -> String {
     let rows = |c: &str| {
         format!(
             "CASE WHEN {c}.relpages > 0 AND {c}.reltuples >= 0 THEN {c}.reltuples / {c}.relpages \
@@ -242,7 +242,7 @@ fn held(r: &Relation) -> String {
 const FILLED: &str = "CASE WHEN c.relpersistence = 'u' OR pg_relation_size(c.oid) > 0 THEN true ELSE pg_relation_filenode(c.oid) IS DISTINCT FROM c.relfilenode END";
 
 /// The first question before a refresh: which of these members have something to do whatever their buffers hold, and which
-/// buffers hold anything at all? Takes no lock that lasts and assigns no transaction id; opens no buffer, so that what it
+/// buffers hold anything at all? Takes no lock that lasts and assigns no transaction id; reads no buffer, so that what it
 /// costs is next to nothing for each. Columns: a `pgt_id`, or the name of a buffer's view.
 ///
 /// The name of a segment is the view's and a number. A buffer that is not to be found counts as one that holds something: who

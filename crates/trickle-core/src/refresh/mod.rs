@@ -25,7 +25,7 @@ mod program;
 mod recompute;
 mod report;
 
-pub use control::{decide_text, glance_text, peek_text, pending_text, record_failure};
+pub use control::{decide_text, glance_text, peek_text, pending_text, record_failure, size};
 pub use copied::Copied;
 pub use machine::Machine;
 pub use memory::WorkMem;

@@ -47,10 +47,9 @@ impl Index {
 
     /// What it saves, in words.
     pub(crate) fn gain(&self) -> Option<String> {
-        let about = |rows: f64| format!("{:.0}", rows.max(1.0));
-        let without = format!("{} rows are read each time", about(self.reads?));
+        let without = format!("rows that are read each time: {:.0}", self.reads?);
         Some(match self.finds {
-            Some(rows) => format!("{without}; with it, about {} for each that changed", about(rows)),
+            Some(rows) => format!("{without}; with it, about {:.0} for each that changed", rows.max(1.0)),
             None => without,
         })
     }
