@@ -176,6 +176,7 @@ pub(crate) fn asked(graph: &Graph, id: NodeId, by: &By) -> Vec<(NodeId, By)> {
         Rel::Reduce(r) => vec![(r.input(), by.through(|c| r.keys().get(c).copied()))],
         Rel::Accumulate(a) => vec![(a.input(), by.through(|c| a.keys().get(c).copied()))],
         Rel::Keys(k) => vec![(k.input(), by.through(|c| k.cols().get(c).copied()))],
+        Rel::Revise(r) => vec![(r.input(), by.through(|c| r.kept(c)))],
         Rel::Single(s) => vec![(s.input(), by.through(|c| (c < s.keys()).then_some(c)))],
         Rel::Join(j) => join(graph, j.left(), j.right(), j.on(), by, true),
         Rel::SemiJoin(s) => join(graph, s.left(), s.right(), s.on(), by, !s.is_anti()),

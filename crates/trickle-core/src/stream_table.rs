@@ -2,7 +2,7 @@
 
 use crate::apply::{
     Layout, LayoutSources, Stored, Summand, change_statement, create_statements, create_table, difference,
-    drop_statements, full_statements, identity_statements, insert_statement, summands,
+    drop_statements, full_statements, identity_statements, insert_statement, summands, takes_pairs,
 };
 use crate::catalog::{Catalog, TableDef, TableId, TableKind};
 use crate::cdc::{Buffer, Mode};
@@ -12,7 +12,7 @@ use crate::graph::{Format, Graph, NodeId, NodeMap, explain};
 use crate::lower::{Lowered, lower_parsed};
 use crate::opt;
 use crate::parse::{Parsed, parse_query};
-use crate::rel::{Consolidate, Rel, with_servers_clock};
+use crate::rel::{Consolidate, Rel, Revise, with_servers_clock};
 use crate::sql::ast::{Query, Statement};
 use crate::sql::{Ident, Profile, Qualified, Ranged, Sources, render_changes, render_query};
 use crate::verdict::Reason;
@@ -321,8 +321,9 @@ impl StreamTable {
             return Ok(Vec::new());
         }
         let nodes: Vec<NodeId> = live.iter().map(|(_, r)| *r).collect();
-        let changed = render_changes(&graph, &nodes, sources, &self.options.profile)?;
         let tables: Vec<&Stored> = live.iter().map(|(table, _)| *table).collect();
+        let in_pairs = |i: usize, revise: &Revise| takes_pairs(tables[i], revise);
+        let changed = render_changes(&graph, &nodes, &in_pairs, sources, &self.options.profile)?;
         Ok(vec![change_statement(changed, &tables)])
     }
 

@@ -1,18 +1,27 @@
 //! One statement that applies the changes of a stream table's tables.
 
 use super::layout::{Identity, Stored};
+use crate::rel::Revise;
 use crate::sql::ast::{
     ConflictAction, Cte, CteBody, Delete, FromItem, Insert, OnConflict, OrderBy, Query, Scalar, Select,
     SelectItem, SetExpr, Statement,
 };
-use crate::sql::{Changed, Ident, NameSet, Named, Qualified, image};
+use crate::sql::{self, Changed, Ident, NameSet, Named, Qualified, image};
 use crate::types::Type;
 
-/// The change of one stored table, ready in a common table expression: its columns in order, then a weight ≠ 0, each
-/// row once. Rows are told apart by image, keys by equality.
+/// The change of one stored table, ready in a common table expression: rows with weights ≠ 0, each once, or, where a key
+/// tells them apart, what they were and what they are. Rows are told apart by image, keys by equality.
 struct Change<'s> {
     table: &'s Stored,
-    rows: Named,
+    rows: sql::Change,
+}
+
+/// Whether the change of a table may come as pairs of what its rows were and are: a row has one key, before and after.
+pub fn takes_pairs(table: &Stored, revise: &Revise) -> bool {
+    match &table.identity {
+        Identity::Key(key) => key.iter().all(|k| revise.kept(*k).is_some()),
+        Identity::Single | Identity::Bag => false,
+    }
 }
 
 /// `WITH ctes, … DELETE …, … INSERT … SELECT counts`: applies the change of every table, in the order of the roots, and
@@ -64,14 +73,33 @@ fn done(removed: &Ident, written: &Ident) -> Vec<SelectItem> {
 }
 
 impl Change<'_> {
+    fn named(&self) -> &Named {
+        match &self.rows {
+            sql::Change::Rows(named, _) | sql::Change::Pairs(named, ..) => named,
+        }
+    }
     fn from(&self, alias: &Ident) -> FromItem {
-        FromItem::relation(Qualified::bare(self.rows.relation.clone()), alias.clone())
+        FromItem::relation(Qualified::bare(self.named().relation.clone()), alias.clone())
     }
-    fn column(&self, alias: &Ident, i: usize) -> Scalar {
-        Scalar::column(alias, &self.rows.columns[i])
+    /// The rows of the change that come, or those that leave: their columns, and where they do.
+    fn side(&self, alias: &Ident, comes: bool) -> (Vec<Scalar>, Vec<Scalar>) {
+        let columns: Vec<Scalar> = self.named().columns.iter().map(|c| Scalar::column(alias, c)).collect();
+        match &self.rows {
+            sql::Change::Rows(..) => {
+                (columns, vec![self.weight(alias).op(if comes { ">" } else { "<" }, Scalar::int8(0))])
+            }
+            sql::Change::Pairs(_, revise, input) => {
+                let sides = revise.read(input, &columns);
+                if comes { (sides.is, sides.comes) } else { (sides.was, sides.vanishes) }
+            }
+        }
     }
-    fn weight(&self, alias: &Ident, op: &'static str) -> Scalar {
-        Scalar::column(alias, &self.rows.weight).op(op, Scalar::int8(0))
+    /// How often a row comes or leaves; pairs are there once.
+    fn weight(&self, alias: &Ident) -> Scalar {
+        match &self.rows {
+            sql::Change::Rows(_, weight) => Scalar::column(alias, weight),
+            sql::Change::Pairs(..) => Scalar::int8(1),
+        }
     }
     /// `target.c` for column `i` of the stored table.
     fn target(alias: &Ident, table: &Stored, i: usize) -> Scalar {
@@ -111,40 +139,57 @@ fn ctid(alias: &Ident) -> SelectItem {
 /// Rows whose key leaves and does not return. Keys are compared by `=`, which an index serves; where a key column may
 /// be NULL a second arm looks among the rows that have a NULL there, which another index holds by a hash of the key.
 fn vanished_by_key(change: &Change<'_>, key: &[usize]) -> SetExpr {
-    let (d, p, s) = (Ident::fixed("d"), Ident::fixed("p"), Ident::fixed("s"));
+    let (d, s) = (Ident::fixed("d"), Ident::fixed("s"));
     let table = change.table;
+    let (leaving, gone) = vanishing(change, key, &d);
     let nullable: Vec<usize> = key.iter().copied().filter(|k| table.columns[*k].nullable).collect();
-    let returns = Select {
-        items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
-        from: vec![change.from(&p)],
-        filter: [change.weight(&p, ">")]
-            .into_iter()
-            .chain(key.iter().map(|k| same(table, *k, change.column(&p, *k), change.column(&d, *k))))
-            .collect(),
-        ..Select::default()
-    };
     let arm = |on: Vec<Scalar>| {
-        let gone = Scalar::Exists { query: Box::new(Query::select(returns.clone())), negated: true };
         SetExpr::Select(Box::new(Select {
             items: vec![ctid(&s)],
             from: vec![change.from(&d), FromItem::relation(table.name.clone(), s.clone())],
-            filter: [change.weight(&d, "<")].into_iter().chain(on).chain([gone]).collect(),
+            filter: gone.first.iter().cloned().chain(on).chain(gone.last.clone()).collect(),
             ..Select::default()
         }))
     };
-    let plain =
-        arm(key.iter().map(|k| Change::target(&s, table, *k).equals(change.column(&d, *k))).collect());
+    let plain = arm(key.iter().map(|k| Change::target(&s, table, *k).equals(leaving[*k].clone())).collect());
     if nullable.is_empty() {
         return plain;
     }
     let some_null = Scalar::or(nullable.iter().map(|k| Change::target(&s, table, *k).is_null()));
-    let null_in_change = Scalar::or(nullable.iter().map(|k| change.column(&d, *k).is_null()));
+    let null_in_change = Scalar::or(nullable.iter().map(|k| leaving[*k].clone().is_null()));
     let hash = |value: &dyn Fn(usize) -> Scalar| row_hash(key.iter().map(|k| value(*k)).collect());
     let by_hash = (!table.null_keys().is_empty())
-        .then(|| hash(&|k| Change::target(&s, table, k)).equals(hash(&|k| change.column(&d, k))));
-    let matching = key.iter().map(|k| same(table, *k, Change::target(&s, table, *k), change.column(&d, *k)));
+        .then(|| hash(&|k| Change::target(&s, table, k)).equals(hash(&|k| leaving[k].clone())));
+    let matching = key.iter().map(|k| same(table, *k, Change::target(&s, table, *k), leaving[*k].clone()));
     let on = [some_null, null_in_change].into_iter().chain(by_hash).chain(matching);
     SetExpr::UnionAll(vec![plain, arm(on.collect())])
+}
+
+/// What says of a row of a change that its key leaves for good: conditions on itself, and on others.
+struct Gone {
+    first: Vec<Scalar>,
+    last: Option<Scalar>,
+}
+
+/// The columns of the rows of a change whose key leaves, and where it does not return.
+fn vanishing(change: &Change<'_>, key: &[usize], d: &Ident) -> (Vec<Scalar>, Gone) {
+    let (leaving, first) = change.side(d, false);
+    if let sql::Change::Pairs(..) = change.rows {
+        return (leaving, Gone { first, last: None });
+    }
+    let p = Ident::fixed("p");
+    let (coming, comes) = change.side(&p, true);
+    let returns = Select {
+        items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+        from: vec![change.from(&p)],
+        filter: comes
+            .into_iter()
+            .chain(key.iter().map(|k| same(change.table, *k, coming[*k].clone(), leaving[*k].clone())))
+            .collect(),
+        ..Select::default()
+    };
+    let last = Scalar::Exists { query: Box::new(Query::select(returns)), negated: true };
+    (leaving, Gone { first, last: Some(last) })
 }
 
 fn same(table: &Stored, column: usize, a: Scalar, b: Scalar) -> Scalar {
@@ -157,7 +202,7 @@ fn vanished_single(change: &Change<'_>) -> Select {
     let any = Select {
         items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
         from: vec![change.from(&d)],
-        filter: vec![change.weight(&d, "<")],
+        filter: change.side(&d, false).1,
         ..Select::default()
     };
     Select {
@@ -174,14 +219,15 @@ fn vanished_single(change: &Change<'_>) -> Select {
 fn vanished_by_value(change: &Change<'_>) -> Select {
     let (d, s, m) = (Ident::fixed("d"), Ident::fixed("s"), Ident::fixed("m"));
     let table = change.table;
+    let (leaving, leaves) = change.side(&d, false);
     let mut filter = Vec::new();
     let hashable = table.hashable();
     if !hashable.is_empty() {
         let of = |value: &dyn Fn(usize) -> Scalar| row_hash(hashable.iter().map(|i| value(*i)).collect());
-        filter.push(of(&|i| Change::target(&s, table, i)).equals(of(&|i| change.column(&d, i))));
+        filter.push(of(&|i| Change::target(&s, table, i)).equals(of(&|i| leaving[i].clone())));
     }
     filter.extend((0..table.columns.len()).map(|i| {
-        let (a, b) = (Change::target(&s, table, i), change.column(&d, i));
+        let (a, b) = (Change::target(&s, table, i), leaving[i].clone());
         if table.columns[i].ty.has_equality() {
             same(table, i, a, b)
         } else {
@@ -190,7 +236,7 @@ fn vanished_by_value(change: &Change<'_>) -> Select {
     }));
     let (mut first, unsettled) = (Vec::new(), table.unsettled.columns());
     for (i, c) in table.columns.iter().enumerate() {
-        let images = [Change::target(&s, table, i), change.column(&d, i)].map(|value| image(value, &c.ty));
+        let images = [Change::target(&s, table, i), leaving[i].clone()].map(|value| image(value, &c.ty));
         let [Some(a), Some(b)] = images else { continue };
         match unsettled.contains(i) {
             true => first.push(OrderBy { expr: a.equals(b), descending: true, nulls_first: false }),
@@ -204,13 +250,13 @@ fn vanished_by_value(change: &Change<'_>) -> Select {
         ..Select::default()
     });
     found.order_by = first;
-    found.limit = Some(Scalar::column(&d, &change.rows.weight).minus());
+    found.limit = Some(change.weight(&d).minus());
     let lateral =
         FromItem::Subquery { query: Box::new(found), alias: m.clone(), columns: Vec::new(), lateral: true };
     Select {
         items: vec![ctid(&m)],
         from: vec![change.from(&d), lateral],
-        filter: vec![change.weight(&d, "<")],
+        filter: leaves,
         ..Select::default()
     }
 }
@@ -223,17 +269,15 @@ pub(super) fn row_hash(values: Vec<Scalar>) -> Scalar {
 fn insertion(change: &Change<'_>) -> Insert {
     let d = Ident::fixed("d");
     let table = change.table;
+    let (coming, comes) = change.side(&d, true);
     let mut select = Select {
-        items: (0..table.columns.len())
-            .map(|i| SelectItem { expr: change.column(&d, i), name: None })
-            .collect(),
+        items: coming.into_iter().map(|expr| SelectItem { expr, name: None }).collect(),
         from: vec![change.from(&d)],
-        filter: vec![change.weight(&d, ">")],
+        filter: comes,
         ..Select::default()
     };
     if table.identity == Identity::Bag {
-        let series =
-            Scalar::call("generate_series", vec![Scalar::int8(1), Scalar::column(&d, &change.rows.weight)]);
+        let series = Scalar::call("generate_series", vec![Scalar::int8(1), change.weight(&d)]);
         select.from.push(FromItem::call(series, Ident::fixed("copy")));
     }
     let on_conflict = match &table.identity {

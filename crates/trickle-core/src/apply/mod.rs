@@ -11,7 +11,7 @@ mod layout;
 mod lookups;
 mod summands;
 
-pub use change::change_statement;
+pub use change::{change_statement, takes_pairs};
 pub use ddl::{create_statements, create_table, drop_statements, identity_statements, index_names};
 pub use full::{Full, difference, full_statements, insert_statement};
 pub use layout::{Identity, Layout, LayoutSources, Stored, StoredColumn};

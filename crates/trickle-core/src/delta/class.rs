@@ -19,6 +19,9 @@ pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
         // The rows of a sum need not be merged again for its sake: whoever reads the delta says what it needs.
         Rel::Consolidate(_) => Ok(deltas.swap_remove(0)),
         _ => {
+            if let Some(revised) = revised(cx, n, &deltas)? {
+                return Ok(revised);
+            }
             let raises = rel.can_raise();
             for d in &mut deltas {
                 *d = cx.net(*d, raises)?;
@@ -27,6 +30,21 @@ pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
             cx.graph.add(op)
         }
     }
+}
+
+/// The change that a map or a filter makes of pairs of what was and what is, as such pairs. What raises must see each row
+/// of the change once, and a filter's condition is not kept from rows that are not there.
+fn revised(cx: &mut Differ<'_>, n: NodeId, deltas: &[NodeId]) -> Result<Option<NodeId>> {
+    let [delta] = deltas else { return Ok(None) };
+    let Rel::Revise(pairs) = cx.graph.rel(*delta) else { return Ok(None) };
+    let made = match cx.graph.rel(n) {
+        rel @ Rel::Map(m) if !rel.can_raise() || cx.graph.props(*delta).consolidated => {
+            pairs.mapped(m, cx.graph.schema(n))
+        }
+        rel @ Rel::Filter(f) if !rel.can_raise() => pairs.filtered(f, cx.graph.schema(pairs.input())),
+        _ => return Ok(None),
+    };
+    cx.graph.add(made).map(Some)
 }
 
 /// `Δ(A ⋈ B) = ΔA ⋈ B′ + A′ ⋈ ΔB − ΔA ⋈ ΔB`: current states only, each term driven by a delta.

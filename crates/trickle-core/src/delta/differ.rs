@@ -1,6 +1,6 @@
 //! Differentiation of a plan, node by node.
 
-use super::{Kept, class, negate, sum};
+use super::{Kept, Part, class, negate, sum};
 use crate::catalog::TableId;
 use crate::error::Result;
 use crate::graph::{Graph, NodeId, NodeMap};
@@ -121,14 +121,25 @@ impl<'g> Differ<'g> {
     /// # Errors
     /// Those of [`Graph::add`].
     pub fn state(&mut self, n: NodeId) -> Result<Option<NodeId>> {
+        let Some(parts) = self.parts(n)? else { return Ok(None) };
+        let rows = parts.iter().map(|p| p.rows(self.graph, n)).collect::<Result<Vec<_>>>()?;
+        sum(self.graph, n, rows).map(Some)
+    }
+
+    /// The previous result of `n` as the parts that it is stored in, where it is kept. No key is in two of them.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn parts(&mut self, n: NodeId) -> Result<Option<Vec<Part>>> {
         if !self.is_kept(n) {
             return Ok(None);
         }
-        if let Some(plan) = self.kept.derived.get(&n) {
-            return Ok(Some(*plan));
+        if let Some(parts) = self.kept.derived.get(&n) {
+            return Ok(Some(parts.clone()));
         }
         let state = State::new(self.graph, n);
-        self.graph.add(state).map(Some)
+        let state = self.graph.add(state)?;
+        Ok(Some(vec![Part::whole(self.graph, state)]))
     }
 
     /// n′, the result after the change: `n` itself over the current tables, with every stored part of it read as

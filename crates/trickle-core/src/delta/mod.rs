@@ -12,7 +12,7 @@ mod differ;
 mod states;
 
 pub use differ::{Differ, Rules};
-pub use states::{Keep, Kept, kept, prepare};
+pub use states::{Keep, Kept, Part, kept, prepare};
 
 use crate::error::Result;
 use crate::graph::{Graph, NodeId};

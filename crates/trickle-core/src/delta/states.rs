@@ -6,9 +6,7 @@ use crate::agg::{Acc, nan};
 use crate::error::Result;
 use crate::expr::{Expr, FuncSig};
 use crate::graph::{Column, Graph, NodeId};
-use crate::rel::{
-    Accumulate, Filter, Map, Rel, State, Union, distinct_by_image, shown_partition, split_extrema,
-};
+use crate::rel::{Accumulate, Filter, Map, Rel, State, distinct_by_image, shown_partition, split_extrema};
 use crate::types::Type;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,8 +59,38 @@ pub fn prepare(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
 pub struct Kept {
     /// Nodes whose results are stored.
     pub stored: BTreeSet<NodeId>,
-    /// Nodes whose results follow from stored ones, each with the plan over those that denotes it.
-    pub derived: BTreeMap<NodeId, NodeId>,
+    /// Nodes whose results follow from stored ones: each is the sum of these parts.
+    pub derived: BTreeMap<NodeId, Vec<Part>>,
+}
+
+/// A part of a result, read from what is stored: the rows of `stored` that are `known` to be in it, as `row`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// A [`State`].
+    pub stored: NodeId,
+    /// Which of its rows; true or false for each.
+    pub known: Expr,
+    /// What they are rows of the result as, over its columns.
+    pub row: Vec<Expr>,
+}
+
+impl Part {
+    /// All rows of `stored`, as they are.
+    pub fn whole(graph: &Graph, stored: NodeId) -> Part {
+        Part { stored, known: Expr::bool(true), row: graph.schema(stored).identity() }
+    }
+    /// The rows of it, labelled as those of `like`.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn rows(&self, graph: &mut Graph, like: NodeId) -> Result<NodeId> {
+        if self.row == graph.schema(self.stored).identity() {
+            return Ok(self.stored);
+        }
+        let known = graph.add(Filter::new(self.stored, self.known.clone()))?;
+        let labels = graph.schema(like).columns().iter().map(|c| c.label.clone()).collect();
+        graph.add(Map::new(known, self.row.clone()).labelled(labels))
+    }
 }
 
 impl Kept {
@@ -103,27 +131,26 @@ fn derive(graph: &mut Graph, root: NodeId, kept: &mut Kept) -> Result<()> {
     let counted = graph.schema(totals).clone();
     let hidden = Expr::or(shown.nans.iter().map(|c| above_zero(counted.expr(*c))));
     let hidden = graph.add(Filter::new(totals, hidden))?;
-    let result = State::new(graph, root);
-    let result = graph.add(result)?;
     let columns = graph.schema(root).clone();
     let known = |i: &usize| {
         let shown = columns.expr(*i);
         Expr::call(FuncSig::comparison("<>", shown.ty().clone(), Type::Numeric(None)), vec![shown, nan()])
     };
-    let known = graph.add(Filter::new(result, Expr::and(shown.sums.iter().map(known))))?;
     let total = |(at, c): (&Option<usize>, &Column)| match at {
         Some(i) => columns.expr(*i).cast(c.ty.clone()),
         None => Expr::int8(0),
     };
-    let exprs = shown.totals.iter().zip(counted.columns()).map(total).collect();
-    let labels = counted.columns().iter().map(|c| c.label.clone()).collect();
-    let known = graph.add(Map::new(known, exprs).labelled(labels))?;
-    let others = State::new(graph, hidden);
+    let [result, others] = [root, hidden].map(|n| State::new(graph, n));
+    let known = Part {
+        stored: graph.add(result)?,
+        known: Expr::and(shown.sums.iter().map(known)),
+        row: shown.totals.iter().zip(counted.columns()).map(total).collect(),
+    };
     let others = graph.add(others)?;
-    let all = graph.add(Union::new([known, others]))?;
+    let others = Part::whole(graph, others);
     kept.stored.remove(&totals);
     kept.stored.insert(hidden);
-    kept.derived.insert(totals, all);
+    kept.derived.insert(totals, vec![known, others]);
     Ok(())
 }
 

@@ -168,6 +168,21 @@ fn called_scales(sig: &FuncSig, args: &[Expr]) -> Option<Vec<u16>> {
     }
 }
 
+/// Whether a call divides integers by a constant that is neither 0, nor −1, whose quotient of the least integer is none.
+pub(super) fn divides_by_constant(sig: &FuncSig, args: &[Expr]) -> bool {
+    let constant = |e: &Expr| match e.kind() {
+        ExprKind::Cast(from) if from.ty().is_integer() => from.as_literal().cloned(),
+        _ => e.as_literal().cloned(),
+    };
+    let [dividend, divisor] = args else { return false };
+    sig.is_operator()
+        && sig.schema.is_none()
+        && matches!(&*sig.name, "/" | "%")
+        && dividend.ty().is_integer()
+        && divisor.ty().is_integer()
+        && matches!(constant(divisor), Some(Datum::Int(n)) if !matches!(n, 0 | -1))
+}
+
 /// Whether a cast between these types can fail for some value.
 pub(super) fn cast_can_raise(from: &Type, to: &Type) -> bool {
     match (from, to) {

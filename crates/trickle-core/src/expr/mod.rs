@@ -231,7 +231,8 @@ impl Expr {
         let (mut volatility, mut raises) = (Volatility::Immutable, false);
         match &kind {
             ExprKind::Call(sig, args) => {
-                (volatility, raises) = (sig.volatility, sig.raises && !clock::is_in_range(sig, args));
+                let safe = clock::is_in_range(sig, args) || facts::divides_by_constant(sig, args);
+                (volatility, raises) = (sig.volatility, sig.raises && !safe);
             }
             ExprKind::Quantified { op: sig, .. } => {
                 (volatility, raises) = (sig.volatility, sig.raises);
@@ -349,6 +350,11 @@ impl Expr {
     #[must_use]
     pub fn is_not_null(self) -> Expr {
         Expr::new(ExprKind::Is { arg: self, test: IsTest::Null, negated: true }, Type::Bool)
+    }
+    /// `self IS TRUE`, for a boolean.
+    #[must_use]
+    pub fn is_true(self) -> Expr {
+        Expr::new(ExprKind::Is { arg: self, test: IsTest::True, negated: false }, Type::Bool)
     }
     /// `self IS NOT FALSE`, for a boolean.
     #[must_use]

@@ -133,6 +133,10 @@ fn required(graph: &Graph, id: NodeId, mine: &ColSet, mut need: impl FnMut(NodeI
             let rows = graph.inputs(id).iter().enumerate().filter(|(i, _)| *i != 1);
             rows.for_each(|(_, rows)| need(*rows, &ColSet::all(width)));
         }
+        Rel::Revise(r) => {
+            r.reads(&r.shown(mine)).for_each(|e| cols(&mut used, e));
+            need(r.input(), &used);
+        }
         Rel::Union(_) | Rel::Negate(_) => graph.inputs(id).iter().for_each(|i| need(*i, mine)),
         // Thresholds compare whole rows, keys are taken of whole rows that changed, a Consolidate may stand for either.
         _ => graph.inputs(id).iter().for_each(|i| need(*i, &ColSet::all(graph.schema(*i).len()))),
@@ -217,6 +221,10 @@ fn prune(graph: &mut Graph, id: NodeId, mine: &ColSet, done: &NodeMap<Pruned>) -
             let keys = a.keys().iter().map(|k| input.at(*k)).collect();
             let node = graph.add(a.over(input.node, keys, accs.collect()))?;
             Pruned { node, kept: ColSet::all(width) }
+        }
+        Rel::Revise(r) => {
+            let (input, kept) = (at(0)?, r.shown(mine));
+            Pruned { node: graph.add(r.over(input.node, &kept, |e| input.expr(e)))?, kept }
         }
         Rel::Recursion(r) => {
             // Every column of a row may decide what it leads to.

@@ -21,6 +21,7 @@ mod outer_join;
 mod positive;
 mod recursion;
 mod reduce;
+mod revise;
 mod semi_join;
 mod set_op;
 mod single;
@@ -47,6 +48,7 @@ pub use outer_join::OuterJoin;
 pub use positive::Positive;
 pub use recursion::{Fixpoint, Recursion, Step};
 pub use reduce::Reduce;
+pub use revise::{Revise, Side};
 pub use semi_join::SemiJoin;
 pub use set_op::{SetOp, SetOpKind};
 pub use single::Single;
@@ -156,7 +158,7 @@ operators! {
     // Leaves
     Table, Values, State,
     // Linear
-    Map, Filter, Expand, Union, Negate, Consolidate,
+    Map, Filter, Expand, Union, Negate, Consolidate, Revise,
     // Bilinear
     Join,
     // Per key
@@ -179,6 +181,7 @@ impl Rel {
             Rel::OuterJoin(j) => j.on().can_raise(),
             Rel::SemiJoin(j) => j.on().can_raise(),
             Rel::Reduce(r) => r.aggs().iter().any(|a| a.sig.raises || a.exprs().any(Expr::can_raise)),
+            Rel::Revise(r) => r.exprs().any(Expr::can_raise),
             Rel::Window(w) => w.calls().iter().any(crate::window::WindowCall::can_raise),
             Rel::Accumulate(a) => {
                 a.accs().iter().flat_map(|x| x.value.iter().chain(&x.filter)).any(Expr::can_raise)

@@ -2,6 +2,7 @@
 
 use super::ast::{FromItem, JoinKind, Scalar, Select, SelectItem, SetExpr};
 use super::ident::{Ident, MAX_BYTES, NameSet};
+use super::render::Named;
 use crate::error::{Error, Result};
 use crate::graph::Schema;
 
@@ -208,14 +209,13 @@ impl Block {
         cheap && self.filter.is_empty()
     }
 
-    /// The common table expression that it is, with the names there of its columns and of its weight, where it only
-    /// reads one as it is.
-    pub(crate) fn as_cte(&self) -> Option<(Ident, Vec<Ident>, Ident)> {
+    /// The common table expression that it is, apart from its weight, where it only reads one as it is.
+    pub(crate) fn as_relation(&self) -> Option<Named> {
         let [FromItem::Relation { name, .. }] = self.from.as_slice() else { return None };
         let column = |s: &Scalar| if let Scalar::Column { name, .. } = s { Some(name.clone()) } else { None };
         let columns = self.columns.iter().map(column).collect::<Option<Vec<_>>>()?;
-        let weight = self.weight.as_column()?.clone();
-        (name.schema.is_none() && self.filter.is_empty()).then(|| (name.name.clone(), columns, weight))
+        (name.schema.is_none() && self.filter.is_empty())
+            .then(|| Named { relation: name.name.clone(), columns })
     }
 
     /// Whether it only reads the columns of one FROM item as they are.

@@ -58,6 +58,19 @@ pub fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
     Expr::column(0, ty.clone()).image().map(|image| scalar(&image, &[value]))
 }
 
+/// Whether two values of a type are written differently.
+pub(crate) fn differs(a: Scalar, b: Scalar, ty: &Type, nullable: bool) -> Scalar {
+    let differ = |a: Scalar, b: Scalar| match nullable {
+        true => a.same_as(b).negated(),
+        false => a.op("<>", b),
+    };
+    if !ty.has_equality() {
+        return differ(a.cast(Type::Text), b.cast(Type::Text));
+    }
+    let images = image(a.clone(), ty).zip(image(b.clone(), ty)).map(|(a, b)| differ(a, b));
+    Scalar::or([differ(a, b)].into_iter().chain(images))
+}
+
 /// The value of a column in a group of one row; NULL for no row. An array of arrays would have two dimensions, so
 /// arrays go through their text.
 fn only(value: Scalar, ty: &Type) -> Scalar {

@@ -30,14 +30,14 @@ pub use fragment::{Block, Body, Closed, Fragment, Names, Weight};
 pub use ident::{Ident, NameSet, Qualified};
 pub use print::{Printed, print, print_query, quoted};
 pub use profile::Profile;
-pub use render::{Changed, Named, RenderContext, render_changes, render_delta, render_query};
+pub use render::{Change, Changed, Named, RenderContext, render_changes, render_delta, render_query};
 pub use sources::{BufferSources, Changes, Expecting, Ranged, Relation, Sources, Stored, Window};
 
 pub(crate) use ast::{Scalar, SetOperator};
 pub(crate) use condition::Condition;
 pub(crate) use expr::{aggregate, opaque, over, scalar};
 pub use groups::image;
-pub(crate) use groups::{Same, accumulator};
+pub(crate) use groups::{Same, accumulator, differs};
 pub(crate) use joins::not_in;
 
 use crate::error::Result;

@@ -65,7 +65,7 @@ fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Ar
     let delta = graph.props(id).reads_delta;
     let sources = || short(tables.join("_"), tables);
     match graph.rel(id) {
-        Rel::Map(_) | Rel::Filter(_) | Rel::Negate(_) => return first,
+        Rel::Map(_) | Rel::Filter(_) | Rel::Negate(_) | Rel::Revise(_) => return first,
         Rel::Consolidate(_) if first.starts_with("net_") => return first,
         Rel::SemiJoin(s) if !s.is_anti() && (first.ends_with("_touched") || first.ends_with("_matched")) => {
             return first;
@@ -73,12 +73,15 @@ fn name(graph: &Graph, id: NodeId, inputs: &[&Named], tables: &[Arc<str>]) -> Ar
         _ => {}
     }
     let name = match graph.rel(id) {
-        Rel::Table(_) | Rel::Map(_) | Rel::Filter(_) | Rel::Negate(_) => String::new(),
+        Rel::Table(_) | Rel::Map(_) | Rel::Filter(_) | Rel::Negate(_) | Rel::Revise(_) => String::new(),
         Rel::Values(_) => "rows".to_owned(),
         Rel::State(_) => "stored".to_owned(),
         Rel::Consolidate(_) | Rel::Positive(_) => format!("net_{first}"),
         Rel::Union(_) if delta => format!("delta_{}", sources()),
         Rel::Union(_) => format!("all_{}", sources()),
+        Rel::OuterJoin(o) if delta && matches!(graph.rel(o.right_input()), Rel::State(_)) => {
+            format!("{}_and_old", first.trim_end_matches("_and_old"))
+        }
         Rel::Join(_) | Rel::OuterJoin(_) => {
             let sides = inputs.iter().map(|n| &*n.name).collect::<Vec<_>>().join("_");
             match tables {

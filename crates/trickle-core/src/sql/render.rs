@@ -9,6 +9,7 @@ use super::sources::Sources;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, Volatility};
 use crate::graph::{Graph, NodeId, NodeMap, Schema};
+use crate::rel::{Rel, Revise};
 use std::sync::Arc;
 
 /// The plan under `root`, which denotes a state, as a query for its rows: each as often as its weight says. The
@@ -64,15 +65,22 @@ pub fn render_delta(
     Ok(cx.finish(closed))
 }
 
-/// A plan rendered as a common table expression.
+/// A relation in a common table expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
     /// The common table expression.
     pub relation: Ident,
     /// Its columns, in the order of the plan's.
     pub columns: Vec<Ident>,
-    /// Its weight column, `bigint`.
-    pub weight: Ident,
+}
+
+/// How a change is rendered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// As its rows, with the column of their weights, `bigint`.
+    Rows(Named, Ident),
+    /// As what rows were and what they are: the input of a [`Revise`] and its schema.
+    Pairs(Named, Revise, Schema),
 }
 
 /// Several changes as common table expressions of one statement.
@@ -80,35 +88,53 @@ pub struct Named {
 pub struct Changed {
     /// All of them, each after those that it reads.
     pub ctes: Vec<Cte>,
-    /// For each root the one that holds it.
-    pub roots: Vec<Named>,
+    /// For each root how it is read.
+    pub roots: Vec<Change>,
 }
 
-/// Renders several changes, which share what they have in common, each computed once.
+/// Renders several changes, which share what they have in common, each computed once. `in_pairs` says of a root whether
+/// its reader takes pairs of what rows were and are.
 ///
 /// # Errors
 /// Those of the operators.
 pub fn render_changes(
     graph: &Graph,
     roots: &[NodeId],
+    in_pairs: &dyn Fn(usize, &Revise) -> bool,
     sources: &dyn Sources,
     profile: &Profile,
 ) -> Result<Changed> {
-    let (mut cx, fragments) = render(graph, roots, sources, profile)?;
-    let mut named = Vec::new();
-    for (root, fragment) in roots.iter().zip(fragments) {
-        let names = Names::of(graph.schema(*root));
-        let block = cx.open(fragment, *root);
-        if let Some((relation, columns, weight)) = block.as_cte() {
-            named.push(Named { relation, columns, weight });
-            continue;
+    let pairs = |(i, root): (usize, &NodeId)| match graph.rel(*root) {
+        Rel::Revise(r) if in_pairs(i, r) => Some(r),
+        _ => None,
+    };
+    let pairs: Vec<Option<&Revise>> = roots.iter().enumerate().map(pairs).collect();
+    let nodes: Vec<NodeId> =
+        roots.iter().zip(&pairs).map(|(root, p)| p.map_or(*root, Revise::input)).collect();
+    let (mut cx, fragments) = render(graph, &nodes, sources, profile)?;
+    let mut changes = Vec::new();
+    for ((node, fragment), pairs) in nodes.iter().zip(fragments).zip(pairs) {
+        let block = cx.open(fragment, *node);
+        if pairs.is_some() && !block.weight.is_one() {
+            return Err(Error::internal("what rows were and are is there more than once"));
         }
-        let closed = block.close(names.clone(), true);
-        let wanted = cx.wanted(*root);
-        let relation = cx.cte(&wanted, Query::new(closed.set), Some(true));
-        named.push(Named { relation, columns: names.columns, weight: names.weight });
+        let (named, weight) = match (block.as_relation(), block.weight.as_column()) {
+            (Some(named), Some(weight)) => (named, weight.clone()),
+            (Some(named), None) if pairs.is_some() => (named, Names::of(graph.schema(*node)).weight),
+            _ => {
+                let names = Names::of(graph.schema(*node));
+                let closed = block.close(names.clone(), pairs.is_none());
+                let wanted = cx.wanted(*node);
+                let relation = cx.cte(&wanted, Query::new(closed.set), Some(true));
+                (Named { relation, columns: names.columns }, names.weight)
+            }
+        };
+        changes.push(match pairs {
+            Some(revise) => Change::Pairs(named, revise.clone(), graph.schema(*node).clone()),
+            None => Change::Rows(named, weight),
+        });
     }
-    Ok(Changed { ctes: cx.ctes, roots: named })
+    Ok(Changed { ctes: cx.ctes, roots: changes })
 }
 
 fn render_one<'a>(

@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::expr::{Expr, ExprKind, Moment};
 use crate::graph::{Graph, NodeId};
 use crate::rel::{
-    Accumulate, Consolidate, Expand, Filter, Join, Keys, Map, Negate, Positive, Recursion, Rel, SemiJoin,
-    Step, Table, Union, Version,
+    Accumulate, Consolidate, Expand, Filter, Join, Keys, Map, Negate, OuterJoin, Positive, Recursion, Rel,
+    SemiJoin, Side, Step, Table, Union, Version,
 };
 
 /// One way to get it wrong.
@@ -218,6 +218,26 @@ pub const MUTANTS: &[Mutant] = &[
         n,
         |r| matches!(r, Rel::SemiJoin(_) | Rel::State(_) | Rel::Reduce(_))
     ))),
+    mutant!("what a group was is not taken away", Algebraic, Nested, |g, r| match &r {
+        Rel::Revise(v) => {
+            let was = Side { there: Expr::bool(false), ..v.was().clone() };
+            g.add(v.with_sides(was, v.is().clone()))
+        }
+        _ => g.add(r),
+    }),
+    mutant!("a group that is gone leaves totals of 0", Algebraic, Nested, |g, r| match &r {
+        Rel::Revise(v) => {
+            let is = Side { there: Expr::bool(true), ..v.is().clone() };
+            g.add(v.with_sides(v.was().clone(), is))
+        }
+        _ => g.add(r),
+    }),
+    mutant!("a group is what was added to it", Algebraic, Nested, |g, r| match &r {
+        Rel::OuterJoin(o) if matches!(g.rel(o.right_input()), Rel::State(_)) => {
+            g.add(OuterJoin::left(o.left_input(), o.right_input(), Expr::bool(false)))
+        }
+        _ => g.add(r),
+    }),
     mutant!("emptied groups are kept", Algebraic, Nested, |g, r| match &r {
         Rel::Accumulate(a) if !a.keys().is_empty() => {
             let made = g.add(r.clone())?;

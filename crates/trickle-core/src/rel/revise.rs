@@ -1,0 +1,241 @@
+//! What rows were and what they are, side by side.
+
+use super::{Class, Filter, Map, Rel, Relational, arity, check_columns, check_predicate};
+use crate::delta::Differentiate;
+use crate::error::{Error, Result};
+use crate::eval::{Context, Evaluate, Row, ZSet, expr};
+use crate::expr::Expr;
+use crate::graph::{ColSet, Column, Node, NodeId, Props, Schema};
+use crate::sql::{Fragment, Render, RenderContext, Scalar, differs, scalar};
+use crate::types::Datum;
+use std::sync::Arc;
+
+/// `Σ w × ([has] · is(r) − [had] · was(r))` over the rows r of the input with their weights w: a change, given as pairs of
+/// what it takes away and what it puts in its place. What is as it was is neither.
+///
+/// It is linear. Where a key of the input passes through both sides, each row of the change is there once, without being
+/// merged with any other: a change of groups, or of all that is made of them, in one pass over the groups.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Revise {
+    input: NodeId,
+    was: Side,
+    is: Side,
+    labels: Vec<Arc<str>>,
+}
+
+/// One side of a revision: a row, and whether there is one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Side {
+    /// The row, over the columns of the input.
+    pub row: Vec<Expr>,
+    /// Whether it is there: true or false.
+    pub there: Expr,
+}
+
+impl Side {
+    fn mapped(&self, map: &Map) -> Side {
+        let row = map.exprs().iter().map(|e| e.substitute(&self.row)).collect();
+        Side { row, there: self.there.clone() }
+    }
+    fn filtered(&self, filter: &Filter, input: &Schema) -> Side {
+        let passes = filter.predicate().substitute(&self.row);
+        let passes = if passes.nullable(input) { passes.is_true() } else { passes };
+        Side { row: self.row.clone(), there: Expr::and([self.there.clone(), passes]) }
+    }
+    fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        self.row.iter().chain([&self.there])
+    }
+}
+
+impl Revise {
+    /// Rows of `input` that were one row and are another; the rows of both sides have as many columns as `labels`.
+    pub fn new(input: NodeId, was: Side, is: Side, labels: Vec<Arc<str>>) -> Revise {
+        Revise { input, was, is, labels }
+    }
+    /// The input.
+    pub fn input(&self) -> NodeId {
+        self.input
+    }
+    /// What rows were.
+    pub fn was(&self) -> &Side {
+        &self.was
+    }
+    /// What rows are.
+    pub fn is(&self) -> &Side {
+        &self.is
+    }
+    /// The same input with other sides.
+    #[must_use]
+    pub fn with_sides(&self, was: Side, is: Side) -> Revise {
+        Revise { was, is, ..self.clone() }
+    }
+    /// All expressions over the input.
+    pub(crate) fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        self.was.exprs().chain(self.is.exprs())
+    }
+    /// The column of the input that is column `i` of both sides.
+    pub(crate) fn kept(&self, i: usize) -> Option<usize> {
+        let column = |side: &Side| side.row.get(i).and_then(Expr::as_column);
+        column(&self.was).filter(|c| column(&self.is) == Some(*c))
+    }
+    /// The change that a map makes of this one, a node whose schema is `schema`.
+    pub(crate) fn mapped(&self, map: &Map, schema: &Schema) -> Revise {
+        let labels = schema.columns().iter().map(|c| c.label.clone()).collect();
+        Revise { input: self.input, was: self.was.mapped(map), is: self.is.mapped(map), labels }
+    }
+    /// The change that a filter leaves of this one, whose input's schema is `input`.
+    pub(crate) fn filtered(&self, filter: &Filter, input: &Schema) -> Revise {
+        let (was, is) = (self.was.filtered(filter, input), self.is.filtered(filter, input));
+        Revise { was, is, ..self.clone() }
+    }
+    /// The columns that stay where only `read` ones are read: those that pass through both sides too, which tell its rows
+    /// apart.
+    pub(crate) fn shown(&self, read: &ColSet) -> ColSet {
+        (0..self.is.row.len()).filter(|i| read.contains(*i) || self.kept(*i).is_some()).collect()
+    }
+    /// The expressions behind the columns `shown`.
+    pub(crate) fn reads(&self, shown: &ColSet) -> impl Iterator<Item = &Expr> {
+        let rows = [&self.was, &self.is].into_iter().flat_map(|s| s.row.iter().enumerate());
+        let rows = rows.filter(|(i, _)| shown.contains(*i)).map(|(_, e)| e);
+        rows.chain([&self.was.there, &self.is.there])
+    }
+    /// The same over pruned columns of the input, showing the given ones.
+    pub(crate) fn over(&self, input: NodeId, shown: &ColSet, expr: impl Fn(&Expr) -> Expr) -> Revise {
+        let side =
+            |s: &Side| Side { row: shown.iter().map(|i| expr(&s.row[i])).collect(), there: expr(&s.there) };
+        let labels = shown.iter().map(|i| self.labels[i].clone()).collect();
+        Revise { input, was: side(&self.was), is: side(&self.is), labels }
+    }
+    /// How PostgreSQL reads it from rows of the input with these columns.
+    pub(crate) fn read(&self, input: &Schema, columns: &[Scalar]) -> Sides {
+        let values = |side: &Side| side.row.iter().map(|e| scalar(e, columns)).collect::<Vec<_>>();
+        let (was, is) = (values(&self.was), values(&self.is));
+        let (had, has) = (scalar(&self.was.there, columns), scalar(&self.is.there, columns));
+        let moved = (0..was.len()).filter(|i| self.was.row[*i] != self.is.row[*i]).map(|i| {
+            let nullable = [&self.was, &self.is].iter().any(|s| s.row[i].nullable(input));
+            differs(was[i].clone(), is[i].clone(), self.is.row[i].ty(), nullable)
+        });
+        let moved: Vec<Scalar> = moved.collect();
+        // What is compared is computed only where both rows are there.
+        let both = Scalar::and([had.clone(), has.clone()]);
+        let changes = match moved.is_empty() {
+            true => both.negated(),
+            false => Scalar::Case {
+                whens: vec![(both, Scalar::or(moved))],
+                otherwise: Some(Box::new(Scalar::bool(true))),
+            },
+        };
+        Sides {
+            was,
+            is,
+            leaves: vec![had.clone(), changes.clone()],
+            comes: vec![has.clone(), changes],
+            vanishes: vec![had, has.negated()],
+        }
+    }
+}
+
+/// A revision as conditions and values over the rows of its input.
+pub(crate) struct Sides {
+    /// What rows were.
+    pub(crate) was: Vec<Scalar>,
+    /// What they are.
+    pub(crate) is: Vec<Scalar>,
+    /// Where what was leaves.
+    pub(crate) leaves: Vec<Scalar>,
+    /// Where what is comes.
+    pub(crate) comes: Vec<Scalar>,
+    /// Where what was leaves and nothing comes.
+    pub(crate) vanishes: Vec<Scalar>,
+}
+
+impl Relational for Revise {
+    fn name(&self) -> &'static str {
+        "Revise"
+    }
+    fn inputs(&self) -> Vec<NodeId> {
+        vec![self.input]
+    }
+    fn with_inputs(&self, inputs: &[NodeId]) -> Rel {
+        Revise { input: inputs.first().copied().unwrap_or(self.input), ..self.clone() }.into()
+    }
+    fn check(&self, inputs: &[&Node]) -> Result<()> {
+        let [input] = arity("Revise", inputs)?;
+        for side in [&self.was, &self.is] {
+            check_predicate("Revise", &side.there, &[input.schema()])?;
+            side.row.iter().try_for_each(|e| check_columns("Revise", e, &[input.schema()]))?;
+        }
+        let types = |side: &Side| side.row.iter().map(|e| e.ty().clone()).collect::<Vec<_>>();
+        if types(&self.was) != types(&self.is) || self.labels.len() != self.is.row.len() {
+            return Err(Error::plan("Revise has sides of different columns"));
+        }
+        Ok(())
+    }
+    fn schema(&self, inputs: &[&Node]) -> Schema {
+        let input = inputs[0].schema();
+        Schema::new(self.is.row.iter().zip(&self.was.row).zip(&self.labels).map(|((is, was), label)| {
+            Column {
+                label: label.clone(),
+                ty: is.ty().clone(),
+                nullable: is.nullable(input) || was.nullable(input),
+            }
+        }))
+    }
+    fn props(&self, inputs: &[&Node], schema: &Schema) -> Props {
+        let i = inputs[0].props();
+        let passed: ColSet = (0..schema.len()).filter_map(|c| self.kept(c)).collect();
+        Props {
+            non_negative: i.empty,
+            positive: i.empty,
+            consolidated: i.non_negative && i.consolidated && i.is_key(&passed),
+            keys: Vec::new(),
+            fds: Vec::new(),
+            volatility: self.exprs().map(Expr::volatility).fold(i.volatility, Ord::max),
+            ..i.clone()
+        }
+    }
+    fn class(&self, _: &[&Node]) -> Class {
+        Class::Linear
+    }
+    fn describe(&self, inputs: &[&Node]) -> String {
+        let sides = [&self.was, &self.is].map(|s| crate::graph::describe_exprs(&s.row, inputs));
+        sides.join(" → ")
+    }
+}
+
+impl Differentiate for Revise {}
+
+impl Evaluate for Revise {
+    fn eval(&self, inputs: &[&ZSet], _: &Context<'_>) -> Result<ZSet> {
+        let mut out = ZSet::new();
+        for (row, w) in inputs[0].iter() {
+            for (side, w) in [(&self.was, w.wrapping_neg()), (&self.is, w)] {
+                if expr(&side.there, row)? == Datum::Bool(true) {
+                    out.add(side.row.iter().map(|e| expr(e, row)).collect::<Result<Row>>()?, w);
+                }
+            }
+        }
+        Ok(out)
+    }
+}
+
+impl Render for Revise {
+    fn render(&self, inputs: Vec<Fragment>, cx: &mut RenderContext<'_>) -> Result<Fragment> {
+        let [input] = cx.arity(inputs)?;
+        let consolidated = input.consolidated && cx.is_consolidated();
+        let block = cx.open(input, self.input);
+        let block = cx.shareable(block, self.input);
+        let mut arms = Vec::new();
+        for comes in [true, false] {
+            let mut arm = cx.copy_block(&block);
+            let sides = self.read(cx.graph().schema(self.input), &arm.columns);
+            let (row, there) = if comes { (sides.is, sides.comes) } else { (sides.was, sides.leaves) };
+            arm.filter.extend(there);
+            arm.columns = row;
+            arm.weight = if comes { arm.weight } else { arm.weight.negated() };
+            arms.push(arm);
+        }
+        let names = cx.output();
+        Ok(Fragment::closed(cx.union(arms, names, true), false, consolidated))
+    }
+}
