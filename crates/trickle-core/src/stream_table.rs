@@ -218,8 +218,7 @@ impl StreamTable {
         let mut differ = Differ::new(&mut graph, self.kept.clone(), Some(changed.clone()), Rules::Algebraic)
             .trusting_foreign_keys(self.options.trust_foreign_keys);
         for table in self.layout.tables() {
-            let delta = differ.delta(table.node)?;
-            roots.push(differ.net(delta, true)?);
+            roots.push(differ.stored_delta(table.node)?);
         }
         let mut roots = opt::Optimizer::default().optimize(&mut graph, &roots)?;
         for root in &mut roots {

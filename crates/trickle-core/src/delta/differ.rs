@@ -76,6 +76,18 @@ impl<'g> Differ<'g> {
         self.deltas.get(n).ok_or_else(|| crate::Error::internal("a node was not differentiated"))
     }
 
+    /// `Δn` of a stored node, each row once; what reads the node goes on with it, since it is computed anyway. Stored nodes
+    /// come before those that read them.
+    ///
+    /// # Errors
+    /// Those of [`Graph::add`].
+    pub fn stored_delta(&mut self, n: NodeId) -> Result<NodeId> {
+        let delta = self.delta(n)?;
+        let delta = self.net(delta, true)?;
+        self.deltas.insert(n, delta);
+        Ok(delta)
+    }
+
     fn differentiate(&mut self, n: NodeId) -> Result<NodeId> {
         if !self.changes(n) {
             return sum(self.graph, n, []);
