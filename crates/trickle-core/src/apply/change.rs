@@ -141,55 +141,51 @@ fn ctid(alias: &Ident) -> SelectItem {
 fn vanished_by_key(change: &Change<'_>, key: &[usize]) -> SetExpr {
     let (d, s) = (Ident::fixed("d"), Ident::fixed("s"));
     let table = change.table;
-    let (leaving, gone) = vanishing(change, key, &d);
-    let nullable: Vec<usize> = key.iter().copied().filter(|k| table.columns[*k].nullable).collect();
+    let (gone, values, filter) = vanishing(change, key, &d);
+    let pairs = || key.iter().zip(&values).map(|(k, v)| (*k, Change::target(&s, table, *k), v.clone()));
     let arm = |on: Vec<Scalar>| {
         SetExpr::Select(Box::new(Select {
             items: vec![ctid(&s)],
-            from: vec![change.from(&d), FromItem::relation(table.name.clone(), s.clone())],
-            filter: gone.first.iter().cloned().chain(on).chain(gone.last.clone()).collect(),
+            from: vec![gone.clone(), FromItem::relation(table.name.clone(), s.clone())],
+            filter: filter.iter().cloned().chain(on).collect(),
             ..Select::default()
         }))
     };
-    let plain = arm(key.iter().map(|k| Change::target(&s, table, *k).equals(leaving[*k].clone())).collect());
-    if nullable.is_empty() {
+    let plain = arm(pairs().map(|(_, stored, value)| stored.equals(value)).collect());
+    let nullable = || pairs().filter(|(k, ..)| table.columns[*k].nullable);
+    if nullable().next().is_none() {
         return plain;
     }
-    let some_null = Scalar::or(nullable.iter().map(|k| Change::target(&s, table, *k).is_null()));
-    let null_in_change = Scalar::or(nullable.iter().map(|k| leaving[*k].clone().is_null()));
-    let hash = |value: &dyn Fn(usize) -> Scalar| row_hash(key.iter().map(|k| value(*k)).collect());
-    let by_hash = (!table.null_keys().is_empty())
-        .then(|| hash(&|k| Change::target(&s, table, k)).equals(hash(&|k| leaving[k].clone())));
-    let matching = key.iter().map(|k| same(table, *k, Change::target(&s, table, *k), leaving[*k].clone()));
+    let some_null = Scalar::or(nullable().map(|(_, stored, _)| stored.is_null()));
+    let null_in_change = Scalar::or(nullable().map(|(_, _, value)| value.is_null()));
+    let by_hash = (!table.null_keys().is_empty()).then(|| {
+        let stored = row_hash(pairs().map(|(_, stored, _)| stored).collect());
+        stored.equals(row_hash(values.clone()))
+    });
+    let matching = pairs().map(|(k, stored, value)| same(table, k, stored, value));
     let on = [some_null, null_in_change].into_iter().chain(by_hash).chain(matching);
     SetExpr::UnionAll(vec![plain, arm(on.collect())])
 }
 
-/// What says of a row of a change that its key leaves for good: conditions on itself, and on others.
-struct Gone {
-    first: Vec<Scalar>,
-    last: Option<Scalar>,
-}
-
-/// The columns of the rows of a change whose key leaves, and where it does not return.
-fn vanishing(change: &Change<'_>, key: &[usize], d: &Ident) -> (Vec<Scalar>, Gone) {
-    let (leaving, first) = change.side(d, false);
+/// The keys that leave for good, as the relation `d`: the relation, the key's columns in it, conditions. Of a key there is
+/// one row that leaves and one that comes at most, so it is gone where no weight is above 0; told in one pass, whatever
+/// PostgreSQL expects of a join of the change with itself.
+fn vanishing(change: &Change<'_>, key: &[usize], d: &Ident) -> (FromItem, Vec<Scalar>, Vec<Scalar>) {
+    let (row, leaves) = change.side(d, false);
+    let values: Vec<Scalar> = key.iter().map(|k| row[*k].clone()).collect();
     if let sql::Change::Pairs(..) = change.rows {
-        return (leaving, Gone { first, last: None });
+        return (change.from(d), values, leaves);
     }
-    let p = Ident::fixed("p");
-    let (coming, comes) = change.side(&p, true);
-    let returns = Select {
-        items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
-        from: vec![change.from(&p)],
-        filter: comes
-            .into_iter()
-            .chain(key.iter().map(|k| same(change.table, *k, coming[*k].clone(), leaving[*k].clone())))
-            .collect(),
+    let keys = Select {
+        items: values.iter().map(|v| SelectItem { expr: v.clone(), name: None }).collect(),
+        from: vec![change.from(d)],
+        group_by: (1i32..).take(key.len()).map(Scalar::int4).collect(),
+        having: vec![Scalar::aggregate("max", vec![change.weight(d)]).op("<", Scalar::int8(0))],
         ..Select::default()
     };
-    let last = Scalar::Exists { query: Box::new(Query::select(returns)), negated: true };
-    (leaving, Gone { first, last: Some(last) })
+    let query = Box::new(Query::select(keys));
+    let gone = FromItem::Subquery { query, alias: d.clone(), columns: Vec::new(), lateral: false };
+    (gone, values, Vec::new())
 }
 
 fn same(table: &Stored, column: usize, a: Scalar, b: Scalar) -> Scalar {

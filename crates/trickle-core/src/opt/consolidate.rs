@@ -4,7 +4,8 @@ use crate::error::Result;
 use crate::graph::{Graph, NodeId, NodeMap};
 use crate::rel::Rel;
 
-/// Drops every Consolidate that no reader needs and every one over rows that are merged already.
+/// Drops every Consolidate that no reader needs and every one over rows that are merged already. One that is a root itself
+/// is computed, so whoever reads it does best to go on with it.
 pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
     let order = graph.reachable_from(roots);
     let mut needed = NodeMap::new();
@@ -22,7 +23,7 @@ pub(super) fn rule(graph: &mut Graph, roots: &[NodeId]) -> Result<Vec<NodeId>> {
         if let Rel::Consolidate(c) = graph.rel(made) {
             let input = graph.props(c.input());
             let merged = input.consolidated && (!c.is_state() || (input.positive && input.non_negative));
-            if merged || needed.get(id).is_none() {
+            if merged || (needed.get(id).is_none() && !roots.contains(&id)) {
                 made = c.input();
             }
         }
