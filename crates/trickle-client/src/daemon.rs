@@ -111,8 +111,27 @@ pub async fn run(
     }
 }
 
-/// A refresh at work: the connection comes back with what came of it.
-type Work<'w> = Pin<Box<dyn Future<Output = (Trickle, Due, Result<Vec<Refreshed>>)> + 'w>>;
+/// How a refresh ended, with the connection that it used.
+type Ended = (Trickle, Due, Result<Vec<Refreshed>>);
+
+/// A refresh at work.
+type Work<'w> = Pin<Box<dyn Future<Output = Ended> + 'w>>;
+
+/// What `doing` gives, while the work goes on; what of it ends meanwhile is put into `ended`. Whoever waits for the server may
+/// wait for a lock that a refresh at work holds, which gives it up only if somebody goes on with it.
+async fn beside<W: Future, T>(
+    work: &mut FuturesUnordered<W>,
+    ended: &mut Vec<W::Output>,
+    doing: impl Future<Output = T>,
+) -> T {
+    tokio::pin!(doing);
+    loop {
+        tokio::select! {
+            done = &mut doing => return done,
+            Some(end) = work.next() => ended.push(end),
+        }
+    }
+}
 
 /// What is to be refreshed together.
 struct Due {
@@ -145,7 +164,6 @@ struct Daemon<'d> {
     changed: BTreeSet<TableId>,
     /// Sources whose buffers hold nothing but what was counted, since when.
     counted: BTreeMap<TableId, Instant>,
-    work: FuturesUnordered<Work<'d>>,
     cancel: BTreeMap<TableId, CancelToken>,
     /// When the catalog was last looked at.
     looked: Option<Instant>,
@@ -190,7 +208,6 @@ impl<'d> Daemon<'d> {
             periods: BTreeMap::new(),
             changed: BTreeSet::new(),
             counted: BTreeMap::new(),
-            work: FuturesUnordered::new(),
             cancel: BTreeMap::new(),
             looked: None,
             read: None,
@@ -202,15 +219,32 @@ impl<'d> Daemon<'d> {
     }
 
     async fn run(&mut self, stop: &mut Pin<&mut impl Future<Output = ()>>) -> Result<()> {
+        let (mut work, mut ended) = (FuturesUnordered::new(), Vec::new());
         loop {
-            let wake = self.start_due().await?;
-            let pause = wake.map_or(self.options.reload, |t| t.since(now())).min(self.options.reload);
-            tokio::select! {
-                () = &mut *stop => return self.finish().await,
-                Some((trickle, due, result)) = self.work.next() => self.ended(trickle, &due, result)?,
-                () = tokio::time::sleep(pause) => self.reload().await?,
+            let next = tokio::select! {
+                () = &mut *stop => None,
+                next = beside(&mut work, &mut ended, self.next()) => Some(next?),
+            };
+            let Some((started, wake)) = next else { return self.finish(work, ended).await };
+            work.extend(started);
+            if ended.is_empty() {
+                let pause = wake.map_or(self.options.reload, |t| t.since(now())).min(self.options.reload);
+                tokio::select! {
+                    () = &mut *stop => return self.finish(work, ended).await,
+                    Some(end) = work.next() => ended.push(end),
+                    () = tokio::time::sleep(pause) => {}
+                }
+            }
+            for (trickle, due, result) in ended.drain(..) {
+                self.ended(trickle, &due, result)?;
             }
         }
+    }
+
+    /// Looks at the catalog, where it is time to, and for changes; gives what is started, and when to look again.
+    async fn next(&mut self) -> Result<(Vec<Work<'d>>, Option<Time>)> {
+        self.reload().await?;
+        self.start_due().await
     }
 
     /// Reads the catalog again where it changed, or the last reading is old.
@@ -256,20 +290,21 @@ impl<'d> Daemon<'d> {
     }
 
     /// Starts what is due and has anything to do; says when to look again.
-    async fn start_due(&mut self) -> Result<Option<Time>> {
+    async fn start_due(&mut self) -> Result<(Vec<Work<'d>>, Option<Time>)> {
         let time = now();
         let dag = self.registry.dag()?;
         // What was found to have changes waits for its turn; whatever else is due is looked at, many or few.
         let all = schedule::Options { max_concurrent: usize::MAX, ..self.options.scheduler };
         let (mut due, wake) = self.due(&dag, &all, time);
         if due.is_empty() {
-            return Ok(wake);
+            return Ok((Vec::new(), wake));
         }
         due.retain(|d| !self.has_changes(d));
         if !due.is_empty() {
             self.look(&dag, &due, time).await?;
         }
         let (due, _) = self.due(&dag, &self.options.scheduler, time);
+        let mut started = Vec::new();
         for due in due.into_iter().filter(|d| self.has_changes(d)).collect::<Vec<_>>() {
             for id in &due.members {
                 self.changed.remove(id);
@@ -279,9 +314,9 @@ impl<'d> Daemon<'d> {
                     (t.status.last_start, t.status.last_end) = (Some(time), None);
                 }
             }
-            self.start(due).await?;
+            started.push(self.start(due).await?);
         }
-        Ok(schedule::next(&dag, &self.tasks, &self.options.scheduler, now()).wake)
+        Ok((started, schedule::next(&dag, &self.tasks, &self.options.scheduler, now()).wake))
     }
 
     /// What is due, and when something else will be.
@@ -296,7 +331,7 @@ impl<'d> Daemon<'d> {
         (due.collect(), plan.wake)
     }
 
-    async fn start(&mut self, due: Due) -> Result<()> {
+    async fn start(&mut self, due: Due) -> Result<Work<'d>> {
         let mut trickle = match self.idle.pop() {
             Some(t) => t,
             None => {
@@ -315,11 +350,10 @@ impl<'d> Daemon<'d> {
             polled: Some(due.polled.clone()),
             ..RefreshOptions::default()
         };
-        self.work.push(Box::pin(async move {
+        Ok(Box::pin(async move {
             let result = trickle.refresh_linked(&due.members, &options).await;
             (trickle, due, result)
-        }));
-        Ok(())
+        }))
     }
 
     /// Notes how a refresh ended. A lost connection ends the daemon's round: it connects anew.
@@ -356,15 +390,20 @@ impl<'d> Daemon<'d> {
     }
 
     /// Waits for refreshes at work; cancels what takes too long. Whatever is undone is done by the next daemon.
-    async fn finish(&mut self) -> Result<()> {
+    async fn finish(&mut self, mut work: FuturesUnordered<Work<'d>>, ended: Vec<Ended>) -> Result<()> {
         let patience = tokio::time::sleep(self.options.grace);
         tokio::pin!(patience);
+        let tell = |(_, _, result): Ended| {
+            if let Ok(done) = result {
+                (self.tell)(Event::Refreshed(&done));
+            }
+        };
+        ended.into_iter().for_each(tell);
         loop {
             tokio::select! {
-                done = self.work.next() => match done {
+                done = work.next() => match done {
                     None => return Ok(()),
-                    Some((_, _, Ok(done))) => (self.tell)(Event::Refreshed(&done)),
-                    Some(_) => {}
+                    Some(end) => tell(end),
                 },
                 () = &mut patience => break,
             }
@@ -374,7 +413,7 @@ impl<'d> Daemon<'d> {
         for token in std::mem::take(&mut self.cancel).into_values() {
             let _ = self.to.cancel(token).await;
         }
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.work.next()).await;
+        let _ = tokio::time::timeout(Duration::from_secs(1), work.next()).await;
         Ok(())
     }
 }
@@ -396,4 +435,40 @@ fn task(e: &Entry, old: Option<Status>, time: Time) -> Task {
         ..old.unwrap_or(fresh)
     };
     Task { schedule: e.schedule.as_deref().and_then(|s| Schedule::parse(s).ok()), status, polls: e.polls() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[tokio::test]
+    async fn a_look_that_waits_for_a_refresh_lets_that_go_on() {
+        let (lock, released) = tokio::sync::oneshot::channel();
+        let steps = Cell::new(0);
+        let refresh = async {
+            // It holds a lock until it has been gone on with twice.
+            tokio::task::yield_now().await;
+            steps.set(steps.get() + 1);
+            lock.send(()).unwrap();
+            steps.get()
+        };
+        let (mut work, mut ended) = (FuturesUnordered::from_iter([refresh]), Vec::new());
+        let look = async { released.await.is_ok() };
+        let looked = tokio::time::timeout(Duration::from_secs(10), beside(&mut work, &mut ended, look)).await;
+        assert_eq!(looked, Ok(true));
+        // Nothing is lost, whether it ended before the look or after it.
+        while let Some(end) = work.next().await {
+            ended.push(end);
+        }
+        assert_eq!(ended, [1]);
+    }
+
+    #[tokio::test]
+    async fn a_look_beside_nothing_is_a_look() {
+        let mut ended = Vec::<()>::new();
+        let mut work = FuturesUnordered::<std::future::Ready<()>>::new();
+        assert_eq!(beside(&mut work, &mut ended, std::future::ready(7)).await, 7);
+        assert!(ended.is_empty());
+    }
 }
