@@ -44,7 +44,7 @@ fn revised(cx: &mut Differ<'_>, n: NodeId, deltas: &[NodeId]) -> Result<Option<N
         rel @ Rel::Filter(f) if !rel.can_raise() => pairs.filtered(f, cx.graph.schema(pairs.input())),
         _ => return Ok(None),
     };
-    cx.graph.add(made).map(Some)
+    made.map(|made| cx.graph.add(made)).transpose()
 }
 
 /// `Δ(A ⋈ B) = ΔA ⋈ B′ + A′ ⋈ ΔB − ΔA ⋈ ΔB`: current states only, each term driven by a delta.

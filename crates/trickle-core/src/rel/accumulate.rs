@@ -1,19 +1,15 @@
 //! Signed group sums: the linear core of aggregation.
 
 use super::{
-    Class, Map, Negate, OuterJoin, Reduce, Rel, Relational, Revise, Side, Union, arity, check_expr,
-    check_keys, image,
+    Class, Map, Negate, Reduce, Rel, Relational, Union, arity, check_expr, check_keys, image, totals,
 };
 use crate::agg::{Acc, Upkeep};
-use crate::delta::{Differ, Differentiate, Part};
+use crate::delta::{Differ, Differentiate};
 use crate::error::Result;
 use crate::eval::{Context, Evaluate, Row, ZSet, aggregates, group};
-use crate::expr::functions::resolve_operator;
-use crate::expr::{Expr, ExprKind, FuncSig};
+use crate::expr::Expr;
 use crate::graph::{ColSet, Column, FunctionalDependency, Graph, Node, NodeId, Props, Schema, images};
 use crate::sql::{Fragment, Render, RenderContext, Scalar, accumulator};
-use crate::types::Datum;
-use std::sync::Arc;
 
 /// The key columns, then each accumulator's `Σ w × value`, for each key on which some accumulator is not 0. Without
 /// keys there is always exactly one row.
@@ -176,8 +172,8 @@ impl Relational for Accumulate {
 }
 
 impl Differentiate for Accumulate {
-    /// With `d = accumulate(ΔR)`: where the accumulators are stored, `old` is the stored row of each key of `d` and
-    /// `new = merge(old + d)`; else `new` accumulates the touched groups afresh and `old = merge(new − d)`. For keys that
+    /// With `d = accumulate(ΔR)`: where the accumulators are stored, each group of `d` is looked up there
+    /// (`rel/totals.rs`), or `old` is the stored row of each key of `d` and `new = merge(old + d)`; else `new` accumulates the touched groups afresh and `old = merge(new − d)`. For keys that
     /// do not say how they are written the class rule looks at the rows that are there.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if !self.shows_any(cx.graph) {
@@ -188,7 +184,7 @@ impl Differentiate for Accumulate {
         let change = cx.net(change, raises)?;
         let d = cx.graph.add(Accumulate { input: change, ..self.clone() })?;
         if let Some(parts) = cx.parts(node)?
-            && let Some(revised) = self.revised(cx.graph, node, d, &parts)?
+            && let Some(revised) = totals::revised(self, cx.graph, node, d, &parts)?
         {
             return Ok(Some(revised));
         }
@@ -218,98 +214,6 @@ impl Differentiate for Accumulate {
             }
         };
         cx.difference(new, old).map(Some)
-    }
-}
-
-/// How many keys may be NULL where stored groups are looked up one by one: each doubles the text, since `=` finds no NULL.
-const NULLABLE: usize = 1;
-
-impl Accumulate {
-    /// The change where the previous totals are stored in `parts`, each group beside what it was:
-    /// `revise(d ⟕ part₁ ⟕ part₂ …)`, with `new = old + d` total by total. `None` where a stored group is not found by
-    /// equality of plain columns, or is not told from a missing one.
-    fn revised(&self, graph: &mut Graph, node: NodeId, d: NodeId, parts: &[Part]) -> Result<Option<NodeId>> {
-        let schema = graph.schema(node).clone();
-        let keys = self.keys.len();
-        let nullable = schema.columns().iter().take(keys).filter(|c| c.nullable).count();
-        if nullable > NULLABLE || schema.columns().iter().take(keys).any(|c| !c.ty.is_exact()) {
-            return Ok(None);
-        }
-        let Some(found) = parts.iter().map(|p| found(graph, p, keys)).collect::<Option<Vec<_>>>() else {
-            return Ok(None);
-        };
-        let (mut joined, mut had) = (d, Vec::new());
-        let mut olds: Vec<Vec<Expr>> = vec![Vec::new(); self.accs.len()];
-        for (part, found) in parts.iter().zip(found) {
-            let width = graph.schema(joined).len();
-            let row: Vec<Expr> = part.row.iter().map(|e| e.shifted(width)).collect();
-            let same = (0..keys).map(|k| match schema.columns()[k].nullable {
-                true => schema.expr(k).same_as(row[k].clone()),
-                false => schema.expr(k).equals(row[k].clone()),
-            });
-            let on = Expr::and(same.chain([part.known.shifted(width)]));
-            joined = graph.add(OuterJoin::left(joined, part.stored, on))?;
-            had.push(row[found].clone().is_not_null());
-            for (old, value) in olds.iter_mut().zip(&row[keys..]) {
-                old.extend(Some(value.clone()).filter(|v| v.as_literal().is_none()));
-            }
-        }
-        let mut pairs: Vec<Expr> = (0..keys).map(|k| schema.expr(k)).collect();
-        let mut labels: Vec<Arc<str>> = schema.columns()[..keys].iter().map(|c| c.label.clone()).collect();
-        let n = self.accs.len();
-        let (mut was, mut is) = (Vec::new(), Vec::new());
-        for (i, (acc, stored)) in self.accs.iter().zip(olds).enumerate() {
-            let label = &schema.columns()[keys + i].label;
-            let old = Expr::new(
-                ExprKind::Coalesce(stored.into_iter().chain([zero(acc)]).collect()),
-                acc.ty.clone(),
-            );
-            let Some(plus) = resolve_operator("+", &[acc.ty.clone(), acc.ty.clone()]) else {
-                return Ok(None);
-            };
-            is.push(Expr::call(plus, vec![old.clone(), schema.expr(keys + i)]));
-            was.push(old);
-            labels.push(format!("old_{label}").into());
-        }
-        labels.extend(schema.columns()[keys..].iter().map(|c| c.label.clone()).chain(["had".into()]));
-        pairs.extend(was.into_iter().chain(is).chain([Expr::or(had)]));
-        let pairs = graph.add(Map::new(joined, pairs).labelled(labels))?;
-        let all = graph.schema(pairs).clone();
-        let row = |from: usize| (0..keys).chain(from..from + n).map(|i| all.expr(i)).collect::<Vec<_>>();
-        let has = if keys == 0 { Expr::bool(true) } else { self.some(graph, &row(keys + n)[keys..]) };
-        let was = Side { row: row(keys), there: all.expr(keys + 2 * n) };
-        let is = Side { row: row(keys + n), there: has };
-        let labels = schema.columns().iter().map(|c| c.label.clone()).collect();
-        graph.add(Revise::new(pairs, was, is, labels)).map(Some)
-    }
-
-    /// Whether a group has a total that is not 0, given its totals: its count of rows says so, where it is one of them.
-    fn some(&self, graph: &Graph, totals: &[Expr]) -> Expr {
-        let other = |t: &Expr| {
-            let sig = FuncSig::comparison("<>", t.ty().clone(), t.ty().clone());
-            Expr::call(sig, vec![t.clone(), Expr::int8(0).cast(t.ty().clone())])
-        };
-        let rows = self.accs.iter().position(|a| *a == Acc::count(None));
-        match rows.filter(|_| graph.props(self.input).non_negative) {
-            Some(count) => other(&totals[count]),
-            None => Expr::or(totals.iter().map(other)),
-        }
-    }
-}
-
-/// The column of a part, as a row of the result, that is NULL where there is no such row, and nowhere else; `None` where
-/// there is no such column, or a key is not a plain column.
-fn found(graph: &Graph, part: &Part, keys: usize) -> Option<usize> {
-    let stored = graph.schema(part.stored);
-    let plain = part.row[..keys].iter().all(|e| e.as_column().is_some());
-    let never_null = |e: &Expr| e.as_column().is_some_and(|c| !stored.columns()[c].nullable);
-    plain.then(|| part.row.iter().position(never_null)).flatten()
-}
-
-fn zero(acc: &Acc) -> Expr {
-    match acc.zero() {
-        Datum::Int(n) => Expr::int8(n).cast(acc.ty.clone()),
-        other => Expr::literal(other, acc.ty.clone()),
     }
 }
 

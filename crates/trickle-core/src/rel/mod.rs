@@ -28,6 +28,7 @@ mod single;
 mod state;
 mod table;
 mod top;
+mod totals;
 mod union;
 mod values;
 mod widen;

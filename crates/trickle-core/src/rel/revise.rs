@@ -78,15 +78,33 @@ impl Revise {
         let column = |side: &Side| side.row.get(i).and_then(Expr::as_column);
         column(&self.was).filter(|c| column(&self.is) == Some(*c))
     }
-    /// The change that a map makes of this one, a node whose schema is `schema`.
-    pub(crate) fn mapped(&self, map: &Map, schema: &Schema) -> Revise {
+    /// The change that a map makes of this one, a node whose schema is `schema`; `None` where that would compute a value
+    /// more often than now.
+    pub(crate) fn mapped(&self, map: &Map, schema: &Schema) -> Option<Revise> {
         let labels = schema.columns().iter().map(|c| c.label.clone()).collect();
-        Revise { input: self.input, was: self.was.mapped(map), is: self.is.mapped(map), labels }
+        self.takes(map.exprs()).then(|| Revise {
+            input: self.input,
+            was: self.was.mapped(map),
+            is: self.is.mapped(map),
+            labels,
+        })
     }
-    /// The change that a filter leaves of this one, whose input's schema is `input`.
-    pub(crate) fn filtered(&self, filter: &Filter, input: &Schema) -> Revise {
-        let (was, is) = (self.was.filtered(filter, input), self.is.filtered(filter, input));
-        Revise { was, is, ..self.clone() }
+    /// The change that a filter leaves of this one, whose input's schema is `input`; `None` likewise.
+    pub(crate) fn filtered(&self, filter: &Filter, input: &Schema) -> Option<Revise> {
+        self.takes(std::slice::from_ref(filter.predicate())).then(|| {
+            let (was, is) = (self.was.filtered(filter, input), self.is.filtered(filter, input));
+            Revise { was, is, ..self.clone() }
+        })
+    }
+    /// Whether expressions over its columns can take what stands behind these: each that is computed once at most.
+    fn takes(&self, exprs: &[Expr]) -> bool {
+        let mut uses = vec![0usize; self.is.row.len()];
+        exprs.iter().for_each(|e| e.each_column(|c| uses[c] += 1));
+        let plain = |e: &Expr| e.as_column().is_some() || e.as_literal().is_some();
+        uses.iter()
+            .zip(&self.was.row)
+            .zip(&self.is.row)
+            .all(|((n, was), is)| *n <= 1 || (plain(was) && plain(is)))
     }
     /// The columns that stay where only `read` ones are read: those that pass through both sides too, which tell its rows
     /// apart.

@@ -1,0 +1,121 @@
+//! How stored totals change: each group beside what it was.
+
+use super::{Accumulate, Map, OuterJoin, Revise, Side};
+use crate::agg::Acc;
+use crate::delta::Part;
+use crate::error::Result;
+use crate::expr::functions::resolve_operator;
+use crate::expr::{Expr, ExprKind, FuncSig};
+use crate::graph::{Graph, NodeId, Schema};
+use crate::types::Datum;
+use std::sync::Arc;
+
+/// How many keys may be NULL where stored groups are looked up one by one: each doubles the text, since `=` finds no NULL.
+const NULLABLE: usize = 1;
+
+/// The change of `node`, which is `totals`, whose previous result is stored in `parts`, where `d` is what its totals change
+/// by: `revise(d ⟕ part₁ ⟕ part₂ …)`, with `new = old + d` total by total. `None` where a stored group is not found by
+/// equality of plain columns, or is not told from a missing one.
+pub(super) fn revised(
+    totals: &Accumulate,
+    graph: &mut Graph,
+    node: NodeId,
+    d: NodeId,
+    parts: &[Part],
+) -> Result<Option<NodeId>> {
+    let schema = graph.schema(node).clone();
+    let keys = totals.keys().len();
+    let columns = &schema.columns()[..keys];
+    if columns.iter().filter(|c| c.nullable).count() > NULLABLE || columns.iter().any(|c| !c.ty.is_exact()) {
+        return Ok(None);
+    }
+    let Some(looked_up) = looked_up(graph, &schema, keys, d, parts)? else { return Ok(None) };
+    let (mut was, mut is) = (Vec::new(), Vec::new());
+    for ((acc, stored), i) in totals.accs().iter().zip(looked_up.totals).zip(keys..) {
+        let stored = stored.into_iter().chain([zero(acc)]).collect();
+        let old = Expr::new(ExprKind::Coalesce(stored), acc.ty.clone());
+        let Some(plus) = resolve_operator("+", &[acc.ty.clone(), acc.ty.clone()]) else { return Ok(None) };
+        is.push(Expr::call(plus, vec![old.clone(), schema.expr(i)]));
+        was.push(old);
+    }
+    let labels: Vec<Arc<str>> = schema.columns().iter().map(|c| c.label.clone()).collect();
+    let old = labels[keys..].iter().map(|l| format!("old_{l}").into());
+    let named =
+        labels[..keys].iter().cloned().chain(old).chain(labels[keys..].iter().cloned()).chain(["had".into()]);
+    let same = (0..keys).map(|k| schema.expr(k));
+    let pairs = same.chain(was).chain(is).chain([looked_up.had]).collect();
+    let pairs = graph.add(Map::new(looked_up.rows, pairs).labelled(named.collect()))?;
+    let (all, n) = (graph.schema(pairs).clone(), totals.accs().len());
+    let row = |from: usize| (0..keys).chain(from..from + n).map(|i| all.expr(i)).collect::<Vec<_>>();
+    let was = Side { row: row(keys), there: all.expr(keys + 2 * n) };
+    let is = row(keys + n);
+    let has = if keys == 0 { Expr::bool(true) } else { has_rows(totals, graph, &is[keys..]) };
+    graph.add(Revise::new(pairs, was, Side { row: is, there: has }, labels)).map(Some)
+}
+
+/// Changes of groups beside what is stored of these.
+struct LookedUp {
+    /// The change's columns, then those of each stored part.
+    rows: NodeId,
+    /// Whether the group is stored.
+    had: Expr,
+    /// For each total where it is stored: the one that is not NULL. None where it is 0 wherever it is not elsewhere.
+    totals: Vec<Vec<Expr>>,
+}
+
+/// `d ⟕ part₁ ⟕ part₂ …` by the keys, which are the first columns of `schema`, that of the totals.
+fn looked_up(
+    graph: &mut Graph,
+    schema: &Schema,
+    keys: usize,
+    d: NodeId,
+    parts: &[Part],
+) -> Result<Option<LookedUp>> {
+    let (mut rows, mut had) = (d, Vec::new());
+    let mut totals = vec![Vec::new(); schema.len() - keys];
+    for part in parts {
+        let Some(found) = found(graph, part, keys) else { return Ok(None) };
+        let width = graph.schema(rows).len();
+        let row: Vec<Expr> = part.row.iter().map(|e| e.shifted(width)).collect();
+        let same = (0..keys).map(|k| match schema.columns()[k].nullable {
+            true => schema.expr(k).same_as(row[k].clone()),
+            false => schema.expr(k).equals(row[k].clone()),
+        });
+        let on = Expr::and(same.chain([part.known.shifted(width)]));
+        rows = graph.add(OuterJoin::left(rows, part.stored, on))?;
+        had.push(row[found].clone().is_not_null());
+        for (total, value) in totals.iter_mut().zip(&row[keys..]) {
+            total.extend(Some(value.clone()).filter(|v| v.as_literal().is_none()));
+        }
+    }
+    Ok(Some(LookedUp { rows, had: Expr::or(had), totals }))
+}
+
+/// The column of a part's row that is NULL where a lookup found no row of it, and nowhere else; `None` where there is no
+/// such column, or a key is not a plain column.
+fn found(graph: &Graph, part: &Part, keys: usize) -> Option<usize> {
+    let stored = graph.schema(part.stored);
+    let plain = part.row[..keys].iter().all(|e| e.as_column().is_some());
+    let never_null = |e: &Expr| e.as_column().is_some_and(|c| !stored.columns()[c].nullable);
+    plain.then(|| part.row.iter().position(never_null)).flatten()
+}
+
+/// Whether a group has a total that is not 0, given its totals: its count of rows says so, where it is one of them.
+fn has_rows(totals: &Accumulate, graph: &Graph, values: &[Expr]) -> Expr {
+    let some = |t: &Expr| {
+        let sig = FuncSig::comparison("<>", t.ty().clone(), t.ty().clone());
+        Expr::call(sig, vec![t.clone(), Expr::int8(0).cast(t.ty().clone())])
+    };
+    let count = totals.accs().iter().position(|a| *a == Acc::count(None));
+    match count.filter(|_| graph.props(totals.input()).non_negative) {
+        Some(count) => some(&values[count]),
+        None => Expr::or(values.iter().map(some)),
+    }
+}
+
+fn zero(acc: &Acc) -> Expr {
+    match acc.zero() {
+        Datum::Int(n) => Expr::int8(n).cast(acc.ty.clone()),
+        other => Expr::literal(other, acc.ty.clone()),
+    }
+}
