@@ -57,7 +57,7 @@ pub struct Machine {
 }
 
 /// Up to so many changes of each source the plan of a delta is kept.
-const FEW: i64 = 1024;
+const FEW: i64 = 8192;
 
 /// Whether the time alone may have changed a member.
 fn is_timed(member: &Member, facts: &Facts) -> bool {
