@@ -72,7 +72,7 @@ const OF_TPCDS: Benchmark = Benchmark {
         Reviewed("returners", "date_dim store_returns", "state_", "an average of a 13th of all"),
         Reviewed(
             "somewhere_else",
-            "customer date_dim store_sales web_sales catalog_sales",
+            "customer date_dim store_sales",
             "customer store_sales state_",
             "the greatest of a 7th of all",
         ),
