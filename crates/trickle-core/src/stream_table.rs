@@ -221,6 +221,7 @@ impl StreamTable {
             roots.push(differ.stored_delta(table.node)?);
         }
         let mut roots = opt::Optimizer::default().optimize(&mut graph, &roots)?;
+        // An equal plan may say less of its rows.
         for root in &mut roots {
             if !graph.props(*root).consolidated && !graph.props(*root).empty {
                 *root = graph.add(Consolidate::change(*root))?;
@@ -321,7 +322,7 @@ impl StreamTable {
         }
         let nodes: Vec<NodeId> = live.iter().map(|(_, r)| *r).collect();
         let tables: Vec<&Stored> = live.iter().map(|(table, _)| *table).collect();
-        let in_pairs = |i: usize, revise: &Revise| takes_pairs(tables[i], revise);
+        let in_pairs = |i: usize, r: &Revise| takes_pairs(tables[i], r, graph.props(r.input()));
         let changed = render_changes(&graph, &nodes, &in_pairs, sources, &self.options.profile)?;
         Ok(vec![change_statement(changed, &tables)])
     }

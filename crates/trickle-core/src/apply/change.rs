@@ -1,27 +1,28 @@
 //! One statement that applies the changes of a stream table's tables.
 
 use super::layout::{Identity, Stored};
+use crate::graph::{ColSet, Props};
 use crate::rel::Revise;
 use crate::sql::ast::{
     ConflictAction, Cte, CteBody, Delete, FromItem, Insert, OnConflict, OrderBy, Query, Scalar, Select,
     SelectItem, SetExpr, Statement,
 };
-use crate::sql::{self, Changed, Ident, NameSet, Named, Qualified, image};
+use crate::sql::{Changed, Ident, NameSet, Named, Qualified, Rendered, image};
 use crate::types::Type;
 
 /// The change of one stored table, ready in a common table expression: rows with weights ≠ 0, each once, or, where a key
 /// tells them apart, what they were and what they are. Rows are told apart by image, keys by equality.
 struct Change<'s> {
     table: &'s Stored,
-    rows: sql::Change,
+    rows: Rendered,
 }
 
-/// Whether the change of a table may come as pairs of what its rows were and are: a row has one key, before and after.
-pub fn takes_pairs(table: &Stored, revise: &Revise) -> bool {
-    match &table.identity {
-        Identity::Key(key) => key.iter().all(|k| revise.kept(*k).is_some()),
-        Identity::Single | Identity::Bag => false,
-    }
+/// Whether the change of a table may come as pairs of what its rows were and are, rows of `input`: its key passes through
+/// both, and tells the pairs apart. So no key is touched twice.
+pub fn takes_pairs(table: &Stored, revise: &Revise, input: &Props) -> bool {
+    let Identity::Key(key) = &table.identity else { return false };
+    let passed: Option<ColSet> = key.iter().map(|k| revise.kept(*k)).collect();
+    input.non_negative && passed.is_some_and(|passed| input.is_key(&passed))
 }
 
 /// `WITH ctes, … DELETE …, … INSERT … SELECT counts`: applies the change of every table, in the order of the roots, and
@@ -75,30 +76,43 @@ fn done(removed: &Ident, written: &Ident) -> Vec<SelectItem> {
 impl Change<'_> {
     fn named(&self) -> &Named {
         match &self.rows {
-            sql::Change::Rows(named, _) | sql::Change::Pairs(named, ..) => named,
+            Rendered::Rows { rows, .. } => rows,
+            Rendered::Pairs { input, .. } => input,
         }
     }
     fn from(&self, alias: &Ident) -> FromItem {
         FromItem::relation(Qualified::bare(self.named().relation.clone()), alias.clone())
     }
-    /// The rows of the change that come, or those that leave: their columns, and where they do.
-    fn side(&self, alias: &Ident, comes: bool) -> (Vec<Scalar>, Vec<Scalar>) {
-        let columns: Vec<Scalar> = self.named().columns.iter().map(|c| Scalar::column(alias, c)).collect();
+    fn columns(&self, alias: &Ident) -> Vec<Scalar> {
+        self.named().columns.iter().map(|c| Scalar::column(alias, c)).collect()
+    }
+    /// The rows that come: their columns, and where they do.
+    fn comes(&self, alias: &Ident) -> (Vec<Scalar>, Vec<Scalar>) {
+        let columns = self.columns(alias);
         match &self.rows {
-            sql::Change::Rows(..) => {
-                (columns, vec![self.weight(alias).op(if comes { ">" } else { "<" }, Scalar::int8(0))])
+            Rendered::Rows { .. } => (columns, vec![self.weight(alias).op(">", Scalar::int8(0))]),
+            Rendered::Pairs { schema, revise, .. } => {
+                let read = revise.read(schema, &columns);
+                (read.is, read.comes)
             }
-            sql::Change::Pairs(_, revise, input) => {
-                let sides = revise.read(input, &columns);
-                if comes { (sides.is, sides.comes) } else { (sides.was, sides.vanishes) }
+        }
+    }
+    /// The rows that leave, likewise.
+    fn leaves(&self, alias: &Ident) -> (Vec<Scalar>, Vec<Scalar>) {
+        let columns = self.columns(alias);
+        match &self.rows {
+            Rendered::Rows { .. } => (columns, vec![self.weight(alias).op("<", Scalar::int8(0))]),
+            Rendered::Pairs { schema, revise, .. } => {
+                let read = revise.read(schema, &columns);
+                (read.was, read.leaves)
             }
         }
     }
     /// How often a row comes or leaves; pairs are there once.
     fn weight(&self, alias: &Ident) -> Scalar {
         match &self.rows {
-            sql::Change::Rows(_, weight) => Scalar::column(alias, weight),
-            sql::Change::Pairs(..) => Scalar::int8(1),
+            Rendered::Rows { weight, .. } => Scalar::column(alias, weight),
+            Rendered::Pairs { .. } => Scalar::int8(1),
         }
     }
     /// `target.c` for column `i` of the stored table.
@@ -141,41 +155,50 @@ fn ctid(alias: &Ident) -> SelectItem {
 fn vanished_by_key(change: &Change<'_>, key: &[usize]) -> SetExpr {
     let (d, s) = (Ident::fixed("d"), Ident::fixed("s"));
     let table = change.table;
-    let (gone, values, filter) = vanishing(change, key, &d);
-    let pairs = || key.iter().zip(&values).map(|(k, v)| (*k, Change::target(&s, table, *k), v.clone()));
+    let gone = vanishing(change, key, &d);
+    let columns = || key.iter().zip(&gone.key).map(|(k, v)| (*k, Change::target(&s, table, *k), v.clone()));
     let arm = |on: Vec<Scalar>| {
         SetExpr::Select(Box::new(Select {
             items: vec![ctid(&s)],
-            from: vec![gone.clone(), FromItem::relation(table.name.clone(), s.clone())],
-            filter: filter.iter().cloned().chain(on).collect(),
+            from: vec![gone.from.clone(), FromItem::relation(table.name.clone(), s.clone())],
+            filter: gone.filter.iter().cloned().chain(on).collect(),
             ..Select::default()
         }))
     };
-    let plain = arm(pairs().map(|(_, stored, value)| stored.equals(value)).collect());
-    let nullable = || pairs().filter(|(k, ..)| table.columns[*k].nullable);
+    let plain = arm(columns().map(|(_, stored, value)| stored.equals(value)).collect());
+    let nullable = || columns().filter(|(k, ..)| table.columns[*k].nullable);
     if nullable().next().is_none() {
         return plain;
     }
     let some_null = Scalar::or(nullable().map(|(_, stored, _)| stored.is_null()));
     let null_in_change = Scalar::or(nullable().map(|(_, _, value)| value.is_null()));
     let by_hash = (!table.null_keys().is_empty()).then(|| {
-        let stored = row_hash(pairs().map(|(_, stored, _)| stored).collect());
-        stored.equals(row_hash(values.clone()))
+        let stored = row_hash(columns().map(|(_, stored, _)| stored).collect());
+        stored.equals(row_hash(gone.key.clone()))
     });
-    let matching = pairs().map(|(k, stored, value)| same(table, k, stored, value));
+    let matching = columns().map(|(k, stored, value)| same(table, k, stored, value));
     let on = [some_null, null_in_change].into_iter().chain(by_hash).chain(matching);
     SetExpr::UnionAll(vec![plain, arm(on.collect())])
 }
 
-/// The keys that leave for good, as the relation `d`: the relation, the key's columns in it, conditions. Of a key there is
-/// one row that leaves and one that comes at most, so it is gone where no weight is above 0; told in one pass, whatever
-/// PostgreSQL expects of a join of the change with itself.
-fn vanishing(change: &Change<'_>, key: &[usize], d: &Ident) -> (FromItem, Vec<Scalar>, Vec<Scalar>) {
-    let (row, leaves) = change.side(d, false);
-    let values: Vec<Scalar> = key.iter().map(|k| row[*k].clone()).collect();
-    if let sql::Change::Pairs(..) = change.rows {
-        return (change.from(d), values, leaves);
+/// The keys that leave for good.
+struct Gone {
+    from: FromItem,
+    /// The columns of the key.
+    key: Vec<Scalar>,
+    filter: Vec<Scalar>,
+}
+
+/// The keys that leave for good, as the relation `d`. Of a key there is one row that leaves and one that comes at most, so it
+/// is gone where no weight is above 0; told in one pass, whatever PostgreSQL expects of a join of the change with itself.
+fn vanishing(change: &Change<'_>, key: &[usize], d: &Ident) -> Gone {
+    let columns = change.columns(d);
+    if let Rendered::Pairs { schema, revise, .. } = &change.rows {
+        let read = revise.read(schema, &columns);
+        let key = key.iter().map(|k| read.was[*k].clone()).collect();
+        return Gone { from: change.from(d), key, filter: read.vanishes };
     }
+    let values: Vec<Scalar> = key.iter().map(|k| columns[*k].clone()).collect();
     let keys = Select {
         items: values.iter().map(|v| SelectItem { expr: v.clone(), name: None }).collect(),
         from: vec![change.from(d)],
@@ -184,8 +207,8 @@ fn vanishing(change: &Change<'_>, key: &[usize], d: &Ident) -> (FromItem, Vec<Sc
         ..Select::default()
     };
     let query = Box::new(Query::select(keys));
-    let gone = FromItem::Subquery { query, alias: d.clone(), columns: Vec::new(), lateral: false };
-    (gone, values, Vec::new())
+    let from = FromItem::Subquery { query, alias: d.clone(), columns: Vec::new(), lateral: false };
+    Gone { from, key: values, filter: Vec::new() }
 }
 
 fn same(table: &Stored, column: usize, a: Scalar, b: Scalar) -> Scalar {
@@ -198,7 +221,7 @@ fn vanished_single(change: &Change<'_>) -> Select {
     let any = Select {
         items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
         from: vec![change.from(&d)],
-        filter: change.side(&d, false).1,
+        filter: change.leaves(&d).1,
         ..Select::default()
     };
     Select {
@@ -215,7 +238,7 @@ fn vanished_single(change: &Change<'_>) -> Select {
 fn vanished_by_value(change: &Change<'_>) -> Select {
     let (d, s, m) = (Ident::fixed("d"), Ident::fixed("s"), Ident::fixed("m"));
     let table = change.table;
-    let (leaving, leaves) = change.side(&d, false);
+    let (leaving, leaves) = change.leaves(&d);
     let mut filter = Vec::new();
     let hashable = table.hashable();
     if !hashable.is_empty() {
@@ -265,7 +288,7 @@ pub(super) fn row_hash(values: Vec<Scalar>) -> Scalar {
 fn insertion(change: &Change<'_>) -> Insert {
     let d = Ident::fixed("d");
     let table = change.table;
-    let (coming, comes) = change.side(&d, true);
+    let (coming, comes) = change.comes(&d);
     let mut select = Select {
         items: coming.into_iter().map(|expr| SelectItem { expr, name: None }).collect(),
         from: vec![change.from(&d)],

@@ -19,8 +19,8 @@ pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
         // The rows of a sum need not be merged again for its sake: whoever reads the delta says what it needs.
         Rel::Consolidate(_) => Ok(deltas.swap_remove(0)),
         _ => {
-            if let Some(revised) = revised(cx, n, &deltas)? {
-                return Ok(revised);
+            if let Some(pairs) = as_pairs(cx, n, &deltas)? {
+                return Ok(pairs);
             }
             let raises = rel.can_raise();
             for d in &mut deltas {
@@ -32,16 +32,16 @@ pub(super) fn linear(cx: &mut Differ<'_>, n: NodeId) -> Result<NodeId> {
     }
 }
 
-/// The change that a map or a filter makes of pairs of what was and what is, as such pairs. What raises must see each row
-/// of the change once, and a filter's condition is not kept from rows that are not there.
-fn revised(cx: &mut Differ<'_>, n: NodeId, deltas: &[NodeId]) -> Result<Option<NodeId>> {
+/// The change that a map or a filter makes of pairs of what was and what is, as such pairs. A map that raises is evaluated
+/// on both, which it may be where a key tells the pairs apart: they are rows of the states before and after.
+fn as_pairs(cx: &mut Differ<'_>, n: NodeId, deltas: &[NodeId]) -> Result<Option<NodeId>> {
     let [delta] = deltas else { return Ok(None) };
     let Rel::Revise(pairs) = cx.graph.rel(*delta) else { return Ok(None) };
     let made = match cx.graph.rel(n) {
         rel @ Rel::Map(m) if !rel.can_raise() || cx.graph.props(*delta).consolidated => {
             pairs.mapped(m, cx.graph.schema(n))
         }
-        rel @ Rel::Filter(f) if !rel.can_raise() => pairs.filtered(f, cx.graph.schema(pairs.input())),
+        Rel::Filter(f) => pairs.filtered(f, cx.graph.schema(pairs.input())),
         _ => return Ok(None),
     };
     made.map(|made| cx.graph.add(made)).transpose()

@@ -138,7 +138,7 @@ impl<'g> Differ<'g> {
         sum(self.graph, n, rows).map(Some)
     }
 
-    /// The previous result of `n` as the parts that it is stored in, where it is kept. No key is in two of them.
+    /// The previous result of `n` as the parts that it is stored in, where it is kept.
     ///
     /// # Errors
     /// Those of [`Graph::add`].

@@ -59,7 +59,7 @@ pub fn prepare(graph: &mut Graph, root: NodeId) -> Result<NodeId> {
 pub struct Kept {
     /// Nodes whose results are stored.
     pub stored: BTreeSet<NodeId>,
-    /// Nodes whose results follow from stored ones: each is the sum of these parts.
+    /// Nodes whose results follow from stored ones: each is the sum of these parts, no key in two of them.
     pub derived: BTreeMap<NodeId, Vec<Part>>,
 }
 
@@ -84,7 +84,7 @@ impl Part {
     /// # Errors
     /// Those of [`Graph::add`].
     pub fn rows(&self, graph: &mut Graph, like: NodeId) -> Result<NodeId> {
-        if self.row == graph.schema(self.stored).identity() {
+        if self.known.conjuncts().is_empty() && self.row == graph.schema(self.stored).identity() {
             return Ok(self.stored);
         }
         let known = graph.add(Filter::new(self.stored, self.known.clone()))?;

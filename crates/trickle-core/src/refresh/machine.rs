@@ -56,7 +56,7 @@ pub struct Machine {
     frontier: Option<Frontier>,
 }
 
-/// Up to so many changes of each source the plan of a delta is kept.
+/// Up to so many changes of each source the plan of a delta is kept; beside more, making it anew costs little.
 const FEW: i64 = 8192;
 
 /// Whether the time alone may have changed a member.

@@ -172,9 +172,10 @@ impl Relational for Accumulate {
 }
 
 impl Differentiate for Accumulate {
-    /// With `d = accumulate(ΔR)`: where the accumulators are stored, each group of `d` is looked up there
-    /// (`rel/totals.rs`), or `old` is the stored row of each key of `d` and `new = merge(old + d)`; else `new` accumulates the touched groups afresh and `old = merge(new − d)`. For keys that
-    /// do not say how they are written the class rule looks at the rows that are there.
+    /// With `d = accumulate(ΔR)`. Stored groups are looked up one by one (`rel/totals.rs`). Where they cannot be, `old` is the
+    /// stored rows of the keys of `d` and `new = merge(old + d)`. Where nothing is stored, `new` accumulates the touched
+    /// groups afresh and `old = merge(new − d)`. For keys that do not say how they are written the class rule looks at the
+    /// rows that are there.
     fn delta(&self, cx: &mut Differ<'_>, node: NodeId) -> Result<Option<NodeId>> {
         if !self.shows_any(cx.graph) {
             return Ok(None);
@@ -184,7 +185,7 @@ impl Differentiate for Accumulate {
         let change = cx.net(change, raises)?;
         let d = cx.graph.add(Accumulate { input: change, ..self.clone() })?;
         if let Some(parts) = cx.parts(node)?
-            && let Some(revised) = totals::revised(self, cx.graph, node, d, &parts)?
+            && let Some(revised) = totals::beside_stored(self, cx.graph, node, d, &parts)?
         {
             return Ok(Some(revised));
         }

@@ -4,7 +4,7 @@ use super::{Class, Filter, Map, Rel, Relational, arity, check_columns, check_pre
 use crate::delta::Differentiate;
 use crate::error::{Error, Result};
 use crate::eval::{Context, Evaluate, Row, ZSet, expr};
-use crate::expr::Expr;
+use crate::expr::{Expr, ExprKind};
 use crate::graph::{ColSet, Column, Node, NodeId, Props, Schema};
 use crate::sql::{Fragment, Render, RenderContext, Scalar, differs, scalar};
 use crate::types::Datum;
@@ -47,6 +47,20 @@ impl Side {
     }
 }
 
+/// The most forms of an expression that costs next to nothing.
+const CHEAP: usize = 24;
+
+/// Whether it costs next to nothing to compute it twice: a few operators.
+fn is_cheap(e: &Expr) -> bool {
+    let mut operators = true;
+    e.visit(&mut |e| {
+        if let ExprKind::Call(sig, _) = e.kind() {
+            operators &= sig.is_operator() && sig.schema.is_none();
+        }
+    });
+    operators && e.size() <= CHEAP
+}
+
 impl Revise {
     /// Rows of `input` that were one row and are another; the rows of both sides have as many columns as `labels`.
     pub fn new(input: NodeId, was: Side, is: Side, labels: Vec<Arc<str>>) -> Revise {
@@ -78,33 +92,20 @@ impl Revise {
         let column = |side: &Side| side.row.get(i).and_then(Expr::as_column);
         column(&self.was).filter(|c| column(&self.is) == Some(*c))
     }
-    /// The change that a map makes of this one, a node whose schema is `schema`; `None` where that would compute a value
-    /// more often than now.
+    /// The change that a map makes of this one, a node whose schema is `schema`; `None` where that would have something dear
+    /// computed for each row more than once: a value is compared with what it was, and shown.
     pub(crate) fn mapped(&self, map: &Map, schema: &Schema) -> Option<Revise> {
         let labels = schema.columns().iter().map(|c| c.label.clone()).collect();
-        self.takes(map.exprs()).then(|| Revise {
-            input: self.input,
-            was: self.was.mapped(map),
-            is: self.is.mapped(map),
-            labels,
-        })
+        let made = Revise { input: self.input, was: self.was.mapped(map), is: self.is.mapped(map), labels };
+        let cheap = made.exprs().all(is_cheap);
+        cheap.then_some(made)
     }
-    /// The change that a filter leaves of this one, whose input's schema is `input`; `None` likewise.
+    /// The change that a filter leaves of this one, whose input's schema is `input`; `None` likewise, and where the
+    /// condition raises, since it would be evaluated where there is no row.
     pub(crate) fn filtered(&self, filter: &Filter, input: &Schema) -> Option<Revise> {
-        self.takes(std::slice::from_ref(filter.predicate())).then(|| {
-            let (was, is) = (self.was.filtered(filter, input), self.is.filtered(filter, input));
-            Revise { was, is, ..self.clone() }
-        })
-    }
-    /// Whether expressions over its columns can take what stands behind these: each that is computed once at most.
-    fn takes(&self, exprs: &[Expr]) -> bool {
-        let mut uses = vec![0usize; self.is.row.len()];
-        exprs.iter().for_each(|e| e.each_column(|c| uses[c] += 1));
-        let plain = |e: &Expr| e.as_column().is_some() || e.as_literal().is_some();
-        uses.iter()
-            .zip(&self.was.row)
-            .zip(&self.is.row)
-            .all(|((n, was), is)| *n <= 1 || (plain(was) && plain(is)))
+        let (was, is) = (self.was.filtered(filter, input), self.is.filtered(filter, input));
+        let fits = [&was, &is].iter().all(|side| is_cheap(&side.there) && !side.there.can_raise());
+        fits.then(|| Revise { was, is, ..self.clone() })
     }
     /// The columns that stay where only `read` ones are read: those that pass through both sides too, which tell its rows
     /// apart.
@@ -125,7 +126,7 @@ impl Revise {
         Revise { input, was: side(&self.was), is: side(&self.is), labels }
     }
     /// How PostgreSQL reads it from rows of the input with these columns.
-    pub(crate) fn read(&self, input: &Schema, columns: &[Scalar]) -> Sides {
+    pub(crate) fn read(&self, input: &Schema, columns: &[Scalar]) -> Read {
         let values = |side: &Side| side.row.iter().map(|e| scalar(e, columns)).collect::<Vec<_>>();
         let (was, is) = (values(&self.was), values(&self.is));
         let (had, has) = (scalar(&self.was.there, columns), scalar(&self.is.there, columns));
@@ -143,7 +144,7 @@ impl Revise {
                 otherwise: Some(Box::new(Scalar::bool(true))),
             },
         };
-        Sides {
+        Read {
             was,
             is,
             leaves: vec![had.clone(), changes.clone()],
@@ -154,7 +155,7 @@ impl Revise {
 }
 
 /// A revision as conditions and values over the rows of its input.
-pub(crate) struct Sides {
+pub(crate) struct Read {
     /// What rows were.
     pub(crate) was: Vec<Scalar>,
     /// What they are.
@@ -181,6 +182,10 @@ impl Relational for Revise {
         let [input] = arity("Revise", inputs)?;
         for side in [&self.was, &self.is] {
             check_predicate("Revise", &side.there, &[input.schema()])?;
+            // SQL negates it.
+            if side.there.nullable(input.schema()) {
+                return Err(Error::plan("Revise does not know of some row whether it is there"));
+            }
             side.row.iter().try_for_each(|e| check_columns("Revise", e, &[input.schema()]))?;
         }
         let types = |side: &Side| side.row.iter().map(|e| e.ty().clone()).collect::<Vec<_>>();
@@ -216,8 +221,11 @@ impl Relational for Revise {
         Class::Linear
     }
     fn describe(&self, inputs: &[&Node]) -> String {
-        let sides = [&self.was, &self.is].map(|s| crate::graph::describe_exprs(&s.row, inputs));
-        sides.join(" → ")
+        let side = |s: &Side| {
+            let there = crate::graph::describe_exprs(std::slice::from_ref(&s.there), inputs);
+            format!("{} if {there}", crate::graph::describe_exprs(&s.row, inputs))
+        };
+        format!("{} → {}", side(&self.was), side(&self.is))
     }
 }
 
@@ -246,8 +254,8 @@ impl Render for Revise {
         let mut arms = Vec::new();
         for comes in [true, false] {
             let mut arm = cx.copy_block(&block);
-            let sides = self.read(cx.graph().schema(self.input), &arm.columns);
-            let (row, there) = if comes { (sides.is, sides.comes) } else { (sides.was, sides.leaves) };
+            let read = self.read(cx.graph().schema(self.input), &arm.columns);
+            let (row, there) = if comes { (read.is, read.comes) } else { (read.was, read.leaves) };
             arm.filter.extend(there);
             arm.columns = row;
             arm.weight = if comes { arm.weight } else { arm.weight.negated() };

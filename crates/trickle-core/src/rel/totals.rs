@@ -16,7 +16,7 @@ const NULLABLE: usize = 1;
 /// The change of `node`, which is `totals`, whose previous result is stored in `parts`, where `d` is what its totals change
 /// by: `revise(d ⟕ part₁ ⟕ part₂ …)`, with `new = old + d` total by total. `None` where a stored group is not found by
 /// equality of plain columns, or is not told from a missing one.
-pub(super) fn revised(
+pub(super) fn beside_stored(
     totals: &Accumulate,
     graph: &mut Graph,
     node: NodeId,
@@ -59,7 +59,7 @@ struct LookedUp {
     rows: NodeId,
     /// Whether the group is stored.
     had: Expr,
-    /// For each total where it is stored: the one that is not NULL. None where it is 0 wherever it is not elsewhere.
+    /// For each total its column in every part that stores it; where another part has the group, it is 0.
     totals: Vec<Vec<Expr>>,
 }
 
@@ -74,7 +74,7 @@ fn looked_up(
     let (mut rows, mut had) = (d, Vec::new());
     let mut totals = vec![Vec::new(); schema.len() - keys];
     for part in parts {
-        let Some(found) = found(graph, part, keys) else { return Ok(None) };
+        let Some(present) = presence(graph, part, keys) else { return Ok(None) };
         let width = graph.schema(rows).len();
         let row: Vec<Expr> = part.row.iter().map(|e| e.shifted(width)).collect();
         let same = (0..keys).map(|k| match schema.columns()[k].nullable {
@@ -83,7 +83,7 @@ fn looked_up(
         });
         let on = Expr::and(same.chain([part.known.shifted(width)]));
         rows = graph.add(OuterJoin::left(rows, part.stored, on))?;
-        had.push(row[found].clone().is_not_null());
+        had.push(row[present].clone().is_not_null());
         for (total, value) in totals.iter_mut().zip(&row[keys..]) {
             total.extend(Some(value.clone()).filter(|v| v.as_literal().is_none()));
         }
@@ -93,7 +93,7 @@ fn looked_up(
 
 /// The column of a part's row that is NULL where a lookup found no row of it, and nowhere else; `None` where there is no
 /// such column, or a key is not a plain column.
-fn found(graph: &Graph, part: &Part, keys: usize) -> Option<usize> {
+fn presence(graph: &Graph, part: &Part, keys: usize) -> Option<usize> {
     let stored = graph.schema(part.stored);
     let plain = part.row[..keys].iter().all(|e| e.as_column().is_some());
     let never_null = |e: &Expr| e.as_column().is_some_and(|c| !stored.columns()[c].nullable);

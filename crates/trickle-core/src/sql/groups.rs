@@ -62,6 +62,8 @@ pub fn image(value: Scalar, ty: &Type) -> Option<Scalar> {
 pub(crate) fn differs(a: Scalar, b: Scalar, ty: &Type, nullable: bool) -> Scalar {
     let differ = |a: Scalar, b: Scalar| match nullable {
         true => a.same_as(b).negated(),
+        // Of a type that is not built in, = alone is known.
+        false if matches!(ty, Type::Other(_)) => a.equals(b).negated(),
         false => a.op("<>", b),
     };
     if !ty.has_equality() {

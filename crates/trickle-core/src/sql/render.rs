@@ -76,11 +76,23 @@ pub struct Named {
 
 /// How a change is rendered.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
-    /// As its rows, with the column of their weights, `bigint`.
-    Rows(Named, Ident),
-    /// As what rows were and what they are: the input of a [`Revise`] and its schema.
-    Pairs(Named, Revise, Schema),
+pub enum Rendered {
+    /// As its rows.
+    Rows {
+        /// The rows.
+        rows: Named,
+        /// The column of their weights, `bigint`.
+        weight: Ident,
+    },
+    /// As what rows were and what they are, each pair once.
+    Pairs {
+        /// The input of the revision.
+        input: Named,
+        /// Its schema.
+        schema: Schema,
+        /// The revision.
+        revise: Revise,
+    },
 }
 
 /// Several changes as common table expressions of one statement.
@@ -89,7 +101,7 @@ pub struct Changed {
     /// All of them, each after those that it reads.
     pub ctes: Vec<Cte>,
     /// For each root how it is read.
-    pub roots: Vec<Change>,
+    pub roots: Vec<Rendered>,
 }
 
 /// Renders several changes, which share what they have in common, each computed once. `in_pairs` says of a root whether
@@ -115,23 +127,19 @@ pub fn render_changes(
     let mut changes = Vec::new();
     for ((node, fragment), pairs) in nodes.iter().zip(fragments).zip(pairs) {
         let block = cx.open(fragment, *node);
-        if pairs.is_some() && !block.weight.is_one() {
-            return Err(Error::internal("what rows were and are is there more than once"));
-        }
-        let (named, weight) = match (block.as_relation(), block.weight.as_column()) {
-            (Some(named), Some(weight)) => (named, weight.clone()),
-            (Some(named), None) if pairs.is_some() => (named, Names::of(graph.schema(*node)).weight),
-            _ => {
-                let names = Names::of(graph.schema(*node));
-                let closed = block.close(names.clone(), pairs.is_none());
-                let wanted = cx.wanted(*node);
-                let relation = cx.cte(&wanted, Query::new(closed.set), Some(true));
-                (Named { relation, columns: names.columns }, names.weight)
-            }
-        };
         changes.push(match pairs {
-            Some(revise) => Change::Pairs(named, revise.clone(), graph.schema(*node).clone()),
-            None => Change::Rows(named, weight),
+            Some(_) if !block.weight.is_one() => {
+                return Err(Error::internal("what rows were and are is there more than once"));
+            }
+            Some(revise) => Rendered::Pairs {
+                input: cx.relation(block, *node, false).0,
+                schema: graph.schema(*node).clone(),
+                revise: revise.clone(),
+            },
+            None => {
+                let (rows, weight) = cx.relation(block, *node, true);
+                Rendered::Rows { rows, weight }
+            }
         });
     }
     Ok(Changed { ctes: cx.ctes, roots: changes })
@@ -286,6 +294,22 @@ impl<'a> RenderContext<'a> {
 
     fn wanted(&self, of: NodeId) -> Arc<str> {
         self.naming.name(of)
+    }
+
+    /// The block, which computes `of`, as a common table expression, with its weights where `weighted`, and their column.
+    fn relation(&mut self, block: Block, of: NodeId, weighted: bool) -> (Named, Ident) {
+        let names = Names::of(self.graph.schema(of));
+        if let Some(named) = block.as_relation() {
+            match block.weight.as_column() {
+                Some(weight) if weighted => return (named, weight.clone()),
+                _ if !weighted => return (named, names.weight),
+                _ => {}
+            }
+        }
+        let closed = block.close(names.clone(), weighted);
+        let wanted = self.wanted(of);
+        let relation = self.cte(&wanted, Query::new(closed.set), Some(true));
+        (Named { relation, columns: names.columns }, names.weight)
     }
 
     /// A block that reads a closed query through a common table expression named after `of`.
