@@ -159,14 +159,15 @@ fn a_refresh_whose_plans_are_kept_is_what_it_is_without() {
         for (table, query) in TABLES {
             create(&mut t, table, query).await;
         }
-        for (full, statements) in [(false, 2), (true, 4)] {
+        for full in [false, true] {
             run(&w, "UPDATE a SET v = v + 1 WHERE id < 9; DELETE FROM a WHERE id % 10 = 9").await;
             let mut plans = Plans::default();
             let options = RefreshOptions { full, ..RefreshOptions::default() };
             let done = t.refresh_watched(&[name("over")], &options, &mut plans).await.unwrap();
             let written = |r: &Refreshed| r.report.rows_inserted + r.report.rows_updated;
             assert!(done.len() == 2 && done.iter().all(|r| written(r) > 0), "{done:?}");
-            assert!(plans.taken.len() >= statements, "{:?}", plans.taken);
+            // Whether what is computed anew is replaced or compared is decided by what refreshes took.
+            assert!(plans.taken.len() >= 2, "{:?}", plans.taken);
             assert!(plans.taken.iter().all(|(_, plan)| plan[0]["Execution Time"].is_number()), "{plans:?}");
             for (table, _) in &TABLES[1..] {
                 assert_equal(&mut t, table).await;
