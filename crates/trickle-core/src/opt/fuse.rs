@@ -57,11 +57,11 @@ fn filter(graph: &mut Graph, f: &Filter) -> Result<Option<NodeId>> {
     if f.predicate().volatility() == Volatility::Volatile {
         return Ok(None);
     }
-    // What raises stays where it is: further down it would see rows that never reach it now.
+    // What raises stays where it is: further down, or beside what is below it, it would see rows that never reach it now.
     let moves = !f.predicate().can_raise();
     let input = graph.shared(f.input());
     match input.rel() {
-        Rel::Filter(inner) => graph
+        Rel::Filter(inner) if moves => graph
             .add(Filter::new(inner.input(), Expr::and([inner.predicate().clone(), f.predicate().clone()])))
             .map(Some),
         Rel::Map(m) if moves && f.predicate().reads_only(|c| m.exprs()[c].as_column().is_some()) => {

@@ -149,6 +149,8 @@ impl Render for Filter {
         let [input] = cx.arity(inputs)?;
         let (positive, consolidated) = (input.positive, input.consolidated);
         let block = cx.open(input, self.input);
+        let raises = self.predicate.can_raise();
+        let block = if raises && block.narrows() { cx.fenced(block, self.input) } else { block };
         let predicate = std::slice::from_ref(&self.predicate);
         let mut block = cx.fit(block, self.input, predicate, true);
         block.filter.extend(self.predicate.conjuncts().iter().map(|t| scalar(t, &block.columns)));

@@ -199,6 +199,11 @@ impl Block {
         })
     }
 
+    /// Whether it drops rows of what it reads: by a condition, or by joining.
+    pub(crate) fn narrows(&self) -> bool {
+        !self.filter.is_empty() || !matches!(self.from.as_slice(), [] | [FromItem::Relation { .. }])
+    }
+
     /// Whether it costs nothing to compute again: the bare columns of a relation, or constants.
     pub(crate) fn is_plain(&self) -> bool {
         let cheap = match self.from.as_slice() {

@@ -436,6 +436,14 @@ impl<'a> RenderContext<'a> {
         self.graph.props(input).is_one_per_value(self.graph.schema(input))
     }
 
+    /// The rows of node `of`, told before anything is asked of them: of the conditions of one SELECT, PostgreSQL evaluates
+    /// the cheaper first (manual, 4.2.14), and one that raises would meet rows that another drops.
+    pub(crate) fn fenced(&mut self, block: Block, of: NodeId) -> Block {
+        let weighted = !block.weight.is_one();
+        let closed = block.close(Names::of(self.graph.schema(of)), weighted);
+        self.enclose(closed, of, Some(true))
+    }
+
     /// Whether the plan says that the node being rendered has each row once.
     pub(crate) fn is_consolidated(&self) -> bool {
         self.graph.props(self.node).consolidated
