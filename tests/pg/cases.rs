@@ -23,10 +23,14 @@ fn every_case_comes_out_as_it_says() {
         let mut t = open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await;
         let mut failed = Vec::new();
         let version = "SELECT current_setting('server_version_num')::int / 10000";
-        let version: i32 = t.client().query_one(version, &[]).await.unwrap().get(0);
+        let version: i32 = t.connection().client().query_one(version, &[]).await.unwrap().get(0);
         let known = |case: &Case| case.since.is_none_or(|since| i64::from(since) <= i64::from(version));
         for (shown, case) in cases.iter().filter(|(_, case)| known(case)) {
-            t.client().batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await.unwrap();
+            t.connection()
+                .client()
+                .batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+                .await
+                .unwrap();
             if AssertUnwindSafe(run(&mut t, case)).catch_unwind().await.is_err() {
                 failed.push(shown);
             }
@@ -46,8 +50,8 @@ const UNSUPPORTED: &str = "0A000";
 async fn run(t: &mut Trickle, case: &Case) {
     // The reader of DDL knows a type by its name alone, the server by its extension.
     let tables = case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;");
-    t.client().batch_execute(&tables).await.unwrap();
-    match t.client().batch_execute(&case.rows).await {
+    t.connection().client().batch_execute(&tables).await.unwrap();
+    match t.connection().client().batch_execute(&case.rows).await {
         Err(e) if e.code().is_some_and(|c| c.code() == UNSUPPORTED) => return,
         done => done.unwrap(),
     }
@@ -74,7 +78,7 @@ async fn run(t: &mut Trickle, case: &Case) {
         assert_eq!(&stored(t).await, rows, "at first");
     }
     for window in &case.windows {
-        t.client().batch_execute(&window.change).await.unwrap();
+        t.connection().client().batch_execute(&window.change).await.unwrap();
         match &window.expect {
             Expected::Rows(rows) => {
                 let done = refresh(t, "st").await;
@@ -97,7 +101,7 @@ async fn run(t: &mut Trickle, case: &Case) {
 /// A server's clock cannot be set. What a case says must come out is asked of the server for the time that it names; the
 /// stream table is kept equal to the query at the times that there are.
 async fn timed(t: &mut Trickle, case: &Case) {
-    t.client().batch_execute("SET TimeZone = 'UTC'").await.unwrap();
+    t.connection().client().batch_execute("SET TimeZone = 'UTC'").await.unwrap();
     create(t, "st", &case.query).await;
     assert_eq!(mode(t, "st").await.0, "DIFFERENTIAL");
     let mut time = case.time.clone().unwrap_or_default();
@@ -105,7 +109,7 @@ async fn timed(t: &mut Trickle, case: &Case) {
         assert_eq!(&at(t, case, &time).await, expected, "at first");
     }
     for window in &case.windows {
-        t.client().batch_execute(&window.change).await.unwrap();
+        t.connection().client().batch_execute(&window.change).await.unwrap();
         time = window.time.clone().unwrap_or(time);
         let Expected::Rows(expected) = &window.expect else { continue };
         assert_eq!(&at(t, case, &time).await, expected, "at {time} after {}", window.change);
@@ -126,7 +130,7 @@ async fn at(t: &Trickle, case: &Case, time: &str) -> Vec<Vec<Option<String>>> {
 /// Makes the same query as the inner part of others, and a reader of the stream table `st`; the names of all.
 async fn beside(t: &mut Trickle, query: &str, incremental: bool) -> Vec<&'static str> {
     let query = query.trim().trim_end_matches(';');
-    let width = t.client().prepare("SELECT * FROM st").await.unwrap().columns().len();
+    let width = t.connection().client().prepare("SELECT * FROM st").await.unwrap().columns().len();
     let names: Vec<String> = (1..=width).map(|i| format!("c{i}")).collect();
     let names = names.join(", ");
     let inner = format!("({query}) AS q ({names})");
@@ -145,7 +149,7 @@ async fn beside(t: &mut Trickle, query: &str, incremental: bool) -> Vec<&'static
     ] {
         // Columns of some types have no equality.
         let [first, without] = &texts;
-        let text = match t.client().prepare(first).await {
+        let text = match t.connection().client().prepare(first).await {
             Err(e) if e.code() == Some(&SqlState::UNDEFINED_FUNCTION) => without,
             prepared => prepared.map(|_| first).unwrap_or_else(|e| panic!("{e:?}\n{first}")),
         };
@@ -165,7 +169,7 @@ async fn stored(t: &Trickle) -> Vec<Vec<Option<String>>> {
 
 async fn rows(t: &Trickle, query: &str) -> Vec<Vec<Option<String>>> {
     let mut rows = Vec::new();
-    for message in t.client().simple_query(query).await.unwrap() {
+    for message in t.connection().client().simple_query(query).await.unwrap() {
         if let SimpleQueryMessage::Row(row) = message {
             rows.push((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect());
         }

@@ -8,7 +8,7 @@ use crate::support::{
 };
 use std::pin::Pin;
 use std::sync::Arc;
-use trickle_client::{Connect, RefreshOptions, Result, Session, Settings, Trickle};
+use trickle_client::{Connect, RefreshOptions, Result, Session, Settings, Trickle, connections};
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 
@@ -82,9 +82,9 @@ async fn incremental(db: &Db) -> Trickle {
 /// Waits until the server's clock has gone on by some milliseconds.
 async fn passes(t: &Trickle, milliseconds: f64) {
     let text = "SELECT (clock_timestamp() + $1 * interval '1 millisecond')::text";
-    let until: String = t.client().query_one(text, &[&milliseconds]).await.unwrap().get(0);
+    let until: String = t.connection().client().query_one(text, &[&milliseconds]).await.unwrap().get(0);
     let text = "SELECT clock_timestamp() >= ($1::text)::timestamptz";
-    while !t.client().query_one(text, &[&until]).await.unwrap().get::<_, bool>(0) {
+    while !t.connection().client().query_one(text, &[&until]).await.unwrap().get::<_, bool>(0) {
         tokio::task::yield_now().await;
     }
 }
@@ -93,10 +93,10 @@ async fn passes(t: &Trickle, milliseconds: f64) {
 fn rows_enter_and_leave_as_time_passes() {
     each_server(async |db| {
         let mut t = incremental(db).await;
-        t.client().batch_execute(TABLES).await.unwrap();
+        t.connection().client().batch_execute(TABLES).await.unwrap();
         let start = "DO $$ BEGIN EXECUTE format('CREATE FUNCTION clock_start() RETURNS timestamptz LANGUAGE sql IMMUTABLE \
             RETURN timestamptz %L', now()); END $$";
-        t.client().batch_execute(start).await.unwrap();
+        t.connection().client().batch_execute(start).await.unwrap();
         for (what, query) in QUERIES {
             create(&mut t, what, query).await;
             assert_eq!(mode(&t, what).await, ("DIFFERENTIAL".to_owned(), String::new()), "{what}");
@@ -130,7 +130,7 @@ fn rows_enter_and_leave_as_time_passes() {
 fn time_alone_is_a_reason_and_readers_are_of_the_same_time() {
     each_server(async |db| {
         let mut t = incremental(db).await;
-        t.client().batch_execute(TABLES).await.unwrap();
+        t.connection().client().batch_execute(TABLES).await.unwrap();
         create(&mut t, "past", "SELECT id, k FROM ev WHERE at <= now()").await;
         create(&mut t, "sums", "SELECT k, count(*) AS n FROM past GROUP BY k").await;
         create(&mut t, "future", "SELECT id, k FROM ev WHERE at > now()").await;
@@ -168,7 +168,7 @@ fn time_alone_is_a_reason_and_readers_are_of_the_same_time() {
 fn the_time_of_the_data_says_what_is_in_it() {
     each_server(async |db| {
         let mut t = incremental(db).await;
-        t.client().batch_execute(TABLES).await.unwrap();
+        t.connection().client().batch_execute(TABLES).await.unwrap();
         create(&mut t, "past", "SELECT id FROM ev WHERE at <= now() AND at > now() - interval '1 second'")
             .await;
         let s = db.session().await;
@@ -193,7 +193,7 @@ fn the_time_of_the_data_says_what_is_in_it() {
 fn the_clock_may_be_set_back() {
     each_server(async |db| {
         let mut t = incremental(db).await;
-        t.client().batch_execute(TABLES).await.unwrap();
+        t.connection().client().batch_execute(TABLES).await.unwrap();
         create(
             &mut t,
             "past",
@@ -218,14 +218,14 @@ fn the_clock_may_be_set_back() {
 fn days_are_those_of_the_time_zone_of_its_creation() {
     each_server(async |db| {
         let mut t = incremental(db).await;
-        t.client().batch_execute(TABLES).await.unwrap();
+        t.connection().client().batch_execute(TABLES).await.unwrap();
         let query = "SELECT id, day FROM ev WHERE day = current_date OR day > localtimestamp";
         for (what, zone) in [("east", "Pacific/Kiritimati"), ("west", "Pacific/Pago_Pago")] {
-            t.client().batch_execute(&format!("SET TimeZone = '{zone}'")).await.unwrap();
+            t.connection().client().batch_execute(&format!("SET TimeZone = '{zone}'")).await.unwrap();
             create(&mut t, what, query).await;
         }
         for zone in ["UTC", "Pacific/Kiritimati"] {
-            t.client().batch_execute(&format!("SET TimeZone = '{zone}'")).await.unwrap();
+            t.connection().client().batch_execute(&format!("SET TimeZone = '{zone}'")).await.unwrap();
             passes(&t, 5.0).await;
             for what in ["east", "west"] {
                 assert_eq!(refresh(&mut t, what).await[0].report.action, Action::Differential);
@@ -248,8 +248,8 @@ fn a_load_on_several_connections_is_of_one_time() {
     each_server(async |db| {
         let settings = Settings { load_connections: 4, load_bytes: 0, ..Settings::default() };
         let ways = Arc::new(Ways(db.settings().parse().unwrap()));
-        let mut t = open_with(db, settings).await.with_connections(ways);
-        t.client().batch_execute(TABLES).await.unwrap();
+        let mut t = open_with(db, settings).await.with_connections(connections(ways));
+        t.connection().client().batch_execute(TABLES).await.unwrap();
         create(&mut t, "past", "SELECT id, k FROM ev WHERE at <= now() AND at > now() - interval '1 hour'")
             .await;
         let s = db.session().await;
@@ -266,7 +266,7 @@ fn a_load_on_several_connections_is_of_one_time() {
 fn the_clock_in_a_select_list_is_recomputed_and_says_why() {
     each_server(async |db| {
         let mut t = open(db).await;
-        t.client().batch_execute(TABLES).await.unwrap();
+        t.connection().client().batch_execute(TABLES).await.unwrap();
         for (what, query) in [
             ("shown", "SELECT k, now() - wait AS since FROM dim"),
             ("within", "SELECT k, max(now() - at) AS n FROM ev GROUP BY k"),

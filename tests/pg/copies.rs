@@ -167,7 +167,7 @@ fn a_view_agrees_with_its_tables_at_every_refresh() {
                     done => drop(done.unwrap()),
                 }
                 let apart = "SELECT count(*) FROM pair WHERE of_view <> of_table";
-                assert_eq!(t.client().query_one(apart, &[]).await.unwrap().get::<_, i64>(0), 0);
+                assert_eq!(t.connection().client().query_one(apart, &[]).await.unwrap().get::<_, i64>(0), 0);
             }
         };
         tokio::join!(write, read);
@@ -228,7 +228,7 @@ fn a_foreign_table_is_followed() {
             while !written.get() {
                 refresh(&mut t, "counted").await;
                 let mixed = "SELECT count(*) FROM (SELECT sum(n) FROM counted HAVING sum(n) NOT IN (0, 5)) x";
-                assert_eq!(t.client().query_one(mixed, &[]).await.unwrap().get::<_, i64>(0), 0);
+                assert_eq!(t.connection().client().query_one(mixed, &[]).await.unwrap().get::<_, i64>(0), 0);
             }
         };
         tokio::join!(write, read);

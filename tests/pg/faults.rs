@@ -75,7 +75,8 @@ async fn strike_everywhere(db: &Db, case: &Case) {
             assert!(left < 200, "a refresh of {left} statements");
             let number = left * 2 + if matches!(fault, Fault::Client) { 0 } else { 1000 };
             run(&admin, &case.change.replace("{i}", &number.to_string())).await;
-            let mut strike = Strike { left, seen: 0, fault, admin: &admin, pid: pid(t.client()).await };
+            let mut strike =
+                Strike { left, seen: 0, fault, admin: &admin, pid: pid(t.connection().client()).await };
             let done = t.refresh_watched(&[name(last)], &options, &mut strike).await;
             if strike.seen <= left {
                 let done = done.unwrap_or_else(|e| panic!("{e:?}"));
@@ -222,7 +223,7 @@ async fn killed(
     let before = objects(admin).await;
     let writer = db.session().await;
     run(&writer, &format!("BEGIN; {write}")).await;
-    let victim = pid(t.client()).await;
+    let victim = pid(t.connection().client()).await;
     let kill = async {
         blocked(admin, victim).await;
         end(admin, victim).await;
@@ -273,7 +274,7 @@ fn a_creation_that_dies_while_it_fills_is_filled_later() {
         run(&admin, "CREATE FUNCTION gate(x int) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT x $$").await;
         create(&mut t, "first", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
         run(&blocker, "BEGIN; LOCK TABLE b IN ACCESS EXCLUSIVE MODE").await;
-        let victim = pid(t.client()).await;
+        let victim = pid(t.connection().client()).await;
         let new = NewStreamTable::new(name("second"), "SELECT f.*, b.w FROM first f JOIN b ON b.k = f.k");
         let kill = async {
             blocked(&admin, victim).await;

@@ -7,9 +7,10 @@ use crate::support::{
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use trickle_client::progress::Progress;
 use trickle_client::{
-    Connect, Error, NewStreamTable, RefreshOptions, Result, Session, Settings, Trickle, Watch,
+    Connect, Error, NewStreamTable, RefreshOptions, Result, Session, Settings, Trickle, Watch, connections,
 };
 use trickle_core::refresh::{Action, Kind, Statement};
 
@@ -42,7 +43,7 @@ fn forced() -> Settings {
 }
 
 async fn open(db: &Db, ways: &Arc<Ways>) -> Trickle {
-    open_with(db, forced()).await.with_connections(ways.clone())
+    open_with(db, forced()).await.with_connections(connections(ways.clone()))
 }
 
 async fn rows(s: &Session, of: &str) -> i64 {
@@ -122,7 +123,9 @@ fn what_is_not_a_sum_over_ranges_is_loaded_on_one_connection() {
         create(&mut t, "distinct_t", "SELECT DISTINCT t FROM a").await;
         create(&mut t, "inherited", "SELECT id, t FROM old").await;
         assert_eq!(ways.taken.load(Ordering::SeqCst), 0);
-        t = open_with(db, Settings { load_bytes: 1 << 30, ..forced() }).await.with_connections(ways.clone());
+        t = open_with(db, Settings { load_bytes: 1 << 30, ..forced() })
+            .await
+            .with_connections(connections(ways.clone()));
         create(&mut t, "small", "SELECT id FROM a").await;
         assert_eq!(ways.taken.load(Ordering::SeqCst), 0);
         for what in ["grouped", "distinct_t", "inherited", "small"] {
@@ -218,7 +221,7 @@ fn a_role_without_more_connections_loads_on_one() {
         let ways = Arc::new(Ways { config, left: AtomicUsize::new(9), taken: AtomicUsize::new(0) });
         let session = Session::connect(&settings.parse().unwrap()).await.unwrap();
         run(&session, SOURCES).await;
-        let mut t = Trickle::attach(session, forced()).await.unwrap().with_connections(ways);
+        let mut t = Trickle::attach(session, forced()).await.unwrap().with_connections(connections(ways));
         t.init().await.unwrap();
         create(&mut t, "alone", "SELECT id, t FROM a").await;
         assert_equal(&mut t, "alone").await;
@@ -286,7 +289,7 @@ async fn load_struck(db: &Db, admin: &Session, victim: Victim, left: usize) -> b
     let mut t = open(db, &ways).await;
     let new = NewStreamTable { initialize: false, ..NewStreamTable::new(name(&what), "SELECT k, t FROM a") };
     t.create(&new).await.unwrap();
-    let leader = pid(t.client()).await;
+    let leader = pid(t.connection().client()).await;
     let mut strike = Strike { left, seen: 0, admin, victim, leader, kinds: Vec::new() };
     let done = t.refresh_watched(&[name(&what)], &RefreshOptions::default(), &mut strike).await;
     if strike.seen <= left {
@@ -343,7 +346,7 @@ fn a_refresh_waits_for_what_a_dead_load_still_writes() {
         let worker = db.session().await;
         run(&worker, "BEGIN; SET LOCAL pgtrickle.refreshing = on; INSERT INTO late VALUES (1, 'left over')")
             .await;
-        let victim = pid(t.client()).await;
+        let victim = pid(t.connection().client()).await;
         let commit = async {
             crate::support::blocked(&s, victim).await;
             // The first wait is for the table alone, and short.
@@ -390,7 +393,9 @@ fn rows_that_exclude_each_other_end_in_the_error_of_one_connection() {
         run(&s, SOURCES).await;
         run(&s, "INSERT INTO a SELECT id + 10000, k, v, t FROM a").await;
         let ways = ways(db, 100).await;
-        let mut t = open_with(db, Settings { lock_timeout_ms: 300, ..forced() }).await.with_connections(ways);
+        let mut t = open_with(db, Settings { lock_timeout_ms: 300, ..forced() })
+            .await
+            .with_connections(connections(ways));
         let new =
             NewStreamTable { initialize: false, ..NewStreamTable::new(name("u"), "SELECT id, t FROM a") };
         t.create(&new).await.unwrap();
@@ -411,6 +416,9 @@ impl Progress for Heard {
     fn is_watched(&self) -> bool {
         true
     }
+    fn next(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(tokio::time::sleep(Duration::from_secs(1)))
+    }
     fn at(&self, standing: &trickle_client::progress::Standing) {
         self.0.lock().unwrap().extend(standing.waits_for.iter().map(|b| b.pid));
     }
@@ -425,7 +433,7 @@ fn whoever_stands_in_the_way_is_named() {
         let mut t = open_with(db, Settings { lock_timeout_ms: 0, ..Settings::default() })
             .await
             .with_progress(heard.clone())
-            .with_connections(ways(db, 100).await);
+            .with_connections(connections(ways(db, 100).await));
         create(&mut t, "mapped", "SELECT id, v FROM a").await;
         let blocker = db.session().await;
         let blocking = pid(blocker.client()).await;

@@ -52,7 +52,7 @@ async fn refresh_all(db: &Db) -> Cost {
 }
 
 async fn run_on(t: &Trickle, sql: &str) {
-    t.client().batch_execute(sql).await.unwrap();
+    t.connection().client().batch_execute(sql).await.unwrap();
 }
 
 #[test]

@@ -241,7 +241,7 @@ fn a_writer_is_open_across_the_creation_of_a_stream_table_and_of_a_wider_one() {
         let mut t = open(db).await;
         let (writer, admin) = (db.session().await, db.session().await);
         run(&admin, SOURCES).await;
-        let creator = pid(t.client()).await;
+        let creator = pid(t.connection().client()).await;
         for (i, query) in
             ["SELECT id FROM a WHERE id > 2", "SELECT k, sum(v) AS s, max(id) AS m FROM a GROUP BY k"]
                 .into_iter()
@@ -281,7 +281,7 @@ fn truncate_and_rewriting_alter_while_a_refresh_starts() {
         for (what, query) in TABLES {
             create(&mut t, what, query).await;
         }
-        let refresher = pid(t.client()).await;
+        let refresher = pid(t.connection().client()).await;
         for change in [
             "TRUNCATE a",
             "TRUNCATE b; INSERT INTO b VALUES (1, 1, 1)",
@@ -350,10 +350,10 @@ fn two_refreshers_meet() {
         for (what, query) in TABLES {
             create(&mut t, what, query).await;
         }
-        let second = pid(u.client()).await;
+        let second = pid(u.connection().client()).await;
         run(&admin, "UPDATE a SET v = v + 1; DELETE FROM b WHERE id = 3").await;
         run(&blocker, "BEGIN; LOCK TABLE grouped IN SHARE UPDATE EXCLUSIVE MODE").await;
-        let first = pid(t.client()).await;
+        let first = pid(t.connection().client()).await;
         let free = async {
             blocked(&admin, first).await;
             blocked(&admin, second).await;
@@ -478,7 +478,7 @@ fn waiting_for_a_lock_is_told_in_history() {
         run(&holder, "CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a VALUES (1, 1)").await;
         create(&mut t, "copy", "SELECT id, v FROM a").await;
         run(&holder, "UPDATE a SET v = 2; BEGIN; LOCK TABLE copy IN SHARE UPDATE EXCLUSIVE MODE").await;
-        let waiting = pid(t.client()).await;
+        let waiting = pid(t.connection().client()).await;
         let release = async {
             blocked(&watch, waiting).await;
             // So long it waits at least.

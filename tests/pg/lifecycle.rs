@@ -17,7 +17,7 @@ const SHOP: &str = "
 fn a_chain_of_stream_tables_follows_its_sources() {
     each_server(async |db| {
         let mut t = open(db).await;
-        t.client().batch_execute(SHOP).await.unwrap();
+        t.connection().client().batch_execute(SHOP).await.unwrap();
         create(
             &mut t,
             "by_region",
@@ -55,12 +55,12 @@ fn a_chain_of_stream_tables_follows_its_sources() {
         writer.client().batch_execute("UPDATE orders SET amount = 0 WHERE id = 1").await.unwrap();
         let done = refresh(&mut t, "by_region").await;
         assert_eq!(done[0].report.delta_rows, 2, "{done:?}");
-        assert!(t.client().batch_execute("DELETE FROM by_region").await.is_err());
+        assert!(t.connection().client().batch_execute("DELETE FROM by_region").await.is_err());
         assert!(t.drop(&name("by_region"), false).await.unwrap_err().is_input());
         assert_eq!(t.drop(&name("by_region"), true).await.unwrap().len(), 2);
         t.uninstall(false).await.unwrap();
         let left = "SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal";
-        let left: i64 = t.client().query_one(left, &[]).await.unwrap().get(0);
+        let left: i64 = t.connection().client().query_one(left, &[]).await.unwrap().get(0);
         assert_eq!(left, 0);
     });
 }
@@ -69,15 +69,20 @@ fn a_chain_of_stream_tables_follows_its_sources() {
 fn a_plan_of_another_version_is_made_anew_and_never_run_over_foreign_tables() {
     each_server(async |db| {
         let mut t = open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await;
-        t.client().batch_execute(SHOP).await.unwrap();
+        t.connection().client().batch_execute(SHOP).await.unwrap();
         create(&mut t, "totals", "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer").await;
-        t.client()
+        t.connection()
+            .client()
             .batch_execute("UPDATE pgtrickle.pgt_stream_tables SET layout_hash = 'older'")
             .await
             .unwrap();
-        t.client().batch_execute("UPDATE orders SET amount = amount + 1 WHERE id < 9").await.unwrap();
+        t.connection()
+            .client()
+            .batch_execute("UPDATE orders SET amount = amount + 1 WHERE id < 9")
+            .await
+            .unwrap();
         assert_eq!(refresh(&mut t, "totals").await[0].report.action, Action::Reinitialize);
-        t.client().batch_execute("DELETE FROM orders WHERE id = 5").await.unwrap();
+        t.connection().client().batch_execute("DELETE FROM orders WHERE id = 5").await.unwrap();
         assert_eq!(refresh(&mut t, "totals").await[0].report.action, Action::Differential);
         assert_equal(&mut t, "totals").await;
     });
@@ -87,7 +92,7 @@ fn a_plan_of_another_version_is_made_anew_and_never_run_over_foreign_tables() {
 fn a_name_that_is_taken_by_what_was_never_filled_says_what_to_do() {
     each_server(async |db| {
         let mut t = open(db).await;
-        t.client().batch_execute(SHOP).await.unwrap();
+        t.connection().client().batch_execute(SHOP).await.unwrap();
         let new = NewStreamTable::new(
             name("totals"),
             "SELECT customer, count(*) AS n FROM orders GROUP BY customer",
@@ -109,20 +114,20 @@ fn a_name_that_is_taken_by_what_was_never_filled_says_what_to_do() {
 fn a_stream_table_that_was_dropped_by_hand_is_forgotten() {
     each_server(async |db| {
         let mut t = open(db).await;
-        t.client().batch_execute(SHOP).await.unwrap();
+        t.connection().client().batch_execute(SHOP).await.unwrap();
         let query = "SELECT customer, count(*) AS n FROM orders GROUP BY customer";
         create(&mut t, "totals", query).await;
-        t.client().batch_execute("DROP TABLE totals").await.unwrap();
+        t.connection().client().batch_execute("DROP TABLE totals").await.unwrap();
         let e = try_refresh(&mut t, "totals").await.unwrap_err();
         assert!(e.is_input() && e.to_string().contains("is gone"), "{e}");
         assert!(t.refresh_apart(&[], &RefreshOptions::default()).await.unwrap()[0].is_err());
         assert_eq!(t.drop(&name("totals"), false).await.unwrap(), ["public.totals"]);
         create(&mut t, "totals", query).await;
-        t.client().batch_execute("DROP TABLE totals").await.unwrap();
+        t.connection().client().batch_execute("DROP TABLE totals").await.unwrap();
         // The name is free again.
         create(&mut t, "totals", query).await;
         assert_equal(&mut t, "totals").await;
-        t.client().batch_execute("DROP TABLE totals; DROP TABLE orders CASCADE").await.unwrap();
+        t.connection().client().batch_execute("DROP TABLE totals; DROP TABLE orders CASCADE").await.unwrap();
         assert_eq!(t.buffers().await.unwrap().len(), 1);
         t.uninstall(false).await.unwrap();
     });
@@ -133,7 +138,7 @@ fn a_stream_table_that_was_dropped_by_hand_is_forgotten() {
 fn what_the_user_suspended_stays_so_until_it_is_resumed() {
     each_server(async |db| {
         let mut t = open(db).await;
-        t.client().batch_execute(SHOP).await.unwrap();
+        t.connection().client().batch_execute(SHOP).await.unwrap();
         create(&mut t, "totals", "SELECT customer, count(*) AS n FROM orders GROUP BY customer").await;
         let set = |suspended| Alteration { suspended: Some(suspended), ..Alteration::default() };
         let status = async |t: &Trickle| t.find(&name("totals")).await.unwrap().status;
@@ -141,7 +146,7 @@ fn what_the_user_suspended_stays_so_until_it_is_resumed() {
         for change in
             ["ALTER TABLE orders ADD COLUMN more int", "UPDATE orders SET customer = 3 WHERE id = 1"]
         {
-            t.client().batch_execute(change).await.unwrap();
+            t.connection().client().batch_execute(change).await.unwrap();
             refresh(&mut t, "totals").await;
             assert_eq!(status(&t).await, "SUSPENDED", "{change}");
             assert_equal(&mut t, "totals").await;
@@ -152,20 +157,20 @@ fn what_the_user_suspended_stays_so_until_it_is_resumed() {
         t.alter(&name("totals"), &Alteration { query, ..Alteration::default() }).await.unwrap();
         assert_eq!(status(&t).await, "SUSPENDED", "another query");
         // A failure meanwhile is none of the schedule's.
-        t.client().batch_execute("UPDATE orders SET customer = 0 WHERE id = 1").await.unwrap();
+        t.connection().client().batch_execute("UPDATE orders SET customer = 0 WHERE id = 1").await.unwrap();
         assert!(try_refresh(&mut t, "totals").await.is_err());
-        t.client().batch_execute("UPDATE orders SET customer = 1 WHERE id = 1").await.unwrap();
+        t.connection().client().batch_execute("UPDATE orders SET customer = 1 WHERE id = 1").await.unwrap();
         refresh(&mut t, "totals").await;
         assert_eq!(status(&t).await, "SUSPENDED", "a failure");
         t.alter(&name("totals"), &set(false)).await.unwrap();
         assert_eq!(status(&t).await, "ACTIVE");
         // What failures suspended is active again when a refresh succeeds.
-        t.client().batch_execute("UPDATE orders SET customer = 0 WHERE id = 1").await.unwrap();
+        t.connection().client().batch_execute("UPDATE orders SET customer = 0 WHERE id = 1").await.unwrap();
         for _ in 0..5 {
             assert!(try_refresh(&mut t, "totals").await.is_err());
         }
         assert_eq!(status(&t).await, "SUSPENDED", "failures");
-        t.client().batch_execute("UPDATE orders SET customer = 1 WHERE id = 1").await.unwrap();
+        t.connection().client().batch_execute("UPDATE orders SET customer = 1 WHERE id = 1").await.unwrap();
         refresh(&mut t, "totals").await;
         assert_eq!(status(&t).await, "ACTIVE");
         // One that was never filled can be taken off the schedule too.
@@ -183,7 +188,7 @@ fn what_the_user_suspended_stays_so_until_it_is_resumed() {
 fn columns_that_a_user_altered_are_named_and_made_anew() {
     each_server(async |db| {
         let mut t = open(db).await;
-        t.client().batch_execute(SHOP).await.unwrap();
+        t.connection().client().batch_execute(SHOP).await.unwrap();
         let query = "SELECT customer, count(*) AS n FROM orders GROUP BY customer";
         create(&mut t, "totals", query).await;
         let w = db.session().await;
@@ -219,7 +224,7 @@ fn columns_that_a_user_altered_are_named_and_made_anew() {
 fn what_replaces_a_stream_table_keeps_the_schedule_and_mode_that_are_not_named() {
     each_server(async |db| {
         let mut t = open(db).await;
-        t.client().batch_execute(SHOP).await.unwrap();
+        t.connection().client().batch_execute(SHOP).await.unwrap();
         let mut new = NewStreamTable::new(
             name("totals"),
             "SELECT customer, count(*) AS n FROM orders GROUP BY customer",
@@ -360,9 +365,9 @@ fn what_others_did_is_noticed_by_a_connection_that_does_not_read_the_catalog_aga
         // Another role on the same connection, another owner of the table.
         run(&w, "CREATE ROLE lifecycle_clerk").await;
         twice(&mut t).await;
-        t.client().batch_execute("SET ROLE lifecycle_clerk").await.unwrap();
+        t.connection().client().batch_execute("SET ROLE lifecycle_clerk").await.unwrap();
         assert!(next(&mut t).await.is_err());
-        t.client().batch_execute("RESET ROLE").await.unwrap();
+        t.connection().client().batch_execute("RESET ROLE").await.unwrap();
         twice(&mut t).await;
         run(&w, "ALTER TABLE st OWNER TO lifecycle_clerk").await;
         assert!(next(&mut t).await.unwrap_err().message().contains("belongs to lifecycle_clerk"));

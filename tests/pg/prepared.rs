@@ -12,7 +12,7 @@ fn forced() -> Settings {
 /// How many statements of refreshes the connection has prepared that read changes.
 async fn kept(t: &Trickle) -> i64 {
     let text = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'WITH delta_%' AND statement LIKE '%public.sums%'";
-    t.client().query_one(text, &[]).await.unwrap().get(0)
+    t.connection().client().query_one(text, &[]).await.unwrap().get(0)
 }
 
 #[test]

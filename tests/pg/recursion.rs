@@ -30,9 +30,9 @@ async fn is_followed(t: &mut Trickle, st: &str, change: &str) {
 fn a_chain_of_ten_thousand_is_not_cut_off() {
     each_server(async |db| {
         let mut t = incremental(db).await;
-        t.client().batch_execute(TABLES).await.unwrap();
+        t.connection().client().batch_execute(TABLES).await.unwrap();
         let chain = "INSERT INTO t SELECT i, nullif(i - 1, 0) FROM generate_series(1, 10000) i; ANALYZE t";
-        t.client().batch_execute(chain).await.unwrap();
+        t.connection().client().batch_execute(chain).await.unwrap();
         create(&mut t, "depths", DEPTH).await;
         create(&mut t, "reached", REACHED).await;
         for change in [
@@ -42,7 +42,7 @@ fn a_chain_of_ten_thousand_is_not_cut_off() {
             "UPDATE t SET parent = 10010 WHERE id = 2",
             "UPDATE t SET parent = 1 WHERE id = 2",
         ] {
-            t.client().batch_execute(change).await.unwrap();
+            t.connection().client().batch_execute(change).await.unwrap();
             for st in ["depths", "reached"] {
                 is_followed(&mut t, st, change).await;
             }
@@ -65,8 +65,9 @@ SELECT dst FROM r";
 fn random_graphs_stay_equal() {
     each_server(async |db| {
         let mut t = incremental(db).await;
-        t.client().batch_execute(TABLES).await.unwrap();
-        t.client()
+        t.connection().client().batch_execute(TABLES).await.unwrap();
+        t.connection()
+            .client()
             .batch_execute("INSERT INTO e VALUES (0, 1), (1, 2), (2, 3), (3, 1), (4, 5)")
             .await
             .unwrap();
@@ -84,7 +85,7 @@ fn random_graphs_stay_equal() {
                     2 => format!("UPDATE e SET dst = {end} WHERE src = {src}"),
                     _ => format!("DELETE FROM e WHERE ctid = (SELECT ctid FROM e WHERE src = {src} LIMIT 1)"),
                 };
-                t.client().batch_execute(&change).await.unwrap();
+                t.connection().client().batch_execute(&change).await.unwrap();
                 changes += &format!("{change}; ");
             }
             for st in ["pairs", "marked", "around"] {

@@ -119,7 +119,7 @@ fn all_is_equal_after_writers_and_kills() {
         let settings = Settings { segment_bytes: 64 << 10, ..Settings::default() };
         let mut t = Trickle::attach(db.session().await, settings).await.unwrap();
         t.init().await.unwrap();
-        t.client().batch_execute(TABLES).await.unwrap();
+        t.connection().client().batch_execute(TABLES).await.unwrap();
         for (i, (name, query)) in VIEWS.iter().enumerate() {
             let mut new = NewStreamTable::new(Name::parse(name).unwrap(), *query);
             new.schedule = Some(Some(["1s", "2s", "calculated"][i % 3].into()));
@@ -160,7 +160,7 @@ async fn settled(t: &mut Trickle) {
     t.refresh_all(&trickle_client::RefreshOptions::default()).await.unwrap();
     let sizes = "SELECT c.relname, pg_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = 'pgtrickle_changes' AND c.relkind = 'r' AND c.relname LIKE 'changes%'";
-    for row in t.client().query(sizes, &[]).await.unwrap() {
+    for row in t.connection().client().query(sizes, &[]).await.unwrap() {
         let (name, bytes): (String, i64) = (row.get(0), row.get(1));
         assert!(bytes < 4 << 20, "{name} has {bytes} bytes");
     }
@@ -170,7 +170,7 @@ async fn settled(t: &mut Trickle) {
         AND a.backend_type = 'client backend' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     let patience = Instant::now() + Duration::from_secs(10);
     loop {
-        let held: String = t.client().query_one(locks, &[]).await.unwrap().get(0);
+        let held: String = t.connection().client().query_one(locks, &[]).await.unwrap().get(0);
         if held.is_empty() {
             break;
         }

@@ -298,8 +298,9 @@ fn row_security_privileges_and_other_roles() {
         run(&s, &format!("SET SESSION AUTHORIZATION {role}")).await;
         let mut t = Trickle::attach(s, Settings::default()).await.unwrap();
         t.init().await.unwrap();
-        t.client().batch_execute(SOURCES).await.unwrap();
-        t.client()
+        t.connection().client().batch_execute(SOURCES).await.unwrap();
+        t.connection()
+            .client()
             .batch_execute(&format!(
                 "ALTER TABLE b ENABLE ROW LEVEL SECURITY; ALTER TABLE b FORCE ROW LEVEL SECURITY;
             CREATE POLICY few ON b USING (w > 5); GRANT SELECT, INSERT, UPDATE, DELETE ON a TO {role}_other"
@@ -323,7 +324,7 @@ fn row_security_privileges_and_other_roles() {
              WHERE n.nspname LIKE 'pgtrickle%' AND p.prosecdef \
              AND NOT EXISTS (SELECT FROM unnest(p.proconfig) c WHERE c LIKE 'search_path=%')";
         assert_eq!(count(&admin, unpinned).await, 0);
-        t.client().batch_execute("SET row_security = on").await.unwrap();
+        t.connection().client().batch_execute("SET row_security = on").await.unwrap();
         run(&admin, "UPDATE b SET w = w + 2").await;
         for what in ["plain", "guarded"] {
             assert_equal(&mut t, what).await;
@@ -409,7 +410,7 @@ fn a_refresher_leaves_alone_what_others_own() {
         let owner = As(db, Some(role.clone())).connect().await.unwrap();
         let mut t = Trickle::attach(owner, Settings::default()).await.unwrap();
         t.init().await.unwrap();
-        t.client().batch_execute(SOURCES).await.unwrap();
+        t.connection().client().batch_execute(SOURCES).await.unwrap();
         create(&mut t, "plain", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
         let mut root = Trickle::open(db.session().await, Settings::default()).await.unwrap();
         run(&admin, "CREATE TABLE of_root (id int PRIMARY KEY); INSERT INTO of_root VALUES (1)").await;
@@ -458,7 +459,7 @@ fn policies_come_and_go_under_a_stream_table() {
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = Trickle::attach(s, settings).await.unwrap();
         t.init().await.unwrap();
-        t.client().batch_execute(SOURCES).await.unwrap();
+        t.connection().client().batch_execute(SOURCES).await.unwrap();
         create(&mut t, "own", "SELECT id, w FROM b").await;
         assert_eq!(mode(&t, "own").await.0, "DIFFERENTIAL");
         let shown = async |what: &str| count(&admin, &format!("SELECT count(*) FROM {what}")).await;

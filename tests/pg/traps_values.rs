@@ -19,6 +19,7 @@ fn settings_of_writers_and_refreshers_do_not_matter() {
             FROM generate_series(1, 40) i; INSERT INTO other.e VALUES (1, now())").await;
         run(&w, "SET TimeZone = 'Asia/Kolkata'").await;
         let set = t
+            .connection()
             .client()
             .batch_execute(
                 "SET TimeZone = 'America/New_York'; SET DateStyle = 'SQL, DMY';
@@ -40,7 +41,7 @@ fn settings_of_writers_and_refreshers_do_not_matter() {
         let mut u = Trickle::open(db.session().await, Settings::default()).await.unwrap();
         let set = "SET TimeZone = 'Pacific/Auckland'; SET DateStyle = 'German'; SET IntervalStyle = 'iso_8601'; \
              SET bytea_output = 'hex'; SET extra_float_digits = 3";
-        u.client().batch_execute(set).await.unwrap();
+        u.connection().client().batch_execute(set).await.unwrap();
         for change in [
             "SET DateStyle = 'Postgres, MDY'; UPDATE e SET at = at + interval '7 hours' WHERE id % 3 = 0",
             "SET search_path = other, public; INSERT INTO public.e VALUES (100, '2024-11-03 01:30:00 America/New_York',
@@ -54,7 +55,7 @@ fn settings_of_writers_and_refreshers_do_not_matter() {
             }
         }
         assert_full(&t, &[]).await;
-        u.client().batch_execute("SET search_path = other").await.unwrap();
+        u.connection().client().batch_execute("SET search_path = other").await.unwrap();
         let mut v = Trickle::open(u_session(db).await, Settings::default()).await.unwrap();
         run(&w, "UPDATE public.e SET id = id + 500").await;
         assert_equal(&mut v, "public.labels").await;
@@ -72,7 +73,7 @@ fn constants_mean_the_same_under_all_settings() {
                 (2, '2024-01-20', E'a\\\\\\\\b', 0.3, '-1 day -2 hours', b'0011', b'1')").await;
         let set = "SET DateStyle = 'SQL, DMY'; SET IntervalStyle = sql_standard; SET extra_float_digits = 0; \
              SET standard_conforming_strings = off; SET bytea_output = escape";
-        t.client().batch_execute(set).await.unwrap();
+        t.connection().client().batch_execute(set).await.unwrap();
         let wanted = [
             ("days", "d = '01/02/2024'"),
             ("texts", r"s = E'a\\b'"),
@@ -85,12 +86,13 @@ fn constants_mean_the_same_under_all_settings() {
         ];
         for (what, condition) in wanted {
             let view = format!("CREATE VIEW v_{what} AS SELECT id, b FROM e WHERE {condition}");
-            t.client().batch_execute(&view).await.unwrap();
+            t.connection().client().batch_execute(&view).await.unwrap();
             create(&mut t, what, &format!("SELECT id, b FROM e WHERE {condition}")).await;
             create(&mut t, &format!("of_{what}"), &format!("SELECT id, b FROM v_{what}")).await;
         }
         let mut u = Trickle::open(db.session().await, Settings::default()).await.unwrap();
-        u.client()
+        u.connection()
+            .client()
             .batch_execute("SET DateStyle = 'ISO, MDY'; SET IntervalStyle = postgres_verbose")
             .await
             .unwrap();
@@ -106,8 +108,12 @@ fn constants_mean_the_same_under_all_settings() {
             for (what, _) in wanted {
                 for what in [what.to_owned(), format!("of_{what}")] {
                     assert_equal(&mut u, &what).await;
-                    let rows =
-                        u.client().query(&format!("SELECT id FROM {what} ORDER BY 1"), &[]).await.unwrap();
+                    let rows = u
+                        .connection()
+                        .client()
+                        .query(&format!("SELECT id FROM {what} ORDER BY 1"), &[])
+                        .await
+                        .unwrap();
                     let ids: Vec<i32> = rows.iter().map(|r| r.get(0)).collect();
                     assert_eq!(ids, shown, "{what} after {change}");
                 }

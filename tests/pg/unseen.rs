@@ -41,7 +41,7 @@ fn what_no_trigger_sees_is_noticed() {
     each_server(async |db| {
         let mut t = open(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await;
         for (what, change) in UNSEEN {
-            t.client().batch_execute(SOURCE).await.unwrap();
+            t.connection().client().batch_execute(SOURCE).await.unwrap();
             t.create(&NewStreamTable::new(Name::parse("st").unwrap(), "SELECT id, v * 2 AS w FROM t"))
                 .await
                 .unwrap();
@@ -59,7 +59,7 @@ fn what_no_trigger_sees_is_noticed() {
             assert_eq!(equal(&mut t, "st").await, None, "{what}");
             t.drop(&Name::parse("st").unwrap(), false).await.unwrap();
             t.drop(&Name::parse("st2").unwrap(), false).await.unwrap();
-            t.client().batch_execute("DROP TABLE t").await.unwrap();
+            t.connection().client().batch_execute("DROP TABLE t").await.unwrap();
         }
     });
 }
@@ -70,7 +70,7 @@ fn a_crash_that_empties_unlogged_buffers_is_made_good_for_every_reader() {
         let capture = CaptureOptions { unlogged: true, ..CaptureOptions::default() };
         let mut t =
             open(db, Settings { capture, force: Some(Force::Incremental), ..Settings::default() }).await;
-        t.client().batch_execute(SOURCE).await.unwrap();
+        t.connection().client().batch_execute(SOURCE).await.unwrap();
         let views = [("st", "SELECT id, v FROM t"), ("st2", "SELECT count(*) AS n, sum(v) AS s FROM t")];
         for (name, query) in views {
             t.create(&NewStreamTable::new(Name::parse(name).unwrap(), query)).await.unwrap();
@@ -79,7 +79,7 @@ fn a_crash_that_empties_unlogged_buffers_is_made_good_for_every_reader() {
         writer.client().batch_execute("UPDATE t SET v = 0 WHERE id < 20").await.unwrap();
         // What is left of an unlogged table after a crash: nothing.
         let segment = "SELECT c.oid::regclass::text FROM pg_class c WHERE relname LIKE 'changes%1' AND relpersistence = 'u'";
-        let segment: String = t.client().query_one(segment, &[]).await.unwrap().get(0);
+        let segment: String = t.connection().client().query_one(segment, &[]).await.unwrap().get(0);
         writer.client().batch_execute(&format!("TRUNCATE {segment}")).await.unwrap();
         assert_eq!(equal(&mut t, "st").await, None);
         writer.client().batch_execute("DELETE FROM t WHERE id = 3").await.unwrap();
@@ -104,7 +104,7 @@ fn what_is_written_through_a_parent_is_seen_on_the_child() {
             CREATE TABLE ev_2 PARTITION OF ev FOR VALUES FROM (10) TO (20);
             CREATE TABLE p (id int); CREATE TABLE c () INHERITS (p); CREATE TABLE late (id int);
             INSERT INTO ev SELECT i, i FROM generate_series(0, 19) i; INSERT INTO c VALUES (1); INSERT INTO late VALUES (1)";
-        t.client().batch_execute(tables).await.unwrap();
+        t.connection().client().batch_execute(tables).await.unwrap();
         for (name, query) in [
             ("of_ev", "SELECT day, count(*) AS n FROM ev GROUP BY day"),
             ("of_ev_1", "SELECT day, count(*) AS n FROM ev_1 GROUP BY day"),
@@ -140,7 +140,7 @@ fn a_reader_that_lags_far_behind_is_recomputed_and_does_not_fill_the_disk() {
         let limits =
             Settings { segment_bytes: 8 << 10, buffer_limit_bytes: Some(64 << 10), ..Settings::default() };
         let mut t = open(db, limits).await;
-        t.client().batch_execute(SOURCE).await.unwrap();
+        t.connection().client().batch_execute(SOURCE).await.unwrap();
         for name in ["st", "st2"] {
             t.create(&NewStreamTable::new(Name::parse(name).unwrap(), "SELECT id, v FROM t")).await.unwrap();
         }
@@ -150,7 +150,7 @@ fn a_reader_that_lags_far_behind_is_recomputed_and_does_not_fill_the_disk() {
             t.refresh(&[Name::parse("st").unwrap()], &RefreshOptions::default()).await.unwrap();
         }
         let sizes = "SELECT sum(pg_relation_size(c.oid))::int8 FROM pg_class c WHERE relname LIKE 'changes%' AND relkind = 'r'";
-        let bytes: i64 = t.client().query_one(sizes, &[]).await.unwrap().get(0);
+        let bytes: i64 = t.connection().client().query_one(sizes, &[]).await.unwrap().get(0);
         assert!(bytes <= 96 << 10, "{bytes}");
         assert_eq!(equal(&mut t, "st2").await, None);
     });

@@ -13,6 +13,7 @@ mod tls;
 pub use failure::ConnectError;
 
 use crate::session::{Connect, Session};
+use crate::wire::failed;
 use failure::{Cause, Names};
 use settings::Settings;
 use std::path::{Path, PathBuf};
@@ -169,7 +170,7 @@ impl Connect for Target {
     fn cancel(&self, what: CancelToken) -> Pin<Box<dyn Future<Output = crate::Result<()>> + '_>> {
         Box::pin(async move {
             let tls = MakeRustlsConnect::new(self.tls.clone());
-            what.cancel_query(tls).await.map_err(|e| crate::Error::server("cancel a statement", e))
+            what.cancel_query(tls).await.map_err(|e| failed("cancel a statement", e))
         })
     }
     fn kept(&self) -> Option<Arc<dyn Connect>> {

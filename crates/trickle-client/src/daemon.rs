@@ -5,12 +5,9 @@
 
 mod look;
 
-use crate::error::{Error, Result};
-use crate::refresh::{RefreshOptions, Refreshed};
 use crate::registry::{Entry, Registry, shown};
 use crate::session::{Connect, Session};
-use crate::status::REFRESHER;
-use crate::trickle::{Settings, Trickle};
+use crate::{Trickle, connections};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -19,6 +16,7 @@ use tokio_postgres::CancelToken;
 use trickle_core::catalog::TableId;
 use trickle_core::dag::Dag;
 use trickle_core::schedule::{self, Action, Schedule, Status, Task, Time};
+use trickle_engine::{Error, REFRESHER, RefreshOptions, Refreshed, Result, Settings};
 
 /// How the daemon works.
 #[derive(Clone, Debug)]
@@ -263,7 +261,7 @@ impl<'d> Daemon<'d> {
         }
         self.looked = Some(Instant::now());
         let fail = |e| Error::server("look at the catalog", e);
-        let rows = self.watch.client().query_typed(STAMP, &[]).await.map_err(fail)?;
+        let rows = self.watch.db().query(STAMP, &[]).await.map_err(fail)?;
         let stamp: String = rows.first().map(|r| r.get(0)).unwrap_or_default();
         self.watch.prune_history().await?;
         let is_recent = |(at, took): (Instant, Duration)| {
@@ -346,13 +344,13 @@ impl<'d> Daemon<'d> {
             None => {
                 let trickle = Trickle::open(named(self.to).await?, self.options.settings.clone()).await?;
                 match self.to.kept() {
-                    Some(connections) => trickle.with_connections(connections),
+                    Some(to) => trickle.with_connections(connections(to)),
                     None => trickle,
                 }
             }
         };
         for id in &due.members {
-            self.cancel.insert(*id, trickle.client().cancel_token());
+            self.cancel.insert(*id, trickle.connection().client().cancel_token());
         }
         let options = RefreshOptions {
             initiated_by: Some("SCHEDULER"),
@@ -426,7 +424,7 @@ impl<'d> Daemon<'d> {
 async fn named(to: &dyn Connect) -> Result<Session> {
     let session = to.connect().await?;
     let text = "SELECT set_config('application_name', $1, false) WHERE current_setting('application_name') = 'trickle'";
-    session.client().execute(text, &[&REFRESHER]).await.map_err(|e| Error::server("name the session", e))?;
+    session.db().execute(text, &[&REFRESHER]).await.map_err(|e| Error::server("name the session", e))?;
     Ok(session)
 }
 

@@ -11,6 +11,7 @@ use tokio_postgres::Statement;
 use tokio_postgres::types::Type;
 use trickle_core::refresh;
 use trickle_core::refresh::Kind;
+use trickle_engine::db::Sent;
 use xxhash_rust::xxh64::Xxh64;
 
 /// How many statements a connection knows: each that is prepared takes some hundred kilobytes of its server process.
@@ -28,15 +29,6 @@ pub(crate) struct Prepared {
     clock: u64,
     /// How many of them found a statement prepared.
     kept: u64,
-}
-
-/// What a connection sent of statements that come again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
-    /// All.
-    pub all: u64,
-    /// Those that were prepared before.
-    pub kept: u64,
 }
 
 struct Known {

@@ -283,6 +283,21 @@ fn server_failure(code: &str, message: String, hint: Option<String>, names: &Nam
     (message, None, hint.map_or(ours.clone(), |h| format!("{h} {ours}")))
 }
 
+impl From<ConnectError> for trickle_engine::Error {
+    fn from(e: ConnectError) -> trickle_engine::Error {
+        let make =
+            if e.is_setting() { trickle_engine::Error::input } else { trickle_engine::Error::connection };
+        let mut error = make(e.message().to_owned());
+        if let Some(detail) = e.detail_text() {
+            error = error.detail(detail);
+        }
+        match e.hint_text() {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,15 +1,13 @@
 //! Looking for changes: what nobody changed costs one round trip for all stream tables together, however many there are.
 
 use super::{Daemon, Due, Event};
-use crate::error::Result;
-use crate::pending::Looked;
-use crate::refresh::RefreshOptions;
 use crate::registry::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::dag::Dag;
 use trickle_core::schedule::{Schedule, Time};
+use trickle_engine::{Looked, RefreshOptions, Result};
 
 /// How many are emptied after one look, each within milliseconds.
 const AT_ONCE: usize = 16;

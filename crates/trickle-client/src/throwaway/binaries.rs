@@ -1,9 +1,9 @@
 //! Where PostgreSQL is installed.
 
-use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use trickle_engine::{Error, Result};
 
 /// Supported major versions.
 const MAJORS: std::ops::RangeInclusive<u32> = 15..=18;

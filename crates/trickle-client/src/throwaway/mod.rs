@@ -7,13 +7,13 @@ mod binaries;
 
 pub use binaries::find;
 
-use crate::error::{Error, Result};
 use crate::session::Session;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use trickle_engine::{Error, Result};
 
 /// Starts the server as a child, waits until standard input ends, stops it and removes its directory. The process that
 /// started it holds the other end of that pipe, so the server ends with it after success, panic, abort or kill alike;

@@ -3,6 +3,7 @@
 
 use indicatif::{BinaryBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
+use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use trickle_client::progress::{Progress, Standing};
@@ -104,6 +105,10 @@ impl Progress for Meter {
 
     fn is_watched(&self) -> bool {
         !self.quiet
+    }
+
+    fn next(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(tokio::time::sleep(Duration::from_secs(1)))
     }
 
     fn at(&self, standing: &Standing) {

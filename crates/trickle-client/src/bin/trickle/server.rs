@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Meter;
 use std::sync::Arc;
-use trickle_client::{Name, Session, Trickle};
+use trickle_client::{Name, Session, Trickle, connections};
 
 /// Connects to the database that the options and the environment name. Its catalog must be there.
 pub(crate) async fn open(output: &Output) -> Result<(Trickle, Arc<Meter>), Failure> {
@@ -13,7 +13,7 @@ pub(crate) async fn open(output: &Output) -> Result<(Trickle, Arc<Meter>), Failu
     let session = Session::new(target.connect().await?);
     let meter = Arc::new(Meter::new(output.is_quiet()));
     let trickle = Trickle::open(session, settings).await?;
-    Ok((trickle.with_progress(meter.clone()).with_connections(Arc::new(target)), meter))
+    Ok((trickle.with_progress(meter.clone()).with_connections(connections(Arc::new(target))), meter))
 }
 
 /// The same where the catalog may be missing.

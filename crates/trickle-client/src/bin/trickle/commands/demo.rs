@@ -58,7 +58,7 @@ impl Run for Demo {
         let mut trickle = Trickle::attach(To(&server).connect().await?, Settings::default()).await?;
         say(&format!("Loading a shop of {}", rows(self.rows.into())));
         let loading = Instant::now();
-        shop::load(trickle.client(), &sizes, &|what| say(&format!("  {what}"))).await?;
+        shop::load(trickle.connection().client(), &sizes, &|what| say(&format!("  {what}"))).await?;
         say(&format!("  loaded in {}", duration(loading.elapsed())));
         let mut board = create(&mut trickle, &say).await?;
         say(&format!("Writing to the shop for {} s while its stream tables are refreshed", self.seconds));

@@ -21,10 +21,10 @@ pub(crate) struct Uninstall {
 impl Run for Uninstall {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let (mut trickle, meter) = server::attach(output).await?;
-        let found = schema::version(trickle.client()).await?;
+        let found = schema::version(trickle.db()).await?;
         let mut gone = Vec::new();
         if found.is_some() {
-            schema::require(trickle.client()).await?;
+            schema::require(trickle.db()).await?;
             meter.begin("taking everything out");
             gone = trickle.uninstall(self.cascade).await?;
         }

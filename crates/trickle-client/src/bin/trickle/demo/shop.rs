@@ -1,7 +1,7 @@
 //! The shop of the demo: its tables, its stream tables, and the people who write to it.
 
 use tokio_postgres::Client;
-use trickle_client::{Error, Result};
+use trickle_client::{Result, failed};
 
 /// Tables, without data.
 const TABLES: &str = include_str!("shop.sql");
@@ -108,7 +108,7 @@ pub(crate) async fn load(client: &Client, sizes: &Sizes, say: &dyn Fn(&str)) -> 
     ];
     for (what, text) in steps {
         say(what);
-        client.batch_execute(&text).await.map_err(|e| Error::server(format!("load {what}"), e))?;
+        client.batch_execute(&text).await.map_err(|e| failed(format!("load {what}"), e))?;
     }
     Ok(())
 }
@@ -138,7 +138,7 @@ pub(crate) async fn write(client: &Client, sizes: &Sizes, turn: i32) -> Result<u
     ];
     let mut rows = 0;
     for text in texts {
-        rows += client.execute(&text, &[]).await.map_err(|e| Error::server("write to the shop", e))?;
+        rows += client.execute(&text, &[]).await.map_err(|e| failed("write to the shop", e))?;
     }
     Ok(rows)
 }

@@ -13,8 +13,9 @@ const LARGE: i64 = 256 << 20;
 
 /// All of them, where the catalog can be read. `enabled`: as the settings here have it.
 pub(super) async fn checks(client: Client, enabled: bool) -> Result<Vec<Check>, Failure> {
-    let (found, usable) = match schema::version(&client).await {
-        Ok(Some(VERSION)) if schema::is_restored(&client).await? => {
+    let session = Session::new(client);
+    let (found, usable) = match schema::version(session.db()).await {
+        Ok(Some(VERSION)) if schema::is_restored(session.db()).await? => {
             let advice = "Run trickle init, which finds the tables again by name.";
             (
                 Check::new("catalog", Tone::Bad, "restored from a dump, which keeps no identities", advice),
@@ -31,16 +32,16 @@ pub(super) async fn checks(client: Client, enabled: bool) -> Result<Vec<Check>, 
     };
     let mut all = vec![found];
     if usable {
-        let mut trickle = Trickle::open(Session::new(client), Settings::default()).await?;
+        let mut trickle = Trickle::open(session, Settings::default()).await?;
         let tables = trickle.status(&[]).await?;
         let buffers = trickle.buffers().await?;
-        all.push(triggers(trickle.client()).await?);
-        all.push(guards(trickle.client()).await?);
+        all.push(triggers(trickle.connection().client()).await?);
+        all.push(guards(trickle.connection().client()).await?);
         all.push(captured(&buffers, &tables));
         all.push(sizes(&buffers));
         all.push(standing(&tables));
         all.push(altered(&tables));
-        all.push(locks(trickle.client()).await?);
+        all.push(locks(trickle.connection().client()).await?);
         all.push(refresher(&trickle, &tables, enabled).await?);
     }
     Ok(all)

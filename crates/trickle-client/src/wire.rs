@@ -1,0 +1,263 @@
+//! [`Connection`] over a [`Session`]: values and rows as they travel.
+
+use crate::session::Session;
+use futures_util::{FutureExt, StreamExt, pin_mut};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::error::ErrorPosition;
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{FromSql, IsNull, Json, Kind, ToSql, Type};
+use tokio_postgres::{SimpleQueryMessage, Statement};
+use trickle_core::refresh::{self, Answer};
+use trickle_engine::db::{Answering, Cell, Connection, Param, Prepared, Refusal, Row, Rows, Sent};
+use trickle_engine::drive::Timed;
+use trickle_engine::{Error, Result};
+
+type BoxError = Box<dyn std::error::Error + Sync + Send>;
+
+impl Connection for Session {
+    fn run<'a>(&'a self, text: &'a str, params: Vec<Param<'a>>, kept: bool) -> Answering<'a, Rows> {
+        Box::pin(async move {
+            let types: Vec<Type> = params.iter().map(type_of).collect();
+            let prepared = match kept {
+                true => self.kept(text, &types).await.map_err(refusal)?,
+                false => None,
+            };
+            self.rows(text, &params, prepared).await
+        })
+    }
+
+    fn batch<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+        Box::pin(async move { self.client().batch_execute(text).await.map_err(refusal) })
+    }
+
+    fn written<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<Vec<Option<String>>>> {
+        Box::pin(async move {
+            let messages = self.client().simple_query(text).await.map_err(refusal)?;
+            let rows = messages.iter().filter_map(|m| match m {
+                SimpleQueryMessage::Row(r) => {
+                    Some((0..r.len()).map(|i| r.get(i).map(str::to_owned)).collect())
+                }
+                _ => None,
+            });
+            Ok(rows.collect())
+        })
+    }
+
+    fn prepare<'a>(&'a self, text: &'a str) -> Answering<'a, Prepared> {
+        Box::pin(async move { Ok(Prepared(Arc::new(self.client().prepare(text).await.map_err(refusal)?))) })
+    }
+
+    fn again<'a>(&'a self, prepared: &'a Prepared) -> Answering<'a, Vec<Row>> {
+        Box::pin(async move {
+            let Some(prepared) = prepared.0.downcast_ref::<Statement>() else {
+                return Err(Refusal::lost("a statement was prepared on another connection"));
+            };
+            Ok(self.rows("", &[], Some(prepared.clone())).await?.rows)
+        })
+    }
+
+    fn columns<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<(String, u32)>> {
+        Box::pin(async move {
+            let prepared = self.client().prepare(text).await.map_err(refusal)?;
+            Ok(prepared.columns().iter().map(|c| (c.name().to_owned(), c.type_().oid())).collect())
+        })
+    }
+
+    fn begin(&self, fresh: bool) -> Answering<'_, ()> {
+        self.batch(if fresh {
+            "START TRANSACTION ISOLATION LEVEL READ COMMITTED"
+        } else {
+            "START TRANSACTION"
+        })
+    }
+
+    fn commit(&self) -> Answering<'_, ()> {
+        self.batch("COMMIT")
+    }
+
+    fn rollback(&self) -> Answering<'_, ()> {
+        self.batch("ROLLBACK")
+    }
+
+    fn abandon(&self) {
+        // It is sent when it is first asked for, and comes before all that is asked after it.
+        let _ = self.client().batch_execute("ROLLBACK").now_or_never();
+    }
+
+    fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn step<'a>(&'a self, statement: &'a refresh::Statement) -> Answering<'a, Answer, Error> {
+        Box::pin(self.answer(statement, None))
+    }
+
+    fn steps<'a>(
+        &'a self,
+        batch: &'a [refresh::Statement],
+    ) -> Pin<Box<dyn Future<Output = Vec<Timed>> + 'a>> {
+        Box::pin(self.pipelined(batch))
+    }
+
+    fn keep_prepared(&mut self) {
+        self.prepare();
+    }
+
+    fn sent(&self) -> Sent {
+        self.statements()
+    }
+}
+
+impl Session {
+    /// All rows of a statement.
+    pub(crate) async fn rows(
+        &self,
+        text: &str,
+        params: &[Param<'_>],
+        prepared: Option<Statement>,
+    ) -> Result<Rows, Refusal> {
+        self.received(text, params, prepared).await.map_err(refusal)
+    }
+
+    async fn received(
+        &self,
+        text: &str,
+        params: &[Param<'_>],
+        prepared: Option<Statement>,
+    ) -> Result<Rows, tokio_postgres::Error> {
+        let sent: Vec<Outgoing<'_>> = params.iter().map(Outgoing).collect();
+        let values = sent.iter().map(|p| p as &(dyn ToSql + Sync));
+        let stream = match &prepared {
+            Some(prepared) => self.client().query_raw(prepared, values).await?,
+            None => {
+                let typed = values.zip(params.iter().map(type_of));
+                self.client().query_typed_raw(text, typed).await?
+            }
+        };
+        pin_mut!(stream);
+        let mut rows = Rows::default();
+        while let Some(row) = stream.next().await {
+            let row = row?;
+            let cells = (0..row.len())
+                .map(|i| Ok(row.try_get::<_, Option<Incoming>>(i)?.map_or(Cell::Null, |c| c.0)));
+            rows.rows.push(Row::new(cells.collect::<Result<_, tokio_postgres::Error>>()?));
+        }
+        rows.affected = stream.rows_affected().unwrap_or(0);
+        Ok(rows)
+    }
+}
+
+/// The type under which a value is sent.
+pub(crate) fn type_of(param: &Param<'_>) -> Type {
+    match param {
+        Param::Null => Type::UNKNOWN,
+        Param::Bool(_) => Type::BOOL,
+        Param::Int2(_) => Type::INT2,
+        Param::Int4(_) => Type::INT4,
+        Param::Int8(_) => Type::INT8,
+        Param::Oid(_) => Type::OID,
+        Param::Float8(_) => Type::FLOAT8,
+        Param::Text(_) => Type::TEXT,
+        Param::Jsonb(_) => Type::JSONB,
+        Param::Int8s(_) => Type::INT8_ARRAY,
+        Param::Oids(_) => Type::OID_ARRAY,
+        Param::Texts(_) => Type::TEXT_ARRAY,
+    }
+}
+
+/// A value on its way to the server.
+#[derive(Debug)]
+struct Outgoing<'p>(&'p Param<'p>);
+
+impl ToSql for Outgoing<'_> {
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, BoxError> {
+        match self.0 {
+            Param::Null => Ok(IsNull::Yes),
+            Param::Bool(v) => v.to_sql(ty, out),
+            Param::Int2(v) => v.to_sql(ty, out),
+            Param::Int4(v) => v.to_sql(ty, out),
+            Param::Int8(v) => v.to_sql(ty, out),
+            Param::Oid(v) => v.to_sql(ty, out),
+            Param::Float8(v) => v.to_sql(ty, out),
+            Param::Text(v) => v.to_sql(ty, out),
+            Param::Jsonb(v) => {
+                let json = v.as_deref().map(serde_json::from_str::<serde_json::Value>).transpose()?;
+                json.map(Json).to_sql(ty, out)
+            }
+            Param::Int8s(v) => v.to_sql(ty, out),
+            Param::Oids(v) => v.to_sql(ty, out),
+            Param::Texts(v) => v.to_sql(ty, out),
+        }
+    }
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+    tokio_postgres::types::to_sql_checked!();
+}
+
+/// A value from the server.
+struct Incoming(Cell);
+
+impl<'a> FromSql<'a> for Incoming {
+    fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<Self, BoxError> {
+        Ok(Incoming(match *ty {
+            Type::BOOL => Cell::Bool(bool::from_sql(ty, raw)?),
+            Type::INT2 => Cell::Int2(i16::from_sql(ty, raw)?),
+            Type::INT4 => Cell::Int4(i32::from_sql(ty, raw)?),
+            Type::INT8 => Cell::Int8(i64::from_sql(ty, raw)?),
+            Type::OID => Cell::Oid(u32::from_sql(ty, raw)?),
+            Type::FLOAT4 => Cell::Float8(f32::from_sql(ty, raw)?.into()),
+            Type::FLOAT8 => Cell::Float8(f64::from_sql(ty, raw)?),
+            Type::JSON | Type::JSONB => {
+                Cell::Json(Json::<serde_json::Value>::from_sql(ty, raw)?.0.to_string())
+            }
+            _ => match ty.kind() {
+                Kind::Array(_) => {
+                    let all = Vec::<Option<Incoming>>::from_sql(ty, raw)?;
+                    Cell::Array(all.into_iter().map(|c| c.map_or(Cell::Null, |c| c.0)).collect())
+                }
+                _ => Cell::Text(String::from_sql(ty, raw)?),
+            },
+        }))
+    }
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+/// What the engine is told of an error.
+pub(crate) fn refusal(e: tokio_postgres::Error) -> Refusal {
+    let Some(db) = e.as_db_error() else { return Refusal::lost(chain(&e)) };
+    let position = match db.position() {
+        Some(ErrorPosition::Original(at)) => usize::try_from(*at).ok(),
+        _ => None,
+    };
+    Refusal {
+        sqlstate: Some(db.code().code().to_owned()),
+        message: db.message().to_owned(),
+        detail: db.detail().map(str::to_owned),
+        hint: db.hint().map(str::to_owned),
+        position,
+    }
+}
+
+/// What went wrong on the wire, with what was being done.
+pub fn failed(doing: impl AsRef<str>, e: tokio_postgres::Error) -> Error {
+    Error::server(doing, refusal(e))
+}
+
+/// An error with all its causes, each once.
+fn chain(e: &dyn std::error::Error) -> String {
+    let mut text = e.to_string();
+    let mut cause = e.source();
+    while let Some(c) = cause {
+        let more = c.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = c.source();
+    }
+    text
+}

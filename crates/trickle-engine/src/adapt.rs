@@ -1,0 +1,104 @@
+//! Stream tables follow their sources.
+
+use crate::capture::{self, State};
+use crate::db::Connection;
+use crate::error::{Error, Result};
+use crate::locks::patiently;
+use crate::names::Name;
+use crate::registry::{Entry, Registry, require_own, shown};
+use crate::trickle::Trickle;
+use trickle_core::catalog::TableId;
+use trickle_core::refresh::record_failure;
+
+impl<C: Connection> Trickle<C> {
+    /// Plans anew what was planned for tables, views or functions that are different now, or by another version, in
+    /// these stream tables and in those that they read. What means nothing any more is suspended, with the reason, and
+    /// captures nothing more. Returns them, and those that are linked to them, as they are then.
+    ///
+    /// # Errors
+    /// The first that had to be suspended; the server.
+    pub(crate) async fn adapt(&mut self, wanted: &[TableId], initiated_by: &str) -> Result<Registry> {
+        // What was kept of the catalog led here.
+        self.recent.clear();
+        let registry = self.linked(wanted).await?;
+        let read: Vec<Entry> = registry.with_upstream(wanted.iter().copied())?.into_iter().cloned().collect();
+        let mut adapted = false;
+        for e in read {
+            if !self.fits(&e).await {
+                self.adapt_one(&e, initiated_by).await?;
+                adapted = true;
+            }
+        }
+        if adapted { self.linked(wanted).await } else { Ok(registry) }
+    }
+
+    /// Whether a stream table need not be planned anew.
+    pub(crate) async fn fits(&mut self, e: &Entry) -> bool {
+        e.unchanged && !self.runnable(e).await.is_err_and(|err| err.is_stale())
+    }
+
+    async fn adapt_one(&mut self, e: &Entry, initiated_by: &str) -> Result<()> {
+        require_own(e)?;
+        let name = shown(e);
+        self.progress.say(&format!("{name}: something that it reads has changed; planning it anew"));
+        match self.replan(e).await {
+            Err(error) if is_final(&error) => {
+                self.suspend(e, &error, initiated_by).await?;
+                let why = format!("{name} cannot be kept any more: {}", error.message());
+                Err(error.saying(why).hint(format!(
+                    "Its contents are as of its last refresh. Give it a query that fits: trickle alter {name} --query …"
+                )))
+            }
+            other => other,
+        }
+    }
+
+    /// Plans a stream table anew, from the query that it has.
+    pub(crate) async fn replan(&mut self, e: &Entry) -> Result<()> {
+        let qualified =
+            Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() };
+        let new = e.as_new(qualified);
+        let design = self.design(e.relation.clone(), e.id, &new).await?;
+        self.redo(e, &design).await
+    }
+
+    /// Takes a stream table out of the schedule, as one more failed refresh, and its capture away where a trigger would
+    /// fail for writers. Whoever dies between the two is followed by somebody who suspends it again.
+    async fn suspend(&mut self, e: &Entry, why: &Error, initiated_by: &str) -> Result<()> {
+        let broken: Vec<u32> = self.broken_sources(e).await?;
+        let (patience, progress) = (self.settings.patience, self.progress.clone());
+        patiently(&mut self.connection, patience, &broken, &*progress, async |t| {
+            let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = 'it was suspended', \
+                 updated_at = now() WHERE pgt_id = $1";
+            t.execute(text, &[&e.id]).await.map_err(|err| Error::server("suspend a stream table", err))?;
+            for source in &broken {
+                capture::switch_off(t, *source, State::Off).await?;
+            }
+            Ok(())
+        })
+        .await?;
+        // No other try can succeed: the first failure is the last.
+        let failed = record_failure(e.id, &why.to_string(), initiated_by, 1);
+        self.connection.step(&failed).await.map(|_| ())
+    }
+
+    /// The sources of a stream table that are not what their triggers were made for.
+    async fn broken_sources(&self, e: &Entry) -> Result<Vec<u32>> {
+        let rows = self
+            .db()
+            .query(
+                "SELECT b.source_relid FROM pgtrickle.pgt_buffers b JOIN pgtrickle.pgt_dependencies d USING (source_relid) \
+                 WHERE d.pgt_id = $1 AND b.capture = 'ON' \
+                 AND pgtrickle.fingerprint(b.source_relid) IS DISTINCT FROM b.schema_fingerprint",
+                &[&e.id],
+            )
+            .await
+            .map_err(|err| Error::server("look for sources that changed", err))?;
+        Ok(rows.iter().map(|r| r.get(0)).collect())
+    }
+}
+
+/// Whether planning fails again, however often it is tried.
+pub(crate) fn is_final(e: &Error) -> bool {
+    e.is_input() || e.sqlstate().is_some() && !e.is_busy() && !e.is_connection()
+}

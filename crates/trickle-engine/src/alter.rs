@@ -1,0 +1,288 @@
+//! Stream tables change: another query, schedule or mode; and switched on and off.
+
+mod evolve;
+
+use crate::adapt::is_final;
+use crate::capture::{self, State};
+use crate::copies::reads_copies;
+use crate::create::{Created, Design, NewStreamTable, RefreshMode};
+use crate::db::{Bind, Connection, Json, Transaction};
+use crate::drop::release_sources;
+use crate::error::{Error, Result};
+use crate::locks::{oids, patiently};
+use crate::names::Name;
+use crate::registry::{Entry, require_own, shown};
+use crate::trickle::Trickle;
+use evolve::evolve;
+use trickle_core::catalog::TableId;
+use trickle_core::refresh::Relation;
+use trickle_core::schedule::Schedule;
+use trickle_core::sql::Qualified;
+
+/// What is to be different; `None` stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Alteration {
+    /// Another query.
+    pub query: Option<String>,
+    /// Another schedule; `Some(None)` is manual.
+    pub schedule: Option<Option<String>>,
+    /// Another mode.
+    pub mode: Option<RefreshMode>,
+    /// `true` takes it out of the schedule, `false` puts it back.
+    pub suspended: Option<bool>,
+}
+
+impl<C: Connection> Trickle<C> {
+    /// Changes a stream table. A new query fills it anew; its indexes, grants, comments and dependent views stay.
+    ///
+    /// # Errors
+    /// None of that name; what is wrong with query, schedule or mode; nothing is changed then.
+    pub async fn alter(&mut self, name: &Name, wanted: &Alteration) -> Result<Created> {
+        let e = self.find(name).await?;
+        require_own(&e)?;
+        if let Some(Some(schedule)) = &wanted.schedule {
+            Schedule::parse(schedule)?;
+        }
+        let mut done =
+            Created { id: e.id, name: shown(&e), made: false, mode: mode_name(&e.mode), reasons: Vec::new() };
+        if wanted.query.is_some() || wanted.mode.is_some() {
+            let mut new = e.as_new(name.clone());
+            new.query = wanted.query.clone().unwrap_or(new.query);
+            new.mode = wanted.mode.or(new.mode);
+            done = self.replace(e.relation.clone(), e.id, &new).await?;
+        }
+        let (set, schedule) = (wanted.schedule.is_some(), wanted.schedule.clone().flatten());
+        let text = "UPDATE pgtrickle.pgt_stream_tables SET schedule = CASE WHEN $2::bool THEN $3::text ELSE schedule END, \
+             status = CASE WHEN $4::bool IS NULL THEN status WHEN $4 THEN 'SUSPENDED' WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
+             consecutive_errors = CASE WHEN $4::bool IS NULL THEN consecutive_errors ELSE 0 END, updated_at = now() \
+             WHERE pgt_id = $1";
+        let done_with = self.db().execute(text, &[&e.id, &set, &schedule, &wanted.suspended]).await;
+        done_with.map_err(|err| Error::server(format!("alter {}", shown(&e)), err))?;
+        Ok(done)
+    }
+
+    /// Gives a stream table a new query and fills it anew.
+    pub(crate) async fn replace(
+        &mut self,
+        relation: Relation,
+        id: i64,
+        new: &NewStreamTable,
+    ) -> Result<Created> {
+        let registry = self.linked(&[relation.id]).await?;
+        let old = registry.get(id).cloned().ok_or_else(|| Error::input(format!("{} is gone", new.name)))?;
+        require_own(&old)?;
+        let follows = reads_copies(&old);
+        if follows {
+            self.ensure_copies(&new.query).await?;
+        }
+        let design = self.design(relation, id, new).await?;
+        self.redo(&old, &design).await?;
+        if new.initialize
+            && let Err(e) = self.fill(id).await
+        {
+            // Without a connection nothing can be taken back: the next refresh fills it with what was asked for.
+            if e.is_connection() {
+                return Err(e);
+            }
+            return Err(match self.take_back(&old, &new.name).await {
+                Ok(()) => e,
+                Err(stuck) => {
+                    e.detail(format!("Nor does it take its former query back: {}.", stuck.message()))
+                }
+            });
+        }
+        if follows {
+            self.sweep_copies().await?;
+        }
+        Ok(Created { id, name: shown(&old), made: true, mode: design.mode(), reasons: design.reasons })
+    }
+
+    /// Gives a stream table back what it was before a query that could not fill it.
+    async fn take_back(&mut self, old: &Entry, name: &Name) -> Result<()> {
+        let registry = self.linked(&[old.relation.id]).await?;
+        let Some(now) = registry.get(old.id).cloned() else { return Ok(()) };
+        let design = self.design(old.relation.clone(), old.id, &old.as_new(name.clone())).await?;
+        self.redo(&now, &design).await?;
+        let text = "UPDATE pgtrickle.pgt_stream_tables SET original_query = $2, status = $3, consecutive_errors = $4, \
+             last_error_message = $5 WHERE pgt_id = $1";
+        let params: [&dyn Bind; 5] =
+            [&old.id, &old.original, &old.status, &old.consecutive_errors, &old.last_error];
+        let noted = self.db().execute(text, &params).await;
+        noted.map_err(|e| Error::server(format!("take back the query of {}", shown(old)), e))?;
+        if old.is_populated { self.fill(old.id).await } else { Ok(()) }
+    }
+
+    /// Makes the stored tables fit a design and marks the stream table to be filled anew. Its rows stay until then.
+    pub(crate) async fn redo(&mut self, old: &Entry, design: &Design) -> Result<()> {
+        let captured = design.captured.iter().map(|(t, _)| t.id);
+        let read = old.dependencies.iter().map(|d| d.relation.id);
+        let tables = oids(captured.chain(read).chain([old.relation.id]));
+        let (patience, capture, progress) =
+            (self.settings.patience, self.settings.capture, self.progress.clone());
+        patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
+            evolve(t, old, design).await?;
+            renote(t, old.id, design).await?;
+            for (table, columns) in &design.captured {
+                capture::ensure(t, table, columns, capture).await?;
+            }
+            release_sources(t, std::slice::from_ref(old)).await
+        })
+        .await?;
+        self.compiled.remove(&old.id);
+        Ok(())
+    }
+
+    /// Stops capturing the changes of a table at once: the way out where capture is in the way. What reads the table is
+    /// kept by full refreshes until [`Trickle::enable`], whatever else is created, altered or planned anew.
+    ///
+    /// # Errors
+    /// A table that nothing reads; the server.
+    pub async fn disable(&mut self, source: &Name) -> Result<String> {
+        let (oid, shown) = self.source(source).await?;
+        let (patience, progress) = (self.settings.patience, self.progress.clone());
+        patiently(&mut self.connection, patience, &[oid], &*progress, async |t| {
+            capture::switch_off(t, oid, State::Held).await
+        })
+        .await
+        .map_err(|e| {
+            let message = format!("the capture of {shown} cannot be switched off: {}", e.message());
+            e.saying(message)
+        })?;
+        Ok(shown)
+    }
+
+    /// Captures the changes of a table again. What reads it is recomputed once. Where they are captured, does nothing.
+    ///
+    /// # Errors
+    /// A table that nothing reads, or nothing that means anything any more; the server.
+    pub async fn enable(&mut self, source: &Name) -> Result<String> {
+        let (oid, shown) = self.source(source).await?;
+        // From here on it is switched on by whatever plans a reader anew, if not by what follows.
+        let unhold =
+            "UPDATE pgtrickle.pgt_buffers SET capture = 'OFF' WHERE source_relid = $1 AND capture = 'HELD'";
+        let fail = |e| Error::server("switch capture on", e);
+        self.db().execute(unhold, &[&oid]).await.map_err(fail)?;
+        if self.is_captured(oid).await? {
+            return Ok(shown);
+        }
+        let registry = self.registry().await?;
+        let reads = |e: &&Entry| e.dependencies.iter().any(|d| d.relation.id.0 == oid);
+        if registry.entries().find(reads).is_none() {
+            let (patience, progress) = (self.settings.patience, self.progress.clone());
+            patiently(&mut self.connection, patience, &[oid], &*progress, async |t| {
+                capture::release(t, oid).await
+            })
+            .await?;
+            return Ok(shown);
+        }
+        let mut why = None;
+        for e in registry.entries().filter(reads).filter(|e| e.own) {
+            match self.replan(e).await {
+                Err(error) if is_final(&error) => {
+                    why.get_or_insert((crate::registry::shown(e), error));
+                }
+                other => other?,
+            }
+        }
+        match why {
+            Some((reader, error)) if !self.is_captured(oid).await? => Err(Error::input(format!(
+                "no stream table can read {shown}: {}",
+                error.message()
+            ))
+            .detail(format!("{reader} does not fit it any more, so nothing is to be captured."))
+            .hint(format!(
+                "Give it another query with trickle alter {reader} --query …, or trickle drop {reader}."
+            ))),
+            _ => Ok(shown),
+        }
+    }
+
+    async fn is_captured(&self, source: u32) -> Result<bool> {
+        let on =
+            "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = $1 AND capture = 'ON')";
+        let row = self.db().query_one(on, &[&source]).await;
+        Ok(row.map_err(|e| Error::server("look whether changes are captured", e))?.get(0))
+    }
+
+    /// A table that some stream table reads, or whose capture is held off.
+    async fn source(&self, name: &Name) -> Result<(u32, String)> {
+        let text = "SELECT c.oid, n.nspname, c.relname FROM pgtrickle.pgt_buffers b JOIN pg_class c ON c.oid = b.source_relid \
+             JOIN pg_namespace n ON n.oid = c.relnamespace WHERE b.capture = 'HELD' ORDER BY 1";
+        let held = self.db().query(text, &[]).await;
+        let held = held.map_err(|e| Error::server("read how changes are captured", e))?;
+        let held = held.iter().map(|r| Relation {
+            id: TableId(r.get(0)),
+            schema: r.get::<&str>(1).into(),
+            name: r.get::<&str>(2).into(),
+        });
+        let registry = self.registry().await?;
+        let read = registry.entries().flat_map(|e| &e.dependencies).map(|d| d.relation.clone());
+        let all: Vec<Relation> = read.chain(held).collect();
+        let path = name.schema.as_ref().map_or(&*self.search_path, std::slice::from_ref);
+        let found = path.iter().find_map(|s| all.iter().find(|r| *r.schema == **s && *r.name == *name.name));
+        let r = found.ok_or_else(|| {
+            Error::input(format!("no stream table reads {name}"))
+                .hint("trickle status --json lists the sources of each stream table.")
+        })?;
+        Ok((r.id.0, Qualified::new(&r.schema, &r.name).to_string()))
+    }
+}
+
+/// A mode as the catalog names it.
+pub(crate) fn mode_name(mode: &str) -> &'static str {
+    if mode == "FULL" { "FULL" } else { "DIFFERENTIAL" }
+}
+
+impl Entry {
+    /// What would make this stream table: its query as it was resolved.
+    pub(crate) fn as_new(&self, name: Name) -> NewStreamTable {
+        NewStreamTable {
+            mode: Some(self.requested()),
+            schedule: Some(self.schedule.clone()),
+            ..NewStreamTable::new(name, self.query.clone())
+        }
+    }
+
+    /// The mode that was asked for.
+    pub(crate) fn requested(&self) -> RefreshMode {
+        match self.requested_mode.as_str() {
+            "FULL" => RefreshMode::Full,
+            "DIFFERENTIAL" => RefreshMode::Differential,
+            "IMMEDIATE" => RefreshMode::Immediate,
+            _ => RefreshMode::Auto,
+        }
+    }
+}
+
+/// Notes the new design; what the old one has read counts no more. What the user suspended stays suspended; what failures
+/// did, which left errors, gets another chance.
+async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
+    let fail = |e| Error::server("note the stream table", e);
+    t.execute("DELETE FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1", &[&id]).await.map_err(fail)?;
+    t.execute(
+        // Who gives the canonical text that is stored changes nothing of the query: what was typed stays.
+        "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, \
+         original_query = CASE WHEN $3 = defining_query THEN original_query ELSE $3 END, schedule = $4, \
+         refresh_mode = $5, requested_mode = $6, mode_reason = $7, settings = $8, layout_hash = $9, functions = $10, \
+         functions_fingerprint = $11, reads_clock = $12, frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, 'it was planned anew'), consecutive_errors = 0, \
+         last_error_message = NULL, status = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN status WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
+         cost_model = NULL, updated_at = now() WHERE pgt_id = $1",
+        &[
+            &id,
+            &design.resolved.canonical,
+            &design.query,
+            &design.schedule,
+            &design.mode(),
+            &design.requested.name(),
+            &design.mode_reason(),
+            &Json(&design.settings),
+            &design.layout_hash(),
+            &design.resolved.functions,
+            &design.resolved.functions_fingerprint,
+            &design.reads_clock(),
+        ],
+    )
+    .await
+    .map_err(fail)?;
+    design.note_dependencies(t, id).await
+}

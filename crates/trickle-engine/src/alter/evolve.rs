@@ -1,0 +1,201 @@
+//! The stored tables of a stream table become those of another query, and stay what users know them as.
+
+use crate::capture;
+use crate::create::{Design, guard};
+use crate::db::Transaction;
+use crate::drop::drop_states;
+use crate::error::{Error, Result};
+use crate::registry::{Entry, shown};
+use crate::resolve::OutputColumn;
+use trickle_core::apply::index_names;
+use trickle_core::sql::ast::Statement;
+use trickle_core::sql::{Ident, print};
+
+/// Makes the stored tables fit. The result table stays the same object where its columns can be kept in order; else it
+/// must be made anew, which is refused where anything depends on it.
+pub(super) async fn evolve(t: &Transaction<'_>, old: &Entry, design: &Design) -> Result<()> {
+    let doing = format!("change {}", shown(old));
+    let fail = |err| kept(Error::server(&doing, err));
+    t.batch_execute("SET LOCAL pgtrickle.refreshing = 'on'").await.map_err(fail)?;
+    drop_states(t, old.id, &doing).await?;
+    let columns = t
+        .query(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 \
+             AND NOT attisdropped ORDER BY attnum",
+            &[&old.relation.id.0],
+        )
+        .await
+        .map_err(fail)?;
+    let before: Vec<OutputColumn> =
+        columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect();
+    let table = shown(old);
+    let after = design.columns();
+    let kept_key = kept_key(&primary_key(t, old, &doing).await?, design, &before, &after);
+    for text in drop_identity(t, old, &kept_key, &doing).await? {
+        t.batch_execute(&text).await.map_err(fail)?;
+    }
+    for text in changes(&table, &before, &after).ok_or_else(|| {
+        Error::input(format!("the columns of the new query are in another order than those of {table}"))
+            .detail("A table cannot be given columns in the middle, and views may depend on the ones that it has.")
+            .hint("Put new columns last, or drop the stream table and create it anew.")
+    })? {
+        t.batch_execute(&text).await.map_err(fail)?;
+    }
+    // Rows of another query need not obey the new key: they go where it would be violated.
+    let new = |s: &&Statement| kept_key.is_empty() || !matches!(s, Statement::AddPrimaryKey(_));
+    let identity: Vec<String> = design.identity().iter().filter(new).map(|s| print(s).text).collect();
+    if !identity.is_empty() {
+        t.batch_execute("SAVEPOINT trickle_identity").await.map_err(fail)?;
+        if t.batch_execute(&identity.join(";\n")).await.is_err() {
+            t.batch_execute("ROLLBACK TO SAVEPOINT trickle_identity").await.map_err(fail)?;
+            t.batch_execute(&format!("DELETE FROM {table}")).await.map_err(fail)?;
+            t.batch_execute(&identity.join(";\n")).await.map_err(fail)?;
+        }
+    }
+    capture::run_all(t, &design.state_tables(), &doing).await?;
+    guard(t, &design.name(), &doing).await
+}
+
+/// What PostgreSQL keeps from changing since something of the user's depends on it: nothing of that is dropped.
+fn kept(e: Error) -> Error {
+    match e.sqlstate() {
+        Some("2BP01" | "0A000") => {
+            e.blamed_on_input().hint("Drop what depends on it, alter the stream table, and make it again.")
+        }
+        _ => e,
+    }
+}
+
+/// The columns of the primary key that a stored table has.
+async fn primary_key(t: &Transaction<'_>, old: &Entry, doing: &str) -> Result<Vec<String>> {
+    let text = "SELECT a.attname FROM pg_constraint c CROSS JOIN LATERAL unnest(c.conkey) WITH ORDINALITY k(attnum, n) \
+         JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum \
+         WHERE c.conrelid = $1 AND c.contype = 'p' ORDER BY k.n";
+    let rows = t.query(text, &[&old.relation.id.0]).await.map_err(|e| Error::server(doing, e))?;
+    Ok(rows.iter().map(|r| r.get(0)).collect())
+}
+
+/// The primary key, where the new design has the same of the same columns: foreign keys of the user's may depend on it.
+fn kept_key(
+    present: &[String],
+    design: &Design,
+    before: &[OutputColumn],
+    after: &[OutputColumn],
+) -> Vec<String> {
+    let primary = |s: &Statement| match s {
+        Statement::AddPrimaryKey(p) => Some(p.columns.iter().map(|c| c.as_str().to_owned()).collect()),
+        _ => None,
+    };
+    let wanted: Vec<String> = design.identity().iter().find_map(primary).unwrap_or_default();
+    let same = |name: &String| {
+        let column = before.iter().find(|c| c.name == *name);
+        column.is_some() && column == after.iter().find(|c| c.name == *name)
+    };
+    if wanted == present && wanted.iter().all(same) { wanted } else { Vec::new() }
+}
+
+/// What takes the primary key, but for one that is kept, the own index and NOT NULL from a stored table.
+async fn drop_identity(
+    t: &Transaction<'_>,
+    old: &Entry,
+    kept_key: &[String],
+    doing: &str,
+) -> Result<Vec<String>> {
+    let names = index_names(&Ident::new(&old.relation.name)).map(|n| n.as_str().to_owned()).to_vec();
+    let rows = t
+        .query(
+            "SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint \
+             WHERE conrelid = $1 AND contype = 'p' AND $3 \
+             UNION ALL SELECT format('DROP INDEX %s', c.oid::regclass) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+             WHERE i.indrelid = $1 AND NOT i.indisprimary \
+             AND c.relname = ANY ($2)",
+            &[&old.relation.id.0, &names, &kept_key.is_empty()],
+        )
+        .await
+        .map_err(|e| Error::server(doing, e))?;
+    let mut texts: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
+    let rows = t
+        .query(
+            "SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP NOT NULL', attrelid::regclass, attname) \
+             FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND attnotnull AND NOT attisdropped \
+             AND attname <> ALL ($2)",
+            &[&old.relation.id.0, &kept_key],
+        )
+        .await
+        .map_err(|e| Error::server(doing, e))?;
+    texts.extend(rows.iter().map(|r| r.get::<String>(0)));
+    Ok(texts)
+}
+
+/// What turns a table's columns into others: drops, changes of type, additions at the end. `None` where the order of
+/// those that stay differs, or a new one would stand among them.
+fn changes(table: &str, before: &[OutputColumn], after: &[OutputColumn]) -> Option<Vec<String>> {
+    let stays: Vec<&OutputColumn> =
+        before.iter().filter(|b| after.iter().any(|a| a.name == b.name)).collect();
+    let prefix = after.get(..stays.len())?;
+    if !stays.iter().zip(prefix).all(|(b, a)| b.name == a.name) {
+        return None;
+    }
+    let mut texts = Vec::new();
+    for b in before.iter().filter(|b| !after.iter().any(|a| a.name == b.name)) {
+        texts.push(format!("ALTER TABLE {table} DROP COLUMN {}", Ident::new(&b.name)));
+    }
+    for (b, a) in stays.iter().zip(prefix).filter(|(b, a)| b.spelled != a.spelled) {
+        // The old value is of no use: it is filled anew.
+        let (name, ty) = (Ident::new(&b.name), &a.spelled);
+        texts.push(format!("ALTER TABLE {table} ALTER COLUMN {name} TYPE {ty} USING NULL::{ty}"));
+    }
+    for a in &after[stays.len()..] {
+        texts.push(format!("ALTER TABLE {table} ADD COLUMN {} {}", Ident::new(&a.name), a.spelled));
+    }
+    Some(texts)
+}
+
+impl Design {
+    /// Columns of the result table.
+    fn columns(&self) -> Vec<OutputColumn> {
+        match &self.table {
+            Some(table) => {
+                let column = |c: &trickle_core::apply::StoredColumn| OutputColumn {
+                    name: c.name.as_str().to_owned(),
+                    spelled: c.ty.sql_name(),
+                };
+                table.layout().result.columns.iter().map(column).collect()
+            }
+            None => self.resolved.columns.clone(),
+        }
+    }
+
+    /// What gives the result table its identity: its key or index.
+    fn identity(&self) -> Vec<Statement> {
+        self.table.iter().flat_map(|t| t.identity_ddl()).collect()
+    }
+
+    /// The hidden tables.
+    fn state_tables(&self) -> Vec<Statement> {
+        self.table.iter().flat_map(|t| t.state_ddl()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OutputColumn, changes};
+
+    fn columns(list: &str) -> Vec<OutputColumn> {
+        let column =
+            |c: &str| c.split_once(' ').map(|(n, t)| OutputColumn { name: n.into(), spelled: t.into() });
+        list.split(", ").filter_map(column).collect()
+    }
+
+    #[test]
+    fn a_table_takes_new_columns_at_its_end_only() {
+        let to = |a: &str, b: &str| changes("t", &columns(a), &columns(b));
+        assert_eq!(to("a int, b text", "a int, b text"), Some(vec![]));
+        let expected =
+            ["DROP COLUMN b", "ALTER COLUMN c TYPE bigint USING NULL::bigint", "ADD COLUMN d date"];
+        let found = to("a int, b text, c int", "a int, c bigint, d date").unwrap();
+        assert_eq!(found, expected.map(|e| format!("ALTER TABLE t {e}")));
+        assert_eq!(to("a int, b text", "b text, a int"), None);
+        assert_eq!(to("a int, b text", "a int, x int, b text"), None);
+    }
+}

@@ -1,0 +1,361 @@
+//! Change capture on a live database: triggers and buffers come, grow, are drained and go.
+//!
+//! What is made is the core's ([`trickle_core::cdc`]); here is when, under which locks, and what the catalog notes.
+//! Everything that touches a user's table runs under a short `lock_timeout` ([`crate::locks`]).
+
+use crate::catalog::PgCatalog;
+use crate::db::{Connection, Json, Row, Transaction};
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use trickle_core::catalog::{Catalog, TableDef, TableId};
+use trickle_core::cdc::{Buffer, Mode, Segment};
+use trickle_core::sql::ast::Statement;
+use trickle_core::sql::{Qualified, print};
+
+/// The schema of buffers and hidden state tables.
+pub(crate) const HIDDEN: &str = "pgtrickle_changes";
+
+/// How changes are to be captured, where nothing is captured yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CaptureOptions {
+    /// Statement or row triggers (`cdc_trigger_mode`).
+    pub mode: Mode,
+    /// Segments without WAL (`change_buffer_unlogged`).
+    pub unlogged: bool,
+}
+
+/// A segment as the catalog notes it: columns as attribute numbers, which neither renaming nor dropping others changes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct StoredSegment {
+    number: u32,
+    columns: Vec<i16>,
+}
+
+/// Whether changes are captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// They are.
+    On,
+    /// They are not, until a reader of the table is planned again.
+    Off,
+    /// They are not to be: the user switched them off ([`crate::Trickle::disable`]), and alone switches them on again.
+    Held,
+}
+
+impl State {
+    fn parse(stored: &str) -> State {
+        match stored {
+            "ON" => State::On,
+            "HELD" => State::Held,
+            _ => State::Off,
+        }
+    }
+
+    /// As the catalog writes it.
+    fn name(self) -> &'static str {
+        match self {
+            State::On => "ON",
+            State::Off => "OFF",
+            State::Held => "HELD",
+        }
+    }
+}
+
+/// A buffer as the catalog notes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Captured {
+    pub(crate) buffer: Buffer,
+    pub(crate) mode: Mode,
+    pub(crate) state: State,
+    pub(crate) attnums: Vec<i16>,
+}
+
+/// In the order of [`TableDef::columns`].
+const ATTNUMS: &str = "SELECT attnum FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
+     ORDER BY attnum";
+
+/// Partitions and children on every level: a statement fires the triggers of the table that it names only.
+const CHILDREN: &str = "
+WITH RECURSIVE tree(oid) AS (
+    SELECT inhrelid FROM pg_inherits WHERE inhparent = $1
+    UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
+)
+SELECT n.nspname, c.relname, r.relkind = 'p' FROM pg_class r, tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE r.oid = $1 AND c.relkind IN ('r', 'p') ORDER BY c.oid";
+
+const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, capture, limit_bytes \
+     FROM pgtrickle.pgt_buffers WHERE source_relid = $1";
+
+/// Runs the statements of a list in order.
+pub(crate) async fn run_all(db: &dyn Connection, statements: &[Statement], doing: &str) -> Result<()> {
+    let texts: Vec<String> = statements.iter().map(|s| print(s).text).collect();
+    db.batch_execute(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
+}
+
+/// What the catalog knows of the capture of a table.
+pub(crate) async fn read(db: &dyn Connection, table: &Arc<TableDef>) -> Result<Option<Captured>> {
+    let doing = |e| Error::server("read how changes are captured", e);
+    let Some(row) = db.query_opt(BUFFER, &[&table.id.0]).await.map_err(doing)? else { return Ok(None) };
+    let attnums = attnums(db, table.id).await?;
+    let mut captured = restore(&row, table, attnums);
+    captured.buffer = with_children(db, captured.buffer).await?;
+    Ok(Some(captured))
+}
+
+fn restore(row: &Row, table: &Arc<TableDef>, attnums: Vec<i16>) -> Captured {
+    let mode = if row.get::<&str>(0) == "ROW" { Mode::Row } else { Mode::Statement };
+    let generation = u32::try_from(row.get::<i32>(2)).unwrap_or(1);
+    let stored: Json<Vec<StoredSegment>> = row.get(3);
+    let position = |a: &i16| attnums.iter().position(|b| a == b);
+    let segments = stored
+        .0
+        .iter()
+        .map(|s| Segment { number: s.number, columns: s.columns.iter().filter_map(position).collect() });
+    let buffer = Buffer::new(table.clone(), HIDDEN, &[])
+        .restored(generation, segments.collect())
+        .with_unlogged(row.get(1))
+        .with_limit(row.get(5));
+    Captured { buffer, mode, state: State::parse(row.get(4)), attnums }
+}
+
+async fn attnums(db: &dyn Connection, table: TableId) -> Result<Vec<i16>> {
+    let rows = db.query(ATTNUMS, &[&table.0]).await;
+    Ok(rows.map_err(|e| Error::server("read the columns of a table", e))?.iter().map(|r| r.get(0)).collect())
+}
+
+/// The buffer with the partitions or children that its table has now.
+async fn with_children(db: &dyn Connection, buffer: Buffer) -> Result<Buffer> {
+    let rows = db.query(CHILDREN, &[&buffer.table().id.0]).await;
+    let rows = rows.map_err(|e| Error::server("read the partitions of a table", e))?;
+    let partitioned = rows.first().is_some_and(|r| r.get(2));
+    let names = rows.iter().map(|r| Qualified::new(r.get::<String>(0), r.get::<String>(1))).collect();
+    Ok(if partitioned { buffer.with_partitions(names) } else { buffer.with_children(names) })
+}
+
+fn stored(buffer: &Buffer, attnums: &[i16]) -> Json<Vec<StoredSegment>> {
+    let segment = |s: &Segment| StoredSegment {
+        number: s.number,
+        columns: s.columns.iter().filter_map(|c| attnums.get(*c)).copied().collect(),
+    };
+    Json(buffer.segments().iter().map(segment).collect())
+}
+
+/// Notes a buffer in the catalog whose triggers were made just now, for the source as it is now.
+async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16]) -> Result<()> {
+    let mode = if mode == Mode::Row { "ROW" } else { "STATEMENT" };
+    let generation = i32::try_from(buffer.generation()).unwrap_or(i32::MAX);
+    t.execute(
+        "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, limit_bytes, \
+         schema_fingerprint, triggers_fingerprint) \
+         VALUES ($1, $2, $3, $4, $5, $6, pgtrickle.fingerprint($1), pgtrickle.triggers_fingerprint($1)) \
+         ON CONFLICT (source_relid) DO UPDATE SET trigger_mode = excluded.trigger_mode, unlogged = excluded.unlogged, \
+         generation = excluded.generation, segments = excluded.segments, capture = 'ON', limit_bytes = excluded.limit_bytes, \
+         schema_fingerprint = excluded.schema_fingerprint, triggers_fingerprint = excluded.triggers_fingerprint",
+        &[
+            &buffer.table().id.0,
+            &mode,
+            &buffer.is_unlogged(),
+            &generation,
+            &stored(buffer, attnums),
+            &buffer.limit(),
+        ],
+    )
+    .await
+    .map_err(|e| Error::server("note how changes are captured", e))?;
+    Ok(())
+}
+
+/// Notes the segments of a buffer and its limit; its triggers are the same as before.
+pub(crate) async fn note_segments(t: &Transaction<'_>, buffer: &Buffer, attnums: &[i16]) -> Result<()> {
+    let text = "UPDATE pgtrickle.pgt_buffers SET segments = $2, limit_bytes = $3 WHERE source_relid = $1";
+    t.execute(text, &[&buffer.table().id.0, &stored(buffer, attnums), &buffer.limit()])
+        .await
+        .map_err(|e| Error::server("note the segments of a buffer", e))?;
+    Ok(())
+}
+
+/// Makes sure that the changes of these columns of a table are captured from the commit of `t` on, unless the user holds
+/// its capture off. Waits for open writers of the table where anything must be made.
+pub(crate) async fn ensure(
+    t: &Transaction<'_>,
+    table: &Arc<TableDef>,
+    columns: &[usize],
+    options: CaptureOptions,
+) -> Result<()> {
+    let limit = limit(t).await?;
+    let doing = format!("capture the changes of {}.{}", table.schema, table.name);
+    let row = t
+        .query_one(
+            "SELECT pgtrickle.is_subscribed($1) OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1)",
+            &[&table.id.0],
+        )
+        .await
+        .map_err(|e| Error::server(&doing, e))?;
+    // A statement that names the parent of a partition or child fires the statement triggers of the parent only, and what
+    // a subscription applies fires none.
+    let by_row: bool = row.get(0);
+    let mode_of = |wanted| if by_row { Mode::Row } else { wanted };
+    match read(t, table).await? {
+        Some(c) if c.state == State::Held => Ok(()),
+        Some(c) if fresh(t, &c).await? => {
+            if c.buffer.covers(columns) {
+                return Ok(());
+            }
+            let (wide, statements) = c.mode.source().widen(&c.buffer, columns);
+            run_all(t, &statements, &doing).await?;
+            return note(t, &wide, c.mode, &c.attnums).await;
+        }
+        Some(c) => {
+            // The source is another table than the triggers were made for, or they were off: all over again.
+            let mut all = c.buffer.columns().to_vec();
+            all.extend_from_slice(columns);
+            remove(t, table.id.0).await?;
+            let buffer = Buffer::new(table.clone(), HIDDEN, &all).with_unlogged(c.buffer.is_unlogged());
+            install(t, buffer.with_limit(limit), mode_of(c.mode), &doing).await
+        }
+        None => {
+            let buffer = Buffer::new(table.clone(), HIDDEN, columns).with_unlogged(options.unlogged);
+            install(t, buffer.with_limit(limit), mode_of(options.mode), &doing).await
+        }
+    }
+}
+
+/// The bytes that a buffer may have. All clients share it, in the catalog: of two with different ones, each would make
+/// all triggers anew after the other.
+pub(crate) async fn limit(db: &dyn Connection) -> Result<i64> {
+    let text = "SELECT buffer_limit_bytes FROM pgtrickle.pgt_catalog_version";
+    let row = db.query_one(text, &[]).await;
+    Ok(row.map_err(|e| Error::server("read the limit of buffers", e))?.get(0))
+}
+
+/// What was captured of a table until now is not all that happened to it: whatever reads it is recomputed, for this
+/// reason or the one that it has already. All are written: a refresh of one over an older snapshot must not finish.
+pub(crate) async fn rebuild_readers(t: &Transaction<'_>, source: u32, why: &str) -> Result<()> {
+    let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, \
+         reinit_reason = CASE WHEN needs_reinit THEN coalesce(reinit_reason, $2) ELSE $2 END, updated_at = now() \
+         WHERE pgt_id IN (SELECT pgt_id FROM pgtrickle.pgt_dependencies WHERE source_relid = $1)";
+    let done = t.execute(text, &[&source, &why]).await;
+    done.map(|_| ()).map_err(|e| Error::server("mark the readers of a table", e))
+}
+
+async fn install(t: &Transaction<'_>, buffer: Buffer, mode: Mode, doing: &str) -> Result<()> {
+    let buffer = with_children(t, buffer).await?;
+    let table = buffer.table().clone();
+    run_all(t, &mode.source().install(&buffer), doing).await?;
+    let why = format!("not all changes of {}.{} were captured", table.schema, table.name);
+    rebuild_readers(t, table.id.0, &why).await?;
+    note(t, &buffer, mode, &attnums(t, table.id).await?).await
+}
+
+/// Whether the triggers are there, switched on, and made for the table as it is now.
+pub(crate) async fn fresh(t: &Transaction<'_>, c: &Captured) -> Result<bool> {
+    let row = t
+        .query_one(
+            "SELECT capture = 'ON' AND pgtrickle.fingerprint(source_relid) IS NOT DISTINCT FROM schema_fingerprint \
+             AND pgtrickle.triggers_fingerprint(source_relid) IS NOT DISTINCT FROM triggers_fingerprint \
+             AND (trigger_mode = 'ROW' OR NOT pgtrickle.is_subscribed(source_relid)) FROM pgtrickle.pgt_buffers WHERE source_relid = $1",
+            &[&c.buffer.table().id.0],
+        )
+        .await
+        .map_err(|e| Error::server("read the definition of a table", e))?;
+    Ok(row.get(0))
+}
+
+/// Stops capturing the changes of a table that no stream table reads any more; false where one does. That the user holds
+/// its capture off stays noted for as long as there is the table.
+pub(crate) async fn release(t: &Transaction<'_>, source: u32) -> Result<bool> {
+    let doing = "stop capturing changes";
+    let read_by = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies WHERE source_relid = $1) \
+         OR EXISTS (SELECT FROM pgtrickle.pgt_buffers JOIN pg_class ON oid = source_relid \
+         WHERE source_relid = $1 AND capture = 'HELD')";
+    let row = t.query_one(read_by, &[&source]).await.map_err(|e| Error::server(doing, e))?;
+    if row.get(0) {
+        return Ok(false);
+    }
+    remove(t, source).await?;
+    Ok(true)
+}
+
+/// Drops the triggers and the buffer of a table with all that is in it; also where the table itself is gone.
+pub(crate) async fn remove(t: &Transaction<'_>, source: u32) -> Result<()> {
+    let doing = "stop capturing changes";
+    let triggers = t
+        .query(
+            "SELECT g.tgrelid::regclass::text, quote_ident(g.tgname) FROM pg_trigger g \
+             JOIN pg_proc p ON p.oid = g.tgfoid JOIN pg_namespace n ON n.oid = p.pronamespace \
+             WHERE n.nspname = $1 AND p.proname LIKE $2 AND g.tgparentid = 0 ORDER BY 1, 2",
+            &[&HIDDEN, &format!("capture\\_{source}\\_%")],
+        )
+        .await
+        .map_err(|e| Error::server(doing, e))?;
+    let objects = t
+        .query(
+            "SELECT 0, format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc p \
+             JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname LIKE $2 \
+             UNION ALL SELECT CASE c.relkind WHEN 'v' THEN 1 ELSE 2 END, \
+             format('DROP %s %s', CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass) \
+             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE n.nspname = $1 AND c.relkind IN ('r', 'v') AND (c.relname = $3 OR c.relname LIKE $4) ORDER BY 1, 2",
+            &[
+                &HIDDEN,
+                &format!("capture\\_{source}\\_%"),
+                &format!("changes_{source}"),
+                &format!("changes\\_{source}\\_%"),
+            ],
+        )
+        .await
+        .map_err(|e| Error::server(doing, e))?;
+    let mut texts: Vec<String> = triggers
+        .iter()
+        .map(|r| format!("DROP TRIGGER {} ON {}", r.get::<String>(1), r.get::<String>(0)))
+        .collect();
+    texts.extend(objects.iter().map(|r| r.get::<String>(1)));
+    t.batch_execute(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))?;
+    t.execute("DELETE FROM pgtrickle.pgt_buffers WHERE source_relid = $1", &[&source])
+        .await
+        .map_err(|e| Error::server(doing, e))?;
+    Ok(())
+}
+
+/// The definition of a table by oid, read into `catalog`.
+pub(crate) async fn table_by_oid(
+    db: &dyn Connection,
+    catalog: &mut PgCatalog,
+    schema: &str,
+    name: &str,
+) -> Result<Option<Arc<TableDef>>> {
+    catalog.fetch(db, Some(schema), name).await?;
+    Ok(catalog.table(Some(schema), name))
+}
+
+/// Drops the triggers and the buffer of a table and notes that its changes are not captured: what reads it is kept by
+/// full refreshes from now on. What the user holds off stays so.
+pub(crate) async fn switch_off(t: &Transaction<'_>, source: u32, state: State) -> Result<()> {
+    let fail = |e| Error::server("switch capture off", e);
+    let row = t
+        .query_opt(
+            "SELECT trigger_mode, unlogged, limit_bytes, schema_fingerprint, capture FROM pgtrickle.pgt_buffers \
+             WHERE source_relid = $1 FOR UPDATE",
+            &[&source],
+        )
+        .await
+        .map_err(fail)?;
+    let Some(row) = row else {
+        return Err(Error::input("its changes are not captured").hint("There is nothing to switch off."));
+    };
+    if State::parse(row.get(4)) == State::Held {
+        return Ok(());
+    }
+    remove(t, source).await?;
+    let (mode, unlogged, limit, fingerprint): (&str, bool, i64, &str) =
+        (row.get(0), row.get(1), row.get(2), row.get(3));
+    t.execute(
+        "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, capture, \
+         limit_bytes, schema_fingerprint) VALUES ($1, $2, $3, 1, '[]', $4, $5, $6)",
+        &[&source, &mode, &unlogged, &state.name(), &limit, &fingerprint],
+    )
+    .await
+    .map_err(fail)?;
+    Ok(())
+}

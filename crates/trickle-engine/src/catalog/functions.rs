@@ -1,0 +1,93 @@
+//! Functions and aggregates that the engine does not know.
+
+use super::Name;
+use super::types::Types;
+use crate::db::Connection;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use trickle_core::expr::{FuncKind, FuncSig, Volatility, functions::implicit_cast};
+use trickle_core::types::Type;
+
+/// Without a schema the name means what it means to the connection.
+const FUNCTIONS: &str = "
+SELECT n.nspname, p.prokind::text, p.proretset, p.proargtypes::oid[], p.prorettype, p.provolatile::text, p.proisstrict,
+    c.names, c.types, p.prorettype = 'record'::regtype OR c.composite, p.pronargdefaults
+FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(c.name ORDER BY c.at), '{}') AS names, coalesce(array_agg(c.type ORDER BY c.at), '{}') AS types,
+        coalesce(bool_or(c.composite), false) AS composite
+    FROM (
+        SELECT a.at, coalesce(p.proargnames[a.at], ''), a.type, false
+        FROM unnest(p.proallargtypes, p.proargmodes) WITH ORDINALITY AS a (type, mode, at) WHERE a.mode IN ('o', 'b', 't')
+        UNION ALL
+        SELECT a.attnum, a.attname::text, a.atttypid, true FROM pg_type t JOIN pg_attribute a ON a.attrelid = t.typrelid
+        WHERE t.oid = p.prorettype AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped
+    ) c (at, name, type, composite) WHERE p.proretset
+) c
+WHERE p.proname = $2 AND (n.nspname = $1 OR $1::text IS NULL AND pg_function_is_visible(p.oid))
+ORDER BY p.oid";
+
+/// All functions of a name whose types the engine can say.
+pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) -> Result<Vec<Arc<FuncSig>>> {
+    let doing = |e| Error::server(format!("read the definition of function \"{}\"", name.1), e);
+    let rows = db.query(FUNCTIONS, &[&name.0, &name.1]).await.map_err(doing)?;
+    types
+        .load(
+            db,
+            rows.iter()
+                .flat_map(|r| [r.get::<Vec<u32>>(3), r.get(8)].into_iter().flatten().chain([r.get(4)])),
+        )
+        .await?;
+    let mut found = Vec::new();
+    for r in rows {
+        let args: Vec<u32> = r.get(3);
+        let args = args.iter().map(|a| types.by_oid(*a)).collect::<Option<Vec<Type>>>();
+        let (columns, column_types): (Vec<String>, Vec<u32>) = (r.get(7), r.get(8));
+        let fields = column_types.iter().map(|t| types.by_oid(*t)).collect::<Option<Vec<Type>>>();
+        let ret = match r.get(9) {
+            true if !columns.is_empty() => fields.map(|f| Type::Record(f.into())),
+            _ => types.by_oid(r.get(4)),
+        };
+        let (Some(args), Some(ret)) = (args, ret) else { continue };
+        let (schema, prokind, volatile): (String, String, String) = (r.get(0), r.get(1), r.get(5));
+        let kind = match prokind.as_str() {
+            "a" => FuncKind::Aggregate,
+            "w" => FuncKind::Window,
+            _ if r.get(2) => FuncKind::SetReturning,
+            _ => FuncKind::Scalar,
+        };
+        let sig = FuncSig {
+            schema: (schema != "pg_catalog").then(|| Arc::from(schema.as_str())),
+            name: Arc::from(name.1.as_str()),
+            kind,
+            args,
+            ret,
+            columns: columns.iter().map(|c| Arc::from(c.as_str())).collect(),
+            form: Vec::new(),
+            volatility: match volatile.as_str() {
+                "i" => Volatility::Immutable,
+                "s" => Volatility::Stable,
+                _ => Volatility::Volatile,
+            },
+            strict: r.get(6),
+            never_null: false,
+            raises: true,
+        };
+        // What is left out has a default. The canonical text has variadic arguments in an array.
+        let least = sig.args.len().saturating_sub(usize::try_from(r.get::<i16>(10)).unwrap_or(0));
+        for n in (least..sig.args.len()).rev() {
+            found.push(Arc::new(FuncSig { args: sig.args[..n].to_vec(), ..sig.clone() }));
+        }
+        found.push(Arc::new(sig));
+    }
+    Ok(found)
+}
+
+/// The one that a call with these argument types means: the exact one, else the first that implicit casts lead to.
+pub(super) fn pick(found: &[Arc<FuncSig>], args: &[Type]) -> Option<Arc<FuncSig>> {
+    let fits = |f: &FuncSig, same: fn(&Type, &Type) -> bool| {
+        f.args.len() == args.len() && args.iter().zip(&f.args).all(|(a, p)| same(a, p))
+    };
+    let exact = found.iter().find(|f| fits(f, |a, p| a.base() == p.base()));
+    exact.or_else(|| found.iter().find(|f| fits(f, implicit_cast))).cloned()
+}

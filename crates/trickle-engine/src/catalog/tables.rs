@@ -1,0 +1,189 @@
+//! Tables, with keys and foreign keys, and views.
+
+use super::types::{Types, opaque};
+use super::{Name, Relation};
+use crate::db::{Connection, Row};
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use trickle_core::catalog::{ColumnDef, ForeignKey, Generated, TableDef, TableId, TableKind};
+use trickle_core::refresh::size;
+use trickle_core::types::{OtherType, Type};
+
+/// An expression that writes a definition, under settings that make it mean the same under all of a user's: dates and intervals
+/// that are read in one way, floats to their last digit, backslashes that stand for themselves. They hold to the end of the
+/// statement's transaction.
+pub(crate) fn canonical(definition: &str) -> String {
+    format!(
+        "CASE WHEN (SELECT count(set_config(name, value, true)) FROM (VALUES ('DateStyle', 'ISO, YMD'), \
+         ('IntervalStyle', 'postgres'), ('extra_float_digits', '3'), ('bytea_output', 'hex'), \
+         ('standard_conforming_strings', 'on')) AS setting(name, value)) > 0 THEN {definition} END"
+    )
+}
+
+const RELATION: &str = "
+SELECT c.oid, n.nspname, c.relname, c.relkind::text, row_security_active(c.oid),
+    EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid), c.relkind = 'v',
+    EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), c.relpersistence::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = to_regclass(CASE WHEN $1::text IS NULL THEN quote_ident($2) ELSE format('%I.%I', $1, $2) END)
+  AND c.relkind IN ('r', 'p', 'v', 'm', 'f')";
+
+/// A collation that is not the type's own decides about order, and a nondeterministic one about equality.
+const COLUMNS: &str = "
+SELECT a.attnum, a.attname, a.atttypid, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+    CASE WHEN a.attcollation <> t.typcollation THEN CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname)
+        ELSE format('%I.%I', n.nspname, l.collname) END END,
+    coalesce(l.collisdeterministic, true), a.attgenerated::text, {generated}
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated <> ''
+LEFT JOIN pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_namespace n ON n.oid = l.collnamespace
+WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
+
+/// Included columns of a covering index come after its key columns.
+const KEYS: &str = "
+SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] FROM pg_index i
+WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
+  AND i.indexprs IS NULL ORDER BY i.indisprimary DESC, i.indexrelid";
+
+const FOREIGN_KEYS: &str = "
+SELECT k.conkey, k.confrelid, k.confkey, k.convalidated AND NOT k.condeferrable,
+    ARRAY(SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = k.confrelid AND a.attnum > 0 AND NOT a.attisdropped
+          ORDER BY a.attnum)
+FROM pg_constraint k WHERE k.conrelid = $1 AND k.contype = 'f' ORDER BY k.oid";
+
+/// Reads a relation; `None` where there is none of that name.
+pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) -> Result<Option<Relation>> {
+    let doing = |e| Error::server(format!("read the definition of \"{}\"", name.1), e);
+    let row = db.query_opt(RELATION, &[&name.0, &name.1]).await.map_err(doing)?;
+    let Some(row) = row else { return Ok(None) };
+    let oid: u32 = row.get(0);
+    if row.get(6) {
+        let text = format!("SELECT {}", canonical("pg_get_viewdef($1::oid)"));
+        return Ok(Some(Relation::View(db.query_one(&text, &[&oid]).await.map_err(doing)?.get(0))));
+    }
+    let columns = COLUMNS.replace("{generated}", &canonical("pg_get_expr(d.adbin, d.adrelid)"));
+    let columns = db.query(&columns, &[&oid]).await.map_err(doing)?;
+    types.load_columns(db, columns.iter().map(|c| (c.get(2), c.get(3)))).await?;
+    let attnums: Vec<i16> = columns.iter().map(|c| c.get(0)).collect();
+    let columns: Vec<ColumnDef> = columns.iter().map(|c| column(types, c)).collect();
+    // A key of a parent says nothing about the rows of its children.
+    let descendants: bool = row.get(5);
+    let mut keys = Vec::new();
+    if !descendants || row.get::<&str>(3) == "p" {
+        for key in db.query(KEYS, &[&oid]).await.map_err(doing)? {
+            let key: Vec<i16> = key.get(0);
+            let key = positions(&attnums, &key);
+            keys.extend(key.filter(|k| k.iter().all(|c| !columns[*c].nullable)));
+        }
+    }
+    let mut foreign_keys = Vec::new();
+    for fk in db.query(FOREIGN_KEYS, &[&oid]).await.map_err(doing)? {
+        let (here, there): (Vec<i16>, Vec<i16>) = (fk.get(0), fk.get(2));
+        let target_attnums: Vec<i16> = fk.get(4);
+        let (here, there) = (positions(&attnums, &here), positions(&target_attnums, &there));
+        if let (Some(columns), Some(target_columns)) = (here, there) {
+            let target = TableId(fk.get(1));
+            foreign_keys.push(ForeignKey { columns, target, target_columns, validated: fk.get(3) });
+        }
+    }
+    Ok(Some(Relation::Table(Arc::new(TableDef {
+        keys,
+        foreign_keys,
+        kind: kind(&row),
+        descendants,
+        ..TableDef::new(TableId(oid), row.get::<String>(1), row.get::<String>(2), columns)
+    }))))
+}
+
+/// Indexes by which rows can be looked up, as columns up to the first expression; keys are among them.
+const INDEXES: &str = "
+SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+JOIN pg_am m ON m.oid = c.relam
+WHERE i.indrelid = $1 AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree' ORDER BY i.indexrelid";
+
+/// What the server knows of a table's values (`pg_stats.n_distinct`), and, for `{rows}`, how many rows it has.
+const STATISTICS: &str = "
+SELECT {rows}::float8,
+    ARRAY(SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          ORDER BY a.attnum),
+    ARRAY(SELECT (SELECT s.n_distinct::float8 FROM pg_stats s WHERE s.schemaname = n.nspname AND s.tablename = c.relname
+                  AND s.attname = a.attname ORDER BY s.inherited DESC LIMIT 1)
+          FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1";
+
+/// How the rows of a table are found, and how many there are.
+#[derive(Clone, Debug, Default)]
+pub struct Reach {
+    /// Its indexes, each as the columns (positions) that it starts with.
+    pub indexes: Vec<Vec<usize>>,
+    /// Its rows, as the server estimates them; `None` where there is no server to ask.
+    pub rows: Option<f64>,
+    /// How many different values a column has, where that is known.
+    pub distinct: BTreeMap<usize, f64>,
+}
+
+/// How the rows of a table are found; of none, nothing is known.
+pub(crate) async fn reach(db: &dyn Connection, table: TableId) -> Result<Reach> {
+    let doing = |e| Error::server("read the indexes and statistics of a table", e);
+    let Some(row) =
+        db.query_opt(&STATISTICS.replace("{rows}", &size("$1::oid")), &[&table.0]).await.map_err(doing)?
+    else {
+        return Ok(Reach::default());
+    };
+    let (all, attnums): (f64, Vec<i16>) = (row.get(0), row.get(1));
+    let distinct = row.get::<Vec<Option<f64>>>(2).into_iter().enumerate();
+    // Below zero it is a part of the rows.
+    let distinct = distinct.filter_map(|(c, n)| Some((c, n.map(|n| if n < 0.0 { -n * all } else { n })?)));
+    let rows = db.query(INDEXES, &[&table.0]).await.map_err(doing)?;
+    let columns = |key: Vec<i16>| key.iter().map_while(|k| attnums.iter().position(|a| a == k)).collect();
+    let indexes = rows.iter().map(|r| columns(r.get(0))).collect();
+    Ok(Reach { indexes, rows: Some(all), distinct: distinct.filter(|(_, n)| *n > 0.0).collect() })
+}
+
+/// Under row security what is read depends on the reader, so changes of the table are not changes of what is read: such
+/// a table is read whole, like a view.
+fn kind(row: &Row) -> TableKind {
+    let (relkind, hidden, stream): (String, bool, bool) = (row.get(3), row.get(4), row.get(7));
+    match relkind.as_str() {
+        _ if stream => TableKind::StreamTable,
+        _ if hidden => TableKind::View,
+        "m" => TableKind::MaterializedView,
+        "f" => TableKind::ForeignTable,
+        _ => TableKind::Table,
+    }
+}
+
+fn column(types: &Types, c: &Row) -> ColumnDef {
+    let spelled: String = c.get(3);
+    let ty = types.column(c.get(2), &spelled);
+    let ty = match c.get::<Option<String>>(5) {
+        None => ty,
+        Some(collation) if ty.collated(&collation, true).collation().is_some() => {
+            ty.collated(&collation, c.get(6))
+        }
+        // A type of an extension, which compares in ways of its own.
+        Some(collation) => Type::Other(Arc::new(OtherType {
+            sql_name: format!("{spelled} COLLATE {collation}"),
+            equality: true,
+            hashable: true,
+            ordered: true,
+            exact: c.get(6),
+        })),
+    };
+    let expression: Option<String> = c.get(8);
+    let generated = expression.map(|e| match c.get(7) {
+        "v" => Generated::Virtual(e.into()),
+        _ => Generated::Stored(e.into()),
+    });
+    let (ty, read_as) = match types.is_array_of_domain(c.get(2)) {
+        true => (opaque(&spelled, false, false, false), Some(ty)),
+        false => (ty, None),
+    };
+    ColumnDef { generated, read_as, ..ColumnDef::new(c.get::<String>(1), ty, !c.get::<bool>(4)) }
+}
+
+/// Attribute numbers as positions; `None` where one is not a column.
+fn positions(attnums: &[i16], wanted: &[i16]) -> Option<Vec<usize>> {
+    wanted.iter().map(|w| attnums.iter().position(|a| a == w)).collect()
+}

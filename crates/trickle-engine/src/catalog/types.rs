@@ -1,0 +1,214 @@
+//! Types by oid and by name.
+
+use super::Name;
+use crate::db::{Connection, Row};
+use crate::error::{Error, Result};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use trickle_core::types::{OtherType, Type};
+
+/// These types, and those that they are made of, with what the engine must know of each. Enums, ranges and arrays use the
+/// operator classes of the pseudo-type they belong to; a type without its own may use those of one that it is
+/// binary-coercible to.
+///
+/// A type is taken to have no operator where the engine could not write it: where `=` is not found on the search path, and
+/// other types' would be meant; and for composites, of which IS NULL asks for the fields and not for the value, so that one
+/// with some NULL in it is neither NULL nor not. An extension's type is taken to have equal values that are written
+/// differently, as citext does: that costs a little where it is not so.
+const TYPES: &str = "
+WITH RECURSIVE wanted AS (
+    SELECT unnest($1::oid[]) AS oid
+    UNION
+    SELECT part.oid FROM wanted w JOIN pg_type t ON t.oid = w.oid
+    CROSS JOIN LATERAL (VALUES (t.typelem), (t.typbasetype)) part(oid) WHERE part.oid <> 0
+), type AS (
+    SELECT t.* FROM pg_type t WHERE t.oid IN (SELECT oid FROM wanted)
+), class AS (
+    SELECT a.amname, c.opcintype, EXISTS (SELECT FROM pg_amop o WHERE o.amopfamily = c.opcfamily
+        AND o.amoplefttype = c.opcintype AND o.amoprighttype = c.opcintype
+        AND o.amopstrategy = CASE a.amname WHEN 'btree' THEN 3 ELSE 1 END AND pg_operator_is_visible(o.amopopr)) AS found
+    FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod WHERE c.opcdefault AND a.amname IN ('btree', 'hash')
+), has AS (
+    SELECT t.oid, m.amname, NOT EXISTS (SELECT FROM class k WHERE k.opcintype = t.oid AND NOT k.found)
+        AND EXISTS (SELECT FROM class k WHERE k.amname = m.amname AND (k.opcintype IN (t.oid,
+        CASE t.typtype WHEN 'e' THEN 'anyenum'::regtype WHEN 'r' THEN 'anyrange'::regtype
+            WHEN 'm' THEN 'anymultirange'::regtype END)
+        OR k.opcintype IN (SELECT casttarget FROM pg_cast WHERE castsource = t.oid AND castmethod = 'b' AND castcontext = 'i')
+        )) AS it
+    FROM type t CROSS JOIN (VALUES ('btree'), ('hash')) m(amname) WHERE t.typtype <> 'c'
+), base AS (
+    SELECT t.oid, coalesce(bool_and(h.it) FILTER (WHERE h.amname = 'btree'), false) AS ordered,
+        coalesce(bool_and(h.it) FILTER (WHERE h.amname = 'hash'), false) AS hashable
+    FROM type t LEFT JOIN has h ON h.oid = t.oid WHERE t.typtype <> 'c' GROUP BY t.oid
+    UNION ALL
+    SELECT t.oid, false, false FROM type t WHERE t.typtype = 'c'
+)
+SELECT t.oid, format_type(t.oid, CASE WHEN t.typname IN ('bit', '_bit') AND t.typnamespace = 'pg_catalog'::regnamespace THEN -1 END),
+    CASE WHEN t.typcategory = 'A' AND t.typlen = -1 THEN t.typelem ELSE 0 END, b.ordered, b.hashable, t.typtype = 'e',
+    t.typtype = 'd', t.typbasetype, format_type(t.typbasetype, t.typtypmod),
+    t.typnotnull OR EXISTS (SELECT FROM pg_constraint k WHERE k.contypid = t.oid),
+    CASE WHEN t.typcollation <> 'default'::regcollation THEN (
+        SELECT CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname) ELSE format('%I.%I', n.nspname, l.collname) END
+        FROM pg_namespace n WHERE n.oid = l.collnamespace) END,
+    coalesce(l.collisdeterministic, true)
+FROM type t JOIN base b ON b.oid = t.oid LEFT JOIN pg_collation l ON l.oid = t.typcollation
+WHERE t.typtype <> 'p' OR t.typname IN ('record', 'unknown') ORDER BY t.oid";
+
+/// The oid of a name, in the first of these schemas that has it.
+const NAMED: &str = "
+SELECT t.oid FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+WHERE n.nspname = ANY ($1) AND t.typname = $2 ORDER BY array_position($1, n.nspname::text) LIMIT 1";
+
+/// The types that were asked for.
+#[derive(Debug, Default)]
+pub(super) struct Types {
+    /// `None` for what the engine cannot say (pseudo-types) and what is not there.
+    by_oid: HashMap<u32, Option<Type>>,
+    by_name: HashMap<Name, Option<u32>>,
+    /// Domains with constraints.
+    constrained: HashSet<u32>,
+    /// Arrays of domains, which the operators of arrays do not take for arrays of what the domain is made of.
+    of_domains: HashSet<u32>,
+}
+
+struct Entry {
+    spelled: String,
+    element: u32,
+    ordered: bool,
+    hashable: bool,
+    exact: bool,
+    domain: Option<Domain>,
+}
+
+struct Domain {
+    base: u32,
+    /// The base type with its modifiers.
+    spelled: String,
+    constrained: bool,
+    /// Its collation, where that is not the database's, and whether it is deterministic.
+    collation: Option<(String, bool)>,
+}
+
+impl Domain {
+    fn read(r: &Row) -> Domain {
+        let collation = r.get::<Option<String>>(10).map(|name| (name, r.get(11)));
+        Domain { base: r.get(7), spelled: r.get(8), constrained: r.get(9), collation }
+    }
+}
+
+impl Types {
+    /// Reads the types that are not known yet.
+    pub(super) async fn load(
+        &mut self,
+        db: &dyn Connection,
+        oids: impl IntoIterator<Item = u32>,
+    ) -> Result<()> {
+        let new: Vec<u32> = oids.into_iter().filter(|oid| !self.by_oid.contains_key(oid)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let rows = db.query(TYPES, &[&new]).await.map_err(|e| Error::server("read types", e))?;
+        let entry = |r: &Row| {
+            let entry = Entry {
+                spelled: r.get(1),
+                element: r.get(2),
+                ordered: r.get(3),
+                hashable: r.get(4),
+                exact: r.get(5),
+                domain: r.get::<bool>(6).then(|| Domain::read(r)),
+            };
+            (r.get(0), entry)
+        };
+        let entries: HashMap<u32, Entry> = rows.iter().map(entry).collect();
+        self.by_oid.extend(new.into_iter().map(|oid| (oid, None)));
+        self.by_oid.extend(entries.keys().map(|oid| (*oid, Some(resolve(&entries, *oid)))));
+        let of_domain = |e: &Entry| entries.get(&e.element).is_some_and(|e| e.domain.is_some());
+        self.of_domains.extend(entries.iter().filter(|(_, e)| of_domain(e)).map(|(oid, _)| *oid));
+        self.constrained.extend(entries.keys().filter(|oid| is_constrained(&entries, **oid)));
+        Ok(())
+    }
+
+    /// Reads what [`Types::column`] needs for columns, by oid and what `format_type` says.
+    pub(super) async fn load_columns<'s>(
+        &mut self,
+        db: &dyn Connection,
+        columns: impl IntoIterator<Item = (u32, &'s str)>,
+    ) -> Result<()> {
+        let unknown = columns.into_iter().filter(|(_, spelled)| Type::parse(spelled).is_none());
+        self.load(db, unknown.map(|(oid, _)| oid)).await
+    }
+
+    /// Reads a type by name; without a schema, in `pg_catalog` or else in `public`.
+    pub(super) async fn load_named(&mut self, db: &dyn Connection, name: &Name) -> Result<()> {
+        let schemas = name.0.as_deref().map_or(vec!["pg_catalog", "public"], |s| vec![s]);
+        let doing = |e| Error::server(format!("look for type \"{}\"", name.1), e);
+        let oid = db.query_opt(NAMED, &[&schemas, &name.1]).await.map_err(doing)?.map(|r| r.get(0));
+        self.load(db, oid).await?;
+        self.by_name.insert(name.clone(), oid);
+        Ok(())
+    }
+
+    /// The type of an oid that was loaded.
+    pub(super) fn by_oid(&self, oid: u32) -> Option<Type> {
+        self.by_oid.get(&oid).cloned().flatten()
+    }
+
+    /// The type of a column: `spelled` is what `format_type` says with its modifiers.
+    pub(super) fn column(&self, oid: u32, spelled: &str) -> Type {
+        let known = Type::parse(spelled).or_else(|| self.by_oid(oid));
+        match known {
+            // Of one of an extension, the modifiers.
+            Some(Type::Other(o)) if spelled.starts_with(&o.sql_name) => {
+                Type::Other(Arc::new(OtherType { sql_name: spelled.to_owned(), ..(*o).clone() }))
+            }
+            Some(known) => known,
+            None => opaque(spelled, false, false, false),
+        }
+    }
+
+    /// Whether a type that was loaded is an array of a domain.
+    pub(super) fn is_array_of_domain(&self, oid: u32) -> bool {
+        self.of_domains.contains(&oid)
+    }
+
+    /// Whether a name is that of a domain with constraints.
+    pub(super) fn is_constrained(&self, name: &Name) -> bool {
+        self.by_name.get(name).copied().flatten().is_some_and(|oid| self.constrained.contains(&oid))
+    }
+
+    /// The type of a name: `None` where it was not looked for yet.
+    pub(super) fn by_name(&self, name: &Name) -> Option<Option<Type>> {
+        self.by_name.get(name).map(|oid| oid.and_then(|oid| self.by_oid(oid)))
+    }
+}
+
+/// A domain computes as its base type does and compares as that does under its collation, an array as its elements do.
+fn resolve(entries: &HashMap<u32, Entry>, oid: u32) -> Type {
+    let Some(e) = entries.get(&oid) else { return opaque("unknown", false, false, false) };
+    if let Some(known) = Type::parse(&e.spelled) {
+        return known;
+    }
+    if let Some(domain) = &e.domain {
+        let base = Type::parse(&domain.spelled).unwrap_or_else(|| resolve(entries, domain.base));
+        return match &domain.collation {
+            Some((name, deterministic)) => base.collated(name, *deterministic),
+            None => base.uncollated(),
+        };
+    }
+    if e.element != 0 {
+        return resolve(entries, e.element).array();
+    }
+    opaque(&e.spelled, e.ordered, e.hashable, e.exact)
+}
+
+/// Whether a domain or one that it is made of has constraints.
+fn is_constrained(entries: &HashMap<u32, Entry>, oid: u32) -> bool {
+    let domain = entries.get(&oid).and_then(|e| e.domain.as_ref());
+    domain.is_some_and(|d| d.constrained || is_constrained(entries, d.base))
+}
+
+pub(super) fn opaque(spelled: &str, ordered: bool, hashable: bool, exact: bool) -> Type {
+    let other =
+        OtherType { sql_name: spelled.to_owned(), equality: ordered || hashable, hashable, ordered, exact };
+    Type::Other(Arc::new(other))
+}

@@ -1,0 +1,239 @@
+//! Stored against recomputed.
+
+use crate::catalog::PgCatalog;
+use crate::db::Connection;
+use crate::drive::{Watch, drive, put_in_force};
+use crate::error::{Error, Result};
+use crate::refresh::RefreshOptions;
+use crate::registry::{Entry, require_own, shown};
+use crate::trickle::Trickle;
+use std::pin::Pin;
+use trickle_core::graph::Unsettled;
+use trickle_core::refresh::{Kind, Setting, Statement};
+use trickle_core::sql::ast::Scalar;
+use trickle_core::sql::{Ident, image};
+use trickle_core::stream_table::StreamTable;
+use trickle_core::types::Type;
+
+/// A row that is there too often or too seldom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// How often it is stored.
+    pub stored: i64,
+    /// How often the query gives it.
+    pub expected: i64,
+    /// The row, as PostgreSQL prints a record.
+    pub row: String,
+}
+
+/// What a check found.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// `schema.name`, quoted where needed.
+    pub name: String,
+    /// Rows stored.
+    pub rows: i64,
+    /// Rows that differ, all together.
+    pub different: i64,
+    /// Rows that agree but for how sums of floats are rounded.
+    pub rounded: i64,
+    /// The first of them.
+    pub differences: Vec<Difference>,
+}
+
+impl<C: Connection> Trickle<C> {
+    /// Brings a stream table up to date and, in the same snapshot, compares what is stored with what its query gives,
+    /// as bags over all columns: values must be equal, and written alike wherever the query says how. Floats that were
+    /// added up may differ by [`ROUNDING`] of themselves: each addition is rounded, so their last digits depend on the
+    /// order in which the server reads rows. Of lists that the query puts together in any order, `array_agg(x)` without a
+    /// total ORDER BY, the parts are compared: the elements of arrays, the characters of texts. Shows at most `show` rows
+    /// that differ. Nobody is kept from writing meanwhile.
+    ///
+    /// # Errors
+    /// Those of a refresh; the query itself fails.
+    pub async fn check(&mut self, e: &Entry, show: usize) -> Result<Checked> {
+        require_own(e)?;
+        let registry = self.adapt(&[e.relation.id], RefreshOptions::default().by()).await?;
+        let e = registry.get(e.id).unwrap_or(e);
+        let group: Vec<Entry> = registry.with_upstream([e.relation.id])?.into_iter().cloned().collect();
+        self.heal(&group).await?;
+        let plan = self.plan(&group, &RefreshOptions::default()).await?;
+        let runnable = self.runnable(e).await?;
+        let table = runnable.table.as_deref();
+        let text = comparison(self.db(), e, table, show).await?;
+        let name = shown(e);
+        let mut compare = Compare { db: self.db(), settings: &e.settings, text, name: &name, found: None };
+        let looking = self.onlooker(format!("checking {name}"), None);
+        let failure = looking.during(drive(&self.connection, plan, Some(&mut compare))).await.err();
+        let found = compare.found.take();
+        match (failure, found) {
+            (None, Some(found)) => found,
+            (_, Some(Err(e))) => Err(e),
+            (Some(f), _) => {
+                let error = Error::from(f);
+                let message = format!("cannot refresh {name} to check it: {}", error.message());
+                Err(error.saying(message))
+            }
+            (None, None) => Err(not_compared(&name)),
+        }
+    }
+}
+
+fn not_compared(name: &str) -> Error {
+    Error::input(format!("{name} was not compared"))
+}
+
+/// Compares just before the refresh commits: in its snapshot, with what it wrote.
+struct Compare<'c> {
+    db: &'c dyn Connection,
+    settings: &'c [Setting],
+    text: String,
+    name: &'c str,
+    found: Option<Result<Checked>>,
+}
+
+impl Watch for Compare<'_> {
+    fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>> {
+        Box::pin(async move {
+            if statement.kind == Kind::Commit && self.found.is_none() {
+                let found = self.compare().await;
+                self.found = Some(found);
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Compare<'_> {
+    async fn compare(&self) -> Result<Checked> {
+        let fail = |err| Error::server(format!("check {}", self.name), err);
+        put_in_force(self.db, self.settings).await.map_err(fail)?;
+        let rows = self.db.written(&self.text).await.map_err(fail)?;
+        let (mut counts, mut differences) = (None, Vec::new());
+        for r in &rows {
+            let text = |i: usize| r.get(i).and_then(Option::as_deref);
+            let int = |i: usize| text(i).and_then(|v| v.parse::<i64>().ok());
+            counts = int(0).zip(int(1)).zip(int(2));
+            if let (Some(stored), Some(expected), Some(row)) = (int(3), int(4), text(5)) {
+                differences.push(Difference { stored, expected, row: row.to_owned() });
+            }
+        }
+        match counts {
+            Some(((rows, different), rounded)) => {
+                Ok(Checked { name: self.name.to_owned(), rows, different, rounded, differences })
+            }
+            None => Err(not_compared(self.name)),
+        }
+    }
+}
+
+/// The query that compares: both bags together, grouped by row. What has no equality is compared as it prints, and so
+/// are equal values, where the query does not leave open which is shown. The user's own canonical query is run, not the
+/// plan: so the plan is judged as well. But for a query that goes on computing with what it leaves open (the text of a group's
+/// key, the first rows of an order with ties): run by hand it may have other rows, which are right too.
+async fn comparison(
+    db: &dyn Connection,
+    e: &Entry,
+    table: Option<&StreamTable>,
+    show: usize,
+) -> Result<String> {
+    let columns = db
+        .query(
+            "SELECT atttypid, format_type(atttypid, atttypmod) FROM pg_attribute \
+             WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            &[&e.relation.id.0],
+        )
+        .await
+        .map_err(|err| Error::server("read the columns of a stream table", err))?;
+    let named: Vec<(u32, &str)> = columns.iter().map(|c| (c.get(0), c.get(1))).collect();
+    let types = PgCatalog::new().column_types(db, &named).await?;
+    let aliases: Vec<String> = (0..columns.len()).map(|i| format!("c{i}")).collect();
+    let list = if aliases.is_empty() { String::new() } else { format!("({})", aliases.join(", ")) };
+    let (mut compared, mut grouped) = (vec!["1 AS one".to_owned()], vec!["one".to_owned()]);
+    let mut shuffled: Vec<&str> = Vec::new();
+    let open = table.map(|t| Unsettled::of(t.graph(), t.query()));
+    for (i, (ty, alias)) in types.iter().zip(&aliases).enumerate() {
+        compared.push(if ty.is_ordered() { alias.clone() } else { format!("{alias}::text AS {alias}") });
+        if open.as_ref().is_some_and(|open| open.shuffled.contains(i)) {
+            compared.push(format!("{} AS parts{i}", parts(alias, ty)));
+            grouped.push(format!("parts{i}"));
+            shuffled.push(alias);
+            continue;
+        }
+        grouped.push(alias.clone());
+        let settled =
+            open.as_ref().is_some_and(|open| !open.columns().contains(i) && !open.rounded.contains(i));
+        let value = Scalar::Column { table: None, name: Ident::new(alias) };
+        if let Some(image) = image(value, ty).filter(|_| settled && ty.is_ordered()) {
+            compared.push(format!("{image} AS i{i}"));
+            grouped.push(format!("i{i}"));
+        }
+    }
+    let (compared, row) = (compared.join(", "), aliases.join(", "));
+    let query = match (table, open.as_ref().is_none_or(Unsettled::is_settled_by_value)) {
+        (Some(table), false) => table.recomputed()?.to_string(),
+        _ => e.query.trim_end().trim_end_matches(';').to_owned(),
+    };
+    let name = shown(e);
+    let rounded: Vec<&str> = match &open {
+        Some(open) => open.rounded.iter().filter_map(|i| aliases.get(i).map(String::as_str)).collect(),
+        None => Vec::new(),
+    };
+    let settled: Vec<&str> = grouped.iter().map(String::as_str).filter(|c| !rounded.contains(c)).collect();
+    let one_of: String = shuffled.iter().map(|c| format!(", min({c}::text) AS {c}")).collect();
+    let all: String = shuffled.iter().map(|c| format!(", {c}")).collect();
+    Ok(format!(
+        "WITH exact AS (\
+         SELECT {grouped}{one_of}, sum(s)::int8 AS stored, sum(q)::int8 AS expected FROM (\
+         SELECT {compared}, 1 AS s, 0 AS q FROM {name} AS stored{list} \
+         UNION ALL SELECT {compared}, 0, 1 FROM (\n{query}\n) AS query{list}) both_bags \
+         GROUP BY {grouped} HAVING sum(s) <> sum(q)), {}, d AS MATERIALIZED (\
+         SELECT ROW({row})::text AS r, sum(stored) AS stored, sum(expected) AS expected FROM judged WHERE far GROUP BY {grouped}{all}) \
+         SELECT (SELECT count(*) FROM {name}), (SELECT coalesce(sum(abs(stored - expected)), 0) FROM d)::int8, \
+         (SELECT count(*) / 2 FROM judged WHERE NOT far), \
+         d.stored::int8, d.expected::int8, d.r FROM (SELECT 1) always LEFT JOIN d ON true ORDER BY d.r LIMIT {}",
+        judged(&settled, &rounded, &all),
+        show.max(1),
+        grouped = grouped.join(", "),
+    ))
+}
+
+/// What a list of values is but for its order: its elements, or the characters that write it.
+fn parts(list: &str, ty: &Type) -> String {
+    match ty.element() {
+        Some(_) => format!("(SELECT array_agg(x::text ORDER BY x::text) FROM unnest({list}) AS x)::text"),
+        None => format!(
+            "(SELECT string_agg(x, '' ORDER BY x COLLATE \"C\") FROM regexp_split_to_table({list}::text, '') AS x)"
+        ),
+    }
+}
+
+/// How far floats that were added up may lie apart, as a part of themselves: a sum of as many values as a table can have
+/// keeps more digits than that, unless values that are larger by as much cancelled in it.
+pub const ROUNDING: f64 = 1e-9;
+
+/// The relation `judged`: the rows of `exact`, each with whether it is `far` from what it should be. Of rows that agree in
+/// what is `settled`, those that are stored and those that the query gives are paired in the order of their `rounded`
+/// columns, copy by copy. `more` columns come along.
+fn judged(settled: &[&str], rounded: &[&str], more: &str) -> String {
+    if rounded.is_empty() {
+        return "judged AS MATERIALIZED (SELECT *, true AS far FROM exact)".to_owned();
+    }
+    let (settled, order) = (settled.join(", "), rounded.join(", "));
+    // In numerics nothing overflows, and infinities are themselves.
+    let near = rounded.iter().map(|c| {
+        let [high, low] = ["max", "min"].map(|f| format!("{f}({c}::numeric) OVER pair"));
+        format!(
+            "(count({c}) OVER pair = 0 OR count({c}) OVER pair = 2 AND ({high} = {low} \
+             OR {high} - {low} <= {ROUNDING} * greatest(abs({high}), abs({low}))))"
+        )
+    });
+    let near: Vec<String> = near.collect();
+    format!(
+        "copies AS (SELECT exact.*, row_number() OVER (PARTITION BY {settled}, stored > expected ORDER BY {order}) AS copy \
+         FROM exact, generate_series(1, abs(stored - expected))), \
+         judged AS MATERIALIZED (SELECT {settled}, {order}{more}, (stored > expected)::int AS stored, (stored < expected)::int AS expected, \
+         NOT (count(*) OVER pair = 2 AND {}) AS far FROM copies WINDOW pair AS (PARTITION BY {settled}, copy))",
+        near.join(" AND ")
+    )
+}

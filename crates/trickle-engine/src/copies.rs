@@ -1,0 +1,204 @@
+//! Copies of what cannot be captured: materialized views and foreign tables.
+//!
+//! A copy is a stream table in the schema of buffers whose query is its source and which each refresh makes equal to it by
+//! writing what differs ([`Copied`](trickle_core::refresh::Copied)). Its changes are captured as those of any table; what is
+//! to follow the source reads the copy in its place. So everything downstream sees one state of the source, read once, and
+//! a refresh costs what reading the whole source costs, whatever changed.
+
+use crate::capture::HIDDEN;
+use crate::catalog::{self, PgCatalog};
+use crate::create::{Design, IfExists, NewStreamTable, RefreshMode};
+use crate::db::{Connection, Row};
+use crate::error::{Error, Result};
+use crate::names::Name;
+use crate::registry::{Entry, options};
+use crate::resolve::{Dependency, Resolved, resolve};
+use crate::trickle::Trickle;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use trickle_core::parse::parse_query;
+use trickle_core::refresh::Relation;
+use trickle_core::sql::Qualified;
+
+/// Copies of the current role's by the qualified names of their sources, as they are called now: a source that was dropped
+/// and made anew is another table of the same name. What another role may read of a source need not be the same.
+const COPIES: &str = "
+SELECT coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name), s.pgt_name, s.pgt_relid
+FROM pgtrickle.pgt_stream_tables s JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
+JOIN pg_class o ON o.oid = s.pgt_relid AND o.relowner = current_user::regrole
+LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE s.pgt_schema = 'pgtrickle_changes' AND d.source_type IN ('MATVIEW', 'FOREIGN_TABLE')
+ORDER BY s.pgt_id DESC";
+
+/// What the catalog notes of a copy as of a source.
+const OF_TABLE: &str = "
+SELECT pgtrickle.fingerprint(c.oid), c.relowner::regrole::text, pg_has_role(current_user, c.relowner, 'USAGE')
+FROM pg_class c WHERE c.oid = $1";
+
+/// The name of a new copy of the current role's.
+const NAME: &str = "SELECT format('copy_%s_%s', $1::oid, current_user::regrole::oid)";
+
+/// Copies of the current role's that nothing reads.
+const UNREAD: &str = "
+SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
+JOIN pg_class o ON o.oid = s.pgt_relid AND o.relowner = current_user::regrole WHERE s.pgt_schema = 'pgtrickle_changes'
+    AND NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = s.pgt_relid)
+ORDER BY s.pgt_id";
+
+/// The names of copies by those of their sources.
+pub(crate) type Copies = BTreeMap<(String, String), Copy>;
+
+/// A copy by name and oid.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    pub(crate) name: String,
+    oid: u32,
+}
+
+/// Whether a relation is a copy.
+pub(crate) fn is_copy(r: &Relation) -> bool {
+    &*r.schema == HIDDEN
+}
+
+/// Whether a stream table reads copies.
+pub(crate) fn reads_copies(e: &Entry) -> bool {
+    e.dependencies.iter().any(|d| is_copy(&d.relation))
+}
+
+/// All copies that there are.
+pub(crate) async fn copies(db: &dyn Connection) -> Result<Copies> {
+    let rows = db.query(COPIES, &[]).await.map_err(|e| Error::server("look for copies", e))?;
+    let copy = |r: &Row| ((r.get(0), r.get(1)), Copy { name: r.get(2), oid: r.get(3) });
+    Ok(rows.iter().map(copy).collect())
+}
+
+impl<C: Connection> Trickle<C> {
+    /// Makes a copy of each materialized view and foreign table that a query reads, where there is none, and widens one
+    /// that lacks a column. They are filled with the first refresh of what reads them.
+    pub(crate) async fn ensure_copies(&mut self, query: &str) -> Result<()> {
+        let resolved = resolve(&mut self.connection, query).await?;
+        for d in resolved.dependencies.iter().filter(|d| is_copied(d)) {
+            let there = copies(self.db()).await?;
+            let copy = there.get(&(d.schema.clone(), d.name.clone()));
+            if let Some(copy) = copy
+                && self.has_all_columns(copy, d).await?
+            {
+                continue;
+            }
+            let name = match copy {
+                Some(copy) => copy.name.clone(),
+                None => {
+                    let row = self.db().query_one(NAME, &[&d.oid]).await;
+                    row.map_err(|e| Error::server("name a copy", e))?.get(0)
+                }
+            };
+            let source = Qualified::new(&d.schema, &d.name);
+            let columns = self.columns_in_order(d, copy).await?;
+            let new = NewStreamTable {
+                mode: Some(RefreshMode::Full),
+                initialize: false,
+                if_exists: IfExists::Replace,
+                ..NewStreamTable::new(
+                    Name { schema: Some(HIDDEN.to_owned()), name },
+                    format!("SELECT {columns} FROM {source}"),
+                )
+            };
+            self.progress
+                .say(&format!("{source} is read as a whole at each refresh and compared with a copy of it"));
+            Box::pin(self.create_over(&new)).await?;
+        }
+        Ok(())
+    }
+
+    /// The columns of a source: first those that its copy has, in the order of the copy.
+    async fn columns_in_order(&self, source: &Dependency, copy: Option<&Copy>) -> Result<String> {
+        let text = "SELECT coalesce(string_agg(quote_ident(a.attname), ', ' ORDER BY c.attnum NULLS LAST, a.attnum), '') \
+             FROM pg_attribute a LEFT JOIN pg_attribute c ON c.attrelid = $2 AND c.attname = a.attname AND c.attnum > 0 \
+             AND NOT c.attisdropped WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped";
+        let copy = copy.map_or(0, |c| c.oid);
+        let row = self.db().query_one(text, &[&source.oid, &copy]).await;
+        Ok(row.map_err(|e| Error::server("read the columns of a source", e))?.get(0))
+    }
+
+    async fn has_all_columns(&self, copy: &Copy, source: &Dependency) -> Result<bool> {
+        // A column of another type is another definition, which the next refresh notices.
+        let text = "SELECT NOT EXISTS (SELECT attname FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
+             EXCEPT SELECT attname FROM pg_attribute WHERE attrelid = $2 AND attnum > 0 AND NOT attisdropped)";
+        let row = self.db().query_one(text, &[&source.oid, &copy.oid]).await;
+        Ok(row.map_err(|e| Error::server("compare the columns of a copy", e))?.get(0))
+    }
+
+    /// Drops the copies that nothing reads any more.
+    pub(crate) async fn sweep_copies(&mut self) -> Result<()> {
+        let fail = |e| Error::server("look for copies that nothing reads", e);
+        for r in self.db().query(UNREAD, &[]).await.map_err(fail)? {
+            Box::pin(self.drop_id(r.get(0), false)).await?;
+        }
+        Ok(())
+    }
+
+    /// The copies that take the place of what a query reads, which become sources of it.
+    pub(crate) async fn put_copies(&self, resolved: &mut Resolved) -> Result<Copies> {
+        let mut there = copies(self.db()).await?;
+        there.retain(|(schema, name), _| {
+            resolved.dependencies.iter().any(|d| is_copied(d) && d.schema == *schema && d.name == *name)
+        });
+        for copy in there.values() {
+            let row = self.db().query_one(OF_TABLE, &[&copy.oid]).await;
+            let row = row.map_err(|e| Error::server("read the definition of a copy", e))?;
+            resolved.dependencies.push(Dependency {
+                oid: copy.oid,
+                schema: HIDDEN.to_owned(),
+                name: copy.name.clone(),
+                relkind: "r".to_owned(),
+                fingerprint: row.get(0),
+                is_stream_table: true,
+                owned: row.get(2),
+                owner: row.get(1),
+            });
+        }
+        Ok(there)
+    }
+
+    /// A copy as a stream table: its query is all of its source.
+    pub(crate) async fn design_copy(
+        &mut self,
+        relation: Relation,
+        id: i64,
+        new: &NewStreamTable,
+    ) -> Result<Design> {
+        let resolved = resolve(&mut self.connection, &new.query).await?;
+        let options = options(&relation, id, self.server);
+        let parsed = parse_query(&resolved.canonical)?;
+        let mut catalog = PgCatalog::new();
+        let verdict = catalog::compile(self.db(), &mut catalog, &parsed, &options).await?;
+        let Some(table) = verdict.incremental() else {
+            return Err(Error::input(format!("{} cannot be copied", new.query)));
+        };
+        let settings = self.settings_in_force().await?;
+        Ok(Design {
+            relation,
+            query: new.query.clone(),
+            schedule: new.schedule.clone().unwrap_or_else(|| Some("calculated".to_owned())),
+            requested: RefreshMode::Full,
+            resolved,
+            table: Some(Arc::new(table)),
+            reasons: Vec::new(),
+            captured: Vec::new(),
+            settings,
+        })
+    }
+}
+
+/// The sources of a query that copies take the place of.
+pub(crate) fn compared(resolved: &Resolved) -> Vec<String> {
+    if !resolved.dependencies.iter().any(|d| d.schema == HIDDEN) {
+        return Vec::new();
+    }
+    let name = |d: &Dependency| Qualified::new(&d.schema, &d.name).to_string();
+    resolved.dependencies.iter().filter(|d| is_copied(d)).map(name).collect()
+}
+
+fn is_copied(d: &Dependency) -> bool {
+    matches!(d.relkind.as_str(), "m" | "f")
+}

@@ -1,0 +1,708 @@
+//! Making a stream table.
+
+use crate::alter::mode_name;
+use crate::capture::{self, run_all};
+use crate::catalog::{self, PgCatalog};
+use crate::copies::is_copy;
+use crate::db::{Connection, Json, Transaction};
+use crate::error::{Error, Result};
+use crate::locks::{oids, patiently};
+use crate::names::Name;
+use crate::registry::{StoredSetting, layout_hash, options};
+use crate::resolve::{Dependency, Resolved, resolve};
+use crate::schema;
+use crate::trickle::Trickle;
+use std::sync::Arc;
+use trickle_core::catalog::{TableDef, TableId, TableKind};
+use trickle_core::dag::StreamTableNode;
+use trickle_core::parse::parse_query;
+use trickle_core::refresh::Relation;
+use trickle_core::schedule::Schedule;
+use trickle_core::sql::{Ident, Qualified};
+use trickle_core::stream_table::{Options, StreamTable, Verdict};
+use trickle_core::{Cause, Reason, ReasonKind};
+
+/// How a stream table is to be kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RefreshMode {
+    /// By deltas where that is possible, else by full refreshes, with the reason.
+    #[default]
+    Auto,
+    /// By deltas; an error where that is impossible.
+    Differential,
+    /// By full refreshes.
+    Full,
+    /// Within the transactions that write.
+    Immediate,
+}
+
+impl RefreshMode {
+    /// As the catalog writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            RefreshMode::Auto => "AUTO",
+            RefreshMode::Differential => "DIFFERENTIAL",
+            RefreshMode::Full => "FULL",
+            RefreshMode::Immediate => "IMMEDIATE",
+        }
+    }
+}
+
+/// What to do where the name is taken by a stream table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IfExists {
+    /// An error.
+    #[default]
+    Fail,
+    /// Nothing.
+    Skip,
+    /// Give it the new query; indexes, grants, comments and dependent views stay.
+    Replace,
+}
+
+/// A stream table to be made.
+#[derive(Clone, Debug)]
+pub struct NewStreamTable {
+    /// Its name; without a schema in the first schema of the search path.
+    pub name: Name,
+    /// Its query.
+    pub query: String,
+    /// Its schedule; `Some(None)` is manual. `None` says nothing: that of the one that is replaced, else `calculated`.
+    pub schedule: Option<Option<String>>,
+    /// How it is to be kept. `None` says nothing: as the one that is replaced, else as the query allows.
+    pub mode: Option<RefreshMode>,
+    /// Whether to fill it at once.
+    pub initialize: bool,
+    /// Where the name is taken.
+    pub if_exists: IfExists,
+    /// Whether materialized views and foreign tables are followed: each refresh reads all of them and compares them with
+    /// copies. Where not, or where what is replaced was made so, they stand in the way of deltas.
+    pub snapshots: bool,
+}
+
+impl NewStreamTable {
+    /// With the defaults: as fresh as its consumers need, incremental where possible, filled at once; where it is to
+    /// replace one, on the schedule and in the mode of that.
+    pub fn new(name: Name, query: impl Into<String>) -> NewStreamTable {
+        NewStreamTable {
+            name,
+            query: query.into(),
+            schedule: None,
+            mode: None,
+            initialize: true,
+            if_exists: IfExists::Fail,
+            snapshots: false,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// `pgt_id`; of the one that was there where it was skipped.
+    pub id: i64,
+    /// `schema.name`, quoted where needed.
+    pub name: String,
+    /// Whether anything was made.
+    pub made: bool,
+    /// The mode in force.
+    pub mode: &'static str,
+    /// Why it is not incremental.
+    pub reasons: Vec<Reason>,
+}
+
+/// A query that is ready to become a stream table, or the new query of one.
+pub(crate) struct Design {
+    pub(crate) relation: Relation,
+    pub(crate) query: String,
+    pub(crate) schedule: Option<String>,
+    pub(crate) requested: RefreshMode,
+    pub(crate) resolved: Resolved,
+    pub(crate) table: Option<Arc<StreamTable>>,
+    pub(crate) reasons: Vec<Reason>,
+    /// The tables whose changes are captured, with the columns that matter.
+    pub(crate) captured: Vec<(Arc<TableDef>, Vec<usize>)>,
+    pub(crate) settings: Vec<StoredSetting>,
+}
+
+/// Settings that can change a value, as they are stored and put in force for every refresh.
+const SETTINGS: &str = "
+SELECT name, setting FROM pg_settings WHERE name IN ('TimeZone', 'DateStyle', 'IntervalStyle', 'lc_monetary',
+    'lc_numeric', 'lc_time', 'extra_float_digits', 'bytea_output', 'xmlbinary', 'xmloption',
+    'default_text_search_config', 'transform_null_equals', 'array_nulls')
+ORDER BY name";
+
+impl<C: Connection> Trickle<C> {
+    /// Makes a stream table and fills it.
+    ///
+    /// # Errors
+    /// Whatever is wrong with name, query, schedule or mode; nothing is changed then.
+    pub async fn create(&mut self, new: &NewStreamTable) -> Result<Created> {
+        self.require_foreign_schema(&new.name)?;
+        if !new.snapshots {
+            return self.create_over(new).await;
+        }
+        let made = match self.ensure_copies(&new.query).await {
+            Ok(()) => self.create_over(new).await,
+            Err(e) => Err(e),
+        };
+        // Whatever came of it, no copy is kept that nothing reads.
+        let swept = self.sweep_copies().await;
+        made.and_then(|made| swept.map(|()| made))
+    }
+
+    /// Refuses the schemas of trickle, which come and go with the catalog.
+    fn require_foreign_schema(&self, name: &Name) -> Result<()> {
+        match name.schema.as_ref().or(self.search_path.first()) {
+            Some(own) if own == schema::CATALOG || own == capture::HIDDEN => {
+                Err(Error::input(format!("schema {own} belongs to trickle"))
+                    .hint("Make the stream table in a schema of your own."))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a stream table over the copies that there are.
+    pub(crate) async fn create_over(&mut self, new: &NewStreamTable) -> Result<Created> {
+        let (relation, taken) = self.place(&new.name).await?;
+        if let Some(id) = taken {
+            return self.taken(new, relation, id).await;
+        }
+        self.forget_gone(&relation).await?;
+        let id = self.next_id().await?;
+        let design = self.design(relation, id, new).await?;
+        let name = Qualified::new(&design.relation.schema, &design.relation.name).to_string();
+        let tables = oids(design.captured.iter().map(|(t, _)| t.id));
+        let (patience, capture, progress) =
+            (self.settings.patience, self.settings.capture, self.progress.clone());
+        patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
+            design.make_tables(t, id).await?;
+            design.note(t, id).await?;
+            for (table, columns) in &design.captured {
+                capture::ensure(t, table, columns, capture).await?;
+            }
+            Ok(())
+        })
+        .await
+        .map_err(overtaken)?;
+        if new.initialize
+            && let Err(e) = self.fill(id).await
+        {
+            self.drop_id(id, false).await?;
+            return Err(e);
+        }
+        Ok(Created { id, name, made: true, mode: design.mode(), reasons: design.reasons })
+    }
+
+    /// Forgets the stream table of this name whose table somebody dropped.
+    async fn forget_gone(&mut self, relation: &Relation) -> Result<()> {
+        let text = "SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_schema = $1 AND s.pgt_name = $2 \
+             AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = s.pgt_relid)";
+        let gone = self.db().query_opt(text, &[&&*relation.schema, &&*relation.name]).await;
+        match gone.map_err(|e| Error::server("look for a stream table of this name", e))? {
+            Some(row) => self.drop_id(row.get(0), false).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Where a name is taken by a stream table already.
+    async fn taken(&mut self, new: &NewStreamTable, relation: Relation, id: i64) -> Result<Created> {
+        let name = Qualified::new(&relation.schema, &relation.name).to_string();
+        let registry = self.linked(&[relation.id]).await?;
+        let there = registry.get(id);
+        match new.if_exists {
+            IfExists::Fail => {
+                let error = Error::input(format!("stream table {name} already exists"));
+                Err(if there.is_some_and(|e| !e.is_populated) {
+                    error
+                        .detail("It was never filled: whoever created it left it empty, or ended before it was filled.")
+                        .hint(format!("trickle refresh {name} fills it; trickle drop {name} drops it."))
+                } else {
+                    error.hint("Use --or-replace to give it this query, or --if-not-exists to keep the one that is there.")
+                })
+            }
+            IfExists::Skip => {
+                let mode = there.map_or("FULL", |e| mode_name(&e.mode));
+                Ok(Created { id, name, made: false, mode, reasons: Vec::new() })
+            }
+            IfExists::Replace => {
+                let kept = there.map(|e| (e.schedule.clone(), e.requested()));
+                let (schedule, mode) = kept.unzip();
+                let new = NewStreamTable {
+                    schedule: new.schedule.clone().or(schedule),
+                    mode: new.mode.or(mode),
+                    ..new.clone()
+                };
+                self.replace(relation, id, &new).await
+            }
+        }
+    }
+
+    /// Where a new table of this name goes, and the `pgt_id` of the stream table that is there.
+    async fn place(&self, name: &Name) -> Result<(Relation, Option<i64>)> {
+        let doing = |e| {
+            let e = Error::server(format!("look for {name}"), e);
+            match (e.sqlstate(), &name.schema) {
+                (Some("42501"), Some(schema)) => {
+                    let schema = Ident::new(schema);
+                    e.hint(format!(
+                        "As the schema's owner: GRANT USAGE, CREATE ON SCHEMA {schema} TO this role"
+                    ))
+                }
+                _ => e,
+            }
+        };
+        let schema = match &name.schema {
+            Some(s) => s.clone(),
+            None => self.search_path.first().cloned().ok_or_else(|| {
+                Error::input(format!("no schema to create {name} in"))
+                    .hint("Set search_path, or write schema.name.")
+            })?,
+        };
+        let row = self
+            .db()
+            .query_one(
+                "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL, c.oid, c.relkind::text, s.pgt_id, \
+                 has_schema_privilege(to_regnamespace(quote_ident($1)), 'CREATE'), current_user::text \
+                 FROM (SELECT to_regclass(format('%I.%I', $1::text, $2::text))::oid AS oid) o \
+                 LEFT JOIN pg_class c ON c.oid = o.oid LEFT JOIN pgtrickle.pgt_stream_tables s ON s.pgt_relid = c.oid",
+                &[&schema, &name.name],
+            )
+            .await
+            .map_err(doing)?;
+        if !row.get::<bool>(0) {
+            return Err(Error::input(format!("schema \"{schema}\" does not exist"))
+                .hint(format!("CREATE SCHEMA {}", Ident::new(&schema))));
+        }
+        let oid: Option<u32> = row.get(1);
+        let relation = Relation {
+            id: TableId(oid.unwrap_or(0)),
+            schema: schema.into(),
+            name: name.name.as_str().into(),
+        };
+        let id: Option<i64> = row.get(3);
+        if oid.is_some() && id.is_none() {
+            let what = match row.get::<&str>(2) {
+                "v" => "view",
+                "m" => "materialized view",
+                "i" => "index",
+                "S" => "sequence",
+                _ => "table",
+            };
+            let shown = Qualified::new(&relation.schema, &relation.name);
+            return Err(Error::input(format!("{what} {shown} already exists and is no stream table"))
+                .hint("Choose another name."));
+        }
+        if oid.is_none() && row.get::<Option<bool>>(4) != Some(true) {
+            let (shown, role) = (Ident::new(&relation.schema), Ident::new(row.get::<String>(5)));
+            return Err(Error::input(format!("role {role} may not create tables in schema {shown}"))
+                .hint(format!("As the schema's owner: GRANT CREATE ON SCHEMA {shown} TO {role}")));
+        }
+        Ok((relation, id))
+    }
+
+    async fn next_id(&self) -> Result<i64> {
+        let text = "SELECT nextval(pg_get_serial_sequence('pgtrickle.pgt_stream_tables', 'pgt_id'))";
+        Ok(self
+            .db()
+            .query_one(text, &[])
+            .await
+            .map_err(|e| Error::server("number a stream table", e))?
+            .get(0))
+    }
+
+    /// Checks everything about a query that can be checked without changing anything.
+    pub(crate) async fn design(
+        &mut self,
+        relation: Relation,
+        id: i64,
+        new: &NewStreamTable,
+    ) -> Result<Design> {
+        let schedule = new.schedule.clone().unwrap_or_else(|| Some("calculated".to_owned()));
+        if let Some(schedule) = &schedule {
+            Schedule::parse(schedule)?;
+        }
+        if is_copy(&relation) {
+            return self.design_copy(relation, id, new).await;
+        }
+        let mode = new.mode.unwrap_or_default();
+        if mode == RefreshMode::Immediate {
+            return Err(Error::input(
+                "IMMEDIATE needs code in the server, and trickle works from outside here",
+            )
+            .hint("Use a short schedule such as '1s'."));
+        }
+        let mut resolved = resolve(&mut self.connection, &new.query).await?;
+        self.check_dependencies(&resolved)?;
+        self.check_cycle(&relation, &resolved).await?;
+        let mut catalog = PgCatalog::new();
+        if new.snapshots || self.follows_copies(id).await? {
+            catalog.put_copies(self.put_copies(&mut resolved).await?);
+        }
+        let options = options(&relation, id, self.server);
+        let verdict = match parse_query(&resolved.canonical) {
+            Ok(parsed) => catalog::compile(self.db(), &mut catalog, &parsed, &options).await,
+            Err(e) => Err(e.into()),
+        };
+        let (table, reasons) = match verdict {
+            Ok(Verdict::Incremental(table)) => (Some(Arc::new(*table)), Vec::new()),
+            Ok(Verdict::FullRefresh(reasons)) => (None, reasons),
+            Err(e) if e.is_connection() => return Err(e),
+            // PostgreSQL knows what the query means: what the engine cannot read it cannot maintain.
+            Err(e) => (None, vec![unread(&e)]),
+        };
+        let mut reasons = self.as_typed(reasons, &new.query, &resolved, &mut catalog, &options).await?;
+        if let Some(refusal) = reasons.iter().find_map(Reason::refusal) {
+            return Err(refusal.into());
+        }
+        let mut captured = Vec::new();
+        let full = mode == RefreshMode::Full;
+        if table.is_none() || full {
+            // What is computed anew reads the sources themselves.
+            resolved.dependencies.retain(|d| d.schema != capture::HIDDEN);
+            catalog = PgCatalog::new();
+        }
+        match &table {
+            Some(table) if !full => captured = self.capturable(&resolved, table.sources(), &mut reasons),
+            // The clock and settings change without a trigger: such a query is recomputed whenever it is refreshed.
+            _ if reasons.iter().any(depends_on_more) => {}
+            _ => captured = self.watched(&mut catalog, &resolved).await?,
+        }
+        let table = table.filter(|_| reasons.is_empty() && !full);
+        if table.is_none() && mode == RefreshMode::Differential {
+            return Err(impossible(&reasons));
+        }
+        let settings = self.settings_in_force().await?;
+        Ok(Design {
+            relation,
+            query: new.query.clone(),
+            schedule,
+            requested: mode,
+            resolved,
+            table,
+            reasons,
+            captured,
+            settings,
+        })
+    }
+
+    /// Reasons with places in the query as it was typed, rather than in its canonical text; none where the engine sees
+    /// that construct in the canonical text only.
+    async fn as_typed(
+        &self,
+        mut reasons: Vec<Reason>,
+        typed: &str,
+        resolved: &Resolved,
+        catalog: &mut PgCatalog,
+        options: &Options,
+    ) -> Result<Vec<Reason>> {
+        if reasons.is_empty() || typed == resolved.canonical {
+            return Ok(reasons);
+        }
+        let verdict = match parse_query(typed) {
+            Ok(parsed) => catalog::compile(self.db(), catalog, &parsed, options).await,
+            Err(e) => Err(e.into()),
+        };
+        let mut places = match verdict {
+            Ok(Verdict::FullRefresh(places)) => places,
+            Err(e) if e.is_connection() => return Err(e),
+            Ok(Verdict::Incremental(_)) | Err(_) => Vec::new(),
+        };
+        for r in &mut reasons {
+            let same = places.iter().position(|p| p.construct == r.construct);
+            r.span = same.and_then(|i| places.remove(i).span);
+        }
+        Ok(reasons)
+    }
+
+    fn check_dependencies(&self, resolved: &Resolved) -> Result<()> {
+        let own = |d: &&Dependency| d.schema == schema::CATALOG || d.schema == capture::HIDDEN;
+        if let Some(d) = resolved.dependencies.iter().find(own) {
+            return Err(Error::input(format!(
+                "a stream table cannot read {}.{}, which belongs to trickle",
+                d.schema, d.name
+            ))
+            .hint("Query it directly, or copy it into a table of your own."));
+        }
+        let temporary = |d: &&Dependency| d.schema.starts_with("pg_temp");
+        if let Some(d) = resolved.dependencies.iter().find(temporary) {
+            return Err(Error::input(format!("a stream table cannot read the temporary table {}", d.name))
+                .hint("It is gone with your session: use a permanent table."));
+        }
+        Ok(())
+    }
+
+    async fn check_cycle(&self, relation: &Relation, resolved: &Resolved) -> Result<()> {
+        if relation.id.0 == 0 {
+            return Ok(());
+        }
+        let name = |schema: &str, name: &str| Arc::from(format!("{schema}.{name}"));
+        let sources = resolved.dependencies.iter().map(|d| (TableId(d.oid), name(&d.schema, &d.name)));
+        let mut dag = self.registry().await?.dag()?;
+        let node = StreamTableNode {
+            id: relation.id,
+            name: name(&relation.schema, &relation.name),
+            sources: sources.collect(),
+        };
+        Ok(dag.put(&node)?)
+    }
+
+    /// The sources of an incremental query; each that cannot be captured is a reason against it.
+    fn capturable(
+        &self,
+        resolved: &Resolved,
+        sources: Vec<(Arc<TableDef>, Vec<usize>)>,
+        reasons: &mut Vec<Reason>,
+    ) -> Vec<(Arc<TableDef>, Vec<usize>)> {
+        let mut captured = Vec::new();
+        for (table, columns) in sources {
+            let place = format!("{}.{}", table.schema, table.name);
+            let dependency = resolved.dependencies.iter().find(|d| d.oid == table.id.0);
+            let owned = dependency.is_some_and(|d| d.owned);
+            let against = match table.kind {
+                TableKind::Table | TableKind::StreamTable if owned && &*table.schema != "pg_catalog" => None,
+                TableKind::Table | TableKind::StreamTable => Some((
+                    format!("the table {place} of {}", dependency.map_or("another owner", |d| &d.owner)),
+                    "Only its owner may capture the changes of a table: make the stream table as that role.",
+                )),
+                TableKind::View => Some((
+                    format!("row-level security on {place}"),
+                    "What is read depends on who reads: query the table as its owner, or without policies.",
+                )),
+                TableKind::MaterializedView => Some((
+                    format!("the materialized view {place}"),
+                    "Create it with --snapshots, which reads all of the view at each refresh and compares, or make the view a \
+                     stream table, whose changes are known.",
+                )),
+                TableKind::ForeignTable => Some((
+                    format!("the foreign table {place}"),
+                    "Its changes happen elsewhere: create it with --snapshots, which reads all of the table at each refresh and \
+                     compares.",
+                )),
+            };
+            match against {
+                None => captured.push((table, columns)),
+                Some((construct, help)) => {
+                    reasons.push(Reason {
+                        span: None,
+                        kind: ReasonKind::NotYet,
+                        cause: Cause::Source,
+                        construct,
+                        help: help.to_owned(),
+                    });
+                }
+            }
+        }
+        captured
+    }
+
+    /// The sources of a query that is kept by full refreshes: their changes tell when there is anything to do. Where
+    /// that cannot be told of every source, of none.
+    async fn watched(
+        &self,
+        catalog: &mut PgCatalog,
+        resolved: &Resolved,
+    ) -> Result<Vec<(Arc<TableDef>, Vec<usize>)>> {
+        let mut watched = Vec::new();
+        for d in resolved.dependencies.iter().filter(|d| d.relkind != "v") {
+            let table = capture::table_by_oid(self.db(), catalog, &d.schema, &d.name).await?;
+            let Some(table) = table else { return Ok(Vec::new()) };
+            let known = matches!(table.kind, TableKind::Table | TableKind::StreamTable);
+            if !known || !d.owned || d.schema == "pg_catalog" {
+                return Ok(Vec::new());
+            }
+            let stored = |c: &usize| table.columns[*c].is_stored();
+            let columns = (0..table.columns.len()).filter(stored).collect();
+            watched.push((table, columns));
+        }
+        Ok(watched)
+    }
+
+    /// Whether a stream table reads copies.
+    async fn follows_copies(&self, id: i64) -> Result<bool> {
+        let text = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables c \
+             ON c.pgt_relid = d.source_relid WHERE d.pgt_id = $1 AND c.pgt_schema = $2)";
+        let row = self.db().query_one(text, &[&id, &capture::HIDDEN]).await;
+        Ok(row.map_err(|e| Error::server("look for copies", e))?.get(0))
+    }
+
+    pub(crate) async fn settings_in_force(&self) -> Result<Vec<StoredSetting>> {
+        let doing = |e| Error::server("read the settings in force", e);
+        let rows = self.db().query(SETTINGS, &[]).await.map_err(doing)?;
+        let mut settings: Vec<StoredSetting> =
+            rows.iter().map(|r| StoredSetting { name: r.get(0), values: vec![r.get(1)] }).collect();
+        settings.push(StoredSetting { name: "search_path".into(), values: self.search_path.clone() });
+        // The canonical text is written so, whatever the query was typed under.
+        settings
+            .push(StoredSetting { name: "standard_conforming_strings".into(), values: vec!["on".into()] });
+        Ok(settings)
+    }
+}
+
+/// Somebody else made a table of this name since it was looked for.
+fn overtaken(e: Error) -> Error {
+    match e.sqlstate() {
+        Some("42P07" | "42710" | "23505") => e
+            .blamed_on_input()
+            .hint("Somebody made something of this name just now: look at it with trickle status."),
+        _ => e,
+    }
+}
+
+/// Deltas were asked for, and these stand against them.
+fn impossible(reasons: &[Reason]) -> Error {
+    let why: Vec<&str> = reasons.iter().map(|r| r.construct.as_str()).collect();
+    let mut help: Vec<&str> = Vec::new();
+    for r in reasons {
+        if !help.contains(&r.help.as_str()) {
+            help.push(&r.help);
+        }
+    }
+    let e = Error::input("the query cannot be maintained incrementally")
+        .detail(format!("In the way: {}.", why.join("; ")))
+        .hint(format!("{} Or use --mode auto to keep it by full refreshes.", help.join(" ")));
+    match reasons.iter().find_map(|r| r.span) {
+        Some(span) => e.at(span),
+        None => e,
+    }
+}
+
+/// Whether the result may change while no source does.
+fn depends_on_more(reason: &Reason) -> bool {
+    matches!(reason.cause, Cause::Surroundings | Cause::Unread)
+}
+
+/// What the engine could not read, as a reason.
+fn unread(e: &Error) -> Reason {
+    Reason {
+        span: e.span(),
+        kind: ReasonKind::NotYet,
+        cause: Cause::Unread,
+        construct: format!("something that the engine does not read ({})", e.message()),
+        help: "Write it another way, or report it with the query.".to_owned(),
+    }
+}
+
+impl Design {
+    /// The mode in force.
+    pub(crate) fn mode(&self) -> &'static str {
+        if self.table.is_some() && !is_copy(&self.relation) { "DIFFERENTIAL" } else { "FULL" }
+    }
+
+    /// Why it is not incremental.
+    pub(crate) fn mode_reason(&self) -> Option<String> {
+        if is_copy(&self.relation) {
+            return Some("it is a copy of what is not captured: all of that is read and compared".to_owned());
+        }
+        if self.requested == RefreshMode::Full {
+            return Some("full refreshes were asked for".to_owned());
+        }
+        // Places are left out: who reads the reason later has another text before them.
+        let anywhere = |r: &Reason| Reason { span: None, ..r.clone() }.to_string();
+        let all: Vec<String> = self.reasons.iter().map(anywhere).collect();
+        (!all.is_empty()).then(|| all.join("\n"))
+    }
+
+    pub(crate) fn name(&self) -> Qualified {
+        Qualified::new(&self.relation.schema, &self.relation.name)
+    }
+
+    /// Whether it is kept by deltas of which time alone brings some.
+    pub(crate) fn reads_clock(&self) -> bool {
+        self.table.as_deref().is_some_and(StreamTable::reads_clock)
+    }
+
+    /// Identifies the stored tables of an incremental query.
+    pub(crate) fn layout_hash(&self) -> Option<String> {
+        self.table.as_deref().map(layout_hash)
+    }
+
+    /// Makes the one stored table of a query that is kept by full refreshes.
+    pub(crate) fn create_table(&self) -> String {
+        let columns = self.resolved.columns.iter().map(|c| format!("{} {}", Ident::new(&c.name), c.spelled));
+        format!("CREATE TABLE {} ({})", self.name(), columns.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Makes the stored tables, which nobody but their refreshes may write.
+    async fn make_tables(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
+        let doing = format!("create {}", self.name());
+        match &self.table {
+            Some(table) => run_all(t, &table.ddl(), &doing).await?,
+            None => {
+                t.batch_execute(&self.create_table())
+                    .await
+                    .map_err(|e| Error::server(&doing, e).blamed_on_input())?;
+            }
+        }
+        guard(t, &self.name(), &doing).await?;
+        let comment = format!("Stream table {id} of trickle: kept equal to its query; do not write it.");
+        let text = format!("COMMENT ON TABLE {} IS '{}'", self.name(), comment.replace('\'', "''"));
+        t.batch_execute(&text).await.map_err(|e| Error::server(&doing, e))
+    }
+
+    /// Notes the stream table in the catalog: from the commit on, nothing that it has not read is drained.
+    async fn note(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
+        let doing = |e| Error::server("note the stream table", e);
+        t.execute(
+            "INSERT INTO pgtrickle.pgt_stream_tables (pgt_id, pgt_relid, pgt_schema, pgt_name, defining_query, \
+             original_query, schedule, refresh_mode, requested_mode, mode_reason, settings, layout_hash, functions, \
+             functions_fingerprint, reads_clock) OVERRIDING SYSTEM VALUE \
+             VALUES ($1, to_regclass(format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+            &[
+                &id,
+                &&*self.relation.schema,
+                &&*self.relation.name,
+                &self.resolved.canonical,
+                &self.query,
+                &self.schedule,
+                &self.mode(),
+                &self.requested.name(),
+                &self.mode_reason(),
+                &Json(&self.settings),
+                &self.layout_hash(),
+                &self.resolved.functions,
+                &self.resolved.functions_fingerprint,
+                &self.reads_clock(),
+            ],
+        )
+        .await
+        .map_err(doing)?;
+        self.note_dependencies(t, id).await
+    }
+
+    /// Notes what the query reads, in the state in which it was planned.
+    pub(crate) async fn note_dependencies(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
+        for d in &self.resolved.dependencies {
+            let kind = match d.relkind.as_str() {
+                _ if d.is_stream_table => "STREAM_TABLE",
+                "v" => "VIEW",
+                "m" => "MATVIEW",
+                "f" => "FOREIGN_TABLE",
+                _ => "TABLE",
+            };
+            let used = self.captured.iter().find(|(t, _)| t.id.0 == d.oid);
+            let used: Vec<String> = used
+                .map(|(t, c)| {
+                    c.iter().filter_map(|c| t.columns.get(*c)).map(|c| c.name.to_string()).collect()
+                })
+                .unwrap_or_default();
+            t.execute(
+                "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, \
+                 columns_used, schema_fingerprint) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+                &[&id, &d.oid, &kind, &d.schema, &d.name, &used, &d.fingerprint],
+            )
+            .await
+            .map_err(|e| Error::server("note what the query reads", e))?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses writes to a stored table that are not a refresh's.
+pub(crate) async fn guard(t: &Transaction<'_>, table: &Qualified, doing: &str) -> Result<()> {
+    let text = format!(
+        "CREATE OR REPLACE TRIGGER trickle_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} \
+         FOR EACH STATEMENT EXECUTE FUNCTION pgtrickle.refuse_writes()"
+    );
+    t.batch_execute(&text).await.map_err(|e| Error::server(doing, e))
+}

@@ -1,0 +1,349 @@
+//! Consumed changes leave the buffers.
+//!
+//! A segment that has grown large is emptied where it is, if nobody writes it at the time and every reader has counted all
+//! of its rows; a writer that comes meanwhile waits as long as a TRUNCATE takes. Else it is closed, and another one begun or
+//! opened again. A closed one, all of whose rows every reader has counted, is emptied; it is dropped only if it is from
+//! before a widening, since a session that still knows the old trigger function may write it later. A segment that reached its limit (`trickle_core::cdc`) is closed too, and
+//! emptied as soon as nobody writes it: its readers are recomputed. All this is done in transactions that wait for nobody: what cannot be
+//! done now is done after another refresh.
+
+use crate::capture::{self, State};
+use crate::catalog::PgCatalog;
+use crate::db::{Connection, Transaction};
+use crate::error::{Error, Result};
+use crate::registry::Entry;
+use crate::trickle::Trickle;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use trickle_core::catalog::TableDef;
+use trickle_core::cdc::{Buffer, OVERFLOWED, Segment};
+use trickle_core::sql::{Qualified, print};
+
+impl<C: Connection> Trickle<C> {
+    /// Drains the buffers of what these stream tables read.
+    pub(crate) async fn drain(&mut self, group: &[Entry]) -> Result<()> {
+        let sources: BTreeSet<u32> = group
+            .iter()
+            .flat_map(|e| e.dependencies.iter().filter(|d| d.buffer.is_some()))
+            .map(|d| d.relation.id.0)
+            .collect();
+        let sources: Vec<u32> = sources.into_iter().collect();
+        for (source, open) in self.drainable(&sources, self.settings.segment_bytes).await? {
+            let emptied = match open {
+                Some(number) => forgiving(self.empty_in_place(source, number).await)?.unwrap_or(false),
+                None => false,
+            };
+            if !emptied {
+                self.drain_all([source]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Empties the buffers of these sources, however small they are, as far as that takes nothing but emptying where they are.
+    pub async fn empty_counted(&mut self, sources: &[u32]) -> Result<()> {
+        for (source, open) in self.drainable(sources, 1).await? {
+            if let Some(number) = open {
+                forgiving(self.empty_in_place(source, number).await)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins new segments for the full buffers of what these stream tables read, so that the refresh that follows is
+    /// the one that makes good for them.
+    pub(crate) async fn relieve(&mut self, group: &[Entry]) -> Result<()> {
+        let full = group.iter().flat_map(|e| &e.dependencies).filter(|d| d.full).map(|d| d.relation.id.0);
+        let full: BTreeSet<u32> = full.collect();
+        self.drain_all(full).await
+    }
+
+    async fn drain_all(&mut self, sources: impl IntoIterator<Item = u32>) -> Result<()> {
+        for source in sources {
+            forgiving(self.drain_one(source).await)?;
+        }
+        Ok(())
+    }
+
+    /// Sources of which the open segment has so many bytes or a closed one any, or whose triggers have another limit: one
+    /// question for all. With the number of the open one, where that is all that there is to empty.
+    async fn drainable(&self, sources: &[u32], bytes: i64) -> Result<Vec<(u32, Option<i64>)>> {
+        let text = "SELECT b.source_relid, CASE WHEN s.large AND NOT s.used AND NOT s.limited AND NOT b.unlogged THEN s.open END \
+             FROM pgtrickle.pgt_buffers b CROSS JOIN LATERAL (SELECT max(number) FILTER (WHERE last) AS open, \
+             bool_or(size >= least($3, b.limit_bytes)) FILTER (WHERE last) AS large, \
+             coalesce(bool_or(size > CASE WHEN b.unlogged THEN current_setting('block_size')::int8 ELSE 0 END) FILTER (WHERE NOT last), false) AS used, \
+             b.limit_bytes <> (SELECT buffer_limit_bytes FROM pgtrickle.pgt_catalog_version) AS limited \
+             FROM (SELECT (s.segment->>'number')::int8 AS number, s.n = jsonb_array_length(b.segments) AS last, \
+             pg_relation_size(to_regclass(format('%I.%I', $2::text, format('changes_%s_%s', b.source_relid, s.segment->>'number')))) AS size \
+             FROM jsonb_array_elements(b.segments) WITH ORDINALITY s(segment, n)) s) s \
+             WHERE b.source_relid = ANY ($1) AND b.capture = 'ON' AND (s.large OR s.used OR s.limited)";
+        let rows = self
+            .db()
+            .ask(text, &[&sources, &capture::HIDDEN, &bytes])
+            .await
+            .map_err(|e| Error::server("look for consumed changes", e))?;
+        Ok(rows.iter().map(|r| (r.get(0), r.get(1))).collect())
+    }
+
+    /// A transaction that waits for nobody for long, and sees with each statement what was committed before that: whatever the
+    /// role's default is, what a lock keeps from changing must be seen as it is under the lock.
+    async fn draining(&mut self) -> Result<Transaction<'_>> {
+        let t = self.db_mut().fresh_transaction().await.map_err(|e| Error::server("begin", e))?;
+        t.batch_execute("SET LOCAL lock_timeout = '100ms'")
+            .await
+            .map_err(|e| Error::server("set lock_timeout", e))?;
+        Ok(t)
+    }
+
+    /// Empties the open segment of a source's buffer where it is; whether it could. Not one without WAL, which needs another
+    /// sentinel then.
+    async fn empty_in_place(&mut self, source: u32, number: i64) -> Result<bool> {
+        let name = Qualified::new(capture::HIDDEN, format!("changes_{source}_{number}"));
+        let t = self.draining().await?;
+        // One drainer at a time, of the buffer that is known.
+        let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 AND capture = 'ON' \
+             AND (segments->-1->>'number')::int8 = $2 FOR UPDATE SKIP LOCKED";
+        let held =
+            t.query_opt(held, &[&source, &number]).await.map_err(|e| Error::server("lock a buffer", e))?;
+        // The mark that a limit was reached is in no frontier.
+        if held.is_none() || !lock(&t, &name).await? || !is_counted(&t, source, &name).await? {
+            return Ok(false);
+        }
+        let emptied = t.batch_execute(&format!("TRUNCATE {name}")).await;
+        emptied.map_err(|e| Error::server("drop consumed changes", e))?;
+        t.commit().await.map_err(|e| Error::server("commit", e))?;
+        Ok(true)
+    }
+
+    /// Makes good for a crash of the server that emptied the buffers of what these stream tables read.
+    pub(crate) async fn heal(&mut self, group: &[Entry]) -> Result<()> {
+        let unlogged: BTreeSet<u32> = group
+            .iter()
+            .flat_map(|e| &e.dependencies)
+            .filter(|d| d.unlogged)
+            .map(|d| d.relation.id.0)
+            .collect();
+        for source in unlogged {
+            let Some(table) = self.source_table(source).await? else { continue };
+            let t = self.db_mut().transaction().await.map_err(|e| Error::server("begin", e))?;
+            // One healer at a time, so that there is one sentinel.
+            let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE";
+            t.query_opt(held, &[&source]).await.map_err(|e| Error::server("lock a buffer", e))?;
+            if let Some(c) = capture::read(&t, &table).await?.filter(|c| c.state == State::On) {
+                capture::run_all(&t, &c.buffer.heal(), "make good for a crash").await?;
+            }
+            t.commit().await.map_err(|e| Error::server("commit", e))?;
+        }
+        Ok(())
+    }
+
+    /// The definition of a source; `None` where it is gone.
+    async fn source_table(&self, source: u32) -> Result<Option<Arc<TableDef>>> {
+        let name = self
+            .db()
+            .query_opt(
+                "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+                 WHERE c.oid = $1",
+                &[&source],
+            )
+            .await
+            .map_err(|e| Error::server("look for a source", e))?;
+        let Some(name) = name else { return Ok(None) };
+        let mut catalog = PgCatalog::new();
+        capture::table_by_oid(self.db(), &mut catalog, name.get(0), name.get(1)).await
+    }
+
+    async fn drain_one(&mut self, source: u32) -> Result<()> {
+        let Some(table) = self.source_table(source).await? else { return Ok(()) };
+        let bytes = self.settings.segment_bytes;
+        let t = self.draining().await?;
+        // One drainer at a time; the row is what all of them change.
+        let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE SKIP LOCKED";
+        let held = t.query_opt(held, &[&source]).await.map_err(|e| Error::server("lock a buffer", e))?;
+        let Some(captured) =
+            capture::read(&t, &table).await?.filter(|c| held.is_some() && c.state == State::On)
+        else {
+            return Ok(());
+        };
+        // Who is to work with the source as it is now will make all of it anew.
+        if !capture::fresh(&t, &captured).await? {
+            return Ok(());
+        }
+        let limit = capture::limit(&t).await?;
+        let full = is_full(&t, &captured.buffer).await?;
+        if !full {
+            give_up_laggards(&t, &captured.buffer, limit).await?;
+        }
+        let present = captured.buffer.clone().with_limit(limit);
+        let (mut buffer, closed) = empty_closed(&t, &present).await?;
+        let grown = matches!(closed, Closed::Empty(_)) && size(&t, &buffer).await? >= bytes;
+        let source = captured.mode.source();
+        if full || grown {
+            let reopened = closed.spare().and_then(|number| source.reopen(&buffer, number));
+            let (next, statements) = reopened.unwrap_or_else(|| source.rotate(&buffer));
+            capture::run_all(&t, &statements, "begin a new segment").await?;
+            buffer = next;
+        } else if captured.buffer.limit() != limit {
+            capture::run_all(&t, &source.redirect(&buffer), "limit a buffer").await?;
+        }
+        if full {
+            (buffer, _) = empty_closed(&t, &buffer).await?;
+        }
+        if buffer.segments() != captured.buffer.segments() || buffer.limit() != captured.buffer.limit() {
+            capture::note_segments(&t, &buffer, &captured.attnums).await?;
+        }
+        t.commit().await.map_err(|e| Error::server("commit", e))
+    }
+}
+
+/// What cannot be done now is done after another refresh.
+fn forgiving<T>(done: Result<T>) -> Result<Option<T>> {
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(e) if e.is_busy() || e.is_transient() => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether the segment that is written is at its limit, and some statement kept its changes to itself for that.
+async fn is_full(t: &Transaction<'_>, buffer: &Buffer) -> Result<bool> {
+    let Some(current) = buffer.current() else { return Ok(false) };
+    Ok(size(t, buffer).await? >= buffer.limit() && is_marked(t, &buffer.segment_name(current)).await?)
+}
+
+/// Whether a segment holds the mark that its limit was reached.
+async fn is_marked(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
+    let text = format!("SELECT EXISTS (SELECT FROM {segment} WHERE w = 0 AND xid = '{OVERFLOWED}'::xid8)");
+    let row = t.query_one(&text, &[]).await;
+    Ok(row.map_err(|e| Error::server("look for the mark of a full buffer", e))?.get(0))
+}
+
+/// Past a size, readers that have not counted the oldest segment (suspended ones, mostly) are to be recomputed instead:
+/// who does not read must not fill the disk.
+async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> Result<()> {
+    let fail = |e| Error::server("look for readers that lag behind", e);
+    let names: Vec<String> = buffer.segments().iter().map(|s| buffer.segment_name(s).to_string()).collect();
+    let size = "SELECT sum(pg_relation_size(n::regclass))::int8 FROM unnest($1::text[]) n";
+    let size: Option<i64> = t.query_one(size, &[&names]).await.map_err(fail)?.get(0);
+    let (Some(oldest), true) = (names.first(), size.unwrap_or(0) > limit) else { return Ok(()) };
+    let why = format!("it lagged behind, and the buffer of {} is full", shown_source(buffer));
+    let text = format!(
+        "UPDATE pgtrickle.pgt_stream_tables s SET needs_reinit = true, reinit_reason = $2, updated_at = now() FROM pgtrickle.pgt_dependencies d \
+         WHERE d.source_relid = $1 AND d.pgt_id = s.pgt_id AND s.frontier IS NOT NULL AND NOT s.needs_reinit \
+         AND EXISTS (SELECT FROM {oldest} b WHERE b.xid <> '{OVERFLOWED}'::xid8 \
+         AND NOT pg_visible_in_snapshot(b.xid, (s.frontier->>'snapshot')::pg_snapshot))"
+    );
+    t.execute(&text, &[&buffer.table().id.0, &why]).await.map_err(fail)?;
+    Ok(())
+}
+
+/// The segments that are not written, and one of them that can be written again.
+enum Closed {
+    /// One holds rows that somebody has not counted.
+    Needed(Option<u32>),
+    /// None holds any.
+    Empty(Option<u32>),
+}
+
+impl Closed {
+    fn spare(&self) -> Option<u32> {
+        match self {
+            Closed::Needed(spare) | Closed::Empty(spare) => *spare,
+        }
+    }
+}
+
+/// Empties the closed segments that everybody has counted; drops those that lack columns.
+async fn empty_closed(t: &Transaction<'_>, buffer: &Buffer) -> Result<(Buffer, Closed)> {
+    let fail = |e| Error::server("drop consumed changes", e);
+    let (mut left, mut spare, mut needed) = (buffer.clone(), None, false);
+    for s in buffer.segments().iter().filter(|s| Some(*s) != buffer.current()) {
+        if !is_consumed(t, buffer, s).await? {
+            needed = true;
+            continue;
+        }
+        let name = buffer.segment_name(s);
+        let mut texts = Vec::new();
+        if s.columns == buffer.columns() {
+            texts.push(format!("TRUNCATE {name}"));
+            texts.extend(buffer.begin_segment(s).map(|s| print(&s).text));
+            spare = Some(s.number);
+        } else {
+            left = left.without(s.number);
+            texts.extend([print(&left.create_view()).text, format!("DROP TABLE {name}")]);
+        }
+        t.batch_execute(&texts.join(";\n")).await.map_err(fail)?;
+    }
+    Ok((left, if needed { Closed::Needed(spare) } else { Closed::Empty(spare) }))
+}
+
+/// `schema.name` as the reasons of refreshes show it.
+fn shown_source(buffer: &Buffer) -> String {
+    Qualified::new(&buffer.table().schema, &buffer.table().name).to_string()
+}
+
+async fn size(t: &Transaction<'_>, buffer: &Buffer) -> Result<i64> {
+    let Some(current) = buffer.current() else { return Ok(0) };
+    let name = buffer.segment_name(current).to_string();
+    let row = t.query_one("SELECT pg_relation_size($1::text::regclass)", &[&name]).await;
+    Ok(row.map_err(|e| Error::server("measure a segment", e))?.get(0))
+}
+
+/// What is rebuilt by its next refresh, whatever was captured before that.
+const REBUILT: &str = "(s.needs_reinit OR NOT s.is_populated OR s.frontier IS NULL)";
+
+/// Whether nobody writes a segment now and every reader has counted all of its rows, or will never count them. The lock
+/// tells the first; the snapshot that is taken after it, the second.
+async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) -> Result<bool> {
+    let name = buffer.segment_name(segment);
+    if !lock(t, &name).await? {
+        return Ok(false);
+    }
+    if is_marked(t, &name).await? {
+        // Whoever kept silent on account of the mark has ended, or would hold a lock.
+        let why = format!("{} was changed more than its buffer may hold", shown_source(buffer));
+        capture::rebuild_readers(t, buffer.table().id.0, &why).await?;
+        return Ok(true);
+    }
+    is_counted(t, buffer.table().id.0, &name).await
+}
+
+/// Locks a segment against everybody, if nobody uses it now.
+async fn lock(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
+    let fail = |e| Error::server("look for consumed changes", e);
+    t.batch_execute("SAVEPOINT trickle_segment").await.map_err(fail)?;
+    let locked = t.batch_execute(&format!("LOCK TABLE {segment} IN ACCESS EXCLUSIVE MODE NOWAIT")).await;
+    if locked.is_err() {
+        t.batch_execute("ROLLBACK TO SAVEPOINT trickle_segment").await.map_err(fail)?;
+    }
+    Ok(locked.is_ok())
+}
+
+/// Whether every reader of a source has counted all rows of a segment that is locked, or will never count them.
+async fn is_counted(t: &Transaction<'_>, source: u32, segment: &Qualified) -> Result<bool> {
+    let fail = |e| Error::server("look for consumed changes", e);
+    // The snapshots are read from their texts once for all rows.
+    let text = format!(
+        "SELECT coalesce(array_agg(s.pgt_relid ORDER BY s.pgt_relid) FILTER (WHERE {REBUILT}), '{{}}'), \
+         coalesce(bool_and({REBUILT} OR NOT EXISTS (SELECT FROM {segment} b WHERE b.w IS NOT NULL AND b.xid >= s.low \
+         AND NOT pg_visible_in_snapshot(b.xid, s.snapshot))), true) FROM (SELECT s.*, pg_snapshot_xmin(s.snapshot) AS low FROM \
+         (SELECT s.*, (s.frontier->>'snapshot')::pg_snapshot AS snapshot FROM pgtrickle.pgt_dependencies d \
+         JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) WHERE d.source_relid = $1 OFFSET 0) s OFFSET 0) s"
+    );
+    let row = t.query_one(&text, &[&source]).await.map_err(fail)?;
+    let rebuilt: Vec<u32> = row.get(0);
+    if !row.get::<bool>(1) || rebuilt.is_empty() {
+        return Ok(row.get(1));
+    }
+    // What is being rebuilt may read a snapshot that is older than rows that the others have counted. A refresh locks
+    // its table before it takes its snapshot: who holds no lock now, and has not finished since the question above,
+    // will see all that was committed then.
+    let locked = "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+         WHERE d.datname = current_database() AND l.relation = ANY ($1) AND l.granted \
+         AND l.mode = 'ShareUpdateExclusiveLock')";
+    if t.query_one(locked, &[&rebuilt]).await.map_err(fail)?.get(0) {
+        return Ok(false);
+    }
+    let still: Vec<u32> = t.query_one(&text, &[&source]).await.map_err(fail)?.get(0);
+    Ok(rebuilt.iter().all(|r| still.contains(r)))
+}

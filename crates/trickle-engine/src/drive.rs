@@ -1,0 +1,148 @@
+//! The driver of refreshes: carries out what the machine asks for, over any connection.
+
+use crate::db::{Bind, Connection, Json};
+use crate::error::{Error, Result};
+use futures_util::future;
+use std::pin::Pin;
+use std::time::Instant;
+use trickle_core::refresh::{Answer, Failure, Machine, Outcome, Plan, Report, Setting, Statement, Step};
+use trickle_core::sql::Ident;
+
+/// What came of a statement, and when its answer was complete.
+pub type Timed = (Result<Answer>, Instant);
+
+/// Sees each statement of a refresh before it is sent, and may do its work: for traces, for work on several connections,
+/// and for tests that stop at a step.
+pub trait Watch {
+    /// An error here is taken for the statement's, which is not sent then.
+    fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>>;
+
+    /// Answers a statement of a connection's in the place of the server, which does not see it then; `None` sends it.
+    fn instead<'s>(
+        &'s mut self,
+        _: &'s Statement,
+        _: &'s dyn Connection,
+    ) -> Pin<Box<dyn Future<Output = Option<Result<Answer>>> + 's>> {
+        Box::pin(future::ready(None))
+    }
+}
+
+/// Drives a refresh to its end.
+///
+/// # Errors
+/// What made the machine give up; nothing has changed then.
+pub async fn drive(
+    connection: &dyn Connection,
+    plan: Plan,
+    mut watch: Option<&mut (dyn Watch + '_)>,
+) -> std::result::Result<Report, Failure> {
+    let mut machine = Machine::new(plan);
+    let mut outcome = Outcome::start();
+    loop {
+        let started = Instant::now();
+        let step = machine.step(outcome);
+        let generate_micros = started.elapsed().as_micros() as u64;
+        match step {
+            Step::Run(batch) => {
+                outcome = run(connection, &batch, watch.as_deref_mut()).await;
+                outcome.generate_micros = generate_micros;
+            }
+            Step::Done(report) => return Ok(report),
+            Step::Fail(failure) => return Err(failure),
+        }
+    }
+}
+
+/// Runs a batch. Watched statements are sent one by one.
+async fn run(
+    connection: &dyn Connection,
+    batch: &[Statement],
+    watch: Option<&mut (dyn Watch + '_)>,
+) -> Outcome {
+    let started = Instant::now();
+    let answers = match watch {
+        None => connection.steps(batch).await,
+        Some(watch) => watched(connection, batch, watch).await,
+    };
+    let (mut outcome, mut before) = (Outcome::default(), 0);
+    for (answer, at) in answers {
+        match answer {
+            Ok(mut answer) => {
+                let done = at.duration_since(started).as_micros() as u64;
+                answer.micros = done.saturating_sub(before);
+                before = done;
+                outcome.answers.push(answer);
+            }
+            Err(e) => {
+                outcome.error = Some(e.to_db());
+                break;
+            }
+        }
+    }
+    outcome
+}
+
+async fn watched(
+    connection: &dyn Connection,
+    batch: &[Statement],
+    watch: &mut (dyn Watch + '_),
+) -> Vec<Timed> {
+    let mut answers = Vec::new();
+    for s in batch {
+        let answer = match watch.before(s).await {
+            Ok(()) => match watch.instead(s, connection).await {
+                Some(result) => result,
+                None => connection.step(s).await,
+            },
+            Err(e) => Err(e),
+        };
+        let failed = answer.is_err();
+        answers.push((answer, Instant::now()));
+        if failed {
+            break;
+        }
+    }
+    answers
+}
+
+/// Runs a statement, and returns how the server did it.
+pub(crate) async fn explain(connection: &dyn Connection, statement: &Statement) -> Result<serde_json::Value> {
+    let text = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {}", statement.text);
+    let params: Vec<&dyn Bind> = statement.params.iter().map(|p| p as &dyn Bind).collect();
+    let row = connection.query_one(&text, &params).await;
+    let row = row.map_err(|e| Error::server(first_words(&text), e))?;
+    Ok(row.get::<Json<serde_json::Value>>(0).0)
+}
+
+/// Puts settings in force for the rest of the transaction; takes its snapshot.
+pub(crate) async fn put_in_force(
+    db: &dyn Connection,
+    settings: &[Setting],
+) -> std::result::Result<(), crate::db::Refusal> {
+    for s in settings {
+        let list: Vec<String> = s.values.iter().map(|v| Ident::new(v).to_string()).collect();
+        let value = if s.name == "search_path" { list.join(", ") } else { s.values.concat() };
+        db.query("SELECT set_config($1, $2, true)", &[&s.name, &value]).await?;
+    }
+    Ok(())
+}
+
+/// `run "first words of the statement"`.
+pub fn first_words(statement: &str) -> String {
+    let first = statement.lines().find(|l| !l.trim().is_empty()).unwrap_or_default().trim();
+    match first.char_indices().nth(60) {
+        Some((end, _)) => format!("run \"{} …\"", &first[..end]),
+        None => format!("run \"{first}\""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_words;
+
+    #[test]
+    fn a_statement_is_named_by_its_first_line() {
+        assert_eq!(first_words("\n  DELETE FROM t\nWHERE true"), "run \"DELETE FROM t\"");
+        assert_eq!(first_words(&"é".repeat(70)), format!("run \"{} …\"", "é".repeat(60)));
+    }
+}

@@ -1,0 +1,148 @@
+//! Stream tables and the catalog go.
+
+use crate::capture;
+use crate::db::{Connection, Transaction};
+use crate::error::{Error, Result};
+use crate::locks::{oids, patiently};
+use crate::names::Name;
+use crate::registry::{Entry, Registry, require_own, shown};
+use crate::trickle::Trickle;
+use std::collections::BTreeSet;
+use trickle_core::catalog::TableId;
+
+/// The hidden state tables of a stream table.
+const STATES: &str = "
+SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = 'pgtrickle_changes' AND c.relkind = 'r' AND c.relname LIKE $1 ORDER BY c.oid";
+
+impl<C: Connection> Trickle<C> {
+    /// Drops a stream table with what belongs to it; `cascade` also those that read it, and dependent views. Returns
+    /// the names of the stream tables that went.
+    ///
+    /// # Errors
+    /// None of that name; something depends on it.
+    pub async fn drop(&mut self, name: &Name, cascade: bool) -> Result<Vec<String>> {
+        let e = self.find(name).await?;
+        let gone = self.drop_id(e.id, cascade).await?;
+        self.sweep_copies().await?;
+        Ok(gone)
+    }
+
+    pub(crate) async fn drop_id(&mut self, id: i64, cascade: bool) -> Result<Vec<String>> {
+        let registry = self.registry().await?;
+        let gone = doomed(&registry, id, cascade)?;
+        let tables = oids(
+            gone.iter().flat_map(|e| e.dependencies.iter().map(|d| d.relation.id).chain([e.relation.id])),
+        );
+        let (patience, progress) = (self.settings.patience, self.progress.clone());
+        patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
+            for e in &gone {
+                remove(t, e, cascade).await?;
+            }
+            release_sources(t, &gone).await
+        })
+        .await?;
+        for e in &gone {
+            self.compiled.remove(&e.id);
+        }
+        Ok(gone.iter().map(shown).collect())
+    }
+
+    /// Takes the catalog out, and with it every stream table, trigger and buffer.
+    ///
+    /// # Errors
+    /// Something of a user's depends on a stream table; the server.
+    pub async fn uninstall(&mut self, cascade: bool) -> Result<Vec<String>> {
+        let registry = self.registry().await?;
+        let dag = registry.dag()?;
+        let mut order = dag.order();
+        order.reverse();
+        let gone: Vec<Entry> = order.iter().filter_map(|id| registry.by_table(*id)).cloned().collect();
+        for e in gone.iter().filter(|e| e.exists) {
+            require_own(e)?;
+        }
+        let tables = oids(gone.iter().flat_map(|e| e.dependencies.iter().map(|d| d.relation.id)));
+        let (patience, progress) = (self.settings.patience, self.progress.clone());
+        patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
+            for e in &gone {
+                remove(t, e, cascade).await?;
+            }
+            let buffers = "SELECT source_relid FROM pgtrickle.pgt_buffers ORDER BY 1";
+            let fail = |e| Error::server("read the buffers", e);
+            for r in t.query(buffers, &[]).await.map_err(fail)? {
+                capture::remove(t, r.get(0)).await?;
+            }
+            Ok(())
+        })
+        .await?;
+        crate::schema::migrate(&mut self.connection, 0).await?;
+        self.compiled.clear();
+        Ok(gone.iter().map(shown).collect())
+    }
+}
+
+/// A stream table and, where they may go too, those downstream of it, readers first.
+fn doomed(registry: &Registry, id: i64, cascade: bool) -> Result<Vec<Entry>> {
+    let Some(e) = registry.get(id) else { return Ok(Vec::new()) };
+    let dag = registry.dag()?;
+    let below: BTreeSet<TableId> = dag.downstream(e.relation.id);
+    let name = |id: &TableId| registry.by_table(*id).map(shown).unwrap_or_default();
+    if !below.is_empty() && !cascade {
+        let readers: Vec<String> = below.iter().map(name).collect();
+        return Err(Error::input(format!("cannot drop {}: other stream tables read it", shown(e)))
+            .detail(format!("They are {}.", readers.join(", ")))
+            .hint("Use --cascade to drop them too."));
+    }
+    let mut order = dag.order_of(&below.into_iter().chain([e.relation.id]).collect());
+    order.reverse();
+    let gone: Vec<Entry> = order.iter().filter_map(|id| registry.by_table(*id)).cloned().collect();
+    for e in gone.iter().filter(|e| e.exists) {
+        require_own(e)?;
+    }
+    // A table that was dropped behind our back is in no order of tables that exist.
+    Ok(if gone.iter().any(|g| g.id == id) { gone } else { vec![e.clone()] })
+}
+
+/// Drops one stream table and its states, and forgets it.
+async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Result<()> {
+    let doing = format!("drop {}", shown(e));
+    let fail = |err| {
+        let e = Error::server(&doing, err).blamed_on_input();
+        // Something that is no stream table stands on it: a view, a foreign key, a function.
+        if e.sqlstate() == Some("2BP01") {
+            e.hint("Use --cascade to drop what depends on it too.")
+        } else {
+            e
+        }
+    };
+    let fate = if cascade { " CASCADE" } else { "" };
+    let there = t.query_one("SELECT EXISTS (SELECT FROM pg_class WHERE oid = $1)", &[&e.relation.id.0]).await;
+    if there.map_err(fail)?.get(0) {
+        t.batch_execute(&format!("DROP TABLE {}{fate}", shown(e))).await.map_err(fail)?;
+    }
+    drop_states(t, e.id, &doing).await?;
+    let text = "DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
+    t.execute(text, &[&e.id]).await.map_err(fail)?;
+    // Its own changes were captured for those that read it.
+    capture::release(t, e.relation.id.0).await?;
+    Ok(())
+}
+
+/// Drops the hidden state tables of a stream table.
+pub(crate) async fn drop_states(t: &Transaction<'_>, id: i64, doing: &str) -> Result<()> {
+    let fail = |err| Error::server(doing, err);
+    for r in t.query(STATES, &[&format!("state\\_{id}\\_%")]).await.map_err(fail)? {
+        t.batch_execute(&format!("DROP TABLE {}", r.get::<String>(0))).await.map_err(fail)?;
+    }
+    Ok(())
+}
+
+/// Stops capturing what nobody reads any more.
+pub(crate) async fn release_sources(t: &Transaction<'_>, gone: &[Entry]) -> Result<()> {
+    let sources: BTreeSet<u32> =
+        gone.iter().flat_map(|e| e.dependencies.iter().map(|d| d.relation.id.0)).collect();
+    for s in sources {
+        capture::release(t, s).await?;
+    }
+    Ok(())
+}

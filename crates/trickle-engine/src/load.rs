@@ -1,0 +1,332 @@
+//! The first load of a large stream table, on several connections.
+//!
+//! The leader is an ordinary refresh. Where it comes to the statement that fills the table it exports its snapshot, and
+//! workers and leader together insert the rows, each over ranges of the largest table that the query is linear in. Rows
+//! go from table to table within the server. No transaction can span connections, so this is what holds:
+//!
+//! - Only a table that was never filled and has no page is loaded so, and none that another stream table reads: the
+//!   leader's snapshot does not see what workers insert.
+//! - Workers keep their transactions open until the leader has done all but commit; then they commit, then it does. It
+//!   alone says that the table is filled. Whatever dies before leaves no row; whatever dies between leaves rows in a
+//!   table that is not filled, which its next refresh empties first.
+//! - A worker locks the stored table, then takes the snapshot, which exists only while the leader lives, and with it the
+//!   leader's lock. A refresh of a table that was never filled keeps writers out ([`Lock::Writers`]): it sees all that
+//!   workers of a dead leader left, since they have ended before its snapshot. Another load needs no such lock: rows that
+//!   will be committed were there before their leader died, and it wants a table without pages.
+//! - A worker that cannot come is done without. One that fails ends the load, and one connection does all of it.
+
+mod job;
+
+use crate::db::{Bind, Connection, Transaction};
+use crate::drive::{Watch, drive, put_in_force};
+use crate::error::{Error, Result};
+use crate::progress::{Progress, Tally};
+use crate::registry::Entry;
+use crate::trickle::Trickle;
+use futures_util::future::join_all;
+use job::Job;
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use trickle_core::refresh::{Answer, Failure, Kind, Lock, Plan, Relation, Report, Statement, Value};
+use trickle_core::sql::Qualified;
+
+impl<C: Connection> Trickle<C> {
+    /// Refreshes a group of which one stream table is loaded on several connections. `None`: none is to be, or it could
+    /// not be done, and nothing has changed that a refresh on one connection would not undo.
+    pub(crate) async fn load(
+        &mut self,
+        group: &[Entry],
+        plan: &Plan,
+        watch: Option<&mut (dyn Watch + '_)>,
+    ) -> Result<Option<std::result::Result<Report, Failure>>> {
+        let Some(job) = self.job(group, plan).await? else { return Ok(None) };
+        let wanted = self.settings.load_connections.min(job.units.len()).saturating_sub(1);
+        let workers = self.workers(wanted).await;
+        if workers.is_empty() || !self.emptied(&job).await? {
+            return Ok(None);
+        }
+        let mut plan = plan.clone();
+        for member in plan.members.iter_mut().filter(|m| m.id == job.member) {
+            member.lock = Lock::Refreshes;
+        }
+        let patience = match self.settings.lock_timeout_ms {
+            0 => 60_000,
+            ms => ms,
+        };
+        let watch = watch.map(|w| -> &mut dyn Watch { w });
+        let leader = self.db();
+        let (tally, progress) = (&*self.tally, &*self.progress);
+        let (stage, gave_up) = (Stage::Unasked, None);
+        let mut load = Load { leader, workers, job, patience, tally, progress, stage, gave_up, watch };
+        let done = drive(&self.connection, plan, Some(&mut load)).await;
+        load.release().await;
+        match load.gave_up.take() {
+            Some(why) if done.is_err() => {
+                let message = why.message();
+                self.progress.say(&format!("loading on one connection, since several failed: {message}"));
+                Ok(None)
+            }
+            _ => Ok(Some(done)),
+        }
+    }
+
+    /// At most so many more connections: as many as the server and its limits give.
+    async fn workers(&self, wanted: usize) -> Vec<Box<dyn Connection>> {
+        let mut workers = Vec::new();
+        let Some(connections) = &self.connections else { return workers };
+        while workers.len() < wanted {
+            match connections.another().await {
+                Ok(worker) => workers.push(worker),
+                Err(e) => {
+                    let message = e.message();
+                    self.progress.say(&format!("loading on {} connections: {message}", workers.len() + 1));
+                    break;
+                }
+            }
+        }
+        workers
+    }
+
+    /// Whether the table has no page, after what an earlier load may have left in it was removed where nobody is in the way.
+    async fn emptied(&mut self, job: &Job) -> Result<bool> {
+        let fail = |e| Error::server("look for what an interrupted load left", e);
+        let text = "SELECT pg_relation_size($1::oid) = 0";
+        let empty = self.db().query_one(text, &[&job.stored.id.0]).await.map_err(fail)?;
+        if empty.get::<Option<bool>>(0) == Some(true) {
+            return Ok(true);
+        }
+        let t = self.db_mut().transaction().await.map_err(|e| Error::server("begin", e))?;
+        match truncate(&t, job).await {
+            Ok(true) => t.commit().await.map(|()| true).map_err(|e| Error::server("commit", e)),
+            Ok(false) => Ok(false),
+            Err(e) if e.is_busy() || e.is_transient() => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+async fn truncate(t: &Transaction<'_>, job: &Job) -> Result<bool> {
+    let fail = |e| Error::server("remove what an interrupted load left", e);
+    let name = name(&job.stored);
+    let lock = format!(
+        "SET LOCAL lock_timeout = '1s'; SET LOCAL pgtrickle.refreshing = on; \
+         LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"
+    );
+    t.batch_execute(&lock).await.map_err(fail)?;
+    let text =
+        "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1 AND pgt_relid = $2 AND NOT is_populated";
+    if t.query_opt(text, &[&job.member, &job.stored.id.0]).await.map_err(fail)?.is_none() {
+        return Ok(false);
+    }
+    t.batch_execute(&format!("TRUNCATE {name}")).await.map_err(fail)?;
+    Ok(true)
+}
+
+fn name(r: &Relation) -> String {
+    Qualified::new(&r.schema, &r.name).to_string()
+}
+
+/// How far the load of the table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The refresh has not come to it.
+    Unasked,
+    /// The table is filled already: the refresh goes its way.
+    Filled,
+    /// The table has no page, and will be filled here.
+    Ready,
+    /// Workers have open transactions.
+    Held,
+}
+
+/// Takes part in the refresh that loads.
+struct Load<'l> {
+    leader: &'l dyn Connection,
+    workers: Vec<Box<dyn Connection>>,
+    job: Job,
+    /// Milliseconds to wait for a lock, so that two of the load never wait for each other for ever.
+    patience: u32,
+    tally: &'l Tally,
+    progress: &'l dyn Progress,
+    stage: Stage,
+    /// Why one connection is to do it all.
+    gave_up: Option<Error>,
+    watch: Option<&'l mut (dyn Watch + 'l)>,
+}
+
+/// Units and what came of them.
+#[derive(Default)]
+struct Queue {
+    next: Cell<usize>,
+    rows: Cell<u64>,
+    failed: RefCell<Option<Error>>,
+}
+
+impl Watch for Load<'_> {
+    fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>> {
+        Box::pin(async move {
+            match statement.kind {
+                Kind::Begin | Kind::Rollback => self.release().await,
+                Kind::Program if self.is_own(statement) && self.stage == Stage::Unasked => {
+                    self.claim().await?;
+                }
+                Kind::Commit => self.commit().await?,
+                _ => {}
+            }
+            match &mut self.watch {
+                Some(watch) => watch.before(statement).await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn instead<'s>(
+        &'s mut self,
+        statement: &'s Statement,
+        _: &'s dyn Connection,
+    ) -> Pin<Box<dyn Future<Output = Option<Result<Answer>>> + 's>> {
+        Box::pin(async move {
+            if self.stage != Stage::Ready || !self.is_own(statement) || statement.text != self.job.insert {
+                return None;
+            }
+            let time = statement.params.first().and_then(Value::as_text);
+            let rows = match self.fill(time).await {
+                Err(e) if !is_querys(&e) => Err(self.give_up(e)),
+                result => result,
+            };
+            Some(rows.map(|affected| Answer { affected, ..Answer::default() }))
+        })
+    }
+}
+
+/// Whether an error is the query's own, and would be met on one connection too.
+fn is_querys(e: &Error) -> bool {
+    let passing = e.is_connection() || e.is_busy() || e.is_transient();
+    let resources = e.sqlstate().is_none_or(|s| s.starts_with("53") || s.starts_with("25"));
+    !passing && !resources
+}
+
+impl Load<'_> {
+    fn is_own(&self, statement: &Statement) -> bool {
+        statement.member == Some(self.job.member)
+    }
+
+    /// Notes why, and gives the refresh an error that it does not try again after.
+    fn give_up(&mut self, why: Error) -> Error {
+        let told = Error::input(why.message());
+        self.gave_up.get_or_insert(why);
+        told
+    }
+
+    /// Looks, under the locks of the refresh, whether the table is there to be filled.
+    async fn claim(&mut self) -> Result<()> {
+        let text = "SELECT is_populated, pg_relation_size(pgt_relid) = 0 FROM pgtrickle.pgt_stream_tables \
+                    WHERE pgt_id = $1";
+        let row = self.leader.query_one(text, &[&self.job.member]).await;
+        let row = row.map_err(|e| Error::server("look whether a table is empty", e))?;
+        self.stage = match (row.get::<bool>(0), row.get::<Option<bool>>(1)) {
+            (true, _) => Stage::Filled,
+            (false, Some(true)) => Stage::Ready,
+            _ => return Err(self.give_up(Error::busy("another load left rows"))),
+        };
+        Ok(())
+    }
+
+    /// Inserts all rows, as of a time where they depend on it, here and on the workers; how many.
+    async fn fill(&mut self, time: Option<&str>) -> Result<u64> {
+        self.stage = Stage::Held;
+        let fail = |e| Error::server("share a snapshot", e);
+        let text = format!(
+            "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL lock_timeout = '{}ms'",
+            self.patience
+        );
+        self.leader.batch_execute(&text).await.map_err(fail)?;
+        let row = self.leader.query_one("SELECT pg_export_snapshot(), current_user::text", &[]).await;
+        let row = row.map_err(fail)?;
+        let (snapshot, role): (String, String) = (row.get(0), row.get(1));
+        let joined = join_all(self.workers.iter().map(|w| self.join(&**w, &snapshot, &role))).await;
+        let pids = joined.iter().filter_map(|j| j.as_ref().ok().copied()).collect();
+        let mut joined = joined.into_iter();
+        // Those that the server does not let in are done without.
+        self.workers.retain(|_| match joined.next() {
+            Some(Err(e)) => {
+                self.progress.say(&format!("loading on fewer connections: {}", e.message()));
+                false
+            }
+            _ => true,
+        });
+        self.tally.begin(self.job.units.iter().map(|u| u.bytes).sum(), pids);
+        let queue = Queue::default();
+        let everybody = self.workers.iter().map(|w| &**w).chain([self.leader]);
+        join_all(everybody.map(|db| self.pull(db, &queue, time))).await;
+        match queue.failed.take() {
+            Some(e) => Err(e),
+            None => Ok(queue.rows.get()),
+        }
+    }
+
+    /// Lets a worker into the leader's snapshot, with the leader's rights and settings; gives its process.
+    async fn join(&self, worker: &dyn Connection, snapshot: &str, role: &str) -> Result<i32> {
+        let fail = |e| Error::server("join a load", e);
+        let sources: Vec<String> = self.job.sources.iter().map(name).collect();
+        let text = format!(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL lock_timeout = '1s'; \
+             LOCK TABLE {} IN ROW EXCLUSIVE MODE; LOCK TABLE {} IN ACCESS SHARE MODE; \
+             SET TRANSACTION SNAPSHOT '{}'; SET LOCAL lock_timeout = '{}ms'; \
+             SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL pgtrickle.refreshing = on",
+            name(&self.job.stored),
+            sources.join(", "),
+            snapshot.replace('\'', "''"),
+            self.patience
+        );
+        worker.batch_execute(&text).await.map_err(fail)?;
+        let text = "SELECT current_user::text = $1, pg_backend_pid()";
+        let row = worker.query_one(text, &[&role]).await.map_err(fail)?;
+        if !row.get::<bool>(0) {
+            return Err(Error::input("a worker is another role"));
+        }
+        put_in_force(worker, &self.job.settings).await.map_err(fail)?;
+        Ok(row.get(1))
+    }
+
+    /// Does units until there are none, or one failed.
+    async fn pull(&self, db: &dyn Connection, queue: &Queue, time: Option<&str>) {
+        while queue.failed.borrow().is_none() {
+            let Some(unit) = self.job.units.get(queue.next.get()) else { return };
+            queue.next.set(queue.next.get() + 1);
+            let texts: Vec<Option<&str>> = unit.params.iter().map(|p| p.as_deref().or(time)).collect();
+            let params: Vec<&dyn Bind> = texts.iter().map(|t| t as &dyn Bind).collect();
+            match db.execute(&unit.text, &params).await {
+                Ok(rows) => {
+                    queue.rows.set(queue.rows.get() + rows);
+                    self.tally.add(unit.bytes);
+                }
+                Err(e) => {
+                    queue.failed.borrow_mut().get_or_insert(Error::server("load a part", e));
+                }
+            }
+        }
+    }
+
+    /// Commits what the workers inserted, just before the leader commits.
+    async fn commit(&mut self) -> Result<()> {
+        if self.stage != Stage::Held {
+            return Ok(());
+        }
+        self.stage = Stage::Filled;
+        let commits = self.workers.iter().map(|w| w.batch_execute("COMMIT"));
+        match join_all(commits).await.into_iter().find_map(std::result::Result::err) {
+            Some(e) => Err(self.give_up(Error::server("commit a part", e))),
+            None => Ok(()),
+        }
+    }
+
+    /// Undoes what the workers inserted, where that is not committed. The locks are free when this returns.
+    async fn release(&mut self) {
+        if self.stage == Stage::Held {
+            // A worker that does not answer has no transaction any more.
+            join_all(self.workers.iter().map(|w| w.batch_execute("ROLLBACK"))).await;
+        }
+        self.stage = Stage::Unasked;
+    }
+}

@@ -1,0 +1,51 @@
+//! How the server runs the statements of a refresh.
+
+use crate::db::Connection;
+use crate::drive::{Watch, explain};
+use crate::error::{Error, Result};
+use std::future;
+use std::pin::Pin;
+use trickle_core::refresh::{Answer, Kind, Statement};
+
+/// Keeps how the server runs each statement that changes stream tables: `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)`, which runs
+/// it. That is undone, and the statement is sent after it, so that the refresh is what it is without: for
+/// [`crate::Trickle::refresh_watched`].
+#[derive(Debug, Default)]
+pub struct Plans {
+    /// For each statement its text and its plan.
+    pub taken: Vec<(String, serde_json::Value)>,
+}
+
+impl Plans {
+    async fn take(&mut self, statement: &Statement, connection: &dyn Connection) -> Result<()> {
+        let fail = |e| Error::server("explain a statement", e);
+        connection.batch_execute("SAVEPOINT trickle_plan").await.map_err(fail)?;
+        let plan = explain(connection, statement).await;
+        let undo = "ROLLBACK TO SAVEPOINT trickle_plan; RELEASE SAVEPOINT trickle_plan";
+        connection.batch_execute(undo).await.map_err(fail)?;
+        // A statement that fails fails again when it is sent, and is answered for there.
+        if let Ok(plan) = plan {
+            self.taken.push((statement.text.to_string(), plan));
+        }
+        Ok(())
+    }
+}
+
+impl Watch for Plans {
+    fn before<'s>(&'s mut self, _: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>> {
+        Box::pin(future::ready(Ok(())))
+    }
+
+    fn instead<'s>(
+        &'s mut self,
+        statement: &'s Statement,
+        connection: &'s dyn Connection,
+    ) -> Pin<Box<dyn Future<Output = Option<Result<Answer>>> + 's>> {
+        Box::pin(async move {
+            match statement.kind {
+                Kind::Program => self.take(statement, connection).await.err().map(Err),
+                _ => None,
+            }
+        })
+    }
+}

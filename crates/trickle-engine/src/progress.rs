@@ -1,0 +1,188 @@
+//! What long work tells while it goes on.
+
+use crate::db::{Connection, Connections, Row};
+use crate::error::{Error, Result};
+use futures_util::future::{self, Either, select};
+use futures_util::pin_mut;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Hears what long work says while it goes on.
+pub trait Progress: Send + Sync {
+    /// One line for people.
+    fn say(&self, line: &str);
+    /// Whether anybody wants [`Progress::at`], which costs a connection of its own once work takes longer than a second.
+    fn is_watched(&self) -> bool {
+        false
+    }
+    /// Ends when it is time to look how far work is, about once a second; never, where nobody wants to know.
+    fn next(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(future::pending())
+    }
+    /// How far work is.
+    fn at(&self, _: &Standing) {}
+}
+
+/// Says nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quiet;
+
+impl Progress for Quiet {
+    fn say(&self, _: &str) {}
+}
+
+/// How far long work is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Bytes read of about so many, where that can be known: a first load in parts.
+    pub read: Option<(u64, u64)>,
+    /// Bytes that the table has which is written.
+    pub written: Option<u64>,
+    /// Whom it waits for now; nobody while it works.
+    pub waits_for: Vec<Blocker>,
+    /// How long it has waited for others' locks, to the second.
+    pub waited: Duration,
+    /// How long it has worked, to the second.
+    pub worked: Duration,
+}
+
+/// Who holds what work waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocker {
+    /// The server process.
+    pub pid: i32,
+    /// Process, role, program and state in one line.
+    pub line: String,
+}
+
+/// What a first load has read, for who looks on.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    done: AtomicU64,
+    of: AtomicU64,
+    /// The processes that work for it: what one waits for another is work.
+    workers: Mutex<Vec<i32>>,
+}
+
+impl Tally {
+    pub(crate) fn begin(&self, of: u64, workers: Vec<i32>) {
+        self.done.store(0, Ordering::Relaxed);
+        self.of.store(of, Ordering::Relaxed);
+        *self.workers.lock().unwrap_or_else(PoisonError::into_inner) = workers;
+    }
+    pub(crate) fn add(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+    fn is_worker(&self, pid: i32) -> bool {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner).contains(&pid)
+    }
+    fn read(&self) -> Option<(u64, u64)> {
+        let (done, of) = (self.done.load(Ordering::Relaxed), self.of.load(Ordering::Relaxed));
+        (of > 0).then_some((done.min(of), of))
+    }
+}
+
+/// Looks at work from beside it: the connection that works can tell nothing before its statement ends.
+pub(crate) struct Onlooker {
+    pub(crate) progress: Arc<dyn Progress>,
+    pub(crate) connections: Option<Arc<dyn Connections>>,
+    pub(crate) tally: Arc<Tally>,
+    /// What is done, for people.
+    pub(crate) what: String,
+    /// The server process that works.
+    pub(crate) pid: i32,
+    /// The table that is written.
+    pub(crate) table: Option<u32>,
+}
+
+/// What it waits for: the processes that stand before it, and the table that it wants.
+const BLOCKERS: &str = "
+SELECT b.pid, coalesce(a.usename::text, '?'), coalesce(a.application_name, ''), coalesce(a.state, '?'),
+    extract(epoch FROM clock_timestamp() - a.xact_start)::int8,
+    (SELECT min(l.relation::regclass::text) FROM pg_locks l WHERE l.pid = $1 AND NOT l.granted)
+FROM unnest(pg_blocking_pids($1)) b(pid) LEFT JOIN pg_stat_activity a ON a.pid = b.pid ORDER BY 1";
+
+impl Onlooker {
+    /// Does the work while looking on.
+    pub(crate) async fn during<T>(self, work: impl Future<Output = T>) -> T {
+        if !self.progress.is_watched() {
+            return work.await;
+        }
+        self.tally.begin(0, Vec::new());
+        let mut standing = Standing::default();
+        let done = {
+            let look = self.look(&mut standing);
+            pin_mut!(work, look);
+            match select(work, look).await {
+                Either::Left((done, _)) => done,
+                Either::Right((never, _)) => match never {},
+            }
+        };
+        if !standing.waited.is_zero() {
+            let (waited, worked) = (standing.waited.as_secs(), standing.worked.as_secs());
+            self.progress.say(&format!("{}: waited {waited} s for locks, worked {worked} s", self.what));
+        }
+        done
+    }
+
+    async fn look(&self, standing: &mut Standing) -> Infallible {
+        let mut last = Instant::now();
+        let mut session = None;
+        loop {
+            self.progress.next().await;
+            if session.is_none() {
+                session = self.open().await;
+            }
+            standing.waits_for.clear();
+            if let Some(s) = &session {
+                match self.blockers(&**s).await {
+                    Ok(found) => standing.waits_for = found,
+                    // The server will not let it look on, or the connection is gone: the next round tries again.
+                    Err(_) => session = None,
+                }
+            }
+            if let (Some(s), true) = (&session, standing.waits_for.is_empty()) {
+                standing.written = self.size(&**s).await.or(standing.written);
+            }
+            let now = Instant::now();
+            let spent =
+                if standing.waits_for.is_empty() { &mut standing.worked } else { &mut standing.waited };
+            *spent += now - last;
+            last = now;
+            standing.read = self.tally.read();
+            self.progress.at(standing);
+        }
+    }
+
+    async fn open(&self) -> Option<Box<dyn Connection>> {
+        let session = self.connections.as_ref()?.another().await.ok()?;
+        // It must never wait where the work may wait, too.
+        session.batch_execute("SET lock_timeout = '100ms'").await.ok()?;
+        Some(session)
+    }
+
+    async fn blockers(&self, s: &dyn Connection) -> Result<Vec<Blocker>> {
+        let rows = s.query(BLOCKERS, &[&self.pid]).await;
+        let rows = rows.map_err(|e| Error::server("look who holds a lock", e))?;
+        let all = rows.iter().map(|r| Blocker { pid: r.get(0), line: holder(r, r.get(5)) });
+        Ok(all.filter(|b| !self.tally.is_worker(b.pid)).collect())
+    }
+
+    async fn size(&self, s: &dyn Connection) -> Option<u64> {
+        let row = s.query_one("SELECT pg_relation_size($1::oid)", &[&self.table?]).await.ok()?;
+        row.get::<Option<i64>>(0).and_then(|n| u64::try_from(n).ok())
+    }
+}
+
+/// Who holds a lock, in one line, from a row of pid, role, application, state and seconds.
+pub(crate) fn holder(r: &Row, on: Option<&str>) -> String {
+    let app: String = r.get(2);
+    let app = if app.is_empty() { String::new() } else { format!(", {app}") };
+    let (pid, role, state) = (r.get::<i32>(0), r.get::<String>(1), r.get::<String>(3));
+    let seconds = r.get::<Option<i64>>(4).unwrap_or(0);
+    let on = on.map_or_else(|| "holds a lock".to_owned(), |on| format!("holds a lock on {on}"));
+    format!("process {pid} ({role}{app}), {state} for {seconds} s, {on}")
+}

@@ -1,0 +1,460 @@
+//! Refreshing stream tables.
+
+use crate::db::Connection;
+use crate::drive::{Watch, drive};
+use crate::error::{Error, Result};
+use crate::names::Name;
+use crate::pending::sources_of;
+use crate::registry::{Dependency, Entry, Registry, require_own, shown};
+use crate::trickle::Trickle;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use trickle_core::catalog::TableId;
+use trickle_core::refresh::{
+    Failure, FailureKind, Lock, Member, MemberReport, Phases, Plan, Report, Request, Transaction,
+    record_failure,
+};
+
+/// How often a refresh is planned again because a source was altered meanwhile.
+const REPLAN: u32 = 3;
+
+/// Of how many lists of stream tables a connection keeps what the catalog says.
+const RECENT: usize = 100;
+
+/// How long after history was pruned it is looked at again.
+const PRUNE: Duration = Duration::from_secs(3600);
+
+/// Stream tables that are refreshed together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wanted {
+    /// By their names with schemas.
+    Names(Vec<Name>),
+    /// By the oids of their tables.
+    Tables(Vec<TableId>),
+}
+
+/// What was done to one stream table.
+#[derive(Clone, Debug)]
+pub struct Refreshed {
+    /// What the machine reports of it.
+    pub report: MemberReport,
+    /// What was spent once for all stream tables of its run, in microseconds.
+    pub shared: Phases,
+}
+
+/// What to refresh, and how.
+#[derive(Clone, Debug, Default)]
+pub struct RefreshOptions {
+    /// Recompute even where nothing changed.
+    pub full: bool,
+    /// Who asks: `MANUAL` (where `None`), `SCHEDULER` or `INITIAL`.
+    pub initiated_by: Option<&'static str>,
+    /// Of the stream tables that read what is not captured, those to be computed anew for that alone; all where `None`.
+    pub polled: Option<BTreeSet<TableId>>,
+}
+
+impl RefreshOptions {
+    /// Who asks, as history names it.
+    pub(crate) fn by(&self) -> &'static str {
+        self.initiated_by.unwrap_or("MANUAL")
+    }
+
+    /// Whether what it reads and is not captured counts as changed.
+    pub(crate) fn polls(&self, e: &Entry) -> bool {
+        self.polled.as_ref().is_none_or(|p| p.contains(&e.relation.id))
+    }
+
+    /// For the first refresh of a stream table.
+    pub(crate) fn initial() -> RefreshOptions {
+        RefreshOptions { initiated_by: Some("INITIAL"), ..RefreshOptions::default() }
+    }
+}
+
+impl Refreshed {
+    /// Of a stream table that is known to need nothing.
+    fn idle(e: &Entry) -> Refreshed {
+        Refreshed { report: MemberReport::no_data(e.id, &e.relation), shared: Phases::default() }
+    }
+}
+
+impl<C: Connection> Trickle<C> {
+    /// Refreshes stream tables by name, each with everything that it reads; those that are linked over one snapshot.
+    ///
+    /// # Errors
+    /// None of a name; another owner's; what made the refresh fail. Nothing has changed in the stream tables that are
+    /// linked to the one that failed.
+    pub async fn refresh(&mut self, names: &[Name], options: &RefreshOptions) -> Result<Vec<Refreshed>> {
+        let key = Wanted::Names(names.to_vec());
+        if let Some(done) = self.refresh_known(&key, options).await? {
+            self.prune_history().await?;
+            return Ok(done);
+        }
+        let registry = Arc::new(self.of_names(names).await?);
+        let wanted = registry.ids(names, &self.search_path)?;
+        // What a name without a schema means may change from one time to the next.
+        if names.iter().all(|n| n.schema.is_some()) {
+            self.remember(key, &registry);
+        }
+        let done = self.refresh_each(&registry, &wanted, options, None).await;
+        self.forgetting(done)
+    }
+
+    /// [`Trickle::refresh`] where `watch` sees each statement of the refresh machine before it is sent. Statements are
+    /// sent one by one then, which takes more round trips and changes nothing else.
+    ///
+    /// # Errors
+    /// Those of [`Trickle::refresh`], and those of `watch`.
+    pub async fn refresh_watched(
+        &mut self,
+        names: &[Name],
+        options: &RefreshOptions,
+        watch: &mut dyn Watch,
+    ) -> Result<Vec<Refreshed>> {
+        let registry = self.of_names(names).await?;
+        let wanted = registry.ids(names, &self.search_path)?;
+        self.refresh_each(&registry, &wanted, options, Some(watch)).await
+    }
+
+    /// Refreshes all stream tables of the current role.
+    ///
+    /// # Errors
+    /// Those of [`Trickle::refresh`].
+    pub async fn refresh_all(&mut self, options: &RefreshOptions) -> Result<Vec<Refreshed>> {
+        let registry = self.registry().await?;
+        let wanted: Vec<TableId> =
+            registry.entries().filter(|e| e.own && e.exists).map(|e| e.relation.id).collect();
+        self.refresh_each(&registry, &wanted, options, None).await
+    }
+
+    /// Refreshes stream tables, each group of linked ones by itself: one that fails keeps no other from it. All of the
+    /// current role where no name is given, but those that are suspended and that none of the others reads.
+    ///
+    /// # Errors
+    /// None of a name; no connection. What made a group fail stands in its place.
+    pub async fn refresh_apart(
+        &mut self,
+        names: &[Name],
+        options: &RefreshOptions,
+    ) -> Result<Vec<Result<Vec<Refreshed>>>> {
+        let registry = if names.is_empty() { self.registry().await? } else { self.of_names(names).await? };
+        let mut wanted: Vec<TableId> = registry.ids(names, &self.search_path)?;
+        if names.is_empty() {
+            let due = |e: &&Entry| e.own && e.status != "SUSPENDED";
+            wanted.extend(registry.entries().filter(due).map(|e| e.relation.id));
+        }
+        let groups = groups(&registry, &wanted)?;
+        let idle = self.idle(&groups, options).await?;
+        let mut done = Vec::new();
+        for group in groups {
+            if group.iter().all(|e| idle.contains(&e.id)) {
+                done.push(Ok(group.iter().map(Refreshed::idle).collect()));
+                continue;
+            }
+            match self.refresh_replanning(group, options, None).await {
+                Err(e) if e.is_connection() => return Err(e),
+                result => done.push(result),
+            }
+        }
+        self.prune_history().await?;
+        Ok(done)
+    }
+
+    /// Those stream tables that are known to be as a refresh would leave them, by `pgt_id`: one question for all of them,
+    /// and one for what their buffers still hold. What it says of a group holds if it says it of each member.
+    async fn idle(&mut self, groups: &[Vec<Entry>], options: &RefreshOptions) -> Result<BTreeSet<i64>> {
+        let askable = |e: &&Entry| {
+            // What was not kept is not in the buffer.
+            let told = |d: &Dependency| !d.full;
+            e.own && e.exists && e.unchanged && e.dependencies.iter().all(told)
+        };
+        let asked: Vec<&Entry> = groups.iter().flatten().filter(askable).collect();
+        if options.full || asked.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let pending: BTreeSet<i64> = match self.candidates(&asked, options).await {
+            Ok(looked) => looked.pending.into_iter().collect(),
+            Err(e) if e.is_connection() => return Err(e),
+            // Something was altered or dropped just now: whoever refreshes will see what.
+            Err(_) => return Ok(BTreeSet::new()),
+        };
+        let quiet: Vec<Entry> = asked.into_iter().filter(|e| !pending.contains(&e.id)).cloned().collect();
+        self.drain(&quiet).await?;
+        Ok(quiet.iter().map(|e| e.id).collect())
+    }
+
+    /// Those of a registry that holds all that are linked to them.
+    async fn refresh_each(
+        &mut self,
+        registry: &Registry,
+        wanted: &[TableId],
+        options: &RefreshOptions,
+        watch: Option<&mut (dyn Watch + '_)>,
+    ) -> Result<Vec<Refreshed>> {
+        let done = self.refresh_groups(registry, wanted, options, watch).await?;
+        self.prune_history().await?;
+        Ok(done)
+    }
+
+    async fn refresh_groups(
+        &mut self,
+        registry: &Registry,
+        wanted: &[TableId],
+        options: &RefreshOptions,
+        mut watch: Option<&mut (dyn Watch + '_)>,
+    ) -> Result<Vec<Refreshed>> {
+        let mut done = Vec::new();
+        for group in groups(registry, wanted)? {
+            done.extend(self.refresh_replanning(group, options, watch.as_deref_mut()).await?);
+        }
+        Ok(done)
+    }
+
+    /// Refreshes linked stream tables.
+    pub async fn refresh_linked(
+        &mut self,
+        wanted: &[TableId],
+        options: &RefreshOptions,
+    ) -> Result<Vec<Refreshed>> {
+        let key = Wanted::Tables(wanted.to_vec());
+        if let Some(done) = self.refresh_known(&key, options).await? {
+            return Ok(done);
+        }
+        let registry = Arc::new(self.linked(wanted).await?);
+        self.remember(key, &registry);
+        let done = self.refresh_groups(&registry, wanted, options, None).await;
+        self.forgetting(done)
+    }
+
+    /// Keeps what the catalog says of stream tables for their next refresh, where that will find it so: it compares, under
+    /// its locks, what their plans are made for and from (`pgtrickle.definition`, `pgtrickle.unchanged`).
+    fn remember(&mut self, wanted: Wanted, registry: &Arc<Registry>) {
+        if self.recent.len() >= RECENT {
+            self.recent.clear();
+        }
+        if registry.entries().all(|e| e.is_populated && e.unchanged && e.exists && e.own) {
+            self.recent.insert(wanted, registry.clone());
+        }
+    }
+
+    /// Refreshes stream tables as they were when they were refreshed last. `None`: nothing is known of them, or not any more
+    /// what is so; what a name means is then to be asked anew, and a plan made anew only after that.
+    async fn refresh_known(
+        &mut self,
+        key: &Wanted,
+        options: &RefreshOptions,
+    ) -> Result<Option<Vec<Refreshed>>> {
+        let Some(registry) = self.recent.get(key).cloned() else { return Ok(None) };
+        let wanted = match key {
+            Wanted::Names(names) => registry.ids(names, &self.search_path)?,
+            Wanted::Tables(tables) => tables.clone(),
+        };
+        let mut done = Vec::new();
+        for group in groups(&registry, &wanted)? {
+            self.heal(&group).await?;
+            match self.refresh_group(&group, options, None).await {
+                Ok(part) => done.extend(part),
+                Err(e) => {
+                    self.recent.clear();
+                    return if e.is_input() || e.is_stale() { Ok(None) } else { Err(e) };
+                }
+            }
+        }
+        Ok(Some(done))
+    }
+
+    /// After what went wrong the catalog is read again.
+    fn forgetting<T>(&mut self, done: Result<T>) -> Result<T> {
+        if done.is_err() {
+            self.recent.clear();
+        }
+        done
+    }
+
+    /// Refreshes linked stream tables, as the catalog had them just now. Where something that they read was altered since,
+    /// the refresh notices under its locks; then, or where that is known already, they are planned again.
+    async fn refresh_replanning(
+        &mut self,
+        group: Vec<Entry>,
+        options: &RefreshOptions,
+        mut watch: Option<&mut (dyn Watch + '_)>,
+    ) -> Result<Vec<Refreshed>> {
+        let wanted: Vec<TableId> = group.iter().map(|e| e.relation.id).collect();
+        let mut first = self.all_fit(&group).await.then_some(group);
+        let mut again = REPLAN;
+        loop {
+            let linked = match first.take() {
+                Some(group) => vec![group],
+                None => groups(&self.adapt(&wanted, options.by()).await?, &wanted)?,
+            };
+            let mut done = Vec::new();
+            let mut failed = None;
+            for group in linked {
+                self.heal(&group).await?;
+                self.relieve(&group).await?;
+                match self.refresh_group(&group, options, watch.as_deref_mut()).await {
+                    Ok(part) => done.extend(part),
+                    Err(e) => failed = Some(e),
+                }
+            }
+            match failed {
+                None => return Ok(done),
+                Some(e) if e.is_stale() && again > 0 => again -= 1,
+                Some(e) => return Err(e),
+            }
+        }
+    }
+
+    async fn all_fit(&mut self, group: &[Entry]) -> bool {
+        for e in group {
+            if !self.fits(e).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Refreshes linked stream tables, upstream first, over one snapshot.
+    ///
+    /// # Errors
+    /// What made the machine give up; nothing has changed then.
+    pub(crate) async fn refresh_group(
+        &mut self,
+        group: &[Entry],
+        options: &RefreshOptions,
+        watch: Option<&mut (dyn Watch + '_)>,
+    ) -> Result<Vec<Refreshed>> {
+        let plan = self.plan(group, options).await?;
+        let initiated_by = plan.request.initiated_by;
+        let table = group.last().map(|e| e.relation.id);
+        let looking = self.onlooker(doing(group), table);
+        match looking.during(self.drive(group, plan, watch)).await? {
+            Ok(report) => {
+                self.drain(group).await?;
+                let shared = report.shared;
+                Ok(report.members.into_iter().map(|report| Refreshed { report, shared }).collect())
+            }
+            Err(failure) => {
+                let of = failure.member.and_then(|id| group.iter().find(|e| e.id == id)).or(group.last());
+                let kind = failure.kind;
+                let mut error = Error::from(failure);
+                let Some(of) = of else { return Err(error) };
+                if kind == FailureKind::Statement {
+                    error = self.blamed_on_columns(of, error).await;
+                    self.note_failure(of, error.message(), initiated_by).await?;
+                }
+                let message = format!("cannot refresh {}: {}", shown(of), error.message());
+                Err(error.saying(message))
+            }
+        }
+    }
+
+    /// Runs a plan: on several connections what is first loaded and large, else on one.
+    async fn drive(
+        &mut self,
+        group: &[Entry],
+        plan: Plan,
+        mut watch: Option<&mut (dyn Watch + '_)>,
+    ) -> Result<std::result::Result<Report, Failure>> {
+        match self.load(group, &plan, watch.as_deref_mut()).await? {
+            Some(done) => Ok(done),
+            None => Ok(drive(&self.connection, plan, watch).await),
+        }
+    }
+
+    /// What the refresh machine needs to know of linked stream tables.
+    pub(crate) async fn plan(&mut self, group: &[Entry], options: &RefreshOptions) -> Result<Plan> {
+        let mut members = Vec::new();
+        for e in group {
+            require_own(e)?;
+            let runnable = self.runnable(e).await?;
+            members.push(Member {
+                id: e.id,
+                relation: e.relation.clone(),
+                sources: sources_of(e, &runnable)?,
+                program: runnable.program.clone(),
+                policy: self.settings.policy(),
+                groups: 0,
+                definition: Some(e.definition.as_str().into()),
+                polled: options.polls(e),
+                unseen: e.unseen(),
+                lock: if e.is_populated { Lock::Refreshes } else { Lock::Writers },
+                settings: e.settings.clone(),
+            });
+        }
+        let request = Request { initiated_by: options.by(), full: options.full, record_empty: false };
+        let transaction = Transaction::Own {
+            lock_timeout_ms: self.settings.lock_timeout_ms,
+            attempts: self.settings.attempts,
+        };
+        Ok(Plan { members, transaction, work_mem: self.settings.work_mem(), request, asked_at: None })
+    }
+
+    /// Fills a new stream table, and lets the planner see what is in it.
+    pub(crate) async fn fill(&mut self, id: i64) -> Result<()> {
+        let text = "SELECT pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
+        let row = self.db().query_opt(text, &[&id]).await;
+        let row = row.map_err(|e| Error::server("look for a new stream table", e))?;
+        let Some(table) = row.map(|r| TableId(r.get(0))) else { return Ok(()) };
+        let registry = self.linked(&[table]).await?;
+        let Some(entry) = registry.get(id) else { return Ok(()) };
+        let wanted = entry.relation.id;
+        let options = RefreshOptions::initial();
+        for group in groups(&registry, &[wanted])? {
+            self.refresh_group(&group, &options, None).await?;
+        }
+        self.analyze(entry).await
+    }
+
+    /// Analyzes the stored tables of a stream table.
+    pub(crate) async fn analyze(&mut self, e: &Entry) -> Result<()> {
+        let runnable = self.runnable(e).await?;
+        let mut texts = Vec::new();
+        match &runnable.table {
+            Some(table) => texts.extend(table.layout().tables().map(|t| format!("ANALYZE {}", t.name))),
+            None => texts.push(format!("ANALYZE {}", shown(e))),
+        }
+        for t in texts {
+            self.db().batch_execute(&t).await.map_err(|err| Error::server("analyze a stream table", err))?;
+        }
+        Ok(())
+    }
+
+    async fn note_failure(&self, e: &Entry, message: &str, initiated_by: &str) -> Result<()> {
+        let s = record_failure(e.id, message, initiated_by, self.settings.max_consecutive_errors);
+        self.connection.step(&s).await.map(|_| ())
+    }
+
+    /// Drops history that is older than it is to be kept; looks for it once in a while.
+    pub async fn prune_history(&mut self) -> Result<()> {
+        let days = i32::try_from(self.settings.history_retention_days).unwrap_or(i32::MAX);
+        if days == 0 || self.pruned.is_some_and(|at| at.elapsed() < PRUNE) {
+            return Ok(());
+        }
+        self.pruned = Some(Instant::now());
+        let text =
+            "DELETE FROM pgtrickle.pgt_refresh_history WHERE start_time < now() - make_interval(days => $1)";
+        self.db().execute(text, &[&days]).await.map_err(|e| Error::server("prune history", e))?;
+        Ok(())
+    }
+}
+
+/// What a refresh of a group is called.
+fn doing(group: &[Entry]) -> String {
+    match group {
+        [] => "refreshing".to_owned(),
+        [e] => format!("refreshing {}", shown(e)),
+        [e, ..] => format!("refreshing {} and {} more", shown(group.last().unwrap_or(e)), group.len() - 1),
+    }
+}
+
+/// The wanted stream tables and all that they read, as groups that share no stream table, each upstream first.
+pub(crate) fn groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<Entry>>> {
+    let dag = registry.dag()?;
+    let set: BTreeSet<TableId> = dag.refresh_set(&wanted.iter().copied().collect()).into_iter().collect();
+    let part = |group: Vec<TableId>| -> Vec<Entry> {
+        let entries = group.iter().filter(|id| set.contains(id)).filter_map(|id| registry.by_table(*id));
+        entries.cloned().collect()
+    };
+    Ok(dag.groups().into_iter().map(part).filter(|g| !g.is_empty()).collect())
+}

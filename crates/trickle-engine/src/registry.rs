@@ -1,0 +1,442 @@
+//! The stream tables of a database, as its catalog lists them.
+
+use crate::catalog::{self, PgCatalog};
+use crate::copies::{copies, is_copy, reads_copies};
+use crate::db::{Bind, Connection, Json, Row};
+use crate::error::{Error, Result};
+use crate::names::Name;
+use futures_util::future;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use trickle_core::catalog::{TableId, TableKind};
+use trickle_core::dag::{Dag, StreamTableNode};
+use trickle_core::parse::parse_query;
+use trickle_core::refresh::{Compiled, Copied, Program, Recompute, Relation, Setting};
+use trickle_core::schedule::{self, Schedule, canonical_periods};
+use trickle_core::sql::{Ident, Profile, Qualified};
+use trickle_core::stream_table::{Options, StreamTable};
+use xxhash_rust::xxh64::xxh64;
+
+/// Kinds of sources, as `pgt_dependencies.source_type` names them.
+const KINDS: [(&str, TableKind); 5] = [
+    ("TABLE", TableKind::Table),
+    ("STREAM_TABLE", TableKind::StreamTable),
+    ("VIEW", TableKind::View),
+    ("MATVIEW", TableKind::MaterializedView),
+    ("FOREIGN_TABLE", TableKind::ForeignTable),
+];
+
+/// What a query reads of one relation.
+#[derive(Clone, Debug)]
+pub struct Dependency {
+    /// The relation.
+    pub relation: Relation,
+    /// What kind it is.
+    pub kind: TableKind,
+    /// The columns that matter.
+    pub columns: Vec<String>,
+    /// What the plan was made from ([`crate::schema`], `pgtrickle.fingerprint`).
+    pub fingerprint: String,
+    /// The oid of the view that holds its captured changes; `None` where capture is missing or switched off.
+    pub buffer: Option<u32>,
+    /// Whether a crash of the server empties the buffer.
+    pub unlogged: bool,
+    /// Whether the buffer is at its limit, so that changes may not be kept.
+    pub full: bool,
+    /// Whether the user holds its capture off ([`crate::Trickle::disable`]).
+    pub held: bool,
+}
+
+/// A stream table as the catalog lists it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// `pgt_id`
+    pub id: i64,
+    /// The stored table.
+    pub relation: Relation,
+    /// Canonical text of its query.
+    pub query: String,
+    /// The query as it was typed.
+    pub original: String,
+    /// Its schedule as text; `None` is manual.
+    pub schedule: Option<String>,
+    /// The mode in force.
+    pub mode: String,
+    /// The mode that was asked for.
+    pub requested_mode: String,
+    /// Why it is not incremental.
+    pub mode_reason: Option<String>,
+    /// `INITIALIZING`, `ACTIVE`, `SUSPENDED` or `ERROR`.
+    pub status: String,
+    /// Whether it was ever filled.
+    pub is_populated: bool,
+    /// Failed refreshes since the last success.
+    pub consecutive_errors: i32,
+    /// What the last failure said.
+    pub last_error: Option<String>,
+    /// Settings in force at creation that can change a value.
+    pub settings: Vec<Setting>,
+    /// What it reads.
+    pub dependencies: Vec<Dependency>,
+    /// Who owns the stored table.
+    pub owner: String,
+    /// Whether that is the current role; so it is where the table is gone.
+    pub own: bool,
+    /// Whether its table is there: DROP TABLE needs no trickle.
+    pub exists: bool,
+    /// Whether everything that its plan was made from is as it was then.
+    pub unchanged: bool,
+    /// Whether rows enter and leave it as time passes.
+    pub reads_clock: bool,
+    /// Hash of what made the stored tables.
+    pub layout_hash: Option<String>,
+    /// What its plan is made for (`pgtrickle.definition`).
+    pub definition: String,
+}
+
+impl Entry {
+    /// What it reads itself; a view is looked through to its tables.
+    pub fn read(&self) -> impl Iterator<Item = &Dependency> {
+        self.dependencies.iter().filter(|d| d.kind != TableKind::View)
+    }
+
+    /// Whether something that it reads is not captured, so that nobody can tell whether it is up to date. What is computed
+    /// anew from no table at all reads something else: the clock, say.
+    pub fn polls(&self) -> bool {
+        if self.mode == "FULL" && self.read().next().is_none() {
+            return true;
+        }
+        let unknown = |d: &Dependency| match self.mode.as_str() {
+            "FULL" => d.buffer.is_none() || d.columns.is_empty(),
+            // What the plan does not read need not be captured.
+            _ => d.buffer.is_none() && (d.held || !d.columns.is_empty()),
+        };
+        self.read().any(unknown)
+    }
+
+    /// Why its result may change while none of the tables does that it reads, if it may.
+    pub(crate) fn unseen(&self) -> Option<Arc<str>> {
+        let told = |d: &Dependency| d.held || !matches!(d.kind, TableKind::Table | TableKind::StreamTable);
+        if self.mode != "FULL" || !self.polls() || self.read().any(told) {
+            return None;
+        }
+        let why = self.mode_reason.as_deref().filter(|_| self.requested_mode != "FULL");
+        let why = why.and_then(|why| why.lines().next());
+        Some(why.unwrap_or("nothing tells whether what it shows has changed").into())
+    }
+}
+
+impl Dependency {
+    /// What kind it is, as the catalog names it.
+    pub fn kind_name(&self) -> &'static str {
+        KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or("TABLE", |(name, _)| name)
+    }
+}
+
+/// A stored setting.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StoredSetting {
+    pub(crate) name: String,
+    pub(crate) values: Vec<String>,
+}
+
+/// Those whose tables `$1` names, and all that are linked to them: read by them or reading them, however far. All, where
+/// it is NULL.
+const LINKED: &str = "
+WITH RECURSIVE linked(id, relid) AS (
+    SELECT pgt_id, pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_relid = ANY ($1::oid[])
+    UNION SELECT s.pgt_id, s.pgt_relid FROM linked l CROSS JOIN LATERAL (
+        SELECT u.pgt_id, u.pgt_relid FROM pgtrickle.pgt_dependencies d
+            JOIN pgtrickle.pgt_stream_tables u ON u.pgt_relid = d.source_relid WHERE d.pgt_id = l.id
+        UNION ALL SELECT r.pgt_id, r.pgt_relid FROM pgtrickle.pgt_dependencies d
+            JOIN pgtrickle.pgt_stream_tables r ON r.pgt_id = d.pgt_id WHERE d.source_relid = l.relid) s
+), wanted AS MATERIALIZED (
+    SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE $1::oid[] IS NULL UNION ALL SELECT id FROM linked
+)";
+
+const ENTRIES: &str = "
+SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema), coalesce(c.relname, s.pgt_name), s.defining_query,
+    s.original_query, s.schedule, s.refresh_mode,
+    s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings,
+    r.rolname, coalesce(r.rolname = current_user, true), s.layout_hash,
+    u.id IS NOT NULL, s.is_populated, c.oid IS NOT NULL,
+    pgtrickle.definition(s.pgt_id), s.reads_clock
+FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
+LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
+LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_roles r ON r.oid = c.relowner
+ORDER BY s.pgt_id";
+
+const DEPENDENCIES: &str = "
+SELECT d.pgt_id, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name),
+    d.source_type, d.columns_used, d.schema_fingerprint,
+    CASE WHEN b.capture = 'ON' THEN to_regclass(format('pgtrickle_changes.changes_%s', b.source_relid))::oid END,
+    coalesce(b.unlogged, false),
+    coalesce(pg_relation_size(to_regclass(format('pgtrickle_changes.changes_%s_%s', b.source_relid,
+        b.segments->-1->>'number'))) >= b.limit_bytes, false),
+    coalesce(b.capture = 'HELD', false)
+FROM wanted JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
+LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
+ORDER BY d.pgt_id, d.source_relid";
+
+/// All stream tables of a database.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    entries: BTreeMap<i64, Entry>,
+    by_table: BTreeMap<TableId, i64>,
+}
+
+impl Registry {
+    /// Reads the catalog: all of it, or only these stream tables and those that are linked to them.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn read(db: &dyn Connection, of: Option<&[TableId]>) -> Result<Registry> {
+        let doing = |e| Error::server("read the stream tables", e);
+        let of: Option<Vec<u32>> = of.map(|ids| ids.iter().map(|id| id.0).collect());
+        let params: [&dyn Bind; 1] = [&of];
+        let (needs, listed) = (format!("{LINKED}{DEPENDENCIES}"), format!("{LINKED}{ENTRIES}"));
+        // One round trip for both.
+        let (needs, listed) =
+            future::try_join(db.ask(&needs, &params), db.ask(&listed, &params)).await.map_err(doing)?;
+        let mut dependencies: BTreeMap<i64, Vec<Dependency>> = BTreeMap::new();
+        for r in needs {
+            dependencies.entry(r.get(0)).or_default().push(dependency(&r)?);
+        }
+        let mut registry = Registry::default();
+        for r in listed {
+            let id: i64 = r.get(0);
+            let entry = entry(&r, dependencies.remove(&id).unwrap_or_default());
+            registry.by_table.insert(entry.relation.id, id);
+            registry.entries.insert(id, entry);
+        }
+        Ok(registry)
+    }
+
+    /// All, by `pgt_id`.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// One by `pgt_id`.
+    pub fn get(&self, id: i64) -> Option<&Entry> {
+        self.entries.get(&id)
+    }
+
+    /// One by the oid of its table.
+    pub fn by_table(&self, id: TableId) -> Option<&Entry> {
+        self.entries.get(self.by_table.get(&id)?)
+    }
+
+    /// One by name; unqualified means the first schema of the search path that has it.
+    ///
+    /// # Errors
+    /// None of that name, with the nearest one.
+    pub fn find(&self, name: &Name, search_path: &[String]) -> Result<&Entry> {
+        let schemas = name.schema.as_ref().map_or(search_path, std::slice::from_ref);
+        let named = |s: &String| {
+            self.entries.values().find(|e| *e.relation.schema == **s && *e.relation.name == *name.name)
+        };
+        schemas.iter().find_map(named).ok_or_else(|| {
+            let error = Error::input(format!("there is no stream table {name}"));
+            let near = self.entries.values().filter(|e| *e.relation.name == *name.name).map(shown).next();
+            match near {
+                Some(near) => error.hint(format!("Did you mean {near}?")),
+                None => error.hint("trickle status lists those that there are."),
+            }
+        })
+    }
+
+    /// The oids of the tables of these names.
+    pub(crate) fn ids(&self, names: &[Name], search_path: &[String]) -> Result<Vec<TableId>> {
+        names.iter().map(|n| Ok(self.find(n, search_path)?.relation.id)).collect()
+    }
+
+    /// Who reads whom.
+    ///
+    /// # Errors
+    /// Stored dependencies that form a circle.
+    pub fn dag(&self) -> Result<Dag> {
+        Ok(Dag::build(self.entries.values().map(node))?)
+    }
+
+    /// How old each stream table with a schedule may become, for a refresher with these options, by `pgt_id`.
+    ///
+    /// # Errors
+    /// Those of [`Registry::dag`].
+    pub fn periods(&self, options: &schedule::Options) -> Result<BTreeMap<i64, Duration>> {
+        let parsed = |e: &Entry| Some((e.relation.id, Schedule::parse(e.schedule.as_deref()?).ok()?));
+        let schedules: BTreeMap<TableId, Schedule> = self.entries.values().filter_map(parsed).collect();
+        let default = |id| match self.by_table(id).is_some_and(Entry::polls) {
+            true => options.poll_period,
+            false => options.default_period,
+        };
+        let periods = canonical_periods(&self.dag()?, |id| schedules.get(&id), default);
+        let period = |e: &Entry| Some((e.id, (*periods.get(&e.relation.id)?).max(options.min_period)));
+        Ok(self.entries.values().filter_map(period).collect())
+    }
+
+    /// Stream tables in the order in which they are to be refreshed: these, and all that they read.
+    ///
+    /// # Errors
+    /// Those of [`Registry::dag`].
+    pub fn with_upstream(&self, wanted: impl IntoIterator<Item = TableId>) -> Result<Vec<&Entry>> {
+        let wanted: BTreeSet<TableId> = wanted.into_iter().collect();
+        let set = self.dag()?.refresh_set(&wanted);
+        Ok(set.into_iter().filter_map(|id| self.by_table(id)).collect())
+    }
+}
+
+/// Refuses to run the query of another owner, which would run with the rights of whoever refreshes; and one whose
+/// table is gone.
+pub(crate) fn require_own(e: &Entry) -> Result<()> {
+    let name = shown(e);
+    if !e.exists {
+        return Err(Error::input(format!("the table of stream table {name} is gone"))
+            .detail("Somebody dropped it with DROP TABLE.")
+            .hint(format!("trickle drop {name} forgets it; trickle create {name} makes it anew.")));
+    }
+    if e.own {
+        return Ok(());
+    }
+    Err(Error::input(format!("stream table {name} belongs to {}", e.owner))
+        .detail("A refresh runs the owner's query, and must not run it with anybody else's rights.")
+        .hint(format!("Connect as {}.", e.owner)))
+}
+
+/// `schema.name`, quoted where needed.
+pub fn shown(e: &Entry) -> String {
+    Qualified::new(&e.relation.schema, &e.relation.name).to_string()
+}
+
+fn node(e: &Entry) -> StreamTableNode {
+    let name = |r: &Relation| Arc::from(format!("{}.{}", r.schema, r.name));
+    StreamTableNode {
+        id: e.relation.id,
+        name: name(&e.relation),
+        sources: e.dependencies.iter().map(|d| (d.relation.id, name(&d.relation))).collect(),
+    }
+}
+
+fn relation(id: u32, schema: Option<String>, name: Option<String>) -> Relation {
+    Relation {
+        id: TableId(id),
+        schema: schema.unwrap_or_default().into(),
+        name: name.unwrap_or_default().into(),
+    }
+}
+
+fn dependency(r: &Row) -> Result<Dependency> {
+    let named: &str = r.get(4);
+    let kind = KINDS
+        .iter()
+        .find(|(name, _)| *name == named)
+        .map(|(_, kind)| *kind)
+        .ok_or_else(|| Error::input(format!("the catalog lists a source of the unknown type {named}")))?;
+    Ok(Dependency {
+        relation: relation(r.get(1), r.get(2), r.get(3)),
+        kind,
+        columns: r.get(5),
+        fingerprint: r.get(6),
+        buffer: r.get(7),
+        unlogged: r.get(8),
+        full: r.get(9),
+        held: r.get(10),
+    })
+}
+
+fn entry(r: &Row, dependencies: Vec<Dependency>) -> Entry {
+    let settings: Json<Vec<StoredSetting>> = r.get(13);
+    Entry {
+        id: r.get(0),
+        relation: relation(r.get(1), r.get(2), r.get(3)),
+        query: r.get(4),
+        original: r.get(5),
+        schedule: r.get(6),
+        mode: r.get(7),
+        requested_mode: r.get(8),
+        mode_reason: r.get(9),
+        status: r.get(10),
+        consecutive_errors: r.get(11),
+        last_error: r.get(12),
+        settings: settings.0.into_iter().map(|s| Setting { name: s.name, values: s.values }).collect(),
+        dependencies,
+        owner: r.get::<Option<String>>(14).unwrap_or_default(),
+        own: r.get(15),
+        exists: r.get(19),
+        definition: r.get(20),
+        layout_hash: r.get(16),
+        reads_clock: r.get(21),
+        unchanged: r.get(17),
+        is_populated: r.get(18),
+    }
+}
+
+/// The engine's options for a stream table of this name and id.
+pub(crate) fn options(relation: &Relation, id: i64, server: u32) -> Options {
+    let mut options = Options::new(&*relation.schema, &*relation.name);
+    options.state_prefix = format!("state_{id}");
+    options.profile = Profile::postgres(server);
+    options
+}
+
+/// Identifies the stored tables of a plan. A plan is run only over tables that were made for it.
+pub(crate) fn layout_hash(table: &StreamTable) -> String {
+    let texts: Vec<String> = table.ddl().iter().map(ToString::to_string).collect();
+    format!("{:016x}", xxh64(texts.join(";").as_bytes(), 0))
+}
+
+/// A stream table ready to be refreshed.
+#[derive(Clone, Debug)]
+pub struct Runnable {
+    /// The plan, where the query is incremental.
+    pub table: Option<Arc<StreamTable>>,
+    /// What is run.
+    pub program: Arc<dyn Program + Send + Sync>,
+}
+
+/// Compiles the stored query of an entry against the present catalog.
+///
+/// # Errors
+/// The query means nothing any more; the server.
+pub(crate) async fn compile_entry(
+    db: &dyn Connection,
+    catalog: &mut PgCatalog,
+    e: &Entry,
+    server: u32,
+) -> Result<Runnable> {
+    let copy = is_copy(&e.relation);
+    if e.mode != "FULL" || copy {
+        if reads_copies(e) {
+            catalog.put_copies(copies(db).await?);
+        }
+        let parsed = parse_query(&e.query)?;
+        let options = options(&e.relation, e.id, server);
+        let verdict = catalog::compile(db, catalog, &parsed, &options).await?;
+        let fits = |t: &StreamTable| e.layout_hash == Some(layout_hash(t));
+        let Some(table) = verdict.incremental().filter(fits) else {
+            let message = format!("{} was planned by another version of trickle", shown(e));
+            return Err(Error::stale(message).hint("trickle refresh plans it anew."));
+        };
+        if copy {
+            let view = e.dependencies.iter().find(|d| d.kind == TableKind::MaterializedView);
+            let program = Copied::new(Compiled::new(table), view.map(|d| d.relation.id));
+            return Ok(Runnable { program: Arc::new(program), table: None });
+        }
+        let table = Arc::new(table);
+        return Ok(Runnable { program: Arc::new(Compiled::new(table.clone())), table: Some(table) });
+    }
+    let columns = db
+        .query(
+            "SELECT attname FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            &[&e.relation.id.0],
+        )
+        .await
+        .map_err(|err| Error::server("read the columns of a stream table", err))?;
+    let columns: Vec<Ident> = columns.iter().map(|r| Ident::new(r.get::<String>(0))).collect();
+    let name = Qualified::new(&e.relation.schema, &e.relation.name);
+    Ok(Runnable { table: None, program: Arc::new(Recompute::new(&name, &columns, &e.query)) })
+}

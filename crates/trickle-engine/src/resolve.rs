@@ -1,0 +1,278 @@
+//! What a query means, as PostgreSQL itself says.
+//!
+//! The query becomes a temporary view in a transaction that is rolled back: PostgreSQL checks it, gives its canonical
+//! text (stars expanded, names qualified, casts explicit), the columns of its result, and what exactly it depends on.
+
+use crate::catalog::canonical;
+use crate::db::{Connection, Refusal, Row, Transaction};
+use crate::error::{Error, Result};
+use trickle_core::Span;
+use trickle_core::catalog::SYSTEM_COLUMNS;
+use trickle_core::parse::{find_name, renamed_columns, statements};
+use trickle_core::sql::Ident;
+
+/// A relation that a query reads, directly or through views.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Dependency {
+    pub(crate) oid: u32,
+    pub(crate) schema: String,
+    pub(crate) name: String,
+    /// As in `pg_class.relkind`.
+    pub(crate) relkind: String,
+    pub(crate) fingerprint: String,
+    pub(crate) is_stream_table: bool,
+    /// Whether the current role may install triggers on it.
+    pub(crate) owned: bool,
+    pub(crate) owner: String,
+}
+
+/// A column of a query's result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OutputColumn {
+    pub(crate) name: String,
+    /// Its type, ready for a CREATE TABLE.
+    pub(crate) spelled: String,
+}
+
+/// A query as PostgreSQL understands it.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    /// The canonical text; means the same under every search path.
+    pub(crate) canonical: String,
+    pub(crate) columns: Vec<OutputColumn>,
+    pub(crate) dependencies: Vec<Dependency>,
+    /// Functions that are not built in, in the query or the views that it reads.
+    pub(crate) functions: Vec<u32>,
+    pub(crate) functions_fingerprint: Option<String>,
+}
+
+/// What the rules of a view depend on, and of the views that it reads.
+const DEPENDENCIES: &str = "
+WITH RECURSIVE reads(view, class, object) AS (
+    SELECT r.ev_class, d.refclassid, d.refobjid FROM pg_rewrite r
+    JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+    WHERE r.ev_class = $1::oid AND d.refobjid <> r.ev_class
+    UNION
+    SELECT r.ev_class, d.refclassid, d.refobjid FROM reads
+    JOIN pg_rewrite r ON reads.class = 'pg_class'::regclass AND r.ev_class = reads.object
+    JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v'
+    JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+    WHERE d.refobjid <> r.ev_class
+)";
+
+/// The prefix of the statement that checks a query.
+const VIEW: &str = "CREATE TEMPORARY VIEW trickle_query AS\n";
+
+/// The result columns of a query with grouping sets, and which keys of GROUP BY, DISTINCT and ORDER BY they are, as the
+/// server's own tree says it; nothing of other queries.
+const KEYS: &str = "\
+    SELECT regexp_replace(m[1], '\\\\(.)', '\\1', 'g'), m[2] FROM pg_rewrite r, \
+           regexp_matches(r.ev_action::text, ':resname ((?:\\\\.|[^\\s\\\\])+) :ressortgroupref (\\d+)', 'g') \
+           WITH ORDINALITY AS found(m, place) \
+    WHERE r.ev_class = $1 AND r.ev_action::text ~ ':groupingSets \\(' ORDER BY place";
+
+/// Asks the server what a query means under the connection's settings. Changes nothing.
+///
+/// # Errors
+/// What PostgreSQL says of the query, with its place in it; no privilege to create temporary objects.
+pub(crate) async fn resolve(db: &mut dyn Connection, sql: &str) -> Result<Resolved> {
+    let transaction = db.transaction().await.map_err(|e| Error::server("begin", e))?;
+    let resolved = within(&transaction, sql).await;
+    transaction.rollback().await.map_err(|e| Error::server("roll back", e))?;
+    match resolved {
+        Err(e) if e.sqlstate() == Some("42501") && !may_make_views(db).await? => Err(e.hint(
+            "PostgreSQL says what a query means by a temporary view. As the owner of the database: \
+             GRANT TEMPORARY ON DATABASE … TO …; trickle doctor writes it out for this role.",
+        )),
+        resolved => resolved,
+    }
+}
+
+/// A column that the canonical text of a view does not group as the view does: that of grouping sets may not tell keys
+/// apart that are written alike.
+async fn lost_key(t: &Transaction<'_>, view: u32, canonical: &str) -> Result<Option<String>> {
+    let fail = |e| Error::server("read how the query groups", e);
+    let keys = t.query(KEYS, &[&view]).await.map_err(fail)?;
+    if keys.is_empty() {
+        return Ok(None);
+    }
+    let again = format!("CREATE TEMPORARY VIEW pg_temp.trickle_query_again AS {canonical}");
+    t.batch_execute("SET LOCAL standard_conforming_strings = on").await.map_err(fail)?;
+    t.execute(again.trim_end().trim_end_matches(';'), &[]).await.map_err(fail)?;
+    let view = t.query_one("SELECT 'pg_temp.trickle_query_again'::regclass::oid", &[]).await.map_err(fail)?;
+    let same = t.query(KEYS, &[&view.get::<u32>(0)]).await.map_err(fail)?;
+    // The columns of subqueries may have other names in it.
+    let key = |row: &Row| row.get::<String>(1);
+    let mut again = same.iter().map(key);
+    Ok(keys.iter().find(|row| again.next() != Some(key(row))).map(|row| row.get(0)))
+}
+
+async fn may_make_views(db: &dyn Connection) -> Result<bool> {
+    let allowed = "SELECT has_database_privilege(current_database(), 'TEMPORARY')";
+    let row =
+        db.query_one(allowed, &[]).await.map_err(|e| Error::server("read this role's privileges", e))?;
+    Ok(row.get(0))
+}
+
+async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
+    let doing = |e| Error::server("read what the query depends on", e);
+    let sql = sql.trim_end().trim_end_matches(';');
+    if let Ok(Some(span)) = renamed_columns(sql) {
+        return Err(Error::input("the columns of JSON_TABLE or XMLTABLE have other names behind the alias")
+            .detail("PostgreSQL leaves those out where it says what a query means.")
+            .hint("Give them their names in COLUMNS.")
+            .at(span));
+    }
+    // The extended protocol takes one statement only: the text cannot smuggle in another.
+    t.execute(&format!("{VIEW}{sql}"), &[]).await.map_err(|e| refused(sql, e))?;
+    // Making a view asks for no right to read; planning it does.
+    t.execute("EXPLAIN SELECT * FROM pg_temp.trickle_query", &[]).await.map_err(|e| refused(sql, e))?;
+    let view: u32 =
+        t.query_one("SELECT 'pg_temp.trickle_query'::regclass::oid", &[]).await.map_err(doing)?.get(0);
+    t.batch_execute("SET LOCAL search_path = pg_catalog").await.map_err(doing)?;
+    let canonical: String = t
+        .query_one(&format!("SELECT {}", canonical("pg_get_viewdef($1::oid)")), &[&view])
+        .await
+        .map_err(doing)?
+        .get(0);
+    if let Some(column) = lost_key(t, view, &canonical).await? {
+        let column = Ident::new(column);
+        return Err(Error::input(format!(
+            "the grouping sets name the expression of {column} more than once"
+        ))
+        .detail(
+            "PostgreSQL does not say which of its columns is which key where it says what a query means, \
+                 nor does a dump.",
+        )
+        .hint(format!("Write {column} otherwise than the other column, such as x AS a, (x + 0) AS b.")));
+    }
+    let columns = "SELECT attname, format_type(atttypid, atttypmod) || CASE WHEN a.attcollation <> t.typcollation \
+         THEN (SELECT format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l \
+         JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = a.attcollation) ELSE '' END \
+         FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE attrelid = $1 AND attnum > 0 ORDER BY attnum";
+    let columns = t.query(columns, &[&view]).await.map_err(doing)?;
+    let columns: Vec<OutputColumn> =
+        columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect();
+    if let Some(column) = columns.iter().find(|c| SYSTEM_COLUMNS.contains(&&*c.name)) {
+        return Err(reserved(sql, &column.name));
+    }
+    let relations = format!(
+        "{DEPENDENCIES} SELECT DISTINCT c.oid, n.nspname, c.relname, c.relkind::text, pgtrickle.fingerprint(c.oid), \
+         EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), \
+         pg_has_role(current_user, c.relowner, 'USAGE'), c.relowner::regrole::text \
+         FROM reads JOIN pg_class c ON reads.class = 'pg_class'::regclass AND c.oid = reads.object \
+         JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY c.oid"
+    );
+    let relations = t.query(&relations, &[&view]).await.map_err(doing)?;
+    let functions = format!(
+        "{DEPENDENCIES} SELECT array_agg(DISTINCT object), pgtrickle.functions_fingerprint(array_agg(DISTINCT object)) \
+         FROM reads WHERE class = 'pg_proc'::regclass"
+    );
+    let functions = t.query_one(&functions, &[&view]).await.map_err(doing)?;
+    let names: Vec<u32> = functions.get::<Option<Vec<u32>>>(0).unwrap_or_default();
+    Ok(Resolved {
+        canonical,
+        columns,
+        dependencies: relations
+            .iter()
+            .map(|r| Dependency {
+                oid: r.get(0),
+                schema: r.get(1),
+                name: r.get(2),
+                relkind: r.get(3),
+                fingerprint: r.get(4),
+                is_stream_table: r.get(5),
+                owned: r.get(6),
+                owner: r.get(7),
+            })
+            .collect(),
+        functions_fingerprint: (!names.is_empty()).then(|| functions.get(1)),
+        functions: names,
+    })
+}
+
+/// PostgreSQL's error on the query, with its place in the query as it was typed.
+fn refused(sql: &str, e: Refusal) -> Error {
+    let place = e.position.and_then(|at| span(sql, at.checked_sub(VIEW.len() + 1)?));
+    if e.sqlstate.is_none() {
+        return Error::server("check the query", e);
+    }
+    let message = e.message.clone();
+    let mut error = Error::server("check the query", e).saying(message).blamed_on_input();
+    if error.hint_text().is_none() {
+        let hint = hint(error.sqlstate().unwrap_or_default());
+        error = error.hint(hint);
+    }
+    if error.sqlstate() == Some("42601")
+        && place.is_none()
+        && let Ok(Some(second)) = statements(sql).map(|s| s.get(1).map(|s| s.span))
+    {
+        return error.saying("there is another statement after the query").at(second);
+    }
+    match place.or_else(|| repeated(sql, &error)) {
+        Some(span) => error.at(span),
+        None => error,
+    }
+}
+
+/// The error for a column of a result that no table can have.
+fn reserved(sql: &str, column: &str) -> Error {
+    let message = format!("column \"{column}\" has the name of a system column");
+    let error = Error::from(trickle_core::Error::duplicate_column(message))
+        .hint("Give it another name with AS; it says where a row is stored, not what it holds.");
+    match find_name(sql, column) {
+        Ok(Some(span)) => error.at(span),
+        _ => error,
+    }
+}
+
+/// The place of a column that is named twice, which PostgreSQL does not tell. None where the server speaks another language.
+fn repeated(sql: &str, e: &Error) -> Option<Span> {
+    let name = e.message().strip_prefix("column \"")?.strip_suffix("\" specified more than once")?;
+    let first = find_name(sql, name).ok()??;
+    let rest = sql.get(first.end..)?;
+    let second = find_name(rest, name).ok()??;
+    span(sql, sql[..first.end + second.start].chars().count())
+}
+
+/// What to do about an error for which PostgreSQL has no hint.
+fn hint(sqlstate: &str) -> &'static str {
+    match sqlstate {
+        "42601" => "A stream table holds the result of one SELECT, VALUES or WITH statement.",
+        "42P01" => "Write schema.table for a table that is in no schema of the search path.",
+        "42703" => "None of the tables in FROM has such a column.",
+        "42501" => "The owner can GRANT the right to this role.",
+        "42701" => "Give one of the two columns another name with AS.",
+        _ => "PostgreSQL itself refuses the query: mend it until it runs in psql.",
+    }
+}
+
+/// The place of the character `at` (from 0), or the end; it ends with the word that starts there.
+fn span(sql: &str, at: usize) -> Option<Span> {
+    let start = sql.char_indices().map(|(i, _)| i).chain([sql.len()]).nth(at)?;
+    let before = &sql[..start];
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
+    let word = sql[start..].chars().take_while(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '"'));
+    let length = word.map(char::len_utf8).sum::<usize>().max(1);
+    Some(Span {
+        start,
+        end: (start + length).min(sql.len()),
+        line: u32::try_from(line).ok()?,
+        column: u32::try_from(column).ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::span;
+
+    #[test]
+    fn a_place_has_line_and_column_in_characters() {
+        let s = span("SELECT é,\n  nope FROM t", 12).unwrap();
+        assert_eq!((s.line, s.column), (2, 3));
+        assert_eq!(&"SELECT é,\n  nope FROM t"[s.start..s.end], "nope");
+        assert!(span("SELECT", 99).is_none());
+        assert_eq!(span("SELECT", 6).map(|s| (s.start, s.end)), Some((6, 6)));
+    }
+}

@@ -1,0 +1,167 @@
+//! The catalog in the database: how it comes, is upgraded, and goes.
+
+use crate::capture;
+use crate::db::{Connection, Transaction};
+use crate::error::{Error, Result};
+
+/// One step of the catalog: what leads to its version from the one before, and back.
+struct Migration {
+    version: i32,
+    up: &'static str,
+    down: &'static str,
+}
+
+/// All steps, in order. A step that was released is never edited; a change is a new step.
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    up: include_str!("v1.sql"),
+    down: "DROP SCHEMA pgtrickle_changes CASCADE; DROP SCHEMA pgtrickle CASCADE",
+}];
+
+/// The schema of the catalog.
+pub(crate) const CATALOG: &str = "pgtrickle";
+
+/// The version that this program works with.
+pub const VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
+
+/// The catalog's version; `None` where there is no catalog.
+///
+/// # Errors
+/// Those of the server.
+pub async fn version(db: &dyn Connection) -> Result<Option<i32>> {
+    let there = "SELECT to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL";
+    let row = db.query_one(there, &[]).await.map_err(|e| {
+        let e = Error::server("look for the catalog", e);
+        if e.sqlstate() != Some("42501") {
+            return e;
+        }
+        e.hint("The catalog belongs to another role: connect as the one that ran trickle init.")
+    })?;
+    if !row.get::<bool>(0) {
+        return Ok(None);
+    }
+    let text = "SELECT version FROM pgtrickle.pgt_catalog_version";
+    let row = db.query_one(text, &[]).await.map_err(|e| Error::server("read the catalog's version", e))?;
+    Ok(Some(row.get(0)))
+}
+
+/// Fails unless the catalog is there and of this program's version.
+///
+/// # Errors
+/// No catalog, an older one, or a newer one, each with what to do.
+pub async fn require(db: &dyn Connection) -> Result<()> {
+    match version(db).await? {
+        Some(VERSION) if is_restored(db).await? => Err(Error::input("this database was restored from a dump")
+            .detail("A dump keeps the names of tables and not their identities, by which the catalog knows them.")
+            .hint("Run trickle init, which finds them again by name; the next refresh of each stream table rebuilds it.")),
+        Some(VERSION) => Ok(()),
+        None => Err(Error::input("this database has no trickle catalog").hint("Run trickle init.")),
+        Some(found) if found < VERSION => Err(Error::input(format!(
+            "the trickle catalog of this database is version {found}, and this program needs version {VERSION}"
+        ))
+        .hint("Run trickle init, which upgrades it and keeps everything.")),
+        Some(found) => Err(newer(found)),
+    }
+}
+
+/// Whether the catalog came here with a dump, which keeps the names of tables and not their identities.
+///
+/// # Errors
+/// Those of the server.
+pub async fn is_restored(db: &dyn Connection) -> Result<bool> {
+    let text = "SELECT home IS DISTINCT FROM pgtrickle.home() FROM pgtrickle.pgt_catalog_version";
+    let row = db.query_one(text, &[]).await;
+    Ok(row.map_err(|e| Error::server("look where the catalog was made", e))?.get(0))
+}
+
+/// Finds the tables of a restored catalog again by their names. What captured changes has the identities of other tables
+/// in its names: it goes, and comes again when the stream tables are planned anew, which each is by its next refresh.
+pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
+    let fail = |e| Error::server("find the tables of a restored catalog", e);
+    if !is_restored(t).await? {
+        return Ok(());
+    }
+    let buffers = "SELECT b.source_relid, b.trigger_mode, b.unlogged, b.limit_bytes, b.capture = 'HELD', \
+         (SELECT to_regclass(format('%I.%I', d.source_schema, d.source_name))::oid FROM pgtrickle.pgt_dependencies d \
+          WHERE d.source_relid = b.source_relid LIMIT 1) FROM pgtrickle.pgt_buffers b ORDER BY 1";
+    let buffers = t.query(buffers, &[]).await.map_err(fail)?;
+    for b in &buffers {
+        capture::remove(t, b.get(0)).await?;
+    }
+    for b in buffers.iter().filter(|b| b.get::<Option<u32>>(5).is_some()) {
+        let off = "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, capture, \
+             limit_bytes, schema_fingerprint) VALUES ($1, $2, $3, 1, '[]', CASE WHEN $5 THEN 'HELD' ELSE 'OFF' END, $4, '') \
+             ON CONFLICT DO NOTHING";
+        let (mode, unlogged, limit, held): (&str, bool, i64, bool) = (b.get(1), b.get(2), b.get(3), b.get(4));
+        t.execute(off, &[&b.get::<u32>(5), &mode, &unlogged, &limit, &held]).await.map_err(fail)?;
+    }
+    t.batch_execute(REHOME).await.map_err(fail)
+}
+
+/// Identities by name. Those of tables that are not there become ones that no table has; they come first, since a new
+/// identity may be the old one of another table.
+const REHOME: &str = "
+    UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = 4294967295::int8 - pgt_id;
+    UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = coalesce(to_regclass(format('%I.%I', pgt_schema, pgt_name))::oid,
+        pgt_relid), frontier = NULL, needs_reinit = true, reinit_reason = 'the database was restored from a dump';
+    CREATE TEMPORARY TABLE trickle_rehomed ON COMMIT DROP AS
+        SELECT pgt_id, row_number() OVER () AS n, to_regclass(format('%I.%I', source_schema, source_name))::oid AS oid,
+            source_type, source_schema, source_name, columns_used, cdc_mode FROM pgtrickle.pgt_dependencies;
+    DELETE FROM pgtrickle.pgt_dependencies;
+    INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, columns_used,
+        cdc_mode, schema_fingerprint)
+        SELECT pgt_id, coalesce(oid, 4294967295::int8 - n), source_type, source_schema, source_name, columns_used, cdc_mode,
+        '' FROM trickle_rehomed;
+    UPDATE pgtrickle.pgt_catalog_version SET home = pgtrickle.home()";
+
+/// Says what to do where the catalog cannot be made.
+fn advised(e: Error) -> Error {
+    match e.sqlstate() {
+        Some("42501") => e.hint(
+            "As the owner of the database: GRANT CREATE ON DATABASE … TO …; trickle doctor writes it out for this role.",
+        ),
+        Some("42P06") => e.blamed_on_input().hint(
+            "Trickle needs this schema for itself: the extension pg_trickle, or something else, made it. Take that out \
+             first, or use another database.",
+        ),
+        _ => e,
+    }
+}
+
+fn newer(found: i32) -> Error {
+    Error::input(format!(
+        "the trickle catalog of this database is version {found}, and this program knows versions up to {VERSION}"
+    ))
+    .hint("Use the newer trickle that made it; its `trickle init --catalog-version` can take the catalog back.")
+}
+
+/// Held while the catalog is brought to another version: who comes second finds the work done.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('trickle catalog', 0))";
+
+/// Brings the catalog to `target`, up or down, in one transaction; returns the version before.
+///
+/// # Errors
+/// A catalog newer than this program; no privilege to create a schema; a step down that would lose data.
+pub async fn migrate(db: &mut dyn Connection, target: i32) -> Result<Option<i32>> {
+    if !(0..=VERSION).contains(&target) {
+        return Err(Error::input(format!(
+            "there is no catalog version {target}; this program knows 0 to {VERSION}"
+        )));
+    }
+    let transaction = db.transaction().await.map_err(|e| Error::server("begin", e))?;
+    transaction.execute(LOCK, &[]).await.map_err(|e| Error::server("lock the catalog", e))?;
+    let found = version(&transaction).await?;
+    if let Some(newest) = found.filter(|v| *v > VERSION) {
+        return Err(newer(newest));
+    }
+    for m in MIGRATIONS.iter().filter(|m| m.version > found.unwrap_or(0) && m.version <= target) {
+        let doing = || format!("bring the catalog to version {}", m.version);
+        transaction.batch_execute(m.up).await.map_err(|e| advised(Error::server(doing(), e)))?;
+    }
+    for m in MIGRATIONS.iter().rev().filter(|m| m.version <= found.unwrap_or(0) && m.version > target) {
+        let doing = || format!("take the catalog back from version {}", m.version);
+        transaction.batch_execute(m.down).await.map_err(|e| Error::server(doing(), e))?;
+    }
+    transaction.commit().await.map_err(|e| Error::server("commit the catalog", e))?;
+    Ok(found)
+}

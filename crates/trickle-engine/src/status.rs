@@ -1,0 +1,476 @@
+//! How stream tables, their buffers and their refreshes stand: for people, and for programs as JSON.
+//!
+//! Instants are texts of ISO 8601 in UTC, as PostgreSQL's clock says them.
+
+use crate::capture::HIDDEN;
+use crate::db::{Connection, Json, Row};
+use crate::error::{Error, Result};
+use crate::names::Name;
+use crate::pending::{listed_sources, reader, sources_of};
+use crate::refresh::RefreshOptions;
+use crate::registry::{Dependency, Entry, Registry, shown};
+use crate::trickle::Trickle;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use trickle_core::catalog::TableId;
+use trickle_core::refresh::{Reader, Source, pending_text};
+use trickle_core::schedule;
+use trickle_core::sql::Qualified;
+
+/// How a stream table stands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Status {
+    /// `schema.name`, quoted where needed.
+    pub name: String,
+    /// The mode in force.
+    pub mode: String,
+    /// The mode that was asked for.
+    pub requested_mode: String,
+    /// Why it is not incremental.
+    pub mode_reason: Option<String>,
+    /// `INITIALIZING`, `ACTIVE`, `SUSPENDED` or `ERROR`.
+    pub status: String,
+    /// Its schedule; `None` is manual.
+    pub schedule: Option<String>,
+    /// How often a refresher looks at it, in milliseconds: its own period or, where it is `calculated`, the shortest of
+    /// those of what reads it, or a default. `None` where its schedule is manual.
+    pub period_ms: Option<u64>,
+    /// Whether something that it reads is not captured: whenever a refresher looks at it, it is computed anew.
+    pub polls: bool,
+    /// Whether rows enter and leave it as time passes: each refresh looks for them.
+    pub reads_clock: bool,
+    /// Milliseconds since `data_timestamp` where changes are pending, else 0; `None` where it was never filled.
+    pub staleness_ms: Option<i64>,
+    /// What was committed by then is in it, and maybe more.
+    pub data_timestamp: Option<String>,
+    /// When its last refresh that changed anything ended.
+    pub last_refresh_at: Option<String>,
+    /// Failed refreshes since the last success.
+    pub consecutive_errors: i32,
+    /// What the last failure said.
+    pub last_error: Option<String>,
+    /// Whether a refresh would have anything to do; `None` where that cannot be told, e.g. for another owner's.
+    pub pending: Option<bool>,
+    /// How many rows of changes are pending, of all sources together; `None` where some are not captured.
+    pub pending_changes: Option<i64>,
+    /// Whether it was ever filled.
+    pub is_populated: bool,
+    /// Whether its next refresh recomputes it.
+    pub needs_reinit: bool,
+    /// Why, where that is known.
+    pub reinit_reason: Option<String>,
+    /// Whether something that it reads was altered, so that its next refresh plans it anew.
+    pub sources_changed: bool,
+    /// Whether its table is there.
+    pub exists: bool,
+    /// Who owns it.
+    pub owner: String,
+    /// Its query as it was typed.
+    pub query: String,
+    /// What it reads.
+    pub sources: Vec<SourceStatus>,
+}
+
+/// How a source of a stream table stands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SourceStatus {
+    /// `schema.name`, quoted where needed.
+    pub name: String,
+    /// As `pgt_dependencies.source_type` names it.
+    pub kind: &'static str,
+    /// The columns whose changes matter.
+    pub columns: Vec<String>,
+    /// Whether its changes are captured.
+    pub captured: bool,
+    /// Whether the user switched that off ([`Trickle::disable`]).
+    pub held: bool,
+    /// How many of its changes are pending; `None` where they are not captured.
+    pub pending_changes: Option<i64>,
+    /// Whether more changed than its buffer may hold: the next refresh recomputes what reads it.
+    pub overflowed: bool,
+}
+
+/// How the capture of a table stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BufferStatus {
+    /// The table, `schema.name`; its oid where it is gone.
+    pub source: String,
+    /// `STATEMENT` or `ROW`.
+    pub trigger_mode: String,
+    /// Whether its changes are not captured now, for whatever reason.
+    pub disabled: bool,
+    /// Whether that is because the user switched it off ([`Trickle::disable`]), until [`Trickle::enable`].
+    pub held: bool,
+    /// Bytes of all segments on disk.
+    pub bytes: i64,
+    /// Segments that are not drained yet.
+    pub segments: i32,
+    /// Bytes from which on changes are not kept.
+    pub limit_bytes: i64,
+    /// Whether it has that many.
+    pub full: bool,
+}
+
+/// A refresh that was.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HistoryEntry {
+    /// Counts up.
+    pub refresh_id: i64,
+    /// When its transaction began.
+    pub start_time: String,
+    /// When it ended.
+    pub end_time: Option<String>,
+    /// What was committed by then is in the stream table.
+    pub data_timestamp: Option<String>,
+    /// `NO_DATA`, `FULL`, `DIFFERENTIAL`, `REINITIALIZE` or `SKIP`.
+    pub action: String,
+    /// `RUNNING`, `COMPLETED`, `FAILED` or `SKIPPED`.
+    pub status: String,
+    /// `SCHEDULER`, `MANUAL` or `INITIAL`.
+    pub initiated_by: String,
+    /// Rows of changes that it read.
+    pub delta_row_count: Option<i64>,
+    /// Rows inserted into the stream table.
+    pub rows_inserted: Option<i64>,
+    /// Rows updated.
+    pub rows_updated: Option<i64>,
+    /// Rows deleted.
+    pub rows_deleted: Option<i64>,
+    /// Why it was done this way.
+    pub strategy_reason: Option<String>,
+    /// What it was predicted to take.
+    pub predicted_ms: Option<f64>,
+    /// Milliseconds by phase.
+    pub phase_ms: Option<Value>,
+    /// What went wrong.
+    pub error_message: Option<String>,
+}
+
+/// Who refreshes on schedule, as far as another session can tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Refresher {
+    /// Processes of `trickle run` that are connected to this database.
+    pub pids: Vec<i32>,
+    /// Milliseconds since the last refresh on schedule, if history still has one.
+    pub last_ms: Option<i64>,
+}
+
+/// A refresher names its sessions so (`application_name`).
+pub const REFRESHER: &str = "trickle run";
+
+impl Refresher {
+    /// Whether one seems to be at work: it is connected, or was just seen.
+    pub fn is_running(&self) -> bool {
+        !self.pids.is_empty() || self.last_ms.is_some_and(|ms| ms < 10_000)
+    }
+}
+
+/// SQL for an instant as ISO 8601.
+fn instant(column: &str) -> String {
+    format!("to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')")
+}
+
+/// What [`Registry`] does not read.
+struct More {
+    is_populated: bool,
+    needs_reinit: bool,
+    reinit_reason: Option<String>,
+    data_timestamp: Option<String>,
+    last_refresh_at: Option<String>,
+    age_ms: Option<i64>,
+    exists: bool,
+}
+
+/// What is pending of a stream table and those that it reads.
+#[derive(Default)]
+struct Pending {
+    /// By source; `None` where its changes are not captured.
+    sources: BTreeMap<TableId, Option<Waiting>>,
+    /// Whether something upstream is to be recomputed in any case.
+    rebuild: bool,
+}
+
+/// What waits in a buffer: how many rows, and what makes them useless.
+#[derive(Clone, Copy)]
+struct Waiting {
+    rows: i64,
+    truncated: bool,
+    overflowed: bool,
+}
+
+impl Pending {
+    /// Takes in what waits in a buffer. Of a source that several read, the one furthest behind counts.
+    fn add(&mut self, source: TableId, new: Option<Waiting>) {
+        let slot = self.sources.entry(source).or_insert(new);
+        *slot = slot.zip(new).map(|(a, b)| Waiting {
+            rows: a.rows.max(b.rows),
+            truncated: a.truncated || b.truncated,
+            overflowed: a.overflowed || b.overflowed,
+        });
+    }
+}
+
+impl<C: Connection> Trickle<C> {
+    /// How stream tables stand; all where no name is given.
+    ///
+    /// # Errors
+    /// None of a name; the server.
+    pub async fn status(&mut self, names: &[Name]) -> Result<Vec<Status>> {
+        let registry = self.registry().await?;
+        let mut wanted: Vec<&Entry> = Vec::new();
+        for name in names {
+            let e = registry.find(name, &self.search_path)?;
+            if !wanted.iter().any(|w| w.id == e.id) {
+                wanted.push(e);
+            }
+        }
+        if names.is_empty() {
+            wanted.extend(registry.entries());
+        }
+        let more = self.more().await?;
+        // What was altered is planned anew before anything else: nobody can tell what is pending until then.
+        let known = |e: &&Entry| e.own && e.unchanged && more.get(&e.id).is_some_and(|m| m.exists);
+        let asked: Vec<Entry> = wanted.iter().copied().filter(known).cloned().collect();
+        let pending = self.pending_changes(&registry, &more, &asked).await?;
+        let periods = registry.periods(&schedule::Options::default())?;
+        let of = |e: &Entry| {
+            let period = periods.get(&e.id).copied();
+            more.get(&e.id).map(|m| status(e, m, pending.get(&e.id), period))
+        };
+        Ok(wanted.into_iter().filter_map(of).collect())
+    }
+
+    async fn more(&self) -> Result<BTreeMap<i64, More>> {
+        let text = format!(
+            "SELECT s.pgt_id, s.is_populated, s.needs_reinit OR s.frontier IS NULL, {}, {}, \
+             (extract(epoch FROM clock_timestamp() - s.data_timestamp) * 1000)::int8, \
+             EXISTS (SELECT FROM pg_class c WHERE c.oid = s.pgt_relid), s.reinit_reason FROM pgtrickle.pgt_stream_tables s",
+            instant("s.data_timestamp"),
+            instant("s.last_refresh_at")
+        );
+        let rows = self.db().query(&text, &[]).await;
+        let rows = rows.map_err(|e| Error::server("read how stream tables stand", e))?;
+        let more = |r: &Row| More {
+            is_populated: r.get(1),
+            needs_reinit: r.get(2),
+            data_timestamp: r.get(3),
+            last_refresh_at: r.get(4),
+            age_ms: r.get(5),
+            exists: r.get(6),
+            reinit_reason: r.get(7),
+        };
+        Ok(rows.iter().map(|r| (r.get(0), more(r))).collect())
+    }
+
+    /// What is pending of these stream tables and of those that they read, by `pgt_id`: one question for all of them. What
+    /// cannot be asked about is left out.
+    async fn pending_changes(
+        &mut self,
+        registry: &Registry,
+        more: &BTreeMap<i64, More>,
+        of: &[Entry],
+    ) -> Result<BTreeMap<i64, Pending>> {
+        let all = registry.with_upstream(of.iter().map(|e| e.relation.id))?;
+        let known = |e: &&Entry| e.own && e.unchanged && more.get(&e.id).is_some_and(|m| m.exists);
+        let mut asked: Vec<(&Entry, Vec<Source>)> = Vec::new();
+        for e in all.into_iter().filter(known) {
+            match self.counted_sources(e).await {
+                Ok(sources) => asked.push((e, sources)),
+                Err(e) if e.is_connection() => return Err(e),
+                // Something was altered or dropped just now, here and below.
+                Err(_) => {}
+            }
+        }
+        let waiting = match self.waiting(&asked).await {
+            Err(e) if !e.is_connection() => return Ok(BTreeMap::new()),
+            result => result?,
+        };
+        let dag = registry.dag()?;
+        let mut found = BTreeMap::new();
+        for e in of {
+            let set = dag.refresh_set(&BTreeSet::from([e.relation.id]));
+            let upstream: Vec<&Entry> = set.iter().filter_map(|id| registry.by_table(*id)).collect();
+            if upstream.iter().any(|u| u.unchanged && !waiting.contains_key(&u.id)) {
+                continue;
+            }
+            let mut pending = Pending {
+                rebuild: upstream
+                    .iter()
+                    .any(|u| !u.unchanged || more.get(&u.id).is_some_and(|m| m.needs_reinit)),
+                ..Pending::default()
+            };
+            for (source, new) in upstream.iter().filter_map(|u| waiting.get(&u.id)).flatten() {
+                pending.add(*source, *new);
+            }
+            found.insert(e.id, pending);
+        }
+        Ok(found)
+    }
+
+    /// The sources whose changes count for a stream table. The catalog does not tell a table of which no column matters
+    /// from one that the plan does not read: where there is one, the plan is asked.
+    async fn counted_sources(&mut self, e: &Entry) -> Result<Vec<Source>> {
+        let unsure = |d: &Dependency| d.buffer.is_some() && d.columns.is_empty();
+        if e.mode == "FULL" || !e.read().any(unsure) {
+            return Ok(listed_sources(e));
+        }
+        let runnable = self.runnable(e).await?;
+        sources_of(e, &runnable)
+    }
+
+    /// What waits in the buffers of these sources for each of these stream tables, by `pgt_id`.
+    async fn waiting(
+        &self,
+        asked: &[(&Entry, Vec<Source>)],
+    ) -> Result<BTreeMap<i64, Vec<(TableId, Option<Waiting>)>>> {
+        let mut waiting: BTreeMap<i64, Vec<(TableId, Option<Waiting>)>> =
+            asked.iter().map(|(e, _)| (e.id, Vec::new())).collect();
+        if asked.is_empty() {
+            return Ok(waiting);
+        }
+        let options = RefreshOptions::default();
+        let readers: Vec<Reader<'_>> =
+            asked.iter().map(|(e, sources)| reader(e, sources, &options)).collect();
+        let rows = self.db().query(&pending_text(&readers), &[]).await;
+        for r in rows.map_err(|e| Error::server("count pending changes", e))? {
+            let (rows, cut): (Option<i64>, Option<bool>) = (r.get(2), r.get(3));
+            let new =
+                rows.map(|rows| Waiting { rows, truncated: cut.is_some(), overflowed: cut == Some(true) });
+            waiting.entry(r.get(0)).or_default().push((TableId(r.get(1)), new));
+        }
+        Ok(waiting)
+    }
+
+    /// The last refreshes of a stream table, newest first.
+    ///
+    /// # Errors
+    /// None of that name; the server.
+    pub async fn history(&self, name: &Name, limit: u32) -> Result<Vec<HistoryEntry>> {
+        let e = self.find(name).await?;
+        let text = format!(
+            "SELECT refresh_id, {}, {}, {}, action, status, initiated_by, delta_row_count, rows_inserted, rows_updated, \
+             rows_deleted, strategy_reason, predicted_ms, phase_ms, error_message FROM pgtrickle.pgt_refresh_history \
+             WHERE pgt_id = $1 ORDER BY start_time DESC, refresh_id DESC LIMIT $2",
+            instant("start_time"),
+            instant("end_time"),
+            instant("data_timestamp")
+        );
+        let rows = self.db().query(&text, &[&e.id, &i64::from(limit)]).await;
+        let rows = rows.map_err(|e| Error::server("read history", e))?;
+        Ok(rows.iter().map(history_entry).collect())
+    }
+
+    /// How the capture of every source stands.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn buffers(&self) -> Result<Vec<BufferStatus>> {
+        let text = "SELECT CASE WHEN c.oid IS NULL THEN b.source_relid::text ELSE format('%I.%I', n.nspname, c.relname) END, b.trigger_mode, b.capture <> 'ON', \
+             coalesce((SELECT sum(pg_total_relation_size(s.oid)) FROM pg_class s WHERE s.relkind = 'r' \
+                AND s.relnamespace = to_regnamespace($1::text) AND s.relname LIKE format('changes\\_%s\\_%%', b.source_relid)), 0)::int8, \
+             jsonb_array_length(b.segments), b.limit_bytes, coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text, \
+                format('changes_%s_%s', b.source_relid, b.segments->-1->>'number')))) >= b.limit_bytes, false), \
+             b.capture = 'HELD' FROM pgtrickle.pgt_buffers b LEFT JOIN pg_class c ON c.oid = b.source_relid \
+             LEFT JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1";
+        let rows = self.db().query(text, &[&HIDDEN]).await;
+        let rows = rows.map_err(|e| Error::server("read how changes are captured", e))?;
+        let buffer = |r: &Row| BufferStatus {
+            source: r.get(0),
+            trigger_mode: r.get(1),
+            disabled: r.get(2),
+            bytes: r.get(3),
+            segments: r.get(4),
+            limit_bytes: r.get(5),
+            full: r.get(6),
+            held: r.get(7),
+        };
+        Ok(rows.iter().map(buffer).collect())
+    }
+
+    /// Who refreshes on schedule.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn refresher(&self) -> Result<Refresher> {
+        let text = "SELECT ARRAY(SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
+                AND application_name = $1 AND pid <> pg_backend_pid() ORDER BY pid), \
+             (SELECT (extract(epoch FROM clock_timestamp() - max(end_time)) * 1000)::int8 \
+                FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER')";
+        let row = self.db().query_one(text, &[&REFRESHER]).await;
+        let row = row.map_err(|e| Error::server("look who refreshes", e))?;
+        Ok(Refresher { pids: row.get(0), last_ms: row.get(1) })
+    }
+}
+
+fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Duration>) -> Status {
+    let sum = |p: &Pending| p.sources.values().map(|v| v.map(|w| w.rows)).sum::<Option<i64>>();
+    let any =
+        |p: &Pending| p.rebuild || p.sources.values().any(|v| v.is_none_or(|w| w.rows > 0 || w.truncated));
+    let pending_now = match pending {
+        _ if more.needs_reinit || !more.is_populated || !e.unchanged => Some(true),
+        None => None,
+        Some(p) => Some(any(p) || e.polls() || e.reads_clock),
+    };
+    Status {
+        name: shown(e),
+        mode: e.mode.clone(),
+        requested_mode: e.requested_mode.clone(),
+        mode_reason: e.mode_reason.clone(),
+        status: e.status.clone(),
+        schedule: e.schedule.clone(),
+        period_ms: period.and_then(|p| u64::try_from(p.as_millis()).ok()),
+        polls: e.polls(),
+        reads_clock: e.reads_clock,
+        staleness_ms: if pending_now == Some(false) { Some(0) } else { more.age_ms.map(|ms| ms.max(0)) },
+        data_timestamp: more.data_timestamp.clone(),
+        last_refresh_at: more.last_refresh_at.clone(),
+        consecutive_errors: e.consecutive_errors,
+        last_error: e.last_error.clone(),
+        pending: pending_now,
+        pending_changes: pending.and_then(sum),
+        is_populated: more.is_populated,
+        needs_reinit: more.needs_reinit,
+        reinit_reason: more.reinit_reason.clone(),
+        sources_changed: !e.unchanged,
+        exists: more.exists,
+        owner: e.owner.clone(),
+        query: e.original.clone(),
+        sources: sources(e, pending),
+    }
+}
+
+fn sources(e: &Entry, pending: Option<&Pending>) -> Vec<SourceStatus> {
+    let waiting = |d: &Dependency| pending.and_then(|p| *p.sources.get(&d.relation.id)?);
+    let source = |d: &Dependency| SourceStatus {
+        name: Qualified::new(&d.relation.schema, &d.relation.name).to_string(),
+        kind: d.kind_name(),
+        columns: d.columns.clone(),
+        captured: d.buffer.is_some(),
+        held: d.held,
+        pending_changes: waiting(d).map(|w| w.rows),
+        overflowed: waiting(d).is_some_and(|w| w.overflowed),
+    };
+    e.dependencies.iter().map(source).collect()
+}
+
+fn history_entry(r: &Row) -> HistoryEntry {
+    HistoryEntry {
+        refresh_id: r.get(0),
+        start_time: r.get(1),
+        end_time: r.get(2),
+        data_timestamp: r.get(3),
+        action: r.get(4),
+        status: r.get(5),
+        initiated_by: r.get(6),
+        delta_row_count: r.get(7),
+        rows_inserted: r.get(8),
+        rows_updated: r.get(9),
+        rows_deleted: r.get(10),
+        strategy_reason: r.get(11),
+        predicted_ms: r.get(12),
+        phase_ms: r.get::<Option<Json<Value>>>(13).map(|j| j.0),
+        error_message: r.get(14),
+    }
+}

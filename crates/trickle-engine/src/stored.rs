@@ -1,0 +1,60 @@
+//! The table that holds the rows of a stream table: whether its columns are still those that its query gives.
+
+use crate::db::Connection;
+use crate::error::{Error, Result};
+use crate::registry::{Entry, shown};
+use crate::trickle::Trickle;
+use std::collections::BTreeMap;
+use trickle_core::sql::Ident;
+
+/// The columns that a table has, and their types.
+const COLUMNS: &str = "SELECT attname, atttypid, attnotnull AND NOT atthasdef AND attidentity = '' FROM pg_attribute \
+     WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
+
+impl<C: Connection> Trickle<C> {
+    /// An error of a refresh, said as what it comes from where the user altered the columns of the table.
+    pub(crate) async fn blamed_on_columns(&self, e: &Entry, error: Error) -> Error {
+        // Class 42 is what a statement names and does not find; 23502 a column that must be given a value.
+        let of_columns = |state: &str| state.starts_with("42") || state == "23502";
+        if !error.sqlstate().is_some_and(of_columns) {
+            return error;
+        }
+        match self.altered_columns(e).await {
+            Ok(Some(altered)) => {
+                let facts = format!("PostgreSQL says: {}", error.message());
+                error.saying(altered).detail(facts).hint(format!(
+                    "Take that back, or run trickle alter {} --query with its query: the columns that the query gives are \
+                     made anew, others are dropped.",
+                    shown(e)
+                ))
+            }
+            _ => error,
+        }
+    }
+
+    /// What the user did to the columns of the table.
+    async fn altered_columns(&self, e: &Entry) -> Result<Option<String>> {
+        let fail = |err| Error::server(format!("look at the columns of {}", shown(e)), err);
+        let given = self.db().columns(&e.query).await.map_err(fail)?;
+        let rows = self.db().query(COLUMNS, &[&e.relation.id.0]).await.map_err(fail)?;
+        let mut there: BTreeMap<String, (u32, bool)> =
+            rows.iter().map(|r| (r.get(0), (r.get(1), r.get(2)))).collect();
+        let mut altered = Vec::new();
+        for (column, given) in given {
+            let name = Ident::new(&column);
+            match there.remove(&column) {
+                None => altered.push(format!("{name} is missing")),
+                Some((ty, _)) if ty != given => {
+                    let named = "SELECT typname FROM pg_type WHERE oid = $1";
+                    let named = self.db().query_one(named, &[&given]).await.map_err(fail)?;
+                    altered.push(format!("{name} is not of the type {}", named.get::<&str>(0)));
+                }
+                Some(_) => {}
+            }
+        }
+        let required = there.into_iter().filter(|(_, (_, required))| *required);
+        altered.extend(required.map(|(name, _)| format!("{} must be given a value", Ident::new(name))));
+        let said = format!("the columns of {} are not those of its query: {}", shown(e), altered.join(", "));
+        Ok((!altered.is_empty()).then_some(said))
+    }
+}

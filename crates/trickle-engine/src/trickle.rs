@@ -1,0 +1,311 @@
+//! The client: one connection, and what can be asked of trickle over it.
+
+use crate::capture::CaptureOptions;
+use crate::catalog::PgCatalog;
+use crate::db::{Connection, Connections, Sent};
+use crate::error::{Error, Result};
+use crate::locks::{Patience, patiently};
+use crate::names::Name;
+use crate::pending::Question;
+use crate::progress::{Onlooker, Progress, Quiet, Tally};
+use crate::refresh::Wanted;
+use crate::registry::{Entry, Registry, Runnable, compile_entry};
+use crate::schema;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+use trickle_core::catalog::TableId;
+use trickle_core::cost::{Force, Policy};
+use trickle_core::refresh::WorkMem;
+
+/// What the user decides beside queries and schedules. None of it changes what a stream table holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// How changes are captured, where nothing is captured yet.
+    pub capture: CaptureOptions,
+    /// How long to try for locks on users' tables.
+    pub patience: Patience,
+    /// Milliseconds that a refresh waits for its locks; 0 waits for ever.
+    pub lock_timeout_ms: u32,
+    /// How often a refresh may start over after serialization failures.
+    pub attempts: u32,
+    /// Above this ratio of changed rows to source rows only full refreshes are considered.
+    pub max_change_ratio: Option<f64>,
+    /// Above this many changed rows only full refreshes are considered.
+    pub max_delta_rows: Option<u64>,
+    /// Forces deltas or full refreshes; `None` leaves it to cost.
+    pub force: Option<Force>,
+    /// Failed refreshes in a row after which a stream table is suspended; 0 for never.
+    pub max_consecutive_errors: u32,
+    /// Whether statements that come again stay prepared on their connection. Not through a pooler that gives each
+    /// transaction another server process.
+    pub use_prepared_statements: bool,
+    /// The least `work_mem` of a refresh, in MiB: of every refresh, where there is no most. `None` leaves the server's,
+    /// or starts from PostgreSQL's default where there is a most.
+    pub merge_work_mem_mb: Option<u32>,
+    /// The most `work_mem` of a refresh that has many rows to sort and hash, in MiB.
+    pub merge_work_mem_max_mb: Option<u32>,
+    /// How long history is kept; 0 keeps it for ever.
+    pub history_retention_days: u32,
+    /// A buffer's segment is emptied, or closed, when it has grown to this many bytes.
+    pub segment_bytes: i64,
+    /// On how many connections a large stream table is first loaded, where there is a way to more than one; 1 for one.
+    pub load_connections: usize,
+    /// A first load is large where a table that it reads has this many bytes.
+    pub load_bytes: u64,
+    /// When a buffer has grown to this many bytes, whoever has not read its oldest changes is recomputed instead. Where
+    /// nobody drains it, its triggers keep no more changes than that, and all its readers are recomputed. All clients
+    /// share it: [`Trickle::init`] stores it in the catalog, and the next refreshes give it to the triggers. `None` leaves
+    /// the one that is stored, 1 GiB at first.
+    pub buffer_limit_bytes: Option<i64>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            capture: CaptureOptions::default(),
+            patience: Patience::default(),
+            lock_timeout_ms: 10_000,
+            attempts: 5,
+            max_change_ratio: None,
+            max_delta_rows: None,
+            force: None,
+            max_consecutive_errors: 5,
+            use_prepared_statements: true,
+            merge_work_mem_mb: None,
+            merge_work_mem_max_mb: None,
+            history_retention_days: 30,
+            segment_bytes: 512 << 10,
+            load_connections: 4,
+            load_bytes: 64 << 20,
+            buffer_limit_bytes: None,
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn policy(&self) -> Policy {
+        Policy {
+            force: self.force,
+            max_change_ratio: self.max_change_ratio,
+            max_delta_rows: self.max_delta_rows,
+        }
+    }
+
+    pub(crate) fn work_mem(&self) -> Option<WorkMem> {
+        WorkMem::between(self.merge_work_mem_mb, self.merge_work_mem_max_mb)
+    }
+}
+
+/// A connection to a database with a trickle catalog.
+pub struct Trickle<C> {
+    pub(crate) connection: C,
+    pub(crate) settings: Settings,
+    pub(crate) progress: Arc<dyn Progress>,
+    /// The way to more connections like this one.
+    pub(crate) connections: Option<Arc<dyn Connections>>,
+    pub(crate) tally: Arc<Tally>,
+    /// The server process of the connection.
+    pid: i32,
+    /// Major version of the server.
+    pub(crate) server: u32,
+    /// Compiled stream tables by `pgt_id`, with what they were compiled from.
+    pub(crate) compiled: BTreeMap<i64, (String, Runnable)>,
+    pub(crate) search_path: Vec<String>,
+    /// Questions which tables have changes, prepared for their texts; what was asked last comes first.
+    pub(crate) questions: Vec<Question>,
+    /// What the catalog said of stream tables that were refreshed lately.
+    pub(crate) recent: BTreeMap<Wanted, Arc<Registry>>,
+    /// When history was pruned last.
+    pub(crate) pruned: Option<Instant>,
+}
+
+impl<C: Connection> Trickle<C> {
+    /// Over a connection, whose catalog must be there and of this program's version.
+    ///
+    /// # Errors
+    /// No catalog or another version; a server older than 15.
+    pub async fn open(connection: C, settings: Settings) -> Result<Trickle<C>> {
+        let trickle = Trickle::attach(connection, settings).await?;
+        schema::require(trickle.db()).await?;
+        Ok(trickle)
+    }
+
+    /// Over a connection whose catalog may be missing: for [`Trickle::init`].
+    ///
+    /// # Errors
+    /// A server older than 15.
+    pub async fn attach(mut connection: C, settings: Settings) -> Result<Trickle<C>> {
+        let text = "SELECT current_setting('server_version_num')::int / 10000, current_schemas(false)::text[], \
+             pg_backend_pid()";
+        let row = db(&connection)
+            .query_one(text, &[])
+            .await
+            .map_err(|e| Error::server("ask for the version", e))?;
+        let server = u32::try_from(row.get::<i32>(0)).unwrap_or_default();
+        if server < 15 {
+            return Err(Error::input(format!("PostgreSQL {server} is too old"))
+                .hint("trickle needs PostgreSQL 15 or later."));
+        }
+        // A refresher that was killed leaves no statement running to its end. Where the server's platform cannot tell,
+        // it refuses the setting, and the statement does run to its end.
+        let _ = db(&connection).batch_execute("SET client_connection_check_interval = '1s'").await;
+        // The questions about many stream tables are long and quick: compiling them, or planning them anew for each list of
+        // tables, takes longer than they do.
+        let _ = db(&connection).batch_execute("SET jit = off").await;
+        if settings.use_prepared_statements {
+            // Nobody else is given this server process, who might want plans of another kind.
+            let _ = db(&connection).batch_execute("SET plan_cache_mode = force_generic_plan").await;
+            connection.keep_prepared();
+        }
+        let search_path = row.get(1);
+        let progress = Arc::new(Quiet);
+        Ok(Trickle {
+            connection,
+            settings,
+            progress,
+            connections: None,
+            tally: Arc::default(),
+            pid: row.get(2),
+            server,
+            compiled: BTreeMap::new(),
+            search_path,
+            questions: Vec::new(),
+            recent: BTreeMap::new(),
+            pruned: None,
+        })
+    }
+
+    /// Tells `progress` what long work is doing.
+    #[must_use]
+    pub fn with_progress(mut self, progress: Arc<dyn Progress>) -> Trickle<C> {
+        self.progress = progress;
+        self
+    }
+
+    /// Uses more connections where they help: for the first load of a large stream table, and to look at long work from
+    /// beside it. They must lead to the same database as the same role.
+    #[must_use]
+    pub fn with_connections(mut self, connections: Arc<dyn Connections>) -> Trickle<C> {
+        self.connections = Some(connections);
+        self
+    }
+
+    /// Looks at work on the connection, which writes a table.
+    pub(crate) fn onlooker(&self, what: String, table: Option<TableId>) -> Onlooker {
+        Onlooker {
+            progress: self.progress.clone(),
+            connections: self.connections.clone(),
+            tally: self.tally.clone(),
+            what,
+            pid: self.pid,
+            table: table.map(|t| t.0),
+        }
+    }
+
+    /// How many statements of refreshes were sent, and how many of these as they had been prepared.
+    pub fn statements(&self) -> Sent {
+        self.connection.sent()
+    }
+
+    /// The connection. Where statements stay prepared on it, they are planned for any values (`plan_cache_mode`).
+    pub fn connection(&self) -> &C {
+        &self.connection
+    }
+    /// The connection, as everything but its driver speaks to it.
+    pub fn db(&self) -> &dyn Connection {
+        &self.connection
+    }
+    /// The same, to begin a transaction on.
+    pub(crate) fn db_mut(&mut self) -> &mut dyn Connection {
+        &mut self.connection
+    }
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Makes or upgrades the catalog, and stores the settings that all clients share; returns the version that was there.
+    ///
+    /// # Errors
+    /// A catalog newer than this program; no privilege to create schemas.
+    pub async fn init(&mut self) -> Result<Option<i32>> {
+        self.migrate(schema::VERSION).await
+    }
+
+    /// Brings the catalog to a version, up or down; returns the one that was there. A catalog that was restored from a
+    /// dump finds its tables again by their names.
+    ///
+    /// # Errors
+    /// Those of [`schema::migrate`].
+    pub async fn migrate(&mut self, version: i32) -> Result<Option<i32>> {
+        let found = schema::migrate(&mut self.connection, version).await?;
+        if version == schema::VERSION && schema::is_restored(self.db()).await? {
+            let (patience, progress) = (self.settings.patience, self.progress.clone());
+            progress.say("this database was restored from a dump: finding the tables again by name");
+            patiently(&mut self.connection, patience, &[], &*progress, schema::rehome).await?;
+        }
+        if let (Some(bytes), true) = (self.settings.buffer_limit_bytes, version == schema::VERSION) {
+            let text = "UPDATE pgtrickle.pgt_catalog_version SET buffer_limit_bytes = $1";
+            let stored = self.db().execute(text, &[&bytes]).await;
+            stored.map_err(|e| Error::server("store the limit of buffers", e).blamed_on_input())?;
+        }
+        Ok(found)
+    }
+
+    /// All stream tables.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn registry(&self) -> Result<Registry> {
+        Registry::read(self.db(), None).await
+    }
+
+    /// These stream tables, and those that are linked to them: costs what they cost, however many others there are.
+    pub(crate) async fn linked(&self, tables: &[TableId]) -> Result<Registry> {
+        Registry::read(self.db(), Some(tables)).await
+    }
+
+    /// The stream table of this name.
+    ///
+    /// # Errors
+    /// None of that name; the server.
+    pub async fn find(&self, name: &Name) -> Result<Entry> {
+        self.of_names(std::slice::from_ref(name)).await?.find(name, &self.search_path).cloned()
+    }
+
+    /// The stream tables of these names, in whatever schemas, and those that are linked to them; all, where there is none
+    /// of a name, so that what is like it can be said.
+    pub(crate) async fn of_names(&self, names: &[Name]) -> Result<Registry> {
+        let text = "SELECT coalesce(c.relname, s.pgt_name), s.pgt_relid FROM pgtrickle.pgt_stream_tables s \
+             LEFT JOIN pg_class c ON c.oid = s.pgt_relid WHERE coalesce(c.relname, s.pgt_name) = ANY ($1)";
+        let wanted: Vec<&str> = names.iter().map(|n| n.name.as_str()).collect();
+        let rows = self.db().ask(text, &[&wanted]).await;
+        let rows = rows.map_err(|e| Error::server("look for stream tables by name", e))?;
+        let found: Vec<(String, u32)> = rows.iter().map(|r| (r.get(0), r.get(1))).collect();
+        if wanted.iter().any(|n| found.iter().all(|(f, _)| f != n)) {
+            return self.registry().await;
+        }
+        self.linked(&found.into_iter().map(|(_, oid)| TableId(oid)).collect::<Vec<_>>()).await
+    }
+
+    /// The plan and program of a stream table, compiled once per definition.
+    pub(crate) async fn runnable(&mut self, e: &Entry) -> Result<Runnable> {
+        let made_from =
+            format!("{}\0{:?}\0{:?}\0{}\0{:?}", e.query, e.relation, e.dependencies, e.mode, e.layout_hash);
+        if let Some((from, runnable)) = self.compiled.get(&e.id)
+            && *from == made_from
+        {
+            return Ok(runnable.clone());
+        }
+        let mut catalog = PgCatalog::new();
+        let runnable = compile_entry(self.db(), &mut catalog, e, self.server).await?;
+        self.compiled.insert(e.id, (made_from, runnable.clone()));
+        Ok(runnable)
+    }
+}
+
+/// A connection as everything but its driver speaks to it.
+fn db<C: Connection>(connection: &C) -> &dyn Connection {
+    connection
+}

@@ -1,0 +1,103 @@
+//! Waiting until a stream table shows what was committed.
+
+use crate::db::{Connection, Row};
+use crate::error::{Error, Result};
+use crate::names::Name;
+use crate::refresh::RefreshOptions;
+use crate::registry::{Entry, require_own, shown};
+use crate::trickle::Trickle;
+use std::time::{Duration, Instant};
+use trickle_core::frontier::{Frontier, Snapshot};
+
+/// How often to look.
+const POLL: Duration = Duration::from_millis(25);
+
+/// How often to ask what is pending while the frontier stays where it is.
+const ASK: Duration = Duration::from_secs(1);
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waited {
+    /// Whether everything is visible that was committed before the call.
+    pub visible: bool,
+    /// How long it took.
+    pub waited: Duration,
+}
+
+/// Where the frontier of a stream table is.
+struct At {
+    frontier: Option<String>,
+    reached: bool,
+}
+
+impl<C: Connection> Trickle<C> {
+    /// Waits until a stream table shows everything that was committed before the call, refreshed by whomever; at most
+    /// for `timeout`, or for as long as it takes.
+    ///
+    /// It does if its frontier holds every transaction that a snapshot at the call sees, or if nothing is pending for
+    /// it and what it reads: then none of the transactions that its frontier does not hold changed anything.
+    ///
+    /// # Errors
+    /// None of that name, or it is dropped meanwhile; another owner's; the server.
+    pub async fn wait(&mut self, name: &Name, timeout: Option<Duration>) -> Result<Waited> {
+        let started = Instant::now();
+        let e = self.find(name).await?;
+        require_own(&e)?;
+        let wanted = self.everything_visible().await?;
+        let mut asked: Option<(Option<String>, Instant)> = None;
+        loop {
+            let at = self.reaches(&e, &wanted).await?;
+            let due = asked.as_ref().is_none_or(|(of, when)| *of != at.frontier || when.elapsed() >= ASK);
+            let visible = at.reached || due && self.is_idle(&e).await?;
+            if due {
+                asked = Some((at.frontier, Instant::now()));
+            }
+            let waited = started.elapsed();
+            let left = timeout.map_or(POLL, |t| t.saturating_sub(waited));
+            if visible || left.is_zero() {
+                return Ok(Waited { visible, waited });
+            }
+            self.db().pause(left.min(POLL)).await;
+        }
+    }
+
+    /// What a snapshot taken now sees.
+    async fn everything_visible(&self) -> Result<Frontier> {
+        let fail = |e| Error::server("take a snapshot", e);
+        let text = "SELECT pg_current_snapshot()::text, c.system_identifier, d.oid FROM pg_control_system() c \
+             JOIN pg_database d ON d.datname = current_database()";
+        let row: Row = self.db().query_one(text, &[]).await.map_err(fail)?;
+        let snapshot: Snapshot = row.get::<String>(0).parse()?;
+        Ok(Frontier::new(row.get(1), row.get(2), &snapshot, None))
+    }
+
+    async fn reaches(&self, e: &Entry, wanted: &Frontier) -> Result<At> {
+        let text = "SELECT frontier::text, needs_reinit FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
+        let row = self.db().query_opt(text, &[&e.id]).await;
+        let row = row.map_err(|err| Error::server("read a frontier", err))?;
+        let Some(row) = row else {
+            return Err(Error::input(format!("stream table {} was dropped meanwhile", shown(e))));
+        };
+        let frontier: Option<String> = row.get(0);
+        let stored = frontier.as_deref().map(Frontier::from_json).transpose()?;
+        let reached = !row.get::<bool>(1) && stored.is_some_and(|f| wanted.is_within(&f));
+        Ok(At { frontier, reached })
+    }
+
+    /// Whether nothing is pending for a stream table and what it reads, all seen at one moment.
+    async fn is_idle(&mut self, e: &Entry) -> Result<bool> {
+        let registry = self.linked(&[e.relation.id]).await?;
+        // Time that passed was committed by nobody.
+        let still = |g: &Entry| Entry { reads_clock: false, ..g.clone() };
+        let group: Vec<Entry> = registry.with_upstream([e.relation.id])?.into_iter().map(still).collect();
+        if group.is_empty() || group.iter().any(|g| !g.unchanged || !g.own) {
+            return Ok(false);
+        }
+        match self.pending(&group, &RefreshOptions::default()).await {
+            Ok(pending) => Ok(pending.is_empty()),
+            Err(e) if e.is_connection() => Err(e),
+            // Something was altered just now.
+            Err(_) => Ok(false),
+        }
+    }
+}
