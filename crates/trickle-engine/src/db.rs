@@ -57,6 +57,29 @@ pub trait Connection {
     /// Does nothing for a while.
     fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + '_>>;
 
+    /// The same as [`Connection::batch`], within a transaction that goes on where it fails, as it was before.
+    fn attempt<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+        Box::pin(async move {
+            self.batch("SAVEPOINT trickle_attempt").await?;
+            let done = self.batch(text).await;
+            let after = match &done {
+                Ok(()) => "RELEASE SAVEPOINT trickle_attempt",
+                Err(_) => "ROLLBACK TO SAVEPOINT trickle_attempt; RELEASE SAVEPOINT trickle_attempt",
+            };
+            self.batch(after).await?;
+            done
+        })
+    }
+
+    /// Where refreshes run in a transaction that somebody else has begun and will end: a query that returns its last command so
+    /// far, as `bigint`.
+    fn command(&self) -> Option<Arc<str>> {
+        None
+    }
+
+    /// A refresh begins, or ends: what is in between is run by [`Connection::steps`], and reads the snapshot of its decision.
+    fn refreshing(&self, _begins: bool) {}
+
     /// Runs one statement of a refresh.
     fn step<'a>(&'a self, statement: &'a Statement) -> Answering<'a, Answer, Error> {
         Box::pin(async move {
@@ -257,6 +280,9 @@ impl Connection for Transaction<'_> {
     }
     fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         self.connection.pause(time)
+    }
+    fn attempt<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+        self.connection.attempt(text)
     }
 }
 

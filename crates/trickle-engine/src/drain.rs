@@ -310,13 +310,12 @@ async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) ->
 
 /// Locks a segment against everybody, if nobody uses it now.
 async fn lock(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
-    let fail = |e| Error::server("look for consumed changes", e);
-    t.batch_execute("SAVEPOINT trickle_segment").await.map_err(fail)?;
-    let locked = t.batch_execute(&format!("LOCK TABLE {segment} IN ACCESS EXCLUSIVE MODE NOWAIT")).await;
-    if locked.is_err() {
-        t.batch_execute("ROLLBACK TO SAVEPOINT trickle_segment").await.map_err(fail)?;
+    let lock = format!("LOCK TABLE {segment} IN ACCESS EXCLUSIVE MODE NOWAIT");
+    match t.attempt(&lock).await {
+        Ok(()) => Ok(true),
+        Err(e) if e.sqlstate.is_none() => Err(Error::server("look for consumed changes", e)),
+        Err(_) => Ok(false),
     }
-    Ok(locked.is_ok())
 }
 
 /// Whether every reader of a source has counted all rows of a segment that is locked, or will never count them.

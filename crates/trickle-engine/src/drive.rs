@@ -38,7 +38,8 @@ pub async fn drive(
 ) -> std::result::Result<Report, Failure> {
     let mut machine = Machine::new(plan);
     let mut outcome = Outcome::start();
-    loop {
+    connection.refreshing(true);
+    let end = loop {
         let started = Instant::now();
         let step = machine.step(outcome);
         let generate_micros = started.elapsed().as_micros() as u64;
@@ -47,10 +48,12 @@ pub async fn drive(
                 outcome = run(connection, &batch, watch.as_deref_mut()).await;
                 outcome.generate_micros = generate_micros;
             }
-            Step::Done(report) => return Ok(report),
-            Step::Fail(failure) => return Err(failure),
+            Step::Done(report) => break Ok(report),
+            Step::Fail(failure) => break Err(failure),
         }
-    }
+    };
+    connection.refreshing(false);
+    end
 }
 
 /// Runs a batch. Watched statements are sent one by one.

@@ -12,7 +12,7 @@ use trickle_core::catalog::TableId;
 /// How long to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// The longest that one try waits for a lock.
+    /// The longest that one try waits for a lock; zero leaves that to the server.
     pub lock_timeout: Duration,
     /// How often to try.
     pub attempts: u32,
@@ -62,8 +62,10 @@ async fn once<T>(
     work: &mut impl AsyncFnMut(&Transaction<'_>) -> Result<T>,
 ) -> Result<T> {
     let t = db.transaction().await.map_err(|e| Error::server("begin", e))?;
-    let timeout = format!("SET LOCAL lock_timeout = '{}ms'", patience.lock_timeout.as_millis());
-    t.batch_execute(&timeout).await.map_err(|e| Error::server("set lock_timeout", e))?;
+    if !patience.lock_timeout.is_zero() {
+        let timeout = format!("SET LOCAL lock_timeout = '{}ms'", patience.lock_timeout.as_millis());
+        t.batch_execute(&timeout).await.map_err(|e| Error::server("set lock_timeout", e))?;
+    }
     let output = work(&t).await?;
     t.commit().await.map_err(|e| Error::server("commit", e))?;
     Ok(output)

@@ -383,9 +383,10 @@ impl<C: Connection> Trickle<C> {
             });
         }
         let request = Request { initiated_by: options.by(), full: options.full, record_empty: false };
-        let transaction = Transaction::Own {
-            lock_timeout_ms: self.settings.lock_timeout_ms,
-            attempts: self.settings.attempts,
+        let (lock_timeout_ms, attempts) = (self.settings.lock_timeout_ms, self.settings.attempts);
+        let transaction = match self.connection.command() {
+            Some(command) => Transaction::Callers { command },
+            None => Transaction::Own { lock_timeout_ms, attempts },
         };
         Ok(Plan { members, transaction, work_mem: self.settings.work_mem(), request, asked_at: None })
     }

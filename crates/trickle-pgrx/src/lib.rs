@@ -1,18 +1,23 @@
 //! trickle inside PostgreSQL: the extension `pg_trickle`, with its SQL API in schema `pgtrickle`.
 //!
-//! This crate adapts and decides nothing: what to run comes from `trickle_core`. It is the only place with unsafe
-//! code, since PostgreSQL's interface is C.
+//! This crate adapts and decides nothing: what a stream table is and how it is kept is [`trickle_engine`]'s, what to run
+//! [`trickle_core`]'s. It is the only place with unsafe code, since PostgreSQL's interface is C; all of it is in `unsafe_pg`.
+
+mod api;
+mod inside;
+mod install;
+mod raise;
+mod unsafe_pg;
 
 pgrx::pg_module_magic!(name, version);
 
-/// The SQL API.
-#[pgrx::pg_schema]
-mod pgtrickle {
-    use pgrx::prelude::*;
-
-    /// The version of the extension's library.
-    #[pg_extern(immutable, parallel_safe)]
-    fn version() -> &'static str {
-        env!("CARGO_PKG_VERSION")
+/// What `cargo pgrx test` asks for.
+#[cfg(test)]
+pub mod pg_test {
+    /// Nothing is to be prepared.
+    pub fn setup(_: Vec<&str>) {}
+    /// Settings of the test server.
+    pub fn postgresql_conf_options() -> Vec<&'static str> {
+        vec!["fsync = off"]
     }
 }

@@ -44,13 +44,9 @@ pub(super) async fn evolve(t: &Transaction<'_>, old: &Entry, design: &Design) ->
     // Rows of another query need not obey the new key: they go where it would be violated.
     let new = |s: &&Statement| kept_key.is_empty() || !matches!(s, Statement::AddPrimaryKey(_));
     let identity: Vec<String> = design.identity().iter().filter(new).map(|s| print(s).text).collect();
-    if !identity.is_empty() {
-        t.batch_execute("SAVEPOINT trickle_identity").await.map_err(fail)?;
-        if t.batch_execute(&identity.join(";\n")).await.is_err() {
-            t.batch_execute("ROLLBACK TO SAVEPOINT trickle_identity").await.map_err(fail)?;
-            t.batch_execute(&format!("DELETE FROM {table}")).await.map_err(fail)?;
-            t.batch_execute(&identity.join(";\n")).await.map_err(fail)?;
-        }
+    if !identity.is_empty() && t.attempt(&identity.join(";\n")).await.is_err() {
+        t.batch_execute(&format!("DELETE FROM {table}")).await.map_err(fail)?;
+        t.batch_execute(&identity.join(";\n")).await.map_err(fail)?;
     }
     capture::run_all(t, &design.state_tables(), &doing).await?;
     guard(t, &design.name(), &doing).await

@@ -18,6 +18,9 @@ const MIGRATIONS: &[Migration] = &[Migration {
     down: "DROP SCHEMA pgtrickle_changes CASCADE; DROP SCHEMA pgtrickle CASCADE",
 }];
 
+/// Where the catalog goes.
+const SCHEMAS: &str = "CREATE SCHEMA pgtrickle; CREATE SCHEMA pgtrickle_changes";
+
 /// The schema of the catalog.
 pub(crate) const CATALOG: &str = "pgtrickle";
 
@@ -138,6 +141,22 @@ fn newer(found: i32) -> Error {
 /// Held while the catalog is brought to another version: who comes second finds the work done.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('trickle catalog', 0))";
 
+/// Makes the catalog in its two schemas, which are there.
+///
+/// # Errors
+/// Those of the server.
+pub async fn fill(db: &dyn Connection) -> Result<()> {
+    rise(db, 0, VERSION).await
+}
+
+async fn rise(db: &dyn Connection, from: i32, to: i32) -> Result<()> {
+    for m in MIGRATIONS.iter().filter(|m| m.version > from && m.version <= to) {
+        let doing = || format!("bring the catalog to version {}", m.version);
+        db.batch_execute(m.up).await.map_err(|e| advised(Error::server(doing(), e)))?;
+    }
+    Ok(())
+}
+
 /// Brings the catalog to `target`, up or down, in one transaction; returns the version before.
 ///
 /// # Errors
@@ -154,10 +173,11 @@ pub async fn migrate(db: &mut dyn Connection, target: i32) -> Result<Option<i32>
     if let Some(newest) = found.filter(|v| *v > VERSION) {
         return Err(newer(newest));
     }
-    for m in MIGRATIONS.iter().filter(|m| m.version > found.unwrap_or(0) && m.version <= target) {
-        let doing = || format!("bring the catalog to version {}", m.version);
-        transaction.batch_execute(m.up).await.map_err(|e| advised(Error::server(doing(), e)))?;
+    if found.is_none() && target > 0 {
+        let made = transaction.batch_execute(SCHEMAS).await;
+        made.map_err(|e| advised(Error::server("make the catalog's schemas", e)))?;
     }
+    rise(&transaction, found.unwrap_or(0), target).await?;
     for m in MIGRATIONS.iter().rev().filter(|m| m.version <= found.unwrap_or(0) && m.version > target) {
         let doing = || format!("take the catalog back from version {}", m.version);
         transaction.batch_execute(m.down).await.map_err(|e| Error::server(doing(), e))?;

@@ -1,6 +1,4 @@
 -- Catalog, version 1. Run in one transaction; the names are trickle's interface and never change meaning.
-CREATE SCHEMA pgtrickle;
-CREATE SCHEMA pgtrickle_changes;
 REVOKE ALL ON SCHEMA pgtrickle_changes FROM PUBLIC;
 
 CREATE TABLE pgtrickle.pgt_catalog_version (

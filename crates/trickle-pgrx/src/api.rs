@@ -1,0 +1,242 @@
+//! The SQL API: functions of schema `pgtrickle`.
+
+use crate::inside::done;
+use crate::raise::raise;
+use crate::unsafe_pg::Inside;
+use pgrx::prelude::*;
+use std::time::Duration;
+use trickle_engine::locks::Patience;
+use trickle_engine::{
+    Alteration, Created, Error, IfExists, Name, NewStreamTable, RefreshMode, RefreshOptions, Result,
+    Settings, Trickle,
+};
+
+#[pg_schema]
+mod pgtrickle {
+    use crate::unsafe_pg::Inside;
+    use pgrx::prelude::*;
+    use trickle_engine::IfExists;
+
+    /// The version of the extension's library.
+    #[pg_extern(immutable, parallel_safe)]
+    fn version() -> &'static str {
+        env!("CARGO_PKG_VERSION")
+    }
+
+    /// The number of the last command of this transaction.
+    #[pg_extern(volatile)]
+    fn last_command() -> i64 {
+        i64::from(Inside::last_command())
+    }
+
+    /// Makes a table that is kept equal to a query; its `pgt_id`.
+    #[pg_extern]
+    #[allow(clippy::too_many_arguments, reason = "the names and defaults are the interface")]
+    fn create_stream_table(
+        name: &str,
+        query: &str,
+        schedule: default!(Option<&str>, "'calculated'"),
+        refresh_mode: default!(&str, "'AUTO'"),
+        initialize: default!(bool, true),
+        cdc_mode: default!(Option<&str>, "NULL"),
+        append_only: default!(bool, false),
+        diamond_consistency: default!(Option<&str>, "NULL"),
+    ) -> i64 {
+        let options =
+            super::Options { schedule, refresh_mode, initialize, cdc_mode, append_only, diamond_consistency };
+        super::create(name, query, &options, IfExists::Fail)
+    }
+
+    /// The same, where there is none of this name.
+    #[pg_extern]
+    #[allow(clippy::too_many_arguments, reason = "the names and defaults are the interface")]
+    fn create_stream_table_if_not_exists(
+        name: &str,
+        query: &str,
+        schedule: default!(Option<&str>, "'calculated'"),
+        refresh_mode: default!(&str, "'AUTO'"),
+        initialize: default!(bool, true),
+        cdc_mode: default!(Option<&str>, "NULL"),
+        append_only: default!(bool, false),
+        diamond_consistency: default!(Option<&str>, "NULL"),
+    ) -> i64 {
+        let options =
+            super::Options { schedule, refresh_mode, initialize, cdc_mode, append_only, diamond_consistency };
+        super::create(name, query, &options, IfExists::Skip)
+    }
+
+    /// The same; one of this name gets the query, and keeps its indexes, grants, comments and dependent views.
+    #[pg_extern]
+    #[allow(clippy::too_many_arguments, reason = "the names and defaults are the interface")]
+    fn create_or_replace_stream_table(
+        name: &str,
+        query: &str,
+        schedule: default!(Option<&str>, "'calculated'"),
+        refresh_mode: default!(&str, "'AUTO'"),
+        initialize: default!(bool, true),
+        cdc_mode: default!(Option<&str>, "NULL"),
+        append_only: default!(bool, false),
+        diamond_consistency: default!(Option<&str>, "NULL"),
+    ) -> i64 {
+        let options =
+            super::Options { schedule, refresh_mode, initialize, cdc_mode, append_only, diamond_consistency };
+        super::create(name, query, &options, IfExists::Replace)
+    }
+
+    /// Gives a stream table another query, schedule, mode or status ('ACTIVE' or 'SUSPENDED'); NULL leaves it.
+    #[pg_extern]
+    fn alter_stream_table(
+        name: &str,
+        query: default!(Option<&str>, "NULL"),
+        schedule: default!(Option<&str>, "NULL"),
+        refresh_mode: default!(Option<&str>, "NULL"),
+        status: default!(Option<&str>, "NULL"),
+    ) {
+        super::alter(name, query, schedule, refresh_mode, status);
+    }
+
+    /// Drops a stream table, and with `cascade` what depends on it.
+    #[pg_extern]
+    fn drop_stream_table(name: &str, cascade: default!(bool, false)) {
+        super::with(async |trickle| {
+            let name = trickle_engine::Name::parse(name)?;
+            trickle.drop(&name, cascade).await.map(drop)
+        });
+    }
+
+    /// Brings a stream table, and what it reads, up to date.
+    #[pg_extern]
+    fn refresh_stream_table(name: &str) {
+        super::refresh(name);
+    }
+
+    /// Lets a stream table that was suspended be refreshed again.
+    #[pg_extern]
+    fn resume_stream_table(name: &str) {
+        super::alter(name, None, None, None, Some("ACTIVE"));
+    }
+}
+
+/// How a stream table is to be made.
+struct Options<'o> {
+    schedule: Option<&'o str>,
+    refresh_mode: &'o str,
+    initialize: bool,
+    cdc_mode: Option<&'o str>,
+    append_only: bool,
+    diamond_consistency: Option<&'o str>,
+}
+
+/// Does something with the database's stream tables. What fails is raised when everything that was begun for it is ended.
+fn with<T>(work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> T {
+    // Whoever waits for a lock holds those that its transaction has: the server's own deadlock detection and lock_timeout
+    // end that, and trying again in the same transaction does not help.
+    let patience = Patience { lock_timeout: Duration::ZERO, attempts: 1, pause: Duration::ZERO };
+    let settings =
+        Settings { patience, use_prepared_statements: false, load_connections: 1, ..Settings::default() };
+    let worked = done(async {
+        let mut trickle = Trickle::open(Inside::enter(), settings).await?;
+        work(&mut trickle).await
+    });
+    match worked {
+        Ok(done) => done,
+        Err(e) => raise(&e),
+    }
+}
+
+fn create(name: &str, query: &str, options: &Options<'_>, if_exists: IfExists) -> i64 {
+    let created = with(async |trickle| {
+        options.check()?;
+        let mut new = NewStreamTable::new(Name::parse(name)?, query);
+        new.schedule = Some(options.schedule.map(str::to_owned));
+        new.mode = Some(mode(options.refresh_mode)?);
+        new.initialize = options.initialize;
+        new.if_exists = if_exists;
+        trickle.create(&new).await
+    });
+    tell(&created);
+    created.id
+}
+
+impl Options<'_> {
+    /// Refuses what is not there.
+    fn check(&self) -> Result<()> {
+        match self.cdc_mode.map(str::to_ascii_lowercase).as_deref() {
+            None | Some("auto" | "trigger") => {}
+            Some("wal") => {
+                return Err(
+                    Error::input("capture from the WAL is not built yet").hint("Use cdc_mode => 'trigger'.")
+                );
+            }
+            Some(other) => {
+                return Err(Error::input(format!("there is no cdc_mode \"{other}\""))
+                    .hint("Use 'auto' or 'trigger'."));
+            }
+        }
+        match self.diamond_consistency {
+            None | Some("atomic") => {}
+            Some(_) => {
+                return Err(Error::input("linked stream tables are refreshed together in one transaction")
+                    .hint("Leave diamond_consistency at NULL, or 'atomic'."));
+            }
+        }
+        // A promise that rows only ever come is one that nothing is built on yet: capture tells.
+        let _ = self.append_only;
+        Ok(())
+    }
+}
+
+/// Tells that a stream table is kept by full refreshes where deltas were hoped for, and why.
+fn tell(created: &Created) {
+    for reason in created.reasons.iter().filter(|_| created.made) {
+        pgrx::notice!("{} is kept by full refreshes: {reason}", created.name);
+    }
+}
+
+fn alter(
+    name: &str,
+    query: Option<&str>,
+    schedule: Option<&str>,
+    refresh_mode: Option<&str>,
+    status: Option<&str>,
+) {
+    let created = with(async |trickle| {
+        let suspended = match status.map(str::to_ascii_uppercase).as_deref() {
+            None => None,
+            Some("ACTIVE") => Some(false),
+            Some("SUSPENDED") => Some(true),
+            Some(other) => {
+                let error = Error::input(format!("a stream table cannot be made \"{other}\""));
+                return Err(error.hint("Use 'ACTIVE' or 'SUSPENDED'."));
+            }
+        };
+        let wanted = Alteration {
+            query: query.map(str::to_owned),
+            schedule: schedule.map(|s| Some(s.to_owned())),
+            mode: refresh_mode.map(mode).transpose()?,
+            suspended,
+        };
+        trickle.alter(&Name::parse(name)?, &wanted).await
+    });
+    tell(&created);
+}
+
+fn refresh(name: &str) {
+    with(async |trickle| {
+        let name = Name::parse(name)?;
+        trickle.refresh(&[name], &RefreshOptions::default()).await.map(drop)
+    });
+}
+
+fn mode(name: &str) -> Result<RefreshMode> {
+    Ok(match name.to_ascii_uppercase().as_str() {
+        "AUTO" => RefreshMode::Auto,
+        "DIFFERENTIAL" => RefreshMode::Differential,
+        "FULL" => RefreshMode::Full,
+        "IMMEDIATE" => RefreshMode::Immediate,
+        other => {
+            return Err(Error::input(format!("there is no refresh_mode \"{other}\""))
+                .hint("Use 'AUTO', 'DIFFERENTIAL', 'FULL' or 'IMMEDIATE'."));
+        }
+    })
+}

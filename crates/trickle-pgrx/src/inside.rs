@@ -1,0 +1,143 @@
+//! [`Connection`] to the server from inside: every answer is there at once.
+
+use crate::unsafe_pg::Inside;
+use futures_util::FutureExt;
+use futures_util::future::ready;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use trickle_core::refresh::{Answer, Kind, Statement};
+use trickle_engine::db::{Answering, Bind, Cell, Connection, Param, Prepared, Refusal, Row, Rows};
+use trickle_engine::drive::first_words;
+use trickle_engine::{Error, Result};
+
+/// What waits for nothing is done.
+pub(crate) fn done<T>(work: impl Future<Output = T>) -> T {
+    match work.now_or_never() {
+        Some(done) => done,
+        None => pgrx::error!("something waits for an answer that is there"),
+    }
+}
+
+impl Connection for Inside {
+    fn run<'a>(&'a self, text: &'a str, params: Vec<Param<'a>>, _: bool) -> Answering<'a, Rows> {
+        Box::pin(async move { Inside::run(self, text, &params, false) })
+    }
+
+    fn batch<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+        Box::pin(async move { Inside::batch(self, text) })
+    }
+
+    fn written<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<Vec<Option<String>>>> {
+        Box::pin(async move {
+            let rows = Inside::run(self, text, &[], false)?;
+            let written = |c: &Cell| match c {
+                Cell::Null => None,
+                Cell::Bool(b) => Some(if *b { "t" } else { "f" }.to_owned()),
+                Cell::Int2(n) => Some(n.to_string()),
+                Cell::Int4(n) => Some(n.to_string()),
+                Cell::Int8(n) => Some(n.to_string()),
+                Cell::Oid(n) => Some(n.to_string()),
+                Cell::Float8(x) => Some(x.to_string()),
+                Cell::Text(s) | Cell::Json(s) => Some(s.clone()),
+                Cell::Array(_) => None,
+            };
+            Ok(rows.rows.iter().map(|r| r.cells().iter().map(written).collect()).collect())
+        })
+    }
+
+    fn prepare<'a>(&'a self, text: &'a str) -> Answering<'a, Prepared> {
+        Box::pin(ready(Ok(Prepared(Arc::new(text.to_owned())))))
+    }
+
+    fn again<'a>(&'a self, prepared: &'a Prepared) -> Answering<'a, Vec<Row>> {
+        Box::pin(async move {
+            let text = prepared.0.downcast_ref::<String>().map_or("", String::as_str);
+            Ok(Inside::run(self, text, &[], false)?.rows)
+        })
+    }
+
+    fn columns<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<(String, u32)>> {
+        Box::pin(async move { Inside::columns(self, text) })
+    }
+
+    fn begin(&self, _: bool) -> Answering<'_, ()> {
+        Inside::begin(self);
+        Box::pin(ready(Ok(())))
+    }
+
+    fn commit(&self) -> Answering<'_, ()> {
+        self.end(true);
+        Box::pin(ready(Ok(())))
+    }
+
+    fn rollback(&self) -> Answering<'_, ()> {
+        self.end(false);
+        Box::pin(ready(Ok(())))
+    }
+
+    fn abandon(&self) {
+        self.end(false);
+    }
+
+    fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Inside::pause(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        Box::pin(ready(()))
+    }
+
+    fn attempt<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+        // Whatever fails is undone by itself.
+        Connection::batch(self, text)
+    }
+
+    fn command(&self) -> Option<Arc<str>> {
+        Some("SELECT pgtrickle.last_command()".into())
+    }
+
+    fn refreshing(&self, begins: bool) {
+        match begins {
+            true => self.outside.set(self.depth()),
+            // One that failed leaves its savepoint open.
+            false => self.unwind(self.outside.get()),
+        }
+        self.drop_snapshot();
+    }
+
+    fn step<'a>(&'a self, statement: &'a Statement) -> Answering<'a, Answer, Error> {
+        Box::pin(async move {
+            let nothing = Ok(Answer::default());
+            match statement.kind {
+                Kind::Savepoint => Inside::begin(self),
+                Kind::Release => self.end(true),
+                Kind::RollbackTo => {
+                    // Its RELEASE follows.
+                    self.end(false);
+                    Inside::begin(self);
+                }
+                Kind::Decide => {
+                    self.take_snapshot();
+                    return self.answer(statement);
+                }
+                Kind::Begin | Kind::Commit | Kind::Rollback => {}
+                Kind::Setting | Kind::Lock => {
+                    return told(statement, Inside::batch(self, &statement.text)).map(|()| Answer::default());
+                }
+                Kind::Program | Kind::Command | Kind::Frontier | Kind::History => {
+                    return self.answer(statement);
+                }
+            }
+            nothing
+        })
+    }
+}
+
+impl Inside {
+    fn answer(&self, statement: &Statement) -> Result<Answer> {
+        let params: Vec<Param<'_>> = statement.params.iter().map(Bind::bind).collect();
+        told(statement, Inside::run(self, &statement.text, &params, true)).map(|rows| rows.answer(statement))
+    }
+}
+
+fn told<T>(statement: &Statement, done: std::result::Result<T, Refusal>) -> Result<T> {
+    done.map_err(|e| Error::server(first_words(&statement.text), e))
+}

@@ -1,0 +1,86 @@
+//! CREATE EXTENSION: the catalog comes with it, or the one that is there is adopted.
+
+use crate::inside::done;
+use crate::raise::raise;
+use crate::unsafe_pg::{Inside, is_creating_extension};
+use pgrx::prelude::*;
+use trickle_engine::db::Connection;
+use trickle_engine::{Error, Result, schema};
+
+// The schemas are made or adopted before anything is put into them.
+extension_sql!(
+    "DO $$
+    DECLARE name text;
+    BEGIN
+        FOREACH name IN ARRAY ARRAY['pgtrickle', 'pgtrickle_changes'] LOOP
+            IF to_regnamespace(name) IS NULL THEN
+                EXECUTE format('CREATE SCHEMA %I', name);
+            ELSE
+                EXECUTE format('ALTER EXTENSION pg_trickle ADD SCHEMA %I', name);
+            END IF;
+        END LOOP;
+    END $$;",
+    name = "schemas",
+    bootstrap,
+);
+
+extension_sql!(
+    "SELECT pgtrickle.install();
+    REVOKE ALL ON FUNCTION pgtrickle.install() FROM PUBLIC;",
+    name = "catalog",
+    finalize,
+);
+
+/// What a program made in the schema of the catalog, with the word for it; what belongs to an extension is left out.
+const ADOPTED: &str = "
+SELECT format('ALTER EXTENSION pg_trickle ADD TABLE %s', c.oid::regclass) FROM pg_class c
+WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind = 'r'
+  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
+UNION ALL
+SELECT format('ALTER EXTENSION pg_trickle ADD FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
+WHERE p.pronamespace = 'pgtrickle'::regnamespace
+  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')";
+
+/// The tables of the catalog, whose contents a dump is to have.
+const DUMPED: &str = "SELECT c.oid FROM pg_class c \
+    WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind IN ('r', 'S') ORDER BY c.oid";
+
+#[pg_schema]
+mod pgtrickle {
+    use pgrx::prelude::*;
+
+    /// Makes the catalog, or makes the one that is there the extension's; called by CREATE EXTENSION alone.
+    #[pg_extern]
+    fn install() {
+        super::install();
+    }
+}
+
+fn install() {
+    if !is_creating_extension() {
+        pgrx::error!("the catalog of pg_trickle comes with CREATE EXTENSION pg_trickle");
+    }
+    let made = done(filled(&Inside::enter()));
+    if let Err(e) = made {
+        raise(&e);
+    }
+}
+
+async fn filled(db: &dyn Connection) -> Result<()> {
+    let fail = |e| Error::server("adopt the catalog", e);
+    match schema::version(db).await? {
+        None => schema::fill(db).await?,
+        Some(schema::VERSION) => {
+            for row in db.query(ADOPTED, &[]).await.map_err(fail)? {
+                db.batch_execute(row.get(0)).await.map_err(fail)?;
+            }
+        }
+        Some(_) => schema::require(db).await?,
+    }
+    for row in db.query(DUMPED, &[]).await.map_err(fail)? {
+        let noted =
+            db.query("SELECT pg_extension_config_dump($1::regclass, '')", &[&row.get::<u32>(0)]).await;
+        noted.map_err(fail)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,374 @@
+//! The server's C interface: the only unsafe code. Everything here is called in the one thread of a server process, within a
+//! transaction, while [`Inside`] exists.
+
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::{FromDatum, IntoDatum, JsonB, PgSqlErrorCode, PgTryBuilder, pg_sys};
+use std::cell::{Cell as Shared, RefCell};
+use std::ffi::{CStr, CString, c_char};
+use std::panic::AssertUnwindSafe;
+use trickle_engine::db::{Cell, Param, Refusal, Row, Rows};
+
+/// The server from inside, for the time of one call of a function: its settings are as before when it is gone.
+pub(crate) struct Inside {
+    /// What settings were set since.
+    settings: i32,
+    /// The snapshot of a refresh, while there is one.
+    snapshot: Shared<pg_sys::Snapshot>,
+    /// Open subtransactions, innermost last, each with what was in force before it.
+    open: RefCell<Vec<Before>>,
+    /// How many were open when the refresh began.
+    pub(crate) outside: Shared<usize>,
+}
+
+/// What a subtransaction changes of the process, and is to be as before after it.
+#[derive(Clone, Copy)]
+struct Before {
+    context: pg_sys::MemoryContext,
+    owner: pg_sys::ResourceOwner,
+}
+
+impl Inside {
+    /// Connects to the server's executor.
+    pub(crate) fn enter() -> Inside {
+        // SAFETY: a function is being called, so there are a transaction and a memory context. What is begun here is ended
+        // when the value is dropped, or by the abort of the transaction.
+        let settings = unsafe {
+            let connected = pg_sys::SPI_connect();
+            if connected != pg_sys::SPI_OK_CONNECT as i32 {
+                pgrx::error!("cannot connect to the server's executor: {connected}");
+            }
+            pg_sys::NewGUCNestLevel()
+        };
+        Inside {
+            settings,
+            snapshot: Shared::new(std::ptr::null_mut()),
+            open: RefCell::default(),
+            outside: Shared::new(0),
+        }
+    }
+
+    /// Begins a subtransaction.
+    pub(crate) fn begin(&self) {
+        // SAFETY: there is a transaction. The memory context stays what it was, so that what is allocated in it outlives the
+        // subtransaction.
+        unsafe {
+            let before =
+                Before { context: pg_sys::CurrentMemoryContext, owner: pg_sys::CurrentResourceOwner };
+            pg_sys::BeginInternalSubTransaction(std::ptr::null());
+            pg_sys::MemoryContextSwitchTo(before.context);
+            self.open.borrow_mut().push(before);
+        }
+    }
+
+    /// Ends the innermost subtransaction.
+    pub(crate) fn end(&self, keep: bool) {
+        let Some(before) = self.open.borrow_mut().pop() else { return };
+        // SAFETY: it was begun by `begin`, and those inside of it are ended: they are a stack.
+        unsafe {
+            if keep {
+                pg_sys::ReleaseCurrentSubTransaction();
+            } else {
+                pg_sys::RollbackAndReleaseCurrentSubTransaction();
+            }
+            pg_sys::MemoryContextSwitchTo(before.context);
+            pg_sys::CurrentResourceOwner = before.owner;
+        }
+    }
+
+    /// How many subtransactions are open.
+    pub(crate) fn depth(&self) -> usize {
+        self.open.borrow().len()
+    }
+
+    /// Undoes those that were begun since there were so many.
+    pub(crate) fn unwind(&self, depth: usize) {
+        while self.depth() > depth {
+            self.end(false);
+        }
+    }
+
+    /// Does something in a subtransaction of its own, so that an error of the server's undoes it and nothing else.
+    fn guarded<T>(&self, work: impl FnOnce() -> T) -> Result<T, Refusal> {
+        self.begin();
+        // What it was doing is undone with the subtransaction.
+        let work = AssertUnwindSafe(move || Ok(work()));
+        let done = PgTryBuilder::new(work).catch_others(|e| Err(refusal(e))).execute();
+        self.end(done.is_ok());
+        done
+    }
+
+    /// Takes the snapshot of a refresh: what is committed now, or where the caller's transaction has one snapshot, that.
+    pub(crate) fn take_snapshot(&self) {
+        self.drop_snapshot();
+        // SAFETY: there is a transaction; the copy is registered with it, and dropped at the latest when it ends.
+        unsafe { self.snapshot.set(pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot())) };
+    }
+
+    /// Forgets the snapshot of a refresh.
+    pub(crate) fn drop_snapshot(&self) {
+        let snapshot = self.snapshot.replace(std::ptr::null_mut());
+        if !snapshot.is_null() {
+            // SAFETY: it was registered by `take_snapshot`, once.
+            unsafe { pg_sys::UnregisterSnapshot(snapshot) };
+        }
+    }
+
+    /// Runs one statement, under the snapshot of the refresh if `within` one, else under one of its own.
+    pub(crate) fn run(&self, text: &str, params: &[Param<'_>], within: bool) -> Result<Rows, Refusal> {
+        Ok(self.fetch(text, params, within)?.0)
+    }
+
+    /// Runs one statement; its rows, and their columns.
+    fn fetch(&self, text: &str, params: &[Param<'_>], within: bool) -> Result<(Rows, Columns), Refusal> {
+        let snapshot = if within { self.snapshot.get() } else { std::ptr::null_mut() };
+        let text = c_text(text)?;
+        let (mut types, mut values, mut nulls) = (Vec::new(), Vec::new(), Vec::new());
+        for p in params {
+            let (ty, value) = datum(p);
+            types.push(ty);
+            nulls.push(if value.is_some() { b' ' as c_char } else { b'n' as c_char });
+            values.push(value.unwrap_or(pg_sys::Datum::null()));
+        }
+        self.guarded(|| {
+            // SAFETY: the executor is connected; the three lists have an element for each parameter and outlive the call.
+            unsafe {
+                let plan = pg_sys::SPI_prepare(text.as_ptr(), params.len() as i32, types.as_mut_ptr());
+                if plan.is_null() {
+                    let why = pg_sys::SPI_result;
+                    pgrx::error!("cannot prepare a statement: {why}");
+                }
+                let done = pg_sys::SPI_execute_snapshot(
+                    plan,
+                    values.as_mut_ptr(),
+                    nulls.as_ptr(),
+                    snapshot,
+                    std::ptr::null_mut(),
+                    false,
+                    true,
+                    0,
+                );
+                if done < 0 {
+                    pgrx::error!("cannot run a statement: {done}");
+                }
+                let rows = fetched();
+                pg_sys::SPI_freeplan(plan);
+                rows
+            }
+        })
+    }
+
+    /// Runs statements without values or results.
+    pub(crate) fn batch(&self, text: &str) -> Result<(), Refusal> {
+        let text = c_text(text)?;
+        self.guarded(move || {
+            // SAFETY: the executor is connected, and the text outlives the call.
+            let done = unsafe { pg_sys::SPI_execute(text.as_ptr(), false, 0) };
+            if done < 0 {
+                pgrx::error!("cannot run a statement: {done}");
+            }
+        })
+    }
+
+    /// Names and types of the columns that a query would give.
+    pub(crate) fn columns(&self, text: &str) -> Result<Columns, Refusal> {
+        let text = format!("SELECT * FROM ({}) q LIMIT 0", text.trim_end().trim_end_matches(';'));
+        Ok(self.fetch(&text, &[], false)?.1)
+    }
+
+    /// The number of the last command of the transaction: those after it have greater ones.
+    pub(crate) fn last_command() -> u32 {
+        // SAFETY: there is a transaction. To mark the number as used makes the next command take another.
+        unsafe { pg_sys::GetCurrentCommandId(true) }
+    }
+
+    /// Waits, unless the process is asked for something meanwhile.
+    pub(crate) fn pause(millis: u64) {
+        // SAFETY: the latch is this process's own.
+        unsafe {
+            let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+            pg_sys::WaitLatch(
+                pg_sys::MyLatch,
+                events as i32,
+                i64::try_from(millis).unwrap_or(i64::MAX),
+                pg_sys::PG_WAIT_EXTENSION,
+            );
+            pg_sys::ResetLatch(pg_sys::MyLatch);
+        }
+        pgrx::check_for_interrupts!();
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        // Whoever catches an error rolls back the innermost subtransaction, and means its own.
+        self.unwind(0);
+        if std::thread::panicking() {
+            // The abort of the transaction takes everything else back.
+            return;
+        }
+        self.drop_snapshot();
+        // SAFETY: both were begun by `enter`, and nothing that was begun after them is open.
+        unsafe {
+            pg_sys::AtEOXact_GUC(false, self.settings);
+            pg_sys::SPI_finish();
+        }
+    }
+}
+
+fn c_text(text: &str) -> Result<CString, Refusal> {
+    CString::new(text)
+        .map_err(|_| Refusal::new("22021", "a statement holds a character that no text can hold"))
+}
+
+/// What the engine is told of an error of the server's.
+fn refusal(e: CaughtError) -> Refusal {
+    match e {
+        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => Refusal {
+            sqlstate: Some(sqlstate(report.sql_error_code())),
+            message: report.message().to_owned(),
+            detail: report.detail().map(str::to_owned),
+            hint: report.hint().map(str::to_owned),
+            position: None,
+        },
+        panic => panic.rethrow(),
+    }
+}
+
+/// The five characters of an error's code: six bits each, from the least significant.
+fn sqlstate(code: PgSqlErrorCode) -> String {
+    let code = code as i32;
+    (0..5).map(|i| char::from(((code >> (6 * i)) & 0x3f) as u8 + b'0')).collect()
+}
+
+fn datum(param: &Param<'_>) -> (pg_sys::Oid, Option<pg_sys::Datum>) {
+    match param {
+        Param::Null => (pg_sys::TEXTOID, None),
+        Param::Bool(v) => (pg_sys::BOOLOID, v.into_datum()),
+        Param::Int2(v) => (pg_sys::INT2OID, v.into_datum()),
+        Param::Int4(v) => (pg_sys::INT4OID, v.into_datum()),
+        Param::Int8(v) => (pg_sys::INT8OID, v.into_datum()),
+        Param::Oid(v) => (pg_sys::OIDOID, v.map(pg_sys::Oid::from).into_datum()),
+        Param::Float8(v) => (pg_sys::FLOAT8OID, v.into_datum()),
+        Param::Text(v) => (pg_sys::TEXTOID, v.into_datum()),
+        Param::Jsonb(v) => {
+            let json = v.as_deref().and_then(|text| serde_json::from_str(text).ok());
+            (pg_sys::JSONBOID, json.map(JsonB).into_datum())
+        }
+        Param::Int8s(v) => (pg_sys::INT8ARRAYOID, v.clone().into_datum()),
+        Param::Oids(v) => {
+            let oids = v.as_ref().map(|all| all.iter().map(|o| pg_sys::Oid::from(*o)).collect::<Vec<_>>());
+            (pg_sys::OIDARRAYOID, oids.into_datum())
+        }
+        Param::Texts(v) => (pg_sys::TEXTARRAYOID, v.clone().into_datum()),
+    }
+}
+
+/// Names and types of columns.
+type Columns = Vec<(String, u32)>;
+
+/// The rows that the executor's last statement gave, and their columns.
+///
+/// # Safety
+/// A statement was just run by the executor.
+unsafe fn fetched() -> (Rows, Columns) {
+    // SAFETY: a statement was run.
+    let mut rows = Rows { rows: Vec::new(), affected: unsafe { pg_sys::SPI_processed } };
+    let mut columns = Vec::new();
+    // SAFETY: the table, its description and its rows are the executor's, and live until it is freed below.
+    unsafe {
+        let table = pg_sys::SPI_tuptable;
+        if table.is_null() {
+            return (rows, columns);
+        }
+        let desc = (*table).tupdesc;
+        for i in 1..=(*desc).natts {
+            columns.push((name_of(desc, i), pg_sys::SPI_gettypeid(desc, i).to_u32()));
+        }
+        for r in 0..rows.affected as usize {
+            let tuple = *(*table).vals.add(r);
+            let cells = (1..=(*desc).natts).map(|i| {
+                let mut null = false;
+                let value = pg_sys::SPI_getbinval(tuple, desc, i, &mut null);
+                if null { Cell::Null } else { cell(value, pg_sys::SPI_gettypeid(desc, i)) }
+            });
+            rows.rows.push(Row::new(cells.collect()));
+        }
+        pg_sys::SPI_freetuptable(table);
+    }
+    (rows, columns)
+}
+
+/// # Safety
+/// The description has a column `i`, from 1.
+unsafe fn name_of(desc: pg_sys::TupleDesc, i: i32) -> String {
+    // SAFETY: the executor gives a copy of the name.
+    unsafe { CStr::from_ptr(pg_sys::SPI_fname(desc, i)) }.to_string_lossy().into_owned()
+}
+
+/// A value of a type.
+///
+/// # Safety
+/// The datum is a value of that type, and not NULL.
+unsafe fn cell(value: pg_sys::Datum, ty: pg_sys::Oid) -> Cell {
+    // SAFETY: each is read as what its type says.
+    unsafe {
+        match ty {
+            pg_sys::BOOLOID => Cell::Bool(value.value() != 0),
+            pg_sys::INT2OID => Cell::Int2(value.value() as i16),
+            pg_sys::INT4OID => Cell::Int4(value.value() as i32),
+            pg_sys::INT8OID => Cell::Int8(value.value() as i64),
+            pg_sys::OIDOID => Cell::Oid(value.value() as u32),
+            pg_sys::FLOAT4OID => f32::from_datum(value, false).map_or(Cell::Null, |x| Cell::Float8(x.into())),
+            pg_sys::FLOAT8OID => f64::from_datum(value, false).map_or(Cell::Null, Cell::Float8),
+            pg_sys::JSONOID | pg_sys::JSONBOID => Cell::Json(printed(value, ty)),
+            _ => match pg_sys::get_element_type(ty) {
+                pg_sys::InvalidOid => Cell::Text(printed(value, ty)),
+                element => Cell::Array(elements(value, element)),
+            },
+        }
+    }
+}
+
+/// # Safety
+/// The datum is an array of that element type.
+unsafe fn elements(value: pg_sys::Datum, element: pg_sys::Oid) -> Vec<Cell> {
+    let (mut length, mut by_value, mut align) = (0i16, false, 0 as c_char);
+    let (mut values, mut nulls, mut count) = (std::ptr::null_mut(), std::ptr::null_mut(), 0i32);
+    // SAFETY: the server fills all of these for the array, which it copies where it is packed.
+    unsafe {
+        pg_sys::get_typlenbyvalalign(element, &mut length, &mut by_value, &mut align);
+        let array = pg_sys::pg_detoast_datum(value.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+        pg_sys::deconstruct_array(
+            array,
+            element,
+            i32::from(length),
+            by_value,
+            align,
+            &mut values,
+            &mut nulls,
+            &mut count,
+        );
+        (0..count as usize)
+            .map(|i| if *nulls.add(i) { Cell::Null } else { cell(*values.add(i), element) })
+            .collect()
+    }
+}
+
+/// A value as the server writes it.
+///
+/// # Safety
+/// The datum is a value of that type, and not NULL.
+unsafe fn printed(value: pg_sys::Datum, ty: pg_sys::Oid) -> String {
+    let (mut output, mut packed) = (pg_sys::InvalidOid, false);
+    // SAFETY: every type has an output function, whose result is a C string.
+    unsafe {
+        pg_sys::getTypeOutputInfo(ty, &mut output, &mut packed);
+        CStr::from_ptr(pg_sys::OidOutputFunctionCall(output, value)).to_string_lossy().into_owned()
+    }
+}
+
+/// Whether the script of CREATE EXTENSION is running.
+pub(crate) fn is_creating_extension() -> bool {
+    // SAFETY: it is read by the thread that writes it.
+    unsafe { pg_sys::creating_extension }
+}
