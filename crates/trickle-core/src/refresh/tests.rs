@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::catalog::{TableId, TableKind};
-use crate::cost::{Policy, Strategy};
+use crate::cost::{Force, Policy, Strategy};
 use crate::expr::Moment;
 use crate::frontier::Frontier;
 
@@ -494,6 +494,8 @@ fn what_changes_without_its_sources_is_recomputed_when_it_is_polled_for_that_rea
 fn each_member_works_with_memory_by_its_size_for_this_transaction_alone() {
     let mut p = plan();
     p.work_mem = WorkMem::between(Some(2), Some(64));
+    let incremental = Policy { force: Some(Force::Incremental), ..Policy::default() };
+    p.members.iter_mut().for_each(|m| m.policy = incremental);
     let mut server = Server::new(facts(5 << 10, 1, 0));
     report(server.drive(p));
     let set = server.log.iter().filter(|s| s.text.contains("work_mem"));
