@@ -2,7 +2,7 @@
 //! Catches what rules and evaluator have wrong in common; and cases that say what PostgreSQL does not.
 
 #[path = "../case_files/mod.rs"]
-mod case_files;
+pub(crate) mod case_files;
 
 use crate::support::{assert_equal, create, each_server, mode, name, open_with, refresh, try_refresh};
 use futures_util::FutureExt;

@@ -15,6 +15,7 @@ mod connect;
 mod copies;
 mod crashes;
 mod cuts;
+mod extension;
 mod faults;
 mod first_load;
 mod functions;

@@ -1,14 +1,12 @@
 //! The SQL API: functions of schema `pgtrickle`.
 
+use crate::gucs;
 use crate::inside::done;
 use crate::raise::raise;
 use crate::unsafe_pg::Inside;
 use pgrx::prelude::*;
-use std::time::Duration;
-use trickle_engine::locks::Patience;
 use trickle_engine::{
-    Alteration, Created, Error, IfExists, Name, NewStreamTable, RefreshMode, RefreshOptions, Result,
-    Settings, Trickle,
+    Alteration, Created, Error, IfExists, Name, NewStreamTable, RefreshMode, RefreshOptions, Result, Trickle,
 };
 
 #[pg_schema]
@@ -128,14 +126,9 @@ struct Options<'o> {
 }
 
 /// Does something with the database's stream tables. What fails is raised when everything that was begun for it is ended.
-fn with<T>(work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> T {
-    // Whoever waits for a lock holds those that its transaction has: the server's own deadlock detection and lock_timeout
-    // end that, and trying again in the same transaction does not help.
-    let patience = Patience { lock_timeout: Duration::ZERO, attempts: 1, pause: Duration::ZERO };
-    let settings =
-        Settings { patience, use_prepared_statements: false, load_connections: 1, ..Settings::default() };
+pub(crate) fn with<T>(work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> T {
     let worked = done(async {
-        let mut trickle = Trickle::open(Inside::enter(), settings).await?;
+        let mut trickle = Trickle::open(Inside::enter(), gucs::settings()).await?;
         work(&mut trickle).await
     });
     match worked {

@@ -33,8 +33,8 @@ extension_sql!(
 
 /// What a program made in the schema of the catalog, with the word for it; what belongs to an extension is left out.
 const ADOPTED: &str = "
-SELECT format('ALTER EXTENSION pg_trickle ADD TABLE %s', c.oid::regclass) FROM pg_class c
-WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind = 'r'
+SELECT format('ALTER EXTENSION pg_trickle ADD %s %s', CASE c.relkind WHEN 'r' THEN 'TABLE' ELSE 'SEQUENCE' END, c.oid::regclass)
+FROM pg_class c WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind IN ('r', 'S')
   AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
 UNION ALL
 SELECT format('ALTER EXTENSION pg_trickle ADD FUNCTION %s', p.oid::regprocedure) FROM pg_proc p

@@ -4,12 +4,20 @@
 //! [`trickle_core`]'s. It is the only place with unsafe code, since PostgreSQL's interface is C; all of it is in `unsafe_pg`.
 
 mod api;
+mod ask;
+mod gucs;
 mod inside;
 mod install;
 mod raise;
 mod unsafe_pg;
 
 pgrx::pg_module_magic!(name, version);
+
+/// Called by the server when it loads the library.
+#[pgrx::pg_guard]
+pub extern "C-unwind" fn _PG_init() {
+    gucs::define();
+}
 
 /// What `cargo pgrx test` asks for.
 #[cfg(test)]

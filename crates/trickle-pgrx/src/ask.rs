@@ -1,0 +1,231 @@
+//! What people ask: functions of schema `pgtrickle` that change nothing.
+
+#![allow(clippy::type_complexity, reason = "the columns of a result are its interface")]
+
+use crate::api::with;
+use pgrx::prelude::*;
+use trickle_core::graph::Format;
+use trickle_core::stream_table::Refresh;
+use trickle_engine::{Error, Explained, Name, Result, Status};
+
+#[pg_schema]
+mod pgtrickle {
+    use pgrx::JsonB;
+    use pgrx::prelude::*;
+    use trickle_engine::Name;
+
+    /// How all stream tables stand.
+    #[pg_extern]
+    fn pgt_status() -> TableIterator<
+        'static,
+        (
+            name!(name, String),
+            name!(mode, String),
+            name!(requested_mode, String),
+            name!(mode_reason, Option<String>),
+            name!(status, String),
+            name!(schedule, Option<String>),
+            name!(staleness_ms, Option<i64>),
+            name!(last_refresh_at, Option<String>),
+            name!(consecutive_errors, i32),
+            name!(last_error_message, Option<String>),
+            name!(pending_changes, Option<i64>),
+        ),
+    > {
+        let all = super::status(&[]);
+        TableIterator::new(all.into_iter().map(|s| {
+            (
+                s.name,
+                s.mode,
+                s.requested_mode,
+                s.mode_reason,
+                s.status,
+                s.schedule,
+                s.staleness_ms,
+                s.last_refresh_at,
+                s.consecutive_errors,
+                s.last_error,
+                s.pending_changes,
+            )
+        }))
+    }
+
+    /// The newest refreshes of a stream table, newest first.
+    #[pg_extern]
+    fn get_refresh_history(
+        name: &str,
+        limit: default!(i32, 20),
+    ) -> TableIterator<
+        'static,
+        (
+            name!(refresh_id, i64),
+            name!(start_time, String),
+            name!(end_time, Option<String>),
+            name!(action, String),
+            name!(status, String),
+            name!(initiated_by, String),
+            name!(delta_row_count, Option<i64>),
+            name!(rows_inserted, Option<i64>),
+            name!(rows_updated, Option<i64>),
+            name!(rows_deleted, Option<i64>),
+            name!(strategy_reason, Option<String>),
+            name!(predicted_ms, Option<f64>),
+            name!(phase_ms, Option<JsonB>),
+            name!(error_message, Option<String>),
+        ),
+    > {
+        let limit = u32::try_from(limit).unwrap_or(0);
+        let all = super::with(async |t| t.history(&Name::parse(name)?, limit).await);
+        TableIterator::new(all.into_iter().map(|h| {
+            (
+                h.refresh_id,
+                h.start_time,
+                h.end_time,
+                h.action,
+                h.status,
+                h.initiated_by,
+                h.delta_row_count,
+                h.rows_inserted,
+                h.rows_updated,
+                h.rows_deleted,
+                h.strategy_reason,
+                h.predicted_ms,
+                h.phase_ms.map(JsonB),
+                h.error_message,
+            )
+        }))
+    }
+
+    /// Milliseconds since what a stream table shows was all that there was; 0 where it is, NULL where it was never filled.
+    #[pg_extern]
+    fn get_staleness(name: &str) -> Option<i64> {
+        super::status(&[name]).into_iter().next().and_then(|s| s.staleness_ms)
+    }
+
+    /// The buffers of changes.
+    #[pg_extern]
+    fn change_buffer_sizes() -> TableIterator<
+        'static,
+        (
+            name!(source, String),
+            name!(trigger_mode, String),
+            name!(disabled, bool),
+            name!(bytes, i64),
+            name!(segments, i32),
+            name!(limit_bytes, i64),
+        ),
+    > {
+        let all = super::with(async |t| t.buffers().await);
+        let row = |b: trickle_engine::BufferStatus| {
+            (b.source, b.trigger_mode, b.disabled, b.bytes, b.segments, b.limit_bytes)
+        };
+        TableIterator::new(all.into_iter().map(row))
+    }
+
+    /// Whether a query can be kept incrementally; if not, what stands in the way, where, and what would help.
+    #[pg_extern]
+    fn validate_query(
+        query: &str,
+    ) -> TableIterator<
+        'static,
+        (
+            name!(incremental, bool),
+            name!(construct, Option<String>),
+            name!(line, Option<i32>),
+            name!(position, Option<i32>),
+            name!(help, Option<String>),
+        ),
+    > {
+        let explained = super::with(async |t| t.explain_query(query).await);
+        if explained.table.is_some() {
+            return TableIterator::once((true, None, None, None, None));
+        }
+        let place = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
+        TableIterator::new(explained.reasons.into_iter().map(move |r| {
+            let (line, column) = (r.span.map(|s| place(s.line)), r.span.map(|s| place(s.column)));
+            (false, Some(r.construct), line, column, Some(r.help))
+        }))
+    }
+
+    /// The plan of a stream table, and of its delta.
+    #[pg_extern]
+    fn explain_st(name: &str) -> String {
+        super::with(async |t| super::plans(&t.explain(&Name::parse(name)?).await?))
+    }
+
+    /// The statement that applies the changes of all sources of a stream table, or of what a query would make.
+    #[pg_extern]
+    fn explain_delta(name_or_query: &str) -> String {
+        super::with(async |t| {
+            let explained = match Name::parse(name_or_query) {
+                Ok(name) => t.explain(&name).await?,
+                Err(_) => t.explain_query(name_or_query).await?,
+            };
+            super::delta(&explained)
+        })
+    }
+
+    /// The mode in force of a stream table, the one that was asked for, and why they differ.
+    #[pg_extern]
+    fn explain_refresh_mode(
+        name: &str,
+    ) -> TableIterator<
+        'static,
+        (name!(mode, String), name!(requested_mode, String), name!(mode_reason, Option<String>)),
+    > {
+        let all = super::status(&[name]);
+        TableIterator::new(all.into_iter().map(|s| (s.mode, s.requested_mode, s.mode_reason)))
+    }
+
+    /// A hash of a text (xxHash64, seed 0).
+    #[pg_extern(immutable, parallel_safe, strict)]
+    fn pg_trickle_hash(value: &str) -> i64 {
+        super::hash(value.as_bytes())
+    }
+
+    /// A hash of texts, in which NULL is another than the empty text.
+    #[pg_extern(immutable, parallel_safe, strict)]
+    fn pg_trickle_hash_multi(values: Vec<Option<String>>) -> i64 {
+        let mut bytes = Vec::new();
+        for v in values {
+            match v {
+                None => bytes.push(0),
+                Some(v) => {
+                    bytes.push(1);
+                    bytes.extend((v.len() as u64).to_le_bytes());
+                    bytes.extend(v.as_bytes());
+                }
+            }
+        }
+        super::hash(&bytes)
+    }
+}
+
+fn status(names: &[&str]) -> Vec<Status> {
+    with(async |t| {
+        let names = names.iter().map(|n| Name::parse(n)).collect::<Result<Vec<_>>>()?;
+        t.status(&names).await
+    })
+}
+
+/// `xxh64` as the server's signed numbers have it.
+fn hash(bytes: &[u8]) -> i64 {
+    i64::from_ne_bytes(xxhash_rust::xxh64::xxh64(bytes, 0).to_ne_bytes())
+}
+
+fn full(explained: &Explained) -> Error {
+    let why: Vec<String> = explained.reasons.iter().map(ToString::to_string).collect();
+    Error::input(format!("{} is kept by full refreshes", explained.name)).detail(why.join(" "))
+}
+
+fn plans(explained: &Explained) -> Result<String> {
+    let table = explained.table.as_ref().ok_or_else(|| full(explained))?;
+    let delta = table.explain_delta(None, Format::Text)?;
+    Ok(format!("{}\n\n{delta}", table.explain(Format::Text)))
+}
+
+fn delta(explained: &Explained) -> Result<String> {
+    let table = explained.table.as_ref().ok_or_else(|| full(explained))?;
+    let statements = table.refresh(Refresh::Delta, &table.changing())?;
+    Ok(statements.iter().map(ToString::to_string).collect::<Vec<_>>().join(";\n"))
+}

@@ -1,0 +1,147 @@
+//! The settings of the extension.
+
+use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
+use pgrx::prelude::*;
+use std::time::Duration;
+use trickle_core::cdc::Mode;
+use trickle_core::cost::Force;
+use trickle_engine::Settings;
+use trickle_engine::capture::CaptureOptions;
+use trickle_engine::locks::Patience;
+
+/// `pg_trickle.refresh_strategy`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
+enum Strategy {
+    #[name = c"auto"]
+    Auto,
+    #[name = c"differential"]
+    Differential,
+    #[name = c"full"]
+    Full,
+}
+
+/// `pg_trickle.cdc_trigger_mode`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
+enum TriggerMode {
+    #[name = c"statement"]
+    Statement,
+    #[name = c"row"]
+    Row,
+}
+
+static STRATEGY: GucSetting<Strategy> = GucSetting::<Strategy>::new(Strategy::Auto);
+static TRIGGER_MODE: GucSetting<TriggerMode> = GucSetting::<TriggerMode>::new(TriggerMode::Statement);
+static UNLOGGED: GucSetting<bool> = GucSetting::<bool>::new(false);
+static MAX_CHANGE_RATIO: GucSetting<f64> = GucSetting::<f64>::new(0.0);
+static MAX_DELTA_ROWS: GucSetting<i32> = GucSetting::<i32>::new(0);
+static WORK_MEM: GucSetting<i32> = GucSetting::<i32>::new(0);
+static MAX_WORK_MEM: GucSetting<i32> = GucSetting::<i32>::new(0);
+static MAX_ERRORS: GucSetting<i32> = GucSetting::<i32>::new(3);
+static RETENTION: GucSetting<i32> = GucSetting::<i32>::new(30);
+
+/// Makes the settings known to the server.
+pub(crate) fn define() {
+    let flags = GucFlags::default();
+    GucRegistry::define_enum_guc(
+        c"pg_trickle.refresh_strategy",
+        c"How stream tables are refreshed.",
+        c"auto leaves it to what refreshes have cost; differential and full force one way where there is it.",
+        &STRATEGY,
+        GucContext::Userset,
+        flags,
+    );
+    GucRegistry::define_enum_guc(
+        c"pg_trickle.cdc_trigger_mode",
+        c"How changes are captured of tables that no stream table reads yet.",
+        c"By one trigger for each statement, or for each row.",
+        &TRIGGER_MODE,
+        GucContext::Userset,
+        flags,
+    );
+    GucRegistry::define_bool_guc(
+        c"pg_trickle.change_buffer_unlogged",
+        c"Whether new change buffers are without WAL.",
+        c"A crash of the server then has their readers recomputed.",
+        &UNLOGGED,
+        GucContext::Userset,
+        flags,
+    );
+    GucRegistry::define_float_guc(
+        c"pg_trickle.differential_max_change_ratio",
+        c"Above this ratio of changed rows to source rows stream tables are computed anew.",
+        c"0 leaves that to what refreshes have cost.",
+        &MAX_CHANGE_RATIO,
+        0.0,
+        1.0,
+        GucContext::Userset,
+        flags,
+    );
+    let ints: [(_, _, _, _, i32); 5] = [
+        (
+            c"pg_trickle.max_delta_rows",
+            c"Above this many changed rows stream tables are computed anew.",
+            c"0 for no such limit.",
+            &MAX_DELTA_ROWS,
+            i32::MAX,
+        ),
+        (
+            c"pg_trickle.merge_work_mem_mb",
+            c"The least work_mem of a refresh, in MiB.",
+            c"0 leaves the server's.",
+            &WORK_MEM,
+            1 << 20,
+        ),
+        (
+            c"pg_trickle.merge_work_mem_max_mb",
+            c"The most work_mem of a refresh that has many rows to sort and hash, in MiB.",
+            c"0 leaves the server's.",
+            &MAX_WORK_MEM,
+            1 << 20,
+        ),
+        (
+            c"pg_trickle.max_consecutive_errors",
+            c"Failed refreshes in a row after which a stream table is suspended.",
+            c"0 for never.",
+            &MAX_ERRORS,
+            1000,
+        ),
+        (
+            c"pg_trickle.history_retention_days",
+            c"How long the history of refreshes is kept, in days.",
+            c"0 keeps it for ever.",
+            &RETENTION,
+            36_500,
+        ),
+    ];
+    for (name, short, long, setting, most) in ints {
+        GucRegistry::define_int_guc(name, short, long, setting, 0, most, GucContext::Userset, flags);
+    }
+}
+
+/// The engine's settings, as they are in force now.
+pub(crate) fn settings() -> Settings {
+    let some = |n: i32| u32::try_from(n).ok().filter(|n| *n > 0);
+    Settings {
+        // Whoever waits for a lock holds those that its transaction has: the server's own deadlock detection and lock_timeout
+        // end that, and trying again in the same transaction does not help.
+        patience: Patience { lock_timeout: Duration::ZERO, attempts: 1, pause: Duration::ZERO },
+        capture: CaptureOptions {
+            mode: if TRIGGER_MODE.get() == TriggerMode::Row { Mode::Row } else { Mode::Statement },
+            unlogged: UNLOGGED.get(),
+        },
+        force: match STRATEGY.get() {
+            Strategy::Auto => None,
+            Strategy::Differential => Some(Force::Incremental),
+            Strategy::Full => Some(Force::Full),
+        },
+        max_change_ratio: Some(MAX_CHANGE_RATIO.get()).filter(|r| *r > 0.0),
+        max_delta_rows: some(MAX_DELTA_ROWS.get()).map(u64::from),
+        merge_work_mem_mb: some(WORK_MEM.get()),
+        merge_work_mem_max_mb: some(MAX_WORK_MEM.get()),
+        max_consecutive_errors: some(MAX_ERRORS.get()).unwrap_or(0),
+        history_retention_days: some(RETENTION.get()).unwrap_or(0),
+        use_prepared_statements: false,
+        load_connections: 1,
+        ..Settings::default()
+    }
+}

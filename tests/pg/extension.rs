@@ -1,0 +1,241 @@
+//! The extension, through its SQL API alone: the same cases as the program's, its own transactions, and a catalog that goes from
+//! one to the other. Catches what the two drivers do not have in common.
+//!
+//! The servers must have it installed: `./x extension` does that, and runs these tests.
+
+use super::cases::case_files;
+use crate::support::{Db, count, create, each_server, open, refresh, run};
+use futures_util::FutureExt;
+use std::panic::AssertUnwindSafe;
+use tokio_postgres::SimpleQueryMessage;
+use trickle_client::Session;
+use trickle_core::testing::{Case, Expected};
+
+/// A session of a database that has the extension.
+async fn installed(db: &Db) -> Session {
+    let s = db.session().await;
+    // Tests drop what is public.
+    run(&s, "CREATE SCHEMA extensions; CREATE EXTENSION pg_trickle SCHEMA extensions").await;
+    s
+}
+
+/// The rows of a query as the server writes them, sorted.
+async fn rows(s: &Session, query: &str) -> Vec<Vec<Option<String>>> {
+    let mut rows = Vec::new();
+    for message in s.client().simple_query(query).await.unwrap_or_else(|e| panic!("{e:?}\n{query}")) {
+        if let SimpleQueryMessage::Row(row) = message {
+            rows.push((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect());
+        }
+    }
+    rows.sort();
+    rows
+}
+
+/// What a server says of a feature that it was built without, as some are without XML.
+const UNSUPPORTED: &str = "0A000";
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn every_case_comes_out_through_the_sql_api() {
+    let read = |(name, file)| (name, Case::parse(&std::fs::read_to_string(file).unwrap()).unwrap());
+    let cases: Vec<(String, Case)> = case_files::case_files().into_iter().map(read).collect();
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, "SET pg_trickle.refresh_strategy = 'differential'").await;
+        let version = count(&s, "SELECT current_setting('server_version_num')::int8 / 10000").await;
+        // A server's clock cannot be set.
+        let known =
+            |case: &Case| case.time.is_none() && case.since.is_none_or(|since| i64::from(since) <= version);
+        let mut failed = Vec::new();
+        for (shown, case) in cases.iter().filter(|(_, case)| known(case)) {
+            run(&s, "DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
+            if AssertUnwindSafe(come_out(&s, case)).catch_unwind().await.is_err() {
+                failed.push(shown);
+            }
+            run(&s, "SELECT pgtrickle.drop_stream_table(pgt_schema || '.' || pgt_name, true) FROM pgtrickle.pgt_stream_tables").await;
+        }
+        assert!(failed.is_empty(), "{failed:#?}");
+    });
+}
+
+async fn come_out(s: &Session, case: &Case) {
+    run(s, &case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;")).await;
+    match s.client().batch_execute(&case.rows).await {
+        Err(e) if e.code().is_some_and(|c| c.code() == UNSUPPORTED) => return,
+        done => done.unwrap(),
+    }
+    let make = "SELECT pgtrickle.create_stream_table('st', $1::text)";
+    let made = s.client().query_one(make, &[&case.query]).await;
+    if case.snapshots.contains_key("error") || matches!(case.first, Some(Expected::Error(_))) {
+        let e = made.unwrap_err();
+        let message = e.as_db_error().unwrap().message();
+        if let Some(Expected::Error(wanted)) = &case.first {
+            assert!(message.contains(wanted.as_str()), "{message} is not {wanted}");
+        }
+        return;
+    }
+    if let (Err(e), Some(verdict)) = (&made, case.snapshots.get("verdict")) {
+        let unsupported = e.code().is_some_and(|c| c.code() == UNSUPPORTED);
+        assert!(verdict.contains("can never be") || unsupported, "{e:?}");
+        return;
+    }
+    made.unwrap_or_else(|e| panic!("{e:?}"));
+    let mode = &rows(s, "SELECT mode FROM pgtrickle.pgt_status()").await[0];
+    let incremental = mode[0].as_deref() == Some("DIFFERENTIAL");
+    assert!(incremental || case.snapshots.contains_key("verdict"), "{mode:?}");
+    if let Some(Expected::Rows(expected)) = &case.first {
+        assert_eq!(&rows(s, "SELECT * FROM st").await, expected, "at first");
+    }
+    for window in &case.windows {
+        run(s, &window.change).await;
+        let done = s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('st')").await;
+        match &window.expect {
+            Expected::Rows(expected) => {
+                done.unwrap_or_else(|e| panic!("{e:?}"));
+                assert_eq!(&rows(s, "SELECT * FROM st").await, expected, "after {}", window.change);
+            }
+            Expected::Error(wanted) => {
+                let e = done.unwrap_err();
+                let message = e.as_db_error().unwrap().message();
+                assert!(message.contains(wanted.as_str()), "{message} is not {wanted}");
+            }
+        }
+    }
+}
+
+const ORDERS: &str = "CREATE TABLE orders (id int PRIMARY KEY, customer int, amount int); \
+     INSERT INTO orders SELECT i, i % 10, i FROM generate_series(1, 1000) i";
+const TOTALS: &str = "SELECT customer, sum(amount) AS total, count(*) AS n FROM orders GROUP BY customer";
+
+async fn assert_totals(s: &Session) {
+    let wrong = format!(
+        "SELECT count(*) FROM ((TABLE totals EXCEPT ALL {TOTALS}) UNION ALL ({TOTALS} EXCEPT ALL TABLE totals)) x"
+    );
+    assert_eq!(count(s, &wrong).await, 0);
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_a_transaction_wrote_is_counted_once_whenever_it_refreshes() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, ORDERS).await;
+        run(&s, &format!("SET pg_trickle.refresh_strategy = 'differential'; SELECT pgtrickle.create_stream_table('totals', '{TOTALS}')")).await;
+        for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+            run(&s, &format!("BEGIN ISOLATION LEVEL {level}; UPDATE orders SET amount = amount + 1 WHERE id < 20; SELECT pgtrickle.refresh_stream_table('totals')")).await;
+            assert_totals(&s).await;
+            run(&s, "SELECT pgtrickle.refresh_stream_table('totals'); DELETE FROM orders WHERE id = (SELECT max(id) FROM orders); SAVEPOINT a; \
+                 INSERT INTO orders SELECT max(id) + 1, 3, 5 FROM orders; SELECT pgtrickle.refresh_stream_table('totals')").await;
+            assert_totals(&s).await;
+            run(&s, "ROLLBACK TO a; SELECT pgtrickle.refresh_stream_table('totals')").await;
+            assert_totals(&s).await;
+            run(&s, "UPDATE orders SET customer = 4 WHERE id < 3; COMMIT; SELECT pgtrickle.refresh_stream_table('totals')").await;
+            assert_totals(&s).await;
+        }
+        let ways = rows(
+            &s,
+            "SELECT DISTINCT action, status FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'MANUAL'",
+        )
+        .await;
+        assert_eq!(ways, [[Some("DIFFERENTIAL".to_owned()), Some("COMPLETED".to_owned())]]);
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_snapshot_that_is_older_than_the_stream_table_is_refused() {
+    each_server(async |db| {
+        let (s, other) = (installed(db).await, db.session().await);
+        run(&s, ORDERS).await;
+        run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', '{TOTALS}')")).await;
+        run(&s, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM orders").await;
+        run(
+            &other,
+            "UPDATE orders SET amount = 0 WHERE id = 1; SELECT pgtrickle.refresh_stream_table('totals')",
+        )
+        .await;
+        // As its transaction sees them, stream table and sources agree.
+        run(&s, "SELECT pgtrickle.refresh_stream_table('totals')").await;
+        assert_totals(&s).await;
+        let change =
+            "UPDATE orders SET amount = 0 WHERE id = 2; SELECT pgtrickle.refresh_stream_table('totals')";
+        let e = s.client().batch_execute(change).await.unwrap_err();
+        assert_eq!(e.code().map(|c| c.code().to_owned()), Some("40001".to_owned()), "{e:?}");
+        run(&s, "ROLLBACK; SELECT pgtrickle.refresh_stream_table('totals')").await;
+        assert_totals(&s).await;
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_fails_is_undone_where_a_function_catches_it() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, ORDERS).await;
+        run(&s, "SELECT pgtrickle.create_stream_table('q', 'SELECT id, 100 / amount AS q FROM orders')")
+            .await;
+        run(
+            &s,
+            "UPDATE orders SET amount = 0 WHERE id = 7; CREATE TABLE caught (code text); \
+             DO $$ BEGIN \
+               INSERT INTO caught VALUES ('before'); \
+               BEGIN PERFORM pgtrickle.refresh_stream_table('q'); \
+               EXCEPTION WHEN division_by_zero THEN INSERT INTO caught VALUES (SQLSTATE); END; \
+               INSERT INTO caught VALUES ('after'); \
+             END $$; UPDATE orders SET amount = 5 WHERE id = 7; SELECT pgtrickle.refresh_stream_table('q')",
+        )
+        .await;
+        let caught: Vec<_> = rows(&s, "SELECT code FROM caught").await.concat();
+        assert_eq!(caught, ["22012", "after", "before"].map(|s| Some(s.to_owned())));
+        let (stored, expected) =
+            (rows(&s, "TABLE q").await, rows(&s, "SELECT id, 100 / amount FROM orders").await);
+        assert_eq!(stored, expected);
+        assert_eq!(rows(&s, "SHOW jit").await, rows(&db.session().await, "SHOW jit").await);
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn errors_say_what_why_and_what_to_do() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, ORDERS).await;
+        let e = s
+            .client()
+            .batch_execute("SELECT pgtrickle.create_stream_table('x', 'SELECT nope FROM orders')")
+            .await
+            .unwrap_err();
+        let e = e.as_db_error().unwrap();
+        assert_eq!((e.code().code(), e.message()), ("42703", "column \"nope\" does not exist"));
+        assert!(e.hint().is_some_and(|h| h.contains("FROM")), "{e:?}");
+        let e =
+            s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('nothing')").await.unwrap_err();
+        assert!(e.as_db_error().unwrap().message().contains("there is no stream table nothing"), "{e:?}");
+        let refused = "SELECT pgtrickle.create_stream_table('totals', 'SELECT count(*) FROM orders'); INSERT INTO totals VALUES (1)";
+        let e = s.client().batch_execute(refused).await.unwrap_err();
+        assert!(e.as_db_error().unwrap().message().contains("directly"), "{e:?}");
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_catalog_of_the_program_becomes_the_extensions_and_both_go_on() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let s = db.session().await;
+        run(&s, ORDERS).await;
+        create(&mut t, "totals", TOTALS).await;
+        let filled = rows(&s, "SELECT xmin, ctid FROM totals").await;
+        run(&s, "CREATE EXTENSION pg_trickle").await;
+        assert_eq!(rows(&s, "SELECT xmin, ctid FROM totals").await, filled, "nothing is made anew");
+        run(&s, "UPDATE orders SET amount = 7 WHERE id = 7; SELECT pgtrickle.refresh_stream_table('totals')")
+            .await;
+        assert_totals(&s).await;
+        run(&s, "UPDATE orders SET amount = 8 WHERE id = 8").await;
+        refresh(&mut t, "totals").await;
+        assert_totals(&s).await;
+        let members = "SELECT count(*) FROM pg_depend d JOIN pg_class c ON c.oid = d.objid WHERE d.classid = 'pg_class'::regclass \
+             AND d.deptype = 'e' AND c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind = 'r'";
+        assert_eq!(count(&s, members).await, count(&s, "SELECT count(*) FROM pg_class WHERE relnamespace = 'pgtrickle'::regnamespace AND relkind = 'r'").await);
+    });
+}
