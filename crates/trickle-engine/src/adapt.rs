@@ -19,7 +19,7 @@ impl<C: Connection> Trickle<C> {
     /// The first that had to be suspended; the server.
     pub(crate) async fn adapt(&mut self, wanted: &[TableId], initiated_by: &str) -> Result<Registry> {
         // What was kept of the catalog led here.
-        self.recent.clear();
+        self.memory.recent.clear();
         let registry = self.linked(wanted).await?;
         let read: Vec<Entry> = registry.with_upstream(wanted.iter().copied())?.into_iter().cloned().collect();
         let mut adapted = false;

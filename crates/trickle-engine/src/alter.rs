@@ -128,7 +128,7 @@ impl<C: Connection> Trickle<C> {
             release_sources(t, std::slice::from_ref(old)).await
         })
         .await?;
-        self.compiled.remove(&old.id);
+        self.memory.compiled.remove(&old.id);
         Ok(())
     }
 

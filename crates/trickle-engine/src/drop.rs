@@ -43,7 +43,7 @@ impl<C: Connection> Trickle<C> {
         })
         .await?;
         for e in &gone {
-            self.compiled.remove(&e.id);
+            self.memory.compiled.remove(&e.id);
         }
         Ok(gone.iter().map(shown).collect())
     }
@@ -76,7 +76,7 @@ impl<C: Connection> Trickle<C> {
         })
         .await?;
         crate::schema::migrate(&mut self.connection, 0).await?;
-        self.compiled.clear();
+        self.memory.compiled.clear();
         Ok(gone.iter().map(shown).collect())
     }
 }

@@ -62,5 +62,5 @@ pub use pending::Looked;
 pub use plans::Plans;
 pub use refresh::{RefreshOptions, Refreshed};
 pub use status::{BufferStatus, HistoryEntry, REFRESHER, Refresher, SourceStatus, Status};
-pub use trickle::{Settings, Trickle};
+pub use trickle::{Memory, Settings, Trickle};
 pub use wait::Waited;

@@ -229,11 +229,11 @@ impl<C: Connection> Trickle<C> {
     /// Keeps what the catalog says of stream tables for their next refresh, where that will find it so: it compares, under
     /// its locks, what their plans are made for and from (`pgtrickle.definition`, `pgtrickle.unchanged`).
     fn remember(&mut self, wanted: Wanted, registry: &Arc<Registry>) {
-        if self.recent.len() >= RECENT {
-            self.recent.clear();
+        if self.memory.recent.len() >= RECENT {
+            self.memory.recent.clear();
         }
         if registry.entries().all(|e| e.is_populated && e.unchanged && e.exists && e.own) {
-            self.recent.insert(wanted, registry.clone());
+            self.memory.recent.insert(wanted, registry.clone());
         }
     }
 
@@ -244,7 +244,7 @@ impl<C: Connection> Trickle<C> {
         key: &Wanted,
         options: &RefreshOptions,
     ) -> Result<Option<Vec<Refreshed>>> {
-        let Some(registry) = self.recent.get(key).cloned() else { return Ok(None) };
+        let Some(registry) = self.memory.recent.get(key).cloned() else { return Ok(None) };
         let wanted = match key {
             Wanted::Names(names) => registry.ids(names, &self.search_path)?,
             Wanted::Tables(tables) => tables.clone(),
@@ -255,7 +255,7 @@ impl<C: Connection> Trickle<C> {
             match self.refresh_group(&group, options, None).await {
                 Ok(part) => done.extend(part),
                 Err(e) => {
-                    self.recent.clear();
+                    self.memory.recent.clear();
                     return if e.is_input() || e.is_stale() { Ok(None) } else { Err(e) };
                 }
             }
@@ -266,7 +266,7 @@ impl<C: Connection> Trickle<C> {
     /// After what went wrong the catalog is read again.
     fn forgetting<T>(&mut self, done: Result<T>) -> Result<T> {
         if done.is_err() {
-            self.recent.clear();
+            self.memory.recent.clear();
         }
         done
     }
@@ -429,10 +429,10 @@ impl<C: Connection> Trickle<C> {
     /// Drops history that is older than it is to be kept; looks for it once in a while.
     pub async fn prune_history(&mut self) -> Result<()> {
         let days = i32::try_from(self.settings.history_retention_days).unwrap_or(i32::MAX);
-        if days == 0 || self.pruned.is_some_and(|at| at.elapsed() < PRUNE) {
+        if days == 0 || self.memory.pruned.is_some_and(|at| at.elapsed() < PRUNE) {
             return Ok(());
         }
-        self.pruned = Some(Instant::now());
+        self.memory.pruned = Some(Instant::now());
         let text =
             "DELETE FROM pgtrickle.pgt_refresh_history WHERE start_time < now() - make_interval(days => $1)";
         self.db().execute(text, &[&days]).await.map_err(|e| Error::server("prune history", e))?;

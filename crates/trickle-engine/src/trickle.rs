@@ -109,9 +109,16 @@ pub struct Trickle<C> {
     pid: i32,
     /// Major version of the server.
     pub(crate) server: u32,
+    pub(crate) search_path: Vec<String>,
+    pub(crate) memory: Memory,
+}
+
+/// What was learnt over a connection, all of which is checked whenever it is used: for whoever works over the same one again
+/// and again.
+#[derive(Default)]
+pub struct Memory {
     /// Compiled stream tables by `pgt_id`, with what they were compiled from.
     pub(crate) compiled: BTreeMap<i64, (String, Runnable)>,
-    pub(crate) search_path: Vec<String>,
     /// Questions which tables have changes, prepared for their texts; what was asked last comes first.
     pub(crate) questions: Vec<Question>,
     /// What the catalog said of stream tables that were refreshed lately.
@@ -168,12 +175,21 @@ impl<C: Connection> Trickle<C> {
             tally: Arc::default(),
             pid: row.get(2),
             server,
-            compiled: BTreeMap::new(),
             search_path,
-            questions: Vec::new(),
-            recent: BTreeMap::new(),
-            pruned: None,
+            memory: Memory::default(),
         })
+    }
+
+    /// Goes on with what was learnt before over this connection.
+    #[must_use]
+    pub fn remembering(mut self, memory: Memory) -> Trickle<C> {
+        self.memory = memory;
+        self
+    }
+
+    /// What was learnt; the connection is given up.
+    pub fn into_memory(self) -> Memory {
+        self.memory
     }
 
     /// Tells `progress` what long work is doing.
@@ -293,14 +309,14 @@ impl<C: Connection> Trickle<C> {
     pub(crate) async fn runnable(&mut self, e: &Entry) -> Result<Runnable> {
         let made_from =
             format!("{}\0{:?}\0{:?}\0{}\0{:?}", e.query, e.relation, e.dependencies, e.mode, e.layout_hash);
-        if let Some((from, runnable)) = self.compiled.get(&e.id)
+        if let Some((from, runnable)) = self.memory.compiled.get(&e.id)
             && *from == made_from
         {
             return Ok(runnable.clone());
         }
         let mut catalog = PgCatalog::new();
         let runnable = compile_entry(self.db(), &mut catalog, e, self.server).await?;
-        self.compiled.insert(e.id, (made_from, runnable.clone()));
+        self.memory.compiled.insert(e.id, (made_from, runnable.clone()));
         Ok(runnable)
     }
 }

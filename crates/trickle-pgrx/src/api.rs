@@ -5,8 +5,10 @@ use crate::inside::done;
 use crate::raise::raise;
 use crate::unsafe_pg::Inside;
 use pgrx::prelude::*;
+use std::cell::RefCell;
 use trickle_engine::{
-    Alteration, Created, Error, IfExists, Name, NewStreamTable, RefreshMode, RefreshOptions, Result, Trickle,
+    Alteration, Created, Error, IfExists, Memory, Name, NewStreamTable, RefreshMode, RefreshOptions, Result,
+    Trickle,
 };
 
 #[pg_schema]
@@ -115,6 +117,11 @@ mod pgtrickle {
     }
 }
 
+thread_local! {
+    /// What this process has learnt; what was learnt by a call that failed is forgotten.
+    static MEMORY: RefCell<Memory> = RefCell::default();
+}
+
 /// How a stream table is to be made.
 struct Options<'o> {
     schedule: Option<&'o str>,
@@ -128,8 +135,10 @@ struct Options<'o> {
 /// Does something with the database's stream tables. What fails is raised when everything that was begun for it is ended.
 pub(crate) fn with<T>(work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> T {
     let worked = done(async {
-        let mut trickle = Trickle::open(Inside::enter(), gucs::settings()).await?;
-        work(&mut trickle).await
+        let mut trickle = Trickle::open(Inside::enter(), gucs::settings()).await?.remembering(MEMORY.take());
+        let worked = work(&mut trickle).await?;
+        MEMORY.set(trickle.into_memory());
+        Ok(worked)
     });
     match worked {
         Ok(done) => done,
