@@ -154,12 +154,8 @@ fn a_snapshot_that_is_older_than_the_stream_table_is_refused() {
             "UPDATE orders SET amount = 0 WHERE id = 1; SELECT pgtrickle.refresh_stream_table('totals')",
         )
         .await;
-        // As its transaction sees them, stream table and sources agree.
-        run(&s, "SELECT pgtrickle.refresh_stream_table('totals')").await;
-        assert_totals(&s).await;
-        let change =
-            "UPDATE orders SET amount = 0 WHERE id = 2; SELECT pgtrickle.refresh_stream_table('totals')";
-        let e = s.client().batch_execute(change).await.unwrap_err();
+        let e =
+            s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('totals')").await.unwrap_err();
         assert_eq!(e.code().map(|c| c.code().to_owned()), Some("40001".to_owned()), "{e:?}");
         run(&s, "ROLLBACK; SELECT pgtrickle.refresh_stream_table('totals')").await;
         assert_totals(&s).await;
@@ -237,5 +233,84 @@ fn a_catalog_of_the_program_becomes_the_extensions_and_both_go_on() {
         let members = "SELECT count(*) FROM pg_depend d JOIN pg_class c ON c.oid = d.objid WHERE d.classid = 'pg_class'::regclass \
              AND d.deptype = 'e' AND c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind = 'r'";
         assert_eq!(count(&s, members).await, count(&s, "SELECT count(*) FROM pg_class WHERE relnamespace = 'pgtrickle'::regnamespace AND relkind = 'r'").await);
+    });
+}
+
+/// The SQLSTATE that a statement ends with.
+async fn refused(s: &Session, sql: &str) -> String {
+    let e = s.client().batch_execute(sql).await.unwrap_err();
+    e.code().map(|c| c.code().to_owned()).unwrap_or_default()
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_refresh_in_the_middle_of_a_change_is_refused() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, ORDERS).await;
+        run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', '{TOTALS}')")).await;
+        // It fires before the trigger that captures.
+        run(
+            &s,
+            "CREATE FUNCTION eager() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN PERFORM pgtrickle.refresh_stream_table('totals'); RETURN NULL; END $$; \
+             CREATE TRIGGER a_refresh AFTER INSERT ON orders EXECUTE FUNCTION eager()",
+        )
+        .await;
+        assert_eq!(refused(&s, "INSERT INTO orders VALUES (5000, 1, 1)").await, "55006");
+        assert_eq!(refused(&s, "SELECT pgtrickle.refresh_stream_table('totals') FROM orders").await, "55006");
+        run(&s, "DROP TRIGGER a_refresh ON orders; INSERT INTO orders VALUES (5000, 1, 1)").await;
+        run(&s, "SELECT pgtrickle.refresh_stream_table('totals')").await;
+        assert_totals(&s).await;
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_query_is_one_statement() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, ORDERS).await;
+        for call in [
+            "create_stream_table('x', 'SELECT id FROM orders; DELETE FROM orders')",
+            "validate_query('SELECT 1; SELECT 2')",
+        ] {
+            assert_eq!(refused(&s, &format!("SELECT pgtrickle.{call}")).await, "42601", "{call}");
+        }
+        assert_eq!(count(&s, "SELECT count(*) FROM orders").await, 1000);
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_cancelled_call_leaves_nothing() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, ORDERS).await;
+        run(&s, "CREATE FUNCTION slow(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM pg_sleep(0.01); RETURN $1; END $$").await;
+        let make = "SET statement_timeout = '300ms'; SELECT pgtrickle.create_stream_table('x', 'SELECT slow(id) AS s FROM orders')";
+        assert_eq!(refused(&s, make).await, "57014");
+        run(&s, "RESET statement_timeout").await;
+        assert_eq!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables").await, 0);
+        assert_eq!(count(&s, "SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal").await, 0);
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_an_old_snapshot_does_not_see_is_neither_captured_nor_drained_by_it() {
+    each_server(async |db| {
+        let (s, other) = (installed(db).await, db.session().await);
+        run(&s, ORDERS).await;
+        run(&s, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM orders").await;
+        let make = format!("SELECT pgtrickle.create_stream_table('totals', '{TOTALS}')");
+        assert_eq!(refused(&s, &make).await, "22023");
+        run(&s, "ROLLBACK").await;
+        run(&s, &make).await;
+        run(&s, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM orders").await;
+        run(&other, "INSERT INTO orders SELECT i, i % 10, i FROM generate_series(2000, 60000) i").await;
+        run(&s, "UPDATE orders SET amount = 1 WHERE id = 1; SELECT pgtrickle.refresh_stream_table('totals'); COMMIT").await;
+        run(&s, "SELECT pgtrickle.refresh_stream_table('totals')").await;
+        assert_totals(&s).await;
     });
 }

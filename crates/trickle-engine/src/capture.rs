@@ -291,10 +291,10 @@ pub(crate) async fn remove(t: &Transaction<'_>, source: u32) -> Result<()> {
         .map_err(|e| Error::server(doing, e))?;
     let objects = t
         .query(
-            "SELECT 0, format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc p \
+            "SELECT 0, pg_catalog.format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc p \
              JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname LIKE $2 \
              UNION ALL SELECT CASE c.relkind WHEN 'v' THEN 1 ELSE 2 END, \
-             format('DROP %s %s', CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass) \
+             pg_catalog.format('DROP %s %s', CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass) \
              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
              WHERE n.nspname = $1 AND c.relkind IN ('r', 'v') AND (c.relname = $3 OR c.relname LIKE $4) ORDER BY 1, 2",
             &[

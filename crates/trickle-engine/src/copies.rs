@@ -36,7 +36,7 @@ SELECT pgtrickle.fingerprint(c.oid), c.relowner::regrole::text, pg_has_role(curr
 FROM pg_class c WHERE c.oid = $1";
 
 /// The name of a new copy of the current role's.
-const NAME: &str = "SELECT format('copy_%s_%s', $1::oid, current_user::regrole::oid)";
+const NAME: &str = "SELECT pg_catalog.format('copy_%s_%s', $1::oid, current_user::regrole::oid)";
 
 /// Copies of the current role's that nothing reads.
 const UNREAD: &str = "

@@ -264,7 +264,7 @@ impl<C: Connection> Trickle<C> {
             .query_one(
                 "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL, c.oid, c.relkind::text, s.pgt_id, \
                  has_schema_privilege(to_regnamespace(quote_ident($1)), 'CREATE'), current_user::text \
-                 FROM (SELECT to_regclass(format('%I.%I', $1::text, $2::text))::oid AS oid) o \
+                 FROM (SELECT to_regclass(pg_catalog.format('%I.%I', $1::text, $2::text))::oid AS oid) o \
                  LEFT JOIN pg_class c ON c.oid = o.oid LEFT JOIN pgtrickle.pgt_stream_tables s ON s.pgt_relid = c.oid",
                 &[&schema, &name.name],
             )
@@ -647,7 +647,7 @@ impl Design {
             "INSERT INTO pgtrickle.pgt_stream_tables (pgt_id, pgt_relid, pgt_schema, pgt_name, defining_query, \
              original_query, schedule, refresh_mode, requested_mode, mode_reason, settings, layout_hash, functions, \
              functions_fingerprint, reads_clock) OVERRIDING SYSTEM VALUE \
-             VALUES ($1, to_regclass(format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+             VALUES ($1, to_regclass(pg_catalog.format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
             &[
                 &id,
                 &&*self.relation.schema,

@@ -71,14 +71,22 @@ pub trait Connection {
         })
     }
 
-    /// Where refreshes run in a transaction that somebody else has begun and will end: a query that returns its last command so
-    /// far, as `bigint`.
-    fn command(&self) -> Option<Arc<str>> {
+    /// The transaction that somebody else has begun and will end, where refreshes run in one.
+    fn callers(&self) -> Option<Callers> {
         None
     }
 
-    /// A refresh begins, or ends: what is in between is run by [`Connection::steps`], and reads the snapshot of its decision.
-    fn refreshing(&self, _begins: bool) {}
+    /// Fails where this very connection is in the middle of reading or changing one of these tables, so that what it sees of
+    /// them, and what was captured of that, is not of one moment.
+    fn idle(&self, _tables: &[u32]) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// A refresh begins: until it ends it is run by [`Connection::steps`], and reads the snapshot of its decision.
+    fn refresh_begins(&self) {}
+
+    /// A refresh ends: what it did stays, or is undone where it failed.
+    fn refresh_ends(&self, _done: bool) {}
 
     /// Runs one statement of a refresh.
     fn step<'a>(&'a self, statement: &'a Statement) -> Answering<'a, Answer, Error> {
@@ -112,6 +120,17 @@ pub trait Connection {
     fn sent(&self) -> Sent {
         Sent::default()
     }
+}
+
+/// Somebody's transaction, seen by a refresh that runs in it.
+#[derive(Clone, Debug)]
+pub struct Callers {
+    /// A query that returns its last command so far, as `bigint`.
+    pub command: Arc<str>,
+    /// Whether each of its statements sees what was committed before it, and none an older moment.
+    pub fresh: bool,
+    /// Whether it ends with the statement that asks: what it locks is free soon.
+    pub brief: bool,
 }
 
 /// What a connection sent of statements that come again.

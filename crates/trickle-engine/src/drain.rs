@@ -22,6 +22,10 @@ use trickle_core::sql::{Qualified, print};
 impl<C: Connection> Trickle<C> {
     /// Drains the buffers of what these stream tables read.
     pub(crate) async fn drain(&mut self, group: &[Entry]) -> Result<()> {
+        // Whoever writes a source would wait for the end of a transaction that is not ours, and what that sees may be old.
+        if self.connection.callers().is_some_and(|c| !c.brief || !c.fresh) {
+            return Ok(());
+        }
         let sources: BTreeSet<u32> = group
             .iter()
             .flat_map(|e| e.dependencies.iter().filter(|d| d.buffer.is_some()))
@@ -74,7 +78,7 @@ impl<C: Connection> Trickle<C> {
              coalesce(bool_or(size > CASE WHEN b.unlogged THEN current_setting('block_size')::int8 ELSE 0 END) FILTER (WHERE NOT last), false) AS used, \
              b.limit_bytes <> (SELECT buffer_limit_bytes FROM pgtrickle.pgt_catalog_version) AS limited \
              FROM (SELECT (s.segment->>'number')::int8 AS number, s.n = jsonb_array_length(b.segments) AS last, \
-             pg_relation_size(to_regclass(format('%I.%I', $2::text, format('changes_%s_%s', b.source_relid, s.segment->>'number')))) AS size \
+             pg_relation_size(to_regclass(pg_catalog.format('%I.%I', $2::text, pg_catalog.format('changes_%s_%s', b.source_relid, s.segment->>'number')))) AS size \
              FROM jsonb_array_elements(b.segments) WITH ORDINALITY s(segment, n)) s) s \
              WHERE b.source_relid = ANY ($1) AND b.capture = 'ON' AND (s.large OR s.used OR s.limited)";
         let rows = self

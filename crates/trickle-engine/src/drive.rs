@@ -38,7 +38,7 @@ pub async fn drive(
 ) -> std::result::Result<Report, Failure> {
     let mut machine = Machine::new(plan);
     let mut outcome = Outcome::start();
-    connection.refreshing(true);
+    connection.refresh_begins();
     let end = loop {
         let started = Instant::now();
         let step = machine.step(outcome);
@@ -52,7 +52,7 @@ pub async fn drive(
             Step::Fail(failure) => break Err(failure),
         }
     };
-    connection.refreshing(false);
+    connection.refresh_ends(end.is_ok());
     end
 }
 

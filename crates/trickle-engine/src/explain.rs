@@ -6,7 +6,7 @@ use crate::create::{Design, NewStreamTable, RefreshMode};
 use crate::db::Connection;
 use crate::error::Result;
 use crate::names::Name;
-use crate::registry::shown;
+use crate::registry::{require_own, shown};
 use crate::trickle::Trickle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,6 +59,8 @@ impl<C: Connection> Trickle<C> {
     pub async fn explain(&mut self, name: &Name) -> Result<Explained> {
         let registry = self.of_names(std::slice::from_ref(name)).await?;
         let e = registry.find(name, &self.search_path)?.clone();
+        // To plan a query is to run its owner's functions.
+        require_own(&e)?;
         // Also where full refreshes were asked for: what would be possible is of interest.
         let new = NewStreamTable { mode: Some(RefreshMode::Auto), ..e.as_new(name.clone()) };
         let explained = self.explained(shown(&e), e.relation.clone(), e.id, &new).await?;

@@ -42,6 +42,9 @@ pub(crate) async fn patiently<T>(
             Err(e) if e.is_busy() || e.is_transient() => e,
             other => return other,
         };
+        if patience.attempts <= 1 {
+            return Err(busy);
+        }
         let holders = holders(db, tables).await?;
         if attempt >= patience.attempts {
             return Err(Error::busy(format!("{} ({attempt} attempts)", busy.message()))

@@ -364,6 +364,9 @@ impl<C: Connection> Trickle<C> {
 
     /// What the refresh machine needs to know of linked stream tables.
     pub(crate) async fn plan(&mut self, group: &[Entry], options: &RefreshOptions) -> Result<Plan> {
+        let read = group.iter().flat_map(|e| e.dependencies.iter().map(|d| d.relation.id.0));
+        let tables: Vec<u32> = group.iter().map(|e| e.relation.id.0).chain(read).collect();
+        self.connection.idle(&tables).map_err(|e| Error::server("refresh", e))?;
         let mut members = Vec::new();
         for e in group {
             require_own(e)?;
@@ -384,8 +387,8 @@ impl<C: Connection> Trickle<C> {
         }
         let request = Request { initiated_by: options.by(), full: options.full, record_empty: false };
         let (lock_timeout_ms, attempts) = (self.settings.lock_timeout_ms, self.settings.attempts);
-        let transaction = match self.connection.command() {
-            Some(command) => Transaction::Callers { command },
+        let transaction = match self.connection.callers() {
+            Some(c) => Transaction::Callers { command: c.command, fresh: c.fresh },
             None => Transaction::Own { lock_timeout_ms, attempts },
         };
         Ok(Plan { members, transaction, work_mem: self.settings.work_mem(), request, asked_at: None })

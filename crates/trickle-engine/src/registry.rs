@@ -172,9 +172,9 @@ ORDER BY s.pgt_id";
 const DEPENDENCIES: &str = "
 SELECT d.pgt_id, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name),
     d.source_type, d.columns_used, d.schema_fingerprint,
-    CASE WHEN b.capture = 'ON' THEN to_regclass(format('pgtrickle_changes.changes_%s', b.source_relid))::oid END,
+    CASE WHEN b.capture = 'ON' THEN to_regclass(pg_catalog.format('pgtrickle_changes.changes_%s', b.source_relid))::oid END,
     coalesce(b.unlogged, false),
-    coalesce(pg_relation_size(to_regclass(format('pgtrickle_changes.changes_%s_%s', b.source_relid,
+    coalesce(pg_relation_size(to_regclass(pg_catalog.format('pgtrickle_changes.changes_%s_%s', b.source_relid,
         b.segments->-1->>'number'))) >= b.limit_bytes, false),
     coalesce(b.capture = 'HELD', false)
 FROM wanted JOIN pgtrickle.pgt_dependencies d USING (pgt_id)

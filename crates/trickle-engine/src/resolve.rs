@@ -147,7 +147,7 @@ async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
         .hint(format!("Write {column} otherwise than the other column, such as x AS a, (x + 0) AS b.")));
     }
     let columns = "SELECT attname, format_type(atttypid, atttypmod) || CASE WHEN a.attcollation <> t.typcollation \
-         THEN (SELECT format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l \
+         THEN (SELECT pg_catalog.format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l \
          JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = a.attcollation) ELSE '' END \
          FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE attrelid = $1 AND attnum > 0 ORDER BY attnum";
     let columns = t.query(columns, &[&view]).await.map_err(doing)?;

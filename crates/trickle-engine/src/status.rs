@@ -367,11 +367,11 @@ impl<C: Connection> Trickle<C> {
     /// # Errors
     /// Those of the server.
     pub async fn buffers(&self) -> Result<Vec<BufferStatus>> {
-        let text = "SELECT CASE WHEN c.oid IS NULL THEN b.source_relid::text ELSE format('%I.%I', n.nspname, c.relname) END, b.trigger_mode, b.capture <> 'ON', \
+        let text = "SELECT CASE WHEN c.oid IS NULL THEN b.source_relid::text ELSE pg_catalog.format('%I.%I', n.nspname, c.relname) END, b.trigger_mode, b.capture <> 'ON', \
              coalesce((SELECT sum(pg_total_relation_size(s.oid)) FROM pg_class s WHERE s.relkind = 'r' \
-                AND s.relnamespace = to_regnamespace($1::text) AND s.relname LIKE format('changes\\_%s\\_%%', b.source_relid)), 0)::int8, \
-             jsonb_array_length(b.segments), b.limit_bytes, coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text, \
-                format('changes_%s_%s', b.source_relid, b.segments->-1->>'number')))) >= b.limit_bytes, false), \
+                AND s.relnamespace = to_regnamespace($1::text) AND s.relname LIKE pg_catalog.format('changes\\_%s\\_%%', b.source_relid)), 0)::int8, \
+             jsonb_array_length(b.segments), b.limit_bytes, coalesce(pg_relation_size(to_regclass(pg_catalog.format('%I.%I', $1::text, \
+                pg_catalog.format('changes_%s_%s', b.source_relid, b.segments->-1->>'number')))) >= b.limit_bytes, false), \
              b.capture = 'HELD' FROM pgtrickle.pgt_buffers b LEFT JOIN pg_class c ON c.oid = b.source_relid \
              LEFT JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1";
         let rows = self.db().query(text, &[&HIDDEN]).await;

@@ -148,6 +148,7 @@ pub(crate) fn with<T>(work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>)
 
 fn create(name: &str, query: &str, options: &Options<'_>, if_exists: IfExists) -> i64 {
     let created = with(async |trickle| {
+        see_all("create_stream_table")?;
         options.check()?;
         let mut new = NewStreamTable::new(Name::parse(name)?, query);
         new.schedule = Some(options.schedule.map(str::to_owned));
@@ -158,6 +159,17 @@ fn create(name: &str, query: &str, options: &Options<'_>, if_exists: IfExists) -
     });
     tell(&created);
     created.id
+}
+
+/// Fails in a transaction that may not see what was committed before its changes begin to be captured.
+fn see_all(function: &str) -> Result<()> {
+    match Inside::is_fresh() {
+        true => Ok(()),
+        false => Err(Error::input(format!(
+            "{function} fills a table from all that is committed, and this transaction may not see that"
+        ))
+        .hint("Call it at READ COMMITTED.")),
+    }
 }
 
 impl Options<'_> {
@@ -203,6 +215,9 @@ fn alter(
     status: Option<&str>,
 ) {
     let created = with(async |trickle| {
+        if query.is_some() || refresh_mode.is_some() {
+            see_all("alter_stream_table")?;
+        }
         let suspended = match status.map(str::to_ascii_uppercase).as_deref() {
             None => None,
             Some("ACTIVE") => Some(false),

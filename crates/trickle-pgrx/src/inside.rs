@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use trickle_core::refresh::{Answer, Kind, Statement};
-use trickle_engine::db::{Answering, Bind, Cell, Connection, Param, Prepared, Refusal, Row, Rows};
+use trickle_engine::db::{Answering, Bind, Callers, Cell, Connection, Param, Prepared, Refusal, Row, Rows};
 use trickle_engine::drive::first_words;
 use trickle_engine::{Error, Result};
 
@@ -61,8 +61,12 @@ impl Connection for Inside {
         Box::pin(async move { Inside::columns(self, text) })
     }
 
-    fn begin(&self, _: bool) -> Answering<'_, ()> {
-        Inside::begin(self);
+    fn begin(&self, fresh: bool) -> Answering<'_, ()> {
+        if fresh && !Inside::is_fresh() {
+            let why = "could not serialize access: the transaction may see an older moment";
+            return Box::pin(ready(Err(Refusal::new("40001", why))));
+        }
+        Inside::begin(self, true);
         Box::pin(ready(Ok(())))
     }
 
@@ -90,29 +94,37 @@ impl Connection for Inside {
         Connection::batch(self, text)
     }
 
-    fn command(&self) -> Option<Arc<str>> {
-        Some("SELECT pgtrickle.last_command()".into())
+    fn callers(&self) -> Option<Callers> {
+        let command = "SELECT pgtrickle.last_command()".into();
+        Some(Callers { command, fresh: Inside::is_fresh(), brief: Inside::is_brief() })
     }
 
-    fn refreshing(&self, begins: bool) {
-        match begins {
-            true => self.outside.set(self.depth()),
-            // One that failed leaves its savepoint open.
-            false => self.unwind(self.outside.get()),
-        }
+    fn idle(&self, tables: &[u32]) -> std::result::Result<(), Refusal> {
+        Inside::idle(self, tables)
+    }
+
+    fn refresh_begins(&self) {
+        Inside::begin(self, true);
+        self.outside.set(self.depth());
+    }
+
+    fn refresh_ends(&self, done: bool) {
+        // One that failed leaves its savepoint open.
+        self.unwind(self.outside.get());
         self.drop_snapshot();
+        self.end(done);
     }
 
     fn step<'a>(&'a self, statement: &'a Statement) -> Answering<'a, Answer, Error> {
         Box::pin(async move {
             let nothing = Ok(Answer::default());
             match statement.kind {
-                Kind::Savepoint => Inside::begin(self),
+                Kind::Savepoint => Inside::begin(self, false),
                 Kind::Release => self.end(true),
                 Kind::RollbackTo => {
                     // Its RELEASE follows.
                     self.end(false);
-                    Inside::begin(self);
+                    Inside::begin(self, false);
                 }
                 Kind::Decide => {
                     self.take_snapshot();

@@ -10,13 +10,24 @@ use trickle_engine::{Error, Result, schema};
 // The schemas are made or adopted before anything is put into them.
 extension_sql!(
     "DO $$
-    DECLARE name text;
+    DECLARE name text; stranger text;
     BEGIN
         FOREACH name IN ARRAY ARRAY['pgtrickle', 'pgtrickle_changes'] LOOP
-            IF to_regnamespace(name) IS NULL THEN
-                EXECUTE format('CREATE SCHEMA %I', name);
+            -- What belongs to somebody else may do anything when it is read or called.
+            SELECT o.owner::pg_catalog.regrole INTO stranger FROM (
+                SELECT nspowner FROM pg_catalog.pg_namespace WHERE nspname = name
+                UNION ALL SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.relnamespace = pg_catalog.to_regnamespace(name)
+                UNION ALL SELECT p.proowner FROM pg_catalog.pg_proc p WHERE p.pronamespace = pg_catalog.to_regnamespace(name)
+            ) o(owner) JOIN pg_catalog.pg_roles r ON r.oid = o.owner
+            WHERE name = 'pgtrickle' AND NOT r.rolsuper AND r.rolname <> current_user LIMIT 1;
+            IF stranger IS NOT NULL THEN
+                RAISE EXCEPTION 'schema % or something in it belongs to %', name, stranger
+                    USING HINT = 'Make the extension as that role, or have it run trickle uninstall.';
+            END IF;
+            IF pg_catalog.to_regnamespace(name) IS NULL THEN
+                EXECUTE pg_catalog.format('CREATE SCHEMA %I', name);
             ELSE
-                EXECUTE format('ALTER EXTENSION pg_trickle ADD SCHEMA %I', name);
+                EXECUTE pg_catalog.format('ALTER EXTENSION pg_trickle ADD SCHEMA %I', name);
             END IF;
         END LOOP;
     END $$;",
@@ -33,11 +44,11 @@ extension_sql!(
 
 /// What a program made in the schema of the catalog, with the word for it; what belongs to an extension is left out.
 const ADOPTED: &str = "
-SELECT format('ALTER EXTENSION pg_trickle ADD %s %s', CASE c.relkind WHEN 'r' THEN 'TABLE' ELSE 'SEQUENCE' END, c.oid::regclass)
+SELECT pg_catalog.format('ALTER EXTENSION pg_trickle ADD %s %s', CASE c.relkind WHEN 'r' THEN 'TABLE' ELSE 'SEQUENCE' END, c.oid::regclass)
 FROM pg_class c WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind IN ('r', 'S')
   AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
 UNION ALL
-SELECT format('ALTER EXTENSION pg_trickle ADD FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
+SELECT pg_catalog.format('ALTER EXTENSION pg_trickle ADD FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
 WHERE p.pronamespace = 'pgtrickle'::regnamespace
   AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')";
 

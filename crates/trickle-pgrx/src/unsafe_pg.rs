@@ -25,6 +25,8 @@ pub(crate) struct Inside {
 struct Before {
     context: pg_sys::MemoryContext,
     owner: pg_sys::ResourceOwner,
+    /// What settings are to be taken back after it: those that were set in a savepoint stay in force.
+    settings: Option<i32>,
 }
 
 impl Inside {
@@ -47,13 +49,16 @@ impl Inside {
         }
     }
 
-    /// Begins a subtransaction.
-    pub(crate) fn begin(&self) {
+    /// Begins a subtransaction; one that is `apart` takes its settings back when it ends.
+    pub(crate) fn begin(&self, apart: bool) {
         // SAFETY: there is a transaction. The memory context stays what it was, so that what is allocated in it outlives the
         // subtransaction.
         unsafe {
-            let before =
-                Before { context: pg_sys::CurrentMemoryContext, owner: pg_sys::CurrentResourceOwner };
+            let before = Before {
+                context: pg_sys::CurrentMemoryContext,
+                owner: pg_sys::CurrentResourceOwner,
+                settings: apart.then(|| pg_sys::NewGUCNestLevel()),
+            };
             pg_sys::BeginInternalSubTransaction(std::ptr::null());
             pg_sys::MemoryContextSwitchTo(before.context);
             self.open.borrow_mut().push(before);
@@ -62,7 +67,7 @@ impl Inside {
 
     /// Ends the innermost subtransaction.
     pub(crate) fn end(&self, keep: bool) {
-        let Some(before) = self.open.borrow_mut().pop() else { return };
+        let Some(before) = self.open.borrow().last().copied() else { return };
         // SAFETY: it was begun by `begin`, and those inside of it are ended: they are a stack.
         unsafe {
             if keep {
@@ -72,7 +77,12 @@ impl Inside {
             }
             pg_sys::MemoryContextSwitchTo(before.context);
             pg_sys::CurrentResourceOwner = before.owner;
+            if let Some(level) = before.settings {
+                pg_sys::AtEOXact_GUC(false, level);
+            }
         }
+        // Only now: where that raised, it is still open.
+        self.open.borrow_mut().pop();
     }
 
     /// How many subtransactions are open.
@@ -87,9 +97,10 @@ impl Inside {
         }
     }
 
-    /// Does something in a subtransaction of its own, so that an error of the server's undoes it and nothing else.
+    /// Does something in a subtransaction of its own, so that an error of the server's undoes it and nothing else. That the user
+    /// cancels it is an end, and no answer.
     fn guarded<T>(&self, work: impl FnOnce() -> T) -> Result<T, Refusal> {
-        self.begin();
+        self.begin(false);
         // What it was doing is undone with the subtransaction.
         let work = AssertUnwindSafe(move || Ok(work()));
         let done = PgTryBuilder::new(work).catch_others(|e| Err(refusal(e))).execute();
@@ -133,6 +144,13 @@ impl Inside {
             // SAFETY: the executor is connected; the three lists have an element for each parameter and outlive the call.
             unsafe {
                 let plan = pg_sys::SPI_prepare(text.as_ptr(), params.len() as i32, types.as_mut_ptr());
+                if !plan.is_null() && pg_sys::list_length(pg_sys::SPI_plan_get_plan_sources(plan)) != 1 {
+                    pgrx::ereport!(
+                        ERROR,
+                        PgSqlErrorCode::ERRCODE_SYNTAX_ERROR,
+                        "cannot run several statements as one"
+                    );
+                }
                 if plan.is_null() {
                     let why = pg_sys::SPI_result;
                     pgrx::error!("cannot prepare a statement: {why}");
@@ -162,7 +180,11 @@ impl Inside {
         let text = c_text(text)?;
         self.guarded(move || {
             // SAFETY: the executor is connected, and the text outlives the call.
-            let done = unsafe { pg_sys::SPI_execute(text.as_ptr(), false, 0) };
+            let done = unsafe {
+                let done = pg_sys::SPI_execute(text.as_ptr(), false, 0);
+                pg_sys::SPI_freetuptable(pg_sys::SPI_tuptable);
+                done
+            };
             if done < 0 {
                 pgrx::error!("cannot run a statement: {done}");
             }
@@ -173,6 +195,36 @@ impl Inside {
     pub(crate) fn columns(&self, text: &str) -> Result<Columns, Refusal> {
         let text = format!("SELECT * FROM ({}) q LIMIT 0", text.trim_end().trim_end_matches(';'));
         Ok(self.fetch(&text, &[], false)?.1)
+    }
+
+    /// Fails where this process is in the middle of reading or changing a table, or triggers for what it changed are to fire.
+    pub(crate) fn idle(&self, tables: &[u32]) -> Result<(), Refusal> {
+        self.guarded(|| {
+            for oid in tables {
+                // SAFETY: a relation that is there is opened and closed; nobody drops it under the lock.
+                unsafe {
+                    let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+                    let relation = pg_sys::try_relation_open(pg_sys::Oid::from(*oid), lock);
+                    if relation.is_null() {
+                        continue;
+                    }
+                    pg_sys::CheckTableNotInUse(relation, c"pgtrickle.refresh_stream_table".as_ptr());
+                    pg_sys::relation_close(relation, lock);
+                }
+            }
+        })
+    }
+
+    /// Whether each statement of the transaction sees what was committed before it.
+    pub(crate) fn is_fresh() -> bool {
+        // SAFETY: the thread that reads it writes it.
+        unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
+    }
+
+    /// Whether the transaction ends with the statement that called.
+    pub(crate) fn is_brief() -> bool {
+        // SAFETY: there is a transaction.
+        unsafe { !pg_sys::IsTransactionBlock() }
     }
 
     /// The number of the last command of the transaction: those after it have greater ones.
@@ -223,6 +275,11 @@ fn c_text(text: &str) -> Result<CString, Refusal> {
 /// What the engine is told of an error of the server's.
 fn refusal(e: CaughtError) -> Refusal {
     match e {
+        CaughtError::PostgresError(ref report) | CaughtError::ErrorReport(ref report)
+            if report.sql_error_code() == PgSqlErrorCode::ERRCODE_QUERY_CANCELED =>
+        {
+            e.rethrow()
+        }
         CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => Refusal {
             sqlstate: Some(sqlstate(report.sql_error_code())),
             message: report.message().to_owned(),

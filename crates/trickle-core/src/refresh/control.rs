@@ -101,6 +101,16 @@ pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
         .collect()
 }
 
+/// Keeps what the catalog says of the members from being changed before the end: in a transaction whose statements see the newest
+/// versions of rows, storing the frontier would overwrite that somebody marked them to be rebuilt since the snapshot.
+pub(super) fn hold(members: &[Member]) -> Statement {
+    let text = format!(
+        "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({}) ORDER BY pgt_id FOR NO KEY UPDATE",
+        array(members.iter().map(|m| &m.id))
+    );
+    statement(Kind::Lock, Phase::Wait, text)
+}
+
 /// Whether a row `b` of a buffer is not in the frontier `f`: the own transaction is tested first, since it may look
 /// visible to itself.
 const PENDING: &str = "b.xid >= f.low AND CASE WHEN b.xid = f.own THEN b.cmin::text::int8 > f.command \

@@ -173,6 +173,9 @@ impl Machine {
         let refreshing = Setting { name: "pgtrickle.refreshing".into(), values: vec!["on".into()] };
         batch.push(control::setting(&refreshing));
         batch.extend(control::locks(&self.plan));
+        if !self.is_own() {
+            batch.push(control::hold(&self.plan.members));
+        }
         let text = control::decide_text(&self.plan.members);
         batch.push(control::statement(Kind::Decide, Phase::Decide, text));
         self.send(State::Opening, batch)
@@ -199,6 +202,12 @@ impl Machine {
         while let Some(member) = self.plan.members.get(self.at).cloned() {
             let (action, decision, inputs) = self.choose(&member);
             let strategy = decision.strategy;
+            if action == Action::Reinitialize && self.may_be_old() {
+                return Err(give_up(
+                    "40001",
+                    "could not serialize access: a stream table cannot be rebuilt from a snapshot that may be old",
+                ));
+            }
             self.reports.push(MemberReport::new(member.id, &member.relation, action, decision, inputs));
             if action != Action::NoData {
                 let guarded = action == Action::Differential;
@@ -207,12 +216,17 @@ impl Machine {
             self.at += 1;
         }
         match &self.plan.transaction {
-            Transaction::Callers { command } if self.stores() => {
+            Transaction::Callers { command, .. } if self.stores() => {
                 let ask = control::statement(Kind::Command, Phase::Cleanup, command.clone());
                 Ok(self.send(State::Asking, vec![ask]))
             }
             _ => self.close(None),
         }
+    }
+
+    /// Whether S1 may be older than the locks.
+    fn may_be_old(&self) -> bool {
+        matches!(self.plan.transaction, Transaction::Callers { fresh: false, .. })
     }
 
     /// Whether there is anything to store.

@@ -226,6 +226,8 @@ pub enum Transaction {
     Callers {
         /// A query that returns the last command number so far as `bigint`.
         command: Arc<str>,
+        /// Whether that snapshot was taken after the locks. Where not, nothing is rebuilt: what was drained since is not in it.
+        fresh: bool,
     },
 }
 

@@ -543,7 +543,8 @@ fn tables_that_are_not_what_was_planned_stop_the_run() {
 
 #[test]
 fn within_a_callers_transaction_nothing_is_begun_or_ended() {
-    let callers = || Plan { transaction: Transaction::Callers { command: "SELECT 9".into() }, ..plan() };
+    let callers =
+        || Plan { transaction: Transaction::Callers { command: "SELECT 9".into(), fresh: true }, ..plan() };
     let mut server = Server::new(facts(5, 0, 0));
     server.open = true;
     let f: Frontier = report(server.drive(callers())).frontier.unwrap();
@@ -557,6 +558,13 @@ fn within_a_callers_transaction_nothing_is_begun_or_ended() {
     server.open = true;
     assert_eq!(failure(server.drive(callers())).kind, FailureKind::Conflict);
     assert!(server.short().iter().all(|s| s != "Rollback"));
+    let old =
+        Plan { transaction: Transaction::Callers { command: "SELECT 9".into(), fresh: false }, ..plan() };
+    let mut rows = facts(5, 0, 0);
+    rows.iter_mut().for_each(|r| r[6] = Value::text("it was never filled"));
+    let mut server = Server::new(rows);
+    server.open = true;
+    assert_eq!(failure(server.drive(old)).error.sqlstate, "40001");
     let mut rows = facts(5, 0, 0);
     rows[0][5] = Value::text(FRONTIER.replace("90:90:", "99:103:"));
     let mut server = Server::new(rows);

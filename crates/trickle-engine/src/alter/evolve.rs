@@ -100,9 +100,9 @@ async fn drop_identity(
     let names = index_names(&Ident::new(&old.relation.name)).map(|n| n.as_str().to_owned()).to_vec();
     let rows = t
         .query(
-            "SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint \
+            "SELECT pg_catalog.format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint \
              WHERE conrelid = $1 AND contype = 'p' AND $3 \
-             UNION ALL SELECT format('DROP INDEX %s', c.oid::regclass) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+             UNION ALL SELECT pg_catalog.format('DROP INDEX %s', c.oid::regclass) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
              WHERE i.indrelid = $1 AND NOT i.indisprimary \
              AND c.relname = ANY ($2)",
             &[&old.relation.id.0, &names, &kept_key.is_empty()],
@@ -112,7 +112,7 @@ async fn drop_identity(
     let mut texts: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
     let rows = t
         .query(
-            "SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP NOT NULL', attrelid::regclass, attname) \
+            "SELECT pg_catalog.format('ALTER TABLE %s ALTER COLUMN %I DROP NOT NULL', attrelid::regclass, attname) \
              FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND attnotnull AND NOT attisdropped \
              AND attname <> ALL ($2)",
             &[&old.relation.id.0, &kept_key],

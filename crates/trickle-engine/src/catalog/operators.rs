@@ -62,7 +62,7 @@ JOIN pg_attribute a ON a.attrelid = t.typrelid
 WHERE t.oid = to_regtype($1) AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
 const COLLATION: &str = "
-SELECT CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(c.collname) ELSE format('%I.%I', n.nspname, c.collname) END,
+SELECT CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(c.collname) ELSE pg_catalog.format('%I.%I', n.nspname, c.collname) END,
     c.collisdeterministic
 FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace
 WHERE c.collname = $2 AND (n.nspname = $1 OR $1::text IS NULL AND pg_collation_is_visible(c.oid))

@@ -26,14 +26,14 @@ SELECT c.oid, n.nspname, c.relname, c.relkind::text, row_security_active(c.oid),
     EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid), c.relkind = 'v',
     EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), c.relpersistence::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.oid = to_regclass(CASE WHEN $1::text IS NULL THEN quote_ident($2) ELSE format('%I.%I', $1, $2) END)
+WHERE c.oid = to_regclass(CASE WHEN $1::text IS NULL THEN quote_ident($2) ELSE pg_catalog.format('%I.%I', $1, $2) END)
   AND c.relkind IN ('r', 'p', 'v', 'm', 'f')";
 
 /// A collation that is not the type's own decides about order, and a nondeterministic one about equality.
 const COLUMNS: &str = "
 SELECT a.attnum, a.attname, a.atttypid, format_type(a.atttypid, a.atttypmod), a.attnotnull,
     CASE WHEN a.attcollation <> t.typcollation THEN CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname)
-        ELSE format('%I.%I', n.nspname, l.collname) END END,
+        ELSE pg_catalog.format('%I.%I', n.nspname, l.collname) END END,
     coalesce(l.collisdeterministic, true), a.attgenerated::text, {generated}
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated <> ''

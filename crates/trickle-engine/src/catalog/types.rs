@@ -48,7 +48,7 @@ SELECT t.oid, format_type(t.oid, CASE WHEN t.typname IN ('bit', '_bit') AND t.ty
     t.typtype = 'd', t.typbasetype, format_type(t.typbasetype, t.typtypmod),
     t.typnotnull OR EXISTS (SELECT FROM pg_constraint k WHERE k.contypid = t.oid),
     CASE WHEN t.typcollation <> 'default'::regcollation THEN (
-        SELECT CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname) ELSE format('%I.%I', n.nspname, l.collname) END
+        SELECT CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname) ELSE pg_catalog.format('%I.%I', n.nspname, l.collname) END
         FROM pg_namespace n WHERE n.oid = l.collnamespace) END,
     coalesce(l.collisdeterministic, true)
 FROM type t JOIN base b ON b.oid = t.oid LEFT JOIN pg_collation l ON l.oid = t.typcollation

@@ -85,7 +85,7 @@ pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
         return Ok(());
     }
     let buffers = "SELECT b.source_relid, b.trigger_mode, b.unlogged, b.limit_bytes, b.capture = 'HELD', \
-         (SELECT to_regclass(format('%I.%I', d.source_schema, d.source_name))::oid FROM pgtrickle.pgt_dependencies d \
+         (SELECT to_regclass(pg_catalog.format('%I.%I', d.source_schema, d.source_name))::oid FROM pgtrickle.pgt_dependencies d \
           WHERE d.source_relid = b.source_relid LIMIT 1) FROM pgtrickle.pgt_buffers b ORDER BY 1";
     let buffers = t.query(buffers, &[]).await.map_err(fail)?;
     for b in &buffers {
@@ -105,10 +105,10 @@ pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
 /// identity may be the old one of another table.
 const REHOME: &str = "
     UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = 4294967295::int8 - pgt_id;
-    UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = coalesce(to_regclass(format('%I.%I', pgt_schema, pgt_name))::oid,
+    UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = coalesce(to_regclass(pg_catalog.format('%I.%I', pgt_schema, pgt_name))::oid,
         pgt_relid), frontier = NULL, needs_reinit = true, reinit_reason = 'the database was restored from a dump';
     CREATE TEMPORARY TABLE trickle_rehomed ON COMMIT DROP AS
-        SELECT pgt_id, row_number() OVER () AS n, to_regclass(format('%I.%I', source_schema, source_name))::oid AS oid,
+        SELECT pgt_id, row_number() OVER () AS n, to_regclass(pg_catalog.format('%I.%I', source_schema, source_name))::oid AS oid,
             source_type, source_schema, source_name, columns_used, cdc_mode FROM pgtrickle.pgt_dependencies;
     DELETE FROM pgtrickle.pgt_dependencies;
     INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, columns_used,
