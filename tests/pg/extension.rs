@@ -233,6 +233,16 @@ fn a_catalog_of_the_program_becomes_the_extensions_and_both_go_on() {
         let members = "SELECT count(*) FROM pg_depend d JOIN pg_class c ON c.oid = d.objid WHERE d.classid = 'pg_class'::regclass \
              AND d.deptype = 'e' AND c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind = 'r'";
         assert_eq!(count(&s, members).await, count(&s, "SELECT count(*) FROM pg_class WHERE relnamespace = 'pgtrickle'::regnamespace AND relkind = 'r'").await);
+        let filled = rows(&s, "SELECT xmin, ctid FROM totals").await;
+        run(&s, "SELECT pgtrickle.release_catalog()").await;
+        run(&s, "DROP EXTENSION pg_trickle").await;
+        assert_eq!(rows(&s, "SELECT xmin, ctid FROM totals").await, filled, "nothing is made anew");
+        run(&s, "UPDATE orders SET amount = 9 WHERE id = 9").await;
+        refresh(&mut t, "totals").await;
+        assert_totals(&s).await;
+        run(&s, "CREATE EXTENSION pg_trickle; UPDATE orders SET amount = 10 WHERE id = 10").await;
+        run(&s, "SELECT pgtrickle.refresh_stream_table('totals')").await;
+        assert_totals(&s).await;
     });
 }
 

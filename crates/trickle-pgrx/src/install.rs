@@ -1,4 +1,4 @@
-//! CREATE EXTENSION: the catalog comes with it, or the one that is there is adopted.
+//! CREATE EXTENSION: the catalog comes with it, or the one that is there is adopted; and can be left behind again.
 
 use crate::inside::done;
 use crate::raise::raise;
@@ -56,6 +56,16 @@ WHERE p.pronamespace = 'pgtrickle'::regnamespace
 const DUMPED: &str = "SELECT c.oid FROM pg_class c \
     WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind IN ('r', 'S') ORDER BY c.oid";
 
+/// What of the extension is the catalog: all but its own functions, which are in C.
+const RELEASED: &str = "
+SELECT pg_catalog.format('ALTER EXTENSION pg_trickle DROP %s %s',
+    CASE i.type WHEN 'table' THEN 'TABLE' WHEN 'sequence' THEN 'SEQUENCE' WHEN 'function' THEN 'FUNCTION' ELSE 'SCHEMA' END, i.identity)
+FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
+CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, 0) i
+LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid LEFT JOIN pg_language l ON l.oid = p.prolang
+WHERE e.extname = 'pg_trickle' AND i.type IN ('table', 'sequence', 'function', 'schema') AND l.lanname IS DISTINCT FROM 'c'
+ORDER BY i.type = 'schema', i.identity";
+
 #[pg_schema]
 mod pgtrickle {
     use pgrx::prelude::*;
@@ -64,6 +74,28 @@ mod pgtrickle {
     #[pg_extern]
     fn install() {
         super::install();
+    }
+
+    /// Leaves the catalog behind, with every stream table as it is: DROP EXTENSION then takes away the functions of the
+    /// extension alone, and the program `trickle` goes on where it was. CREATE EXTENSION takes all of it back.
+    #[pg_extern]
+    fn release_catalog() {
+        super::release();
+    }
+}
+
+fn release() {
+    let released = done(async {
+        let inside = Inside::enter();
+        let db: &dyn Connection = &inside;
+        let fail = |e| Error::server("release the catalog", e);
+        for row in db.query(RELEASED, &[]).await.map_err(fail)? {
+            db.batch_execute(row.get(0)).await.map_err(fail)?;
+        }
+        Ok::<(), Error>(())
+    });
+    if let Err(e) = released {
+        raise(&e);
     }
 }
 
