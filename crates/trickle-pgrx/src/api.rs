@@ -194,8 +194,9 @@ impl Options<'_> {
                     .hint("Leave diamond_consistency at NULL, or 'atomic'."));
             }
         }
-        // A promise that rows only ever come is one that nothing is built on yet: capture tells.
-        let _ = self.append_only;
+        if self.append_only {
+            pgrx::notice!("append_only changes nothing: what comes and what goes is captured and followed");
+        }
         Ok(())
     }
 }

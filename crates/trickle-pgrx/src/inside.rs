@@ -31,8 +31,15 @@ impl Connection for Inside {
     fn written<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<Vec<Option<String>>>> {
         Box::pin(async move {
             let rows = Inside::run(self, text, &[], false)?;
+            let arrays = |r: &Row| r.cells().iter().any(|c| matches!(c, Cell::Array(_)));
+            if rows.rows.iter().any(arrays) {
+                return Err(Refusal::new(
+                    "0A000",
+                    "an array is to be written: the question casts it to text",
+                ));
+            }
             let written = |c: &Cell| match c {
-                Cell::Null => None,
+                Cell::Null | Cell::Array(_) => None,
                 Cell::Bool(b) => Some(if *b { "t" } else { "f" }.to_owned()),
                 Cell::Int2(n) => Some(n.to_string()),
                 Cell::Int4(n) => Some(n.to_string()),
@@ -40,7 +47,6 @@ impl Connection for Inside {
                 Cell::Oid(n) => Some(n.to_string()),
                 Cell::Float8(x) => Some(x.to_string()),
                 Cell::Text(s) | Cell::Json(s) => Some(s.clone()),
-                Cell::Array(_) => None,
             };
             Ok(rows.rows.iter().map(|r| r.cells().iter().map(written).collect()).collect())
         })
