@@ -50,11 +50,6 @@ bench-diff *ARGS:
 bench-bencher *ARGS:
     cargo bench -p trickle-core -- --output-format bencher "$@"
 
-# Merging changes by all columns against telling them apart by key, on the server that PG* names: why docs/choices.md decides so
-bench-net:
-    psql -q -f benches/net/setup.sql
-    for how in rows keys rows keys; do echo "$how"; pgbench -n -M prepared -T 4 -f "benches/net/$how.sql" | grep latency; done
-
 # The refresh matrix on a private server, kept as JSON under target/bench_results
 bench-matrix *ARGS:
     mkdir -p target/bench_results

@@ -135,6 +135,49 @@ fn random_plans_have_the_properties_they_claim() {
     });
 }
 
+/// Of what a table with a key is looked up by and shown with, which most samples are not.
+#[test]
+fn affected_keys_and_their_rows_are_the_change() {
+    let found = AtomicU64::new(0);
+    for_seeds(triples() / 2, |seed| {
+        let limits =
+            Limits { operators: 1 + (seed % 5) as usize, opaque: true, raising: seed % 8 == 0, clock: false };
+        let (sample, db) = drawn(seed, &limits);
+        match testing::check_affected(&sample, &db) {
+            Ok(with_a_path) => found.fetch_add(u64::from(with_a_path), Ordering::Relaxed),
+            Err(_) => {
+                return Err(report(seed, &limits, |s, d| {
+                    testing::check_affected(s, d).err().map(|v| v.to_string())
+                }));
+            }
+        };
+        Ok(())
+    });
+    let found = found.into_inner();
+    println!("{found} of {} samples have a path", triples() / 2);
+    assert!(found > triples() / 40, "too few samples say something: {found}");
+}
+
+/// Keys of which those that are looked up are forgotten, and those of the table's own rows.
+#[test]
+fn affected_keys_that_are_forgotten_are_noticed() {
+    fn part(graph: &Graph, keys: NodeId, which: fn(&[NodeId]) -> Option<&NodeId>) -> NodeId {
+        let Rel::Keys(all) = graph.rel(keys) else { return keys };
+        let Rel::Union(u) = graph.rel(all.input()) else { return keys };
+        which(u.summands()).copied().unwrap_or(keys)
+    }
+    let spoils: [fn(&Graph, NodeId) -> NodeId; 2] =
+        [|g, k| part(g, k, <[NodeId]>::first), |g, k| part(g, k, <[NodeId]>::last)];
+    for spoil in spoils {
+        let limits = |seed: u64| Limits { operators: 1 + (seed % 5) as usize, ..Limits::default() };
+        let noticed = (0..50_000).any(|seed| {
+            let (sample, db) = drawn(seed, &limits(seed));
+            testing::check_affected_keys(&sample, &db, spoil).is_err()
+        });
+        assert!(noticed);
+    }
+}
+
 #[test]
 fn rewrites_are_identities() {
     for_seeds(triples() / 10, |seed| {

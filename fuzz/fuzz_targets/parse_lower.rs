@@ -70,7 +70,8 @@ fuzz_target!(|bytes: &[u8]| {
         }
     };
     let all = table.sources().into_iter().map(|(t, _)| t.id).collect();
-    for how in [Refresh::Delta, Refresh::Difference, Refresh::Replace] {
+    let affected = table.has_affected_groups().then_some(Refresh::AffectedGroups);
+    for how in [Refresh::Delta, Refresh::Difference, Refresh::Replace].into_iter().chain(affected) {
         match table.refresh(how, &all) {
             Ok(statements) => statements.iter().for_each(|s| assert!(!print(s).text.is_empty())),
             Err(e) => panic!("{e:?}: {sql}"),

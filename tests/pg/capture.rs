@@ -1,20 +1,17 @@
-//! Change capture: what the triggers write is what changed, however it was changed; and the whole way from SQL to a
-//! refreshed table.
+//! Change capture: what the triggers write is what changed, however it was changed.
 
 use crate::support::{assert_same_bag, each_server};
-use tokio_postgres::types::ToSql;
 use trickle_client::Session;
 use trickle_core::catalog::MemoryCatalog;
 use trickle_core::cdc::{Buffer, Mode};
-use trickle_core::sql::ast::{Param, Statement};
+use trickle_core::sql::ast::Statement;
 use trickle_core::sql::print;
-use trickle_core::{Options, Refresh, StreamTable, compile};
 
-async fn run(s: &Session, sql: &str) {
+pub(crate) async fn run(s: &Session, sql: &str) {
     s.client().batch_execute(sql).await.unwrap_or_else(|e| panic!("{e:?}\n{sql}"));
 }
 
-async fn run_all(s: &Session, statements: &[Statement]) {
+pub(crate) async fn run_all(s: &Session, statements: &[Statement]) {
     let mut sql = String::from("BEGIN;\n");
     for statement in statements {
         sql += &format!("{};\n", print(statement).text);
@@ -247,141 +244,5 @@ fn buffers_widen_rotate_and_survive_their_owner_only() {
         assert_eq!(rows(&s, marks).await, 1, "in the next window of each reader");
         run_all(&s, &source.remove(&next)).await;
         run(&s, &format!("DROP OWNED BY {role}; DROP ROLE {role}; DROP SCHEMA pgtrickle_changes")).await;
-    });
-}
-
-/// A stream table on a server, and the snapshot up to which it is fresh.
-struct Kept {
-    table: StreamTable,
-    query: &'static str,
-    frontier: String,
-}
-
-async fn execute(s: &Session, statement: &Statement, frontier: &str) {
-    let printed = print(statement);
-    let own: (Option<String>, Option<i64>) = (None, None);
-    let params: Vec<&(dyn ToSql + Sync)> = printed
-        .params
-        .iter()
-        .map(|p| -> &(dyn ToSql + Sync) {
-            match p {
-                Param::FrontierXid(_) => &own.0,
-                Param::FrontierCommand(_) | Param::Pending(_) => &own.1,
-                _ => &frontier,
-            }
-        })
-        .collect();
-    let done = s.client().execute(&printed.text, &params).await;
-    done.unwrap_or_else(|e| panic!("{e:?}\n{}", printed.text));
-}
-
-impl Kept {
-    async fn create(
-        s: &Session,
-        query: &'static str,
-        name: &str,
-        catalog: &MemoryCatalog,
-        mode: Mode,
-    ) -> Kept {
-        let table = compile(query, catalog, &Options::new("public", name)).unwrap().incremental().unwrap();
-        run_all(s, &table.ddl()).await;
-        for (_, statements) in table.capture(mode) {
-            run_all(s, &statements).await;
-        }
-        let mut kept = Kept { table, query, frontier: String::new() };
-        kept.refresh(s, Refresh::Replace).await;
-        kept
-    }
-
-    async fn refresh(&mut self, s: &Session, how: Refresh) {
-        run(s, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
-        let now: String =
-            s.client().query_one("SELECT pg_current_snapshot()::text", &[]).await.unwrap().get(0);
-        let all = self.table.sources().into_iter().map(|(t, _)| t.id).collect();
-        for statement in self.table.refresh(how, &all).unwrap() {
-            execute(s, &statement, &self.frontier).await;
-        }
-        run(s, "COMMIT").await;
-        self.frontier = now;
-    }
-
-    async fn assert_fresh(&self, s: &Session) {
-        let stored = format!("SELECT * FROM {}", self.table.layout().result.name);
-        assert_same_bag(s, &stored, self.query).await;
-    }
-
-    async fn remove(&self, s: &Session, mode: Mode) {
-        for buffer in self.table.buffers() {
-            run_all(s, &mode.source().remove(&buffer)).await;
-        }
-        run_all(s, &self.table.drop_ddl()).await;
-    }
-}
-
-const SHOP: &str = "CREATE TABLE customer (id int PRIMARY KEY, name text NOT NULL, region text);
-    CREATE TABLE orders (id int PRIMARY KEY, customer int, amount numeric(10,2), note text);";
-
-const QUERIES: &[&str] = &[
-    "SELECT id, customer, amount FROM orders",
-    "SELECT customer, amount FROM orders",
-    "SELECT id, amount FROM orders WHERE amount > 20",
-    "SELECT o.id, o.amount, c.name FROM orders o JOIN customer c ON o.customer = c.id",
-    "SELECT c.region, count(*) AS n, sum(o.amount) AS total, min(o.amount) AS least, avg(o.amount) AS mean
-     FROM orders o JOIN customer c ON o.customer = c.id GROUP BY c.region",
-    "SELECT customer, count(*) AS n, sum(amount) AS total FROM orders GROUP BY customer",
-    "SELECT count(*) AS n, sum(amount) AS total FROM orders",
-];
-
-/// One window each.
-const WINDOWS: &[&str] = &[
-    "UPDATE orders SET amount = amount + 1 WHERE id % 5 = 0",
-    "DELETE FROM orders WHERE id % 7 = 0; INSERT INTO orders SELECT i, i % 13, i, 'n' FROM generate_series(201, 230) i",
-    "UPDATE customer SET region = 'west' WHERE id % 4 = 0; UPDATE orders SET customer = NULL WHERE id % 11 = 0",
-    "DELETE FROM customer WHERE id IN (1, 2); DELETE FROM orders WHERE customer = 3",
-    "UPDATE orders SET note = 'nobody reads this'",
-    "INSERT INTO customer VALUES (1, 'back', NULL); UPDATE orders SET id = id + 1000 WHERE id < 20",
-    "DELETE FROM orders",
-    "INSERT INTO orders VALUES (1, 1, 30.50, NULL), (2, NULL, NULL, NULL)",
-];
-
-#[test]
-fn from_sql_to_a_refreshed_table() {
-    each_server(async |db| {
-        let s = db.session().await;
-        let other = db.session().await;
-        run(&s, &format!("CREATE SCHEMA pgtrickle_changes; {SHOP}")).await;
-        let catalog = MemoryCatalog::from_ddl(SHOP).unwrap();
-        for (i, query) in QUERIES.iter().enumerate() {
-            let mode = Mode::ALL[i % 2];
-            run(
-                &s,
-                "TRUNCATE customer, orders;
-                 INSERT INTO customer SELECT i, 'c' || i, CASE i % 3 WHEN 0 THEN 'north' WHEN 1 THEN 'south' END
-                 FROM generate_series(0, 12) i;
-                 INSERT INTO orders SELECT i, i % 13, i % 40 + 0.25, NULL FROM generate_series(1, 200) i",
-            )
-            .await;
-            let mut kept = Kept::create(&s, query, &format!("st_{i}"), &catalog, mode).await;
-            kept.assert_fresh(&s).await;
-            for window in WINDOWS {
-                run(&s, window).await;
-                kept.refresh(&s, Refresh::Delta).await;
-                kept.assert_fresh(&s).await;
-            }
-            // A transaction that is open across a refresh is in the window after it commits.
-            run(&other, "BEGIN; INSERT INTO orders VALUES (500, 5, 77, NULL)").await;
-            run(&s, "INSERT INTO orders VALUES (501, 5, 78, NULL)").await;
-            kept.refresh(&s, Refresh::Delta).await;
-            kept.assert_fresh(&s).await;
-            run(&other, "COMMIT").await;
-            kept.refresh(&s, Refresh::Delta).await;
-            kept.assert_fresh(&s).await;
-            kept.refresh(&s, Refresh::Delta).await;
-            kept.assert_fresh(&s).await;
-            run(&s, "UPDATE orders SET amount = 1; DELETE FROM customer WHERE id = 7").await;
-            kept.refresh(&s, Refresh::Difference).await;
-            kept.assert_fresh(&s).await;
-            kept.remove(&s, mode).await;
-        }
     });
 }

@@ -45,12 +45,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut model = Model::default();
         let (mut chosen, mut best, mut fulls, mut deltas) = (0.0, 0.0, 0.0, 0.0);
         for (delta_rows, full, delta) in &refreshes {
-            let inputs = Inputs {
-                delta_rows: *delta_rows,
-                source_rows: SOURCE_ROWS,
-                result_rows: SOURCE_ROWS,
-                groups: 0,
-            };
+            let inputs =
+                Inputs { delta_rows: *delta_rows, source_rows: SOURCE_ROWS, result_rows: SOURCE_ROWS };
             let ways = [Strategy::Delta, Strategy::Full];
             let strategy = choose(&model, &inputs, &ways, &Policy::default()).strategy;
             let ms = if strategy == Strategy::Delta { *delta } else { *full };

@@ -119,7 +119,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         sources: sources.collect(),
         program: Arc::new(Compiled::new(table)),
         policy: Policy { force: Some(Force::Incremental), ..Policy::default() },
-        groups: 0,
         definition: None,
         polled: true,
         unseen: None,

@@ -80,6 +80,9 @@ fn statements(table: &StreamTable) -> Result<(), Failure> {
     let all: BTreeSet<_> = table.sources().into_iter().map(|(t, _)| t.id).collect();
     section("first fill, or full refresh", &table.refresh(Refresh::Replace, &all)?);
     section("refresh by delta", &table.refresh(Refresh::Delta, &all)?);
+    if table.has_affected_groups() {
+        section("refresh by affected groups", &table.refresh(Refresh::AffectedGroups, &all)?);
+    }
     Ok(())
 }
 

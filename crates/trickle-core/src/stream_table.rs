@@ -1,12 +1,13 @@
 //! From a query to everything a driver needs: verdict, plans, DDL, refresh statements.
 
 use crate::apply::{
-    Layout, LayoutSources, Stored, Summand, change_statement, create_statements, create_table, difference,
-    drop_statements, full_statements, identity_statements, insert_statement, summands, takes_pairs,
+    Identity, Layout, LayoutSources, Stored, Summand, affected_statement, change_statement,
+    create_statements, create_table, difference, drop_statements, full_statements, identity_statements,
+    insert_statement, summands, takes_pairs,
 };
 use crate::catalog::{Catalog, TableDef, TableId, TableKind};
 use crate::cdc::{Buffer, Mode};
-use crate::delta::{self, Differ, Keep, Kept, Rules};
+use crate::delta::{self, Differ, Keep, Kept, Path, Rules};
 use crate::error::{Error, Result};
 use crate::graph::{Format, Graph, NodeId, NodeMap, explain};
 use crate::lower::{Lowered, lower_parsed};
@@ -14,7 +15,7 @@ use crate::opt;
 use crate::parse::{Parsed, parse_query};
 use crate::rel::{Consolidate, Rel, Revise, with_servers_clock};
 use crate::sql::ast::{Query, Statement};
-use crate::sql::{Ident, Profile, Qualified, Ranged, Sources, render_changes, render_query};
+use crate::sql::{Ident, Profile, Qualified, Ranged, Sources, render_changes, render_query, render_states};
 use crate::verdict::Reason;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -80,6 +81,8 @@ impl Verdict {
 pub enum Refresh {
     /// Applies the delta.
     Delta,
+    /// Computes the rows of the keys that changed anew: only where [`StreamTable::has_affected_groups`].
+    AffectedGroups,
     /// Recomputes the query and writes what differs.
     Difference,
     /// Recomputes the query and replaces the contents.
@@ -207,6 +210,11 @@ impl StreamTable {
         found.into_iter().map(|(def, columns)| (def, columns.into_iter().collect())).collect()
     }
 
+    fn differ<'g>(&self, graph: &'g mut Graph, changed: &BTreeSet<TableId>) -> Differ<'g> {
+        Differ::new(graph, self.kept.clone(), Some(changed.clone()), Rules::Algebraic)
+            .trusting_foreign_keys(self.options.trust_foreign_keys)
+    }
+
     /// ΔQ specialised to the tables that changed: a graph, and in it the change of every stored table, each row once,
     /// in the order of [`Layout::tables`].
     ///
@@ -215,8 +223,7 @@ impl StreamTable {
     pub fn delta(&self, changed: &BTreeSet<TableId>) -> Result<(Graph, Vec<NodeId>)> {
         let mut graph = self.graph.clone();
         let mut roots = Vec::new();
-        let mut differ = Differ::new(&mut graph, self.kept.clone(), Some(changed.clone()), Rules::Algebraic)
-            .trusting_foreign_keys(self.options.trust_foreign_keys);
+        let mut differ = self.differ(&mut graph, changed);
         for table in self.layout.tables() {
             roots.push(differ.stored_delta(table.node)?);
         }
@@ -313,6 +320,7 @@ impl StreamTable {
                     nodes.into_iter().map(|n| difference(&mut graph, n)).collect::<Result<Vec<_>>>()?;
                 (graph, roots)
             }
+            Refresh::AffectedGroups => return self.affected(changed, sources),
             Refresh::Replace => return self.replace(sources),
         };
         let live: Vec<(&Stored, NodeId)> =
@@ -325,6 +333,34 @@ impl StreamTable {
         let in_pairs = |i: usize, r: &Revise| takes_pairs(tables[i], r, graph.props(r.input()));
         let changed = render_changes(&graph, &nodes, &in_pairs, sources, &self.options.profile)?;
         Ok(vec![change_statement(changed, &tables)])
+    }
+
+    /// The columns of the result that tell its rows apart, and the path that they come along, where nothing else is stored.
+    fn affected_path(&self) -> Option<(&[usize], Path)> {
+        let Identity::Key(key) = &self.layout.result.identity else { return None };
+        let alone = self.kept.stored.iter().all(|n| *n == self.prepared);
+        let path = alone.then(|| Path::of(&self.graph, self.prepared, key))?;
+        Some((key, path?))
+    }
+
+    /// Whether there is [`Refresh::AffectedGroups`].
+    pub fn has_affected_groups(&self) -> bool {
+        self.affected_path().is_some()
+    }
+
+    fn affected(&self, changed: &BTreeSet<TableId>, sources: &dyn Sources) -> Result<Vec<Statement>> {
+        let Some((key, path)) = self.affected_path() else {
+            return Err(Error::plan("the rows of this query are not those of a table with a key"));
+        };
+        let mut graph = self.graph.clone();
+        let found = path.affected(&mut self.differ(&mut graph, changed), self.prepared, key)?;
+        let roots = opt::Optimizer::default().optimize(&mut graph, &[found.keys, found.rows])?;
+        if graph.props(roots[0]).empty {
+            return Ok(Vec::new());
+        }
+        let (ctes, named) = render_states(&graph, &roots, sources, &self.options.profile)?;
+        let [keys, rows] = &named[..] else { return Err(Error::internal("a root was not rendered")) };
+        Ok(vec![affected_statement(ctes, (keys, rows), &self.layout.result, key)])
     }
 
     /// The query as a full refresh computes it, which stands alone in its transaction: where SQL leaves open which of equal

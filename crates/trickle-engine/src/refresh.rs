@@ -377,7 +377,6 @@ impl<C: Connection> Trickle<C> {
                 sources: sources_of(e, &runnable)?,
                 program: runnable.program.clone(),
                 policy: self.settings.policy(),
-                groups: 0,
                 definition: Some(e.definition.as_str().into()),
                 polled: options.polls(e),
                 unseen: e.unseen(),

@@ -162,7 +162,8 @@ impl Run<'_> {
         frontier = self.refresh(Refresh::Delta, &changed, Some(&frontier), &half(db)).await?;
         late.batch_execute("COMMIT").await.map_err(text)?;
         let after = sum(&db.before, &db.delta);
-        frontier = self.refresh(Refresh::Delta, &changed, Some(&frontier), &after).await?;
+        let how = if self.table.has_affected_groups() { Refresh::AffectedGroups } else { Refresh::Delta };
+        frontier = self.refresh(how, &changed, Some(&frontier), &after).await?;
         frontier = self.refresh(Refresh::Delta, &changed, Some(&frontier), &after).await?;
         let Some(third) = self.case.more.later.first() else { return Ok(()) };
         let delta: State = self

@@ -105,7 +105,11 @@ pub(super) fn script(
             (t.id, difference(state.get(&t.id).unwrap_or(&empty), previous.get(&t.id).unwrap_or(&empty)))
         });
         let changed = s.change(state, &delta.collect(), &HashMap::new(), true);
-        let how = if i == 0 { Refresh::Delta } else { Refresh::Difference };
+        let how = match i {
+            0 if table.has_affected_groups() => Refresh::AffectedGroups,
+            0 => Refresh::Delta,
+            _ => Refresh::Difference,
+        };
         s.refresh(&table, how, &changed, state)?;
     }
     Ok(Some(s.steps))

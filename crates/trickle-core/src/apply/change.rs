@@ -48,7 +48,7 @@ pub fn change_statement(changed: Changed, tables: &[&Stored]) -> Statement {
     Statement::Query(query)
 }
 
-fn dml(name: Ident, body: CteBody) -> Cte {
+pub(super) fn dml(name: Ident, body: CteBody) -> Cte {
     Cte { name, columns: Vec::new(), materialized: None, body }
 }
 
@@ -64,7 +64,7 @@ fn count(relation: &Ident, filter: Option<Scalar>) -> Scalar {
 }
 
 /// Rows inserted, updated and deleted in a table.
-fn done(removed: &Ident, written: &Ident) -> Vec<SelectItem> {
+pub(super) fn done(removed: &Ident, written: &Ident) -> Vec<SelectItem> {
     let inserted = Scalar::column(written, &Ident::fixed("inserted"));
     vec![
         SelectItem::new(count(written, Some(inserted.clone())), Ident::fixed("rows_inserted")),
@@ -123,17 +123,22 @@ impl Change<'_> {
 
 /// `DELETE FROM t WHERE ctid = ANY (ARRAY(rows))`: the rows are found once, by index, and then fetched by their place.
 fn removal(change: &Change<'_>) -> Delete {
-    let target = Ident::fixed("t");
     let rows = match &change.table.identity {
-        Identity::Key(key) => vanished_by_key(change, key),
+        Identity::Key(key) => stored_at(change.table, key, &vanishing(change, key, &Ident::fixed("d"))),
         Identity::Single => SetExpr::Select(Box::new(vanished_single(change))),
         Identity::Bag => SetExpr::Select(Box::new(vanished_by_value(change))),
     };
+    delete_at(change.table, rows)
+}
+
+/// Deletes the rows of a stored table at the places that `rows` gives.
+pub(super) fn delete_at(table: &Stored, rows: SetExpr) -> Delete {
+    let target = Ident::fixed("t");
     let array = Scalar::ArrayQuery(Box::new(Query::new(rows)));
     let ctid = Scalar::column(&target, &Ident::fixed("ctid"));
     Delete {
         ctes: Vec::new(),
-        table: change.table.name.clone(),
+        table: table.name.clone(),
         alias: Some(target),
         using: Vec::new(),
         filter: vec![Scalar::Quantified {
@@ -150,12 +155,10 @@ fn ctid(alias: &Ident) -> SelectItem {
     SelectItem { expr: Scalar::column(alias, &Ident::fixed("ctid")), name: None }
 }
 
-/// Rows whose key leaves and does not return. Keys are compared by `=`, which an index serves; where a key column may
+/// The places of the stored rows whose key leaves. Keys are compared by `=`, which an index serves; where a key column may
 /// be NULL a second arm looks among the rows that have a NULL there, which another index holds by a hash of the key.
-fn vanished_by_key(change: &Change<'_>, key: &[usize]) -> SetExpr {
-    let (d, s) = (Ident::fixed("d"), Ident::fixed("s"));
-    let table = change.table;
-    let gone = vanishing(change, key, &d);
+pub(super) fn stored_at(table: &Stored, key: &[usize], gone: &Gone) -> SetExpr {
+    let s = Ident::fixed("s");
     let columns = || key.iter().zip(&gone.key).map(|(k, v)| (*k, Change::target(&s, table, *k), v.clone()));
     let arm = |on: Vec<Scalar>| {
         SetExpr::Select(Box::new(Select {
@@ -182,11 +185,11 @@ fn vanished_by_key(change: &Change<'_>, key: &[usize]) -> SetExpr {
 }
 
 /// The keys that leave for good.
-struct Gone {
-    from: FromItem,
+pub(super) struct Gone {
+    pub(super) from: FromItem,
     /// The columns of the key.
-    key: Vec<Scalar>,
-    filter: Vec<Scalar>,
+    pub(super) key: Vec<Scalar>,
+    pub(super) filter: Vec<Scalar>,
 }
 
 /// The keys that leave for good, as the relation `d`. Of a key there is one row that leaves and one that comes at most, so it
@@ -211,7 +214,7 @@ fn vanishing(change: &Change<'_>, key: &[usize], d: &Ident) -> Gone {
     Gone { from, key: values, filter: Vec::new() }
 }
 
-fn same(table: &Stored, column: usize, a: Scalar, b: Scalar) -> Scalar {
+pub(super) fn same(table: &Stored, column: usize, a: Scalar, b: Scalar) -> Scalar {
     if table.columns[column].nullable { a.same_as(b) } else { a.equals(b) }
 }
 
@@ -300,9 +303,14 @@ fn insertion(change: &Change<'_>) -> Insert {
         select.from.push(FromItem::call(series, Ident::fixed("copy")));
     }
     let on_conflict = match &table.identity {
-        Identity::Key(key) => upsert(table, key),
+        Identity::Key(key) => upsert(table, key, Vec::new()),
         _ => None,
     };
+    insert_into(table, select, on_conflict)
+}
+
+/// Inserts rows into a stored table, and says of each whether it was there before.
+pub(super) fn insert_into(table: &Stored, rows: Select, on_conflict: Option<OnConflict>) -> Insert {
     let inserted = Scalar::Column { table: None, name: Ident::fixed("xmax") }.equals(Scalar::int4(0));
     let inserted = if on_conflict.is_some() { inserted } else { Scalar::bool(true) };
     Insert {
@@ -311,20 +319,18 @@ fn insertion(change: &Change<'_>) -> Insert {
         table: table.name.clone(),
         alias: None,
         columns: table.all_names(),
-        source: Query::select(select),
+        source: Query::select(rows),
         on_conflict,
         returning: vec![SelectItem::new(inserted, Ident::fixed("inserted"))],
     }
 }
 
-/// Every column takes its new value that a row of an equal key may have in another way. Where there is none, a row that
-/// returns is the row that left, and the change has neither.
-fn upsert(table: &Stored, key: &[usize]) -> Option<OnConflict> {
+/// Every column takes its new value that a row of an equal key may have in another way, where `filter` holds. Where there is
+/// none, a row that returns is the row that left, and the change has neither.
+pub(super) fn upsert(table: &Stored, key: &[usize], filter: Vec<Scalar>) -> Option<OnConflict> {
     let excluded = Ident::fixed("excluded");
     let others = table.columns.iter().enumerate().filter(|(i, c)| !key.contains(i) || !c.ty.is_exact());
     let set: Vec<_> = others.map(|(_, c)| (c.name.clone(), Scalar::column(&excluded, &c.name))).collect();
-    (!set.is_empty()).then(|| OnConflict {
-        columns: table.names(key),
-        action: ConflictAction::Update { set, filter: Vec::new() },
-    })
+    (!set.is_empty())
+        .then(|| OnConflict { columns: table.names(key), action: ConflictAction::Update { set, filter } })
 }

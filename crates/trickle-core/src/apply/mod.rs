@@ -4,6 +4,7 @@
 //! tables. All of one stream table's tables are brought up to date by one statement, so that every part of it reads
 //! the previous state.
 
+mod affected;
 mod change;
 mod ddl;
 mod full;
@@ -11,6 +12,7 @@ mod layout;
 mod lookups;
 mod summands;
 
+pub use affected::affected_statement;
 pub use change::{change_statement, takes_pairs};
 pub use ddl::{create_statements, create_table, drop_statements, identity_statements, index_names};
 pub use full::{Full, difference, full_statements, insert_statement};

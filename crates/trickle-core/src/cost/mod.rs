@@ -24,7 +24,7 @@ pub enum Strategy {
     NoData,
     /// Apply ΔQ.
     Delta,
-    /// Recompute the touched groups or partitions.
+    /// Compute the rows of the keys that changed anew.
     AffectedGroups,
     /// Recompute everything and write only what differs.
     FullDifference,
@@ -69,8 +69,6 @@ pub struct Inputs {
     pub source_rows: u64,
     /// Rows of the stored result.
     pub result_rows: u64,
-    /// Groups or partitions of the outermost grouping; 0 where there is none or it is unknown.
-    pub groups: u64,
 }
 
 impl Inputs {
@@ -79,21 +77,22 @@ impl Inputs {
         self.delta_rows as f64 / self.source_rows.max(1) as f64
     }
 
-    /// The share of groups that `delta_rows` random rows touch: `1 − (1 − 1/G)^Δ`, in its exponential form.
-    pub fn touched_share(&self) -> f64 {
-        let groups = if self.groups == 0 { self.result_rows } else { self.groups };
-        -(-(self.delta_rows as f64) / groups.max(1) as f64).exp_m1()
+    /// The rows of the result that `delta_rows` random rows touch: `R (1 − (1 − 1/R)^Δ)`, in its exponential form.
+    pub fn touched_rows(&self) -> f64 {
+        let rows = self.result_rows.max(1) as f64;
+        -rows * (-(self.delta_rows as f64) / rows).exp_m1()
     }
 
-    /// The rows that a strategy handles. For a delta: changed rows. For what reads everything: rows read; a row that is
-    /// deleted and inserted with its key counts as ten of them, one that is compared as six.
+    /// The rows that a strategy handles. For a delta: changed rows. For affected groups: touched rows, and changed ones, of
+    /// which keys alone are read, a fifth. For what reads everything: rows read; a row that is deleted and inserted with
+    /// its key counts as ten of them, one that is compared as six.
     fn work(&self, strategy: Strategy) -> f64 {
         let (delta, source, result) =
             (self.delta_rows as f64, self.source_rows as f64, self.result_rows as f64);
         match strategy {
             Strategy::NoData => 0.0,
             Strategy::Delta => delta,
-            Strategy::AffectedGroups => delta + self.touched_share() * (source + 10.0 * result),
+            Strategy::AffectedGroups => 0.2 * delta + self.touched_rows(),
             Strategy::FullDifference => source + 6.0 * result,
             Strategy::Full => source + 10.0 * result,
         }

@@ -7,10 +7,12 @@
 //! An operator's [`Class`](crate::rel::Class) decides its delta (`class.rs`); an operator may know a better rule
 //! ([`Differentiate`]), which the laws hold equal to the class rule.
 
+mod affected;
 mod class;
 mod differ;
 mod states;
 
+pub use affected::{Affected, Path};
 pub use differ::{Differ, Rules};
 pub use states::{Keep, Kept, Part, kept, prepare};
 

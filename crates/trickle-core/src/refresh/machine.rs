@@ -243,7 +243,6 @@ impl Machine {
             delta_rows: sum(|p| p.rows.unwrap_or(0)),
             source_rows: sum(|p| p.size),
             result_rows: facts.rows as u64,
-            groups: member.groups,
         };
         let mut action = Action::Full;
         let untold = |s: &Source| facts.pending.get(&s.relation.id)?.untold(s);

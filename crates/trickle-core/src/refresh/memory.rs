@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     fn changed(delta_rows: u64) -> Inputs {
-        Inputs { delta_rows, source_rows: 1 << 20, result_rows: 0, groups: 0 }
+        Inputs { delta_rows, source_rows: 1 << 20, result_rows: 0 }
     }
 
     #[test]

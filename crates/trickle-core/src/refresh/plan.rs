@@ -147,8 +147,6 @@ pub struct Member {
     pub program: Arc<dyn Program + Send + Sync>,
     /// What the user allows.
     pub policy: Policy,
-    /// Groups of its outermost grouping; 0 where unknown.
-    pub groups: u64,
     /// What its program was made for, as `pgtrickle.definition(pgt_id)` says it: where that is different under the locks,
     /// it was altered since and the run ends. `None`: nobody else alters it.
     pub definition: Option<Arc<str>>,

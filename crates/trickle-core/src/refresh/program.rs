@@ -95,9 +95,7 @@ impl Compiled {
             Strategy::Delta => Refresh::Delta,
             Strategy::FullDifference => Refresh::Difference,
             Strategy::Full => Refresh::Replace,
-            Strategy::AffectedGroups => {
-                return Err(Error::plan("the program does not recompute groups apart from its delta"));
-            }
+            Strategy::AffectedGroups => Refresh::AffectedGroups,
         };
         let changed: BTreeSet<TableId> = windows.keys().copied().collect();
         let sources = Expecting::new(self.table.sources_of_refreshes(), windows);
@@ -127,7 +125,10 @@ fn bind(param: &Param) -> Result<Bind> {
 
 impl Program for Compiled {
     fn strategies(&self) -> &[Strategy] {
-        &[Strategy::Delta, Strategy::FullDifference, Strategy::Full]
+        match self.table.has_affected_groups() {
+            true => &Strategy::COSTED,
+            false => &[Strategy::Delta, Strategy::FullDifference, Strategy::Full],
+        }
     }
 
     fn statements(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>> {
@@ -202,7 +203,7 @@ mod tests {
         let difference = p.statements(Strategy::FullDifference, &all).unwrap();
         assert_eq!(difference.last().map(|t| t.result), Some(Yield::Counts));
         assert!(full.iter().chain(difference.iter()).all(|t| t.binds.is_empty()));
-        assert!(p.statements(Strategy::AffectedGroups, &all).is_err());
+        assert!(!p.strategies().contains(&Strategy::AffectedGroups), "its delta reads less");
         assert_eq!(p.feed(Strategy::Full), Feed::Replaced);
     }
 

@@ -62,7 +62,6 @@ fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Memb
         sources,
         program: Arc::new(Fake { name, feed: Feed::Replaced, timed: false }),
         policy: Policy::default(),
-        groups: 0,
         definition: None,
         polled: true,
         unseen: None,

@@ -30,7 +30,9 @@ pub use fragment::{Block, Body, Closed, Fragment, Names, Weight};
 pub use ident::{Ident, NameSet, Qualified};
 pub use print::{Printed, print, print_query, quoted};
 pub use profile::Profile;
-pub use render::{Changed, Named, RenderContext, Rendered, render_changes, render_delta, render_query};
+pub use render::{
+    Changed, Named, RenderContext, Rendered, render_changes, render_delta, render_query, render_states,
+};
 pub use sources::{BufferSources, Changes, Expecting, Ranged, Relation, Sources, Stored, Window};
 
 pub(crate) use ast::{Scalar, SetOperator};

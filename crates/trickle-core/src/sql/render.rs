@@ -145,6 +145,27 @@ pub fn render_changes(
     Ok(Changed { ctes: cx.ctes, roots: changes })
 }
 
+/// Renders several plans that denote states as relations of one statement, each row as often as its weight says. They share
+/// what they have in common, computed once.
+///
+/// # Errors
+/// Those of the operators.
+pub fn render_states(
+    graph: &Graph,
+    roots: &[NodeId],
+    sources: &dyn Sources,
+    profile: &Profile,
+) -> Result<(Vec<Cte>, Vec<Named>)> {
+    let (mut cx, fragments) = render(graph, roots, sources, profile)?;
+    let mut named = Vec::new();
+    for (root, fragment) in roots.iter().zip(fragments) {
+        let block = cx.open(fragment, *root);
+        let block = cx.unit(block, *root);
+        named.push(cx.relation(block, *root, false).0);
+    }
+    Ok((cx.ctes, named))
+}
+
 fn render_one<'a>(
     graph: &'a Graph,
     root: NodeId,

@@ -4,7 +4,7 @@
 use super::{Mutant, Sample};
 use crate::apply::summands;
 use crate::catalog::TableId;
-use crate::delta::{self, Differ, Keep, Rules};
+use crate::delta::{self, Affected, Differ, Keep, Path, Rules};
 use crate::error::Result;
 use crate::eval::{self, Database, Evaluator, Row, ZSet, same_bag};
 use crate::graph::{ColSet, Format, Graph, NodeId, Props, Schema, explain};
@@ -291,6 +291,85 @@ pub fn check_rewrites(sample: &Sample, db: &Database) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+/// The law of [`delta::Affected`] for every key of the query that comes along a path: the rows of other keys before, and
+/// those of these keys after, are the result after. Whether there was such a key.
+///
+/// # Errors
+/// The violation, or a broken contract.
+pub fn check_affected(sample: &Sample, db: &Database) -> Result<bool, Violation> {
+    check_affected_keys(sample, db, |_, keys| keys)
+}
+
+/// The same where the keys are what `spoil` makes of them.
+///
+/// # Errors
+/// The violation, or a broken contract.
+pub fn check_affected_keys(
+    sample: &Sample,
+    db: &Database,
+    spoil: fn(&Graph, NodeId) -> NodeId,
+) -> Result<bool, Violation> {
+    let broken =
+        |e: crate::Error| Violation { law: "plans keep their contracts".into(), detail: e.to_string() };
+    let Some((before, after)) = results(sample, db).map_err(broken)? else { return Ok(false) };
+    let mut found = false;
+    for optimize in [false, true] {
+        let mut graph = sample.graph.clone();
+        let query = if optimize { crate::opt::optimize(&mut graph, sample.root) } else { Ok(sample.root) };
+        let query = query.map_err(broken)?;
+        for key in graph.props(query).keys.clone() {
+            let key: Vec<usize> = key.iter().collect();
+            let Some(path) = Path::of(&graph, query, &key) else { continue };
+            found = true;
+            let plan = affected_plan(&graph, query, &path, &key, (db.changed(), optimize, spoil));
+            let plan = plan.map_err(broken)?;
+            let eval = |id: NodeId| tolerate(eval::eval(&plan.0, id, db)).map_err(broken);
+            let (Some(keys), Some(rows)) = (eval(plan.1.keys)?, eval(plan.1.rows)?) else { continue };
+            let schema = graph.schema(query);
+            let is_affected = |row: &Row| {
+                let same = |(i, k): (usize, &usize), of: &Row| {
+                    eval::compare_as(&schema.columns()[*k].ty, &of[i], &row[*k]).is_eq()
+                };
+                keys.iter().any(|(of, _)| key.iter().enumerate().all(|pair| same(pair, of)))
+            };
+            let mut made = rows.clone();
+            before.iter().filter(|(row, _)| !is_affected(row)).for_each(|(row, w)| made.add(row.clone(), w));
+            if made != after {
+                let plans = [plan.1.keys, plan.1.rows].map(|id| explain(&plan.0, id, Format::Text));
+                return Err(Violation {
+                    law: "other rows before and those of affected keys after are the rows after".into(),
+                    detail: format!(
+                        "before:\n{before}keys:\n{keys}rows:\n{rows}after:\n{after}query:\n{}{}",
+                        explain(&graph, query, Format::Text),
+                        plans.concat()
+                    ),
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn affected_plan(
+    graph: &Graph,
+    query: NodeId,
+    path: &Path,
+    key: &[usize],
+    (changed, optimize, spoil): (BTreeSet<TableId>, bool, fn(&Graph, NodeId) -> NodeId),
+) -> Result<(Graph, Affected)> {
+    let mut graph = graph.clone();
+    let kept = delta::kept(&mut graph, query, Keep::Result)?;
+    let mut differ = Differ::new(&mut graph, kept, Some(changed), Rules::Algebraic);
+    let mut plan = path.affected(&mut differ, query, key)?;
+    plan.keys = spoil(differ.graph, plan.keys);
+    plan.rows = differ.restrict(query, key, plan.keys)?;
+    if optimize {
+        let roots = crate::opt::Optimizer::default().optimize(&mut graph, &[plan.keys, plan.rows])?;
+        plan = Affected { keys: roots[0], rows: roots[1] };
+    }
+    Ok((graph, plan))
 }
 
 /// Replaces every derived operator by its expansion.

@@ -26,8 +26,8 @@ pub use coverage::Coverage;
 pub use data::{change, empty_database, inexact_tables, tables};
 pub use foreign_keys::{foreign_key_databases, foreign_key_plans};
 pub use laws::{
-    Checker, Outcome, VARIANTS, Variant, Violation, check_all, check_delta, check_properties, check_rewrites,
-    delta_plan, record_changes,
+    Checker, Outcome, VARIANTS, Variant, Violation, check_affected, check_affected_keys, check_all,
+    check_delta, check_properties, check_rewrites, delta_plan, record_changes,
 };
 pub use mutants::{FOREIGN_KEY_MUTANTS, MUTANTS, Mutant};
 pub use plans::{Limits, QUERY_OPERATORS, Sample, sample};

@@ -326,11 +326,16 @@ impl<'a> Explanation<'a> {
 /// Everything that is ever run, by when.
 fn statements(table: &StreamTable) -> trickle_core::Result<Vec<(&'static str, Vec<Statement>)>> {
     let all = table.changing();
+    let affected = match table.has_affected_groups() {
+        true => table.refresh(Refresh::AffectedGroups, &all)?,
+        false => Vec::new(),
+    };
     Ok(vec![
         ("create", table.ddl()),
         ("capture", table.capture(Mode::Statement).into_iter().flat_map(|(_, s)| s).collect()),
         ("fill", table.refresh(Refresh::Replace, &all)?),
         ("refresh", table.refresh(Refresh::Delta, &all)?),
+        ("refresh_of_affected_groups", affected),
         ("drop", table.drop_ddl()),
     ])
 }

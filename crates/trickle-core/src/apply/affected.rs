@@ -1,0 +1,68 @@
+//! One statement that writes the rows of the keys that may have changed.
+
+use super::change::{Gone, delete_at, dml, done, insert_into, same, stored_at, upsert};
+use super::layout::Stored;
+use crate::sql::ast::{
+    ConflictAction, Cte, CteBody, FromItem, Insert, OnConflict, Query, Scalar, Select, SelectItem, Statement,
+};
+use crate::sql::{Ident, NameSet, Named, Qualified};
+use crate::types::Type;
+
+/// One statement that brings a table up to date, whose rows the columns `key` tell apart, from the relations of
+/// [`Affected`](crate::delta::Affected). It returns one row: what was inserted, updated and deleted. What is as it was is not written.
+pub fn affected_statement(
+    ctes: Vec<Cte>,
+    (keys, rows): (&Named, &Named),
+    table: &Stored,
+    key: &[usize],
+) -> Statement {
+    let mut names = NameSet::new();
+    for cte in &ctes {
+        names.reserve(cte.name.clone());
+    }
+    let (removed, written) = (names.fresh("removed"), names.fresh("written"));
+    let mut query = Query::select(Select { items: done(&removed, &written), ..Select::default() });
+    query.ctes = ctes;
+    let gone = stored_at(table, key, &without_row(table, key, keys, rows));
+    query.ctes.push(dml(removed, CteBody::Delete(delete_at(table, gone))));
+    query.ctes.push(dml(written, CteBody::Insert(coming(table, key, rows))));
+    Statement::Query(query)
+}
+
+/// The keys without a row.
+fn without_row(table: &Stored, key: &[usize], keys: &Named, rows: &Named) -> Gone {
+    let (k, r) = (Ident::fixed("d"), Ident::fixed("r"));
+    let of = |alias: &Ident, named: &Named, i: usize| Scalar::column(alias, &named.columns[i]);
+    let matching = key.iter().enumerate().map(|(i, c)| same(table, *c, of(&r, rows, *c), of(&k, keys, i)));
+    let row = Select {
+        items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+        from: vec![FromItem::relation(Qualified::bare(rows.relation.clone()), r.clone())],
+        filter: matching.collect(),
+        ..Select::default()
+    };
+    Gone {
+        from: FromItem::relation(Qualified::bare(keys.relation.clone()), k.clone()),
+        key: (0..key.len()).map(|i| of(&k, keys, i)).collect(),
+        filter: vec![Scalar::Exists { query: Box::new(Query::select(row)), negated: true }],
+    }
+}
+
+/// Writes the rows. Those that are stored are compared by their images, all columns in one comparison (`*<>`, PostgreSQL
+/// 9.24.6): a value that is equal and shown in another way is another.
+fn coming(table: &Stored, key: &[usize], rows: &Named) -> Insert {
+    let (d, t, excluded) = (Ident::fixed("d"), Ident::fixed("t"), Ident::fixed("excluded"));
+    let select = Select {
+        items: rows.columns.iter().map(|c| SelectItem { expr: Scalar::column(&d, c), name: None }).collect(),
+        from: vec![FromItem::relation(Qualified::bare(rows.relation.clone()), d.clone())],
+        ..Select::default()
+    };
+    // Between two ROW(…) the operator would be applied column by column.
+    let record = Type::Record(table.columns.iter().map(|c| c.ty.clone()).collect());
+    let values = |of: &Ident| table.columns.iter().map(|c| Scalar::column(of, &c.name)).collect();
+    let row = |of: &Ident| Scalar::Row(values(of)).cast(record.clone());
+    let differs = row(&t).op("*<>", row(&excluded));
+    // Of a row that is its key there is no other.
+    let nothing = OnConflict { columns: table.names(key), action: ConflictAction::Nothing };
+    let on_conflict = upsert(table, key, vec![differs]).or(Some(nothing));
+    Insert { alias: Some(t), ..insert_into(table, select, on_conflict) }
+}
