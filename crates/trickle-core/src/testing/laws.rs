@@ -302,15 +302,14 @@ pub fn check_affected(sample: &Sample, db: &Database) -> Result<bool, Violation>
     check_affected_keys(sample, db, |_, keys| keys)
 }
 
+/// What is made of keys.
+type Spoil = fn(&Graph, NodeId) -> NodeId;
+
 /// The same where the keys are what `spoil` makes of them.
 ///
 /// # Errors
 /// The violation, or a broken contract.
-pub fn check_affected_keys(
-    sample: &Sample,
-    db: &Database,
-    spoil: fn(&Graph, NodeId) -> NodeId,
-) -> Result<bool, Violation> {
+pub fn check_affected_keys(sample: &Sample, db: &Database, spoil: Spoil) -> Result<bool, Violation> {
     let broken =
         |e: crate::Error| Violation { law: "plans keep their contracts".into(), detail: e.to_string() };
     let Some((before, after)) = results(sample, db).map_err(broken)? else { return Ok(false) };
@@ -357,7 +356,7 @@ fn affected_plan(
     query: NodeId,
     path: &Path,
     key: &[usize],
-    (changed, optimize, spoil): (BTreeSet<TableId>, bool, fn(&Graph, NodeId) -> NodeId),
+    (changed, optimize, spoil): (BTreeSet<TableId>, bool, Spoil),
 ) -> Result<(Graph, Affected)> {
     let mut graph = graph.clone();
     let kept = delta::kept(&mut graph, query, Keep::Result)?;
