@@ -3,6 +3,8 @@
 //!
 //! The servers must have it installed: `./x extension` does that, and runs these tests.
 
+mod workers;
+
 use super::cases::case_files;
 use crate::support::{Db, count, create, each_server, open, refresh, run};
 use futures_util::FutureExt;

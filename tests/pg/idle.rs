@@ -184,7 +184,8 @@ fn a_refresher_with_nothing_to_do_asks_once_for_all() {
             }
         };
         let settle = Duration::from_millis(500);
-        let options = DaemonOptions { settle, ..DaemonOptions::default() };
+        let mut options = DaemonOptions::default();
+        options.scheduler.settle = settle;
         let stop = async { tokio::time::timeout(Duration::from_secs(120), idle).await.unwrap() };
         daemon::run(&to, &options, &|_| {}, stop).await.unwrap();
         for i in 0..40 {

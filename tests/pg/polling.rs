@@ -145,10 +145,11 @@ fn a_refresher_polls_what_is_not_captured_in_its_time() {
         let standing = t.status(&[]).await.unwrap();
         let periods: Vec<(bool, Option<u64>)> = standing.iter().map(|s| (s.polls, s.period_ms)).collect();
         assert_eq!(periods, [(true, Some(60_000)), (true, Some(60_000)), (false, Some(1_000))]);
-        let mut options = DaemonOptions { reload: Duration::from_millis(100), ..DaemonOptions::default() };
-        options.scheduler.min_period = Duration::from_millis(50);
-        options.scheduler.default_period = Duration::from_millis(50);
-        options.scheduler.poll_period = Duration::from_secs(3600);
+        let mut options = DaemonOptions::default();
+        options.scheduler.reload = Duration::from_millis(100);
+        options.scheduler.schedule.min_period = Duration::from_millis(50);
+        options.scheduler.schedule.default_period = Duration::from_millis(50);
+        options.scheduler.schedule.poll_period = Duration::from_secs(3600);
         let polled = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER' AND action <> 'NO_DATA' \
              AND pgt_id IN (SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name IN ('polled', 'aged'))";
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

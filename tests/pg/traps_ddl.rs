@@ -363,9 +363,10 @@ impl Connect for As<'_> {
 /// Runs a refresher as a role until it has refreshed this stream table, or where it is none, has seen what is not its own;
 /// gives what it told of that.
 async fn refresher_as(db: &Db, role: Option<String>, own: Option<&str>) -> Vec<String> {
-    let mut options = DaemonOptions { reload: Duration::from_millis(50), ..DaemonOptions::default() };
-    options.scheduler.min_period = Duration::from_millis(50);
-    options.scheduler.default_period = Duration::from_millis(50);
+    let mut options = DaemonOptions::default();
+    options.scheduler.reload = Duration::from_millis(50);
+    options.scheduler.schedule.min_period = Duration::from_millis(50);
+    options.scheduler.schedule.default_period = Duration::from_millis(50);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let (stop, foreign) = (RefCell::new(Some(stop)), RefCell::new(Vec::new()));
     let tell = |event: Event<'_>| {

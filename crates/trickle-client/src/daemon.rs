@@ -3,19 +3,16 @@
 //! It holds no state that matters: what was consumed is in the database, so it may be killed and started at any time,
 //! and several may run, of which one refreshes a table at a time.
 
-mod look;
-
-use crate::registry::{Entry, Registry, shown};
 use crate::session::{Connect, Session};
 use crate::{Trickle, connections};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio_postgres::CancelToken;
 use trickle_core::catalog::TableId;
-use trickle_core::dag::Dag;
-use trickle_core::schedule::{self, Action, Schedule, Status, Task, Time};
+use trickle_core::schedule::Time;
+use trickle_engine::scheduler::{Due, Scheduler, SchedulerOptions, now};
 use trickle_engine::{Error, REFRESHER, RefreshOptions, Refreshed, Result, Settings};
 
 /// How the daemon works.
@@ -23,14 +20,10 @@ use trickle_engine::{Error, REFRESHER, RefreshOptions, Refreshed, Result, Settin
 pub struct DaemonOptions {
     /// Settings of every refresh.
     pub settings: Settings,
-    /// Settings of the scheduler.
-    pub scheduler: schedule::Options,
-    /// How often to look whether stream tables were made, altered or resumed (`scheduler_interval_ms`).
-    pub reload: Duration,
+    /// When to look, and at what (`scheduler_interval_ms` and others).
+    pub scheduler: SchedulerOptions,
     /// Whether anything is refreshed; without, the daemon waits to be told to stop.
     pub enabled: bool,
-    /// How long a buffer holds nothing new before it is emptied, since a look opens what is not empty.
-    pub settle: Duration,
     /// How long a refresh at work may go on after the daemon was told to stop; then it is cancelled.
     pub grace: Duration,
 }
@@ -39,10 +32,8 @@ impl Default for DaemonOptions {
     fn default() -> DaemonOptions {
         DaemonOptions {
             settings: Settings::default(),
-            scheduler: schedule::Options::default(),
-            reload: Duration::from_secs(1),
+            scheduler: SchedulerOptions::default(),
             enabled: true,
-            settle: Duration::from_secs(10),
             grace: Duration::from_secs(5),
         }
     }
@@ -131,20 +122,6 @@ async fn beside<W: Future, T>(
     }
 }
 
-/// What is to be refreshed together.
-struct Due {
-    members: Vec<TableId>,
-    /// Those that are to be computed anew because nobody can tell whether they changed.
-    polled: BTreeSet<TableId>,
-}
-
-impl Due {
-    /// Whether a member's time came, in which it is looked at with all that it reads.
-    fn asks(&self, id: TableId, task: &Task) -> bool {
-        !task.polls || self.polled.contains(&id)
-    }
-}
-
 struct Daemon<'d> {
     to: &'d dyn Connect,
     options: &'d DaemonOptions,
@@ -152,40 +129,9 @@ struct Daemon<'d> {
     /// For everything but refreshes.
     watch: Trickle,
     idle: Vec<Trickle>,
-    registry: Registry,
-    /// What the registry was read from.
-    stamp: String,
-    tasks: BTreeMap<TableId, Task>,
-    /// How old each may become.
-    periods: BTreeMap<TableId, Duration>,
-    /// Those that have changes and wait for their turn.
-    changed: BTreeSet<TableId>,
-    /// Sources whose buffers hold nothing but what was counted, since when.
-    counted: BTreeMap<TableId, Instant>,
+    scheduler: Scheduler,
     cancel: BTreeMap<TableId, CancelToken>,
-    /// When the catalog was last looked at.
-    looked: Option<Instant>,
-    /// When it was last read, and what that took.
-    read: Option<(Instant, Duration)>,
-    foreign: BTreeSet<String>,
 }
-
-fn now() -> Time {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-}
-
-/// Identifies what the scheduler knows of the catalog. What refreshes write themselves is left out.
-const STAMP: &str = "SELECT coalesce(md5(string_agg(concat_ws('|', pgt_id, pgt_relid, schedule, refresh_mode, \
-     layout_hash, status IN ('SUSPENDED', 'ERROR'), needs_reinit, md5(defining_query)), ',' ORDER BY pgt_id)), '') \
-     FROM pgtrickle.pgt_stream_tables";
-
-/// How old the reading of the catalog may be: sources that were altered are noticed within this time.
-const REREAD: Duration = Duration::from_secs(5);
-
-/// Where reading the catalog takes long, for thousands of stream tables, it is read less often: after so many times what it
-/// took, but not later than this.
-const REREAD_SLOWLY: (u32, Duration) = (20, Duration::from_secs(20));
 
 impl<'d> Daemon<'d> {
     async fn open(
@@ -194,25 +140,11 @@ impl<'d> Daemon<'d> {
         tell: &'d dyn Fn(Event<'_>),
     ) -> Result<Daemon<'d>> {
         let watch = Trickle::open(named(to).await?, options.settings.clone()).await?;
-        let mut daemon = Daemon {
-            to,
-            options,
-            tell,
-            watch,
-            idle: Vec::new(),
-            registry: Registry::default(),
-            stamp: "unread".to_owned(),
-            tasks: BTreeMap::new(),
-            periods: BTreeMap::new(),
-            changed: BTreeSet::new(),
-            counted: BTreeMap::new(),
-            cancel: BTreeMap::new(),
-            looked: None,
-            read: None,
-            foreign: BTreeSet::new(),
-        };
+        let scheduler = Scheduler::new(options.scheduler);
+        let mut daemon =
+            Daemon { to, options, tell, watch, idle: Vec::new(), scheduler, cancel: BTreeMap::new() };
         daemon.reload().await?;
-        tell(Event::Connected(daemon.tasks.len()));
+        tell(Event::Connected(daemon.scheduler.known()));
         Ok(daemon)
     }
 
@@ -232,7 +164,9 @@ impl<'d> Daemon<'d> {
             if some_ended {
                 continue;
             }
-            let pause = wake.map_or(self.options.reload, |t| t.since(now())).min(self.options.reload);
+            let pause = wake
+                .map_or(self.options.scheduler.reload, |t| t.since(now()))
+                .min(self.options.scheduler.reload);
             tokio::select! {
                 () = &mut *stop => return self.finish(work).await,
                 Some(end) = work.next() => ended.push(end),
@@ -251,91 +185,24 @@ impl<'d> Daemon<'d> {
     /// Looks at the catalog, where it is time to, and for changes; gives what is started, and when to look again.
     async fn next(&mut self) -> Result<(Vec<Work<'d>>, Option<Time>)> {
         self.reload().await?;
-        self.start_due().await
-    }
-
-    /// Reads the catalog again where it changed, or the last reading is old.
-    async fn reload(&mut self) -> Result<()> {
-        if self.looked.is_some_and(|at| at.elapsed() < self.options.reload) {
-            return Ok(());
+        let found = self.scheduler.look(&mut self.watch).await?;
+        if let Some(e) = &found.trouble {
+            (self.tell)(Event::Failed(e));
         }
-        self.looked = Some(Instant::now());
-        let fail = |e| Error::server("look at the catalog", e);
-        let rows = self.watch.db().query(STAMP, &[]).await.map_err(fail)?;
-        let stamp: String = rows.first().map(|r| r.get(0)).unwrap_or_default();
-        self.watch.prune_history().await?;
-        let is_recent = |(at, took): (Instant, Duration)| {
-            at.elapsed() < (took * REREAD_SLOWLY.0).clamp(REREAD, REREAD_SLOWLY.1)
-        };
-        if stamp == self.stamp && self.read.is_some_and(is_recent) {
-            return Ok(());
-        }
-        let started = Instant::now();
-        self.registry = self.watch.registry().await?;
-        self.stamp = stamp;
-        self.read = Some((Instant::now(), started.elapsed()));
-        let (mut tasks, time) = (BTreeMap::new(), now());
-        for e in self.registry.entries().filter(|e| e.own && e.exists) {
-            let old = self.tasks.remove(&e.relation.id).map(|t| t.status);
-            tasks.insert(e.relation.id, task(e, old, time));
-        }
-        self.tasks = tasks;
-        let periods = self.registry.periods(&self.options.scheduler)?;
-        let table = |(id, p)| Some((self.registry.get(id)?.relation.id, p));
-        self.periods = periods.into_iter().filter_map(table).collect();
-        self.changed.retain(|id| self.tasks.contains_key(id));
-        self.tell_foreign();
-        Ok(())
-    }
-
-    fn tell_foreign(&mut self) {
-        let names: Vec<String> = self.registry.entries().filter(|e| !e.own).map(shown).collect();
-        let new: Vec<String> = names.into_iter().filter(|n| self.foreign.insert(n.clone())).collect();
-        if !new.is_empty() {
-            (self.tell)(Event::Foreign(&new));
-        }
-    }
-
-    /// Starts what is due and has anything to do; says when to look again.
-    async fn start_due(&mut self) -> Result<(Vec<Work<'d>>, Option<Time>)> {
-        let time = now();
-        let dag = self.registry.dag()?;
-        // What was found to have changes waits for its turn; whatever else is due is looked at, many or few.
-        let all = schedule::Options { max_concurrent: usize::MAX, ..self.options.scheduler };
-        let (mut due, wake) = self.due(&dag, &all, time);
-        if due.is_empty() {
-            return Ok((Vec::new(), wake));
-        }
-        due.retain(|d| !self.has_changes(d));
-        if !due.is_empty() {
-            self.look(&dag, &due, time).await?;
-        }
-        let (due, _) = self.due(&dag, &self.options.scheduler, time);
         let mut started = Vec::new();
-        for due in due.into_iter().filter(|d| self.has_changes(d)).collect::<Vec<_>>() {
-            for id in &due.members {
-                self.changed.remove(id);
-                let Some(t) = self.tasks.get_mut(id) else { continue };
-                t.status.running = true;
-                if due.asks(*id, t) {
-                    (t.status.last_start, t.status.last_end) = (Some(time), None);
-                }
-            }
+        for due in found.due {
             started.push(self.start(due).await?);
         }
-        Ok((started, schedule::next(&dag, &self.tasks, &self.options.scheduler, now()).wake))
+        Ok((started, found.wake))
     }
 
-    /// What is due, and when something else will be.
-    fn due(&self, dag: &Dag, options: &schedule::Options, time: Time) -> (Vec<Due>, Option<Time>) {
-        let plan = schedule::next(dag, &self.tasks, options, time);
-        let due = plan.actions.into_iter().filter_map(|a| match a {
-            Action::Refresh { members, polled, .. } => {
-                Some(Due { members, polled: polled.into_iter().collect() })
-            }
-            Action::Suspend { .. } => None,
-        });
-        (due.collect(), plan.wake)
+    async fn reload(&mut self) -> Result<()> {
+        self.scheduler.reload(&mut self.watch).await?;
+        let foreign = self.scheduler.foreign();
+        if !foreign.is_empty() {
+            (self.tell)(Event::Foreign(&foreign));
+        }
+        Ok(())
     }
 
     async fn start(&mut self, due: Due) -> Result<Work<'d>> {
@@ -365,28 +232,10 @@ impl<'d> Daemon<'d> {
 
     /// Notes how a refresh ended. A lost connection ends the daemon's round: it connects anew.
     fn ended(&mut self, trickle: Trickle, due: &Due, result: Result<Vec<Refreshed>>) -> Result<()> {
-        let time = now();
-        let mut again = false;
         for id in &due.members {
             self.cancel.remove(id);
-            let Some(t) = self.tasks.get_mut(id) else { continue };
-            t.status.running = false;
-            if due.asks(*id, t) {
-                t.status.last_end = Some(time);
-            }
-            match &result {
-                Ok(_) => t.status.consecutive_errors = 0,
-                Err(e) if e.is_busy() || e.is_transient() || e.is_connection() => {}
-                Err(_) => {
-                    t.status.consecutive_errors += 1;
-                    again = true;
-                }
-            }
         }
-        if again {
-            // Whether it is suspended now is in the catalog.
-            (self.looked, self.read) = (None, None);
-        }
+        self.scheduler.ended(due, &result);
         match result {
             Ok(done) => (self.tell)(Event::Refreshed(&done)),
             Err(e) if e.is_connection() => return Err(e),
@@ -426,17 +275,6 @@ async fn named(to: &dyn Connect) -> Result<Session> {
     let text = "SELECT set_config('application_name', $1, false) WHERE current_setting('application_name') = 'trickle'";
     session.db().execute(text, &[&REFRESHER]).await.map_err(|e| Error::server("name the session", e))?;
     Ok(session)
-}
-
-/// A stream table as the scheduler sees it; what it knew of refreshes stays.
-fn task(e: &Entry, old: Option<Status>, time: Time) -> Task {
-    let fresh = Status { since: time, ..Status::default() };
-    let status = Status {
-        suspended: e.status == "SUSPENDED",
-        consecutive_errors: u32::try_from(e.consecutive_errors).unwrap_or(0),
-        ..old.unwrap_or(fresh)
-    };
-    Task { schedule: e.schedule.as_deref().and_then(|s| Schedule::parse(s).ok()), status, polls: e.polls() }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@
 //! | `progress` | what long work tells while it goes on |
 //! | `check` | stored against recomputed |
 //! | `status`, `wait`, `explain` | what people ask: how it stands, is it visible yet, how is it kept |
+//! | `scheduler` | what is due and has anything to do, for whoever refreshes on schedule |
 //! | `locks` | DDL that never queues in front of users |
 
 #![warn(clippy::doc_markdown)]
@@ -46,6 +47,7 @@ pub mod progress;
 mod refresh;
 pub mod registry;
 mod resolve;
+pub mod scheduler;
 pub mod schema;
 mod status;
 mod stored;

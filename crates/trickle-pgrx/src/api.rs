@@ -8,7 +8,7 @@ use pgrx::prelude::*;
 use std::cell::RefCell;
 use trickle_engine::{
     Alteration, Created, Error, IfExists, Memory, Name, NewStreamTable, RefreshMode, RefreshOptions, Result,
-    Trickle,
+    Settings, Trickle,
 };
 
 #[pg_schema]
@@ -134,16 +134,22 @@ struct Options<'o> {
 
 /// Does something with the database's stream tables. What fails is raised when everything that was begun for it is ended.
 pub(crate) fn with<T>(work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> T {
-    let worked = done(async {
-        let mut trickle = Trickle::open(Inside::enter(), gucs::settings()).await?.remembering(MEMORY.take());
-        let worked = work(&mut trickle).await?;
-        MEMORY.set(trickle.into_memory());
-        Ok(worked)
-    });
-    match worked {
+    match done(async { attempt(Inside::enter(), gucs::settings(), work).await }) {
         Ok(done) => done,
         Err(e) => raise(&e),
     }
+}
+
+/// Does something with the database's stream tables; everything that was begun for it is ended.
+pub(crate) async fn attempt<T>(
+    inside: Inside,
+    settings: Settings,
+    work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>,
+) -> Result<T> {
+    let mut trickle = Trickle::open(inside, settings).await?.remembering(MEMORY.take());
+    let worked = work(&mut trickle).await?;
+    MEMORY.set(trickle.into_memory());
+    Ok(worked)
 }
 
 fn create(name: &str, query: &str, options: &Options<'_>, if_exists: IfExists) -> i64 {

@@ -2,12 +2,14 @@
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::prelude::*;
+use std::ffi::CStr;
 use std::time::Duration;
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 use trickle_engine::Settings;
 use trickle_engine::capture::CaptureOptions;
 use trickle_engine::locks::Patience;
+use trickle_engine::scheduler::SchedulerOptions;
 
 /// `pg_trickle.refresh_strategy`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
@@ -29,6 +31,9 @@ enum TriggerMode {
     Row,
 }
 
+static ENABLED: GucSetting<bool> = GucSetting::<bool>::new(true);
+static INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1000);
+static MIN_SCHEDULE: GucSetting<i32> = GucSetting::<i32>::new(1);
 static STRATEGY: GucSetting<Strategy> = GucSetting::<Strategy>::new(Strategy::Auto);
 static TRIGGER_MODE: GucSetting<TriggerMode> = GucSetting::<TriggerMode>::new(TriggerMode::Statement);
 static UNLOGGED: GucSetting<bool> = GucSetting::<bool>::new(false);
@@ -39,9 +44,94 @@ static MAX_WORK_MEM: GucSetting<i32> = GucSetting::<i32>::new(0);
 static MAX_ERRORS: GucSetting<i32> = GucSetting::<i32>::new(3);
 static RETENTION: GucSetting<i32> = GucSetting::<i32>::new(30);
 
+/// A setting that is a number: its least and its greatest value, and who may set it.
+struct Number {
+    name: &'static CStr,
+    short: &'static CStr,
+    long: &'static CStr,
+    setting: &'static GucSetting<i32>,
+    range: (i32, i32),
+    context: GucContext,
+}
+
+const NUMBERS: [Number; 7] = [
+    Number {
+        name: c"pg_trickle.scheduler_interval_ms",
+        short: c"How often to look for new stream tables, in milliseconds.",
+        long: c"Schedules are kept between these times too.",
+        setting: &INTERVAL,
+        range: (10, 3_600_000),
+        context: GucContext::Sighup,
+    },
+    Number {
+        name: c"pg_trickle.min_schedule_seconds",
+        short: c"The shortest period of a schedule, in seconds.",
+        long: c"Shorter ones count as this.",
+        setting: &MIN_SCHEDULE,
+        range: (0, 86_400),
+        context: GucContext::Sighup,
+    },
+    Number {
+        name: c"pg_trickle.max_delta_rows",
+        short: c"Above this many changed rows stream tables are computed anew.",
+        long: c"0 for no such limit.",
+        setting: &MAX_DELTA_ROWS,
+        range: (0, i32::MAX),
+        context: GucContext::Userset,
+    },
+    Number {
+        name: c"pg_trickle.merge_work_mem_mb",
+        short: c"The least work_mem of a refresh, in MiB.",
+        long: c"0 leaves the server's.",
+        setting: &WORK_MEM,
+        range: (0, 1 << 20),
+        context: GucContext::Userset,
+    },
+    Number {
+        name: c"pg_trickle.merge_work_mem_max_mb",
+        short: c"The most work_mem of a refresh that has many rows to sort and hash, in MiB.",
+        long: c"0 leaves the server's.",
+        setting: &MAX_WORK_MEM,
+        range: (0, 1 << 20),
+        context: GucContext::Userset,
+    },
+    Number {
+        name: c"pg_trickle.max_consecutive_errors",
+        short: c"Failed refreshes in a row after which a stream table is suspended.",
+        long: c"0 for never.",
+        setting: &MAX_ERRORS,
+        range: (0, 1000),
+        context: GucContext::Userset,
+    },
+    Number {
+        name: c"pg_trickle.history_retention_days",
+        short: c"How long the history of refreshes is kept, in days.",
+        long: c"0 keeps it for ever.",
+        setting: &RETENTION,
+        range: (0, 36_500),
+        context: GucContext::Userset,
+    },
+];
+
 /// Makes the settings known to the server.
 pub(crate) fn define() {
     let flags = GucFlags::default();
+    GucRegistry::define_bool_guc(
+        c"pg_trickle.enabled",
+        c"Whether the server refreshes stream tables on schedule.",
+        c"It does so where the library is among shared_preload_libraries.",
+        &ENABLED,
+        GucContext::Sighup,
+        flags,
+    );
+    GucRegistry::define_bool_guc(
+        c"pg_trickle.change_buffer_unlogged",
+        c"Whether new change buffers are without WAL.",
+        c"A crash of the server then has their readers recomputed.",
+        &UNLOGGED,
+        GucContext::Userset,
+        flags,
+    );
     GucRegistry::define_enum_guc(
         c"pg_trickle.refresh_strategy",
         c"How stream tables are refreshed.",
@@ -58,14 +148,6 @@ pub(crate) fn define() {
         GucContext::Userset,
         flags,
     );
-    GucRegistry::define_bool_guc(
-        c"pg_trickle.change_buffer_unlogged",
-        c"Whether new change buffers are without WAL.",
-        c"A crash of the server then has their readers recomputed.",
-        &UNLOGGED,
-        GucContext::Userset,
-        flags,
-    );
     GucRegistry::define_float_guc(
         c"pg_trickle.differential_max_change_ratio",
         c"Above this ratio of changed rows to source rows stream tables are computed anew.",
@@ -76,46 +158,33 @@ pub(crate) fn define() {
         GucContext::Userset,
         flags,
     );
-    let ints: [(_, _, _, _, i32); 5] = [
-        (
-            c"pg_trickle.max_delta_rows",
-            c"Above this many changed rows stream tables are computed anew.",
-            c"0 for no such limit.",
-            &MAX_DELTA_ROWS,
-            i32::MAX,
-        ),
-        (
-            c"pg_trickle.merge_work_mem_mb",
-            c"The least work_mem of a refresh, in MiB.",
-            c"0 leaves the server's.",
-            &WORK_MEM,
-            1 << 20,
-        ),
-        (
-            c"pg_trickle.merge_work_mem_max_mb",
-            c"The most work_mem of a refresh that has many rows to sort and hash, in MiB.",
-            c"0 leaves the server's.",
-            &MAX_WORK_MEM,
-            1 << 20,
-        ),
-        (
-            c"pg_trickle.max_consecutive_errors",
-            c"Failed refreshes in a row after which a stream table is suspended.",
-            c"0 for never.",
-            &MAX_ERRORS,
-            1000,
-        ),
-        (
-            c"pg_trickle.history_retention_days",
-            c"How long the history of refreshes is kept, in days.",
-            c"0 keeps it for ever.",
-            &RETENTION,
-            36_500,
-        ),
-    ];
-    for (name, short, long, setting, most) in ints {
-        GucRegistry::define_int_guc(name, short, long, setting, 0, most, GucContext::Userset, flags);
+    for n in NUMBERS {
+        let (least, most) = n.range;
+        GucRegistry::define_int_guc(n.name, n.short, n.long, n.setting, least, most, n.context, flags);
     }
+}
+
+/// Whether the server refreshes on schedule.
+pub(crate) fn is_enabled() -> bool {
+    ENABLED.get()
+}
+
+/// How a scheduler looks.
+pub(crate) fn scheduler() -> SchedulerOptions {
+    let positive = |n: i32| u64::try_from(n).unwrap_or_default();
+    let mut o = SchedulerOptions {
+        reload: Duration::from_millis(positive(INTERVAL.get())),
+        ..SchedulerOptions::default()
+    };
+    o.schedule.min_period = Duration::from_secs(positive(MIN_SCHEDULE.get()));
+    o.schedule.max_consecutive_errors = u32::try_from(MAX_ERRORS.get()).unwrap_or_default();
+    o
+}
+
+/// The engine's settings in a process that refreshes on schedule: it holds no locks of somebody else's transaction, and what
+/// it waits for others may wait for.
+pub(crate) fn of_workers() -> Settings {
+    Settings { patience: Patience::default(), ..settings() }
 }
 
 /// The engine's settings, as they are in force now.

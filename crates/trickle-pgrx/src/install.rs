@@ -2,7 +2,8 @@
 
 use crate::inside::done;
 use crate::raise::raise;
-use crate::unsafe_pg::{Inside, is_creating_extension};
+use crate::unsafe_pg::{Inside, is_creating_extension, is_preloaded};
+use crate::workers;
 use pgrx::prelude::*;
 use trickle_engine::db::Connection;
 use trickle_engine::{Error, Result, schema};
@@ -106,6 +107,9 @@ fn install() {
     let made = done(filled(&Inside::enter()));
     if let Err(e) = made {
         raise(&e);
+    }
+    if is_preloaded() {
+        workers::start_when_committed();
     }
 }
 

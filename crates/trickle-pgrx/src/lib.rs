@@ -10,6 +10,7 @@ mod inside;
 mod install;
 mod raise;
 mod unsafe_pg;
+mod workers;
 
 pgrx::pg_module_magic!(name, version);
 
@@ -17,6 +18,9 @@ pgrx::pg_module_magic!(name, version);
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     gucs::define();
+    if unsafe_pg::is_preloading() {
+        workers::register();
+    }
 }
 
 /// What `cargo pgrx test` asks for.

@@ -1,11 +1,14 @@
 //! The server's C interface: the only unsafe code. Everything here is called in the one thread of a server process, within a
 //! transaction, while [`Inside`] exists.
 
+use pgrx::bgworkers::BackgroundWorker;
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{FromDatum, IntoDatum, JsonB, PgSqlErrorCode, PgTryBuilder, pg_sys};
 use std::cell::{Cell as Shared, RefCell};
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use trickle_engine::db::{Cell, Param, Refusal, Row, Rows};
 
 /// The server from inside, for the time of one call of a function: its settings are as before when it is gone.
@@ -428,4 +431,152 @@ unsafe fn printed(value: pg_sys::Datum, ty: pg_sys::Oid) -> String {
 pub(crate) fn is_creating_extension() -> bool {
     // SAFETY: it is read by the thread that writes it.
     unsafe { pg_sys::creating_extension }
+}
+
+/// Whether the server is loading the libraries that all its processes have.
+pub(crate) fn is_preloading() -> bool {
+    // SAFETY: it is read by the thread that writes it.
+    let preloading = unsafe { pg_sys::process_shared_preload_libraries_in_progress };
+    PRELOADED.store(preloading, Ordering::Relaxed);
+    preloading
+}
+
+/// Whether the library is one that all processes of the server have.
+pub(crate) fn is_preloaded() -> bool {
+    PRELOADED.load(Ordering::Relaxed)
+}
+
+/// Inherited by each process from the one that loaded the library.
+static PRELOADED: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C-unwind" {
+    /// The server's own handler of SIGTERM in a process that has a database.
+    fn die(signal: i32);
+    /// POSIX
+    fn kill(process: i32, signal: i32) -> i32;
+}
+
+/// Who else is told of each object that is about to be dropped.
+static mut NEXT_TOLD: pg_sys::object_access_hook_type = None;
+
+/// Called by the server whenever somebody makes, alters or drops an object.
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn accessed(
+    access: pg_sys::ObjectAccessType::Type,
+    class: pg_sys::Oid,
+    object: pg_sys::Oid,
+    part: i32,
+    arg: *mut c_void,
+) {
+    // SAFETY: it was set before any process of the server was made.
+    if let Some(next) = unsafe { NEXT_TOLD } {
+        // SAFETY: with what this was called with.
+        unsafe { next(access, class, object, part, arg) };
+    }
+    if access == pg_sys::ObjectAccessType::OAT_DROP && class == pg_sys::DatabaseRelationId {
+        crate::workers::end(object);
+    }
+}
+
+/// A process of the server's own, which refreshes on schedule.
+pub(crate) struct Scheduled;
+
+impl Scheduled {
+    /// Connects to a database, or to none. Settings of the server's that are meant for clients are as they are by default; who
+    /// asks for a refresher finds it by its name.
+    pub(crate) fn begin(database: Option<pg_sys::Oid>) {
+        BackgroundWorker::connect_worker_to_spi_by_oid(database, None);
+        // SAFETY: the process is connected. SIGTERM ends it where it next looks for interrupts, also within a statement.
+        unsafe {
+            #[cfg(feature = "pg18")]
+            pg_sys::pqsignal_be(pg_sys::SIGTERM as i32, Some(die));
+            #[cfg(not(feature = "pg18"))]
+            pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(die));
+            for (name, value) in [
+                (c"default_transaction_isolation", c"read committed"),
+                (c"default_transaction_read_only", c"off"),
+                (c"statement_timeout", c"0"),
+                (c"lock_timeout", c"0"),
+                (c"search_path", c"pg_catalog"),
+            ] {
+                let context = pg_sys::GucContext::PGC_SUSET;
+                let source = pg_sys::GucSource::PGC_S_OVERRIDE;
+                pg_sys::SetConfigOption(name.as_ptr(), value.as_ptr(), context, source);
+            }
+            let name = CString::new(trickle_engine::REFRESHER).unwrap_or_default();
+            if database.is_some() {
+                let context = pg_sys::GucContext::PGC_USERSET;
+                let source = pg_sys::GucSource::PGC_S_SESSION;
+                pg_sys::SetConfigOption(c"application_name".as_ptr(), name.as_ptr(), context, source);
+            }
+        }
+    }
+
+    /// Has the schedulers of databases ended that are dropped.
+    pub(crate) fn watch_drops() {
+        // SAFETY: the server is loading its libraries, and runs in one thread. Whoever was told of this before still is.
+        unsafe {
+            NEXT_TOLD = pg_sys::object_access_hook;
+            pg_sys::object_access_hook = Some(accessed);
+        }
+    }
+
+    /// Asks a process to end.
+    pub(crate) fn end(process: i32) {
+        // SAFETY: a process that holds a lock of the server's is one of its processes.
+        unsafe { kill(process, pg_sys::SIGTERM as i32) };
+    }
+
+    /// The databases that can be connected to; called in a transaction.
+    pub(crate) fn databases() -> Vec<pg_sys::Oid> {
+        let mut found = Vec::new();
+        // SAFETY: there is a transaction; the table is closed again, and a row is read while it is the scan's.
+        unsafe {
+            let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+            let table = pg_sys::table_open(pg_sys::DatabaseRelationId, lock);
+            let scan = pg_sys::table_beginscan_catalog(table, 0, std::ptr::null_mut());
+            loop {
+                let row = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
+                if row.is_null() {
+                    break;
+                }
+                let database = pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_database>();
+                if (*database).datallowconn && !(*database).datistemplate {
+                    found.push((*database).oid);
+                }
+            }
+            pg_sys::heap_endscan(scan);
+            pg_sys::table_close(table, lock);
+        }
+        found
+    }
+
+    /// The database of this process.
+    pub(crate) fn database() -> pg_sys::Oid {
+        // SAFETY: it is read by the thread that writes it.
+        unsafe { pg_sys::MyDatabaseId }
+    }
+
+    /// The number of this process.
+    pub(crate) fn process() -> i32 {
+        // SAFETY: it is read by the thread that writes it.
+        unsafe { pg_sys::MyProcPid }
+    }
+
+    /// The database that a scheduler was started for.
+    pub(crate) fn oid(argument: pg_sys::Datum) -> Option<pg_sys::Oid> {
+        // SAFETY: a scheduler's argument is an oid.
+        unsafe { pg_sys::Oid::from_datum(argument, false) }
+    }
+
+    /// Reads the server's configuration again.
+    pub(crate) fn reload() {
+        // SAFETY: the process is between transactions.
+        unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+    }
+
+    /// Does nothing for a while, unless it is told something.
+    pub(crate) fn rest(time: Duration) {
+        Inside::pause(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    }
 }

@@ -11,7 +11,12 @@ const SETTINGS: &[&str] =
 
 /// A new server with these binaries.
 pub(crate) async fn start(binaries: &Path, name: &str) -> Server {
-    let mut server = Server::start(binaries, name, SETTINGS).unwrap();
+    start_with(binaries, name, &[]).await
+}
+
+/// The same with more settings.
+pub(crate) async fn start_with(binaries: &Path, name: &str, more: &[&str]) -> Server {
+    let mut server = Server::start(binaries, name, &[SETTINGS, more].concat()).unwrap();
     server.ready().await.unwrap_or_else(|e| panic!("{e}"));
     server
 }

@@ -247,15 +247,15 @@ impl Given {
     /// For the refresher.
     pub(crate) fn daemon(&self) -> DaemonOptions {
         let mut o = DaemonOptions { settings: self.settings(), ..DaemonOptions::default() };
-        put(&mut o.reload, self.scheduler_interval_ms.map(Duration::from_millis));
-        put(&mut o.scheduler.min_period, self.min_schedule_seconds.map(Duration::from_secs));
-        put(&mut o.scheduler.poll_period, self.poll_seconds.map(Duration::from_secs));
-        put(&mut o.scheduler.max_concurrent, self.max_concurrent_refreshes);
+        put(&mut o.scheduler.reload, self.scheduler_interval_ms.map(Duration::from_millis));
+        put(&mut o.scheduler.schedule.min_period, self.min_schedule_seconds.map(Duration::from_secs));
+        put(&mut o.scheduler.schedule.poll_period, self.poll_seconds.map(Duration::from_secs));
+        put(&mut o.scheduler.schedule.max_concurrent, self.max_concurrent_refreshes);
         if self.parallel_refresh_mode == Some(Parallel::Off) {
-            o.scheduler.max_concurrent = 1;
+            o.scheduler.schedule.max_concurrent = 1;
         }
         o.enabled = self.enabled();
-        put(&mut o.scheduler.max_consecutive_errors, self.max_consecutive_errors);
+        put(&mut o.scheduler.schedule.max_consecutive_errors, self.max_consecutive_errors);
         o
     }
 }
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(Given::default().settings(), Settings::default());
         let one = "max_concurrent_refreshes = 8\nparallel_refresh_mode = \"off\"\nmerge_work_mem_mb = 64\nenabled = false";
         let one = parse(one, Path::new(FILE)).unwrap().daemon();
-        let found = (one.scheduler.max_concurrent, one.enabled, one.settings.merge_work_mem_mb);
+        let found = (one.scheduler.schedule.max_concurrent, one.enabled, one.settings.merge_work_mem_mb);
         assert_eq!(found, (1, false, Some(64)));
     }
 

@@ -1,13 +1,14 @@
 //! Looking for changes: what nobody changed costs one round trip for all stream tables together, however many there are.
 
-use super::{Daemon, Due, Event};
+use super::{Due, Scheduler};
+use crate::db::Connection;
 use crate::registry::Entry;
+use crate::{Looked, RefreshOptions, Result, Trickle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::dag::Dag;
 use trickle_core::schedule::{Schedule, Time};
-use trickle_engine::{Looked, RefreshOptions, Result};
 
 /// How many are emptied after one look, each within milliseconds.
 const AT_ONCE: usize = 16;
@@ -34,11 +35,17 @@ fn ripe(
     ripe
 }
 
-impl Daemon<'_> {
+impl Scheduler {
     /// Finds out which of these have changes to apply, or were altered. Whatever is looked at as often is looked at with
     /// them, so that the next look comes a period later: else a thousand stream tables, whose times differ, would be a
     /// thousand questions in each period.
-    pub(super) async fn look(&mut self, dag: &Dag, due: &[Due], time: Time) -> Result<()> {
+    pub(super) async fn look_at<C: Connection>(
+        &mut self,
+        watch: &mut Trickle<C>,
+        dag: &Dag,
+        due: &[Due],
+        time: Time,
+    ) -> Result<()> {
         let members: BTreeSet<TableId> = due.iter().flat_map(|d| &d.members).copied().collect();
         let polled: BTreeSet<TableId> = due.iter().flat_map(|d| &d.polled).copied().collect();
         let options = RefreshOptions { polled: Some(polled), ..RefreshOptions::default() };
@@ -49,7 +56,7 @@ impl Daemon<'_> {
         let entries = asked.iter().filter_map(|id| self.registry.by_table(*id)).filter(|e| e.own && e.exists);
         let (same, altered): (Vec<&Entry>, Vec<&Entry>) = entries.partition(|e| e.unchanged);
         let altered: BTreeSet<TableId> = altered.iter().map(|e| e.relation.id).collect();
-        let Looked { pending, filled } = match self.watch.candidates(&same, &options).await {
+        let Looked { pending, filled } = match watch.candidates(&same, &options).await {
             Ok(looked) => looked,
             Err(e) if e.is_connection() => return Err(e),
             // Something was altered just now: whoever refreshes will see what.
@@ -64,9 +71,9 @@ impl Daemon<'_> {
         let moved: BTreeSet<TableId> =
             same.iter().filter(moved).flat_map(|e| e.read().map(|d| d.relation.id)).collect();
         let asked = same.iter().flat_map(|e| e.read().map(|d| d.relation.id)).collect();
-        self.settle(&asked, filled.difference(&moved).copied().collect()).await?;
+        self.settle(watch, &asked, filled.difference(&moved).copied().collect()).await?;
         self.changed.extend(altered.intersection(&members));
-        let sure = self.sure(found.intersection(&members).copied().collect(), &options).await?;
+        let sure = self.sure(watch, found.intersection(&members).copied().collect(), &options).await?;
         self.changed.extend(sure);
         let idle: Vec<&Due> = due.iter().filter(|d| !self.has_changes(d)).collect();
         for d in idle {
@@ -90,17 +97,22 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Empties the buffers of sources that have held nothing but what was counted for [`super::DaemonOptions::settle`]. That
+    /// Empties the buffers of sources that have held nothing but what was counted for [`super::SchedulerOptions::settle`]. That
     /// makes the plans that read them be made anew.
-    async fn settle(&mut self, asked: &BTreeSet<TableId>, counted: BTreeSet<TableId>) -> Result<()> {
+    async fn settle<C: Connection>(
+        &mut self,
+        watch: &mut Trickle<C>,
+        asked: &BTreeSet<TableId>,
+        counted: BTreeSet<TableId>,
+    ) -> Result<()> {
         let ripe = ripe(&mut self.counted, asked, counted, Instant::now(), self.options.settle);
         if ripe.is_empty() {
             return Ok(());
         }
-        match self.watch.empty_counted(&ripe).await {
+        match watch.empty_counted(&ripe).await {
             Err(e) if e.is_connection() => Err(e),
             Err(e) => {
-                (self.tell)(Event::Failed(&e));
+                self.trouble = Some(e);
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -113,13 +125,14 @@ impl Daemon<'_> {
     }
 
     /// Of those that may have changes, those that have some for what their plans read.
-    async fn sure(
-        &mut self,
+    async fn sure<C: Connection>(
+        &self,
+        watch: &mut Trickle<C>,
         maybe: BTreeSet<TableId>,
         options: &RefreshOptions,
     ) -> Result<BTreeSet<TableId>> {
         let entries: Vec<&Entry> = maybe.iter().filter_map(|id| self.registry.by_table(*id)).collect();
-        match self.watch.pending(&entries, options).await {
+        match watch.pending(&entries, options).await {
             Ok(pending) => {
                 Ok(entries.iter().filter(|e| pending.contains(&e.id)).map(|e| e.relation.id).collect())
             }

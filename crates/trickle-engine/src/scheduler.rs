@@ -1,0 +1,251 @@
+//! What is due and has anything to do: what a refresher knows of the clock and the catalog. How refreshes are run, side by
+//! side on connections or in processes of the server's, is its owner's.
+//!
+//! It holds no state that matters: what was consumed is in the database, so it may be forgotten at any time, and there may
+//! be several, of which one refreshes a table at a time.
+
+mod look;
+
+use crate::db::Connection;
+use crate::registry::{Entry, Registry, shown};
+use crate::{Error, Refreshed, Result, Trickle};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use trickle_core::catalog::TableId;
+use trickle_core::dag::Dag;
+use trickle_core::schedule::{self, Action, Schedule, Status, Task, Time};
+
+/// How a scheduler looks.
+#[derive(Clone, Copy, Debug)]
+pub struct SchedulerOptions {
+    /// Periods, retries, and how many groups are refreshed at a time.
+    pub schedule: schedule::Options,
+    /// How often to look whether stream tables were made, altered or resumed.
+    pub reload: Duration,
+    /// How long a buffer holds nothing new before it is emptied, since a look opens what is not empty.
+    pub settle: Duration,
+}
+
+impl Default for SchedulerOptions {
+    fn default() -> SchedulerOptions {
+        SchedulerOptions {
+            schedule: schedule::Options::default(),
+            reload: Duration::from_secs(1),
+            settle: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What is to be refreshed together, now.
+#[derive(Clone, Debug)]
+pub struct Due {
+    /// The stream tables.
+    pub members: Vec<TableId>,
+    /// Those that are to be computed anew because nobody can tell whether they changed.
+    pub polled: BTreeSet<TableId>,
+}
+
+impl Due {
+    /// Whether a member's time came, in which it is looked at with all that it reads.
+    fn asks(&self, id: TableId, task: &Task) -> bool {
+        !task.polls || self.polled.contains(&id)
+    }
+}
+
+/// What a look found.
+#[derive(Debug)]
+pub struct Found {
+    /// What is to be refreshed now, and counts as running from now on.
+    pub due: Vec<Due>,
+    /// When to look again at the latest; `None`: nothing is known to become due.
+    pub wake: Option<Time>,
+    /// What went wrong meanwhile and keeps nobody from going on.
+    pub trouble: Option<Error>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Scheduler {
+    options: SchedulerOptions,
+    registry: Registry,
+    /// What the registry was read from.
+    stamp: String,
+    tasks: BTreeMap<TableId, Task>,
+    /// How old each may become.
+    periods: BTreeMap<TableId, Duration>,
+    /// Those that have changes and wait for their turn.
+    changed: BTreeSet<TableId>,
+    /// Sources whose buffers hold nothing but what was counted, since when.
+    counted: BTreeMap<TableId, Instant>,
+    /// When the catalog was last looked at.
+    looked: Option<Instant>,
+    /// When it was last read, and what that took.
+    read: Option<(Instant, Duration)>,
+    foreign: BTreeSet<String>,
+    trouble: Option<Error>,
+}
+
+/// The time of this machine's clock.
+pub fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Identifies what the scheduler knows of the catalog. What refreshes write themselves is left out.
+const STAMP: &str = "SELECT coalesce(md5(string_agg(concat_ws('|', pgt_id, pgt_relid, schedule, refresh_mode, \
+     layout_hash, status IN ('SUSPENDED', 'ERROR'), needs_reinit, md5(defining_query)), ',' ORDER BY pgt_id)), '') \
+     FROM pgtrickle.pgt_stream_tables";
+
+/// How old the reading of the catalog may be: sources that were altered are noticed within this time.
+const REREAD: Duration = Duration::from_secs(5);
+
+/// Where reading the catalog takes long, for thousands of stream tables, it is read less often: after so many times what it
+/// took, but not later than this.
+const REREAD_SLOWLY: (u32, Duration) = (20, Duration::from_secs(20));
+
+impl Scheduler {
+    /// Knows nothing yet.
+    pub fn new(options: SchedulerOptions) -> Scheduler {
+        Scheduler {
+            options,
+            registry: Registry::default(),
+            stamp: "unread".to_owned(),
+            tasks: BTreeMap::new(),
+            periods: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            counted: BTreeMap::new(),
+            looked: None,
+            read: None,
+            foreign: BTreeSet::new(),
+            trouble: None,
+        }
+    }
+
+    /// How many stream tables it knows.
+    pub fn known(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Reads the catalog again where it changed, or the last reading is old.
+    ///
+    /// # Errors
+    /// Those of the questions.
+    pub async fn reload<C: Connection>(&mut self, watch: &mut Trickle<C>) -> Result<()> {
+        if self.looked.is_some_and(|at| at.elapsed() < self.options.reload) {
+            return Ok(());
+        }
+        self.looked = Some(Instant::now());
+        let fail = |e| Error::server("look at the catalog", e);
+        let rows = watch.db().query(STAMP, &[]).await.map_err(fail)?;
+        let stamp: String = rows.first().map(|r| r.get(0)).unwrap_or_default();
+        watch.prune_history().await?;
+        let is_recent = |(at, took): (Instant, Duration)| {
+            at.elapsed() < (took * REREAD_SLOWLY.0).clamp(REREAD, REREAD_SLOWLY.1)
+        };
+        if stamp == self.stamp && self.read.is_some_and(is_recent) {
+            return Ok(());
+        }
+        let started = Instant::now();
+        self.registry = watch.registry().await?;
+        self.stamp = stamp;
+        self.read = Some((Instant::now(), started.elapsed()));
+        let (mut tasks, time) = (BTreeMap::new(), now());
+        for e in self.registry.entries().filter(|e| e.own && e.exists) {
+            let old = self.tasks.remove(&e.relation.id).map(|t| t.status);
+            tasks.insert(e.relation.id, task(e, old, time));
+        }
+        self.tasks = tasks;
+        let periods = self.registry.periods(&self.options.schedule)?;
+        let table = |(id, p)| Some((self.registry.get(id)?.relation.id, p));
+        self.periods = periods.into_iter().filter_map(table).collect();
+        self.changed.retain(|id| self.tasks.contains_key(id));
+        Ok(())
+    }
+
+    /// Stream tables of other owners, which are left alone: those that were not told yet.
+    pub fn foreign(&mut self) -> Vec<String> {
+        let names: Vec<String> = self.registry.entries().filter(|e| !e.own).map(shown).collect();
+        names.into_iter().filter(|n| self.foreign.insert(n.clone())).collect()
+    }
+
+    /// Finds what is due and has anything to do, and when to look again.
+    ///
+    /// # Errors
+    /// Those of the questions.
+    pub async fn look<C: Connection>(&mut self, watch: &mut Trickle<C>) -> Result<Found> {
+        let time = now();
+        let dag = self.registry.dag()?;
+        // What was found to have changes waits for its turn; whatever else is due is looked at, many or few.
+        let all = schedule::Options { max_concurrent: usize::MAX, ..self.options.schedule };
+        let (mut due, wake) = self.due(&dag, &all, time);
+        if due.is_empty() {
+            return Ok(Found { due, wake, trouble: None });
+        }
+        due.retain(|d| !self.has_changes(d));
+        if !due.is_empty() {
+            self.look_at(watch, &dag, &due, time).await?;
+        }
+        let (due, _) = self.due(&dag, &self.options.schedule, time);
+        let due: Vec<Due> = due.into_iter().filter(|d| self.has_changes(d)).collect();
+        for due in &due {
+            for id in &due.members {
+                self.changed.remove(id);
+                let Some(t) = self.tasks.get_mut(id) else { continue };
+                t.status.running = true;
+                if due.asks(*id, t) {
+                    (t.status.last_start, t.status.last_end) = (Some(time), None);
+                }
+            }
+        }
+        let wake = schedule::next(&dag, &self.tasks, &self.options.schedule, now()).wake;
+        Ok(Found { due, wake, trouble: self.trouble.take() })
+    }
+
+    /// What is due, and when something else will be.
+    fn due(&self, dag: &Dag, options: &schedule::Options, time: Time) -> (Vec<Due>, Option<Time>) {
+        let plan = schedule::next(dag, &self.tasks, options, time);
+        let due = plan.actions.into_iter().filter_map(|a| match a {
+            Action::Refresh { members, polled, .. } => {
+                Some(Due { members, polled: polled.into_iter().collect() })
+            }
+            Action::Suspend { .. } => None,
+        });
+        (due.collect(), plan.wake)
+    }
+
+    /// Notes how a refresh ended.
+    pub fn ended(&mut self, due: &Due, result: &Result<Vec<Refreshed>>) {
+        let time = now();
+        let mut again = false;
+        for id in &due.members {
+            let Some(t) = self.tasks.get_mut(id) else { continue };
+            t.status.running = false;
+            if due.asks(*id, t) {
+                t.status.last_end = Some(time);
+            }
+            match result {
+                Ok(_) => t.status.consecutive_errors = 0,
+                Err(e) if e.is_busy() || e.is_transient() || e.is_connection() => {}
+                Err(_) => {
+                    t.status.consecutive_errors += 1;
+                    again = true;
+                }
+            }
+        }
+        if again {
+            // Whether it is suspended now is in the catalog.
+            (self.looked, self.read) = (None, None);
+        }
+    }
+}
+
+/// A stream table as the scheduler sees it; what it knew of refreshes stays.
+fn task(e: &Entry, old: Option<Status>, time: Time) -> Task {
+    let fresh = Status { since: time, ..Status::default() };
+    let status = Status {
+        suspended: e.status == "SUSPENDED",
+        consecutive_errors: u32::try_from(e.consecutive_errors).unwrap_or(0),
+        ..old.unwrap_or(fresh)
+    };
+    Task { schedule: e.schedule.as_deref().and_then(|s| Schedule::parse(s).ok()), status, polls: e.polls() }
+}

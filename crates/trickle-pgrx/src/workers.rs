@@ -1,0 +1,209 @@
+//! Refreshes on schedule, by the server itself: a launcher that starts a scheduler in every database, and the schedulers, of
+//! which one in each database with the extension works. They exist where the library is among
+//! `shared_preload_libraries`.
+
+use crate::api::attempt;
+use crate::gucs;
+use crate::inside::done;
+use crate::unsafe_pg::{Inside, Scheduled};
+use pgrx::bgworkers::{
+    BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, DynamicBackgroundWorker, SignalWakeFlags,
+};
+use pgrx::prelude::*;
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+use trickle_engine::db::{Cell, Connection};
+use trickle_engine::scheduler::{Due, Found, Scheduler, now};
+use trickle_engine::{Error, RefreshOptions, Result, Trickle};
+
+/// What the library is called.
+const LIBRARY: &str = "pg_trickle";
+
+/// How often the launcher looks for databases that are new, and tries those again that had no work.
+const RESCAN: Duration = Duration::from_secs(15);
+
+/// How long a scheduler waits after what went wrong.
+const TROUBLE: Duration = Duration::from_secs(5);
+
+/// Of all that take this lock in a database, one is its scheduler.
+const ONE: &str = "SELECT pg_try_advisory_lock(1953655139, 1802265856)";
+
+/// Who has that lock.
+const HOLDER: &str = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = $1::oid \
+    AND classid = 1953655139 AND objid = 1802265856 AND objsubid = 2";
+
+/// Who owns the catalog: as whom refreshes run.
+const OWNER: &str = "SELECT r.rolname FROM pg_extension e, pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner \
+    WHERE e.extname = 'pg_trickle' AND n.nspname = 'pgtrickle'";
+
+/// Has the server start the launcher with itself, and again where it ends. On a standby there is none until that is promoted.
+pub(crate) fn register() {
+    BackgroundWorkerBuilder::new("pg_trickle launcher")
+        .set_type("pg_trickle launcher")
+        .set_library(LIBRARY)
+        .set_function("pg_trickle_launcher")
+        .enable_spi_access()
+        .set_start_time(BgWorkerStartTime::RecoveryFinished)
+        .set_restart_time(Some(TROUBLE))
+        .load();
+    Scheduled::watch_drops();
+}
+
+/// Ends the scheduler of a database that is about to be dropped, which fails while anybody is connected. Called in a transaction
+/// of who drops it, and may.
+pub(crate) fn end(database: pg_sys::Oid) {
+    let holder = done(async {
+        let inside = Inside::enter();
+        let db: &dyn Connection = &inside;
+        db.query(HOLDER, &[&database.to_u32()]).await
+    });
+    holder.into_iter().flatten().for_each(|row| Scheduled::end(row.get(0)));
+}
+
+/// Starts the scheduler of a database; `None` where the server has no room for another process.
+fn start(database: pg_sys::Oid, told: i32) -> Option<DynamicBackgroundWorker> {
+    BackgroundWorkerBuilder::new("pg_trickle scheduler")
+        .set_type("pg_trickle scheduler")
+        .set_library(LIBRARY)
+        .set_function("pg_trickle_scheduler")
+        .enable_spi_access()
+        .set_start_time(BgWorkerStartTime::RecoveryFinished)
+        .set_restart_time(None)
+        .set_argument(database.into_datum())
+        .set_notify_pid(told)
+        .load_dynamic()
+        .ok()
+}
+
+/// Starts the scheduler of this database when this transaction is committed.
+pub(crate) fn start_when_committed() {
+    let database = Scheduled::database();
+    pgrx::register_xact_callback(pgrx::PgXactCallbackEvent::Commit, move || {
+        // Where there is no room now, the launcher tries again.
+        let _ = start(database, 0);
+    });
+}
+
+/// The launcher.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn pg_trickle_launcher(_argument: pg_sys::Datum) {
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
+    Scheduled::begin(None);
+    let mut started: BTreeMap<u32, (DynamicBackgroundWorker, Instant)> = BTreeMap::new();
+    let mut warned = false;
+    loop {
+        // One that ended soon had no work; one that ended late is missed.
+        started.retain(|_, (worker, at)| worker.pid().is_ok() || at.elapsed() < RESCAN);
+        let databases =
+            if gucs::is_enabled() { BackgroundWorker::transaction(Scheduled::databases) } else { Vec::new() };
+        let me = Scheduled::process();
+        for database in
+            databases.into_iter().filter(|d| !started.contains_key(&d.to_u32())).collect::<Vec<_>>()
+        {
+            match start(database, me) {
+                Some(worker) => {
+                    started.insert(database.to_u32(), (worker, Instant::now()));
+                }
+                None if !warned => {
+                    pgrx::warning!("pg_trickle cannot start a scheduler: raise max_worker_processes");
+                    warned = true;
+                }
+                None => {}
+            }
+        }
+        Scheduled::rest(RESCAN);
+        if BackgroundWorker::sighup_received() {
+            Scheduled::reload();
+            started.clear();
+        }
+    }
+}
+
+/// The scheduler of a database.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn pg_trickle_scheduler(database: pg_sys::Datum) {
+    let Some(database) = Scheduled::oid(database) else { return };
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
+    Scheduled::begin(Some(database));
+    let alone = asked(ONE).is_some_and(|c| matches!(c, Cell::Bool(true)));
+    let mut scheduler = Scheduler::new(gucs::scheduler());
+    // Without the extension, or where it is dropped or nothing is to be refreshed, nobody is to stay here.
+    while alone
+        && gucs::is_enabled()
+        && let Some(Cell::Text(owner)) = asked(OWNER)
+    {
+        let pause = round(&mut scheduler, &owner);
+        Scheduled::rest(pause);
+        if BackgroundWorker::sighup_received() {
+            Scheduled::reload();
+            scheduler = Scheduler::new(gucs::scheduler());
+        }
+    }
+}
+
+/// Runs something in a transaction.
+fn transaction<T>(work: impl AsyncFnOnce(Inside) -> T) -> T {
+    BackgroundWorker::transaction(AssertUnwindSafe(|| done(async { work(Inside::enter()).await })))
+}
+
+/// The first cell of the first row.
+fn asked(query: &str) -> Option<Cell> {
+    transaction(async |inside| {
+        let db: &dyn Connection = &inside;
+        let row = db.query_opt(query, &[]).await.ok().flatten()?;
+        row.cells().first().cloned()
+    })
+}
+
+/// Does something as a role, in a transaction.
+fn as_role<T>(owner: &str, work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> Result<T> {
+    transaction(async |inside| {
+        let db: &dyn Connection = &inside;
+        let become_owner = db.execute("SELECT set_config('role', $1, true)", &[&owner]).await;
+        become_owner.map_err(|e| Error::server("become the owner of the catalog", e))?;
+        attempt(inside, gucs::of_workers(), work).await
+    })
+}
+
+/// Looks for what is due, and refreshes that; how long to rest then.
+fn round(scheduler: &mut Scheduler, owner: &str) -> Duration {
+    let looked = as_role(owner, async |t| {
+        scheduler.reload(t).await?;
+        scheduler.look(t).await
+    });
+    let Found { due, wake, trouble } = match looked {
+        Ok(found) => found,
+        Err(e) => {
+            tell(&e);
+            return TROUBLE;
+        }
+    };
+    trouble.iter().for_each(tell);
+    for name in scheduler.foreign() {
+        pgrx::log!("stream table {name} is not refreshed on schedule: it does not belong to {owner}");
+    }
+    let idle = due.is_empty();
+    for due in due {
+        refresh(scheduler, owner, &due);
+    }
+    let longest = gucs::scheduler().reload;
+    if idle { wake.map_or(longest, |t| t.since(now())).min(longest) } else { Duration::ZERO }
+}
+
+fn refresh(scheduler: &mut Scheduler, owner: &str, due: &Due) {
+    let options = RefreshOptions {
+        initiated_by: Some("SCHEDULER"),
+        polled: Some(due.polled.clone()),
+        ..RefreshOptions::default()
+    };
+    let result = as_role(owner, async |t| t.refresh_linked(&due.members, &options).await);
+    result.as_ref().err().into_iter().for_each(tell);
+    scheduler.ended(due, &result);
+}
+
+fn tell(e: &Error) {
+    pgrx::warning!("pg_trickle: {e}");
+}

@@ -1,0 +1,128 @@
+//! The server refreshes on schedule. Catches schedulers that miss a change or a database, that stay where they are not wanted,
+//! and that stand in somebody's way.
+
+use super::rows;
+use crate::support::private::{connect, each_version, start_with};
+use crate::support::{count, run};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use trickle_client::Session;
+use trickle_client::throwaway::Server;
+
+async fn scheduled(binaries: &Path, name: &str) -> Server {
+    let settings = [
+        "shared_preload_libraries=pg_trickle",
+        "pg_trickle.scheduler_interval_ms=50",
+        "pg_trickle.min_schedule_seconds=0",
+        "pg_trickle.max_consecutive_errors=2",
+    ];
+    start_with(binaries, name, &settings).await
+}
+
+/// Waits until a question is answered so.
+async fn until(s: &Session, question: &str, wanted: i64) {
+    let began = Instant::now();
+    while count(s, question).await != wanted {
+        assert!(began.elapsed() < Duration::from_secs(60), "not {wanted}: {question}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+const SCHEDULERS: &str = "SELECT count(*) FROM pg_stat_activity \
+    WHERE backend_type = 'pg_trickle scheduler' AND datname = current_database()";
+
+const MADE: &str = "CREATE EXTENSION pg_trickle; CREATE TABLE t (id int PRIMARY KEY, k int);
+    INSERT INTO t SELECT i, i % 3 FROM generate_series(1, 30) i;
+    SELECT pgtrickle.create_stream_table('counts', 'SELECT k, count(*) AS n FROM t GROUP BY k', '1s');
+    SELECT pgtrickle.create_stream_table('many', 'SELECT k FROM counts WHERE n > 10', 'calculated')";
+
+/// Rows that a stream table lacks or has too many.
+const STALE: &str =
+    "SELECT count(*) FROM ((SELECT k, count(*) AS n FROM t GROUP BY k) EXCEPT ALL TABLE counts) x";
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn the_server_refreshes_on_schedule_before_and_after_a_crash() {
+    each_version(async |binaries| {
+        let mut server = scheduled(binaries, "sched").await;
+        let s = connect(&server, "postgres").await;
+        run(&s, MADE).await;
+        until(&s, SCHEDULERS, 1).await;
+        run(&s, "UPDATE t SET k = 1 WHERE id < 20").await;
+        until(&s, STALE, 0).await;
+        let by = "SELECT count(DISTINCT initiated_by) FROM pgtrickle.get_refresh_history('counts') WHERE initiated_by = 'SCHEDULER'";
+        assert_eq!(count(&s, by).await, 1);
+        // What was committed before all processes died is there after they are back, and counted once.
+        run(&s, "UPDATE t SET k = 2 WHERE id % 2 = 0").await;
+        server.crash().unwrap();
+        server.ready().await.unwrap();
+        let s = connect(&server, "postgres").await;
+        until(&s, STALE, 0).await;
+        // One that is killed is missed.
+        let killed = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'pg_trickle scheduler'";
+        assert_eq!(count(&s, killed).await, 1);
+        run(&s, "DELETE FROM t WHERE k = 1").await;
+        until(&s, STALE, 0).await;
+        until(&s, SCHEDULERS, 1).await;
+        server.stop();
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn one_that_fails_is_suspended_and_keeps_no_other_from_being_refreshed() {
+    each_version(async |binaries| {
+        let server = scheduled(binaries, "fails").await;
+        let s = connect(&server, "postgres").await;
+        run(&s, MADE).await;
+        run(&s, "SELECT pgtrickle.create_stream_table('ratio', 'SELECT id, 10 / k AS r FROM t WHERE k > 0', '1s')").await;
+        run(&s, "ALTER TABLE t ADD CHECK (true); SELECT pgtrickle.create_stream_table('bad', 'SELECT id, 10 / (k - 7) AS r FROM t', '1s')")
+            .await;
+        run(&s, "UPDATE t SET k = 7 WHERE id = 5").await;
+        let suspended = "SELECT count(*) FROM pgtrickle.pgt_status() WHERE status = 'SUSPENDED'";
+        until(&s, suspended, 1).await;
+        until(&s, STALE, 0).await;
+        let told = "SELECT name, consecutive_errors, last_error_message FROM pgtrickle.pgt_status() WHERE status = 'SUSPENDED'";
+        let told = rows(&s, told).await;
+        assert_eq!(told[0][1].as_deref(), Some("2"), "{told:?}");
+        assert!(told[0][2].as_deref().is_some_and(|m| m.contains("division by zero")), "{told:?}");
+        run(&s, "UPDATE t SET k = 3 WHERE id = 5; SELECT pgtrickle.resume_stream_table('bad')").await;
+        until(&s, "SELECT count(*) FROM bad WHERE id = 5 AND r = -2", 1).await;
+        // Another role's query is run by nobody else.
+        run(&s, "CREATE ROLE other; ALTER TABLE ratio OWNER TO other; UPDATE t SET k = 2").await;
+        until(&s, STALE, 0).await;
+        assert_ne!(count(&s, "SELECT count(*) FROM ratio WHERE r = 5").await, 30);
+        server.stop();
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn schedulers_come_and_go_with_the_extension_the_setting_and_the_database() {
+    each_version(async |binaries| {
+        let server = scheduled(binaries, "comes").await;
+        let admin = connect(&server, "postgres").await;
+        run(&admin, "CREATE DATABASE one").await;
+        let s = connect(&server, "one").await;
+        run(&s, MADE).await;
+        until(&s, SCHEDULERS, 1).await;
+        run(&admin, "ALTER SYSTEM SET pg_trickle.enabled = off").await;
+        run(&admin, "SELECT pg_reload_conf()").await;
+        until(&s, SCHEDULERS, 0).await;
+        run(&admin, "ALTER SYSTEM RESET pg_trickle.enabled").await;
+        run(&admin, "SELECT pg_reload_conf()").await;
+        run(&s, "DELETE FROM t WHERE id < 10").await;
+        until(&s, STALE, 0).await;
+        run(&s, "DROP EXTENSION pg_trickle CASCADE").await;
+        until(&s, SCHEDULERS, 0).await;
+        run(&s, "DROP TABLE IF EXISTS many, counts, t CASCADE").await;
+        run(&s, MADE).await;
+        until(&s, SCHEDULERS, 1).await;
+        drop(s);
+        let others =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = 'one' AND backend_type = 'client backend'";
+        until(&admin, others, 0).await;
+        run(&admin, "DROP DATABASE one").await;
+        server.stop();
+    });
+}
