@@ -326,3 +326,86 @@ fn what_an_old_snapshot_does_not_see_is_neither_captured_nor_drained_by_it() {
         assert_totals(&s).await;
     });
 }
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_somebody_broke_is_told_and_made_anew() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, ORDERS).await;
+        run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', $${TOTALS}$$)")).await;
+        let problems = "SELECT check_name, result, advice IS NOT NULL FROM pgtrickle.health_check() WHERE result = 'problem'";
+        assert!(rows(&s, problems).await.is_empty());
+        run(
+            &s,
+            "DO $$ BEGIN EXECUTE (SELECT format('DROP TRIGGER %I ON orders', tgname) FROM pg_trigger \
+                 WHERE tgrelid = 'orders'::regclass LIMIT 1); END $$",
+        )
+        .await;
+        run(&s, "UPDATE orders SET amount = 70; DELETE FROM orders WHERE id = 3; INSERT INTO orders VALUES (5000, 1, 1)").await;
+        let found = rows(&s, problems).await;
+        assert_eq!(found, [["triggers", "problem", "t"].map(|c| Some(c.to_owned()))]);
+        let rebuilt = "SELECT pgtrickle.rebuild_cdc_triggers()";
+        assert_eq!(rows(&s, rebuilt).await, [[Some("public.orders".to_owned())]]);
+        assert!(rows(&s, problems).await.is_empty());
+        run(&s, "SELECT pgtrickle.refresh_stream_table('totals')").await;
+        assert_totals(&s).await;
+        assert!(rows(&s, rebuilt).await.is_empty(), "all is well");
+        run(&s, "SET pg_trickle.cdc_trigger_mode = 'row'").await;
+        assert_eq!(rows(&s, rebuilt).await.len(), 1);
+        assert_eq!(
+            count(&s, "SELECT count(*) FROM pgtrickle.change_buffer_sizes() WHERE trigger_mode = 'ROW'")
+                .await,
+            1
+        );
+        run(
+            &s,
+            "UPDATE orders SET amount = 71 WHERE id = 4; SELECT pgtrickle.refresh_stream_table('totals')",
+        )
+        .await;
+        assert_totals(&s).await;
+        run(&s, "ALTER TABLE totals DISABLE TRIGGER trickle_guard; DELETE FROM totals; ALTER TABLE totals ENABLE TRIGGER trickle_guard")
+            .await;
+        run(&s, "SELECT pgtrickle.repair_stream_table('totals')").await;
+        assert_totals(&s).await;
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_stands_on_what_and_when_it_is_computed_anew_is_told() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, ORDERS).await;
+        run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', $${TOTALS}$$)")).await;
+        run(&s, "SELECT pgtrickle.create_stream_table('over', 'SELECT * FROM totals', NULL)").await;
+        run(
+            &s,
+            "SELECT pgtrickle.create_stream_table('anew', 'SELECT * FROM orders', refresh_mode => 'FULL')",
+        )
+        .await;
+        let tree = "SELECT stream_table, level, reads, read_by FROM pgtrickle.dependency_tree() ORDER BY 1";
+        let tree: Vec<Vec<String>> =
+            rows(&s, tree).await.into_iter().map(|r| r.into_iter().map(Option::unwrap).collect()).collect();
+        assert_eq!(
+            tree,
+            [
+                ["public.anew", "1", "{public.orders}", "{}"],
+                ["public.over", "2", "{public.totals}", "{}"],
+                ["public.totals", "1", "{public.orders}", "{public.over}"],
+            ]
+        );
+        let threshold =
+            "SELECT count(*) FROM pgtrickle.st_auto_threshold('totals') t WHERE t BETWEEN 0 AND 2";
+        assert_eq!(count(&s, threshold).await, 1);
+        assert_eq!(count(&s, "SELECT count(pgtrickle.st_auto_threshold('anew'))").await, 0);
+        assert_eq!(count(&s, "SELECT pgtrickle.pause_scheduler()::int8").await, 3);
+        assert_eq!(count(&s, "SELECT pgtrickle.resume_scheduler(ARRAY['totals'])::int8").await, 1);
+        let active = "SELECT count(*) FROM pgtrickle.pgt_status() WHERE status = 'ACTIVE'";
+        assert_eq!(count(&s, active).await, 1);
+        assert_eq!(count(&s, "SELECT pgtrickle.resume_scheduler()::int8").await, 2);
+        let silent = "SELECT count(*) FROM pg_proc p JOIN pg_language l ON l.oid = prolang WHERE lanname = 'c' \
+             AND pronamespace = 'pgtrickle'::regnamespace AND obj_description(p.oid, 'pg_proc') IS NULL";
+        assert_eq!(count(&s, silent).await, 0, "every function says what it is for");
+    });
+}

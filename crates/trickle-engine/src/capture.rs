@@ -185,16 +185,7 @@ pub(crate) async fn ensure(
 ) -> Result<()> {
     let limit = limit(t).await?;
     let doing = format!("capture the changes of {}.{}", table.schema, table.name);
-    let row = t
-        .query_one(
-            "SELECT pgtrickle.is_subscribed($1) OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1)",
-            &[&table.id.0],
-        )
-        .await
-        .map_err(|e| Error::server(&doing, e))?;
-    // A statement that names the parent of a partition or child fires the statement triggers of the parent only, and what
-    // a subscription applies fires none.
-    let by_row: bool = row.get(0);
+    let by_row = is_by_row(t, table, &doing).await?;
     let mode_of = |wanted| if by_row { Mode::Row } else { wanted };
     match read(t, table).await? {
         Some(c) if c.state == State::Held => Ok(()),
@@ -219,6 +210,33 @@ pub(crate) async fn ensure(
             install(t, buffer.with_limit(limit), mode_of(options.mode), &doing).await
         }
     }
+}
+
+/// Whether statements change the table whose triggers for statements do not fire: one that names the parent of a partition or
+/// child fires those of the parent only, and what a subscription applies fires none.
+async fn is_by_row(t: &Transaction<'_>, table: &TableDef, doing: &str) -> Result<bool> {
+    let text = "SELECT pgtrickle.is_subscribed($1) OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = $1)";
+    let row = t.query_one(text, &[&table.id.0]).await.map_err(|e| Error::server(doing, e))?;
+    Ok(row.get(0))
+}
+
+/// Makes the capture of a table anew where its triggers are not as they should be, or not of the kind that `options` say; what
+/// reads it is recomputed then. Whether it was.
+pub(crate) async fn rebuild(
+    t: &Transaction<'_>,
+    table: &Arc<TableDef>,
+    options: CaptureOptions,
+) -> Result<bool> {
+    let doing = format!("capture the changes of {}.{}", table.schema, table.name);
+    let Some(c) = read(t, table).await?.filter(|c| c.state == State::On) else { return Ok(false) };
+    let mode = if is_by_row(t, table, &doing).await? { Mode::Row } else { options.mode };
+    if c.mode == mode && c.buffer.is_unlogged() == options.unlogged && fresh(t, &c).await? {
+        return Ok(false);
+    }
+    remove(t, table.id.0).await?;
+    let buffer = Buffer::new(table.clone(), HIDDEN, c.buffer.columns()).with_unlogged(options.unlogged);
+    install(t, buffer.with_limit(limit(t).await?), mode, &doing).await?;
+    Ok(true)
 }
 
 /// The bytes that a buffer may have. All clients share it, in the catalog: of two with different ones, each would make

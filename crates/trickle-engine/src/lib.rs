@@ -21,6 +21,9 @@
 //! | `check` | stored against recomputed |
 //! | `status`, `wait`, `explain` | what people ask: how it stands, is it visible yet, how is it kept |
 //! | `scheduler` | what is due and has anything to do, for whoever refreshes on schedule |
+//! | `health` | what is in the way, and what to do about it |
+//! | `words` | how numbers, times and lists are said to people |
+//! | `repair` | what somebody broke, made anew |
 //! | `locks` | DDL that never queues in front of users |
 
 #![warn(clippy::doc_markdown)]
@@ -38,6 +41,7 @@ pub mod drive;
 mod drop;
 mod error;
 mod explain;
+pub mod health;
 mod load;
 pub mod locks;
 mod names;
@@ -46,6 +50,7 @@ mod plans;
 pub mod progress;
 mod refresh;
 pub mod registry;
+mod repair;
 mod resolve;
 pub mod scheduler;
 pub mod schema;
@@ -53,6 +58,7 @@ mod status;
 mod stored;
 mod trickle;
 mod wait;
+pub mod words;
 
 pub use alter::Alteration;
 pub use check::{Checked, Difference, ROUNDING};
@@ -63,6 +69,7 @@ pub use names::Name;
 pub use pending::Looked;
 pub use plans::Plans;
 pub use refresh::{RefreshOptions, Refreshed};
+pub use repair::{Dependent, dependents};
 pub use status::{BufferStatus, HistoryEntry, REFRESHER, Refresher, SourceStatus, Status};
 pub use trickle::{Memory, Settings, Trickle};
 pub use wait::Waited;

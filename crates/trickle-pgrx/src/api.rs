@@ -110,6 +110,38 @@ mod pgtrickle {
         super::refresh(name);
     }
 
+    /// Makes everything that a stream table stands on anew where it is not as it should be, and computes it anew.
+    #[pg_extern]
+    fn repair_stream_table(name: &str) {
+        super::with(async |trickle| {
+            super::see_all("repair_stream_table")?;
+            trickle.repair(&trickle_engine::Name::parse(name)?).await.map(drop)
+        });
+    }
+
+    /// Takes stream tables out of the schedule, all of the current role's by default; how many were not out of it before.
+    #[pg_extern]
+    fn pause_scheduler(names: default!(Option<Vec<String>>, "NULL")) -> i32 {
+        super::suspend(names, true)
+    }
+
+    /// Puts stream tables back on schedule, all of the current role's by default; how many were out of it.
+    #[pg_extern]
+    fn resume_scheduler(names: default!(Option<Vec<String>>, "NULL")) -> i32 {
+        super::suspend(names, false)
+    }
+
+    /// Makes the capture triggers anew that are broken, or not of the kind that pg_trickle.cdc_trigger_mode and
+    /// pg_trickle.change_buffer_unlogged say; their tables. What reads these is computed anew by its next refresh.
+    #[pg_extern]
+    fn rebuild_cdc_triggers() -> SetOfIterator<'static, String> {
+        let rebuilt = super::with(async |trickle| {
+            super::see_all("rebuild_cdc_triggers")?;
+            trickle.rebuild_triggers().await
+        });
+        SetOfIterator::new(rebuilt)
+    }
+
     /// Lets a stream table that was suspended be refreshed again.
     #[pg_extern]
     fn resume_stream_table(name: &str) {
@@ -243,6 +275,15 @@ fn alter(
         trickle.alter(&Name::parse(name)?, &wanted).await
     });
     tell(&created);
+}
+
+fn suspend(names: Option<Vec<String>>, suspended: bool) -> i32 {
+    let done = with(async |trickle| {
+        let names =
+            names.map(|all| all.iter().map(|n| Name::parse(n)).collect::<Result<Vec<_>>>()).transpose()?;
+        trickle.set_suspended(names.as_deref(), suspended).await
+    });
+    i32::try_from(done.len()).unwrap_or(i32::MAX)
 }
 
 fn refresh(name: &str) {

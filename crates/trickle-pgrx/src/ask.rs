@@ -10,9 +10,10 @@ use trickle_engine::{Error, Explained, Name, Result, Status};
 
 #[pg_schema]
 mod pgtrickle {
+    use crate::gucs;
     use pgrx::JsonB;
     use pgrx::prelude::*;
-    use trickle_engine::Name;
+    use trickle_engine::{Name, health};
 
     /// How all stream tables stand.
     #[pg_extern]
@@ -120,6 +121,51 @@ mod pgtrickle {
             (b.source, b.trigger_mode, b.disabled, b.bytes, b.segments, b.limit_bytes)
         };
         TableIterator::new(all.into_iter().map(row))
+    }
+
+    /// What is in the way, and what to do about it: 'ok', 'warning' or 'problem'.
+    #[pg_extern]
+    fn health_check() -> TableIterator<
+        'static,
+        (
+            name!(check_name, String),
+            name!(result, String),
+            name!(found, String),
+            name!(advice, Option<String>),
+        ),
+    > {
+        let all = super::with(async |t| {
+            let mut all = health::of_server(t.db()).await?;
+            all.extend(t.health(gucs::is_enabled()).await?);
+            Ok(all)
+        });
+        TableIterator::new(all.into_iter().map(|c| {
+            let advice = Some(c.advice).filter(|a| !a.is_empty());
+            (c.name.to_owned(), c.verdict.name().to_owned(), c.found, advice)
+        }))
+    }
+
+    /// All stream tables, each after those that it reads.
+    #[pg_extern]
+    fn dependency_tree() -> TableIterator<
+        'static,
+        (
+            name!(stream_table, String),
+            name!(level, i32),
+            name!(reads, Vec<String>),
+            name!(read_by, Vec<String>),
+        ),
+    > {
+        let all = super::with(async |t| trickle_engine::dependents(&t.registry().await?));
+        let level = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
+        TableIterator::new(all.into_iter().map(move |d| (d.name, level(d.level), d.reads, d.read_by)))
+    }
+
+    /// The changed rows, as a share of its sources' rows, from which on a stream table is expected to be computed anew for
+    /// less than its changes take; 0 where always, 2 where never, NULL where it always is.
+    #[pg_extern]
+    fn st_auto_threshold(name: &str) -> Option<f64> {
+        super::with(async |t| t.threshold(&Name::parse(name)?).await)
     }
 
     /// Whether a query can be kept incrementally; if not, what stands in the way, where, and what would help.

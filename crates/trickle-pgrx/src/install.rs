@@ -1,5 +1,6 @@
 //! CREATE EXTENSION: the catalog comes with it, or the one that is there is adopted; and can be left behind again.
 
+use crate::comments::COMMENTS;
 use crate::inside::done;
 use crate::raise::raise;
 use crate::unsafe_pg::{Inside, is_creating_extension, is_preloaded};
@@ -52,6 +53,11 @@ UNION ALL
 SELECT pg_catalog.format('ALTER EXTENSION pg_trickle ADD FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
 WHERE p.pronamespace = 'pgtrickle'::regnamespace
   AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')";
+
+/// How a function of the extension's own is commented.
+const COMMENT: &str = "SELECT pg_catalog.format('COMMENT ON FUNCTION %s IS %L', p.oid::regprocedure, $2::text) FROM pg_proc p \
+    JOIN pg_language l ON l.oid = p.prolang \
+    WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.proname = $1::text AND l.lanname = 'c'";
 
 /// The tables of the catalog, whose contents a dump is to have.
 const DUMPED: &str = "SELECT c.oid FROM pg_class c \
@@ -123,6 +129,12 @@ async fn filled(db: &dyn Connection) -> Result<()> {
             }
         }
         Some(_) => schema::require(db).await?,
+    }
+    for (function, comment) in COMMENTS {
+        let commented = db.query(COMMENT, &[&function, &comment]).await.map_err(fail)?;
+        for row in commented {
+            db.batch_execute(row.get(0)).await.map_err(fail)?;
+        }
     }
     for row in db.query(DUMPED, &[]).await.map_err(fail)? {
         let noted =

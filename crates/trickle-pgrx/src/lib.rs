@@ -5,6 +5,7 @@
 
 mod api;
 mod ask;
+mod comments;
 mod gucs;
 mod inside;
 mod install;

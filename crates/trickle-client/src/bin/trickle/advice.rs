@@ -10,6 +10,7 @@ use trickle_core::catalog::{TableDef, TableId, TableKind};
 use trickle_core::rel::Rel;
 use trickle_core::sql::{Ident, Qualified};
 use trickle_core::{Result, StreamTable};
+pub(crate) use trickle_engine::words::list;
 
 /// Something that would help, or cannot be helped.
 #[derive(Clone, Debug)]
@@ -81,15 +82,6 @@ pub(crate) fn advice(table: &StreamTable, known: Known<'_>) -> Result<Vec<Advice
         found.extend(index(&access, known, table));
     }
     Ok(found)
-}
-
-/// `"a", "b" and "c"`
-pub(crate) fn list(names: &[String]) -> String {
-    match names {
-        [] => String::new(),
-        [one] => one.clone(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
 }
 
 fn quoted(name: &str) -> String {

@@ -1,66 +1,67 @@
 //! The checks of what trickle has in a database: catalog, triggers, buffers, stream tables.
 
-use super::Check;
-use crate::advice::list;
-use crate::failure::Failure;
-use crate::output::{Tone, count};
-use tokio_postgres::Client;
-use trickle_client::schema::{self, VERSION};
-use trickle_client::{BufferStatus, Session, Settings, Status, Trickle};
+use super::{Check, Verdict, asking};
+use crate::db::{Connection, Row};
+use crate::schema::{self, VERSION};
+use crate::words::{count, list};
+use crate::{BufferStatus, Result, Status, Trickle};
 
 /// A buffer above this is not drained as it should be.
 const LARGE: i64 = 256 << 20;
 
-/// All of them, where the catalog can be read. `enabled`: as the settings here have it.
-pub(super) async fn checks(client: Client, enabled: bool) -> Result<Vec<Check>, Failure> {
-    let session = Session::new(client);
-    let (found, usable) = match schema::version(session.db()).await {
-        Ok(Some(VERSION)) if schema::is_restored(session.db()).await? => {
+/// What there is of a catalog, and whether it can be used.
+pub(super) async fn found(db: &dyn Connection) -> Result<(Check, bool)> {
+    match schema::version(db).await {
+        Ok(Some(VERSION)) if schema::is_restored(db).await? => {
             let advice = "Run trickle init, which finds the tables again by name.";
-            (
-                Check::new("catalog", Tone::Bad, "restored from a dump, which keeps no identities", advice),
-                false,
-            )
+            let found = "restored from a dump, which keeps no identities";
+            Ok((Check::new("catalog", Verdict::Bad, found, advice), false))
         }
-        Ok(version) => (catalog(version), version == Some(VERSION)),
+        Ok(version) => Ok((catalog(version), version == Some(VERSION))),
         Err(e) if e.is_input() => {
             let advice = "Connect as the role that ran trickle init: SELECT nspowner::regrole FROM pg_namespace WHERE \
                           nspname = 'pgtrickle';";
-            (Check::new("catalog", Tone::Bad, e.message(), advice), false)
+            Ok((Check::new("catalog", Verdict::Bad, e.message(), advice), false))
         }
-        Err(e) => return Err(e.into()),
-    };
-    let mut all = vec![found];
-    if usable {
-        let mut trickle = Trickle::open(session, Settings::default()).await?;
-        let tables = trickle.status(&[]).await?;
-        let buffers = trickle.buffers().await?;
-        all.push(triggers(trickle.connection().client()).await?);
-        all.push(guards(trickle.connection().client()).await?);
-        all.push(captured(&buffers, &tables));
-        all.push(sizes(&buffers));
-        all.push(standing(&tables));
-        all.push(altered(&tables));
-        all.push(locks(trickle.connection().client()).await?);
-        all.push(refresher(&trickle, &tables, enabled).await?);
+        Err(e) => Err(e),
     }
-    Ok(all)
+}
+
+impl<C: Connection> Trickle<C> {
+    /// Whether triggers, buffers and stream tables are as they should be. `enabled`: whether refreshers are to run at all.
+    ///
+    /// # Errors
+    /// Those of the questions.
+    pub async fn health(&mut self, enabled: bool) -> Result<Vec<Check>> {
+        let tables = self.status(&[]).await?;
+        let buffers = self.buffers().await?;
+        Ok(vec![
+            triggers(self.db()).await?,
+            guards(self.db()).await?,
+            captured(&buffers, &tables),
+            sizes(&buffers),
+            standing(&tables),
+            altered(&tables),
+            locks(self.db()).await?,
+            refresher(self, &tables, enabled).await?,
+        ])
+    }
 }
 
 fn catalog(version: Option<i32>) -> Check {
-    let (tone, found, advice) = match version {
-        None => (Tone::Warning, "there is none".to_owned(), "trickle init makes it."),
-        Some(v) if v == VERSION => (Tone::Good, format!("version {v}"), ""),
+    let (verdict, found, advice) = match version {
+        None => (Verdict::Warning, "there is none".to_owned(), "trickle init makes it."),
+        Some(v) if v == VERSION => (Verdict::Good, format!("version {v}"), ""),
         Some(v) if v < VERSION => {
-            (Tone::Bad, format!("version {v}, and this program needs {VERSION}"), "Run trickle init.")
+            (Verdict::Bad, format!("version {v}, and this program needs {VERSION}"), "Run trickle init.")
         }
         Some(v) => (
-            Tone::Bad,
+            Verdict::Bad,
             format!("version {v}, and this program knows {VERSION}"),
             "Use the newer trickle that made it.",
         ),
     };
-    Check::new("catalog", tone, found, advice)
+    Check::new("catalog", verdict, found, advice)
 }
 
 /// The first of a list, and how many more there are.
@@ -87,19 +88,19 @@ LEFT JOIN pg_trigger g ON g.tgrelid = c.oid AND g.tgfoid = p.oid
 WHERE b.trigger_mode = 'STATEMENT' OR tree.oid = tree.source
 GROUP BY 1 HAVING count(*) FILTER (WHERE g.oid IS NULL OR g.tgenabled <> 'A') > 0 ORDER BY 1";
 
-async fn triggers(client: &Client) -> Result<Check, Failure> {
-    let rows = client.query(TRIGGERS, &[]).await?;
+async fn triggers(db: &dyn Connection) -> Result<Check> {
+    let rows = db.query(TRIGGERS, &[]).await.map_err(asking)?;
     if rows.is_empty() {
-        return Ok(Check::new("triggers", Tone::Good, "present and enabled", ""));
+        return Ok(Check::new("triggers", Verdict::Good, "present and enabled", ""));
     }
-    let how = |r: &tokio_postgres::Row| {
-        let how = if r.get::<_, i64>(1) > 0 { "missing" } else { "not enabled always" };
-        format!("{how} on {}", r.get::<_, String>(0))
+    let how = |r: &Row| {
+        let how = if r.get::<i64>(1) > 0 { "missing" } else { "not enabled always" };
+        format!("{how} on {}", r.get::<String>(0))
     };
     let found: Vec<String> = rows.iter().map(how).collect();
     let advice = "Changes are missed. The next refresh makes the triggers anew and computes anew what reads the table: \
                   trickle refresh";
-    Ok(Check::new("triggers", Tone::Bad, some(&found), advice))
+    Ok(Check::new("triggers", Verdict::Bad, some(&found), advice))
 }
 
 /// Stream tables that anybody may write who has the right to.
@@ -108,15 +109,15 @@ SELECT s.pgt_relid::regclass::text FROM pgtrickle.pgt_stream_tables s JOIN pg_cl
 WHERE NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = 'trickle_guard' AND g.tgenabled <> 'D')
 ORDER BY 1";
 
-async fn guards(client: &Client) -> Result<Check, Failure> {
-    let rows = client.query(GUARDS, &[]).await?;
+async fn guards(db: &dyn Connection) -> Result<Check> {
+    let rows = db.query(GUARDS, &[]).await.map_err(asking)?;
     let open: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
     if open.is_empty() {
-        return Ok(Check::new("guards", Tone::Good, "stream tables refuse other writers", ""));
+        return Ok(Check::new("guards", Verdict::Good, "stream tables refuse other writers", ""));
     }
     let advice = "trickle check tells whether somebody wrote them; ALTER TABLE … ENABLE TRIGGER trickle_guard, or trickle \
                   create --or-replace where it is gone, keeps others out again.";
-    Ok(Check::new("guards", Tone::Warning, format!("anybody may write {}", some(&open)), advice))
+    Ok(Check::new("guards", Verdict::Warning, format!("anybody may write {}", some(&open)), advice))
 }
 
 fn captured(buffers: &[BufferStatus], tables: &[Status]) -> Check {
@@ -140,9 +141,9 @@ fn captured(buffers: &[BufferStatus], tables: &[Status]) -> Check {
         advice.extend(ways);
     }
     if found.is_empty() {
-        return Check::new("capture", Tone::Good, count(buffers.len(), "table", "tables"), "");
+        return Check::new("capture", Verdict::Good, count(buffers.len(), "table", "tables"), "");
     }
-    Check::new("capture", Tone::Warning, found.join("; "), advice.join("\n  "))
+    Check::new("capture", Verdict::Warning, found.join("; "), advice.join("\n  "))
 }
 
 fn sizes(buffers: &[BufferStatus]) -> Check {
@@ -156,7 +157,7 @@ fn sizes(buffers: &[BufferStatus]) -> Check {
     if !full.is_empty() {
         let advice = "Changes are not kept any more, and the next refresh of what reads the table computes it anew, after which \
                       they are: trickle refresh. Is there a refresher (trickle run)?";
-        return Check::new("buffers", Tone::Warning, some(&full), advice);
+        return Check::new("buffers", Verdict::Warning, some(&full), advice);
     }
     let large: Vec<String> = buffers
         .iter()
@@ -164,12 +165,12 @@ fn sizes(buffers: &[BufferStatus]) -> Check {
         .map(|b| format!("{} ({})", b.source, mib(b.bytes)))
         .collect();
     if large.is_empty() {
-        return Check::new("buffers", Tone::Good, format!("{} of changes", mib(all)), "");
+        return Check::new("buffers", Verdict::Good, format!("{} of changes", mib(all)), "");
     }
     let advice = "Changes stay until every stream table that reads the table has counted them, and no transaction that wrote \
                   them is open: refresh the stream tables (trickle status says which are behind; a suspended one keeps them \
                   too), or stop capturing with trickle disable.";
-    Check::new("buffers", Tone::Warning, some(&large), advice)
+    Check::new("buffers", Verdict::Warning, some(&large), advice)
 }
 
 /// What stands in the way of stream tables.
@@ -212,12 +213,12 @@ fn standing(tables: &[Status]) -> Check {
     if found.is_empty() {
         return Check::new(
             "stream tables",
-            Tone::Good,
+            Verdict::Good,
             count(tables.len(), "stream table", "stream tables"),
             "",
         );
     }
-    Check::new("stream tables", Tone::Warning, some(&found), advice.join("\n  "))
+    Check::new("stream tables", Verdict::Warning, some(&found), advice.join("\n  "))
 }
 
 fn altered(tables: &[Status]) -> Check {
@@ -225,10 +226,10 @@ fn altered(tables: &[Status]) -> Check {
     let changed = changed.map(|s| s.name.clone());
     let changed: Vec<String> = changed.collect();
     if changed.is_empty() {
-        return Check::new("sources", Tone::Good, "as they were planned for", "");
+        return Check::new("sources", Verdict::Good, "as they were planned for", "");
     }
     let advice = format!("The next refresh plans them anew: trickle refresh {}", changed.join(" "));
-    Check::new("sources", Tone::Warning, format!("altered under {}", some(&changed)), advice)
+    Check::new("sources", Verdict::Warning, format!("altered under {}", some(&changed)), advice)
 }
 
 /// Who waits for a lock on a stream table or a source, and for whom.
@@ -238,10 +239,10 @@ FROM pg_locks l WHERE NOT l.granted AND l.database = (SELECT oid FROM pg_databas
   AND l.relation IN (SELECT pgt_relid FROM pgtrickle.pgt_stream_tables UNION SELECT source_relid FROM pgtrickle.pgt_dependencies)
 ORDER BY 1";
 
-async fn locks(client: &Client) -> Result<Check, Failure> {
-    let rows = client.query(LOCKS, &[]).await?;
+async fn locks(db: &dyn Connection) -> Result<Check> {
+    let rows = db.query(LOCKS, &[]).await.map_err(asking)?;
     if rows.is_empty() {
-        return Ok(Check::new("locks", Tone::Good, "nobody waits for one", ""));
+        return Ok(Check::new("locks", Verdict::Good, "nobody waits for one", ""));
     }
     let mut blockers: Vec<i32> = Vec::new();
     let mut found = Vec::new();
@@ -254,7 +255,7 @@ async fn locks(client: &Client) -> Result<Check, Failure> {
     blockers.dedup();
     let ends: Vec<String> = blockers.iter().map(|p| format!("SELECT pg_terminate_backend({p});")).collect();
     let advice = format!("Refreshes and writers wait until it ends. To end it: {}", ends.join(" "));
-    Ok(Check::new("locks", Tone::Warning, some(&found), advice))
+    Ok(Check::new("locks", Verdict::Warning, some(&found), advice))
 }
 
 /// `process 7`, `processes 7, 8 and 9`.
@@ -263,23 +264,23 @@ fn processes(pids: &[i32]) -> String {
     format!("process{} {}", if pids.len() == 1 { "" } else { "es" }, list(&pids))
 }
 
-async fn refresher(trickle: &Trickle, tables: &[Status], enabled: bool) -> Result<Check, Failure> {
+async fn refresher<C: Connection>(trickle: &Trickle<C>, tables: &[Status], enabled: bool) -> Result<Check> {
     let refresher = trickle.refresher().await?;
     let due = tables.iter().filter(|s| s.schedule.is_some() && s.status != "SUSPENDED").count();
-    let (tone, found) = match (refresher.pids.as_slice(), refresher.is_running()) {
+    let (verdict, found) = match (refresher.pids.as_slice(), refresher.is_running()) {
         ([], false) if due > 0 && !enabled => {
             let advice = "Take enabled = false out of trickle.toml, and start trickle run again.";
             return Ok(Check::new(
                 "refresher",
-                Tone::Warning,
+                Verdict::Warning,
                 "enabled is false here, so none refreshes",
                 advice,
             ));
         }
-        ([], true) => (Tone::Good, "was at work a moment ago".to_owned()),
-        ([], false) if due == 0 => (Tone::Good, "none, and nothing is scheduled".to_owned()),
-        ([], false) => (Tone::Warning, format!("none, and {due} on schedule")),
-        (pids, _) => (Tone::Good, format!("connected as {}", processes(pids))),
+        ([], true) => (Verdict::Good, "was at work a moment ago".to_owned()),
+        ([], false) if due == 0 => (Verdict::Good, "none, and nothing is scheduled".to_owned()),
+        ([], false) => (Verdict::Warning, format!("none, and {due} on schedule")),
+        (pids, _) => (Verdict::Good, format!("connected as {}", processes(pids))),
     };
-    Ok(Check::new("refresher", tone, found, "trickle run refreshes on schedule; start it as a service."))
+    Ok(Check::new("refresher", verdict, found, "trickle run refreshes on schedule; start it as a service."))
 }

@@ -1,0 +1,208 @@
+//! What is in the way: checks of the server, of the role, and of trickle's own things in the database, each with what to do.
+
+mod installation;
+
+use crate::db::{Connection, Refusal};
+use crate::words::duration;
+use crate::{Error, Result, Trickle};
+use std::time::Duration;
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Nothing is to be done.
+    Good,
+    /// It works, and could fail.
+    Warning,
+    /// It does not work.
+    Bad,
+}
+
+impl Verdict {
+    /// `ok`, `warning` or `problem`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Good => "ok",
+            Verdict::Warning => "warning",
+            Verdict::Bad => "problem",
+        }
+    }
+}
+
+/// What one check found.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do; empty where nothing is to be done.
+    pub advice: String,
+}
+
+impl Check {
+    /// The advice is for all but good ends.
+    pub fn new(
+        name: &'static str,
+        verdict: Verdict,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Check {
+        let advice = if verdict == Verdict::Good { String::new() } else { advice.into() };
+        Check { name, verdict, found: found.into(), advice }
+    }
+}
+
+fn asking(e: Refusal) -> Error {
+    Error::server("look at the server", e)
+}
+
+/// Whether the server and the role are fit.
+///
+/// # Errors
+/// Those of the questions.
+pub async fn of_server(db: &dyn Connection) -> Result<Vec<Check>> {
+    // The list of checks: each is one statement, and one line here.
+    Ok(vec![
+        version(db).await?,
+        role(db).await?,
+        privileges(db).await?,
+        writable(db).await?,
+        encoding(db).await?,
+        connections(db).await?,
+        transactions(db).await?,
+        prepared(db).await?,
+    ])
+}
+
+/// Whether what trickle has in the database is as it should be, as far as the catalog can be read. `enabled`: whether
+/// refreshers are to run at all.
+///
+/// # Errors
+/// Those of the questions.
+pub async fn of_installation<C: Connection>(connection: C, enabled: bool) -> Result<Vec<Check>> {
+    let (found, usable) = installation::found(&connection).await?;
+    let mut all = vec![found];
+    if usable {
+        all.extend(Trickle::open(connection, crate::Settings::default()).await?.health(enabled).await?);
+    }
+    Ok(all)
+}
+
+async fn version(db: &dyn Connection) -> Result<Check> {
+    let sql = "SELECT current_setting('server_version_num')::int / 10000, current_setting('server_version')";
+    let row = db.query_one(sql, &[]).await.map_err(asking)?;
+    let (major, text): (i32, String) = (row.get(0), row.get(1));
+    let verdict = if (15..=18).contains(&major) { Verdict::Good } else { Verdict::Bad };
+    let found = format!("PostgreSQL {text}");
+    Ok(Check::new("version", verdict, found, "trickle works with PostgreSQL 15 to 18."))
+}
+
+async fn role(db: &dyn Connection) -> Result<Check> {
+    let sql = "SELECT current_user::text, rolsuper FROM pg_roles WHERE rolname = current_user";
+    let row = db.query_one(sql, &[]).await.map_err(asking)?;
+    let (name, superuser): (String, bool) = (row.get(0), row.get(1));
+    if superuser {
+        let advice = "Let the role that owns the tables run trickle; it needs no superuser, and refuses to run another \
+                      role's query as one.";
+        return Ok(Check::new("role", Verdict::Warning, format!("{name}, a superuser"), advice));
+    }
+    Ok(Check::new("role", Verdict::Good, name, ""))
+}
+
+async fn privileges(db: &dyn Connection) -> Result<Check> {
+    let sql = "SELECT has_database_privilege(current_database(), 'CREATE'), \
+               (SELECT count(*) FROM pg_namespace WHERE nspname IN ('pgtrickle', 'pgtrickle_changes') \
+                AND pg_has_role(nspowner, 'USAGE')), has_database_privilege(current_database(), 'TEMPORARY'), \
+               format('ON DATABASE %I TO %I', current_database(), current_user)";
+    let row = db.query_one(sql, &[]).await.map_err(asking)?;
+    let (create, owned, temporary): (bool, i64, bool) = (row.get(0), row.get(1), row.get(2));
+    let (verdict, found, lacking) = match (create, owned, temporary) {
+        (true, _, true) => (Verdict::Good, "may create schemas", ""),
+        (false, 2, true) => (Verdict::Good, "owns trickle's schemas", ""),
+        (true, _, false) | (false, 2, false) => {
+            (Verdict::Bad, "may not create temporary tables", "TEMPORARY")
+        }
+        (false, _, true) => (Verdict::Bad, "may not create schemas", "CREATE"),
+        (false, _, false) => {
+            (Verdict::Bad, "may create neither schemas nor temporary tables", "CREATE, TEMPORARY")
+        }
+    };
+    let advice = format!("As the owner of the database: GRANT {lacking} {};", row.get::<&str>(3));
+    Ok(Check::new("privileges", verdict, found, advice))
+}
+
+async fn writable(db: &dyn Connection) -> Result<Check> {
+    let sql = "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')::bool";
+    let row = db.query_one(sql, &[]).await.map_err(asking)?;
+    let (verdict, found, advice) = match (row.get(0), row.get(1)) {
+        (true, _) => (
+            Verdict::Bad,
+            "a standby, read-only",
+            "Connect to the primary (target_session_attrs=read-write).",
+        ),
+        (_, true) => {
+            (Verdict::Bad, "read-only by default", "Set default_transaction_read_only = off for this role.")
+        }
+        (false, false) => (Verdict::Good, "yes", ""),
+    };
+    Ok(Check::new("writable", verdict, found, advice))
+}
+
+async fn encoding(db: &dyn Connection) -> Result<Check> {
+    let row = db.query_one("SELECT current_setting('server_encoding')", &[]).await.map_err(asking)?;
+    let encoding: String = row.get(0);
+    let verdict =
+        if matches!(encoding.as_str(), "UTF8" | "SQL_ASCII") { Verdict::Good } else { Verdict::Warning };
+    let advice = "Texts travel as UTF-8; a character that this encoding does not have cannot be written.";
+    Ok(Check::new("encoding", verdict, encoding, advice))
+}
+
+async fn connections(db: &dyn Connection) -> Result<Check> {
+    let sql = "SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), \
+               current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint";
+    let row = db.query_one(sql, &[]).await.map_err(asking)?;
+    let (used, most): (i64, i64) = (row.get(0), row.get(1));
+    let verdict = if used * 10 < most * 9 { Verdict::Good } else { Verdict::Warning };
+    let advice = "Nearly all connections are taken: close some, use a pooler for the others, or raise max_connections.";
+    Ok(Check::new("connections", verdict, format!("{used} of {most}"), advice))
+}
+
+/// A transaction that stays open keeps VACUUM from removing what refreshes replace.
+const LONG: Duration = Duration::from_secs(300);
+
+async fn transactions(db: &dyn Connection) -> Result<Check> {
+    let sql = "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(state, ''), \
+               coalesce(application_name, '') FROM pg_stat_activity \
+               WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend' \
+               ORDER BY xact_start LIMIT 1";
+    let Some(row) = db.query_opt(sql, &[]).await.map_err(asking)? else {
+        return Ok(Check::new("long transactions", Verdict::Good, "none open", ""));
+    };
+    let (pid, seconds, state, name): (i32, f64, String, String) =
+        (row.get(0), row.get(1), row.get(2), row.get(3));
+    let age = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    let verdict = if age < LONG { Verdict::Good } else { Verdict::Warning };
+    let found =
+        format!("the oldest is {} old: process {pid}, {state}, application \"{name}\"", duration(age));
+    let advice = format!(
+        "While it is open, VACUUM cannot remove old rows of stream tables and buffers, and DDL on its tables waits. Is it \
+         forgotten? SELECT pg_terminate_backend({pid}) ends it."
+    );
+    Ok(Check::new("long transactions", verdict, found, advice))
+}
+
+async fn prepared(db: &dyn Connection) -> Result<Check> {
+    let sql = "SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::float8 FROM pg_prepared_xacts \
+               WHERE database = current_database() ORDER BY prepared LIMIT 1";
+    let Some(row) = db.query_opt(sql, &[]).await.map_err(asking)? else {
+        return Ok(Check::new("prepared transactions", Verdict::Good, "none open", ""));
+    };
+    let (gid, seconds): (String, f64) = (row.get(0), row.get(1));
+    let age = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    let verdict = if age < LONG { Verdict::Good } else { Verdict::Warning };
+    let advice = "It holds its locks until COMMIT PREPARED or ROLLBACK PREPARED, even across a restart.";
+    Ok(Check::new("prepared transactions", verdict, format!("\"{gid}\", {} old", duration(age)), advice))
+}

@@ -1,0 +1,147 @@
+//! Making anew what somebody broke: stored tables, and capture triggers.
+
+use crate::capture;
+use crate::db::Connection;
+use crate::error::{Error, Result};
+use crate::locks::patiently;
+use crate::names::Name;
+use crate::refresh::{RefreshOptions, Refreshed};
+use crate::registry::{Entry, Registry, require_own, shown};
+use crate::trickle::Trickle;
+use std::collections::BTreeMap;
+use trickle_core::catalog::TableId;
+use trickle_core::cost::{Inputs, Model, threshold};
+
+/// What the cost of a refresh depends on, as it is expected: what refreshes have cost, rows of the sources, of the result.
+const COSTS: &str = "SELECT cost_model::text, coalesce((SELECT sum(greatest(c.reltuples, 0)) FROM pg_class c \
+        JOIN pgtrickle.pgt_dependencies d ON d.source_relid = c.oid WHERE d.pgt_id = s.pgt_id), 0)::int8, \
+    coalesce((SELECT greatest(c.reltuples, 0) FROM pg_class c WHERE c.oid = s.pgt_relid), 0)::int8 \
+    FROM pgtrickle.pgt_stream_tables s WHERE pgt_id = $1";
+
+impl<C: Connection> Trickle<C> {
+    /// Makes everything that a stream table stands on anew, from the query that it has, where it is not as it should be: hidden
+    /// tables, identity, triggers of its sources. Then computes it anew.
+    ///
+    /// # Errors
+    /// None of that name, another owner's; a query that means nothing any more; the server.
+    pub async fn repair(&mut self, name: &Name) -> Result<Vec<Refreshed>> {
+        let e = self.find(name).await?;
+        require_own(&e)?;
+        self.replan(&e).await?;
+        let options = RefreshOptions { full: true, ..RefreshOptions::default() };
+        self.refresh(std::slice::from_ref(name), &options).await
+    }
+
+    /// Makes the capture triggers anew that are not as they should be, or not of the kind that
+    /// [`CaptureOptions`](capture::CaptureOptions) say; what reads their tables is computed anew once. Their tables.
+    ///
+    /// # Errors
+    /// A table of which not all readers belong to this role; the server.
+    pub async fn rebuild_triggers(&mut self) -> Result<Vec<String>> {
+        let registry = self.registry().await?;
+        let mut readers: BTreeMap<TableId, Vec<&Entry>> = BTreeMap::new();
+        for e in registry.entries() {
+            e.read().for_each(|d| readers.entry(d.relation.id).or_default().push(e));
+        }
+        let mut rebuilt = Vec::new();
+        for (source, readers) in readers {
+            readers.iter().try_for_each(|e| require_own(e))?;
+            let name = readers[0].read().find(|d| d.relation.id == source).map(|d| d.relation.clone());
+            let Some(name) = name else { continue };
+            let mut catalog = crate::catalog::PgCatalog::new();
+            let table = capture::table_by_oid(self.db(), &mut catalog, &name.schema, &name.name).await?;
+            let Some(table) = table.filter(|t| t.id == source) else { continue };
+            let (patience, progress) = (self.settings.patience, self.progress.clone());
+            let options = self.settings.capture;
+            let made = patiently(&mut self.connection, patience, &[source.0], &*progress, async |t| {
+                capture::rebuild(t, &table, options).await
+            })
+            .await?;
+            if made {
+                rebuilt.push(format!("{}.{}", name.schema, name.name));
+            }
+        }
+        Ok(rebuilt)
+    }
+
+    /// Takes stream tables out of the schedule, or puts them back: those of these names, or all of the current role. Which
+    /// were not so before.
+    ///
+    /// # Errors
+    /// None of one of the names; another owner's; the server.
+    pub async fn set_suspended(&mut self, names: Option<&[Name]>, suspended: bool) -> Result<Vec<String>> {
+        let registry = self.registry().await?;
+        let wanted: Vec<TableId> = match names {
+            Some(names) => registry.ids(names, &self.search_path)?,
+            None => registry.entries().filter(|e| e.own).map(|e| e.relation.id).collect(),
+        };
+        let entries: Vec<&Entry> = wanted.iter().filter_map(|id| registry.by_table(*id)).collect();
+        entries.iter().try_for_each(|e| require_own(e))?;
+        let mut done = Vec::new();
+        for e in entries.into_iter().filter(|e| (e.status == "SUSPENDED") != suspended) {
+            let name =
+                Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() };
+            let wanted = crate::Alteration { suspended: Some(suspended), ..crate::Alteration::default() };
+            self.alter(&name, &wanted).await?;
+            done.push(shown(e));
+        }
+        Ok(done)
+    }
+
+    /// The changed rows, as a share of its sources' rows, from which on a stream table is expected to be computed anew for less
+    /// than its changes take: 0 where always, 2 where never; `None` where there is no other way.
+    ///
+    /// # Errors
+    /// None of that name; a query that means nothing any more; the server.
+    pub async fn threshold(&mut self, name: &Name) -> Result<Option<f64>> {
+        let e = self.find(name).await?;
+        let ways = self.runnable(&e).await?.program.strategies().to_vec();
+        if !ways.iter().any(|w| w.is_incremental()) {
+            return Ok(None);
+        }
+        let row = self.db().query_one(COSTS, &[&e.id]).await;
+        let row = row.map_err(|err| Error::server("read what refreshes have cost", err))?;
+        let model = row.get::<Option<String>>(0).and_then(|json| serde_json::from_str::<Model>(&json).ok());
+        let rows = |i: usize| u64::try_from(row.get::<i64>(i)).unwrap_or_default();
+        let inputs = Inputs { delta_rows: 0, source_rows: rows(1), result_rows: rows(2) };
+        Ok(Some(threshold(&model.unwrap_or_default(), &inputs, &ways)))
+    }
+}
+
+/// What a stream table reads, and how deep below it others stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dependent {
+    /// The stream table.
+    pub name: String,
+    /// 1 where it reads no other stream table, else 1 more than the deepest that it reads.
+    pub level: u32,
+    /// What it reads.
+    pub reads: Vec<String>,
+    /// The stream tables that read it.
+    pub read_by: Vec<String>,
+}
+
+/// All stream tables with what they read, each after those.
+///
+/// # Errors
+/// A catalog whose stream tables read each other in a circle.
+pub fn dependents(registry: &Registry) -> Result<Vec<Dependent>> {
+    let dag = registry.dag()?;
+    let mut all = Vec::new();
+    for (level, ids) in (1..).zip(dag.levels()) {
+        for e in ids.iter().filter_map(|id| registry.by_table(*id)) {
+            let readers = dag.readers(e.relation.id);
+            all.push(Dependent {
+                name: shown(e),
+                level,
+                reads: e
+                    .dependencies
+                    .iter()
+                    .map(|d| format!("{}.{}", d.relation.schema, d.relation.name))
+                    .collect(),
+                read_by: readers.iter().filter_map(|id| registry.by_table(*id)).map(shown).collect(),
+            });
+        }
+    }
+    Ok(all)
+}
