@@ -409,3 +409,34 @@ fn what_stands_on_what_and_when_it_is_computed_anew_is_told() {
         assert_eq!(count(&s, silent).await, 0, "every function says what it is for");
     });
 }
+
+const SETTINGS: &str = "SELECT format('| `%s` | %s | %s | %s | %s %s |', name, \
+    coalesce(nullif(boot_val, ''), 'none'), \
+    coalesce(array_to_string(enumvals, ', '), nullif(concat_ws(' to ', min_val, max_val), ''), 'on, off'), \
+    CASE context WHEN 'user' THEN 'anybody' WHEN 'sighup' THEN 'the configuration' ELSE context END, short_desc, extra_desc) \
+    FROM pg_settings WHERE name LIKE 'pg\\_trickle.%' ORDER BY name COLLATE \"C\"";
+
+/// The reference of settings is what the server says of them.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn the_reference_of_settings_is_the_servers() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/extension.md");
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, "SELECT pgtrickle.version()").await;
+        let settings: Vec<String> =
+            rows(&s, SETTINGS).await.into_iter().flatten().map(Option::unwrap).collect();
+        let header = "| setting | default | values | set by | meaning |\n|---|---|---|---|---|";
+        let made = format!("\n{header}\n{}\n", settings.join("\n"));
+        let text = std::fs::read_to_string(&file).unwrap();
+        let (before, rest) = text.split_once("<!-- settings").unwrap();
+        let (mark, rest) = rest.split_once("-->").unwrap();
+        let (written, after) = rest.split_once("<!-- end of settings -->").unwrap();
+        if std::env::var_os("TRICKLE_BLESS").is_some() {
+            let text = format!("{before}<!-- settings{mark}-->{made}<!-- end of settings -->{after}");
+            std::fs::write(&file, text).unwrap();
+        } else {
+            assert_eq!(written, made);
+        }
+    });
+}
