@@ -97,3 +97,7 @@ cov *ARGS:
 # Writers, twenty stream tables, a refresher that is killed at random, for so many seconds
 soak SECONDS="600":
     TRICKLE_SOAK_SECONDS="$1" cargo test -p trickle-client --all-features --test pg soak -- --nocapture
+
+# What 10,000 refreshes leave in the memory of a server process, on every server with the extension (`./x extension` installs it)
+leak:
+    TRICKLE_REFRESHES=10000 cargo test -q -p trickle-client --all-features --test pg -- --ignored extension::refreshes_leave --nocapture

@@ -440,3 +440,38 @@ fn the_reference_of_settings_is_the_servers() {
         }
     });
 }
+
+/// KiB that a server process has of its own, and what its memory contexts hold of that.
+const MEMORY: &str = "SELECT coalesce(substring(pg_read_file('/proc/self/status', true) FROM 'RssAnon:\\s+(\\d+)'), '0')::int8 \
+    + (SELECT sum(total_bytes) / 1024 FROM pg_backend_memory_contexts)::int8";
+
+/// Catches what a refresh leaves in its process. `TRICKLE_REFRESHES` for more of them.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn refreshes_leave_no_memory_behind() {
+    let times = std::env::var("TRICKLE_REFRESHES").ok().and_then(|n| n.parse().ok()).unwrap_or(600u32);
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, ORDERS).await;
+        run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', $${TOTALS}$$)")).await;
+        let mut early = 0;
+        for i in 0..times {
+            run(
+                &s,
+                &format!(
+                    "UPDATE orders SET amount = amount + 1, customer = customer + 1 WHERE id = {}",
+                    i % 1000
+                ),
+            )
+            .await;
+            run(&s, "SELECT pgtrickle.refresh_stream_table('totals')").await;
+            if i == times / 3 {
+                early = count(&s, MEMORY).await;
+            }
+        }
+        let grown = count(&s, MEMORY).await - early;
+        println!("{grown} KiB more after {} refreshes", times - times / 3);
+        assert!(grown < 512, "{grown} KiB more after {} refreshes", times - times / 3);
+        assert_totals(&s).await;
+    });
+}
