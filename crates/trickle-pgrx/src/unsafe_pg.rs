@@ -478,6 +478,33 @@ unsafe extern "C-unwind" fn accessed(
     }
 }
 
+/// The time in which this process acts as a role, and cannot be made to act as another: by SET ROLE, say.
+pub(crate) struct Acting {
+    role: pg_sys::Oid,
+    context: i32,
+}
+
+impl Acting {
+    /// From now on, until it is dropped or the transaction fails.
+    pub(crate) fn begin(role: u32) -> Acting {
+        let mut before = Acting { role: pg_sys::InvalidOid, context: 0 };
+        // SAFETY: there is a transaction.
+        unsafe {
+            pg_sys::GetUserIdAndSecContext(&mut before.role, &mut before.context);
+            let context = before.context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32;
+            pg_sys::SetUserIdAndSecContext(pg_sys::Oid::from(role), context);
+        }
+        before
+    }
+}
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        // SAFETY: it is who the process was before; after a failure the abort of the transaction says the same.
+        unsafe { pg_sys::SetUserIdAndSecContext(self.role, self.context) };
+    }
+}
+
 /// A process of the server's own, which refreshes on schedule.
 pub(crate) struct Scheduled;
 
@@ -497,7 +524,6 @@ impl Scheduled {
                 (c"default_transaction_read_only", c"off"),
                 (c"statement_timeout", c"0"),
                 (c"lock_timeout", c"0"),
-                (c"search_path", c"pg_catalog"),
             ] {
                 let context = pg_sys::GucContext::PGC_SUSET;
                 let source = pg_sys::GucSource::PGC_S_OVERRIDE;
@@ -521,10 +547,14 @@ impl Scheduled {
         }
     }
 
-    /// Asks a process to end.
+    /// Asks a process of the server's to end.
     pub(crate) fn end(process: i32) {
-        // SAFETY: a process that holds a lock of the server's is one of its processes.
-        unsafe { kill(process, pg_sys::SIGTERM as i32) };
+        // SAFETY: it is looked up among the processes of the server that have transactions, and no other is told.
+        unsafe {
+            if !pg_sys::BackendPidGetProc(process).is_null() {
+                kill(process, pg_sys::SIGTERM as i32);
+            }
+        }
     }
 
     /// The databases that can be connected to; called in a transaction.

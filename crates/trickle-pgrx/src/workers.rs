@@ -5,7 +5,7 @@
 use crate::api::attempt;
 use crate::gucs;
 use crate::inside::done;
-use crate::unsafe_pg::{Inside, Scheduled};
+use crate::unsafe_pg::{Acting, Inside, Scheduled};
 use pgrx::bgworkers::{
     BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, DynamicBackgroundWorker, SignalWakeFlags,
 };
@@ -27,14 +27,17 @@ const RESCAN: Duration = Duration::from_secs(15);
 const TROUBLE: Duration = Duration::from_secs(5);
 
 /// Of all that take this lock in a database, one is its scheduler.
-const ONE: &str = "SELECT pg_try_advisory_lock(1953655139, 1802265856)";
+const ONE: &str = "SELECT pg_catalog.pg_try_advisory_lock(1953655139, 1802265856)";
+
+/// Who drops a database may have names and operators of its own, and is not to say whom this ends.
+const OWN_NAMES: &str = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)";
 
 /// Who has that lock.
 const HOLDER: &str = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = $1::oid \
     AND classid = 1953655139 AND objid = 1802265856 AND objsubid = 2";
 
 /// Who owns the catalog: as whom refreshes run.
-const OWNER: &str = "SELECT r.rolname FROM pg_extension e, pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner \
+const OWNER: &str = "SELECT n.nspowner FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n \
     WHERE e.extname = 'pg_trickle' AND n.nspname = 'pgtrickle'";
 
 /// Has the server start the launcher with itself, and again where it ends. On a standby there is none until that is promoted.
@@ -56,6 +59,7 @@ pub(crate) fn end(database: pg_sys::Oid) {
     let holder = done(async {
         let inside = Inside::enter();
         let db: &dyn Connection = &inside;
+        db.query(OWN_NAMES, &[]).await?;
         db.query(HOLDER, &[&database.to_u32()]).await
     });
     holder.into_iter().flatten().for_each(|row| Scheduled::end(row.get(0)));
@@ -133,9 +137,9 @@ pub extern "C-unwind" fn pg_trickle_scheduler(database: pg_sys::Datum) {
     // Without the extension, or where it is dropped or nothing is to be refreshed, nobody is to stay here.
     while alone
         && gucs::is_enabled()
-        && let Some(Cell::Text(owner)) = asked(OWNER)
+        && let Some(Cell::Oid(owner)) = asked(OWNER)
     {
-        let pause = round(&mut scheduler, &owner);
+        let pause = round(&mut scheduler, owner);
         Scheduled::rest(pause);
         if BackgroundWorker::sighup_received() {
             Scheduled::reload();
@@ -158,18 +162,16 @@ fn asked(query: &str) -> Option<Cell> {
     })
 }
 
-/// Does something as a role, in a transaction.
-fn as_role<T>(owner: &str, work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> Result<T> {
+/// Does something as a role, in a transaction. What is called by a query cannot become another: this process may be anybody.
+fn as_role<T>(role: u32, work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> Result<T> {
     transaction(async |inside| {
-        let db: &dyn Connection = &inside;
-        let become_owner = db.execute("SELECT set_config('role', $1, true)", &[&owner]).await;
-        become_owner.map_err(|e| Error::server("become the owner of the catalog", e))?;
+        let _acting = Acting::begin(role);
         attempt(inside, gucs::of_workers(), work).await
     })
 }
 
 /// Looks for what is due, and refreshes that; how long to rest then.
-fn round(scheduler: &mut Scheduler, owner: &str) -> Duration {
+fn round(scheduler: &mut Scheduler, owner: u32) -> Duration {
     let looked = as_role(owner, async |t| {
         scheduler.reload(t).await?;
         scheduler.look(t).await
@@ -183,7 +185,9 @@ fn round(scheduler: &mut Scheduler, owner: &str) -> Duration {
     };
     trouble.iter().for_each(tell);
     for name in scheduler.foreign() {
-        pgrx::log!("stream table {name} is not refreshed on schedule: it does not belong to {owner}");
+        pgrx::log!(
+            "stream table {name} is not refreshed on schedule: it is not of who owns schema pgtrickle"
+        );
     }
     let idle = due.is_empty();
     for due in due {
@@ -193,7 +197,7 @@ fn round(scheduler: &mut Scheduler, owner: &str) -> Duration {
     if idle { wake.map_or(longest, |t| t.since(now())).min(longest) } else { Duration::ZERO }
 }
 
-fn refresh(scheduler: &mut Scheduler, owner: &str, due: &Due) {
+fn refresh(scheduler: &mut Scheduler, owner: u32, due: &Due) {
     let options = RefreshOptions {
         initiated_by: Some("SCHEDULER"),
         polled: Some(due.polled.clone()),

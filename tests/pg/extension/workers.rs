@@ -96,6 +96,31 @@ fn one_that_fails_is_suspended_and_keeps_no_other_from_being_refreshed() {
     });
 }
 
+/// The process may be anybody, and what a query calls must not make it somebody else.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_a_query_calls_does_not_change_as_whom_the_server_refreshes() {
+    each_version(async |binaries| {
+        let server = scheduled(binaries, "acts").await;
+        let s = connect(&server, "postgres").await;
+        run(&s, MADE).await;
+        run(
+            &s,
+            "CREATE FUNCTION climb(k int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+                 $$ BEGIN PERFORM set_config('role', 'none', false); RETURN k; END $$; \
+                 SELECT pgtrickle.create_stream_table('climbed', 'SELECT id, climb(k) AS k FROM t', '1s'); \
+                 UPDATE t SET k = 8 WHERE id = 8",
+        )
+        .await;
+        until(&s, "SELECT count(*) FROM pgtrickle.pgt_status() WHERE status = 'SUSPENDED'", 1).await;
+        let told =
+            rows(&s, "SELECT last_error_message FROM pgtrickle.pgt_status() WHERE status = 'SUSPENDED'")
+                .await;
+        assert!(told[0][0].as_deref().is_some_and(|m| m.contains("\"role\"")), "{told:?}");
+        server.stop();
+    });
+}
+
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn schedulers_come_and_go_with_the_extension_the_setting_and_the_database() {
