@@ -29,6 +29,46 @@ impl Verdict {
     }
 }
 
+/// Who is to refresh on schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduling {
+    /// The program, unless its settings say that nobody is to.
+    Program {
+        /// As the settings have it.
+        enabled: bool,
+    },
+    /// The server, unless its settings say that nobody is to.
+    Server {
+        /// As the settings have it.
+        enabled: bool,
+    },
+}
+
+impl Scheduling {
+    fn is_enabled(self) -> bool {
+        let (Scheduling::Program { enabled } | Scheduling::Server { enabled }) = self;
+        enabled
+    }
+
+    /// What to do where there is nobody.
+    fn advice(self) -> &'static str {
+        match self {
+            Scheduling::Program { enabled: true } => {
+                "trickle run refreshes on schedule; start it as a service."
+            }
+            Scheduling::Program { enabled: false } => {
+                "Take enabled = false out of trickle.toml, and start trickle run again."
+            }
+            Scheduling::Server { enabled: true } => {
+                "Put pg_trickle into shared_preload_libraries and start the server again, or run trickle run."
+            }
+            Scheduling::Server { enabled: false } => {
+                "Set pg_trickle.enabled = on, and reload the configuration."
+            }
+        }
+    }
+}
+
 /// What one check found.
 #[derive(Clone, Debug)]
 pub struct Check {
@@ -77,16 +117,15 @@ pub async fn of_server(db: &dyn Connection) -> Result<Vec<Check>> {
     ])
 }
 
-/// Whether what trickle has in the database is as it should be, as far as the catalog can be read. `enabled`: whether
-/// refreshers are to run at all.
+/// Whether what trickle has in the database is as it should be, as far as the catalog can be read.
 ///
 /// # Errors
 /// Those of the questions.
-pub async fn of_installation<C: Connection>(connection: C, enabled: bool) -> Result<Vec<Check>> {
+pub async fn of_installation<C: Connection>(connection: C, by: Scheduling) -> Result<Vec<Check>> {
     let (found, usable) = installation::found(&connection).await?;
     let mut all = vec![found];
     if usable {
-        all.extend(Trickle::open(connection, crate::Settings::default()).await?.health(enabled).await?);
+        all.extend(Trickle::open(connection, crate::Settings::default()).await?.health(by).await?);
     }
     Ok(all)
 }

@@ -423,6 +423,19 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
+    /// Notes that a refresh of linked stream tables was undone after it had succeeded, as a failure of the last of them.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn note_undone(&mut self, members: &[TableId], why: &Error, by: &str) -> Result<()> {
+        self.memory.recent.clear();
+        let registry = self.linked(members).await?;
+        match members.last().and_then(|id| registry.by_table(*id)) {
+            Some(e) => self.note_failure(e, why.message(), by).await,
+            None => Ok(()),
+        }
+    }
+
     async fn note_failure(&self, e: &Entry, message: &str, initiated_by: &str) -> Result<()> {
         let s = record_failure(e.id, message, initiated_by, self.settings.max_consecutive_errors);
         self.connection.step(&s).await.map(|_| ())

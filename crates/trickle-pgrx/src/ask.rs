@@ -13,7 +13,8 @@ mod pgtrickle {
     use crate::gucs;
     use pgrx::JsonB;
     use pgrx::prelude::*;
-    use trickle_engine::{Name, health};
+    use trickle_engine::Name;
+    use trickle_engine::health::{self, Scheduling};
 
     /// How all stream tables stand.
     #[pg_extern]
@@ -136,7 +137,7 @@ mod pgtrickle {
     > {
         let all = super::with(async |t| {
             let mut all = health::of_server(t.db()).await?;
-            all.extend(t.health(gucs::is_enabled()).await?);
+            all.extend(t.health(Scheduling::Server { enabled: gucs::is_enabled() }).await?);
             Ok(all)
         });
         TableIterator::new(all.into_iter().map(|c| {

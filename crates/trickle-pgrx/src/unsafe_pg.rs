@@ -433,10 +433,11 @@ pub(crate) fn is_creating_extension() -> bool {
     unsafe { pg_sys::creating_extension }
 }
 
-/// Whether the server is loading the libraries that all its processes have.
+/// Whether the server is loading the libraries that all its processes have, for its ordinary work.
 pub(crate) fn is_preloading() -> bool {
-    // SAFETY: it is read by the thread that writes it.
-    let preloading = unsafe { pg_sys::process_shared_preload_libraries_in_progress };
+    // SAFETY: they are read by the thread that writes them. While pg_upgrade is at work nothing is to be refreshed.
+    let preloading =
+        unsafe { pg_sys::process_shared_preload_libraries_in_progress && !pg_sys::IsBinaryUpgrade };
     PRELOADED.store(preloading, Ordering::Relaxed);
     preloading
 }
@@ -470,8 +471,8 @@ unsafe extern "C-unwind" fn accessed(
 ) {
     // SAFETY: it was set before any process of the server was made.
     if let Some(next) = unsafe { NEXT_TOLD } {
-        // SAFETY: with what this was called with.
-        unsafe { next(access, class, object, part, arg) };
+        // SAFETY: with what this was called with; an error of it goes on from here as any other.
+        unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| next(access, class, object, part, arg)) };
     }
     if access == pg_sys::ObjectAccessType::OAT_DROP && class == pg_sys::DatabaseRelationId {
         crate::workers::end(object);
@@ -509,8 +510,8 @@ impl Drop for Acting {
 pub(crate) struct Scheduled;
 
 impl Scheduled {
-    /// Connects to a database, or to none. Settings of the server's that are meant for clients are as they are by default; who
-    /// asks for a refresher finds it by its name.
+    /// Connects to a database, or to none. Settings that are meant for clients are not those of the server or the database; who asks
+    /// for a refresher finds it by its name.
     pub(crate) fn begin(database: Option<pg_sys::Oid>) {
         BackgroundWorker::connect_worker_to_spi_by_oid(database, None);
         // SAFETY: the process is connected. SIGTERM ends it where it next looks for interrupts, also within a statement.
@@ -524,6 +525,10 @@ impl Scheduled {
                 (c"default_transaction_read_only", c"off"),
                 (c"statement_timeout", c"0"),
                 (c"lock_timeout", c"0"),
+                // Whoever owns the database may have set another for it, and names and operators of their own there.
+                (c"search_path", c"pg_catalog, pg_temp"),
+                #[cfg(any(feature = "pg17", feature = "pg18"))]
+                (c"transaction_timeout", c"0"),
             ] {
                 let context = pg_sys::GucContext::PGC_SUSET;
                 let source = pg_sys::GucSource::PGC_S_OVERRIDE;
@@ -571,7 +576,9 @@ impl Scheduled {
                     break;
                 }
                 let database = pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_database>();
-                if (*database).datallowconn && !(*database).datistemplate {
+                // A limit of -2 is what a DROP DATABASE leaves that was interrupted.
+                let whole = (*database).datconnlimit != -2;
+                if (*database).datallowconn && !(*database).datistemplate && whole {
                     found.push((*database).oid);
                 }
             }
@@ -605,8 +612,11 @@ impl Scheduled {
         unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
     }
 
-    /// Does nothing for a while, unless it is told something.
+    /// Does nothing for a while, unless it is told something. Before that the server is told what was read and written, by which
+    /// it decides what to vacuum and to analyse.
     pub(crate) fn rest(time: Duration) {
+        // SAFETY: the process is between transactions.
+        unsafe { pg_sys::pgstat_report_stat(true) };
         Inside::pause(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     }
 }

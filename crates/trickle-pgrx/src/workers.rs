@@ -7,7 +7,8 @@ use crate::gucs;
 use crate::inside::done;
 use crate::unsafe_pg::{Acting, Inside, Scheduled};
 use pgrx::bgworkers::{
-    BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, DynamicBackgroundWorker, SignalWakeFlags,
+    BackgroundWorker, BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime,
+    DynamicBackgroundWorker, SignalWakeFlags,
 };
 use pgrx::prelude::*;
 use std::collections::BTreeMap;
@@ -20,8 +21,11 @@ use trickle_engine::{Error, RefreshOptions, Result, Trickle};
 /// What the library is called.
 const LIBRARY: &str = "pg_trickle";
 
-/// How often the launcher looks for databases that are new, and tries those again that had no work.
+/// How often the launcher looks for databases that are new; a scheduler that ended sooner than this had nothing to do.
 const RESCAN: Duration = Duration::from_secs(15);
+
+/// How long the launcher waits at most before it tries a database again. CREATE EXTENSION does not wait for it.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// How long a scheduler waits after what went wrong.
 const TROUBLE: Duration = Duration::from_secs(5);
@@ -95,33 +99,57 @@ pub(crate) fn start_when_committed() {
 pub extern "C-unwind" fn pg_trickle_launcher(_argument: pg_sys::Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     Scheduled::begin(None);
-    let mut started: BTreeMap<u32, (DynamicBackgroundWorker, Instant)> = BTreeMap::new();
+    let mut known: BTreeMap<u32, Launched> = BTreeMap::new();
     let mut warned = false;
     loop {
-        // One that ended soon had no work; one that ended late is missed.
-        started.retain(|_, (worker, at)| worker.pid().is_ok() || at.elapsed() < RESCAN);
         let databases =
             if gucs::is_enabled() { BackgroundWorker::transaction(Scheduled::databases) } else { Vec::new() };
-        let me = Scheduled::process();
-        for database in
-            databases.into_iter().filter(|d| !started.contains_key(&d.to_u32())).collect::<Vec<_>>()
-        {
-            match start(database, me) {
-                Some(worker) => {
-                    started.insert(database.to_u32(), (worker, Instant::now()));
-                }
-                None if !warned => {
-                    pgrx::warning!("pg_trickle cannot start a scheduler: raise max_worker_processes");
-                    warned = true;
-                }
-                None => {}
+        known.retain(|oid, _| databases.iter().any(|d| d.to_u32() == *oid));
+        for database in databases {
+            let launched = known.entry(database.to_u32()).or_default();
+            if launched.is_wanted() && !launched.again(database) && !warned {
+                pgrx::warning!("pg_trickle cannot start a scheduler: raise max_worker_processes");
+                warned = true;
             }
         }
         Scheduled::rest(RESCAN);
         if BackgroundWorker::sighup_received() {
             Scheduled::reload();
-            started.clear();
+            known.values_mut().for_each(|l| l.wait = Duration::ZERO);
         }
+    }
+}
+
+/// What the launcher knows of the scheduler of a database.
+#[derive(Default)]
+struct Launched {
+    worker: Option<DynamicBackgroundWorker>,
+    /// When it was started last.
+    at: Option<Instant>,
+    /// How long after that it is not started again, once it has ended: longer each time that it ended soon, for lack of the
+    /// extension, say.
+    wait: Duration,
+}
+
+impl Launched {
+    /// Whether there is none and it is time for one.
+    fn is_wanted(&mut self) -> bool {
+        let age = self.at.map(|at| at.elapsed());
+        let ended =
+            self.worker.as_ref().is_some_and(|w| matches!(w.pid(), Err(BackgroundWorkerStatus::Stopped)));
+        if ended {
+            let soon = age.is_some_and(|age| age < RESCAN);
+            self.wait = if soon { (self.wait * 2).clamp(RESCAN, LONGEST) } else { Duration::ZERO };
+            self.worker = None;
+        }
+        self.worker.is_none() && age.is_none_or(|age| age >= self.wait)
+    }
+
+    /// Starts it; false where there is no room for it.
+    fn again(&mut self, database: pg_sys::Oid) -> bool {
+        self.worker = start(database, Scheduled::process());
+        self.at = Some(Instant::now());
+        self.worker.is_some()
     }
 }
 
@@ -203,7 +231,24 @@ fn refresh(scheduler: &mut Scheduler, owner: u32, due: &Due) {
         polled: Some(due.polled.clone()),
         ..RefreshOptions::default()
     };
-    let result = as_role(owner, async |t| t.refresh_linked(&due.members, &options).await);
+    let result = as_role(owner, async |t| {
+        // Whatever is put off until the transaction ends is done as the same role, and may fail like all else.
+        t.connection().begin(false);
+        let done = t.refresh_linked(&due.members, &options).await;
+        let fired = match &done {
+            Ok(_) => t.db().batch_execute("SET CONSTRAINTS ALL IMMEDIATE").await,
+            Err(_) => Ok(()),
+        };
+        t.connection().end(fired.is_ok());
+        match fired {
+            Ok(()) => done,
+            Err(e) => {
+                let e = Error::server("do what was put off until the end of the refresh", e);
+                t.note_undone(&due.members, &e, "SCHEDULER").await?;
+                Err(e)
+            }
+        }
+    });
     result.as_ref().err().into_iter().for_each(tell);
     scheduler.ended(due, &result);
 }

@@ -121,6 +121,54 @@ fn what_a_query_calls_does_not_change_as_whom_the_server_refreshes() {
     });
 }
 
+/// Whoever owns a database can set what every session in it finds first.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn names_of_a_database_are_not_those_that_its_scheduler_goes_by() {
+    each_version(async |binaries| {
+        let server = scheduled(binaries, "names").await;
+        let admin = connect(&server, "postgres").await;
+        run(&admin, "CREATE DATABASE one").await;
+        let s = connect(&server, "one").await;
+        run(&s, "CREATE SCHEMA evil; \
+                 CREATE FUNCTION evil.same(name, name) RETURNS bool LANGUAGE plpgsql AS \
+                 $$ BEGIN CREATE TABLE IF NOT EXISTS evil.ran (); RETURN $1::text OPERATOR(pg_catalog.=) $2::text; END $$; \
+                 CREATE OPERATOR evil.= (LEFTARG = name, RIGHTARG = name, FUNCTION = evil.same)")
+            .await;
+        run(&s, "ALTER DATABASE one SET search_path = evil, pg_catalog, public").await;
+        run(&s, MADE).await;
+        until(&s, SCHEDULERS, 1).await;
+        run(&s, "UPDATE t SET k = 4").await;
+        until(&s, STALE, 0).await;
+        assert_eq!(count(&s, "SELECT count(to_regclass('evil.ran'))").await, 0);
+        server.stop();
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_is_put_off_until_a_refresh_is_committed_fails_it_alone() {
+    each_version(async |binaries| {
+        let server = scheduled(binaries, "put").await;
+        let s = connect(&server, "postgres").await;
+        run(&s, MADE).await;
+        run(&s, "SELECT pgtrickle.create_stream_table('ones', 'SELECT id, k FROM t WHERE k = 1', '1s'); \
+                 CREATE TABLE refers (id int REFERENCES ones DEFERRABLE INITIALLY DEFERRED); INSERT INTO refers VALUES (1)")
+            .await;
+        run(&s, "UPDATE t SET k = 2 WHERE id = 1").await;
+        until(&s, "SELECT count(*) FROM pgtrickle.pgt_status() WHERE status = 'SUSPENDED'", 1).await;
+        until(&s, STALE, 0).await;
+        let told =
+            rows(&s, "SELECT last_error_message FROM pgtrickle.pgt_status() WHERE status = 'SUSPENDED'")
+                .await;
+        assert!(told[0][0].as_deref().is_some_and(|m| m.contains("foreign key")), "{told:?}");
+        assert_eq!(count(&s, "SELECT count(*) FROM ones WHERE id = 1").await, 1, "it is undone");
+        run(&s, "DELETE FROM refers; SELECT pgtrickle.resume_stream_table('ones')").await;
+        until(&s, "SELECT count(*) FROM ones WHERE id = 1", 0).await;
+        server.stop();
+    });
+}
+
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn schedulers_come_and_go_with_the_extension_the_setting_and_the_database() {

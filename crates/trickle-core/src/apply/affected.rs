@@ -9,7 +9,8 @@ use crate::sql::{Ident, NameSet, Named, Qualified};
 use crate::types::Type;
 
 /// One statement that brings a table up to date, whose rows the columns `key` tell apart, from the relations of
-/// [`Affected`](crate::delta::Affected). It returns one row: what was inserted, updated and deleted. What is as it was is not written.
+/// [`Affected`](crate::delta::Affected). It returns one row: what was inserted, updated and deleted. What is as it was is looked up
+/// (and locked, as ON CONFLICT does), and not written.
 pub fn affected_statement(
     ctes: Vec<Cte>,
     (keys, rows): (&Named, &Named),

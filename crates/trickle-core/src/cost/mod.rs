@@ -77,9 +77,10 @@ impl Inputs {
         self.delta_rows as f64 / self.source_rows.max(1) as f64
     }
 
-    /// The rows of the result that `delta_rows` random rows touch: `R (1 − (1 − 1/R)^Δ)`, in its exponential form.
+    /// The rows that `delta_rows` changes of random ones touch, of the R of the sources: `R (1 − (1 − 1/R)^Δ)`, in its
+    /// exponential form.
     pub fn touched_rows(&self) -> f64 {
-        let rows = self.result_rows.max(1) as f64;
+        let rows = self.source_rows.max(self.result_rows).max(1) as f64;
         -rows * (-(self.delta_rows as f64) / rows).exp_m1()
     }
 

@@ -97,9 +97,11 @@ fn after_one_full_refresh_a_small_change_is_incremental_again() {
 
 #[test]
 fn rows_that_change_again_and_again_are_written_once() {
-    let at = Inputs { delta_rows: 100_000, source_rows: 10_000_000, result_rows: 10 };
-    let d = choose(&Model::default(), &at, ALL, &Policy::default());
-    assert_eq!(d.strategy, Strategy::AffectedGroups);
+    let m = Model::default();
+    let at = |delta_rows| Inputs { delta_rows, source_rows: 1_000, result_rows: 10 };
+    let ms = |s, rows| estimate(&m, s, &at(rows));
+    assert!(ms(Strategy::AffectedGroups, 1_000) > ms(Strategy::Delta, 1_000));
+    assert!(ms(Strategy::AffectedGroups, 100_000) < ms(Strategy::Delta, 100_000));
 }
 
 /// A deterministic stream of numbers in 0..1.

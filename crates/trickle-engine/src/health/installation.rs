@@ -1,6 +1,6 @@
 //! The checks of what trickle has in a database: catalog, triggers, buffers, stream tables.
 
-use super::{Check, Verdict, asking};
+use super::{Check, Scheduling, Verdict, asking};
 use crate::db::{Connection, Row};
 use crate::schema::{self, VERSION};
 use crate::words::{count, list};
@@ -28,11 +28,11 @@ pub(super) async fn found(db: &dyn Connection) -> Result<(Check, bool)> {
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Whether triggers, buffers and stream tables are as they should be. `enabled`: whether refreshers are to run at all.
+    /// Whether triggers, buffers and stream tables are as they should be.
     ///
     /// # Errors
     /// Those of the questions.
-    pub async fn health(&mut self, enabled: bool) -> Result<Vec<Check>> {
+    pub async fn health(&mut self, by: Scheduling) -> Result<Vec<Check>> {
         let tables = self.status(&[]).await?;
         let buffers = self.buffers().await?;
         Ok(vec![
@@ -43,7 +43,7 @@ impl<C: Connection> Trickle<C> {
             standing(&tables),
             altered(&tables),
             locks(self.db()).await?,
-            refresher(self, &tables, enabled).await?,
+            refresher(self, &tables, by).await?,
         ])
     }
 }
@@ -264,23 +264,17 @@ fn processes(pids: &[i32]) -> String {
     format!("process{} {}", if pids.len() == 1 { "" } else { "es" }, list(&pids))
 }
 
-async fn refresher<C: Connection>(trickle: &Trickle<C>, tables: &[Status], enabled: bool) -> Result<Check> {
+async fn refresher<C: Connection>(trickle: &Trickle<C>, tables: &[Status], by: Scheduling) -> Result<Check> {
     let refresher = trickle.refresher().await?;
     let due = tables.iter().filter(|s| s.schedule.is_some() && s.status != "SUSPENDED").count();
     let (verdict, found) = match (refresher.pids.as_slice(), refresher.is_running()) {
-        ([], false) if due > 0 && !enabled => {
-            let advice = "Take enabled = false out of trickle.toml, and start trickle run again.";
-            return Ok(Check::new(
-                "refresher",
-                Verdict::Warning,
-                "enabled is false here, so none refreshes",
-                advice,
-            ));
+        ([], false) if due > 0 && !by.is_enabled() => {
+            (Verdict::Warning, "enabled is false here, so none refreshes".to_owned())
         }
         ([], true) => (Verdict::Good, "was at work a moment ago".to_owned()),
         ([], false) if due == 0 => (Verdict::Good, "none, and nothing is scheduled".to_owned()),
         ([], false) => (Verdict::Warning, format!("none, and {due} on schedule")),
         (pids, _) => (Verdict::Good, format!("connected as {}", processes(pids))),
     };
-    Ok(Check::new("refresher", verdict, found, "trickle run refreshes on schedule; start it as a service."))
+    Ok(Check::new("refresher", verdict, found, by.advice()))
 }

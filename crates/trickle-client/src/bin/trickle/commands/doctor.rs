@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio_postgres::Client;
 use trickle_client::Session;
-use trickle_engine::health::{self, Check, Verdict};
+use trickle_engine::health::{self, Check, Scheduling, Verdict};
 
 /// Check the server, the role and trickle's own things in the database, and say what to do about what is wrong.
 ///
@@ -21,7 +21,8 @@ impl Run for Doctor {
         let session = Session::new(target.connect().await?);
         let mut checks = health::of_server(session.db()).await?;
         checks.push(clock(session.client()).await?);
-        checks.extend(health::of_installation(session, output.settings()?.enabled()).await?);
+        let by = Scheduling::Program { enabled: output.settings()?.enabled() };
+        checks.extend(health::of_installation(session, by).await?);
         let well = checks.iter().all(|c| c.verdict != Verdict::Bad);
         show(&checks, &target.describe(), output);
         Ok(if well { Answer::Yes } else { Answer::No })
