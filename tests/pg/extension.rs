@@ -442,7 +442,7 @@ fn the_reference_of_settings_is_the_servers() {
 }
 
 /// KiB that a server process has of its own, and what its memory contexts hold of that.
-const MEMORY: &str = "SELECT coalesce(substring(pg_read_file('/proc/self/status', true) FROM 'RssAnon:\\s+(\\d+)'), '0')::int8 \
+const MEMORY: &str = "SELECT coalesce(substring(pg_read_file('/proc/self/status', 0, 10000, true) FROM 'RssAnon:\\s+(\\d+)'), '0')::int8 \
     + (SELECT sum(total_bytes) / 1024 FROM pg_backend_memory_contexts)::int8";
 
 /// Catches what a refresh leaves in its process. `TRICKLE_REFRESHES` for more of them.
