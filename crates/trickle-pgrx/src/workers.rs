@@ -66,7 +66,10 @@ pub(crate) fn end(database: pg_sys::Oid) {
         db.query(OWN_NAMES, &[]).await?;
         db.query(HOLDER, &[&database.to_u32()]).await
     });
-    holder.into_iter().flatten().for_each(|row| Scheduled::end(row.get(0)));
+    match holder {
+        Ok(rows) => rows.iter().for_each(|row| Scheduled::end(row.get(0))),
+        Err(e) => tell(&Error::server("look for the scheduler of the database", e)),
+    }
 }
 
 /// Starts the scheduler of a database; `None` where the server has no room for another process.
@@ -181,12 +184,12 @@ fn transaction<T>(work: impl AsyncFnOnce(Inside) -> T) -> T {
     BackgroundWorker::transaction(AssertUnwindSafe(|| done(async { work(Inside::enter()).await })))
 }
 
-/// The first cell of the first row.
+/// The first cell of the first row; none where that cannot be asked, which is told.
 fn asked(query: &str) -> Option<Cell> {
     transaction(async |inside| {
         let db: &dyn Connection = &inside;
-        let row = db.query_opt(query, &[]).await.ok().flatten()?;
-        row.cells().first().cloned()
+        let asked = db.query_opt(query, &[]).await.map_err(|e| Error::server("look for the extension", e));
+        asked.inspect_err(tell).ok().flatten()?.cells().first().cloned()
     })
 }
 

@@ -1,11 +1,11 @@
 //! One statement that writes the rows of the keys that may have changed.
 
-use super::change::{Gone, delete_at, dml, done, insert_into, same, stored_at, upsert};
+use super::change::{Gone, delete_at, dml, done, insert_into, names_beside, same, stored_at, upsert};
 use super::layout::Stored;
 use crate::sql::ast::{
     ConflictAction, Cte, CteBody, FromItem, Insert, OnConflict, Query, Scalar, Select, SelectItem, Statement,
 };
-use crate::sql::{Ident, NameSet, Named, Qualified};
+use crate::sql::{Ident, Named, Qualified};
 use crate::types::Type;
 
 /// One statement that brings a table up to date, whose rows the columns `key` tell apart, from the relations of
@@ -17,10 +17,7 @@ pub fn affected_statement(
     table: &Stored,
     key: &[usize],
 ) -> Statement {
-    let mut names = NameSet::new();
-    for cte in &ctes {
-        names.reserve(cte.name.clone());
-    }
+    let mut names = names_beside(&ctes);
     let (removed, written) = (names.fresh("removed"), names.fresh("written"));
     let mut query = Query::select(Select { items: done(&removed, &written), ..Select::default() });
     query.ctes = ctes;

@@ -31,10 +31,7 @@ pub fn takes_pairs(table: &Stored, revise: &Revise, input: &Props) -> bool {
 /// key is touched twice.
 pub fn change_statement(changed: Changed, tables: &[&Stored]) -> Statement {
     let Changed { mut ctes, roots } = changed;
-    let mut names = NameSet::new();
-    for cte in &ctes {
-        names.reserve(cte.name.clone());
-    }
+    let mut names = names_beside(&ctes);
     let mut counts = Vec::new();
     for (table, rows) in tables.iter().zip(roots) {
         let change = Change { table, rows };
@@ -46,6 +43,13 @@ pub fn change_statement(changed: Changed, tables: &[&Stored]) -> Statement {
     let mut query = Query::select(Select { items: counts, ..Select::default() });
     query.ctes = ctes;
     Statement::Query(query)
+}
+
+/// Names for more common table expressions beside these.
+pub(super) fn names_beside(ctes: &[Cte]) -> NameSet {
+    let mut names = NameSet::new();
+    ctes.iter().for_each(|cte| names.reserve(cte.name.clone()));
+    names
 }
 
 pub(super) fn dml(name: Ident, body: CteBody) -> Cte {

@@ -37,6 +37,7 @@ pub enum PieceParam {
 #[derive(Debug)]
 pub struct Compiled {
     table: Arc<StreamTable>,
+    ways: &'static [Strategy],
     /// What was printed lately: each refresh of a steady stream of changes runs the same statements.
     printed: Mutex<HashMap<Key, Arc<[Template]>>>,
 }
@@ -50,7 +51,12 @@ const KEPT: usize = 64;
 impl Compiled {
     /// The program of a stream table.
     pub fn new(table: impl Into<Arc<StreamTable>>) -> Compiled {
-        Compiled { table: table.into(), printed: Mutex::default() }
+        let table = table.into();
+        let ways: &[Strategy] = match table.has_affected_groups() {
+            true => &Strategy::COSTED,
+            false => &[Strategy::Delta, Strategy::FullDifference, Strategy::Full],
+        };
+        Compiled { table, ways, printed: Mutex::default() }
     }
 
     /// The stream table.
@@ -125,10 +131,7 @@ fn bind(param: &Param) -> Result<Bind> {
 
 impl Program for Compiled {
     fn strategies(&self) -> &[Strategy] {
-        match self.table.has_affected_groups() {
-            true => &Strategy::COSTED,
-            false => &[Strategy::Delta, Strategy::FullDifference, Strategy::Full],
-        }
+        self.ways
     }
 
     fn statements(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>> {

@@ -326,18 +326,17 @@ impl<'a> Explanation<'a> {
 /// Everything that is ever run, by when.
 fn statements(table: &StreamTable) -> trickle_core::Result<Vec<(&'static str, Vec<Statement>)>> {
     let all = table.changing();
-    let affected = match table.has_affected_groups() {
-        true => table.refresh(Refresh::AffectedGroups, &all)?,
-        false => Vec::new(),
-    };
-    Ok(vec![
+    let mut statements = vec![
         ("create", table.ddl()),
         ("capture", table.capture(Mode::Statement).into_iter().flat_map(|(_, s)| s).collect()),
         ("fill", table.refresh(Refresh::Replace, &all)?),
         ("refresh", table.refresh(Refresh::Delta, &all)?),
-        ("refresh_of_affected_groups", affected),
         ("drop", table.drop_ddl()),
-    ])
+    ];
+    if table.has_affected_groups() {
+        statements.push(("refresh_of_affected_groups", table.refresh(Refresh::AffectedGroups, &all)?));
+    }
+    Ok(statements)
 }
 
 fn text(statements: &[Statement]) -> String {
