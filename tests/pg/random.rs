@@ -6,6 +6,7 @@
 //! what they have wrong together.
 
 mod buffers;
+mod immediate;
 mod run;
 mod script;
 mod sources;
@@ -284,5 +285,14 @@ fn random_samples_from_buffers() {
     each_server(async |db| {
         let counts = buffers::check(db, 0..60).await;
         println!("PostgreSQL {}, from buffers: {counts}", db.major());
+    });
+}
+
+/// Samples kept by triggers.
+#[test]
+fn random_samples_kept_by_triggers() {
+    each_server(async |db| {
+        let counts = immediate::check(db, 0..if db.is_oldest() { 300 } else { 100 }).await;
+        println!("PostgreSQL {}, kept by triggers: {counts}", db.major());
     });
 }

@@ -123,6 +123,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         polled: true,
         unseen: None,
         lock: Lock::default(),
+        kept_by: None,
         settings: Vec::new(),
     };
     let mut machine = Machine::new(Plan {

@@ -97,6 +97,7 @@ pub mod expr;
 pub mod frontier;
 pub mod graph;
 mod hash;
+pub mod immediate;
 pub mod lower;
 pub mod opt;
 pub mod parse;

@@ -185,6 +185,15 @@ impl StreamTable {
         &self.layout
     }
 
+    /// The schema of its hidden tables.
+    pub(crate) fn hidden_schema(&self) -> &str {
+        &self.options.hidden_schema
+    }
+    /// The server that runs its statements.
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.options.profile
+    }
+
     /// Whether rows enter and leave it as time passes.
     pub fn reads_clock(&self) -> bool {
         self.changing().contains(&TableId::CLOCK)
@@ -210,7 +219,7 @@ impl StreamTable {
         found.into_iter().map(|(def, columns)| (def, columns.into_iter().collect())).collect()
     }
 
-    fn differ<'g>(&self, graph: &'g mut Graph, changed: &BTreeSet<TableId>) -> Differ<'g> {
+    pub(crate) fn differ<'g>(&self, graph: &'g mut Graph, changed: &BTreeSet<TableId>) -> Differ<'g> {
         Differ::new(graph, self.kept.clone(), Some(changed.clone()), Rules::Algebraic)
             .trusting_foreign_keys(self.options.trust_foreign_keys)
     }

@@ -3,6 +3,7 @@
 use crate::capture::{self, State};
 use crate::db::Connection;
 use crate::error::{Error, Result};
+use crate::immediate;
 use crate::locks::patiently;
 use crate::names::Name;
 use crate::registry::{Entry, Registry, require_own, shown};
@@ -71,6 +72,7 @@ impl<C: Connection> Trickle<C> {
             let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = 'it was suspended', \
                  updated_at = now() WHERE pgt_id = $1";
             t.execute(text, &[&e.id]).await.map_err(|err| Error::server("suspend a stream table", err))?;
+            immediate::remove(t, e.id).await?;
             for source in &broken {
                 capture::switch_off(t, *source, State::Off).await?;
             }

@@ -3,14 +3,16 @@
 mod evolve;
 
 use crate::adapt::is_final;
-use crate::capture::{self, State};
+use crate::capture;
 use crate::copies::reads_copies;
 use crate::create::{Created, Design, NewStreamTable, RefreshMode};
 use crate::db::{Bind, Connection, Json, Transaction};
 use crate::drop::release_sources;
 use crate::error::{Error, Result};
+use crate::immediate;
 use crate::locks::{oids, patiently};
 use crate::names::Name;
+use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, require_own, shown};
 use crate::trickle::Trickle;
 use evolve::evolve;
@@ -51,6 +53,9 @@ impl<C: Connection> Trickle<C> {
             new.mode = wanted.mode.or(new.mode);
             done = self.replace(e.relation.clone(), e.id, &new).await?;
         }
+        if wanted.suspended == Some(true) && e.is_immediate() {
+            self.stop_immediate(&e, "it was suspended", false).await?;
+        }
         let (set, schedule) = (wanted.schedule.is_some(), wanted.schedule.clone().flatten());
         let text = "UPDATE pgtrickle.pgt_stream_tables SET schedule = CASE WHEN $2::bool THEN $3::text ELSE schedule END, \
              status = CASE WHEN $4::bool IS NULL THEN status WHEN $4 THEN 'SUSPENDED' WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
@@ -58,6 +63,10 @@ impl<C: Connection> Trickle<C> {
              WHERE pgt_id = $1";
         let done_with = self.db().execute(text, &[&e.id, &set, &schedule, &wanted.suspended]).await;
         done_with.map_err(|err| Error::server(format!("alter {}", shown(&e)), err))?;
+        if wanted.suspended == Some(false) && e.is_immediate() && e.is_populated {
+            // Writers keep it again from when it is computed.
+            self.refresh(std::slice::from_ref(name), &RefreshOptions::default()).await?;
+        }
         Ok(done)
     }
 
@@ -76,6 +85,7 @@ impl<C: Connection> Trickle<C> {
             self.ensure_copies(&new.query).await?;
         }
         let design = self.design(relation, id, new).await?;
+        immediate::require_writers(&registry, &old, &design)?;
         self.redo(&old, &design).await?;
         if new.initialize
             && let Err(e) = self.fill(id).await
@@ -120,9 +130,10 @@ impl<C: Connection> Trickle<C> {
         let (patience, capture, progress) =
             (self.settings.patience, self.settings.capture, self.progress.clone());
         patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
+            immediate::remove(t, old.id).await?;
             evolve(t, old, design).await?;
             renote(t, old.id, design).await?;
-            for (table, columns) in &design.captured {
+            for (table, columns) in design.buffered() {
                 capture::ensure(t, table, columns, capture).await?;
             }
             release_sources(t, std::slice::from_ref(old)).await
@@ -139,9 +150,10 @@ impl<C: Connection> Trickle<C> {
     /// A table that nothing reads; the server.
     pub async fn disable(&mut self, source: &Name) -> Result<String> {
         let (oid, shown) = self.source(source).await?;
+        let released = self.release_writers(oid).await?;
         let (patience, progress) = (self.settings.patience, self.progress.clone());
         patiently(&mut self.connection, patience, &[oid], &*progress, async |t| {
-            capture::switch_off(t, oid, State::Held).await
+            capture::hold_off(t, oid, !released.is_empty()).await
         })
         .await
         .map_err(|e| {
@@ -230,7 +242,11 @@ impl<C: Connection> Trickle<C> {
 
 /// A mode as the catalog names it.
 pub(crate) fn mode_name(mode: &str) -> &'static str {
-    if mode == "FULL" { "FULL" } else { "DIFFERENTIAL" }
+    match mode {
+        "FULL" => "FULL",
+        "IMMEDIATE" => "IMMEDIATE",
+        _ => "DIFFERENTIAL",
+    }
 }
 
 impl Entry {

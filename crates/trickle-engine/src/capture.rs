@@ -125,7 +125,7 @@ async fn attnums(db: &dyn Connection, table: TableId) -> Result<Vec<i16>> {
 }
 
 /// The buffer with the partitions or children that its table has now.
-async fn with_children(db: &dyn Connection, buffer: Buffer) -> Result<Buffer> {
+pub(crate) async fn with_children(db: &dyn Connection, buffer: Buffer) -> Result<Buffer> {
     let rows = db.query(CHILDREN, &[&buffer.table().id.0]).await;
     let rows = rows.map_err(|e| Error::server("read the partitions of a table", e))?;
     let partitioned = rows.first().is_some_and(|r| r.get(2));
@@ -252,7 +252,7 @@ pub(crate) async fn limit(db: &dyn Connection) -> Result<i64> {
 pub(crate) async fn rebuild_readers(t: &Transaction<'_>, source: u32, why: &str) -> Result<()> {
     let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, \
          reinit_reason = CASE WHEN needs_reinit THEN coalesce(reinit_reason, $2) ELSE $2 END, updated_at = now() \
-         WHERE pgt_id IN (SELECT pgt_id FROM pgtrickle.pgt_dependencies WHERE source_relid = $1)";
+         WHERE refresh_mode <> 'IMMEDIATE' AND pgt_id IN (SELECT pgt_id FROM pgtrickle.pgt_dependencies WHERE source_relid = $1)";
     let done = t.execute(text, &[&source, &why]).await;
     done.map(|_| ()).map_err(|e| Error::server("mark the readers of a table", e))
 }
@@ -284,7 +284,8 @@ pub(crate) async fn fresh(t: &Transaction<'_>, c: &Captured) -> Result<bool> {
 /// its capture off stays noted for as long as there is the table.
 pub(crate) async fn release(t: &Transaction<'_>, source: u32) -> Result<bool> {
     let doing = "stop capturing changes";
-    let read_by = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies WHERE source_relid = $1) \
+    let read_by = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies JOIN pgtrickle.pgt_stream_tables USING (pgt_id) \
+         WHERE source_relid = $1 AND refresh_mode <> 'IMMEDIATE') \
          OR EXISTS (SELECT FROM pgtrickle.pgt_buffers JOIN pg_class ON oid = source_relid \
          WHERE source_relid = $1 AND capture = 'HELD')";
     let row = t.query_one(read_by, &[&source]).await.map_err(|e| Error::server(doing, e))?;
@@ -345,6 +346,19 @@ pub(crate) async fn table_by_oid(
 ) -> Result<Option<Arc<TableDef>>> {
     catalog.fetch(db, Some(schema), name).await?;
     Ok(catalog.table(Some(schema), name))
+}
+
+/// Switches the capture of a table off for as long as the user wants it so. `kept_by_writers`: triggers of stream tables that are
+/// kept within writers' statements went already, so there need not be a buffer.
+pub(crate) async fn hold_off(t: &Transaction<'_>, source: u32, kept_by_writers: bool) -> Result<()> {
+    let there = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = $1)";
+    let fail = |e| Error::server("switch capture off", e);
+    if !kept_by_writers || t.query_one(there, &[&source]).await.map_err(fail)?.get(0) {
+        return switch_off(t, source, State::Held).await;
+    }
+    let text = "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, capture, \
+         schema_fingerprint) VALUES ($1, 'STATEMENT', false, 1, '[]', 'HELD', pgtrickle.fingerprint($1))";
+    t.execute(text, &[&source]).await.map(|_| ()).map_err(fail)
 }
 
 /// Drops the triggers and the buffer of a table and notes that its changes are not captured: what reads it is kept by

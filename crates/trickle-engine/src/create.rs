@@ -178,7 +178,7 @@ impl<C: Connection> Trickle<C> {
         patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             design.make_tables(t, id).await?;
             design.note(t, id).await?;
-            for (table, columns) in &design.captured {
+            for (table, columns) in design.buffered() {
                 capture::ensure(t, table, columns, capture).await?;
             }
             Ok(())
@@ -326,12 +326,6 @@ impl<C: Connection> Trickle<C> {
             return self.design_copy(relation, id, new).await;
         }
         let mode = new.mode.unwrap_or_default();
-        if mode == RefreshMode::Immediate {
-            return Err(Error::input(
-                "IMMEDIATE needs code in the server, and trickle works from outside here",
-            )
-            .hint("Use a short schedule such as '1s'."));
-        }
         let mut resolved = resolve(&mut self.connection, &new.query).await?;
         self.check_dependencies(&resolved)?;
         self.check_cycle(&relation, &resolved).await?;
@@ -368,8 +362,11 @@ impl<C: Connection> Trickle<C> {
             _ if reasons.iter().any(depends_on_more) => {}
             _ => captured = self.watched(&mut catalog, &resolved).await?,
         }
+        if mode == RefreshMode::Immediate {
+            reasons.extend(self.against_immediate(&resolved, table.as_deref()).await?);
+        }
         let table = table.filter(|_| reasons.is_empty() && !full);
-        if table.is_none() && mode == RefreshMode::Differential {
+        if table.is_none() && matches!(mode, RefreshMode::Differential | RefreshMode::Immediate) {
             return Err(impossible(&reasons));
         }
         let settings = self.settings_in_force().await?;
@@ -586,7 +583,16 @@ fn unread(e: &Error) -> Reason {
 impl Design {
     /// The mode in force.
     pub(crate) fn mode(&self) -> &'static str {
-        if self.table.is_some() && !is_copy(&self.relation) { "DIFFERENTIAL" } else { "FULL" }
+        match self.requested {
+            RefreshMode::Immediate => "IMMEDIATE",
+            _ if self.table.is_some() && !is_copy(&self.relation) => "DIFFERENTIAL",
+            _ => "FULL",
+        }
+    }
+
+    /// The tables whose changes are kept in buffers, with the columns that matter.
+    pub(crate) fn buffered(&self) -> &[(Arc<TableDef>, Vec<usize>)] {
+        if self.requested == RefreshMode::Immediate { &[] } else { &self.captured }
     }
 
     /// Why it is not incremental.

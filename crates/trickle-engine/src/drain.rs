@@ -233,7 +233,7 @@ async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> R
     let why = format!("it lagged behind, and the buffer of {} is full", shown_source(buffer));
     let text = format!(
         "UPDATE pgtrickle.pgt_stream_tables s SET needs_reinit = true, reinit_reason = $2, updated_at = now() FROM pgtrickle.pgt_dependencies d \
-         WHERE d.source_relid = $1 AND d.pgt_id = s.pgt_id AND s.frontier IS NOT NULL AND NOT s.needs_reinit \
+         WHERE d.source_relid = $1 AND d.pgt_id = s.pgt_id AND s.refresh_mode <> 'IMMEDIATE' AND s.frontier IS NOT NULL AND NOT s.needs_reinit \
          AND EXISTS (SELECT FROM {oldest} b WHERE b.xid <> '{OVERFLOWED}'::xid8 \
          AND NOT pg_visible_in_snapshot(b.xid, (s.frontier->>'snapshot')::pg_snapshot))"
     );
@@ -331,7 +331,7 @@ async fn is_counted(t: &Transaction<'_>, source: u32, segment: &Qualified) -> Re
          coalesce(bool_and({REBUILT} OR NOT EXISTS (SELECT FROM {segment} b WHERE b.w IS NOT NULL AND b.xid >= s.low \
          AND NOT pg_visible_in_snapshot(b.xid, s.snapshot))), true) FROM (SELECT s.*, pg_snapshot_xmin(s.snapshot) AS low FROM \
          (SELECT s.*, (s.frontier->>'snapshot')::pg_snapshot AS snapshot FROM pgtrickle.pgt_dependencies d \
-         JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) WHERE d.source_relid = $1 OFFSET 0) s OFFSET 0) s"
+         JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) WHERE d.source_relid = $1 AND s.refresh_mode <> 'IMMEDIATE' OFFSET 0) s OFFSET 0) s"
     );
     let row = t.query_one(&text, &[&source]).await.map_err(fail)?;
     let rebuilt: Vec<u32> = row.get(0);

@@ -3,6 +3,7 @@
 use crate::capture;
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
+use crate::immediate;
 use crate::locks::{oids, patiently};
 use crate::names::Name;
 use crate::registry::{Entry, Registry, require_own, shown};
@@ -115,6 +116,7 @@ async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Result<()> {
             e
         }
     };
+    immediate::remove(t, e.id).await?;
     let fate = if cascade { " CASCADE" } else { "" };
     let there = t.query_one("SELECT EXISTS (SELECT FROM pg_class WHERE oid = $1)", &[&e.relation.id.0]).await;
     if there.map_err(fail)?.get(0) {

@@ -42,6 +42,7 @@ mod drop;
 mod error;
 mod explain;
 pub mod health;
+mod immediate;
 mod load;
 pub mod locks;
 mod names;

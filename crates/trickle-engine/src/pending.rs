@@ -196,8 +196,12 @@ pub(crate) fn reader<'s>(e: &Entry, sources: &'s [Source], options: &RefreshOpti
     Reader { id: e.id, sources, polled: options.polls(e), unseen, timed }
 }
 
-/// What a stream table reads, as the catalog lists it: all that its plan reads, and maybe more.
+/// What a refresh of a stream table reads the changes of, as the catalog lists it: all that its plan reads, and maybe more;
+/// nothing where writers keep it.
 pub(crate) fn listed_sources(e: &Entry) -> Vec<Source> {
+    if e.is_immediate() {
+        return Vec::new();
+    }
     e.read().map(|d| source(e, d, e.mode != "FULL" || !d.columns.is_empty())).collect()
 }
 
@@ -228,8 +232,11 @@ fn compared(source: &Relation) -> String {
     format!("{name} was read as a whole and compared with its copy")
 }
 
-/// What a stream table reads, with the buffers that hold the changes.
+/// What a refresh of a stream table reads the changes of, with the buffers that hold them; nothing where writers keep it.
 pub(crate) fn sources_of(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> {
+    if e.is_immediate() {
+        return Ok(Vec::new());
+    }
     let read: Vec<TableId> = match &runnable.table {
         Some(table) => table.sources().iter().map(|(t, _)| t.id).collect(),
         None => e.read().map(|d| d.relation.id).collect(),

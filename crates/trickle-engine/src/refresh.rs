@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::{
-    Failure, FailureKind, Lock, Member, MemberReport, Phases, Plan, Report, Request, Transaction,
+    Failure, FailureKind, KeptBy, Lock, Member, MemberReport, Phases, Plan, Report, Request, Transaction,
     record_failure,
 };
 
@@ -381,6 +381,7 @@ impl<C: Connection> Trickle<C> {
                 polled: options.polls(e),
                 unseen: e.unseen(),
                 lock: if e.is_populated { Lock::Refreshes } else { Lock::Writers },
+                kept_by: kept_by(e, options),
                 settings: e.settings.clone(),
             });
         }
@@ -453,6 +454,14 @@ impl<C: Connection> Trickle<C> {
         self.db().execute(text, &[&days]).await.map_err(|e| Error::server("prune history", e))?;
         Ok(())
     }
+}
+
+/// The tables whose writers keep a stream table, if they do; locked where it is to be computed.
+fn kept_by(e: &Entry, options: &RefreshOptions) -> Option<KeptBy> {
+    let tables = || e.read().map(|d| d.relation.clone()).collect();
+    let held = e.read().any(|d| d.held);
+    let locked = !held && (options.full || e.needs_reinit || !e.is_populated);
+    e.is_immediate().then(|| KeptBy { tables: tables(), locked })
 }
 
 /// What a refresh of a group is called.

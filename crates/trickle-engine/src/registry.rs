@@ -4,6 +4,7 @@ use crate::catalog::{self, PgCatalog};
 use crate::copies::{copies, is_copy, reads_copies};
 use crate::db::{Bind, Connection, Json, Row};
 use crate::error::{Error, Result};
+use crate::immediate;
 use crate::names::Name;
 use futures_util::future;
 use serde::{Deserialize, Serialize};
@@ -72,6 +73,8 @@ pub struct Entry {
     pub status: String,
     /// Whether it was ever filled.
     pub is_populated: bool,
+    /// Whether it is marked to be computed anew.
+    pub needs_reinit: bool,
     /// Failed refreshes since the last success.
     pub consecutive_errors: i32,
     /// What the last failure said.
@@ -102,9 +105,17 @@ impl Entry {
         self.dependencies.iter().filter(|d| d.kind != TableKind::View)
     }
 
+    /// Whether the writers of what it reads keep it.
+    pub fn is_immediate(&self) -> bool {
+        self.mode == "IMMEDIATE"
+    }
+
     /// Whether something that it reads is not captured, so that nobody can tell whether it is up to date. What is computed
     /// anew from no table at all reads something else: the clock, say.
     pub fn polls(&self) -> bool {
+        if self.is_immediate() {
+            return false;
+        }
         if self.mode == "FULL" && self.read().next().is_none() {
             return true;
         }
@@ -162,7 +173,7 @@ SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema), coalesce(c.reln
     s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings,
     r.rolname, coalesce(r.rolname = current_user, true), s.layout_hash,
     u.id IS NOT NULL, s.is_populated, c.oid IS NOT NULL,
-    pgtrickle.definition(s.pgt_id), s.reads_clock
+    pgtrickle.definition(s.pgt_id), s.reads_clock, s.needs_reinit
 FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
 LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
 LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -372,6 +383,7 @@ fn entry(r: &Row, dependencies: Vec<Dependency>) -> Entry {
         reads_clock: r.get(21),
         unchanged: r.get(17),
         is_populated: r.get(18),
+        needs_reinit: r.get(22),
     }
 }
 
@@ -427,6 +439,10 @@ pub(crate) async fn compile_entry(
             return Ok(Runnable { program: Arc::new(program), table: None });
         }
         let table = Arc::new(table);
+        if e.is_immediate() {
+            let program = immediate::program(db, e, &table).await?;
+            return Ok(Runnable { program: Arc::new(program), table: Some(table) });
+        }
         return Ok(Runnable { program: Arc::new(Compiled::new(table.clone())), table: Some(table) });
     }
     let columns = db

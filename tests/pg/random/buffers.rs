@@ -6,6 +6,7 @@ use super::sources::{Namespace, sum, values};
 use super::{Case, Db, drawn, risky};
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
+use std::sync::Arc;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type as PgType, to_sql_checked};
 use tokio_postgres::{Client, SimpleQueryMessage};
@@ -166,12 +167,7 @@ impl Run<'_> {
         frontier = self.refresh(how, &changed, Some(&frontier), &after).await?;
         frontier = self.refresh(Refresh::Delta, &changed, Some(&frontier), &after).await?;
         let Some(third) = self.case.more.later.first() else { return Ok(()) };
-        let delta: State = self
-            .space
-            .tables
-            .iter()
-            .map(|t| (t.id, difference(&third[&t.id], &after.get(&t.id).cloned().unwrap_or_default())))
-            .collect();
+        let delta = difference_of(&self.space.tables, third, &after);
         early.batch_execute(&self.writes(|_| true, &delta, &HashMap::new())).await.map_err(text)?;
         frontier = self.refresh(Refresh::Difference, &changed, Some(&frontier), third).await?;
         self.refresh(Refresh::Delta, &changed, Some(&frontier), third).await?;
@@ -302,10 +298,16 @@ impl Run<'_> {
     }
 }
 
+/// What leads from one state of tables to another.
+pub(super) fn difference_of(tables: &[Arc<TableDef>], to: &State, from: &State) -> State {
+    let of = |s: &State, t: &TableDef| s.get(&t.id).cloned().unwrap_or_default();
+    tables.iter().map(|t| (t.id, difference(&of(to, t), &of(from, t)))).collect()
+}
+
 fn time(micros: i64) -> Option<String> {
     Datum::Timestamp(micros).to_text(&Type::Timestamptz)
 }
 
-fn text(e: tokio_postgres::Error) -> String {
+pub(super) fn text(e: tokio_postgres::Error) -> String {
     e.as_db_error().map_or_else(|| e.to_string(), |e| format!("{} ({})", e.message(), e.code().code()))
 }

@@ -219,13 +219,13 @@ impl Buffer {
     }
 
     /// The tables that get a trigger. PostgreSQL repeats a row trigger of a partitioned table on its partitions itself.
-    pub(super) fn triggered(&self, for_each_row: bool) -> Vec<&Qualified> {
+    pub(crate) fn triggered(&self, for_each_row: bool) -> Vec<&Qualified> {
         let repeated = for_each_row && !self.inherited;
         self.captured().take(if repeated { 1 } else { usize::MAX }).collect()
     }
 
     /// The name here and the type of a column of the source.
-    pub(super) fn column(&self, position: usize) -> Option<(Ident, Type)> {
+    pub(crate) fn column(&self, position: usize) -> Option<(Ident, Type)> {
         let column = self.table.columns.get(position)?;
         Some((BufferSources::buffer_column(&column.name), column.ty.clone()))
     }
@@ -327,7 +327,7 @@ impl Buffer {
 }
 
 /// The type of `pg_current_xact_id()`.
-fn xid8() -> Type {
+pub(crate) fn xid8() -> Type {
     Type::Other(Arc::new(opaque("xid8")))
 }
 

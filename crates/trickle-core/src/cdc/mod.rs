@@ -24,12 +24,14 @@ mod row;
 mod tests;
 mod trigger;
 
+pub(crate) use buffer::xid8;
 pub use buffer::{Buffer, Segment};
 pub use limit::{DEFAULT_LIMIT, OVERFLOWED};
+pub(crate) use trigger::changed_rows;
 
 use crate::sql::ast::{
-    CreateTrigger, CreateTriggerFunction, DropObject, EnableAlways, Insert, Lock, LockMode, ObjectKind,
-    Query, Scalar, SelectItem, SetExpr, Statement, TriggerEvent, TriggerTiming,
+    CreateTrigger, CreateTriggerFunction, DropObject, EnableAlways, Insert, Instruction, Lock, LockMode,
+    ObjectKind, Query, Scalar, SelectItem, SetExpr, Statement, TriggerEvent, TriggerTiming, pinned_path,
 };
 use crate::sql::{Ident, Qualified};
 use crate::types::{Datum, Type};
@@ -143,10 +145,11 @@ pub trait ChangeSource: fmt::Debug + Sync {
 }
 
 /// Every event that changes rows.
-const EVENTS: [TriggerEvent; 4] =
+pub(crate) const EVENTS: [TriggerEvent; 4] =
     [TriggerEvent::Insert, TriggerEvent::Update, TriggerEvent::Delete, TriggerEvent::Truncate];
 
-fn word(event: TriggerEvent) -> &'static str {
+/// An event as names have it.
+pub(crate) fn event_word(event: TriggerEvent) -> &'static str {
     match event {
         TriggerEvent::Insert => "insert",
         TriggerEvent::Update => "update",
@@ -156,12 +159,12 @@ fn word(event: TriggerEvent) -> &'static str {
 }
 
 fn function_name(buffer: &Buffer, event: TriggerEvent) -> Qualified {
-    buffer.named(&format!("capture_{}_{}_{}", buffer.table().id, buffer.generation(), word(event)))
+    buffer.named(&format!("capture_{}_{}_{}", buffer.table().id, buffer.generation(), event_word(event)))
 }
 
 /// A partition may have the triggers of its parent's buffer beside those of its own.
 fn trigger_name(buffer: &Buffer, event: TriggerEvent) -> Ident {
-    Ident::new(format!("trickle_capture_{}_{}", buffer.table().id, word(event)))
+    Ident::new(format!("trickle_capture_{}_{}", buffer.table().id, event_word(event)))
 }
 
 /// Waits until nobody writes the table, and keeps writers out until the transaction ends.
@@ -176,11 +179,17 @@ fn lock(buffer: &Buffer) -> Statement {
 
 /// A function that writes with the rights of the buffer's owner: who changes the source needs none on the buffer.
 fn function(writer: Writer, buffer: &Buffer) -> Statement {
+    let full = limit::is_full(buffer).map(|condition| {
+        let marked = limit::mark(buffer, writer.changed).into_iter().map(Instruction::Run);
+        let then = marked.chain([Instruction::Return]).collect();
+        Instruction::If { condition, then, otherwise: Vec::new() }
+    });
     Statement::CreateTriggerFunction(CreateTriggerFunction {
         name: function_name(buffer, writer.event),
         security_definer: true,
-        instead: limit::is_full(buffer).map(|full| (full, limit::mark(buffer, writer.changed))),
-        body: writer.body,
+        settings: vec![pinned_path()],
+        variables: Vec::new(),
+        body: full.into_iter().chain(writer.body.into_iter().map(Instruction::Run)).collect(),
     })
 }
 
@@ -193,6 +202,7 @@ fn start(writers: Vec<Writer>, buffer: &Buffer) -> Vec<Statement> {
         let before = made.len();
         for table in tables {
             made.push(Statement::CreateTrigger(CreateTrigger {
+                replace: false,
                 name: trigger_name(buffer, writer.event),
                 table: table.clone(),
                 timing: TriggerTiming::After,

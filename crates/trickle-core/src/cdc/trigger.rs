@@ -46,6 +46,15 @@ fn arm(buffer: &Buffer, w: i64, from: &Ident) -> SetExpr {
     }))
 }
 
+/// The rows that a statement changed with their weights, as it is given them: what has no part in the event is empty.
+pub(crate) fn changed_rows(buffer: &Buffer, event: TriggerEvent, old: &Ident, new: &Ident) -> SetExpr {
+    match event {
+        TriggerEvent::Insert => arm(buffer, 1, new),
+        TriggerEvent::Delete | TriggerEvent::Truncate => arm(buffer, -1, old),
+        TriggerEvent::Update => SetExpr::UnionAll(vec![arm(buffer, -1, old), arm(buffer, 1, new)]),
+    }
+}
+
 /// −old +new. Where a key pairs old and new rows, pairs that agree in every referenced column are left out; where all
 /// columns are referenced that is too rare to pay for the join.
 fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {

@@ -82,8 +82,15 @@ pub(super) fn locks(plan: &Plan) -> Vec<Statement> {
             wanted.insert(s.relation.id, (&s.relation, "ACCESS SHARE"));
         }
     }
+    let kept_by = plan.members.iter().filter_map(|m| m.kept_by.as_ref()).filter(|k| k.locked);
+    for r in kept_by.flat_map(|k| &k.tables) {
+        wanted.insert(r.id, (r, "SHARE ROW EXCLUSIVE"));
+    }
     for m in &plan.members {
         let mode = match m.lock {
+            _ if wanted.get(&m.relation.id).is_some_and(|(_, mode)| *mode == "SHARE ROW EXCLUSIVE") => {
+                continue;
+            }
             Lock::Refreshes => "SHARE UPDATE EXCLUSIVE",
             Lock::Writers => "SHARE ROW EXCLUSIVE",
         };

@@ -75,7 +75,7 @@ pub(super) fn give_up(sqlstate: &str, message: impl Into<String>) -> DbError {
     DbError { sqlstate: sqlstate.into(), message: message.into(), detail: None, hint: None }
 }
 
-fn stale() -> DbError {
+pub(super) fn stale() -> DbError {
     let mut e = give_up("42P01", "a table was dropped, renamed or replaced since the refresh was planned");
     e.hint = Some("Read the catalog again and plan the refresh anew.".into());
     e

@@ -208,6 +208,9 @@ impl Machine {
                     "could not serialize access: a stream table cannot be rebuilt from a snapshot that may be old",
                 ));
             }
+            if action != Action::NoData && member.kept_by.as_ref().is_some_and(|k| !k.locked) {
+                return Err(facts::stale());
+            }
             self.reports.push(MemberReport::new(member.id, &member.relation, action, decision, inputs));
             if action != Action::NoData {
                 let guarded = action == Action::Differential;

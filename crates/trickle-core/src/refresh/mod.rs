@@ -18,6 +18,7 @@
 mod control;
 mod copied;
 mod facts;
+mod installed;
 mod machine;
 mod memory;
 mod plan;
@@ -27,10 +28,11 @@ mod report;
 
 pub use control::{decide_text, glance_text, peek_text, pending_text, record_failure, size};
 pub use copied::Copied;
+pub use installed::Installed;
 pub use machine::Machine;
 pub use memory::WorkMem;
 pub use plan::{
-    Bind, Feed, Lock, Member, Plan, Program, Reader, Relation, Request, Setting, Source, Template,
+    Bind, Feed, KeptBy, Lock, Member, Plan, Program, Reader, Relation, Request, Setting, Source, Template,
     Transaction, Windows, Yield,
 };
 pub use program::{Compiled, Piece, PieceParam};

@@ -158,8 +158,21 @@ pub struct Member {
     pub unseen: Option<Arc<str>>,
     /// Whom it is kept from meanwhile.
     pub lock: Lock,
+    /// Where triggers keep it: the tables whose writers do, which stand still while it is computed.
+    pub kept_by: Option<KeptBy>,
     /// What was in force when it was created, and is in force while its program runs.
     pub settings: Vec<Setting>,
+}
+
+/// A stream table that the writers of these tables keep, by triggers. It needs no refresh unless it was never computed, or was
+/// marked to be computed anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptBy {
+    /// The tables.
+    pub tables: Vec<Relation>,
+    /// Whether they are locked, so that it can be computed: nobody writes them from before the snapshot to the end. Where they
+    /// are not and it must be, the refresh ends as one that was planned for something else.
+    pub locked: bool,
 }
 
 /// What must be known of a stream table to ask whether it has anything to do.

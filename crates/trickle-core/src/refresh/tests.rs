@@ -66,6 +66,7 @@ fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Memb
         polled: true,
         unseen: None,
         lock: Lock::default(),
+        kept_by: None,
         settings: vec![
             Setting { name: "TimeZone".into(), values: vec!["UTC".into()] },
             Setting { name: "search_path".into(), values: vec!["a".into(), "B c".into()] },

@@ -387,11 +387,12 @@ fn trigger_functions_pick_a_tag_that_their_body_lacks() {
     let f = ast::CreateTriggerFunction {
         name: Qualified::new("s", "f"),
         security_definer: true,
-        instead: None,
-        body: vec![Statement::Query(Query::select(Select {
+        settings: vec![ast::pinned_path()],
+        variables: Vec::new(),
+        body: vec![ast::Instruction::Run(Statement::Query(Query::select(Select {
             items: vec![SelectItem { expr: Scalar::text("$trickle$"), name: None }],
             ..Select::default()
-        }))],
+        })))],
     };
     let text = Statement::CreateTriggerFunction(f).to_string();
     assert!(text.ends_with("END\n$xtrickle$"), "{text}");

@@ -40,12 +40,14 @@ CREATE TABLE pgtrickle.pgt_stream_tables (
     reads_clock bool NOT NULL DEFAULT false,
     functions oid[] NOT NULL DEFAULT '{}',
     functions_fingerprint text,
+    triggers_fingerprint text,
     UNIQUE (pgt_schema, pgt_name)
 );
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.settings IS 'Settings in force at creation that can change a value: [{"name", "values"}].';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.reinit_reason IS 'Why needs_reinit is set, for history.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.data_timestamp IS 'When the last refresh began: what was committed by then is in the table, and the clock showed this where the query reads it.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.reads_clock IS 'Rows enter and leave it as time passes: each refresh looks for them.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.triggers_fingerprint IS 'Of the triggers that keep it within the statements that write its sources (IMMEDIATE), as they were made.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.layout_hash IS 'Hash of the statements that made the stored tables; another hash means that they must be made anew.';
 
 CREATE TABLE pgtrickle.pgt_dependencies (
@@ -142,6 +144,21 @@ BEGIN
 END
 $$;
 
+-- The triggers that keep a stream table within the statements that write its sources, as those of a buffer.
+CREATE FUNCTION pgtrickle.immediate_fingerprint(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE tree(oid) AS (
+            SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table
+            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+        SELECT md5(coalesce(string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid), ''))
+        FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
+        WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('immediate_%s_', stream_table))
+    );
+END
+$$;
+
 -- Whether a subscription writes a relation, or a partition or child of it: the worker that applies its changes fires no
 -- statement triggers.
 CREATE FUNCTION pgtrickle.is_subscribed(relation oid) RETURNS bool LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
@@ -218,6 +235,8 @@ BEGIN
               AND (r.fingerprint IS DISTINCT FROM d.schema_fingerprint
                 OR r.nspname IS DISTINCT FROM d.source_schema OR r.relname IS DISTINCT FROM d.source_name
                 OR r.cut OR r.capture = 'OFF' AND d.columns_used <> '{}'))
+          AND (s.refresh_mode <> 'IMMEDIATE' OR s.needs_reinit OR NOT s.is_populated
+            OR pgtrickle.immediate_fingerprint(s.pgt_id) IS NOT DISTINCT FROM s.triggers_fingerprint)
           AND (s.functions = '{}'
             OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint);
 END

@@ -1,6 +1,6 @@
 //! Statements that create and drop objects.
 
-use super::{Query, Scalar, Statement};
+use super::{Query, Scalar};
 use crate::sql::ident::{Ident, Qualified};
 use crate::types::Type;
 
@@ -71,19 +71,6 @@ pub struct CreateIndex {
     pub filter: Option<Scalar>,
 }
 
-/// `CREATE OR REPLACE FUNCTION name() RETURNS trigger` in PL/pgSQL that runs statements and returns NULL.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CreateTriggerFunction {
-    /// Name.
-    pub name: Qualified,
-    /// Runs with the rights of its owner, over an empty search path.
-    pub security_definer: bool,
-    /// What it runs instead where a condition holds.
-    pub instead: Option<(Scalar, Vec<Statement>)>,
-    /// What it runs.
-    pub body: Vec<Statement>,
-}
-
 /// When a trigger fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TriggerTiming {
@@ -109,6 +96,8 @@ pub enum TriggerEvent {
 /// `CREATE TRIGGER`
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateTrigger {
+    /// `OR REPLACE`
+    pub replace: bool,
     /// Name.
     pub name: Ident,
     /// Table.

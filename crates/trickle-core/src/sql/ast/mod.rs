@@ -2,18 +2,20 @@
 
 mod ddl;
 mod dml;
+mod plpgsql;
 mod query;
 mod scalar;
 mod walk;
 
 pub use ddl::{
-    AddPrimaryKey, ColumnSpec, CreateIndex, CreateSchema, CreateTable, CreateTrigger, CreateTriggerFunction,
-    CreateView, DropObject, EnableAlways, ObjectKind, TriggerEvent, TriggerTiming,
+    AddPrimaryKey, ColumnSpec, CreateIndex, CreateSchema, CreateTable, CreateTrigger, CreateView, DropObject,
+    EnableAlways, ObjectKind, TriggerEvent, TriggerTiming,
 };
 pub use dml::{
     ConflictAction, Delete, Insert, Lock, LockMode, Merge, MergeAction, MergeWhen, OnConflict, Truncate,
     Update,
 };
+pub use plpgsql::{CreateTriggerFunction, Instruction, pinned_path};
 pub use query::{
     Cte, CteBody, FromItem, JoinKind, OrderBy, Query, Select, SelectItem, SetExpr, SetOperator, TableCall,
 };

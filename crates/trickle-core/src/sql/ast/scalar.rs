@@ -33,6 +33,8 @@ pub enum SpecialCall {
     Greatest,
     /// `LEAST(…)`
     Least,
+    /// `NULLIF(a, b)`
+    NullIf,
 }
 
 /// A call of an aggregate.

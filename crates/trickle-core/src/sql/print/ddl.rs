@@ -2,8 +2,8 @@
 
 use super::Printer;
 use crate::sql::ast::{
-    AddPrimaryKey, CreateIndex, CreateTable, CreateTrigger, CreateTriggerFunction, CreateView, DropObject,
-    EnableAlways, ObjectKind, Scalar, Statement, TriggerEvent, TriggerTiming,
+    AddPrimaryKey, CreateIndex, CreateTable, CreateTrigger, CreateView, DropObject, EnableAlways, ObjectKind,
+    Scalar, TriggerEvent, TriggerTiming,
 };
 
 impl Printer {
@@ -71,59 +71,8 @@ impl Printer {
         }
     }
 
-    pub(super) fn create_function(&mut self, c: &CreateTriggerFunction) {
-        let body = self.capture(|p| {
-            // A column named like one of PL/pgSQL's own variables (found, tg_op …) is the column.
-            p.word("#variable_conflict use_column");
-            p.newline();
-            p.word("BEGIN");
-            if let Some((condition, body)) = &c.instead {
-                p.inside(|p| {
-                    p.newline();
-                    p.word("IF ");
-                    p.scalar(condition);
-                    p.word(" THEN");
-                    p.trigger_body(body);
-                    p.newline();
-                    p.word("END IF;");
-                });
-            }
-            p.trigger_body(&c.body);
-            p.newline();
-            p.word("END");
-        });
-        let mut tag = "$trickle$".to_owned();
-        while body.contains(&tag) {
-            tag.insert(1, 'x');
-        }
-        self.word("CREATE OR REPLACE FUNCTION ");
-        self.show(&c.name);
-        self.word("() RETURNS trigger LANGUAGE plpgsql");
-        if c.security_definer {
-            self.word(" SECURITY DEFINER SET search_path = pg_catalog, pg_temp");
-        }
-        self.word(" AS ");
-        self.word(&tag);
-        self.newline();
-        self.word(&body);
-        self.newline();
-        self.word(&tag);
-    }
-
-    fn trigger_body(&mut self, body: &[Statement]) {
-        self.inside(|p| {
-            for statement in body {
-                p.newline();
-                p.statement(statement);
-                p.word(";");
-            }
-            p.newline();
-            p.word("RETURN NULL;");
-        });
-    }
-
     pub(super) fn create_trigger(&mut self, c: &CreateTrigger) {
-        self.word("CREATE TRIGGER ");
+        self.word(if c.replace { "CREATE OR REPLACE TRIGGER " } else { "CREATE TRIGGER " });
         self.show(&c.name);
         self.word(match c.timing {
             TriggerTiming::Before => " BEFORE ",

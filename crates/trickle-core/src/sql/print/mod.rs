@@ -3,6 +3,7 @@
 mod ddl;
 mod dml;
 mod literal;
+mod plpgsql;
 mod query;
 mod scalar;
 

@@ -121,6 +121,7 @@ impl Printer {
                     SpecialCall::Coalesce => "COALESCE",
                     SpecialCall::Greatest => "GREATEST",
                     SpecialCall::Least => "LEAST",
+                    SpecialCall::NullIf => "NULLIF",
                 });
                 self.arguments(args);
             }

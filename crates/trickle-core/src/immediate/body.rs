@@ -1,0 +1,415 @@
+//! What the trigger functions do.
+
+use super::exclusion::Exclusion;
+use super::{BUCKETS, Immediate};
+use crate::apply::LayoutSources;
+use crate::catalog::{TableDef, TableId};
+use crate::cdc::{Buffer, changed_rows};
+use crate::error::Result;
+use crate::graph::NodeId;
+use crate::opt;
+use crate::sql::ast::{
+    ConflictAction, Cte, CteBody, Delete, FromItem, Insert, Instruction, OnConflict, OrderBy, Query, Scalar,
+    Select, SelectItem, SetExpr, SpecialCall, Statement, TriggerEvent, Update,
+};
+use crate::sql::{
+    BufferSources, Changes, Ident, Qualified, Relation, Sources, Stored, Window, opaque, render_states,
+};
+use crate::stream_table::Refresh;
+use crate::types::Type;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// From so many rows on a statement is planned for them. The plan for fewer is kept: it is made for [`FEW`], whatever the first
+/// statement of a session changes.
+const MANY: i64 = 1000;
+const FEW: i64 = 16;
+
+pub(super) fn old() -> Ident {
+    Ident::fixed("trickle_old")
+}
+pub(super) fn new() -> Ident {
+    Ident::fixed("trickle_new")
+}
+
+/// The row of the control table as it is now: its place, how many statements have begun and not ended, whether changes were put
+/// aside, whether a source was truncated.
+const AT: &str = "trickle_at";
+const PENDING: &str = "trickle_pending";
+const ASIDE: &str = "trickle_aside";
+const ANEW: &str = "trickle_anew";
+/// What a statement returned that nobody asks for.
+const DONE: &str = "trickle_done";
+
+pub(super) fn variables() -> Vec<(Ident, &'static str)> {
+    [(AT, "text"), (PENDING, "int"), (ASIDE, "bool"), (ANEW, "bool"), (DONE, "record")]
+        .map(|(name, ty)| (Ident::fixed(name), ty))
+        .into()
+}
+
+fn variable(name: &'static str) -> Scalar {
+    Scalar::Column { table: None, name: Ident::fixed(name) }
+}
+
+fn when(condition: Scalar, then: Vec<Instruction>, otherwise: Vec<Instruction>) -> Instruction {
+    Instruction::If { condition, then, otherwise }
+}
+
+fn not_found() -> Scalar {
+    variable("found").negated()
+}
+
+/// Whose changes are read from where.
+struct Given<'t> {
+    layout: LayoutSources<'t>,
+    from: BTreeMap<TableId, Qualified>,
+    expected: Option<i64>,
+}
+
+impl Sources for Given<'_> {
+    fn changes(&self, def: &TableDef) -> Result<Changes> {
+        let Some(name) = self.from.get(&def.id) else { return self.layout.changes(def) };
+        let columns = def.columns.iter().map(|c| BufferSources::buffer_column(&c.name)).collect();
+        Ok(Changes {
+            relation: Relation { name: name.clone(), columns },
+            weight: Ident::fixed("w"),
+            weight_type: Type::Int2,
+            window: Window::All,
+            counted: self.expected.map(Scalar::int8),
+        })
+    }
+    fn state(&self, of: NodeId) -> Result<Stored> {
+        self.layout.state(of)
+    }
+}
+
+impl Immediate<'_> {
+    /// Counts a statement that begins.
+    pub(super) fn begin(&self) -> Vec<Instruction> {
+        let c = Ident::fixed("c");
+        let column = |name| Scalar::column(&c, &Ident::fixed(name));
+        // What a statement before left behind is of no concern to the first of the next.
+        let still = |name| Scalar::and([column(name), column("pending").op(">", Scalar::int4(0))]);
+        let set = vec![
+            (Ident::fixed("pending"), column("pending").op("+", Scalar::int4(1))),
+            (Ident::fixed("aside"), still("aside")),
+            (Ident::fixed("anew"), still("anew")),
+        ];
+        self.count(set)
+    }
+
+    /// Changes the row of the control table, and reads it. It waits for everybody else who did until their transactions end.
+    ///
+    /// The row has a version for each statement of a transaction; where its last one is is remembered in a setting of the
+    /// transaction, so that the others need not be looked through. Where the setting says something else, the row is looked for.
+    fn count(&self, set: Vec<(Ident, Scalar)>) -> Vec<Instruction> {
+        let c = Ident::fixed("c");
+        let column = |name| Scalar::column(&c, &Ident::fixed(name));
+        let setting = Scalar::text(&format!("pgtrickle.immediate_{}", self.id));
+        let remembered = Scalar::call("current_setting", vec![setting.clone(), Scalar::bool(true)]);
+        let remembered = Scalar::Special(SpecialCall::NullIf, vec![remembered, Scalar::text("")])
+            .cast(Type::Other(Arc::new(opaque("tid"))));
+        let returned = [column("ctid").cast(Type::Text), column("pending"), column("aside"), column("anew")];
+        let update = |at: Scalar| {
+            let statement = Statement::Update(Update {
+                ctes: Vec::new(),
+                table: self.control(),
+                alias: Some(c.clone()),
+                set: set.clone(),
+                from: Vec::new(),
+                filter: vec![at],
+                returning: returned
+                    .iter()
+                    .map(|expr| SelectItem { expr: expr.clone(), name: None })
+                    .collect(),
+            });
+            Instruction::Fetch(statement, [AT, PENDING, ASIDE, ANEW].map(Ident::fixed).into())
+        };
+        let looked_for = column("bucket").equals(Scalar::int4(0));
+        let remember = Scalar::call("set_config", vec![setting, variable(AT), Scalar::bool(true)]);
+        vec![
+            update(column("ctid").equals(remembered)),
+            when(
+                not_found(),
+                vec![update(looked_for), when(not_found(), vec![self.too_old()], Vec::new())],
+                Vec::new(),
+            ),
+            Instruction::Assign(Ident::fixed(AT), remember),
+        ]
+    }
+
+    /// The stream table was computed after the snapshot of whoever writes.
+    fn too_old(&self) -> Instruction {
+        Instruction::Raise {
+            sqlstate: "40001",
+            message: format!(
+                "could not serialize access: stream table {} was computed after this transaction's snapshot",
+                self.table.layout().result.name
+            ),
+            hint: "Retry the transaction.".to_owned(),
+        }
+    }
+
+    /// What is done when a statement has changed a source.
+    pub(super) fn end(&self, source: &Buffer, event: TriggerEvent) -> Result<Vec<Instruction>> {
+        let truncated = event == TriggerEvent::Truncate;
+        match &self.exclusion {
+            Exclusion::All if truncated => self.end_of_truncate(),
+            Exclusion::All => self.end_of_counted(source, event),
+            _ if truncated => Ok([self.check(), self.mark()].into_iter().chain(self.anew()?).collect()),
+            Exclusion::Keys => {
+                let apply = self.direct(source, event, Refresh::AffectedGroups)?;
+                Ok([self.check()].into_iter().chain(apply).collect())
+            }
+            Exclusion::Groups { of, keys } => {
+                let lock = self.lock_groups(source, event, *of, keys)?;
+                let apply = self.trying(self.direct(source, event, Refresh::Delta)?)?;
+                Ok([lock].into_iter().chain(apply).collect())
+            }
+        }
+    }
+
+    fn end_of_truncate(&self) -> Result<Vec<Instruction>> {
+        let mut body = self.count_down(true);
+        let anew = self.anew()?.into_iter().chain(self.forget()).collect();
+        body.push(when(self.is_last(), anew, Vec::new()));
+        Ok(body)
+    }
+
+    fn end_of_counted(&self, source: &Buffer, event: TriggerEvent) -> Result<Vec<Instruction>> {
+        let mut body = self.count_down(false);
+        let all = when(variable(ANEW), self.anew()?, self.trying(vec![self.apply_aside()?])?);
+        let last = std::iter::once(all).chain(self.forget()).collect();
+        let aside = vec![self.put_aside(source, event), when(self.is_last(), last, Vec::new())];
+        let direct = self.trying(self.direct(source, event, Refresh::Delta)?)?;
+        body.push(when(variable(ASIDE), aside, direct));
+        Ok(body)
+    }
+
+    /// No other statement that began before has yet to end.
+    fn is_last(&self) -> Scalar {
+        variable(PENDING).equals(Scalar::int4(0))
+    }
+
+    fn count_down(&self, truncated: bool) -> Vec<Instruction> {
+        let column = |name| Scalar::column(&Ident::fixed("c"), &Ident::fixed(name));
+        let others = column("pending").op(">", Scalar::int4(1));
+        let mut set = vec![
+            (Ident::fixed("pending"), column("pending").op("-", Scalar::int4(1))),
+            (Ident::fixed("aside"), Scalar::or([column("aside"), others])),
+        ];
+        if truncated {
+            set.push((Ident::fixed("anew"), Scalar::bool(true)));
+        }
+        self.count(set)
+    }
+
+    /// Where an error is raised that only a delta meets, all is computed anew.
+    fn trying(&self, body: Vec<Instruction>) -> Result<Vec<Instruction>> {
+        if !self.can_raise()? {
+            return Ok(body);
+        }
+        Ok(vec![Instruction::Attempt { body, otherwise: self.anew()? }])
+    }
+
+    /// Computes the stream table, and writes what differs.
+    fn anew(&self) -> Result<Vec<Instruction>> {
+        let sources = self.given(BTreeMap::new(), None);
+        let statements = self.table.refresh_from(Refresh::Difference, &self.all(), &sources)?;
+        Ok(statements.into_iter().map(Instruction::Anew).collect())
+    }
+
+    fn given(&self, from: BTreeMap<TableId, Qualified>, expected: Option<i64>) -> Given<'_> {
+        let layout = LayoutSources::new(self.table.layout(), self.table.hidden_schema());
+        Given { layout, from, expected }
+    }
+
+    /// The changes of a statement as a relation of the statement that applies them.
+    fn transition(&self, source: &Buffer, event: TriggerEvent) -> Cte {
+        let columns = source.columns().iter().filter_map(|c| source.column(*c)).map(|(name, _)| name);
+        Cte {
+            name: Ident::new(format!("trickle_changed_{}", source.table().id)),
+            columns: std::iter::once(Ident::fixed("w")).chain(columns).collect(),
+            materialized: None,
+            body: CteBody::Query(Query::new(changed_rows(source, event, &old(), &new()))),
+        }
+    }
+
+    /// Applies the changes of one event from its transition tables.
+    fn direct(&self, source: &Buffer, event: TriggerEvent, how: Refresh) -> Result<Vec<Instruction>> {
+        let id = source.table().id;
+        let changed = BTreeSet::from([id]);
+        let rows = self.transition(source, event);
+        let from = BTreeMap::from([(id, Qualified::bare(rows.name.clone()))]);
+        let statement = |expected| -> Result<Option<Statement>> {
+            let given = self.given(from.clone(), expected);
+            let made = self.table.refresh_from(how, &changed, &given)?.into_iter().next();
+            Ok(made.map(|s| beginning_with(rows.clone(), s)))
+        };
+        let (Some(few), Some(many)) = (statement(Some(FEW))?, statement(None)?) else {
+            return Ok(Vec::new());
+        };
+        Ok(vec![when(
+            is_many(event),
+            vec![Instruction::Anew(many)],
+            vec![Instruction::Fetch(few, vec![Ident::fixed(DONE)])],
+        )])
+    }
+
+    /// Keeps the changes of one event for the last of its statement.
+    fn put_aside(&self, source: &Buffer, event: TriggerEvent) -> Instruction {
+        let columns = source.columns().iter().filter_map(|c| source.column(*c)).map(|(name, _)| name);
+        Instruction::Run(Statement::Insert(Insert {
+            ctes: Vec::new(),
+            note: None,
+            table: self.aside(source.table().id),
+            alias: None,
+            columns: std::iter::once(Ident::fixed("w")).chain(columns).collect(),
+            source: Query::new(changed_rows(source, event, &old(), &new())),
+            on_conflict: None,
+            returning: Vec::new(),
+        }))
+    }
+
+    /// Applies all that was put aside. Others' rows are seen by nobody: who put them aside has not committed, or dropped them.
+    fn apply_aside(&self) -> Result<Instruction> {
+        let from = self.all().into_iter().map(|id| (id, self.aside(id))).collect();
+        let made = self.table.refresh_from(Refresh::Delta, &self.all(), &self.given(from, None))?;
+        let [statement] = <[Statement; 1]>::try_from(made)
+            .map_err(|_| crate::error::Error::internal("a delta is not one statement"))?;
+        Ok(Instruction::Anew(statement))
+    }
+
+    fn forget(&self) -> impl Iterator<Item = Instruction> {
+        let delete = |s: &Buffer| {
+            Instruction::Run(Statement::Delete(Delete {
+                ctes: Vec::new(),
+                table: self.aside(s.table().id),
+                alias: None,
+                using: Vec::new(),
+                filter: Vec::new(),
+                returning: Vec::new(),
+            }))
+        };
+        self.sources.iter().map(delete)
+    }
+
+    /// Refuses a snapshot from before the stream table was computed.
+    fn check(&self) -> Instruction {
+        let c = Ident::fixed("c");
+        let rows = Select {
+            items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+            from: vec![FromItem::relation(self.control(), c)],
+            ..Select::default()
+        };
+        let none = Scalar::Exists { query: Box::new(Query::select(rows)), negated: true };
+        when(none, vec![self.too_old()], Vec::new())
+    }
+
+    /// Lets nobody with an older snapshot go on.
+    fn mark(&self) -> Instruction {
+        Instruction::Run(Statement::Update(Update {
+            ctes: Vec::new(),
+            table: self.control(),
+            alias: None,
+            set: vec![(Ident::fixed("xid"), current_xid())],
+            from: Vec::new(),
+            filter: Vec::new(),
+            returning: Vec::new(),
+        }))
+    }
+
+    /// Waits for everybody who changed a group of the same bucket, and keeps others waiting. Buckets are locked in order, so two
+    /// statements cannot wait for each other. A row that is written tells those of older snapshots (PostgreSQL 13.2.2); once
+    /// in a transaction is enough, and the others only lock it, which ON CONFLICT does whether or not its condition holds.
+    fn lock_groups(
+        &self,
+        source: &Buffer,
+        event: TriggerEvent,
+        of: NodeId,
+        keys: &[usize],
+    ) -> Result<Instruction> {
+        let id = source.table().id;
+        let mut graph = self.table.graph().clone();
+        let mut differ = self.table.differ(&mut graph, &BTreeSet::from([id]));
+        let change = differ.delta(of)?;
+        let touched = differ.keys(change, keys)?;
+        let touched = opt::Optimizer::default().optimize_one(&mut graph, touched)?;
+        let rows = self.transition(source, event);
+        let given = self.given(BTreeMap::from([(id, Qualified::bare(rows.name.clone()))]), Some(FEW));
+        let (ctes, named) = render_states(&graph, &[touched], &given, self.table.profile())?;
+        let Some(named) = named.first() else {
+            return Err(crate::error::Error::internal("a root was not rendered"));
+        };
+        let (k, bucket, xid) = (Ident::fixed("k"), Ident::fixed("bucket"), Ident::fixed("xid"));
+        let values = named.columns.iter().map(|c| Scalar::column(&k, c)).collect();
+        let hash = Scalar::call("hash_record_extended", vec![Scalar::Row(values), Scalar::int8(0)]);
+        let number = hash.op("&", Scalar::int8(BUCKETS - 1)).cast(Type::Int4);
+        let found = Select {
+            distinct: true,
+            items: vec![
+                SelectItem { expr: number, name: None },
+                SelectItem { expr: current_xid(), name: None },
+            ],
+            from: vec![FromItem::relation(Qualified::bare(named.relation.clone()), k)],
+            ..Select::default()
+        };
+        let mut found = Query::new(SetExpr::Select(Box::new(found)));
+        found.order_by = vec![OrderBy { expr: Scalar::int4(1), descending: false, nulls_first: false }];
+        let (c, excluded) = (Ident::fixed("c"), Ident::fixed("excluded"));
+        let other = Scalar::column(&c, &xid).op("<>", Scalar::column(&excluded, &xid));
+        let update = ConflictAction::Update {
+            set: vec![(xid.clone(), Scalar::column(&excluded, &xid))],
+            filter: vec![other],
+        };
+        Ok(Instruction::Run(Statement::Insert(Insert {
+            ctes: std::iter::once(rows).chain(ctes).collect(),
+            note: None,
+            table: self.control(),
+            alias: Some(c),
+            columns: vec![bucket.clone(), xid],
+            source: found,
+            on_conflict: Some(OnConflict { columns: vec![bucket], action: update }),
+            returning: Vec::new(),
+        })))
+    }
+}
+
+fn current_xid() -> Scalar {
+    Scalar::call("pg_current_xact_id", vec![])
+}
+
+/// A statement that applies changes, with the relation that holds them before it.
+fn beginning_with(rows: Cte, statement: Statement) -> Statement {
+    match statement {
+        Statement::Query(mut query) => {
+            query.ctes.insert(0, rows);
+            Statement::Query(query)
+        }
+        other => other,
+    }
+}
+
+/// Whether a statement changed many rows.
+fn is_many(event: TriggerEvent) -> Scalar {
+    let (r, n) = (Ident::fixed("r"), Ident::fixed("n"));
+    let from = if event == TriggerEvent::Insert { new() } else { old() };
+    let one = SelectItem { expr: Scalar::int4(1), name: Some(n) };
+    let mut rows = Query::select(Select {
+        items: vec![one],
+        from: vec![FromItem::relation(Qualified::bare(from), r.clone())],
+        ..Select::default()
+    });
+    rows.limit = Some(Scalar::int8(MANY));
+    let counted = Select {
+        items: vec![SelectItem { expr: Scalar::aggregate("count", vec![]), name: None }],
+        from: vec![FromItem::Subquery {
+            query: Box::new(rows),
+            alias: r,
+            columns: Vec::new(),
+            lateral: false,
+        }],
+        ..Select::default()
+    };
+    Scalar::Subquery(Box::new(Query::select(counted))).op(">=", Scalar::int8(MANY))
+}

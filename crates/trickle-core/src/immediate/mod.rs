@@ -1,0 +1,248 @@
+//! Stream tables that are kept within the statements that write their sources: IMMEDIATE.
+//!
+//! Triggers on the sources apply the delta of each statement as it ends. What holds:
+//!
+//! - **Once, with all of it.** A statement may change several sources (writable CTEs, cascades), and each AFTER trigger already
+//!   sees all of it, while it is given the rows of its own table alone. So BEFORE triggers count up and AFTER triggers count
+//!   down; what comes before the last is put aside, and the last applies everything.
+//! - **Nobody in between.** Who writes what a delta reads waits for whoever wrote it before, until that transaction ends, and
+//!   then reads with a fresh snapshot; where the isolation level gives none, PostgreSQL raises 40001, since the row that is
+//!   waited for was written meanwhile. Whom a writer waits for is [`Exclusion`].
+//! - **Never half.** What the triggers write, count and put aside is in rows of tables, so it goes with the savepoint or
+//!   transaction that it belongs to.
+//! - **Filled and kept in one transaction.** The statements here are run by a refresh that computes the stream table in full
+//!   while nobody writes its sources; from its commit on the triggers keep it. Who holds a snapshot from before finds no row in
+//!   the control table, and gets 40001.
+//!
+//! | object | name |
+//! |---|---|
+//! | control table | `immediate_<id>`: one row, or one for each bucket of groups |
+//! | what is put aside | `immediate_<id>_<oid>`: `w`, then the referenced columns |
+//! | trigger functions | `immediate_<id>_begin`, `immediate_<id>_<oid>_<event>` |
+//! | triggers | `trickle_immediate_<id>_<oid>_<event>`, those that count up end in `_begin` |
+
+mod body;
+mod exclusion;
+#[cfg(test)]
+mod tests;
+
+use crate::catalog::TableId;
+use crate::cdc::{Buffer, EVENTS, event_word, xid8};
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::refresh::Setting;
+use crate::sql::ast::{
+    ColumnSpec, CreateTable, CreateTrigger, CreateTriggerFunction, DropObject, EnableAlways, FromItem,
+    Insert, Instruction, ObjectKind, Query, Scalar, Select, SelectItem, SetExpr, Statement, TriggerEvent,
+    TriggerTiming,
+};
+use crate::sql::{Ident, Qualified};
+use crate::stream_table::StreamTable;
+use crate::types::Type;
+use exclusion::Exclusion;
+use std::collections::BTreeSet;
+
+/// How many buckets groups fall into: of writers to different groups, one pair in so many waits for the other.
+const BUCKETS: i64 = 1024;
+
+/// A stream table that is kept by triggers.
+#[derive(Debug)]
+pub struct Immediate<'t> {
+    table: &'t StreamTable,
+    id: i64,
+    sources: Vec<Buffer>,
+    settings: Vec<(String, Vec<String>)>,
+    exclusion: Exclusion,
+}
+
+impl<'t> Immediate<'t> {
+    /// The stream table of this `pgt_id`, whose sources are captured as buffers would capture them. `settings` are those that were
+    /// in force when it was created.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn new(
+        table: &'t StreamTable,
+        id: i64,
+        sources: Vec<Buffer>,
+        settings: &[Setting],
+    ) -> Result<Immediate<'t>> {
+        let settings = settings.iter().map(in_force).collect();
+        Ok(Immediate { table, id, sources, settings, exclusion: Exclusion::of(table)? })
+    }
+
+    /// Makes its triggers and what they need, anew where they are there. To be run where the stream table has just been computed,
+    /// under locks that keep writers from its sources.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn install(&self) -> Result<Vec<Statement>> {
+        let mut made = self.tables();
+        let counts = self.exclusion == Exclusion::All;
+        if counts {
+            made.push(self.function("begin".to_owned(), self.begin()));
+        }
+        for source in &self.sources {
+            for event in EVENTS {
+                let name = self.event_name(source, event);
+                made.push(self.function(name.clone(), self.end(source, event)?));
+                for table in source.triggered(false) {
+                    if counts {
+                        made.extend(self.trigger(table, source, event, TriggerTiming::Before, "begin"));
+                    }
+                    made.extend(self.trigger(table, source, event, TriggerTiming::After, &name));
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    fn named(&self, rest: &str) -> Qualified {
+        let rest = if rest.is_empty() { String::new() } else { format!("_{rest}") };
+        Qualified::new(self.table.hidden_schema(), format!("immediate_{}{rest}", self.id))
+    }
+    fn control(&self) -> Qualified {
+        self.named("")
+    }
+    /// Where changes of a source are put aside.
+    fn aside(&self, source: TableId) -> Qualified {
+        self.named(&source.to_string())
+    }
+    fn event_name(&self, source: &Buffer, event: TriggerEvent) -> String {
+        format!("{}_{}", source.table().id, event_word(event))
+    }
+
+    /// The control table, and where changes are put aside.
+    fn tables(&self) -> Vec<Statement> {
+        let column = |name: &str, ty: Type, default: Option<Scalar>| ColumnSpec {
+            name: Ident::new(name),
+            ty,
+            not_null: true,
+            default,
+        };
+        let drop = |name| Statement::Drop(DropObject { kind: ObjectKind::Table, name, cascade: false });
+        let create = |name, columns, primary_key| {
+            Statement::CreateTable(CreateTable {
+                name,
+                unlogged: false,
+                if_not_exists: false,
+                columns,
+                primary_key,
+                fillfactor: None,
+            })
+        };
+        let columns = vec![
+            column("bucket", Type::Int4, None),
+            column("xid", xid8(), Some(Scalar::call("pg_current_xact_id", vec![]))),
+            column("pending", Type::Int4, Some(Scalar::int4(0))),
+            column("aside", Type::Bool, Some(Scalar::bool(false))),
+            column("anew", Type::Bool, Some(Scalar::bool(false))),
+        ];
+        let control = self.control();
+        let mut made = vec![
+            drop(control.clone()),
+            create(control.clone(), columns, vec![Ident::fixed("bucket")]),
+            self.buckets(),
+        ];
+        if self.exclusion != Exclusion::All {
+            return made;
+        }
+        for source in &self.sources {
+            let own = ColumnSpec { name: Ident::fixed("w"), ty: Type::Int2, not_null: true, default: None };
+            let columns = source.columns().iter().filter_map(|c| source.column(*c));
+            let columns = columns.map(|(name, ty)| ColumnSpec { name, ty, not_null: false, default: None });
+            let name = self.aside(source.table().id);
+            made.push(drop(name.clone()));
+            made.push(create(name, std::iter::once(own).chain(columns).collect(), Vec::new()));
+        }
+        made
+    }
+
+    /// The rows of the control table.
+    fn buckets(&self) -> Statement {
+        let (s, n) = (Ident::fixed("s"), Ident::fixed("bucket"));
+        let last = if matches!(self.exclusion, Exclusion::Groups { .. }) { BUCKETS - 1 } else { 0 };
+        let series = Scalar::call("generate_series", vec![Scalar::int8(0), Scalar::int8(last)]);
+        let rows = Select {
+            items: vec![SelectItem { expr: Scalar::column(&s, &n).cast(Type::Int4), name: None }],
+            from: vec![FromItem::call_naming(series, s, vec![n.clone()])],
+            ..Select::default()
+        };
+        Statement::Insert(Insert {
+            ctes: Vec::new(),
+            note: None,
+            table: self.control(),
+            alias: None,
+            columns: vec![n],
+            source: Query::new(SetExpr::Select(Box::new(rows))),
+            on_conflict: None,
+            returning: Vec::new(),
+        })
+    }
+
+    /// A function that runs with the rights of the stream table's owner, under the settings that its query was made under.
+    fn function(&self, name: String, body: Vec<Instruction>) -> Statement {
+        let own = [("pgtrickle.refreshing", "on"), ("jit", "off")];
+        let own = own.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]));
+        Statement::CreateTriggerFunction(CreateTriggerFunction {
+            name: self.named(&name),
+            security_definer: true,
+            settings: self.settings.iter().cloned().chain(own).collect(),
+            variables: body::variables(),
+            body,
+        })
+    }
+
+    /// Triggers of one table fire in the order of their names: where several stream tables read it, in that of their ids.
+    fn trigger(
+        &self,
+        table: &Qualified,
+        source: &Buffer,
+        event: TriggerEvent,
+        timing: TriggerTiming,
+        function: &str,
+    ) -> [Statement; 2] {
+        let after = timing == TriggerTiming::After;
+        let end = if after { "" } else { "_begin" };
+        let name = Ident::new(format!(
+            "trickle_immediate_{:010}_{}_{}{end}",
+            self.id,
+            source.table().id,
+            event_word(event)
+        ));
+        let has = |of: &[TriggerEvent]| after && of.contains(&event);
+        let old = has(&[TriggerEvent::Update, TriggerEvent::Delete]);
+        let new = has(&[TriggerEvent::Insert, TriggerEvent::Update]);
+        [
+            Statement::CreateTrigger(CreateTrigger {
+                replace: true,
+                name: name.clone(),
+                table: table.clone(),
+                timing,
+                event,
+                old_table: old.then(body::old),
+                new_table: new.then(body::new),
+                for_each_row: false,
+                function: self.named(function),
+            }),
+            Statement::EnableAlways(EnableAlways { table: table.clone(), trigger: name }),
+        ]
+    }
+
+    /// Whether an expression of the delta can raise, when all its sources changed.
+    fn can_raise(&self) -> Result<bool> {
+        let (graph, roots): (Graph, _) = self.table.delta(&self.all())?;
+        Ok(graph.reachable_from(&roots).into_iter().any(|id| graph.rel(id).can_raise()))
+    }
+
+    fn all(&self) -> BTreeSet<TableId> {
+        self.sources.iter().map(|s| s.table().id).collect()
+    }
+}
+
+/// A setting of a function. A type of the caller's own temporary schema must not stand in for another one: that comes last.
+fn in_force(s: &Setting) -> (String, Vec<String>) {
+    let temporary = "pg_temp".to_owned();
+    let last = s.name == "search_path" && !s.values.contains(&temporary);
+    (s.name.clone(), s.values.iter().cloned().chain(last.then_some(temporary)).collect())
+}

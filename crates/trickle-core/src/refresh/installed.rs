@@ -1,0 +1,47 @@
+//! The refresh program of a stream table that triggers keep.
+
+use super::plan::{Feed, Program, Template, Windows, Yield};
+use super::program::Compiled;
+use crate::cost::Strategy;
+use crate::error::{Error, Result};
+use crate::sql::ast::Statement;
+use crate::sql::print;
+use std::sync::Arc;
+
+/// Computes a stream table in full, then makes the triggers that keep it from the end of the transaction on.
+#[derive(Debug)]
+pub struct Installed {
+    program: Compiled,
+    then: Vec<Template>,
+}
+
+impl Installed {
+    /// A program whose full ways end in these statements, which have no parameters; then `noted`, a statement that says in
+    /// the catalog what was made.
+    pub fn new(program: Compiled, statements: &[Statement], noted: String) -> Installed {
+        let texts = statements.iter().map(|s| print(s).text).chain([noted]);
+        let then = texts.map(|text| Template::plain(text, Yield::Nothing)).collect();
+        Installed { program, then }
+    }
+}
+
+impl Program for Installed {
+    fn strategies(&self) -> &[Strategy] {
+        &[Strategy::FullDifference, Strategy::Full]
+    }
+
+    fn statements(&self, strategy: Strategy, windows: &Windows) -> Result<Arc<[Template]>> {
+        match strategy {
+            Strategy::NoData => Ok(Arc::new([])),
+            Strategy::FullDifference | Strategy::Full => {
+                let all = self.program.statements(strategy, windows)?;
+                Ok(all.iter().chain(&self.then).cloned().collect())
+            }
+            other => Err(Error::plan(format!("what triggers keep has no way {}", other.name()))),
+        }
+    }
+
+    fn feed(&self, strategy: Strategy) -> Feed {
+        self.program.feed(strategy)
+    }
+}

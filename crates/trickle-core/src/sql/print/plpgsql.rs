@@ -1,0 +1,130 @@
+//! Printing of trigger functions.
+
+use super::{Printer, quoted};
+use crate::sql::ast::{CreateTriggerFunction, Instruction};
+use crate::sql::ident::Ident;
+
+impl Printer {
+    pub(super) fn create_function(&mut self, c: &CreateTriggerFunction) {
+        let body = self.capture(|p| {
+            // A column named like one of PL/pgSQL's own variables (found, tg_op …) is the column.
+            p.word("#variable_conflict use_column");
+            if !c.variables.is_empty() {
+                p.newline();
+                p.word("DECLARE");
+                p.inside(|p| {
+                    for (name, ty) in &c.variables {
+                        p.newline();
+                        p.put(format_args!("{name} {ty};"));
+                    }
+                });
+            }
+            p.newline();
+            p.word("BEGIN");
+            p.inside(|p| {
+                p.instructions(&c.body);
+                p.newline();
+                p.word("RETURN NULL;");
+            });
+            p.newline();
+            p.word("END");
+        });
+        self.word("CREATE OR REPLACE FUNCTION ");
+        self.show(&c.name);
+        self.word("() RETURNS trigger LANGUAGE plpgsql");
+        self.word(if c.security_definer { " SECURITY DEFINER" } else { "" });
+        for (name, values) in &c.settings {
+            self.setting(name, values);
+        }
+        self.word(" AS ");
+        self.dollars("trickle", &format!("\n{body}\n"));
+    }
+
+    /// ` SET name = values`
+    fn setting(&mut self, name: &str, values: &[String]) {
+        let name: Vec<String> = name.split('.').map(|part| Ident::new(part).to_string()).collect();
+        self.put(format_args!(" SET {} = ", name.join(".")));
+        if values.is_empty() {
+            self.word("''");
+        }
+        // Schemas are identifiers; where there is a list, it is one of schemas.
+        let schemas = name == ["search_path"];
+        self.row(values, |p, v| match schemas {
+            true => p.show(&Ident::new(v)),
+            false => p.word(&quoted(v)),
+        });
+    }
+
+    /// A text between dollars, with a tag that it lacks.
+    fn dollars(&mut self, tag: &str, text: &str) {
+        let mut tag = format!("${tag}$");
+        while text.contains(&tag) {
+            tag.insert(1, 'x');
+        }
+        self.word(&tag);
+        self.word(text);
+        self.word(&tag);
+    }
+
+    fn instructions(&mut self, all: &[Instruction]) {
+        for i in all {
+            self.newline();
+            self.instruction(i);
+            self.word(";");
+        }
+    }
+
+    fn block(&mut self, all: &[Instruction]) {
+        self.inside(|p| p.instructions(all));
+        self.newline();
+    }
+
+    fn instruction(&mut self, i: &Instruction) {
+        match i {
+            Instruction::Run(statement) => self.statement(statement),
+            Instruction::Fetch(statement, into) => {
+                self.statement(statement);
+                self.newline();
+                self.word("INTO ");
+                self.row(into, |p, name| p.ident(name));
+            }
+            Instruction::Anew(statement) => {
+                let text = self.capture(|p| p.statement(statement));
+                self.word("EXECUTE ");
+                self.dollars("statement", &text);
+            }
+            Instruction::Assign(name, value) => {
+                self.ident(name);
+                self.word(" := ");
+                self.scalar(value);
+            }
+            Instruction::If { condition, then, otherwise } => {
+                self.word("IF ");
+                self.scalar(condition);
+                self.word(" THEN");
+                self.block(then);
+                if !otherwise.is_empty() {
+                    self.word("ELSE");
+                    self.block(otherwise);
+                }
+                self.word("END IF");
+            }
+            Instruction::Attempt { body, otherwise } => {
+                self.word("BEGIN");
+                self.block(body);
+                self.word("EXCEPTION WHEN data_exception OR cardinality_violation THEN");
+                self.block(otherwise);
+                self.word("END");
+            }
+            Instruction::Raise { sqlstate, message, hint } => {
+                // The message is an argument, since in a format a percent sign would stand for one.
+                self.put(format_args!(
+                    "RAISE EXCEPTION '%', {} USING ERRCODE = '{sqlstate}', HINT = {}",
+                    quoted(message),
+                    quoted(hint)
+                ));
+            }
+            Instruction::Return => self.word("RETURN NULL"),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Stream tables that the writers of their sources keep, on a live database.
+//!
+//! What their triggers do is the core's ([`trickle_core::immediate`]). They come with a full refresh, in its transaction, and go
+//! with whatever makes the stream table another one: between the two it is stale, and marked so.
+
+use crate::capture::{HIDDEN, with_children};
+use crate::create::Design;
+use crate::db::{Connection, Transaction};
+use crate::error::{Error, Result};
+use crate::locks::patiently;
+use crate::registry::{Entry, Registry, shown};
+use crate::resolve::Resolved;
+use crate::trickle::Trickle;
+use std::sync::Arc;
+use trickle_core::catalog::TableId;
+use trickle_core::cdc::Buffer;
+use trickle_core::immediate::Immediate;
+use trickle_core::refresh::{Compiled, Installed};
+use trickle_core::sql::Qualified;
+use trickle_core::stream_table::StreamTable;
+use trickle_core::{Cause, Reason, ReasonKind};
+
+/// What is said of a table that triggers for statements do not see all changes of, of one that is refreshed at its own times,
+/// and of one whose capture the user holds off.
+const UNSEEN: &str = "
+SELECT c.oid, pgtrickle.is_subscribed(c.oid), EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid),
+    coalesce(s.refresh_mode <> 'IMMEDIATE', false), coalesce(b.capture = 'HELD', false)
+FROM pg_class c LEFT JOIN pgtrickle.pgt_stream_tables s ON s.pgt_relid = c.oid
+LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = c.oid
+WHERE c.oid = ANY ($1) ORDER BY c.oid";
+
+impl<C: Connection> Trickle<C> {
+    /// What stands against keeping a query by triggers, beside what stands against deltas.
+    pub(crate) async fn against_immediate(
+        &self,
+        resolved: &Resolved,
+        table: Option<&StreamTable>,
+    ) -> Result<Vec<Reason>> {
+        let mut against = Vec::new();
+        let reason = |construct: String, help: &str| Reason {
+            span: None,
+            kind: ReasonKind::NotYet,
+            cause: Cause::Source,
+            construct,
+            help: help.to_owned(),
+        };
+        if table.is_some_and(StreamTable::reads_clock) {
+            let help = "Time passes while nobody writes: use mode DIFFERENTIAL with a schedule.";
+            against.push(reason("a condition on the time, of what writers keep".to_owned(), help));
+        }
+        let oids: Vec<u32> = resolved.dependencies.iter().map(|d| d.oid).collect();
+        let rows = self.db().query(UNSEEN, &[&oids]).await;
+        for r in rows.map_err(|e| Error::server("look how tables are written", e))? {
+            let Some(d) = resolved.dependencies.iter().find(|d| d.oid == r.get::<u32>(0)) else { continue };
+            let name = Qualified::new(&d.schema, &d.name);
+            let said = [
+                (
+                    format!("{name}, which a subscription writes, under IMMEDIATE"),
+                    "What a subscription applies fires no triggers of statements: use mode DIFFERENTIAL.",
+                ),
+                (
+                    format!("{name}, a partition or child, under IMMEDIATE"),
+                    "Statements that name its parent do not fire its triggers: query the parent, or use mode DIFFERENTIAL.",
+                ),
+                (
+                    format!("{name}, a stream table that refreshes keep, under IMMEDIATE"),
+                    "It changes when it is refreshed: make it IMMEDIATE too, or use mode DIFFERENTIAL here.",
+                ),
+                (
+                    format!("{name}, of which nothing is to be captured, under IMMEDIATE"),
+                    "trickle disable switched it off; trickle enable switches it on.",
+                ),
+            ];
+            let holds = |(i, said)| r.get::<bool>(i + 1).then_some(said);
+            against.extend(said.into_iter().enumerate().filter_map(holds).map(|(c, help)| reason(c, help)));
+        }
+        Ok(against)
+    }
+
+    /// Stops what keeps the stream tables that read a table within its writers' statements, and takes them out of the schedule:
+    /// for whoever is to be able to write whatever happens. Their names.
+    pub(crate) async fn release_writers(&mut self, source: u32) -> Result<Vec<String>> {
+        let registry = self.registry().await?;
+        let reads = |e: &&Entry| e.is_immediate() && e.read().any(|d| d.relation.id == TableId(source));
+        let readers: Vec<&Entry> = registry.entries().filter(reads).collect();
+        for e in &readers {
+            let why = format!("the capture of a table that {} reads was switched off", shown(e));
+            self.stop_immediate(e, &why, true).await?;
+        }
+        Ok(readers.into_iter().map(shown).collect())
+    }
+
+    /// Drops the triggers of a stream table, which is computed anew when it is wanted again; as a `failed` one it is taken out of
+    /// the schedule too.
+    pub(crate) async fn stop_immediate(&mut self, e: &Entry, why: &str, failed: bool) -> Result<()> {
+        let tables: Vec<u32> = e.read().map(|d| d.relation.id.0).collect();
+        let (patience, progress) = (self.settings.patience, self.progress.clone());
+        let (id, fail) = (e.id, |err| Error::server("stop keeping a stream table", err));
+        patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
+            remove(t, id).await?;
+            let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = $2, \
+                 status = CASE WHEN $3 THEN 'SUSPENDED' ELSE status END, \
+                 consecutive_errors = CASE WHEN $3 THEN greatest(consecutive_errors, 1) ELSE consecutive_errors END, \
+                 last_error_message = CASE WHEN $3 THEN $2 ELSE last_error_message END, updated_at = now() \
+                 WHERE pgt_id = $1";
+            t.execute(text, &[&id, &why, &failed]).await.map(|_| ()).map_err(fail)
+        })
+        .await
+    }
+}
+
+/// Refuses to make a stream table one that refreshes keep while others that writers keep read it.
+pub(crate) fn require_writers(registry: &Registry, e: &Entry, design: &Design) -> Result<()> {
+    if design.mode() == "IMMEDIATE" || !e.is_immediate() {
+        return Ok(());
+    }
+    let reads = |r: &&Entry| r.is_immediate() && r.read().any(|d| d.relation.id == e.relation.id);
+    match registry.entries().find(reads) {
+        None => Ok(()),
+        Some(reader) => Err(Error::input(format!("{} must stay IMMEDIATE", shown(e)))
+            .detail(format!("{} reads it, and is kept within the statements that write it.", shown(reader)))
+            .hint(format!("Alter {} first.", shown(reader)))),
+    }
+}
+
+/// What computes a stream table and makes the triggers that keep it.
+pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<Installed> {
+    let mut sources = Vec::new();
+    for (def, columns) in table.sources() {
+        sources.push(with_children(db, Buffer::new(def, HIDDEN, &columns)).await?);
+    }
+    let statements = Immediate::new(table, e.id, sources, &e.settings)?.install()?;
+    let noted = format!(
+        "UPDATE pgtrickle.pgt_stream_tables SET triggers_fingerprint = pgtrickle.immediate_fingerprint(pgt_id) WHERE pgt_id = {}",
+        e.id
+    );
+    Ok(Installed::new(Compiled::new(table.clone()), &statements, noted))
+}
+
+/// Drops the triggers that keep a stream table, and all that they use; nothing where there is none.
+pub(crate) async fn remove(t: &Transaction<'_>, id: i64) -> Result<()> {
+    let fail = |e| Error::server("drop the triggers of a stream table", e);
+    let objects = "WITH own AS (SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace($1) \
+             AND starts_with(p.proname, $2)) \
+         SELECT 0, pg_catalog.format('DROP TRIGGER %I ON %s', g.tgname, g.tgrelid::regclass) FROM pg_trigger g \
+             JOIN own ON own.oid = g.tgfoid WHERE g.tgparentid = 0 \
+         UNION ALL SELECT 1, pg_catalog.format('DROP FUNCTION %s', oid::regprocedure) FROM own \
+         UNION ALL SELECT 2, pg_catalog.format('DROP TABLE %s', c.oid::regclass) FROM pg_class c \
+             WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r' \
+             AND (c.relname = rtrim($2, '_') OR starts_with(c.relname, $2)) ORDER BY 1, 2";
+    let rows = t.query(objects, &[&HIDDEN, &format!("immediate_{id}_")]).await.map_err(fail)?;
+    let texts: Vec<String> = rows.iter().map(|r| r.get(1)).collect();
+    if texts.is_empty() {
+        return Ok(());
+    }
+    t.batch_execute(&texts.join(";\n")).await.map_err(fail)
+}
