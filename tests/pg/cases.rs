@@ -10,13 +10,30 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::SqlState;
-use trickle_client::{NewStreamTable, Settings, Trickle};
+use trickle_client::{NewStreamTable, RefreshMode, Settings, Trickle};
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 use trickle_core::testing::{Case, Expected};
 
 #[test]
 fn every_case_comes_out_as_it_says() {
+    each_case(async |t, case| {
+        run(t, case).await;
+    });
+}
+
+/// The same, kept within the statements that write.
+#[test]
+fn every_case_that_triggers_can_keep_comes_out_as_it_says() {
+    let kept = std::sync::atomic::AtomicUsize::new(0);
+    each_case(async |t, case| {
+        kept.fetch_add(usize::from(keep(t, case).await), std::sync::atomic::Ordering::Relaxed);
+    });
+    let kept = kept.into_inner();
+    assert!(kept > 300, "{kept} were kept");
+}
+
+fn each_case(test: impl AsyncFn(&mut Trickle, &Case) + Sync) {
     let read = |(name, file)| (name, Case::parse(&std::fs::read_to_string(file).unwrap()).unwrap());
     let cases: Vec<(String, Case)> = case_files::case_files().into_iter().map(read).collect();
     each_server(async |db| {
@@ -31,7 +48,7 @@ fn every_case_comes_out_as_it_says() {
                 .batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
                 .await
                 .unwrap();
-            if AssertUnwindSafe(run(&mut t, case)).catch_unwind().await.is_err() {
+            if AssertUnwindSafe(test(&mut t, case)).catch_unwind().await.is_err() {
                 failed.push(shown);
             }
             let left: BTreeSet<String> =
@@ -96,6 +113,63 @@ async fn run(t: &mut Trickle, case: &Case) {
             }
         }
     }
+}
+
+/// Runs a case under IMMEDIATE; whether it can be kept so.
+async fn keep(t: &mut Trickle, case: &Case) -> bool {
+    let run = async |t: &Trickle, sql: &str| t.connection().client().batch_execute(sql).await;
+    run(t, &case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;")).await.unwrap();
+    match run(t, &case.rows).await {
+        Err(e) if e.code().is_some_and(|c| c.code() == UNSUPPORTED) => return false,
+        done => done.unwrap(),
+    }
+    let immediate = NewStreamTable {
+        mode: Some(RefreshMode::Immediate),
+        ..NewStreamTable::new(name("st"), case.query.as_str())
+    };
+    if t.create(&immediate).await.is_err() {
+        return false;
+    }
+    for window in &case.windows {
+        let done = run(t, &window.change).await;
+        let data =
+            |e: &tokio_postgres::Error| e.code().is_some_and(|c| ["21", "22"].contains(&&c.code()[..2]));
+        if let (Err(e), Expected::Rows(_)) = (&done, &window.expect)
+            && data(e)
+        {
+            run(t, "ROLLBACK").await.unwrap();
+            assert!(raises_between(t, case, &window.change).await, "{e:?}");
+            return true;
+        }
+        match &window.expect {
+            Expected::Rows(rows) => {
+                done.unwrap();
+                assert_eq!(&stored(t).await, rows, "after {}", window.change);
+                assert_equal(t, "st").await;
+            }
+            Expected::Error(wanted) => {
+                let e = done.unwrap_err();
+                let e = e.as_db_error().unwrap().message();
+                assert!(wanted.contains(e) || e.contains(wanted), "{e} is not {wanted}");
+                // Nothing of that statement is there.
+                run(t, "ROLLBACK").await.unwrap();
+                return true;
+            }
+        }
+    }
+    true
+}
+
+/// Whether the query raises in a state between the statements of a change: there is no result then that could be kept.
+async fn raises_between(t: &mut Trickle, case: &Case, change: &str) -> bool {
+    t.drop(&name("st"), true).await.unwrap();
+    for statement in change.split(';') {
+        t.connection().client().batch_execute(statement).await.unwrap();
+        if t.connection().client().simple_query(&case.query).await.is_err() {
+            return true;
+        }
+    }
+    false
 }
 
 /// A server's clock cannot be set. What a case says must come out is asked of the server for the time that it names; the
