@@ -22,6 +22,7 @@ mod first_load;
 mod functions;
 mod holds;
 mod idle;
+mod immediate;
 mod interleavings;
 mod lifecycle;
 mod limits;

@@ -1,0 +1,512 @@
+//! Stream tables kept within the statements that write their sources (IMMEDIATE), with every order fixed by locks and open
+//! transactions. Catches what one writer cannot do wrong: states that somebody else changes meanwhile, sources that one statement
+//! changes together, and objects that stay behind.
+
+use crate::support::{
+    Db, assert_equal, blocked, count, create, each_server, mode, name, open, pid, refresh, run, try_refresh,
+};
+use futures_util::SinkExt;
+use std::pin::pin;
+use std::time::Duration;
+use trickle_client::{Alteration, NewStreamTable, RefreshMode, RefreshOptions, Session, Trickle};
+
+const SOURCES: &str = "
+    CREATE TABLE a (id int PRIMARY KEY, k int, v int);
+    CREATE TABLE b (id int PRIMARY KEY, k int, w int);
+    INSERT INTO a SELECT i, i % 5, i FROM generate_series(1, 40) i;
+    INSERT INTO b SELECT i, i % 5, i FROM generate_series(1, 10) i";
+
+/// One for each way in which writers are kept from each other, and one of them that reads another.
+const TABLES: [(&str, &str); 6] = [
+    ("by_key", "SELECT id, v FROM a WHERE v > 2"),
+    ("by_group", "SELECT k, sum(v) AS s, count(*) AS n FROM a GROUP BY k"),
+    ("joined", "SELECT a.id, a.v, b.w FROM a JOIN b USING (k)"),
+    ("bag", "SELECT k % 2 AS odd FROM a"),
+    ("extrema", "SELECT k, min(v) AS least, max(v) AS most FROM a GROUP BY k"),
+    ("above", "SELECT g.k, g.s, count(b.id) AS n FROM by_group g LEFT JOIN b ON b.k = g.k GROUP BY g.k, g.s"),
+];
+
+async fn keep(t: &mut Trickle, what: &str, query: &str) {
+    let new = NewStreamTable { mode: Some(RefreshMode::Immediate), ..NewStreamTable::new(name(what), query) };
+    let made = t.create(&new).await.unwrap_or_else(|e| panic!("{what}: {e:?}"));
+    assert_eq!(made.mode, "IMMEDIATE");
+}
+
+async fn keep_all(db: &Db) -> Trickle {
+    let mut t = open(db).await;
+    run(t.connection(), SOURCES).await;
+    for (what, query) in TABLES {
+        keep(&mut t, what, query).await;
+    }
+    t
+}
+
+async fn assert_all(t: &mut Trickle) {
+    for (what, _) in TABLES {
+        assert_equal(t, what).await;
+    }
+}
+
+/// The SQLSTATE that a statement fails with.
+async fn fails(s: &Session, sql: &str) -> String {
+    let e = s.client().batch_execute(sql).await.expect_err(sql);
+    e.code().unwrap_or_else(|| panic!("{e:?}")).code().to_owned()
+}
+
+#[test]
+fn each_kind_of_statement_is_applied_as_it_ends() {
+    each_server(async |db| {
+        let mut t = keep_all(db).await;
+        for statement in [
+            "INSERT INTO a VALUES (100, 1, 7), (101, 9, -7), (102, NULL, NULL)",
+            "UPDATE a SET v = v + 1 WHERE k = 1",
+            "UPDATE a SET k = k + 1 WHERE id < 5",
+            "UPDATE a SET id = -id",
+            "UPDATE a SET v = v",
+            "DELETE FROM a WHERE k = 9",
+            "DELETE FROM a WHERE false",
+            "INSERT INTO a VALUES (-1, 3, 3), (103, 3, 3) ON CONFLICT (id) DO UPDATE SET v = 1000",
+            "MERGE INTO a USING (VALUES (-2, 4), (-3, 4), (104, 4)) x(id, k) ON a.id = x.id \
+             WHEN MATCHED AND x.id = -2 THEN DELETE WHEN MATCHED THEN UPDATE SET k = x.k \
+             WHEN NOT MATCHED THEN INSERT VALUES (x.id, x.k, 0)",
+            "WITH gone AS (DELETE FROM a WHERE id = -4 RETURNING *), moved AS (UPDATE b SET k = 2 WHERE id = 1) \
+             INSERT INTO b SELECT 20, k, v FROM gone",
+            "WITH gone AS (DELETE FROM a WHERE id = -5 RETURNING *) INSERT INTO a SELECT 105, k, v FROM gone",
+            "TRUNCATE b",
+            "INSERT INTO b SELECT i, i % 3, i FROM generate_series(1, 9) i",
+            "TRUNCATE a, b",
+            "INSERT INTO a SELECT i, i % 7, i FROM generate_series(1, 3000) i",
+            "DELETE FROM a WHERE id % 2 = 0",
+        ] {
+            run(t.connection(), statement).await;
+            assert_all(&mut t).await;
+        }
+        let mut sink =
+            pin!(t.connection().client().copy_in::<_, &'static [u8]>("COPY a FROM STDIN").await.unwrap());
+        sink.send(b"5000\t1\t1\n5001\t2\t2\n").await.unwrap();
+        assert_eq!(sink.finish().await.unwrap(), 2);
+        assert_all(&mut t).await;
+        assert_eq!(count(t.connection(), "SELECT count(*) FROM by_key WHERE id > 4999").await, 0);
+        // What replicates writes too.
+        run(t.connection(), "SET session_replication_role = replica; DELETE FROM a WHERE k = 1; RESET session_replication_role").await;
+        assert_all(&mut t).await;
+    });
+}
+
+/// Cascades, and triggers of the user's that write from within a statement, before and after ours.
+#[test]
+fn what_a_statement_sets_off_is_applied_once() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        run(
+            t.connection(),
+            "CREATE TABLE top (id int PRIMARY KEY);
+             CREATE TABLE mid (id int PRIMARY KEY, top int REFERENCES top ON DELETE CASCADE ON UPDATE CASCADE);
+             CREATE TABLE low (id int PRIMARY KEY, mid int REFERENCES mid ON DELETE SET NULL ON UPDATE CASCADE);
+             CREATE TABLE log (what text, id int);
+             CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+                 INSERT INTO log VALUES (TG_OP, (CASE WHEN TG_OP = 'DELETE' THEN OLD.id ELSE NEW.id END)); RETURN coalesce(NEW, OLD); END$$;
+             CREATE FUNCTION more() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+                 IF pg_trigger_depth() < 3 THEN INSERT INTO low SELECT coalesce(max(id), 1000) + 1, NULL FROM low; END IF; RETURN NULL; END$$;
+             CREATE TRIGGER before BEFORE INSERT OR UPDATE OR DELETE ON mid FOR EACH ROW EXECUTE FUNCTION noted();
+             CREATE TRIGGER row_after AFTER INSERT OR DELETE ON low FOR EACH ROW EXECUTE FUNCTION noted();
+             CREATE TRIGGER a_first AFTER INSERT OR DELETE ON mid FOR EACH STATEMENT EXECUTE FUNCTION more();
+             CREATE TRIGGER z_last AFTER UPDATE ON mid FOR EACH STATEMENT EXECUTE FUNCTION more();
+             INSERT INTO top SELECT generate_series(1, 9); INSERT INTO mid SELECT i, i % 9 + 1 FROM generate_series(1, 30) i;
+             INSERT INTO low SELECT i, i % 30 + 1 FROM generate_series(1, 90) i",
+        )
+        .await;
+        let all = [
+            (
+                "chain",
+                "SELECT low.id, mid.id AS mid, top.id AS top FROM low LEFT JOIN mid ON mid.id = low.mid LEFT JOIN top ON top.id = mid.top",
+            ),
+            (
+                "logged",
+                "SELECT log.what, count(*) AS n, count(mid.id) AS there FROM log LEFT JOIN mid USING (id) GROUP BY 1",
+            ),
+            ("tops", "SELECT top, count(*) AS n FROM mid GROUP BY top"),
+            ("rest", "SELECT id FROM top WHERE id NOT IN (SELECT top FROM mid WHERE top IS NOT NULL)"),
+        ];
+        for (what, query) in all {
+            keep(&mut t, what, query).await;
+        }
+        for statement in [
+            "DELETE FROM top WHERE id = 3",
+            "UPDATE top SET id = id + 100",
+            "UPDATE mid SET id = -id WHERE id < 9",
+            "INSERT INTO mid VALUES (1000, 105), (1001, NULL)",
+            "WITH t AS (DELETE FROM top WHERE id IN (101, 102)), l AS (INSERT INTO low VALUES (5000, 10)) DELETE FROM mid WHERE id = 12",
+            "DELETE FROM low WHERE id % 2 = 0",
+            "DELETE FROM top",
+        ] {
+            run(t.connection(), statement).await;
+            for (what, _) in all {
+                assert_equal(&mut t, what).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn savepoints_errors_deferred_constraints_and_prepared_transactions() {
+    each_server(async |db| {
+        let mut t = keep_all(db).await;
+        keep(&mut t, "divided", "SELECT a.id, 100 / b.w AS q FROM a JOIN b USING (k)").await;
+        let s = db.session().await;
+        run(
+            &s,
+            "BEGIN; SAVEPOINT x; DELETE FROM a; SAVEPOINT y; INSERT INTO a VALUES (1, 1, 1); ROLLBACK TO x;
+             UPDATE b SET w = 2; DELETE FROM a WHERE id = 1; COMMIT",
+        )
+        .await;
+        assert_all(&mut t).await;
+        // The query raises at the end of a statement: that statement fails, and nothing else.
+        assert_eq!(fails(&s, "UPDATE b SET w = 0 WHERE id = 1").await, "22012");
+        run(
+            &s,
+            "DO $$BEGIN DELETE FROM a WHERE id = 2; BEGIN UPDATE b SET w = 0; EXCEPTION WHEN division_by_zero THEN NULL; END;
+             DELETE FROM a WHERE id = 3; END$$",
+        )
+        .await;
+        assert_all(&mut t).await;
+        assert_equal(&mut t, "divided").await;
+        assert_eq!(count(&s, "SELECT count(*) FROM b WHERE w = 0").await, 0);
+        // Only a delta would raise: a row leaves, and what it met becomes 0.
+        run(&s, "BEGIN; WITH gone AS (DELETE FROM a WHERE k = 4) UPDATE b SET w = 0 WHERE k = 4; COMMIT")
+            .await;
+        assert_equal(&mut t, "divided").await;
+        run(
+            &s,
+            "ALTER TABLE b ADD CONSTRAINT late UNIQUE (w, id) DEFERRABLE INITIALLY DEFERRED;
+             CREATE FUNCTION at_end() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN DELETE FROM a WHERE id = 10; RETURN NULL; END$$;
+             CREATE CONSTRAINT TRIGGER at_end AFTER UPDATE ON b DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION at_end();
+             BEGIN; UPDATE b SET w = 5 WHERE id = 5; UPDATE a SET v = 9 WHERE id = 11; COMMIT",
+        )
+        .await;
+        assert_eq!(count(&s, "SELECT count(*) FROM a WHERE id = 10").await, 0);
+        assert_all(&mut t).await;
+        run(&s, "BEGIN; DELETE FROM a WHERE id = 20; PREPARE TRANSACTION 'p'").await;
+        assert_all(&mut t).await;
+        run(&s, "COMMIT PREPARED 'p'").await;
+        assert_all(&mut t).await;
+    });
+}
+
+/// Who writes what a delta reads waits for whoever wrote before, whatever source that was, and then reads what that one wrote.
+#[test]
+fn writers_of_both_sides_of_a_join_wait_for_each_other() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        run(t.connection(), SOURCES).await;
+        keep(&mut t, "joined", "SELECT a.id, a.v, b.w FROM a JOIN b USING (k)").await;
+        let (first, second) = (db.session().await, db.session().await);
+        run(&first, "BEGIN; INSERT INTO a VALUES (100, 1, 100)").await;
+        let waiting = run(&second, "INSERT INTO b VALUES (100, 1, 100)");
+        let (second_pid, by) = (pid(second.client()).await, db.session().await);
+        tokio::join!(waiting, async {
+            blocked(&by, second_pid).await;
+            run(&first, "COMMIT").await;
+        });
+        assert_equal(&mut t, "joined").await;
+        assert_eq!(count(&by, "SELECT count(*) FROM joined WHERE v = 100 AND w = 100").await, 1);
+        // One that was undone leaves nobody waiting.
+        run(&first, "BEGIN; SAVEPOINT s; DELETE FROM a; ROLLBACK TO s").await;
+        run(&second, "DELETE FROM b WHERE id = 100").await;
+        run(&first, "DELETE FROM a WHERE id = 100; COMMIT").await;
+        assert_equal(&mut t, "joined").await;
+    });
+}
+
+#[test]
+fn a_snapshot_that_does_not_show_the_last_writer_is_refused() {
+    each_server(async |db| {
+        let mut t = keep_all(db).await;
+        let (old, other) = (db.session().await, db.session().await);
+        let writes = [
+            // A join: whoever wrote it last.
+            ("INSERT INTO b VALUES (50, 1, 1)", "DELETE FROM b WHERE id = 3", Some("40001")),
+            // Totals: whoever wrote the same group last.
+            ("INSERT INTO a VALUES (200, 3, 1)", "INSERT INTO a VALUES (201, 3, 1)", Some("40001")),
+            ("TRUNCATE a", "INSERT INTO a VALUES (1, 3, 1)", Some("40001")),
+        ];
+        for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+            for (theirs, ours, fate) in writes {
+                run(&old, &format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM pg_class")).await;
+                run(&other, &format!("BEGIN; {theirs}; COMMIT")).await;
+                assert_eq!(Some(fails(&old, ours).await.as_str()), fate, "{ours}");
+                run(&old, "ROLLBACK").await;
+                run(
+                    &other,
+                    "TRUNCATE a, b; INSERT INTO a SELECT i, i % 5, i FROM generate_series(1, 40) i; \
+                             INSERT INTO b SELECT i, i % 5, i FROM generate_series(1, 10) i",
+                )
+                .await;
+                assert_all(&mut t).await;
+            }
+        }
+    });
+}
+
+/// A refresh computes them while nobody writes; what somebody writes afterwards over a snapshot from before is no delta of that.
+#[test]
+fn a_snapshot_from_before_a_refresh_is_refused() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let (old, other) = (db.session().await, db.session().await);
+        run(&other, SOURCES).await;
+        for (what, query) in TABLES.iter().take(5) {
+            run(&old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class").await;
+            keep(&mut t, what, query).await;
+            assert_eq!(fails(&old, "DELETE FROM a WHERE id = 1").await, "40001", "{what}");
+            run(&old, "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM a").await;
+            let full = RefreshOptions { full: true, ..RefreshOptions::default() };
+            t.refresh(&[name(what)], &full).await.unwrap();
+            assert_eq!(fails(&old, "INSERT INTO a VALUES (1000, 77, 1)").await, "40001", "{what}");
+            run(&old, "ROLLBACK").await;
+            run(&other, "UPDATE a SET v = v + 1").await;
+            assert_equal(&mut t, what).await;
+            t.drop(&name(what), false).await.unwrap();
+        }
+        // The first statement of a writer that is open is waited for.
+        run(&old, "BEGIN; DELETE FROM a WHERE id = 2").await;
+        let (by, waits) = (db.session().await, pid(t.connection().client()).await);
+        tokio::join!(keep(&mut t, "bag", "SELECT k FROM a"), async {
+            blocked(&by, waits).await;
+            run(&old, "DELETE FROM a WHERE id = 3; COMMIT").await;
+        });
+        assert_equal(&mut t, "bag").await;
+    });
+}
+
+/// Rows of different keys and, but for one pair in a thousand, groups are written side by side.
+#[test]
+fn writers_of_different_groups_do_not_wait_for_each_other() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        run(t.connection(), SOURCES).await;
+        for (what, query) in &TABLES[..2] {
+            keep(&mut t, what, query).await;
+        }
+        let (first, second, third) = (db.session().await, db.session().await, db.session().await);
+        run(&first, "BEGIN; INSERT INTO a VALUES (100, 1, 100), (101, 70, 1)").await;
+        run(
+            &second,
+            "SET lock_timeout = '10s'; BEGIN; INSERT INTO a VALUES (102, 2, 1), (103, 71, 1); COMMIT",
+        )
+        .await;
+        // The same group, which is new to both.
+        let (waits, by) = (pid(third.client()).await, db.session().await);
+        let same = run(&third, "INSERT INTO a VALUES (104, 70, 5)");
+        tokio::join!(same, async {
+            blocked(&by, waits).await;
+            run(&first, "UPDATE a SET k = 71 WHERE id = 101; COMMIT").await;
+        });
+        for (what, _) in &TABLES[..2] {
+            assert_equal(&mut t, what).await;
+        }
+        assert_eq!(count(&by, "SELECT s FROM by_group WHERE k = 70").await, 5);
+    });
+}
+
+/// Many writers of everything, at every isolation level, some of which are refused and try something else.
+#[test]
+fn after_a_storm_of_writers_all_are_equal() {
+    each_server(async |db| {
+        let mut t = keep_all(db).await;
+        let writer = async |n: u64| {
+            let s = db.session().await;
+            let (mut done, mut refused, mut x) = (0, 0, n);
+            let until = tokio::time::Instant::now() + Duration::from_secs(4);
+            while tokio::time::Instant::now() < until {
+                let mut next = |below: u64| {
+                    x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    (x >> 33) % below
+                };
+                let level =
+                    ["READ COMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"][next(4) as usize];
+                let mut text = format!("BEGIN ISOLATION LEVEL {level};");
+                for _ in 0..=next(3) {
+                    let (id, k, v) = (next(60), next(8), next(20));
+                    text += &match next(6) {
+                        0 => format!(
+                            "INSERT INTO a VALUES ({id}, {k}, {v}) ON CONFLICT (id) DO UPDATE SET k = {k};"
+                        ),
+                        1 => format!("DELETE FROM a WHERE id = {id};"),
+                        2 => format!("UPDATE a SET v = {v} WHERE k = {k};"),
+                        3 => format!("INSERT INTO b VALUES ({id}, {k}, {v}) ON CONFLICT DO NOTHING;"),
+                        4 => format!(
+                            "WITH x AS (UPDATE b SET k = {k} WHERE id < {v}) DELETE FROM a WHERE id = {id};"
+                        ),
+                        _ => format!("SAVEPOINT s; UPDATE a SET k = {k} WHERE id = {id}; ROLLBACK TO s;"),
+                    };
+                }
+                match s.client().batch_execute(&format!("{text} COMMIT")).await {
+                    Ok(()) => done += 1,
+                    Err(e) => {
+                        assert!(["40001", "40P01"].contains(&e.code().unwrap().code()), "{e:?}\n{text}");
+                        run(&s, "ROLLBACK").await;
+                        refused += 1;
+                    }
+                }
+            }
+            (done, refused)
+        };
+        let all = futures_util::future::join_all((1..=8).map(writer)).await;
+        println!("committed and refused, by writer: {all:?}");
+        assert!(all.iter().map(|(done, _)| done).sum::<u64>() > 50);
+        assert_all(&mut t).await;
+    });
+}
+
+/// What belongs to a stream table goes with it, and with its mode; nobody's writes fail meanwhile.
+#[test]
+fn modes_come_and_go_with_all_that_belongs_to_them() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let s = db.session().await;
+        run(&s, SOURCES).await;
+        let own = "SELECT (SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'trickle\\_immediate%') \
+             + (SELECT count(*) FROM pg_class WHERE relname LIKE 'immediate\\_%' AND relkind = 'r') \
+             + (SELECT count(*) FROM pg_proc WHERE proname LIKE 'immediate\\_%' AND pronamespace = 'pgtrickle_changes'::regnamespace)";
+        let captures = "SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'trickle\\_capture%'";
+        keep(&mut t, "joined", TABLES[2].1).await;
+        assert!(count(&s, own).await > 0);
+        assert_eq!(count(&s, captures).await, 0);
+        let alter = |mode| Alteration { mode: Some(mode), ..Alteration::default() };
+        t.alter(&name("joined"), &alter(RefreshMode::Differential)).await.unwrap();
+        assert_eq!((count(&s, own).await, mode(&t, "joined").await.0.as_str()), (0, "DIFFERENTIAL"));
+        assert!(count(&s, captures).await > 0);
+        run(&s, "DELETE FROM a WHERE id = 7").await;
+        t.alter(&name("joined"), &alter(RefreshMode::Immediate)).await.unwrap();
+        assert_eq!(count(&s, captures).await, 0);
+        run(&s, "DELETE FROM b WHERE id = 7").await;
+        assert_equal(&mut t, "joined").await;
+        // Suspended, nothing keeps it; then it is computed again.
+        let suspended = |yes| Alteration { suspended: Some(yes), ..Alteration::default() };
+        t.alter(&name("joined"), &suspended(true)).await.unwrap();
+        assert_eq!(count(&s, own).await, 0);
+        run(&s, "DELETE FROM a WHERE id = 8").await;
+        t.alter(&name("joined"), &suspended(false)).await.unwrap();
+        run(&s, "DELETE FROM a WHERE id = 9").await;
+        assert_equal(&mut t, "joined").await;
+        // The way out where it is in a writer's way.
+        t.disable(&name("a")).await.unwrap();
+        assert_eq!(count(&s, own).await, 0);
+        run(&s, "DELETE FROM a WHERE id = 10").await;
+        assert!(try_refresh(&mut t, "joined").await.is_err());
+        t.enable(&name("a")).await.unwrap();
+        refresh(&mut t, "joined").await;
+        run(&s, "DELETE FROM a WHERE id = 11").await;
+        assert_equal(&mut t, "joined").await;
+        // Another query.
+        let query =
+            Alteration { query: Some("SELECT a.id, a.v FROM a WHERE v > 5".into()), ..Alteration::default() };
+        t.alter(&name("joined"), &query).await.unwrap();
+        run(&s, "UPDATE a SET v = v + 3 WHERE k = 3").await;
+        assert_equal(&mut t, "joined").await;
+        t.drop(&name("joined"), false).await.unwrap();
+        assert_eq!(count(&s, own).await, 0);
+        keep(&mut t, "flat", "SELECT id, v FROM a").await;
+        t.alter(&name("flat"), &query).await.unwrap();
+        run(&s, "UPDATE a SET v = 5 - v").await;
+        assert_equal(&mut t, "flat").await;
+        t.uninstall(false).await.unwrap();
+        assert_eq!(count(&s, "SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'trickle%'").await, 0);
+    });
+}
+
+/// A trigger that somebody switched off, or a source that is another table now, is made good for by the next refresh.
+#[test]
+fn what_was_broken_is_noticed_by_the_next_refresh() {
+    each_server(async |db| {
+        let mut t = keep_all(db).await;
+        let s = db.session().await;
+        for broken in [
+            "ALTER TABLE a DISABLE TRIGGER ALL; DELETE FROM a WHERE id = 5; ALTER TABLE a ENABLE TRIGGER ALL",
+            "ALTER TABLE a ADD COLUMN more int DEFAULT 3",
+            "ALTER TABLE b ALTER COLUMN w TYPE bigint",
+        ] {
+            run(&s, broken).await;
+            for (what, _) in TABLES {
+                refresh(&mut t, what).await;
+            }
+            assert_all(&mut t).await;
+            run(&s, "UPDATE a SET v = v + 1; DELETE FROM b WHERE id = (SELECT min(id) FROM b)").await;
+            assert_all(&mut t).await;
+        }
+        // A refresh of what is as it should be does nothing, and waits for nobody.
+        let writer = db.session().await;
+        run(&writer, "BEGIN; UPDATE a SET v = v + 1 WHERE id = 20").await;
+        let done = refresh(&mut t, "joined").await;
+        assert_eq!(done[0].report.action, trickle_core::refresh::Action::NoData);
+        run(&writer, "COMMIT").await;
+        assert_all(&mut t).await;
+    });
+}
+
+#[test]
+fn readers_of_what_writers_keep() {
+    each_server(async |db| {
+        let mut t = keep_all(db).await;
+        let s = db.session().await;
+        create(&mut t, "deltas", "SELECT s, count(*) AS n FROM by_group GROUP BY s").await;
+        assert_eq!(mode(&t, "deltas").await.0, "DIFFERENTIAL");
+        run(&s, "UPDATE a SET v = v + 1 WHERE k = 2").await;
+        assert_equal(&mut t, "deltas").await;
+        // It would be kept from writers that are no writers.
+        let new = NewStreamTable {
+            mode: Some(RefreshMode::Immediate),
+            ..NewStreamTable::new(name("later"), "SELECT s FROM deltas")
+        };
+        let e = t.create(&new).await.unwrap_err();
+        assert!(e.detail_text().unwrap().contains("that refreshes keep"), "{e:?}");
+        let away = Alteration { mode: Some(RefreshMode::Differential), ..Alteration::default() };
+        let e = t.alter(&name("by_group"), &away).await.unwrap_err();
+        assert!(e.message().contains("must stay IMMEDIATE"), "{e:?}");
+        run(&s, "CREATE TABLE p (id int, k int) PARTITION BY LIST (k); CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1)").await;
+        keep(&mut t, "parts", "SELECT id FROM p").await;
+        run(&s, "INSERT INTO p1 VALUES (1, 1); INSERT INTO p VALUES (2, 1); DELETE FROM p1 WHERE id = 1")
+            .await;
+        assert_equal(&mut t, "parts").await;
+        for query in
+            ["SELECT id FROM p1", "SELECT id FROM a WHERE now() > '2020-01-01'", "SELECT random() FROM a"]
+        {
+            let new = NewStreamTable {
+                mode: Some(RefreshMode::Immediate),
+                ..NewStreamTable::new(name("no"), query)
+            };
+            t.create(&new).await.expect_err(query);
+        }
+    });
+}
+
+/// Who may write a source needs no right on what is kept of it, and gets none.
+#[test]
+fn writers_need_no_rights_and_get_none() {
+    each_server(async |db| {
+        let mut t = keep_all(db).await;
+        let s = db.session().await;
+        run(
+            &s,
+            "DROP ROLE IF EXISTS immediate_stranger; CREATE ROLE immediate_stranger; GRANT INSERT, UPDATE, DELETE, SELECT ON a, b TO immediate_stranger;
+             SET ROLE immediate_stranger;
+             SET \"pgtrickle.immediate_3\" = '(7,7)'",
+        )
+        .await;
+        run(
+            &s,
+            "CREATE TEMP TABLE trickle_new (id int); CREATE TEMP TABLE trickle_changed_1 (w int);
+             CREATE FUNCTION pg_temp.count(bigint) RETURNS bigint LANGUAGE plpgsql AS $$BEGIN RAISE 'ran as %', current_user; END$$;
+             CREATE DOMAIN pg_temp.text AS pg_catalog.text CHECK (current_user = 'immediate_stranger');
+             INSERT INTO a VALUES (300, 1, 5); UPDATE b SET w = 4 WHERE id = 2; DELETE FROM a WHERE id = 4",
+        )
+        .await;
+        assert_eq!(fails(&s, "SELECT * FROM by_group").await, "42501");
+        assert_eq!(fails(&s, "SELECT * FROM pgtrickle_changes.immediate_3").await, "42501");
+        run(&s, "RESET ROLE; REVOKE ALL ON a, b FROM immediate_stranger").await;
+        assert_all(&mut t).await;
+        assert_eq!(fails(&s, "INSERT INTO by_key VALUES (1, 1)").await, "55000");
+        run(&s, "DROP OWNED BY immediate_stranger; DROP ROLE immediate_stranger").await;
+    });
+}
