@@ -100,8 +100,8 @@ fn what_a_statement_sets_off_is_applied_once() {
         let mut t = open(db).await;
         run(
             t.connection(),
-            "CREATE TABLE top (id int PRIMARY KEY);
-             CREATE TABLE mid (id int PRIMARY KEY, top int REFERENCES top ON DELETE CASCADE ON UPDATE CASCADE);
+            "CREATE TABLE high (id int PRIMARY KEY);
+             CREATE TABLE mid (id int PRIMARY KEY, high int REFERENCES high ON DELETE CASCADE ON UPDATE CASCADE);
              CREATE TABLE low (id int PRIMARY KEY, mid int REFERENCES mid ON DELETE SET NULL ON UPDATE CASCADE);
              CREATE TABLE log (what text, id int);
              CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
@@ -112,33 +112,33 @@ fn what_a_statement_sets_off_is_applied_once() {
              CREATE TRIGGER row_after AFTER INSERT OR DELETE ON low FOR EACH ROW EXECUTE FUNCTION noted();
              CREATE TRIGGER a_first AFTER INSERT OR DELETE ON mid FOR EACH STATEMENT EXECUTE FUNCTION more();
              CREATE TRIGGER z_last AFTER UPDATE ON mid FOR EACH STATEMENT EXECUTE FUNCTION more();
-             INSERT INTO top SELECT generate_series(1, 9); INSERT INTO mid SELECT i, i % 9 + 1 FROM generate_series(1, 30) i;
+             INSERT INTO high SELECT generate_series(1, 9); INSERT INTO mid SELECT i, i % 9 + 1 FROM generate_series(1, 30) i;
              INSERT INTO low SELECT i, i % 30 + 1 FROM generate_series(1, 90) i",
         )
         .await;
         let all = [
             (
                 "chain",
-                "SELECT low.id, mid.id AS mid, top.id AS top FROM low LEFT JOIN mid ON mid.id = low.mid LEFT JOIN top ON top.id = mid.top",
+                "SELECT low.id, mid.id AS mid, high.id AS high FROM low LEFT JOIN mid ON mid.id = low.mid LEFT JOIN high ON high.id = mid.high",
             ),
             (
                 "logged",
                 "SELECT log.what, count(*) AS n, count(mid.id) AS there FROM log LEFT JOIN mid USING (id) GROUP BY 1",
             ),
-            ("tops", "SELECT top, count(*) AS n FROM mid GROUP BY top"),
-            ("rest", "SELECT id FROM top WHERE id NOT IN (SELECT top FROM mid WHERE top IS NOT NULL)"),
+            ("tops", "SELECT high, count(*) AS n FROM mid GROUP BY high"),
+            ("rest", "SELECT id FROM high WHERE id NOT IN (SELECT high FROM mid WHERE high IS NOT NULL)"),
         ];
         for (what, query) in all {
             keep(&mut t, what, query).await;
         }
         for statement in [
-            "DELETE FROM top WHERE id = 3",
-            "UPDATE top SET id = id + 100",
+            "DELETE FROM high WHERE id = 3",
+            "UPDATE high SET id = id + 100",
             "UPDATE mid SET id = -id WHERE id < 9",
             "INSERT INTO mid VALUES (1000, 105), (1001, NULL)",
-            "WITH t AS (DELETE FROM top WHERE id IN (101, 102)), l AS (INSERT INTO low VALUES (5000, 10)) DELETE FROM mid WHERE id = 12",
+            "WITH t AS (DELETE FROM high WHERE id IN (101, 102)), l AS (INSERT INTO low VALUES (5000, 10)) DELETE FROM mid WHERE id = 12",
             "DELETE FROM low WHERE id % 2 = 0",
-            "DELETE FROM top",
+            "DELETE FROM high",
         ] {
             run(t.connection(), statement).await;
             for (what, _) in all {

@@ -23,7 +23,11 @@ use std::sync::Arc;
 /// From so many rows on a statement is planned for them. The plan for fewer is kept: it is made for [`FEW`], whatever the first
 /// statement of a session changes.
 const MANY: i64 = 1000;
-const FEW: i64 = 16;
+const FEW: i64 = 1;
+
+/// The plan that is kept looks rows up by index, also in a table that has one page when it is made: later statements of the same
+/// transaction may meet a thousand, and nothing tells the planner before it commits.
+pub(super) const FOR_FEW: (&str, &str) = ("enable_seqscan", "off");
 
 pub(super) fn old() -> Ident {
     Ident::fixed("trickle_old")
@@ -40,9 +44,10 @@ const ASIDE: &str = "trickle_aside";
 const ANEW: &str = "trickle_anew";
 /// What a statement returned that nobody asks for.
 const DONE: &str = "trickle_done";
+const SET: &str = "trickle_set";
 
 pub(super) fn variables() -> Vec<(Ident, &'static str)> {
-    [(AT, "text"), (PENDING, "int"), (ASIDE, "bool"), (ANEW, "bool"), (DONE, "record")]
+    [(AT, "text"), (PENDING, "int"), (ASIDE, "bool"), (ANEW, "bool"), (DONE, "record"), (SET, "text")]
         .map(|(name, ty)| (Ident::fixed(name), ty))
         .into()
 }
@@ -178,7 +183,7 @@ impl Immediate<'_> {
 
     fn end_of_counted(&self, source: &Buffer, event: TriggerEvent) -> Result<Vec<Instruction>> {
         let mut body = self.count_down(false);
-        let all = when(variable(ANEW), self.anew()?, self.trying(vec![self.apply_aside()?])?);
+        let all = when(variable(ANEW), self.anew()?, self.trying(self.apply_aside()?)?);
         let last = std::iter::once(all).chain(self.forget()).collect();
         let aside = vec![self.put_aside(source, event), when(self.is_last(), last, Vec::new())];
         let direct = self.trying(self.direct(source, event, Refresh::Delta)?)?;
@@ -216,7 +221,7 @@ impl Immediate<'_> {
     fn anew(&self) -> Result<Vec<Instruction>> {
         let sources = self.given(BTreeMap::new(), None);
         let statements = self.table.refresh_from(Refresh::Difference, &self.all(), &sources)?;
-        Ok(statements.into_iter().map(Instruction::Anew).collect())
+        Ok(statements.into_iter().flat_map(for_many).collect())
     }
 
     fn given(&self, from: BTreeMap<TableId, Qualified>, expected: Option<i64>) -> Given<'_> {
@@ -251,7 +256,7 @@ impl Immediate<'_> {
         };
         Ok(vec![when(
             is_many(event),
-            vec![Instruction::Anew(many)],
+            for_many(many).into(),
             vec![Instruction::Fetch(few, vec![Ident::fixed(DONE)])],
         )])
     }
@@ -272,12 +277,12 @@ impl Immediate<'_> {
     }
 
     /// Applies all that was put aside. Others' rows are seen by nobody: who put them aside has not committed, or dropped them.
-    fn apply_aside(&self) -> Result<Instruction> {
+    fn apply_aside(&self) -> Result<Vec<Instruction>> {
         let from = self.all().into_iter().map(|id| (id, self.aside(id))).collect();
         let made = self.table.refresh_from(Refresh::Delta, &self.all(), &self.given(from, None))?;
         let [statement] = <[Statement; 1]>::try_from(made)
             .map_err(|_| crate::error::Error::internal("a delta is not one statement"))?;
-        Ok(Instruction::Anew(statement))
+        Ok(for_many(statement).into())
     }
 
     fn forget(&self) -> impl Iterator<Item = Instruction> {
@@ -373,6 +378,13 @@ impl Immediate<'_> {
             returning: Vec::new(),
         })))
     }
+}
+
+/// Runs a statement that is planned for what there is.
+fn for_many(statement: Statement) -> [Instruction; 2] {
+    let on =
+        Scalar::call("set_config", vec![Scalar::text(FOR_FEW.0), Scalar::text("on"), Scalar::bool(true)]);
+    [Instruction::Assign(Ident::fixed(SET), on), Instruction::Anew(statement)]
 }
 
 fn current_xid() -> Scalar {

@@ -182,7 +182,7 @@ impl<'t> Immediate<'t> {
 
     /// A function that runs with the rights of the stream table's owner, under the settings that its query was made under.
     fn function(&self, name: String, body: Vec<Instruction>) -> Statement {
-        let own = [("pgtrickle.refreshing", "on"), ("jit", "off")];
+        let own = [("pgtrickle.refreshing", "on"), ("jit", "off"), body::FOR_FEW];
         let own = own.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]));
         Statement::CreateTriggerFunction(CreateTriggerFunction {
             name: self.named(&name),
