@@ -39,6 +39,17 @@ const UNSUPPORTED: &str = "0A000";
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn every_case_comes_out_through_the_sql_api() {
+    each_case(come_out);
+}
+
+/// The same, kept within the statements that write.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn every_case_that_triggers_can_keep_comes_out_through_the_sql_api() {
+    each_case(keep);
+}
+
+fn each_case(test: impl AsyncFn(&Session, &Case) + Sync) {
     let read = |(name, file)| (name, Case::parse(&std::fs::read_to_string(file).unwrap()).unwrap());
     let cases: Vec<(String, Case)> = case_files::case_files().into_iter().map(read).collect();
     each_server(async |db| {
@@ -51,7 +62,7 @@ fn every_case_comes_out_through_the_sql_api() {
         let mut failed = Vec::new();
         for (shown, case) in cases.iter().filter(|(_, case)| known(case)) {
             run(&s, "DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
-            if AssertUnwindSafe(come_out(&s, case)).catch_unwind().await.is_err() {
+            if AssertUnwindSafe(test(&s, case)).catch_unwind().await.is_err() {
                 failed.push(shown);
             }
             run(&s, "SELECT pgtrickle.drop_stream_table(pgt_schema || '.' || pgt_name, true) FROM pgtrickle.pgt_stream_tables").await;
@@ -101,6 +112,31 @@ async fn come_out(s: &Session, case: &Case) {
                 let message = e.as_db_error().unwrap().message();
                 assert!(message.contains(wanted.as_str()), "{message} is not {wanted}");
             }
+        }
+    }
+}
+
+async fn keep(s: &Session, case: &Case) {
+    run(s, &case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;")).await;
+    if s.client().batch_execute(&case.rows).await.is_err() {
+        return;
+    }
+    let make = "SELECT pgtrickle.create_stream_table('st', $1::text, refresh_mode => 'IMMEDIATE')";
+    if s.client().query_one(make, &[&case.query]).await.is_err() {
+        return;
+    }
+    for window in &case.windows {
+        let done = s.client().batch_execute(&window.change).await;
+        match (&window.expect, done) {
+            (Expected::Rows(expected), Ok(())) => {
+                assert_eq!(&rows(s, "SELECT * FROM st").await, expected, "after {}", window.change);
+            }
+            // The query raises between the statements of the change, or after it: the program's cases tell which.
+            (_, Err(e)) => {
+                assert!(["21", "22"].contains(&&e.code().unwrap().code()[..2]), "{e:?}");
+                return run(s, "ROLLBACK").await;
+            }
+            (Expected::Error(wanted), Ok(())) => panic!("{wanted} was not raised"),
         }
     }
 }
