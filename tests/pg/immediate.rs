@@ -435,6 +435,15 @@ fn what_was_broken_is_noticed_by_the_next_refresh() {
             run(&s, "UPDATE a SET v = v + 1; DELETE FROM b WHERE id = (SELECT min(id) FROM b)").await;
             assert_all(&mut t).await;
         }
+        // One that was renamed or dropped by hand.
+        run(&s, "ALTER TABLE bag RENAME TO sack").await;
+        assert_eq!(fails(&s, "UPDATE a SET v = v + 1").await, "42P01");
+        refresh(&mut t, "sack").await;
+        run(&s, "UPDATE a SET k = k + 1").await;
+        assert_equal(&mut t, "sack").await;
+        run(&s, "DROP TABLE sack; UPDATE a SET k = k - 1 WHERE id = 20").await;
+        t.drop(&name("bag"), false).await.unwrap();
+        keep(&mut t, "bag", TABLES[3].1).await;
         // A refresh of what is as it should be does nothing, and waits for nobody.
         let writer = db.session().await;
         run(&writer, "BEGIN; UPDATE a SET v = v + 1 WHERE id = 20").await;

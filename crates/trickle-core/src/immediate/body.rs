@@ -89,6 +89,28 @@ impl Sources for Given<'_> {
 }
 
 impl Immediate<'_> {
+    /// Lets writers write where somebody dropped the stream table with DROP TABLE. One that was renamed is there still.
+    pub(super) fn unless_gone(&self, body: Vec<Instruction>) -> Vec<Instruction> {
+        let (s, c) = (Ident::fixed("s"), Ident::fixed("c"));
+        let named = Scalar::text(&self.table.layout().result.name.to_string());
+        let named = Scalar::call("to_regclass", vec![named]);
+        let own = Scalar::column(&s, &Ident::fixed("pgt_id")).equals(Scalar::int8(self.id));
+        let same =
+            Scalar::column(&c, &Ident::fixed("oid")).equals(Scalar::column(&s, &Ident::fixed("pgt_relid")));
+        let listed = Select {
+            items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+            from: vec![
+                FromItem::relation(Qualified::new("pgtrickle", "pgt_stream_tables"), s),
+                FromItem::relation(Qualified::new("pg_catalog", "pg_class"), c),
+            ],
+            filter: vec![own, same],
+            ..Select::default()
+        };
+        let none = Scalar::Exists { query: Box::new(Query::select(listed)), negated: true };
+        let gone = when(none, vec![Instruction::Return], Vec::new());
+        std::iter::once(when(named.is_null(), vec![gone], Vec::new())).chain(body).collect()
+    }
+
     /// Counts a statement that begins.
     pub(super) fn begin(&self) -> Vec<Instruction> {
         let c = Ident::fixed("c");

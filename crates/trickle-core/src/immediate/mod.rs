@@ -189,7 +189,7 @@ impl<'t> Immediate<'t> {
             security_definer: true,
             settings: self.settings.iter().cloned().chain(own).collect(),
             variables: body::variables(),
-            body,
+            body: self.unless_gone(body),
         })
     }
 

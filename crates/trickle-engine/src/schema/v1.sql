@@ -144,7 +144,8 @@ BEGIN
 END
 $$;
 
--- The triggers that keep a stream table within the statements that write its sources, as those of a buffer.
+-- The triggers that keep a stream table within the statements that write its sources, as those of a buffer, and the name by
+-- which they know it.
 CREATE FUNCTION pgtrickle.immediate_fingerprint(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog AS $$
 BEGIN
@@ -152,7 +153,8 @@ BEGIN
         WITH RECURSIVE tree(oid) AS (
             SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table
             UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
-        SELECT md5(coalesce(string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid), ''))
+        SELECT md5(concat_ws(E'\n', (SELECT s.pgt_relid::regclass FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table),
+            string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid)))
         FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
         WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('immediate_%s_', stream_table))
     );
