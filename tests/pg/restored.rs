@@ -7,7 +7,7 @@ use crate::support::{assert_equal, count, create, name, refresh, run};
 use std::path::Path;
 use std::process::Command;
 use trickle_client::throwaway::Server;
-use trickle_client::{Session, Settings, Trickle};
+use trickle_client::{NewStreamTable, RefreshMode, Session, Settings, Trickle};
 use trickle_core::cost::Force;
 
 const SOURCES: &str = r#"
@@ -41,12 +41,19 @@ async fn set_up(server: &Server, database: &str) -> Trickle {
     for (what, query) in TABLES {
         create(&mut t, what, query).await;
     }
+    // Its triggers come with the dump.
+    let query = "SELECT v.k, count(*) AS n, max(v.v) AS most FROM v GROUP BY v.k";
+    let kept =
+        NewStreamTable { mode: Some(RefreshMode::Immediate), ..NewStreamTable::new(name("kept"), query) };
+    t.create(&kept).await.unwrap();
     t
 }
 
 /// Refreshes all, expecting a rebuild for this reason, and then goes on by deltas.
 async fn rebuilt_and_right(t: &mut Trickle, w: &Session, reason: &str) {
     run(w, CHANGE).await;
+    refresh(t, "kept").await;
+    assert_equal(t, "kept").await;
     for (what, _) in TABLES {
         let e = t.find(&name(what)).await.unwrap();
         let done = refresh(t, what).await;
@@ -58,6 +65,7 @@ async fn rebuilt_and_right(t: &mut Trickle, w: &Session, reason: &str) {
     }
     for _ in 0..2 {
         run(w, CHANGE).await;
+        assert_equal(t, "kept").await;
         for (what, _) in TABLES {
             let done = refresh(t, what).await;
             assert_ne!(done.last().unwrap().report.action.name(), "REINITIALIZE", "{what}: {done:?}");

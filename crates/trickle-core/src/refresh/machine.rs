@@ -252,7 +252,7 @@ impl Machine {
         let why = if let Some(why) = &facts.reinit {
             action = Action::Reinitialize;
             Some(why.clone())
-        } else if let Some(why) = facts.foreign(self.now.as_ref()) {
+        } else if let Some(why) = facts.foreign(self.now.as_ref()).filter(|_| member.kept_by.is_none()) {
             action = Action::Reinitialize;
             Some(why.to_string())
         } else if member.program.reads_clock() && facts.then.is_none() {

@@ -165,7 +165,7 @@ pub struct Member {
 }
 
 /// A stream table that the writers of these tables keep, by triggers. It needs no refresh unless it was never computed, or was
-/// marked to be computed anew.
+/// marked to be computed anew: its frontier counts nothing, so it may be of another past or another system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptBy {
     /// The tables.

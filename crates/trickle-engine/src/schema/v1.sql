@@ -236,7 +236,7 @@ BEGIN
             WHERE d.pgt_id = s.pgt_id
               AND (r.fingerprint IS DISTINCT FROM d.schema_fingerprint
                 OR r.nspname IS DISTINCT FROM d.source_schema OR r.relname IS DISTINCT FROM d.source_name
-                OR r.cut OR r.capture = 'OFF' AND d.columns_used <> '{}'))
+                OR s.refresh_mode <> 'IMMEDIATE' AND (r.cut OR r.capture = 'OFF' AND d.columns_used <> '{}')))
           AND (s.refresh_mode <> 'IMMEDIATE' OR s.needs_reinit OR NOT s.is_populated
             OR pgtrickle.immediate_fingerprint(s.pgt_id) IS NOT DISTINCT FROM s.triggers_fingerprint)
           AND (s.functions = '{}'
