@@ -357,6 +357,14 @@ impl StreamTable {
         self.affected_path().is_some()
     }
 
+    /// The key of the table that tells the rows of [`Refresh::AffectedGroups`] apart, as columns of its definition.
+    pub(crate) fn affected_key(&self) -> Option<Vec<usize>> {
+        let (_, path) = self.affected_path()?;
+        let (table, key) = path.key();
+        let Rel::Table(table) = self.graph.rel(table) else { return None };
+        key.iter().map(|k| table.columns().get(*k).copied()).collect()
+    }
+
     fn affected(&self, changed: &BTreeSet<TableId>, sources: &dyn Sources) -> Result<Vec<Statement>> {
         let Some((key, path)) = self.affected_path() else {
             return Err(Error::plan("the rows of this query are not those of a table with a key"));

@@ -54,7 +54,7 @@ impl<C: Connection> Trickle<C> {
             done = self.replace(e.relation.clone(), e.id, &new).await?;
         }
         if wanted.suspended == Some(true) && e.is_immediate() {
-            self.stop_immediate(&e, "it was suspended", false).await?;
+            self.stop_immediate(&e, "it was suspended").await?;
         }
         let (set, schedule) = (wanted.schedule.is_some(), wanted.schedule.clone().flatten());
         let text = "UPDATE pgtrickle.pgt_stream_tables SET schedule = CASE WHEN $2::bool THEN $3::text ELSE schedule END, \
@@ -153,7 +153,7 @@ impl<C: Connection> Trickle<C> {
         let released = self.release_writers(oid).await?;
         let (patience, progress) = (self.settings.patience, self.progress.clone());
         patiently(&mut self.connection, patience, &[oid], &*progress, async |t| {
-            capture::hold_off(t, oid, !released.is_empty()).await
+            capture::hold_off(t, oid, released).await
         })
         .await
         .map_err(|e| {
@@ -195,6 +195,12 @@ impl<C: Connection> Trickle<C> {
                 }
                 other => other?,
             }
+        }
+        // Writers keep what they kept from when it is computed.
+        let kept = registry.entries().filter(reads).filter(|e| e.own && e.mode == "IMMEDIATE");
+        let kept: Vec<TableId> = kept.map(|e| e.relation.id).collect();
+        if why.is_none() && !kept.is_empty() {
+            self.refresh_linked(&kept, &RefreshOptions::default()).await?;
         }
         match why {
             Some((reader, error)) if !self.is_captured(oid).await? => Err(Error::input(format!(

@@ -77,33 +77,28 @@ impl<C: Connection> Trickle<C> {
         Ok(against)
     }
 
-    /// Stops what keeps the stream tables that read a table within its writers' statements, and takes them out of the schedule:
-    /// for whoever is to be able to write whatever happens. Their names.
-    pub(crate) async fn release_writers(&mut self, source: u32) -> Result<Vec<String>> {
+    /// Stops what keeps the stream tables that read a table within its writers' statements: these are to be able to write whatever
+    /// happens. Whether there were any.
+    pub(crate) async fn release_writers(&mut self, source: u32) -> Result<bool> {
         let registry = self.registry().await?;
         let reads = |e: &&Entry| e.is_immediate() && e.read().any(|d| d.relation.id == TableId(source));
         let readers: Vec<&Entry> = registry.entries().filter(reads).collect();
         for e in &readers {
-            let why = format!("the capture of a table that {} reads was switched off", shown(e));
-            self.stop_immediate(e, &why, true).await?;
+            self.stop_immediate(e, "the capture of a table that it reads was switched off").await?;
         }
-        Ok(readers.into_iter().map(shown).collect())
+        Ok(!readers.is_empty())
     }
 
-    /// Drops the triggers of a stream table, which is computed anew when it is wanted again; as a `failed` one it is taken out of
-    /// the schedule too.
-    pub(crate) async fn stop_immediate(&mut self, e: &Entry, why: &str, failed: bool) -> Result<()> {
+    /// Drops the triggers of a stream table, which is computed anew when it is wanted again.
+    pub(crate) async fn stop_immediate(&mut self, e: &Entry, why: &str) -> Result<()> {
         let tables: Vec<u32> = e.read().map(|d| d.relation.id.0).collect();
         let (patience, progress) = (self.settings.patience, self.progress.clone());
         let (id, fail) = (e.id, |err| Error::server("stop keeping a stream table", err));
         patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             remove(t, id).await?;
-            let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = $2, \
-                 status = CASE WHEN $3 THEN 'SUSPENDED' ELSE status END, \
-                 consecutive_errors = CASE WHEN $3 THEN greatest(consecutive_errors, 1) ELSE consecutive_errors END, \
-                 last_error_message = CASE WHEN $3 THEN $2 ELSE last_error_message END, updated_at = now() \
+            let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = $2, updated_at = now() \
                  WHERE pgt_id = $1";
-            t.execute(text, &[&id, &why, &failed]).await.map(|_| ()).map_err(fail)
+            t.execute(text, &[&id, &why]).await.map(|_| ()).map_err(fail)
         })
         .await
     }

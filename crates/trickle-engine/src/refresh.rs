@@ -459,8 +459,7 @@ impl<C: Connection> Trickle<C> {
 /// The tables whose writers keep a stream table, if they do; locked where it is to be computed.
 fn kept_by(e: &Entry, options: &RefreshOptions) -> Option<KeptBy> {
     let tables = || e.read().map(|d| d.relation.clone()).collect();
-    let held = e.read().any(|d| d.held);
-    let locked = !held && (options.full || e.needs_reinit || !e.is_populated);
+    let locked = options.full || e.needs_reinit || !e.is_populated;
     e.is_immediate().then(|| KeptBy { tables: tables(), locked })
 }
 

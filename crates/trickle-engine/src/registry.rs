@@ -105,9 +105,9 @@ impl Entry {
         self.dependencies.iter().filter(|d| d.kind != TableKind::View)
     }
 
-    /// Whether the writers of what it reads keep it.
+    /// Whether the writers of what it reads keep it. While the user holds the capture of a source off, refreshes do.
     pub fn is_immediate(&self) -> bool {
-        self.mode == "IMMEDIATE"
+        self.mode == "IMMEDIATE" && !self.read().any(|d| d.held)
     }
 
     /// Whether something that it reads is not captured, so that nobody can tell whether it is up to date. What is computed

@@ -209,7 +209,7 @@ impl Buffer {
     }
 
     /// The table's name.
-    pub(super) fn table_name(&self) -> &Qualified {
+    pub(crate) fn table_name(&self) -> &Qualified {
         &self.table_name
     }
 

@@ -90,6 +90,11 @@ impl Path {
         }
     }
 
+    /// The table at its beginning, and the columns of that which are the key.
+    pub fn key(&self) -> (NodeId, &[usize]) {
+        (self.table, &self.key)
+    }
+
     /// The keys that may have changed, over the change of what the path reads: those of changed rows of the table; and at
     /// each lookup, those of rows as they are for which there is, by its equalities, a changed row.
     ///

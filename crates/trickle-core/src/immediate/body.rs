@@ -152,7 +152,7 @@ impl Immediate<'_> {
             });
             Instruction::Fetch(statement, [AT, PENDING, ASIDE, ANEW].map(Ident::fixed).into())
         };
-        let looked_for = column("bucket").equals(Scalar::int4(0));
+        let looked_for = column("bucket").equals(self.counter());
         let remember = Scalar::call("set_config", vec![setting, variable(AT), Scalar::bool(true)]);
         vec![
             update(column("ctid").equals(remembered)),
@@ -163,6 +163,15 @@ impl Immediate<'_> {
             ),
             Instruction::Assign(Ident::fixed(AT), remember),
         ]
+    }
+
+    /// The row that counts: the only one, or that of the transaction.
+    fn counter(&self) -> Scalar {
+        if self.exclusion == Exclusion::All {
+            return Scalar::int4(0);
+        }
+        let number = current_xid().cast(Type::Text).cast(Type::Int8).op("%", Scalar::int8(BUCKETS));
+        number.op("+", Scalar::int8(BUCKETS)).cast(Type::Int4)
     }
 
     /// The stream table was computed after the snapshot of whoever writes.
@@ -180,36 +189,35 @@ impl Immediate<'_> {
     /// What is done when a statement has changed a source.
     pub(super) fn end(&self, source: &Buffer, event: TriggerEvent) -> Result<Vec<Instruction>> {
         let truncated = event == TriggerEvent::Truncate;
-        match &self.exclusion {
-            Exclusion::All if truncated => self.end_of_truncate(),
-            Exclusion::All => self.end_of_counted(source, event),
-            _ if truncated => Ok([self.check(), self.mark()].into_iter().chain(self.anew()?).collect()),
-            Exclusion::Keys => {
-                let apply = self.direct(source, event, Refresh::AffectedGroups)?;
-                Ok([self.check()].into_iter().chain(apply).collect())
-            }
-            Exclusion::Groups { of, keys } => {
-                let lock = self.lock_groups(source, event, *of, keys)?;
-                let apply = self.trying(self.direct(source, event, Refresh::Delta)?)?;
-                Ok([lock].into_iter().chain(apply).collect())
-            }
+        if self.counts() {
+            return if truncated { self.end_of_truncate() } else { self.end_of_counted(source, event) };
         }
+        if truncated {
+            return Ok(std::iter::once(self.check()).chain(self.anew()?).collect());
+        }
+        let once = self.check_versions(source, event)?;
+        let apply = self.direct(source, event, Refresh::AffectedGroups)?;
+        Ok([self.check(), once].into_iter().chain(apply).collect())
     }
 
     fn end_of_truncate(&self) -> Result<Vec<Instruction>> {
         let mut body = self.count_down(true);
-        let anew = self.anew()?.into_iter().chain(self.forget()).collect();
+        let anew = self.mark().into_iter().chain(self.anew()?).chain(self.forget()).collect();
         body.push(when(self.is_last(), anew, Vec::new()));
         Ok(body)
     }
 
     fn end_of_counted(&self, source: &Buffer, event: TriggerEvent) -> Result<Vec<Instruction>> {
         let mut body = self.count_down(false);
-        let all = when(variable(ANEW), self.anew()?, self.trying(self.apply_aside()?)?);
+        let id = source.table().id;
+        let all = self.lock_groups(id, None)?.into_iter().chain(self.trying(self.apply_aside()?)?);
+        let anew = self.mark().into_iter().chain(self.anew()?).collect();
+        let all = when(variable(ANEW), anew, all.collect());
         let last = std::iter::once(all).chain(self.forget()).collect();
         let aside = vec![self.put_aside(source, event), when(self.is_last(), last, Vec::new())];
+        let lock = self.lock_groups(id, Some(self.transition(source, event)))?;
         let direct = self.trying(self.direct(source, event, Refresh::Delta)?)?;
-        body.push(when(variable(ASIDE), aside, direct));
+        body.push(when(variable(ASIDE), aside, lock.into_iter().chain(direct).collect()));
         Ok(body)
     }
 
@@ -233,7 +241,7 @@ impl Immediate<'_> {
 
     /// Where an error is raised that only a delta meets, all is computed anew.
     fn trying(&self, body: Vec<Instruction>) -> Result<Vec<Instruction>> {
-        if !self.can_raise()? {
+        if !self.can_raise() {
             return Ok(body);
         }
         Ok(vec![Instruction::Attempt { body, otherwise: self.anew()? }])
@@ -333,37 +341,65 @@ impl Immediate<'_> {
         when(none, vec![self.too_old()], Vec::new())
     }
 
-    /// Lets nobody with an older snapshot go on.
-    fn mark(&self) -> Instruction {
-        Instruction::Run(Statement::Update(Update {
-            ctes: Vec::new(),
-            table: self.control(),
-            alias: None,
-            set: vec![(Ident::fixed("xid"), current_xid())],
-            from: Vec::new(),
-            filter: Vec::new(),
-            returning: Vec::new(),
-        }))
+    /// Raises where a snapshot shows a row that somebody else deleted since, beside the one of the same key that the statement wrote
+    /// in its place: the unique index has nothing against that, and which of the two a lookup by key finds is open.
+    fn check_versions(&self, source: &Buffer, event: TriggerEvent) -> Result<Instruction> {
+        let (d, s) = (Ident::fixed("d"), Ident::fixed("s"));
+        let rows = self.transition(source, event);
+        let key = self.table.affected_key().unwrap_or_default();
+        let names = key.iter().filter_map(|c| Some((source.column(*c)?.0, source.table().columns.get(*c)?)));
+        let same = names
+            .map(|(here, c)| Scalar::column(&s, &Ident::from(&c.name)).equals(Scalar::column(&d, &here)));
+        let versions = Select {
+            items: vec![SelectItem { expr: Scalar::aggregate("count", vec![]), name: None }],
+            from: vec![FromItem::relation(source.table_name().clone(), s.clone())],
+            filter: same.collect(),
+            ..Select::default()
+        };
+        let several = Scalar::Subquery(Box::new(Query::select(versions))).op(">", Scalar::int8(1));
+        let mut found = Query::select(Select {
+            items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+            from: vec![FromItem::relation(Qualified::bare(rows.name.clone()), d)],
+            filter: vec![several],
+            ..Select::default()
+        });
+        found.ctes = vec![rows];
+        let found = Scalar::Exists { query: Box::new(found), negated: false };
+        let level = Scalar::call("current_setting", vec![Scalar::text("transaction_isolation")]);
+        let old = level.op("<>", Scalar::text("read committed"));
+        // One condition would not say which of the two is evaluated first.
+        Ok(when(old, vec![when(found, vec![self.too_old()], Vec::new())], Vec::new()))
+    }
+
+    /// Lets nobody with an older snapshot go on, of whatever group.
+    fn mark(&self) -> Option<Instruction> {
+        let groups = matches!(self.exclusion, Exclusion::Groups { .. });
+        let bucket = Scalar::Column { table: None, name: Ident::fixed("bucket") };
+        groups.then(|| {
+            Instruction::Run(Statement::Update(Update {
+                ctes: Vec::new(),
+                table: self.control(),
+                alias: None,
+                set: vec![(Ident::fixed("xid"), current_xid())],
+                from: Vec::new(),
+                filter: vec![bucket.op("<", Scalar::int8(BUCKETS))],
+                returning: Vec::new(),
+            }))
+        })
     }
 
     /// Waits for everybody who changed a group of the same bucket, and keeps others waiting. Buckets are locked in order, so two
     /// statements cannot wait for each other. A row that is written tells those of older snapshots (PostgreSQL 13.2.2); once
     /// in a transaction is enough, and the others only lock it, which ON CONFLICT does whether or not its condition holds.
-    fn lock_groups(
-        &self,
-        source: &Buffer,
-        event: TriggerEvent,
-        of: NodeId,
-        keys: &[usize],
-    ) -> Result<Instruction> {
-        let id = source.table().id;
+    fn lock_groups(&self, id: TableId, transition: Option<Cte>) -> Result<Option<Instruction>> {
+        let Exclusion::Groups { of, keys } = &self.exclusion else { return Ok(None) };
+        let from = transition.as_ref().map_or_else(|| self.aside(id), |t| Qualified::bare(t.name.clone()));
         let mut graph = self.table.graph().clone();
         let mut differ = self.table.differ(&mut graph, &BTreeSet::from([id]));
-        let change = differ.delta(of)?;
+        let change = differ.delta(*of)?;
         let touched = differ.keys(change, keys)?;
         let touched = opt::Optimizer::default().optimize_one(&mut graph, touched)?;
-        let rows = self.transition(source, event);
-        let given = self.given(BTreeMap::from([(id, Qualified::bare(rows.name.clone()))]), Some(FEW));
+        let given = self.given(BTreeMap::from([(id, from)]), Some(FEW));
         let (ctes, named) = render_states(&graph, &[touched], &given, self.table.profile())?;
         let Some(named) = named.first() else {
             return Err(crate::error::Error::internal("a root was not rendered"));
@@ -389,8 +425,8 @@ impl Immediate<'_> {
             set: vec![(xid.clone(), Scalar::column(&excluded, &xid))],
             filter: vec![other],
         };
-        Ok(Instruction::Run(Statement::Insert(Insert {
-            ctes: std::iter::once(rows).chain(ctes).collect(),
+        Ok(Some(Instruction::Run(Statement::Insert(Insert {
+            ctes: transition.into_iter().chain(ctes).collect(),
             note: None,
             table: self.control(),
             alias: Some(c),
@@ -398,7 +434,7 @@ impl Immediate<'_> {
             source: found,
             on_conflict: Some(OnConflict { columns: vec![bucket], action: update }),
             returning: Vec::new(),
-        })))
+        }))))
     }
 }
 

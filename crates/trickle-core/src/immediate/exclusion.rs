@@ -18,7 +18,6 @@ pub(super) enum Exclusion {
     /// its key, as it is. So it does not matter either in which order the events of a statement are applied.
     Keys,
     /// Those that change groups of the same bucket: all that is read and written are stored rows of the groups that change.
-    /// What is added to totals may be added in any order.
     Groups {
         /// The node that is grouped, …
         of: NodeId,

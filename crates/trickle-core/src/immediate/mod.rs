@@ -16,7 +16,7 @@
 //!
 //! | object | name |
 //! |---|---|
-//! | control table | `immediate_<id>`: one row, or one for each bucket of groups |
+//! | control table | `immediate_<id>`: one row; or one for each bucket of groups, and as many for transactions |
 //! | what is put aside | `immediate_<id>_<oid>`: `w`, then the referenced columns |
 //! | trigger functions | `immediate_<id>_begin`, `immediate_<id>_<oid>_<event>` |
 //! | triggers | `trickle_immediate_<id>_<oid>_<event>`, those that count up end in `_begin` |
@@ -29,12 +29,11 @@ mod tests;
 use crate::catalog::TableId;
 use crate::cdc::{Buffer, EVENTS, event_word, xid8};
 use crate::error::Result;
-use crate::graph::Graph;
 use crate::refresh::Setting;
 use crate::sql::ast::{
     ColumnSpec, CreateTable, CreateTrigger, CreateTriggerFunction, DropObject, EnableAlways, FromItem,
     Insert, Instruction, ObjectKind, Query, Scalar, Select, SelectItem, SetExpr, Statement, TriggerEvent,
-    TriggerTiming,
+    TriggerTiming, pinned_path,
 };
 use crate::sql::{Ident, Qualified};
 use crate::stream_table::StreamTable;
@@ -42,7 +41,8 @@ use crate::types::Type;
 use exclusion::Exclusion;
 use std::collections::BTreeSet;
 
-/// How many buckets groups fall into: of writers to different groups, one pair in so many waits for the other.
+/// How many buckets groups fall into, and after these how many rows count the open statements of transactions: of writers to
+/// different groups, one pair in so many waits for the other.
 const BUCKETS: i64 = 1024;
 
 /// A stream table that is kept by triggers.
@@ -67,7 +67,8 @@ impl<'t> Immediate<'t> {
         sources: Vec<Buffer>,
         settings: &[Setting],
     ) -> Result<Immediate<'t>> {
-        let settings = settings.iter().map(in_force).collect();
+        let others = settings.iter().filter(|s| s.name != "search_path");
+        let settings = others.map(|s| (s.name.clone(), s.values.clone())).collect();
         Ok(Immediate { table, id, sources, settings, exclusion: Exclusion::of(table)? })
     }
 
@@ -78,7 +79,7 @@ impl<'t> Immediate<'t> {
     /// A broken contract: a bug in a rule.
     pub fn install(&self) -> Result<Vec<Statement>> {
         let mut made = self.tables();
-        let counts = self.exclusion == Exclusion::All;
+        let counts = self.counts();
         if counts {
             made.push(self.function("begin".to_owned(), self.begin()));
         }
@@ -95,6 +96,11 @@ impl<'t> Immediate<'t> {
             }
         }
         Ok(made)
+    }
+
+    /// Whether it matters what of a statement is applied first.
+    fn counts(&self) -> bool {
+        self.exclusion != Exclusion::Keys
     }
 
     fn named(&self, rest: &str) -> Qualified {
@@ -144,7 +150,7 @@ impl<'t> Immediate<'t> {
             create(control.clone(), columns, vec![Ident::fixed("bucket")]),
             self.buckets(),
         ];
-        if self.exclusion != Exclusion::All {
+        if !self.counts() {
             return made;
         }
         for source in &self.sources {
@@ -161,7 +167,7 @@ impl<'t> Immediate<'t> {
     /// The rows of the control table.
     fn buckets(&self) -> Statement {
         let (s, n) = (Ident::fixed("s"), Ident::fixed("bucket"));
-        let last = if matches!(self.exclusion, Exclusion::Groups { .. }) { BUCKETS - 1 } else { 0 };
+        let last = if matches!(self.exclusion, Exclusion::Groups { .. }) { 2 * BUCKETS - 1 } else { 0 };
         let series = Scalar::call("generate_series", vec![Scalar::int8(0), Scalar::int8(last)]);
         let rows = Select {
             items: vec![SelectItem { expr: Scalar::column(&s, &n).cast(Type::Int4), name: None }],
@@ -180,14 +186,15 @@ impl<'t> Immediate<'t> {
         })
     }
 
-    /// A function that runs with the rights of the stream table's owner, under the settings that its query was made under.
+    /// A function that runs with the rights of the stream table's owner, under the settings that its query was made under; but
+    /// whoever may make operators in a schema of its search path must not have them run by writing a source.
     fn function(&self, name: String, body: Vec<Instruction>) -> Statement {
         let own = [("pgtrickle.refreshing", "on"), ("jit", "off"), body::FOR_FEW];
         let own = own.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]));
         Statement::CreateTriggerFunction(CreateTriggerFunction {
             name: self.named(&name),
             security_definer: true,
-            settings: self.settings.iter().cloned().chain(own).collect(),
+            settings: self.settings.iter().cloned().chain([pinned_path()]).chain(own).collect(),
             variables: body::variables(),
             body: self.unless_gone(body),
         })
@@ -229,20 +236,13 @@ impl<'t> Immediate<'t> {
         ]
     }
 
-    /// Whether an expression of the delta can raise, when all its sources changed.
-    fn can_raise(&self) -> Result<bool> {
-        let (graph, roots): (Graph, _) = self.table.delta(&self.all())?;
-        Ok(graph.reachable_from(&roots).into_iter().any(|id| graph.rel(id).can_raise()))
+    /// Whether an expression of the query can raise.
+    fn can_raise(&self) -> bool {
+        let graph = self.table.graph();
+        graph.reachable(self.table.prepared()).into_iter().any(|id| graph.rel(id).can_raise())
     }
 
     fn all(&self) -> BTreeSet<TableId> {
         self.sources.iter().map(|s| s.table().id).collect()
     }
-}
-
-/// A setting of a function. A type of the caller's own temporary schema must not stand in for another one: that comes last.
-fn in_force(s: &Setting) -> (String, Vec<String>) {
-    let temporary = "pg_temp".to_owned();
-    let last = s.name == "search_path" && !s.values.contains(&temporary);
-    (s.name.clone(), s.values.iter().cloned().chain(last.then_some(temporary)).collect())
 }

@@ -62,7 +62,7 @@ pub(super) enum Mode {
     Differential,
     /// Computed anew.
     Full,
-    /// Within the transactions that write: needs the extension in the server, and is refused here.
+    /// Within the statements that write its sources, by triggers; an error where deltas are impossible.
     Immediate,
 }
 

@@ -108,16 +108,10 @@ fn headers(script: &Script, query: &Query) -> Vec<Finding> {
     {
         found.push(whole(comment).error(&script.files, &e));
     }
-    if let Some((value, comment)) = query.header("mode") {
-        match Mode::of_header(value) {
-            Err(e) => found.push(whole(comment).error(&script.files, &e)),
-            Ok(Mode::Immediate) => {
-                let message = "mode immediate needs the extension in the server: trickle create refuses it";
-                let place = whole(comment);
-                found.push(place.finding(&script.files, None, Severity::Warning, "extension", message));
-            }
-            Ok(_) => {}
-        }
+    if let Some((value, comment)) = query.header("mode")
+        && let Err(e) = Mode::of_header(value)
+    {
+        found.push(whole(comment).error(&script.files, &e));
     }
     found
 }
@@ -131,6 +125,7 @@ fn judge(script: &Script, query: &Query) -> Result<Vec<Finding>, Failure> {
             let (severity, asked) = match query.header("mode").and_then(|(m, _)| Mode::of_header(m).ok()) {
                 Some(Mode::Full) => (Severity::Advice, None),
                 Some(Mode::Differential) => (Severity::Error, Some("mode differential asks for deltas.")),
+                Some(Mode::Immediate) => (Severity::Error, Some("mode immediate asks for deltas.")),
                 _ => (Severity::FullRefresh, None),
             };
             let reason = |r: &Reason| match r.refusal() {
