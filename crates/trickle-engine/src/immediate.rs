@@ -3,7 +3,8 @@
 //! What their triggers do is the core's ([`trickle_core::immediate`]). They come with a full refresh, in its transaction, and go
 //! with whatever makes the stream table another one: between the two it is stale, and marked so.
 
-use crate::capture::{HIDDEN, with_children};
+use crate::capture::{HIDDEN, table_by_oid, with_children};
+use crate::catalog::PgCatalog;
 use crate::create::Design;
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
@@ -118,13 +119,34 @@ pub(crate) fn require_writers(registry: &Registry, e: &Entry, design: &Design) -
     }
 }
 
+/// The tables that stream tables read which a stream table reads, however far above, where it does not read them itself.
+const ABOVE: &str = "
+WITH RECURSIVE above(id) AS (
+    SELECT u.pgt_id FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables u ON u.pgt_relid = d.source_relid
+    WHERE d.pgt_id = $1
+    UNION SELECT u.pgt_id FROM above a JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = a.id
+        JOIN pgtrickle.pgt_stream_tables u ON u.pgt_relid = d.source_relid
+)
+SELECT DISTINCT n.nspname, c.relname FROM above a JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = a.id
+JOIN pg_class c ON c.oid = d.source_relid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE d.source_type = 'TABLE'
+  AND d.source_relid NOT IN (SELECT own.source_relid FROM pgtrickle.pgt_dependencies own WHERE own.pgt_id = $1)
+ORDER BY 1, 2";
+
 /// What computes a stream table and makes the triggers that keep it.
 pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<Installed> {
     let mut sources = Vec::new();
     for (def, columns) in table.sources() {
         sources.push(with_children(db, Buffer::new(def, HIDDEN, &columns)).await?);
     }
-    let statements = Immediate::new(table, e.id, sources, &e.settings)?.install()?;
+    let (mut above, mut catalog) = (Vec::new(), PgCatalog::new());
+    let rows = db.query(ABOVE, &[&e.id]).await;
+    for r in rows.map_err(|e| Error::server("read what a stream table stands on", e))? {
+        if let Some(def) = table_by_oid(db, &mut catalog, r.get(0), r.get(1)).await? {
+            above.push(with_children(db, Buffer::new(def, HIDDEN, &[])).await?);
+        }
+    }
+    let statements = Immediate::new(table, e.id, sources, &e.settings)?.below(above).install()?;
     let noted = format!(
         "UPDATE pgtrickle.pgt_stream_tables SET triggers_fingerprint = pgtrickle.immediate_fingerprint(pgt_id) WHERE pgt_id = {}",
         e.id

@@ -76,7 +76,7 @@ fn bad_definitions_change_nothing() {
                 &["create", "bad", "--query", one, "--schedule", "fortnightly"],
                 &["invalid schedule \"fortnightly\"", "30s"],
             ),
-            (&["create", "bad", "--query", one, "--mode", "immediate"], &["IMMEDIATE"]),
+            (&["create", "bad", "--query", ranked, "--mode", "immediate"], &["query:1:12", "--mode auto"]),
             (&["create", "bad", "--query", ranked, "--mode", "differential"], &["query:1:12", "--mode auto"]),
             (&["create", "bad", "--query", one, "--mode", "sometimes"], &["differential, full, immediate"]),
             (&["create", "bad"], &["--query <SQL>"]),

@@ -36,6 +36,9 @@ pub(super) fn new() -> Ident {
     Ident::fixed("trickle_new")
 }
 
+/// The name of the trigger that refuses writes to a stream table.
+const GUARD: &str = "trickle_guard";
+
 /// The row of the control table as it is now: its place, how many statements have begun and not ended, whether changes were put
 /// aside, whether a source was truncated.
 const AT: &str = "trickle_at";
@@ -89,26 +92,40 @@ impl Sources for Given<'_> {
 }
 
 impl Immediate<'_> {
-    /// Lets writers write where somebody dropped the stream table with DROP TABLE. One that was renamed is there still.
+    /// Does nothing where somebody dropped the stream table with DROP TABLE: writers write on, also where another table has its
+    /// name now. What is it still is told by the trigger that refuses writes to it. Where it is there under another name, its
+    /// writers are refused.
     pub(super) fn unless_gone(&self, body: Vec<Instruction>) -> Vec<Instruction> {
-        let (s, c) = (Ident::fixed("s"), Ident::fixed("c"));
-        let named = Scalar::text(&self.table.layout().result.name.to_string());
-        let named = Scalar::call("to_regclass", vec![named]);
-        let own = Scalar::column(&s, &Ident::fixed("pgt_id")).equals(Scalar::int8(self.id));
-        let same =
-            Scalar::column(&c, &Ident::fixed("oid")).equals(Scalar::column(&s, &Ident::fixed("pgt_relid")));
-        let listed = Select {
-            items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
-            from: vec![
-                FromItem::relation(Qualified::new("pgtrickle", "pgt_stream_tables"), s),
-                FromItem::relation(Qualified::new("pg_catalog", "pg_class"), c),
-            ],
-            filter: vec![own, same],
-            ..Select::default()
+        let (s, c, g) = (Ident::fixed("s"), Ident::fixed("c"), Ident::fixed("g"));
+        let column = |of: &Ident, name| Scalar::column(of, &Ident::fixed(name));
+        let none = |from: Vec<FromItem>, filter: Vec<Scalar>| {
+            let items = vec![SelectItem { expr: Scalar::int4(1), name: None }];
+            let rows = Query::select(Select { items, from, filter, ..Select::default() });
+            Scalar::Exists { query: Box::new(rows), negated: true }
         };
-        let none = Scalar::Exists { query: Box::new(Query::select(listed)), negated: true };
-        let gone = when(none, vec![Instruction::Return], Vec::new());
-        std::iter::once(when(named.is_null(), vec![gone], Vec::new())).chain(body).collect()
+        let name = &self.table.layout().result.name;
+        let named = Scalar::call("to_regclass", vec![Scalar::text(&name.to_string())]);
+        let unguarded = none(
+            vec![FromItem::relation(Qualified::new("pg_catalog", "pg_trigger"), g.clone())],
+            vec![column(&g, "tgrelid").equals(named), column(&g, "tgname").equals(Scalar::text(GUARD))],
+        );
+        let gone = none(
+            vec![
+                FromItem::relation(Qualified::new("pgtrickle", "pgt_stream_tables"), s.clone()),
+                FromItem::relation(Qualified::new("pg_catalog", "pg_class"), c.clone()),
+            ],
+            vec![
+                column(&s, "pgt_id").equals(Scalar::int8(self.id)),
+                column(&c, "oid").equals(column(&s, "pgt_relid")),
+            ],
+        );
+        let moved = Instruction::Raise {
+            sqlstate: "55000",
+            message: format!("stream table {name} has another name now, or lost its trigger {GUARD}"),
+            hint: "trickle refresh, with the name that it has, makes anew what keeps it.".to_owned(),
+        };
+        let elsewhere = when(gone, vec![Instruction::Return], vec![moved]);
+        std::iter::once(when(unguarded, vec![elsewhere], Vec::new())).chain(body).collect()
     }
 
     /// Counts a statement that begins.
@@ -125,6 +142,12 @@ impl Immediate<'_> {
         self.count(set)
     }
 
+    /// Waits as a statement that begins does, and counts none.
+    pub(super) fn lock(&self) -> Vec<Instruction> {
+        let (c, pending) = (Ident::fixed("c"), Ident::fixed("pending"));
+        self.count(vec![(pending.clone(), Scalar::column(&c, &pending))])
+    }
+
     /// Changes the row of the control table, and reads it. It waits for everybody else who did until their transactions end.
     ///
     /// The row has a version for each statement of a transaction; where its last one is is remembered in a setting of the
@@ -137,14 +160,15 @@ impl Immediate<'_> {
         let remembered = Scalar::Special(SpecialCall::NullIf, vec![remembered, Scalar::text("")])
             .cast(Type::Other(Arc::new(opaque("tid"))));
         let returned = [column("ctid").cast(Type::Text), column("pending"), column("aside"), column("anew")];
-        let update = |at: Scalar| {
+        let update = |at: Option<Scalar>| {
             let statement = Statement::Update(Update {
                 ctes: Vec::new(),
                 table: self.control(),
                 alias: Some(c.clone()),
                 set: set.clone(),
                 from: Vec::new(),
-                filter: vec![at],
+                // The setting is anybody's: it may lead to another row.
+                filter: at.into_iter().chain([column("bucket").equals(self.counter())]).collect(),
                 returning: returned
                     .iter()
                     .map(|expr| SelectItem { expr: expr.clone(), name: None })
@@ -152,13 +176,12 @@ impl Immediate<'_> {
             });
             Instruction::Fetch(statement, [AT, PENDING, ASIDE, ANEW].map(Ident::fixed).into())
         };
-        let looked_for = column("bucket").equals(self.counter());
         let remember = Scalar::call("set_config", vec![setting, variable(AT), Scalar::bool(true)]);
         vec![
-            update(column("ctid").equals(remembered)),
+            update(Some(column("ctid").equals(remembered))),
             when(
                 not_found(),
-                vec![update(looked_for), when(not_found(), vec![self.too_old()], Vec::new())],
+                vec![update(None), when(not_found(), vec![self.too_old()], Vec::new())],
                 Vec::new(),
             ),
             Instruction::Assign(Ident::fixed(AT), remember),

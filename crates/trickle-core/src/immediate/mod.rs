@@ -18,7 +18,7 @@
 //! |---|---|
 //! | control table | `immediate_<id>`: one row; or one for each bucket of groups, and as many for transactions |
 //! | what is put aside | `immediate_<id>_<oid>`: `w`, then the referenced columns |
-//! | trigger functions | `immediate_<id>_begin`, `immediate_<id>_<oid>_<event>` |
+//! | trigger functions | `immediate_<id>_begin`, `immediate_<id>_lock`, `immediate_<id>_<oid>_<event>` |
 //! | triggers | `trickle_immediate_<id>_<oid>_<event>`, those that count up end in `_begin` |
 
 mod body;
@@ -33,7 +33,7 @@ use crate::refresh::Setting;
 use crate::sql::ast::{
     ColumnSpec, CreateTable, CreateTrigger, CreateTriggerFunction, DropObject, EnableAlways, FromItem,
     Insert, Instruction, ObjectKind, Query, Scalar, Select, SelectItem, SetExpr, Statement, TriggerEvent,
-    TriggerTiming, pinned_path,
+    TriggerTiming,
 };
 use crate::sql::{Ident, Qualified};
 use crate::stream_table::StreamTable;
@@ -51,6 +51,7 @@ pub struct Immediate<'t> {
     table: &'t StreamTable,
     id: i64,
     sources: Vec<Buffer>,
+    above: Vec<Buffer>,
     settings: Vec<(String, Vec<String>)>,
     exclusion: Exclusion,
 }
@@ -67,9 +68,16 @@ impl<'t> Immediate<'t> {
         sources: Vec<Buffer>,
         settings: &[Setting],
     ) -> Result<Immediate<'t>> {
-        let others = settings.iter().filter(|s| s.name != "search_path");
-        let settings = others.map(|s| (s.name.clone(), s.values.clone())).collect();
-        Ok(Immediate { table, id, sources, settings, exclusion: Exclusion::of(table)? })
+        let settings = settings.iter().map(in_force).collect();
+        Ok(Immediate { table, id, sources, above: Vec::new(), settings, exclusion: Exclusion::of(table)? })
+    }
+
+    /// The tables that stream tables read which it reads, however far above, where it does not read them itself. Who writes them
+    /// ends up writing what it reads; so that all wait for each other in one order, that of the ids of stream tables, they wait
+    /// as they begin.
+    #[must_use]
+    pub fn below(self, above: Vec<Buffer>) -> Immediate<'t> {
+        Immediate { above, ..self }
     }
 
     /// Makes its triggers and what they need, anew where they are there. To be run where the stream table has just been computed,
@@ -82,6 +90,15 @@ impl<'t> Immediate<'t> {
         let counts = self.counts();
         if counts {
             made.push(self.function("begin".to_owned(), self.begin()));
+        }
+        if self.exclusion == Exclusion::All && !self.above.is_empty() {
+            made.push(self.function("lock".to_owned(), self.lock()));
+            for (source, event) in self.above.iter().flat_map(|s| EVENTS.map(|e| (s, e))) {
+                let triggers = source.triggered(false).into_iter();
+                made.extend(
+                    triggers.flat_map(|t| self.trigger(t, source, event, TriggerTiming::Before, "lock")),
+                );
+            }
         }
         for source in &self.sources {
             for event in EVENTS {
@@ -186,15 +203,14 @@ impl<'t> Immediate<'t> {
         })
     }
 
-    /// A function that runs with the rights of the stream table's owner, under the settings that its query was made under; but
-    /// whoever may make operators in a schema of its search path must not have them run by writing a source.
+    /// A function that runs with the rights of the stream table's owner, under the settings that its query was made under.
     fn function(&self, name: String, body: Vec<Instruction>) -> Statement {
         let own = [("pgtrickle.refreshing", "on"), ("jit", "off"), body::FOR_FEW];
         let own = own.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]));
         Statement::CreateTriggerFunction(CreateTriggerFunction {
             name: self.named(&name),
             security_definer: true,
-            settings: self.settings.iter().cloned().chain([pinned_path()]).chain(own).collect(),
+            settings: self.settings.iter().cloned().chain(own).collect(),
             variables: body::variables(),
             body: self.unless_gone(body),
         })
@@ -245,4 +261,12 @@ impl<'t> Immediate<'t> {
     fn all(&self) -> BTreeSet<TableId> {
         self.sources.iter().map(|s| s.table().id).collect()
     }
+}
+
+/// A setting of a function. What operators of the query's types are is found by its search path; nothing of the caller's own
+/// temporary schema must stand in for anything, so that comes last.
+fn in_force(s: &Setting) -> (String, Vec<String>) {
+    let temporary = "pg_temp".to_owned();
+    let last = s.name == "search_path" && !s.values.contains(&temporary);
+    (s.name.clone(), s.values.iter().cloned().chain(last.then_some(temporary)).collect())
 }
