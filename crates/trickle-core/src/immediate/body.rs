@@ -125,7 +125,9 @@ impl Immediate<'_> {
             hint: "trickle refresh, with the name that it has, makes anew what keeps it.".to_owned(),
         };
         let elsewhere = when(gone, vec![Instruction::Return], vec![moved]);
-        std::iter::once(when(unguarded, vec![elsewhere], Vec::new())).chain(body).collect()
+        // A snapshot from before all this shows neither: who sees the control table sees what was made before it.
+        let missing = when(unguarded, vec![self.check(), elsewhere], Vec::new());
+        std::iter::once(missing).chain(body).collect()
     }
 
     /// Counts a statement that begins.
