@@ -7,7 +7,7 @@
 //!   down; what comes before the last is put aside, and the last applies everything.
 //! - **Nobody in between.** Who writes what a delta reads waits for whoever wrote it before, until that transaction ends, and
 //!   then reads with a fresh snapshot; where the isolation level gives none, PostgreSQL raises 40001, since the row that is
-//!   waited for was written meanwhile. Whom a writer waits for is [`Exclusion`].
+//!   waited for was written meanwhile. Whom a writer waits for is in `exclusion.rs`.
 //! - **Never half.** What the triggers write, count and put aside is in rows of tables, so it goes with the savepoint or
 //!   transaction that it belongs to.
 //! - **Filled and kept in one transaction.** The statements here are run by a refresh that computes the stream table in full
