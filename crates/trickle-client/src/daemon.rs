@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio_postgres::CancelToken;
 use trickle_core::catalog::TableId;
 use trickle_core::schedule::Time;
-use trickle_engine::scheduler::{Due, Scheduler, SchedulerOptions, now};
+use trickle_engine::scheduler::{Due, Outcome, Scheduler, SchedulerOptions, now};
 use trickle_engine::{Error, REFRESHER, RefreshOptions, Refreshed, Result, Settings};
 
 /// How the daemon works.
@@ -235,7 +235,7 @@ impl<'d> Daemon<'d> {
         for id in &due.members {
             self.cancel.remove(id);
         }
-        self.scheduler.ended(due, &result);
+        self.scheduler.ended(due, Outcome::of(&result));
         match result {
             Ok(done) => (self.tell)(Event::Refreshed(&done)),
             Err(e) if e.is_connection() => return Err(e),

@@ -14,7 +14,6 @@
 
 pub mod connect;
 pub mod daemon;
-mod prepared;
 mod session;
 pub mod throwaway;
 mod wire;

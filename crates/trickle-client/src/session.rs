@@ -1,15 +1,14 @@
 //! A connection to a server, and how the batches of a refresh travel over it.
 
-use crate::prepared::{Prepared, Way};
 use crate::wire::{failed, type_of};
 use futures_util::future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio_postgres::types::Type;
-use tokio_postgres::{CancelToken, Client, Config, NoTls, Statement as Kept};
+use tokio_postgres::{CancelToken, Client, Config, NoTls, Statement as Prepared};
 use trickle_core::refresh::{Answer, Kind, Statement};
-use trickle_engine::db::{Answering, Bind, Connection, Connections, Param, Sent};
+use trickle_engine::db::{Answering, Bind, Connection, Connections, Kept, Param, Sent, Way};
 use trickle_engine::drive::{Timed, first_words};
 use trickle_engine::{Error, Result};
 
@@ -17,7 +16,7 @@ use trickle_engine::{Error, Result};
 pub struct Session {
     client: Client,
     /// Where statements that come again are to be prepared.
-    prepared: Option<Mutex<Prepared>>,
+    prepared: Option<Mutex<Kept<Prepared>>>,
 }
 
 /// The answers of statements that were sent, and may not be there yet.
@@ -85,7 +84,7 @@ impl Session {
             }
             rest = after;
             let types: Vec<Type> = s.params.iter().map(|v| type_of(&v.bind())).collect();
-            let way = self.prepared.as_ref().map_or(Way::Text, |p| lock(p).way(s, &types));
+            let way = self.prepared.as_ref().map_or(Way::Text, |p| lock(p).way(s, |kept| fits(kept, &types)));
             let kept = match way {
                 Way::Text => None,
                 Way::Kept(kept) => Some(kept),
@@ -118,7 +117,7 @@ impl Session {
     /// Lets those that keep prepared statements know of one that is sent as a text.
     fn tell(&self, s: &Statement) {
         if let Some(p) = &self.prepared {
-            lock(p).way(s, &[]);
+            lock(p).way(s, |_| false);
         }
     }
 
@@ -139,8 +138,8 @@ impl Session {
         &self,
         text: &str,
         types: &[Type],
-    ) -> std::result::Result<Option<Kept>, tokio_postgres::Error> {
-        match self.prepared.as_ref().map_or(Way::Text, |p| lock(p).asked(text, types)) {
+    ) -> std::result::Result<Option<Prepared>, tokio_postgres::Error> {
+        match self.prepared.as_ref().map_or(Way::Text, |p| lock(p).asked(text, |kept| fits(kept, types))) {
             Way::Text => Ok(None),
             Way::Kept(kept) => Ok(Some(kept)),
             Way::Prepare(settings) => {
@@ -154,14 +153,14 @@ impl Session {
     }
 
     /// The answer to one statement, as it was prepared or as a text.
-    pub(crate) async fn answer(&self, statement: &Statement, kept: Option<Kept>) -> Result<Answer> {
+    pub(crate) async fn answer(&self, statement: &Statement, kept: Option<Prepared>) -> Result<Answer> {
         let params: Vec<Param<'_>> = statement.params.iter().map(Bind::bind).collect();
         let rows = self.rows(&statement.text, &params, kept).await;
         rows.map(|r| r.answer(statement)).map_err(|e| Error::server(first_words(&statement.text), e))
     }
 
     /// When its answer was complete.
-    async fn timed(&self, statement: &Statement, kept: Option<Kept>) -> Timed {
+    async fn timed(&self, statement: &Statement, kept: Option<Prepared>) -> Timed {
         let result = self.answer(statement, kept).await;
         (result, Instant::now())
     }
@@ -194,9 +193,15 @@ fn controls(batch: &[Statement]) -> usize {
     batch.iter().take_while(|s| Some(s.phase) == phase && is_control(s)).count()
 }
 
+/// Whether values of these types can be bound to a statement; NULL can be bound anywhere.
+fn fits(kept: &Prepared, given: &[Type]) -> bool {
+    let expected = kept.params();
+    expected.len() == given.len() && expected.iter().zip(given).all(|(e, g)| e == g || *g == Type::UNKNOWN)
+}
+
 /// What a panic elsewhere left behind is still a list of prepared statements.
-fn lock(prepared: &Mutex<Prepared>) -> MutexGuard<'_, Prepared> {
-    prepared.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(kept: &Mutex<Kept<Prepared>>) -> MutexGuard<'_, Kept<Prepared>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Connections that come from one place.

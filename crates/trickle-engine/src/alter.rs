@@ -49,7 +49,9 @@ impl<C: Connection> Trickle<C> {
             Created { id: e.id, name: shown(&e), made: false, mode: mode_name(&e.mode), reasons: Vec::new() };
         if wanted.query.is_some() || wanted.mode.is_some() {
             let mut new = e.as_new(name.clone());
-            new.query = wanted.query.clone().unwrap_or(new.query);
+            if let Some(query) = &wanted.query {
+                (new.query, new.settings) = (query.clone(), None);
+            }
             new.mode = wanted.mode.or(new.mode);
             done = self.replace(e.relation.clone(), e.id, &new).await?;
         }
@@ -256,11 +258,12 @@ pub(crate) fn mode_name(mode: &str) -> &'static str {
 }
 
 impl Entry {
-    /// What would make this stream table: its query as it was resolved.
+    /// What would make this stream table: its query as it was resolved, under the settings that it was made under.
     pub(crate) fn as_new(&self, name: Name) -> NewStreamTable {
         NewStreamTable {
             mode: Some(self.requested()),
             schedule: Some(self.schedule.clone()),
+            settings: Some(self.settings.clone()),
             ..NewStreamTable::new(name, self.query.clone())
         }
     }

@@ -250,9 +250,7 @@ pub(crate) async fn limit(db: &dyn Connection) -> Result<i64> {
 /// What was captured of a table until now is not all that happened to it: whatever reads it is recomputed, for this
 /// reason or the one that it has already. All are written: a refresh of one over an older snapshot must not finish.
 pub(crate) async fn rebuild_readers(t: &Transaction<'_>, source: u32, why: &str) -> Result<()> {
-    let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, \
-         reinit_reason = CASE WHEN needs_reinit THEN coalesce(reinit_reason, $2) ELSE $2 END, updated_at = now() \
-         WHERE refresh_mode <> 'IMMEDIATE' AND pgt_id IN (SELECT pgt_id FROM pgtrickle.pgt_dependencies WHERE source_relid = $1)";
+    let text = "SELECT pgtrickle.mark_readers($1, NULL, $2)";
     let done = t.execute(text, &[&source, &why]).await;
     done.map(|_| ()).map_err(|e| Error::server("mark the readers of a table", e))
 }

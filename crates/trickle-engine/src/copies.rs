@@ -76,7 +76,7 @@ impl<C: Connection> Trickle<C> {
     /// Makes a copy of each materialized view and foreign table that a query reads, where there is none, and widens one
     /// that lacks a column. They are filled with the first refresh of what reads them.
     pub(crate) async fn ensure_copies(&mut self, query: &str) -> Result<()> {
-        let resolved = resolve(&mut self.connection, query).await?;
+        let resolved = resolve(&mut self.connection, query, &[]).await?;
         for d in resolved.dependencies.iter().filter(|d| is_copied(d)) {
             let there = copies(self.db()).await?;
             let copy = there.get(&(d.schema.clone(), d.name.clone()));
@@ -167,7 +167,7 @@ impl<C: Connection> Trickle<C> {
         id: i64,
         new: &NewStreamTable,
     ) -> Result<Design> {
-        let resolved = resolve(&mut self.connection, &new.query).await?;
+        let resolved = resolve(&mut self.connection, &new.query, new.settings()).await?;
         let options = options(&relation, id, self.server);
         let parsed = parse_query(&resolved.canonical)?;
         let mut catalog = PgCatalog::new();
@@ -175,7 +175,7 @@ impl<C: Connection> Trickle<C> {
         let Some(table) = verdict.incremental() else {
             return Err(Error::input(format!("{} cannot be copied", new.query)));
         };
-        let settings = self.settings_in_force().await?;
+        let settings = self.settings_of(new).await?;
         Ok(Design {
             relation,
             query: new.query.clone(),

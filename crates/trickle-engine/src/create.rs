@@ -16,7 +16,7 @@ use std::sync::Arc;
 use trickle_core::catalog::{TableDef, TableId, TableKind};
 use trickle_core::dag::StreamTableNode;
 use trickle_core::parse::parse_query;
-use trickle_core::refresh::Relation;
+use trickle_core::refresh::{Relation, Setting};
 use trickle_core::schedule::Schedule;
 use trickle_core::sql::{Ident, Qualified};
 use trickle_core::stream_table::{Options, StreamTable, Verdict};
@@ -78,6 +78,8 @@ pub struct NewStreamTable {
     /// Whether materialized views and foreign tables are followed: each refresh reads all of them and compares them with
     /// copies. Where not, or where what is replaced was made so, they stand in the way of deltas.
     pub snapshots: bool,
+    /// The settings that its query means what it means under; `None`: those in force.
+    pub settings: Option<Vec<Setting>>,
 }
 
 impl NewStreamTable {
@@ -92,7 +94,13 @@ impl NewStreamTable {
             initialize: true,
             if_exists: IfExists::Fail,
             snapshots: false,
+            settings: None,
         }
+    }
+
+    /// What is to be put in force.
+    pub(crate) fn settings(&self) -> &[Setting] {
+        self.settings.as_deref().unwrap_or_default()
     }
 }
 
@@ -326,7 +334,7 @@ impl<C: Connection> Trickle<C> {
             return self.design_copy(relation, id, new).await;
         }
         let mode = new.mode.unwrap_or_default();
-        let mut resolved = resolve(&mut self.connection, &new.query).await?;
+        let mut resolved = resolve(&mut self.connection, &new.query, new.settings()).await?;
         self.check_dependencies(&resolved)?;
         self.check_cycle(&relation, &resolved).await?;
         let mut catalog = PgCatalog::new();
@@ -369,7 +377,7 @@ impl<C: Connection> Trickle<C> {
         if table.is_none() && matches!(mode, RefreshMode::Differential | RefreshMode::Immediate) {
             return Err(impossible(&reasons));
         }
-        let settings = self.settings_in_force().await?;
+        let settings = self.settings_of(new).await?;
         Ok(Design {
             relation,
             query: new.query.clone(),
@@ -523,7 +531,18 @@ impl<C: Connection> Trickle<C> {
         Ok(row.map_err(|e| Error::server("look for copies", e))?.get(0))
     }
 
-    pub(crate) async fn settings_in_force(&self) -> Result<Vec<StoredSetting>> {
+    /// The settings that a query is to have in every refresh.
+    pub(crate) async fn settings_of(&self, new: &NewStreamTable) -> Result<Vec<StoredSetting>> {
+        match &new.settings {
+            Some(kept) => {
+                let stored = |s: &Setting| StoredSetting { name: s.name.clone(), values: s.values.clone() };
+                Ok(kept.iter().map(stored).collect())
+            }
+            None => self.settings_in_force().await,
+        }
+    }
+
+    async fn settings_in_force(&self) -> Result<Vec<StoredSetting>> {
         let doing = |e| Error::server("read the settings in force", e);
         let rows = self.db().query(SETTINGS, &[]).await.map_err(doing)?;
         let mut settings: Vec<StoredSetting> =

@@ -5,9 +5,11 @@
 
 mod bind;
 mod cell;
+mod kept;
 
 pub use bind::{Bind, Param};
 pub use cell::{Cell, FromCell, Json, Row};
+pub use kept::{Kept, Way};
 
 use crate::drive::{Timed, first_words};
 use crate::error::Error;
@@ -80,6 +82,12 @@ pub trait Connection {
     /// them, and what was captured of that, is not of one moment.
     fn idle(&self, _tables: &[u32]) -> Result<(), Refusal> {
         Ok(())
+    }
+
+    /// Whether this is a security-restricted operation: what is run is somebody's who is not asked for it, and nothing is to
+    /// outlive it in the session.
+    fn is_restricted(&self) -> bool {
+        false
     }
 
     /// A refresh begins: until it ends it is run by [`Connection::steps`], and reads the snapshot of its decision.
@@ -302,6 +310,9 @@ impl Connection for Transaction<'_> {
     }
     fn attempt<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         self.connection.attempt(text)
+    }
+    fn is_restricted(&self) -> bool {
+        self.connection.is_restricted()
     }
 }
 

@@ -129,6 +129,13 @@ impl<C: Connection> Trickle<C> {
             .collect();
         for source in unlogged {
             let Some(table) = self.source_table(source).await? else { continue };
+            let fail = |e| Error::server("look for what a crash emptied", e);
+            let known = capture::read(self.db(), &table).await?.filter(|c| c.state == State::On);
+            let Some(lost) = known.and_then(|c| c.buffer.has_lost()) else { continue };
+            // Without a lock: what heals locks out the other readers, in a caller's transaction for as long as that lasts.
+            if self.db().query_opt(&print(&lost).text, &[]).await.map_err(fail)?.is_none() {
+                continue;
+            }
             let t = self.db_mut().transaction().await.map_err(|e| Error::server("begin", e))?;
             // One healer at a time, so that there is one sentinel.
             let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE";
@@ -232,10 +239,10 @@ async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> R
     let (Some(oldest), true) = (names.first(), size.unwrap_or(0) > limit) else { return Ok(()) };
     let why = format!("it lagged behind, and the buffer of {} is full", shown_source(buffer));
     let text = format!(
-        "UPDATE pgtrickle.pgt_stream_tables s SET needs_reinit = true, reinit_reason = $2, updated_at = now() FROM pgtrickle.pgt_dependencies d \
-         WHERE d.source_relid = $1 AND d.pgt_id = s.pgt_id AND s.refresh_mode <> 'IMMEDIATE' AND s.frontier IS NOT NULL AND NOT s.needs_reinit \
+        "SELECT pgtrickle.mark_readers($1, array_agg(s.pgt_id), $2) FROM pgtrickle.pgt_stream_tables s JOIN pgtrickle.pgt_dependencies d USING (pgt_id) \
+         WHERE d.source_relid = $1 AND s.refresh_mode <> 'IMMEDIATE' AND s.frontier IS NOT NULL AND NOT s.needs_reinit \
          AND EXISTS (SELECT FROM {oldest} b WHERE b.xid <> '{OVERFLOWED}'::xid8 \
-         AND NOT pg_visible_in_snapshot(b.xid, (s.frontier->>'snapshot')::pg_snapshot))"
+         AND NOT pg_visible_in_snapshot(b.xid, (s.frontier->>'snapshot')::pg_snapshot)) HAVING count(*) > 0"
     );
     t.execute(&text, &[&buffer.table().id.0, &why]).await.map_err(fail)?;
     Ok(())

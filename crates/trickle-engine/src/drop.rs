@@ -122,12 +122,18 @@ async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Result<()> {
     if there.map_err(fail)?.get(0) {
         t.batch_execute(&format!("DROP TABLE {}{fate}", shown(e))).await.map_err(fail)?;
     }
+    forget(t, e).await
+}
+
+/// Drops what belongs to a stream table whose table is gone, and forgets it.
+pub(crate) async fn forget(t: &Transaction<'_>, e: &Entry) -> Result<()> {
+    let doing = format!("drop {}", shown(e));
+    immediate::remove(t, e.id).await?;
     drop_states(t, e.id, &doing).await?;
     let text = "DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
-    t.execute(text, &[&e.id]).await.map_err(fail)?;
+    t.execute(text, &[&e.id]).await.map_err(|err| Error::server(&doing, err))?;
     // Its own changes were captured for those that read it.
-    capture::release(t, e.relation.id.0).await?;
-    Ok(())
+    capture::release(t, e.relation.id.0).await.map(drop)
 }
 
 /// Drops the hidden state tables of a stream table.

@@ -154,13 +154,14 @@ async fn role(db: &dyn Connection) -> Result<Check> {
 async fn privileges(db: &dyn Connection) -> Result<Check> {
     let sql = "SELECT has_database_privilege(current_database(), 'CREATE'), \
                (SELECT count(*) FROM pg_namespace WHERE nspname IN ('pgtrickle', 'pgtrickle_changes') \
-                AND pg_has_role(nspowner, 'USAGE')), has_database_privilege(current_database(), 'TEMPORARY'), \
+                AND (pg_has_role(nspowner, 'USAGE') OR has_schema_privilege(oid, 'USAGE') \
+                AND (nspname = 'pgtrickle' OR has_schema_privilege(oid, 'CREATE')))), has_database_privilege(current_database(), 'TEMPORARY'), \
                format('ON DATABASE %I TO %I', current_database(), current_user)";
     let row = db.query_one(sql, &[]).await.map_err(asking)?;
-    let (create, owned, temporary): (bool, i64, bool) = (row.get(0), row.get(1), row.get(2));
-    let (verdict, found, lacking) = match (create, owned, temporary) {
+    let (create, used, temporary): (bool, i64, bool) = (row.get(0), row.get(1), row.get(2));
+    let (verdict, found, lacking) = match (create, used, temporary) {
         (true, _, true) => (Verdict::Good, "may create schemas", ""),
-        (false, 2, true) => (Verdict::Good, "owns trickle's schemas", ""),
+        (false, 2, true) => (Verdict::Good, "may use trickle's schemas", ""),
         (true, _, false) | (false, 2, false) => {
             (Verdict::Bad, "may not create temporary tables", "TEMPORARY")
         }

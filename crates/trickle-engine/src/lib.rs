@@ -41,6 +41,7 @@ pub mod drive;
 mod drop;
 mod error;
 mod explain;
+mod follow;
 pub mod health;
 mod immediate;
 mod load;

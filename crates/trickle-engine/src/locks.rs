@@ -65,10 +65,12 @@ async fn once<T>(
     work: &mut impl AsyncFnMut(&Transaction<'_>) -> Result<T>,
 ) -> Result<T> {
     let t = db.transaction().await.map_err(|e| Error::server("begin", e))?;
+    // Event triggers are not to follow what trickle itself alters and drops.
+    let mut settings = "SET LOCAL pgtrickle.at_work = on".to_owned();
     if !patience.lock_timeout.is_zero() {
-        let timeout = format!("SET LOCAL lock_timeout = '{}ms'", patience.lock_timeout.as_millis());
-        t.batch_execute(&timeout).await.map_err(|e| Error::server("set lock_timeout", e))?;
+        settings.push_str(&format!("; SET LOCAL lock_timeout = '{}ms'", patience.lock_timeout.as_millis()));
     }
+    t.batch_execute(&settings).await.map_err(|e| Error::server("begin", e))?;
     let output = work(&t).await?;
     t.commit().await.map_err(|e| Error::server("commit", e))?;
     Ok(output)

@@ -424,33 +424,22 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    /// Notes that a refresh of linked stream tables was undone after it had succeeded, as a failure of the last of them.
-    ///
-    /// # Errors
-    /// Those of the server.
-    pub async fn note_undone(&mut self, members: &[TableId], why: &Error, by: &str) -> Result<()> {
-        self.memory.recent.clear();
-        let registry = self.linked(members).await?;
-        match members.last().and_then(|id| registry.by_table(*id)) {
-            Some(e) => self.note_failure(e, why.message(), by).await,
-            None => Ok(()),
-        }
-    }
-
     async fn note_failure(&self, e: &Entry, message: &str, initiated_by: &str) -> Result<()> {
         let s = record_failure(e.id, message, initiated_by, self.settings.max_consecutive_errors);
         self.connection.step(&s).await.map(|_| ())
     }
 
-    /// Drops history that is older than it is to be kept; looks for it once in a while.
+    /// Drops history that is older than it is to be kept; looks for it once in a while. Never where what it locks stays locked
+    /// until somebody ends a transaction, and never what somebody else drops just now: nobody is to wait for that.
     pub async fn prune_history(&mut self) -> Result<()> {
         let days = i32::try_from(self.settings.history_retention_days).unwrap_or(i32::MAX);
-        if days == 0 || self.memory.pruned.is_some_and(|at| at.elapsed() < PRUNE) {
+        let lasts = self.connection.callers().is_some_and(|c| !c.brief || !c.fresh);
+        if days == 0 || lasts || self.memory.pruned.is_some_and(|at| at.elapsed() < PRUNE) {
             return Ok(());
         }
         self.memory.pruned = Some(Instant::now());
-        let text =
-            "DELETE FROM pgtrickle.pgt_refresh_history WHERE start_time < now() - make_interval(days => $1)";
+        let text = "DELETE FROM pgtrickle.pgt_refresh_history WHERE refresh_id IN (SELECT refresh_id \
+             FROM pgtrickle.pgt_refresh_history WHERE start_time < now() - make_interval(days => $1) FOR UPDATE SKIP LOCKED)";
         self.db().execute(text, &[&days]).await.map_err(|e| Error::server("prune history", e))?;
         Ok(())
     }

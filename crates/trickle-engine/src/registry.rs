@@ -6,7 +6,6 @@ use crate::db::{Bind, Connection, Json, Row};
 use crate::error::{Error, Result};
 use crate::immediate;
 use crate::names::Name;
-use futures_util::future;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -167,31 +166,35 @@ WITH RECURSIVE linked(id, relid) AS (
     SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE $1::oid[] IS NULL UNION ALL SELECT id FROM linked
 )";
 
+/// One row for each relation that a stream table reads, and one for what reads none: a single statement, so that what is said of
+/// a stream table and of what it reads is of one moment.
 const ENTRIES: &str = "
-SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema), coalesce(c.relname, s.pgt_name), s.defining_query,
-    s.original_query, s.schedule, s.refresh_mode,
-    s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings,
-    r.rolname, coalesce(r.rolname = current_user, true), s.layout_hash,
-    u.id IS NOT NULL, s.is_populated, c.oid IS NOT NULL,
-    pgtrickle.definition(s.pgt_id), s.reads_clock, s.needs_reinit
-FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
-LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
-LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
-LEFT JOIN pg_roles r ON r.oid = c.relowner
-ORDER BY s.pgt_id";
-
-const DEPENDENCIES: &str = "
-SELECT d.pgt_id, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name),
+, listed AS MATERIALIZED (
+    SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema) AS nspname, coalesce(c.relname, s.pgt_name) AS relname,
+        s.defining_query, s.original_query, s.schedule, s.refresh_mode,
+        s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings,
+        r.rolname, coalesce(r.rolname = current_user, true) AS own, s.layout_hash,
+        u.id IS NOT NULL AS unchanged, s.is_populated, c.oid IS NOT NULL AS there,
+        pgtrickle.definition(s.pgt_id), s.reads_clock, s.needs_reinit
+    FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
+    LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
+    LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+    LEFT JOIN pg_roles r ON r.oid = c.relowner
+)
+SELECT l.*, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name),
     d.source_type, d.columns_used, d.schema_fingerprint,
     CASE WHEN b.capture = 'ON' THEN to_regclass(pg_catalog.format('pgtrickle_changes.changes_%s', b.source_relid))::oid END,
     coalesce(b.unlogged, false),
     coalesce(pg_relation_size(to_regclass(pg_catalog.format('pgtrickle_changes.changes_%s_%s', b.source_relid,
         b.segments->-1->>'number'))) >= b.limit_bytes, false),
     coalesce(b.capture = 'HELD', false)
-FROM wanted JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
+FROM listed l LEFT JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
 LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
-ORDER BY d.pgt_id, d.source_relid";
+ORDER BY l.pgt_id, d.source_relid";
+
+/// Where what is read begins among the columns of [`ENTRIES`].
+const READ: usize = 23;
 
 /// All stream tables of a database.
 #[derive(Clone, Debug, Default)]
@@ -209,20 +212,15 @@ impl Registry {
         let doing = |e| Error::server("read the stream tables", e);
         let of: Option<Vec<u32>> = of.map(|ids| ids.iter().map(|id| id.0).collect());
         let params: [&dyn Bind; 1] = [&of];
-        let (needs, listed) = (format!("{LINKED}{DEPENDENCIES}"), format!("{LINKED}{ENTRIES}"));
-        // One round trip for both.
-        let (needs, listed) =
-            future::try_join(db.ask(&needs, &params), db.ask(&listed, &params)).await.map_err(doing)?;
-        let mut dependencies: BTreeMap<i64, Vec<Dependency>> = BTreeMap::new();
-        for r in needs {
-            dependencies.entry(r.get(0)).or_default().push(dependency(&r)?);
-        }
+        let rows = db.ask(&format!("{LINKED}{ENTRIES}"), &params).await.map_err(doing)?;
         let mut registry = Registry::default();
-        for r in listed {
+        for r in &rows {
             let id: i64 = r.get(0);
-            let entry = entry(&r, dependencies.remove(&id).unwrap_or_default());
+            let entry = registry.entries.entry(id).or_insert_with(|| entry(r));
             registry.by_table.insert(entry.relation.id, id);
-            registry.entries.insert(id, entry);
+            if r.get::<Option<u32>>(READ).is_some() {
+                entry.dependencies.push(dependency(r)?);
+            }
         }
         Ok(registry)
     }
@@ -341,25 +339,25 @@ fn relation(id: u32, schema: Option<String>, name: Option<String>) -> Relation {
 }
 
 fn dependency(r: &Row) -> Result<Dependency> {
-    let named: &str = r.get(4);
+    let named: &str = r.get(READ + 3);
     let kind = KINDS
         .iter()
         .find(|(name, _)| *name == named)
         .map(|(_, kind)| *kind)
         .ok_or_else(|| Error::input(format!("the catalog lists a source of the unknown type {named}")))?;
     Ok(Dependency {
-        relation: relation(r.get(1), r.get(2), r.get(3)),
+        relation: relation(r.get(READ), r.get(READ + 1), r.get(READ + 2)),
         kind,
-        columns: r.get(5),
-        fingerprint: r.get(6),
-        buffer: r.get(7),
-        unlogged: r.get(8),
-        full: r.get(9),
-        held: r.get(10),
+        columns: r.get(READ + 4),
+        fingerprint: r.get(READ + 5),
+        buffer: r.get(READ + 6),
+        unlogged: r.get(READ + 7),
+        full: r.get(READ + 8),
+        held: r.get(READ + 9),
     })
 }
 
-fn entry(r: &Row, dependencies: Vec<Dependency>) -> Entry {
+fn entry(r: &Row) -> Entry {
     let settings: Json<Vec<StoredSetting>> = r.get(13);
     Entry {
         id: r.get(0),
@@ -374,7 +372,7 @@ fn entry(r: &Row, dependencies: Vec<Dependency>) -> Entry {
         consecutive_errors: r.get(11),
         last_error: r.get(12),
         settings: settings.0.into_iter().map(|s| Setting { name: s.name, values: s.values }).collect(),
-        dependencies,
+        dependencies: Vec::new(),
         owner: r.get::<Option<String>>(14).unwrap_or_default(),
         own: r.get(15),
         exists: r.get(19),

@@ -33,10 +33,11 @@ impl<C: Connection> Trickle<C> {
     }
 
     /// Makes the capture triggers anew that are not as they should be, or not of the kind that
-    /// [`CaptureOptions`](capture::CaptureOptions) say; what reads their tables is computed anew once. Their tables.
+    /// [`CaptureOptions`](capture::CaptureOptions) say; what reads their tables is computed anew once. Their tables: of those that
+    /// stream tables of this role read.
     ///
     /// # Errors
-    /// A table of which not all readers belong to this role; the server.
+    /// Triggers of another role; the server.
     pub async fn rebuild_triggers(&mut self) -> Result<Vec<String>> {
         let registry = self.registry().await?;
         let mut readers: BTreeMap<TableId, Vec<&Entry>> = BTreeMap::new();
@@ -45,7 +46,10 @@ impl<C: Connection> Trickle<C> {
         }
         let mut rebuilt = Vec::new();
         for (source, readers) in readers {
-            readers.iter().try_for_each(|e| require_own(e))?;
+            // Readers of others are computed anew too (`pgtrickle.mark_readers`).
+            if !readers.iter().any(|e| e.own) {
+                continue;
+            }
             let name = readers[0].read().find(|d| d.relation.id == source).map(|d| d.relation.clone());
             let Some(name) = name else { continue };
             let mut catalog = crate::catalog::PgCatalog::new();

@@ -1,14 +1,18 @@
 //! What a query means, as PostgreSQL itself says.
 //!
-//! The query becomes a temporary view in a transaction that is rolled back: PostgreSQL checks it, gives its canonical
-//! text (stars expanded, names qualified, casts explicit), the columns of its result, and what exactly it depends on.
+//! The query becomes a view in a transaction that is rolled back, a temporary one where there may be such: PostgreSQL checks
+//! it, gives its canonical text (stars expanded, names qualified, casts explicit), the columns of its result, and what exactly
+//! it depends on.
 
+use crate::capture::HIDDEN;
 use crate::catalog::canonical;
 use crate::db::{Connection, Refusal, Row, Transaction};
+use crate::drive::put_in_force;
 use crate::error::{Error, Result};
 use trickle_core::Span;
 use trickle_core::catalog::SYSTEM_COLUMNS;
 use trickle_core::parse::{find_name, renamed_columns, statements};
+use trickle_core::refresh::Setting;
 use trickle_core::sql::Ident;
 
 /// A relation that a query reads, directly or through views.
@@ -60,8 +64,39 @@ WITH RECURSIVE reads(view, class, object) AS (
     WHERE d.refobjid <> r.ev_class
 )";
 
-/// The prefix of the statement that checks a query.
-const VIEW: &str = "CREATE TEMPORARY VIEW trickle_query AS\n";
+/// Where the view goes.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Temporary,
+    /// In a security-restricted operation nothing temporary can be made.
+    Hidden,
+}
+
+impl Place {
+    fn of(db: &dyn Connection) -> Place {
+        if db.is_restricted() { Place::Hidden } else { Place::Temporary }
+    }
+
+    /// The start of the statement that makes a view.
+    fn create(self, name: &str) -> String {
+        let temporary = if matches!(self, Place::Temporary) { "TEMPORARY " } else { "" };
+        format!("CREATE {temporary}VIEW {} AS\n", self.of_name(name))
+    }
+
+    fn of_name(self, name: &str) -> String {
+        let schema = match self {
+            Place::Temporary => "pg_temp",
+            Place::Hidden => HIDDEN,
+        };
+        format!("{schema}.{name}")
+    }
+}
+
+/// The view of the query.
+const VIEW: &str = "trickle_query";
+
+/// The view of its canonical text.
+const AGAIN: &str = "trickle_query_again";
 
 /// The result columns of a query with grouping sets, and which keys of GROUP BY, DISTINCT and ORDER BY they are, as the
 /// server's own tree says it; nothing of other queries.
@@ -71,13 +106,15 @@ const KEYS: &str = "\
            WITH ORDINALITY AS found(m, place) \
     WHERE r.ev_class = $1 AND r.ev_action::text ~ ':groupingSets \\(' ORDER BY place";
 
-/// Asks the server what a query means under the connection's settings. Changes nothing.
+/// Asks the server what a query means under the connection's settings, or rather these. Changes nothing.
 ///
 /// # Errors
 /// What PostgreSQL says of the query, with its place in it; no privilege to create temporary objects.
-pub(crate) async fn resolve(db: &mut dyn Connection, sql: &str) -> Result<Resolved> {
+pub(crate) async fn resolve(db: &mut dyn Connection, sql: &str, settings: &[Setting]) -> Result<Resolved> {
+    let place = Place::of(db);
     let transaction = db.transaction().await.map_err(|e| Error::server("begin", e))?;
-    let resolved = within(&transaction, sql).await;
+    put_in_force(&transaction, settings).await.map_err(|e| Error::server("set the query's settings", e))?;
+    let resolved = within(&transaction, place, sql).await;
     transaction.rollback().await.map_err(|e| Error::server("roll back", e))?;
     match resolved {
         Err(e) if e.sqlstate() == Some("42501") && !may_make_views(db).await? => Err(e.hint(
@@ -90,16 +127,16 @@ pub(crate) async fn resolve(db: &mut dyn Connection, sql: &str) -> Result<Resolv
 
 /// A column that the canonical text of a view does not group as the view does: that of grouping sets may not tell keys
 /// apart that are written alike.
-async fn lost_key(t: &Transaction<'_>, view: u32, canonical: &str) -> Result<Option<String>> {
+async fn lost_key(t: &Transaction<'_>, place: Place, view: u32, canonical: &str) -> Result<Option<String>> {
     let fail = |e| Error::server("read how the query groups", e);
     let keys = t.query(KEYS, &[&view]).await.map_err(fail)?;
     if keys.is_empty() {
         return Ok(None);
     }
-    let again = format!("CREATE TEMPORARY VIEW pg_temp.trickle_query_again AS {canonical}");
+    let again = format!("{}{canonical}", place.create(AGAIN));
     t.batch_execute("SET LOCAL standard_conforming_strings = on").await.map_err(fail)?;
     t.execute(again.trim_end().trim_end_matches(';'), &[]).await.map_err(fail)?;
-    let view = t.query_one("SELECT 'pg_temp.trickle_query_again'::regclass::oid", &[]).await.map_err(fail)?;
+    let view = t.query_one("SELECT to_regclass($1)::oid", &[&place.of_name(AGAIN)]).await.map_err(fail)?;
     let same = t.query(KEYS, &[&view.get::<u32>(0)]).await.map_err(fail)?;
     // The columns of subqueries may have other names in it.
     let key = |row: &Row| row.get::<String>(1);
@@ -114,7 +151,7 @@ async fn may_make_views(db: &dyn Connection) -> Result<bool> {
     Ok(row.get(0))
 }
 
-async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
+async fn within(t: &Transaction<'_>, place: Place, sql: &str) -> Result<Resolved> {
     let doing = |e| Error::server("read what the query depends on", e);
     let sql = sql.trim_end().trim_end_matches(';');
     if let Ok(Some(span)) = renamed_columns(sql) {
@@ -124,18 +161,19 @@ async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
             .at(span));
     }
     // The extended protocol takes one statement only: the text cannot smuggle in another.
-    t.execute(&format!("{VIEW}{sql}"), &[]).await.map_err(|e| refused(sql, e))?;
+    let (create, name) = (place.create(VIEW), place.of_name(VIEW));
+    let refused = |e| refused(sql, create.len(), e);
+    t.execute(&format!("{create}{sql}"), &[]).await.map_err(refused)?;
     // Making a view asks for no right to read; planning it does.
-    t.execute("EXPLAIN SELECT * FROM pg_temp.trickle_query", &[]).await.map_err(|e| refused(sql, e))?;
-    let view: u32 =
-        t.query_one("SELECT 'pg_temp.trickle_query'::regclass::oid", &[]).await.map_err(doing)?.get(0);
+    t.execute(&format!("EXPLAIN SELECT * FROM {name}"), &[]).await.map_err(refused)?;
+    let view: u32 = t.query_one("SELECT to_regclass($1)::oid", &[&name]).await.map_err(doing)?.get(0);
     t.batch_execute("SET LOCAL search_path = pg_catalog").await.map_err(doing)?;
     let canonical: String = t
         .query_one(&format!("SELECT {}", canonical("pg_get_viewdef($1::oid)")), &[&view])
         .await
         .map_err(doing)?
         .get(0);
-    if let Some(column) = lost_key(t, view, &canonical).await? {
+    if let Some(column) = lost_key(t, place, view, &canonical).await? {
         let column = Ident::new(column);
         return Err(Error::input(format!(
             "the grouping sets name the expression of {column} more than once"
@@ -191,9 +229,9 @@ async fn within(t: &Transaction<'_>, sql: &str) -> Result<Resolved> {
     })
 }
 
-/// PostgreSQL's error on the query, with its place in the query as it was typed.
-fn refused(sql: &str, e: Refusal) -> Error {
-    let place = e.position.and_then(|at| span(sql, at.checked_sub(VIEW.len() + 1)?));
+/// PostgreSQL's error on the query, with its place in the query as it was typed, after so many characters of the statement.
+fn refused(sql: &str, before: usize, e: Refusal) -> Error {
+    let place = e.position.and_then(|at| span(sql, at.checked_sub(before + 1)?));
     if e.sqlstate.is_none() {
         return Error::server("check the query", e);
     }

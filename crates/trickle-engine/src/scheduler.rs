@@ -8,7 +8,7 @@ mod look;
 
 use crate::db::Connection;
 use crate::registry::{Entry, Registry, shown};
-use crate::{Error, Refreshed, Result, Trickle};
+use crate::{Error, Result, Trickle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trickle_core::catalog::TableId;
@@ -61,6 +61,28 @@ pub struct Found {
     pub wake: Option<Time>,
     /// What went wrong meanwhile and keeps nobody from going on.
     pub trouble: Option<Error>,
+}
+
+/// How a refresh ended, as far as its schedule goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// Somebody was in the way: it is tried again.
+    Later,
+    /// It failed.
+    Failed,
+}
+
+impl Outcome {
+    /// Of a refresh that ended so.
+    pub fn of<T>(result: &Result<T>) -> Outcome {
+        match result {
+            Ok(_) => Outcome::Done,
+            Err(e) if e.is_busy() || e.is_transient() || e.is_connection() => Outcome::Later,
+            Err(_) => Outcome::Failed,
+        }
+    }
 }
 
 /// See the module.
@@ -119,6 +141,12 @@ impl Scheduler {
             foreign: BTreeSet::new(),
             trouble: None,
         }
+    }
+
+    /// Looks otherwise from now on; what is at work stays known.
+    pub fn set_options(&mut self, options: SchedulerOptions) {
+        self.options = options;
+        (self.looked, self.read) = (None, None);
     }
 
     /// How many stream tables it knows.
@@ -214,7 +242,7 @@ impl Scheduler {
     }
 
     /// Notes how a refresh ended.
-    pub fn ended(&mut self, due: &Due, result: &Result<Vec<Refreshed>>) {
+    pub fn ended(&mut self, due: &Due, outcome: Outcome) {
         let time = now();
         let mut again = false;
         for id in &due.members {
@@ -223,10 +251,10 @@ impl Scheduler {
             if due.asks(*id, t) {
                 t.status.last_end = Some(time);
             }
-            match result {
-                Ok(_) => t.status.consecutive_errors = 0,
-                Err(e) if e.is_busy() || e.is_transient() || e.is_connection() => {}
-                Err(_) => {
+            match outcome {
+                Outcome::Done => t.status.consecutive_errors = 0,
+                Outcome::Later => {}
+                Outcome::Failed => {
                     t.status.consecutive_errors += 1;
                     again = true;
                 }

@@ -3,9 +3,10 @@
 use crate::gucs;
 use crate::inside::done;
 use crate::raise::raise;
-use crate::unsafe_pg::Inside;
+use crate::unsafe_pg::{Acting, Inside};
 use pgrx::prelude::*;
 use std::cell::RefCell;
+use trickle_engine::db::Connection;
 use trickle_engine::{
     Alteration, Created, Error, IfExists, Memory, Name, NewStreamTable, RefreshMode, RefreshOptions, Result,
     Settings, Trickle,
@@ -98,10 +99,7 @@ mod pgtrickle {
     /// Drops a stream table, and with `cascade` what depends on it.
     #[pg_extern]
     fn drop_stream_table(name: &str, cascade: default!(bool, false)) {
-        super::with(async |trickle| {
-            let name = trickle_engine::Name::parse(name)?;
-            trickle.drop(&name, cascade).await.map(drop)
-        });
+        super::as_owner(name, "", async |trickle, name| trickle.drop(name, cascade).await.map(drop));
     }
 
     /// Brings a stream table, and what it reads, up to date.
@@ -113,9 +111,9 @@ mod pgtrickle {
     /// Makes everything that a stream table stands on anew where it is not as it should be, and computes it anew.
     #[pg_extern]
     fn repair_stream_table(name: &str) {
-        super::with(async |trickle| {
+        super::as_owner(name, "", async |trickle, name| {
             super::see_all("repair_stream_table")?;
-            trickle.repair(&trickle_engine::Name::parse(name)?).await.map(drop)
+            trickle.repair(name).await.map(drop)
         });
     }
 
@@ -184,6 +182,39 @@ pub(crate) async fn attempt<T>(
     Ok(worked)
 }
 
+/// Whose a table is, where that is somebody else as whom the current role may do this: by membership, or by a privilege on the
+/// table that the server knows.
+const OTHERS: &str = "SELECT c.relowner, n.nspname, c.relname FROM pg_catalog.pg_class c \
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+    WHERE c.oid = to_regclass($1) AND pg_get_userbyid(c.relowner) <> current_user AND (pg_has_role(c.relowner, 'USAGE') \
+    OR CASE WHEN $2 <> '' AND current_setting('server_version_num')::int >= 170000 THEN has_table_privilege(c.oid, $2) END)";
+
+/// Does something with a stream table as its owner, where the current role may: what it runs has no more rights than those, and
+/// leaves nothing behind in this session. Else as who asks.
+fn as_owner<T>(
+    name: &str,
+    right: &str,
+    work: impl AsyncFnOnce(&mut Trickle<Inside>, &Name) -> Result<T>,
+) -> T {
+    let done = done(async {
+        let name = Name::parse(name)?;
+        let inside = Inside::enter();
+        let db: &dyn Connection = &inside;
+        let asked = db.query_opt(OTHERS, &[&name.to_string(), &right]).await;
+        let others = asked.map_err(|e| Error::server("look whose the table is", e))?;
+        let Some(others) = others else {
+            return attempt(inside, gucs::settings(), async |trickle| work(trickle, &name).await).await;
+        };
+        let name = Name { schema: Some(others.get(1)), name: others.get(2) };
+        let _acting = Acting::begin(others.get(0));
+        attempt(inside, gucs::settings(), async |trickle| work(trickle, &name).await).await
+    });
+    match done {
+        Ok(done) => done,
+        Err(e) => raise(&e),
+    }
+}
+
 fn create(name: &str, query: &str, options: &Options<'_>, if_exists: IfExists) -> i64 {
     let created = with(async |trickle| {
         see_all("create_stream_table")?;
@@ -214,8 +245,9 @@ impl Options<'_> {
     /// Refuses what is not there.
     fn check(&self) -> Result<()> {
         match self.cdc_mode.map(str::to_ascii_lowercase).as_deref() {
-            None | Some("auto" | "trigger") => {}
-            Some("wal") => {
+            None if !gucs::is_wal_wanted() => {}
+            Some("auto" | "trigger") => {}
+            None | Some("wal") => {
                 return Err(
                     Error::input("capture from the WAL is not built yet").hint("Use cdc_mode => 'trigger'.")
                 );
@@ -253,7 +285,7 @@ fn alter(
     refresh_mode: Option<&str>,
     status: Option<&str>,
 ) {
-    let created = with(async |trickle| {
+    let created = as_owner(name, "", async |trickle, name| {
         if query.is_some() || refresh_mode.is_some() {
             see_all("alter_stream_table")?;
         }
@@ -272,7 +304,7 @@ fn alter(
             mode: refresh_mode.map(mode).transpose()?,
             suspended,
         };
-        trickle.alter(&Name::parse(name)?, &wanted).await
+        trickle.alter(name, &wanted).await
     });
     tell(&created);
 }
@@ -287,9 +319,8 @@ fn suspend(names: Option<Vec<String>>, suspended: bool) -> i32 {
 }
 
 fn refresh(name: &str) {
-    with(async |trickle| {
-        let name = Name::parse(name)?;
-        trickle.refresh(&[name], &RefreshOptions::default()).await.map(drop)
+    as_owner(name, "MAINTAIN", async |trickle, name| {
+        trickle.refresh(std::slice::from_ref(name), &RefreshOptions::default()).await.map(drop)
     });
 }
 

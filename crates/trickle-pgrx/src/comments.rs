@@ -1,7 +1,7 @@
 //! What each function of the SQL API is for, as `\df+` shows it.
 
 /// By the name of the function.
-pub(crate) const COMMENTS: [(&str, &str); 28] = [
+pub(crate) const COMMENTS: [(&str, &str); 31] = [
     ("alter_stream_table", "Gives a stream table another query, schedule, mode or status; NULL leaves it."),
     ("change_buffer_sizes", "The buffers of changes, one for each source."),
     ("create_or_replace_stream_table", "Makes a stream table, or gives the one of this name the query."),
@@ -21,6 +21,11 @@ pub(crate) const COMMENTS: [(&str, &str); 28] = [
         "The mode in force of a stream table, the one that was asked for, and why they differ.",
     ),
     ("explain_st", "The plan of a stream table, and of its delta."),
+    ("follow_alters", "Called by an event trigger, after what stream tables read was altered."),
+    (
+        "follow_drops",
+        "Called by an event trigger, after what stream tables read, or one of them, was dropped.",
+    ),
     ("get_refresh_history", "The newest refreshes of a stream table, newest first."),
     ("get_staleness", "Milliseconds since what a stream table shows was all that there was."),
     ("health_check", "What is in the way, and what to do about it."),
@@ -35,6 +40,7 @@ pub(crate) const COMMENTS: [(&str, &str); 28] = [
         "Makes capture triggers anew that are broken or of another kind than the settings say.",
     ),
     ("refresh_stream_table", "Brings a stream table, and what it reads, up to date."),
+    ("rehome", "Finds the tables of a database again that was restored from a dump."),
     (
         "release_catalog",
         "Leaves the catalog to the program trickle, so that DROP EXTENSION keeps all stream tables.",

@@ -31,11 +31,35 @@ enum TriggerMode {
     Row,
 }
 
+/// `pg_trickle.parallel_refresh_mode`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
+enum Parallel {
+    #[name = c"on"]
+    On,
+    #[name = c"off"]
+    Off,
+}
+
+/// `pg_trickle.cdc_mode`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
+enum Capture {
+    #[name = c"auto"]
+    Auto,
+    #[name = c"trigger"]
+    Trigger,
+    #[name = c"wal"]
+    Wal,
+}
+
 static ENABLED: GucSetting<bool> = GucSetting::<bool>::new(true);
 static INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1000);
+static MAX_CONCURRENT: GucSetting<i32> = GucSetting::<i32>::new(4);
+static PARALLEL: GucSetting<Parallel> = GucSetting::<Parallel>::new(Parallel::On);
+static CAPTURE: GucSetting<Capture> = GucSetting::<Capture>::new(Capture::Auto);
 static MIN_SCHEDULE: GucSetting<i32> = GucSetting::<i32>::new(1);
 static STRATEGY: GucSetting<Strategy> = GucSetting::<Strategy>::new(Strategy::Auto);
 static TRIGGER_MODE: GucSetting<TriggerMode> = GucSetting::<TriggerMode>::new(TriggerMode::Statement);
+static PREPARED: GucSetting<bool> = GucSetting::<bool>::new(true);
 static UNLOGGED: GucSetting<bool> = GucSetting::<bool>::new(false);
 static MAX_CHANGE_RATIO: GucSetting<f64> = GucSetting::<f64>::new(0.0);
 static MAX_DELTA_ROWS: GucSetting<i32> = GucSetting::<i32>::new(0);
@@ -54,13 +78,21 @@ struct Number {
     context: GucContext,
 }
 
-const NUMBERS: [Number; 7] = [
+const NUMBERS: [Number; 8] = [
     Number {
         name: c"pg_trickle.scheduler_interval_ms",
         short: c"How often to look for new stream tables, in milliseconds.",
         long: c"Schedules are kept between these times too.",
         setting: &INTERVAL,
         range: (10, 3_600_000),
+        context: GucContext::Sighup,
+    },
+    Number {
+        name: c"pg_trickle.max_concurrent_refreshes",
+        short: c"How many groups of linked stream tables are refreshed at a time in a database.",
+        long: c"Each takes a process of max_worker_processes; where there is none, one is refreshed after the other.",
+        setting: &MAX_CONCURRENT,
+        range: (1, 64),
         context: GucContext::Sighup,
     },
     Number {
@@ -132,11 +164,35 @@ pub(crate) fn define() {
         GucContext::Userset,
         flags,
     );
+    GucRegistry::define_bool_guc(
+        c"pg_trickle.use_prepared_statements",
+        c"Whether each process keeps the statements prepared that come again.",
+        c"It keeps up to 200.",
+        &PREPARED,
+        GucContext::Userset,
+        flags,
+    );
     GucRegistry::define_enum_guc(
         c"pg_trickle.refresh_strategy",
         c"How stream tables are refreshed.",
         c"auto leaves it to what refreshes have cost; differential and full force one way where there is it.",
         &STRATEGY,
+        GucContext::Userset,
+        flags,
+    );
+    GucRegistry::define_enum_guc(
+        c"pg_trickle.parallel_refresh_mode",
+        c"Whether groups of linked stream tables are refreshed side by side.",
+        c"off: one after the other.",
+        &PARALLEL,
+        GucContext::Sighup,
+        flags,
+    );
+    GucRegistry::define_enum_guc(
+        c"pg_trickle.cdc_mode",
+        c"How changes are captured.",
+        c"auto and trigger: by triggers. wal is refused by whatever would capture: it is not built yet.",
+        &CAPTURE,
         GucContext::Userset,
         flags,
     );
@@ -169,6 +225,24 @@ pub(crate) fn is_enabled() -> bool {
     ENABLED.get()
 }
 
+/// Whether statements that come again are kept prepared.
+pub(crate) fn keeps_prepared() -> bool {
+    PREPARED.get()
+}
+
+/// Whether changes are to be captured from the WAL.
+pub(crate) fn is_wal_wanted() -> bool {
+    CAPTURE.get() == Capture::Wal
+}
+
+/// How many groups are refreshed at a time.
+pub(crate) fn max_concurrent() -> usize {
+    match PARALLEL.get() {
+        Parallel::On => usize::try_from(MAX_CONCURRENT.get()).unwrap_or(1),
+        Parallel::Off => 1,
+    }
+}
+
 /// How a scheduler looks.
 pub(crate) fn scheduler() -> SchedulerOptions {
     let positive = |n: i32| u64::try_from(n).unwrap_or_default();
@@ -176,6 +250,7 @@ pub(crate) fn scheduler() -> SchedulerOptions {
         reload: Duration::from_millis(positive(INTERVAL.get())),
         ..SchedulerOptions::default()
     };
+    o.schedule.max_concurrent = max_concurrent();
     o.schedule.min_period = Duration::from_secs(positive(MIN_SCHEDULE.get()));
     o.schedule.max_consecutive_errors = u32::try_from(MAX_ERRORS.get()).unwrap_or_default();
     o

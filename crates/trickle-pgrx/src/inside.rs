@@ -1,13 +1,18 @@
 //! [`Connection`] to the server from inside: every answer is there at once.
 
-use crate::unsafe_pg::Inside;
+use crate::gucs;
+use crate::unsafe_pg::{Inside, Plan};
 use futures_util::FutureExt;
 use futures_util::future::ready;
+use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use trickle_core::refresh::{Answer, Kind, Statement};
-use trickle_engine::db::{Answering, Bind, Callers, Cell, Connection, Param, Prepared, Refusal, Row, Rows};
+use trickle_engine::db::{
+    Answering, Bind, Callers, Cell, Connection, Kept, Param, Prepared, Refusal, Row, Rows, Way,
+};
 use trickle_engine::drive::first_words;
 use trickle_engine::{Error, Result};
 
@@ -20,8 +25,12 @@ pub(crate) fn done<T>(work: impl Future<Output = T>) -> T {
 }
 
 impl Connection for Inside {
-    fn run<'a>(&'a self, text: &'a str, params: Vec<Param<'a>>, _: bool) -> Answering<'a, Rows> {
-        Box::pin(async move { Inside::run(self, text, &params, false) })
+    fn run<'a>(&'a self, text: &'a str, params: Vec<Param<'a>>, kept: bool) -> Answering<'a, Rows> {
+        Box::pin(async move {
+            let ask = |k: &mut Kept<Plan>| k.asked(text, |plan| plan.fits(&params));
+            let way = if kept { way(ask) } else { Way::Text };
+            self.go(way, text, &params, false)
+        })
     }
 
     fn batch<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
@@ -59,7 +68,8 @@ impl Connection for Inside {
     fn again<'a>(&'a self, prepared: &'a Prepared) -> Answering<'a, Vec<Row>> {
         Box::pin(async move {
             let text = prepared.0.downcast_ref::<String>().map_or("", String::as_str);
-            Ok(Inside::run(self, text, &[], false)?.rows)
+            let way = way(|k| k.asked(text, |plan| plan.fits(&[])));
+            Ok(self.go(way, text, &[], false)?.rows)
         })
     }
 
@@ -105,11 +115,16 @@ impl Connection for Inside {
         Some(Callers { command, fresh: Inside::is_fresh(), brief: Inside::is_brief() })
     }
 
+    fn is_restricted(&self) -> bool {
+        Inside::is_restricted()
+    }
+
     fn idle(&self, tables: &[u32]) -> std::result::Result<(), Refusal> {
         Inside::idle(self, tables)
     }
 
     fn refresh_begins(&self) {
+        KEPT.with(|k| k.borrow_mut().begin());
         Inside::begin(self, true);
         self.outside.set(self.depth());
     }
@@ -124,6 +139,9 @@ impl Connection for Inside {
     fn step<'a>(&'a self, statement: &'a Statement) -> Answering<'a, Answer, Error> {
         Box::pin(async move {
             let nothing = Ok(Answer::default());
+            if matches!(statement.kind, Kind::Setting) {
+                KEPT.with(|k| k.borrow_mut().way(statement, |_| false));
+            }
             match statement.kind {
                 Kind::Savepoint => Inside::begin(self, false),
                 Kind::Release => self.end(true),
@@ -152,8 +170,37 @@ impl Connection for Inside {
 impl Inside {
     fn answer(&self, statement: &Statement) -> Result<Answer> {
         let params: Vec<Param<'_>> = statement.params.iter().map(Bind::bind).collect();
-        told(statement, Inside::run(self, &statement.text, &params, true)).map(|rows| rows.answer(statement))
+        let way = way(|k| k.way(statement, |plan| plan.fits(&params)));
+        told(statement, self.go(way, &statement.text, &params, true)).map(|rows| rows.answer(statement))
     }
+
+    fn go(
+        &self,
+        way: Way<Plan>,
+        text: &str,
+        params: &[Param<'_>],
+        within: bool,
+    ) -> std::result::Result<Rows, Refusal> {
+        match way {
+            Way::Text => Inside::run(self, text, params, within),
+            Way::Kept(plan) => self.run_kept(&plan, params, within),
+            Way::Prepare(settings) => {
+                let plan = self.prepare(text, params)?;
+                KEPT.with(|k| k.borrow_mut().keep(settings, text, plan.clone()));
+                self.run_kept(&plan, params, within)
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// The statements that this process keeps prepared; never dropped, since the server is gone by then.
+    static KEPT: ManuallyDrop<RefCell<Kept<Plan>>> = ManuallyDrop::default();
+}
+
+/// How to run a statement that may come again.
+fn way(ask: impl FnOnce(&mut Kept<Plan>) -> Way<Plan>) -> Way<Plan> {
+    if gucs::keeps_prepared() { KEPT.with(|k| ask(&mut k.borrow_mut())) } else { Way::Text }
 }
 
 fn told<T>(statement: &Statement, done: std::result::Result<T, Refusal>) -> Result<T> {

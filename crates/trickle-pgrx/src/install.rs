@@ -1,13 +1,14 @@
 //! CREATE EXTENSION: the catalog comes with it, or the one that is there is adopted; and can be left behind again.
 
 use crate::comments::COMMENTS;
+use crate::gucs;
 use crate::inside::done;
 use crate::raise::raise;
 use crate::unsafe_pg::{Inside, is_creating_extension, is_preloaded};
 use crate::workers;
 use pgrx::prelude::*;
 use trickle_engine::db::Connection;
-use trickle_engine::{Error, Result, schema};
+use trickle_engine::{Error, Result, Trickle, schema};
 
 // The schemas are made or adopted before anything is put into them.
 extension_sql!(
@@ -39,7 +40,12 @@ extension_sql!(
 
 extension_sql!(
     "SELECT pgtrickle.install();
-    REVOKE ALL ON FUNCTION pgtrickle.install() FROM PUBLIC;",
+    REVOKE ALL ON FUNCTION pgtrickle.install(), pgtrickle.follow_drops(oid[]), pgtrickle.follow_alters(oid[], oid[]) FROM PUBLIC;
+    CREATE EVENT TRIGGER pg_trickle_drops ON sql_drop EXECUTE FUNCTION pgtrickle.on_drop();
+    CREATE EVENT TRIGGER pg_trickle_alters ON ddl_command_end
+        WHEN TAG IN ('ALTER TABLE', 'ALTER VIEW', 'ALTER SCHEMA', 'ALTER FUNCTION', 'ALTER ROUTINE', 'ALTER FOREIGN TABLE',
+            'ALTER MATERIALIZED VIEW', 'CREATE TABLE', 'CREATE VIEW', 'CREATE FUNCTION')
+        EXECUTE FUNCTION pgtrickle.on_alter();",
     name = "catalog",
     finalize,
 );
@@ -63,7 +69,7 @@ const COMMENT: &str = "SELECT pg_catalog.format('COMMENT ON FUNCTION %s IS %L', 
 const DUMPED: &str = "SELECT c.oid FROM pg_class c \
     WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind IN ('r', 'S') ORDER BY c.oid";
 
-/// What of the extension is the catalog: all but its own functions, which are in C.
+/// What of the extension is the catalog: all but its own functions, which are in C or called by event triggers.
 const RELEASED: &str = "
 SELECT pg_catalog.format('ALTER EXTENSION pg_trickle DROP %s %s',
     CASE i.type WHEN 'table' THEN 'TABLE' WHEN 'sequence' THEN 'SEQUENCE' WHEN 'function' THEN 'FUNCTION' ELSE 'SCHEMA' END, i.identity)
@@ -71,6 +77,7 @@ FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass 
 CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, 0) i
 LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid LEFT JOIN pg_language l ON l.oid = p.prolang
 WHERE e.extname = 'pg_trickle' AND i.type IN ('table', 'sequence', 'function', 'schema') AND l.lanname IS DISTINCT FROM 'c'
+  AND p.prorettype IS DISTINCT FROM 'event_trigger'::regtype
 ORDER BY i.type = 'schema', i.identity";
 
 #[pg_schema]
@@ -83,12 +90,36 @@ mod pgtrickle {
         super::install();
     }
 
+    /// In a database that was restored from a dump: finds the tables of the catalog again by their names. The next refresh of each
+    /// stream table rebuilds it. Whether there was anything to do.
+    #[pg_extern]
+    fn rehome() -> bool {
+        super::rehome()
+    }
+
     /// Leaves the catalog behind, with every stream table as it is: DROP EXTENSION then takes away the functions of the
     /// extension alone, and the program `trickle` goes on where it was. CREATE EXTENSION takes all of it back.
     #[pg_extern]
     fn release_catalog() {
         super::release();
     }
+}
+
+fn rehome() -> bool {
+    match done(rehomed(Inside::enter())) {
+        Ok(found) => found,
+        Err(e) => raise(&e),
+    }
+}
+
+/// See [`pgtrickle::rehome`]; for whoever owns the catalog.
+pub(crate) async fn rehomed(inside: Inside) -> Result<bool> {
+    let mut trickle = Trickle::attach(inside, gucs::settings()).await?;
+    let restored = schema::is_restored(trickle.db()).await?;
+    if restored {
+        trickle.migrate(schema::VERSION).await?;
+    }
+    Ok(restored)
 }
 
 fn release() {

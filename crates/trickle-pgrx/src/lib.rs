@@ -6,6 +6,7 @@
 mod api;
 mod ask;
 mod comments;
+mod follow;
 mod gucs;
 mod inside;
 mod install;

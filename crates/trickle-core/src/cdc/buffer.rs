@@ -166,6 +166,16 @@ impl Buffer {
         self.segments.iter().filter(|_| self.unlogged).map(insert).collect()
     }
 
+    /// One row where [`Buffer::heal`] has anything to do, else none; `None` where segments survive crashes.
+    pub fn has_lost(&self) -> Option<Statement> {
+        let select = Select {
+            items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+            filter: vec![Scalar::or(self.segments.iter().map(|s| self.is_lost(s)))],
+            ..Select::default()
+        };
+        self.unlogged.then(|| Statement::Query(Query::select(select)))
+    }
+
     /// Whether a segment without WAL has lost its sentinel, and with it all that it held.
     fn is_lost(&self, segment: &Segment) -> Scalar {
         let alias = Ident::fixed("held");

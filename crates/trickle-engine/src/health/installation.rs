@@ -13,14 +13,14 @@ const LARGE: i64 = 256 << 20;
 pub(super) async fn found(db: &dyn Connection) -> Result<(Check, bool)> {
     match schema::version(db).await {
         Ok(Some(VERSION)) if schema::is_restored(db).await? => {
-            let advice = "Run trickle init, which finds the tables again by name.";
+            let advice = "Run trickle init, or SELECT pgtrickle.rehome() in the extension, which finds the tables again by name.";
             let found = "restored from a dump, which keeps no identities";
             Ok((Check::new("catalog", Verdict::Bad, found, advice), false))
         }
         Ok(version) => Ok((catalog(version), version == Some(VERSION))),
         Err(e) if e.is_input() => {
-            let advice = "Connect as the role that ran trickle init: SELECT nspowner::regrole FROM pg_namespace WHERE \
-                          nspname = 'pgtrickle';";
+            let advice = "Connect as the role that made it: SELECT nspowner::regrole FROM pg_namespace WHERE \
+                          nspname = 'pgtrickle'; or have it let this one in: SELECT pgtrickle.grant_to('…');";
             Ok((Check::new("catalog", Verdict::Bad, e.message(), advice), false))
         }
         Err(e) => Err(e),

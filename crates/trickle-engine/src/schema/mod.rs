@@ -33,19 +33,25 @@ pub const VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 /// Those of the server.
 pub async fn version(db: &dyn Connection) -> Result<Option<i32>> {
     let there = "SELECT to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL";
-    let row = db.query_one(there, &[]).await.map_err(|e| {
-        let e = Error::server("look for the catalog", e);
-        if e.sqlstate() != Some("42501") {
-            return e;
-        }
-        e.hint("The catalog belongs to another role: connect as the one that ran trickle init.")
-    })?;
+    let row =
+        db.query_one(there, &[]).await.map_err(|e| not_let_in(Error::server("look for the catalog", e)))?;
     if !row.get::<bool>(0) {
         return Ok(None);
     }
     let text = "SELECT version FROM pgtrickle.pgt_catalog_version";
-    let row = db.query_one(text, &[]).await.map_err(|e| Error::server("read the catalog's version", e))?;
-    Ok(Some(row.get(0)))
+    let row = db.query_one(text, &[]).await;
+    Ok(Some(row.map_err(|e| not_let_in(Error::server("read the catalog's version", e)))?.get(0)))
+}
+
+/// Says what to do where the catalog is another role's.
+fn not_let_in(e: Error) -> Error {
+    if e.sqlstate() != Some("42501") {
+        return e;
+    }
+    e.hint(
+        "The catalog belongs to another role: connect as the one that made it, or have that one let this one in with \
+         SELECT pgtrickle.grant_to('…').",
+    )
 }
 
 /// Fails unless the catalog is there and of this program's version.
@@ -56,7 +62,8 @@ pub async fn require(db: &dyn Connection) -> Result<()> {
     match version(db).await? {
         Some(VERSION) if is_restored(db).await? => Err(Error::input("this database was restored from a dump")
             .detail("A dump keeps the names of tables and not their identities, by which the catalog knows them.")
-            .hint("Run trickle init, which finds them again by name; the next refresh of each stream table rebuilds it.")),
+            .hint("trickle init finds them again by name, as does SELECT pgtrickle.rehome() in the extension; the next refresh of each \
+                   stream table rebuilds it.")),
         Some(VERSION) => Ok(()),
         None => Err(Error::input("this database has no trickle catalog").hint("Run trickle init.")),
         Some(found) if found < VERSION => Err(Error::input(format!(

@@ -11,6 +11,16 @@ COMMENT ON TABLE pgtrickle.pgt_catalog_version IS 'One row: the version of this 
 COMMENT ON COLUMN pgtrickle.pgt_catalog_version.buffer_limit_bytes IS 'The limit that every buffer is to have; trickle init sets it.';
 COMMENT ON COLUMN pgtrickle.pgt_catalog_version.home IS 'What pgtrickle.home() said when this catalog was made here.';
 
+-- There is one row. A dump that is restored where the extension has made the catalog brings another: of that counts what is not
+-- the version of the tables.
+CREATE FUNCTION pgtrickle.keep_one_row() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    UPDATE pgtrickle.pgt_catalog_version SET home = NEW.home, buffer_limit_bytes = NEW.buffer_limit_bytes;
+    RETURN CASE WHEN NOT FOUND THEN NEW END;
+END
+$$;
+CREATE TRIGGER one_row BEFORE INSERT ON pgtrickle.pgt_catalog_version FOR EACH ROW EXECUTE FUNCTION pgtrickle.keep_one_row();
+
 CREATE TABLE pgtrickle.pgt_stream_tables (
     pgt_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     pgt_relid oid NOT NULL UNIQUE,
@@ -257,5 +267,77 @@ BEGIN
             HINT = 'Change the tables that it reads, or its query with trickle alter.';
 END
 $$;
+
+-- Who may use this catalog beside its owner (pgtrickle.grant_to) sees all of it but what the refreshes of others came to, since
+-- whoever drains a buffer must know all its readers; and writes what is of tables of its own, or of tables that are gone.
+ALTER TABLE pgtrickle.pgt_stream_tables ENABLE ROW LEVEL SECURITY;
+CREATE POLICY seen ON pgtrickle.pgt_stream_tables FOR SELECT USING (true);
+CREATE POLICY made ON pgtrickle.pgt_stream_tables FOR INSERT
+    WITH CHECK ((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = pgt_relid));
+CREATE POLICY changed ON pgtrickle.pgt_stream_tables FOR UPDATE
+    USING ((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = pgt_relid));
+CREATE POLICY dropped ON pgtrickle.pgt_stream_tables FOR DELETE
+    USING ((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = pgt_relid) IS NOT FALSE);
+
+ALTER TABLE pgtrickle.pgt_dependencies ENABLE ROW LEVEL SECURITY;
+CREATE POLICY seen ON pgtrickle.pgt_dependencies FOR SELECT USING (true);
+CREATE POLICY written ON pgtrickle.pgt_dependencies USING (EXISTS (
+    SELECT FROM pgtrickle.pgt_stream_tables s LEFT JOIN pg_class c ON c.oid = s.pgt_relid
+    WHERE s.pgt_id = pgt_dependencies.pgt_id AND pg_has_role(c.relowner, 'USAGE') IS NOT FALSE));
+
+ALTER TABLE pgtrickle.pgt_refresh_history ENABLE ROW LEVEL SECURITY;
+CREATE POLICY written ON pgtrickle.pgt_refresh_history USING (EXISTS (
+    SELECT FROM pgtrickle.pgt_stream_tables s LEFT JOIN pg_class c ON c.oid = s.pgt_relid
+    WHERE s.pgt_id = pgt_refresh_history.pgt_id AND pg_has_role(c.relowner, 'USAGE') IS NOT FALSE));
+
+ALTER TABLE pgtrickle.pgt_buffers ENABLE ROW LEVEL SECURITY;
+CREATE POLICY seen ON pgtrickle.pgt_buffers FOR SELECT USING (true);
+CREATE POLICY made ON pgtrickle.pgt_buffers FOR INSERT
+    WITH CHECK ((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = source_relid));
+CREATE POLICY changed ON pgtrickle.pgt_buffers FOR UPDATE
+    USING ((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = source_relid));
+CREATE POLICY dropped ON pgtrickle.pgt_buffers FOR DELETE
+    USING ((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = source_relid) IS NOT FALSE);
+
+-- What was captured of a table is not all that happened to it: these of its readers, all where NULL, are to be computed anew,
+-- for this reason or the one that they have already. They may be another role's than the table, whose owner may not write
+-- them: hence SECURITY DEFINER. It makes no more than work, and changes no result.
+CREATE FUNCTION pgtrickle.mark_readers(source oid, readers bigint[], why text) RETURNS void LANGUAGE plpgsql VOLATILE
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true,
+        reinit_reason = CASE WHEN needs_reinit THEN coalesce(reinit_reason, why) ELSE why END, updated_at = now()
+    WHERE refresh_mode <> 'IMMEDIATE' AND (readers IS NULL OR pgt_id = ANY (readers))
+      AND pgt_id IN (SELECT d.pgt_id FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = source);
+END
+$$;
+REVOKE ALL ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) FROM PUBLIC;
+
+-- Lets a role have stream tables of its own in this catalog, or no more. Roles that may are not in each other's way as long as
+-- they do not want to: each makes its buffers and triggers in pgtrickle_changes, under names that all know.
+CREATE FUNCTION pgtrickle.grant_to(role regrole) RETURNS void LANGUAGE plpgsql VOLATILE STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA pgtrickle TO %s', role);
+    EXECUTE format('GRANT USAGE, CREATE ON SCHEMA pgtrickle_changes TO %s', role);
+    EXECUTE format('GRANT SELECT ON pgtrickle.pgt_catalog_version TO %s', role);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON pgtrickle.pgt_stream_tables, pgtrickle.pgt_dependencies,
+        pgtrickle.pgt_buffers, pgtrickle.pgt_refresh_history TO %s', role);
+    EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA pgtrickle TO %s', role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) TO %s', role);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.grant_to(regrole) IS 'Lets a role have stream tables of its own.';
+
+CREATE FUNCTION pgtrickle.revoke_from(role regrole) RETURNS void LANGUAGE plpgsql VOLATILE STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle FROM %s', role);
+    EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA pgtrickle FROM %s', role);
+    EXECUTE format('REVOKE ALL ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) FROM %s', role);
+    EXECUTE format('REVOKE ALL ON SCHEMA pgtrickle, pgtrickle_changes FROM %s', role);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.revoke_from(regrole) IS 'Takes back what pgtrickle.grant_to gave; stream tables of the role stay, and are not refreshed.';
 
 INSERT INTO pgtrickle.pgt_catalog_version (version, home) VALUES (1, pgtrickle.home());

@@ -108,6 +108,7 @@ impl Run for Create {
                 (false, false) => IfExists::Fail,
             },
             snapshots: self.snapshots || typed.header("snapshots").is_some_and(|v| v == "on"),
+            settings: None,
         };
         let (mut trickle, meter) = server::open(output).await?;
         let started = Instant::now();

@@ -1,17 +1,15 @@
-//! Statements that a connection keeps prepared: what a refresher sends again and again is parsed and analysed once.
+//! Which statements a connection keeps prepared: what a refresher sends again and again is parsed and analysed once.
 //!
 //! A statement is prepared when it is sent for the second time. What it means may hang on the settings under which it was
 //! analysed (a literal of type `timestamptz` on the time zone), and its plan, which is kept with it, on how large the tables
 //! are that it reads: both are part of what it is found by. How many rows changed stands in its text, by powers of two.
 
+use super::Sent;
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::Hasher;
 use std::sync::Arc;
-use tokio_postgres::Statement;
-use tokio_postgres::types::Type;
-use trickle_core::refresh;
-use trickle_core::refresh::Kind;
-use trickle_engine::db::Sent;
+use trickle_core::refresh::{Kind, Statement};
 use xxhash_rust::xxh64::Xxh64;
 
 /// How many statements a connection knows: each that is prepared takes some hundred kilobytes of its server process.
@@ -20,10 +18,9 @@ const MOST: usize = 200;
 /// Stands for the settings of a connection outside refreshes.
 const OUTSIDE: u64 = 0;
 
-/// The statements of one connection, by the settings in force and their text.
-#[derive(Default)]
-pub(crate) struct Prepared {
-    known: HashMap<(u64, Arc<str>), Known>,
+/// The statements of one connection, by the settings in force and their text; `P` is what a prepared one is to its driver.
+pub struct Kept<P> {
+    known: HashMap<(u64, Arc<str>), Known<P>>,
     settings: Xxh64,
     /// Counts uses, to tell which is the oldest.
     clock: u64,
@@ -31,26 +28,45 @@ pub(crate) struct Prepared {
     kept: u64,
 }
 
-struct Known {
+struct Known<P> {
     used: u64,
-    prepared: Option<Statement>,
+    prepared: Option<P>,
+}
+
+impl<P> fmt::Debug for Kept<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept").field("known", &self.known.len()).finish_non_exhaustive()
+    }
+}
+
+impl<P> Default for Kept<P> {
+    fn default() -> Kept<P> {
+        Kept { known: HashMap::new(), settings: Xxh64::new(0), clock: 0, kept: 0 }
+    }
 }
 
 /// How a statement is to be sent.
-pub(crate) enum Way {
+#[derive(Debug)]
+pub enum Way<P> {
     /// As a text, once.
     Text,
     /// It comes again: it is to be prepared, and kept under this number of settings.
     Prepare(u64),
     /// As it was prepared.
-    Kept(Statement),
+    Kept(P),
 }
 
-impl Prepared {
-    /// How to send the next statement of the connection. All must be shown, in the order in which they are sent.
-    pub(crate) fn way(&mut self, s: &refresh::Statement, types: &[Type]) -> Way {
+impl<P: Clone> Kept<P> {
+    /// A transaction of a refresh begins: settings are those of the connection.
+    pub fn begin(&mut self) {
+        self.settings.reset(0);
+    }
+
+    /// How to send the next statement of the connection. All must be shown, in the order in which they are sent. One that was
+    /// prepared is kept only if it `fits` the types of the values.
+    pub fn way(&mut self, s: &Statement, fits: impl FnOnce(&P) -> bool) -> Way<P> {
         match s.kind {
-            Kind::Begin => self.settings.reset(0),
+            Kind::Begin => self.begin(),
             Kind::Setting => {
                 self.settings.write(s.text.as_bytes());
                 self.settings.write_u8(0);
@@ -58,7 +74,7 @@ impl Prepared {
             Kind::Decide | Kind::Program | Kind::Frontier | Kind::History => {
                 let mut settings = self.settings.clone();
                 settings.write_u64(s.scale);
-                return self.seen(settings.finish(), &s.text, types);
+                return self.seen(settings.finish(), &s.text, fits);
             }
             _ => {}
         }
@@ -66,11 +82,11 @@ impl Prepared {
     }
 
     /// How to ask a question outside refreshes, under the settings of the connection.
-    pub(crate) fn asked(&mut self, text: &str, types: &[Type]) -> Way {
-        self.seen(OUTSIDE, &Arc::from(text), types)
+    pub fn asked(&mut self, text: &str, fits: impl FnOnce(&P) -> bool) -> Way<P> {
+        self.seen(OUTSIDE, &Arc::from(text), fits)
     }
 
-    fn seen(&mut self, settings: u64, text: &Arc<str>, types: &[Type]) -> Way {
+    fn seen(&mut self, settings: u64, text: &Arc<str>, fits: impl FnOnce(&P) -> bool) -> Way<P> {
         self.clock += 1;
         let key = (settings, text.clone());
         let Some(known) = self.known.get_mut(&key) else {
@@ -81,7 +97,7 @@ impl Prepared {
         known.used = self.clock;
         match &known.prepared {
             None => Way::Prepare(settings),
-            Some(kept) if fits(kept.params(), types) => {
+            Some(kept) if fits(kept) => {
                 self.kept += 1;
                 Way::Kept(kept.clone())
             }
@@ -91,12 +107,12 @@ impl Prepared {
     }
 
     /// What was sent by now.
-    pub(crate) fn sent(&self) -> Sent {
+    pub fn sent(&self) -> Sent {
         Sent { all: self.clock, kept: self.kept }
     }
 
     /// Keeps a statement that was prepared.
-    pub(crate) fn keep(&mut self, settings: u64, text: &str, prepared: Statement) {
+    pub fn keep(&mut self, settings: u64, text: &str, prepared: P) {
         let known = Known { used: self.clock, prepared: Some(prepared) };
         self.known.insert((settings, Arc::from(text)), known);
     }
@@ -108,9 +124,4 @@ impl Prepared {
         let oldest = self.known.iter().min_by_key(|(_, k)| k.used).map(|(key, _)| key.clone());
         oldest.map(|key| self.known.remove(&key));
     }
-}
-
-/// Whether values of these types can be bound where those are expected; NULL can be bound anywhere.
-fn fits(expected: &[Type], given: &[Type]) -> bool {
-    expected.len() == given.len() && expected.iter().zip(given).all(|(e, g)| e == g || *g == Type::UNKNOWN)
 }

@@ -1,0 +1,106 @@
+//! What is altered or dropped is followed at once, where the server tells of it (event triggers): else the next refresh does.
+
+use crate::capture;
+use crate::db::Connection;
+use crate::drop::{forget, release_sources};
+use crate::error::{Error, Result};
+use crate::locks::{oids, patiently};
+use crate::registry::{Entry, shown};
+use crate::trickle::Trickle;
+use crate::{RefreshOptions, adapt};
+use trickle_core::catalog::TableId;
+
+/// Renames in the catalog what was renamed or moved.
+const RENAMED: &str = "UPDATE pgtrickle.pgt_stream_tables s SET pgt_schema = n.nspname, pgt_name = c.relname, updated_at = now() \
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = s.pgt_relid \
+    AND s.pgt_relid = ANY ($1) AND (s.pgt_schema, s.pgt_name) IS DISTINCT FROM (n.nspname, c.relname)";
+
+impl<C: Connection> Trickle<C> {
+    /// Relations were dropped: of stream tables all goes that belongs to them, of others what captured their changes. What reads
+    /// them is left to its next refresh, since there may be another table of the name by then; but no writer of what it reads
+    /// beside meets triggers that cannot do their work. What there is to tell of it.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn follow_drops(&mut self, dropped: &[u32]) -> Result<Vec<String>> {
+        let registry = self.registry().await?;
+        let is_gone = |id: TableId| dropped.contains(&id.0);
+        let (gone, left): (Vec<Entry>, Vec<Entry>) =
+            registry.entries().cloned().partition(|e| !e.exists && is_gone(e.relation.id));
+        let tables = oids(gone.iter().flat_map(|e| e.dependencies.iter().map(|d| d.relation.id)));
+        let (patience, progress) = (self.settings.patience, self.progress.clone());
+        patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
+            for e in &gone {
+                forget(t, e).await?;
+            }
+            release_sources(t, &gone).await?;
+            for source in dropped {
+                capture::remove(t, *source).await?;
+            }
+            Ok(())
+        })
+        .await?;
+        let mut told: Vec<String> =
+            gone.iter().map(|e| format!("what belonged to stream table {} is dropped", shown(e))).collect();
+        for e in &left {
+            let Some(lost) = e.dependencies.iter().find(|d| is_gone(d.relation.id)) else { continue };
+            let lost = format!("{}.{}", lost.relation.schema, lost.relation.name);
+            if e.is_immediate() {
+                self.stop_immediate(e, &format!("{lost} was dropped")).await?;
+            }
+            told.push(format!(
+                "stream table {} reads {lost}: its next refresh suspends it, unless there is another table of this name",
+                shown(e)
+            ));
+        }
+        Ok(told)
+    }
+
+    /// Relations were altered, or functions: gives stream tables that were renamed or moved their names, and returns those that
+    /// have to be planned anew before anybody writes again, with their owners: whose triggers were made for a table as it was.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn altered(&mut self, tables: &[u32], functions: &[u32]) -> Result<Vec<(TableId, u32)>> {
+        let fail = |e| Error::server("follow what was altered", e);
+        self.db().execute(RENAMED, &[&tables.to_vec()]).await.map_err(fail)?;
+        let rows = self.db().query(BROKEN, &[&tables.to_vec(), &functions.to_vec()]).await.map_err(fail)?;
+        Ok(rows.iter().map(|r| (TableId(r.get(0)), r.get(1))).collect())
+    }
+
+    /// Plans a stream table anew after something that it reads was altered, and computes it where writers keep it. What there is
+    /// to tell of it.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn follow(&mut self, id: TableId) -> Result<Option<String>> {
+        match self.adapt(&[id], "MANUAL").await {
+            Err(e) if adapt::is_final(&e) => Ok(Some(e.message().to_owned())),
+            Err(e) => Err(e),
+            Ok(registry) => {
+                if registry.by_table(id).is_some_and(Entry::is_immediate) {
+                    self.refresh_linked(&[id], &RefreshOptions::default()).await?;
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Of the stream tables that read one of these relations, or a parent of it, or call one of these functions: those that are not
+/// as they were planned for, and whose writers meet triggers that were made for that.
+const BROKEN: &str = "
+WITH RECURSIVE altered(oid) AS (
+    SELECT unnest($1::oid[])
+    UNION SELECT h.inhparent FROM altered a JOIN pg_inherits h ON h.inhrelid = a.oid
+), maybe AS (
+    SELECT s.pgt_id, s.pgt_relid, s.refresh_mode FROM pgtrickle.pgt_stream_tables s
+    WHERE s.status <> 'SUSPENDED' AND (s.functions && $2::oid[]
+        OR EXISTS (SELECT FROM pgtrickle.pgt_dependencies d JOIN altered a ON a.oid = d.source_relid WHERE d.pgt_id = s.pgt_id))
+)
+SELECT m.pgt_relid, c.relowner FROM maybe m JOIN pg_class c ON c.oid = m.pgt_relid
+WHERE (m.refresh_mode = 'IMMEDIATE' OR EXISTS (
+        SELECT FROM pgtrickle.pgt_dependencies d JOIN altered a ON a.oid = d.source_relid
+        JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid WHERE d.pgt_id = m.pgt_id AND b.capture = 'ON'))
+    AND m.pgt_id NOT IN (SELECT pgtrickle.unchanged((SELECT array_agg(pgt_id) FROM maybe)))
+ORDER BY m.pgt_id";

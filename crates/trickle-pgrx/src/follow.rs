@@ -1,0 +1,105 @@
+//! What somebody alters or drops is followed in the same transaction: event triggers, which are the superuser's who made the
+//! extension, ask whether it concerns any stream table, and only then call the engine. What fails here fails nobody's command:
+//! whatever an event trigger does, the next refresh does without it.
+
+use crate::api::attempt;
+use crate::gucs;
+use crate::inside::done;
+use crate::unsafe_pg::{Acting, Inside};
+use pgrx::prelude::*;
+use trickle_core::catalog::TableId;
+use trickle_engine::{Error, Result, Trickle};
+
+extension_sql!(
+    "CREATE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+    DECLARE dropped oid[];
+    BEGIN
+        IF current_setting('pgtrickle.at_work', true) = 'on' THEN
+            RETURN;
+        END IF;
+        SELECT array_agg(o.objid) INTO dropped FROM pg_event_trigger_dropped_objects() o
+        WHERE o.classid = 'pg_class'::regclass AND o.objsubid = 0
+          AND (EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = o.objid)
+            OR EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = o.objid));
+        IF dropped IS NOT NULL THEN
+            PERFORM pgtrickle.follow_drops(dropped);
+        END IF;
+    END $$;
+    CREATE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+    DECLARE tables oid[]; functions oid[];
+    BEGIN
+        IF current_setting('pgtrickle.at_work', true) = 'on' THEN
+            RETURN;
+        END IF;
+        WITH RECURSIVE altered(oid) AS (
+            SELECT o.objid FROM pg_event_trigger_ddl_commands() o WHERE o.classid = 'pg_class'::regclass
+            UNION SELECT c.oid FROM pg_event_trigger_ddl_commands() o JOIN pg_class c ON c.relnamespace = o.objid
+                WHERE o.classid = 'pg_namespace'::regclass
+            UNION SELECT h.inhparent FROM altered a JOIN pg_inherits h ON h.inhrelid = a.oid
+        )
+        SELECT array_agg(a.oid) INTO tables FROM altered a
+        WHERE EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = a.oid)
+           OR EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = a.oid);
+        SELECT array_agg(o.objid) INTO functions FROM pg_event_trigger_ddl_commands() o
+        WHERE o.classid = 'pg_proc'::regclass
+          AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);
+        IF tables IS NOT NULL OR functions IS NOT NULL THEN
+            PERFORM pgtrickle.follow_alters(coalesce(tables, '{}'), coalesce(functions, '{}'));
+        END IF;
+    END $$;",
+    name = "follow",
+    requires = [pgtrickle::follow_drops, pgtrickle::follow_alters],
+);
+
+#[pg_schema]
+mod pgtrickle {
+    use pgrx::prelude::*;
+
+    /// Follows what was dropped; called by an event trigger.
+    #[pg_extern]
+    fn follow_drops(dropped: Vec<pg_sys::Oid>) {
+        super::follow_drops(&super::numbers(&dropped));
+    }
+
+    /// Follows what was altered; called by an event trigger.
+    #[pg_extern]
+    fn follow_alters(tables: Vec<pg_sys::Oid>, functions: Vec<pg_sys::Oid>) {
+        super::follow_alters(&super::numbers(&tables), &super::numbers(&functions));
+    }
+}
+
+fn numbers(oids: &[pg_sys::Oid]) -> Vec<u32> {
+    oids.iter().map(|o| o.to_u32()).collect()
+}
+
+fn follow_drops(dropped: &[u32]) {
+    let told = quietly(async |t| t.follow_drops(dropped).await);
+    told.unwrap_or_default().iter().for_each(|t| pgrx::notice!("{t}"));
+}
+
+fn follow_alters(tables: &[u32], functions: &[u32]) {
+    let broken = quietly(async |t| t.altered(tables, functions).await);
+    for (id, owner) in broken.unwrap_or_default() {
+        if let Some(Some(why)) = as_owner(id, owner) {
+            pgrx::warning!("{why}");
+        }
+    }
+}
+
+/// Plans a stream table anew, as its owner: who altered what it reads may be another.
+fn as_owner(id: TableId, owner: u32) -> Option<Option<String>> {
+    let _acting = Acting::begin(owner);
+    quietly(async |t| t.follow(id).await)
+}
+
+/// Does something that fails nobody's command. What is wrong with the catalog is told by whoever uses it.
+fn quietly<T>(work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> Option<T> {
+    let told = |e: &Error| {
+        if !e.is_input() {
+            pgrx::warning!("stream tables follow this at their next refresh: {}", e.message());
+        }
+    };
+    done(async { attempt(Inside::enter(), gucs::settings(), work).await }).inspect_err(told).ok()
+}

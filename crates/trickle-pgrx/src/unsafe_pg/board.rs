@@ -1,0 +1,301 @@
+//! What the processes that refresh know of each other, in shared memory: which database has a scheduler, and what it has asked
+//! which refresher to do. Nothing of it outlives the server: what was consumed is in the databases.
+//!
+//! A place is taken by a scheduler for itself, or by a scheduler for a refresher that it starts. Whoever ends gives its place
+//! back, however it ends; where a process cannot, the server starts all of them anew, and this with them.
+
+use pgrx::pg_sys;
+use pgrx::{PGRXSharedMemory, PgLwLock, pg_guard, pg_shmem_init};
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use trickle_core::catalog::TableId;
+use trickle_engine::scheduler::{Due, Outcome};
+
+/// How many schedulers and refreshers there can be.
+const PLACES: usize = 128;
+
+/// How many stream tables a job can have.
+const MEMBERS: usize = 120;
+
+/// No place.
+const NOWHERE: usize = PLACES;
+
+/// The place of this process.
+static OWN: AtomicUsize = AtomicUsize::new(NOWHERE);
+
+/// Stream tables that are to be refreshed together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    /// As whom.
+    owner: u32,
+    count: usize,
+    members: [u32; MEMBERS],
+    polled: [bool; MEMBERS],
+}
+
+impl Job {
+    const NONE: Job = Job { owner: 0, count: 0, members: [0; MEMBERS], polled: [false; MEMBERS] };
+
+    /// `None` where there are too many.
+    pub(crate) fn new(owner: u32, due: &Due) -> Option<Job> {
+        let mut job = Job { owner, count: due.members.len(), ..Job::NONE };
+        for (i, id) in due.members.iter().enumerate() {
+            *job.members.get_mut(i)? = id.0;
+            *job.polled.get_mut(i)? = due.polled.contains(id);
+        }
+        Some(job)
+    }
+
+    /// What is to be refreshed.
+    fn due(&self) -> Due {
+        let all = || self.members.iter().zip(&self.polled).take(self.count);
+        Due {
+            members: all().map(|(id, _)| TableId(*id)).collect(),
+            polled: all().filter(|(_, polled)| **polled).map(|(id, _)| TableId(*id)).collect(),
+        }
+    }
+}
+
+/// The place of a refresher that was hired. Another may have it later, by another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hire {
+    place: usize,
+    number: u64,
+}
+
+impl Hire {
+    /// What the refresher is started with.
+    pub(crate) fn place(self) -> i64 {
+        i64::try_from(self.place).unwrap_or(i64::MAX)
+    }
+}
+
+/// What a refresher is to do next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Refresh this, as a role.
+    Refresh(u32, Due),
+    /// Wait until something comes.
+    Wait,
+    /// End.
+    Leave,
+}
+
+/// What a place is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Free,
+    /// A scheduler.
+    Schedules,
+    /// A refresher that has nothing to do,
+    Idle,
+    /// is to do something,
+    Asked,
+    /// is at it,
+    Works,
+    /// or has done it.
+    Done(Outcome),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    used: Use,
+    database: u32,
+    /// 0 until it has started.
+    process: i32,
+    /// The scheduler of a refresher, and the number of its hire.
+    scheduler: i32,
+    number: u64,
+    /// Whether a refresher is to end.
+    leaves: bool,
+    job: Job,
+}
+
+const FREE: Place = Place {
+    used: Use::Free,
+    database: 0,
+    process: 0,
+    scheduler: 0,
+    number: 0,
+    leaves: false,
+    job: Job::NONE,
+};
+
+/// All places.
+#[derive(Clone, Copy)]
+pub(crate) struct Board {
+    places: [Place; PLACES],
+    hires: u64,
+}
+
+// SAFETY: it is plain data without pointers.
+unsafe impl PGRXSharedMemory for Board {}
+
+impl Default for Board {
+    fn default() -> Board {
+        Board { places: [FREE; PLACES], hires: 0 }
+    }
+}
+
+// SAFETY: no other library has a lock of this name.
+static BOARD: PgLwLock<Board> = unsafe { PgLwLock::new(c"pg_trickle") };
+
+impl Board {
+    /// Asks for the memory; called while the server loads its libraries.
+    pub(crate) fn request() {
+        pg_shmem_init!(BOARD);
+    }
+
+    /// Makes this process the scheduler of its database; false where that has one.
+    pub(crate) fn schedule(database: u32) -> bool {
+        let process = own_process();
+        let mut board = BOARD.exclusive();
+        if board.places.iter().any(|p| p.used == Use::Schedules && p.database == database) {
+            return false;
+        }
+        let Some(i) = board.places.iter().position(|p| p.used == Use::Free) else { return false };
+        board.places[i] = Place { used: Use::Schedules, database, process, ..FREE };
+        drop(board);
+        stay(i);
+        true
+    }
+
+    /// Takes a place for a refresher of this scheduler that is about to be started, with its first job.
+    pub(crate) fn hire(database: u32, job: Job) -> Option<Hire> {
+        let scheduler = own_process();
+        let mut board = BOARD.exclusive();
+        let place = board.places.iter().position(|p| p.used == Use::Free)?;
+        board.hires += 1;
+        let number = board.hires;
+        board.places[place] = Place { used: Use::Asked, database, scheduler, number, job, ..FREE };
+        Some(Hire { place, number })
+    }
+
+    /// Gives a refresher that has nothing to do a job; false where it is gone.
+    pub(crate) fn ask(hire: Hire, job: Job) -> bool {
+        let mut board = BOARD.exclusive();
+        let Some(place) = board.hired(hire).filter(|p| p.used == Use::Idle) else { return false };
+        (place.used, place.job) = (Use::Asked, job);
+        wake(place.process);
+        true
+    }
+
+    /// How the job of a refresher ended, once; `None` while it has not.
+    pub(crate) fn ended(hire: Hire) -> Option<Outcome> {
+        let mut board = BOARD.exclusive();
+        let place = board.hired(hire)?;
+        let Use::Done(outcome) = place.used else { return None };
+        place.used = Use::Idle;
+        Some(outcome)
+    }
+
+    /// Gives back the place of a refresher that could not be started, or has ended.
+    pub(crate) fn give_back(hire: Hire) {
+        if let Some(place) = BOARD.exclusive().hired(hire) {
+            *place = FREE;
+        }
+    }
+
+    fn hired(&mut self, hire: Hire) -> Option<&mut Place> {
+        self.places.get_mut(hire.place).filter(|p| p.used != Use::Free && p.number == hire.number)
+    }
+
+    /// Has the refreshers of this scheduler end as soon as they have nothing to do.
+    pub(crate) fn dismiss() {
+        dismiss(&mut BOARD.exclusive(), own_process());
+    }
+
+    /// Takes the place that was kept for this refresher; its database.
+    pub(crate) fn arrive(i: usize) -> Option<u32> {
+        let mut board = BOARD.exclusive();
+        let place = board.places.get_mut(i).filter(|p| p.used == Use::Asked && p.process == 0)?;
+        place.process = own_process();
+        let database = place.database;
+        drop(board);
+        stay(i);
+        Some(database)
+    }
+
+    /// What this refresher is to do. Who is `tired` of waiting leaves, unless there is something to do.
+    pub(crate) fn next(tired: bool) -> Next {
+        let mut board = BOARD.exclusive();
+        let Some(place) = board.places.get_mut(OWN.load(Ordering::Relaxed)) else { return Next::Leave };
+        match place.used {
+            Use::Asked => {
+                place.used = Use::Works;
+                let job = place.job;
+                drop(board);
+                Next::Refresh(job.owner, job.due())
+            }
+            Use::Idle if tired || place.leaves => {
+                *place = FREE;
+                Next::Leave
+            }
+            _ => Next::Wait,
+        }
+    }
+
+    /// This refresher has done what it was asked to.
+    pub(crate) fn done(outcome: Outcome) {
+        let mut board = BOARD.exclusive();
+        let Some(place) = board.places.get_mut(OWN.load(Ordering::Relaxed)) else { return };
+        place.used = if place.leaves { Use::Idle } else { Use::Done(outcome) };
+        wake(place.scheduler);
+    }
+
+    /// The processes of a database.
+    pub(crate) fn of_database(database: u32) -> Vec<i32> {
+        let board = BOARD.share();
+        let of = |p: &&Place| p.used != Use::Free && p.database == database && p.process != 0;
+        board.places.iter().filter(of).map(|p| p.process).collect()
+    }
+}
+
+fn dismiss(board: &mut Board, scheduler: i32) {
+    for place in board.places.iter_mut().filter(|p| p.used != Use::Free && p.scheduler == scheduler) {
+        place.leaves = true;
+        if matches!(place.used, Use::Done(_)) {
+            place.used = Use::Idle;
+        }
+        wake(place.process);
+    }
+}
+
+/// The place is this process's until it ends.
+fn stay(i: usize) {
+    OWN.store(i, Ordering::Relaxed);
+    // SAFETY: the process is attached to the shared memory, and is when this is called.
+    unsafe { pg_sys::before_shmem_exit(Some(left), pg_sys::Datum::null()) };
+}
+
+/// Called when this process ends.
+#[pg_guard]
+unsafe extern "C-unwind" fn left(_code: c_int, _argument: pg_sys::Datum) {
+    let process = own_process();
+    let mut board = BOARD.exclusive();
+    let scheduler = match board.places.get_mut(OWN.load(Ordering::Relaxed)) {
+        Some(place) if place.process == process => std::mem::replace(place, FREE).scheduler,
+        _ => 0,
+    };
+    dismiss(&mut board, process);
+    wake(scheduler);
+}
+
+fn own_process() -> i32 {
+    // SAFETY: it is read by the thread that writes it.
+    unsafe { pg_sys::MyProcPid }
+}
+
+/// Has a process look whether there is something to do.
+fn wake(process: i32) {
+    if process == 0 {
+        return;
+    }
+    // SAFETY: a process that ends meanwhile leaves its latch, which is in shared memory, to another, which looks in vain.
+    unsafe {
+        let found = pg_sys::BackendPidGetProc(process);
+        if !found.is_null() {
+            pg_sys::SetLatch(&raw mut (*found).procLatch);
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The server's C interface: the only unsafe code. Everything here is called in the one thread of a server process, within a
+//! transaction, while [`Inside`] exists.
+
+mod board;
+mod plan;
+mod process;
+mod values;
+
+pub(crate) use board::{Board, Hire, Job, Next};
+pub(crate) use plan::Plan;
+pub(crate) use process::{Acting, Scheduled, is_preloaded, is_preloading};
+
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
+use std::cell::{Cell as Shared, RefCell};
+use std::ffi::CString;
+use std::panic::AssertUnwindSafe;
+use trickle_engine::db::{Param, Refusal, Rows};
+use values::{Columns, Values};
+
+/// The server from inside, for the time of one call of a function: its settings are as before when it is gone.
+pub(crate) struct Inside {
+    /// What settings were set since.
+    settings: i32,
+    /// The snapshot of a refresh, while there is one.
+    snapshot: Shared<pg_sys::Snapshot>,
+    /// Open subtransactions, innermost last, each with what was in force before it.
+    open: RefCell<Vec<Before>>,
+    /// How many were open when the refresh began.
+    pub(crate) outside: Shared<usize>,
+}
+
+/// What a subtransaction changes of the process, and is to be as before after it.
+#[derive(Clone, Copy)]
+struct Before {
+    context: pg_sys::MemoryContext,
+    owner: pg_sys::ResourceOwner,
+    /// What settings are to be taken back after it: those that were set in a savepoint stay in force.
+    settings: Option<i32>,
+}
+
+impl Inside {
+    /// Connects to the server's executor.
+    pub(crate) fn enter() -> Inside {
+        // SAFETY: a function is being called, so there are a transaction and a memory context. What is begun here is ended
+        // when the value is dropped, or by the abort of the transaction.
+        let settings = unsafe {
+            let connected = pg_sys::SPI_connect();
+            if connected != pg_sys::SPI_OK_CONNECT as i32 {
+                pgrx::error!("cannot connect to the server's executor: {connected}");
+            }
+            pg_sys::NewGUCNestLevel()
+        };
+        Inside {
+            settings,
+            snapshot: Shared::new(std::ptr::null_mut()),
+            open: RefCell::default(),
+            outside: Shared::new(0),
+        }
+    }
+
+    /// Begins a subtransaction; one that is `apart` takes its settings back when it ends.
+    pub(crate) fn begin(&self, apart: bool) {
+        // SAFETY: there is a transaction. The memory context stays what it was, so that what is allocated in it outlives the
+        // subtransaction.
+        unsafe {
+            let before = Before {
+                context: pg_sys::CurrentMemoryContext,
+                owner: pg_sys::CurrentResourceOwner,
+                settings: apart.then(|| pg_sys::NewGUCNestLevel()),
+            };
+            pg_sys::BeginInternalSubTransaction(std::ptr::null());
+            pg_sys::MemoryContextSwitchTo(before.context);
+            self.open.borrow_mut().push(before);
+        }
+    }
+
+    /// Ends the innermost subtransaction.
+    pub(crate) fn end(&self, keep: bool) {
+        let Some(before) = self.open.borrow().last().copied() else { return };
+        // SAFETY: it was begun by `begin`, and those inside of it are ended: they are a stack.
+        unsafe {
+            if keep {
+                pg_sys::ReleaseCurrentSubTransaction();
+            } else {
+                pg_sys::RollbackAndReleaseCurrentSubTransaction();
+            }
+            pg_sys::MemoryContextSwitchTo(before.context);
+            pg_sys::CurrentResourceOwner = before.owner;
+            if let Some(level) = before.settings {
+                pg_sys::AtEOXact_GUC(false, level);
+            }
+        }
+        // Only now: where that raised, it is still open.
+        self.open.borrow_mut().pop();
+    }
+
+    /// How many subtransactions are open.
+    pub(crate) fn depth(&self) -> usize {
+        self.open.borrow().len()
+    }
+
+    /// Undoes those that were begun since there were so many.
+    pub(crate) fn unwind(&self, depth: usize) {
+        while self.depth() > depth {
+            self.end(false);
+        }
+    }
+
+    /// Does something in a subtransaction of its own, so that an error of the server's undoes it and nothing else. That the user
+    /// cancels it is an end, and no answer.
+    fn guarded<T>(&self, work: impl FnOnce() -> T) -> Result<T, Refusal> {
+        self.begin(false);
+        // What it was doing is undone with the subtransaction.
+        let work = AssertUnwindSafe(move || Ok(work()));
+        let done = PgTryBuilder::new(work).catch_others(|e| Err(refusal(e))).execute();
+        self.end(done.is_ok());
+        done
+    }
+
+    /// Takes the snapshot of a refresh: what is committed now, or where the caller's transaction has one snapshot, that.
+    pub(crate) fn take_snapshot(&self) {
+        self.drop_snapshot();
+        // SAFETY: there is a transaction; the copy is registered with it, and dropped at the latest when it ends.
+        unsafe { self.snapshot.set(pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot())) };
+    }
+
+    /// Forgets the snapshot of a refresh.
+    pub(crate) fn drop_snapshot(&self) {
+        let snapshot = self.snapshot.replace(std::ptr::null_mut());
+        if !snapshot.is_null() {
+            // SAFETY: it was registered by `take_snapshot`, once.
+            unsafe { pg_sys::UnregisterSnapshot(snapshot) };
+        }
+    }
+
+    /// Runs one statement, under the snapshot of the refresh if `within` one, else under one of its own.
+    pub(crate) fn run(&self, text: &str, params: &[Param<'_>], within: bool) -> Result<Rows, Refusal> {
+        Ok(self.fetch(text, params, within)?.0)
+    }
+
+    /// Runs one statement; its rows, and their columns.
+    fn fetch(&self, text: &str, params: &[Param<'_>], within: bool) -> Result<(Rows, Columns), Refusal> {
+        let (text, values) = (c_text(text)?, Values::of(params));
+        let snapshot = self.snapshot_of(within);
+        self.guarded(|| Plan::once(&text, &values, |plan| plan.execute(&values, snapshot)))
+    }
+
+    /// Prepares a statement for as long as somebody has it.
+    pub(crate) fn prepare(&self, text: &str, params: &[Param<'_>]) -> Result<Plan, Refusal> {
+        let (text, values) = (c_text(text)?, Values::of(params));
+        self.guarded(|| Plan::kept(&text, &values))
+    }
+
+    /// Runs a statement that was prepared.
+    pub(crate) fn run_kept(&self, plan: &Plan, params: &[Param<'_>], within: bool) -> Result<Rows, Refusal> {
+        let values = Values::of(params);
+        let snapshot = self.snapshot_of(within);
+        Ok(self.guarded(|| plan.execute(&values, snapshot))?.0)
+    }
+
+    fn snapshot_of(&self, within: bool) -> pg_sys::Snapshot {
+        if within { self.snapshot.get() } else { std::ptr::null_mut() }
+    }
+
+    /// Runs statements without values or results.
+    pub(crate) fn batch(&self, text: &str) -> Result<(), Refusal> {
+        let text = c_text(text)?;
+        self.guarded(move || {
+            // SAFETY: the executor is connected, and the text outlives the call.
+            let done = unsafe {
+                let done = pg_sys::SPI_execute(text.as_ptr(), false, 0);
+                pg_sys::SPI_freetuptable(pg_sys::SPI_tuptable);
+                done
+            };
+            if done < 0 {
+                pgrx::error!("cannot run a statement: {done}");
+            }
+        })
+    }
+
+    /// Names and types of the columns that a query would give.
+    pub(crate) fn columns(&self, text: &str) -> Result<Columns, Refusal> {
+        let text = format!("SELECT * FROM ({}) q LIMIT 0", text.trim_end().trim_end_matches(';'));
+        Ok(self.fetch(&text, &[], false)?.1)
+    }
+
+    /// Fails where this process is in the middle of reading or changing a table, or triggers for what it changed are to fire.
+    pub(crate) fn idle(&self, tables: &[u32]) -> Result<(), Refusal> {
+        self.guarded(|| {
+            for oid in tables {
+                // SAFETY: a relation that is there is opened and closed; nobody drops it under the lock.
+                unsafe {
+                    let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+                    let relation = pg_sys::try_relation_open(pg_sys::Oid::from(*oid), lock);
+                    if relation.is_null() {
+                        continue;
+                    }
+                    pg_sys::CheckTableNotInUse(relation, c"pgtrickle.refresh_stream_table".as_ptr());
+                    pg_sys::relation_close(relation, lock);
+                }
+            }
+        })
+    }
+
+    /// Whether each statement of the transaction sees what was committed before it.
+    pub(crate) fn is_fresh() -> bool {
+        // SAFETY: the thread that reads it writes it.
+        unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
+    }
+
+    /// Whether the transaction ends with the statement that called.
+    pub(crate) fn is_brief() -> bool {
+        // SAFETY: there is a transaction.
+        unsafe { !pg_sys::IsTransactionBlock() }
+    }
+
+    /// Whether this is a security-restricted operation.
+    pub(crate) fn is_restricted() -> bool {
+        // SAFETY: there is a transaction.
+        unsafe { pg_sys::InSecurityRestrictedOperation() }
+    }
+
+    /// The number of the last command of the transaction: those after it have greater ones.
+    pub(crate) fn last_command() -> u32 {
+        // SAFETY: there is a transaction. To mark the number as used makes the next command take another.
+        unsafe { pg_sys::GetCurrentCommandId(true) }
+    }
+
+    /// Waits, unless the process is asked for something meanwhile.
+    pub(crate) fn pause(millis: u64) {
+        // SAFETY: the latch is this process's own.
+        unsafe {
+            let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+            pg_sys::WaitLatch(
+                pg_sys::MyLatch,
+                events as i32,
+                i64::try_from(millis).unwrap_or(i64::MAX),
+                pg_sys::PG_WAIT_EXTENSION,
+            );
+            pg_sys::ResetLatch(pg_sys::MyLatch);
+        }
+        pgrx::check_for_interrupts!();
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        // Whoever catches an error rolls back the innermost subtransaction, and means its own.
+        self.unwind(0);
+        if std::thread::panicking() {
+            // The abort of the transaction takes everything else back.
+            return;
+        }
+        self.drop_snapshot();
+        // SAFETY: both were begun by `enter`, and nothing that was begun after them is open.
+        unsafe {
+            pg_sys::AtEOXact_GUC(false, self.settings);
+            pg_sys::SPI_finish();
+        }
+    }
+}
+
+fn c_text(text: &str) -> Result<CString, Refusal> {
+    CString::new(text)
+        .map_err(|_| Refusal::new("22021", "a statement holds a character that no text can hold"))
+}
+
+/// What the engine is told of an error of the server's.
+fn refusal(e: CaughtError) -> Refusal {
+    match e {
+        CaughtError::PostgresError(ref report) | CaughtError::ErrorReport(ref report)
+            if report.sql_error_code() == PgSqlErrorCode::ERRCODE_QUERY_CANCELED =>
+        {
+            e.rethrow()
+        }
+        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => Refusal {
+            sqlstate: Some(sqlstate(report.sql_error_code())),
+            message: report.message().to_owned(),
+            detail: report.detail().map(str::to_owned),
+            hint: report.hint().map(str::to_owned),
+            position: None,
+        },
+        panic => panic.rethrow(),
+    }
+}
+
+/// The five characters of an error's code: six bits each, from the least significant.
+fn sqlstate(code: PgSqlErrorCode) -> String {
+    let code = code as i32;
+    (0..5).map(|i| char::from(((code >> (6 * i)) & 0x3f) as u8 + b'0')).collect()
+}
+
+/// Whether the script of CREATE EXTENSION is running.
+pub(crate) fn is_creating_extension() -> bool {
+    // SAFETY: it is read by the thread that writes it.
+    unsafe { pg_sys::creating_extension }
+}

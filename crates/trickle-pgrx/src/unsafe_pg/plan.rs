@@ -1,0 +1,101 @@
+//! Statements as the server's executor has them.
+
+use super::values::{Columns, Values, fetched};
+use pgrx::{PgSqlErrorCode, pg_sys};
+use std::ffi::CStr;
+use std::rc::Rc;
+use trickle_engine::db::Rows;
+
+/// A statement that is prepared, until nobody has it any more. How it is run best is found once, for any values.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan(Rc<Owned>);
+
+#[derive(Debug)]
+struct Owned {
+    plan: pg_sys::SPIPlanPtr,
+    types: Vec<pg_sys::Oid>,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: it is this value's, and was not freed: the server frees no plan that is kept.
+        unsafe { pg_sys::SPI_freeplan(self.plan) };
+    }
+}
+
+impl Plan {
+    /// Prepares a statement, which is kept. Called while the executor is connected; an error of the server's leaves nothing.
+    pub(super) fn kept(text: &CStr, values: &Values) -> Plan {
+        let plan = prepared(text, values, pg_sys::CURSOR_OPT_GENERIC_PLAN as i32);
+        // SAFETY: it was made just now.
+        let kept = unsafe { pg_sys::SPI_keepplan(plan) };
+        if kept != 0 {
+            pgrx::error!("cannot keep a statement: {kept}");
+        }
+        Plan(Rc::new(Owned { plan, types: values.types.clone() }))
+    }
+
+    /// Does something with a statement that is prepared for it alone.
+    pub(super) fn once<T>(text: &CStr, values: &Values, work: impl FnOnce(&Bare) -> T) -> T {
+        let plan = prepared(text, values, 0);
+        let done = work(&Bare(plan));
+        // SAFETY: where the work raised, the end of the executor's connection frees it.
+        unsafe { pg_sys::SPI_freeplan(plan) };
+        done
+    }
+
+    /// Whether values of these types can be bound.
+    pub(crate) fn fits(&self, params: &[trickle_engine::db::Param<'_>]) -> bool {
+        self.0.types == Values::of(params).types
+    }
+
+    pub(super) fn execute(&self, values: &Values, snapshot: pg_sys::Snapshot) -> (Rows, Columns) {
+        Bare(self.0.plan).execute(values, snapshot)
+    }
+}
+
+/// A statement that is prepared.
+pub(super) struct Bare(pg_sys::SPIPlanPtr);
+
+impl Bare {
+    /// Runs it under a snapshot, or one of its own where that is null; its rows, and their columns.
+    pub(super) fn execute(&self, values: &Values, snapshot: pg_sys::Snapshot) -> (Rows, Columns) {
+        // SAFETY: the executor is connected; the lists have an element for each parameter and outlive the call.
+        unsafe {
+            let done = pg_sys::SPI_execute_snapshot(
+                self.0,
+                values.values.as_ptr().cast_mut(),
+                values.nulls.as_ptr(),
+                snapshot,
+                std::ptr::null_mut(),
+                false,
+                true,
+                0,
+            );
+            if done < 0 {
+                pgrx::error!("cannot run a statement: {done}");
+            }
+            fetched()
+        }
+    }
+}
+
+fn prepared(text: &CStr, values: &Values, options: i32) -> pg_sys::SPIPlanPtr {
+    // SAFETY: the executor is connected; the list of types outlives the call.
+    unsafe {
+        let types = values.types.as_ptr().cast_mut();
+        let plan = pg_sys::SPI_prepare_cursor(text.as_ptr(), values.types.len() as i32, types, options);
+        if plan.is_null() {
+            let why = pg_sys::SPI_result;
+            pgrx::error!("cannot prepare a statement: {why}");
+        }
+        if pg_sys::list_length(pg_sys::SPI_plan_get_plan_sources(plan)) != 1 {
+            pgrx::ereport!(
+                ERROR,
+                PgSqlErrorCode::ERRCODE_SYNTAX_ERROR,
+                "cannot run several statements as one"
+            );
+        }
+        plan
+    }
+}

@@ -1,0 +1,43 @@
+//! A refresher: does what the scheduler that started it asks, and ends when it has not been asked for a while.
+
+use super::{refresh, start as start_process};
+use crate::unsafe_pg::{Board, Hire, Next, Scheduled};
+use pgrx::bgworkers::{BackgroundWorker, DynamicBackgroundWorker, SignalWakeFlags};
+use pgrx::prelude::*;
+use std::ffi::CStr;
+use std::time::{Duration, Instant};
+
+/// How long one waits to be asked: it knows the plans of what it refreshed, and the next one would have to make them anew.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// What refreshers are called.
+const NAME: &CStr = c"pg_trickle refresher";
+
+/// Starts the one that was hired; `None` where the server has no room for another process.
+pub(super) fn start(hire: Hire) -> Option<DynamicBackgroundWorker> {
+    let kind = "pg_trickle refresher";
+    start_process(kind, "pg_trickle_refresher", hire.place().into_datum(), Scheduled::process())
+}
+
+/// A refresher.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn pg_trickle_refresher(place: pg_sys::Datum) {
+    let Some(database) = Scheduled::place(place).and_then(Board::arrive) else { return };
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
+    Scheduled::begin(Some(pg_sys::Oid::from(database)), NAME);
+    let mut asked = Instant::now();
+    loop {
+        match Board::next(asked.elapsed() >= LINGER) {
+            Next::Refresh(owner, due) => {
+                Board::done(refresh(owner, &due));
+                asked = Instant::now();
+            }
+            Next::Wait => Scheduled::rest(LINGER),
+            Next::Leave => return,
+        }
+        if BackgroundWorker::sighup_received() {
+            Scheduled::reload();
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The scheduler of a database: finds what is due, and has it refreshed, side by side, by refreshers that it starts. What is
+//! alone and quick it does itself.
+
+use super::{TROUBLE, as_role, has_ended, refresh, refresher, start as start_process, tell, transaction};
+use crate::gucs;
+use crate::install::rehomed;
+use crate::unsafe_pg::{Board, Hire, Job, Scheduled};
+use pgrx::bgworkers::{BackgroundWorker, DynamicBackgroundWorker, SignalWakeFlags};
+use pgrx::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::CString;
+use std::time::{Duration, Instant};
+use trickle_core::catalog::TableId;
+use trickle_engine::db::{Connection, Refusal};
+use trickle_engine::scheduler::{Due, Outcome, Scheduler, now};
+use trickle_engine::{Error, REFRESHER, Result};
+
+/// What takes less than this keeps nobody waiting for long.
+const QUICK: Duration = Duration::from_millis(50);
+
+/// Who owns the catalog, and whether all of it is superusers': whoever it is may make anybody who asks it do anything. No row
+/// where there is no extension.
+const CATALOG: &str = "SELECT n.nspowner, NOT EXISTS (
+        SELECT FROM (SELECT n.nspowner UNION ALL SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid
+            UNION ALL SELECT p.proowner FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid) o(owner)
+        JOIN pg_catalog.pg_roles r ON r.oid = o.owner WHERE NOT r.rolsuper)
+    FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n WHERE e.extname = 'pg_trickle' AND n.nspname = 'pgtrickle'";
+
+/// The owners of stream tables, and NULL where there is one whose table is not there.
+const OWNERS: &str = "SELECT DISTINCT c.relowner FROM pgtrickle.pgt_stream_tables s \
+    LEFT JOIN pg_catalog.pg_class c ON c.oid = s.pgt_relid ORDER BY 1";
+
+/// Starts the scheduler of a database; `None` where the server has no room for another process.
+pub(super) fn start(database: pg_sys::Oid, told: i32) -> Option<DynamicBackgroundWorker> {
+    start_process("pg_trickle scheduler", "pg_trickle_scheduler", database.into_datum(), told)
+}
+
+/// The scheduler of a database.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn pg_trickle_scheduler(database: pg_sys::Datum) {
+    let Some(database) = Scheduled::oid(database) else { return };
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
+    if !Board::schedule(database.to_u32()) {
+        return;
+    }
+    // Whoever asks for a refresher finds it by this name.
+    Scheduled::begin(Some(database), &CString::new(REFRESHER).unwrap_or_default());
+    let mut lead = Lead::of(database.to_u32());
+    // Without the extension, or where it is dropped or nothing is to be refreshed, nobody is to stay here.
+    while gucs::is_enabled()
+        && let Some(pause) = lead.round()
+    {
+        Scheduled::rest(pause);
+        if BackgroundWorker::sighup_received() {
+            Scheduled::reload();
+            lead.owners.values_mut().for_each(Looks::anew);
+        }
+    }
+    Board::dismiss();
+}
+
+/// What a scheduler knows.
+struct Lead {
+    database: u32,
+    /// By owner of stream tables.
+    owners: BTreeMap<u32, Looks>,
+    /// Whether these are all owners.
+    all: bool,
+    hired: Vec<Hired>,
+    /// What is due and waits for a refresher, with its owner.
+    waiting: VecDeque<(u32, Due)>,
+    /// How long the refreshes of groups took last, by their first member.
+    took: BTreeMap<TableId, Duration>,
+    /// Those whose stream tables are left alone, as was told.
+    foreign: BTreeSet<String>,
+    warned: bool,
+}
+
+/// Looks for what is due among the stream tables of an owner.
+struct Looks {
+    scheduler: Scheduler,
+    /// When to look next.
+    next: Instant,
+}
+
+impl Looks {
+    fn new() -> Looks {
+        Looks { scheduler: Scheduler::new(gucs::scheduler()), next: Instant::now() }
+    }
+
+    fn anew(&mut self) {
+        self.scheduler.set_options(gucs::scheduler());
+        self.next = Instant::now();
+    }
+}
+
+/// A refresher.
+struct Hired {
+    hire: Hire,
+    process: DynamicBackgroundWorker,
+    /// What it is at, since when.
+    job: Option<(u32, Due, Instant)>,
+}
+
+impl Lead {
+    fn of(database: u32) -> Lead {
+        Lead {
+            database,
+            owners: BTreeMap::new(),
+            all: false,
+            hired: Vec::new(),
+            waiting: VecDeque::new(),
+            took: BTreeMap::new(),
+            foreign: BTreeSet::new(),
+            warned: false,
+        }
+    }
+
+    /// Looks for what is due, and has it refreshed; how long to rest then. `None`: there is no extension.
+    fn round(&mut self) -> Option<Duration> {
+        let owners = match owners() {
+            Ok(found) => {
+                let (owners, all) = found?;
+                self.all = all;
+                owners
+            }
+            Err(e) => {
+                tell(&e);
+                return Some(TROUBLE);
+            }
+        };
+        self.owners.retain(|o, _| owners.contains(o));
+        self.collect();
+        for owner in owners {
+            if self.owners.entry(owner).or_insert_with(Looks::new).next <= Instant::now() {
+                self.look(owner);
+            }
+        }
+        self.hand_out();
+        let next = self.owners.values().map(|l| l.next).min();
+        let longest = gucs::scheduler().reload;
+        Some(next.map_or(longest, |at| at.saturating_duration_since(Instant::now())).min(longest))
+    }
+
+    fn look(&mut self, owner: u32) {
+        let Some(looks) = self.owners.get_mut(&owner) else { return };
+        let looked = as_role(owner, async |t| {
+            looks.scheduler.reload(t).await?;
+            looks.scheduler.look(t).await
+        });
+        let pause = match looked {
+            Ok(found) => {
+                found.trouble.iter().for_each(tell);
+                self.waiting.extend(found.due.into_iter().map(|due| (owner, due)));
+                let longest = gucs::scheduler().reload;
+                found.wake.map_or(longest, |t| t.since(now())).min(longest)
+            }
+            Err(e) if self.all && e.is_input() && is_rehomed() => Duration::ZERO,
+            Err(e) => {
+                tell(&e);
+                TROUBLE
+            }
+        };
+        looks.next = Instant::now() + pause;
+        for name in looks.scheduler.foreign() {
+            if !self.all && self.foreign.insert(name.clone()) {
+                pgrx::log!(
+                    "stream table {name} is not refreshed on schedule: it is not of who owns schema pgtrickle"
+                );
+            }
+        }
+    }
+
+    /// Notes what refreshers have done, and which of them are gone.
+    fn collect(&mut self) {
+        let mut ended = Vec::new();
+        self.hired.retain_mut(|h| {
+            let gone = has_ended(&h.process);
+            // One that ended in the middle of a refresh has undone it.
+            let outcome = Board::ended(h.hire).or(gone.then_some(Outcome::Later));
+            if let Some(outcome) = outcome
+                && let Some((owner, due, since)) = h.job.take()
+            {
+                ended.push((owner, due, since.elapsed(), outcome));
+            }
+            if gone {
+                Board::give_back(h.hire);
+            }
+            !gone
+        });
+        for (owner, due, took, outcome) in ended {
+            self.note(owner, &due, took, outcome);
+        }
+    }
+
+    /// Notes how a refresh ended, after which others may be due.
+    fn note(&mut self, owner: u32, due: &Due, took: Duration, outcome: Outcome) {
+        if let Some(first) = due.members.first() {
+            self.took.insert(*first, took);
+        }
+        if let Some(looks) = self.owners.get_mut(&owner) {
+            looks.scheduler.ended(due, outcome);
+            looks.next = Instant::now();
+        }
+    }
+
+    /// Has what is due refreshed, as far as there may be more refreshes at a time.
+    fn hand_out(&mut self) {
+        while self.busy() < gucs::max_concurrent()
+            && let Some((owner, due)) = self.waiting.pop_front()
+        {
+            let begun = Instant::now();
+            if self.is_alone_and_quick(&due) || !self.ask(owner, &due) {
+                let outcome = refresh(owner, &due);
+                self.note(owner, &due, begun.elapsed(), outcome);
+                self.collect();
+            }
+        }
+    }
+
+    fn busy(&self) -> usize {
+        self.hired.iter().filter(|h| h.job.is_some()).count()
+    }
+
+    /// Whether nobody has to wait for what this process does itself.
+    fn is_alone_and_quick(&self, due: &Due) -> bool {
+        let took = due.members.first().and_then(|first| self.took.get(first));
+        gucs::max_concurrent() == 1
+            || self.waiting.is_empty() && self.busy() == 0 && took.is_some_and(|t| *t < QUICK)
+    }
+
+    /// Asks a refresher, one that has nothing to do or a new one; false where there is none.
+    fn ask(&mut self, owner: u32, due: &Due) -> bool {
+        let Some(job) = Job::new(owner, due) else { return false };
+        let work = (owner, due.clone(), Instant::now());
+        let mut idle = self.hired.iter_mut().filter(|h| h.job.is_none());
+        if let Some(h) = idle.find(|h| Board::ask(h.hire, job)) {
+            h.job = Some(work);
+            return true;
+        }
+        let Some(hire) = Board::hire(self.database, job) else { return false };
+        match refresher::start(hire) {
+            Some(process) => {
+                self.hired.push(Hired { hire, process, job: Some(work) });
+                true
+            }
+            None => {
+                Board::give_back(hire);
+                if !self.warned {
+                    pgrx::log!("pg_trickle cannot start another refresher: raise max_worker_processes");
+                    self.warned = true;
+                }
+                false
+            }
+        }
+    }
+}
+
+/// Finds the tables again of a catalog that came with a dump, where it did.
+fn is_rehomed() -> bool {
+    let done = transaction(async |inside| rehomed(inside).await);
+    done.inspect_err(tell).unwrap_or(false)
+}
+
+/// As whom refreshes run. Where the catalog is superusers', who let others in, all owners of stream tables: what it says can be
+/// believed; else who owns it, and `false`. `None` where there is no extension.
+fn owners() -> Result<Option<(Vec<u32>, bool)>> {
+    let asked: std::result::Result<_, Refusal> = transaction(async |inside| {
+        let db: &dyn Connection = &inside;
+        let Some(catalog) = db.query_opt(CATALOG, &[]).await? else { return Ok(None) };
+        if !catalog.get::<bool>(1) {
+            return Ok(Some((vec![Some(catalog.get(0))], false)));
+        }
+        Ok(Some((db.query(OWNERS, &[]).await?.iter().map(|r| r.get(0)).collect::<Vec<Option<u32>>>(), true)))
+    });
+    let asked = asked.map_err(|e| Error::server("look for the extension", e))?;
+    let Some((owners, all)) = asked else { return Ok(None) };
+    if owners.contains(&None) && is_rehomed() {
+        return self::owners();
+    }
+    Ok(Some((owners.into_iter().flatten().collect(), all)))
+}
