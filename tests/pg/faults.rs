@@ -195,7 +195,7 @@ fn an_error_that_only_the_delta_meets_is_recomputed() {
 }
 
 /// What a creation leaves in a database, hidden things included.
-async fn objects(s: &Session) -> Vec<String> {
+pub(crate) async fn objects(s: &Session) -> Vec<String> {
     let rows = s
         .client()
         .query(

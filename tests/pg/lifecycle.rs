@@ -382,3 +382,33 @@ fn what_others_did_is_noticed_by_a_connection_that_does_not_read_the_catalog_aga
         run(&w, "DROP OWNED BY lifecycle_clerk; DROP ROLE lifecycle_clerk").await;
     });
 }
+
+/// What the catalog says of a stream table and of what it reads is of one moment, also while stream tables come and go. Else one
+/// could be known for good as reading nothing, and never be refreshed.
+#[test]
+fn what_is_listed_is_whole() {
+    each_server(async |db| {
+        let (mut maker, reader) = (open(db).await, open(db).await);
+        let w = db.session().await;
+        run(&w, "CREATE TABLE a (id int PRIMARY KEY, v int)").await;
+        let done = std::cell::Cell::new(false);
+        let make = async {
+            for _ in 0..25 {
+                create(&mut maker, "kept", "SELECT id, v + 1 AS v FROM a").await;
+                maker.drop(&name("kept"), false).await.unwrap();
+            }
+            done.set(true);
+        };
+        let read = async {
+            let mut seen = 0;
+            while !done.get() {
+                for e in reader.registry().await.unwrap().entries() {
+                    assert_eq!(e.read().count(), 1, "{e:?}");
+                    seen += 1;
+                }
+            }
+            assert!(seen > 0);
+        };
+        tokio::join!(make, read);
+    });
+}

@@ -74,7 +74,7 @@ async fn rebuilt_and_right(t: &mut Trickle, w: &Session, reason: &str) {
     }
 }
 
-fn tool(binaries: &Path, tool: &str, server: &Server, args: &[&str]) {
+pub(crate) fn tool(binaries: &Path, tool: &str, server: &Server, args: &[&str]) {
     let out = Command::new(binaries.join(tool))
         .args(["-h", &server.directory().display().to_string(), "-U", "postgres"])
         .args(args)

@@ -9,7 +9,9 @@ use std::pin::Pin;
 use std::time::Duration;
 use trickle_client::capture::CaptureOptions;
 use trickle_client::daemon::{self, DaemonOptions, Event};
-use trickle_client::{Connect, IfExists, NewStreamTable, Session, Settings, Trickle};
+use trickle_client::{
+    Alteration, Connect, IfExists, NewStreamTable, RefreshMode, Session, Settings, Trickle,
+};
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 
@@ -80,6 +82,42 @@ async fn clean(t: &mut Trickle, w: &Session) {
     let left = "SELECT count(*) FROM pg_class c WHERE relnamespace = 'pgtrickle_changes'::regnamespace";
     assert_eq!(count(w, left).await, 0);
     run(w, "DROP TABLE IF EXISTS a, b, old_b CASCADE; DROP SCHEMA IF EXISTS elsewhere CASCADE").await;
+}
+
+/// Who plans it anew may have other settings than who made it: the query goes on meaning what it meant.
+#[test]
+fn settings_of_whoever_plans_it_anew_do_not_matter() {
+    each_server(async |db| {
+        let w = db.session().await;
+        run(
+            &w,
+            "CREATE TABLE a (id int PRIMARY KEY, at timestamptz, spare text); \
+                 INSERT INTO a VALUES (1, '2024-01-01 16:00Z'), (2, '2024-01-01 14:00Z')",
+        )
+        .await;
+        let set = "SET TimeZone = 'Asia/Tokyo'; SET DateStyle = 'German'; SET array_nulls = off; SET transform_null_equals = on";
+        let mut maker = open(db).await;
+        run(maker.connection(), set).await;
+        let query = "SELECT id, at::date AS day, at >= '2.1.2024' AS late, '{NULL}'::text[] AS n, spare = NULL AS u FROM a";
+        create(&mut maker, "days", query).await;
+        run(&w, set).await;
+        let mut other = open(db).await;
+        run(other.connection(), "SET DateStyle = 'SQL, MDY'; SET TimeZone = 'America/New_York'").await;
+        for change in [
+            "ALTER TABLE a ADD COLUMN more int",
+            "UPDATE a SET at = at + interval '1 hour'",
+            "ALTER TABLE a DROP COLUMN more",
+        ] {
+            run(&w, change).await;
+            refresh(&mut other, "days").await;
+            let same = format!("SELECT count(*) FROM (({query}) EXCEPT ALL SELECT * FROM days) x");
+            assert_eq!(count(&w, &same).await, 0, "{change}");
+        }
+        let full = Alteration { mode: Some(RefreshMode::Full), ..Alteration::default() };
+        other.alter(&name("days"), &full).await.unwrap();
+        let same = format!("SELECT count(*) FROM (({query}) EXCEPT ALL SELECT * FROM days) x");
+        assert_eq!(count(&w, &same).await, 0);
+    });
 }
 
 /// What the query reads is gone: suspended with the reason, and writers go on.

@@ -1,7 +1,10 @@
 //! The server refreshes on schedule. Catches schedulers that miss a change or a database, that stay where they are not wanted,
 //! and that stand in somebody's way.
 
+use super::crashes::cast;
+use super::deaths::Death;
 use super::rows;
+use super::stops::{At, STOPS, flat, make, writes};
 use crate::support::private::{connect, each_version, start_with};
 use crate::support::{count, run};
 use std::path::Path;
@@ -9,7 +12,7 @@ use std::time::{Duration, Instant};
 use trickle_client::Session;
 use trickle_client::throwaway::Server;
 
-async fn scheduled(binaries: &Path, name: &str) -> Server {
+pub(super) async fn scheduled(binaries: &Path, name: &str) -> Server {
     let settings = [
         "shared_preload_libraries=pg_trickle",
         "pg_trickle.scheduler_interval_ms=50",
@@ -20,7 +23,7 @@ async fn scheduled(binaries: &Path, name: &str) -> Server {
 }
 
 /// Waits until a question is answered so.
-async fn until(s: &Session, question: &str, wanted: i64) {
+pub(super) async fn until(s: &Session, question: &str, wanted: i64) {
     let began = Instant::now();
     while count(s, question).await != wanted {
         assert!(began.elapsed() < Duration::from_secs(60), "not {wanted}: {question}");
@@ -88,10 +91,54 @@ fn one_that_fails_is_suspended_and_keeps_no_other_from_being_refreshed() {
         assert!(told[0][2].as_deref().is_some_and(|m| m.contains("division by zero")), "{told:?}");
         run(&s, "UPDATE t SET k = 3 WHERE id = 5; SELECT pgtrickle.resume_stream_table('bad')").await;
         until(&s, "SELECT count(*) FROM bad WHERE id = 5 AND r = -2", 1).await;
-        // Another role's query is run by nobody else.
+        // The query of a role that was not let in is not run with anybody's rights.
         run(&s, "CREATE ROLE other; ALTER TABLE ratio OWNER TO other; UPDATE t SET k = 2").await;
         until(&s, STALE, 0).await;
         assert_ne!(count(&s, "SELECT count(*) FROM ratio WHERE r = 5").await, 30);
+        server.stop();
+    });
+}
+
+/// Groups that share no stream table do not wait for each other, up to as many as may run.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_slow_refresh_keeps_no_other_group_waiting() {
+    each_version(async |binaries| {
+        let server = scheduled(binaries, "beside").await;
+        let s = connect(&server, "postgres").await;
+        run(&s, MADE).await;
+        run(
+            &s,
+            "CREATE FUNCTION slow(k int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+                     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN k; END $$; \
+                 CREATE TABLE a (id int PRIMARY KEY, v int); CREATE TABLE b (id int PRIMARY KEY, v int); \
+                 SELECT pgtrickle.create_stream_table('slow_a', 'SELECT id, slow(v) AS v FROM a', '1s'); \
+                 SELECT pgtrickle.create_stream_table('slow_b', 'SELECT id, slow(v) AS v FROM b', '1s')",
+        )
+        .await;
+        let holder = connect(&server, "postgres").await;
+        run(&holder, "SELECT pg_advisory_lock(42)").await;
+        run(&s, "INSERT INTO a VALUES (1, 1); INSERT INTO b VALUES (1, 1)").await;
+        let both = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+             WHERE a.backend_type = 'pg_trickle refresher' AND l.locktype = 'advisory' AND NOT l.granted";
+        until(&s, both, 2).await;
+        for id in 1..4 {
+            run(&s, &format!("UPDATE t SET k = 9 WHERE id = {id}")).await;
+            until(&s, STALE, 0).await;
+        }
+        // One of two is killed: what it was at is done by another.
+        let killed = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+             WHERE a.backend_type = 'pg_trickle refresher' AND l.locktype = 'advisory' AND NOT l.granted LIMIT 1) x";
+        assert_eq!(count(&s, killed).await, 1);
+        until(&s, both, 2).await;
+        run(&holder, "SELECT pg_advisory_unlock(42)").await;
+        until(&s, "SELECT count(*) FROM (TABLE slow_a UNION ALL TABLE slow_b) x", 2).await;
+        // One after the other, where that is wanted, and with the same result.
+        run(&s, "ALTER SYSTEM SET pg_trickle.parallel_refresh_mode = off").await;
+        run(&s, "SELECT pg_reload_conf()").await;
+        run(&s, "UPDATE a SET v = 2; UPDATE b SET v = 3; UPDATE t SET k = 5").await;
+        until(&s, "SELECT sum(v) FROM (TABLE slow_a UNION ALL TABLE slow_b) x", 5).await;
+        until(&s, STALE, 0).await;
         server.stop();
     });
 }
@@ -147,7 +194,7 @@ fn names_of_a_database_are_not_those_that_its_scheduler_goes_by() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_is_put_off_until_a_refresh_is_committed_fails_it_alone() {
+fn what_could_be_put_off_until_a_refresh_is_committed_fails_it_alone() {
     each_version(async |binaries| {
         let server = scheduled(binaries, "put").await;
         let s = connect(&server, "postgres").await;
@@ -196,6 +243,52 @@ fn schedulers_come_and_go_with_the_extension_the_setting_and_the_database() {
             "SELECT count(*) FROM pg_stat_activity WHERE datname = 'one' AND backend_type = 'client backend'";
         until(&admin, others, 0).await;
         run(&admin, "DROP DATABASE one").await;
+        server.stop();
+    });
+}
+
+/// Rows that stream tables lack or have too many.
+fn stale() -> String {
+    let differ =
+        |name| format!("(TABLE {name} EXCEPT ALL {0}) UNION ALL ({0} EXCEPT ALL TABLE {name})", flat(name));
+    format!(
+        "SELECT (SELECT count(*) FROM ({}) x) + (SELECT count(*) FROM ({}) x)",
+        differ("total"),
+        differ("large")
+    )
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn one_that_dies_in_a_refresh_is_followed_by_one_that_does_it() {
+    each_version(async |binaries| {
+        let mut server = scheduled(binaries, "sdies").await;
+        let s = connect(&server, "postgres").await;
+        run(&s, "CREATE EXTENSION pg_trickle").await;
+        make(&s).await;
+        run(&s, "SELECT pgtrickle.alter_stream_table('large', schedule => '1s')").await;
+        run(&s, "ALTER SYSTEM SET pg_trickle.refresh_strategy = 'differential'").await;
+        run(&s, "SELECT pg_reload_conf()").await;
+        let stale = stale();
+        let stops = STOPS
+            .iter()
+            .filter(|s| s.at > At::Locking && s.open && s.block != "SELECT bar('total', 'ACCESS EXCLUSIVE')");
+        for (n, (stop, death)) in
+            (1..).zip(stops.zip([Death::Process, Death::All, Death::Process, Death::Head].iter().cycle()))
+        {
+            let cast = cast(&server).await;
+            until(&cast.eye, SCHEDULERS, 1).await;
+            until(&cast.eye, &stale, 0).await;
+            let process = cast.held(stop.block, &writes(2 * n, 1)).await;
+            run(&cast.writer, &writes(2 * n + 1, 1)).await;
+            death.of(&mut server, process, &cast).await;
+            let s = connect(&server, "postgres").await;
+            until(&s, &stale, 0).await;
+            assert_eq!(
+                rows(&s, "SELECT name FROM pgtrickle.pgt_status() WHERE status <> 'ACTIVE'").await.len(),
+                0
+            );
+        }
         server.stop();
     });
 }

@@ -93,6 +93,11 @@ impl Db {
         servers().iter().all(|s| s.major >= self.server.major)
     }
 
+    /// Whether no newer server was found.
+    pub(crate) fn is_newest(&self) -> bool {
+        servers().iter().all(|s| s.major <= self.server.major)
+    }
+
     /// A new connection as the owner of the database.
     pub(crate) async fn session(&self) -> Session {
         Session::connect(&self.server.config(&self.name)).await.unwrap()

@@ -1,0 +1,267 @@
+//! A process or the whole server dies, or a statement is ended, while it waits within a refresh, a creation or a captured write.
+//! What was committed is counted by the next refresh, once; of the rest nothing is left: no row, no lock, no half of a stream
+//! table. Catches what is stored before all of it is done, and what only its process knew.
+
+use super::deaths::{Death, ENDS, End};
+use super::installed;
+use super::stops::{At, Cast, STOPS, Stop, TABLES, flat, left, make, stored, wanted, writes};
+use crate::faults::objects;
+use crate::support::private::{connect, each_version, start_with};
+use crate::support::{Db, assert_same_bag, each_server, pid, run};
+use trickle_client::Session;
+use trickle_client::throwaway::Server;
+
+const REFRESH: &str =
+    "SELECT pgtrickle.refresh_stream_table('public.large'), pgtrickle.refresh_stream_table('public.apart')";
+
+/// Whose rows are whose.
+const USER: u32 = 0;
+const OTHER: u32 = 1;
+
+pub(super) async fn cast(server: &Server) -> Cast {
+    Cast::new(
+        connect(server, "postgres").await,
+        connect(server, "postgres").await,
+        connect(server, "postgres").await,
+    )
+    .await
+}
+
+/// Nothing is missing, nothing counted twice, and nothing left.
+async fn settle(s: &Session) {
+    assert_eq!(left(s).await, 0);
+    run(s, REFRESH).await;
+    for (name, query) in TABLES {
+        assert_same_bag(s, &format!("TABLE {name}"), query).await;
+    }
+    assert_eq!(stored(s).await, wanted(s).await);
+}
+
+/// A server dies at every place of a refresh, in one way after the other.
+async fn die_everywhere(server: &mut Server, unlogged: bool, deaths: &[Death]) {
+    let s = connect(server, "postgres").await;
+    run(&s, &format!("CREATE EXTENSION pg_trickle; SET pg_trickle.change_buffer_unlogged = {unlogged}"))
+        .await;
+    make(&s).await;
+    for (n, (stop, death)) in (1..).zip(STOPS.iter().zip(deaths.iter().cycle())) {
+        let (cast, s) = (cast(server).await, connect(server, "postgres").await);
+        run(&s, "SET pg_trickle.refresh_strategy = 'differential'").await;
+        run(&cast.writer, &writes(3 * n, OTHER)).await;
+        let (process, open) = (pid(s.client()).await, connect(server, "postgres").await);
+        let done = cast.stopped(&s, stop.block, REFRESH, async |at| {
+            // Whoever begins to refresh looks after a buffer without WAL, and writes it.
+            assert!(unlogged || at == stop.at, "{at:?}: {}", stop.block);
+            if stop.open {
+                run(&cast.writer, &writes(3 * n + 1, OTHER)).await;
+                run(&open, &format!("BEGIN; {}", writes(3 * n, USER))).await;
+            }
+            death.of(server, process, &cast).await;
+        });
+        assert!(done.await.is_err(), "{death:?}: {}", stop.block);
+        let s = connect(server, "postgres").await;
+        // Before anybody looks after the buffers.
+        run(&s, &writes(3 * n + 2, USER)).await;
+        settle(&s).await;
+    }
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_refresh_whose_process_is_killed_leaves_nothing() {
+    each_version(async |binaries| {
+        for unlogged in [false, true] {
+            let mut server = start_with(binaries, "killed", &[]).await;
+            die_everywhere(&mut server, unlogged, &[Death::Process]).await;
+            server.stop();
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_refresh_whose_server_dies_leaves_nothing() {
+    each_version(async |binaries| {
+        for (unlogged, deaths) in
+            [(false, [Death::Head, Death::All, Death::Quit]), (true, [Death::All, Death::Quit, Death::Head])]
+        {
+            let mut server = start_with(binaries, "died", &[]).await;
+            die_everywhere(&mut server, unlogged, &deaths).await;
+            server.stop();
+        }
+    });
+}
+
+async fn user(db: &Db) -> Session {
+    let s = db.session().await;
+    run(&s, "SET pg_trickle.refresh_strategy = 'differential'").await;
+    s
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_refresh_that_is_ended_leaves_nothing() {
+    each_server(async |db| {
+        make(&installed(db).await).await;
+        let cast = Cast::of(db).await;
+        let mut n = 0;
+        for end in ENDS {
+            // The server's own timeout of statements does not cover their commit.
+            let covered = |s: &&Stop| end != End::StatementTimeout || s.at != At::Ending;
+            for stop in STOPS.iter().filter(covered) {
+                n += 2;
+                let s = user(db).await;
+                run(&cast.writer, &writes(n, OTHER)).await;
+                end.of(&cast, &s, stop.block, REFRESH, async |_| {
+                    if stop.open {
+                        run(&cast.writer, &writes(n + 1, OTHER)).await;
+                    }
+                })
+                .await;
+                let s = if end == End::Terminated { user(db).await } else { s };
+                run(&s, "RESET statement_timeout; RESET lock_timeout").await;
+                settle(&s).await;
+            }
+        }
+    });
+}
+
+/// What was done before the savepoint stays, and is counted with the rest.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_refresh_that_is_ended_in_a_savepoint_leaves_the_transaction() {
+    each_server(async |db| {
+        make(&installed(db).await).await;
+        let cast = Cast::of(db).await;
+        let mut n = 0;
+        for end in [End::Cancelled, End::LockTimeout] {
+            for stop in STOPS.iter().filter(|s| s.open && s.at != At::Ending) {
+                n += 2;
+                let s = user(db).await;
+                run(&cast.writer, &writes(n, OTHER)).await;
+                run(
+                    &s,
+                    &format!("BEGIN; SET CONSTRAINTS late IMMEDIATE; {}; SAVEPOINT one", writes(n, USER)),
+                )
+                .await;
+                end.of(&cast, &s, stop.block, REFRESH, async |_| {
+                    run(&cast.writer, &writes(n + 1, OTHER)).await;
+                })
+                .await;
+                run(&s, &format!("ROLLBACK TO one; {}; {REFRESH}", writes(n + 1, USER))).await;
+                assert_eq!(stored(&s).await, wanted(&s).await, "{end:?}: {}", stop.block);
+                run(&s, "COMMIT").await;
+                settle(&s).await;
+            }
+        }
+    });
+}
+
+/// Where a statement that is captured waits: before its changes are in the buffer, while they are put there, after that, and
+/// before its commit.
+const WRITES: [&str; 4] = [
+    "SELECT pg_advisory_xact_lock(6)",
+    "SELECT bar('a', 'EXCLUSIVE')",
+    "SELECT pg_advisory_xact_lock(7)",
+    "SELECT pg_advisory_xact_lock(8)",
+];
+
+const WAITING: &str = "CREATE TRIGGER aa AFTER UPDATE ON a EXECUTE FUNCTION waits('6');
+    CREATE TRIGGER zz AFTER UPDATE ON a EXECUTE FUNCTION waits('7');
+    CREATE CONSTRAINT TRIGGER zzz AFTER UPDATE ON a DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION waits('8')";
+
+/// Refreshes go on while it waits, but where the buffer itself is locked.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_captured_write_whose_process_dies_never_was() {
+    each_version(async |binaries| {
+        let mut server = start_with(binaries, "writer", &[]).await;
+        let s = connect(&server, "postgres").await;
+        run(&s, "CREATE EXTENSION pg_trickle").await;
+        make(&s).await;
+        run(&s, WAITING).await;
+        let mut n = 0;
+        for death in [None, Some(Death::Process), Some(Death::All)] {
+            for block in WRITES {
+                n += 1;
+                let cast = cast(&server).await;
+                run(&cast.writer, &writes(n, OTHER)).await;
+                let before = wanted(&cast.writer).await;
+                let (s, change) = (connect(&server, "postgres").await, "UPDATE a SET v = -v, k = 1");
+                match death {
+                    None => {
+                        End::Terminated
+                            .of(&cast, &s, block, change, async |_| run(&cast.eye, REFRESH).await)
+                            .await
+                    }
+                    Some(death) => {
+                        let process = pid(s.client()).await;
+                        let done = cast.stopped(&s, block, change, async |_| {
+                            run(&cast.eye, REFRESH).await;
+                            death.of(&mut server, process, &cast).await;
+                        });
+                        assert!(done.await.is_err(), "{death:?}: {block}");
+                    }
+                }
+                let s = connect(&server, "postgres").await;
+                assert_eq!(wanted(&s).await, before, "{death:?}: {block}");
+                settle(&s).await;
+            }
+        }
+        server.stop();
+    });
+}
+
+/// Where a creation waits: before it begins, at what it notes, at an open writer, and while it fills.
+const CREATIONS: [&str; 8] = [
+    "LOCK TABLE pgtrickle.pgt_catalog_version IN ACCESS EXCLUSIVE MODE",
+    "LOCK TABLE pgtrickle.pgt_stream_tables IN SHARE MODE",
+    "LOCK TABLE pgtrickle.pgt_dependencies IN SHARE MODE",
+    "INSERT INTO c VALUES (-1, 1, 1); DELETE FROM c WHERE id = -1",
+    "LOCK TABLE pgtrickle.pgt_buffers IN SHARE MODE",
+    "SELECT pg_advisory_xact_lock(9)",
+    "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'total' FOR UPDATE",
+    "LOCK TABLE pgtrickle.pgt_refresh_history IN SHARE MODE",
+];
+const NEW: &str = "SELECT c.id, gate(9, c.v) AS v, t.s FROM c JOIN total t ON t.k = c.k";
+
+/// After a creation that died another one of the same name is made, followed and dropped.
+async fn create_again(s: &Session, objects_before: &[String]) {
+    assert_eq!(objects(s).await, objects_before);
+    assert_eq!(left(s).await, 0);
+    run(s, &format!("SELECT pgtrickle.create_stream_table('new', $${NEW}$$)")).await;
+    let again = "SELECT pgtrickle.refresh_stream_table('new')";
+    run(s, &format!("INSERT INTO c SELECT max(id) + 1, 2, 2 FROM c; UPDATE a SET v = v + 1; {again}")).await;
+    assert_same_bag(s, "TABLE new", &NEW.replace("total t", &format!("({}) t", flat("total")))).await;
+    run(s, "SELECT pgtrickle.drop_stream_table('new')").await;
+    settle(s).await;
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_creation_that_dies_leaves_nothing() {
+    each_version(async |binaries| {
+        let mut server = start_with(binaries, "made", &[]).await;
+        let s = connect(&server, "postgres").await;
+        run(&s, "CREATE EXTENSION pg_trickle").await;
+        make(&s).await;
+        run(&s, "CREATE TABLE c (id int PRIMARY KEY, k int, v int); INSERT INTO c SELECT i, i % 5, i FROM generate_series(1, 9) i").await;
+        let there = objects(&s).await;
+        let create = format!("SELECT pgtrickle.create_stream_table('new', $${NEW}$$)");
+        for (i, block) in CREATIONS.into_iter().enumerate() {
+            for end in [End::Terminated, End::Cancelled] {
+                let (cast, s) = (cast(&server).await, connect(&server, "postgres").await);
+                end.of(&cast, &s, block, &create, async |_| {}).await;
+                create_again(&cast.writer, &there).await;
+            }
+            for death in [Death::Process, [Death::Head, Death::All, Death::Quit][i % 3]] {
+                let (cast, s) = (cast(&server).await, connect(&server, "postgres").await);
+                let process = pid(s.client()).await;
+                let done =
+                    cast.stopped(&s, block, &create, async |_| death.of(&mut server, process, &cast).await);
+                assert!(done.await.is_err(), "{death:?}: {block}");
+                create_again(&connect(&server, "postgres").await, &there).await;
+            }
+        }
+        server.stop();
+    });
+}

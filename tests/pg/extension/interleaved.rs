@@ -1,0 +1,291 @@
+//! Others write and commit between any two statements of a refresh through the SQL API. Each stream table is as its query was at
+//! one moment, the same for all that are linked: that of the refresh's snapshot, or of the caller's transaction with its own
+//! writes. What came later is in the next refresh, once. Catches statements of a refresh that read another moment than the
+//! first, and changes that are counted by no refresh or by two.
+
+use super::stops::{ALL, At, Cast, STOPS, Stop, TABLES, make, stored, wanted, writes};
+use super::{installed, rows};
+use crate::support::{Db, assert_same_bag, count, each_server, run};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use trickle_client::Session;
+
+const REFRESH: &str = "SELECT pgtrickle.refresh_stream_table('public.large')";
+const APART: &str = "SELECT pgtrickle.refresh_stream_table('apart')";
+
+/// A refresh is refused while triggers for what one before it wrote are still to fire.
+const AT_ONCE: &str = "SET CONSTRAINTS late IMMEDIATE";
+
+/// Whose rows are whose.
+const USER: u32 = 0;
+const OTHER: u32 = 1;
+const BLOCKER: u32 = 2;
+
+struct Play {
+    cast: Cast,
+    /// How often anything was written.
+    n: Cell<u32>,
+}
+
+impl Play {
+    async fn of(db: &Db) -> Play {
+        make(&installed(db).await).await;
+        Play { cast: Cast::of(db).await, n: Cell::new(0) }
+    }
+
+    async fn write(&self, s: &Session, party: u32) {
+        self.n.set(self.n.get() + 1);
+        run(s, &writes(self.n.get(), party)).await;
+    }
+
+    /// Refreshes, stopped at one place while others write; how far it was.
+    async fn refresh(&self, s: &Session, stop: &Stop) -> At {
+        let cast = &self.cast;
+        let seen = Cell::new(None);
+        let done = cast.stopped(s, stop.block, REFRESH, async |at| {
+            seen.set(Some(at));
+            if stop.open {
+                self.write(&cast.writer, OTHER).await;
+            }
+            if matches!(at, At::Locking | At::Holding | At::First | At::Second) {
+                run(&cast.writer, APART).await;
+                let (name, query) = TABLES[2];
+                assert_same_bag(&cast.writer, &format!("TABLE {name}"), query).await;
+            }
+            self.write(&cast.blocker, BLOCKER).await;
+            run(&cast.blocker, "COMMIT").await;
+        });
+        done.await.unwrap_or_else(|e| panic!("{}: {e:?}", stop.block));
+        seen.get().unwrap_or_else(|| panic!("nobody waits for {}", stop.block))
+    }
+
+    /// Nothing is missing and nothing counted twice after another refresh.
+    async fn settle(&self, s: &Session) {
+        run(s, &format!("{REFRESH}; {APART}")).await;
+        for (name, query) in TABLES {
+            assert_same_bag(s, &format!("TABLE {name}"), query).await;
+        }
+        assert_eq!(stored(s).await, wanted(s).await);
+    }
+}
+
+/// A session of somebody who refreshes in one way.
+async fn user(db: &Db, way: &str) -> Session {
+    let s = db.session().await;
+    run(&s, &format!("SET pg_trickle.refresh_strategy = '{way}'")).await;
+    s
+}
+
+/// In sessions that know nothing yet, and in one that refreshed before: that reads less, and under other locks.
+async fn between_statements(db: &Db, way: &str) {
+    let play = Play::of(db).await;
+    let known = user(db, way).await;
+    play.settle(&known).await;
+    let mut passed = BTreeSet::new();
+    for knows in [false, true] {
+        for stop in STOPS {
+            let new = user(db, way).await;
+            let s = if knows { &known } else { &new };
+            play.write(&play.cast.writer, OTHER).await;
+            let before = wanted(&play.cast.eye).await;
+            let at = play.refresh(s, stop).await;
+            assert!(knows || at == stop.at, "{at:?}: {}", stop.block);
+            let after = wanted(&play.cast.eye).await;
+            assert!(before[0] != after[0] && before[1] != after[1], "nothing was written: {}", stop.block);
+            let expected = if at < At::Deciding { after } else { before };
+            assert_eq!(stored(&play.cast.eye).await, expected, "{way}, {at:?}: {}", stop.block);
+            play.settle(s).await;
+            passed.insert(at);
+        }
+    }
+    assert!(passed.iter().eq(&ALL), "{passed:?}");
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_delta_is_of_its_snapshot_wherever_others_write() {
+    each_server(async |db| between_statements(db, "differential").await);
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_full_refresh_is_of_its_snapshot_wherever_others_write() {
+    each_server(async |db| between_statements(db, "full").await);
+}
+
+/// Where a first refresh of a transaction can be stopped, in a session that refreshed before or not.
+fn within() -> impl Iterator<Item = (bool, &'static Stop)> {
+    let stops = || STOPS.iter().filter(|s| s.at != At::Ending);
+    stops().map(|s| (false, s)).chain(stops().map(|s| (true, s)))
+}
+
+/// The places where a second refresh of a transaction can still be stopped: it has most locks already.
+fn again() -> impl Iterator<Item = &'static Stop> + Clone {
+    STOPS.iter().filter(|s| s.block.contains("advisory") && s.at != At::Ending)
+}
+
+/// Twice in a transaction whose every statement sees what was committed before it, with writes of its own before each.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_transaction_counts_its_own_writes_and_others_once() {
+    each_server(async |db| {
+        let play = Play::of(db).await;
+        let mut agains = again().cycle();
+        for (i, (knows, stop)) in within().enumerate() {
+            let s = user(db, "differential").await;
+            run(&s, if knows { REFRESH } else { "SELECT" }).await;
+            play.write(&play.cast.writer, OTHER).await;
+            run(&s, &format!("BEGIN; {AT_ONCE}")).await;
+            for (round, stop) in [stop, agains.next().unwrap()].into_iter().enumerate() {
+                if stop.open {
+                    play.write(&s, USER).await;
+                }
+                // Who reads a table keeps a lock on it to the end, which the blocker would wait for.
+                let before = wanted(if stop.open { &s } else { &play.cast.eye }).await;
+                let at = play.refresh(&s, stop).await;
+                let expected = if round == 0 && at < At::Deciding { wanted(&s).await } else { before };
+                assert_eq!(stored(&s).await, expected, "{round}, {at:?}: {}", stop.block);
+                run(&s, ["SAVEPOINT between", "SAVEPOINT after"][round]).await;
+            }
+            if i % 2 == 0 {
+                run(&s, &format!("ROLLBACK TO between; {REFRESH}")).await;
+                assert_eq!(stored(&s).await, wanted(&s).await, "rolled back: {}", stop.block);
+            }
+            run(&s, if i % 3 == 2 { "ROLLBACK" } else { "COMMIT" }).await;
+            play.settle(&s).await;
+        }
+    });
+}
+
+/// Twice in a transaction of one snapshot, with writes of its own.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_snapshot_stays_the_transactions_wherever_others_write() {
+    each_server(async |db| {
+        let play = Play::of(db).await;
+        let mut agains = again().cycle();
+        for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+            for (knows, stop) in within() {
+                let s = user(db, "differential").await;
+                run(&s, if knows { REFRESH } else { "SELECT" }).await;
+                play.write(&play.cast.writer, OTHER).await;
+                run(&s, &format!("BEGIN ISOLATION LEVEL {level}; {AT_ONCE}; SELECT")).await;
+                for stop in [stop, agains.next().unwrap()] {
+                    if stop.open {
+                        play.write(&s, USER).await;
+                    }
+                    play.refresh(&s, stop).await;
+                    assert_eq!(stored(&s).await, wanted(&s).await, "{level}: {}", stop.block);
+                }
+                run(&s, "COMMIT").await;
+                play.settle(&s).await;
+            }
+        }
+    });
+}
+
+/// The delta meets an error in the data, and what is computed instead, stopped on its way, is of the same snapshot.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_is_computed_instead_of_a_delta_is_of_the_same_snapshot() {
+    const FAILS: &str = "CREATE SEQUENCE calls; CREATE FUNCTION fails(x bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS \
+         $$ BEGIN IF nextval('public.calls') = 1 THEN RAISE division_by_zero; END IF; RETURN x; END $$";
+    const QUERY: &str = "SELECT a.id, gate(1, fails(a.v)) AS v, b.w FROM a JOIN b ON a.k = b.k";
+    const CALL: &str = "SELECT pgtrickle.refresh_stream_table('fickle')";
+    each_server(async |db| {
+        let play = Play::of(db).await;
+        let (s, cast) = (user(db, "differential").await, &play.cast);
+        run(&s, &format!("{FAILS}; SELECT setval('calls', 1); SELECT pgtrickle.create_stream_table('fickle', $${QUERY}$$)")).await;
+        for level in ["READ COMMITTED", "REPEATABLE READ"] {
+            play.write(&cast.writer, OTHER).await;
+            let before = rows(&cast.eye, QUERY).await;
+            run(&s, &format!("BEGIN ISOLATION LEVEL {level}; SELECT setval('calls', 1, false)")).await;
+            let done = cast.stopped(&s, "SELECT pg_advisory_xact_lock(1)", CALL, async |_| {
+                play.write(&cast.writer, OTHER).await;
+                run(&cast.blocker, "COMMIT").await;
+            });
+            done.await.unwrap();
+            assert_eq!(rows(&s, "TABLE fickle").await, before, "{level}");
+            let way = "SELECT action FROM pgtrickle.pgt_refresh_history ORDER BY refresh_id DESC LIMIT 1";
+            assert_eq!(rows(&s, way).await, [[Some("FULL".to_owned())]], "{level}");
+            run(&s, &format!("COMMIT; {CALL}")).await;
+            assert_same_bag(&s, "TABLE fickle", QUERY).await;
+        }
+    });
+}
+
+/// A mark that something is to be rebuilt, set while a refresh waits, is heeded by it or kept for the next.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_mark_for_a_rebuild_is_not_lost() {
+    const MARK: &str = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = 'so be it' WHERE pgt_name = 'total'";
+    const MARKED: &str = "SELECT needs_reinit::int, (SELECT count(*) FROM pgtrickle.pgt_refresh_history h WHERE h.pgt_id = s.pgt_id \
+         AND action = 'REINITIALIZE') FROM pgtrickle.pgt_stream_tables s WHERE pgt_name = 'total'";
+    each_server(async |db| {
+        let play = Play::of(db).await;
+        let cast = &play.cast;
+        for level in ["READ COMMITTED", "REPEATABLE READ"] {
+            for stop in
+                STOPS.iter().filter(|s| s.at <= At::Holding && s.open && !s.block.contains("'large' FOR"))
+            {
+                let s = user(db, "differential").await;
+                play.write(&cast.writer, OTHER).await;
+                let before = rows(&cast.eye, MARKED).await[0][1].clone().unwrap();
+                run(&s, &format!("BEGIN ISOLATION LEVEL {level}; SELECT")).await;
+                let done = cast.stopped(&s, stop.block, REFRESH, async |_| {
+                    run(&cast.blocker, &format!("{MARK}; COMMIT")).await;
+                });
+                match done.await {
+                    Ok(()) => run(&s, "COMMIT").await,
+                    Err(e) => {
+                        assert_eq!(e.code().map(|c| c.code()), Some("40001"), "{}: {e:?}", stop.block);
+                        assert_eq!(level, "REPEATABLE READ", "{}: {e:?}", stop.block);
+                        run(&s, "ROLLBACK").await;
+                    }
+                }
+                play.settle(&s).await;
+                let after = rows(&cast.eye, MARKED).await;
+                let times = before.parse::<u32>().unwrap() + 1;
+                assert_eq!(
+                    after,
+                    [[Some("0".to_owned()), Some(times.to_string())]],
+                    "{level}: {}",
+                    stop.block
+                );
+            }
+        }
+    });
+}
+
+/// What a refresh locks of what all share is free when it ends, also where the transaction that asked for it goes on: history that
+/// is dropped, and buffers without WAL that are looked at.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_transaction_that_goes_on_keeps_no_refresh_of_others_waiting() {
+    each_server(async |db| {
+        let (s, other) = (installed(db).await, db.session().await);
+        run(&s, "SET pg_trickle.change_buffer_unlogged = on; CREATE TABLE u (id int PRIMARY KEY, v int); CREATE TABLE p (id int PRIMARY KEY); \
+                 SELECT pgtrickle.create_stream_table('u1', 'SELECT id FROM u'); \
+                 SELECT pgtrickle.create_stream_table('u2', 'SELECT count(*) AS n FROM u'); \
+                 SELECT pgtrickle.create_stream_table('apart', 'SELECT count(*) AS n FROM p')")
+            .await;
+        let old = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, action, status, initiated_by) \
+             SELECT pgt_id, now() - interval '60 days', 'FULL', 'COMPLETED', 'MANUAL' FROM pgtrickle.pgt_stream_tables";
+        for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1"] {
+            run(&s, old).await;
+            // Sessions of their own, which prune history with their first refresh.
+            let (a, b) = (db.session().await, db.session().await);
+            run(&other, "INSERT INTO u SELECT coalesce(max(id), 0) + 1 FROM u; INSERT INTO p SELECT coalesce(max(id), 0) + 1 FROM p").await;
+            run(&a, begin).await;
+            run(&a, "SELECT pgtrickle.refresh_stream_table('u1')").await;
+            run(&b, "SET statement_timeout = '20s'").await;
+            run(&b, "SELECT pgtrickle.refresh_stream_table('u2'), pgtrickle.refresh_stream_table('apart')")
+                .await;
+            run(&a, "COMMIT").await;
+            let wrong = "SELECT (SELECT count(*) FROM u) - (SELECT n FROM u2) + (SELECT count(*) FROM u) - (SELECT count(*) FROM u1) \
+                 + (SELECT count(*) FROM p) - (SELECT n FROM apart)";
+            assert_eq!(count(&s, wrong).await, 0);
+        }
+        assert_eq!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE start_time < now() - interval '50 days'").await, 0);
+    });
+}

@@ -1,0 +1,288 @@
+//! Whose rights what runs has. Catches a role that gets more than it has through a name, a query, a function or the catalog, and
+//! a role that does not get what it may have.
+
+use super::rows;
+use super::workers::{scheduled, until};
+use crate::support::private::{connect, each_version};
+use crate::support::{count, run};
+use trickle_client::Session;
+use trickle_client::throwaway::Server;
+
+/// A server with the extension, and a role `app` that is let in and has a table and stream tables.
+async fn let_in(binaries: &std::path::Path, name: &str) -> (Server, Session, Session) {
+    let server = scheduled(binaries, name).await;
+    let admin = connect(&server, "postgres").await;
+    run(&admin, "CREATE EXTENSION pg_trickle; CREATE ROLE app LOGIN; CREATE SCHEMA app AUTHORIZATION app")
+        .await;
+    run(&admin, "SELECT pgtrickle.grant_to('app')").await;
+    // A session of its own: one that came by SET ROLE may go back.
+    let app = Session::connect(server.config("postgres").user("app")).await.unwrap();
+    run(
+        &app,
+        "SET search_path = app; CREATE TABLE t (id int PRIMARY KEY, k int); \
+               INSERT INTO t SELECT i, i % 3 FROM generate_series(1, 30) i",
+    )
+    .await;
+    run(
+        &app,
+        "SELECT pgtrickle.create_stream_table('counts', 'SELECT k, count(*) AS n FROM t GROUP BY k', '1s')",
+    )
+    .await;
+    (server, admin, app)
+}
+
+const STALE: &str =
+    "SELECT count(*) FROM ((SELECT k, count(*) AS n FROM app.t GROUP BY k) EXCEPT ALL TABLE app.counts) x";
+
+/// The SQLSTATE, message and hint of a refusal.
+async fn refused(s: &Session, sql: &str) -> (String, String) {
+    let e = s.client().batch_execute(sql).await.unwrap_err();
+    let e = e.as_db_error().unwrap_or_else(|| panic!("{e}"));
+    (e.code().code().to_owned(), format!("{} {}", e.message(), e.hint().unwrap_or_default()))
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn each_owners_stream_tables_are_refreshed_as_that_owner() {
+    each_version(async |binaries| {
+        let (server, admin, app) = let_in(binaries, "owners").await;
+        let whom = "SELECT current_user::text AS who, count(*) AS n FROM t";
+        run(&app, &format!("SELECT pgtrickle.create_stream_table('whom', '{whom}', '1s', 'FULL')")).await;
+        run(
+            &admin,
+            "CREATE TABLE mine (id int PRIMARY KEY, v int); INSERT INTO mine VALUES (1, 1); \
+                     SELECT pgtrickle.create_stream_table('own', 'SELECT id, v + 1 AS v FROM mine', '1s')",
+        )
+        .await;
+        run(&app, "UPDATE t SET k = 7 WHERE id < 9; DELETE FROM t WHERE id > 20").await;
+        run(&admin, "UPDATE mine SET v = 5").await;
+        until(&admin, STALE, 0).await;
+        until(&admin, "SELECT count(*) FROM own WHERE v = 6", 1).await;
+        until(&admin, "SELECT count(*) FROM app.whom WHERE who = 'app' AND n = 20", 1).await;
+        // As the owner also where somebody else asks, who may.
+        run(&admin, "SELECT pgtrickle.pause_scheduler(ARRAY['own'])").await;
+        run(&app, "SELECT pgtrickle.pause_scheduler()").await;
+        run(&app, "DELETE FROM t WHERE id > 10").await;
+        run(
+            &admin,
+            "SELECT pgtrickle.refresh_stream_table('app.whom'), pgtrickle.refresh_stream_table('app.counts')",
+        )
+        .await;
+        assert_eq!(count(&admin, "SELECT count(*) FROM app.whom WHERE who = 'app' AND n = 10").await, 1);
+        assert_eq!(count(&admin, STALE).await, 0);
+        run(&admin, "SELECT pgtrickle.drop_stream_table('app.whom')").await;
+        assert_eq!(count(&admin, "SELECT count(to_regclass('app.whom'))").await, 0);
+        server.stop();
+    });
+}
+
+/// What a query calls tries everything to be somebody else, at once or later.
+const CLIMB: &str = "
+CREATE TABLE bait (id int);
+CREATE FUNCTION grab() RETURNS void LANGUAGE plpgsql AS $$ BEGIN INSERT INTO secret.loot VALUES (current_user);
+    EXCEPTION WHEN insufficient_privilege THEN NULL; END $$;
+CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM app.grab(); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER late AFTER INSERT ON bait DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late();
+CREATE TABLE tried (what text, state text);
+CREATE FUNCTION try_all() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE what text;
+BEGIN
+    PERFORM app.grab();
+    FOREACH what IN ARRAY ARRAY['SET ROLE postgres', 'RESET ROLE', 'SET SESSION AUTHORIZATION postgres', 'RESET SESSION AUTHORIZATION',
+        'SET CONSTRAINTS ALL DEFERRED; INSERT INTO app.bait VALUES (1)', 'CREATE TEMPORARY TABLE pgt_stream_tables (a int)',
+        'PREPARE grab AS SELECT app.grab()',
+        'DECLARE c CURSOR WITH HOLD FOR SELECT app.grab()', 'ALTER ROLE app SUPERUSER'] LOOP
+        BEGIN
+            EXECUTE what;
+            INSERT INTO app.tried VALUES (what, 'done');
+            PERFORM app.grab();
+        EXCEPTION WHEN OTHERS THEN
+            INSERT INTO app.tried VALUES (what, SQLSTATE);
+        END;
+    END LOOP;
+END $$;
+CREATE FUNCTION climb(k int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM app.try_all(); RETURN k; END $$;";
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_a_query_calls_gets_no_rights_but_its_owners() {
+    each_version(async |binaries| {
+        let (server, admin, app) = let_in(binaries, "climb").await;
+        run(&admin, "CREATE SCHEMA secret; CREATE TABLE secret.loot (who text)").await;
+        run(&app, CLIMB).await;
+        run(
+            &app,
+            "SELECT pgtrickle.create_stream_table('climbed', 'SELECT id, app.climb(k) AS k FROM t', '1h'); \
+                   TRUNCATE tried; UPDATE t SET k = 8 WHERE id = 8",
+        )
+        .await;
+        // A superuser's session, and after it whatever was left behind in it.
+        run(&admin, "SELECT pgtrickle.refresh_stream_table('app.climbed')").await;
+        assert_eq!(count(&admin, "SELECT count(*) FROM app.climbed WHERE id = 8 AND k = 8").await, 1);
+        let tried = rows(&admin, "SELECT DISTINCT what, state FROM app.tried ORDER BY 1").await;
+        assert_eq!(tried.len(), 9, "{tried:?}");
+        assert!(tried.iter().all(|r| r[1].as_deref() != Some("done")), "{tried:?}");
+        run(&admin, "BEGIN; SELECT pgtrickle.refresh_stream_table('app.climbed'); COMMIT").await;
+        assert_eq!(
+            rows(&admin, "SELECT current_user, session_user").await,
+            [[Some("postgres".into()), Some("postgres".into())]]
+        );
+        // The server's own process.
+        run(&app, "SELECT pgtrickle.alter_stream_table('climbed', schedule => '1s'); TRUNCATE tried; UPDATE t SET k = 9 WHERE id = 8").await;
+        until(&admin, "SELECT count(*) FROM app.climbed WHERE id = 8 AND k = 9", 1).await;
+        assert_eq!(count(&admin, "SELECT count(*) FROM app.tried WHERE state = 'done'").await, 0);
+        assert_eq!(count(&admin, "SELECT count(*) FROM secret.loot").await, 0);
+        assert_eq!(
+            count(&admin, "SELECT count(*) FROM pg_roles WHERE rolname = 'app' AND rolsuper").await,
+            0
+        );
+        server.stop();
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn nobody_writes_in_the_catalog_what_is_anothers() {
+    each_version(async |binaries| {
+        let (server, admin, app) = let_in(binaries, "rows").await;
+        run(
+            &admin,
+            "CREATE TABLE mine (id int PRIMARY KEY, v int); \
+                     SELECT pgtrickle.create_stream_table('own', 'SELECT id, v FROM mine', '1s')",
+        )
+        .await;
+        let own = "(SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'own')";
+        for nothing in [
+            format!(
+                "UPDATE pgtrickle.pgt_stream_tables SET defining_query = 'SELECT app.evil()' WHERE pgt_id = {own}"
+            ),
+            format!("DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_id = {own}"),
+            format!("DELETE FROM pgtrickle.pgt_dependencies WHERE pgt_id = {own}"),
+            format!("DELETE FROM pgtrickle.pgt_refresh_history WHERE pgt_id = {own}"),
+            "UPDATE pgtrickle.pgt_buffers SET capture = 'HELD' WHERE source_relid = 'public.mine'::regclass"
+                .into(),
+            "DELETE FROM pgtrickle.pgt_buffers WHERE source_relid = 'public.mine'::regclass".into(),
+        ] {
+            let changed = app.client().execute(&nothing, &[]).await.unwrap();
+            assert_eq!(changed, 0, "{nothing}");
+        }
+        for refusal in [
+            "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = 'public.mine'::regclass".to_owned(),
+            "INSERT INTO pgtrickle.pgt_stream_tables (pgt_relid, pgt_schema, pgt_name, defining_query, original_query, refresh_mode, requested_mode) \
+             VALUES ('public.mine'::regclass, 'x', 'y', 'SELECT 1', 'SELECT 1', 'FULL', 'FULL')".into(),
+            "INSERT INTO pgtrickle.pgt_stream_tables (pgt_relid, pgt_schema, pgt_name, defining_query, original_query, refresh_mode, requested_mode) \
+             VALUES (99999999, 'x', 'y', 'SELECT 1', 'SELECT 1', 'FULL', 'FULL')".into(),
+            format!("INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, schema_fingerprint) \
+             SELECT {own}, 't'::regclass, 'TABLE', 'app', 't', ''"),
+            "UPDATE pgtrickle.pgt_catalog_version SET version = 7".into(),
+            "SELECT pgtrickle.refresh_stream_table('public.own')".into(),
+            "SELECT pgtrickle.drop_stream_table('public.own')".into(),
+            "SELECT pgtrickle.create_stream_table('stolen', 'SELECT * FROM public.mine')".into(),
+            "SELECT * FROM pgtrickle_changes.changes_1".replace("1", &count(&admin, "SELECT 'public.mine'::regclass::oid::int8").await.to_string()),
+        ] {
+            let (code, said) = refused(&app, &refusal).await;
+            assert!(["42501", "22023"].contains(&&*code), "{code} {said}: {refusal}");
+        }
+        // Who was not let in has nothing; who is no longer, neither.
+        run(&admin, "CREATE ROLE guest; CREATE SCHEMA guest AUTHORIZATION guest").await;
+        let guest = connect(&server, "postgres").await;
+        run(&guest, "SET ROLE guest; SET search_path = guest; CREATE TABLE g (id int PRIMARY KEY)").await;
+        assert_eq!(refused(&guest, "TABLE pgtrickle.pgt_stream_tables").await.0, "42501");
+        run(&admin, "GRANT USAGE ON SCHEMA pgtrickle TO guest").await;
+        let (code, said) =
+            refused(&guest, "SELECT pgtrickle.create_stream_table('c', 'SELECT id FROM g')").await;
+        assert!(code == "42501" && said.contains("grant_to"), "{code} {said}");
+        run(&admin, "SELECT pgtrickle.revoke_from('app')").await;
+        assert_eq!(refused(&app, "TABLE pgtrickle.pgt_stream_tables").await.0, "42501");
+        run(&admin, "INSERT INTO mine VALUES (1, 1)").await;
+        until(&admin, "SELECT count(*) FROM own", 1).await;
+        server.stop();
+    });
+}
+
+/// Two roles read one table. Whoever drains its buffer keeps what the other has not counted, and who makes its triggers anew has
+/// the other computed anew.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn who_reads_the_same_table_loses_nothing_by_the_other() {
+    each_version(async |binaries| {
+        let (server, admin, app) = let_in(binaries, "both").await;
+        run(&admin, "CREATE ROLE report; GRANT app TO report; CREATE SCHEMA report AUTHORIZATION report; SELECT pgtrickle.grant_to('report')").await;
+        let report = connect(&server, "postgres").await;
+        run(&report, "SET ROLE report; SET search_path = report; \
+                      SELECT pgtrickle.create_stream_table('sums', 'SELECT k, sum(k) AS s FROM app.t GROUP BY k', '1h')")
+            .await;
+        let stale = "SELECT count(*) FROM ((SELECT k, sum(k) AS s FROM app.t GROUP BY k) EXCEPT ALL TABLE report.sums) x";
+        let mode = "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'sums' AND refresh_mode = 'DIFFERENTIAL'";
+        assert_eq!(count(&report, mode).await, 1);
+        for change in [
+            "UPDATE t SET k = 7 WHERE id < 9",
+            "DELETE FROM t WHERE id > 25",
+            "INSERT INTO t SELECT i, 5 FROM generate_series(100, 900) i",
+        ] {
+            run(&app, change).await;
+            until(&admin, STALE, 0).await;
+            run(&app, "SELECT pgtrickle.refresh_stream_table('counts')").await;
+        }
+        assert_ne!(count(&admin, stale).await, 0);
+        run(&report, "SELECT pgtrickle.refresh_stream_table('sums')").await;
+        assert_eq!(count(&admin, stale).await, 0);
+        run(&app, "UPDATE t SET k = 8 WHERE id < 20; SET pg_trickle.cdc_trigger_mode = row; SELECT pgtrickle.rebuild_cdc_triggers()").await;
+        until(&admin, STALE, 0).await;
+        run(&report, "SELECT pgtrickle.refresh_stream_table('sums')").await;
+        assert_eq!(count(&admin, stale).await, 0);
+        server.stop();
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn row_security_of_the_owner_holds_whoever_refreshes() {
+    each_version(async |binaries| {
+        let (server, admin, app) = let_in(binaries, "rls").await;
+        run(&admin, "CREATE TABLE all_rows (id int PRIMARY KEY, whose name); ALTER TABLE all_rows ENABLE ROW LEVEL SECURITY; \
+                     CREATE POLICY own ON all_rows USING (whose = current_user); GRANT SELECT ON all_rows TO app; \
+                     INSERT INTO all_rows VALUES (1, 'app'), (2, 'postgres')")
+            .await;
+        run(&app, "SELECT pgtrickle.create_stream_table('seen', 'SELECT id FROM public.all_rows', '1s')")
+            .await;
+        assert_eq!(count(&admin, "SELECT sum(id) FROM app.seen").await, 1);
+        run(&admin, "INSERT INTO all_rows VALUES (3, 'app'), (4, 'postgres')").await;
+        until(&admin, "SELECT sum(id) FROM app.seen", 4).await;
+        run(&app, "SELECT pgtrickle.pause_scheduler()").await;
+        run(&admin, "INSERT INTO all_rows VALUES (5, 'app'), (6, 'postgres')").await;
+        run(&admin, "SELECT pgtrickle.refresh_stream_table('app.seen')").await;
+        assert_eq!(count(&admin, "SELECT sum(id) FROM app.seen").await, 9);
+        server.stop();
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn who_may_maintain_a_table_may_refresh_it() {
+    each_version(async |binaries| {
+        let (server, admin, app) = let_in(binaries, "maintain").await;
+        run(&app, "SELECT pgtrickle.pause_scheduler(); UPDATE t SET k = 5").await;
+        run(
+            &admin,
+            "CREATE ROLE keeper; GRANT USAGE ON SCHEMA app TO keeper; SELECT pgtrickle.grant_to('keeper')",
+        )
+        .await;
+        let keeper = connect(&server, "postgres").await;
+        run(&keeper, "SET ROLE keeper").await;
+        let refresh = "SELECT pgtrickle.refresh_stream_table('app.counts')";
+        let (_, said) = refused(&keeper, refresh).await;
+        assert!(said.contains("belongs to app"), "{said}");
+        if count(&admin, "SELECT current_setting('server_version_num')::int8").await >= 170_000 {
+            run(&app, "GRANT MAINTAIN ON counts TO keeper").await;
+            run(&keeper, refresh).await;
+            assert_eq!(count(&admin, STALE).await, 0);
+            let (_, said) = refused(&keeper, "SELECT pgtrickle.drop_stream_table('app.counts')").await;
+            assert!(said.contains("belongs to app"), "{said}");
+        }
+        run(&admin, "GRANT app TO keeper; UPDATE app.t SET k = 6").await;
+        run(&keeper, refresh).await;
+        assert_eq!(count(&admin, STALE).await, 0);
+        server.stop();
+    });
+}

@@ -1,0 +1,264 @@
+//! Where a refresh through the SQL API can be made to wait, for tests that do something meanwhile: somebody holds what its
+//! next statement needs, so none of its code is touched, and its locks tell how far it is.
+
+use super::rows;
+use crate::support::{Db, count, pid, run};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+use trickle_client::Session;
+
+/// Long enough for every machine; what takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two sources, and what makes others wait at a door that is locked: within a query, a statement, or at the end of a transaction.
+pub(super) const SOURCES: &str = "
+    CREATE TABLE a (id int PRIMARY KEY, k int, v int);
+    CREATE TABLE b (id int PRIMARY KEY, k int, w int);
+    INSERT INTO a SELECT i, i % 5, i FROM generate_series(1, 40) i;
+    INSERT INTO b SELECT i, i % 5, i FROM generate_series(1, 10) i;
+    CREATE FUNCTION gate(door int, x bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
+        PERFORM pg_catalog.pg_advisory_lock_shared(door); PERFORM pg_catalog.pg_advisory_unlock_shared(door); RETURN x; END $$;
+    CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM public.gate(TG_ARGV[0]::int, 0); RETURN NULL; END $$;
+    CREATE FUNCTION bar(source regclass, mode text) RETURNS void LANGUAGE plpgsql AS $$ DECLARE segment text; BEGIN
+        FOR segment IN SELECT format('changes_%s_%s', source_relid, s->>'number')
+            FROM pgtrickle.pgt_buffers, jsonb_array_elements(segments) s WHERE source_relid = source
+        LOOP EXECUTE format('LOCK TABLE pgtrickle_changes.%I IN %s MODE', segment, mode); END LOOP; END $$";
+
+/// A stream table over a join, one that reads it, and one that only shares a source with them.
+pub(super) const TABLES: [(&str, &str); 3] = [
+    (
+        "total",
+        "SELECT a.k, sum(gate(1, a.v) * b.w) AS s, count(*) AS n FROM a JOIN b ON b.k = a.k GROUP BY a.k",
+    ),
+    ("large", "SELECT t.k, gate(2, t.n) AS n, t.s, b.w FROM total t JOIN b ON b.k = t.k"),
+    ("apart", "SELECT id, v FROM a WHERE v > 0"),
+];
+
+/// Users' triggers on stream tables.
+const TRIGGERS: &str = "
+    CREATE TRIGGER waits AFTER INSERT OR UPDATE OR DELETE ON total EXECUTE FUNCTION waits('3');
+    CREATE TRIGGER waits AFTER INSERT OR UPDATE OR DELETE ON large EXECUTE FUNCTION waits('4');
+    CREATE CONSTRAINT TRIGGER late AFTER INSERT OR UPDATE OR DELETE ON total DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION waits('5')";
+
+/// How far a refresh is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum At {
+    /// It reads what there is to refresh.
+    Looking,
+    /// It locks stream tables.
+    Locking,
+    /// It locks what the catalog says of them.
+    Holding,
+    /// Its snapshot is taken, and changes are counted.
+    Deciding,
+    /// It brings the first stream table up to date.
+    First,
+    /// It brings the second one up to date.
+    Second,
+    /// It stores the frontier.
+    Storing,
+    /// It writes history.
+    Recording,
+    /// It cleans up, or commits.
+    Ending,
+}
+
+/// In the order in which they are passed.
+pub(super) const ALL: [At; 9] = [
+    At::Looking,
+    At::Locking,
+    At::Holding,
+    At::Deciding,
+    At::First,
+    At::Second,
+    At::Storing,
+    At::Recording,
+    At::Ending,
+];
+
+/// Something that a refresh is made to wait for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stop {
+    /// What is run in a transaction that stays open.
+    pub(super) block: &'static str,
+    /// How far the refresh is then, in a session that knows nothing yet. In one that does it may be at [`At::Deciding`] instead
+    /// of [`At::Looking`].
+    pub(super) at: At,
+    /// Whether others can write the sources meanwhile.
+    pub(super) open: bool,
+}
+
+const fn stop(at: At, open: bool, block: &'static str) -> Stop {
+    Stop { block, at, open }
+}
+
+pub(super) const STOPS: &[Stop] = &[
+    stop(At::Looking, true, "LOCK TABLE pgtrickle.pgt_catalog_version IN ACCESS EXCLUSIVE MODE"),
+    stop(At::Looking, true, "LOCK TABLE pgtrickle.pgt_stream_tables IN ACCESS EXCLUSIVE MODE"),
+    stop(At::Looking, true, "LOCK TABLE pgtrickle.pgt_dependencies IN ACCESS EXCLUSIVE MODE"),
+    stop(At::Looking, true, "LOCK TABLE pgtrickle.pgt_buffers IN ACCESS EXCLUSIVE MODE"),
+    stop(At::Looking, false, "LOCK TABLE a IN ACCESS EXCLUSIVE MODE"),
+    stop(At::Looking, false, "LOCK TABLE b IN ACCESS EXCLUSIVE MODE"),
+    stop(At::Looking, true, "LOCK TABLE total IN ACCESS EXCLUSIVE MODE"),
+    stop(At::Locking, true, "LOCK TABLE total IN SHARE UPDATE EXCLUSIVE MODE"),
+    stop(At::Locking, true, "LOCK TABLE large IN SHARE UPDATE EXCLUSIVE MODE"),
+    stop(At::Holding, true, "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'total' FOR UPDATE"),
+    stop(At::Holding, true, "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'large' FOR UPDATE"),
+    stop(At::Looking, false, "SELECT bar('a', 'ACCESS EXCLUSIVE')"),
+    stop(At::Looking, false, "SELECT bar('b', 'ACCESS EXCLUSIVE')"),
+    stop(At::Looking, true, "SELECT bar('total', 'ACCESS EXCLUSIVE')"),
+    stop(At::First, true, "SELECT pg_advisory_xact_lock(1)"),
+    stop(At::First, true, "SELECT FROM total FOR UPDATE"),
+    stop(At::First, true, "SELECT bar('total', 'EXCLUSIVE')"),
+    stop(At::First, true, "SELECT pg_advisory_xact_lock(3)"),
+    stop(At::Second, true, "SELECT pg_advisory_xact_lock(2)"),
+    stop(At::Second, true, "SELECT FROM large FOR UPDATE"),
+    stop(At::Second, true, "SELECT pg_advisory_xact_lock(4)"),
+    stop(At::Storing, true, "LOCK TABLE pgtrickle.pgt_stream_tables IN SHARE MODE"),
+    stop(At::Recording, true, "LOCK TABLE pgtrickle.pgt_refresh_history IN SHARE MODE"),
+    stop(At::Ending, true, "SELECT pg_advisory_xact_lock(5)"),
+];
+
+/// What a process waits for and has, as how far its refresh is: empty while it waits for nothing.
+const WAITS: &str = "
+WITH l AS (SELECT locktype, objid AS door, mode, granted, coalesce(relation::regclass::text, '') AS name FROM pg_locks WHERE pid = $1),
+    w AS (SELECT * FROM l WHERE NOT granted), h AS (SELECT * FROM l WHERE granted AND mode = 'RowExclusiveLock')
+SELECT CASE
+    WHEN NOT EXISTS (SELECT FROM w) THEN -1
+    WHEN EXISTS (SELECT FROM h WHERE name = 'pgtrickle.pgt_refresh_history') THEN 8
+    WHEN EXISTS (SELECT FROM w WHERE name = 'pgtrickle.pgt_refresh_history') THEN 7
+    WHEN EXISTS (SELECT FROM w WHERE name = 'pgtrickle.pgt_stream_tables' AND mode = 'RowExclusiveLock') THEN 6
+    WHEN EXISTS (SELECT FROM w WHERE locktype = 'advisory' AND door IN (2, 4)) OR EXISTS (SELECT FROM h WHERE name = 'large') THEN 5
+    WHEN EXISTS (SELECT FROM w WHERE locktype = 'advisory' AND door IN (1, 3)) THEN 4
+    WHEN EXISTS (SELECT FROM h WHERE name = 'total') THEN 4
+    WHEN EXISTS (SELECT FROM w WHERE mode = 'ShareUpdateExclusiveLock') THEN 1
+    WHEN NOT EXISTS (SELECT FROM l WHERE name = 'pgtrickle.pgt_stream_tables' AND mode = 'RowShareLock' AND granted) THEN 0
+    WHEN EXISTS (SELECT FROM w WHERE locktype = 'relation') THEN 3
+    ELSE 2 END";
+
+/// A process of the server's own that waits for somebody.
+const WORKER: &str = "SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'pg\\_trickle %' \
+    AND datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0 LIMIT 1";
+
+/// Makes sources, stream tables and triggers in a database that has the extension.
+pub(super) async fn make(s: &Session) {
+    run(s, SOURCES).await;
+    run(s, "SET pg_trickle.refresh_strategy = 'differential'").await;
+    for (name, query) in TABLES {
+        run(s, &format!("SELECT pgtrickle.create_stream_table('{name}', $${query}$$)")).await;
+    }
+    run(s, TRIGGERS).await;
+}
+
+/// The query of a stream table over sources alone.
+pub(super) fn flat(name: &str) -> String {
+    let query = |name| TABLES.iter().find(|(n, _)| *n == name).unwrap().1;
+    query(name).replace("FROM total t", &format!("FROM ({}) t", query("total")))
+}
+
+/// The rows that linked stream tables hold.
+pub(super) async fn stored(s: &Session) -> [Vec<Vec<Option<String>>>; 2] {
+    [rows(s, "TABLE total").await, rows(s, "TABLE large").await]
+}
+
+/// The rows that they should hold, for what this session sees.
+pub(super) async fn wanted(s: &Session) -> [Vec<Vec<Option<String>>>; 2] {
+    [rows(s, &flat("total")).await, rows(s, &flat("large")).await]
+}
+
+/// The `n`th changes of both sources: rows come, change their join key, go. Those of different `party` touch different rows.
+pub(super) fn writes(n: u32, party: u32) -> String {
+    let id = |n: u32| 999 + 3 * n + party;
+    let (new, old, older) = (id(n), id(n.saturating_sub(1)), id(n.saturating_sub(4)));
+    format!(
+        "INSERT INTO a VALUES ({new}, {n} % 5, {n} + 1); INSERT INTO b VALUES ({new}, ({n} + 1) % 5, {n} % 7);
+         UPDATE a SET k = (k + 1) % 6 WHERE id % 3 = {party} AND id % 5 = {n} % 5; UPDATE b SET k = (k + 1) % 6 WHERE id = {old};
+         UPDATE a SET v = v + 1 WHERE id % 3 = {party} AND k = {n} % 5; UPDATE b SET w = w + 1 WHERE id % 3 = {party} AND k = 2;
+         DELETE FROM a WHERE id = {older}; DELETE FROM b WHERE id = {older}"
+    )
+}
+
+/// Who lets a refresh wait, who looks at it, and who writes meanwhile.
+pub(super) struct Cast {
+    pub(super) blocker: Session,
+    pub(super) eye: Session,
+    pub(super) writer: Session,
+}
+
+impl Cast {
+    pub(super) async fn of(db: &Db) -> Cast {
+        Cast::new(db.session().await, db.session().await, db.session().await).await
+    }
+
+    pub(super) async fn new(blocker: Session, eye: Session, writer: Session) -> Cast {
+        for s in [&blocker, &eye, &writer] {
+            run(s, "SET lock_timeout = '30s'; SET pg_trickle.refresh_strategy = 'differential'").await;
+        }
+        Cast { blocker, eye, writer }
+    }
+
+    /// Runs a call until it waits at a stop, then `meanwhile`, which lets it go on or ends it; what comes of it.
+    pub(super) async fn stopped(
+        &self,
+        s: &Session,
+        block: &str,
+        call: &str,
+        meanwhile: impl AsyncFnOnce(At),
+    ) -> Result<(), tokio_postgres::Error> {
+        let process = pid(s.client()).await;
+        run(&self.blocker, &format!("BEGIN; {block}")).await;
+        let ended = Cell::new(false);
+        let called = async {
+            let done = s.client().batch_execute(call).await;
+            ended.set(true);
+            done
+        };
+        let looked = async {
+            match self.waits(process, &ended).await {
+                Some(at) => meanwhile(at).await,
+                None => assert!(ended.get(), "nobody waits for {block}"),
+            }
+        };
+        let both = async { tokio::join!(called, looked).0 };
+        tokio::time::timeout(PATIENCE, both).await.unwrap_or_else(|_| panic!("it hangs: {block}"))
+    }
+
+    /// Writes while something is held, until a process of the server's own waits for that: which.
+    pub(super) async fn held(&self, block: &str, write: &str) -> i32 {
+        run(&self.blocker, &format!("BEGIN; {block}")).await;
+        run(&self.writer, write).await;
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE / 2 {
+            if let Some(row) = self.eye.client().query_opt(WORKER, &[]).await.unwrap() {
+                return row.get(0);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        panic!("nobody waits for {block}");
+    }
+
+    /// Waits until a process waits for a lock; `None` where what it does came to its end instead.
+    async fn waits(&self, process: i32, ended: &Cell<bool>) -> Option<At> {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE / 2 && !ended.get() {
+            let row = self.eye.client().query_one(WAITS, &[&process]).await.unwrap();
+            if let Ok(n) = usize::try_from(row.get::<_, i32>(0)) {
+                return Some(ALL[n]);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        None
+    }
+}
+
+/// Transactions of others that are open, and locks that they hold or wait for.
+pub(super) async fn left(s: &Session) -> i64 {
+    count(
+        s,
+        "SELECT (SELECT count(*) FROM pg_prepared_xacts) + count(*) FROM pg_stat_activity a LEFT JOIN pg_locks l USING (pid) \
+         WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid() \
+         AND (a.state LIKE 'idle in transaction%' OR l.locktype IN ('relation', 'advisory', 'tuple'))",
+    )
+    .await
+}
