@@ -104,7 +104,11 @@ pub(crate) async fn read(db: &dyn Connection, table: &Arc<TableDef>) -> Result<O
 }
 
 fn restore(row: &Row, table: &Arc<TableDef>, attnums: Vec<i16>) -> Captured {
-    let mode = if row.get::<&str>(0) == "ROW" { Mode::Row } else { Mode::Statement };
+    let mode = match row.get(0) {
+        "ROW" => Mode::Row,
+        "COPY" => Mode::Copy,
+        _ => Mode::Statement,
+    };
     let generation = u32::try_from(row.get::<i32>(2)).unwrap_or(1);
     let stored: Json<Vec<StoredSegment>> = row.get(3);
     let position = |a: &i16| attnums.iter().position(|b| a == b);
@@ -143,7 +147,11 @@ fn stored(buffer: &Buffer, attnums: &[i16]) -> Json<Vec<StoredSegment>> {
 
 /// Notes a buffer in the catalog whose triggers were made just now, for the source as it is now.
 async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16]) -> Result<()> {
-    let mode = if mode == Mode::Row { "ROW" } else { "STATEMENT" };
+    let mode = match mode {
+        Mode::Statement => "STATEMENT",
+        Mode::Row => "ROW",
+        Mode::Copy => "COPY",
+    };
     let generation = i32::try_from(buffer.generation()).unwrap_or(i32::MAX);
     t.execute(
         "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, limit_bytes, \
@@ -262,6 +270,35 @@ async fn install(t: &Transaction<'_>, buffer: Buffer, mode: Mode, doing: &str) -
     let why = format!("not all changes of {}.{} were captured", table.schema, table.name);
     rebuild_readers(t, table.id.0, &why).await?;
     note(t, &buffer, mode, &attnums(t, table.id).await?).await
+}
+
+/// Has the triggers that the extension runs do the same in PL/pgSQL, so that it can go. Takes no lock on their tables.
+///
+/// # Errors
+/// Functions of another role; the server.
+pub async fn leave_extension(db: &dyn Connection) -> Result<()> {
+    let doing = "have triggers written in PL/pgSQL";
+    let fail = |e| Error::server(doing, e);
+    let text = "SELECT b.source_relid, n.nspname, c.relname FROM pgtrickle.pgt_buffers b \
+         LEFT JOIN pg_class c ON c.oid = b.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE b.trigger_mode = 'COPY' ORDER BY 1";
+    let mut catalog = PgCatalog::new();
+    for row in db.query(text, &[]).await.map_err(fail)? {
+        let (source, names): (u32, Option<(String, String)>) =
+            (row.get(0), row.get::<Option<String>>(1).zip(row.get(2)));
+        let table = match names {
+            Some((schema, name)) => table_by_oid(db, &mut catalog, &schema, &name).await?,
+            None => None,
+        };
+        if let Some(table) = table
+            && let Some(c) = read(db, &table).await?.filter(|c| c.state == State::On)
+        {
+            run_all(db, &Mode::Statement.source().redirect(&c.buffer), doing).await?;
+        }
+        let text = "UPDATE pgtrickle.pgt_buffers SET trigger_mode = 'STATEMENT' WHERE source_relid = $1";
+        db.execute(text, &[&source]).await.map_err(fail)?;
+    }
+    Ok(())
 }
 
 /// Whether the triggers are there, switched on, and made for the table as it is now.

@@ -1,9 +1,10 @@
 //! What each function of the SQL API is for, as `\df+` shows it.
 
 /// By the name of the function.
-pub(crate) const COMMENTS: [(&str, &str); 31] = [
+pub(crate) const COMMENTS: [(&str, &str); 32] = [
     ("alter_stream_table", "Gives a stream table another query, schedule, mode or status; NULL leaves it."),
     ("change_buffer_sizes", "The buffers of changes, one for each source."),
+    ("copy_handler", "Runs the triggers that copy what a statement changed into a change buffer."),
     ("create_or_replace_stream_table", "Makes a stream table, or gives the one of this name the query."),
     ("create_stream_table", "Makes a table that is kept equal to a query; its pgt_id."),
     ("create_stream_table_if_not_exists", "Makes a stream table, where there is none of this name."),

@@ -60,6 +60,7 @@ static MIN_SCHEDULE: GucSetting<i32> = GucSetting::<i32>::new(1);
 static STRATEGY: GucSetting<Strategy> = GucSetting::<Strategy>::new(Strategy::Auto);
 static TRIGGER_MODE: GucSetting<TriggerMode> = GucSetting::<TriggerMode>::new(TriggerMode::Statement);
 static PREPARED: GucSetting<bool> = GucSetting::<bool>::new(true);
+static NATIVE: GucSetting<bool> = GucSetting::<bool>::new(true);
 static UNLOGGED: GucSetting<bool> = GucSetting::<bool>::new(false);
 static MAX_CHANGE_RATIO: GucSetting<f64> = GucSetting::<f64>::new(0.0);
 static MAX_DELTA_ROWS: GucSetting<i32> = GucSetting::<i32>::new(0);
@@ -161,6 +162,14 @@ pub(crate) fn define() {
         c"Whether new change buffers are without WAL.",
         c"A crash of the server then has their readers recomputed.",
         &UNLOGGED,
+        GucContext::Userset,
+        flags,
+    );
+    GucRegistry::define_bool_guc(
+        c"pg_trickle.native_capture",
+        c"Whether triggers for statements copy rows by themselves, of tables that no stream table reads yet.",
+        c"off: by a statement in PL/pgSQL, as the program has them.",
+        &NATIVE,
         GucContext::Userset,
         flags,
     );
@@ -270,7 +279,11 @@ pub(crate) fn settings() -> Settings {
         // end that, and trying again in the same transaction does not help.
         patience: Patience { lock_timeout: Duration::ZERO, attempts: 1, pause: Duration::ZERO },
         capture: CaptureOptions {
-            mode: if TRIGGER_MODE.get() == TriggerMode::Row { Mode::Row } else { Mode::Statement },
+            mode: match TRIGGER_MODE.get() {
+                TriggerMode::Row => Mode::Row,
+                TriggerMode::Statement if NATIVE.get() => Mode::Copy,
+                TriggerMode::Statement => Mode::Statement,
+            },
             unlogged: UNLOGGED.get(),
         },
         force: match STRATEGY.get() {

@@ -8,7 +8,7 @@ use crate::unsafe_pg::{Inside, is_creating_extension, is_preloaded};
 use crate::workers;
 use pgrx::prelude::*;
 use trickle_engine::db::Connection;
-use trickle_engine::{Error, Result, Trickle, schema};
+use trickle_engine::{Error, Result, Trickle, capture, schema};
 
 // The schemas are made or adopted before anything is put into them.
 extension_sql!(
@@ -38,6 +38,16 @@ extension_sql!(
     bootstrap,
 );
 
+// Whoever is let in (pgtrickle.grant_to) may have such functions too.
+extension_sql!(
+    "CREATE FUNCTION pgtrickle.copy_handler() RETURNS language_handler LANGUAGE c AS 'MODULE_PATHNAME', 'trickle_copy';
+    REVOKE ALL ON FUNCTION pgtrickle.copy_handler() FROM PUBLIC;
+    CREATE TRUSTED LANGUAGE pgtrickle_copy HANDLER pgtrickle.copy_handler;
+    REVOKE ALL ON LANGUAGE pgtrickle_copy FROM PUBLIC;
+    COMMENT ON LANGUAGE pgtrickle_copy IS 'Triggers that copy what a statement changed into a change buffer.';",
+    name = "language",
+);
+
 extension_sql!(
     "SELECT pgtrickle.install();
     REVOKE ALL ON FUNCTION pgtrickle.install(), pgtrickle.follow_drops(oid[]), pgtrickle.follow_alters(oid[], oid[]) FROM PUBLIC;
@@ -50,7 +60,8 @@ extension_sql!(
     finalize,
 );
 
-/// What a program made in the schema of the catalog, with the word for it; what belongs to an extension is left out.
+/// What a program made in the schema of the catalog, with the word for it; what belongs to an extension is left out. Who was let
+/// in before may use the language too.
 const ADOPTED: &str = "
 SELECT pg_catalog.format('ALTER EXTENSION pg_trickle ADD %s %s', CASE c.relkind WHEN 'r' THEN 'TABLE' ELSE 'SEQUENCE' END, c.oid::regclass)
 FROM pg_class c WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind IN ('r', 'S')
@@ -58,7 +69,11 @@ FROM pg_class c WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind I
 UNION ALL
 SELECT pg_catalog.format('ALTER EXTENSION pg_trickle ADD FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
 WHERE p.pronamespace = 'pgtrickle'::regnamespace
-  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')";
+  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')
+UNION ALL
+SELECT pg_catalog.format('GRANT USAGE ON LANGUAGE pgtrickle_copy TO %s', a.grantee::regrole)
+FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a
+WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.proname = 'mark_readers' AND a.grantee NOT IN (0, p.proowner)";
 
 /// How a function of the extension's own is commented.
 const COMMENT: &str = "SELECT pg_catalog.format('COMMENT ON FUNCTION %s IS %L', p.oid::regprocedure, $2::text) FROM pg_proc p \
@@ -127,6 +142,7 @@ fn release() {
         let inside = Inside::enter();
         let db: &dyn Connection = &inside;
         let fail = |e| Error::server("release the catalog", e);
+        capture::leave_extension(db).await?;
         for row in db.query(RELEASED, &[]).await.map_err(fail)? {
             db.batch_execute(row.get(0)).await.map_err(fail)?;
         }

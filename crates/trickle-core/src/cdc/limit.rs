@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn every_writer_minds_the_limit_of_its_segment() {
         let t = MemoryCatalog::from_ddl("CREATE TABLE t (id int PRIMARY KEY, a text)").unwrap();
-        for mode in Mode::ALL {
+        for mode in Mode::PLAIN {
             let buffer = Buffer::new(t.tables()[0].clone(), "ch", &[0, 1]).with_limit(4096);
             let (_, statements) = mode.source().rotate(&buffer);
             let texts: Vec<String> = statements.iter().map(|s| print(s).text).collect();

@@ -18,6 +18,7 @@
 //! for all. Adding a mode is one file, and one line in [`Mode::source`].
 
 mod buffer;
+mod copy;
 mod limit;
 mod row;
 #[cfg(test)]
@@ -26,6 +27,7 @@ mod trigger;
 
 pub(crate) use buffer::xid8;
 pub use buffer::{Buffer, Segment};
+pub use copy::{CopyScript, LANGUAGE};
 pub use limit::{DEFAULT_LIMIT, OVERFLOWED};
 pub(crate) use trigger::changed_rows;
 
@@ -47,17 +49,20 @@ pub enum Mode {
     Statement,
     /// Row triggers: several times that, with a look at the size of the buffer for each row; but they also fire where changes are applied for a subscription.
     Row,
+    /// Statement triggers that the extension runs in C ([`CopyScript`]), for as long as a database has it.
+    Copy,
 }
 
 impl Mode {
-    /// All modes.
-    pub const ALL: [Mode; 2] = [Mode::Statement, Mode::Row];
+    /// The modes of any server.
+    pub const PLAIN: [Mode; 2] = [Mode::Statement, Mode::Row];
 
     /// What implements the mode.
     pub fn source(self) -> &'static dyn ChangeSource {
         match self {
             Mode::Statement => &trigger::StatementTriggers,
             Mode::Row => &row::RowTriggers,
+            Mode::Copy => &copy::CopyTriggers,
         }
     }
 }
@@ -85,13 +90,18 @@ pub trait ChangeSource: fmt::Debug + Sync {
     /// What is done on each event; an event that cannot change anything that is referenced may be missing.
     fn writers(&self, buffer: &Buffer) -> Vec<Writer>;
 
+    /// The function that does it.
+    fn function(&self, writer: Writer, buffer: &Buffer) -> Statement {
+        function(writer, buffer)
+    }
+
     /// Makes the buffer and starts to fill it. The first statement waits for open writers of the table, so that
     /// whoever writes after the commit is captured.
     fn install(&self, buffer: &Buffer) -> Vec<Statement> {
         let mut made = vec![lock(buffer)];
         made.extend(buffer.segments().iter().flat_map(|s| buffer.create_segment(s)));
         made.push(buffer.create_view());
-        made.extend(start(self.writers(buffer), buffer));
+        made.extend(self.start(buffer));
         made
     }
 
@@ -103,7 +113,7 @@ pub trait ChangeSource: fmt::Debug + Sync {
         made.extend(wide.current().into_iter().flat_map(|s| wide.create_segment(s)));
         made.push(wide.create_view());
         made.extend(drop_triggers(buffer));
-        made.extend(start(self.writers(&wide), &wide));
+        made.extend(self.start(&wide));
         made.extend(drop_functions(buffer));
         (wide, made)
     }
@@ -131,7 +141,21 @@ pub trait ChangeSource: fmt::Debug + Sync {
 
     /// Makes the triggers write to the buffer's present segment, within its present limit. Takes no lock on the source.
     fn redirect(&self, buffer: &Buffer) -> Vec<Statement> {
-        self.writers(buffer).into_iter().map(|w| function(w, buffer)).collect()
+        self.writers(buffer).into_iter().map(|w| self.function(w, buffer)).collect()
+    }
+
+    /// Functions, and triggers on the table and its partitions that call them. The triggers fire under every
+    /// `session_replication_role`: a change is a change, whoever makes it.
+    fn start(&self, buffer: &Buffer) -> Vec<Statement> {
+        let mut made = Vec::new();
+        for writer in self.writers(buffer) {
+            let tables = buffer.triggered(writer.for_each_row);
+            let triggers: Vec<Statement> =
+                tables.into_iter().flat_map(|table| trigger(&writer, table, buffer)).collect();
+            made.push(self.function(writer, buffer));
+            made.extend(triggers);
+        }
+        made
     }
 
     /// Stops capturing and drops the buffer with all that is in it. Objects that are gone already are no error.
@@ -193,33 +217,24 @@ fn function(writer: Writer, buffer: &Buffer) -> Statement {
     })
 }
 
-/// Functions, and triggers on the table and its partitions that call them. The triggers fire under every
-/// `session_replication_role`: a change is a change, whoever makes it.
-fn start(writers: Vec<Writer>, buffer: &Buffer) -> Vec<Statement> {
-    let mut made = Vec::new();
-    for writer in writers {
-        let tables = buffer.triggered(writer.for_each_row);
-        let before = made.len();
-        for table in tables {
-            made.push(Statement::CreateTrigger(CreateTrigger {
-                replace: false,
-                name: trigger_name(buffer, writer.event),
-                table: table.clone(),
-                timing: TriggerTiming::After,
-                event: writer.event,
-                old_table: writer.old_table.clone(),
-                new_table: writer.new_table.clone(),
-                for_each_row: writer.for_each_row,
-                function: function_name(buffer, writer.event),
-            }));
-            made.push(Statement::EnableAlways(EnableAlways {
-                table: table.clone(),
-                trigger: trigger_name(buffer, writer.event),
-            }));
-        }
-        made.insert(before, function(writer, buffer));
-    }
-    made
+/// A trigger that calls the function of a writer.
+fn trigger(writer: &Writer, table: &Qualified, buffer: &Buffer) -> [Statement; 2] {
+    let name = trigger_name(buffer, writer.event);
+    let made = CreateTrigger {
+        replace: false,
+        name: name.clone(),
+        table: table.clone(),
+        timing: TriggerTiming::After,
+        event: writer.event,
+        old_table: writer.old_table.clone(),
+        new_table: writer.new_table.clone(),
+        for_each_row: writer.for_each_row,
+        function: function_name(buffer, writer.event),
+    };
+    [
+        Statement::CreateTrigger(made),
+        Statement::EnableAlways(EnableAlways { table: table.clone(), trigger: name }),
+    ]
 }
 
 fn drop_triggers(buffer: &Buffer) -> Vec<Statement> {

@@ -85,7 +85,7 @@ JOIN pg_class c ON c.oid = tree.oid AND c.relkind IN ('r', 'p')
 LEFT JOIN pg_proc p ON p.pronamespace = 'pgtrickle_changes'::regnamespace
     AND starts_with(p.proname, format('capture_%s_%s_', b.source_relid, b.generation))
 LEFT JOIN pg_trigger g ON g.tgrelid = c.oid AND g.tgfoid = p.oid
-WHERE b.trigger_mode = 'STATEMENT' OR tree.oid = tree.source
+WHERE b.trigger_mode <> 'ROW' OR tree.oid = tree.source
 GROUP BY 1 HAVING count(*) FILTER (WHERE g.oid IS NULL OR g.tgenabled <> 'A') > 0 ORDER BY 1";
 
 async fn triggers(db: &dyn Connection) -> Result<Check> {

@@ -75,7 +75,7 @@ CREATE INDEX ON pgtrickle.pgt_dependencies (source_relid);
 
 CREATE TABLE pgtrickle.pgt_buffers (
     source_relid oid PRIMARY KEY,
-    trigger_mode text NOT NULL CHECK (trigger_mode IN ('STATEMENT', 'ROW')),
+    trigger_mode text NOT NULL CHECK (trigger_mode IN ('STATEMENT', 'ROW', 'COPY')),
     unlogged bool NOT NULL,
     generation int NOT NULL,
     segments jsonb NOT NULL,
@@ -85,6 +85,7 @@ CREATE TABLE pgtrickle.pgt_buffers (
     triggers_fingerprint text,
     created_at timestamptz NOT NULL DEFAULT now()
 );
+COMMENT ON COLUMN pgtrickle.pgt_buffers.trigger_mode IS 'COPY: triggers for statements, run in C by the extension.';
 COMMENT ON COLUMN pgtrickle.pgt_buffers.capture IS 'OFF: until a reader is planned again. HELD: the user wants none, until trickle enable.';
 COMMENT ON COLUMN pgtrickle.pgt_buffers.limit_bytes IS 'Size of the written segment from which on changes are not kept: their readers are recomputed.';
 COMMENT ON COLUMN pgtrickle.pgt_buffers.segments IS 'Oldest first: [{"number", "columns"}], columns as attribute numbers of the source.';
@@ -233,7 +234,7 @@ BEGIN
             SELECT r.oid, n.nspname, c.relname, b.capture, pgtrickle.fingerprint(r.oid) AS fingerprint,
                 b.capture = 'ON' AND (CASE WHEN b.capture = 'ON' THEN pgtrickle.triggers_fingerprint(r.oid) END
                         IS DISTINCT FROM b.triggers_fingerprint
-                    OR b.trigger_mode = 'STATEMENT'
+                    OR b.trigger_mode <> 'ROW'
                         AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(r.oid) END) AS cut
             FROM (SELECT DISTINCT source_relid FROM read) r(oid)
             LEFT JOIN pg_class c ON c.oid = r.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -325,6 +326,9 @@ BEGIN
         pgtrickle.pgt_buffers, pgtrickle.pgt_refresh_history TO %s', role);
     EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA pgtrickle TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) TO %s', role);
+    IF EXISTS (SELECT FROM pg_language WHERE lanname = 'pgtrickle_copy') THEN
+        EXECUTE format('GRANT USAGE ON LANGUAGE pgtrickle_copy TO %s', role);
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.grant_to(regrole) IS 'Lets a role have stream tables of its own.';
@@ -336,6 +340,9 @@ BEGIN
     EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA pgtrickle FROM %s', role);
     EXECUTE format('REVOKE ALL ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) FROM %s', role);
     EXECUTE format('REVOKE ALL ON SCHEMA pgtrickle, pgtrickle_changes FROM %s', role);
+    IF EXISTS (SELECT FROM pg_language WHERE lanname = 'pgtrickle_copy') THEN
+        EXECUTE format('REVOKE ALL ON LANGUAGE pgtrickle_copy FROM %s', role);
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.revoke_from(regrole) IS 'Takes back what pgtrickle.grant_to gave; stream tables of the role stay, and are not refreshed.';

@@ -2,6 +2,7 @@
 //! transaction, while [`Inside`] exists.
 
 mod board;
+mod copy;
 mod plan;
 mod process;
 mod values;

@@ -15,7 +15,7 @@ pub use dml::{
     ConflictAction, Delete, Insert, Lock, LockMode, Merge, MergeAction, MergeWhen, OnConflict, Truncate,
     Update,
 };
-pub use plpgsql::{CreateTriggerFunction, Instruction, pinned_path};
+pub use plpgsql::{CreateScriptFunction, CreateTriggerFunction, Instruction, pinned_path};
 pub use query::{
     Cte, CteBody, FromItem, JoinKind, OrderBy, Query, Select, SelectItem, SetExpr, SetOperator, TableCall,
 };
@@ -49,6 +49,8 @@ pub enum Statement {
     CreateIndex(CreateIndex),
     /// `CREATE FUNCTION … RETURNS trigger`
     CreateTriggerFunction(CreateTriggerFunction),
+    /// `CREATE FUNCTION … RETURNS trigger`, in another language than PL/pgSQL
+    CreateScriptFunction(CreateScriptFunction),
     /// `CREATE TRIGGER`
     CreateTrigger(CreateTrigger),
     /// `ALTER TABLE … ADD PRIMARY KEY`

@@ -1,4 +1,4 @@
-//! Trigger functions in PL/pgSQL.
+//! Trigger functions.
 
 use super::{Scalar, Statement};
 use crate::sql::ident::{Ident, Qualified};
@@ -16,6 +16,17 @@ pub struct CreateTriggerFunction {
     pub variables: Vec<(Ident, &'static str)>,
     /// What it runs.
     pub body: Vec<Instruction>,
+}
+
+/// `CREATE OR REPLACE FUNCTION name() RETURNS trigger` in a language of somebody else's, with the rights of its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateScriptFunction {
+    /// Name.
+    pub name: Qualified,
+    /// The language.
+    pub language: &'static str,
+    /// What it does, in that language.
+    pub script: String,
 }
 
 /// The search path of a function that nobody who calls it can lead astray: built-in names, and those of temporary objects

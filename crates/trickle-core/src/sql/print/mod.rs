@@ -185,6 +185,7 @@ impl Printer {
             Statement::CreateView(c) => self.create_view(c),
             Statement::CreateIndex(c) => self.create_index(c),
             Statement::CreateTriggerFunction(c) => self.create_function(c),
+            Statement::CreateScriptFunction(c) => self.create_script_function(c),
             Statement::CreateTrigger(c) => self.create_trigger(c),
             Statement::AddPrimaryKey(a) => self.add_primary_key(a),
             Statement::EnableAlways(e) => self.enable_always(e),

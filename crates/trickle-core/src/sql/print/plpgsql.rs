@@ -1,7 +1,7 @@
 //! Printing of trigger functions.
 
 use super::{Printer, quoted};
-use crate::sql::ast::{CreateTriggerFunction, Instruction};
+use crate::sql::ast::{CreateScriptFunction, CreateTriggerFunction, Instruction};
 use crate::sql::ident::Ident;
 
 impl Printer {
@@ -38,6 +38,13 @@ impl Printer {
         }
         self.word(" AS ");
         self.dollars("trickle", &format!("\n{body}\n"));
+    }
+
+    pub(super) fn create_script_function(&mut self, c: &CreateScriptFunction) {
+        self.word("CREATE OR REPLACE FUNCTION ");
+        self.show(&c.name);
+        self.put(format_args!("() RETURNS trigger LANGUAGE {} SECURITY DEFINER AS ", c.language));
+        self.dollars("trickle", &c.script);
     }
 
     /// ` SET name = values`

@@ -1,0 +1,559 @@
+//! The language of triggers that copy what a statement changed into a segment: no executor, no plan, no row of its own.
+//!
+//! It is trusted, though in C: a function of it does what its owner could do by the statements in its script, or the same
+//! directly, to a table of the owner's that has nothing which would come between a row and its place.
+
+use super::c_text;
+use pgrx::tupdesc::PgTupleDesc;
+use pgrx::{FromDatum, PgMemoryContexts, PgSqlErrorCode, pg_sys};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use trickle_core::cdc::CopyScript;
+
+/// Rows are written in batches of at most so many, …
+const BATCH: usize = 500;
+/// … and so many bytes.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// How many functions a process knows; then it forgets all.
+const MOST: usize = 1000;
+
+thread_local! {
+    static SCRIPTS: RefCell<HashMap<u32, Known>> = RefCell::default();
+}
+
+/// What a function says, for as long as it has not been replaced: a row of `pg_proc` is told by who wrote it and where it lies.
+struct Known {
+    written: (pg_sys::TransactionId, pg_sys::ItemPointerData),
+    script: Rc<CopyScript>,
+}
+
+unsafe extern "C-unwind" {
+    /// Whether two values, neither of them NULL, are the same byte by byte once they are unpacked.
+    fn datum_image_eq(a: pg_sys::Datum, b: pg_sys::Datum, by_value: bool, length: i32) -> bool;
+}
+
+/// Says that the server calls [`trickle_copy`] by its version 1 of calling functions.
+#[unsafe(no_mangle)]
+#[doc(hidden)]
+pub(crate) extern "C" fn pg_finfo_trickle_copy() -> &'static pg_sys::Pg_finfo_record {
+    &pg_sys::Pg_finfo_record { api_version: 1 }
+}
+
+/// Runs a function of the language.
+///
+/// # Safety
+/// Called by the server alone.
+#[unsafe(no_mangle)]
+#[pgrx::pg_guard]
+pub(crate) unsafe extern "C-unwind" fn trickle_copy(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+    // SAFETY: the server says what the function is called for.
+    let (data, function) = unsafe {
+        let context = (*call).context;
+        if context.is_null() || (*context).type_ != pg_sys::NodeTag::T_TriggerData {
+            refuse("it is no trigger");
+        }
+        (&mut *context.cast::<pg_sys::TriggerData>(), (*(*call).flinfo).fn_oid)
+    };
+    let script = script(function);
+    if data.tg_event & (pg_sys::TRIGGER_EVENT_ROW | pg_sys::TRIGGER_EVENT_TIMINGMASK)
+        != pg_sys::TRIGGER_EVENT_AFTER
+    {
+        refuse("its trigger is not AFTER … FOR EACH STATEMENT");
+    }
+    copy(data, &script);
+    // What a trigger of a statement returns means nothing.
+    pg_sys::Datum::null()
+}
+
+fn refuse(why: &str) -> ! {
+    pgrx::ereport!(
+        ERROR,
+        PgSqlErrorCode::ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED,
+        "cannot copy what was changed",
+        why
+    );
+}
+
+/// The script of a function.
+fn script(function: pg_sys::Oid) -> Rc<CopyScript> {
+    use pg_sys::SysCacheIdentifier::PROCOID;
+    // SAFETY: the row is the cache's until it is released; an error in between releases it with the transaction.
+    unsafe {
+        let row = pg_sys::SearchSysCache1(PROCOID as i32, function.into());
+        if row.is_null() {
+            refuse("the function is gone");
+        }
+        let written = ((*(*row).t_data).t_choice.t_heap.t_xmin, (*row).t_self);
+        let known = SCRIPTS.with_borrow(|known| {
+            let same = |k: &&Known| k.written.0 == written.0 && same_place(&k.written.1, &written.1);
+            known.get(&function.to_u32()).filter(same).map(|k| k.script.clone())
+        });
+        let script = known.unwrap_or_else(|| {
+            let mut null = false;
+            let source =
+                pg_sys::SysCacheGetAttr(PROCOID as i32, row, pg_sys::Anum_pg_proc_prosrc as i16, &mut null);
+            let text = String::from_datum(source, null).unwrap_or_default();
+            match serde_json::from_str::<CopyScript>(&text) {
+                Ok(script) => remember(function, written, script),
+                Err(e) => refuse(&format!("the function is not one of pg_trickle's: {e}")),
+            }
+        });
+        pg_sys::ReleaseSysCache(row);
+        script
+    }
+}
+
+fn same_place(a: &pg_sys::ItemPointerData, b: &pg_sys::ItemPointerData) -> bool {
+    (a.ip_blkid.bi_hi, a.ip_blkid.bi_lo, a.ip_posid) == (b.ip_blkid.bi_hi, b.ip_blkid.bi_lo, b.ip_posid)
+}
+
+fn remember(
+    function: pg_sys::Oid,
+    written: (pg_sys::TransactionId, pg_sys::ItemPointerData),
+    script: CopyScript,
+) -> Rc<CopyScript> {
+    let script = Rc::new(script);
+    SCRIPTS.with_borrow_mut(|known| {
+        if known.len() >= MOST {
+            known.clear();
+        }
+        known.insert(function.to_u32(), Known { written, script: script.clone() });
+    });
+    script
+}
+
+/// Copies what a statement changed.
+fn copy(data: &mut pg_sys::TriggerData, script: &CopyScript) {
+    let Some(mut changed) = Changed::of(data) else { return };
+    let Some(segment) = Segment::open(script) else { return by_statement(data, &script.copy) };
+    if segment.bytes() >= script.limit {
+        drop(segment);
+        return by_statement(data, &script.mark);
+    }
+    let Some(fields) = segment.fields(script, &changed) else {
+        drop(segment);
+        return by_statement(data, &script.copy);
+    };
+    // SAFETY: there is a transaction. As the executor does it: the rows are of a command after the one that changed the source,
+    // and whoever looks next sees them.
+    unsafe {
+        pg_sys::CommandCounterIncrement();
+        changed.write(&segment, &fields);
+        pg_sys::CommandCounterIncrement();
+    }
+}
+
+/// Runs a statement that reads the transition tables by their names, with nothing but built-in names beside.
+fn by_statement(data: &mut pg_sys::TriggerData, text: &str) {
+    let Ok(text) = c_text(text) else { refuse("its statement holds a character that no text can hold") };
+    // SAFETY: a trigger is being called, so there are a transaction and a memory context. What is begun is ended, here or by the
+    // abort of the transaction.
+    unsafe {
+        let settings = pg_sys::NewGUCNestLevel();
+        pg_sys::set_config_option(
+            c"search_path".as_ptr(),
+            c"pg_catalog, pg_temp".as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
+        let connected = pg_sys::SPI_connect();
+        let registered = pg_sys::SPI_register_trigger_data(data);
+        if connected < 0 || registered < 0 {
+            pgrx::error!("cannot connect to the server's executor: {connected}, {registered}");
+        }
+        let done = pg_sys::SPI_execute(text.as_ptr(), false, 0);
+        if done < 0 {
+            pgrx::error!("cannot run a statement: {done}");
+        }
+        pg_sys::SPI_finish();
+        pg_sys::AtEOXact_GUC(true, settings);
+    }
+}
+
+/// The transition tables of a statement that changed something.
+struct Changed {
+    source: pg_sys::Relation,
+    old: Option<Transition>,
+    new: Option<Transition>,
+}
+
+/// One of them, from its first row on.
+struct Transition {
+    rows: *mut pg_sys::Tuplestorestate,
+    slot: *mut pg_sys::TupleTableSlot,
+}
+
+impl Changed {
+    fn of(data: &pg_sys::TriggerData) -> Option<Changed> {
+        // SAFETY: they are the trigger's, and live until it returns.
+        let any = |rows: *mut pg_sys::Tuplestorestate| unsafe {
+            !rows.is_null() && pg_sys::tuplestore_tuple_count(rows) > 0
+        };
+        let (old, new) = (any(data.tg_oldtable), any(data.tg_newtable));
+        if data.tg_oldtable.is_null() && data.tg_newtable.is_null() {
+            refuse("its trigger has no transition table");
+        }
+        if !old && !new {
+            return None;
+        }
+        let source = data.tg_relation;
+        let of = |rows, there: bool| there.then(|| Transition::of(rows, source));
+        Some(Changed { source, old: of(data.tg_oldtable, old), new: of(data.tg_newtable, new) })
+    }
+
+    /// −old +new, without pairs that are the same.
+    ///
+    /// # Safety
+    /// The fields are those of the segment for this source.
+    unsafe fn write(&mut self, segment: &Segment, fields: &Fields) {
+        let mut out = Out::to(segment, fields);
+        loop {
+            // SAFETY: each is asked until it has no row any more, then never again.
+            let (old, new) = unsafe { (next(&mut self.old), next(&mut self.new)) };
+            if old.is_none() && new.is_none() {
+                break;
+            }
+            // SAFETY: both slots hold a row of the source, whose columns the fields name.
+            unsafe {
+                if let (Some(old), Some(new)) = (old, new)
+                    && out.are_same(old, new)
+                {
+                    continue;
+                }
+                for (row, weight) in [(old, -1), (new, 1)] {
+                    if let Some(row) = row {
+                        out.add(row, weight);
+                    }
+                }
+            }
+        }
+        out.flush();
+        for t in [self.old.take(), self.new.take()].into_iter().flatten() {
+            t.end();
+        }
+    }
+}
+
+/// The next row of a table that has one; one that is at its end is forgotten.
+///
+/// # Safety
+/// The table is the trigger's that is being called.
+unsafe fn next(table: &mut Option<Transition>) -> Option<*mut pg_sys::TupleTableSlot> {
+    let t = table.as_ref()?;
+    // SAFETY: its slot is for rows of this kind. A row of the slot is good until the next one is asked for.
+    if unsafe { pg_sys::tuplestore_gettupleslot(t.rows, true, false, t.slot) } {
+        return Some(t.slot);
+    }
+    if let Some(ended) = table.take() {
+        ended.end();
+    }
+    None
+}
+
+impl Transition {
+    fn of(rows: *mut pg_sys::Tuplestorestate, source: pg_sys::Relation) -> Transition {
+        // SAFETY: another pointer into the rows leaves those of others where they are, but for which of them is read by.
+        unsafe {
+            let pointer = pg_sys::tuplestore_alloc_read_pointer(rows, pg_sys::EXEC_FLAG_REWIND as i32);
+            pg_sys::tuplestore_select_read_pointer(rows, pointer);
+            pg_sys::tuplestore_rescan(rows);
+            let slot =
+                pg_sys::MakeSingleTupleTableSlot((*source).rd_att, &raw const pg_sys::TTSOpsMinimalTuple);
+            Transition { rows, slot }
+        }
+    }
+
+    fn end(self) {
+        // SAFETY: it was made by `of`, and nobody has it.
+        unsafe { pg_sys::ExecDropSingleTupleTableSlot(self.slot) };
+    }
+}
+
+/// The table that rows go to, locked until the transaction ends.
+struct Segment(pg_sys::Relation);
+
+/// What each column of the segment is filled with, in order, …
+struct Fields {
+    all: Vec<Field>,
+    /// … the columns of the source that it has, to be compared, and the last of those.
+    compared: Vec<Compared>,
+    last: i32,
+}
+
+#[derive(Clone, Copy)]
+enum Field {
+    Null,
+    Transaction,
+    Weight,
+    /// A column of the source, from 0.
+    Source(usize),
+}
+
+struct Compared {
+    column: usize,
+    by_value: bool,
+    length: i32,
+}
+
+impl Compared {
+    /// # Safety
+    /// Both are values of the column, and not NULL.
+    unsafe fn are_same(&self, a: pg_sys::Datum, b: pg_sys::Datum) -> bool {
+        if self.by_value {
+            return a.value() == b.value();
+        }
+        // SAFETY: an error of the server's goes on from here as any other.
+        unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| datum_image_eq(a, b, false, self.length)) }
+    }
+}
+
+impl Segment {
+    /// None where there is no such table.
+    fn open(script: &CopyScript) -> Option<Segment> {
+        let (schema, name) = (c_text(&script.segment.0).ok()?, c_text(&script.segment.1).ok()?);
+        let lock = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
+        // SAFETY: the texts outlive the name; a relation that is locked stays.
+        unsafe {
+            let range = pg_sys::makeRangeVar(schema.as_ptr().cast_mut(), name.as_ptr().cast_mut(), -1);
+            let missing_ok = pg_sys::RVROption::RVR_MISSING_OK;
+            let oid = pg_sys::RangeVarGetRelidExtended(range, lock, missing_ok, None, std::ptr::null_mut());
+            pg_sys::pfree(range.cast());
+            if oid == pg_sys::InvalidOid {
+                return None;
+            }
+            let relation = pg_sys::try_relation_open(oid, pg_sys::NoLock as pg_sys::LOCKMODE);
+            (!relation.is_null()).then_some(Segment(relation))
+        }
+    }
+
+    fn class(&self) -> &pg_sys::FormData_pg_class {
+        // SAFETY: the relation is open.
+        unsafe { &*(*self.0).rd_rel }
+    }
+
+    /// The size of its rows; none for what has none of its own.
+    fn bytes(&self) -> i64 {
+        if self.class().relkind as u8 != pg_sys::RELKIND_RELATION {
+            return 0;
+        }
+        // SAFETY: the relation is open, and has storage.
+        let blocks =
+            unsafe { pg_sys::RelationGetNumberOfBlocksInFork(self.0, pg_sys::ForkNumber::MAIN_FORKNUM) };
+        i64::from(blocks) * i64::from(pg_sys::BLCKSZ)
+    }
+
+    /// Whether a row can go to its place without anything that the executor would do with it.
+    fn is_bare(&self) -> bool {
+        let class = self.class();
+        // SAFETY: who the process is now is always known.
+        let owner = class.relowner == unsafe { pg_sys::GetUserId() };
+        owner
+            && class.relkind as u8 == pg_sys::RELKIND_RELATION
+            && class.relam == pg_sys::HEAP_TABLE_AM_OID
+            && class.relchecks == 0
+            && !(class.relhasindex || class.relhastriggers || class.relhasrules)
+            && !(class.relrowsecurity || class.relispartition || class.relhassubclass)
+    }
+
+    /// How it is filled from a source; none where a row does not simply go from there to here.
+    fn fields(&self, script: &CopyScript, changed: &Changed) -> Option<Fields> {
+        if !self.is_bare() {
+            return None;
+        }
+        // SAFETY: both relations are open as long as the descriptions are used.
+        let (here, there) = unsafe {
+            (
+                PgTupleDesc::from_pg_unchecked((*self.0).rd_att),
+                PgTupleDesc::from_pg_unchecked((*changed.source).rd_att),
+            )
+        };
+        let mut fields = Fields { all: Vec::with_capacity(here.len()), compared: Vec::new(), last: 0 };
+        for column in here.iter() {
+            fields.all.push(match column.name() {
+                _ if column.attisdropped => Field::Null,
+                _ if column.attgenerated != 0 || column.attidentity != 0 => return None,
+                "xid" if column.atttypid == pg_sys::XID8OID => Field::Transaction,
+                "w" if column.atttypid == pg_sys::INT2OID => Field::Weight,
+                name => {
+                    let source = script.columns.iter().find(|(_, to)| to == name).map(|(from, _)| from)?;
+                    let (i, from) = there
+                        .iter()
+                        .enumerate()
+                        .find(|(_, c)| !c.attisdropped && c.name() == source.as_str())?;
+                    let is_virtual = from.attgenerated as u8 == b'v';
+                    if from.atttypid != column.atttypid || is_virtual || column.attnotnull {
+                        return None;
+                    }
+                    let (by_value, length) = (from.attbyval, i32::from(from.attlen));
+                    fields.compared.push(Compared { column: i, by_value, length });
+                    fields.last = fields.last.max(i32::try_from(i).ok()? + 1);
+                    Field::Source(i)
+                }
+            });
+        }
+        (fields.compared.len() == script.columns.len()).then_some(fields)
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: it was opened by `open`; the lock stays until the transaction ends.
+            unsafe { pg_sys::relation_close(self.0, pg_sys::NoLock as pg_sys::LOCKMODE) };
+        }
+    }
+}
+
+/// Rows on their way into a segment.
+struct Out<'s> {
+    segment: &'s Segment,
+    fields: &'s Fields,
+    transaction: u64,
+    command: pg_sys::CommandId,
+    /// Holds the rows of a batch.
+    memory: PgMemoryContexts,
+    /// As many as the largest batch had rows.
+    slots: Vec<*mut pg_sys::TupleTableSlot>,
+    rows: usize,
+    bytes: usize,
+    values: Vec<pg_sys::Datum>,
+    nulls: Vec<bool>,
+}
+
+impl<'s> Out<'s> {
+    fn to(segment: &'s Segment, fields: &'s Fields) -> Out<'s> {
+        let width = fields.all.len();
+        Out {
+            segment,
+            fields,
+            // SAFETY: there is a transaction that writes.
+            transaction: unsafe { pg_sys::GetTopFullTransactionId() }.value,
+            // SAFETY: the same.
+            command: unsafe { pg_sys::GetCurrentCommandId(true) },
+            memory: PgMemoryContexts::new("rows of a change buffer"),
+            slots: Vec::new(),
+            rows: 0,
+            bytes: 0,
+            values: vec![pg_sys::Datum::null(); width],
+            nulls: vec![true; width],
+        }
+    }
+
+    /// Whether two rows are the same in every captured column.
+    ///
+    /// # Safety
+    /// Both slots hold a row of the source.
+    unsafe fn are_same(
+        &mut self,
+        old: *mut pg_sys::TupleTableSlot,
+        new: *mut pg_sys::TupleTableSlot,
+    ) -> bool {
+        let fields = self.fields;
+        // SAFETY: the rows have these columns. What unpacking them takes is freed with the batch.
+        unsafe {
+            self.memory.switch_to(|_| {
+                fields.unpack(old);
+                fields.unpack(new);
+                fields.compared.iter().all(|c| {
+                    let ((a, no_a), (b, no_b)) = (value(old, c.column), value(new, c.column));
+                    no_a == no_b && (no_a || c.are_same(a, b))
+                })
+            })
+        }
+    }
+
+    /// Takes a row.
+    ///
+    /// # Safety
+    /// The slot holds a row of the source.
+    unsafe fn add(&mut self, row: *mut pg_sys::TupleTableSlot, weight: i16) {
+        // SAFETY: there are as many values as the segment has columns; the slots are for its rows.
+        unsafe {
+            self.fields.unpack(row);
+            for (i, field) in self.fields.all.iter().enumerate() {
+                (self.values[i], self.nulls[i]) = match *field {
+                    Field::Null => (pg_sys::Datum::null(), true),
+                    Field::Transaction => (pg_sys::Datum::from(self.transaction), false),
+                    Field::Weight => (pg_sys::Datum::from(weight), false),
+                    Field::Source(column) => value(row, column),
+                };
+            }
+            if self.rows == self.slots.len() {
+                let ops = &raw const pg_sys::TTSOpsHeapTuple;
+                self.slots.push(pg_sys::MakeSingleTupleTableSlot((*self.segment.0).rd_att, ops));
+            }
+            let (slot, values, nulls) =
+                (self.slots[self.rows], self.values.as_mut_ptr(), self.nulls.as_mut_ptr());
+            let description = (*self.segment.0).rd_att;
+            self.bytes += self.memory.switch_to(|_| {
+                let tuple = pg_sys::heap_form_tuple(description, values, nulls);
+                pg_sys::ExecStoreHeapTuple(tuple, slot, false);
+                (*tuple).t_len as usize
+            });
+        }
+        self.rows += 1;
+        if self.rows == BATCH || self.bytes > BATCH_BYTES {
+            self.write();
+        }
+    }
+
+    /// Writes the rows that are there.
+    fn write(&mut self) {
+        let (slots, rows, command) = (self.slots.as_mut_ptr(), self.rows, self.command);
+        let segment = self.segment.0;
+        if rows > 0 {
+            // SAFETY: each of the slots holds a row; what is allocated for writing them goes with them.
+            unsafe {
+                self.memory.switch_to(|_| {
+                    pg_sys::heap_multi_insert(segment, slots, rows as i32, command, 0, std::ptr::null_mut());
+                });
+                for slot in &self.slots[..rows] {
+                    pg_sys::ExecClearTuple(*slot);
+                }
+            }
+        }
+        // SAFETY: no slot has a row of it any more.
+        unsafe { self.memory.reset() };
+        (self.rows, self.bytes) = (0, 0);
+        pgrx::check_for_interrupts!();
+    }
+
+    /// Writes what is left.
+    fn flush(mut self) {
+        self.write();
+        for slot in &self.slots {
+            // SAFETY: it was made by `add`, and is empty.
+            unsafe { pg_sys::ExecDropSingleTupleTableSlot(*slot) };
+        }
+    }
+}
+
+impl Fields {
+    /// Makes the values of a row readable that are read.
+    ///
+    /// # Safety
+    /// The slot holds a row of the source.
+    unsafe fn unpack(&self, row: *mut pg_sys::TupleTableSlot) {
+        // SAFETY: the row has that many columns.
+        unsafe {
+            if i32::from((*row).tts_nvalid) < self.last {
+                pg_sys::slot_getsomeattrs_int(row, self.last);
+            }
+        }
+    }
+}
+
+/// A value of a row, and whether it is NULL.
+///
+/// # Safety
+/// The row was unpacked up to this column.
+unsafe fn value(row: *mut pg_sys::TupleTableSlot, column: usize) -> (pg_sys::Datum, bool) {
+    // SAFETY: there are as many values as were unpacked.
+    unsafe { (*(*row).tts_values.add(column), *(*row).tts_isnull.add(column)) }
+}
