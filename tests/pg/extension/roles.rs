@@ -286,3 +286,54 @@ fn who_may_maintain_a_table_may_refresh_it() {
         server.stop();
     });
 }
+
+/// Whoever is let in may have functions that copy rows: they write what their owner may write.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_a_role_has_copied_goes_nowhere_but_to_what_it_may_write() {
+    each_version(async |binaries| {
+        let (_server, admin, app) = let_in(binaries, "copied").await;
+        run(&admin, "CREATE TABLE secret (xid xid8, w int2, id int, k int); CREATE ROLE nobody; GRANT CREATE ON SCHEMA public TO PUBLIC")
+            .await;
+        let script = |table: &str| {
+            format!(
+                "CREATE OR REPLACE FUNCTION app.steal() RETURNS trigger LANGUAGE pgtrickle_copy SECURITY DEFINER AS $$\
+                 {{\"segment\": [\"public\", \"{table}\"], \"columns\": [[\"id\", \"id\"], [\"k\", \"k\"]], \
+                 \"limit\": 1000000, \"copy\": \"INSERT INTO public.{table} (w, id, k) SELECT 1, id, k FROM n\", \"mark\": \"\"}}$$"
+            )
+        };
+        run(&app, &script("secret")).await;
+        run(&app, "CREATE TRIGGER steal AFTER INSERT ON app.t REFERENCING NEW TABLE AS n EXECUTE FUNCTION app.steal()").await;
+        assert_eq!(refused(&app, "INSERT INTO app.t VALUES (100, 1)").await.0, "42501");
+        assert_eq!(count(&admin, "SELECT count(*) FROM secret").await, 0);
+        run(&app, "CREATE TABLE public.own (xid xid8, w int2, id int, k int)").await;
+        run(&app, &script("own")).await;
+        run(&app, "INSERT INTO app.t VALUES (100, 1)").await;
+        assert_eq!(
+            count(&app, "SELECT count(*) FROM public.own WHERE w = 1 AND id = 100 AND xid IS NOT NULL").await,
+            1
+        );
+        for wrong in ["", "{}", "{\"segment\": 5}", "SELECT 1"] {
+            run(&app, &format!("CREATE OR REPLACE FUNCTION app.steal() RETURNS trigger LANGUAGE pgtrickle_copy AS $${wrong}$$")).await;
+            let (code, message) = refused(&app, "INSERT INTO app.t VALUES (101, 1)").await;
+            assert!(code == "39P01" && message.contains("cannot copy"), "{code} {message}");
+        }
+        run(
+            &app,
+            "DROP TRIGGER steal ON app.t; CREATE FUNCTION app.f() RETURNS int LANGUAGE pgtrickle_copy AS ''",
+        )
+        .await;
+        assert_eq!(refused(&app, "SELECT app.f()").await.0, "39P01");
+        run(&app, &script("own")).await;
+        for trigger in
+            ["BEFORE INSERT ON app.t", "AFTER INSERT ON app.t FOR EACH ROW", "AFTER INSERT ON app.t"]
+        {
+            run(&app, &format!("CREATE TRIGGER steal {trigger} EXECUTE FUNCTION app.steal()")).await;
+            assert_eq!(refused(&app, "INSERT INTO app.t VALUES (102, 1)").await.0, "39P01", "{trigger}");
+            run(&app, "DROP TRIGGER steal ON app.t").await;
+        }
+        run(&admin, "SET ROLE nobody").await;
+        let make = "CREATE FUNCTION public.g() RETURNS trigger LANGUAGE pgtrickle_copy AS ''";
+        assert_eq!(refused(&admin, make).await.0, "42501");
+    });
+}

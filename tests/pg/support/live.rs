@@ -1,6 +1,7 @@
 //! Stream tables on a live database, as tests use them.
 
 use super::Db;
+use super::sql_api;
 use trickle_client::{Name, NewStreamTable, RefreshOptions, Refreshed, Result, Session, Settings, Trickle};
 use trickle_core::cost::Force;
 
@@ -11,6 +12,9 @@ pub(crate) async fn open(db: &Db) -> Trickle {
 }
 
 pub(crate) async fn open_with(db: &Db, settings: Settings) -> Trickle {
+    if sql_api::is_meant() {
+        sql_api::install(db, &settings).await;
+    }
     let mut t = Trickle::attach(db.session().await, settings).await.unwrap();
     t.init().await.unwrap();
     t
@@ -21,12 +25,18 @@ pub(crate) fn name(text: &str) -> Name {
 }
 
 pub(crate) async fn create(t: &mut Trickle, what: &str, query: &str) {
+    if sql_api::is_meant() {
+        return sql_api::create(t, what, query).await;
+    }
     let made =
         t.create(&NewStreamTable::new(name(what), query)).await.unwrap_or_else(|e| panic!("{what}: {e:?}"));
     assert!(made.made, "{made:?}");
 }
 
 pub(crate) async fn try_refresh(t: &mut Trickle, what: &str) -> Result<Vec<Refreshed>> {
+    if sql_api::is_meant() {
+        return sql_api::refresh(t, what).await;
+    }
     // By its full name a connection that refreshed it before knows it.
     let full = Name { schema: Some("public".to_owned()), ..name(what) };
     if name(what).schema.is_none() && t.find(&full).await.is_ok() {
@@ -41,6 +51,9 @@ pub(crate) async fn refresh(t: &mut Trickle, what: &str) -> Vec<Refreshed> {
 
 /// The end of every window: up to date, and equal to the query in the same snapshot.
 pub(crate) async fn assert_equal(t: &mut Trickle, what: &str) {
+    if sql_api::is_meant() {
+        refresh(t, what).await;
+    }
     let e = t.find(&name(what)).await.unwrap();
     let checked = t.check(&e, 10).await.unwrap_or_else(|e| panic!("{what}: {e:?}"));
     assert_eq!(checked.different, 0, "{checked:?}");

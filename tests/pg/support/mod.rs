@@ -9,6 +9,7 @@ mod live;
 mod load;
 pub(crate) mod private;
 mod server;
+mod sql_api;
 
 pub(crate) use bag::{assert_same_bag, difference};
 pub(crate) use cut::Budget;
