@@ -101,3 +101,8 @@ soak SECONDS="600":
 # What 10,000 refreshes leave in the memory of a server process, on every server with the extension (`./x extension` installs it)
 leak:
     TRICKLE_REFRESHES=10000 cargo test -q -p trickle-client --all-features --test pg -- --ignored extension::refreshes_leave --nocapture
+
+# The extension beside the program and an expert's statements, then its capture beside theirs, on one private server that has it
+bench-extension *ARGS:
+    cargo run -q --release -p trickle-client -- bench --private --extension "$@"
+    cargo run -q --release -p trickle-client -- bench --private --extension --capture --writers 1

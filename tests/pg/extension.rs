@@ -18,6 +18,7 @@ use crate::support::{Db, count, create, each_server, open, refresh, run};
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 use tokio_postgres::SimpleQueryMessage;
+use tokio_postgres::error::ErrorPosition;
 use trickle_client::Session;
 use trickle_core::testing::{Case, Expected};
 
@@ -258,6 +259,26 @@ fn errors_say_what_why_and_what_to_do() {
         let e = e.as_db_error().unwrap();
         assert_eq!((e.code().code(), e.message()), ("42703", "column \"nope\" does not exist"));
         assert!(e.hint().is_some_and(|h| h.contains("FROM")), "{e:?}");
+        // The place in the query, in characters.
+        for (query, at) in [
+            ("SELECT 'é', nope FROM orders", 13),
+            ("SELECT 1 FROM orders WHERE", 27),
+            ("SELECT id FROM orders, nowhere", 24),
+        ] {
+            let make = "SELECT pgtrickle.create_stream_table('x', $1::text)";
+            let e = s.client().query_one(make, &[&query]).await.unwrap_err();
+            let place = e.as_db_error().unwrap().position().cloned();
+            let wanted = ErrorPosition::Internal { position: at, query: query.to_owned() };
+            assert_eq!(place, Some(wanted), "{query}: {e:?}");
+        }
+        run(
+            &s,
+            "CREATE FUNCTION own(x int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+             $$ BEGIN IF x = 7 THEN RAISE 'no sevens' USING ERRCODE = 'AB123'; END IF; RETURN x; END $$",
+        )
+        .await;
+        let own = "SELECT pgtrickle.create_stream_table('x', 'SELECT own(id) AS o FROM orders')";
+        assert_eq!(refused(&s, own).await, "AB123");
         let e =
             s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('nothing')").await.unwrap_err();
         assert!(e.as_db_error().unwrap().message().contains("there is no stream table nothing"), "{e:?}");

@@ -2,7 +2,7 @@
 
 use crate::gucs;
 use crate::inside::done;
-use crate::raise::raise;
+use crate::raise::raise_in;
 use crate::unsafe_pg::{Acting, Inside};
 use pgrx::prelude::*;
 use std::cell::RefCell;
@@ -164,9 +164,14 @@ struct Options<'o> {
 
 /// Does something with the database's stream tables. What fails is raised when everything that was begun for it is ended.
 pub(crate) fn with<T>(work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> T {
+    about(None, work)
+}
+
+/// The same about a query, which errors may point into.
+pub(crate) fn about<T>(query: Option<&str>, work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> T {
     match done(async { attempt(Inside::enter(), gucs::settings(), work).await }) {
         Ok(done) => done,
-        Err(e) => raise(&e),
+        Err(e) => raise_in(&e, query),
     }
 }
 
@@ -196,6 +201,16 @@ fn as_owner<T>(
     right: &str,
     work: impl AsyncFnOnce(&mut Trickle<Inside>, &Name) -> Result<T>,
 ) -> T {
+    as_owner_about(name, right, None, work)
+}
+
+/// The same about a query, which errors may point into.
+fn as_owner_about<T>(
+    name: &str,
+    right: &str,
+    query: Option<&str>,
+    work: impl AsyncFnOnce(&mut Trickle<Inside>, &Name) -> Result<T>,
+) -> T {
     let done = done(async {
         let name = Name::parse(name)?;
         let inside = Inside::enter();
@@ -211,12 +226,12 @@ fn as_owner<T>(
     });
     match done {
         Ok(done) => done,
-        Err(e) => raise(&e),
+        Err(e) => raise_in(&e, query),
     }
 }
 
 fn create(name: &str, query: &str, options: &Options<'_>, if_exists: IfExists) -> i64 {
-    let created = with(async |trickle| {
+    let created = about(Some(query), async |trickle| {
         see_all("create_stream_table")?;
         options.check()?;
         let mut new = NewStreamTable::new(Name::parse(name)?, query);
@@ -285,7 +300,7 @@ fn alter(
     refresh_mode: Option<&str>,
     status: Option<&str>,
 ) {
-    let created = as_owner(name, "", async |trickle, name| {
+    let created = as_owner_about(name, "", query, async |trickle, name| {
         if query.is_some() || refresh_mode.is_some() {
             see_all("alter_stream_table")?;
         }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::type_complexity, reason = "the columns of a result are its interface")]
 
-use crate::api::with;
+use crate::api::{about, with};
 use pgrx::prelude::*;
 use trickle_core::graph::Format;
 use trickle_core::stream_table::Refresh;
@@ -183,7 +183,7 @@ mod pgtrickle {
             name!(help, Option<String>),
         ),
     > {
-        let explained = super::with(async |t| t.explain_query(query).await);
+        let explained = super::about(Some(query), async |t| t.explain_query(query).await);
         if explained.table.is_some() {
             return TableIterator::once((true, None, None, None, None));
         }
@@ -203,7 +203,7 @@ mod pgtrickle {
     /// The statement that applies the changes of all sources of a stream table, or of what a query would make.
     #[pg_extern]
     fn explain_delta(name_or_query: &str) -> String {
-        super::with(async |t| {
+        super::about(Some(name_or_query), async |t| {
             let explained = match Name::parse(name_or_query) {
                 Ok(name) => t.explain(&name).await?,
                 Err(_) => t.explain_query(name_or_query).await?,

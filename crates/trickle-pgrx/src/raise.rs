@@ -1,23 +1,24 @@
 //! Errors of the engine as errors of the server's.
 
 use pgrx::PgSqlErrorCode;
-use pgrx::prelude::*;
 use trickle_engine::Error;
 
 /// Raises an error of the server's.
 pub(crate) fn raise(e: &Error) -> ! {
-    let place = e.span().map(|s| format!("At line {}, column {} of the query.", s.line, s.column));
-    let detail =
-        [e.detail_text().map(str::to_owned), place].into_iter().flatten().collect::<Vec<_>>().join(" ");
+    raise_in(e, None)
+}
+
+/// Raises an error that may point at a place in a query.
+pub(crate) fn raise_in(e: &Error, query: Option<&str>) -> ! {
     let mut report = pgrx::pg_sys::panic::ErrorReport::new(code(e), e.message().to_owned(), "pg_trickle");
-    if !detail.is_empty() {
-        report = report.set_detail(detail);
+    if let Some(detail) = e.detail_text() {
+        report = report.set_detail(detail.to_owned());
     }
     if let Some(hint) = e.hint_text() {
         report = report.set_hint(hint.to_owned());
     }
-    report.report(PgLogLevel::ERROR);
-    unreachable!("an error was raised")
+    let place = query.zip(e.span()).and_then(|(q, span)| Some((q, q.get(..span.start)?.chars().count() + 1)));
+    crate::unsafe_pg::raise(report, e.sqlstate().map(encoded), place)
 }
 
 fn code(e: &Error) -> PgSqlErrorCode {

@@ -10,6 +10,7 @@ use pgrx::tupdesc::PgTupleDesc;
 use pgrx::{FromDatum, PgMemoryContexts, PgSqlErrorCode, pg_sys};
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::rc::Rc;
 use trickle_core::cdc::CopyScript;
 
@@ -28,7 +29,13 @@ thread_local! {
 /// What a function says, for as long as it has not been replaced: a row of `pg_proc` is told by who wrote it and where it lies.
 struct Known {
     written: (pg_sys::TransactionId, pg_sys::ItemPointerData),
-    script: Rc<CopyScript>,
+    script: Rc<Script>,
+}
+
+struct Script {
+    says: CopyScript,
+    /// Where each of its columns was last found in a source, from 0: mostly it is there again.
+    places: RefCell<Vec<usize>>,
 }
 
 unsafe extern "C-unwind" {
@@ -79,7 +86,7 @@ fn refuse(why: &str) -> ! {
 }
 
 /// The script of a function.
-fn script(function: pg_sys::Oid) -> Rc<CopyScript> {
+fn script(function: pg_sys::Oid) -> Rc<Script> {
     use pg_sys::SysCacheIdentifier::PROCOID;
     // SAFETY: the row is the cache's until it is released; an error in between releases it with the transaction.
     unsafe {
@@ -114,9 +121,10 @@ fn same_place(a: &pg_sys::ItemPointerData, b: &pg_sys::ItemPointerData) -> bool 
 fn remember(
     function: pg_sys::Oid,
     written: (pg_sys::TransactionId, pg_sys::ItemPointerData),
-    script: CopyScript,
-) -> Rc<CopyScript> {
-    let script = Rc::new(script);
+    says: CopyScript,
+) -> Rc<Script> {
+    let places = RefCell::new(vec![0; says.columns.len()]);
+    let script = Rc::new(Script { says, places });
     SCRIPTS.with_borrow_mut(|known| {
         if known.len() >= MOST {
             known.clear();
@@ -127,16 +135,17 @@ fn remember(
 }
 
 /// Copies what a statement changed.
-fn copy(data: &mut pg_sys::TriggerData, script: &CopyScript) {
+fn copy(data: &mut pg_sys::TriggerData, script: &Script) {
+    let says = &script.says;
     let Some(mut changed) = Changed::of(data) else { return };
-    let Some(segment) = Segment::open(script) else { return by_statement(data, &script.copy) };
-    if segment.bytes() >= script.limit {
+    let Some(segment) = Segment::open(says) else { return by_statement(data, &says.copy) };
+    if segment.bytes() >= says.limit {
         drop(segment);
-        return by_statement(data, &script.mark);
+        return by_statement(data, &says.mark);
     }
     let Some(fields) = segment.fields(script, &changed) else {
         drop(segment);
-        return by_statement(data, &script.copy);
+        return by_statement(data, &says.copy);
     };
     // SAFETY: there is a transaction. As the executor does it: the rows are of a command after the one that changed the source,
     // and whoever looks next sees them.
@@ -290,7 +299,6 @@ struct Fields {
 
 #[derive(Clone, Copy)]
 enum Field {
-    Null,
     Transaction,
     Weight,
     /// A column of the source, from 0.
@@ -301,18 +309,6 @@ struct Compared {
     column: usize,
     by_value: bool,
     length: i32,
-}
-
-impl Compared {
-    /// # Safety
-    /// Both are values of the column, and not NULL.
-    unsafe fn are_same(&self, a: pg_sys::Datum, b: pg_sys::Datum) -> bool {
-        if self.by_value {
-            return a.value() == b.value();
-        }
-        // SAFETY: an error of the server's goes on from here as any other.
-        unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| datum_image_eq(a, b, false, self.length)) }
-    }
 }
 
 impl Segment {
@@ -363,8 +359,9 @@ impl Segment {
             && !(class.relrowsecurity || class.relispartition || class.relhassubclass)
     }
 
-    /// How it is filled from a source; none where a row does not simply go from there to here.
-    fn fields(&self, script: &CopyScript, changed: &Changed) -> Option<Fields> {
+    /// How it is filled from a source; none where a row does not simply go from there to here. The columns of a segment are the
+    /// transaction, the weight, then those of the script in its order, until somebody alters it.
+    fn fields(&self, script: &Script, changed: &Changed) -> Option<Fields> {
         if !self.is_bare() {
             return None;
         }
@@ -375,32 +372,53 @@ impl Segment {
                 PgTupleDesc::from_pg_unchecked((*changed.source).rd_att),
             )
         };
+        let mut places = script.places.borrow_mut();
+        let mut columns = script.says.columns.iter().zip(places.iter_mut());
         let mut fields = Fields { all: Vec::with_capacity(here.len()), compared: Vec::new(), last: 0 };
-        for column in here.iter() {
-            fields.all.push(match column.name() {
-                _ if column.attisdropped => Field::Null,
-                _ if column.attgenerated != 0 || column.attidentity != 0 => return None,
-                "xid" if column.atttypid == pg_sys::XID8OID => Field::Transaction,
-                "w" if column.atttypid == pg_sys::INT2OID => Field::Weight,
-                name => {
-                    let source = script.columns.iter().find(|(_, to)| to == name).map(|(from, _)| from)?;
-                    let (i, from) = there
-                        .iter()
-                        .enumerate()
-                        .find(|(_, c)| !c.attisdropped && c.name() == source.as_str())?;
-                    let is_virtual = from.attgenerated as u8 == b'v';
-                    if from.atttypid != column.atttypid || is_virtual || column.attnotnull {
+        for (i, column) in here.iter().enumerate() {
+            if column.attgenerated != 0 || column.attidentity != 0 {
+                return None;
+            }
+            fields.all.push(match i {
+                0 if is_named(column, "xid") && column.atttypid == pg_sys::XID8OID => Field::Transaction,
+                1 if is_named(column, "w") && column.atttypid == pg_sys::INT2OID => Field::Weight,
+                0 | 1 => return None,
+                _ => {
+                    let ((source, name), place) = columns.next()?;
+                    let from = find(&there, source, place)?;
+                    let same = from.atttypid == column.atttypid && is_named(column, name);
+                    if !same || from.attgenerated as u8 == b'v' || column.attnotnull {
                         return None;
                     }
                     let (by_value, length) = (from.attbyval, i32::from(from.attlen));
-                    fields.compared.push(Compared { column: i, by_value, length });
-                    fields.last = fields.last.max(i32::try_from(i).ok()? + 1);
-                    Field::Source(i)
+                    fields.compared.push(Compared { column: *place, by_value, length });
+                    fields.last = fields.last.max(i32::from(from.attnum));
+                    Field::Source(*place)
                 }
             });
         }
-        (fields.compared.len() == script.columns.len()).then_some(fields)
+        columns.next().is_none().then_some(fields)
     }
+}
+
+/// The column of a source with a name: mostly at the place where it was before.
+fn find<'d>(
+    source: &'d PgTupleDesc<'_>,
+    name: &str,
+    place: &mut usize,
+) -> Option<&'d pg_sys::FormData_pg_attribute> {
+    let known = source.get(*place).filter(|c| is_named(c, name));
+    known.or_else(|| {
+        *place = source.iter().position(|c| is_named(c, name))?;
+        source.get(*place)
+    })
+}
+
+/// Whether a column has this name; one that was dropped has none.
+fn is_named(column: &pg_sys::FormData_pg_attribute, name: &str) -> bool {
+    // SAFETY: a name ends with a zero byte.
+    let found = unsafe { CStr::from_ptr(column.attname.data.as_ptr()) };
+    !column.attisdropped && found.to_bytes() == name.as_bytes()
 }
 
 impl Drop for Segment {
@@ -457,15 +475,13 @@ impl<'s> Out<'s> {
         new: *mut pg_sys::TupleTableSlot,
     ) -> bool {
         let fields = self.fields;
-        // SAFETY: the rows have these columns. What unpacking them takes is freed with the batch.
+        // SAFETY: the rows have these columns. What unpacking values takes is freed with the batch. An error of the server's goes on
+        // from the guard as any other, over frames that hold nothing.
         unsafe {
             self.memory.switch_to(|_| {
                 fields.unpack(old);
                 fields.unpack(new);
-                fields.compared.iter().all(|c| {
-                    let ((a, no_a), (b, no_b)) = (value(old, c.column), value(new, c.column));
-                    no_a == no_b && (no_a || c.are_same(a, b))
-                })
+                pg_sys::ffi::pg_guard_ffi_boundary(|| fields.are_same(old, new))
             })
         }
     }
@@ -480,7 +496,6 @@ impl<'s> Out<'s> {
             self.fields.unpack(row);
             for (i, field) in self.fields.all.iter().enumerate() {
                 (self.values[i], self.nulls[i]) = match *field {
-                    Field::Null => (pg_sys::Datum::null(), true),
                     Field::Transaction => (pg_sys::Datum::from(self.transaction), false),
                     Field::Weight => (pg_sys::Datum::from(weight), false),
                     Field::Source(column) => value(row, column),
@@ -548,6 +563,22 @@ impl Fields {
                 pg_sys::slot_getsomeattrs_int(row, self.last);
             }
         }
+    }
+}
+
+impl Fields {
+    /// Whether all captured columns are the same.
+    ///
+    /// # Safety
+    /// Both rows were unpacked; called within a guard.
+    unsafe fn are_same(&self, old: *mut pg_sys::TupleTableSlot, new: *mut pg_sys::TupleTableSlot) -> bool {
+        self.compared.iter().all(|c| {
+            // SAFETY: the rows have these columns.
+            unsafe {
+                let ((a, no_a), (b, no_b)) = (value(old, c.column), value(new, c.column));
+                no_a == no_b && (no_a || datum_image_eq(a, b, c.by_value, c.length))
+            }
+        })
     }
 }
 

@@ -5,14 +5,17 @@ mod board;
 mod copy;
 mod plan;
 mod process;
+mod report;
 mod values;
 
 pub(crate) use board::{Board, Hire, Job, Next};
 pub(crate) use plan::Plan;
 pub(crate) use process::{Acting, Scheduled, is_preloaded, is_preloading};
+pub(crate) use report::raise;
 
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
+use report::{Heard, listening};
 use std::cell::{Cell as Shared, RefCell};
 use std::ffi::CString;
 use std::panic::AssertUnwindSafe;
@@ -114,7 +117,14 @@ impl Inside {
         self.begin(false);
         // What it was doing is undone with the subtransaction.
         let work = AssertUnwindSafe(move || Ok(work()));
-        let done = PgTryBuilder::new(work).catch_others(|e| Err(refusal(e))).execute();
+        let done = listening(|heard| {
+            let heard = AssertUnwindSafe(heard);
+            let answer = move |e| {
+                let heard = &heard;
+                Err(refusal(e, heard.get()))
+            };
+            PgTryBuilder::new(work).catch_others(answer).execute()
+        });
         self.end(done.is_ok());
         done
     }
@@ -267,28 +277,34 @@ fn c_text(text: &str) -> Result<CString, Refusal> {
         .map_err(|_| Refusal::new("22021", "a statement holds a character that no text can hold"))
 }
 
-/// What the engine is told of an error of the server's.
-fn refusal(e: CaughtError) -> Refusal {
-    match e {
+/// What the engine is told of an error of the server's, of which something was heard. That the user cancels is no answer, nor is a
+/// fault of ours.
+fn refusal(e: CaughtError, heard: Heard) -> Refusal {
+    let (report, heard) = match e {
         CaughtError::PostgresError(ref report) | CaughtError::ErrorReport(ref report)
             if report.sql_error_code() == PgSqlErrorCode::ERRCODE_QUERY_CANCELED =>
         {
             e.rethrow()
         }
-        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => Refusal {
-            sqlstate: Some(sqlstate(report.sql_error_code())),
-            message: report.message().to_owned(),
-            detail: report.detail().map(str::to_owned),
-            hint: report.hint().map(str::to_owned),
-            position: None,
-        },
+        CaughtError::PostgresError(report) => {
+            let same = PgSqlErrorCode::from(heard.code) == report.sql_error_code();
+            (report, Some(heard).filter(|_| same))
+        }
+        // A binding refused before the server did.
+        CaughtError::ErrorReport(report) => (report, None),
         panic => panic.rethrow(),
+    };
+    Refusal {
+        sqlstate: Some(sqlstate(heard.map_or(report.sql_error_code() as i32, |h| h.code))),
+        message: report.message().to_owned(),
+        detail: report.detail().map(str::to_owned),
+        hint: report.hint().map(str::to_owned),
+        position: heard.and_then(|h| usize::try_from(h.position).ok()).filter(|at| *at > 0),
     }
 }
 
 /// The five characters of an error's code: six bits each, from the least significant.
-fn sqlstate(code: PgSqlErrorCode) -> String {
-    let code = code as i32;
+fn sqlstate(code: i32) -> String {
     (0..5).map(|i| char::from(((code >> (6 * i)) & 0x3f) as u8 + b'0')).collect()
 }
 

@@ -43,12 +43,14 @@ pub(crate) enum Captor {
     Unlogged,
     /// By row triggers.
     Row,
+    /// By statement triggers of the extension's, in C.
+    Extension,
 }
 
 impl Captor {
     /// All, the ones to compare with first.
-    pub(crate) const ALL: [Captor; 5] =
-        [Captor::Nobody, Captor::Hand, Captor::Statement, Captor::Unlogged, Captor::Row];
+    pub(crate) const ALL: [Captor; 6] =
+        [Captor::Nobody, Captor::Hand, Captor::Statement, Captor::Unlogged, Captor::Row, Captor::Extension];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -57,6 +59,7 @@ impl Captor {
             Captor::Statement => "statement",
             Captor::Unlogged => "unlogged",
             Captor::Row => "row",
+            Captor::Extension => "extension",
         }
     }
 
@@ -114,7 +117,7 @@ pub(crate) struct Bed<'b> {
 }
 
 impl<'b> Bed<'b> {
-    /// Makes the tables; `refreshers` capture by statement, without WAL, and by row.
+    /// Makes the tables; `refreshers` capture, each in its way.
     pub(crate) async fn new(
         shape: &'b Shape,
         writers: &'b [&'b Client],
@@ -141,10 +144,12 @@ impl<'b> Bed<'b> {
     /// Does all kinds of work once on each table, which take turns in being first.
     pub(crate) async fn cycle(&self, cycle: usize, works: &[Work]) -> Result<Vec<Measured>, Failure> {
         let mut measured = Vec::new();
-        let mut captors = Captor::ALL;
-        captors.rotate_left(cycle % Captor::ALL.len());
+        let mut captors = vec![Captor::Nobody];
+        captors.extend(self.buffers.iter().map(|(captor, ..)| *captor));
+        let turn = cycle % captors.len();
+        captors.rotate_left(turn);
         for work in works {
-            for captor in captors {
+            for &captor in &captors {
                 let took = self.time(*work, &captor.table()).await?;
                 self.verify(*work, captor).await?;
                 measured.push(Measured { shape: self.shape.name, work: *work, captor, took });

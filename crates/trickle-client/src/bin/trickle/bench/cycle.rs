@@ -18,14 +18,19 @@ pub(crate) enum Way {
     Incremental,
     /// What an expert wrote.
     Hand,
+    /// A stream table, by the SQL API of the extension.
+    Extension,
 }
 
 impl Way {
+    pub(crate) const ALL: [Way; 4] = [Way::Full, Way::Incremental, Way::Hand, Way::Extension];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Way::Full => "full",
             Way::Incremental => "incremental",
             Way::Hand => "hand",
+            Way::Extension => "extension",
         }
     }
 }
@@ -55,15 +60,18 @@ pub(crate) struct Bed<'b> {
     /// For everything but the stream table.
     client: &'b Client,
     rows: u32,
+    /// Every way but that of an extension which is not there.
+    ways: Vec<Way>,
 }
 
 impl<'b> Bed<'b> {
-    /// Makes the tables, and the result three times.
+    /// Makes the tables, and the result once for each way.
     pub(crate) async fn new(
         scenario: &'b Scenario,
         trickle: &'b mut Trickle,
         client: &'b Client,
         rows: u32,
+        extension: bool,
     ) -> Result<Bed<'b>, Failure> {
         client.batch_execute(&format!("CREATE SCHEMA {SCHEMA}")).await?;
         let path = format!("SET search_path = {SCHEMA}, public");
@@ -81,13 +89,35 @@ impl<'b> Bed<'b> {
         vacuum(client).await?;
         let new = NewStreamTable::new(Name::parse("trickle_bench.by_trickle")?, scenario.query);
         trickle.create(&new).await?;
-        client.batch_execute("VACUUM ANALYZE by_trickle").await?;
-        Ok(Bed { scenario, trickle, client, rows })
+        let mut ways = Way::ALL.to_vec();
+        if extension {
+            let text = "SELECT pgtrickle.create_stream_table('trickle_bench.by_extension', $1::text)";
+            client.query_one(text, &[&scenario.query]).await?;
+        } else {
+            ways.retain(|way| *way != Way::Extension);
+        }
+        vacuum(client).await?;
+        Ok(Bed { scenario, trickle, client, rows, ways })
+    }
+
+    /// The results, each with the way in which it is brought up to date.
+    fn results(&self) -> Vec<(Way, &'static str)> {
+        let all = [
+            (Way::Full, "by_full"),
+            (Way::Incremental, "by_trickle"),
+            (Way::Hand, "by_hand"),
+            (Way::Extension, "by_extension"),
+        ];
+        all.into_iter().filter(|(way, _)| self.ways.contains(way)).collect()
     }
 
     /// Takes everything away.
     pub(crate) async fn clear(self) -> Result<(), Failure> {
-        self.trickle.drop(&Name::parse("trickle_bench.by_trickle")?, false).await?;
+        for (way, table) in self.results() {
+            if matches!(way, Way::Incremental | Way::Extension) {
+                self.trickle.drop(&Name::parse(&format!("{SCHEMA}.{table}"))?, false).await?;
+            }
+        }
         self.client.batch_execute(&format!("DROP SCHEMA {SCHEMA} CASCADE")).await?;
         Ok(())
     }
@@ -95,7 +125,7 @@ impl<'b> Bed<'b> {
     /// Changes `percent` of the rows, refreshes in each way, which take turns in being first, and compares.
     pub(crate) async fn cycle(&mut self, cycle: usize, percent: f64) -> Result<Vec<Measured>, Failure> {
         self.change(cycle, percent).await?;
-        let mut ways = [Way::Full, Way::Incremental, Way::Hand];
+        let mut ways = self.ways.clone();
         let turn = cycle % ways.len();
         ways.rotate_left(turn);
         let mut measured = Vec::new();
@@ -160,6 +190,11 @@ impl<'b> Bed<'b> {
                 let names = [Name::parse("trickle_bench.by_trickle")?];
                 Ok(self.trickle.refresh(&names, &RefreshOptions::default()).await?)
             }
+            Way::Extension => {
+                let text = "SELECT pgtrickle.refresh_stream_table('trickle_bench.by_extension')";
+                self.client.batch_execute(text).await?;
+                Ok(Vec::new())
+            }
             Way::Hand => {
                 let statement = self.scenario.hand.refresh.replace(":facts", self.scenario.facts);
                 let emptied = format!("TRUNCATE {}_changes, product_changes", self.scenario.facts);
@@ -171,7 +206,7 @@ impl<'b> Bed<'b> {
 
     /// Each result is what the query gives, as bags.
     async fn verify(&self) -> Result<(), Failure> {
-        for table in ["by_full", "by_trickle", "by_hand"] {
+        for (_, table) in self.results() {
             let query = self.scenario.query;
             let differ = format!(
                 "SELECT (SELECT count(*) FROM (SELECT * FROM {table} EXCEPT ALL ({query})) x)

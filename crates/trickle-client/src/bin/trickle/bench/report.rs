@@ -60,7 +60,7 @@ impl Cell {
     }
 
     fn to_json(&self) -> Value {
-        let ways = [Way::Full, Way::Incremental, Way::Hand].into_iter().filter_map(|way| {
+        let ways = Way::ALL.into_iter().filter_map(|way| {
             let t = self.times(way)?;
             let first = self.first(way).map(milliseconds);
             let of = json!({"p50_ms": milliseconds(t.median), "p95_ms": milliseconds(t.p95),
@@ -148,6 +148,7 @@ pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output
             of(|t| t.median),
             of(|t| t.p95),
             of(|t| t.most),
+            plain(shown(c.median(Way::Extension))),
             plain(shown(first)),
             plain(full.map_or("-".to_owned(), |f| format!("{f:.2}"))),
             (best.map_or("-".to_owned(), |b| format!("{b:.2}")), tone),
@@ -164,6 +165,7 @@ pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output
         "incremental",
         "p95",
         "most",
+        "extension",
         "first",
         "faster than full",
         "times the best",
@@ -259,10 +261,21 @@ pub(crate) fn show_capture(measured: &[capture::Measured], server: &str, output:
             plain(times(statement, untracked)),
             plain(times(of(*w, Captor::Unlogged), untracked)),
             plain(times(of(*w, Captor::Row), untracked)),
+            plain(times(of(*w, Captor::Extension), untracked)),
             (times(statement, hand), against),
         ]
     };
-    let head = ["table", "work", "untracked ms", "hand", "statement", "unlogged", "row", "statement / hand"];
+    let head = [
+        "table",
+        "work",
+        "untracked ms",
+        "hand",
+        "statement",
+        "unlogged",
+        "row",
+        "extension",
+        "statement / hand",
+    ];
     output.print(format!("{server}; medians, as multiples of the untracked table's\n\n"));
     output.table(head, works.iter().map(row).collect());
 }

@@ -73,6 +73,10 @@ pub(crate) struct Bench {
     /// Compare two runs, files with what --json printed.
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], exclusive = true)]
     compare: Vec<PathBuf>,
+    /// Measure the extension beside the program, on a server that it is installed into: refreshes by its SQL function, and with
+    /// --capture triggers in C.
+    #[arg(long, requires = "private", conflicts_with_all = ["idle", "tpch", "dag"])]
+    extension: bool,
     /// Start a private throw-away PostgreSQL, as the demo does.
     #[arg(long)]
     private: bool,
@@ -107,7 +111,7 @@ struct Place {
 }
 
 impl Place {
-    async fn new(private: bool, output: &Output) -> Result<Place, Failure> {
+    async fn new(private: bool, extension: bool, output: &Output) -> Result<Place, Failure> {
         let mut server = None;
         if private {
             let (_, binaries) =
@@ -125,6 +129,9 @@ impl Place {
             return Err(Failure::input(format!(
                 "schema {SCHEMA} exists: drop its stream tables (trickle drop), and it, or measure in another database"
             )));
+        }
+        if extension {
+            session.client().batch_execute("CREATE EXTENSION pg_trickle").await?;
         }
         let had_catalog = trickle.init().await?.is_some();
         Ok(Place { trickle, session, had_catalog, private: server })
@@ -161,7 +168,7 @@ impl Run for Bench {
             report::compare(&read(before)?, &read(after)?, output)?;
             return Ok(Answer::Yes);
         }
-        let mut place = Place::new(self.private, output).await?;
+        let mut place = Place::new(self.private, self.extension, output).await?;
         let server = place.version().await?;
         // What it made goes after a failure too.
         let measured = if self.capture {
@@ -215,7 +222,8 @@ impl Bench {
             Some(delta) => vec![(f64::from(delta) * 100.0 / f64::from(rows)).min(90.0)],
             None => self.pct.clone(),
         };
-        let mut bed = Bed::new(scenario, &mut place.trickle, place.session.client(), rows).await?;
+        let mut bed =
+            Bed::new(scenario, &mut place.trickle, place.session.client(), rows, self.extension).await?;
         let mut result = Ok(());
         for percent in percents {
             let mut cell = Cell { scenario: scenario.name, rows, percent, measured: Vec::new() };
@@ -248,11 +256,13 @@ impl Bench {
 
     async fn capture(&self, place: &mut Place, server: &str, output: &mut Output) -> Result<(), Failure> {
         let mut refreshers = Vec::new();
-        for (captor, mode, unlogged) in [
+        let copied = self.extension.then_some((Captor::Extension, Mode::Copy, false));
+        let plain = [
             (Captor::Statement, Mode::Statement, false),
             (Captor::Unlogged, Mode::Statement, true),
             (Captor::Row, Mode::Row, false),
-        ] {
+        ];
+        for (captor, mode, unlogged) in plain.into_iter().chain(copied) {
             let settings = Settings { capture: CaptureOptions { mode, unlogged }, ..Settings::default() };
             refreshers.push((captor, Trickle::attach(place.another(output).await?, settings).await?));
         }
