@@ -1,7 +1,8 @@
 //! The texts of capture; that they do what they say is tested against servers.
 
-use super::{Buffer, Mode};
+use super::{Buffer, CopyScript, Mode};
 use crate::catalog::{MemoryCatalog, TableDef};
+use crate::sql::ast::Statement;
 use crate::sql::print;
 use std::sync::Arc;
 
@@ -71,4 +72,30 @@ fn a_closed_segment_is_written_again_only_if_it_has_all_columns() {
     assert_eq!(source.rotate(&again).0.current().unwrap().number, 3);
     let (wide, _) = source.widen(&two, &[1]);
     assert!(source.reopen(&wide, 1).is_none());
+}
+
+#[test]
+fn a_copying_trigger_has_the_statement_that_it_stands_for() {
+    let t = table("CREATE TABLE t (id int PRIMARY KEY, w text, \"Odd\" int)");
+    let buffer = Buffer::new(t, "ch", &[2, 1]).with_limit(4096);
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let stated = words(&texts(&Mode::Statement.source().install(&buffer)));
+    let made = Mode::Copy.source().install(&buffer);
+    let mut found = 0;
+    for s in &made {
+        let Statement::CreateScriptFunction(f) = s else { continue };
+        let script: CopyScript = serde_json::from_str(&f.script).unwrap();
+        assert_eq!(script.segment, ("ch".to_owned(), "changes_1_1".to_owned()));
+        let names: Vec<(&str, &str)> = script.columns.iter().map(|(a, b)| (&**a, &**b)).collect();
+        assert_eq!(names, [("Odd", "Odd"), ("w", buffer.column(1).unwrap().0.as_str())]);
+        assert_ne!(names[1].1, "w", "a segment's own columns have their names");
+        assert_eq!(script.limit, 4096);
+        assert!(stated.contains(&words(&script.copy)), "{}", script.copy);
+        assert!(script.mark.contains("INSERT INTO ch.changes_1_1 (xid, w)"), "{}", script.mark);
+        assert!(s.to_string().contains("LANGUAGE pgtrickle_copy SECURITY DEFINER"), "{s}");
+        found += 1;
+    }
+    assert_eq!(found, 3);
+    assert_eq!(texts(&made).matches("LANGUAGE plpgsql").count(), 1, "that of TRUNCATE");
+    assert_eq!(made.len(), Mode::Statement.source().install(&buffer).len());
 }

@@ -137,7 +137,7 @@ fn remember(
 /// Copies what a statement changed.
 fn copy(data: &mut pg_sys::TriggerData, script: &Script) {
     let says = &script.says;
-    let Some(mut changed) = Changed::of(data) else { return };
+    let Some(changed) = Changed::of(data) else { return };
     let Some(segment) = Segment::open(says) else { return by_statement(data, &says.copy) };
     if segment.bytes() >= says.limit {
         drop(segment);
@@ -147,13 +147,15 @@ fn copy(data: &mut pg_sys::TriggerData, script: &Script) {
         drop(segment);
         return by_statement(data, &says.copy);
     };
-    // SAFETY: there is a transaction. As the executor does it: the rows are of a command after the one that changed the source,
-    // and whoever looks next sees them.
-    unsafe {
-        pg_sys::CommandCounterIncrement();
-        changed.write(&segment, &fields);
-        pg_sys::CommandCounterIncrement();
-    }
+    next_command();
+    changed.write(&segment, &fields);
+    next_command();
+}
+
+/// As the executor does it: rows are of a command after the one that changed the source, and whoever looks next sees them.
+fn next_command() {
+    // SAFETY: there is a transaction.
+    unsafe { pg_sys::CommandCounterIncrement() };
 }
 
 /// Runs a statement that reads the transition tables by their names, with nothing but built-in names beside.
@@ -187,46 +189,34 @@ fn by_statement(data: &mut pg_sys::TriggerData, text: &str) {
     }
 }
 
-/// The transition tables of a statement that changed something.
+/// The transition tables of a statement that changed something; null where there is none, or no row in it.
 struct Changed {
     source: pg_sys::Relation,
-    old: Option<Transition>,
-    new: Option<Transition>,
-}
-
-/// One of them, from its first row on.
-struct Transition {
-    rows: *mut pg_sys::Tuplestorestate,
-    slot: *mut pg_sys::TupleTableSlot,
+    old: *mut pg_sys::Tuplestorestate,
+    new: *mut pg_sys::Tuplestorestate,
 }
 
 impl Changed {
     fn of(data: &pg_sys::TriggerData) -> Option<Changed> {
-        // SAFETY: they are the trigger's, and live until it returns.
-        let any = |rows: *mut pg_sys::Tuplestorestate| unsafe {
-            !rows.is_null() && pg_sys::tuplestore_tuple_count(rows) > 0
-        };
-        let (old, new) = (any(data.tg_oldtable), any(data.tg_newtable));
         if data.tg_oldtable.is_null() && data.tg_newtable.is_null() {
             refuse("its trigger has no transition table");
         }
-        if !old && !new {
-            return None;
-        }
-        let source = data.tg_relation;
-        let of = |rows, there: bool| there.then(|| Transition::of(rows, source));
-        Some(Changed { source, old: of(data.tg_oldtable, old), new: of(data.tg_newtable, new) })
+        let filled = |rows: *mut pg_sys::Tuplestorestate| {
+            // SAFETY: it is the trigger's, and lives until that returns.
+            let any = !rows.is_null() && unsafe { pg_sys::tuplestore_tuple_count(rows) } > 0;
+            if any { rows } else { std::ptr::null_mut() }
+        };
+        let (old, new) = (filled(data.tg_oldtable), filled(data.tg_newtable));
+        let any = !(old.is_null() && new.is_null());
+        any.then_some(Changed { source: data.tg_relation, old, new })
     }
 
     /// −old +new, without pairs that are the same.
-    ///
-    /// # Safety
-    /// The fields are those of the segment for this source.
-    unsafe fn write(&mut self, segment: &Segment, fields: &Fields) {
+    fn write(&self, segment: &Segment, fields: &Fields) {
         let mut out = Out::to(segment, fields);
+        let (mut olds, mut news) = (Rows::of(self.old, self.source), Rows::of(self.new, self.source));
         loop {
-            // SAFETY: each is asked until it has no row any more, then never again.
-            let (old, new) = unsafe { (next(&mut self.old), next(&mut self.new)) };
+            let (old, new) = (olds.next(), news.next());
             if old.is_none() && new.is_none() {
                 break;
             }
@@ -245,39 +235,41 @@ impl Changed {
             }
         }
         out.flush();
-        for t in [self.old.take(), self.new.take()].into_iter().flatten() {
-            t.end();
-        }
+        olds.end();
+        news.end();
     }
 }
 
-/// The next row of a table that has one; one that is at its end is forgotten.
-///
-/// # Safety
-/// The table is the trigger's that is being called.
-unsafe fn next(table: &mut Option<Transition>) -> Option<*mut pg_sys::TupleTableSlot> {
-    let t = table.as_ref()?;
-    // SAFETY: its slot is for rows of this kind. A row of the slot is good until the next one is asked for.
-    if unsafe { pg_sys::tuplestore_gettupleslot(t.rows, true, false, t.slot) } {
-        return Some(t.slot);
-    }
-    if let Some(ended) = table.take() {
-        ended.end();
-    }
-    None
+/// What is left of a transition table: null when it is at its end.
+struct Rows {
+    table: *mut pg_sys::Tuplestorestate,
+    slot: *mut pg_sys::TupleTableSlot,
 }
 
-impl Transition {
-    fn of(rows: *mut pg_sys::Tuplestorestate, source: pg_sys::Relation) -> Transition {
-        // SAFETY: another pointer into the rows leaves those of others where they are, but for which of them is read by.
+impl Rows {
+    fn of(table: *mut pg_sys::Tuplestorestate, source: pg_sys::Relation) -> Rows {
+        // SAFETY: the source is open. Another pointer into the rows leaves those of others where they are; whoever reads selects
+        // theirs first.
         unsafe {
-            let pointer = pg_sys::tuplestore_alloc_read_pointer(rows, pg_sys::EXEC_FLAG_REWIND as i32);
-            pg_sys::tuplestore_select_read_pointer(rows, pointer);
-            pg_sys::tuplestore_rescan(rows);
-            let slot =
-                pg_sys::MakeSingleTupleTableSlot((*source).rd_att, &raw const pg_sys::TTSOpsMinimalTuple);
-            Transition { rows, slot }
+            if !table.is_null() {
+                let pointer = pg_sys::tuplestore_alloc_read_pointer(table, pg_sys::EXEC_FLAG_REWIND as i32);
+                pg_sys::tuplestore_select_read_pointer(table, pointer);
+                pg_sys::tuplestore_rescan(table);
+            }
+            let ops = &raw const pg_sys::TTSOpsMinimalTuple;
+            Rows { table, slot: pg_sys::MakeSingleTupleTableSlot((*source).rd_att, ops) }
         }
+    }
+
+    /// The next row, good until the one after it is asked for.
+    fn next(&mut self) -> Option<*mut pg_sys::TupleTableSlot> {
+        // SAFETY: the slot is for rows of this kind.
+        let any = !self.table.is_null()
+            && unsafe { pg_sys::tuplestore_gettupleslot(self.table, true, false, self.slot) };
+        if !any {
+            self.table = std::ptr::null_mut();
+        }
+        any.then_some(self.slot)
     }
 
     fn end(self) {
