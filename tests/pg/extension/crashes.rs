@@ -177,7 +177,8 @@ fn a_captured_write_whose_process_dies_never_was() {
         for mode in ["statement", "row"] {
             let mut server = start_with(binaries, "writer", &[]).await;
             let s = connect(&server, "postgres").await;
-            run(&s, &format!("CREATE EXTENSION pg_trickle; SET pg_trickle.cdc_trigger_mode = '{mode}'")).await;
+            run(&s, &format!("CREATE EXTENSION pg_trickle; SET pg_trickle.cdc_trigger_mode = '{mode}'"))
+                .await;
             make(&s).await;
             run(&s, WAITING).await;
             die_writing(&mut server, &WRITES, async |cast| run(&cast.eye, REFRESH).await, settle).await;
@@ -245,7 +246,8 @@ fn a_write_that_triggers_follow_and_whose_process_dies_never_was() {
         run(&s, "CREATE EXTENSION pg_trickle").await;
         make(&s).await;
         for (name, query) in KEPT {
-            run(&s, &format!("SELECT pgtrickle.create_stream_table('{name}', '{query}', NULL, 'IMMEDIATE')")).await;
+            run(&s, &format!("SELECT pgtrickle.create_stream_table('{name}', '{query}', NULL, 'IMMEDIATE')"))
+                .await;
         }
         run(&s, WAITING).await;
         let same = async |s: &Session| {

@@ -87,8 +87,7 @@ fn a_copying_trigger_has_the_statement_that_it_stands_for() {
         let script: CopyScript = serde_json::from_str(&f.script).unwrap();
         assert_eq!(script.segment, ("ch".to_owned(), "changes_1_1".to_owned()));
         let names: Vec<(&str, &str)> = script.columns.iter().map(|(a, b)| (&**a, &**b)).collect();
-        assert_eq!(names, [("Odd", "Odd"), ("w", buffer.column(1).unwrap().0.as_str())]);
-        assert_ne!(names[1].1, "w", "a segment's own columns have their names");
+        assert_eq!(names, [("w", "_w"), ("Odd", "Odd")], "a segment's own columns keep their names");
         assert_eq!(script.limit, 4096);
         assert!(stated.contains(&words(&script.copy)), "{}", script.copy);
         assert!(script.mark.contains("INSERT INTO ch.changes_1_1 (xid, w)"), "{}", script.mark);
