@@ -238,8 +238,8 @@ pub(crate) fn show_capture(measured: &[capture::Measured], server: &str, output:
         let rows: Vec<Value> = works
             .iter()
             .map(|w| {
-                let ms: BTreeMap<&str, Option<f64>> =
-                    Captor::ALL.iter().map(|c| (c.name(), of(*w, *c))).collect();
+                let measured = Captor::ALL.iter().filter_map(|c| Some((c.name(), of(*w, *c)?)));
+                let ms: BTreeMap<&str, f64> = measured.collect();
                 json!({"table": w.0, "work": w.1.name(), "p50_ms": ms})
             })
             .collect();
