@@ -103,7 +103,7 @@ fn frontier(c: &mut Criterion) {
 fn stream_table(i: u32, sources: impl IntoIterator<Item = u32>) -> StreamTableNode {
     let named = |i: u32| (TableId(i), Arc::from(format!("t{i}")));
     let (id, name) = named(i);
-    StreamTableNode { id, name, sources: sources.into_iter().map(named).collect() }
+    StreamTableNode { id, name, sources: sources.into_iter().map(named).collect(), apart: false }
 }
 
 /// Each table on the one before it.

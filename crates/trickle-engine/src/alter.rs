@@ -5,7 +5,7 @@ mod evolve;
 use crate::adapt::is_final;
 use crate::capture;
 use crate::copies::reads_copies;
-use crate::create::{Created, Design, NewStreamTable, RefreshMode};
+use crate::create::{Created, Design, NewStreamTable, RefreshMode, consistency};
 use crate::db::{Bind, Connection, Json, Transaction};
 use crate::drop::release_sources;
 use crate::error::{Error, Result};
@@ -30,6 +30,8 @@ pub struct Alteration {
     pub schedule: Option<Option<String>>,
     /// Another mode.
     pub mode: Option<RefreshMode>,
+    /// Whether it is refreshed by itself from now on, after the stream tables that it reads, or with them again.
+    pub apart: Option<bool>,
     /// `true` takes it out of the schedule, `false` puts it back.
     pub suspended: Option<bool>,
 }
@@ -53,6 +55,7 @@ impl<C: Connection> Trickle<C> {
                 (new.query, new.settings) = (query.clone(), None);
             }
             new.mode = wanted.mode.or(new.mode);
+            new.apart = wanted.apart.or(new.apart);
             done = self.replace(e.relation.clone(), e.id, &new).await?;
         }
         if wanted.suspended == Some(true) && e.is_immediate() {
@@ -61,9 +64,13 @@ impl<C: Connection> Trickle<C> {
         let (set, schedule) = (wanted.schedule.is_some(), wanted.schedule.clone().flatten());
         let text = "UPDATE pgtrickle.pgt_stream_tables SET schedule = CASE WHEN $2::bool THEN $3::text ELSE schedule END, \
              status = CASE WHEN $4::bool IS NULL THEN status WHEN $4 THEN 'SUSPENDED' WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
-             consecutive_errors = CASE WHEN $4::bool IS NULL THEN consecutive_errors ELSE 0 END, updated_at = now() \
+             consecutive_errors = CASE WHEN $4::bool IS NULL THEN consecutive_errors ELSE 0 END, \
+             diamond_consistency = coalesce($5, diamond_consistency), updated_at = now() \
              WHERE pgt_id = $1";
-        let done_with = self.db().execute(text, &[&e.id, &set, &schedule, &wanted.suspended]).await;
+        let done_with = self
+            .db()
+            .execute(text, &[&e.id, &set, &schedule, &wanted.suspended, &wanted.apart.map(consistency)])
+            .await;
         done_with.map_err(|err| Error::server(format!("alter {}", shown(&e)), err))?;
         if wanted.suspended == Some(false) && e.is_immediate() && e.is_populated {
             // Writers keep it again from when it is computed.
@@ -263,6 +270,7 @@ impl Entry {
         NewStreamTable {
             mode: Some(self.requested()),
             schedule: Some(self.schedule.clone()),
+            apart: Some(self.apart),
             settings: Some(self.settings.clone()),
             ..NewStreamTable::new(name, self.query.clone())
         }
@@ -289,7 +297,7 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
         "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, \
          original_query = CASE WHEN $3 = defining_query THEN original_query ELSE $3 END, schedule = $4, \
          refresh_mode = $5, requested_mode = $6, mode_reason = $7, settings = $8, layout_hash = $9, functions = $10, \
-         functions_fingerprint = $11, reads_clock = $12, frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, 'it was planned anew'), consecutive_errors = 0, \
+         functions_fingerprint = $11, reads_clock = $12, diamond_consistency = $13, frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, 'it was planned anew'), consecutive_errors = 0, \
          last_error_message = NULL, status = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN status WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
          cost_model = NULL, updated_at = now() WHERE pgt_id = $1",
         &[
@@ -305,6 +313,7 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
             &design.resolved.functions,
             &design.resolved.functions_fingerprint,
             &design.reads_clock(),
+            &design.consistency(),
         ],
     )
     .await

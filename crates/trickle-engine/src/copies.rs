@@ -181,6 +181,7 @@ impl<C: Connection> Trickle<C> {
             query: new.query.clone(),
             schedule: new.schedule.clone().unwrap_or_else(|| Some("calculated".to_owned())),
             requested: RefreshMode::Full,
+            apart: false,
             resolved,
             table: Some(Arc::new(table)),
             reasons: Vec::new(),

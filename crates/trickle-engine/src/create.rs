@@ -8,7 +8,7 @@ use crate::db::{Connection, Json, Transaction};
 use crate::error::{Error, Result};
 use crate::locks::{oids, patiently};
 use crate::names::Name;
-use crate::registry::{StoredSetting, layout_hash, options};
+use crate::registry::{Entry, StoredSetting, layout_hash, options};
 use crate::resolve::{Dependency, Resolved, resolve};
 use crate::schema;
 use crate::trickle::Trickle;
@@ -78,6 +78,9 @@ pub struct NewStreamTable {
     /// Whether materialized views and foreign tables are followed: each refresh reads all of them and compares them with
     /// copies. Where not, or where what is replaced was made so, they stand in the way of deltas.
     pub snapshots: bool,
+    /// Whether it is refreshed by itself, after the stream tables that it reads, rather than with them over one snapshot
+    /// ([`StreamTableNode::apart`]). `None` says nothing: as the one that is replaced, else with them.
+    pub apart: Option<bool>,
     /// The settings that its query means what it means under; `None`: those in force.
     pub settings: Option<Vec<Setting>>,
 }
@@ -94,6 +97,7 @@ impl NewStreamTable {
             initialize: true,
             if_exists: IfExists::Fail,
             snapshots: false,
+            apart: None,
             settings: None,
         }
     }
@@ -125,6 +129,7 @@ pub(crate) struct Design {
     pub(crate) query: String,
     pub(crate) schedule: Option<String>,
     pub(crate) requested: RefreshMode,
+    pub(crate) apart: bool,
     pub(crate) resolved: Resolved,
     pub(crate) table: Option<Arc<StreamTable>>,
     pub(crate) reasons: Vec<Reason>,
@@ -234,11 +239,10 @@ impl<C: Connection> Trickle<C> {
                 Ok(Created { id, name, made: false, mode, reasons: Vec::new() })
             }
             IfExists::Replace => {
-                let kept = there.map(|e| (e.schedule.clone(), e.requested()));
-                let (schedule, mode) = kept.unzip();
                 let new = NewStreamTable {
-                    schedule: new.schedule.clone().or(schedule),
-                    mode: new.mode.or(mode),
+                    schedule: new.schedule.clone().or(there.map(|e| e.schedule.clone())),
+                    mode: new.mode.or(there.map(Entry::requested)),
+                    apart: new.apart.or(there.map(|e| e.apart)),
                     ..new.clone()
                 };
                 self.replace(relation, id, &new).await
@@ -383,6 +387,7 @@ impl<C: Connection> Trickle<C> {
             query: new.query.clone(),
             schedule,
             requested: mode,
+            apart: new.apart.unwrap_or_default(),
             resolved,
             table,
             reasons,
@@ -448,6 +453,7 @@ impl<C: Connection> Trickle<C> {
             id: relation.id,
             name: name(&relation.schema, &relation.name),
             sources: sources.collect(),
+            apart: false,
         };
         Ok(dag.put(&node)?)
     }
@@ -628,6 +634,11 @@ impl Design {
         (!all.is_empty()).then(|| all.join("\n"))
     }
 
+    /// With what it agrees, as the catalog writes it.
+    pub(crate) fn consistency(&self) -> &'static str {
+        consistency(self.apart)
+    }
+
     pub(crate) fn name(&self) -> Qualified {
         Qualified::new(&self.relation.schema, &self.relation.name)
     }
@@ -671,8 +682,8 @@ impl Design {
         t.execute(
             "INSERT INTO pgtrickle.pgt_stream_tables (pgt_id, pgt_relid, pgt_schema, pgt_name, defining_query, \
              original_query, schedule, refresh_mode, requested_mode, mode_reason, settings, layout_hash, functions, \
-             functions_fingerprint, reads_clock) OVERRIDING SYSTEM VALUE \
-             VALUES ($1, to_regclass(pg_catalog.format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+             functions_fingerprint, reads_clock, diamond_consistency) OVERRIDING SYSTEM VALUE \
+             VALUES ($1, to_regclass(pg_catalog.format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
             &[
                 &id,
                 &&*self.relation.schema,
@@ -688,6 +699,7 @@ impl Design {
                 &self.resolved.functions,
                 &self.resolved.functions_fingerprint,
                 &self.reads_clock(),
+                &self.consistency(),
             ],
         )
         .await
@@ -721,6 +733,11 @@ impl Design {
         }
         Ok(())
     }
+}
+
+/// With what a stream table agrees, as the catalog writes it.
+pub(crate) fn consistency(apart: bool) -> &'static str {
+    if apart { "none" } else { "atomic" }
 }
 
 /// Refuses writes to a stored table that are not a refresh's.

@@ -191,26 +191,26 @@ impl<C: Connection> Trickle<C> {
         options: &RefreshOptions,
         watch: Option<&mut (dyn Watch + '_)>,
     ) -> Result<Vec<Refreshed>> {
-        let done = self.refresh_groups(registry, wanted, options, watch).await?;
+        let done = self.refresh_groups(groups(registry, wanted)?, options, watch).await?;
         self.prune_history().await?;
         Ok(done)
     }
 
     async fn refresh_groups(
         &mut self,
-        registry: &Registry,
-        wanted: &[TableId],
+        groups: Vec<Vec<Entry>>,
         options: &RefreshOptions,
         mut watch: Option<&mut (dyn Watch + '_)>,
     ) -> Result<Vec<Refreshed>> {
         let mut done = Vec::new();
-        for group in groups(registry, wanted)? {
+        for group in groups {
             done.extend(self.refresh_replanning(group, options, watch.as_deref_mut()).await?);
         }
         Ok(done)
     }
 
-    /// Refreshes linked stream tables.
+    /// Refreshes linked stream tables with all that they are to agree with; not what they read and stand
+    /// [apart](trickle_core::dag::StreamTableNode::apart) from.
     pub async fn refresh_linked(
         &mut self,
         wanted: &[TableId],
@@ -222,7 +222,7 @@ impl<C: Connection> Trickle<C> {
         }
         let registry = Arc::new(self.linked(wanted).await?);
         self.remember(key, &registry);
-        let done = self.refresh_groups(&registry, wanted, options, None).await;
+        let done = self.refresh_groups(own_groups(&registry, wanted)?, options, None).await;
         self.forgetting(done)
     }
 
@@ -245,12 +245,12 @@ impl<C: Connection> Trickle<C> {
         options: &RefreshOptions,
     ) -> Result<Option<Vec<Refreshed>>> {
         let Some(registry) = self.memory.recent.get(key).cloned() else { return Ok(None) };
-        let wanted = match key {
-            Wanted::Names(names) => registry.ids(names, &self.search_path)?,
-            Wanted::Tables(tables) => tables.clone(),
+        let groups = match key {
+            Wanted::Names(names) => groups(&registry, &registry.ids(names, &self.search_path)?)?,
+            Wanted::Tables(tables) => own_groups(&registry, tables)?,
         };
         let mut done = Vec::new();
-        for group in groups(&registry, &wanted)? {
+        for group in groups {
             self.heal(&group).await?;
             match self.refresh_group(&group, options, None).await {
                 Ok(part) => done.extend(part),
@@ -285,7 +285,7 @@ impl<C: Connection> Trickle<C> {
         loop {
             let linked = match first.take() {
                 Some(group) => vec![group],
-                None => groups(&self.adapt(&wanted, options.by()).await?, &wanted)?,
+                None => own_groups(&self.adapt(&wanted, options.by()).await?, &wanted)?,
             };
             let mut done = Vec::new();
             let mut failed = None;
@@ -461,7 +461,15 @@ fn doing(group: &[Entry]) -> String {
     }
 }
 
-/// The wanted stream tables and all that they read, as groups that share no stream table, each upstream first.
+/// The groups that the wanted stream tables are in, each with all that these read in it, upstream first.
+fn own_groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<Entry>>> {
+    let mut own = groups(registry, wanted)?;
+    own.retain(|g| g.iter().any(|e| wanted.contains(&e.relation.id)));
+    Ok(own)
+}
+
+/// The wanted stream tables and all that they read, as groups that share no stream table, each upstream first; a group after
+/// those that it reads.
 pub(crate) fn groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<Entry>>> {
     let dag = registry.dag()?;
     let set: BTreeSet<TableId> = dag.refresh_set(&wanted.iter().copied().collect()).into_iter().collect();

@@ -96,6 +96,8 @@ pub struct Entry {
     pub layout_hash: Option<String>,
     /// What its plan is made for (`pgtrickle.definition`).
     pub definition: String,
+    /// Whether it is refreshed by itself, after the stream tables that it reads ([`StreamTableNode::apart`]).
+    pub apart: bool,
 }
 
 impl Entry {
@@ -175,7 +177,7 @@ const ENTRIES: &str = "
         s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings,
         r.rolname, coalesce(r.rolname = current_user, true) AS own, s.layout_hash,
         u.id IS NOT NULL AS unchanged, s.is_populated, c.oid IS NOT NULL AS there,
-        pgtrickle.definition(s.pgt_id), s.reads_clock, s.needs_reinit
+        pgtrickle.definition(s.pgt_id), s.reads_clock, s.needs_reinit, s.diamond_consistency = 'none' AS apart
     FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
     LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
     LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -194,7 +196,7 @@ LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
 ORDER BY l.pgt_id, d.source_relid";
 
 /// Where what is read begins among the columns of [`ENTRIES`].
-const READ: usize = 23;
+const READ: usize = 24;
 
 /// All stream tables of a database.
 #[derive(Clone, Debug, Default)]
@@ -327,6 +329,7 @@ fn node(e: &Entry) -> StreamTableNode {
         id: e.relation.id,
         name: name(&e.relation),
         sources: e.dependencies.iter().map(|d| (d.relation.id, name(&d.relation))).collect(),
+        apart: e.apart,
     }
 }
 
@@ -382,6 +385,7 @@ fn entry(r: &Row) -> Entry {
         unchanged: r.get(17),
         is_populated: r.get(18),
         needs_reinit: r.get(22),
+        apart: r.get(23),
     }
 }
 

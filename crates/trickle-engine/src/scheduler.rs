@@ -115,7 +115,7 @@ pub fn now() -> Time {
 
 /// Identifies what the scheduler knows of the catalog. What refreshes write themselves is left out.
 const STAMP: &str = "SELECT coalesce(md5(string_agg(concat_ws('|', pgt_id, pgt_relid, schedule, refresh_mode, \
-     layout_hash, status IN ('SUSPENDED', 'ERROR'), needs_reinit, md5(defining_query)), ',' ORDER BY pgt_id)), '') \
+     layout_hash, status IN ('SUSPENDED', 'ERROR'), needs_reinit, diamond_consistency, md5(defining_query)), ',' ORDER BY pgt_id)), '') \
      FROM pgtrickle.pgt_stream_tables";
 
 /// How old the reading of the catalog may be: sources that were altered are noticed within this time.
@@ -209,9 +209,14 @@ impl Scheduler {
         if due.is_empty() {
             return Ok(Found { due, wake, trouble: None });
         }
-        due.retain(|d| !self.has_changes(d));
-        if !due.is_empty() {
+        // What is found to have none is not due any more; what waited for it is, and is looked at in its turn.
+        loop {
+            due.retain(|d| !self.has_changes(d));
+            if due.is_empty() {
+                break;
+            }
             self.look_at(watch, &dag, &due, time).await?;
+            (due, _) = self.due(&dag, &all, time);
         }
         let (due, _) = self.due(&dag, &self.options.schedule, time);
         let due: Vec<Due> = due.into_iter().filter(|d| self.has_changes(d)).collect();

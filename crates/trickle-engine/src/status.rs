@@ -3,6 +3,7 @@
 //! Instants are texts of ISO 8601 in UTC, as PostgreSQL's clock says them.
 
 use crate::capture::HIDDEN;
+use crate::create::consistency;
 use crate::db::{Connection, Json, Row};
 use crate::error::{Error, Result};
 use crate::names::Name;
@@ -34,6 +35,8 @@ pub struct Status {
     pub status: String,
     /// Its schedule; `None` is manual.
     pub schedule: Option<String>,
+    /// `atomic`: it is refreshed with the stream tables that it reads, over one snapshot. `none`: by itself, after them.
+    pub diamond_consistency: &'static str,
     /// How often a refresher looks at it, in milliseconds: its own period or, where it is `calculated`, the shortest of
     /// those of what reads it, or a default. `None` where its schedule is manual.
     pub period_ms: Option<u64>,
@@ -420,6 +423,7 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Dura
         mode_reason: e.mode_reason.clone(),
         status: e.status.clone(),
         schedule: e.schedule.clone(),
+        diamond_consistency: consistency(e.apart),
         period_ms: period.and_then(|p| u64::try_from(p.as_millis()).ok()),
         polls: e.polls(),
         reads_clock: e.reads_clock,

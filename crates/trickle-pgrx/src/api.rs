@@ -84,7 +84,8 @@ mod pgtrickle {
         super::create(name, query, &options, IfExists::Replace)
     }
 
-    /// Gives a stream table another query, schedule, mode or status ('ACTIVE' or 'SUSPENDED'); NULL leaves it.
+    /// Gives a stream table another query, schedule, mode, status ('ACTIVE' or 'SUSPENDED') or consistency with those that it
+    /// reads; NULL leaves it.
     #[pg_extern]
     fn alter_stream_table(
         name: &str,
@@ -92,8 +93,9 @@ mod pgtrickle {
         schedule: default!(Option<&str>, "NULL"),
         refresh_mode: default!(Option<&str>, "NULL"),
         status: default!(Option<&str>, "NULL"),
+        diamond_consistency: default!(Option<&str>, "NULL"),
     ) {
-        super::alter(name, query, schedule, refresh_mode, status);
+        super::alter(name, &super::Changes { query, schedule, refresh_mode, status, diamond_consistency });
     }
 
     /// Drops a stream table, and with `cascade` what depends on it.
@@ -143,7 +145,7 @@ mod pgtrickle {
     /// Lets a stream table that was suspended be refreshed again.
     #[pg_extern]
     fn resume_stream_table(name: &str) {
-        super::alter(name, None, None, None, Some("ACTIVE"));
+        super::alter(name, &super::Changes { status: Some("ACTIVE"), ..super::Changes::default() });
     }
 }
 
@@ -160,6 +162,16 @@ struct Options<'o> {
     cdc_mode: Option<&'o str>,
     append_only: bool,
     diamond_consistency: Option<&'o str>,
+}
+
+/// What is to be different of a stream table.
+#[derive(Default)]
+struct Changes<'c> {
+    query: Option<&'c str>,
+    schedule: Option<&'c str>,
+    refresh_mode: Option<&'c str>,
+    status: Option<&'c str>,
+    diamond_consistency: Option<&'c str>,
 }
 
 /// Does something with the database's stream tables. What fails is raised when everything that was begun for it is ended.
@@ -238,6 +250,7 @@ fn create(name: &str, query: &str, options: &Options<'_>, if_exists: IfExists) -
         new.schedule = Some(options.schedule.map(str::to_owned));
         new.mode = Some(mode(options.refresh_mode)?);
         new.initialize = options.initialize;
+        new.apart = options.diamond_consistency.map(is_apart).transpose()?;
         new.if_exists = if_exists;
         trickle.create(&new).await
     });
@@ -272,17 +285,20 @@ impl Options<'_> {
                     .hint("Use 'auto' or 'trigger'."));
             }
         }
-        match self.diamond_consistency {
-            None | Some("atomic") => {}
-            Some(_) => {
-                return Err(Error::input("linked stream tables are refreshed together in one transaction")
-                    .hint("Leave diamond_consistency at NULL, or 'atomic'."));
-            }
-        }
         if self.append_only {
             pgrx::notice!("append_only changes nothing: what comes and what goes is captured and followed");
         }
         Ok(())
+    }
+}
+
+/// Whether a stream table is refreshed by itself, as its `diamond_consistency` says.
+fn is_apart(consistency: &str) -> Result<bool> {
+    match consistency.to_ascii_lowercase().as_str() {
+        "atomic" => Ok(false),
+        "none" => Ok(true),
+        _ => Err(Error::input(format!("there is no diamond_consistency \"{consistency}\""))
+            .hint("Use 'atomic' or 'none'.")),
     }
 }
 
@@ -293,18 +309,12 @@ fn tell(created: &Created) {
     }
 }
 
-fn alter(
-    name: &str,
-    query: Option<&str>,
-    schedule: Option<&str>,
-    refresh_mode: Option<&str>,
-    status: Option<&str>,
-) {
-    let created = as_owner_about(name, "", query, async |trickle, name| {
-        if query.is_some() || refresh_mode.is_some() {
+fn alter(name: &str, changes: &Changes<'_>) {
+    let created = as_owner_about(name, "", changes.query, async |trickle, name| {
+        if changes.query.is_some() || changes.refresh_mode.is_some() {
             see_all("alter_stream_table")?;
         }
-        let suspended = match status.map(str::to_ascii_uppercase).as_deref() {
+        let suspended = match changes.status.map(str::to_ascii_uppercase).as_deref() {
             None => None,
             Some("ACTIVE") => Some(false),
             Some("SUSPENDED") => Some(true),
@@ -314,9 +324,10 @@ fn alter(
             }
         };
         let wanted = Alteration {
-            query: query.map(str::to_owned),
-            schedule: schedule.map(|s| Some(s.to_owned())),
-            mode: refresh_mode.map(mode).transpose()?,
+            query: changes.query.map(str::to_owned),
+            schedule: changes.schedule.map(|s| Some(s.to_owned())),
+            mode: changes.refresh_mode.map(mode).transpose()?,
+            apart: changes.diamond_consistency.map(is_apart).transpose()?,
             suspended,
         };
         trickle.alter(name, &wanted).await

@@ -11,6 +11,7 @@ use crate::catalog::TableId;
 use crate::error::{Error, Result};
 use petgraph::Direction;
 use petgraph::algo::kosaraju_scc;
+use petgraph::graph::DiGraph;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,6 +23,7 @@ struct Table {
     id: TableId,
     name: Arc<str>,
     stream: bool,
+    apart: bool,
 }
 
 /// A stream table to be put into the graph.
@@ -33,6 +35,9 @@ pub struct StreamTableNode {
     pub name: Arc<str>,
     /// What its query reads, with names for messages. A source not in the graph yet enters as a base table.
     pub sources: Vec<(TableId, Arc<str>)>,
+    /// Whether it is refreshed by itself, after the stream tables that it reads, and need not show the same state of the
+    /// base tables as they do (`diamond_consistency = 'none'`).
+    pub apart: bool,
 }
 
 /// What a change of one table reaches: stream tables with their distance in edges, nearest first.
@@ -96,6 +101,9 @@ impl Dag {
     /// Adds or updates the node and its incoming edges, without a check.
     fn link(&mut self, table: &StreamTableNode) {
         let node = self.enter(table.id, &table.name, true);
+        if let Some(t) = self.graph.node_weight_mut(node) {
+            t.apart = table.apart;
+        }
         let old: Vec<_> = self.graph.edges_directed(node, Direction::Incoming).map(|e| e.id()).collect();
         for e in old {
             self.graph.remove_edge(e);
@@ -115,7 +123,7 @@ impl Dag {
             }
             return *n;
         }
-        let n = self.graph.add_node(Table { id, name: name.clone(), stream });
+        let n = self.graph.add_node(Table { id, name: name.clone(), stream, apart: false });
         self.index.insert(id, n);
         n
     }
@@ -305,25 +313,40 @@ impl Dag {
         self.levels_of(members).concat()
     }
 
-    /// The consistency groups: stream tables linked by stream-table edges, each group in refresh order. Two groups
-    /// share no stream table (base tables they may share), so they refresh in parallel. By least member, O(V + E).
+    /// The consistency groups, each in refresh order: what is refreshed in one transaction. A reader agrees with the stream
+    /// tables that it reads, and so is of their group, unless it stands [apart](StreamTableNode::apart). The groups are the
+    /// strongly connected components of the graph in which such a reader also points at what it reads: so where a path
+    /// leads out of a group and back, what is on it belongs to the group.
+    ///
+    /// A group comes after those that it reads, of equal depth by least member. Two groups share no stream table (base
+    /// tables they may share), so those of equal depth refresh in parallel. O((V + E) log V).
     pub fn groups(&self) -> Vec<Vec<TableId>> {
-        let mut left: BTreeSet<TableId> = self.stream_tables().into_iter().collect();
-        let mut groups = Vec::new();
-        while let Some(first) = left.pop_first() {
-            let mut group = BTreeSet::from([first]);
-            let mut stack = vec![first];
-            while let Some(at) = stack.pop() {
-                for n in self.sources(at).into_iter().chain(self.readers(at)) {
-                    if left.remove(&n) {
-                        group.insert(n);
-                        stack.push(n);
-                    }
+        let streams = self.stream_tables();
+        let mut graph: DiGraph<TableId, ()> = DiGraph::with_capacity(streams.len(), streams.len());
+        let node: BTreeMap<TableId, NodeIndex> =
+            streams.iter().map(|id| (*id, graph.add_node(*id))).collect();
+        for (id, reader) in &node {
+            let apart = self.table(*id).is_some_and(|t| t.apart);
+            for source in self.sources(*id).iter().filter_map(|s| node.get(s)) {
+                graph.add_edge(*source, *reader, ());
+                if !apart {
+                    graph.add_edge(*reader, *source, ());
                 }
             }
-            groups.push(self.order_of(&group));
         }
-        groups
+        let mut depth: BTreeMap<TableId, usize> = BTreeMap::new();
+        let mut groups: Vec<(usize, Vec<TableId>)> = Vec::new();
+        // Kosaraju's algorithm gives readers first.
+        for component in kosaraju_scc(&graph).into_iter().rev() {
+            let members: BTreeSet<TableId> =
+                component.iter().filter_map(|n| graph.node_weight(*n)).copied().collect();
+            let read = members.iter().flat_map(|id| self.sources(*id)).filter_map(|s| depth.get(&s)).max();
+            let own = read.map_or(0, |d| d + 1);
+            depth.extend(members.iter().map(|id| (*id, own)));
+            groups.push((own, self.order_of(&members)));
+        }
+        groups.sort_by_key(|(depth, members)| (*depth, members.iter().min().copied()));
+        groups.into_iter().map(|(_, members)| members).collect()
     }
 
     /// What a change of `id` (data, DDL, a drop) reaches, by distance.

@@ -15,7 +15,12 @@ fn node(id: u32, sources: &[u32]) -> StreamTableNode {
         id: t(id),
         name: name(id),
         sources: sources.iter().map(|s| (t(*s), name(*s))).collect(),
+        apart: false,
     }
+}
+
+fn apart(id: u32, sources: &[u32]) -> StreamTableNode {
+    StreamTableNode { apart: true, ..node(id, sources) }
 }
 
 fn dag(nodes: &[(u32, &[u32])]) -> Dag {
@@ -37,6 +42,22 @@ fn levels_groups_and_closures() {
     assert_eq!(d.impact(t(1)).reached, [(1, t(10)), (1, t(11)), (2, t(12))]);
     assert_eq!(ids(d.affected(&BTreeSet::from([t(2), t(10)]))), [10, 20, 12]);
     assert_eq!(ids(d.refresh_set(&BTreeSet::from([t(12)]))), [10, 11, 12]);
+}
+
+#[test]
+fn what_stands_apart_is_refreshed_after_what_it_reads() {
+    let groups = |nodes: Vec<StreamTableNode>| -> Vec<Vec<u32>> {
+        Dag::build(nodes).unwrap().groups().into_iter().map(ids).collect()
+    };
+    let diamond = |meets| vec![node(12, &[1]), node(11, &[1]), meets];
+    assert_eq!(groups(diamond(node(10, &[11, 12]))), [[11, 12, 10]]);
+    assert_eq!(groups(diamond(apart(10, &[11, 12]))), [[11], [12], [10]]);
+    // What must agree with both sides of one that stands apart takes it along.
+    let around = vec![node(10, &[1]), apart(11, &[10]), node(12, &[10, 11])];
+    assert_eq!(groups(around), [[10, 11, 12]]);
+    // So does a path that leads out of a group and back, through nothing but what stands apart.
+    let back = vec![node(10, &[1]), apart(11, &[10]), apart(12, &[11]), node(13, &[10, 12])];
+    assert_eq!(groups(back), [[10, 11, 12, 13]]);
 }
 
 #[test]
@@ -95,15 +116,16 @@ fn thousands_of_tables_deep_wide_and_braided() {
 
 /// Stream tables 10.. that read earlier ones or base tables 0..3.
 fn random() -> impl Strategy<Value = Vec<StreamTableNode>> {
-    prop::collection::vec(prop::collection::btree_set(0u32..14, 1..4), 1..10).prop_map(|all| {
+    let table = (prop::collection::btree_set(0u32..14, 1..4), any::<bool>());
+    prop::collection::vec(table, 1..10).prop_map(|all| {
         let fit = |i: u32, s: u32| if s < 4 { s } else { 10 + (s % (i + 1)).min(i.max(1) - 1) };
         all.iter()
             .enumerate()
-            .map(|(i, sources)| {
+            .map(|(i, (sources, apart))| {
                 let i = i as u32;
                 let sources: BTreeSet<u32> =
                     sources.iter().map(|s| if i == 0 { s % 4 } else { fit(i, *s) }).collect();
-                node(10 + i, &sources.into_iter().collect::<Vec<_>>())
+                StreamTableNode { apart: *apart, ..node(10 + i, &sources.into_iter().collect::<Vec<_>>()) }
             })
             .collect()
     })
@@ -111,6 +133,18 @@ fn random() -> impl Strategy<Value = Vec<StreamTableNode>> {
 
 fn paths(d: &Dag, from: TableId, to: TableId) -> usize {
     if from == to { 1 } else { d.readers(from).into_iter().map(|r| paths(d, r, to)).sum() }
+}
+
+/// Whether a walk leads from one to the other, along edges and back along those of readers that do not stand apart.
+fn reaches(d: &Dag, nodes: &[StreamTableNode], from: TableId, to: TableId) -> bool {
+    let apart = |id: TableId| nodes.iter().any(|n| n.id == id && n.apart);
+    let mut seen = BTreeSet::from([from]);
+    let mut stack = vec![from];
+    while let Some(at) = stack.pop() {
+        let back = d.sources(at).into_iter().filter(|s| !apart(at) && d.is_stream_table(*s));
+        stack.extend(d.readers(at).into_iter().chain(back).filter(|n| seen.insert(*n)));
+    }
+    seen.contains(&to)
 }
 
 proptest! {
@@ -142,6 +176,21 @@ proptest! {
             prop_assert!(x.members.contains(&x.meets));
         }
         prop_assert!(d.components_strong().iter().all(|c| c.len() == 1));
+        // Each in one group, after all that its group reads; with what it reads, unless it stands apart.
+        let groups = d.groups();
+        let of = |id: TableId| groups.iter().position(|g| g.contains(&id));
+        prop_assert_eq!(groups.concat().into_iter().collect::<BTreeSet<_>>(), order.iter().copied().collect());
+        prop_assert_eq!(groups.concat().len(), order.len());
+        for n in &nodes {
+            for s in d.sources(n.id).into_iter().filter(|s| d.is_stream_table(*s)) {
+                prop_assert!(of(s) <= of(n.id));
+                prop_assert!(n.apart || of(s) == of(n.id));
+                // An apart reader shares a group with what it reads only if something else holds them together.
+                if n.apart && of(s) == of(n.id) {
+                    prop_assert!(reaches(&d, &nodes, n.id, s));
+                }
+            }
+        }
         // Adding one source is refused iff the source is downstream of (or is) the table, and then nothing changed.
         let id = order[pick.index(order.len())];
         let mut sources = ids(d.sources(id));

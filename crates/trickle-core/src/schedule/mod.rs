@@ -27,6 +27,11 @@ impl Time {
     pub fn after(self, d: Duration) -> Time {
         Time(self.0.saturating_add(i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
     }
+    /// This time less a duration, at the beginning of time at least.
+    #[must_use]
+    pub fn before(self, d: Duration) -> Time {
+        Time(self.0.saturating_sub(i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
+    }
     /// The time passed since `earlier`; zero where the clock went back.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))

@@ -97,9 +97,9 @@ pub enum Action {
     Refresh {
         /// The group: least stream table among all that are linked to these.
         group: TableId,
-        /// The due ones and all stream tables upstream of them.
+        /// The due ones and all stream tables of the group upstream of them.
         members: Vec<TableId>,
-        /// Those whose schedule asked for it.
+        /// Those whose schedule asked for it, or a reader's in another group.
         due: Vec<TableId>,
         /// Those that [poll](Task::polls) and are to be computed anew: due themselves, or read by a due one with a
         /// schedule of its own. The others of `members` that poll count as unchanged until their time comes.
@@ -159,21 +159,39 @@ fn spread(id: TableId, start: Time) -> f64 {
     (xxh64(&key, 0) >> 11) as f64 / (1u64 << 53) as f64
 }
 
+/// A time for a refresh.
+#[derive(Clone, Copy)]
+struct Wish {
+    /// When it is due.
+    due: Time,
+    /// What was refreshed since then counts as refreshed for it: the earliest that it could have been due.
+    fresh: Time,
+}
+
 /// When a table's own schedule next asks for a refresh. Missed times are not queued: there is one next time.
-fn due_time(id: TableId, task: &Task, period: Duration, options: &Options) -> Option<Time> {
+fn wish(id: TableId, task: &Task, period: Duration, options: &Options, now: Time) -> Option<Wish> {
     let status = &task.status;
     let from = status.last_start.unwrap_or(status.since);
-    if let Schedule::Cron(c) = task.schedule.as_ref()? {
+    let (mut due, most) = if let Schedule::Cron(c) = task.schedule.as_ref()? {
         let busy_until = from.after(effective_period(Duration::ZERO, status.last_duration()));
-        return c.next_after(from).map(|t| t.max(busy_until));
+        (c.next_after(from)?.max(busy_until), Duration::ZERO)
+    } else {
+        let wanted = period.max(options.min_period);
+        let most = wanted.mul_f64(options.jitter.clamp(0.0, 1.0));
+        let early = most.mul_f64(spread(id, from));
+        match status.last_start {
+            // Never refreshed here: within the jitter of now, so that a thousand new tables do not start together.
+            None => (from.after(early), most),
+            Some(_) => (from.after(effective_period(wanted - early, status.last_duration())), most),
+        }
+    };
+    let mut fresh = due.before(most).max(from);
+    // A clock that was set back: what was refreshed "in the future" is due after one period from now at most.
+    if let Some(ahead) = status.last_start.filter(|s| *s > now) {
+        due = due.before(ahead.since(now));
+        fresh = fresh.min(due);
     }
-    let wanted = period.max(options.min_period);
-    let early = wanted.mul_f64(options.jitter.clamp(0.0, 1.0) * spread(id, from));
-    if status.last_start.is_none() {
-        // Never refreshed here: within the jitter of now, so that a thousand new tables do not start together.
-        return Some(status.since.after(early));
-    }
-    Some(from.after(effective_period(wanted - early, status.last_duration())))
+    Some(Wish { due, fresh })
 }
 
 /// What stands in the way of refreshing a table with its upstream.
@@ -208,6 +226,7 @@ fn gives_up(status: &Status, options: &Options) -> bool {
 /// A group that could start now.
 struct Ready {
     group: TableId,
+    members: BTreeSet<TableId>,
     due: BTreeSet<TableId>,
     since: Time,
     duration: Duration,
@@ -215,69 +234,126 @@ struct Ready {
 
 /// What to refresh now and when to ask again.
 ///
-/// Stream tables linked by stream-table edges are a group; a group has one refresh at a time, of its due members and
-/// everything upstream of them. At most `max_concurrent` run together; the group that has been due longest starts
-/// first (so none starves), among equals the one that takes longest. A table that failed waits ([`backoff`]) and so
-/// does what is downstream of it; the rest of its group goes on. A table whose refresh outlasts its period is asked
-/// for less often ([`effective_period`]). O(V + E) and one upstream walk per due table.
+/// Stream tables linked by stream-table edges are a group ([`Dag::groups`]); a group has one refresh at a time, of its due
+/// members and everything upstream of them within the group. What is read from another group is refreshed before, by
+/// itself: it counts as due until it was, and the reader waits for that. At most `max_concurrent` run together; the group
+/// that has been due longest starts first (so none starves), among equals the one that takes longest. A table that failed
+/// waits ([`backoff`]) and so does what is downstream of it; the rest of its group goes on. A table whose refresh outlasts
+/// its period is asked for less often ([`effective_period`]). O(V + E) and one upstream walk per due table.
 pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Plan {
-    let mut plan = Plan::default();
-    for (id, task) in tasks {
-        if !task.status.suspended && gives_up(&task.status, options) {
-            plan.actions.push(Action::Suspend { id: *id, errors: task.status.consecutive_errors });
-        }
-    }
-    let scheduled = |id| tasks.get(&id)?.schedule.as_ref();
-    let default = |id| match tasks.get(&id) {
-        Some(Task { polls: true, .. }) => options.poll_period,
-        _ => options.default_period,
-    };
-    let periods = canonical_periods(dag, scheduled, default);
+    let mut look = Look { dag, tasks, options, now, wishes: BTreeMap::new(), plan: Plan::default() };
+    look.suspend();
+    look.ask_schedules();
     let mut running = 0;
     let mut ready: Vec<Ready> = Vec::new();
-    let mut wake: Option<Time> = None;
-    for group in dag.groups() {
+    // Readers first: what they wait for is asked for by them.
+    for group in dag.groups().into_iter().rev() {
         let busy = group.iter().any(|id| tasks.get(id).is_some_and(|t| t.status.running));
         running += usize::from(busy);
-        let Some(first) = group.iter().min().copied() else { continue };
-        let mut start = Ready { group: first, due: BTreeSet::new(), since: now, duration: Duration::ZERO };
-        for id in &group {
-            let Some(task) = tasks.get(id) else { continue };
-            let Some(period) = periods.get(id).copied() else { continue };
-            let Some(mut due) = due_time(*id, task, period, options) else { continue };
-            note_slow(&mut plan, *id, task, period, options);
-            // A clock that was set back: what was refreshed "in the future" is due after one period from now at most.
-            if let Some(ahead) = task.status.last_start.filter(|s| *s > now) {
-                due = Time(due.0.saturating_sub(ahead.0.saturating_sub(now.0)));
-            }
-            if due > now {
-                wake = earlier(wake, due);
-                continue;
-            }
-            let set = dag.refresh_set(&BTreeSet::from([*id]));
-            match gate(&set, tasks, options, now) {
-                Gate::Suspended(by) => plan.blocked.push(Blocked { id: *id, by }),
-                Gate::Until(t) => wake = earlier(wake, t),
-                Gate::Open => {
-                    start.since = start.since.min(due);
-                    start.due.insert(*id);
-                    start.duration += task.status.last_duration();
-                }
-            }
-        }
-        if !busy && !start.due.is_empty() {
-            ready.push(start);
-        }
+        let start = look.group(group.into_iter().collect());
+        ready.extend(start.filter(|_| !busy));
     }
+    let mut plan = look.plan;
+    plan.blocked.sort_by_key(|b| b.id);
     ready.sort_by_key(|r| (r.since, std::cmp::Reverse(r.duration), r.group));
     for r in ready.into_iter().take(options.max_concurrent.max(1).saturating_sub(running)) {
-        let members = dag.refresh_set(&r.due);
+        let mut members = dag.refresh_set(&r.due);
+        members.retain(|id| r.members.contains(id));
         let polled = polled(dag, tasks, &members, &r.due);
         let due = r.due.into_iter().collect();
         plan.actions.push(Action::Refresh { group: r.group, members, due, polled });
     }
-    plan.wake = wake;
     plan
+}
+
+/// One look at everything.
+struct Look<'l> {
+    dag: &'l Dag,
+    tasks: &'l BTreeMap<TableId, Task>,
+    options: &'l Options,
+    now: Time,
+    /// When each is to be refreshed, for itself or for a reader that waits for it.
+    wishes: BTreeMap<TableId, Wish>,
+    plan: Plan,
+}
+
+impl Look<'_> {
+    fn suspend(&mut self) {
+        for (id, task) in self.tasks {
+            if !task.status.suspended && gives_up(&task.status, self.options) {
+                self.plan.actions.push(Action::Suspend { id: *id, errors: task.status.consecutive_errors });
+            }
+        }
+    }
+
+    /// What the schedules ask for.
+    fn ask_schedules(&mut self) {
+        let scheduled = |id| self.tasks.get(&id)?.schedule.as_ref();
+        let default = |id| match self.tasks.get(&id) {
+            Some(Task { polls: true, .. }) => self.options.poll_period,
+            _ => self.options.default_period,
+        };
+        for (id, period) in canonical_periods(self.dag, scheduled, default) {
+            let Some(task) = self.tasks.get(&id) else { continue };
+            let Some(wish) = wish(id, task, period, self.options, self.now) else { continue };
+            self.wishes.insert(id, wish);
+            note_slow(&mut self.plan, id, task, period, self.options);
+        }
+    }
+
+    /// The due members of a group that wait for nothing.
+    fn group(&mut self, members: BTreeSet<TableId>) -> Option<Ready> {
+        let mut due = BTreeSet::new();
+        let mut since = self.now;
+        let mut duration = Duration::ZERO;
+        for id in &members {
+            let (Some(task), Some(wish)) = (self.tasks.get(id), self.wishes.get(id).copied()) else {
+                continue;
+            };
+            if wish.due > self.now {
+                self.wake(wish.due);
+                continue;
+            }
+            let set = self.dag.refresh_set(&BTreeSet::from([*id]));
+            match gate(&set, self.tasks, self.options, self.now) {
+                Gate::Suspended(by) => self.plan.blocked.push(Blocked { id: *id, by }),
+                Gate::Until(t) => self.wake(t),
+                Gate::Open if self.waits(task, wish, set.iter().filter(|u| !members.contains(u))) => {}
+                Gate::Open => {
+                    since = since.min(wish.due);
+                    due.insert(*id);
+                    duration += task.status.last_duration();
+                }
+            }
+        }
+        let group = members.first().copied()?;
+        (!due.is_empty()).then_some(Ready { group, members, due, since, duration })
+    }
+
+    /// Whether something upstream, in other groups, is to be refreshed first; that is asked for. What [polls](Task::polls) is
+    /// waited for by those alone that have a schedule of their own.
+    fn waits<'u>(&mut self, task: &Task, wish: Wish, upstream: impl Iterator<Item = &'u TableId>) -> bool {
+        let mut waits = false;
+        for id in upstream {
+            let Some(source) = self.tasks.get(id) else { continue };
+            let status = &source.status;
+            let fresh =
+                |start: Time| (wish.fresh..=self.now).contains(&start) && status.consecutive_errors == 0;
+            if source.polls && task.asked().is_none()
+                || !status.running && status.last_start.is_some_and(fresh)
+            {
+                continue;
+            }
+            waits = true;
+            let asked = self.wishes.entry(*id).or_insert(wish);
+            *asked = Wish { due: asked.due.min(wish.due), fresh: asked.fresh.min(wish.fresh) };
+        }
+        waits
+    }
+
+    fn wake(&mut self, at: Time) {
+        self.plan.wake = Some(self.plan.wake.map_or(at, |t| t.min(at)));
+    }
 }
 
 /// The members whose uncaptured sources count as changed: see [`Action::Refresh`].
@@ -293,10 +369,6 @@ fn polled(
     let polled =
         |id: &TableId| task(id).is_some_and(|t| t.polls) && (due.contains(id) || asked_for.contains(id));
     members.iter().copied().filter(polled).collect()
-}
-
-fn earlier(a: Option<Time>, b: Time) -> Option<Time> {
-    Some(a.map_or(b, |a| a.min(b)))
 }
 
 fn note_slow(plan: &mut Plan, id: TableId, task: &Task, period: Duration, options: &Options) {

@@ -12,11 +12,19 @@ struct Migration {
 }
 
 /// All steps, in order. A step that was released is never edited; a change is a new step.
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    up: include_str!("v1.sql"),
-    down: "DROP SCHEMA pgtrickle_changes CASCADE; DROP SCHEMA pgtrickle CASCADE",
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        up: include_str!("v1.sql"),
+        down: "DROP SCHEMA pgtrickle_changes CASCADE; DROP SCHEMA pgtrickle CASCADE",
+    },
+    Migration {
+        version: 2,
+        up: include_str!("v2.sql"),
+        down: "ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN diamond_consistency; \
+               UPDATE pgtrickle.pgt_catalog_version SET version = 1",
+    },
+];
 
 /// Where the catalog goes.
 const SCHEMAS: &str = "CREATE SCHEMA pgtrickle; CREATE SCHEMA pgtrickle_changes";

@@ -1,6 +1,6 @@
 //! `trickle alter`
 
-use super::create::{Mode, notice};
+use super::create::{Consistency, Mode, notice};
 use super::status::one_line;
 use super::{Answer, Run};
 use crate::failure::Failure;
@@ -31,6 +31,9 @@ pub(crate) struct Alter {
     /// Another way to keep it.
     #[arg(long, value_enum)]
     mode: Option<Mode>,
+    /// Whether it agrees with the stream tables that it reads.
+    #[arg(long, value_enum, value_name = "WHICH")]
+    diamond_consistency: Option<Consistency>,
     /// Refresh it no more on schedule, until it is resumed.
     #[arg(long, conflicts_with = "resume")]
     suspend: bool,
@@ -47,6 +50,7 @@ impl Run for Alter {
             query: typed.as_ref().map(|t| t.text().to_owned()),
             schedule: if self.no_schedule { Some(None) } else { self.schedule.map(Some) },
             mode: self.mode.map(Into::into),
+            apart: self.diamond_consistency.map(Consistency::is_apart),
             suspended: (self.suspend || self.resume).then_some(self.suspend),
         };
         if wanted == Alteration::default() {

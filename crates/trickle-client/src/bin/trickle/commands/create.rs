@@ -36,6 +36,9 @@ pub(crate) struct Create {
     /// How it is kept [default: auto, or as the one that is replaced].
     #[arg(long, value_enum)]
     mode: Option<Mode>,
+    /// Whether it agrees with the stream tables that it reads [default: atomic, or as the one that is replaced].
+    #[arg(long, value_enum, value_name = "WHICH")]
+    diamond_consistency: Option<Consistency>,
     /// Follow the materialized views and foreign tables that it reads: each refresh reads all of them, and writes what
     /// differs to copies in the schema of buffers, from which the changes are known. They are shared by all stream tables
     /// that ask for it. What replaces such a stream table follows too.
@@ -51,6 +54,21 @@ pub(crate) struct Create {
     /// stay.
     #[arg(long)]
     or_replace: bool,
+}
+
+/// Whether a stream table agrees with those that it reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Consistency {
+    /// It is refreshed with them in one transaction: all show one state of the base tables.
+    Atomic,
+    /// It is refreshed by itself, after them and side by side with others: two that it reads may show two states.
+    None,
+}
+
+impl Consistency {
+    pub(super) fn is_apart(self) -> bool {
+        self == Consistency::None
+    }
 }
 
 /// How a stream table is kept.
@@ -108,6 +126,7 @@ impl Run for Create {
                 (false, false) => IfExists::Fail,
             },
             snapshots: self.snapshots || typed.header("snapshots").is_some_and(|v| v == "on"),
+            apart: self.diamond_consistency.map(Consistency::is_apart),
             settings: None,
         };
         let (mut trickle, meter) = server::open(output).await?;
