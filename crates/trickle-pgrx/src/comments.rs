@@ -2,7 +2,10 @@
 
 /// By the name of the function.
 pub(crate) const COMMENTS: [(&str, &str); 32] = [
-    ("alter_stream_table", "Gives a stream table another query, schedule, mode or status; NULL leaves it."),
+    (
+        "alter_stream_table",
+        "Gives a stream table another query, schedule, mode, status or consistency; NULL leaves it.",
+    ),
     ("change_buffer_sizes", "The buffers of changes, one for each source."),
     ("copy_handler", "Runs the triggers that copy what a statement changed into a change buffer."),
     ("create_or_replace_stream_table", "Makes a stream table, or gives the one of this name the query."),

@@ -143,6 +143,58 @@ fn a_slow_refresh_keeps_no_other_group_waiting() {
     });
 }
 
+/// What stands apart from what it reads waits for it, and for no other that reads the same.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
+    each_version(async |binaries| {
+        let server = scheduled(binaries, "apart").await;
+        let s = connect(&server, "postgres").await;
+        run(
+            &s,
+            "CREATE EXTENSION pg_trickle; CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1); \
+                 CREATE FUNCTION slow(v int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+                     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN v; END $$; \
+                 SELECT pgtrickle.create_stream_table('base', 'SELECT id, v FROM t', '1s'); \
+                 SELECT pgtrickle.create_stream_table('slow_half', 'SELECT id, slow(v) AS v FROM base', '1s', diamond_consistency => 'none'); \
+                 SELECT pgtrickle.create_stream_table('quick_half', 'SELECT id, v FROM base', '1s', diamond_consistency => 'none'); \
+                 SELECT pgtrickle.create_stream_table('wide', 'SELECT a.id, a.v AS slow, b.v AS quick FROM slow_half a JOIN quick_half b USING (id)', \
+                     '1s', diamond_consistency => 'none')",
+        )
+        .await;
+        let holder = connect(&server, "postgres").await;
+        run(&holder, "SELECT pg_advisory_lock(42)").await;
+        let done_before = "SELECT count(*) FROM pgtrickle.get_refresh_history('wide')";
+        let refreshes = count(&s, done_before).await;
+        run(&s, "UPDATE t SET v = 2").await;
+        let waits = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+             WHERE a.backend_type LIKE 'pg_trickle %' AND l.locktype = 'advisory' AND NOT l.granted";
+        until(&s, waits, 1).await;
+        for v in 3..6 {
+            until(&s, &format!("SELECT count(*) FROM quick_half WHERE v = {v} - 1"), 1).await;
+            run(&s, &format!("UPDATE t SET v = {v}")).await;
+        }
+        until(&s, "SELECT count(*) FROM quick_half WHERE v = 5", 1).await;
+        assert_eq!(count(&s, "SELECT count(*) FROM slow_half WHERE v = 1").await, 1);
+        assert_eq!(count(&s, done_before).await, refreshes, "it waits for the slow half");
+        run(&holder, "SELECT pg_advisory_unlock(42)").await;
+        until(&s, "SELECT count(*) FROM wide WHERE slow = 5 AND quick = 5", 1).await;
+        assert_eq!(
+            rows(&s, "SELECT name FROM pgtrickle.pgt_status() WHERE status <> 'ACTIVE'").await.len(),
+            0
+        );
+        // With what it reads again: one transaction, one state.
+        run(&s, "SELECT pgtrickle.alter_stream_table(name, diamond_consistency => 'atomic') FROM pgtrickle.pgt_status()")
+            .await;
+        run(&s, "UPDATE t SET v = 6").await;
+        until(&s, "SELECT count(*) FROM wide WHERE slow = 6 AND quick = 6", 1).await;
+        let moments = "SELECT count(DISTINCT data_timestamp) FROM (SELECT DISTINCT ON (pgt_id) data_timestamp \
+             FROM pgtrickle.pgt_refresh_history ORDER BY pgt_id, refresh_id DESC) x";
+        assert_eq!(count(&s, moments).await, 1);
+        server.stop();
+    });
+}
+
 /// The process may be anybody, and what a query calls must not make it somebody else.
 #[test]
 #[ignore = "needs the extension: ./x extension"]

@@ -106,6 +106,60 @@ fn what_is_made_altered_and_dropped_meanwhile_is_noticed() {
     });
 }
 
+/// What stands apart from what it reads waits for it, and for no other that reads the same.
+#[test]
+fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        app.run_sql(
+            db,
+            "CREATE FUNCTION slow(v bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS \
+             $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN v; END $$",
+        )
+        .await;
+        for (name, query) in [
+            ("base", "SELECT region, count(*) AS n FROM customers GROUP BY region"),
+            ("slow_half", "SELECT region, slow(n) AS n FROM base"),
+            ("quick_half", "SELECT region, n FROM base"),
+            (
+                "wide",
+                "SELECT a.region, a.n AS slow, b.n AS quick FROM slow_half a JOIN quick_half b USING (region)",
+            ),
+        ] {
+            app.does(&[
+                "create",
+                name,
+                "--query",
+                query,
+                "--schedule",
+                "1s",
+                "--diamond-consistency",
+                "none",
+                "--quiet",
+            ]);
+        }
+        let holder = db.session().await;
+        run(&holder, "SELECT pg_advisory_lock(42)").await;
+        let _refresher = Refresher::start(app.command(&["run", "--quiet"]));
+        let move_one = "UPDATE customers SET region = 'moved' WHERE id = (SELECT min(id) FROM customers WHERE region <> 'moved')";
+        let refreshes = "SELECT count(*) FROM pgtrickle.pgt_refresh_history JOIN pgtrickle.pgt_stream_tables USING (pgt_id) \
+             WHERE pgt_name = 'wide'";
+        let before = count(&w, refreshes).await;
+        for moved in 1..4 {
+            app.run_sql(db, move_one).await;
+            until(&w, &format!("SELECT count(*) = 1 FROM quick_half WHERE region = 'moved' AND n = {moved}"))
+                .await;
+        }
+        assert_eq!(count(&w, "SELECT count(*) FROM slow_half WHERE region = 'moved'").await, 0);
+        assert_eq!(count(&w, refreshes).await, before, "it waits for the slow half");
+        run(&holder, "SELECT pg_advisory_unlock(42)").await;
+        until(&w, "SELECT count(*) = 1 FROM wide WHERE region = 'moved' AND slow = 3 AND quick = 3").await;
+        app.does(&["check", "--quiet"]);
+    });
+}
+
 /// A stream table of the shop with a change that its refresher comes to when it starts, and a user who holds one of the
 /// rows that the delta must write.
 async fn amid(db: &Db) -> (Role, Session, Session, Refresher) {

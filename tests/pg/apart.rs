@@ -1,0 +1,106 @@
+//! Stream tables that stand apart from those that they read (`diamond_consistency` none): each is refreshed in a transaction
+//! of its own, after what it reads. Catches changes that get lost or are counted twice between two such transactions, and one
+//! that is refreshed before what it waits for.
+
+use crate::support::{assert_equal, count, each_server, name, open, refresh, run};
+use trickle_client::{Alteration, IfExists, NewStreamTable, Trickle};
+
+const SALES: &str = "
+    CREATE TABLE sales (id int PRIMARY KEY, shop int NOT NULL, amount int NOT NULL);
+    INSERT INTO sales SELECT i, i % 4, i FROM generate_series(1, 40) i;";
+
+const TABLES: [(&str, &str); 4] = [
+    ("sums", "SELECT shop, sum(amount) AS total FROM sales GROUP BY shop"),
+    ("counts", "SELECT shop, count(*) AS n FROM sales GROUP BY shop"),
+    ("means", "SELECT shop, total / n AS mean FROM sums JOIN counts USING (shop)"),
+    ("best", "SELECT max(mean) AS mean FROM means"),
+];
+
+/// Transactions that brought something, of the last refreshes of these stream tables.
+const TRANSACTIONS: &str = "SELECT count(DISTINCT data_timestamp) FROM (
+    SELECT DISTINCT ON (pgt_id) data_timestamp FROM pgtrickle.pgt_refresh_history ORDER BY pgt_id, refresh_id DESC) x";
+
+async fn make(t: &mut Trickle, apart: &[&str]) {
+    run(t.connection(), SALES).await;
+    for (table, query) in TABLES {
+        let mut new = NewStreamTable::new(name(table), query);
+        new.apart = Some(apart.contains(&table));
+        assert!(t.create(&new).await.unwrap().made);
+    }
+}
+
+/// Changes the sales, refreshes the last of the stream tables, and counts the transactions that it took.
+async fn transactions(t: &mut Trickle) -> i64 {
+    run(t.connection(), "UPDATE sales SET amount = amount + 100 WHERE id < 5").await;
+    let done = refresh(t, "best").await;
+    assert_eq!(done.len(), TABLES.len(), "{done:?}");
+    let taken = count(t.connection(), TRANSACTIONS).await;
+    for (table, _) in TABLES {
+        assert_equal(t, table).await;
+    }
+    taken
+}
+
+#[test]
+fn each_that_stands_apart_takes_a_transaction_of_its_own() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        make(&mut t, &["means", "best"]).await;
+        // Sums and counts share no stream table; means and best stand apart from them.
+        assert_eq!(transactions(&mut t).await, 4);
+        // A refresh of one refreshes what it reads first, but not what reads it.
+        run(t.connection(), "DELETE FROM sales WHERE id < 3").await;
+        assert_eq!(refresh(&mut t, "means").await.len(), 3);
+        let mut alter = async |table: &str, apart| {
+            let wanted = Alteration { apart: Some(apart), ..Alteration::default() };
+            t.alter(&name(table), &wanted).await.unwrap();
+            transactions(&mut t).await
+        };
+        assert_eq!(alter("best", false).await, 3);
+        assert_eq!(alter("means", false).await, 1);
+        assert_eq!(alter("best", true).await, 2);
+    });
+}
+
+#[test]
+fn what_replaces_one_that_stands_apart_does_so_too() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        make(&mut t, &["best"]).await;
+        let mut new = NewStreamTable::new(name("best"), "SELECT min(mean) AS mean FROM means");
+        new.if_exists = IfExists::Replace;
+        t.create(&new).await.unwrap();
+        assert!(t.find(&name("best")).await.unwrap().apart);
+        let query = Alteration { query: Some(TABLES[3].1.to_owned()), ..Alteration::default() };
+        t.alter(&name("best"), &query).await.unwrap();
+        assert!(t.find(&name("best")).await.unwrap().apart);
+        assert_eq!(transactions(&mut t).await, 2);
+        new.apart = Some(false);
+        t.create(&new).await.unwrap();
+        assert!(!t.find(&name("best")).await.unwrap().apart);
+        assert_eq!(transactions(&mut t).await, 1);
+    });
+}
+
+/// A refresh that fails keeps back what is linked to it, and no other; what stands apart shows what there is.
+#[test]
+fn a_failure_keeps_back_what_it_is_linked_to() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        make(&mut t, &["means"]).await;
+        let before = count(t.connection(), "SELECT sum(total)::int8 FROM sums").await;
+        run(
+            t.connection(),
+            "UPDATE sales SET amount = amount + 4000 WHERE shop = 1; DELETE FROM sales WHERE id < 3",
+        )
+        .await;
+        // Nobody may write the counts: sums go on without them.
+        run(t.connection(), "ALTER TABLE counts ADD CONSTRAINT never CHECK (n > 9) NOT VALID").await;
+        let failed = t.refresh(&[name("best")], &trickle_client::RefreshOptions::default()).await;
+        assert!(failed.is_err());
+        refresh(&mut t, "sums").await;
+        assert_ne!(count(t.connection(), "SELECT sum(total)::int8 FROM sums").await, before);
+        run(t.connection(), "ALTER TABLE counts DROP CONSTRAINT never").await;
+        assert_eq!(transactions(&mut t).await, 3);
+    });
+}
