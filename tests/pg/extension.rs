@@ -11,6 +11,7 @@ mod interleaved;
 mod restored;
 mod roles;
 mod stops;
+mod upgrade;
 mod workers;
 
 use super::cases::case_files;

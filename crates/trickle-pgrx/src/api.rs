@@ -86,8 +86,8 @@ mod pgtrickle {
 
     /// Gives a stream table another query, schedule, mode, status ('ACTIVE' or 'SUSPENDED') or consistency with those that it
     /// reads; NULL leaves it.
-    #[pg_extern]
-    fn alter_stream_table(
+    #[pg_extern(name = "alter_stream_table")]
+    fn alter_stream_table_apart(
         name: &str,
         query: default!(Option<&str>, "NULL"),
         schedule: default!(Option<&str>, "NULL"),
@@ -96,6 +96,21 @@ mod pgtrickle {
         diamond_consistency: default!(Option<&str>, "NULL"),
     ) {
         super::alter(name, &super::Changes { query, schedule, refresh_mode, status, diamond_consistency });
+    }
+
+    /// The same as version 0.1.0 declares it, with fewer arguments; called until ALTER EXTENSION … UPDATE.
+    #[pg_extern(sql = false)]
+    fn alter_stream_table(
+        name: &str,
+        query: Option<&str>,
+        schedule: Option<&str>,
+        refresh_mode: Option<&str>,
+        status: Option<&str>,
+    ) {
+        super::alter(
+            name,
+            &super::Changes { query, schedule, refresh_mode, status, ..super::Changes::default() },
+        );
     }
 
     /// Drops a stream table, and with `cascade` what depends on it.

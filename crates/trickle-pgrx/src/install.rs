@@ -1,4 +1,5 @@
-//! CREATE EXTENSION: the catalog comes with it, or the one that is there is adopted; and can be left behind again.
+//! CREATE EXTENSION: the catalog comes with it, or the one that is there is adopted; it is brought up to date, and can be left
+//! behind again.
 
 use crate::comments::COMMENTS;
 use crate::gucs;
@@ -99,7 +100,8 @@ ORDER BY i.type = 'schema', i.identity";
 mod pgtrickle {
     use pgrx::prelude::*;
 
-    /// Makes the catalog, or makes the one that is there the extension's; called by CREATE EXTENSION alone.
+    /// Makes the catalog, or makes the one that is there the extension's, or brings it up to date; called by the scripts of CREATE
+    /// EXTENSION and ALTER EXTENSION … UPDATE alone.
     #[pg_extern]
     fn install() {
         super::install();
@@ -155,7 +157,9 @@ fn release() {
 
 fn install() {
     if !is_creating_extension() {
-        pgrx::error!("the catalog of pg_trickle comes with CREATE EXTENSION pg_trickle");
+        pgrx::error!(
+            "the catalog of pg_trickle comes with CREATE EXTENSION pg_trickle, and ALTER EXTENSION pg_trickle UPDATE"
+        );
     }
     let made = done(filled(&Inside::enter()));
     if let Err(e) = made {
@@ -166,16 +170,22 @@ fn install() {
     }
 }
 
+/// The version of the catalog that comes with a version of the extension.
+fn catalog_of(extension: &str) -> i32 {
+    match extension {
+        "0.1.0" => 1,
+        _ => schema::VERSION,
+    }
+}
+
 async fn filled(db: &dyn Connection) -> Result<()> {
     let fail = |e| Error::server("adopt the catalog", e);
-    match schema::version(db).await? {
-        None => schema::fill(db).await?,
-        Some(schema::VERSION) => {
-            for row in db.query(ADOPTED, &[]).await.map_err(fail)? {
-                db.batch_execute(row.get(0)).await.map_err(fail)?;
-            }
-        }
-        Some(_) => schema::require(db).await?,
+    let declared =
+        db.query_one("SELECT extversion FROM pg_extension WHERE extname = 'pg_trickle'", &[]).await;
+    let declared: String = declared.map_err(fail)?.get(0);
+    schema::fill(db, catalog_of(&declared)).await?;
+    for row in db.query(ADOPTED, &[]).await.map_err(fail)? {
+        db.batch_execute(row.get(0)).await.map_err(fail)?;
     }
     for (function, comment) in COMMENTS {
         let commented = db.query(COMMENT, &[&function, &comment]).await.map_err(fail)?;

@@ -31,7 +31,7 @@ pub(super) async fn until(s: &Session, question: &str, wanted: i64) {
     }
 }
 
-const SCHEDULERS: &str = "SELECT count(*) FROM pg_stat_activity \
+pub(super) const SCHEDULERS: &str = "SELECT count(*) FROM pg_stat_activity \
     WHERE backend_type = 'pg_trickle scheduler' AND datname = current_database()";
 
 const MADE: &str = "CREATE EXTENSION pg_trickle; CREATE TABLE t (id int PRIMARY KEY, k int);

@@ -260,7 +260,7 @@ fn a_catalog_of_another_version_is_refused() {
         let doctor = app.trickle(&["doctor"]);
         assert!(doctor.code == 1 && doctor.out.contains("Use the newer trickle"), "{}", doctor.out);
         of_version(VERSION - 1).await;
-        let older = format!("is version {}, and this program needs version {VERSION}", VERSION - 1);
+        let older = format!("is version {}, and version {VERSION} is needed", VERSION - 1);
         for args in asked {
             refused(db, &app, args, &[&older, "Run trickle init"]).await;
         }

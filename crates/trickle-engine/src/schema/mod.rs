@@ -74,12 +74,21 @@ pub async fn require(db: &dyn Connection) -> Result<()> {
                    stream table rebuilds it.")),
         Some(VERSION) => Ok(()),
         None => Err(Error::input("this database has no trickle catalog").hint("Run trickle init.")),
-        Some(found) if found < VERSION => Err(Error::input(format!(
-            "the trickle catalog of this database is version {found}, and this program needs version {VERSION}"
-        ))
-        .hint("Run trickle init, which upgrades it and keeps everything.")),
+        Some(found) if found < VERSION => {
+            let by = if is_extension(db).await? { "ALTER EXTENSION pg_trickle UPDATE" } else { "trickle init" };
+            Err(Error::input(format!(
+                "the trickle catalog of this database is version {found}, and version {VERSION} is needed"
+            ))
+            .hint(format!("Run {by}, which upgrades it and keeps everything.")))
+        }
         Some(found) => Err(newer(found)),
     }
+}
+
+/// Whether the catalog is the extension's.
+async fn is_extension(db: &dyn Connection) -> Result<bool> {
+    let text = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trickle')";
+    Ok(db.query_one(text, &[]).await.map_err(|e| Error::server("look for the extension", e))?.get(0))
 }
 
 /// Whether the catalog came here with a dump, which keeps the names of tables and not their identities.
@@ -156,12 +165,15 @@ fn newer(found: i32) -> Error {
 /// Held while the catalog is brought to another version: who comes second finds the work done.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('trickle catalog', 0))";
 
-/// Makes the catalog in its two schemas, which are there.
+/// Makes the catalog in its two schemas, which are there, or brings the one in them to `target`; a later one stays.
 ///
 /// # Errors
-/// Those of the server.
-pub async fn fill(db: &dyn Connection) -> Result<()> {
-    rise(db, 0, VERSION).await
+/// A catalog newer than this program; those of the server.
+pub async fn fill(db: &dyn Connection, target: i32) -> Result<()> {
+    match version(db).await? {
+        Some(newest) if newest > VERSION => Err(newer(newest)),
+        found => rise(db, found.unwrap_or(0), target).await,
+    }
 }
 
 async fn rise(db: &dyn Connection, from: i32, to: i32) -> Result<()> {

@@ -1,0 +1,93 @@
+//! ALTER EXTENSION pg_trickle UPDATE from the first version. Catches what an update leaves different from what CREATE EXTENSION
+//! makes, changes that are lost between the new library and the update, and functions that the library no longer has.
+
+use super::rows;
+use super::workers::{SCHEDULERS, scheduled, until};
+use crate::support::private::{connect, each_version};
+use crate::support::{count, run};
+
+const MADE: &str = "CREATE TABLE t (id int PRIMARY KEY, k int);
+    INSERT INTO t SELECT i, i % 3 FROM generate_series(1, 30) i;
+    SELECT pgtrickle.create_stream_table('counts', 'SELECT k, count(*) AS n FROM t GROUP BY k', '1s');
+    SELECT pgtrickle.create_stream_table('many', 'SELECT k FROM counts WHERE n > 10');
+    SELECT pgtrickle.create_stream_table('kept', 'SELECT k, sum(id) AS s FROM t GROUP BY k', NULL, 'IMMEDIATE')";
+
+/// Rows that stream tables lack.
+const STALE: &str =
+    "SELECT (SELECT count(*) FROM (SELECT k, count(*) AS n FROM t GROUP BY k EXCEPT ALL TABLE counts) x)
+    + (SELECT count(*) FROM (SELECT k FROM t GROUP BY k HAVING count(*) > 10 EXCEPT ALL TABLE many) x)
+    + (SELECT count(*) FROM (SELECT k, sum(id) AS s FROM t GROUP BY k EXCEPT ALL TABLE kept) x)";
+
+/// All that belongs to the extension: functions as they are declared, columns, constraints, rights and comments.
+const MEMBERS: &str = "SELECT i.type || ' ' || i.identity, pg_get_functiondef(p.oid),
+        coalesce(p.proacl::text, c.relacl::text), obj_description(d.objid, d.classid::regclass::name),
+        (SELECT string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+            pg_get_expr(f.adbin, f.adrelid), col_description(a.attrelid, a.attnum)), ', ' ORDER BY a.attnum)
+         FROM pg_attribute a LEFT JOIN pg_attrdef f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
+         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+        (SELECT string_agg(concat_ws(' ', n.conname, pg_get_constraintdef(n.oid)), ', ' ORDER BY n.conname)
+         FROM pg_constraint n WHERE n.conrelid = c.oid)
+    FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
+    CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, 0) i
+    LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+    LEFT JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid
+    WHERE e.extname = 'pg_trickle' ORDER BY i.type, i.identity";
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn the_first_version_becomes_the_newest_and_loses_nothing() {
+    each_version(async |binaries| {
+        let server = scheduled(binaries, "upgrade").await;
+        let admin = connect(&server, "postgres").await;
+        run(&admin, "CREATE DATABASE old; ").await;
+        run(&admin, "CREATE EXTENSION pg_trickle").await;
+        let s = connect(&server, "old").await;
+        run(&s, "CREATE EXTENSION pg_trickle VERSION '0.1.0'").await;
+        assert_eq!(count(&s, "SELECT version::int8 FROM pgtrickle.pgt_catalog_version").await, 1);
+        assert_ne!(rows(&s, MEMBERS).await, rows(&admin, MEMBERS).await);
+        // What the library of that version did is not there any more: nothing but the update is done.
+        for call in ["create_stream_table('x', 'SELECT 1')", "alter_stream_table('x', status => 'ACTIVE')"] {
+            let refused = s.client().batch_execute(&format!("SELECT pgtrickle.{call}")).await.unwrap_err();
+            let hint = refused.as_db_error().and_then(|e| e.hint()).unwrap_or_default();
+            assert!(hint.contains("ALTER EXTENSION pg_trickle UPDATE"), "{refused:?}");
+        }
+        run(&s, "ALTER EXTENSION pg_trickle UPDATE").await;
+        assert_eq!(rows(&s, MEMBERS).await, rows(&admin, MEMBERS).await);
+        run(&s, MADE).await;
+        run(&s, "SELECT pgtrickle.alter_stream_table('many', diamond_consistency => 'none')").await;
+        run(&s, "UPDATE t SET k = 1 WHERE id < 8").await;
+        until(&s, STALE, 0).await;
+        server.stop();
+    });
+}
+
+/// Stream tables whose catalog is of the first version: what writers do meanwhile is captured, and followed after the update.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_is_written_before_the_update_is_followed_after_it() {
+    each_version(async |binaries| {
+        let server = scheduled(binaries, "upwrite").await;
+        let s = connect(&server, "postgres").await;
+        run(&s, "CREATE EXTENSION pg_trickle").await;
+        run(&s, MADE).await;
+        until(&s, SCHEDULERS, 1).await;
+        // As the first version left it.
+        run(&s, "ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN diamond_consistency; \
+                 UPDATE pgtrickle.pgt_catalog_version SET version = 1; \
+                 UPDATE pg_extension SET extversion = '0.1.0' WHERE extname = 'pg_trickle'; \
+                 ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.alter_stream_table; DROP FUNCTION pgtrickle.alter_stream_table; \
+                 CREATE FUNCTION pgtrickle.alter_stream_table(text, text, text, text, text) RETURNS void LANGUAGE c \
+                     AS '$libdir/pg_trickle', 'alter_stream_table_wrapper'; \
+                 ALTER EXTENSION pg_trickle ADD FUNCTION pgtrickle.alter_stream_table(text, text, text, text, text)")
+            .await;
+        run(&s, "UPDATE t SET k = 1 WHERE id < 8; DELETE FROM t WHERE id = 20").await;
+        let kept = "SELECT count(*) FROM (SELECT k, sum(id) AS s FROM t GROUP BY k EXCEPT ALL TABLE kept) x";
+        assert_eq!(count(&s, kept).await, 0, "triggers go on");
+        assert!(s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('counts')").await.is_err());
+        assert_ne!(count(&s, STALE).await, 0);
+        run(&s, "ALTER EXTENSION pg_trickle UPDATE").await;
+        run(&s, "UPDATE t SET k = 5 WHERE id = 9").await;
+        until(&s, STALE, 0).await;
+        server.stop();
+    });
+}
