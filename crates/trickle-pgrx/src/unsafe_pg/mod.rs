@@ -6,6 +6,8 @@ mod copy;
 mod plan;
 mod process;
 mod report;
+#[cfg(any(test, feature = "pg_test"))]
+mod tests;
 mod values;
 
 pub(crate) use board::{Board, Hire, Job, Next};
@@ -28,6 +30,8 @@ pub(crate) struct Inside {
     settings: i32,
     /// The snapshot of a refresh, while there is one.
     snapshot: Shared<pg_sys::Snapshot>,
+    /// How many subtransactions were open when it was taken: it is the innermost one's, and ends with it.
+    taken_at: Shared<usize>,
     /// Open subtransactions, innermost last, each with what was in force before it.
     open: RefCell<Vec<Before>>,
     /// How many were open when the refresh began.
@@ -58,6 +62,7 @@ impl Inside {
         Inside {
             settings,
             snapshot: Shared::new(std::ptr::null_mut()),
+            taken_at: Shared::new(0),
             open: RefCell::default(),
             outside: Shared::new(0),
         }
@@ -82,6 +87,14 @@ impl Inside {
     /// Ends the innermost subtransaction.
     pub(crate) fn end(&self, keep: bool) {
         let Some(before) = self.open.borrow().last().copied() else { return };
+        if self.taken_at.get() == self.depth() {
+            if keep {
+                self.drop_snapshot();
+            } else {
+                // What is undone drops it itself.
+                self.snapshot.set(std::ptr::null_mut());
+            }
+        }
         // SAFETY: it was begun by `begin`, and those inside of it are ended: they are a stack.
         unsafe {
             if keep {
@@ -132,6 +145,7 @@ impl Inside {
     /// Takes the snapshot of a refresh: what is committed now, or where the caller's transaction has one snapshot, that.
     pub(crate) fn take_snapshot(&self) {
         self.drop_snapshot();
+        self.taken_at.set(self.depth());
         // SAFETY: there is a transaction; the copy is registered with it, and dropped at the latest when it ends.
         unsafe { self.snapshot.set(pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot())) };
     }

@@ -33,7 +33,7 @@ fn datum(param: &Param<'_>) -> (pg_sys::Oid, Option<pg_sys::Datum>) {
         Param::Int2(v) => (pg_sys::INT2OID, v.into_datum()),
         Param::Int4(v) => (pg_sys::INT4OID, v.into_datum()),
         Param::Int8(v) => (pg_sys::INT8OID, v.into_datum()),
-        Param::Oid(v) => (pg_sys::OIDOID, v.map(pg_sys::Oid::from).into_datum()),
+        Param::Oid(v) => (pg_sys::OIDOID, v.map(pg_sys::Datum::from)),
         Param::Float8(v) => (pg_sys::FLOAT8OID, v.into_datum()),
         Param::Text(v) => (pg_sys::TEXTOID, v.into_datum()),
         Param::Jsonb(v) => {
@@ -41,12 +41,20 @@ fn datum(param: &Param<'_>) -> (pg_sys::Oid, Option<pg_sys::Datum>) {
             (pg_sys::JSONBOID, json.map(JsonB).into_datum())
         }
         Param::Int8s(v) => (pg_sys::INT8ARRAYOID, v.clone().into_datum()),
-        Param::Oids(v) => {
-            let oids = v.as_ref().map(|all| all.iter().map(|o| pg_sys::Oid::from(*o)).collect::<Vec<_>>());
-            (pg_sys::OIDARRAYOID, oids.into_datum())
-        }
+        Param::Oids(v) => (pg_sys::OIDARRAYOID, v.as_deref().map(oids)),
         Param::Texts(v) => (pg_sys::TEXTARRAYOID, v.clone().into_datum()),
     }
+}
+
+/// An array of identities. The bindings would make NULL of 0, which is one too: the collation of what has none.
+fn oids(all: &[u32]) -> pg_sys::Datum {
+    let mut elements: Vec<pg_sys::Datum> = all.iter().copied().map(pg_sys::Datum::from).collect();
+    // SAFETY: as many elements as are said, of a type of four bytes that is passed by value; they are copied.
+    let array = unsafe {
+        let align = pg_sys::TYPALIGN_INT as std::ffi::c_char;
+        pg_sys::construct_array(elements.as_mut_ptr(), elements.len() as i32, pg_sys::OIDOID, 4, true, align)
+    };
+    pg_sys::Datum::from(array)
 }
 
 /// Names and types of columns.

@@ -1,0 +1,212 @@
+//! The interface alone, inside a server: `cargo pgrx test`.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[pgrx::pg_schema]
+mod tests {
+    use crate::gucs;
+    use crate::unsafe_pg::{Inside, sqlstate};
+    use pgrx::{pg_sys, pg_test};
+    use trickle_core::cost::Force;
+    use trickle_engine::db::{Cell, Param};
+
+    /// The values of one row.
+    fn row(inside: &Inside, text: &str, params: &[Param<'_>]) -> Vec<Cell> {
+        let rows = inside.run(text, params, false).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+        assert_eq!(rows.rows.len(), 1, "{text}");
+        rows.rows[0].cells().to_vec()
+    }
+
+    fn number(inside: &Inside, text: &str) -> i64 {
+        match row(inside, text, &[])[..] {
+            [Cell::Int8(n)] => n,
+            ref other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[pg_test]
+    fn values_are_the_same_after_the_server() {
+        let inside = Inside::enter();
+        let int8s = Cell::Array(vec![Cell::Int8(-1), Cell::Int8(i64::MAX)]);
+        let oids = Cell::Array(vec![Cell::Oid(0), Cell::Oid(u32::MAX)]);
+        let texts = Cell::Array(vec![Cell::Text("a,\"b\\".into()), Cell::Null]);
+        for (type_, value, expected) in [
+            ("bool", Param::Bool(Some(true)), Cell::Bool(true)),
+            ("int2", Param::Int2(Some(i16::MIN)), Cell::Int2(i16::MIN)),
+            ("int4", Param::Int4(Some(i32::MIN)), Cell::Int4(i32::MIN)),
+            ("int8", Param::Int8(Some(i64::MIN)), Cell::Int8(i64::MIN)),
+            ("oid", Param::Oid(Some(u32::MAX)), Cell::Oid(u32::MAX)),
+            ("oid", Param::Oid(Some(0)), Cell::Oid(0)),
+            ("float8", Param::Float8(Some(-0.5)), Cell::Float8(-0.5)),
+            ("text", Param::Text(Some("é'\\")), Cell::Text("é'\\".into())),
+            ("jsonb", Param::Jsonb(Some("{\"a\":1}".into())), Cell::Json("{\"a\": 1}".into())),
+            ("int8[]", Param::Int8s(Some(vec![-1, i64::MAX])), int8s),
+            ("oid[]", Param::Oids(Some(vec![0, u32::MAX])), oids),
+            ("text[]", Param::Texts(Some(vec![Some("a,\"b\\"), None])), texts),
+            ("int8[]", Param::Int8s(Some(Vec::new())), Cell::Array(Vec::new())),
+            ("text", Param::Null, Cell::Null),
+            ("int8", Param::Int8(None), Cell::Null),
+            ("oid[]", Param::Oids(None), Cell::Null),
+        ] {
+            let asked = format!("SELECT $1::{type_}, pg_typeof($1)::text");
+            let [seen, named] = &row(&inside, &asked, &[value.clone()])[..] else { panic!("{asked}") };
+            assert_eq!(seen, &expected, "{asked} {value:?}");
+            assert!(matches!(named, Cell::Text(_)), "{asked}");
+        }
+    }
+
+    #[pg_test]
+    fn a_statement_that_fails_undoes_itself_alone() {
+        let inside = Inside::enter();
+        inside.batch("CREATE TEMP TABLE kept (id int PRIMARY KEY); INSERT INTO kept VALUES (1)").unwrap();
+        let twice = inside.run("INSERT INTO kept VALUES (2), (1)", &[], false).unwrap_err();
+        assert_eq!(twice.sqlstate.as_deref(), Some("23505"), "{twice:?}");
+        assert!(twice.detail.is_some_and(|d| d.contains("(id)=(1)")));
+        let half = inside.batch("INSERT INTO kept VALUES (3); SELECT 1 / 0").unwrap_err();
+        assert_eq!(half.sqlstate.as_deref(), Some("22012"), "{half:?}");
+        assert_eq!(number(&inside, "SELECT count(*) FROM kept"), 1);
+        assert_eq!(inside.depth(), 0);
+    }
+
+    #[pg_test]
+    fn errors_keep_their_code_and_point_at_their_place() {
+        let inside = Inside::enter();
+        let wrong = inside.run("SELECT 1 +\n missing", &[], false).unwrap_err();
+        assert_eq!((wrong.sqlstate.as_deref(), wrong.position), (Some("42703"), Some(13)), "{wrong:?}");
+        let raises = "DO $$ BEGIN RAISE 'no' USING ERRCODE = 'TR001', HINT = 'ask'; END $$";
+        let raised = inside.batch(raises).unwrap_err();
+        assert_eq!((raised.sqlstate.as_deref(), raised.hint.as_deref()), (Some("TR001"), Some("ask")));
+        let nul = inside.batch("SELECT '\0'").unwrap_err();
+        assert_eq!(nul.sqlstate.as_deref(), Some("22021"), "{nul:?}");
+        let two = inside.run("SELECT 1; SELECT 2", &[], false).unwrap_err();
+        assert_eq!(two.sqlstate.as_deref(), Some("42601"), "{two:?}");
+    }
+
+    #[pg_test(error = "canceling statement due to user request")]
+    fn that_the_user_cancels_is_no_answer() {
+        let inside = Inside::enter();
+        let answer = inside.batch("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)");
+        panic!("it went on with {answer:?}");
+    }
+
+    #[pg_test]
+    fn subtransactions_are_a_stack() {
+        let inside = Inside::enter();
+        inside.batch("CREATE TEMP TABLE seen (id int)").unwrap();
+        // SAFETY: a test in the one thread of a server process.
+        let context = unsafe { pg_sys::CurrentMemoryContext };
+        inside.begin(true);
+        inside.batch("INSERT INTO seen VALUES (1); SET LOCAL work_mem = '1MB'").unwrap();
+        inside.begin(false);
+        inside.batch("INSERT INTO seen VALUES (2)").unwrap();
+        inside.end(false);
+        assert_eq!(number(&inside, "SELECT sum(id) FROM seen"), 1);
+        inside.begin(true);
+        inside.begin(true);
+        inside.batch("INSERT INTO seen VALUES (4); SET LOCAL work_mem = '2MB'").unwrap();
+        inside.unwind(1);
+        assert_eq!(row(&inside, "SHOW work_mem", &[]), [Cell::Text("1MB".into())]);
+        inside.end(true);
+        assert_ne!(
+            row(&inside, "SHOW work_mem", &[]),
+            [Cell::Text("1MB".into())],
+            "what was set in it is over"
+        );
+        assert_eq!(number(&inside, "SELECT sum(id) FROM seen"), 1);
+        // SAFETY: as above.
+        assert_eq!(context, unsafe { pg_sys::CurrentMemoryContext });
+    }
+
+    #[pg_test]
+    fn what_is_left_open_is_undone_and_settings_are_taken_back() {
+        {
+            let inside = Inside::enter();
+            inside.batch("CREATE TEMP TABLE there (id int); SET LOCAL work_mem = '3MB'").unwrap();
+            inside.begin(false);
+            inside.batch("INSERT INTO there VALUES (1)").unwrap();
+            inside.take_snapshot();
+            inside.begin(false);
+        }
+        let inside = Inside::enter();
+        assert_eq!(number(&inside, "SELECT count(*) FROM there"), 0);
+        assert_ne!(row(&inside, "SHOW work_mem", &[]), [Cell::Text("3MB".into())]);
+    }
+
+    #[pg_test]
+    fn a_refresh_sees_what_it_wrote_under_its_snapshot() {
+        let inside = Inside::enter();
+        inside.batch("CREATE TEMP TABLE written (id int)").unwrap();
+        inside.take_snapshot();
+        for n in 1..4 {
+            let done = inside.run("INSERT INTO written VALUES ($1)", &[Param::Int4(Some(n))], true).unwrap();
+            assert_eq!(done.affected, 1);
+            let seen = inside.run("SELECT count(*) FROM written", &[], true).unwrap();
+            assert_eq!(seen.rows[0].cells(), [Cell::Int8(n.into())]);
+        }
+        inside.drop_snapshot();
+        assert_eq!(number(&inside, "SELECT count(*) FROM written"), 3);
+    }
+
+    #[pg_test]
+    fn a_kept_statement_goes_with_its_types_and_its_tables() {
+        let inside = Inside::enter();
+        inside.batch("CREATE TEMP TABLE asked (id int); INSERT INTO asked VALUES (7)").unwrap();
+        let seven = [Param::Int8(Some(7))];
+        let plan = inside.prepare("SELECT * FROM asked WHERE id = $1", &seven).unwrap();
+        assert!(plan.fits(&[Param::Int8(None)]) && !plan.fits(&[Param::Text(Some("7"))]));
+        assert!(!plan.fits(&[]));
+        for _ in 0..7 {
+            assert_eq!(inside.run_kept(&plan, &seven, false).unwrap().rows[0].cells(), [Cell::Int4(7)]);
+        }
+        inside.batch("ALTER TABLE asked ALTER id TYPE bigint").unwrap();
+        assert_eq!(inside.run_kept(&plan, &seven, false).unwrap().rows[0].cells(), [Cell::Int8(7)]);
+        inside.batch("DROP TABLE asked").unwrap();
+        let gone = inside.run_kept(&plan, &seven, false).unwrap_err();
+        assert_eq!(gone.sqlstate.as_deref(), Some("42P01"), "{gone:?}");
+    }
+
+    #[pg_test]
+    fn columns_are_told_without_running_the_query() {
+        let inside = Inside::enter();
+        inside.batch("CREATE FUNCTION pg_temp.never() RETURNS int LANGUAGE plpgsql VOLATILE AS $$ BEGIN RAISE 'ran'; END $$")
+            .unwrap();
+        let columns = inside.columns("SELECT pg_temp.never() AS a, 'x'::text AS \"B c\";").unwrap();
+        assert_eq!(columns, [("a".to_owned(), 23), ("B c".to_owned(), 25)]);
+    }
+
+    #[pg_test]
+    fn a_table_that_is_being_read_is_not_idle() {
+        let inside = Inside::enter();
+        inside.batch("CREATE TEMP TABLE read (id int); INSERT INTO read VALUES (1), (2)").unwrap();
+        let [Cell::Oid(oid)] = row(&inside, "SELECT 'read'::regclass::oid", &[])[..] else {
+            panic!("no oid")
+        };
+        assert!(inside.idle(&[oid, u32::MAX]).is_ok());
+        inside.batch("DECLARE reader CURSOR FOR SELECT * FROM read").unwrap();
+        let used = inside.idle(&[oid]).unwrap_err();
+        assert_eq!(used.sqlstate.as_deref(), Some("55006"), "{used:?}");
+        inside.batch("CLOSE reader").unwrap();
+        assert!(inside.idle(&[oid]).is_ok());
+    }
+
+    #[pg_test]
+    fn settings_are_those_in_force() {
+        let inside = Inside::enter();
+        assert_eq!(gucs::settings().force, None);
+        inside.batch("SET LOCAL pg_trickle.refresh_strategy = 'full'").unwrap();
+        assert_eq!(gucs::settings().force, Some(Force::Full));
+        drop(inside);
+        assert_eq!(gucs::settings().force, None);
+    }
+
+    #[pg_test]
+    fn codes_of_errors_are_written_as_the_server_does() {
+        for (code, text) in [
+            (pg_sys::errcodes::PgSqlErrorCode::ERRCODE_DIVISION_BY_ZERO, "22012"),
+            (pg_sys::errcodes::PgSqlErrorCode::ERRCODE_UNDEFINED_TABLE, "42P01"),
+            (pg_sys::errcodes::PgSqlErrorCode::ERRCODE_INTERNAL_ERROR, "XX000"),
+        ] {
+            assert_eq!(sqlstate(code as i32), text);
+        }
+    }
+}
