@@ -10,6 +10,7 @@ mod follow;
 mod interleaved;
 mod restored;
 mod roles;
+mod standby;
 mod stops;
 mod upgrade;
 mod workers;

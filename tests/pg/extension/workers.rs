@@ -34,13 +34,13 @@ pub(super) async fn until(s: &Session, question: &str, wanted: i64) {
 pub(super) const SCHEDULERS: &str = "SELECT count(*) FROM pg_stat_activity \
     WHERE backend_type = 'pg_trickle scheduler' AND datname = current_database()";
 
-const MADE: &str = "CREATE EXTENSION pg_trickle; CREATE TABLE t (id int PRIMARY KEY, k int);
+pub(super) const MADE: &str = "CREATE EXTENSION pg_trickle; CREATE TABLE t (id int PRIMARY KEY, k int);
     INSERT INTO t SELECT i, i % 3 FROM generate_series(1, 30) i;
     SELECT pgtrickle.create_stream_table('counts', 'SELECT k, count(*) AS n FROM t GROUP BY k', '1s');
     SELECT pgtrickle.create_stream_table('many', 'SELECT k FROM counts WHERE n > 10', 'calculated')";
 
 /// Rows that a stream table lacks or has too many.
-const STALE: &str =
+pub(super) const STALE: &str =
     "SELECT count(*) FROM ((SELECT k, count(*) AS n FROM t GROUP BY k) EXCEPT ALL TABLE counts) x";
 
 #[test]

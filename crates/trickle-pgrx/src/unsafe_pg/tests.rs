@@ -49,7 +49,9 @@ mod tests {
             ("oid[]", Param::Oids(None), Cell::Null),
         ] {
             let asked = format!("SELECT $1::{type_}, pg_typeof($1)::text");
-            let [seen, named] = &row(&inside, &asked, &[value.clone()])[..] else { panic!("{asked}") };
+            let [seen, named] = &row(&inside, &asked, std::slice::from_ref(&value))[..] else {
+                panic!("{asked}")
+            };
             assert_eq!(seen, &expected, "{asked} {value:?}");
             assert!(matches!(named, Cell::Text(_)), "{asked}");
         }

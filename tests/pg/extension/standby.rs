@@ -1,0 +1,63 @@
+//! A standby of a server that refreshes on schedule: it does nothing until it is promoted, and then what the primary did. Catches
+//! schedulers that write where nothing can be written, and a catalog that takes a promoted standby for a restored dump.
+
+use super::workers::{MADE, SCHEDULERS, STALE, scheduled, until};
+use crate::support::private::{connect, each_version};
+use crate::support::{count, run};
+use std::path::Path;
+use trickle_client::throwaway::Server;
+
+/// How often a stream table was made anew, as after a restored dump.
+const ANEW: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action = 'REINITIALIZE'";
+
+/// A standby of a server, in the place of a server of its own.
+async fn standby(binaries: &Path, primary: &Server) -> Server {
+    let mut server = scheduled(binaries, "standby").await;
+    let (from, to) = (primary.directory().display(), server.directory().display());
+    // As the user of the server, whose files these are.
+    let copied = format!(
+        "COPY (SELECT) TO PROGRAM 'cd {to} && {}/pg_basebackup -h {from} -U postgres -D copied -R -c fast \
+         && cp data/postmaster.pid copied/ && mv data replaced && mv copied data'",
+        binaries.display()
+    );
+    run(&connect(primary, "postgres").await, &copied).await;
+    server.crash().unwrap();
+    server.ready().await.unwrap();
+    server
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_standby_does_nothing_until_it_is_promoted() {
+    each_version(async |binaries| {
+        if !binaries.join("pg_basebackup").exists() {
+            return;
+        }
+        let primary = scheduled(binaries, "primary").await;
+        let p = connect(&primary, "postgres").await;
+        run(&p, MADE).await;
+        until(&p, SCHEDULERS, 1).await;
+        let copy = standby(binaries, &primary).await;
+        let s = connect(&copy, "postgres").await;
+        assert_eq!(count(&s, "SELECT pg_is_in_recovery()::int::int8").await, 1);
+        for k in 4..7 {
+            run(&p, &format!("UPDATE t SET k = {k} WHERE id < {k}")).await;
+            until(&p, STALE, 0).await;
+            until(&s, &format!("SELECT count(*) FROM counts WHERE k = {k}"), 1).await;
+        }
+        let processes = "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'pg_trickle%'";
+        assert_eq!(count(&s, processes).await, 0);
+        assert_eq!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_status() WHERE status = 'ACTIVE'").await, 2);
+        let refused = s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('counts')").await;
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code().map(|c| c.code()), Some("25006"), "{refused:?}");
+        let before = count(&s, ANEW).await;
+        primary.stop();
+        assert_eq!(count(&s, "SELECT pg_promote()::int::int8").await, 1);
+        until(&s, SCHEDULERS, 1).await;
+        run(&s, "DELETE FROM t WHERE k = 4; INSERT INTO t VALUES (100, 1)").await;
+        until(&s, STALE, 0).await;
+        assert_eq!(count(&s, ANEW).await, before);
+        copy.stop();
+    });
+}
