@@ -20,6 +20,7 @@ mod wire;
 
 pub use session::{Connect, Session, connections};
 pub use trickle_engine::db::{self, Sent};
+pub use trickle_engine::declare;
 pub use trickle_engine::drive::Watch;
 pub use trickle_engine::{
     Alteration, BufferStatus, Checked, Created, Difference, Error, Explained, HistoryEntry, IfExists, Name,

@@ -1,5 +1,6 @@
 //! Stream tables follow their sources.
 
+use crate::alter::Readers;
 use crate::capture::{self, State};
 use crate::db::Connection;
 use crate::error::{Error, Result};
@@ -60,7 +61,7 @@ impl<C: Connection> Trickle<C> {
             Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() };
         let new = e.as_new(qualified);
         let design = self.design(e.relation.clone(), e.id, &new).await?;
-        self.redo(e, &design).await
+        self.redo(e, &design, Readers::Stay).await
     }
 
     /// Takes a stream table out of the schedule, as one more failed refresh, and its capture away where a trigger would

@@ -1,6 +1,6 @@
 //! Stream tables change: another query, schedule or mode; and switched on and off.
 
-mod evolve;
+pub(crate) mod evolve;
 
 use crate::adapt::is_final;
 use crate::capture;
@@ -36,6 +36,15 @@ pub struct Alteration {
     pub suspended: Option<bool>,
 }
 
+/// What becomes of the stream tables that read a column which is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readers {
+    /// They read on: the column stays, and whoever wanted it gone is told of them.
+    Stay,
+    /// They are to get queries without it.
+    Change,
+}
+
 impl<C: Connection> Trickle<C> {
     /// Changes a stream table. A new query fills it anew; its indexes, grants, comments and dependent views stay.
     ///
@@ -56,7 +65,7 @@ impl<C: Connection> Trickle<C> {
             }
             new.mode = wanted.mode.or(new.mode);
             new.apart = wanted.apart.or(new.apart);
-            done = self.replace(e.relation.clone(), e.id, &new).await?;
+            done = self.replace(e.relation.clone(), e.id, &new, Readers::Stay).await?;
         }
         if wanted.suspended == Some(true) && e.is_immediate() {
             self.stop_immediate(&e, "it was suspended").await?;
@@ -85,6 +94,7 @@ impl<C: Connection> Trickle<C> {
         relation: Relation,
         id: i64,
         new: &NewStreamTable,
+        readers: Readers,
     ) -> Result<Created> {
         let registry = self.linked(&[relation.id]).await?;
         let old = registry.get(id).cloned().ok_or_else(|| Error::input(format!("{} is gone", new.name)))?;
@@ -95,7 +105,7 @@ impl<C: Connection> Trickle<C> {
         }
         let design = self.design(relation, id, new).await?;
         immediate::require_writers(&registry, &old, &design)?;
-        self.redo(&old, &design).await?;
+        self.redo(&old, &design, readers).await?;
         if new.initialize
             && let Err(e) = self.fill(id).await
         {
@@ -121,7 +131,7 @@ impl<C: Connection> Trickle<C> {
         let registry = self.linked(&[old.relation.id]).await?;
         let Some(now) = registry.get(old.id).cloned() else { return Ok(()) };
         let design = self.design(old.relation.clone(), old.id, &old.as_new(name.clone())).await?;
-        self.redo(&now, &design).await?;
+        self.redo(&now, &design, Readers::Change).await?;
         let text = "UPDATE pgtrickle.pgt_stream_tables SET original_query = $2, status = $3, consecutive_errors = $4, \
              last_error_message = $5 WHERE pgt_id = $1";
         let params: [&dyn Bind; 5] =
@@ -132,7 +142,7 @@ impl<C: Connection> Trickle<C> {
     }
 
     /// Makes the stored tables fit a design and marks the stream table to be filled anew. Its rows stay until then.
-    pub(crate) async fn redo(&mut self, old: &Entry, design: &Design) -> Result<()> {
+    pub(crate) async fn redo(&mut self, old: &Entry, design: &Design, readers: Readers) -> Result<()> {
         let captured = design.captured.iter().map(|(t, _)| t.id);
         let read = old.dependencies.iter().map(|d| d.relation.id);
         let tables = oids(captured.chain(read).chain([old.relation.id]));
@@ -140,7 +150,7 @@ impl<C: Connection> Trickle<C> {
             (self.settings.patience, self.settings.capture, self.progress.clone());
         patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             immediate::remove(t, old.id).await?;
-            evolve(t, old, design).await?;
+            evolve(t, old, design, readers).await?;
             renote(t, old.id, design).await?;
             for (table, columns) in design.buffered() {
                 capture::ensure(t, table, columns, capture).await?;

@@ -1,5 +1,6 @@
 //! Making a stream table.
 
+use crate::alter::Readers;
 use crate::alter::mode_name;
 use crate::capture::{self, run_all};
 use crate::catalog::{self, PgCatalog};
@@ -245,13 +246,13 @@ impl<C: Connection> Trickle<C> {
                     apart: new.apart.or(there.map(|e| e.apart)),
                     ..new.clone()
                 };
-                self.replace(relation, id, &new).await
+                self.replace(relation, id, &new, Readers::Stay).await
             }
         }
     }
 
     /// Where a new table of this name goes, and the `pgt_id` of the stream table that is there.
-    async fn place(&self, name: &Name) -> Result<(Relation, Option<i64>)> {
+    pub(crate) async fn place(&self, name: &Name) -> Result<(Relation, Option<i64>)> {
         let doing = |e| {
             let e = Error::server(format!("look for {name}"), e);
             match (e.sqlstate(), &name.schema) {

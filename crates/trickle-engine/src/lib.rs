@@ -36,6 +36,7 @@ mod check;
 mod copies;
 mod create;
 pub mod db;
+pub mod declare;
 mod drain;
 pub mod drive;
 mod drop;

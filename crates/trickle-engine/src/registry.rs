@@ -98,6 +98,8 @@ pub struct Entry {
     pub definition: String,
     /// Whether it is refreshed by itself, after the stream tables that it reads ([`StreamTableNode::apart`]).
     pub apart: bool,
+    /// The label of the declarations that it is of; `None`: made by itself.
+    pub declared: Option<String>,
 }
 
 impl Entry {
@@ -177,7 +179,7 @@ const ENTRIES: &str = "
         s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings,
         r.rolname, coalesce(r.rolname = current_user, true) AS own, s.layout_hash,
         u.id IS NOT NULL AS unchanged, s.is_populated, c.oid IS NOT NULL AS there,
-        pgtrickle.definition(s.pgt_id), s.reads_clock, s.needs_reinit, s.diamond_consistency = 'none' AS apart
+        pgtrickle.definition(s.pgt_id), s.reads_clock, s.needs_reinit, s.diamond_consistency = 'none' AS apart, s.declared
     FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
     LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
     LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -196,7 +198,7 @@ LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
 ORDER BY l.pgt_id, d.source_relid";
 
 /// Where what is read begins among the columns of [`ENTRIES`].
-const READ: usize = 24;
+const READ: usize = 25;
 
 /// All stream tables of a database.
 #[derive(Clone, Debug, Default)]
@@ -386,6 +388,7 @@ fn entry(r: &Row) -> Entry {
         is_populated: r.get(18),
         needs_reinit: r.get(22),
         apart: r.get(23),
+        declared: r.get(24),
     }
 }
 

@@ -72,7 +72,7 @@ fn what_is_written_before_the_update_is_followed_after_it() {
         run(&s, MADE).await;
         until(&s, SCHEDULERS, 1).await;
         // As the first version left it.
-        run(&s, "ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN diamond_consistency; \
+        run(&s, "ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN diamond_consistency, DROP COLUMN declared; \
                  UPDATE pgtrickle.pgt_catalog_version SET version = 1; \
                  UPDATE pg_extension SET extversion = '0.1.0' WHERE extname = 'pg_trickle'; \
                  ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.alter_stream_table; DROP FUNCTION pgtrickle.alter_stream_table; \

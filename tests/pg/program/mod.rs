@@ -1,5 +1,6 @@
 //! The program against real servers, as an ordinary role that owns its database: everything works without superuser.
 
+mod apply;
 mod bench;
 mod demo;
 mod doctor;
@@ -24,6 +25,7 @@ const BY_REGION: &str = "SELECT c.region, count(*) AS orders, sum(o.amount) AS t
                          JOIN customers c ON c.id = o.customer GROUP BY c.region";
 
 /// What the program left behind.
+#[derive(Debug)]
 struct Ran {
     code: i32,
     out: String,

@@ -3,6 +3,7 @@
 use super::{BY_REGION, Role, inventory, keys};
 use crate::support::each_server;
 use serde_json::{Value, json};
+use trickle_client::schema::VERSION;
 
 #[test]
 fn a_session_from_init_to_uninstall() {
@@ -10,14 +11,17 @@ fn a_session_from_init_to_uninstall() {
         let app = Role::owner(db).await;
         let before = inventory(db).await;
         let made = app.trickle(&["init", "--json"]).json();
-        assert_eq!(made, json!({"catalog": 1, "catalog_before": null, "program": env!("CARGO_PKG_VERSION")}));
+        assert_eq!(
+            made,
+            json!({"catalog": VERSION, "catalog_before": null, "program": env!("CARGO_PKG_VERSION")})
+        );
         // Who comes second finds the work done, also at the same time.
         app.does(&["uninstall"]);
         let both: Vec<_> = (0..2).map(|_| app.command(&["init", "--quiet"]).spawn().unwrap()).collect();
         for mut one in both {
             assert_eq!(one.wait().unwrap().code(), Some(0));
         }
-        assert!(app.does(&["init"]).ends_with("catalog version 1 is there already\n"));
+        assert!(app.does(&["init"]).ends_with(&format!("catalog version {VERSION} is there already\n")));
         assert_eq!(app.trickle(&["status", "--json"]).json(), json!([]));
 
         created(&app);
@@ -40,7 +44,7 @@ fn a_session_from_init_to_uninstall() {
             kept.err
         );
         let gone = app.trickle(&["uninstall", "--cascade", "--json"]).json();
-        assert_eq!(gone, json!({"catalog_before": 1, "dropped": ["public.ranked"]}));
+        assert_eq!(gone, json!({"catalog_before": VERSION, "dropped": ["public.ranked"]}));
         assert_eq!(inventory(db).await, before, "something is left");
         assert_eq!(app.does(&["uninstall"]), "there is no trickle catalog in this database\n");
         let none = app.trickle(&["refresh"]);

@@ -28,7 +28,7 @@ pub(crate) use forms::{
     form_parts, generated, is_document, is_group_distinct, is_local, is_only, is_rows_from, json_aggregate,
     operator_of_any, search_and_cycle, using_alias, variadic,
 };
-pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, reads, type_of};
+pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, reads, relations, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
 pub(crate) use source::{Place, Source};
 #[cfg(feature = "testing")]
@@ -55,6 +55,11 @@ impl Parsed {
     /// Runs `f` with enough stack for the tree.
     pub(crate) fn deep<T>(&self, f: impl FnOnce() -> T) -> T {
         deep(self.depth, f)
+    }
+    /// The relations that the query names, with their schemas where these are given, as PostgreSQL folds them; names of WITH
+    /// among them. One may come several times.
+    pub fn relations(&self) -> Vec<(Option<String>, String)> {
+        self.deep(|| self.query.as_ref().map(|q| relations(q.as_ref())).unwrap_or_default())
     }
     /// The text, which turns places in the tree into spans.
     pub(crate) fn source(&self) -> &Source {

@@ -119,9 +119,34 @@ pub(crate) fn reads(tree: &impl Visit, name: &str) -> usize {
     n
 }
 
+/// The relations that a query, or a part of one, names, with their schemas where these are given; those of WITH among them.
+pub(crate) fn relations(tree: &impl Visit) -> Vec<(Option<String>, String)> {
+    let mut found = Vec::new();
+    let _ = visit_relations(tree, |relation| {
+        let parts: Vec<String> = relation.0.iter().filter_map(ObjectNamePart::as_ident).map(fold).collect();
+        match parts.as_slice() {
+            [name] => found.push((None, name.clone())),
+            [.., schema, name] => found.push((Some(schema.clone()), name.clone())),
+            [] => {}
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn relations_are_found_wherever_they_stand() {
+        let sql = "WITH w AS (SELECT * FROM a) SELECT (SELECT 1 FROM s.b) FROM w, ONLY \"C\" x WHERE EXISTS (TABLE d)";
+        let found = crate::parse::parse_query(sql).unwrap().relations();
+        let mut names: Vec<String> =
+            found.into_iter().map(|(s, n)| s.map_or(n.clone(), |s| format!("{s}.{n}"))).collect();
+        names.sort();
+        assert_eq!(names, ["C", "a", "d", "s.b", "w"]);
+    }
 
     #[test]
     fn unquoted_names_fold_and_long_ones_are_cut() {

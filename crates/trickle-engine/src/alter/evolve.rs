@@ -1,8 +1,9 @@
 //! The stored tables of a stream table become those of another query, and stay what users know them as.
 
-use crate::capture;
+use crate::alter::Readers;
+use crate::capture::{self, State};
 use crate::create::{Design, guard};
-use crate::db::Transaction;
+use crate::db::{Connection, Refusal, Transaction};
 use crate::drop::drop_states;
 use crate::error::{Error, Result};
 use crate::registry::{Entry, shown};
@@ -13,23 +14,21 @@ use trickle_core::sql::{Ident, print};
 
 /// Makes the stored tables fit. The result table stays the same object where its columns can be kept in order; else it
 /// must be made anew, which is refused where anything depends on it.
-pub(super) async fn evolve(t: &Transaction<'_>, old: &Entry, design: &Design) -> Result<()> {
+pub(super) async fn evolve(
+    t: &Transaction<'_>,
+    old: &Entry,
+    design: &Design,
+    readers: Readers,
+) -> Result<()> {
     let doing = format!("change {}", shown(old));
     let fail = |err| kept(Error::server(&doing, err));
     t.batch_execute("SET LOCAL pgtrickle.refreshing = 'on'").await.map_err(fail)?;
     drop_states(t, old.id, &doing).await?;
-    let columns = t
-        .query(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 \
-             AND NOT attisdropped ORDER BY attnum",
-            &[&old.relation.id.0],
-        )
-        .await
-        .map_err(fail)?;
-    let before: Vec<OutputColumn> =
-        columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect();
+    let before = stored_columns(&**t, old).await.map_err(fail)?;
     let table = shown(old);
     let after = design.columns();
+    let lost = before.iter().map(|b| b.name.clone()).filter(|b| !after.iter().any(|a| a.name == *b));
+    release_columns(t, old, lost.collect(), readers).await?;
     let kept_key = kept_key(&primary_key(t, old, &doing).await?, design, &before, &after);
     for text in drop_identity(t, old, &kept_key, &doing).await? {
         t.batch_execute(&text).await.map_err(fail)?;
@@ -50,6 +49,48 @@ pub(super) async fn evolve(t: &Transaction<'_>, old: &Entry, design: &Design) ->
     }
     capture::run_all(t, &design.state_tables(), &doing).await?;
     guard(t, &design.name(), &doing).await
+}
+
+/// Lets columns go that other stream tables may read: what captures their changes names them.
+async fn release_columns(
+    t: &Transaction<'_>,
+    old: &Entry,
+    lost: Vec<String>,
+    readers: Readers,
+) -> Result<()> {
+    let text = "SELECT pg_catalog.format('%I.%I', s.pgt_schema, s.pgt_name), u.name, b.source_relid IS NOT NULL \
+         FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
+         CROSS JOIN LATERAL unnest(d.columns_used) u(name) \
+         LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid AND b.capture = 'ON' \
+         WHERE d.source_relid = $1 AND u.name = ANY ($2) ORDER BY 1, 2 LIMIT 1";
+    let reader = t.query_opt(text, &[&old.relation.id.0, &lost]).await;
+    let reader = reader.map_err(|e| Error::server(format!("look who reads {}", shown(old)), e))?;
+    match (reader, readers) {
+        (None, _) => Ok(()),
+        (Some(r), Readers::Stay) => {
+            let (reader, column): (&str, &str) = (r.get(0), r.get(1));
+            Err(Error::input(format!("{reader} reads the column {column} of {}", shown(old)))
+                .hint(format!("Give {reader} a query without it first, or drop it.")))
+        }
+        // They are planned anew, and capture what there is then.
+        (Some(r), Readers::Change) if r.get(2) => capture::switch_off(t, old.relation.id.0, State::Off).await,
+        (Some(_), Readers::Change) => Ok(()),
+    }
+}
+
+/// The columns of the result table as it is.
+async fn stored_columns(db: &dyn Connection, old: &Entry) -> std::result::Result<Vec<OutputColumn>, Refusal> {
+    let text = "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 \
+         AND NOT attisdropped ORDER BY attnum";
+    let columns = db.query(text, &[&old.relation.id.0]).await?;
+    Ok(columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect())
+}
+
+/// Whether the result table can be given these columns, and stay the same object.
+pub(crate) async fn can_become(db: &dyn Connection, old: &Entry, after: &[OutputColumn]) -> Result<bool> {
+    let before = stored_columns(db, old).await;
+    let before = before.map_err(|e| Error::server(format!("read the columns of {}", shown(old)), e))?;
+    Ok(changes("", &before, after).is_some())
 }
 
 /// What PostgreSQL keeps from changing since something of the user's depends on it: nothing of that is dropped.
@@ -149,7 +190,7 @@ fn changes(table: &str, before: &[OutputColumn], after: &[OutputColumn]) -> Opti
 
 impl Design {
     /// Columns of the result table.
-    fn columns(&self) -> Vec<OutputColumn> {
+    pub(crate) fn columns(&self) -> Vec<OutputColumn> {
         match &self.table {
             Some(table) => {
                 let column = |c: &trickle_core::apply::StoredColumn| OutputColumn {

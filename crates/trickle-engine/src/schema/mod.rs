@@ -21,7 +21,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration {
         version: 2,
         up: include_str!("v2.sql"),
-        down: "ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN diamond_consistency; \
+        down: "ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN diamond_consistency, DROP COLUMN declared; \
                UPDATE pgtrickle.pgt_catalog_version SET version = 1",
     },
 ];

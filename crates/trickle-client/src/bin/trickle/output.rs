@@ -1,5 +1,5 @@
 //! Results: tables and text for people, one JSON document for programs. Everything reaches standard output at once, at
-//! the end, so that a failure leaves no half of a result.
+//! the end, so that a failure leaves no half of a result; but for a plan, which is shown before it is done.
 
 use crate::failure::Failure;
 use crate::settings::Given;
@@ -130,10 +130,10 @@ impl Output {
         self.remark(&if self.json { failure.to_json() } else { failure.render(stderr_colour()) });
     }
 
-    /// Writes the result. A reader that has seen enough (`| head`) is no failure.
+    /// Writes the result so far. A reader that has seen enough (`| head`) is no failure.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
-        let mut out = std::io::stdout().lock();
-        match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
+        let (mut out, text) = (std::io::stdout().lock(), std::mem::take(&mut self.text));
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
                 Err(Failure::failed(format!("cannot write the result: {e}")))
             }

@@ -25,7 +25,7 @@ impl Source {
     pub(crate) fn read(self) -> Result<Option<Typed>, Failure> {
         Ok(match (self.query, self.file) {
             (Some(text), _) => Some(Typed::new("query", text)),
-            (None, Some(path)) => Some(Typed::new(&path, script::read(&path)?).with_comments()),
+            (None, Some(path)) => Some(Typed::of_file(&path)?),
             (None, None) => None,
         })
     }
@@ -41,6 +41,11 @@ pub(crate) struct Typed {
 impl Typed {
     pub(crate) fn new(name: &str, text: String) -> Typed {
         Typed { files: [SqlFile { name: name.to_owned(), text }], comments: Vec::new() }
+    }
+
+    /// The query that a file holds, or standard input.
+    pub(crate) fn of_file(path: &str) -> Result<Typed, Failure> {
+        Ok(Typed::new(path, script::read(path)?).with_comments())
     }
 
     fn with_comments(self) -> Typed {

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use serde_json::json;
 use std::time::Instant;
 use trickle_client::{Created, IfExists, Name, NewStreamTable, RefreshMode, Trickle};
+use trickle_core::schedule::Schedule;
 
 /// Create a stream table and fill it.
 ///
@@ -69,6 +70,32 @@ impl Consistency {
     pub(super) fn is_apart(self) -> bool {
         self == Consistency::None
     }
+
+    /// The value of a comment `-- diamond_consistency: …`.
+    pub(super) fn of_header(value: &str) -> trickle_core::Result<Consistency> {
+        one_of(value, "diamond_consistency")
+    }
+}
+
+/// The value of a comment `-- schedule: …`: a schedule, or none.
+///
+/// # Errors
+/// What is no schedule.
+pub(super) fn schedule_of_header(value: &str) -> trickle_core::Result<Option<String>> {
+    if value.eq_ignore_ascii_case("manual") {
+        return Ok(None);
+    }
+    Schedule::parse(value).map(|_| Some(value.to_owned()))
+}
+
+/// The value of a comment that has few.
+fn one_of<V: ValueEnum>(value: &str, what: &str) -> trickle_core::Result<V> {
+    V::from_str(value, true).map_err(|_| {
+        let names = V::value_variants().iter().filter_map(V::to_possible_value);
+        let names: Vec<String> = names.map(|v| v.get_name().to_owned()).collect();
+        let e = trickle_core::Error::setting(format!("{what} \"{value}\" does not exist"));
+        e.hint(format!("Use one of {}.", names.join(", ")))
+    })
 }
 
 /// How a stream table is kept.
@@ -87,12 +114,7 @@ pub(super) enum Mode {
 impl Mode {
     /// The value of a comment `-- mode: …`.
     pub(super) fn of_header(value: &str) -> trickle_core::Result<Mode> {
-        Mode::from_str(value, true).map_err(|_| {
-            let names = Mode::value_variants().iter().filter_map(Mode::to_possible_value);
-            let names: Vec<String> = names.map(|v| v.get_name().to_owned()).collect();
-            let e = trickle_core::Error::setting(format!("mode \"{value}\" does not exist"));
-            e.hint(format!("Use one of {}.", names.join(", ")))
-        })
+        one_of(value, "mode")
     }
 }
 
@@ -113,11 +135,17 @@ impl Run for Create {
         let Some(typed) = self.query.read()? else { return Err(Failure::input("there is no query")) };
         let said = typed.header("mode").map(|m| Mode::of_header(&m)).transpose();
         let mode = self.mode.or(said.map_err(trickle_client::Error::from)?);
-        let schedule = self.schedule.or_else(|| typed.header("schedule"));
+        let said = typed.header("schedule").map(|s| schedule_of_header(&s)).transpose();
+        let schedule = match self.schedule {
+            Some(schedule) => Some(Some(schedule)),
+            None => said.map_err(trickle_client::Error::from)?,
+        };
+        let said = typed.header("diamond_consistency").map(|c| Consistency::of_header(&c)).transpose();
+        let consistency = self.diamond_consistency.or(said.map_err(trickle_client::Error::from)?);
         let new = NewStreamTable {
             name,
             query: typed.text().to_owned(),
-            schedule: if self.no_schedule { Some(None) } else { schedule.map(Some) },
+            schedule: if self.no_schedule { Some(None) } else { schedule },
             mode: mode.map(Into::into),
             initialize: !self.no_initialize,
             if_exists: match (self.if_not_exists, self.or_replace) {
@@ -126,7 +154,7 @@ impl Run for Create {
                 (false, false) => IfExists::Fail,
             },
             snapshots: self.snapshots || typed.header("snapshots").is_some_and(|v| v == "on"),
-            apart: self.diamond_consistency.map(Consistency::is_apart),
+            apart: consistency.map(Consistency::is_apart),
             settings: None,
         };
         let (mut trickle, meter) = server::open(output).await?;

@@ -1,6 +1,6 @@
 //! `trickle lint`
 
-use super::create::Mode;
+use super::create::{Consistency, Mode, schedule_of_header};
 use super::{Answer, Run};
 use crate::advice::advice;
 use crate::failure::Failure;
@@ -11,7 +11,6 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use trickle_core::catalog::TableDef;
 use trickle_core::parse::{Comment, find_name};
-use trickle_core::schedule::Schedule;
 use trickle_core::{Reason, StreamTable};
 
 /// Check SQL files without a database: is each query incremental, if not why, and what would help.
@@ -104,7 +103,12 @@ fn headers(script: &Script, query: &Query) -> Vec<Finding> {
     let whole = |c: &Comment| Place { file: query.place.file, span: c.span.start..c.span.end, prefix: 0 };
     let mut found = Vec::new();
     if let Some((value, comment)) = query.header("schedule")
-        && let Err(e) = Schedule::parse(value)
+        && let Err(e) = schedule_of_header(value)
+    {
+        found.push(whole(comment).error(&script.files, &e));
+    }
+    if let Some((value, comment)) = query.header("diamond_consistency")
+        && let Err(e) = Consistency::of_header(value)
     {
         found.push(whole(comment).error(&script.files, &e));
     }

@@ -12,6 +12,7 @@
 //! `is_quiet`.
 
 mod alter;
+mod apply;
 mod bench;
 mod check;
 mod completions;
@@ -74,6 +75,7 @@ commands! {
     Create(create::Create),
     Alter(alter::Alter),
     Drop(drop::Drop),
+    Apply(apply::Apply),
     Refresh(refresh::Refresh),
     Status(status::Status),
     History(history::History),

@@ -1,0 +1,220 @@
+//! `trickle apply`
+
+use super::create::{Consistency, Mode, schedule_of_header};
+use super::{Answer, Run};
+use crate::failure::Failure;
+use crate::output::{Output, Tone, count, duration};
+use crate::query::Typed;
+use crate::server;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use trickle_client::Name;
+use trickle_client::declare::{Declared, Plan, Refused, Step, What};
+use trickle_core::parse::{StatementKind, statements};
+
+/// Make the stream tables of a database those that a directory declares.
+///
+/// Each file DIR/NAME.sql holds one query, and before it comments that say how it is kept:
+///
+///   -- name: shop.totals          another name than the file's
+///   -- schedule: 30s              a period, a cron line, calculated (the default) or manual
+///   -- mode: auto                 or differential, full, immediate
+///   -- diamond_consistency: none  it is refreshed by itself
+///   -- snapshots: on              materialized views and foreign tables are followed
+///
+/// The plan is shown first. A stream table whose query changed stays the same table, with its indexes, grants and views; one
+/// whose file has another name now is renamed. One whose file is gone is dropped, and one whose columns come in another order
+/// is made anew, with --allow-drop alone. Stream tables that were not made so are left alone, unless a file declares them.
+///
+/// Exit code 0: all is as declared, or would be; 1: something would be destroyed, and nothing was done; 2: a file is wrong,
+/// and nothing was done.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Apply {
+    /// The directory.
+    dir: PathBuf,
+    /// Only show what would be done.
+    #[arg(long)]
+    dry_run: bool,
+    /// Drop what is not declared any more, and make anew what cannot become what is declared.
+    #[arg(long)]
+    allow_drop: bool,
+    /// Tells these declarations from others for the same database.
+    #[arg(long, default_value = "default")]
+    label: String,
+}
+
+/// A file.
+struct File {
+    path: String,
+    typed: Typed,
+}
+
+impl Run for Apply {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let files = read_all(&self.dir)?;
+        let declared = files.iter().map(declaration).collect::<Result<Vec<_>, _>>()?;
+        let (mut trickle, meter) = server::open(output).await?;
+        meter.begin("comparing");
+        let refused = |r: Refused| match r.declared.and_then(|at| files.get(at)) {
+            Some(file) => file.typed.refused(r.error),
+            None => r.error.into(),
+        };
+        let plan = trickle.plan_declared(&declared, &self.label).await.map_err(refused)?;
+        let stopped = plan.destroys() && !self.allow_drop;
+        if !output.is_json() && !output.is_quiet() {
+            show(&plan, output);
+            output.finish()?;
+        }
+        let mut done = Vec::new();
+        if !stopped && !self.dry_run {
+            for step in &plan.steps {
+                let began = Instant::now();
+                meter.begin(format!("{} {}", step.what.name(), step.name));
+                trickle.do_declared(&declared, &self.label, &plan, step).await.map_err(|r| {
+                    output.remark(&after(&done));
+                    refused(r)
+                })?;
+                done.push((step, began.elapsed()));
+            }
+        }
+        drop(trickle);
+        drop(meter);
+        if output.is_json() {
+            output.document(&document(&plan, &files, done.len()));
+        } else if !output.is_quiet() {
+            for (step, took) in &done {
+                output.print(format!("{}: {} in {}\n", step.name, past(&step.what), duration(*took)));
+            }
+        }
+        if stopped {
+            let lost = plan.steps.iter().filter(|s| s.what.destroys()).map(|s| s.name.clone());
+            output.remark(&format!(
+                "nothing was done: {} would be dropped; --allow-drop allows it\n",
+                lost.collect::<Vec<_>>().join(", ")
+            ));
+            return Ok(Answer::No);
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+/// The files of a directory, by name.
+fn read_all(dir: &Path) -> Result<Vec<File>, Failure> {
+    let fail = |e: std::io::Error| {
+        Failure::input(format!("cannot read \"{}\": {e}", dir.display()))
+            .hint("Name a directory with a file NAME.sql for each stream table.")
+    };
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        if path.extension().is_some_and(|e| e == "sql") && path.is_file() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    let file = |path: PathBuf| {
+        let path = path.display().to_string();
+        Ok(File { typed: Typed::of_file(&path)?, path })
+    };
+    paths.into_iter().map(file).collect()
+}
+
+/// What a file declares.
+fn declaration(file: &File) -> Result<Declared, Failure> {
+    let refused = |e: trickle_client::Error| file.typed.refused(e);
+    let queries = statements(file.typed.text()).map_err(|e| refused(e.into()))?;
+    if queries.len() != 1
+        || queries.iter().any(|s| !matches!(s.kind, StatementKind::Query | StatementKind::Unknown))
+    {
+        return Err(Failure::input(format!("{} is to hold one query, and nothing else", file.path))
+            .hint("Tables and views are made by other means; each stream table has a file of its own."));
+    }
+    let header = |key: &str| file.typed.header(key);
+    let wrong = |e: trickle_core::Error| {
+        let message = format!("{}: {}", file.path, e.message());
+        Failure::from(trickle_client::Error::from(e).saying(message))
+    };
+    let name = match (header("name"), Path::new(&file.path).file_stem().and_then(|s| s.to_str())) {
+        (Some(name), _) => Name::parse(&name)?,
+        (None, Some(stem)) => Name { schema: None, name: stem.to_owned() },
+        (None, None) => return Err(Failure::input(format!("{} is no name for a table", file.path))),
+    };
+    let schedule = header("schedule").map(|s| schedule_of_header(&s)).transpose().map_err(wrong)?;
+    let mode = header("mode").map(|m| Mode::of_header(&m)).transpose().map_err(wrong)?;
+    let apart =
+        header("diamond_consistency").map(|c| Consistency::of_header(&c)).transpose().map_err(wrong)?;
+    Ok(Declared {
+        name,
+        query: file.typed.text().to_owned(),
+        schedule: schedule.unwrap_or_else(|| Some("calculated".to_owned())),
+        mode: mode.map(Into::into).unwrap_or_default(),
+        apart: apart.is_some_and(Consistency::is_apart),
+        snapshots: header("snapshots").is_some_and(|v| v == "on"),
+    })
+}
+
+/// The plan, for people.
+fn show(plan: &Plan, output: &mut Output) {
+    let row = |s: &Step| {
+        let tone = s.what.destroys().then_some(Tone::Bad);
+        let why = match &s.what {
+            What::Rename(from) => {
+                std::iter::once(format!("from {from}")).chain(s.why.iter().cloned()).collect()
+            }
+            _ => s.why.clone(),
+        };
+        [
+            (s.what.name().to_owned(), tone),
+            (s.name.clone(), None),
+            (s.mode.unwrap_or_default().to_owned(), (s.mode == Some("FULL")).then_some(Tone::Warning)),
+            (why.join("; "), None),
+        ]
+    };
+    if !plan.steps.is_empty() {
+        output.table(["to do", "stream table", "mode", "why"], plan.steps.iter().map(row).collect());
+    }
+    let same = count(plan.unchanged.len(), "stream table is", "stream tables are");
+    match (plan.steps.len(), plan.unchanged.len()) {
+        (0, 0) => output.print("nothing is declared, and nothing is there\n"),
+        (0, _) => output.print(format!("{same} as declared\n")),
+        (_, 0) => {}
+        _ => output.print(format!("{same} as declared already\n")),
+    }
+}
+
+fn past(what: &What) -> &'static str {
+    match what {
+        What::Rename(_) => "renamed",
+        What::Create => "created",
+        What::Change => "changed",
+        What::Remake => "made anew",
+        What::Set => "set",
+        What::Take => "taken",
+        What::Drop => "dropped",
+    }
+}
+
+/// What is said where a step fails of those before it.
+fn after(done: &[(&Step, std::time::Duration)]) -> String {
+    let names: Vec<String> = done.iter().map(|(s, _)| format!("{} {}", past(&s.what), s.name)).collect();
+    if names.is_empty() { String::new() } else { format!("done before: {}\n", names.join(", ")) }
+}
+
+/// The plan with what was done of it, for programs.
+fn document(plan: &Plan, files: &[File], done: usize) -> Value {
+    let step = |(i, s): (usize, &Step)| {
+        let from = match &s.what {
+            What::Rename(from) => Some(from),
+            _ => None,
+        };
+        json!({
+            "what": s.what.name(), "name": s.name, "from": from, "mode": s.mode, "why": s.why, "done": i < done,
+            "destroys": s.what.destroys(), "file": s.declared.and_then(|at| files.get(at)).map(|f| &f.path),
+        })
+    };
+    json!({
+        "steps": plan.steps.iter().enumerate().map(step).collect::<Vec<_>>(),
+        "unchanged": plan.unchanged,
+    })
+}

@@ -1,0 +1,216 @@
+//! `trickle apply`: what a directory declares is made so, step by step, and nothing else is touched. Catches readers, indexes and
+//! rows that get lost on the way, and drops that nobody allowed.
+
+use super::{Role, SHOP};
+use crate::support::{Db, count, each_server, run};
+use serde_json::Value;
+use std::path::PathBuf;
+use trickle_client::Session;
+
+/// A directory of files.
+struct Declarations(PathBuf);
+
+impl Declarations {
+    fn new(app: &Role) -> Declarations {
+        let dir = std::env::temp_dir().join(format!("trickle-declared-{}", app.name));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).unwrap();
+        Declarations(dir)
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        std::fs::write(self.0.join(name), text).unwrap();
+    }
+
+    fn remove(&self, name: &str) {
+        std::fs::remove_file(self.0.join(name)).unwrap();
+    }
+
+    /// Applies them: exit code, and what was to be done, as words and names.
+    fn apply(&self, app: &Role, more: &[&str]) -> (i32, Vec<(String, String)>) {
+        let dir = self.0.display().to_string();
+        let args = [&["--json", "apply", &dir][..], more].concat();
+        let ran = app.trickle(&args);
+        let plan: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran:?}"));
+        let word = |s: &Value, key: &str| s[key].as_str().unwrap().to_owned();
+        let steps = plan["steps"].as_array().unwrap();
+        let done = ran.code == 0 && !more.contains(&"--dry-run");
+        assert!(steps.iter().all(|s| s["done"] == done), "{plan}");
+        (ran.code, steps.iter().map(|s| (word(s, "what"), word(s, "name"))).collect())
+    }
+}
+
+impl Drop for Declarations {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn steps(list: &[(&str, &str)]) -> Vec<(String, String)> {
+    list.iter().map(|(what, name)| ((*what).to_owned(), format!("public.{name}"))).collect()
+}
+
+const TOTALS: &str = "-- schedule: 5m\nSELECT c.region, sum(o.amount) AS total FROM orders o JOIN customers c ON c.id = o.customer GROUP BY c.region;\n";
+const LARGE: &str = "SELECT region, total FROM totals WHERE total > 100\n";
+
+async fn begun(db: &Db) -> (Role, Session, Declarations) {
+    let app = Role::owner(db).await;
+    app.does(&["init", "--quiet"]);
+    let files = Declarations::new(&app);
+    // By name, what reads the other comes first.
+    files.put("large.sql", LARGE);
+    files.put("totals.sql", TOTALS);
+    files.put("notes.txt", "not SQL");
+    (app, db.session().await, files)
+}
+
+async fn oid(s: &Session, name: &str) -> i64 {
+    count(s, &format!("SELECT to_regclass('{name}')::oid::int8")).await
+}
+
+#[test]
+fn what_is_declared_is_made_and_changed_and_nothing_else_is_touched() {
+    each_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        app.does(&["create", "by_hand", "--query", "SELECT id FROM customers", "--quiet"]);
+        let made = steps(&[("create", "totals"), ("create", "large")]);
+        assert_eq!(files.apply(&app, &["--dry-run"]), (0, made.clone()));
+        assert_eq!(
+            count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables").await,
+            1,
+            "nothing was done"
+        );
+        assert_eq!(files.apply(&app, &[]), (0, made));
+        assert_eq!(files.apply(&app, &[]), (0, vec![]));
+        // The schedule alone; what stands around a query, or how it is laid out, is not its meaning.
+        files.put("totals.sql", &TOTALS.replace("5m", "10m").replace(" FROM", "\n  FROM"));
+        assert_eq!(files.apply(&app, &[]), (0, steps(&[("set", "totals")])));
+        let schedule =
+            "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'totals' AND schedule = '10m'";
+        assert_eq!(count(&s, schedule).await, 1);
+        // A new column, with a reader, a view and an index that stay.
+        run(&s, "CREATE VIEW shown AS SELECT region, total FROM totals; CREATE INDEX mine ON totals (total)")
+            .await;
+        let before = oid(&s, "totals").await;
+        files.put("totals.sql", &TOTALS.replace("AS total", "AS total, count(*) AS n"));
+        assert_eq!(files.apply(&app, &[]), (0, steps(&[("change", "totals")])));
+        assert_eq!(oid(&s, "totals").await, before);
+        assert_eq!(
+            count(&s, "SELECT count(*) FROM shown JOIN totals USING (region) WHERE n > 0").await,
+            count(&s, "SELECT count(DISTINCT region) FROM customers").await
+        );
+        assert_ne!(oid(&s, "mine").await, 0);
+        app.does(&["check", "--quiet"]);
+        // What somebody made by itself belongs to the declarations from when it is declared.
+        files.put("by_hand.sql", "SELECT id FROM customers");
+        assert_eq!(files.apply(&app, &[]), (0, steps(&[("take", "by_hand")])));
+        files.remove("by_hand.sql");
+        assert_eq!(files.apply(&app, &[]), (1, steps(&[("drop", "by_hand")])));
+        assert_eq!(files.apply(&app, &["--allow-drop", "--dry-run"]), (0, steps(&[("drop", "by_hand")])));
+        assert_ne!(oid(&s, "by_hand").await, 0);
+        assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("drop", "by_hand")])));
+        // Readers go first.
+        files.remove("large.sql");
+        files.remove("totals.sql");
+        run(&s, "DROP VIEW shown").await;
+        let gone = steps(&[("drop", "large"), ("drop", "totals")]);
+        assert_eq!(files.apply(&app, &[]), (1, gone.clone()));
+        assert_eq!(files.apply(&app, &["--allow-drop"]), (0, gone));
+        assert_eq!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables").await, 0);
+    });
+}
+
+#[test]
+fn a_file_that_has_another_name_renames() {
+    each_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        files.apply(&app, &[]);
+        let before = oid(&s, "totals").await;
+        let history = "SELECT count(*) FROM pgtrickle.pgt_refresh_history JOIN pgtrickle.pgt_stream_tables USING (pgt_id) WHERE pgt_name IN ('totals', 'sums') AND action <> 'NO_DATA'";
+        let refreshes = count(&s, history).await;
+        // A reader that keeps its query would lose what it reads.
+        files.remove("totals.sql");
+        files.put("sums.sql", &TOTALS.replace("5m", "1h"));
+        let dir = files.0.display().to_string();
+        let refused = app.trickle(&["apply", &dir]);
+        assert!(
+            refused.code == 2 && refused.err.contains("public.large reads it by its name"),
+            "{refused:?}"
+        );
+        files.put("large.sql", &LARGE.replace("totals", "sums"));
+        let expected = steps(&[("rename", "sums"), ("set", "sums"), ("change", "large")]);
+        let (code, mut found) = files.apply(&app, &[]);
+        found.sort_by_key(|(what, _)| expected.iter().position(|(w, _)| w == what));
+        assert_eq!((code, found), (0, expected));
+        assert_eq!(oid(&s, "sums").await, before, "the table is the same");
+        assert_eq!(count(&s, history).await, refreshes, "and was not computed anew");
+        run(&s, "UPDATE orders SET amount = amount + 1000 WHERE id % 7 = 0").await;
+        app.does(&["refresh", "--all", "--quiet"]);
+        app.does(&["check", "--quiet"]);
+        // Its own indexes follow the name, so that another query finds them.
+        files.put("sums.sql", "SELECT id, amount FROM orders");
+        let dir = files.0.display().to_string();
+        let kept = app.trickle(&["apply", &dir]);
+        assert!(kept.code != 0 && kept.err.contains("public.large reads the column"), "{kept:?}");
+        files.put("large.sql", "SELECT id FROM sums WHERE amount > 100");
+        let changed = steps(&[("change", "sums"), ("change", "large")]);
+        assert_eq!(files.apply(&app, &[]), (0, changed));
+        app.does(&["check", "--quiet"]);
+        assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'totals%'").await, 0);
+        assert_eq!(files.apply(&app, &[]), (0, vec![]));
+    });
+}
+
+#[test]
+fn what_cannot_become_what_is_declared_is_made_anew_where_that_is_allowed() {
+    each_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        files.remove("large.sql");
+        files.apply(&app, &[]);
+        files.put("totals.sql", "SELECT count(*) AS n, region FROM customers GROUP BY region");
+        assert_eq!(files.apply(&app, &[]), (1, steps(&[("remake", "totals")])));
+        app.does(&["check", "--quiet"]);
+        assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("remake", "totals")])));
+        app.does(&["check", "--quiet"]);
+        assert_eq!(files.apply(&app, &[]), (0, vec![]));
+        // A table that is not its own is not touched.
+        run(&s, "CREATE TABLE theirs (id int)").await;
+        files.put("theirs.sql", "SELECT id FROM customers");
+        let dir = files.0.display().to_string();
+        assert_eq!(app.trickle(&["apply", &dir]).code, 2);
+        files.remove("theirs.sql");
+        // Two sets of declarations keep to themselves.
+        let refused = app.trickle(&["apply", &dir, "--label", "other"]);
+        assert!(refused.code == 2 && refused.err.contains("belongs to the declarations"), "{refused:?}");
+    });
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_said_before_anything_is_done() {
+    each_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        let dir = files.0.display().to_string();
+        for (text, said) in [
+            ("SELECT nothing FROM customers", "nothing"),
+            ("SELECT 1; SELECT 2", "one query"),
+            ("CREATE VIEW v AS SELECT 1", "one query"),
+            ("-- schedule: sometimes\nSELECT id FROM customers", "sometimes"),
+            ("-- mode: fast\nSELECT id FROM customers", "fast"),
+            ("-- mode: differential\nSELECT id, random() AS r FROM customers", "random"),
+            ("-- name: totals\nSELECT id FROM customers", "declared twice"),
+        ] {
+            files.put("wrong.sql", text);
+            let refused = app.trickle(&["apply", &dir]);
+            assert!(refused.code == 2 && refused.err.contains(said), "{text}: {refused:?}");
+            assert!(refused.err.contains("wrong.sql") || said == "declared twice", "{refused:?}");
+            assert_eq!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables").await, 0, "{text}");
+        }
+        assert_eq!(app.trickle(&["apply", "/nonexistent"]).code, 2);
+        files.remove("wrong.sql");
+        let shown = app.trickle(&["apply", &dir]);
+        assert!(
+            shown.code == 0 && shown.out.contains("create") && shown.out.contains("created in"),
+            "{shown:?}"
+        );
+    });
+}
