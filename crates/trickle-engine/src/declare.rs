@@ -330,7 +330,7 @@ impl<C: Connection> Trickle<C> {
             return Ok(None);
         }
         let id = survey.found[at].as_ref().map_or(0, |e| e.id);
-        let new = NewStreamTable { snapshots: false, ..d.new() };
+        let new = NewStreamTable { snapshots: false, ..d.stream_table() };
         match self.design(place.clone(), id, &new).await {
             Ok(design) => Ok(Some(Seen {
                 mode: Some(design.mode()),
@@ -370,10 +370,10 @@ impl<C: Connection> Trickle<C> {
         };
         match &step.what {
             What::Rename(from) => self.rename(from, &step.name).await,
-            What::Create => self.create(&d.new()).await.map(drop),
+            What::Create => self.create(&d.stream_table()).await.map(drop),
             What::Change => self.change(d, plan).await,
             What::Remake => match self.drop(&d.name, false).await {
-                Ok(_) => self.create(&d.new()).await.map(drop),
+                Ok(_) => self.create(&d.stream_table()).await.map(drop),
                 Err(e) => Err(e),
             },
             What::Set | What::Take => {
@@ -410,7 +410,7 @@ impl<C: Connection> Trickle<C> {
             self.ensure_copies(&d.query).await?;
         }
         let readers = if all { Readers::Change } else { Readers::Stay };
-        let changed = self.replace(e.relation.clone(), e.id, &d.new(), readers).await;
+        let changed = self.replace(e.relation.clone(), e.id, &d.stream_table(), readers).await;
         // Whatever came of it, no copy is kept that nothing reads.
         let swept = self.sweep_copies().await;
         changed.and(swept)
@@ -444,7 +444,7 @@ impl<C: Connection> Trickle<C> {
 }
 
 impl Declared {
-    fn new(&self) -> NewStreamTable {
+    fn stream_table(&self) -> NewStreamTable {
         NewStreamTable {
             schedule: Some(self.schedule.clone()),
             mode: Some(self.mode),

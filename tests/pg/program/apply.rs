@@ -1,7 +1,7 @@
 //! `trickle apply`: what a directory declares is made so, step by step, and nothing else is touched. Catches readers, indexes and
 //! rows that get lost on the way, and drops that nobody allowed.
 
-use super::{Role, SHOP};
+use super::Role;
 use crate::support::{Db, count, each_server, run};
 use serde_json::Value;
 use std::path::PathBuf;
