@@ -156,7 +156,7 @@ impl<C: Connection> Trickle<C> {
         label: &str,
     ) -> std::result::Result<Plan, Refused> {
         let mut survey = self.survey(declared, label).await?;
-        self.find_renamed(&mut survey).await?;
+        find_renamed(&mut survey)?;
         let first = self.search_path.first().cloned().unwrap_or_default();
         for at in order(declared, &survey.places, &first) {
             self.plan_one(&mut survey, at).await.map_err(|error| Refused { declared: Some(at), error })?;
@@ -216,49 +216,6 @@ impl<C: Connection> Trickle<C> {
         Ok(Survey { declared, registry, places, found, coming, missing, plan: Plan::default() })
     }
 
-    /// Finds what is declared by another name: of the same query, and the only one.
-    async fn find_renamed(&mut self, survey: &mut Survey<'_>) -> std::result::Result<(), Refused> {
-        for at in survey.coming.clone() {
-            let d = &survey.declared[at];
-            let candidates: Vec<Entry> = survey
-                .missing
-                .iter()
-                .filter(|e| e.relation.schema == survey.places[at].schema && same_text(&d.query, &e.original))
-                .cloned()
-                .collect();
-            let others = survey.coming.iter().filter(|o| same_text(&survey.declared[**o].query, &d.query));
-            let (Ok([e]), 1) = (<[Entry; 1]>::try_from(candidates), others.count()) else { continue };
-            let step = Step {
-                what: What::Rename(shown(&e)),
-                name: Qualified::new(&survey.places[at].schema, &survey.places[at].name).to_string(),
-                why: vec!["the query is the same".to_owned()],
-                declared: Some(at),
-                mode: None,
-            };
-            if let Some(reader) = self.left_behind(survey, &e) {
-                let error = Error::input(format!("{} cannot become {}", shown(&e), step.name))
-                    .detail(format!("{reader} reads it by its name, and is not to have another query."))
-                    .hint("Let its query name the new one, or keep the name.");
-                return Err(Refused { declared: Some(at), error });
-            }
-            survey.missing.retain(|m| m.id != e.id);
-            survey.found[at] = Some(e);
-            survey.plan.steps.push(step);
-        }
-        Ok(())
-    }
-
-    /// A stream table that reads this one by the name that it is to lose.
-    fn left_behind(&self, survey: &Survey<'_>, lost: &Entry) -> Option<String> {
-        let reads = |e: &&Entry| e.dependencies.iter().any(|d| d.relation.id == lost.relation.id);
-        let goes = |e: &Entry| survey.missing.iter().any(|m| m.id == e.id);
-        let changes = |e: &Entry| {
-            let at = survey.found.iter().position(|f| f.as_ref().is_some_and(|f| f.id == e.id));
-            at.is_some_and(|at| !names(&survey.declared[at].query, &lost.relation, &lost.relation.schema))
-        };
-        survey.registry.entries().filter(reads).find(|e| !goes(e) && !changes(e)).map(shown)
-    }
-
     async fn plan_one(&mut self, survey: &mut Survey<'_>, at: usize) -> Result<()> {
         let d = &survey.declared[at];
         if let Some(schedule) = &d.schedule {
@@ -307,7 +264,10 @@ impl<C: Connection> Trickle<C> {
         } else if e.declared.is_none() {
             What::Take
         } else {
-            survey.plan.unchanged.push(step.name);
+            let renamed = |s: &Step| s.name == step.name && matches!(s.what, What::Rename(_));
+            if !survey.plan.steps.iter().any(renamed) {
+                survey.plan.unchanged.push(step.name);
+            }
             return Ok(());
         };
         match step.what {
@@ -441,6 +401,52 @@ impl<C: Connection> Trickle<C> {
         t.execute(layout, &[&e.id, &before, &after]).await.map_err(fail)?;
         t.commit().await.map_err(fail)
     }
+}
+
+/// Finds what is declared by another name: of the same query, and the only one.
+fn find_renamed(survey: &mut Survey<'_>) -> std::result::Result<(), Refused> {
+    for at in survey.coming.clone() {
+        let d = &survey.declared[at];
+        let candidates: Vec<Entry> = survey
+            .missing
+            .iter()
+            .filter(|e| e.relation.schema == survey.places[at].schema && same_text(&d.query, &e.original))
+            .cloned()
+            .collect();
+        let others = survey.coming.iter().filter(|o| same_text(&survey.declared[**o].query, &d.query));
+        let (Ok([e]), 1) = (<[Entry; 1]>::try_from(candidates), others.count()) else { continue };
+        let step = Step {
+            what: What::Rename(shown(&e)),
+            name: Qualified::new(&survey.places[at].schema, &survey.places[at].name).to_string(),
+            why: vec!["the query is the same".to_owned()],
+            declared: Some(at),
+            mode: None,
+        };
+        survey.missing.retain(|m| m.id != e.id);
+        survey.found[at] = Some(e);
+        survey.plan.steps.push(step);
+    }
+    for step in &survey.plan.steps {
+        let Some(e) = step.declared.and_then(|at| survey.found[at].as_ref()) else { continue };
+        if let Some(reader) = left_behind(survey, e) {
+            let error = Error::input(format!("{} cannot become {}", shown(e), step.name))
+                .detail(format!("{reader} reads it by its name, and is not to have another query."))
+                .hint("Let its query name the new one, or keep the name.");
+            return Err(Refused { declared: step.declared, error });
+        }
+    }
+    Ok(())
+}
+
+/// A stream table that reads this one by the name that it is to lose.
+fn left_behind(survey: &Survey<'_>, lost: &Entry) -> Option<String> {
+    let reads = |e: &&Entry| e.dependencies.iter().any(|d| d.relation.id == lost.relation.id);
+    let goes = |e: &Entry| survey.missing.iter().any(|m| m.id == e.id);
+    let changes = |e: &Entry| {
+        let at = survey.found.iter().position(|f| f.as_ref().is_some_and(|f| f.id == e.id));
+        at.is_some_and(|at| !names(&survey.declared[at].query, &lost.relation, &lost.relation.schema))
+    };
+    survey.registry.entries().filter(reads).find(|e| !goes(e) && !changes(e)).map(shown)
 }
 
 impl Declared {

@@ -137,6 +137,12 @@ fn a_file_that_has_another_name_renames() {
             refused.code == 2 && refused.err.contains("public.large reads it by its name"),
             "{refused:?}"
         );
+        // Not even if it gets another name itself.
+        files.remove("large.sql");
+        files.put("larger.sql", LARGE);
+        let refused = app.trickle(&["apply", &dir]);
+        assert!(refused.code == 2 && refused.err.contains("public.large reads it by its name"), "{refused:?}");
+        files.remove("larger.sql");
         files.put("large.sql", &LARGE.replace("totals", "sums"));
         let expected = steps(&[("rename", "sums"), ("set", "sums"), ("change", "large")]);
         let (code, mut found) = files.apply(&app, &[]);
