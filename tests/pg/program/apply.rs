@@ -141,7 +141,10 @@ fn a_file_that_has_another_name_renames() {
         files.remove("large.sql");
         files.put("larger.sql", LARGE);
         let refused = app.trickle(&["apply", &dir]);
-        assert!(refused.code == 2 && refused.err.contains("public.large reads it by its name"), "{refused:?}");
+        assert!(
+            refused.code == 2 && refused.err.contains("public.large reads it by its name"),
+            "{refused:?}"
+        );
         files.remove("larger.sql");
         files.put("large.sql", &LARGE.replace("totals", "sums"));
         let expected = steps(&[("rename", "sums"), ("set", "sums"), ("change", "large")]);
