@@ -123,7 +123,9 @@ pub(crate) fn reads(tree: &impl Visit, name: &str) -> usize {
 pub(crate) fn relations(tree: &impl Visit) -> Vec<(Option<String>, String)> {
     let mut found = Vec::new();
     let _ = visit_relations(tree, |relation| {
-        let parts: Vec<String> = relation.0.iter().filter_map(ObjectNamePart::as_ident).map(fold).collect();
+        let parts = relation.0.iter().filter_map(ObjectNamePart::as_ident).map(fold);
+        // ONLY is a mark before the name, which no identifier can be.
+        let parts: Vec<String> = parts.filter(|p| !p.starts_with('\0')).collect();
         match parts.as_slice() {
             [name] => found.push((None, name.clone())),
             [.., schema, name] => found.push((Some(schema.clone()), name.clone())),
