@@ -135,6 +135,7 @@ fn dag_operations(c: &mut Criterion) {
                 b.iter_batched(|| tables.clone(), build, BatchSize::SmallInput);
             });
             group.bench_function(format!("levels_{shape}_{n}"), |b| b.iter(|| black_box(&dag).levels()));
+            group.bench_function(format!("groups_{shape}_{n}"), |b| b.iter(|| black_box(&dag).groups()));
             group.bench_function(format!("downstream_{shape}_{n}"), |b| {
                 b.iter(|| black_box(&dag).downstream(TableId(0)));
             });

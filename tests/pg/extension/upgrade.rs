@@ -5,6 +5,8 @@ use super::rows;
 use super::workers::{SCHEDULERS, scheduled, until};
 use crate::support::private::{connect, each_version};
 use crate::support::{count, run};
+use trickle_client::schema::VERSION;
+use trickle_client::{Settings, Trickle};
 
 const MADE: &str = "CREATE TABLE t (id int PRIMARY KEY, k int);
     INSERT INTO t SELECT i, i % 3 FROM generate_series(1, 30) i;
@@ -72,10 +74,11 @@ fn what_is_written_before_the_update_is_followed_after_it() {
         run(&s, MADE).await;
         until(&s, SCHEDULERS, 1).await;
         // As the first version left it.
-        run(&s, "ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN diamond_consistency, DROP COLUMN declared; \
-                 UPDATE pgtrickle.pgt_catalog_version SET version = 1; \
-                 UPDATE pg_extension SET extversion = '0.1.0' WHERE extname = 'pg_trickle'; \
-                 ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.alter_stream_table; DROP FUNCTION pgtrickle.alter_stream_table; \
+        let mut t = Trickle::attach(connect(&server, "postgres").await, Settings::default()).await.unwrap();
+        assert_eq!(t.migrate(1).await.unwrap(), Some(VERSION));
+        run(&s, "UPDATE pg_extension SET extversion = '0.1.0' WHERE extname = 'pg_trickle'; \
+                 ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.alter_stream_table; \
+                 DROP FUNCTION pgtrickle.alter_stream_table; \
                  CREATE FUNCTION pgtrickle.alter_stream_table(text, text, text, text, text) RETURNS void LANGUAGE c \
                      AS '$libdir/pg_trickle', 'alter_stream_table_wrapper'; \
                  ALTER EXTENSION pg_trickle ADD FUNCTION pgtrickle.alter_stream_table(text, text, text, text, text)")

@@ -182,6 +182,30 @@ fn what_cannot_become_what_is_declared_is_made_anew_where_that_is_allowed() {
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("remake", "totals")])));
         app.does(&["check", "--quiet"]);
         assert_eq!(files.apply(&app, &[]), (0, vec![]));
+        // What its query raises leaves the one that was there.
+        let before = oid(&s, "totals").await;
+        files.put(
+            "totals.sql",
+            "SELECT region, count(*) / (count(*) - count(*)) AS n FROM customers GROUP BY region",
+        );
+        let raised = app.trickle(&["apply", &files.0.display().to_string(), "--allow-drop"]);
+        assert!(raised.code == 1 && raised.err.contains("division by zero"), "{raised:?}");
+        assert_eq!(oid(&s, "totals").await, before);
+        assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'totals_new%'").await, 0);
+        // So does somebody who reads it. What was left half done is gone on with.
+        run(&s, "CREATE VIEW readers AS SELECT n FROM totals").await;
+        files.put("totals.sql", "SELECT region, count(*) AS n FROM customers GROUP BY region");
+        let read = app.trickle(&["apply", &files.0.display().to_string(), "--allow-drop"]);
+        assert!(read.code != 0 && read.err.contains("readers"), "{read:?}");
+        assert_eq!(oid(&s, "totals").await, before);
+        run(&s, "DROP VIEW readers").await;
+        app.does(&["create", "totals_new", "--query", "SELECT 1 AS one", "--quiet"]);
+        run(&s, "UPDATE pgtrickle.pgt_stream_tables SET declared = 'default' WHERE pgt_name = 'totals_new'")
+            .await;
+        assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("remake", "totals")])));
+        app.does(&["check", "--quiet"]);
+        assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'totals_new%'").await, 0);
+        assert_eq!(files.apply(&app, &[]), (0, vec![]));
         // A table that is not its own is not touched.
         run(&s, "CREATE TABLE theirs (id int)").await;
         files.put("theirs.sql", "SELECT id FROM customers");
@@ -205,6 +229,7 @@ fn what_is_wrong_with_a_file_is_said_before_anything_is_done() {
             ("CREATE VIEW v AS SELECT 1", "one query"),
             ("-- schedule: sometimes\nSELECT id FROM customers", "sometimes"),
             ("-- mode: fast\nSELECT id FROM customers", "fast"),
+            ("-- snapshots: yes\nSELECT id FROM customers", "yes"),
             ("-- mode: differential\nSELECT id, random() AS r FROM customers", "random"),
             ("-- name: totals\nSELECT id FROM customers", "declared twice"),
         ] {

@@ -1,6 +1,6 @@
 //! `trickle apply`
 
-use super::create::{Consistency, Mode, schedule_of_header};
+use super::create::{Consistency, Mode, schedule_of_header, snapshots_of_header};
 use super::{Answer, Run};
 use crate::failure::Failure;
 use crate::output::{Output, Tone, count, duration};
@@ -71,7 +71,7 @@ impl Run for Apply {
             for step in &plan.steps {
                 let began = Instant::now();
                 meter.begin(format!("{} {}", step.what.name(), step.name));
-                trickle.do_declared(&declared, &self.label, &plan, step).await.map_err(|r| {
+                trickle.do_step(&plan, step).await.map_err(|r| {
                     output.remark(&after(&done));
                     refused(r)
                 })?;
@@ -144,13 +144,14 @@ fn declaration(file: &File) -> Result<Declared, Failure> {
     let mode = header("mode").map(|m| Mode::of_header(&m)).transpose().map_err(wrong)?;
     let apart =
         header("diamond_consistency").map(|c| Consistency::of_header(&c)).transpose().map_err(wrong)?;
+    let snapshots = header("snapshots").map(|s| snapshots_of_header(&s)).transpose().map_err(wrong)?;
     Ok(Declared {
         name,
         query: file.typed.text().to_owned(),
         schedule: schedule.unwrap_or_else(|| Some("calculated".to_owned())),
         mode: mode.map(Into::into).unwrap_or_default(),
         apart: apart.is_some_and(Consistency::is_apart),
-        snapshots: header("snapshots").is_some_and(|v| v == "on"),
+        snapshots: snapshots.unwrap_or(false),
     })
 }
 

@@ -88,6 +88,21 @@ pub(super) fn schedule_of_header(value: &str) -> trickle_core::Result<Option<Str
     Schedule::parse(value).map(|_| Some(value.to_owned()))
 }
 
+/// The value of a comment `-- snapshots: …`.
+///
+/// # Errors
+/// Neither on nor off.
+pub(super) fn snapshots_of_header(value: &str) -> trickle_core::Result<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => {
+            let e = trickle_core::Error::setting(format!("snapshots \"{value}\" does not exist"));
+            Err(e.hint("Use one of on, off."))
+        }
+    }
+}
+
 /// The value of a comment that has few.
 fn one_of<V: ValueEnum>(value: &str, what: &str) -> trickle_core::Result<V> {
     V::from_str(value, true).map_err(|_| {
@@ -142,6 +157,8 @@ impl Run for Create {
         };
         let said = typed.header("diamond_consistency").map(|c| Consistency::of_header(&c)).transpose();
         let consistency = self.diamond_consistency.or(said.map_err(trickle_client::Error::from)?);
+        let said = typed.header("snapshots").map(|s| snapshots_of_header(&s)).transpose();
+        let snapshots = said.map_err(trickle_client::Error::from)?.unwrap_or(false);
         let new = NewStreamTable {
             name,
             query: typed.text().to_owned(),
@@ -153,7 +170,7 @@ impl Run for Create {
                 (false, true) => IfExists::Replace,
                 (false, false) => IfExists::Fail,
             },
-            snapshots: self.snapshots || typed.header("snapshots").is_some_and(|v| v == "on"),
+            snapshots: self.snapshots || snapshots,
             apart: consistency.map(Consistency::is_apart),
             settings: None,
         };

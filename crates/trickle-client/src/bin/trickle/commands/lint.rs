@@ -1,6 +1,6 @@
 //! `trickle lint`
 
-use super::create::{Consistency, Mode, schedule_of_header};
+use super::create::{Consistency, Mode, schedule_of_header, snapshots_of_header};
 use super::{Answer, Run};
 use crate::advice::advice;
 use crate::failure::Failure;
@@ -102,21 +102,17 @@ fn is_incremental(query: &Query) -> bool {
 fn headers(script: &Script, query: &Query) -> Vec<Finding> {
     let whole = |c: &Comment| Place { file: query.place.file, span: c.span.start..c.span.end, prefix: 0 };
     let mut found = Vec::new();
-    if let Some((value, comment)) = query.header("schedule")
-        && let Err(e) = schedule_of_header(value)
-    {
-        found.push(whole(comment).error(&script.files, &e));
-    }
-    if let Some((value, comment)) = query.header("diamond_consistency")
-        && let Err(e) = Consistency::of_header(value)
-    {
-        found.push(whole(comment).error(&script.files, &e));
-    }
-    if let Some((value, comment)) = query.header("mode")
-        && let Err(e) = Mode::of_header(value)
-    {
-        found.push(whole(comment).error(&script.files, &e));
-    }
+    let mut check = |key: &str, is_wrong: &dyn Fn(&str) -> Option<trickle_core::Error>| {
+        if let Some((value, comment)) = query.header(key)
+            && let Some(e) = is_wrong(value)
+        {
+            found.push(whole(comment).error(&script.files, &e));
+        }
+    };
+    check("schedule", &|v| schedule_of_header(v).err());
+    check("diamond_consistency", &|v| Consistency::of_header(v).err());
+    check("snapshots", &|v| snapshots_of_header(v).err());
+    check("mode", &|v| Mode::of_header(v).err());
     found
 }
 

@@ -1,126 +1,20 @@
-//! Stream tables as they are declared: what is to be done so that a database has these, and doing it.
-//!
-//! What was made from declarations carries their label. So what is not declared any more can be told from what somebody made by
-//! itself, which nobody touches.
+//! What is to be done so that a database has what is declared.
 
+use super::{Declared, Plan, Refused, Step, What, beside};
 use crate::alter::evolve::can_become;
-use crate::alter::{Alteration, Readers};
 use crate::copies::reads_copies;
-use crate::create::{NewStreamTable, RefreshMode, consistency};
+use crate::create::{NewStreamTable, consistency};
 use crate::db::Connection;
 use crate::error::{Error, Result};
-use crate::follow::RENAMED;
 use crate::names::Name;
 use crate::registry::{Entry, Registry, require_own, shown};
+use crate::resolve::OutputColumn;
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
-use trickle_core::apply::index_names;
-use trickle_core::parse::parse_query;
+use trickle_core::parse::{find_name, parse_query};
 use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;
-use trickle_core::sql::{Ident, Qualified};
-
-/// A stream table as it is to be.
-#[derive(Clone, Debug)]
-pub struct Declared {
-    /// Its name.
-    pub name: Name,
-    /// Its query, with the comments around it.
-    pub query: String,
-    /// Its schedule; `None` is manual.
-    pub schedule: Option<String>,
-    /// How it is to be kept.
-    pub mode: RefreshMode,
-    /// Whether it is refreshed by itself ([`NewStreamTable::apart`]).
-    pub apart: bool,
-    /// Whether materialized views and foreign tables are followed ([`NewStreamTable::snapshots`]).
-    pub snapshots: bool,
-}
-
-/// What is done with a stream table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// It gets its name; before, it was called so.
-    Rename(String),
-    /// It is made.
-    Create,
-    /// It stays the same table, and is filled with what another query or mode gives.
-    Change,
-    /// It is dropped and made again: its columns cannot become the new ones. Its indexes and grants go.
-    Remake,
-    /// Only what the catalog says of it becomes another.
-    Set,
-    /// It was made by itself, and belongs to the declarations from now on.
-    Take,
-    /// It is dropped, since it is not declared any more.
-    Drop,
-}
-
-impl What {
-    /// One word for it.
-    pub fn name(&self) -> &'static str {
-        match self {
-            What::Rename(_) => "rename",
-            What::Create => "create",
-            What::Change => "change",
-            What::Remake => "remake",
-            What::Set => "set",
-            What::Take => "take",
-            What::Drop => "drop",
-        }
-    }
-
-    /// Whether something is lost that no query gives back: a table with what is the user's of it.
-    pub fn destroys(&self) -> bool {
-        matches!(self, What::Remake | What::Drop)
-    }
-}
-
-/// One thing to do.
-#[derive(Clone, Debug)]
-pub struct Step {
-    /// What.
-    pub what: What,
-    /// `schema.name` of the stream table, quoted where needed; of one that is renamed, as it is called then.
-    pub name: String,
-    /// What is different, or why.
-    pub why: Vec<String>,
-    /// Its place among the declarations, if it is declared.
-    pub declared: Option<usize>,
-    /// The mode that it will be in force, where that can be told now.
-    pub mode: Option<&'static str>,
-}
-
-/// All that is to be done, in this order.
-#[derive(Clone, Debug, Default)]
-pub struct Plan {
-    /// The steps. Each is done by itself: where one fails those before it stay, and another plan begins where they end.
-    pub steps: Vec<Step>,
-    /// Stream tables that are as they are declared.
-    pub unchanged: Vec<String>,
-}
-
-impl Plan {
-    /// Whether a step destroys something.
-    pub fn destroys(&self) -> bool {
-        self.steps.iter().any(|s| s.what.destroys())
-    }
-}
-
-/// Why something cannot be done, and for which of the declarations.
-#[derive(Debug)]
-pub struct Refused {
-    /// Its place among them, if one is to blame.
-    pub declared: Option<usize>,
-    /// Why.
-    pub error: Error,
-}
-
-impl From<Error> for Refused {
-    fn from(error: Error) -> Refused {
-        Refused { declared: None, error }
-    }
-}
+use trickle_core::sql::Qualified;
 
 /// The declarations, with what the database has of them.
 struct Survey<'d> {
@@ -140,7 +34,7 @@ struct Survey<'d> {
 /// What a query turned out to be.
 struct Seen {
     canonical: String,
-    columns: Vec<crate::resolve::OutputColumn>,
+    columns: Vec<OutputColumn>,
     mode: Option<&'static str>,
     reasons: Vec<String>,
 }
@@ -156,11 +50,17 @@ impl<C: Connection> Trickle<C> {
         label: &str,
     ) -> std::result::Result<Plan, Refused> {
         let mut survey = self.survey(declared, label).await?;
-        find_renamed(&mut survey)?;
-        let first = self.search_path.first().cloned().unwrap_or_default();
-        for at in order(declared, &survey.places, &first) {
+        find_renamed(&mut survey, &self.search_path)?;
+        for at in order(declared, &survey.places, &self.search_path.clone()) {
             self.plan_one(&mut survey, at).await.map_err(|error| Refused { declared: Some(at), error })?;
         }
+        // What a plan before this one left beside is dropped by who makes it again.
+        let remade = survey.plan.steps.iter().filter(|s| s.what == What::Remake).filter_map(|s| s.declared);
+        let left: Vec<Name> = remade.map(|at| beside(&survey.places[at])).collect();
+        let is_left = |e: &Entry| {
+            left.iter().any(|n| n.name == *e.relation.name && n.schema.as_deref() == Some(&e.relation.schema))
+        };
+        survey.missing.retain(|e| !is_left(e));
         // Readers go before what they read.
         let order = survey.registry.dag()?.order();
         for id in order.iter().rev() {
@@ -202,7 +102,7 @@ impl<C: Connection> Trickle<C> {
                 if let Some(other) = e.declared.as_deref().filter(|l| *l != label) {
                     return Err(blame(
                         Error::input(format!("{} belongs to the declarations \"{other}\"", shown(e)))
-                            .hint(format!("Apply these with --label {other}, or declare it in one place.")),
+                            .hint(format!("Apply these with --label '{other}', or declare it in one place.")),
                     ));
                 }
             }
@@ -213,7 +113,7 @@ impl<C: Connection> Trickle<C> {
         let gone = |e: &&Entry| e.declared.as_deref() == Some(label) && e.own && !is_there(e);
         let missing = registry.entries().filter(gone).cloned().collect();
         let coming = (0..declared.len()).filter(|at| found[*at].is_none()).collect();
-        Ok(Survey { declared, registry, places, found, coming, missing, plan: Plan::default() })
+        Ok(Survey { declared, registry, places, found, coming, missing, plan: Plan::new(declared, label) })
     }
 
     async fn plan_one(&mut self, survey: &mut Survey<'_>, at: usize) -> Result<()> {
@@ -285,12 +185,14 @@ impl<C: Connection> Trickle<C> {
         let d = &survey.declared[at];
         let place = &survey.places[at];
         let to_come = survey.coming.iter().filter(|o| **o != at).map(|o| &survey.places[*o]);
-        let first = self.search_path.first().map_or("", String::as_str);
-        if to_come.into_iter().any(|p| names(&d.query, p, first)) {
+        if to_come.into_iter().any(|p| names(&d.query, p, &self.search_path)) {
             return Ok(None);
         }
-        let id = survey.found[at].as_ref().map_or(0, |e| e.id);
-        let new = NewStreamTable { snapshots: false, ..d.stream_table() };
+        let found = survey.found[at].as_ref();
+        let id = found.map_or(0, |e| e.id);
+        // A constant is written as the settings say that it was made under.
+        let settings = found.map(|e| e.settings.clone());
+        let new = NewStreamTable { snapshots: false, settings, ..d.stream_table() };
         match self.design(place.clone(), id, &new).await {
             Ok(design) => Ok(Some(Seen {
                 mode: Some(design.mode()),
@@ -306,105 +208,14 @@ impl<C: Connection> Trickle<C> {
 
     /// Whether a declaration reads what a step before it changes.
     fn reads_changing(&self, survey: &Survey<'_>, at: usize) -> bool {
-        let first = self.search_path.first().map_or("", String::as_str);
         let changes = |s: &&Step| matches!(s.what, What::Change | What::Remake);
         let changing = survey.plan.steps.iter().filter(changes).filter_map(|s| s.declared);
-        changing.into_iter().any(|o| names(&survey.declared[at].query, &survey.places[o], first))
-    }
-
-    /// Does a step of a plan.
-    ///
-    /// # Errors
-    /// Those of what it does; then the stream table is as it was before the step.
-    pub async fn do_declared(
-        &mut self,
-        declared: &[Declared],
-        label: &str,
-        plan: &Plan,
-        step: &Step,
-    ) -> std::result::Result<(), Refused> {
-        let blame = |error| Refused { declared: step.declared, error };
-        let Some(d) = step.declared.and_then(|at| declared.get(at)) else {
-            self.drop(&Name::parse(&step.name)?, false).await.map_err(blame)?;
-            return Ok(());
-        };
-        match &step.what {
-            What::Rename(from) => self.rename(from, &step.name).await,
-            What::Create => self.create(&d.stream_table()).await.map(drop),
-            What::Change => self.change(d, plan).await,
-            What::Remake => match self.drop(&d.name, false).await {
-                Ok(_) => self.create(&d.stream_table()).await.map(drop),
-                Err(e) => Err(e),
-            },
-            What::Set | What::Take => {
-                let wanted = Alteration {
-                    schedule: Some(d.schedule.clone()),
-                    apart: Some(d.apart),
-                    ..Alteration::default()
-                };
-                self.alter(&d.name, &wanted).await.map(drop)
-            }
-            What::Drop => Ok(()),
-        }
-        .map_err(blame)?;
-        let text = "UPDATE pgtrickle.pgt_stream_tables SET declared = $2, original_query = $3 \
-             WHERE pgt_id = $1";
-        let id = self.find(&Name::parse(&step.name)?).await.map_err(blame)?.id;
-        let noted = self.db().execute(text, &[&id, &label, &d.query]).await;
-        noted.map_err(|e| blame(Error::server(format!("note that {} is declared", step.name), e)))?;
-        Ok(())
-    }
-
-    /// Gives a stream table the query and mode of its declaration. A column that goes may be read by those that the plan changes
-    /// after it.
-    async fn change(&mut self, d: &Declared, plan: &Plan) -> Result<()> {
-        let e = self.find(&d.name).await?;
-        let registry = self.linked(&[e.relation.id]).await?;
-        let goes_along = |reader: &Entry| {
-            let changes = |s: &&Step| matches!(s.what, What::Change | What::Remake | What::Drop);
-            plan.steps.iter().filter(changes).any(|s| s.name == shown(reader))
-        };
-        let reads = |r: &&Entry| r.dependencies.iter().any(|d| d.relation.id == e.relation.id);
-        let all = registry.entries().filter(reads).all(goes_along);
-        if d.snapshots {
-            self.ensure_copies(&d.query).await?;
-        }
-        let readers = if all { Readers::Change } else { Readers::Stay };
-        let changed = self.replace(e.relation.clone(), e.id, &d.stream_table(), readers).await;
-        // Whatever came of it, no copy is kept that nothing reads.
-        let swept = self.sweep_copies().await;
-        changed.and(swept)
-    }
-
-    /// Gives a stream table another name in its schema, and its indexes theirs. What is stored fits the plan as before, since
-    /// nothing but names differs; where it did not, the next refresh plans it anew.
-    async fn rename(&mut self, from: &str, to: &str) -> Result<()> {
-        let e = self.find(&Name::parse(from)?).await?;
-        let (old, name) = (Ident::new(&e.relation.name), Name::parse(to)?);
-        let new = Ident::new(&name.name);
-        let again = e.as_new(name.clone());
-        let renamed = Relation { name: name.name.as_str().into(), ..e.relation.clone() };
-        let before = self.design(e.relation.clone(), e.id, &again).await?.layout_hash();
-        let after = self.design(renamed, e.id, &again).await?.layout_hash();
-        let schema = Ident::new(&e.relation.schema);
-        let mut text = format!("ALTER TABLE {from} RENAME TO {new};\n");
-        for (old, new) in index_names(&old).iter().zip(index_names(&new)) {
-            text.push_str(&format!("ALTER INDEX IF EXISTS {schema}.{old} RENAME TO {new};\n"));
-        }
-        let layout =
-            "UPDATE pgtrickle.pgt_stream_tables SET layout_hash = $3 WHERE pgt_id = $1 AND layout_hash = $2";
-        let fail = |e| Error::server(format!("rename {from}"), e);
-        let db: &mut dyn Connection = &mut self.connection;
-        let t = db.transaction().await.map_err(fail)?;
-        t.batch_execute(&text).await.map_err(fail)?;
-        t.execute(RENAMED, &[&vec![e.relation.id.0]]).await.map_err(fail)?;
-        t.execute(layout, &[&e.id, &before, &after]).await.map_err(fail)?;
-        t.commit().await.map_err(fail)
+        changing.into_iter().any(|o| names(&survey.declared[at].query, &survey.places[o], &self.search_path))
     }
 }
 
 /// Finds what is declared by another name: of the same query, and the only one.
-fn find_renamed(survey: &mut Survey<'_>) -> std::result::Result<(), Refused> {
+fn find_renamed(survey: &mut Survey<'_>, search_path: &[String]) -> std::result::Result<(), Refused> {
     for at in survey.coming.clone() {
         let d = &survey.declared[at];
         let candidates: Vec<Entry> = survey
@@ -428,7 +239,7 @@ fn find_renamed(survey: &mut Survey<'_>) -> std::result::Result<(), Refused> {
     }
     for step in &survey.plan.steps {
         let Some(e) = step.declared.and_then(|at| survey.found[at].as_ref()) else { continue };
-        if let Some(reader) = left_behind(survey, e) {
+        if let Some(reader) = left_behind(survey, e, search_path) {
             let error = Error::input(format!("{} cannot become {}", shown(e), step.name))
                 .detail(format!("{reader} reads it by its name, and is not to have another query."))
                 .hint("Let its query name the new one, or keep the name.");
@@ -439,26 +250,14 @@ fn find_renamed(survey: &mut Survey<'_>) -> std::result::Result<(), Refused> {
 }
 
 /// A stream table that reads this one by the name that it is to lose.
-fn left_behind(survey: &Survey<'_>, lost: &Entry) -> Option<String> {
+fn left_behind(survey: &Survey<'_>, lost: &Entry, search_path: &[String]) -> Option<String> {
     let reads = |e: &&Entry| e.dependencies.iter().any(|d| d.relation.id == lost.relation.id);
     let goes = |e: &Entry| survey.missing.iter().any(|m| m.id == e.id);
     let changes = |e: &Entry| {
         let at = survey.found.iter().position(|f| f.as_ref().is_some_and(|f| f.id == e.id));
-        at.is_some_and(|at| !names(&survey.declared[at].query, &lost.relation, &lost.relation.schema))
+        at.is_some_and(|at| !names(&survey.declared[at].query, &lost.relation, search_path))
     };
     survey.registry.entries().filter(reads).find(|e| !goes(e) && !changes(e)).map(shown)
-}
-
-impl Declared {
-    fn stream_table(&self) -> NewStreamTable {
-        NewStreamTable {
-            schedule: Some(self.schedule.clone()),
-            mode: Some(self.mode),
-            apart: Some(self.apart),
-            snapshots: self.snapshots,
-            ..NewStreamTable::new(self.name.clone(), self.query.clone())
-        }
-    }
 }
 
 /// Whether two texts are one query: but for what stands around it.
@@ -471,21 +270,26 @@ fn same_text(a: &str, b: &str) -> bool {
     bare(a) == bare(b)
 }
 
-/// Whether a query names this relation; without a schema it means one in `first`.
-fn names(query: &str, relation: &Relation, first: &str) -> bool {
-    let Ok(parsed) = parse_query(query) else { return false };
+/// Whether a query names this relation; without a schema it may mean one in any of the search path. Of what the engine cannot
+/// read, any word of this name counts.
+fn names(query: &str, relation: &Relation, search_path: &[String]) -> bool {
+    let Ok(parsed) = parse_query(query) else {
+        return find_name(query, &relation.name).is_ok_and(|found| found.is_some());
+    };
     let is = |(schema, name): &(Option<String>, String)| {
-        *name == *relation.name && *schema.as_deref().unwrap_or(first) == *relation.schema
+        let there = schema.as_ref().map_or(search_path, std::slice::from_ref);
+        *name == *relation.name && there.iter().any(|s| *s == *relation.schema)
     };
     parsed.relations().iter().any(is)
 }
 
 /// The order in which each comes after those that it reads. What reads itself by way of others comes in any order: the server
 /// says of it that something is not there.
-fn order(declared: &[Declared], places: &[Relation], first: &str) -> Vec<usize> {
+fn order(declared: &[Declared], places: &[Relation], search_path: &[String]) -> Vec<usize> {
     let reads: BTreeMap<usize, Vec<usize>> = (0..declared.len())
         .map(|at| {
-            let read = |other: &usize| *other != at && names(&declared[at].query, &places[*other], first);
+            let read =
+                |other: &usize| *other != at && names(&declared[at].query, &places[*other], search_path);
             (at, (0..declared.len()).filter(read).collect())
         })
         .collect();
@@ -501,6 +305,7 @@ fn order(declared: &[Declared], places: &[Relation], first: &str) -> Vec<usize> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::create::RefreshMode;
     use trickle_core::catalog::TableId;
 
     fn declared(name: &str, query: &str) -> Declared {
@@ -528,7 +333,7 @@ mod tests {
             declared("y", "SELECT * FROM x"),
         ];
         let places = ["c", "b", "a", "x", "y"].map(place);
-        assert_eq!(order(&all, &places, "public"), [2, 1, 0, 3, 4]);
+        assert_eq!(order(&all, &places, &["public".to_owned()]), [2, 1, 0, 3, 4]);
     }
 
     #[test]
@@ -536,5 +341,14 @@ mod tests {
         assert!(same_text("-- schedule: 1m\nSELECT 1;\n", "\n-- mode: full\n\nSELECT 1"));
         assert!(!same_text("SELECT 1 -- one", "SELECT 1"));
         assert!(!same_text("SELECT 1", "SELECT 2"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_names_every_word_of_it() {
+        let path = ["one".to_owned(), "public".to_owned()];
+        assert!(names("SELECT * FROM a", &place("a"), &path));
+        assert!(!names("SELECT a FROM elsewhere.a", &place("a"), &path));
+        assert!(names("SELECT * FROM a FETCH WHAT", &place("a"), &path));
+        assert!(!names("SELECT 'a' FROM b FETCH WHAT", &place("a"), &path));
     }
 }

@@ -1,0 +1,141 @@
+//! Stream tables as they are declared: what is to be done so that a database has these, and doing it.
+//!
+//! What was made from declarations carries their label. So what is not declared any more can be told from what somebody made by
+//! itself, which nobody touches.
+
+mod carry_out;
+mod plan;
+
+use crate::create::{NewStreamTable, RefreshMode};
+use crate::error::Error;
+use crate::names::Name;
+use trickle_core::refresh::Relation;
+use trickle_core::sql::Ident;
+
+/// A stream table as it is to be.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// Its name.
+    pub name: Name,
+    /// Its query, with the comments around it.
+    pub query: String,
+    /// Its schedule; `None` is manual.
+    pub schedule: Option<String>,
+    /// How it is to be kept.
+    pub mode: RefreshMode,
+    /// Whether it is refreshed by itself ([`NewStreamTable::apart`]).
+    pub apart: bool,
+    /// Whether materialized views and foreign tables are followed ([`NewStreamTable::snapshots`]).
+    pub snapshots: bool,
+}
+
+/// What is done with a stream table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It gets its name; before, it was called so.
+    Rename(String),
+    /// It is made.
+    Create,
+    /// It stays the same table, and is filled with what another query or mode gives.
+    Change,
+    /// Another takes its place: its columns cannot become the new ones. Its indexes and grants go.
+    Remake,
+    /// Only what the catalog says of it becomes another.
+    Set,
+    /// It was made by itself, and belongs to the declarations from now on.
+    Take,
+    /// It is dropped, since it is not declared any more.
+    Drop,
+}
+
+impl What {
+    /// One word for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            What::Rename(_) => "rename",
+            What::Create => "create",
+            What::Change => "change",
+            What::Remake => "remake",
+            What::Set => "set",
+            What::Take => "take",
+            What::Drop => "drop",
+        }
+    }
+
+    /// Whether something is lost that no query gives back: a table with what is the user's of it.
+    pub fn destroys(&self) -> bool {
+        matches!(self, What::Remake | What::Drop)
+    }
+}
+
+/// One thing to do.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What.
+    pub what: What,
+    /// `schema.name` of the stream table, quoted where needed; of one that is renamed, as it is called then.
+    pub name: String,
+    /// What is different, or why.
+    pub why: Vec<String>,
+    /// Its place among the declarations, if it is declared.
+    pub declared: Option<usize>,
+    /// The mode that it will be in force, where that can be told now.
+    pub mode: Option<&'static str>,
+}
+
+/// All that is to be done, in this order.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// What is declared.
+    pub declared: Vec<Declared>,
+    /// The label of these declarations.
+    pub label: String,
+    /// The steps. Each is done by itself: where one fails those before it stay, and another plan begins where they end.
+    pub steps: Vec<Step>,
+    /// Stream tables that are as they are declared.
+    pub unchanged: Vec<String>,
+}
+
+impl Plan {
+    fn new(declared: &[Declared], label: &str) -> Plan {
+        Plan { declared: declared.to_vec(), label: label.to_owned(), ..Plan::default() }
+    }
+
+    /// Whether a step destroys something.
+    pub fn destroys(&self) -> bool {
+        self.steps.iter().any(|s| s.what.destroys())
+    }
+}
+
+/// Why something cannot be done, and for which of the declarations.
+#[derive(Debug)]
+pub struct Refused {
+    /// Its place among them, if one is to blame.
+    pub declared: Option<usize>,
+    /// Why.
+    pub error: Error,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        Refused { declared: None, error }
+    }
+}
+
+impl Declared {
+    fn stream_table(&self) -> NewStreamTable {
+        NewStreamTable {
+            schedule: Some(self.schedule.clone()),
+            mode: Some(self.mode),
+            apart: Some(self.apart),
+            snapshots: self.snapshots,
+            ..NewStreamTable::new(self.name.clone(), self.query.clone())
+        }
+    }
+}
+
+/// What a stream table is called while it is made beside the one whose place it takes.
+fn beside(place: &Relation) -> Name {
+    let name = Ident::new(&place.name).with_suffix("_new");
+    Name { schema: Some(place.schema.to_string()), name: name.as_str().to_owned() }
+}
