@@ -1,19 +1,24 @@
 //! The refresher: keeps every stream table of a database as fresh as its schedule wants, until it is told to stop.
 //!
 //! It holds no state that matters: what was consumed is in the database, so it may be killed and started at any time,
-//! and several may run, of which one refreshes a table at a time.
+//! and several may run, of which one works: the others wait for its lease to end ([`lead`]).
+
+mod lead;
 
 use crate::session::{Connect, Session};
 use crate::{Trickle, connections};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use lead::{Keeper, Lead};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_postgres::CancelToken;
 use trickle_core::catalog::TableId;
+use trickle_core::refresh::Lease;
 use trickle_core::schedule::Time;
-use trickle_engine::scheduler::{Due, Outcome, Scheduler, SchedulerOptions, now};
-use trickle_engine::{Error, REFRESHER, RefreshOptions, Refreshed, Result, Settings};
+use trickle_engine::scheduler::{Due, Outcome, Scheduler, SchedulerOptions, Slow, now};
+use trickle_engine::{Error, REFRESHER, Refreshed, Result, Settings};
 
 /// How the daemon works.
 #[derive(Clone, Debug)]
@@ -26,6 +31,8 @@ pub struct DaemonOptions {
     pub enabled: bool,
     /// How long a refresh at work may go on after the daemon was told to stop; then it is cancelled.
     pub grace: Duration,
+    /// How long a lease lasts that is not renewed: so long after one refresher dies another takes over.
+    pub lease: Duration,
 }
 
 impl Default for DaemonOptions {
@@ -35,6 +42,7 @@ impl Default for DaemonOptions {
             scheduler: SchedulerOptions::default(),
             enabled: true,
             grace: Duration::from_secs(5),
+            lease: Duration::from_secs(5),
         }
     }
 }
@@ -44,12 +52,16 @@ impl Default for DaemonOptions {
 pub enum Event<'e> {
     /// Nothing is refreshed until it is told to stop ([`DaemonOptions::enabled`]).
     Disabled,
+    /// Another refresher works, which is named so: this one waits for it to end.
+    Waiting(&'e str),
     /// Connected, with so many stream tables to keep.
     Connected(usize),
     /// The connection is lost or not to be had; another try comes after the wait.
     Disconnected(&'e Error, Duration),
     /// Stream tables were refreshed.
     Refreshed(&'e [Refreshed]),
+    /// Refreshes take longer than their stream tables' periods.
+    Slow(&'e [Slow]),
     /// A refresh failed.
     Failed(&'e Error),
     /// Stream tables of other owners, which are left alone.
@@ -76,28 +88,67 @@ pub async fn run(
         stop.await;
         return Ok(());
     }
+    let (keeper, leads) = Keeper::new(to, tell, &options.settings, options.lease);
+    let worked = tokio::select! {
+        e = keeper.keep() => return Err(e),
+        worked = work_when_leading(to, options, tell, leads, &mut stop) => worked,
+    };
+    keeper.give().await;
+    worked
+}
+
+/// Works whenever this refresher leads, until it is told to stop.
+async fn work_when_leading(
+    to: &dyn Connect,
+    options: &DaemonOptions,
+    tell: &dyn Fn(Event<'_>),
+    mut leads: watch::Receiver<Lead>,
+    stop: &mut Pin<&mut impl Future<Output = ()>>,
+) -> Result<()> {
     let mut wait = RECONNECT.0;
     loop {
-        let mut daemon = match Daemon::open(to, options, tell).await {
-            Ok(daemon) => daemon,
-            Err(e) if e.is_input() => return Err(e),
-            Err(e) => {
-                tell(Event::Disconnected(&e, wait));
-                tokio::select! {
-                    () = &mut stop => return Ok(()),
-                    () = tokio::time::sleep(wait) => {}
+        let lead = leads.borrow_and_update().clone();
+        let lease = match lead {
+            Lead::Own(lease) => lease,
+            Lead::Another(_) | Lead::Unknown => {
+                if let Lead::Another(holder) = &lead {
+                    tell(Event::Waiting(holder));
                 }
-                wait = (wait * 2).min(RECONNECT.1);
-                continue;
+                tokio::select! {
+                    () = &mut *stop => return Ok(()),
+                    _ = leads.changed() => continue,
+                }
             }
         };
-        wait = RECONNECT.0;
-        match daemon.run(&mut stop).await {
-            Ok(()) => return Ok(()),
-            Err(e) if e.is_input() => return Err(e),
-            Err(e) => tell(Event::Disconnected(&e, wait)),
+        let failed = match Daemon::open(to, options, tell, lease).await {
+            Ok(mut daemon) => {
+                wait = RECONNECT.0;
+                match daemon.run(stop, &mut leads).await {
+                    Ok(End::Told) => return Ok(()),
+                    Ok(End::Deposed) => continue,
+                    Err(e) => e,
+                }
+            }
+            Err(e) => e,
+        };
+        if failed.is_input() {
+            return Err(failed);
         }
+        tell(Event::Disconnected(&failed, wait));
+        tokio::select! {
+            () = &mut *stop => return Ok(()),
+            () = tokio::time::sleep(wait) => {}
+        }
+        wait = (wait * 2).min(RECONNECT.1);
     }
+}
+
+/// Why a refresher stops to work.
+enum End {
+    /// It was told to.
+    Told,
+    /// Another one has the lease.
+    Deposed,
 }
 
 /// How a refresh ended, with the connection that it used.
@@ -130,6 +181,7 @@ struct Daemon<'d> {
     watch: Trickle,
     idle: Vec<Trickle>,
     scheduler: Scheduler,
+    lease: Lease,
     cancel: BTreeMap<TableId, CancelToken>,
 }
 
@@ -138,19 +190,38 @@ impl<'d> Daemon<'d> {
         to: &'d dyn Connect,
         options: &'d DaemonOptions,
         tell: &'d dyn Fn(Event<'_>),
+        lease: Lease,
     ) -> Result<Daemon<'d>> {
         let watch = Trickle::open(named(to).await?, options.settings.clone()).await?;
         let scheduler = Scheduler::new(options.scheduler);
         let mut daemon =
-            Daemon { to, options, tell, watch, idle: Vec::new(), scheduler, cancel: BTreeMap::new() };
+            Daemon { to, options, tell, watch, idle: Vec::new(), scheduler, lease, cancel: BTreeMap::new() };
         daemon.reload().await?;
         tell(Event::Connected(daemon.scheduler.known()));
         Ok(daemon)
     }
 
-    async fn run(&mut self, stop: &mut Pin<&mut impl Future<Output = ()>>) -> Result<()> {
+    async fn run(
+        &mut self,
+        stop: &mut Pin<&mut impl Future<Output = ()>>,
+        leads: &mut watch::Receiver<Lead>,
+    ) -> Result<End> {
         let (mut work, mut ended) = (FuturesUnordered::new(), Vec::new());
         loop {
+            let lead = leads.borrow_and_update().clone();
+            if lead == Lead::Unknown {
+                // What is at work goes on, and is committed if nobody took over. Nothing is begun.
+                tokio::select! {
+                    () = &mut *stop => return self.finish(work).await.map(|()| End::Told),
+                    Some(end) = work.next() => ended.push(end),
+                    _ = leads.changed() => {}
+                }
+                self.note(&mut ended)?;
+                continue;
+            }
+            if lead != Lead::Own(self.lease) {
+                return self.finish(work).await.map(|()| End::Deposed);
+            }
             let next = tokio::select! {
                 () = &mut *stop => None,
                 next = beside(&mut work, &mut ended, self.next()) => Some(next),
@@ -158,7 +229,7 @@ impl<'d> Daemon<'d> {
             // What ended during a look is noted after it: until then it counts as running.
             let some_ended = !ended.is_empty();
             self.note(&mut ended)?;
-            let Some(next) = next else { return self.finish(work).await };
+            let Some(next) = next else { return self.finish(work).await.map(|()| End::Told) };
             let (started, wake) = next?;
             work.extend(started);
             if some_ended {
@@ -168,8 +239,9 @@ impl<'d> Daemon<'d> {
                 .map_or(self.options.scheduler.reload, |t| t.since(now()))
                 .min(self.options.scheduler.reload);
             tokio::select! {
-                () = &mut *stop => return self.finish(work).await,
+                () = &mut *stop => return self.finish(work).await.map(|()| End::Told),
                 Some(end) = work.next() => ended.push(end),
+                _ = leads.changed() => {}
                 () = tokio::time::sleep(pause) => {}
             }
             self.note(&mut ended)?;
@@ -188,6 +260,9 @@ impl<'d> Daemon<'d> {
         let found = self.scheduler.look(&mut self.watch).await?;
         if let Some(e) = &found.trouble {
             (self.tell)(Event::Failed(e));
+        }
+        if !found.slow.is_empty() {
+            (self.tell)(Event::Slow(&found.slow));
         }
         let mut started = Vec::new();
         for due in found.due {
@@ -219,11 +294,7 @@ impl<'d> Daemon<'d> {
         for id in &due.members {
             self.cancel.insert(*id, trickle.connection().client().cancel_token());
         }
-        let options = RefreshOptions {
-            initiated_by: Some("SCHEDULER"),
-            polled: Some(due.polled.clone()),
-            ..RefreshOptions::default()
-        };
+        let options = due.options(Some(self.lease));
         Ok(Box::pin(async move {
             let result = trickle.refresh_linked(&due.members, &options).await;
             (trickle, due, result)

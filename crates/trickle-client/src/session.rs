@@ -188,7 +188,10 @@ pub trait Connect: Send + Sync {
 fn controls(batch: &[Statement]) -> usize {
     let phase = batch.first().map(|s| s.phase);
     let is_control = |s: &Statement| {
-        !matches!(s.kind, Kind::Decide | Kind::Program | Kind::Command | Kind::Frontier | Kind::History)
+        !matches!(
+            s.kind,
+            Kind::Decide | Kind::Program | Kind::Command | Kind::Lease | Kind::Frontier | Kind::History
+        )
     };
     batch.iter().take_while(|s| Some(s.phase) == phase && is_control(s)).count()
 }

@@ -45,6 +45,7 @@ mod explain;
 mod follow;
 pub mod health;
 mod immediate;
+pub mod lease;
 mod load;
 pub mod locks;
 mod names;

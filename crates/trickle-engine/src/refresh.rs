@@ -6,15 +6,17 @@ use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::pending::sources_of;
 use crate::registry::{Dependency, Entry, Registry, require_own, shown};
+use crate::scheduler::now;
 use crate::trickle::Trickle;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::{
-    Failure, FailureKind, KeptBy, Lock, Member, MemberReport, Phases, Plan, Report, Request, Transaction,
-    record_failure,
+    Failure, FailureKind, KeptBy, Lease, Lock, Member, MemberReport, Phases, Plan, Report, Request,
+    Transaction, record_failure,
 };
+use trickle_core::schedule::Time;
 
 /// How often a refresh is planned again because a source was altered meanwhile.
 const REPLAN: u32 = 3;
@@ -52,6 +54,10 @@ pub struct RefreshOptions {
     pub initiated_by: Option<&'static str>,
     /// Of the stream tables that read what is not captured, those to be computed anew for that alone; all where `None`.
     pub polled: Option<BTreeSet<TableId>>,
+    /// The lease under which it is committed: on schedule.
+    pub lease: Option<Lease>,
+    /// When it was last seen, on schedule, that there was nothing to do; by this machine's clock.
+    pub quiet_at: Option<Time>,
 }
 
 impl RefreshOptions {
@@ -385,7 +391,14 @@ impl<C: Connection> Trickle<C> {
                 settings: e.settings.clone(),
             });
         }
-        let request = Request { initiated_by: options.by(), full: options.full, record_empty: false };
+        let quiet = |at| u64::try_from(now().since(at).as_millis()).unwrap_or(u64::MAX);
+        let request = Request {
+            initiated_by: options.by(),
+            full: options.full,
+            record_empty: false,
+            lease: options.lease,
+            quiet_ms: options.quiet_at.map(quiet),
+        };
         let (lock_timeout_ms, attempts) = (self.settings.lock_timeout_ms, self.settings.attempts);
         let transaction = match self.connection.callers() {
             Some(c) => Transaction::Callers { command: c.command, fresh: c.fresh },

@@ -8,11 +8,12 @@ mod look;
 
 use crate::db::Connection;
 use crate::registry::{Entry, Registry, shown};
-use crate::{Error, Result, Trickle};
+use crate::{Error, RefreshOptions, Result, Trickle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trickle_core::catalog::TableId;
 use trickle_core::dag::Dag;
+use trickle_core::refresh::Lease;
 use trickle_core::schedule::{self, Action, Schedule, Status, Task, Time};
 
 /// How a scheduler looks.
@@ -43,9 +44,22 @@ pub struct Due {
     pub members: Vec<TableId>,
     /// Those that are to be computed anew because nobody can tell whether they changed.
     pub polled: BTreeSet<TableId>,
+    /// When all of them were last seen to have nothing to do, if that was seen.
+    pub quiet_at: Option<Time>,
 }
 
 impl Due {
+    /// How they are refreshed, by who holds this lease.
+    pub fn options(&self, lease: Option<Lease>) -> RefreshOptions {
+        RefreshOptions {
+            initiated_by: Some("SCHEDULER"),
+            polled: Some(self.polled.clone()),
+            lease,
+            quiet_at: self.quiet_at,
+            ..RefreshOptions::default()
+        }
+    }
+
     /// Whether a member's time came, in which it is looked at with all that it reads.
     fn asks(&self, id: TableId, task: &Task) -> bool {
         !task.polls || self.polled.contains(&id)
@@ -59,8 +73,22 @@ pub struct Found {
     pub due: Vec<Due>,
     /// When to look again at the latest; `None`: nothing is known to become due.
     pub wake: Option<Time>,
+    /// Stream tables whose last refresh outlasts their period, which is longer from now on; each is told once, until it keeps
+    /// its period again.
+    pub slow: Vec<Slow>,
     /// What went wrong meanwhile and keeps nobody from going on.
     pub trouble: Option<Error>,
+}
+
+/// A stream table that is refreshed less often than its schedule says, since a refresh takes longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slow {
+    /// Which.
+    pub name: String,
+    /// What its schedule says.
+    pub period: Duration,
+    /// The period in force instead.
+    pub instead: Duration,
 }
 
 /// How a refresh ended, as far as its schedule goes.
@@ -97,6 +125,12 @@ pub struct Scheduler {
     periods: BTreeMap<TableId, Duration>,
     /// Those that have changes and wait for their turn.
     changed: BTreeSet<TableId>,
+    /// A snapshot under which these were seen to have none.
+    still: Option<(String, BTreeSet<TableId>)>,
+    /// When each was last seen to have none.
+    quiet: BTreeMap<TableId, Time>,
+    /// Those that were told to be slow.
+    slow: BTreeSet<TableId>,
     /// Sources whose buffers hold nothing but what was counted, since when.
     counted: BTreeMap<TableId, Instant>,
     /// When the catalog was last looked at.
@@ -135,6 +169,9 @@ impl Scheduler {
             tasks: BTreeMap::new(),
             periods: BTreeMap::new(),
             changed: BTreeSet::new(),
+            still: None,
+            quiet: BTreeMap::new(),
+            slow: BTreeSet::new(),
             counted: BTreeMap::new(),
             looked: None,
             read: None,
@@ -177,6 +214,7 @@ impl Scheduler {
         self.registry = watch.registry().await?;
         self.stamp = stamp;
         self.read = Some((Instant::now(), started.elapsed()));
+        self.still = None;
         let (mut tasks, time) = (BTreeMap::new(), now());
         for e in self.registry.entries().filter(|e| e.own && e.exists) {
             let old = self.tasks.remove(&e.relation.id).map(|t| t.status);
@@ -187,6 +225,7 @@ impl Scheduler {
         let table = |(id, p)| Some((self.registry.get(id)?.relation.id, p));
         self.periods = periods.into_iter().filter_map(table).collect();
         self.changed.retain(|id| self.tasks.contains_key(id));
+        self.quiet.retain(|id, _| self.tasks.contains_key(id));
         Ok(())
     }
 
@@ -207,7 +246,7 @@ impl Scheduler {
         let all = schedule::Options { max_concurrent: usize::MAX, ..self.options.schedule };
         let (mut due, wake) = self.due(&dag, &all, time);
         if due.is_empty() {
-            return Ok(Found { due, wake, trouble: None });
+            return Ok(Found { due, wake, slow: Vec::new(), trouble: None });
         }
         // What is found to have none is not due any more; what waited for it is, and is looked at in its turn.
         loop {
@@ -230,8 +269,20 @@ impl Scheduler {
                 }
             }
         }
-        let wake = schedule::next(&dag, &self.tasks, &self.options.schedule, now()).wake;
-        Ok(Found { due, wake, trouble: self.trouble.take() })
+        let next = schedule::next(&dag, &self.tasks, &self.options.schedule, now());
+        let slow = self.slow(&next.slow);
+        Ok(Found { due, wake: next.wake, slow, trouble: self.trouble.take() })
+    }
+
+    /// Those that are slow and were not before.
+    fn slow(&mut self, all: &[(TableId, Duration)]) -> Vec<Slow> {
+        self.slow.retain(|id| all.iter().any(|(slow, _)| slow == id));
+        let new: Vec<_> = all.iter().filter(|(id, _)| self.slow.insert(*id)).collect();
+        let told = |(id, instead): &(TableId, Duration)| {
+            let period = self.periods.get(id)?.max(&self.options.schedule.min_period);
+            Some(Slow { name: shown(self.registry.by_table(*id)?), period: *period, instead: *instead })
+        };
+        new.into_iter().filter_map(told).collect()
     }
 
     /// What is due, and when something else will be.
@@ -239,7 +290,9 @@ impl Scheduler {
         let plan = schedule::next(dag, &self.tasks, options, time);
         let due = plan.actions.into_iter().filter_map(|a| match a {
             Action::Refresh { members, polled, .. } => {
-                Some(Due { members, polled: polled.into_iter().collect() })
+                let quiet = members.iter().map(|id| self.quiet.get(id).copied());
+                let quiet_at = quiet.min().flatten();
+                Some(Due { members, polled: polled.into_iter().collect(), quiet_at })
             }
             Action::Suspend { .. } => None,
         });

@@ -50,6 +50,9 @@ pub struct Status {
     pub data_timestamp: Option<String>,
     /// When its last refresh that changed anything ended.
     pub last_refresh_at: Option<String>,
+    /// How late its last refreshes on schedule came: so long, at most, what they brought had been committed before it became
+    /// visible, in milliseconds. `None` where none of the last ones tells.
+    pub lag_ms: Option<f64>,
     /// Failed refreshes since the last success.
     pub consecutive_errors: i32,
     /// What the last failure said.
@@ -147,6 +150,8 @@ pub struct HistoryEntry {
     pub predicted_ms: Option<f64>,
     /// Milliseconds by phase.
     pub phase_ms: Option<Value>,
+    /// So long, at most, its changes had been committed before they became visible, in milliseconds, where it was on schedule.
+    pub lag_ms: Option<f64>,
     /// What went wrong.
     pub error_message: Option<String>,
 }
@@ -170,6 +175,9 @@ impl Refresher {
     }
 }
 
+/// How many of the last refreshes tell how late they come.
+const LATELY: u32 = 10;
+
 /// SQL for an instant as ISO 8601.
 fn instant(column: &str) -> String {
     format!("to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')")
@@ -184,6 +192,7 @@ struct More {
     last_refresh_at: Option<String>,
     age_ms: Option<i64>,
     exists: bool,
+    lag_ms: Option<f64>,
 }
 
 /// What is pending of a stream table and those that it reads.
@@ -249,7 +258,9 @@ impl<C: Connection> Trickle<C> {
         let text = format!(
             "SELECT s.pgt_id, s.is_populated, s.needs_reinit OR s.frontier IS NULL, {}, {}, \
              (extract(epoch FROM clock_timestamp() - s.data_timestamp) * 1000)::int8, \
-             EXISTS (SELECT FROM pg_class c WHERE c.oid = s.pgt_relid), s.reinit_reason FROM pgtrickle.pgt_stream_tables s",
+             EXISTS (SELECT FROM pg_class c WHERE c.oid = s.pgt_relid), s.reinit_reason, \
+             (SELECT max(h.lag_ms) FROM (SELECT r.lag_ms FROM pgtrickle.pgt_refresh_history r WHERE r.pgt_id = s.pgt_id \
+                 ORDER BY r.start_time DESC LIMIT {LATELY}) h) FROM pgtrickle.pgt_stream_tables s",
             instant("s.data_timestamp"),
             instant("s.last_refresh_at")
         );
@@ -263,6 +274,7 @@ impl<C: Connection> Trickle<C> {
             age_ms: r.get(5),
             exists: r.get(6),
             reinit_reason: r.get(7),
+            lag_ms: r.get(8),
         };
         Ok(rows.iter().map(|r| (r.get(0), more(r))).collect())
     }
@@ -354,7 +366,7 @@ impl<C: Connection> Trickle<C> {
         let e = self.find(name).await?;
         let text = format!(
             "SELECT refresh_id, {}, {}, {}, action, status, initiated_by, delta_row_count, rows_inserted, rows_updated, \
-             rows_deleted, strategy_reason, predicted_ms, phase_ms, error_message FROM pgtrickle.pgt_refresh_history \
+             rows_deleted, strategy_reason, predicted_ms, phase_ms, error_message, lag_ms FROM pgtrickle.pgt_refresh_history \
              WHERE pgt_id = $1 ORDER BY start_time DESC, refresh_id DESC LIMIT $2",
             instant("start_time"),
             instant("end_time"),
@@ -430,6 +442,7 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Dura
         staleness_ms: if pending_now == Some(false) { Some(0) } else { more.age_ms.map(|ms| ms.max(0)) },
         data_timestamp: more.data_timestamp.clone(),
         last_refresh_at: more.last_refresh_at.clone(),
+        lag_ms: more.lag_ms,
         consecutive_errors: e.consecutive_errors,
         last_error: e.last_error.clone(),
         pending: pending_now,
@@ -476,5 +489,6 @@ fn history_entry(r: &Row) -> HistoryEntry {
         predicted_ms: r.get(12),
         phase_ms: r.get::<Option<Json<Value>>>(13).map(|j| j.0),
         error_message: r.get(14),
+        lag_ms: r.get(15),
     }
 }

@@ -56,7 +56,7 @@ static INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1000);
 static MAX_CONCURRENT: GucSetting<i32> = GucSetting::<i32>::new(4);
 static PARALLEL: GucSetting<Parallel> = GucSetting::<Parallel>::new(Parallel::On);
 static CAPTURE: GucSetting<Capture> = GucSetting::<Capture>::new(Capture::Auto);
-static MIN_SCHEDULE: GucSetting<i32> = GucSetting::<i32>::new(1);
+static MIN_SCHEDULE: GucSetting<f64> = GucSetting::<f64>::new(0.01);
 static STRATEGY: GucSetting<Strategy> = GucSetting::<Strategy>::new(Strategy::Auto);
 static TRIGGER_MODE: GucSetting<TriggerMode> = GucSetting::<TriggerMode>::new(TriggerMode::Statement);
 static PREPARED: GucSetting<bool> = GucSetting::<bool>::new(true);
@@ -94,14 +94,6 @@ const NUMBERS: [Number; 8] = [
         long: c"Each takes a process of max_worker_processes; where there is none, one is refreshed after the other.",
         setting: &MAX_CONCURRENT,
         range: (1, 64),
-        context: GucContext::Sighup,
-    },
-    Number {
-        name: c"pg_trickle.min_schedule_seconds",
-        short: c"The shortest period of a schedule, in seconds.",
-        long: c"Shorter ones count as this.",
-        setting: &MIN_SCHEDULE,
-        range: (0, 86_400),
         context: GucContext::Sighup,
     },
     Number {
@@ -223,6 +215,16 @@ pub(crate) fn define() {
         GucContext::Userset,
         flags,
     );
+    GucRegistry::define_float_guc(
+        c"pg_trickle.min_schedule_seconds",
+        c"The shortest period of a schedule, in seconds.",
+        c"Shorter ones count as this.",
+        &MIN_SCHEDULE,
+        0.001,
+        86_400.0,
+        GucContext::Sighup,
+        flags,
+    );
     for n in NUMBERS {
         let (least, most) = n.range;
         GucRegistry::define_int_guc(n.name, n.short, n.long, n.setting, least, most, n.context, flags);
@@ -260,7 +262,7 @@ pub(crate) fn scheduler() -> SchedulerOptions {
         ..SchedulerOptions::default()
     };
     o.schedule.max_concurrent = max_concurrent();
-    o.schedule.min_period = Duration::from_secs(positive(MIN_SCHEDULE.get()));
+    o.schedule.min_period = Duration::try_from_secs_f64(MIN_SCHEDULE.get()).unwrap_or_default();
     o.schedule.max_consecutive_errors = u32::try_from(MAX_ERRORS.get()).unwrap_or_default();
     o
 }

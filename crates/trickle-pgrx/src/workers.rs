@@ -17,9 +17,10 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
+use trickle_core::refresh::Lease;
 use trickle_engine::db::Connection;
 use trickle_engine::scheduler::{Due, Outcome};
-use trickle_engine::{Error, RefreshOptions, Result, Trickle};
+use trickle_engine::{Error, Result, Trickle};
 
 /// What the library is called.
 const LIBRARY: &str = "pg_trickle";
@@ -164,14 +165,10 @@ fn as_role<T>(role: u32, work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<
     })
 }
 
-/// Refreshes what is due, as the owner of all of it.
-fn refresh(owner: u32, due: &Due) -> Outcome {
-    let options = RefreshOptions {
-        initiated_by: Some("SCHEDULER"),
-        polled: Some(due.polled.clone()),
-        ..RefreshOptions::default()
-    };
-    let result = as_role(owner, async |t| t.refresh_linked(&due.members, &options).await);
+/// Refreshes what is due, as the owner of all of it, whose stream tables a lease is on.
+fn refresh(lease: Lease, due: &Due) -> Outcome {
+    let options = due.options(Some(lease));
+    let result = as_role(lease.role, async |t| t.refresh_linked(&due.members, &options).await);
     result.as_ref().err().into_iter().for_each(tell);
     Outcome::of(&result)
 }

@@ -2,7 +2,7 @@
 //! its catalogs, snapshots and transactions are asked and told, written once; what comes into them from outside is a bind
 //! parameter, a number, or printed by [`crate::sql`].
 
-use super::plan::{Lock, Member, Plan, Reader, Relation, Setting, Source};
+use super::plan::{Lease, Lock, Member, Plan, Reader, Relation, Request, Setting, Source};
 use super::report::{MemberReport, Phases};
 use super::{Kind, Phase, Statement, Value};
 use crate::catalog::{TableId, TableKind};
@@ -30,11 +30,17 @@ const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables t SET frontier 
 /// One history row per member, from one JSON array.
 const RECORD: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, data_timestamp, \
      action, status, initiated_by, delta_row_count, rows_inserted, rows_updated, rows_deleted, strategy_reason, \
-     predicted_ms, phase_ms) \
+     predicted_ms, phase_ms, lag_ms) \
      SELECT h.pgt_id, now(), clock_timestamp(), now(), h.action, 'COMPLETED', $2::text, h.delta, h.inserted, \
-     h.updated, h.deleted, h.reason, h.predicted_ms, h.phase_ms \
+     h.updated, h.deleted, h.reason, h.predicted_ms, h.phase_ms, \
+     CASE WHEN h.brought THEN extract(epoch FROM clock_timestamp() - greatest((h.since)::timestamptz, \
+     now() - $3::int8 * interval '1 millisecond')) * 1000 END \
      FROM jsonb_to_recordset(($1::text)::jsonb) AS h(pgt_id int8, action text, delta int8, inserted int8, \
-     updated int8, deleted int8, reason text, predicted_ms float8, phase_ms jsonb)";
+     updated int8, deleted int8, reason text, predicted_ms float8, phase_ms jsonb, since text, brought bool) \
+     RETURNING pgt_id, lag_ms";
+
+/// Fails where somebody else has the lease; else nobody has before the end.
+const HOLD_LEASE: &str = "SELECT pgtrickle.hold_lease($1::int8::oid, $2::int8)";
 
 /// Counts an error of a stream table and writes history, in a transaction of its own after the rollback. Where the user
 /// suspended it there is nothing to count: by their errors those are told apart that failures suspended.
@@ -361,8 +367,20 @@ pub(super) fn store_frontier(json: &str, models: &[(i64, Model)]) -> Statement {
     s
 }
 
-/// History; what was decided once for all members counts for each.
-pub(super) fn record(members: &[MemberReport], shared: &Phases, initiated_by: &str) -> Statement {
+pub(super) fn hold_lease(lease: Lease) -> Statement {
+    let mut s = statement(Kind::Lease, Phase::Cleanup, HOLD_LEASE);
+    s.params = vec![Value::Int8(i64::from(lease.role)), Value::Int8(lease.fence)];
+    s
+}
+
+/// History; what was decided once for all members counts for each. `since` gives for a member the time that what was stored
+/// was of. Returns for each how long, at most, the changes had waited that it brought.
+pub(super) fn record<'f>(
+    members: &[MemberReport],
+    shared: &Phases,
+    request: &Request,
+    since: impl Fn(i64) -> Option<&'f str>,
+) -> Statement {
     let rows: Vec<serde_json::Value> = members
         .iter()
         .map(|m| {
@@ -371,11 +389,15 @@ pub(super) fn record(members: &[MemberReport], shared: &Phases, initiated_by: &s
                 "updated": m.rows_updated, "deleted": m.rows_deleted, "reason": m.reason,
                 "predicted_ms": m.predicted_ms,
                 "phase_ms": phase_ms(&m.phases, shared),
+                "since": since(m.id), "brought": m.brought_changes() && request.quiet_ms.is_some(),
             })
         })
         .collect();
     let mut s = statement(Kind::History, Phase::Cleanup, RECORD);
-    s.params = vec![Value::text(serde_json::Value::Array(rows).to_string()), Value::text(initiated_by)];
+    let quiet = request.quiet_ms.map_or(Value::Null, |ms| Value::Int8(i64::try_from(ms).unwrap_or(i64::MAX)));
+    let rows = Value::text(serde_json::Value::Array(rows).to_string());
+    s.params = vec![rows, Value::text(request.initiated_by), quiet];
+    s.fetch = true;
     s
 }
 

@@ -4,7 +4,7 @@ use super::control;
 use super::facts::{self, Facts, Gap, Now, Pending, give_up};
 use super::plan::{Feed, Member, Plan, Source, Template, Transaction, Windows, Yield};
 use super::report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
-use super::{Answer, DbError, Kind, Outcome, Phase, Setting, Statement, Step};
+use super::{Answer, DbError, Kind, Outcome, Phase, Setting, Statement, Step, Value};
 use crate::catalog::TableId;
 use crate::cost::{self, Decision, Force, Inputs, Model, Policy, Sample, Strategy};
 use crate::frontier::{ALL_COMMANDS, Frontier};
@@ -117,7 +117,7 @@ impl Machine {
             State::Opening => self.decided(&outcome.answers),
             State::Applying { .. } => self.applied(&outcome.answers),
             State::Asking => self.close(Some(&outcome.answers)),
-            State::Closing => Ok(self.done()),
+            State::Closing => Ok(self.closed(&outcome.answers)),
             State::Failing => Ok(self.give_back_failure()),
             State::Finished => Err(give_up("XX000", "the refresh is over")),
         };
@@ -419,8 +419,10 @@ impl Machine {
             if self.in_force.as_ref().is_some_and(|all| all.contains(&anew)) {
                 batch.push(Statement { phase: Phase::Cleanup, ..control::setting(&planned(KEPT)) });
             }
+            batch.extend(self.plan.request.lease.map(control::hold_lease));
             batch.push(control::store_frontier(&json, &self.learnt()));
-            batch.push(control::record(&self.reports, &self.shared, self.plan.request.initiated_by));
+            let since = |id: i64| self.facts.get(&id)?.then.as_deref();
+            batch.push(control::record(&self.reports, &self.shared, &self.plan.request, since));
             self.frontier = Some(frontier);
         }
         if self.is_own() {
@@ -430,6 +432,18 @@ impl Machine {
             return Ok(self.done());
         }
         Ok(self.send(State::Closing, batch))
+    }
+
+    /// Reads what history says of the members.
+    fn closed(&mut self, answers: &[Answer]) -> Step {
+        let history = self.sent.iter().position(|s| s.kind == Kind::History).and_then(|i| answers.get(i));
+        for row in history.iter().flat_map(|a| &a.rows) {
+            let [Value::Int8(id), Value::Float8(lag)] = row.as_slice() else { continue };
+            if let Some(r) = self.reports.iter_mut().find(|r| r.id == *id) {
+                r.lag_ms = Some(*lag);
+            }
+        }
+        self.done()
     }
 
     fn done(&mut self) -> Step {

@@ -9,7 +9,7 @@
 //! 2. Per stream table, upstream first: nothing; or, under the settings of its creation, its delta under a savepoint,
 //!    or a full recompute. A delta that meets a data error (class 21, 22) goes back to the savepoint and recomputes in
 //!    the same run.
-//! 3. The frontier S1 and the history, for all members at once, and `COMMIT`.
+//! 3. The lease of a refresh on schedule, the frontier S1 and the history, for all members at once, and `COMMIT`.
 //!
 //! Laws (tested against a scripted server): whatever fails at whatever step, the last statement is `ROLLBACK`; a
 //! serialization failure or deadlock starts again with a new snapshot, a bounded number of times; a frontier is
@@ -32,8 +32,8 @@ pub use installed::Installed;
 pub use machine::Machine;
 pub use memory::WorkMem;
 pub use plan::{
-    Bind, Feed, KeptBy, Lock, Member, Plan, Program, Reader, Relation, Request, Setting, Source, Template,
-    Transaction, Windows, Yield,
+    Bind, Feed, KeptBy, Lease, Lock, Member, Plan, Program, Reader, Relation, Request, Setting, Source,
+    Template, Transaction, Windows, Yield,
 };
 pub use program::{Compiled, Piece, PieceParam};
 pub use recompute::Recompute;
@@ -121,6 +121,8 @@ pub enum Kind {
     RollbackTo,
     /// Asks for the last command of the caller's transaction.
     Command,
+    /// Holds the lease that the refresh is committed under, or fails.
+    Lease,
     /// Stores the frontier.
     Frontier,
     /// Writes history.

@@ -206,11 +206,25 @@ pub struct Request {
     pub full: bool,
     /// Write frontier and history also where nothing changed.
     pub record_empty: bool,
+    /// The lease under which it is committed, or not at all; `None` for what nobody else does on schedule.
+    pub lease: Option<Lease>,
+    /// For how many milliseconds before it begins what it reads may have changed: since a look that found nothing. `None`: nobody
+    /// knows, so nobody tells how late it comes.
+    pub quiet_ms: Option<u64>,
+}
+
+/// Under which a role's stream tables are refreshed on schedule, by one refresher at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// The oid of the role.
+    pub role: u32,
+    /// Another for each holder, counting up.
+    pub fence: i64,
 }
 
 impl Default for Request {
     fn default() -> Request {
-        Request { initiated_by: "MANUAL", full: false, record_empty: false }
+        Request { initiated_by: "MANUAL", full: false, record_empty: false, lease: None, quiet_ms: None }
     }
 }
 

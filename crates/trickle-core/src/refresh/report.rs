@@ -92,6 +92,9 @@ pub struct MemberReport {
     pub rows_deleted: i64,
     /// Pending change rows of its sources.
     pub delta_rows: i64,
+    /// How long, at most, the changes that it brought had been committed before they became visible, in milliseconds; `None`
+    /// where it brought none, or that is not known.
+    pub lag_ms: Option<f64>,
     /// Its own time; what is done once for all members is in [`Report::shared`].
     pub phases: Phases,
 }
@@ -117,8 +120,14 @@ impl MemberReport {
             rows_updated: 0,
             rows_deleted: 0,
             delta_rows: i64::try_from(inputs.delta_rows).unwrap_or(i64::MAX),
+            lag_ms: None,
             phases: Phases::default(),
         }
+    }
+
+    /// Whether it was brought up to date after something had changed.
+    pub fn brought_changes(&self) -> bool {
+        matches!(self.action, Action::Differential | Action::Full) && self.delta_rows > 0
     }
 
     /// Of a stream table of which is known without a refresh that nothing it reads has changed

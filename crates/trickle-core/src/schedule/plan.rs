@@ -77,7 +77,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            min_period: Duration::from_secs(1),
+            min_period: Duration::from_millis(10),
             default_period: Duration::from_secs(1),
             poll_period: Duration::from_secs(60),
             max_concurrent: 4,

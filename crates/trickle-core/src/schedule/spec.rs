@@ -16,7 +16,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Schedule {
-    /// Never older than this (`30s`, `5m`, `1h30m`, `2d`, `1w`); whole seconds, at least one.
+    /// Never older than this (`30s`, `5m`, `1h30m`, `2d`, `1w`, `50ms`); whole milliseconds, at least one.
     Every(Duration),
     /// At these times (`*/5 * * * *`, `0 30 6 * * MON-FRI`, `TZ=Europe/Berlin 0 6 * * *`).
     Cron(Box<CronLine>),
@@ -24,8 +24,12 @@ pub enum Schedule {
     Calculated,
 }
 
-/// Seconds per unit of a duration, largest first.
-const UNITS: [(char, u64); 5] = [('w', 604_800), ('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
+/// Milliseconds per unit of a duration, largest first.
+const UNITS: [(&str, u64); 6] =
+    [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// The longest duration: a hundred years.
+const LONGEST: u64 = 366 * 86_400_000 * 100;
 
 impl Schedule {
     /// Reads a schedule. Cron lines without a time zone of their own are in UTC.
@@ -67,27 +71,28 @@ impl Schedule {
 fn parse_duration(text: &str) -> Result<Duration> {
     let bad = |why: &str| {
         Error::setting(format!("invalid schedule \"{text}\": {why}")).hint(
-            "Write a duration such as 30s, 5m, 1h30m or 2d, a cron line of 5 or 6 fields, or calculated.",
+            "Write a duration such as 30s, 5m, 1h30m, 2d or 50ms, a cron line of 5 or 6 fields, or calculated.",
         )
     };
     let mut rest = text;
     let mut units = UNITS.iter();
-    let mut seconds = 0u64;
+    let mut ms = 0u64;
     if rest.is_empty() {
         return Err(bad("it is empty"));
     }
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(|| bad("a number has no unit"))?;
         let n: u64 = rest[..digits].parse().map_err(|_| bad("a number is expected before each unit"))?;
-        let unit = rest[digits..].chars().next().unwrap_or(' ');
+        rest = &rest[digits..];
+        let unit = &rest[..rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len())];
         let (_, size) = units
-            .find(|(u, _)| *u == unit.to_ascii_lowercase())
-            .ok_or_else(|| bad("the units are w, d, h, m and s, each once and from large to small"))?;
-        let part = n.checked_mul(*size).and_then(|p| seconds.checked_add(p));
-        seconds = part.filter(|s| *s <= 366 * 86_400 * 100).ok_or_else(|| bad("it is too long"))?;
-        rest = &rest[digits + unit.len_utf8()..];
+            .find(|(u, _)| u.eq_ignore_ascii_case(unit))
+            .ok_or_else(|| bad("the units are w, d, h, m, s and ms, each once and from large to small"))?;
+        let part = n.checked_mul(*size).and_then(|p| ms.checked_add(p));
+        ms = part.filter(|ms| *ms <= LONGEST).ok_or_else(|| bad("it is too long"))?;
+        rest = &rest[unit.len()..];
     }
-    if seconds == 0 { Err(bad("it is zero")) } else { Ok(Duration::from_secs(seconds)) }
+    if ms == 0 { Err(bad("it is zero")) } else { Ok(Duration::from_millis(ms)) }
 }
 
 impl fmt::Display for Schedule {
@@ -96,7 +101,7 @@ impl fmt::Display for Schedule {
             Schedule::Calculated => f.write_str("calculated"),
             Schedule::Cron(c) => c.fmt(f),
             Schedule::Every(d) => {
-                let mut left = d.as_secs().max(1);
+                let mut left = u64::try_from(d.as_millis()).unwrap_or(LONGEST).max(1);
                 for (unit, size) in UNITS.iter().skip(1) {
                     if left >= *size {
                         write!(f, "{}{unit}", left / size)?;

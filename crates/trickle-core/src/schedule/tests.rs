@@ -46,15 +46,35 @@ fn durations_are_read_and_written() {
         ("2d", 172_800, "2d"),
         ("1w", 604_800, "7d"),
         (" 1H ", 3600, "1h"),
+        ("2000ms", 2, "2s"),
     ] {
         let s = Schedule::parse(text).unwrap();
         assert_eq!(s, Schedule::Every(secs(seconds)));
         assert_eq!(s.to_string(), canonical);
     }
+    for (text, ms) in [("50ms", 50), ("1s500ms", 1500), ("1m1MS", 60_001)] {
+        let s = Schedule::parse(text).unwrap();
+        assert_eq!(s, Schedule::Every(Duration::from_millis(ms)));
+        assert_eq!(s.to_string(), text.to_lowercase());
+    }
     assert_eq!(Schedule::parse("CALCULATED").unwrap().to_string(), "calculated");
-    for bad in
-        ["", "5", "m", "0s", "5x", "1m1h", "1m1m", "-5s", "1.5h", "99999999999999999999s", "1e9d", "5é"]
-    {
+    for bad in [
+        "",
+        "5",
+        "m",
+        "0s",
+        "5x",
+        "1m1h",
+        "1m1m",
+        "-5s",
+        "1.5h",
+        "99999999999999999999s",
+        "1e9d",
+        "5é",
+        "0ms",
+        "1ms1s",
+        "5mss",
+    ] {
         let e = Schedule::parse(bad).unwrap_err();
         assert_eq!(e.sqlstate(), "22023", "{bad}");
         assert!(e.hint_text().is_some());

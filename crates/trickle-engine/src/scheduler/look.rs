@@ -3,12 +3,24 @@
 use super::{Due, Scheduler};
 use crate::db::Connection;
 use crate::registry::Entry;
-use crate::{Looked, RefreshOptions, Result, Trickle};
+use crate::{Error, Looked, RefreshOptions, Result, Trickle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::dag::Dag;
 use trickle_core::schedule::{Schedule, Time};
+
+/// What is looked at this often is asked first whether anything was committed at all since it was found to have nothing to do:
+/// that costs next to nothing, and no more where nobody writes for hours.
+const QUICKLY: Duration = Duration::from_secs(1);
+
+/// Which transactions are over. As long as the answer is the same nothing was committed.
+const SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
+
+async fn snapshot<C: Connection>(watch: &Trickle<C>) -> Result<String> {
+    let rows = watch.db().ask(SNAPSHOT, &[]).await.map_err(|e| Error::server("look for changes", e))?;
+    Ok(rows.first().map(|r| r.get(0)).unwrap_or_default())
+}
 
 /// How many are emptied after one look, each within milliseconds.
 const AT_ONCE: usize = 16;
@@ -56,6 +68,18 @@ impl Scheduler {
         let entries = asked.iter().filter_map(|id| self.registry.by_table(*id)).filter(|e| e.own && e.exists);
         let (same, altered): (Vec<&Entry>, Vec<&Entry>) = entries.partition(|e| e.unchanged);
         let altered: BTreeSet<TableId> = altered.iter().map(|e| e.relation.id).collect();
+        let quickly = longest.is_some_and(|p| *p < QUICKLY);
+        let snapshot = if quickly { Some(snapshot(watch).await?) } else { None };
+        let all: BTreeSet<TableId> = same.iter().map(|e| e.relation.id).collect();
+        let hangs_on_commits = |e: &&Entry| !e.reads_clock && !e.polls();
+        if snapshot.is_some() && altered.is_empty() && same.iter().all(hangs_on_commits) {
+            let known = self.still.as_ref().filter(|(of, _)| snapshot.as_ref() == Some(of));
+            if known.is_some_and(|(_, tables)| tables.is_superset(&all)) {
+                self.found_quiet(due, time);
+                self.quiet.extend(all.iter().map(|id| (*id, time)));
+                return Ok(());
+            }
+        }
         let Looked { pending, filled } = match watch.candidates(&same, &options).await {
             Ok(looked) => looked,
             Err(e) if e.is_connection() => return Err(e),
@@ -71,17 +95,14 @@ impl Scheduler {
         let moved: BTreeSet<TableId> =
             same.iter().filter(moved).flat_map(|e| e.read().map(|d| d.relation.id)).collect();
         let asked = same.iter().flat_map(|e| e.read().map(|d| d.relation.id)).collect();
+        let quiet = same.iter().filter(|e| !pending.contains(&e.id) && !e.polls());
+        self.quiet.extend(quiet.map(|e| (e.relation.id, time)).collect::<Vec<_>>());
+        self.still = snapshot.filter(|_| pending.is_empty()).map(|s| (s, all));
         self.settle(watch, &asked, filled.difference(&moved).copied().collect()).await?;
         self.changed.extend(altered.intersection(&members));
         let sure = self.sure(watch, found.intersection(&members).copied().collect(), &options).await?;
         self.changed.extend(sure);
-        let idle: Vec<&Due> = due.iter().filter(|d| !self.has_changes(d)).collect();
-        for d in idle {
-            for id in &d.members {
-                let Some(t) = self.tasks.get_mut(id).filter(|t| d.asks(*id, t)) else { continue };
-                (t.status.last_start, t.status.last_end) = (Some(time), Some(time));
-            }
-        }
+        self.found_quiet(due, time);
         let mut stale: BTreeSet<TableId> = found.union(&altered).copied().collect();
         for id in stale.clone() {
             stale.extend(dag.downstream(id));
@@ -95,6 +116,17 @@ impl Scheduler {
             }
         }
         Ok(())
+    }
+
+    /// Notes that those which have no changes were looked at.
+    fn found_quiet(&mut self, due: &[Due], time: Time) {
+        let idle: Vec<&Due> = due.iter().filter(|d| !self.has_changes(d)).collect();
+        for d in idle {
+            for id in &d.members {
+                let Some(t) = self.tasks.get_mut(id).filter(|t| d.asks(*id, t)) else { continue };
+                (t.status.last_start, t.status.last_end) = (Some(time), Some(time));
+            }
+        }
     }
 
     /// Empties the buffers of sources that have held nothing but what was counted for [`super::SchedulerOptions::settle`]. That

@@ -18,12 +18,7 @@ const MIGRATIONS: &[Migration] = &[
         up: include_str!("v1.sql"),
         down: "DROP SCHEMA pgtrickle_changes CASCADE; DROP SCHEMA pgtrickle CASCADE",
     },
-    Migration {
-        version: 2,
-        up: include_str!("v2.sql"),
-        down: "ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN diamond_consistency, DROP COLUMN declared; \
-               UPDATE pgtrickle.pgt_catalog_version SET version = 1",
-    },
+    Migration { version: 2, up: include_str!("v2.sql"), down: include_str!("v2_down.sql") },
 ];
 
 /// Where the catalog goes.

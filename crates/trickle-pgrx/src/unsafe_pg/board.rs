@@ -9,6 +9,8 @@ use pgrx::{PGRXSharedMemory, PgLwLock, pg_guard, pg_shmem_init};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use trickle_core::catalog::TableId;
+use trickle_core::refresh::Lease;
+use trickle_core::schedule::Time;
 use trickle_engine::scheduler::{Due, Outcome};
 
 /// How many schedulers and refreshers there can be.
@@ -26,19 +28,26 @@ static OWN: AtomicUsize = AtomicUsize::new(NOWHERE);
 /// Stream tables that are to be refreshed together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
-    /// As whom.
-    owner: u32,
+    /// As whom, and under which lease it is committed.
+    lease: Lease,
+    quiet_at: Option<Time>,
     count: usize,
     members: [u32; MEMBERS],
     polled: [bool; MEMBERS],
 }
 
 impl Job {
-    const NONE: Job = Job { owner: 0, count: 0, members: [0; MEMBERS], polled: [false; MEMBERS] };
+    const NONE: Job = Job {
+        lease: Lease { role: 0, fence: 0 },
+        quiet_at: None,
+        count: 0,
+        members: [0; MEMBERS],
+        polled: [false; MEMBERS],
+    };
 
     /// `None` where there are too many.
-    pub(crate) fn new(owner: u32, due: &Due) -> Option<Job> {
-        let mut job = Job { owner, count: due.members.len(), ..Job::NONE };
+    pub(crate) fn new(lease: Lease, due: &Due) -> Option<Job> {
+        let mut job = Job { lease, quiet_at: due.quiet_at, count: due.members.len(), ..Job::NONE };
         for (i, id) in due.members.iter().enumerate() {
             *job.members.get_mut(i)? = id.0;
             *job.polled.get_mut(i)? = due.polled.contains(id);
@@ -52,6 +61,7 @@ impl Job {
         Due {
             members: all().map(|(id, _)| TableId(*id)).collect(),
             polled: all().filter(|(_, polled)| **polled).map(|(id, _)| TableId(*id)).collect(),
+            quiet_at: self.quiet_at,
         }
     }
 }
@@ -73,8 +83,8 @@ impl Hire {
 /// What a refresher is to do next.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Refresh this, as a role.
-    Refresh(u32, Due),
+    /// Refresh this, as the role of a lease.
+    Refresh(Lease, Due),
     /// Wait until something comes.
     Wait,
     /// End.
@@ -225,7 +235,7 @@ impl Board {
                 place.used = Use::Works;
                 let job = place.job;
                 drop(board);
-                Next::Refresh(job.owner, job.due())
+                Next::Refresh(job.lease, job.due())
             }
             Use::Idle if tired || place.leaves => {
                 *place = FREE;

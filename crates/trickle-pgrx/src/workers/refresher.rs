@@ -29,8 +29,8 @@ pub extern "C-unwind" fn pg_trickle_refresher(place: pg_sys::Datum) {
     let mut asked = Instant::now();
     loop {
         match Board::next(asked.elapsed() >= LINGER) {
-            Next::Refresh(owner, due) => {
-                Board::done(refresh(owner, &due));
+            Next::Refresh(lease, due) => {
+                Board::done(refresh(lease, &due));
                 asked = Instant::now();
             }
             Next::Wait => Scheduled::rest(LINGER),

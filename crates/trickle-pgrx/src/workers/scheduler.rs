@@ -4,19 +4,32 @@
 use super::{TROUBLE, as_role, has_ended, refresh, refresher, start as start_process, tell, transaction};
 use crate::gucs;
 use crate::install::rehomed;
-use crate::unsafe_pg::{Board, Hire, Job, Scheduled};
+use crate::unsafe_pg::{Board, Hire, Inside, Job, Scheduled};
 use pgrx::bgworkers::{BackgroundWorker, DynamicBackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::CString;
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
+use trickle_core::refresh::Lease;
 use trickle_engine::db::{Connection, Refusal};
+use trickle_engine::lease::{self, Leading};
 use trickle_engine::scheduler::{Due, Outcome, Scheduler, now};
-use trickle_engine::{Error, REFRESHER, Result};
+use trickle_engine::{Error, REFRESHER, Result, Trickle};
 
 /// What takes less than this keeps nobody waiting for long.
 const QUICK: Duration = Duration::from_millis(50);
+
+/// How it is named where it has a lease. There is one scheduler of a database in a server: one that comes after another goes on
+/// under the lease of that.
+const HOLDER: &str = "pg_trickle in this server";
+
+/// How long a lease lasts that is not renewed. Refreshes that it does itself may take a while, and what is late is renewed then
+/// if nobody else took it.
+const TERM: Duration = Duration::from_secs(10);
+
+/// How soon at the earliest a lease is asked for again that another one has.
+const SOON: Duration = Duration::from_millis(100);
 
 /// Who owns the catalog, and whether all of it is superusers': whoever it is may make anybody who asks it do anything. No row
 /// where there is no extension.
@@ -57,6 +70,9 @@ pub extern "C-unwind" fn pg_trickle_scheduler(database: pg_sys::Datum) {
             lead.owners.values_mut().for_each(Looks::anew);
         }
     }
+    if !gucs::is_enabled() {
+        lead.step_down();
+    }
     Board::dismiss();
 }
 
@@ -68,8 +84,8 @@ struct Lead {
     /// Whether these are all owners.
     all: bool,
     hired: Vec<Hired>,
-    /// What is due and waits for a refresher, with its owner.
-    waiting: VecDeque<(u32, Due)>,
+    /// What is due and waits for a refresher, with the lease of its owner's stream tables.
+    waiting: VecDeque<(Lease, Due)>,
     /// How long the refreshes of groups took last, by their first member.
     took: BTreeMap<TableId, Duration>,
     /// Those whose stream tables are left alone, as was told.
@@ -80,13 +96,26 @@ struct Lead {
 /// Looks for what is due among the stream tables of an owner.
 struct Looks {
     scheduler: Scheduler,
+    /// The lease, and when to renew it.
+    lease: Option<(Lease, Instant)>,
     /// When to look next.
     next: Instant,
 }
 
 impl Looks {
     fn new() -> Looks {
-        Looks { scheduler: Scheduler::new(gucs::scheduler()), next: Instant::now() }
+        Looks { scheduler: Scheduler::new(gucs::scheduler()), lease: None, next: Instant::now() }
+    }
+
+    /// The lease, renewed where it is time to; `None` with how long another refresher has it.
+    async fn lead(&self, t: &Trickle<Inside>) -> Result<(Option<(Lease, Instant)>, Duration)> {
+        if self.lease.is_some_and(|(_, renew)| renew > Instant::now()) {
+            return Ok((self.lease, Duration::ZERO));
+        }
+        Ok(match lease::take(t.db(), HOLDER, self.lease.map(|(l, _)| l), TERM).await? {
+            Leading::Own(lease) => (Some((lease, Instant::now() + TERM / 3)), Duration::ZERO),
+            Leading::Another { left, .. } => (None, left),
+        })
     }
 
     fn anew(&mut self) {
@@ -100,7 +129,7 @@ struct Hired {
     hire: Hire,
     process: DynamicBackgroundWorker,
     /// What it is at, since when.
-    job: Option<(u32, Due, Instant)>,
+    job: Option<(Lease, Due, Instant)>,
 }
 
 impl Lead {
@@ -143,17 +172,42 @@ impl Lead {
         Some(next.map_or(longest, |at| at.saturating_duration_since(Instant::now())).min(longest))
     }
 
+    /// Lets others refresh on schedule at once.
+    fn step_down(&self) {
+        for (owner, looks) in &self.owners {
+            let Some((lease, _)) = looks.lease else { continue };
+            let given = as_role(*owner, async |t| lease::give(t.db(), lease).await);
+            given.as_ref().err().into_iter().for_each(tell);
+        }
+    }
+
     fn look(&mut self, owner: u32) {
         let Some(looks) = self.owners.get_mut(&owner) else { return };
+        let longest = gucs::scheduler().reload;
         let looked = as_role(owner, async |t| {
+            let (lease, left) = looks.lead(t).await?;
+            let Some((held, _)) = lease else { return Ok((None, left)) };
             looks.scheduler.reload(t).await?;
-            looks.scheduler.look(t).await
+            Ok((lease.zip(Some((held, looks.scheduler.look(t).await?))), left))
         });
         let pause = match looked {
-            Ok(found) => {
+            // Another refresher has the lease: it is looked for again when that may end.
+            Ok((None, left)) => {
+                looks.lease = None;
+                left.min(longest).max(SOON)
+            }
+            Ok((Some((lease, (held, found))), _)) => {
+                looks.lease = Some(lease);
                 found.trouble.iter().for_each(tell);
-                self.waiting.extend(found.due.into_iter().map(|due| (owner, due)));
-                let longest = gucs::scheduler().reload;
+                for s in &found.slow {
+                    pgrx::log!(
+                        "stream table {}: a refresh takes longer than its period of {:?}, so it comes every {:?} instead",
+                        s.name,
+                        s.period,
+                        s.instead
+                    );
+                }
+                self.waiting.extend(found.due.into_iter().map(|due| (held, due)));
                 found.wake.map_or(longest, |t| t.since(now())).min(longest)
             }
             Err(e) if self.all && e.is_input() && is_rehomed() => Duration::ZERO,
@@ -180,26 +234,26 @@ impl Lead {
             // One that ended in the middle of a refresh has undone it.
             let outcome = Board::ended(h.hire).or(gone.then_some(Outcome::Later));
             if let Some(outcome) = outcome
-                && let Some((owner, due, since)) = h.job.take()
+                && let Some((lease, due, since)) = h.job.take()
             {
-                ended.push((owner, due, since.elapsed(), outcome));
+                ended.push((lease, due, since.elapsed(), outcome));
             }
             if gone {
                 Board::give_back(h.hire);
             }
             !gone
         });
-        for (owner, due, took, outcome) in ended {
-            self.note(owner, &due, took, outcome);
+        for (lease, due, took, outcome) in ended {
+            self.note(lease, &due, took, outcome);
         }
     }
 
     /// Notes how a refresh ended, after which others may be due.
-    fn note(&mut self, owner: u32, due: &Due, took: Duration, outcome: Outcome) {
+    fn note(&mut self, lease: Lease, due: &Due, took: Duration, outcome: Outcome) {
         if let Some(first) = due.members.first() {
             self.took.insert(*first, took);
         }
-        if let Some(looks) = self.owners.get_mut(&owner) {
+        if let Some(looks) = self.owners.get_mut(&lease.role) {
             looks.scheduler.ended(due, outcome);
             looks.next = Instant::now();
         }
@@ -208,12 +262,12 @@ impl Lead {
     /// Has what is due refreshed, as far as there may be more refreshes at a time.
     fn hand_out(&mut self) {
         while self.busy() < gucs::max_concurrent()
-            && let Some((owner, due)) = self.waiting.pop_front()
+            && let Some((lease, due)) = self.waiting.pop_front()
         {
             let begun = Instant::now();
-            if self.is_alone_and_quick(&due) || !self.ask(owner, &due) {
-                let outcome = refresh(owner, &due);
-                self.note(owner, &due, begun.elapsed(), outcome);
+            if self.is_alone_and_quick(&due) || !self.ask(lease, &due) {
+                let outcome = refresh(lease, &due);
+                self.note(lease, &due, begun.elapsed(), outcome);
                 self.collect();
             }
         }
@@ -231,9 +285,9 @@ impl Lead {
     }
 
     /// Asks a refresher, one that has nothing to do or a new one; false where there is none.
-    fn ask(&mut self, owner: u32, due: &Due) -> bool {
-        let Some(job) = Job::new(owner, due) else { return false };
-        let work = (owner, due.clone(), Instant::now());
+    fn ask(&mut self, lease: Lease, due: &Due) -> bool {
+        let Some(job) = Job::new(lease, due) else { return false };
+        let work = (lease, due.clone(), Instant::now());
         let mut idle = self.hired.iter_mut().filter(|h| h.job.is_none());
         if let Some(h) = idle.find(|h| Board::ask(h.hire, job)) {
             h.job = Some(work);

@@ -45,9 +45,9 @@ settings! {
     /// trickle run: milliseconds between two looks for stream tables that were made or altered [default: 1000]
     #[arg(value_name = "MS")]
     scheduler_interval_ms: u64,
-    /// trickle run: no stream table is refreshed more often than this [default: 1]
+    /// trickle run: no stream table is refreshed more often than this [default: 0.01]
     #[arg(value_name = "SECONDS")]
-    min_schedule_seconds: u64,
+    min_schedule_seconds: f64,
     /// trickle run: how often a calculated stream table is computed anew that reads what cannot be captured and that
     /// nothing with a schedule reads [default: 60]
     #[arg(value_name = "SECONDS")]
@@ -200,6 +200,9 @@ impl Given {
         if self.differential_max_change_ratio.is_some_and(|r| !(0.0..=1.0).contains(&r)) {
             return Err(Failure::input("differential_max_change_ratio is between 0 and 1").hint(LISTED));
         }
+        if self.min_schedule_seconds.is_some_and(|s| !(0.001..=86_400.0).contains(&s)) {
+            return Err(Failure::input("min_schedule_seconds is between 0.001 and 86400").hint(LISTED));
+        }
         let memory = [
             ("merge_work_mem_mb", self.merge_work_mem_mb),
             ("merge_work_mem_max_mb", self.merge_work_mem_max_mb),
@@ -248,7 +251,8 @@ impl Given {
     pub(crate) fn daemon(&self) -> DaemonOptions {
         let mut o = DaemonOptions { settings: self.settings(), ..DaemonOptions::default() };
         put(&mut o.scheduler.reload, self.scheduler_interval_ms.map(Duration::from_millis));
-        put(&mut o.scheduler.schedule.min_period, self.min_schedule_seconds.map(Duration::from_secs));
+        let shortest = self.min_schedule_seconds.map(Duration::from_secs_f64);
+        put(&mut o.scheduler.schedule.min_period, shortest);
         put(&mut o.scheduler.schedule.poll_period, self.poll_seconds.map(Duration::from_secs));
         put(&mut o.scheduler.schedule.max_concurrent, self.max_concurrent_refreshes);
         if self.parallel_refresh_mode == Some(Parallel::Off) {
@@ -297,6 +301,7 @@ mod tests {
             "load_connections = 0",
             "cdc_mode = \"wal\"",
             "differential_max_change_ratio = 2.0",
+            "min_schedule_seconds = 0",
             "merge_work_mem_mb = 2097152",
             "merge_work_mem_max_mb = 2097152",
             "merge_work_mem_mb = 64\nmerge_work_mem_max_mb = 63",

@@ -124,7 +124,7 @@ async fn live(
             done.borrow_mut().extend(all.iter().map(|r| (now, r.clone())));
         }
         Event::Failed(e) | Event::Disconnected(e, _) => *failed.borrow_mut() = Some(e.to_string()),
-        Event::Disabled | Event::Connected(_) | Event::Foreign(_) => {}
+        Event::Disabled | Event::Waiting(_) | Event::Connected(_) | Event::Slow(_) | Event::Foreign(_) => {}
     };
     let over = Cell::new(false);
     let (to, options) = (To(server), DaemonOptions::default());

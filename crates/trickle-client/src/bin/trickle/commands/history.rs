@@ -28,14 +28,14 @@ impl Run for History {
         } else if all.is_empty() {
             output.print(format!("{name} was never refreshed\n"));
         } else {
-            let head = ["started", "action", "by", "changes", "rows", "took", "why"];
+            let head = ["started", "action", "by", "changes", "rows", "took", "lag", "why"];
             output.table(head, all.iter().map(row).collect());
         }
         Ok(Answer::Yes)
     }
 }
 
-fn row(h: &HistoryEntry) -> [(String, Option<Tone>); 7] {
+fn row(h: &HistoryEntry) -> [(String, Option<Tone>); 8] {
     let failed = h.status == "FAILED";
     let number = |n: Option<i64>| n.map_or_else(|| "–".to_owned(), |n| n.to_string());
     let rows = match (h.rows_inserted, h.rows_updated, h.rows_deleted) {
@@ -52,6 +52,7 @@ fn row(h: &HistoryEntry) -> [(String, Option<Tone>); 7] {
         (number(h.delta_row_count), None),
         (rows, None),
         (took(h), None),
+        (milliseconds(h.lag_ms), None),
         (why.unwrap_or_default(), None),
     ]
 }
@@ -60,6 +61,10 @@ fn row(h: &HistoryEntry) -> [(String, Option<Tone>); 7] {
 fn took(h: &HistoryEntry) -> String {
     let phases = h.phase_ms.as_ref().and_then(|p| p.as_object());
     let ms = phases.map(|p| p.values().filter_map(serde_json::Value::as_f64).sum::<f64>());
+    milliseconds(ms)
+}
+
+fn milliseconds(ms: Option<f64>) -> String {
     let took = ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
     took.map_or_else(|| "–".to_owned(), duration)
 }

@@ -2,7 +2,7 @@
 
 use super::{Answer, Run as Command};
 use crate::failure::Failure;
-use crate::output::{Output, count};
+use crate::output::{Output, count, duration};
 use tokio::signal::unix::{SignalKind, signal};
 use trickle_client::daemon::{self, Event};
 use trickle_core::refresh::Action;
@@ -44,6 +44,17 @@ fn tell(event: Event<'_>) {
         Event::Disabled => tracing::warn!("nothing is refreshed: enabled is false"),
         Event::Connected(n) => {
             tracing::info!("connected: {}", count(n, "stream table", "stream tables"));
+        }
+        Event::Waiting(holder) => tracing::info!("waiting: {holder} is at work"),
+        Event::Slow(slow) => {
+            for s in slow {
+                tracing::warn!(
+                    "{}: a refresh takes longer than its period of {}, so it comes every {} instead",
+                    s.name,
+                    duration(s.period),
+                    duration(s.instead)
+                );
+            }
         }
         Event::Disconnected(e, wait) => tracing::warn!("no connection, trying again in {wait:?}: {e}"),
         Event::Failed(e) => tracing::error!("{e}"),

@@ -1,0 +1,137 @@
+//! Several refreshers of one database: one works, the others wait for its lease. Catches two that refresh the same change, a
+//! lease that nobody takes after its holder was killed, stopped or cut off, and one that is committed under by who lost it.
+
+use super::refresher::{Refresher, holds, until};
+use super::{BY_REGION, Role};
+use crate::support::{Db, blocked, count, each_server, run};
+use trickle_client::Session;
+
+const WRITE: &str = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
+
+/// How often a change was applied.
+const APPLIED: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER' \
+     AND status = 'COMPLETED' AND delta_row_count > 0";
+
+/// How often the lease went to somebody else.
+const FENCE: &str = "SELECT coalesce(max(fence), 0) FROM pgtrickle.pgt_leases";
+
+/// A shop with a stream table, and how to start refreshers of it.
+async fn shop(db: &Db) -> (Role, Session) {
+    let app = Role::owner(db).await;
+    let w = db.session().await;
+    app.does(&["init", "--quiet"]);
+    app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
+    (app, w)
+}
+
+fn refresher(app: &Role) -> Refresher {
+    Refresher::start(app.command(&["run", "--quiet", "--refresh-strategy", "differential"]))
+}
+
+/// Waits until the lease was taken for the nth time.
+async fn led(w: &Session, n: i64) {
+    until(w, &format!("SELECT ({FENCE}) = {n}")).await;
+}
+
+/// Changes something, which is applied once.
+async fn followed(db: &Db, app: &Role, w: &Session) {
+    let before = count(w, APPLIED).await;
+    app.run_sql(db, WRITE).await;
+    until(w, &holds("by_region", BY_REGION)).await;
+    assert_eq!(count(w, APPLIED).await, before + 1);
+}
+
+#[test]
+fn one_of_several_works_and_is_followed_by_another() {
+    each_server(async |db| {
+        let (app, w) = shop(db).await;
+        let mut first = refresher(&app);
+        led(&w, 1).await;
+        let (second, third) = (refresher(&app), refresher(&app));
+        for _ in 0..3 {
+            followed(db, &app, &w).await;
+        }
+        assert_eq!(count(&w, FENCE).await, 1);
+        // Killed: the lease ends by itself.
+        first.signal("-KILL");
+        led(&w, 2).await;
+        followed(db, &app, &w).await;
+        // Cut off: it connects again, under the same lease.
+        let cut = "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity WHERE application_name = 'trickle run' \
+             AND datname = current_database()";
+        assert!(count(&w, cut).await > 0);
+        followed(db, &app, &w).await;
+        // Told to stop: it gives the lease up.
+        drop((second, third));
+        first = refresher(&app);
+        until(&w, "SELECT holder <> '' FROM pgtrickle.pgt_leases WHERE fence > 2").await;
+        followed(db, &app, &w).await;
+        first.terminate();
+        assert_eq!(first.ended().code(), Some(0));
+        let free = "SELECT expires_at = '-infinity' FROM pgtrickle.pgt_lease_terms";
+        assert!(w.client().query_one(free, &[]).await.unwrap().get::<_, bool>(0));
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+/// One that stands still amid a refresh, while another takes over, undoes that when it goes on.
+#[test]
+fn what_was_begun_under_a_lease_that_was_lost_is_not_committed() {
+    each_server(async |db| {
+        let (app, w) = shop(db).await;
+        let user = db.session().await;
+        app.run_sql(db, WRITE).await;
+        run(&user, "BEGIN; SELECT * FROM by_region FOR UPDATE").await;
+        let first = refresher(&app);
+        let waits = "SELECT coalesce(min(pid), 0)::int8 FROM pg_stat_activity WHERE application_name = 'trickle run' \
+             AND datname = current_database() AND wait_event_type = 'Lock'";
+        until(&w, &format!("SELECT ({waits}) <> 0")).await;
+        let pid = i32::try_from(count(&w, waits).await).unwrap();
+        blocked(&w, pid).await;
+        first.signal("-STOP");
+        run(&user, "COMMIT").await;
+        let mut second = refresher(&app);
+        led(&w, 2).await;
+        assert_eq!(count(&w, APPLIED).await, 0, "the first has its locks still, and has not committed");
+        first.signal("-CONT");
+        until(&w, &holds("by_region", BY_REGION)).await;
+        assert_eq!(count(&w, APPLIED).await, 1);
+        let errors = "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE consecutive_errors > 0";
+        assert_eq!(count(&w, errors).await, 0, "it is no error of the stream table");
+        followed(db, &app, &w).await;
+        second.is_running();
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+/// The lease is each role's own, and refreshes by hand need none.
+#[test]
+fn a_lease_is_of_a_role_and_refreshes_by_hand_go_on() {
+    each_server(async |db| {
+        let (app, w) = shop(db).await;
+        let taken = format!(
+            "SET SESSION AUTHORIZATION {0}; SELECT pgtrickle.take_lease('a test', NULL, '1 hour'); RESET SESSION AUTHORIZATION",
+            app.name
+        );
+        run(&w, &taken).await;
+        app.run_sql(db, WRITE).await;
+        app.does(&["refresh", "--quiet"]);
+        app.does(&["check", "--quiet"]);
+        let stranger = Role::create(db, "stranger").await;
+        run(&w, &format!("SELECT pgtrickle.grant_to('{}')", stranger.name)).await;
+        for statement in [
+            "SELECT pgtrickle.take_lease('a stranger', NULL, '1 hour')",
+            "SELECT pgtrickle.give_lease(1)",
+            "UPDATE pgtrickle.pgt_lease_terms SET expires_at = now()",
+            "DELETE FROM pgtrickle.pgt_leases",
+        ] {
+            stranger.run_sql(db, statement).await;
+        }
+        let own = format!(
+            "SELECT holder = 'a test' AND fence = 1 AND expires_at > now() + interval '1 minute' \
+             FROM pgtrickle.pgt_leases JOIN pgtrickle.pgt_lease_terms USING (role, fence) WHERE role = '{}'::regrole",
+            app.name
+        );
+        assert!(w.client().query_one(&own, &[]).await.unwrap().get::<_, bool>(0));
+    });
+}
