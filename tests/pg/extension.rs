@@ -555,3 +555,97 @@ fn refreshes_leave_no_memory_behind() {
         assert_totals(&s).await;
     });
 }
+
+/// What a statement says beside its result.
+async fn notices(db: &Db, statements: &[&str]) -> Vec<String> {
+    let config: tokio_postgres::Config = db.settings().parse().unwrap();
+    let (client, mut connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
+    let driven = async {
+        let mut told = Vec::new();
+        while let Some(message) = futures_util::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            if let Ok(tokio_postgres::AsyncMessage::Notice(n)) = message {
+                told.push(format!("{} {}", n.severity(), n.message()));
+            }
+        }
+        told
+    };
+    let asked = async move {
+        for s in statements {
+            client.batch_execute(s).await.unwrap_or_else(|e| panic!("{e:?}\n{s}"));
+        }
+    };
+    futures_util::future::join(driven, asked).await.0
+}
+
+/// The functions that other tests have no use for, with the arguments that the interface names.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn the_rest_of_the_sql_api_does_what_it_says() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, "CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t SELECT i, i % 3 FROM generate_series(1, 9) i").await;
+        let query = "SELECT k, count(*) AS n FROM t GROUP BY k";
+        let make = |function: &str, query: &str, more: &str| {
+            format!("SELECT pgtrickle.{function}(name => 'counts', query => '{query}'{more})")
+        };
+        run(&s, &make("create_stream_table", query, ", schedule => 'manual'")).await;
+        let manual = "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE schedule IS NULL";
+        assert_eq!(count(&s, manual).await, 1);
+        run(&s, &make("create_stream_table_if_not_exists", "SELECT 1 AS x", "")).await;
+        assert_eq!(count(&s, "SELECT sum(n)::int8 FROM counts").await, 9, "the one that is there stays");
+        run(&s, "CREATE INDEX kept ON counts (n); UPDATE t SET k = 7 WHERE id = 1").await;
+        assert_ne!(count(&s, "SELECT pgtrickle.get_staleness('counts')").await, 0);
+        run(&s, "SELECT pgtrickle.refresh_stream_table('counts')").await;
+        assert_eq!(count(&s, "SELECT pgtrickle.get_staleness('counts')").await, 0);
+        let more = "SELECT k, count(*) AS n, max(id) AS last FROM t GROUP BY k";
+        run(&s, &make("create_or_replace_stream_table", more, "")).await;
+        assert_eq!(count(&s, "SELECT max(last) FROM counts").await, 9);
+        assert_eq!(count(&s, "SELECT count(*) FROM pg_indexes WHERE indexname = 'kept'").await, 1);
+        for (function, found) in [
+            ("explain_st('counts')", "Aggregate"),
+            ("explain_delta('counts')", "pgtrickle_changes"),
+            ("explain_delta('SELECT k FROM t WHERE k > 1')", "pgtrickle_changes"),
+            ("(SELECT mode FROM pgtrickle.explain_refresh_mode('counts'))", "DIFFERENTIAL"),
+        ] {
+            let call =
+                if function.starts_with('(') { function.to_owned() } else { format!("pgtrickle.{function}") };
+            let text: String = s.client().query_one(&format!("SELECT {call}"), &[]).await.unwrap().get(0);
+            assert!(text.to_lowercase().contains(&found.to_lowercase()), "{function}: {text}");
+        }
+        let same = "SELECT pgtrickle.pg_trickle_hash('a') = pgtrickle.pg_trickle_hash('a') AND \
+             pgtrickle.pg_trickle_hash('a') <> pgtrickle.pg_trickle_hash('b') AND \
+             pgtrickle.pg_trickle_hash_multi(ARRAY['a', 'b']) <> pgtrickle.pg_trickle_hash_multi(ARRAY['ab', '']) AND \
+             pgtrickle.pg_trickle_hash_multi(ARRAY['a', NULL]) <> pgtrickle.pg_trickle_hash_multi(ARRAY['a', ''])";
+        assert!(s.client().query_one(same, &[]).await.unwrap().get::<_, bool>(0));
+        for (statement, said) in [
+            (
+                "SELECT pgtrickle.create_stream_table('x', 'SELECT id FROM t', cdc_mode => 'wal')",
+                "WAL is not built yet",
+            ),
+            (
+                "SET pg_trickle.cdc_mode = wal; SELECT pgtrickle.rebuild_cdc_triggers()",
+                "WAL is not built yet",
+            ),
+            (
+                "SET pg_trickle.cdc_mode = wal; SELECT pgtrickle.repair_stream_table('counts')",
+                "WAL is not built yet",
+            ),
+            ("SET pg_trickle.cdc_mod = trigger", "invalid configuration parameter name"),
+        ] {
+            let e = s.client().batch_execute(statement).await.unwrap_err();
+            let message = e.as_db_error().unwrap().message();
+            assert!(message.contains(said), "{statement}: {message}");
+        }
+        // What AUTO cannot keep by deltas it says, and why; so it does where it is told something that it need not know.
+        let told = notices(
+            db,
+            &[
+                "SELECT pgtrickle.create_stream_table('at', 'SELECT id, now() AS at FROM t')",
+                "SELECT pgtrickle.create_stream_table('app', 'SELECT id FROM t', append_only => true)",
+            ],
+        )
+        .await;
+        assert!(told.iter().any(|n| n.starts_with("NOTICE public.at is kept by full refreshes: ") && n.contains("now()")), "{told:?}");
+        assert!(told.iter().any(|n| n.contains("append_only")), "{told:?}");
+    });
+}

@@ -128,7 +128,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let mut machine = Machine::new(Plan {
         members: vec![member],
-        transaction: Transaction::Own { lock_timeout_ms: 1000, attempts: 3 },
+        transaction: Transaction::Own { lock_timeout_ms: 1000, statement_timeout_ms: None, attempts: 3 },
         request: Request::default(),
         work_mem: None,
         asked_at: None,

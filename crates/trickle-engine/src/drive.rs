@@ -123,7 +123,10 @@ pub(crate) async fn put_in_force(
     settings: &[Setting],
 ) -> std::result::Result<(), crate::db::Refusal> {
     for s in settings {
-        let list: Vec<String> = s.values.iter().map(|v| Ident::new(v).to_string()).collect();
+        // What is in the caller's temporary schema must stand in for nothing.
+        let temporary = s.values.iter().all(|v| v != "pg_temp").then_some("pg_temp");
+        let schemas = s.values.iter().map(String::as_str).chain(temporary);
+        let list: Vec<String> = schemas.map(|v| Ident::new(v).to_string()).collect();
         let value = if s.name == "search_path" { list.join(", ") } else { s.values.concat() };
         db.query("SELECT set_config($1, $2, true)", &[&s.name, &value]).await?;
     }

@@ -347,6 +347,12 @@ impl<C: Connection> Trickle<C> {
                 let Some(of) = of else { return Err(error) };
                 if kind == FailureKind::Statement {
                     error = self.blamed_on_columns(of, error).await;
+                    if error.sqlstate() == Some("57014") {
+                        error = error.hint(
+                            "The setting statement_timeout_ms gives each statement of a refresh another limit, 0 none; a trickle refresh \
+                             by hand with it brings the stream table up to date.",
+                        );
+                    }
                     self.note_failure(of, error.message(), initiated_by).await?;
                 }
                 let message = format!("cannot refresh {}: {}", shown(of), error.message());
@@ -399,10 +405,12 @@ impl<C: Connection> Trickle<C> {
             lease: options.lease,
             quiet_ms: options.quiet_at.map(quiet),
         };
-        let (lock_timeout_ms, attempts) = (self.settings.lock_timeout_ms, self.settings.attempts);
+        let s = &self.settings;
+        let (lock_timeout_ms, attempts) = (s.lock_timeout_ms, s.attempts);
+        let statement_timeout_ms = s.statement_timeout_ms;
         let transaction = match self.connection.callers() {
             Some(c) => Transaction::Callers { command: c.command, fresh: c.fresh },
-            None => Transaction::Own { lock_timeout_ms, attempts },
+            None => Transaction::Own { lock_timeout_ms, statement_timeout_ms, attempts },
         };
         Ok(Plan { members, transaction, work_mem: self.settings.work_mem(), request, asked_at: None })
     }

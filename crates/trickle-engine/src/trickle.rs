@@ -27,6 +27,8 @@ pub struct Settings {
     pub patience: Patience,
     /// Milliseconds that a refresh waits for its locks; 0 waits for ever.
     pub lock_timeout_ms: u32,
+    /// Milliseconds that a statement of a refresh may take; 0 for no limit. `None` leaves the one of the server, the database or the role.
+    pub statement_timeout_ms: Option<u32>,
     /// How often a refresh may start over after serialization failures.
     pub attempts: u32,
     /// Above this ratio of changed rows to source rows only full refreshes are considered.
@@ -66,6 +68,7 @@ impl Default for Settings {
             capture: CaptureOptions::default(),
             patience: Patience::default(),
             lock_timeout_ms: 10_000,
+            statement_timeout_ms: None,
             attempts: 5,
             max_change_ratio: None,
             max_delta_rows: None,

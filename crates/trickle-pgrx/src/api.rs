@@ -130,6 +130,7 @@ mod pgtrickle {
     fn repair_stream_table(name: &str) {
         super::as_owner(name, "", async |trickle, name| {
             super::see_all("repair_stream_table")?;
+            super::captures()?;
             trickle.repair(name).await.map(drop)
         });
     }
@@ -152,6 +153,7 @@ mod pgtrickle {
     fn rebuild_cdc_triggers() -> SetOfIterator<'static, String> {
         let rebuilt = super::with(async |trickle| {
             super::see_all("rebuild_cdc_triggers")?;
+            super::captures()?;
             trickle.rebuild_triggers().await
         });
         SetOfIterator::new(rebuilt)
@@ -214,6 +216,9 @@ pub(crate) async fn attempt<T>(
     Ok(worked)
 }
 
+/// The privilege on a table that lets refresh it.
+const MAINTAIN: &str = "MAINTAIN";
+
 /// Whose a table is, where that is somebody else as whom the current role may do this: by membership, or by a privilege on the
 /// table that the server knows.
 const OTHERS: &str = "SELECT c.relowner, n.nspname, c.relname FROM pg_catalog.pg_class c \
@@ -249,6 +254,11 @@ fn as_owner_about<T>(
         };
         let name = Name { schema: Some(others.get(1)), name: others.get(2) };
         let _acting = Acting::begin(others.get(0));
+        if right == MAINTAIN {
+            // Who may do no more than this is no member of the owner's role: what that one has called is not his to choose.
+            let pinned = Connection::batch(&inside, "SET search_path = pg_catalog, pg_temp").await;
+            pinned.map_err(|e| Error::server("begin", e))?;
+        }
         attempt(inside, gucs::settings(), async |trickle| work(trickle, &name).await).await
     });
     match done {
@@ -262,7 +272,7 @@ fn create(name: &str, query: &str, options: &Options<'_>, if_exists: IfExists) -
         see_all("create_stream_table")?;
         options.check()?;
         let mut new = NewStreamTable::new(Name::parse(name)?, query);
-        new.schedule = Some(options.schedule.map(str::to_owned));
+        new.schedule = Some(options.schedule.and_then(schedule));
         new.mode = Some(mode(options.refresh_mode)?);
         new.initialize = options.initialize;
         new.apart = options.diamond_consistency.map(is_apart).transpose()?;
@@ -288,13 +298,9 @@ impl Options<'_> {
     /// Refuses what is not there.
     fn check(&self) -> Result<()> {
         match self.cdc_mode.map(str::to_ascii_lowercase).as_deref() {
-            None if !gucs::is_wal_wanted() => {}
+            None => captures()?,
             Some("auto" | "trigger") => {}
-            None | Some("wal") => {
-                return Err(
-                    Error::input("capture from the WAL is not built yet").hint("Use cdc_mode => 'trigger'.")
-                );
-            }
+            Some("wal") => return Err(no_wal("Use cdc_mode => 'trigger'.")),
             Some(other) => {
                 return Err(Error::input(format!("there is no cdc_mode \"{other}\""))
                     .hint("Use 'auto' or 'trigger'."));
@@ -305,6 +311,15 @@ impl Options<'_> {
         }
         Ok(())
     }
+}
+
+/// Fails where changes are to be captured from the WAL.
+fn captures() -> Result<()> {
+    if gucs::is_wal_wanted() { Err(no_wal("Set pg_trickle.cdc_mode to auto or trigger.")) } else { Ok(()) }
+}
+
+fn no_wal(hint: &str) -> Error {
+    Error::input("capture from the WAL is not built yet").hint(hint)
 }
 
 /// Whether a stream table is refreshed by itself, as its `diamond_consistency` says.
@@ -340,7 +355,7 @@ fn alter(name: &str, changes: &Changes<'_>) {
         };
         let wanted = Alteration {
             query: changes.query.map(str::to_owned),
-            schedule: changes.schedule.map(|s| Some(s.to_owned())),
+            schedule: changes.schedule.map(schedule),
             mode: changes.refresh_mode.map(mode).transpose()?,
             apart: changes.diamond_consistency.map(is_apart).transpose()?,
             suspended,
@@ -360,9 +375,14 @@ fn suspend(names: Option<Vec<String>>, suspended: bool) -> i32 {
 }
 
 fn refresh(name: &str) {
-    as_owner(name, "MAINTAIN", async |trickle, name| {
+    as_owner(name, MAINTAIN, async |trickle, name| {
         trickle.refresh(std::slice::from_ref(name), &RefreshOptions::default()).await.map(drop)
     });
+}
+
+/// `None` where it is refreshed by hand.
+fn schedule(text: &str) -> Option<String> {
+    Some(text.to_owned()).filter(|s| !s.eq_ignore_ascii_case("manual"))
 }
 
 fn mode(name: &str) -> Result<RefreshMode> {

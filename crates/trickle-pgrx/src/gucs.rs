@@ -66,7 +66,7 @@ static MAX_CHANGE_RATIO: GucSetting<f64> = GucSetting::<f64>::new(0.0);
 static MAX_DELTA_ROWS: GucSetting<i32> = GucSetting::<i32>::new(0);
 static WORK_MEM: GucSetting<i32> = GucSetting::<i32>::new(0);
 static MAX_WORK_MEM: GucSetting<i32> = GucSetting::<i32>::new(0);
-static MAX_ERRORS: GucSetting<i32> = GucSetting::<i32>::new(3);
+static MAX_ERRORS: GucSetting<i32> = GucSetting::<i32>::new(5);
 static RETENTION: GucSetting<i32> = GucSetting::<i32>::new(30);
 
 /// A setting that is a number: its least and its greatest value, and who may set it.

@@ -287,6 +287,65 @@ fn who_may_maintain_a_table_may_refresh_it() {
     });
 }
 
+/// Event triggers act as who owns the extension, and refreshes as the stream table's owner: nothing that the caller has in its
+/// temporary schema, or first in its search_path, is called by them.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_stands_before_the_servers_own_names_is_called_by_nobody_else() {
+    each_version(async |binaries| {
+        let (server, admin, app) = let_in(binaries, "shadow").await;
+        run(
+            &admin,
+            "CREATE TABLE caught (who name); GRANT INSERT ON caught TO PUBLIC; CREATE ROLE keeper LOGIN; \
+                     GRANT USAGE ON SCHEMA app TO keeper; SELECT pgtrickle.grant_to('keeper'); \
+                     CREATE SCHEMA keeper AUTHORIZATION keeper; GRANT USAGE ON SCHEMA keeper TO PUBLIC",
+        )
+        .await;
+        let traps = |schema: &str| {
+            format!(
+                "CREATE FUNCTION {schema}.f(name) RETURNS name LANGUAGE plpgsql AS \
+                     $$BEGIN INSERT INTO public.caught VALUES (current_user); RETURN $1; END$$; \
+                 CREATE VIEW {schema}.pg_class AS SELECT oid, {schema}.f(relname) AS relname, relnamespace, relkind, relowner \
+                     FROM pg_catalog.pg_class; \
+                 CREATE FUNCTION {schema}.yes(pg_catalog.text) RETURNS bool LANGUAGE plpgsql AS \
+                     $$BEGIN INSERT INTO public.caught VALUES (current_user); RETURN true; END$$; \
+                 CREATE DOMAIN {schema}.text AS pg_catalog.text CHECK ({schema}.yes(VALUE)); \
+                 GRANT ALL ON {schema}.pg_class TO PUBLIC"
+            )
+        };
+        let others = "SELECT count(*) FROM caught WHERE who <> 'app'";
+        run(
+            &app,
+            "SELECT pgtrickle.create_stream_table('kept', 'SELECT k, sum(id) AS s FROM t GROUP BY k', NULL)",
+        )
+        .await;
+        let own = Session::connect(server.config("postgres").user("app")).await.unwrap();
+        run(&own, &traps("pg_temp")).await;
+        for change in [
+            "ALTER TABLE app.t ADD COLUMN z int",
+            "ALTER TABLE app.t RENAME COLUMN z TO y",
+            "DROP TABLE app.counts",
+        ] {
+            run(&own, change).await;
+            assert_eq!(count(&admin, others).await, 0, "{change}");
+        }
+        if count(&admin, "SELECT current_setting('server_version_num')::int8").await >= 170_000 {
+            run(&app, "GRANT MAINTAIN ON kept TO keeper; UPDATE t SET k = k + 1").await;
+            let keeper = Session::connect(server.config("postgres").user("keeper")).await.unwrap();
+            run(&keeper, &traps("keeper")).await;
+            run(&keeper, "SET search_path = keeper, pg_catalog").await;
+            let owners = "SELECT count(*) FROM caught WHERE who NOT IN ('keeper')";
+            let before = count(&admin, owners).await;
+            run(&keeper, "SELECT pgtrickle.refresh_stream_table('app.kept')").await;
+            assert_eq!(count(&admin, owners).await, before);
+            let stale =
+                "SELECT count(*) FROM (SELECT k, sum(id) FROM app.t GROUP BY k EXCEPT TABLE app.kept) x";
+            assert_eq!(count(&admin, stale).await, 0);
+        }
+        server.stop();
+    });
+}
+
 /// Whoever is let in may have functions that copy rows: they write what their owner may write.
 #[test]
 #[ignore = "needs the extension: ./x extension"]

@@ -5,6 +5,7 @@ mod bench;
 mod demo;
 mod doctor;
 mod leading;
+mod protection;
 mod refresher;
 mod refusals;
 mod session;

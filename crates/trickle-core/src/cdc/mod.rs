@@ -152,7 +152,10 @@ pub trait ChangeSource: fmt::Debug + Sync {
             let tables = buffer.triggered(writer.for_each_row);
             let triggers: Vec<Statement> =
                 tables.into_iter().flat_map(|table| trigger(&writer, table, buffer)).collect();
+            let name = function_name(buffer, writer.event);
             made.push(self.function(writer, buffer));
+            // It writes the buffer with its owner's rights: nobody else is to have it called for a table of his own.
+            made.push(Statement::RevokeFunction(name));
             made.extend(triggers);
         }
         made

@@ -89,10 +89,10 @@ impl<'t> Immediate<'t> {
         let mut made = self.tables();
         let counts = self.counts();
         if counts {
-            made.push(self.function("begin".to_owned(), self.begin()));
+            made.extend(self.function("begin".to_owned(), self.begin()));
         }
         if self.exclusion == Exclusion::All && !self.above.is_empty() {
-            made.push(self.function("lock".to_owned(), self.lock()));
+            made.extend(self.function("lock".to_owned(), self.lock()));
             for (source, event) in self.above.iter().flat_map(|s| EVENTS.map(|e| (s, e))) {
                 let triggers = source.triggered(false).into_iter();
                 made.extend(
@@ -103,7 +103,7 @@ impl<'t> Immediate<'t> {
         for source in &self.sources {
             for event in EVENTS {
                 let name = self.event_name(source, event);
-                made.push(self.function(name.clone(), self.end(source, event)?));
+                made.extend(self.function(name.clone(), self.end(source, event)?));
                 for table in source.triggered(false) {
                     if counts {
                         made.extend(self.trigger(table, source, event, TriggerTiming::Before, "begin"));
@@ -203,17 +203,20 @@ impl<'t> Immediate<'t> {
         })
     }
 
-    /// A function that runs with the rights of the stream table's owner, under the settings that its query was made under.
-    fn function(&self, name: String, body: Vec<Instruction>) -> Statement {
+    /// A function that runs with the rights of the stream table's owner, under the settings that its query was made under. Nobody
+    /// else is to have it called for a table of his own.
+    fn function(&self, name: String, body: Vec<Instruction>) -> [Statement; 2] {
         let own = [("pgtrickle.refreshing", "on"), ("jit", "off"), body::FOR_FEW];
         let own = own.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]));
-        Statement::CreateTriggerFunction(CreateTriggerFunction {
-            name: self.named(&name),
+        let name = self.named(&name);
+        let made = CreateTriggerFunction {
+            name: name.clone(),
             security_definer: true,
             settings: self.settings.iter().cloned().chain(own).collect(),
             variables: body::variables(),
             body: self.unless_gone(body),
-        })
+        };
+        [Statement::CreateTriggerFunction(made), Statement::RevokeFunction(name)]
     }
 
     /// Triggers of one table fire in the order of their names: where several stream tables read it, in that of their ids.

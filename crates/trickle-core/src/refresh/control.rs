@@ -74,7 +74,9 @@ pub(super) fn statement(kind: Kind, phase: Phase, text: impl Into<Arc<str>>) -> 
 /// `SET LOCAL`, which takes no snapshot, unlike `set_config()`.
 pub(super) fn setting(s: &Setting) -> Statement {
     let name: Vec<String> = s.name.split('.').map(|part| Ident::new(part).to_string()).collect();
-    let values: Vec<String> = s.values.iter().map(|v| quoted(v)).collect();
+    // What is in the caller's temporary schema must stand in for nothing.
+    let temporary = (s.name == "search_path" && s.values.iter().all(|v| v != "pg_temp")).then_some("pg_temp");
+    let values: Vec<String> = s.values.iter().map(String::as_str).chain(temporary).map(quoted).collect();
     let values = if values.is_empty() { quoted("") } else { values.join(", ") };
     statement(Kind::Setting, Phase::Decide, format!("SET LOCAL {} = {values}", name.join(".")))
 }

@@ -161,11 +161,15 @@ impl Machine {
         self.now = None;
         self.in_force = None;
         let mut batch = Vec::new();
-        if let Transaction::Own { lock_timeout_ms, .. } = self.plan.transaction {
+        if let Transaction::Own { lock_timeout_ms, statement_timeout_ms, .. } = self.plan.transaction {
             batch.push(control::statement(Kind::Begin, Phase::Decide, control::BEGIN));
             let timeout =
                 Setting { name: "lock_timeout".into(), values: vec![format!("{lock_timeout_ms}ms")] };
             batch.push(control::setting(&timeout));
+            if let Some(ms) = statement_timeout_ms {
+                let limit = Setting { name: "statement_timeout".into(), values: vec![format!("{ms}ms")] };
+                batch.push(control::setting(&limit));
+            }
             // A delta is many small plans: compiling them takes seconds where running them takes milliseconds, and what
             // PostgreSQL decides it by are guesses for tables that were never analysed.
             batch.push(control::setting(&Setting { name: "jit".into(), values: vec!["off".into()] }));

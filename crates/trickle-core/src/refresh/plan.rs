@@ -244,6 +244,8 @@ pub enum Transaction {
     Own {
         /// Milliseconds to wait for each lock; 0 waits for ever.
         lock_timeout_ms: u32,
+        /// Milliseconds that a statement may take; `None` leaves the server's limit.
+        statement_timeout_ms: Option<u32>,
         /// How often it may start, the first time included; at least one.
         attempts: u32,
     },

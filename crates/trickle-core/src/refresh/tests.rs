@@ -86,7 +86,7 @@ fn plan() -> Plan {
                 vec![source(20, "up", TableKind::StreamTable), source(2, "o'dd\"name", TableKind::Table)],
             ),
         ],
-        transaction: Transaction::Own { lock_timeout_ms: 500, attempts: 3 },
+        transaction: Transaction::Own { lock_timeout_ms: 500, statement_timeout_ms: None, attempts: 3 },
         request: Request::default(),
         work_mem: None,
         asked_at: None,

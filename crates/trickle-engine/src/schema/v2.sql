@@ -6,6 +6,18 @@ COMMENT ON COLUMN pgtrickle.pgt_stream_tables.declared IS 'The label of the decl
 ALTER TABLE pgtrickle.pgt_refresh_history ADD COLUMN lag_ms float8;
 COMMENT ON COLUMN pgtrickle.pgt_refresh_history.lag_ms IS 'So long before they became visible, at most, the changes had been committed that it brought; NULL: not known.';
 
+-- Without it the caller's temporary schema is searched first, also by what calls these with more rights than the caller has.
+ALTER FUNCTION pgtrickle.keep_one_row() SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION pgtrickle.fingerprint(oid) SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION pgtrickle.triggers_fingerprint(oid) SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION pgtrickle.immediate_fingerprint(bigint) SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION pgtrickle.is_subscribed(oid) SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION pgtrickle.home() SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION pgtrickle.functions_fingerprint(oid[]) SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION pgtrickle.definition(bigint) SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION pgtrickle.unchanged(bigint[]) SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION pgtrickle.refuse_writes() SET search_path = pg_catalog, pg_temp;
+
 -- Tables that come make another home of the catalog; one that came with a dump is still one that did.
 DO $$
 DECLARE here bool;

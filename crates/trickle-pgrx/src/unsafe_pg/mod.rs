@@ -12,7 +12,7 @@ mod values;
 
 pub(crate) use board::{Board, Hire, Job, Next};
 pub(crate) use plan::Plan;
-pub(crate) use process::{Acting, Scheduled, is_preloaded, is_preloading};
+pub(crate) use process::{Acting, Scheduled, is_preloaded, is_preloading, reserve_settings};
 pub(crate) use report::raise;
 
 use pgrx::pg_sys::panic::CaughtError;

@@ -16,6 +16,12 @@ pub(crate) fn is_preloading() -> bool {
     preloading
 }
 
+/// No setting of this library's name is one that it does not have: a misspelt one is refused, or told where it was set before.
+pub(crate) fn reserve_settings() {
+    // SAFETY: the server is loading the library, and keeps a copy of the name.
+    unsafe { pg_sys::MarkGUCPrefixReserved(c"pg_trickle".as_ptr()) };
+}
+
 /// Whether the library is one that all processes of the server have.
 pub(crate) fn is_preloaded() -> bool {
     PRELOADED.load(Ordering::Relaxed)

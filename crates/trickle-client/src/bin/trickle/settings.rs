@@ -98,6 +98,9 @@ settings! {
     /// How long a refresh waits for its locks; 0 for ever [default: 10000]
     #[arg(value_name = "MS")]
     lock_timeout_ms: u32,
+    /// How long a statement of a refresh may take; 0 for no limit [default: the server's statement_timeout]
+    #[arg(value_name = "MS")]
+    statement_timeout_ms: u32,
     /// trickle run: whether statements that come again stay prepared on their connection [default: true]
     #[arg(value_name = "BOOL")]
     use_prepared_statements: bool,
@@ -230,6 +233,7 @@ impl Given {
         put(&mut s.load_connections, self.load_connections);
         put(&mut s.load_bytes, self.load_bytes);
         put(&mut s.use_prepared_statements, self.use_prepared_statements);
+        s.statement_timeout_ms = self.statement_timeout_ms;
         s.merge_work_mem_mb = self.merge_work_mem_mb;
         s.merge_work_mem_max_mb = self.merge_work_mem_max_mb;
         s.max_change_ratio = self.differential_max_change_ratio;

@@ -51,6 +51,8 @@ pub enum Statement {
     CreateTriggerFunction(CreateTriggerFunction),
     /// `CREATE FUNCTION … RETURNS trigger`, in another language than PL/pgSQL
     CreateScriptFunction(CreateScriptFunction),
+    /// `REVOKE ALL ON FUNCTION name() FROM PUBLIC`
+    RevokeFunction(crate::sql::Qualified),
     /// `CREATE TRIGGER`
     CreateTrigger(CreateTrigger),
     /// `ALTER TABLE … ADD PRIMARY KEY`

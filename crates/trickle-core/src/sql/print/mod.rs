@@ -186,6 +186,11 @@ impl Printer {
             Statement::CreateIndex(c) => self.create_index(c),
             Statement::CreateTriggerFunction(c) => self.create_function(c),
             Statement::CreateScriptFunction(c) => self.create_script_function(c),
+            Statement::RevokeFunction(name) => {
+                self.word("REVOKE ALL ON FUNCTION ");
+                self.show(name);
+                self.word("() FROM PUBLIC");
+            }
             Statement::CreateTrigger(c) => self.create_trigger(c),
             Statement::AddPrimaryKey(a) => self.add_primary_key(a),
             Statement::EnableAlways(e) => self.enable_always(e),

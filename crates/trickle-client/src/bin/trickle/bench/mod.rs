@@ -5,6 +5,7 @@ pub(crate) mod capture;
 pub(crate) mod cycle;
 pub(crate) mod dag;
 pub(crate) mod idle;
+pub(crate) mod latency;
 pub(crate) mod plot;
 pub(crate) mod report;
 pub(crate) mod scenario;

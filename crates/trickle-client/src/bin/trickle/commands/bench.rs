@@ -3,12 +3,14 @@
 use super::{Answer, Run};
 use crate::bench::capture::{self, Captor, SHAPES, Work};
 use crate::bench::cycle::{Bed, Measured, SCHEMA};
+use crate::bench::latency::{self, Load};
 use crate::bench::report::{self, Cell};
 use crate::bench::scenario::{SCENARIOS, Scenario};
 use crate::bench::{dag, idle, plot, tpch};
 use crate::failure::Failure;
 use crate::output::Output;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio_postgres::Client;
 use trickle_client::capture::CaptureOptions;
 use trickle_client::throwaway::{self, Server};
@@ -23,7 +25,8 @@ use trickle_core::cdc::Mode;
 ///
 /// With --tpch: the queries of TPC-H, computed anew and as stream tables. With --dag: a chain of ten stream tables and a graph of
 /// sixty, of whose source one row changes. With --capture: what triggers cost writers. With
-/// --idle: what a look at stream tables costs that have nothing to do.
+/// --idle: what a look at stream tables costs that have nothing to do. With --latency: how soon after its commit a change is
+/// visible while many write and `trickle run` is at work, and what that costs writers and an idle database.
 ///
 /// Exit code 1: a result was not what its query gives, or what was captured was not what was written.
 #[derive(Debug, clap::Args)]
@@ -70,6 +73,18 @@ pub(crate) struct Bench {
     /// Measure stream tables over stream tables, of whose source one row changes in each cycle.
     #[arg(long, conflicts_with_all = ["scenario", "pct", "delta", "svg", "idle", "capture", "tpch"])]
     dag: bool,
+    /// Measure how soon after its commit a change is visible, among 16 writers.
+    #[arg(long, requires = "private", conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg", "idle", "capture", "tpch", "dag"])]
+    latency: bool,
+    /// How many transactions a second they commit together, with --latency.
+    #[arg(long, value_name = "N", default_value_t = 1_000, requires = "latency", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
+    /// How long each of its parts takes, with --latency.
+    #[arg(long, value_name = "S", default_value_t = 10, requires = "latency", value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// How often the refresher looks for changes, with --latency.
+    #[arg(long, value_name = "DURATION", default_value = "10ms", requires = "latency")]
+    schedule: String,
     /// Compare two runs, files with what --json printed.
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], exclusive = true)]
     compare: Vec<PathBuf>,
@@ -111,12 +126,14 @@ struct Place {
 }
 
 impl Place {
-    async fn new(private: bool, extension: bool, output: &Output) -> Result<Place, Failure> {
+    async fn new(private: bool, extension: bool, durable: bool, output: &Output) -> Result<Place, Failure> {
         let mut server = None;
         if private {
             let (_, binaries) =
                 throwaway::find()?.pop_last().ok_or_else(|| Failure::failed("no PostgreSQL was found"))?;
-            let settings = ["shared_buffers=512MB", "fsync=off", "max_wal_size=4GB"];
+            // What a commit costs is part of what is measured where writers are.
+            let fsync = if durable { "fsync=on" } else { "fsync=off" };
+            let settings = ["shared_buffers=512MB", fsync, "max_wal_size=4GB"];
             let mut started = Server::start(&binaries, "bench", &settings)?;
             started.ready().await?;
             server = Some(started);
@@ -168,7 +185,7 @@ impl Run for Bench {
             report::compare(&read(before)?, &read(after)?, output)?;
             return Ok(Answer::Yes);
         }
-        let mut place = Place::new(self.private, self.extension, output).await?;
+        let mut place = Place::new(self.private, self.extension, self.latency, output).await?;
         let server = place.version().await?;
         // What it made goes after a failure too.
         let measured = if self.capture {
@@ -177,6 +194,8 @@ impl Run for Bench {
             self.tpch(scale, &mut place, &server, output).await
         } else if self.dag {
             self.dag(&mut place, &server, output).await
+        } else if self.latency {
+            self.latency(&mut place, &server, output).await
         } else if self.idle {
             self.idle(&mut place, &server, output).await
         } else {
@@ -360,6 +379,31 @@ impl Bench {
             keep(dir, &cell, bed.explain(self.cycles as usize).await?)?;
         }
         Ok(cell)
+    }
+
+    async fn latency(&self, place: &mut Place, server: &str, output: &mut Output) -> Result<(), Failure> {
+        let load = Load { writers: 16, rate: self.rate, time: Duration::from_secs(self.seconds.into()) };
+        let mut writers = Vec::new();
+        for _ in 0..load.writers {
+            writers.push(place.another(output).await?);
+        }
+        let Some(private) = &place.private else { return Err(Failure::input("--latency needs --private")) };
+        let (trickle, client, schedule) = (&mut place.trickle, place.session.client(), &*self.schedule);
+        let mut bed = latency::Bed { server: private, trickle, client, writers, schedule };
+        let (all, idle) = bed.measure(load).await?;
+        if output.is_json() {
+            output.document(&latency::document(&all, &idle, load, server, schedule));
+            return Ok(());
+        }
+        output.print(format!(
+            "{server}: {} writers of small transactions; milliseconds as p50 / p95 / p99 at {} a second\n",
+            load.writers, load.rate
+        ));
+        let plain = |cells: Vec<String>| cells.into_iter().map(|c| (c, None)).collect();
+        let header = ["", "at most a second", "a transaction", "commit to visible"];
+        output.boxed(&header, all.iter().map(latency::row).map(plain).collect());
+        output.print(latency::idle_line(&idle, schedule));
+        Ok(())
     }
 
     async fn idle(&self, place: &mut Place, server: &str, output: &mut Output) -> Result<(), Failure> {

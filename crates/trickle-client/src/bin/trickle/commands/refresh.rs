@@ -79,7 +79,6 @@ fn document(r: &Refreshed) -> Value {
         "name": m.name, "action": m.action.name(), "reason": m.reason, "rows_inserted": m.rows_inserted,
         "rows_updated": m.rows_updated, "rows_deleted": m.rows_deleted, "delta_rows": m.delta_rows,
         "ms": milliseconds(took(r)),
-        "lag_ms": r.report.lag_ms,
         "phase_ms": phases(r).into_iter().map(phase).collect::<serde_json::Map<_, _>>(),
     })
 }

@@ -57,6 +57,8 @@ fn tell(event: Event<'_>) {
             }
         }
         Event::Disconnected(e, wait) => tracing::warn!("no connection, trying again in {wait:?}: {e}"),
+        // Somebody else is at it: it is tried again.
+        Event::Failed(e) if e.is_busy() => tracing::warn!("{e}"),
         Event::Failed(e) => tracing::error!("{e}"),
         Event::Foreign(names) => {
             tracing::warn!("left alone, since others own them: {}", names.join(", "));

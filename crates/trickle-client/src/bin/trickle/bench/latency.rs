@@ -1,0 +1,371 @@
+//! How soon a change is visible after its commit, and what that costs writers: many small transactions by many writers, a refresher
+//! that looks for changes, and beside it what writers would pay to wake it with NOTIFY. Then what the refresher costs where
+//! nobody writes.
+
+use super::cycle::SCHEMA;
+use crate::failure::Failure;
+use futures_util::future;
+use serde_json::{Value, json};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tokio_postgres::{AsyncMessage, Client};
+use trickle_client::throwaway::Server;
+use trickle_client::{Name, NewStreamTable, Session, Trickle};
+
+/// Rows that writers change, each one at a time.
+const ROWS: u32 = 10_000;
+
+/// What writers pay for, beside their changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Nothing.
+    Untracked,
+    /// Capture.
+    Captured,
+    /// Capture, while a refresher looks for changes.
+    Looking,
+    /// Capture, and a NOTIFY in each statement that somebody listens to.
+    Notifying,
+}
+
+impl Way {
+    pub(crate) const ALL: [Way; 4] = [Way::Untracked, Way::Captured, Way::Looking, Way::Notifying];
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Untracked => "untracked",
+            Way::Captured => "captured",
+            Way::Looking => "captured, refresher",
+            Way::Notifying => "captured, NOTIFY",
+        }
+    }
+}
+
+/// How much is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) writers: u32,
+    /// Transactions in a second, of all writers together.
+    pub(crate) rate: u32,
+    pub(crate) time: Duration,
+}
+
+/// What was measured of one way.
+pub(crate) struct Measured {
+    way: Way,
+    /// Transactions in a second where nobody holds writers back.
+    most: f64,
+    /// How long a transaction took at the given rate.
+    commit: Vec<Duration>,
+    /// From the end of a commit until it was visible in the stream table, or notified.
+    seen: Vec<Duration>,
+}
+
+/// What a refresher costs that has nothing to do, in a second.
+pub(crate) struct Idle {
+    transactions: f64,
+    /// Milliseconds of processor time, of the refresher and of its server processes; `None` where the system does not tell.
+    cpu: Option<(f64, f64)>,
+}
+
+/// A refresher that ends with the measurement.
+struct Refresher(Child);
+
+impl Refresher {
+    fn start(server: &Server, schedule: &str) -> Result<Refresher, Failure> {
+        let fail = |e: std::io::Error| Failure::failed(format!("cannot start a refresher: {e}"));
+        let program = std::env::current_exe().map_err(fail)?;
+        let to = format!("host='{}' user=postgres dbname=postgres", server.directory().display());
+        let seconds = trickle_core::schedule::Schedule::parse(schedule)
+            .ok()
+            .and_then(|s| s.period())
+            .map_or(0.01, |p| p.as_secs_f64());
+        let child = Command::new(program)
+            .args(["run", "--quiet", "--database-url", &to, "--min-schedule-seconds", &seconds.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
+        child.map(Refresher).map_err(fail)
+    }
+}
+
+impl Drop for Refresher {
+    fn drop(&mut self) {
+        // It has ended already, or ends now: whatever it did not commit is undone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Where it is measured.
+pub(crate) struct Bed<'b> {
+    pub(crate) server: &'b Server,
+    pub(crate) trickle: &'b mut Trickle,
+    pub(crate) client: &'b Client,
+    pub(crate) writers: Vec<Session>,
+    /// How often the refresher looks.
+    pub(crate) schedule: &'b str,
+}
+
+const TOTALS: &str = "SELECT grp, count(*) AS n, sum(v) AS s FROM bench.src GROUP BY grp";
+
+impl Bed<'_> {
+    /// Measures each way, one after the other.
+    pub(crate) async fn measure(&mut self, load: Load) -> Result<(Vec<Measured>, Idle), Failure> {
+        let made = format!(
+            "CREATE SCHEMA {SCHEMA}; CREATE TABLE {SCHEMA}.src (id int PRIMARY KEY, grp int NOT NULL, v int NOT NULL); \
+             INSERT INTO {SCHEMA}.src SELECT i, i % 100, i FROM generate_series(1, {ROWS}) i; ANALYZE {SCHEMA}.src; \
+             CREATE FUNCTION {SCHEMA}.wake() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN PERFORM pg_notify('changed', ''); RETURN NULL; END $$"
+        );
+        self.client.batch_execute(&made).await?;
+        let mut all = Vec::new();
+        let mut idle = None;
+        for way in Way::ALL {
+            if way == Way::Captured {
+                let name = Name::parse(&format!("{SCHEMA}.totals"))?;
+                let mut new = NewStreamTable::new(name, TOTALS);
+                new.schedule = Some(Some(self.schedule.to_owned()));
+                self.trickle.create(&new).await?;
+            }
+            let refresher =
+                (way == Way::Looking).then(|| Refresher::start(self.server, self.schedule)).transpose()?;
+            if refresher.is_some() {
+                self.settled().await?;
+            }
+            if way == Way::Notifying {
+                let trigger = format!(
+                    "CREATE TRIGGER wake AFTER INSERT OR UPDATE OR DELETE ON {SCHEMA}.src EXECUTE FUNCTION {SCHEMA}.wake()"
+                );
+                self.client.batch_execute(&trigger).await?;
+            }
+            all.push(self.way(way, load).await?);
+            if let Some(refresher) = &refresher {
+                self.settled().await?;
+                idle = Some(self.idle(refresher, load.time).await?);
+            }
+        }
+        self.trickle.drop(&Name::parse(&format!("{SCHEMA}.totals"))?, false).await?;
+        self.client.batch_execute(&format!("DROP SCHEMA {SCHEMA} CASCADE")).await?;
+        let idle = idle.ok_or_else(|| Failure::failed("nothing idle was measured"))?;
+        Ok((all, idle))
+    }
+
+    async fn way(&self, way: Way, load: Load) -> Result<Measured, Failure> {
+        let mut most = 0.0;
+        let mut commit = Vec::new();
+        let mut seen = Vec::new();
+        for paced in [false, true] {
+            let pause = paced.then(|| Duration::from_secs(1) * load.writers / load.rate.max(1));
+            let until = Instant::now() + load.time;
+            let writes = self.writers.iter().enumerate().map(|(i, w)| write(w.client(), i, pause, until));
+            let probes = async {
+                match way {
+                    Way::Looking if paced => self.visible(until).await,
+                    Way::Notifying if paced => self.notified(until).await,
+                    _ => Ok(Vec::new()),
+                }
+            };
+            let (written, probed) = future::join(future::try_join_all(writes), probes).await;
+            let times = written?.concat();
+            if paced {
+                (commit, seen) = (times, probed?);
+            } else {
+                most = times.len() as f64 / load.time.as_secs_f64();
+            }
+        }
+        Ok(Measured { way, most, commit, seen })
+    }
+
+    /// Waits until the stream table holds what its query gives.
+    async fn settled(&self) -> Result<(), Failure> {
+        let late = Instant::now() + Duration::from_secs(60);
+        let same = format!(
+            "SELECT NOT EXISTS (TABLE {SCHEMA}.totals EXCEPT ALL ({TOTALS})) AND NOT EXISTS (({TOTALS}) EXCEPT ALL TABLE {SCHEMA}.totals)"
+        );
+        while !self.client.query_one(&same, &[]).await?.get::<_, bool>(0) {
+            if Instant::now() > late {
+                return Err(Failure::failed("the refresher does not bring the stream table up to date"));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+
+    /// Rows of a group of their own, each looked for in the stream table as soon as it is committed.
+    async fn visible(&self, until: Instant) -> Result<Vec<Duration>, Failure> {
+        let (insert, look) = self.probe().await?;
+        let mut all = Vec::new();
+        let before: i64 = self.client.query_one(&look, &[]).await?.get(0);
+        for n in 1.. {
+            if Instant::now() >= until {
+                break;
+            }
+            self.client
+                .query(&insert, &[&(1_000_000 + i32::try_from(before + n).unwrap_or(i32::MAX))])
+                .await?;
+            let committed = Instant::now();
+            while self.client.query_one(&look, &[]).await?.get::<_, i64>(0) < before + n {
+                if committed.elapsed() > Duration::from_secs(10) {
+                    return Err(Failure::failed("a change does not become visible"));
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            all.push(committed.elapsed());
+            tokio::time::sleep(Duration::from_millis(7)).await;
+        }
+        Ok(all)
+    }
+
+    async fn probe(&self) -> Result<(tokio_postgres::Statement, tokio_postgres::Statement), Failure> {
+        let insert = format!("INSERT INTO {SCHEMA}.src VALUES ($1, 100, 1)");
+        let look = format!("SELECT coalesce((SELECT n FROM {SCHEMA}.totals WHERE grp = 100), 0)");
+        Ok((self.client.prepare(&insert).await?, self.client.prepare(&look).await?))
+    }
+
+    /// The same rows, until a session that listens is told.
+    async fn notified(&self, until: Instant) -> Result<Vec<Duration>, Failure> {
+        let (listener, mut connection) =
+            self.server.config("postgres").connect(tokio_postgres::NoTls).await?;
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let driven = async move {
+            while let Some(message) = future::poll_fn(|cx| connection.poll_message(cx)).await {
+                match message {
+                    Ok(AsyncMessage::Notification(_)) => drop(tell.send(Instant::now())),
+                    Ok(_) => {}
+                    Err(_) => return,
+                }
+            }
+        };
+        let driver = tokio::spawn(driven);
+        listener.batch_execute("LISTEN changed").await?;
+        let (insert, _) = self.probe().await?;
+        let mut all = Vec::new();
+        for n in 1.. {
+            if Instant::now() >= until {
+                break;
+            }
+            self.client.query(&insert, &[&(2_000_000 + n)]).await?;
+            let committed = Instant::now();
+            // Those of other writers come in between: the first after the commit would wake a refresher.
+            while told.recv().await.is_some_and(|at| at < committed) {}
+            all.push(committed.elapsed());
+            tokio::time::sleep(Duration::from_millis(7)).await;
+        }
+        driver.abort();
+        Ok(all)
+    }
+
+    async fn idle(&self, refresher: &Refresher, time: Duration) -> Result<Idle, Failure> {
+        let count =
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+        let processes = "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = 'trickle run'";
+        // Statistics are a second late.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let of = |pids: &[i32]| pids.iter().map(|p| cpu_ms(u32::try_from(*p).ok()?)).sum::<Option<f64>>();
+        let pids: Vec<i32> = self.client.query_one(processes, &[]).await?.get(0);
+        let before = (cpu_ms(refresher.0.id()), of(&pids));
+        let transactions: i64 = self.client.query_one(count, &[]).await?.get(0);
+        tokio::time::sleep(time).await;
+        let after = (cpu_ms(refresher.0.id()), of(&pids));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let later: i64 = self.client.query_one(count, &[]).await?.get(0);
+        let seconds = time.as_secs_f64();
+        let spent = |a: Option<f64>, b: Option<f64>| Some((a? - b?) / seconds);
+        Ok(Idle {
+            transactions: (later - transactions) as f64 / (seconds + 2.0),
+            cpu: spent(after.0, before.0).zip(spent(after.1, before.1)),
+        })
+    }
+}
+
+/// Milliseconds that a process has had a processor.
+fn cpu_ms(pid: u32) -> Option<f64> {
+    // See proc(5): the name, in parentheses, may hold anything; utime and stime are the 12th and 13th after it, in ticks of 10 ms.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+    let ticks = |i: usize| fields.get(i)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) * 10.0)
+}
+
+/// Changes one row after another, each by its own transaction; what each took.
+async fn write(
+    client: &Client,
+    number: usize,
+    pause: Option<Duration>,
+    until: Instant,
+) -> Result<Vec<Duration>, Failure> {
+    let update = client.prepare(&format!("UPDATE {SCHEMA}.src SET v = v + 1 WHERE id = $1")).await?;
+    let mut all = Vec::new();
+    let mut next = Instant::now() + pause.unwrap_or_default() * u32::try_from(number).unwrap_or(0) / 16;
+    let mut row = number * 613;
+    while Instant::now() < until {
+        if let Some(pause) = pause {
+            tokio::time::sleep_until(next.into()).await;
+            next = Instant::now().max(next + pause);
+        }
+        row = (row + 1_613) % ROWS as usize;
+        let started = Instant::now();
+        client.execute(&update, &[&i32::try_from(row + 1).unwrap_or(1)]).await?;
+        all.push(started.elapsed());
+    }
+    Ok(all)
+}
+
+/// Of sorted times, that below which this share of them is, in milliseconds.
+fn percentile(times: &[Duration], share: f64) -> Option<f64> {
+    let at = (times.len().checked_sub(1)? as f64 * share).round() as usize;
+    times.get(at).map(|t| t.as_secs_f64() * 1e3)
+}
+
+/// The percentiles of what took so long.
+fn percentiles(times: &[Duration]) -> [Option<f64>; 3] {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    [0.5, 0.95, 0.99].map(|share| percentile(&sorted, share))
+}
+
+/// What was measured, for programs.
+pub(crate) fn document(all: &[Measured], idle: &Idle, load: Load, server: &str, schedule: &str) -> Value {
+    let named = |[p50, p95, p99]: [Option<f64>; 3]| json!({"p50": p50, "p95": p95, "p99": p99});
+    let ways: Vec<Value> = all
+        .iter()
+        .map(|m| {
+            json!({
+                "way": m.way.name(), "transactions_per_second": m.most,
+                "commit_ms": named(percentiles(&m.commit)), "visible_ms": named(percentiles(&m.seen)),
+                "probes": m.seen.len(),
+            })
+        })
+        .collect();
+    json!({
+        "server": server, "schedule": schedule, "writers": load.writers, "rate": load.rate, "ways": ways,
+        "idle": {
+            "transactions_per_second": idle.transactions,
+            "refresher_cpu_ms_per_second": idle.cpu.map(|c| c.0), "server_cpu_ms_per_second": idle.cpu.map(|c| c.1),
+        },
+    })
+}
+
+/// A line of the table for people.
+pub(crate) fn row(m: &Measured) -> Vec<String> {
+    let ms = |p: Option<f64>| p.map_or_else(|| "–".to_owned(), |ms| format!("{ms:.1}"));
+    let joined = |p: [Option<f64>; 3]| p.map(ms).join(" / ");
+    vec![
+        m.way.name().to_owned(),
+        format!("{:.0}", m.most),
+        joined(percentiles(&m.commit)),
+        joined(percentiles(&m.seen)),
+    ]
+}
+
+/// What a refresher costs that has nothing to do, for people.
+pub(crate) fn idle_line(idle: &Idle, schedule: &str) -> String {
+    let cpu = idle.cpu.map_or_else(String::new, |(own, server)| {
+        format!(", {own:.1} ms of processor time in the refresher and {server:.1} ms in the server")
+    });
+    format!(
+        "\nwhere nobody writes, looking every {schedule}: {:.0} transactions{cpu}, in a second\n",
+        idle.transactions
+    )
+}

@@ -1,0 +1,100 @@
+//! What keeps one stream table from harming the server or the others: limits of time and of rows, suspension with a way on, periods
+//! that a refresh outlasts. Catches a limit that is not in force, one that is no error of the stream table, and a refresher that
+//! says nothing of what it cannot keep up with.
+
+use super::refresher::{Refresher, holds, until};
+use super::{BY_REGION, Role};
+use crate::support::{Db, count, each_server};
+use std::fs::File;
+use trickle_client::Session;
+
+/// A shop with a stream table whose query waits for as many seconds as a setting of the table `speed` says.
+async fn slow_shop(db: &Db, schedule: &str) -> (Role, Session) {
+    let app = Role::owner(db).await;
+    let w = db.session().await;
+    app.does(&["init", "--quiet"]);
+    app.run_sql(
+        db,
+        "CREATE TABLE speed (seconds float8); INSERT INTO speed VALUES (0); \
+         CREATE FUNCTION slow(v bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS \
+         $$ BEGIN PERFORM pg_sleep(s.seconds) FROM speed s; RETURN v; END $$",
+    )
+    .await;
+    let query = "SELECT slow(count(*)) AS n FROM customers";
+    app.does(&["create", "counted", "--query", query, "--mode", "full", "--schedule", schedule, "--quiet"]);
+    (app, w)
+}
+
+#[test]
+fn a_statement_that_takes_too_long_is_ended_and_what_to_do_is_said() {
+    each_server(async |db| {
+        let (app, w) = slow_shop(db, "1h").await;
+        app.run_sql(db, "UPDATE speed SET seconds = 30").await;
+        let limited = ["--statement-timeout-ms", "100", "--max-consecutive-errors", "2", "--full"];
+        for left in [1, 0] {
+            let ran = app.trickle(&[&["refresh", "counted"][..], &limited].concat());
+            assert_eq!(ran.code, 1, "{}", ran.err);
+            assert!(
+                ran.err.contains("statement timeout") && ran.err.contains("statement_timeout_ms"),
+                "{}",
+                ran.err
+            );
+            let status = if left == 0 { "SUSPENDED" } else { "ACTIVE" };
+            let standing = app.trickle(&["status", "counted", "--json"]).json();
+            assert_eq!(standing[0]["status"], status);
+            assert!(standing[0]["last_error"].as_str().unwrap().contains("statement timeout"));
+        }
+        // Mended, it goes on.
+        app.run_sql(db, "UPDATE speed SET seconds = 0").await;
+        app.does(&["alter", "counted", "--resume", "--quiet"]);
+        app.does(&[&["refresh", "counted", "--quiet"][..], &limited].concat());
+        assert_eq!(count(&w, "SELECT n FROM counted").await, 20);
+    });
+}
+
+#[test]
+fn an_outsized_delta_is_computed_anew_and_says_why() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id <= 100").await;
+        let limited = ["--max-delta-rows", "50", "--refresh-strategy", "auto"];
+        let done = app.trickle(&[&["refresh", "by_region", "--json"][..], &limited].concat()).json();
+        assert_eq!(done[0]["action"], "FULL");
+        assert!(done[0]["reason"].as_str().unwrap().contains("exceed max_delta_rows = 50"), "{done}");
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+#[test]
+fn a_refresh_that_outlasts_its_period_comes_less_often_and_says_so() {
+    each_server(async |db| {
+        let (app, w) = slow_shop(db, "100ms").await;
+        app.run_sql(db, "UPDATE speed SET seconds = 0.3").await;
+        let log = std::env::temp_dir().join(format!(
+            "trickle-slow-{}-{}.log",
+            std::process::id(),
+            db.settings().len()
+        ));
+        let mut command = app.command(&["run"]);
+        command.stderr(File::create(&log).unwrap());
+        let _refresher = Refresher::start(command);
+        let late = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        loop {
+            app.run_sql(db, "INSERT INTO customers SELECT max(id) + 1, 'new', 'r1' FROM customers").await;
+            let told = std::fs::read_to_string(&log).unwrap();
+            if told.contains("counted: a refresh takes longer than its period of 100 ms") {
+                break;
+            }
+            assert!(std::time::Instant::now() < late, "{told}");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        until(&w, &holds("counted", "SELECT count(*) FROM customers")).await;
+        // How late it came is in history, and in status.
+        let lags = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER' AND lag_ms > 0";
+        until(&w, &format!("SELECT ({lags}) > 0")).await;
+        assert!(app.trickle(&["status", "counted", "--json"]).json()[0]["lag_ms"].as_f64().unwrap() > 0.0);
+        std::fs::remove_file(log).unwrap();
+    });
+}
