@@ -79,7 +79,7 @@ struct Number {
     context: GucContext,
 }
 
-const NUMBERS: [Number; 8] = [
+const NUMBERS: [Number; 7] = [
     Number {
         name: c"pg_trickle.scheduler_interval_ms",
         short: c"How often to look for new stream tables, in milliseconds.",
