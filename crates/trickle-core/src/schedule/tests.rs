@@ -265,9 +265,35 @@ fn a_thousand_tables_spread_out_and_a_clock_set_back_does_not_stall() {
     let due = |at| refreshed(&next(&d, &tasks, &o, Time(at)).actions).len();
     assert_eq!((due(89_999), due(100_000)), (0, 1000));
     assert!((400..600).contains(&due(95_000)), "{}", due(95_000));
-    let ahead: BTreeMap<TableId, Task> = [(t(10), task(every(10), done(9_000_000, 9_000_001)))].into();
-    let p = next(&dag(&[(10, vec![1])]), &ahead, &exact(), Time(1_000));
-    assert_eq!(p.wake, Some(Time(11_000)));
+}
+
+#[test]
+fn a_clock_set_back_stops_nothing_for_longer_than_two_periods() {
+    let d = dag_apart(&[(10, vec![1]), (11, vec![10])], &[11]);
+    let ahead = |ms| done(ms, ms + 1);
+    let tasks = |upstream, reader| -> BTreeMap<TableId, Task> {
+        [(t(10), task(None, upstream)), (t(11), task(every(10), reader))].into()
+    };
+    // By less than a period: its time comes.
+    let little = next(&d, &tasks(done(0, 0), ahead(9_000)), &exact(), Time(1_000));
+    assert_eq!((little.actions.len(), little.wake), (0, Some(Time(19_000))));
+    // By more: at once, what it reads first where that is not known to be fresh either; and so it stays until it is done.
+    for now in [1_000, 1_500, 40_000] {
+        let far =
+            |upstream| refreshed(&next(&d, &tasks(upstream, ahead(9_000_000)), &exact(), Time(now)).actions);
+        assert_eq!(far(ahead(9_000_000)), [[10]]);
+        assert_eq!(far(done(1_000, 1_000)), [[11]]);
+    }
+    let never = Status { since: Time(9_000_000), ..Status::default() };
+    assert_eq!(refreshed(&next(&d, &tasks(done(0, 0), never), &exact(), Time(1_000)).actions), [[11]]);
+    // A wait after an error is no longer for it than twice as long.
+    let failed = |ms| Status { consecutive_errors: 3, ..ahead(ms) };
+    let wait = |ms, now| {
+        let plan = next(&d, &tasks(failed(ms), done(0, 0)), &exact(), Time(now));
+        (refreshed(&plan.actions), plan.wake)
+    };
+    assert_eq!(wait(23_000, 20_000), (vec![], Some(Time(27_001))));
+    assert_eq!(wait(9_000_000, 20_000), (vec![vec![10]], None));
 }
 
 /// Stream tables 10.. reading base tables 1..3 or earlier ones, their schedules, durations and failure patterns.
