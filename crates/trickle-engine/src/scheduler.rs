@@ -97,6 +97,9 @@ pub struct Scheduler {
     periods: BTreeMap<TableId, Duration>,
     /// Those that have changes and wait for their turn.
     changed: BTreeSet<TableId>,
+    /// When those at work were started, by a clock that nobody sets: a duration over which the clock of the machine was set
+    /// forward would pass for a long refresh, and the next one be put off for as long.
+    begun: BTreeMap<TableId, Instant>,
     /// Sources whose buffers hold nothing but what was counted, since when.
     counted: BTreeMap<TableId, Instant>,
     /// When the catalog was last looked at.
@@ -135,6 +138,7 @@ impl Scheduler {
             tasks: BTreeMap::new(),
             periods: BTreeMap::new(),
             changed: BTreeSet::new(),
+            begun: BTreeMap::new(),
             counted: BTreeMap::new(),
             looked: None,
             read: None,
@@ -227,6 +231,7 @@ impl Scheduler {
                 t.status.running = true;
                 if due.asks(*id, t) {
                     (t.status.last_start, t.status.last_end) = (Some(time), None);
+                    self.begun.insert(*id, Instant::now());
                 }
             }
         }
@@ -251,10 +256,12 @@ impl Scheduler {
         let time = now();
         let mut again = false;
         for id in &due.members {
+            let took = self.begun.remove(id).map(|at| at.elapsed());
             let Some(t) = self.tasks.get_mut(id) else { continue };
             t.status.running = false;
             if due.asks(*id, t) {
-                t.status.last_end = Some(time);
+                let measured = t.status.last_start.zip(took).map(|(start, took)| start.after(took));
+                t.status.last_end = measured.or(Some(time));
             }
             match outcome {
                 Outcome::Done => t.status.consecutive_errors = 0,
