@@ -73,6 +73,10 @@ mutants *ARGS:
     cargo test -p trickle-core --all-features --test laws every_mutant -- --nocapture
     cargo mutants -p trickle-core --all-features --baseline skip --timeout 300 "$@"
 
+# N random runs of the scheduler, the cost model and the frontier under a simulated clock; TRICKLE_SEED=n runs one alone
+simulate N="10000":
+    TRICKLE_SIMULATE="$1" cargo test -p trickle-core --all-features --test simulation -- --nocapture
+
 # Fuzz one target for so many seconds, from the seeds of fuzz/seeds.sh
 fuzz TARGET SECONDS="60":
     #!/usr/bin/env bash

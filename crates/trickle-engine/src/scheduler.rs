@@ -131,6 +131,9 @@ pub struct Scheduler {
     quiet: BTreeMap<TableId, Time>,
     /// Those that were told to be slow.
     slow: BTreeSet<TableId>,
+    /// When those at work were started, by a clock that nobody sets: a duration over which the clock of the machine was set
+    /// forward would pass for a long refresh, and the next one be put off for as long.
+    begun: BTreeMap<TableId, Instant>,
     /// Sources whose buffers hold nothing but what was counted, since when.
     counted: BTreeMap<TableId, Instant>,
     /// When the catalog was last looked at.
@@ -172,6 +175,7 @@ impl Scheduler {
             still: None,
             quiet: BTreeMap::new(),
             slow: BTreeSet::new(),
+            begun: BTreeMap::new(),
             counted: BTreeMap::new(),
             looked: None,
             read: None,
@@ -266,6 +270,7 @@ impl Scheduler {
                 t.status.running = true;
                 if due.asks(*id, t) {
                     (t.status.last_start, t.status.last_end) = (Some(time), None);
+                    self.begun.insert(*id, Instant::now());
                 }
             }
         }
@@ -304,13 +309,18 @@ impl Scheduler {
         let time = now();
         let mut again = false;
         for id in &due.members {
+            let took = self.begun.remove(id).map(|at| at.elapsed());
             let Some(t) = self.tasks.get_mut(id) else { continue };
             t.status.running = false;
             if due.asks(*id, t) {
-                t.status.last_end = Some(time);
+                let measured = t.status.last_start.zip(took).map(|(start, took)| start.after(took));
+                t.status.last_end = measured.or(Some(time));
             }
             match outcome {
-                Outcome::Done => t.status.consecutive_errors = 0,
+                Outcome::Done => {
+                    t.status.consecutive_errors = 0;
+                    t.status.last_done = t.status.last_start;
+                }
                 Outcome::Later => {}
                 Outcome::Failed => {
                     t.status.consecutive_errors += 1;

@@ -15,8 +15,10 @@ pub struct Status {
     pub since: Time,
     /// When its last refresh started, whether or not it succeeded.
     pub last_start: Option<Time>,
-    /// When its last refresh ended.
+    /// When its last refresh ended: its start and what it took by a clock that nobody sets.
     pub last_end: Option<Time>,
+    /// When the last refresh that succeeded started: what a reader goes by while another one is running.
+    pub last_done: Option<Time>,
     /// Whether a refresh that includes it is running.
     pub running: bool,
     /// Errors since the last success.
@@ -186,12 +188,18 @@ fn wish(id: TableId, task: &Task, period: Duration, options: &Options, now: Time
         }
     };
     let mut fresh = due.before(most).max(from);
-    // A clock that was set back: what was refreshed "in the future" is due after one period from now at most.
-    if let Some(ahead) = status.last_start.filter(|s| *s > now) {
-        due = due.before(ahead.since(now));
-        fresh = fresh.min(due);
+    // A clock that was set back by more than a period: how long ago that was is not known, so it is due, once. What
+    // it reads is as fresh as is known, unless that lies in the future too.
+    if is_lost(from, period.max(options.min_period), now) {
+        (due, fresh) = (now, Time(i64::MIN));
     }
     Some(Wish { due, fresh })
+}
+
+/// Whether a time lies so far ahead that waiting for it would take longer than `patience`: the clock was set back since it was
+/// noted. It says nothing then. A wait counted from `now` instead would begin anew with each look, and never end.
+fn is_lost(noted: Time, patience: Duration, now: Time) -> bool {
+    noted.since(now) > patience
 }
 
 /// What stands in the way of refreshing a table with its upstream.
@@ -211,9 +219,11 @@ fn gate(set: &[TableId], tasks: &BTreeMap<TableId, Task>, options: &Options, now
         }
         if status.consecutive_errors > 0 {
             let end = status.last_end.or(status.last_start).unwrap_or(status.since);
-            // A clock that was set back must not prolong a wait.
-            let t = end.min(now).after(backoff(options, status.consecutive_errors));
-            until = until.max(Some(t).filter(|t| *t > now));
+            let wait = backoff(options, status.consecutive_errors);
+            // A clock that was set back prolongs a wait by itself at most.
+            if !is_lost(end, wait, now) {
+                until = until.max(Some(end.after(wait)).filter(|t| *t > now));
+            }
         }
     }
     until.map_or(Gate::Open, Gate::Until)
@@ -339,9 +349,9 @@ impl Look<'_> {
             let status = &source.status;
             let fresh =
                 |start: Time| (wish.fresh..=self.now).contains(&start) && status.consecutive_errors == 0;
-            if source.polls && task.asked().is_none()
-                || !status.running && status.last_start.is_some_and(fresh)
-            {
+            // One that is always at work would else keep its readers waiting for ever.
+            let last = if status.running { status.last_done } else { status.last_start };
+            if source.polls && task.asked().is_none() || last.is_some_and(fresh) {
                 continue;
             }
             waits = true;

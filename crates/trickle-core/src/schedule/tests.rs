@@ -285,9 +285,55 @@ fn a_thousand_tables_spread_out_and_a_clock_set_back_does_not_stall() {
     let due = |at| refreshed(&next(&d, &tasks, &o, Time(at)).actions).len();
     assert_eq!((due(89_999), due(100_000)), (0, 1000));
     assert!((400..600).contains(&due(95_000)), "{}", due(95_000));
-    let ahead: BTreeMap<TableId, Task> = [(t(10), task(every(10), done(9_000_000, 9_000_001)))].into();
-    let p = next(&dag(&[(10, vec![1])]), &ahead, &exact(), Time(1_000));
-    assert_eq!(p.wake, Some(Time(11_000)));
+}
+
+/// Two stream tables that take as long as their periods are never at rest together; who reads both reads what they hold.
+#[test]
+fn sources_that_are_always_at_work_keep_no_reader_waiting() {
+    let d = dag_apart(&[(10, vec![1]), (11, vec![2]), (12, vec![10, 11])], &[12]);
+    let busy = Status { running: true, last_done: Some(Time(6_000)), ..done(9_000, 9_000) };
+    let tasks = |last_done| -> BTreeMap<TableId, Task> {
+        let upstream = |status| task(every(2), status);
+        [
+            (t(10), upstream(Status { last_done, ..busy })),
+            (t(11), upstream(done(7_000, 9_900))),
+            (t(12), task(every(5), done(0, 1))),
+        ]
+        .into()
+    };
+    let now = |last_done| refreshed(&next(&d, &tasks(last_done), &exact(), Time(10_000)).actions);
+    assert_eq!(now(Some(Time(6_000))), [[12]]);
+    assert_eq!(now(Some(Time(4_000))), [[0u32; 1]; 0], "what it holds is older than the reader may be");
+    assert_eq!(now(None), [[0u32; 1]; 0]);
+}
+
+#[test]
+fn a_clock_set_back_stops_nothing_for_longer_than_two_periods() {
+    let d = dag_apart(&[(10, vec![1]), (11, vec![10])], &[11]);
+    let ahead = |ms| done(ms, ms + 1);
+    let tasks = |upstream, reader| -> BTreeMap<TableId, Task> {
+        [(t(10), task(None, upstream)), (t(11), task(every(10), reader))].into()
+    };
+    // By less than a period: its time comes.
+    let little = next(&d, &tasks(done(0, 0), ahead(9_000)), &exact(), Time(1_000));
+    assert_eq!((little.actions.len(), little.wake), (0, Some(Time(19_000))));
+    // By more: at once, what it reads first where that is not known to be fresh either; and so it stays until it is done.
+    for now in [1_000, 1_500, 40_000] {
+        let far =
+            |upstream| refreshed(&next(&d, &tasks(upstream, ahead(9_000_000)), &exact(), Time(now)).actions);
+        assert_eq!(far(ahead(9_000_000)), [[10]]);
+        assert_eq!(far(done(1_000, 1_000)), [[11]]);
+    }
+    let never = Status { since: Time(9_000_000), ..Status::default() };
+    assert_eq!(refreshed(&next(&d, &tasks(done(0, 0), never), &exact(), Time(1_000)).actions), [[11]]);
+    // A wait after an error is no longer for it than twice as long.
+    let failed = |ms| Status { consecutive_errors: 3, ..ahead(ms) };
+    let wait = |ms, now| {
+        let plan = next(&d, &tasks(failed(ms), done(0, 0)), &exact(), Time(now));
+        (refreshed(&plan.actions), plan.wake)
+    };
+    assert_eq!(wait(23_000, 20_000), (vec![], Some(Time(27_001))));
+    assert_eq!(wait(9_000_000, 20_000), (vec![vec![10]], None));
 }
 
 /// Stream tables 10.. reading base tables 1..3 or earlier ones, their schedules, durations and failure patterns.

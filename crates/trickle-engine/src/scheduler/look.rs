@@ -113,6 +113,7 @@ impl Scheduler {
             // What has a time of the clock has it whether or not it was looked at before.
             if quiet && !matches!(t.schedule, None | Some(Schedule::Cron(_))) {
                 (t.status.last_start, t.status.last_end) = (Some(time), Some(time));
+                t.status.last_done = Some(time);
             }
         }
         Ok(())
@@ -125,6 +126,7 @@ impl Scheduler {
             for id in &d.members {
                 let Some(t) = self.tasks.get_mut(id).filter(|t| d.asks(*id, t)) else { continue };
                 (t.status.last_start, t.status.last_end) = (Some(time), Some(time));
+                t.status.last_done = Some(time);
             }
         }
     }

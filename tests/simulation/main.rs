@@ -1,0 +1,138 @@
+//! The scheduler, the cost model and the frontier under a simulated clock, over a model of a database: random graphs,
+//! durations, failures, restarts and clocks, and the laws of [`laws`] at each step.
+//!
+//! Which bug only this can catch: one that needs a *sequence*, such as a table that is never free when its reader looks, a
+//! change that is dropped between two readers, a refresher that acts after it lost the lease.
+//!
+//! A run is its seed. One that breaks a law is made smaller and printed with its trace; `TRICKLE_SEED=n` runs that seed
+//! alone, `TRICKLE_SIMULATE=n` so many. It stands here, and not in the core's `testing`, since it needs nothing but what
+//! the core shows to everybody.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a helper of a test fails as a test does"
+)]
+
+mod daemon;
+mod database;
+mod laws;
+mod lease;
+mod looks;
+mod mutants;
+mod plan;
+mod refresh;
+mod run;
+mod scenario;
+mod story;
+mod users;
+mod work;
+
+use laws::{Law, Violation};
+use mutants::{MUTANTS, Mutant};
+use scenario::Scenario;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number from the environment.
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|n| n.parse().ok())
+}
+
+/// Leaves out of a run what it breaks the same law without.
+fn shrink(mut scenario: Scenario, mutant: Option<Mutant>, law: Law) -> Scenario {
+    let fails = |s: &Scenario| run::run(s, mutant, false).broken.is_some_and(|v| v.law == law);
+    let mut tries = 600;
+    'smaller: loop {
+        for less in scenario.smaller() {
+            tries -= 1;
+            if tries == 0 {
+                return scenario;
+            }
+            if fails(&less) {
+                scenario = less;
+                continue 'smaller;
+            }
+        }
+        return scenario;
+    }
+}
+
+/// The smallest run found that breaks the law, as a story.
+fn report(seed: u64, mutant: Option<Mutant>, violation: &Violation) -> String {
+    let small = shrink(Scenario::of(seed), mutant, violation.law);
+    let told = run::run(&small, mutant, true);
+    let Some(broken) = told.broken else { return format!("seed {seed}: {violation}") };
+    format!("{broken}\n\n{small}\n{}\nTRICKLE_SEED={seed} runs it", told.trace.join("\n"))
+}
+
+#[test]
+fn all_laws_hold_in_every_run() {
+    let (seeds, refreshes) = (setting("TRICKLE_SIMULATE").unwrap_or(10_000), AtomicU64::new(0));
+    let seeds = setting("TRICKLE_SEED").map_or(0..seeds, |seed| seed..seed + 1);
+    let failure: Mutex<Option<(u64, Violation)>> = Mutex::new(None);
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    std::thread::scope(|scope| {
+        for worker in 0..workers {
+            let (seeds, failure, refreshes) = (seeds.clone(), &failure, &refreshes);
+            scope.spawn(move || {
+                for seed in seeds.skip(worker as usize).step_by(workers as usize) {
+                    if failure.lock().unwrap().is_some() {
+                        return;
+                    }
+                    let summary = run::run(&Scenario::of(seed), None, false);
+                    refreshes.fetch_add(summary.refreshes, Ordering::Relaxed);
+                    if let Some(v) = summary.broken {
+                        failure.lock().unwrap().get_or_insert((seed, v));
+                    }
+                }
+            });
+        }
+    });
+    println!("{} refreshes in the runs of {} seeds", refreshes.into_inner(), seeds.end - seeds.start);
+    if let Some((seed, violation)) = failure.into_inner().unwrap() {
+        panic!("{}", report(seed, None, &violation));
+    }
+}
+
+/// In how many runs a mutant must be noticed, and in how many it is looked which laws notice it.
+const ENOUGH: (u64, u64) = (1_500, 100);
+
+/// Laws that hold of what no mutant touches: the machine is the core's own.
+const WITHOUT_MUTANT: &[Law] = &[Law::MachineUnderstands];
+
+#[test]
+fn every_mutant_is_noticed_and_every_law_notices_one() {
+    let mut by_law: BTreeMap<Law, BTreeSet<String>> = BTreeMap::new();
+    let mut missed = Vec::new();
+    for mutant in MUTANTS {
+        let mut laws = BTreeSet::new();
+        for seed in 0..ENOUGH.0 {
+            if seed >= ENOUGH.1 && !laws.is_empty() {
+                break;
+            }
+            laws.extend(run::run(&Scenario::of(seed), Some(*mutant), false).broken.map(|v| v.law));
+        }
+        println!("{mutant:?}: {laws:?}");
+        if laws.is_empty() {
+            missed.push(mutant);
+        }
+        for law in laws {
+            by_law.entry(law).or_default().insert(format!("{mutant:?}"));
+        }
+    }
+    assert!(missed.is_empty(), "not noticed within {} runs: {missed:?}", ENOUGH.0);
+    let idle = |law: &&Law| !by_law.contains_key(law) && !WITHOUT_MUTANT.contains(law);
+    let idle: Vec<&Law> = Law::ALL.iter().filter(idle).collect();
+    assert!(idle.is_empty(), "laws that notice no mutant: {idle:?}");
+}
+
+#[test]
+fn a_run_is_its_seed() {
+    for seed in 0..20 {
+        let told = || run::run(&Scenario::of(seed), None, true).trace;
+        assert_eq!(told(), told());
+    }
+}

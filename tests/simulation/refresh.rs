@@ -1,0 +1,363 @@
+//! A refresh: the core's own machine, whose statements the model database answers by their kind. Its SQL texts are
+//! PostgreSQL's and are tested there; what they mean (locks, snapshot, counts, windows, frontier) is done here.
+
+use crate::database::{Bag, Change, Database, OID, SYSTEM, State, add, defined};
+use crate::mutants::Mutant;
+use crate::plan::{delta, low, plan};
+use crate::scenario::{Scenario, Table, thrown};
+use std::collections::BTreeMap;
+use trickle_core::catalog::TableId;
+use trickle_core::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid, window};
+use trickle_core::refresh::{Answer, DbError, Kind, Machine, Outcome, Statement, Value};
+
+/// What came of sending a batch.
+pub(crate) enum Sent {
+    /// Its outcome is there after so many milliseconds.
+    After(i64),
+    /// Somebody holds a lock that it waits for.
+    Waits,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Refresh {
+    pub(crate) id: u64,
+    pub(crate) machine: Machine,
+    pub(crate) members: Vec<TableId>,
+    /// Who holds its locks: itself, or the user's transaction that it runs in.
+    pub(crate) holder: u64,
+    pub(crate) within: bool,
+    pub(crate) fence: Option<u64>,
+    pub(crate) started: i64,
+    batch: Vec<Statement>,
+    at: usize,
+    pub(crate) outcome: Outcome,
+    pub(crate) xid: Option<Xid>,
+    pub(crate) snapshot: Option<Snapshot>,
+    /// Milliseconds that the batch takes so far.
+    taken: f64,
+    /// What was committed in the last batch.
+    pub(crate) committed: Vec<TableId>,
+    /// Since when it waits for a lock.
+    pub(crate) waits: Option<i64>,
+    /// The ways taken, what they took, and what the best one would have.
+    pub(crate) spent: (f64, f64),
+}
+
+fn error(sqlstate: &str) -> DbError {
+    DbError { sqlstate: sqlstate.into(), message: "simulated".into(), detail: None, hint: None }
+}
+
+impl Refresh {
+    pub(crate) fn new(
+        db: &Database,
+        scenario: &Scenario,
+        (id, members, started): (u64, Vec<TableId>, i64),
+        within: Option<(u64, Option<Xid>)>,
+        fence: Option<u64>,
+    ) -> Refresh {
+        Refresh {
+            id,
+            machine: Machine::new(plan(db, &members, scenario, within.is_some())),
+            members,
+            holder: within.map_or(id, |(holder, _)| holder),
+            within: within.is_some(),
+            fence,
+            started,
+            batch: Vec::new(),
+            at: 0,
+            outcome: Outcome::start(),
+            xid: within.and_then(|(_, xid)| xid),
+            snapshot: None,
+            taken: 0.0,
+            committed: Vec::new(),
+            waits: None,
+            spent: (0.0, 0.0),
+        }
+    }
+
+    /// Takes the next batch.
+    pub(crate) fn load(&mut self, batch: Vec<Statement>) {
+        (self.batch, self.at, self.taken) = (batch, 0, 0.0);
+        self.outcome = Outcome::default();
+        self.committed.clear();
+    }
+
+    /// Gives back what the transaction holds.
+    pub(crate) fn release(&mut self, db: &mut Database) {
+        if !self.within {
+            db.locks.retain(|_, holder| *holder != self.holder);
+        }
+        self.waits = None;
+    }
+
+    /// The server notices that nobody is there any more.
+    pub(crate) fn roll_back(&mut self, db: &mut Database) {
+        if let Some(xid) = self.xid.take_if(|_| !self.within) {
+            db.abort(xid);
+        }
+        self.release(db);
+    }
+
+    /// Runs the batch up to its end, an error, or a lock that is not to be had.
+    pub(crate) fn send(&mut self, db: &mut Database, scenario: &Scenario, now: i64) -> Sent {
+        while let Some(statement) = self.batch.get(self.at).cloned() {
+            let luck = |what| thrown(scenario.seed, &[self.id, statement.step as u64, what]) % 10_000;
+            let breaks = !self.within && statement.kind != Kind::Rollback && luck(1) < scenario.faults.0;
+            if breaks && luck(2) < 5_000 {
+                self.roll_back(db);
+                self.outcome.error = Some(error("08006"));
+                break;
+            }
+            let conflict =
+                matches!(statement.kind, Kind::Program | Kind::Decide) && luck(3) < scenario.faults.1;
+            let done = if conflict { Err(error("40001")) } else { self.run(db, scenario, &statement, now) };
+            match done {
+                Ok(None) => {
+                    self.waits.get_or_insert(now);
+                    return Sent::Waits;
+                }
+                Ok(Some(_)) if breaks => {
+                    // What it did is done, but nobody learns of it.
+                    self.roll_back(db);
+                    self.outcome.error = Some(error("08006"));
+                    break;
+                }
+                Ok(Some(answer)) => self.outcome.answers.push(answer),
+                Err(e) => {
+                    self.outcome.error = Some(e);
+                    break;
+                }
+            }
+            self.at += 1;
+        }
+        self.waits = None;
+        Sent::After((self.taken as i64).max(1))
+    }
+
+    /// Gives up waiting for a lock.
+    pub(crate) fn time_out(&mut self) {
+        self.waits = None;
+        self.outcome.error = Some(error("55P03"));
+    }
+
+    /// Runs one statement; nothing where it has to wait.
+    fn run(
+        &mut self,
+        db: &mut Database,
+        scenario: &Scenario,
+        s: &Statement,
+        now: i64,
+    ) -> Result<Option<Answer>, DbError> {
+        let mut answer = Answer { affected: 1, micros: 10, ..Answer::default() };
+        match s.kind {
+            Kind::Begin if db.is(Mutant::NoMutualExclusion) => self.snapshot = Some(db.snapshot(None)),
+            Kind::Lock if !db.is(Mutant::NoMutualExclusion) => {
+                let mut wanted = self.members.clone();
+                wanted.sort_unstable();
+                for id in wanted {
+                    if *db.locks.entry(id).or_insert(self.holder) != self.holder {
+                        return Ok(None);
+                    }
+                }
+            }
+            Kind::Decide => {
+                answer.rows = self.decide(db, scenario);
+                self.taken += scenario.unit as f64 / 200.0;
+            }
+            Kind::Program => answer.rows = self.apply(db, scenario, s, now, &mut answer.micros)?,
+            Kind::Command => {
+                let next = self.xid.and_then(|x| db.commands.get(&x)).copied().unwrap_or(0);
+                answer.rows = vec![vec![Value::Int8(i64::from(next) - 1)]];
+            }
+            Kind::Frontier => {
+                if self.fence.is_some_and(|f| !db.lease.admits(f)) && !db.is(Mutant::NoFence) {
+                    return Err(error("55P03"));
+                }
+                self.store(db, s)?;
+                self.taken += scenario.unit as f64 / 200.0;
+            }
+            Kind::Commit => {
+                if let Some(xid) = self.xid.take() {
+                    self.committed = db.commit(xid, now);
+                }
+                self.release(db);
+            }
+            Kind::Rollback => self.roll_back(db),
+            _ => {}
+        }
+        Ok(Some(answer))
+    }
+
+    /// The rows of the decision query; the transaction gets its id before the snapshot, or after it.
+    fn decide(&mut self, db: &mut Database, scenario: &Scenario) -> Vec<Vec<Value>> {
+        let chance = thrown(scenario.seed, &[self.id, self.started as u64, 4]);
+        if chance.is_multiple_of(2) && self.xid.is_none() {
+            self.xid = Some(db.assign(chance / 2 % 3));
+        }
+        if !db.is(Mutant::NoMutualExclusion) || self.snapshot.is_none() {
+            self.snapshot = Some(db.snapshot(self.xid));
+        }
+        let own = *self.xid.get_or_insert_with(|| db.assign(chance / 2 % 3));
+        let Some(snapshot) = &self.snapshot else { return Vec::new() };
+        let shown = |xid: Xid| db.shows(snapshot, Some(own), xid);
+        let mut rows = Vec::new();
+        for member in &self.machine.plan().members {
+            let id = TableId(member.id as u32);
+            let Some(entry) = db.catalog.get(&id) else { continue };
+            let state = entry.seen_by(Some(own));
+            let held = member.definition.as_deref() == Some(&*entry.version.to_string());
+            let stored = db.contents(id, |xid, _| shown(xid)).len();
+            let reinit = match &state.frontier {
+                None => Value::text("never filled"),
+                Some(_) if state.must_rebuild => Value::text("redefined"),
+                Some(_) => Value::Null,
+            };
+            for s in &entry.definition.sources {
+                let counted = state.frontier.as_ref().map(|(_, f)| db.pending(*s, f, shown));
+                let (pending, cut) = counted.unwrap_or((0, false));
+                rows.push(vec![
+                    Value::text(snapshot.to_string()),
+                    Value::text(own.to_string()),
+                    Value::Int8(SYSTEM),
+                    Value::Int8(i64::from(OID)),
+                    Value::Int8(member.id),
+                    state.frontier.as_ref().map_or(Value::Null, |(text, _)| Value::text(text)),
+                    reinit.clone(),
+                    Value::Int8(stored as i64),
+                    Value::Bool(held),
+                    Value::Int8(i64::from(s.0)),
+                    Value::Bool(true),
+                    Value::Int8(db.tables.get(s).map_or(0, Vec::len) as i64),
+                    Value::Int8(pending),
+                    if cut { Value::Bool(false) } else { Value::Null },
+                    Value::text("now"),
+                    Value::text("then"),
+                    state.model.as_ref().map_or(Value::Null, Value::text),
+                ]);
+            }
+        }
+        rows
+    }
+
+    /// Does what a program says: a delta from buffers and sources, or all from the sources.
+    fn apply(
+        &mut self,
+        db: &mut Database,
+        scenario: &Scenario,
+        s: &Statement,
+        now: i64,
+        micros: &mut u64,
+    ) -> Result<Vec<Vec<Value>>, DbError> {
+        let mut words = s.text.split(' ');
+        let strategy = words.next().unwrap_or_default().to_owned();
+        let mut ids = words.filter_map(|w| w.parse().ok().map(TableId));
+        let (Some(id), Some(xid), Some(s1)) = (ids.next(), self.xid, self.snapshot.clone()) else {
+            return Err(error("XX000"));
+        };
+        let changed: Vec<TableId> = ids.collect();
+        let Some(sources) = db.catalog.get(&id).map(|e| e.definition.sources.clone()) else {
+            return Err(error("42P01"));
+        };
+        let low = low(&s.params);
+        let later = db.snapshot(Some(xid));
+        let read = if db.is(Mutant::ReadLater) { &later } else { &s1 };
+        let windowed = if db.is(Mutant::WindowLater) { &later } else { &s1 };
+        let high = Frontier::new(SYSTEM, OID, windowed, Some((xid, ALL_COMMANDS)));
+        let mut windows: BTreeMap<TableId, Bag> = BTreeMap::new();
+        let mut rows = 0;
+        for source in changed.iter().filter(|_| strategy == "delta") {
+            let mut bag = Bag::new();
+            for c in db.buffers.get(source).into_iter().flatten() {
+                let shown = db.shows(windowed, Some(xid), c.xid);
+                if shown && c.w != 0 && window(&low, &high).contains(c.xid, c.cmin) {
+                    add(&mut bag, c.row, c.w);
+                    rows += 1;
+                }
+            }
+            windows.insert(*source, bag);
+        }
+        let table = scenario.tables.iter().find(|t| t.id == id);
+        *micros = self.take(scenario, table, &strategy, rows, s.step);
+        if db.raising.get(&id).is_some_and(|until| now < *until) {
+            return Err(error("P0001"));
+        }
+        if scenario.faults.0 > 0
+            && strategy == "delta"
+            && thrown(scenario.seed, &[self.id, 5]).is_multiple_of(40)
+        {
+            return Err(error("22012"));
+        }
+        let shown = |x: Xid, _: Command| db.shows(read, Some(xid), x);
+        let state = |s: &TableId| db.contents(*s, shown);
+        let change = if strategy == "delta" {
+            delta(id, &sources, &windows, state)
+        } else {
+            let mut all = defined(id, &sources.iter().map(state).collect::<Vec<_>>());
+            for (row, w) in db.contents(id, |x, _| db.shows(&s1, Some(xid), x)) {
+                add(&mut all, row, -w);
+            }
+            all
+        };
+        let cmin = db.command(xid);
+        for (row, w) in &change {
+            let c = Change { xid, cmin, row: *row, w: *w };
+            db.put(id, c);
+            if strategy != "full" {
+                db.capture(id, c);
+            }
+        }
+        if strategy == "full" && !db.is(Mutant::ReplacedUntold) {
+            db.capture(id, Change { xid, cmin, row: 0, w: 0 });
+        }
+        let count = |f: fn(&i64) -> bool| Value::Int8(change.values().filter(|w| f(w)).count() as i64);
+        Ok(vec![vec![count(|w| *w > 0), Value::Int8(0), count(|w| *w < 0)]])
+    }
+
+    /// Lets the time pass that a way really takes; what the machine learns of it, in microseconds, as if a unit were a second.
+    fn take(&mut self, scenario: &Scenario, table: Option<&Table>, way: &str, rows: u64, step: usize) -> u64 {
+        let costs = table.map_or([1.0; 3], |t| t.costs);
+        let noise = 0.9 + (thrown(scenario.seed, &[self.id, step as u64, 6]) % 100) as f64 / 500.0;
+        let [delta, full] = [costs[0] + costs[2] * rows as f64, costs[1]];
+        let ms = noise * if way == "delta" { delta } else { full };
+        self.taken += ms;
+        self.spent.0 += ms;
+        self.spent.1 += if way == "delta" { noise * delta.min(full) } else { ms.min(costs[0]) };
+        (ms * 1e6 / scenario.unit as f64) as u64
+    }
+
+    /// Stores frontier and models, unless somebody wrote the rows since the snapshot.
+    fn store(&self, db: &mut Database, s: &Statement) -> Result<(), DbError> {
+        let text = |i: usize| s.params.get(i).and_then(Value::as_text).unwrap_or_default();
+        let stored = Frontier::from_json(text(0)).map_err(|_| error("22P02"))?;
+        let models: Vec<serde_json::Value> = serde_json::from_str(text(1)).map_err(|_| error("22P02"))?;
+        let (Some(xid), Some(snapshot)) = (self.xid, &self.snapshot) else { return Err(error("XX000")) };
+        let stored = match db.mutant {
+            Some(Mutant::FrontierIsXmax) => {
+                Frontier::new(SYSTEM, OID, &Snapshot::new(stored.snapshot().xmax(), []), None)
+            }
+            Some(Mutant::OwnForgotten) => Frontier::new(SYSTEM, OID, snapshot, None),
+            Some(Mutant::OwnCountedWhole) => Frontier::new(SYSTEM, OID, snapshot, Some((xid, ALL_COMMANDS))),
+            _ => stored,
+        };
+        let json = stored.to_json().map_err(|_| error("XX000"))?;
+        let checks = !self.within && !db.is(Mutant::NoMutualExclusion);
+        for m in models {
+            let id = TableId(m["id"].as_u64().unwrap_or(0) as u32);
+            let Some(entry) = db.catalog.get_mut(&id) else { return Err(error("40001")) };
+            if checks && entry.writer != xid && !snapshot.sees(entry.writer) {
+                return Err(error("40001"));
+            }
+            let old = entry.seen_by(Some(xid));
+            let state = State {
+                frontier: Some((json.clone(), stored.clone())),
+                model: Some(m["model"].to_string()),
+                errors: 0,
+                suspended: old.suspended && old.errors == 0,
+                must_rebuild: false,
+            };
+            entry.pending = Some((xid, state));
+        }
+        Ok(())
+    }
+}
