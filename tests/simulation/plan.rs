@@ -76,7 +76,7 @@ pub(crate) fn plan(db: &Database, members: &[TableId], scenario: &Scenario, with
     let lock_timeout_ms = scenario.lock_timeout as u32;
     let transaction = match within {
         true => Transaction::Callers { command: "command".into(), fresh: true },
-        false => Transaction::Own { lock_timeout_ms, attempts: 3 },
+        false => Transaction::Own { lock_timeout_ms, statement_timeout_ms: None, attempts: 3 },
     };
     Plan { members, transaction, work_mem: None, request: Request::default(), asked_at: None }
 }

@@ -281,7 +281,7 @@ fn upstream_first_over_one_snapshot() {
     // The time, which is bound, decides how these are planned; the plans of what is stored at the end are kept.
     let own = [
         "SET LOCAL \"TimeZone\" = 'UTC'",
-        "SET LOCAL search_path = 'a', 'B c'",
+        "SET LOCAL search_path = 'a', 'B c', 'pg_temp'",
         "SET LOCAL plan_cache_mode = 'force_custom_plan'",
         "SET LOCAL plan_cache_mode = 'force_generic_plan'",
     ];
