@@ -48,12 +48,28 @@ pub enum Event<'e> {
     Connected(usize),
     /// The connection is lost or not to be had; another try comes after the wait.
     Disconnected(&'e Error, Duration),
-    /// Stream tables were refreshed.
-    Refreshed(&'e [Refreshed]),
-    /// A refresh failed.
-    Failed(&'e Error),
+    /// Stream tables were refreshed together.
+    Refreshed(&'e [Refreshed], Option<Lag>),
+    /// A refresh failed; none of these stream tables changed.
+    Failed {
+        /// Those that were to be refreshed together.
+        tables: &'e [String],
+        /// Why not.
+        error: &'e Error,
+    },
+    /// Something went wrong that keeps no refresh from being done.
+    Trouble(&'e Error),
     /// Stream tables of other owners, which are left alone.
     Foreign(&'e [String]),
+}
+
+/// The longest time that anything which a refresh has made visible can have been committed before.
+pub type Lag = Duration;
+
+/// The lag of a refresh that ended at `end`, where nothing was left to be shown at `since`; what is shown by it was
+/// committed later. `None` where that is not known: it is the first since the refresher started.
+fn lag(since: Option<Time>, end: Time) -> Option<Lag> {
+    since.map(|since| end.since(since))
 }
 
 /// The shortest and the longest wait before another try to connect.
@@ -100,8 +116,17 @@ pub async fn run(
     }
 }
 
-/// How a refresh ended, with the connection that it used.
-type Ended = (Trickle, Due, Result<Vec<Refreshed>>);
+/// How a refresh ended.
+struct Ended {
+    /// The connection that it used.
+    trickle: Trickle,
+    due: Due,
+    result: Result<Vec<Refreshed>>,
+    /// When nothing was left that it was to show.
+    since: Option<Time>,
+    /// When it was done.
+    at: Time,
+}
 
 /// A refresh at work.
 type Work<'w> = Pin<Box<dyn Future<Output = Ended> + 'w>>;
@@ -131,6 +156,8 @@ struct Daemon<'d> {
     idle: Vec<Trickle>,
     scheduler: Scheduler,
     cancel: BTreeMap<TableId, CancelToken>,
+    /// Since when stream tables whose last refresh failed have something to show.
+    owed: BTreeMap<TableId, Option<Time>>,
 }
 
 impl<'d> Daemon<'d> {
@@ -141,8 +168,8 @@ impl<'d> Daemon<'d> {
     ) -> Result<Daemon<'d>> {
         let watch = Trickle::open(named(to).await?, options.settings.clone()).await?;
         let scheduler = Scheduler::new(options.scheduler);
-        let mut daemon =
-            Daemon { to, options, tell, watch, idle: Vec::new(), scheduler, cancel: BTreeMap::new() };
+        let (cancel, owed) = (BTreeMap::new(), BTreeMap::new());
+        let mut daemon = Daemon { to, options, tell, watch, idle: Vec::new(), scheduler, cancel, owed };
         daemon.reload().await?;
         tell(Event::Connected(daemon.scheduler.known()));
         Ok(daemon)
@@ -178,7 +205,7 @@ impl<'d> Daemon<'d> {
 
     /// Notes how refreshes ended, all of them; gives the first error that ends the daemon's round.
     fn note(&mut self, ended: &mut Vec<Ended>) -> Result<()> {
-        let noted = ended.drain(..).map(|(trickle, due, result)| self.ended(trickle, &due, result));
+        let noted = ended.drain(..).map(|end| self.ended(end));
         noted.collect::<Vec<_>>().into_iter().collect()
     }
 
@@ -187,11 +214,11 @@ impl<'d> Daemon<'d> {
         self.reload().await?;
         let found = self.scheduler.look(&mut self.watch).await?;
         if let Some(e) = &found.trouble {
-            (self.tell)(Event::Failed(e));
+            (self.tell)(Event::Trouble(e));
         }
         let mut started = Vec::new();
-        for due in found.due {
-            started.push(self.start(due).await?);
+        for (due, since) in found.due.into_iter().zip(found.since) {
+            started.push(self.start(due, since).await?);
         }
         Ok((started, found.wake))
     }
@@ -205,7 +232,7 @@ impl<'d> Daemon<'d> {
         Ok(())
     }
 
-    async fn start(&mut self, due: Due) -> Result<Work<'d>> {
+    async fn start(&mut self, due: Due, since: Option<Time>) -> Result<Work<'d>> {
         let mut trickle = match self.idle.pop() {
             Some(t) => t,
             None => {
@@ -216,6 +243,7 @@ impl<'d> Daemon<'d> {
                 }
             }
         };
+        let since = due.members.iter().filter_map(|id| self.owed.remove(id)).fold(since, Option::min);
         for id in &due.members {
             self.cancel.insert(*id, trickle.connection().client().cancel_token());
         }
@@ -226,20 +254,25 @@ impl<'d> Daemon<'d> {
         };
         Ok(Box::pin(async move {
             let result = trickle.refresh_linked(&due.members, &options).await;
-            (trickle, due, result)
+            Ended { trickle, due, result, since, at: now() }
         }))
     }
 
     /// Notes how a refresh ended. A lost connection ends the daemon's round: it connects anew.
-    fn ended(&mut self, trickle: Trickle, due: &Due, result: Result<Vec<Refreshed>>) -> Result<()> {
+    fn ended(&mut self, end: Ended) -> Result<()> {
+        let Ended { trickle, due, result, since, at } = end;
         for id in &due.members {
             self.cancel.remove(id);
         }
-        self.scheduler.ended(due, Outcome::of(&result));
+        self.scheduler.ended(&due, Outcome::of(&result));
         match result {
-            Ok(done) => (self.tell)(Event::Refreshed(&done)),
+            Ok(done) => (self.tell)(Event::Refreshed(&done, lag(since, at))),
             Err(e) if e.is_connection() => return Err(e),
-            Err(e) => (self.tell)(Event::Failed(&e)),
+            Err(error) => {
+                self.owed.extend(due.members.iter().map(|id| (*id, since)));
+                let tables = self.scheduler.names(&due.members);
+                (self.tell)(Event::Failed { tables: &tables, error: &error });
+            }
         }
         self.idle.push(trickle);
         Ok(())
@@ -253,7 +286,9 @@ impl<'d> Daemon<'d> {
             tokio::select! {
                 done = work.next() => match done {
                     None => return Ok(()),
-                    Some((_, _, Ok(done))) => (self.tell)(Event::Refreshed(&done)),
+                    Some(Ended { result: Ok(done), since, at, .. }) => {
+                        (self.tell)(Event::Refreshed(&done, lag(since, at)));
+                    }
                     Some(_) => {}
                 },
                 () = &mut patience => break,
@@ -298,6 +333,13 @@ mod tests {
             ended.push(end);
         }
         assert_eq!(ended, [()]);
+    }
+
+    #[test]
+    fn lag_is_counted_from_when_nothing_was_left_to_show() {
+        assert_eq!(lag(Some(Time(1_000)), Time(1_250)), Some(Duration::from_millis(250)));
+        // A clock that went back, and a refresher that has just begun.
+        assert_eq!((lag(Some(Time(9)), Time(1)), lag(None, Time(5))), (Some(Duration::ZERO), None));
     }
 
     #[tokio::test]

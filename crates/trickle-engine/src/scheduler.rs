@@ -57,6 +57,9 @@ impl Due {
 pub struct Found {
     /// What is to be refreshed now, and counts as running from now on.
     pub due: Vec<Due>,
+    /// For each of these, the last time at which it was known to have no changes, or its previous refresh began: what it is to
+    /// show now was committed after that. `None` where nothing is known of a member.
+    pub since: Vec<Option<Time>>,
     /// When to look again at the latest; `None`: nothing is known to become due.
     pub wake: Option<Time>,
     /// What went wrong meanwhile and keeps nobody from going on.
@@ -154,6 +157,11 @@ impl Scheduler {
         self.tasks.len()
     }
 
+    /// The names of stream tables, of those that it knows.
+    pub fn names(&self, ids: &[TableId]) -> Vec<String> {
+        ids.iter().filter_map(|id| self.registry.by_table(*id)).map(shown).collect()
+    }
+
     /// Reads the catalog again where it changed, or the last reading is old.
     ///
     /// # Errors
@@ -207,7 +215,7 @@ impl Scheduler {
         let all = schedule::Options { max_concurrent: usize::MAX, ..self.options.schedule };
         let (mut due, wake) = self.due(&dag, &all, time);
         if due.is_empty() {
-            return Ok(Found { due, wake, trouble: None });
+            return Ok(Found { due, since: Vec::new(), wake, trouble: None });
         }
         // What is found to have none is not due any more; what waited for it is, and is looked at in its turn.
         loop {
@@ -220,7 +228,10 @@ impl Scheduler {
         }
         let (due, _) = self.due(&dag, &self.options.schedule, time);
         let due: Vec<Due> = due.into_iter().filter(|d| self.has_changes(d)).collect();
+        let mut since = Vec::new();
         for due in &due {
+            let known = |id| self.tasks.get(id).and_then(|t| t.status.last_start);
+            since.push(due.members.iter().map(known).min().flatten());
             for id in &due.members {
                 self.changed.remove(id);
                 let Some(t) = self.tasks.get_mut(id) else { continue };
@@ -231,7 +242,7 @@ impl Scheduler {
             }
         }
         let wake = schedule::next(&dag, &self.tasks, &self.options.schedule, now()).wake;
-        Ok(Found { due, wake, trouble: self.trouble.take() })
+        Ok(Found { due, since, wake, trouble: self.trouble.take() })
     }
 
     /// What is due, and when something else will be.

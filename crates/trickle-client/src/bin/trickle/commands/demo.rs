@@ -119,11 +119,13 @@ async fn live(
     let done: RefCell<Vec<(Instant, Refreshed)>> = RefCell::new(Vec::new());
     let failed: RefCell<Option<String>> = RefCell::new(None);
     let listen = |event: Event<'_>| match event {
-        Event::Refreshed(all) => {
+        Event::Refreshed(all, _) => {
             let now = Instant::now();
             done.borrow_mut().extend(all.iter().map(|r| (now, r.clone())));
         }
-        Event::Failed(e) | Event::Disconnected(e, _) => *failed.borrow_mut() = Some(e.to_string()),
+        Event::Failed { error: e, .. } | Event::Trouble(e) | Event::Disconnected(e, _) => {
+            *failed.borrow_mut() = Some(e.to_string())
+        }
         Event::Disabled | Event::Connected(_) | Event::Foreign(_) => {}
     };
     let over = Cell::new(false);
