@@ -6,6 +6,7 @@ mod demo;
 mod doctor;
 mod refresher;
 mod refusals;
+mod seeing;
 mod session;
 mod settings;
 mod waiting;

@@ -4,27 +4,37 @@
 use super::{BY_REGION, Role, SHOP};
 use crate::support::private::{connect, each_version, start};
 use crate::support::{Db, blocked, count, each_server, run};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
 /// How long a refresher may take for what it does within a second or two.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A refresher that ends with the test.
-struct Refresher(Child);
+pub(super) struct Refresher(Child);
 
 impl Refresher {
-    fn start(mut command: Command) -> Refresher {
+    pub(super) fn start(mut command: Command) -> Refresher {
         Refresher(command.args(["--scheduler-interval-ms", "100"]).stdout(Stdio::null()).spawn().unwrap())
     }
 
-    fn terminate(&self) {
+    /// The same, with its log.
+    pub(super) fn logging(mut command: Command) -> (Refresher, ChildStderr) {
+        let mut refresher = Refresher::start({
+            command.stderr(Stdio::piped());
+            command
+        });
+        let log = refresher.0.stderr.take().unwrap();
+        (refresher, log)
+    }
+
+    pub(super) fn terminate(&self) {
         let told = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap();
         assert!(told.success());
     }
 
-    fn ended(&mut self) -> ExitStatus {
+    pub(super) fn ended(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
         loop {
             match self.0.try_wait().unwrap() {
@@ -49,7 +59,7 @@ impl Drop for Refresher {
 }
 
 /// Waits until a query gives true.
-async fn until(s: &Session, query: &str) {
+pub(super) async fn until(s: &Session, query: &str) {
     let late = Instant::now() + PATIENCE;
     while !s
         .client()
@@ -64,7 +74,7 @@ async fn until(s: &Session, query: &str) {
 }
 
 /// Whether a stream table holds what this query gives; nobody but the refresher brings it up to date.
-fn holds(what: &str, query: &str) -> String {
+pub(super) fn holds(what: &str, query: &str) -> String {
     format!(
         "SELECT NOT EXISTS (TABLE {what} EXCEPT ALL ({query})) AND NOT EXISTS (({query}) EXCEPT ALL TABLE {what})"
     )

@@ -295,4 +295,4 @@ fn graph(all: &[Status]) -> (Vec<Vec<String>>, Vec<(String, String)>) {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -135,7 +135,7 @@ fn boxed(name: &str, table: Option<&Table>, x: f64, y: f64) -> Markup {
 
 /// What fits into a box; the schema `public` goes without saying.
 fn shortened(name: &str) -> String {
-    const FITS: usize = 22;
+    const FITS: usize = 20;
     let name = name.strip_prefix("public.").unwrap_or(name);
     if name.chars().count() <= FITS {
         return name.to_owned();
