@@ -18,6 +18,26 @@ core *ARGS:
 cli *ARGS:
     cargo test -p trickle-client --all-features --test cli "$@"
 
+# Model, metrics, status page and terminal view of the program. No PostgreSQL. TRICKLE_BLESS=1 writes the list of metrics
+seen *ARGS:
+    cargo test -p trickle-client --all-features --bin trickle "$@"
+
+# A picture of the status page that `trickle run --metrics ADDR` serves, by chromium: look at target/page.png and target/page-dark.png
+page ADDR="127.0.0.1:9187":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    command -v chromium > /dev/null || { echo "there is no chromium: apt-get install chromium"; exit 1; }
+    profile=$(mktemp -d)
+    trap 'rm -rf "$profile"' EXIT
+    shoot() {
+        chromium --headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update \
+            --disable-sync --user-data-dir="$profile" --window-size=1500,1300 --virtual-time-budget=5000 "$@" "http://$ADDR/"
+    }
+    ADDR="$1"
+    mkdir -p target
+    shoot --screenshot=target/page.png
+    shoot --blink-settings=preferredColorScheme=0 --screenshot=target/page-dark.png
+
 # The PostgreSQL ring on every server found
 pg *ARGS:
     cargo test -p trickle-client --all-features --test pg "$@"

@@ -39,6 +39,24 @@ fn wrong_usage_is_exit_code_2_with_nothing_on_standard_output() {
 }
 
 #[test]
+fn what_cannot_be_watched_or_served_is_refused_before_anything_is_asked() {
+    for (args, says) in [
+        (&["run", "--metrics", "nowhere"][..], "127.0.0.1:9187"),
+        (&["run", "--metrics", "127.0.0.1"], "127.0.0.1:9187"),
+        (&["run", "--metrics", "127.0.0.1:99999"], "127.0.0.1:9187"),
+        (&["run", "--log-format", "xml"], "json"),
+        (&["status", "--interval", "1s"], "--watch"),
+        (&["status", "--watch", "--interval", "often"], "500ms"),
+        (&["status", "--watch", "--indexes"], "--indexes"),
+        (&["status", "--watch"], "terminal"),
+    ] {
+        let ran = run(args);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{args:?}");
+        assert!(ran.err.contains(says), "{args:?}: {}", ran.err);
+    }
+}
+
+#[test]
 fn the_version_is_the_crates() {
     assert_eq!(run(&["--version"]).out, format!("trickle {}\n", env!("CARGO_PKG_VERSION")));
 }

@@ -414,7 +414,7 @@ async fn refresher_as(db: &Db, role: Option<String>, own: Option<&str>) -> Vec<S
                 own.is_none()
             }
             Event::Refreshed(done) => done.iter().any(|d| Some(d.report.name.as_str()) == own),
-            Event::Failed(e) => panic!("{e:?}"),
+            Event::Failed { error: e, .. } | Event::Trouble(e) => panic!("{e:?}"),
             _ => false,
         };
         if let Some(stop) = seen.then(|| stop.borrow_mut().take()).flatten() {

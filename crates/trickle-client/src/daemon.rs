@@ -62,8 +62,15 @@ pub enum Event<'e> {
     Refreshed(&'e [Refreshed]),
     /// Refreshes take longer than their stream tables' periods.
     Slow(&'e [Slow]),
-    /// A refresh failed.
-    Failed(&'e Error),
+    /// A refresh failed; none of these stream tables changed.
+    Failed {
+        /// Those that were to be refreshed together.
+        tables: &'e [String],
+        /// Why not.
+        error: &'e Error,
+    },
+    /// Something went wrong that keeps no refresh from being done.
+    Trouble(&'e Error),
     /// Stream tables of other owners, which are left alone.
     Foreign(&'e [String]),
 }
@@ -259,7 +266,7 @@ impl<'d> Daemon<'d> {
         self.reload().await?;
         let found = self.scheduler.look(&mut self.watch).await?;
         if let Some(e) = &found.trouble {
-            (self.tell)(Event::Failed(e));
+            (self.tell)(Event::Trouble(e));
         }
         if !found.slow.is_empty() {
             (self.tell)(Event::Slow(&found.slow));
@@ -310,7 +317,10 @@ impl<'d> Daemon<'d> {
         match result {
             Ok(done) => (self.tell)(Event::Refreshed(&done)),
             Err(e) if e.is_connection() => return Err(e),
-            Err(e) => (self.tell)(Event::Failed(&e)),
+            Err(error) => {
+                let tables = self.scheduler.names(&due.members);
+                (self.tell)(Event::Failed { tables: &tables, error: &error });
+            }
         }
         self.idle.push(trickle);
         Ok(())

@@ -23,9 +23,10 @@ pub use trickle_engine::db::{self, Sent};
 pub use trickle_engine::declare;
 pub use trickle_engine::drive::Watch;
 pub use trickle_engine::{
-    Alteration, BufferStatus, Checked, Created, Difference, Error, Explained, HistoryEntry, IfExists, Name,
-    NewStreamTable, Plans, REFRESHER, ROUNDING, RefreshMode, RefreshOptions, Refreshed, Refresher, Result,
-    Settings, SourceStatus, Status, Waited, capture, catalog, locks, progress, registry, schema,
+    Alteration, BufferStatus, Checked, Created, Difference, Error, Explained, HistoryEntry, IfExists,
+    LastRefresh, Name, NewStreamTable, Plans, REFRESHER, ROUNDING, RefreshMode, RefreshOptions, Refreshed,
+    Refresher, Result, Settings, SourceStatus, Status, Waited, capture, catalog, locks, progress, registry,
+    schema,
 };
 pub use wire::failed;
 

@@ -195,6 +195,11 @@ impl Scheduler {
         self.tasks.len()
     }
 
+    /// The names of stream tables, of those that it knows.
+    pub fn names(&self, ids: &[TableId]) -> Vec<String> {
+        ids.iter().filter_map(|id| self.registry.by_table(*id)).map(shown).collect()
+    }
+
     /// Reads the catalog again where it changed, or the last reading is old.
     ///
     /// # Errors

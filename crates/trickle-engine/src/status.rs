@@ -11,7 +11,7 @@ use crate::pending::{listed_sources, reader, sources_of};
 use crate::refresh::RefreshOptions;
 use crate::registry::{Dependency, Entry, Registry, shown};
 use crate::trickle::Trickle;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -53,6 +53,8 @@ pub struct Status {
     /// How late its last refreshes on schedule came: so long, at most, what they brought had been committed before it became
     /// visible, in milliseconds. `None` where none of the last ones tells.
     pub lag_ms: Option<f64>,
+    /// Its last refresh that had anything to do, if history still has one.
+    pub last_refresh: Option<LastRefresh>,
     /// Failed refreshes since the last success.
     pub consecutive_errors: i32,
     /// What the last failure said.
@@ -77,6 +79,27 @@ pub struct Status {
     pub query: String,
     /// What it reads.
     pub sources: Vec<SourceStatus>,
+}
+
+/// What the last refresh of a stream table did, whether it succeeded or not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LastRefresh {
+    /// As [`HistoryEntry::action`] has it.
+    pub action: String,
+    /// As [`HistoryEntry::status`] has it.
+    pub status: String,
+    /// Milliseconds since it ended, by the database's clock.
+    pub age_ms: i64,
+    /// Rows of changes that it read.
+    pub delta_rows: Option<i64>,
+    /// Rows inserted into the stream table.
+    pub rows_inserted: Option<i64>,
+    /// Rows updated.
+    pub rows_updated: Option<i64>,
+    /// Rows deleted.
+    pub rows_deleted: Option<i64>,
+    /// What all its phases took, in milliseconds.
+    pub ms: Option<f64>,
 }
 
 /// How a source of a stream table stands.
@@ -193,7 +216,16 @@ struct More {
     age_ms: Option<i64>,
     exists: bool,
     lag_ms: Option<f64>,
+    last_refresh: Option<LastRefresh>,
 }
+
+/// [`LastRefresh`] of the stream table `s`.
+const LAST_REFRESH: &str = "(SELECT jsonb_build_object('action', h.action, 'status', h.status, \
+     'age_ms', greatest(0, (extract(epoch FROM clock_timestamp() - coalesce(h.end_time, h.start_time)) * 1000)::int8), \
+     'delta_rows', h.delta_row_count, 'rows_inserted', h.rows_inserted, 'rows_updated', h.rows_updated, \
+     'rows_deleted', h.rows_deleted, 'ms', (SELECT sum(p.value::float8) FROM jsonb_each_text(h.phase_ms) p)) \
+     FROM pgtrickle.pgt_refresh_history h WHERE h.pgt_id = s.pgt_id AND h.action <> 'NO_DATA' AND h.status <> 'RUNNING' \
+     ORDER BY h.start_time DESC, h.refresh_id DESC LIMIT 1)";
 
 /// What is pending of a stream table and those that it reads.
 #[derive(Default)]
@@ -260,7 +292,7 @@ impl<C: Connection> Trickle<C> {
              (extract(epoch FROM clock_timestamp() - s.data_timestamp) * 1000)::int8, \
              EXISTS (SELECT FROM pg_class c WHERE c.oid = s.pgt_relid), s.reinit_reason, \
              (SELECT max(h.lag_ms) FROM (SELECT r.lag_ms FROM pgtrickle.pgt_refresh_history r WHERE r.pgt_id = s.pgt_id \
-                 ORDER BY r.start_time DESC LIMIT {LATELY}) h) FROM pgtrickle.pgt_stream_tables s",
+                 ORDER BY r.start_time DESC LIMIT {LATELY}) h), {LAST_REFRESH} FROM pgtrickle.pgt_stream_tables s",
             instant("s.data_timestamp"),
             instant("s.last_refresh_at")
         );
@@ -275,6 +307,9 @@ impl<C: Connection> Trickle<C> {
             exists: r.get(6),
             reinit_reason: r.get(7),
             lag_ms: r.get(8),
+            last_refresh: r
+                .get::<Option<Json<Value>>>(9)
+                .and_then(|json| serde_json::from_value(json.0).ok()),
         };
         Ok(rows.iter().map(|r| (r.get(0), more(r))).collect())
     }
@@ -443,6 +478,7 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Dura
         data_timestamp: more.data_timestamp.clone(),
         last_refresh_at: more.last_refresh_at.clone(),
         lag_ms: more.lag_ms,
+        last_refresh: more.last_refresh.clone(),
         consecutive_errors: e.consecutive_errors,
         last_error: e.last_error.clone(),
         pending: pending_now,

@@ -8,6 +8,7 @@ mod leading;
 mod protection;
 mod refresher;
 mod refusals;
+mod seeing;
 mod session;
 mod settings;
 mod waiting;

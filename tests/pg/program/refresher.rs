@@ -4,12 +4,12 @@
 use super::{BY_REGION, Role, SHOP};
 use crate::support::private::{connect, each_version, start};
 use crate::support::{Db, blocked, count, each_server, run};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
 /// How long a refresher may take for what it does within a second or two.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A refresher that ends with the test.
 pub(super) struct Refresher(Child);
@@ -27,6 +27,16 @@ impl Refresher {
     pub(super) fn signal(&self, signal: &str) {
         let told = Command::new("kill").args([signal, &self.0.id().to_string()]).status().unwrap();
         assert!(told.success());
+    }
+
+    /// The same, with its log.
+    pub(super) fn logging(mut command: Command) -> (Refresher, ChildStderr) {
+        let mut refresher = Refresher::start({
+            command.stderr(Stdio::piped());
+            command
+        });
+        let log = refresher.0.stderr.take().unwrap();
+        (refresher, log)
     }
 
     pub(super) fn ended(&mut self) -> ExitStatus {

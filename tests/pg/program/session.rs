@@ -121,6 +121,7 @@ fn standing(app: &Role) {
         "schedule",
         "staleness_ms",
         "last_refresh_at",
+        "last_refresh",
         "consecutive_errors",
         "pending",
         "pending_changes",

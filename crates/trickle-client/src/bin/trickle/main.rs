@@ -12,12 +12,15 @@ mod output;
 mod progress;
 mod query;
 mod script;
+mod seeing;
 mod server;
 mod settings;
+mod watch;
 
 use clap::Parser;
 use commands::{Answer, Command};
 use output::{Output, Surroundings, wants_colour};
+use seeing::Format;
 use settings::Given;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -72,7 +75,8 @@ fn main() -> ExitCode {
         Err(e) => e.exit(),
     };
     log(&cli);
-    let json = cli.global.json;
+    let logs_json = matches!(&cli.command, Command::Run(run) if run.log_format() == Format::Json);
+    let json = cli.global.json || logs_json;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => return report(&failure::Failure::failed(format!("cannot start: {e}")), json),
@@ -100,13 +104,11 @@ fn log(cli: &Cli) {
         (_, 2) => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_ansi(wants_colour(std::io::stderr().is_terminal()))
-        .with_target(false)
-        .without_time()
-        .init();
+    let refresher = match &cli.command {
+        Command::Run(run) => Some(run.log_format()),
+        _ => None,
+    };
+    seeing::log_to_stderr(level, refresher);
 }
 
 /// Writes to standard error; where that is closed there is nobody left to tell.

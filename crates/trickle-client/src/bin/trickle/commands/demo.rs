@@ -123,7 +123,9 @@ async fn live(
             let now = Instant::now();
             done.borrow_mut().extend(all.iter().map(|r| (now, r.clone())));
         }
-        Event::Failed(e) | Event::Disconnected(e, _) => *failed.borrow_mut() = Some(e.to_string()),
+        Event::Failed { error: e, .. } | Event::Trouble(e) | Event::Disconnected(e, _) => {
+            *failed.borrow_mut() = Some(e.to_string());
+        }
         Event::Disabled | Event::Waiting(_) | Event::Connected(_) | Event::Slow(_) | Event::Foreign(_) => {}
     };
     let over = Cell::new(false);

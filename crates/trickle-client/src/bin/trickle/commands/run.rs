@@ -2,17 +2,60 @@
 
 use super::{Answer, Run as Command};
 use crate::failure::Failure;
-use crate::output::{Output, count, duration};
+use crate::output::Output;
+use crate::seeing::reader::Reader;
+use crate::seeing::{Format, Metrics, listen, told};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use trickle_client::daemon::{self, Event};
-use trickle_core::refresh::Action;
 
 /// Refresh stream tables on their schedules until told to stop.
 ///
 /// Notices stream tables that are made, altered, suspended and resumed; survives lost connections and restarts of the
 /// server. On a terminal it tells what each refresh did; elsewhere with -v. SIGTERM and SIGINT stop it: a refresh at work is finished or cancelled, and nothing is lost either way.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Run {}
+pub(crate) struct Run {
+    /// Serve metrics for Prometheus (/metrics) and a status page (/) over HTTP here, such as 127.0.0.1:9187; port 0 takes a
+    /// free one, which is logged. Whoever reaches it can read names of tables and texts of errors.
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    metrics: Option<SocketAddr>,
+    /// How the log is written: lines for people, or one JSON document a line.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    log_format: Format,
+}
+
+/// Where to listen: an address of this machine's, and a port.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "write an address and a port such as 127.0.0.1:9187 or [::1]:9187".to_owned())
+}
+
+impl Run {
+    /// How the log is written.
+    pub(crate) fn log_format(&self) -> Format {
+        self.log_format
+    }
+
+    /// Begins to serve metrics, where that is wanted.
+    fn serve(&self, output: &Output) -> Result<Option<Arc<Metrics>>, Failure> {
+        let Some(address) = self.metrics else { return Ok(None) };
+        let metrics = Metrics::new().map_err(|e| Failure::failed(format!("cannot count: {e}")))?;
+        let metrics = Arc::new(metrics);
+        let target = output.target()?;
+        let database = target.config().get_dbname().unwrap_or_default().to_owned();
+        let reader = Reader::new(target, output.settings()?.settings(), Vec::new());
+        let listening = listen(address)?;
+        let text = format!("status page and metrics at http://{}/", listening.address());
+        // Nobody can know a port that was chosen just now unless it is told.
+        if address.port() == 0 {
+            tracing::warn!("{text}")
+        } else {
+            tracing::info!("{text}")
+        }
+        listening.serve(metrics.clone(), reader, database)?;
+        Ok(Some(metrics))
+    }
+}
 
 impl Command for Run {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
@@ -20,7 +63,14 @@ impl Command for Run {
         let target = output.target()?;
         // The first connection tells whether there is any sense in going on.
         drop(target.connect().await?);
+        let metrics = self.serve(output)?;
         let stop = stopped()?;
+        let tell = |event: Event<'_>| {
+            if let Some(metrics) = &metrics {
+                metrics.note(&event);
+            }
+            told(&event);
+        };
         daemon::run(&target, &options, &tell, stop).await?;
         tracing::info!("stopped");
         Ok(Answer::Yes)
@@ -37,45 +87,4 @@ fn stopped() -> Result<impl Future<Output = ()>, Failure> {
             _ = interrupt.recv() => {}
         }
     })
-}
-
-fn tell(event: Event<'_>) {
-    match event {
-        Event::Disabled => tracing::warn!("nothing is refreshed: enabled is false"),
-        Event::Connected(n) => {
-            tracing::info!("connected: {}", count(n, "stream table", "stream tables"));
-        }
-        Event::Waiting(holder) => tracing::info!("waiting: {holder} is at work"),
-        Event::Slow(slow) => {
-            for s in slow {
-                tracing::warn!(
-                    "{}: a refresh takes longer than its period of {}, so it comes every {} instead",
-                    s.name,
-                    duration(s.period),
-                    duration(s.instead)
-                );
-            }
-        }
-        Event::Disconnected(e, wait) => tracing::warn!("no connection, trying again in {wait:?}: {e}"),
-        // Somebody else is at it: it is tried again.
-        Event::Failed(e) if e.is_busy() => tracing::warn!("{e}"),
-        Event::Failed(e) => tracing::error!("{e}"),
-        Event::Foreign(names) => {
-            tracing::warn!("left alone, since others own them: {}", names.join(", "));
-        }
-        Event::Refreshed(done) => {
-            for r in done.iter().map(|d| &d.report).filter(|r| r.action != Action::NoData) {
-                tracing::info!(
-                    "{}: {} ({}; +{} ~{} -{}) in {:.1} ms",
-                    r.name,
-                    r.action.name(),
-                    count(usize::try_from(r.delta_rows).unwrap_or(0), "change", "changes"),
-                    r.rows_inserted,
-                    r.rows_updated,
-                    r.rows_deleted,
-                    r.phases.total() as f64 / 1e3
-                );
-            }
-        }
-    }
 }

@@ -5,9 +5,11 @@ use crate::advice::{Index, indexes};
 use crate::failure::Failure;
 use crate::output::{Output, Tone, duration};
 use crate::progress::Meter;
-use crate::server;
+use crate::seeing::reader::Reader;
+use crate::{server, watch};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::time::Duration;
 use trickle_client::{Name, Status as Standing, Trickle};
 use trickle_core::schedule::Schedule;
@@ -18,12 +20,45 @@ pub(crate) struct Status {
     /// Which; without any, all.
     names: Vec<String>,
     /// Also say which indexes would help, and how much: each stream table is planned for it.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "watch")]
     indexes: bool,
+    /// Show it until told to stop, on a terminal; with --json, print one document a line each interval instead.
+    #[arg(long)]
+    watch: bool,
+    /// How often the database is asked, such as 500ms or 10s.
+    #[arg(long, value_name = "D", value_parser = super::wait::timeout, default_value = "2s", requires = "watch")]
+    interval: Duration,
+}
+
+impl Status {
+    async fn watch(&self, output: &Output) -> Result<Answer, Failure> {
+        // More often is more work for the database than for the eye.
+        let interval = self.interval.max(Duration::from_millis(100));
+        let (names, target) = (server::names(&self.names)?, output.target()?);
+        let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+        if !output.is_json() && !terminal {
+            return Err(Failure::input("status --watch needs a terminal")
+                .hint("Without one, --json prints a document a line each interval; without --watch, the state is shown once."));
+        }
+        // Names that are wrong, and a server that is not there at all, are told at once.
+        let (mut trickle, meter) = server::open(output).await?;
+        trickle.status(&names).await?;
+        drop((trickle, meter));
+        let what = target.config().get_dbname().unwrap_or_default().to_owned();
+        let reader = Reader::new(target, output.settings()?.settings(), names);
+        if output.is_json() {
+            watch::lines(reader, interval).await
+        } else {
+            watch::show(reader, interval, what).await
+        }
+    }
 }
 
 impl Run for Status {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        if self.watch {
+            return self.watch(output).await;
+        }
         let names = server::names(&self.names)?;
         let (mut trickle, meter) = server::open(output).await?;
         meter.begin("counting changes");

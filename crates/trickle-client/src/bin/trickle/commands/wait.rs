@@ -25,7 +25,7 @@ pub(crate) struct Wait {
 }
 
 /// A duration as schedules have it, or milliseconds.
-fn timeout(text: &str) -> Result<Duration, String> {
+pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     if let Some(ms) = text.strip_suffix("ms") {
         return ms.parse().map(Duration::from_millis).map_err(|_| "write milliseconds as 500ms".to_owned());
     }

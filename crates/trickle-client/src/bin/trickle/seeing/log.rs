@@ -1,0 +1,101 @@
+//! What the refresher logs: lines for people, or documents for programs.
+
+use super::metrics::phases;
+use crate::output::{count, duration, wants_colour};
+use std::io::IsTerminal;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use trickle_client::Refreshed;
+use trickle_client::daemon::Event;
+use trickle_core::refresh::Action;
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document a line.
+    Json,
+}
+
+/// Logs to standard error from now on. Lines have times where a refresher writes them, whose format is given.
+pub(crate) fn start(level: LevelFilter, refresher: Option<Format>) {
+    let ansi = wants_colour(std::io::stderr().is_terminal());
+    let lines =
+        || tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(ansi);
+    let registry = tracing_subscriber::registry().with(level);
+    // What a span says is in the line already; who wants everything gets it all the same.
+    let spans = filter_fn(move |m| !m.is_span() || level >= LevelFilter::DEBUG);
+    match refresher {
+        None => registry.with(lines().without_time().with_filter(spans)).init(),
+        Some(Format::Text) => registry.with(lines().with_filter(spans)).init(),
+        Some(Format::Json) => registry.with(lines().json().with_span_list(false)).init(),
+    }
+}
+
+/// Logs what the refresher tells.
+pub(crate) fn told(event: &Event<'_>) {
+    match event {
+        Event::Disabled => tracing::warn!("nothing is refreshed: enabled is false"),
+        Event::Connected(n) => {
+            tracing::info!("connected: {}", count(*n, "stream table", "stream tables"));
+        }
+        Event::Disconnected(e, wait) => tracing::warn!("no connection, trying again in {wait:?}: {e}"),
+        Event::Waiting(holder) => tracing::info!("waiting: {holder} is at work"),
+        Event::Slow(slow) => {
+            for s in *slow {
+                tracing::warn!(
+                    "{}: a refresh takes longer than its period of {}, so it comes every {} instead",
+                    s.name,
+                    duration(s.period),
+                    duration(s.instead)
+                );
+            }
+        }
+        Event::Failed { error, tables } => {
+            let _refresh = tracing::info_span!("refresh", table = tables.join(", ")).entered();
+            // Where somebody else is at it, it is tried again.
+            if error.is_busy() { tracing::warn!("{error}") } else { tracing::error!("{error}") }
+        }
+        Event::Trouble(e) => tracing::error!("{e}"),
+        Event::Foreign(names) => {
+            tracing::warn!("left alone, since others own them: {}", names.join(", "));
+        }
+        Event::Refreshed(done) => {
+            done.iter().filter(|d| d.report.action != Action::NoData).for_each(refreshed);
+        }
+    }
+}
+
+/// A span for each refresh, with an event for each of its phases: what was spent once for all that were refreshed together is
+/// shown with each of them.
+fn refreshed(one: &Refreshed) {
+    let r = &one.report;
+    let ms = |micros: u64| micros as f64 / 1e3;
+    let took = r.phases.total() as f64 / 1e3;
+    let _refresh = tracing::info_span!(
+        "refresh",
+        table = r.name,
+        action = r.action.name(),
+        rows = r.rows_inserted + r.rows_updated + r.rows_deleted,
+        delta_rows = r.delta_rows,
+        ms = took,
+        lag_ms = r.lag_ms,
+    )
+    .entered();
+    tracing::info!(
+        "{}: {} ({}; +{} ~{} -{}) in {took:.1} ms",
+        r.name,
+        r.action.name(),
+        count(usize::try_from(r.delta_rows).unwrap_or(0), "change", "changes"),
+        r.rows_inserted,
+        r.rows_updated,
+        r.rows_deleted,
+    );
+    for ((phase, own), (_, shared)) in phases(&r.phases).into_iter().zip(phases(&one.shared)) {
+        tracing::debug!(phase, ms = ms(own), shared_ms = ms(shared), "{phase}");
+    }
+}

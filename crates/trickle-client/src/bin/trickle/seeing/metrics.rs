@@ -1,0 +1,293 @@
+//! What the refresher counts, for Prometheus. [`METRICS`] is the only list; docs/seeing.md is made from it.
+
+use prometheus::core::Collector;
+use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, Result};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use trickle_client::Refreshed;
+use trickle_client::daemon::Event;
+use trickle_core::refresh::{Action, Phases};
+
+/// A metric, as it is documented and made.
+pub(super) struct Metric {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) labels: &'static [&'static str],
+    /// What it means, in one sentence.
+    pub(super) help: &'static str,
+}
+
+/// What can be done with its values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    /// With these upper bounds of its buckets.
+    Histogram(&'static [f64]),
+}
+
+const COSTS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 300.0];
+const LAGS: &[f64] = &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 3600.0];
+
+macro_rules! metrics {
+    ($($CONST:ident: $kind:expr, $name:literal, [$($label:literal),*], $help:literal;)*) => {
+        $(pub(super) const $CONST: Metric =
+            Metric { name: $name, kind: $kind, labels: &[$($label),*], help: $help };)*
+        /// All of them, in the order of their documentation, which is compared with them.
+        #[cfg(test)]
+        pub(super) const METRICS: &[&Metric] = &[$(&$CONST),*];
+    };
+}
+
+metrics! {
+    REFRESHES: Kind::Counter, "trickle_refreshes_total", ["table", "action", "outcome"],
+        "Refreshes by what was done (as in history; none where it failed) and how they ended: completed, failed, or later, where somebody was in the way and it is tried again";
+    DURATION: Kind::Histogram(COSTS), "trickle_refresh_duration_seconds", ["table"],
+        "What a refresh of a stream table took that had anything to do, all its phases together";
+    PHASES: Kind::Histogram(COSTS), "trickle_refresh_phase_seconds", ["phase"],
+        "What each phase of a run took, of all stream tables that it refreshed together: wait (for locks), decide, generate, execute, cleanup";
+    LAG: Kind::Histogram(LAGS), "trickle_lag_seconds", ["table"],
+        "From commit to visible, at most: the time from when a stream table was last known to show everything until the end of its refresh";
+    ROWS: Kind::Counter, "trickle_rows_total", ["table", "change"],
+        "Rows that refreshes inserted, updated and deleted in a stream table";
+    DELTA_ROWS: Kind::Counter, "trickle_delta_rows_total", ["table"],
+        "Rows of changes of its sources that refreshes of a stream table read";
+    ERRORS: Kind::Counter, "trickle_errors_total", ["kind"],
+        "Errors by kind: refresh (one failed, or is tried again later), look (something that keeps no refresh from being done), connection";
+    CONNECTED: Kind::Gauge, "trickle_connected", [],
+        "1 where the refresher is connected to the database";
+    LEADER: Kind::Gauge, "trickle_leader", [],
+        "1 where this refresher is the one that works, 0 where it waits for another one";
+    INFO: Kind::Gauge, "trickle_build_info", ["version"],
+        "1, with the version of the program";
+    READ: Kind::Gauge, "trickle_status_read", [],
+        "1 where the database told how its stream tables stand; the metrics below are absent where it did not";
+    TABLES: Kind::Gauge, "trickle_stream_tables", ["health"],
+        "Stream tables by health: fresh, manual (something is pending that waits for a refresh by hand), due, late (behind for more than two periods), failed";
+    STALENESS: Kind::Gauge, "trickle_staleness_seconds", ["table"],
+        "How long something may have been committed that a stream table does not show; 0 where it shows everything, absent where it was never filled";
+    PERIOD: Kind::Gauge, "trickle_period_seconds", ["table"],
+        "How often a stream table is looked at; absent where its schedule is manual";
+    PENDING: Kind::Gauge, "trickle_pending_rows", ["table"],
+        "Rows of changes that wait for a stream table; absent where that is not captured";
+    STATUS: Kind::Gauge, "trickle_status", ["table", "status"],
+        "1 for the status that a stream table has: INITIALIZING, ACTIVE, SUSPENDED or ERROR";
+    CONSECUTIVE: Kind::Gauge, "trickle_consecutive_errors", ["table"],
+        "Failed refreshes of a stream table since the last success";
+    BUFFER: Kind::Gauge, "trickle_buffer_bytes", ["source"],
+        "Bytes on disk of the buffer that holds the changes of a source";
+    LIMIT: Kind::Gauge, "trickle_buffer_limit_bytes", ["source"],
+        "Bytes from which on a buffer keeps no more changes, and its readers are computed anew";
+}
+
+impl Metric {
+    fn options(&self) -> Opts {
+        Opts::new(self.name, self.help)
+    }
+    fn added<C: Collector + Clone + 'static>(made: Result<C>, to: &Registry) -> Result<C> {
+        let made = made?;
+        to.register(Box::new(made.clone()))?;
+        Ok(made)
+    }
+    pub(super) fn counter(&self, to: &Registry) -> Result<IntCounterVec> {
+        Metric::added(IntCounterVec::new(self.options(), self.labels), to)
+    }
+    pub(super) fn gauge(&self, to: &Registry) -> Result<GaugeVec> {
+        Metric::added(GaugeVec::new(self.options(), self.labels), to)
+    }
+    pub(super) fn count(&self, to: &Registry) -> Result<IntGaugeVec> {
+        Metric::added(IntGaugeVec::new(self.options(), self.labels), to)
+    }
+    pub(super) fn histogram(&self, to: &Registry) -> Result<HistogramVec> {
+        let mut options = HistogramOpts::new(self.name, self.help);
+        if let Kind::Histogram(buckets) = self.kind {
+            options = options.buckets(buckets.to_vec());
+        }
+        Metric::added(HistogramVec::new(options, self.labels), to)
+    }
+}
+
+/// How a refresh ended, as a label.
+const OUTCOMES: [&str; 3] = ["completed", "failed", "later"];
+
+/// What was done, as a label.
+const ACTIONS: [&str; 5] = ["NO_DATA", "DIFFERENTIAL", "FULL", "REINITIALIZE", "none"];
+
+const CHANGES: [&str; 3] = ["inserted", "updated", "deleted"];
+
+/// What was counted since the program started. All of it is shared with whoever serves it.
+pub(crate) struct Metrics {
+    registry: Registry,
+    refreshes: IntCounterVec,
+    duration: HistogramVec,
+    phases: HistogramVec,
+    lag: HistogramVec,
+    rows: IntCounterVec,
+    delta_rows: IntCounterVec,
+    errors: IntCounterVec,
+    connected: IntGaugeVec,
+    leader: IntGaugeVec,
+    /// The stream tables that any of these has a value for.
+    known: Mutex<BTreeSet<String>>,
+}
+
+const NONE: [&str; 0] = [];
+
+impl Metrics {
+    /// Everything at zero.
+    ///
+    /// # Errors
+    /// The list does not make sense, which a test shows.
+    pub(crate) fn new() -> Result<Metrics> {
+        let registry = Registry::new();
+        let r = &registry;
+        let metrics = Metrics {
+            refreshes: REFRESHES.counter(r)?,
+            duration: DURATION.histogram(r)?,
+            phases: PHASES.histogram(r)?,
+            lag: LAG.histogram(r)?,
+            rows: ROWS.counter(r)?,
+            delta_rows: DELTA_ROWS.counter(r)?,
+            errors: ERRORS.counter(r)?,
+            connected: CONNECTED.count(r)?,
+            leader: LEADER.count(r)?,
+            known: Mutex::default(),
+            registry,
+        };
+        let version = INFO.count(&metrics.registry)?;
+        version.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        for kind in ["refresh", "look", "connection"] {
+            metrics.errors.with_label_values(&[kind]);
+        }
+        metrics.set_connected(false);
+        Ok(metrics)
+    }
+
+    /// Counts what the refresher tells.
+    pub(crate) fn note(&self, event: &Event<'_>) {
+        let error = |kind| self.errors.with_label_values(&[kind]).inc();
+        match event {
+            Event::Connected(_) => self.set_connected(true),
+            Event::Disconnected(..) => {
+                self.set_connected(false);
+                error("connection");
+            }
+            Event::Trouble(_) => error("look"),
+            Event::Failed { tables, error: e } => {
+                error("refresh");
+                let outcome = if e.is_busy() || e.is_transient() { "later" } else { "failed" };
+                for table in *tables {
+                    self.know(table);
+                    self.refreshes.with_label_values(&[table, "none", outcome]).inc();
+                }
+            }
+            Event::Refreshed(done) => self.refreshed(done),
+            Event::Waiting(_) => {
+                self.connected.with_label_values(&NONE).set(1);
+                self.leader.with_label_values(&NONE).set(0);
+            }
+            Event::Disabled | Event::Foreign(_) | Event::Slow(_) => {}
+        }
+    }
+
+    fn refreshed(&self, done: &[Refreshed]) {
+        let mut run = done.first().map(|d| d.shared).unwrap_or_default();
+        for report in done.iter().map(|d| &d.report) {
+            let table = report.name.as_str();
+            self.know(table);
+            self.refreshes.with_label_values(&[table, report.action.name(), "completed"]).inc();
+            run = sum(&run, &report.phases);
+            if report.action == Action::NoData {
+                continue;
+            }
+            self.duration.with_label_values(&[table]).observe(seconds(report.phases.total()));
+            if let Some(ms) = report.lag_ms {
+                self.lag.with_label_values(&[table]).observe(ms / 1e3);
+            }
+            let changed = [report.rows_inserted, report.rows_updated, report.rows_deleted];
+            for (change, rows) in CHANGES.into_iter().zip(changed) {
+                self.rows.with_label_values(&[table, change]).inc_by(u64::try_from(rows).unwrap_or(0));
+            }
+            let delta_rows = u64::try_from(report.delta_rows).unwrap_or(0);
+            self.delta_rows.with_label_values(&[table]).inc_by(delta_rows);
+        }
+        for (phase, micros) in phases(&run) {
+            self.phases.with_label_values(&[phase]).observe(seconds(micros));
+        }
+    }
+
+    fn set_connected(&self, connected: bool) {
+        self.connected.with_label_values(&NONE).set(i64::from(connected));
+        self.leader.with_label_values(&NONE).set(i64::from(connected));
+    }
+
+    /// Whether the refresher is connected.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connected.with_label_values(&NONE).get() == 1
+    }
+
+    fn know(&self, table: &str) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.contains(table) {
+            known.insert(table.to_owned());
+        }
+    }
+
+    /// Forgets what was counted of stream tables that are gone: who makes and drops them all day must not fill the memory.
+    pub(super) fn keep(&self, there: &BTreeSet<&str>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|table| {
+            let stays = there.contains(table.as_str());
+            if !stays {
+                self.forget(table);
+            }
+            stays
+        });
+    }
+
+    /// What has no value is none to forget.
+    fn forget(&self, table: &str) {
+        for (action, outcome) in ACTIONS.iter().flat_map(|a| OUTCOMES.iter().map(move |o| (a, o))) {
+            let _ = self.refreshes.remove_label_values(&[table, action, outcome]);
+        }
+        for change in CHANGES {
+            let _ = self.rows.remove_label_values(&[table, change]);
+        }
+        let _ = self.duration.remove_label_values(&[table]);
+        let _ = self.lag.remove_label_values(&[table]);
+        let _ = self.delta_rows.remove_label_values(&[table]);
+    }
+
+    /// All that was counted.
+    pub(super) fn gather(&self) -> Vec<prometheus::proto::MetricFamily> {
+        self.registry.gather()
+    }
+}
+
+/// The phases by name, in their order, in microseconds.
+pub(super) fn phases(p: &Phases) -> [(&'static str, u64); 5] {
+    [
+        ("wait", p.wait),
+        ("decide", p.decide),
+        ("generate", p.generate),
+        ("execute", p.execute),
+        ("cleanup", p.cleanup),
+    ]
+}
+
+fn sum(a: &Phases, b: &Phases) -> Phases {
+    Phases {
+        wait: a.wait.saturating_add(b.wait),
+        decide: a.decide.saturating_add(b.decide),
+        generate: a.generate.saturating_add(b.generate),
+        execute: a.execute.saturating_add(b.execute),
+        cleanup: a.cleanup.saturating_add(b.cleanup),
+    }
+}
+
+fn seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests;

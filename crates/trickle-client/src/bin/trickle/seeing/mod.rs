@@ -1,0 +1,16 @@
+//! Seeing stream tables at work: how they stand as one model, and what is made of it: metrics, a status page.
+//!
+//! Whatever is shown is a function of the model; only [`reader`] asks a database and only [`serve`] speaks HTTP.
+
+mod log;
+mod metrics;
+pub(crate) mod model;
+mod page;
+mod picture;
+pub(crate) mod reader;
+mod scrape;
+mod serve;
+
+pub(crate) use log::{Format, start as log_to_stderr, told};
+pub(crate) use metrics::Metrics;
+pub(crate) use serve::listen;

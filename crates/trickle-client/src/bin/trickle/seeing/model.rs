@@ -1,0 +1,298 @@
+//! How the stream tables of a database stand, as people are shown it.
+
+use crate::output::duration;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use trickle_client::{BufferStatus, LastRefresh, Refresher, Status};
+use trickle_core::catalog::TableId;
+use trickle_core::dag::{Dag, StreamTableNode};
+
+/// A stream table is late when it is behind for more than this many of its periods: one until it is looked at, one for the
+/// refresh.
+const LATE: u32 = 2;
+
+/// However short its period, a stream table is not called late before this.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What one moment of a database looked like.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Snapshot {
+    /// Worst first.
+    pub(crate) tables: Vec<Table>,
+    /// The buffers of all sources.
+    pub(crate) buffers: Vec<Buffer>,
+    /// Stream tables by level, each after all that it reads; level 0 are the tables that they read.
+    pub(crate) levels: Vec<Vec<String>>,
+    /// Who reads whom: a source, and a stream table that reads it.
+    pub(crate) edges: Vec<(String, String)>,
+    /// Who refreshes on schedule.
+    pub(crate) refresher: Refresher,
+}
+
+/// How a stream table stands.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Table {
+    pub(crate) name: String,
+    pub(crate) mode: String,
+    pub(crate) mode_reason: Option<String>,
+    pub(crate) status: String,
+    pub(crate) schedule: Option<String>,
+    pub(crate) health: Health,
+    /// How long something may have been committed that it does not show; zero where it shows everything, `None` where it was
+    /// never filled.
+    pub(crate) behind_ms: Option<u64>,
+    pub(crate) period_ms: Option<u64>,
+    pub(crate) pending_changes: Option<i64>,
+    pub(crate) last_refresh: Option<LastRefresh>,
+    pub(crate) consecutive_errors: i32,
+    pub(crate) last_error: Option<String>,
+    /// What is wrong with it beside errors, or will make its next refresh dear.
+    pub(crate) remarks: Vec<String>,
+    /// Bytes in the buffers of what it reads.
+    pub(crate) buffer_bytes: i64,
+    pub(crate) sources: Vec<String>,
+}
+
+/// The changes of a source that wait, or are about to be removed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Buffer {
+    pub(crate) source: String,
+    pub(crate) bytes: i64,
+    pub(crate) limit_bytes: i64,
+    pub(crate) captured: bool,
+}
+
+/// How well it keeps up, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Health {
+    /// It shows all that was committed.
+    Fresh,
+    /// Something is pending, and is applied when somebody refreshes it by hand.
+    Manual,
+    /// Something is pending, and its time has not come.
+    Due,
+    /// It is behind for longer than its schedule says, or not filled yet.
+    Late,
+    /// Its last refresh failed, it is suspended, or its table is gone.
+    Failed,
+}
+
+impl Health {
+    /// All of them, best first.
+    pub(crate) const ALL: [Health; 5] =
+        [Health::Fresh, Health::Manual, Health::Due, Health::Late, Health::Failed];
+
+    /// In one word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Health::Fresh => "fresh",
+            Health::Manual => "manual",
+            Health::Due => "due",
+            Health::Late => "late",
+            Health::Failed => "failed",
+        }
+    }
+
+    fn of(s: &Status, behind: Option<Duration>) -> Health {
+        let period = s.period_ms.map(Duration::from_millis);
+        match (behind, period) {
+            _ if !s.exists || s.consecutive_errors > 0 => Health::Failed,
+            _ if s.status == "SUSPENDED" || s.status == "ERROR" => Health::Failed,
+            (None, Some(_)) => Health::Late,
+            (None, None) => Health::Manual,
+            (Some(Duration::ZERO), _) => Health::Fresh,
+            (Some(_), None) => Health::Manual,
+            (Some(behind), Some(period)) if behind > (period * LATE).max(PATIENCE) => Health::Late,
+            (Some(_), Some(_)) => Health::Due,
+        }
+    }
+}
+
+impl Table {
+    /// How far it is behind, for people.
+    pub(crate) fn behind(&self) -> String {
+        match self.behind_ms {
+            None => "never filled".to_owned(),
+            Some(0) => "fresh".to_owned(),
+            Some(ms) => duration(Duration::from_millis(ms)),
+        }
+    }
+
+    /// How often it is looked at, for people.
+    pub(crate) fn schedule(&self) -> &str {
+        self.schedule.as_deref().unwrap_or("manual")
+    }
+
+    /// When its last refresh was, and what it did: `3 s ago, DIFFERENTIAL`.
+    pub(crate) fn last(&self) -> String {
+        let Some(last) = &self.last_refresh else { return "never".to_owned() };
+        let what = if last.status == "FAILED" { &last.status } else { &last.action };
+        format!("{} ago, {what}", ago(last.age_ms))
+    }
+
+    /// The rows that its last refresh wrote: `+3 ~1 -0`.
+    pub(crate) fn rows(&self) -> String {
+        let last = self.last_refresh.as_ref();
+        let rows = last.and_then(|l| Some((l.rows_inserted?, l.rows_updated?, l.rows_deleted?)));
+        rows.map_or_else(|| "–".to_owned(), |(i, u, d)| format!("+{i} ~{u} -{d}"))
+    }
+
+    /// What that took.
+    pub(crate) fn cost(&self) -> String {
+        let ms = self.last_refresh.as_ref().and_then(|l| l.ms);
+        let took = ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
+        took.map_or_else(|| "–".to_owned(), duration)
+    }
+}
+
+/// An age, to the second.
+fn ago(ms: i64) -> String {
+    let s = Duration::from_millis(ms.unsigned_abs()).as_secs();
+    if s < 60 { format!("{s} s") } else { duration(Duration::from_secs(s)) }
+}
+
+/// Bytes as people say them: `0 B`, `8.0 KiB`, `1.2 GiB`.
+pub(crate) fn bytes(n: i64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (n.max(0) as f64, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{value} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// What earlier looks saw, for whoever looks again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// When each stream table was last seen to show everything.
+    fresh: BTreeMap<String, Instant>,
+}
+
+impl Seen {
+    /// The model of what the engine says. How far a stream table is behind is at most the age of what it shows, and at most the
+    /// time since it was last seen to show everything: what was written a moment ago makes no old table late.
+    pub(crate) fn snapshot(
+        &mut self,
+        all: &[Status],
+        buffers: &[BufferStatus],
+        refresher: Refresher,
+        now: Instant,
+    ) -> Snapshot {
+        let bytes: BTreeMap<&str, i64> = buffers.iter().map(|b| (b.source.as_str(), b.bytes)).collect();
+        let there: BTreeSet<&str> = all.iter().map(|s| s.name.as_str()).collect();
+        self.fresh.retain(|name, _| there.contains(name.as_str()));
+        let mut tables: Vec<Table> = all.iter().map(|s| table(s, self.behind(s, now), &bytes)).collect();
+        let ratio = |t: &Table| t.behind_ms.unwrap_or(0) / t.period_ms.unwrap_or(u64::MAX).max(1);
+        tables.sort_by(|a, b| {
+            let worst = |t: &Table| (t.health, ratio(t), t.behind_ms);
+            Reverse(worst(a)).cmp(&Reverse(worst(b))).then_with(|| a.name.cmp(&b.name))
+        });
+        let (levels, edges) = graph(all);
+        let buffers = buffers.iter().map(|b| Buffer {
+            source: b.source.clone(),
+            bytes: b.bytes,
+            limit_bytes: b.limit_bytes,
+            captured: !b.disabled,
+        });
+        Snapshot { tables, buffers: buffers.collect(), levels, edges, refresher }
+    }
+
+    fn behind(&mut self, s: &Status, now: Instant) -> Option<Duration> {
+        let age = Duration::from_millis(u64::try_from(s.staleness_ms?).unwrap_or(0));
+        if age.is_zero() {
+            self.fresh.insert(s.name.clone(), now);
+            return Some(age);
+        }
+        let seen = self.fresh.get(&s.name).map(|at| now.duration_since(*at));
+        // It is behind, if only by nothing that can be measured.
+        Some(seen.map_or(age, |seen| seen.min(age)).max(Duration::from_millis(1)))
+    }
+}
+
+fn table(s: &Status, behind: Option<Duration>, bytes: &BTreeMap<&str, i64>) -> Table {
+    let mut sources: Vec<String> = s.sources.iter().map(|s| s.name.clone()).collect();
+    sources.dedup();
+    Table {
+        name: s.name.clone(),
+        mode: s.mode.clone(),
+        mode_reason: s.mode_reason.clone(),
+        status: s.status.clone(),
+        schedule: s.schedule.clone(),
+        health: Health::of(s, behind),
+        behind_ms: behind.map(|b| u64::try_from(b.as_millis()).unwrap_or(u64::MAX)),
+        period_ms: s.period_ms,
+        pending_changes: s.pending_changes,
+        last_refresh: s.last_refresh.clone(),
+        consecutive_errors: s.consecutive_errors,
+        last_error: s.last_error.clone(),
+        remarks: remarks(s),
+        buffer_bytes: sources.iter().filter_map(|s| bytes.get(s.as_str())).sum(),
+        sources,
+    }
+}
+
+fn remarks(s: &Status) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if !s.exists {
+        remarks.push("its table is gone; trickle drop forgets it".to_owned());
+    }
+    if s.sources_changed {
+        remarks.push("something that it reads was altered; its next refresh plans it anew".to_owned());
+    }
+    if s.needs_reinit && s.is_populated {
+        let why = s.reinit_reason.as_deref().map_or_else(String::new, |why| format!(": {why}"));
+        remarks.push(format!("its next refresh computes it anew{why}"));
+    }
+    let overflowed = s.sources.iter().filter(|s| s.overflowed);
+    remarks.extend(overflowed.map(|s| format!("{} was changed more than its buffer may hold", s.name)));
+    let held = s.sources.iter().filter(|s| s.held);
+    remarks.extend(held.map(|s| format!("{} is not captured until trickle enable {}", s.name, s.name)));
+    remarks
+}
+
+/// Levels, and edges from what is read to its readers. Views are looked through by whoever reads them, and so left out.
+fn graph(all: &[Status]) -> (Vec<Vec<String>>, Vec<(String, String)>) {
+    let mut ids: BTreeMap<&str, TableId> = BTreeMap::new();
+    let mut names: Vec<Arc<str>> = Vec::new();
+    let read = |s: &Status| -> Vec<String> {
+        s.sources.iter().filter(|s| s.kind != "VIEW").map(|s| s.name.clone()).collect()
+    };
+    let every = all.iter().flat_map(|s| {
+        let sources = s.sources.iter().filter(|s| s.kind != "VIEW").map(|s| s.name.as_str());
+        std::iter::once(s.name.as_str()).chain(sources)
+    });
+    for name in every {
+        ids.entry(name).or_insert_with(|| {
+            names.push(name.into());
+            TableId(u32::try_from(names.len() - 1).unwrap_or(u32::MAX))
+        });
+    }
+    let node = |s: &Status| {
+        let sources =
+            read(s).iter().filter_map(|n| Some((*ids.get(n.as_str())?, n.as_str().into()))).collect();
+        Some(StreamTableNode {
+            id: *ids.get(s.name.as_str())?,
+            name: s.name.as_str().into(),
+            sources,
+            apart: false,
+        })
+    };
+    let dag = Dag::build(all.iter().filter_map(node)).unwrap_or_default();
+    let name = |id: &TableId| names.get(id.0 as usize).map(|n| n.to_string());
+    let stream: BTreeSet<&str> = all.iter().map(|s| s.name.as_str()).collect();
+    let mut levels = vec![ids.keys().filter(|n| !stream.contains(*n)).map(|n| (*n).to_owned()).collect()];
+    levels.extend(dag.levels().iter().map(|level| level.iter().filter_map(name).collect()));
+    let mut edges: Vec<(String, String)> =
+        all.iter().flat_map(|s| read(s).into_iter().map(|from| (from, s.name.clone()))).collect();
+    edges.sort();
+    edges.dedup();
+    (levels, edges)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

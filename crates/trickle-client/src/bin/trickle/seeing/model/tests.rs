@@ -1,0 +1,170 @@
+//! Catches a model that calls late what was written a moment ago, fresh what is not, or puts the worst where nobody looks.
+
+use super::*;
+use trickle_client::SourceStatus;
+
+/// A stream table that is as it should be, and reads tables, or stream tables where the name begins with `s`.
+pub(crate) fn status(name: &str, sources: &[&str]) -> Status {
+    let source = |name: &&str| SourceStatus {
+        name: (*name).to_owned(),
+        kind: if name.starts_with('s') { "STREAM_TABLE" } else { "TABLE" },
+        columns: Vec::new(),
+        captured: true,
+        held: false,
+        pending_changes: Some(0),
+        overflowed: false,
+    };
+    Status {
+        name: name.to_owned(),
+        mode: "DIFFERENTIAL".into(),
+        requested_mode: "AUTO".into(),
+        mode_reason: None,
+        status: "ACTIVE".into(),
+        schedule: Some("1s".into()),
+        diamond_consistency: "atomic",
+        period_ms: Some(1_000),
+        polls: false,
+        reads_clock: false,
+        staleness_ms: Some(0),
+        data_timestamp: None,
+        lag_ms: None,
+        last_refresh_at: None,
+        last_refresh: Some(LastRefresh {
+            action: "DIFFERENTIAL".into(),
+            status: "COMPLETED".into(),
+            age_ms: 3_400,
+            delta_rows: Some(7),
+            rows_inserted: Some(3),
+            rows_updated: Some(1),
+            rows_deleted: Some(0),
+            ms: Some(12.3),
+        }),
+        consecutive_errors: 0,
+        last_error: None,
+        pending: Some(false),
+        pending_changes: Some(0),
+        is_populated: true,
+        needs_reinit: false,
+        reinit_reason: None,
+        sources_changed: false,
+        exists: true,
+        owner: "ann".into(),
+        query: "SELECT 1".into(),
+        sources: sources.iter().map(source).collect(),
+    }
+}
+
+/// The same with something pending for so long.
+pub(crate) fn behind(name: &str, sources: &[&str], ms: i64) -> Status {
+    Status { staleness_ms: Some(ms), pending: Some(true), pending_changes: Some(5), ..status(name, sources) }
+}
+
+/// What a look at these shows, where nothing was seen before.
+pub(crate) fn snapshot(all: &[Status]) -> Snapshot {
+    let buffer = |source: &str, bytes| BufferStatus {
+        source: source.into(),
+        trigger_mode: "STATEMENT".into(),
+        disabled: false,
+        held: false,
+        bytes,
+        segments: 1,
+        limit_bytes: 1 << 30,
+        full: false,
+    };
+    let buffers = [buffer("orders", 8 << 10), buffer("customers", 3 << 20)];
+    Seen::default().snapshot(all, &buffers, Refresher { pids: vec![1], last_ms: None }, Instant::now())
+}
+
+/// A diamond, a failure, a name with markup, and one that waits for a hand.
+pub(crate) fn several() -> Vec<Status> {
+    let failed = Status {
+        consecutive_errors: 3,
+        last_error: Some("division by <zero>".into()),
+        ..behind("s_failed", &["orders"], 9_000)
+    };
+    let manual = Status { schedule: None, period_ms: None, ..behind("s_manual", &["customers"], 7_200_000) };
+    let full = Status {
+        mode: "FULL".into(),
+        mode_reason: Some("last_value() is not kept".into()),
+        ..behind("s_late", &["orders", "customers"], 65_000)
+    };
+    vec![
+        status("s_left", &["orders"]),
+        status("s_right", &["orders"]),
+        status("s_both", &["s_left", "s_right", "customers"]),
+        failed,
+        manual,
+        full,
+        behind("s_due", &["orders"], 1_500),
+        status("\"<script>\"", &["s_both"]),
+    ]
+}
+
+#[test]
+fn the_worst_come_first() {
+    let order: Vec<(String, Health)> =
+        snapshot(&several()).tables.into_iter().map(|t| (t.name, t.health)).collect();
+    let expected = [
+        ("s_failed", Health::Failed),
+        ("s_late", Health::Late),
+        ("s_due", Health::Due),
+        ("s_manual", Health::Manual),
+        ("\"<script>\"", Health::Fresh),
+        ("s_both", Health::Fresh),
+        ("s_left", Health::Fresh),
+        ("s_right", Health::Fresh),
+    ];
+    assert_eq!(order, expected.map(|(n, h)| (n.to_owned(), h)));
+}
+
+#[test]
+fn what_was_written_a_moment_ago_makes_no_old_table_late() {
+    let (mut seen, start) = (Seen::default(), Instant::now());
+    let mut look = |s: Status, after: u64| {
+        let now = start + Duration::from_millis(after);
+        let found = seen.snapshot(&[s], &[], Refresher::default(), now).tables.remove(0);
+        (found.behind_ms, found.health)
+    };
+    let day = 86_400_000;
+    // Nothing is known of before.
+    assert_eq!(look(behind("s", &[], day), 0), (Some(86_400_000), Health::Late));
+    assert_eq!(look(status("s", &[]), 1_000), (Some(0), Health::Fresh));
+    assert_eq!(look(behind("s", &[], day), 1_000), (Some(1), Health::Due));
+    assert_eq!(look(behind("s", &[], day), 2_500), (Some(1_500), Health::Due));
+    assert_eq!(look(behind("s", &[], day), 9_000), (Some(8_000), Health::Late));
+    // It was refreshed, and written again.
+    assert_eq!(look(behind("s", &[], 400), 9_500), (Some(400), Health::Due));
+    let unfilled = Status { staleness_ms: None, is_populated: false, ..behind("s", &[], 0) };
+    assert_eq!(look(unfilled, 9_600), (None, Health::Late));
+}
+
+#[test]
+fn levels_and_edges_are_those_of_the_queries() {
+    let now = snapshot(&several());
+    assert_eq!(now.levels[0], ["customers", "orders"]);
+    assert!(now.levels[1].contains(&"s_left".to_owned()) && now.levels[2] == ["s_both"], "{:?}", now.levels);
+    assert_eq!(now.levels[3], ["\"<script>\""]);
+    let into: Vec<&str> =
+        now.edges.iter().filter(|(_, to)| to == "s_both").map(|(from, _)| from.as_str()).collect();
+    assert_eq!(into, ["customers", "s_left", "s_right"]);
+}
+
+#[test]
+fn buffers_are_those_of_what_is_read() {
+    let now = snapshot(&several());
+    let of = |name: &str| now.tables.iter().find(|t| t.name == name).unwrap().buffer_bytes;
+    assert_eq!((of("s_left"), of("s_late"), of("\"<script>\"")), (8 << 10, (8 << 10) + (3 << 20), 0));
+}
+
+#[test]
+fn numbers_read_well() {
+    assert_eq!((bytes(0), bytes(8192), bytes(3 << 29)), ("0 B".into(), "8.0 KiB".into(), "1.5 GiB".into()));
+    let t = snapshot(&[status("s", &[])]).tables.remove(0);
+    assert_eq!(
+        (t.last(), t.rows(), t.cost()),
+        ("3 s ago, DIFFERENTIAL".into(), "+3 ~1 -0".into(), "12 ms".into())
+    );
+    let never = Status { last_refresh: None, ..status("s", &[]) };
+    let t = snapshot(&[never]).tables.remove(0);
+    assert_eq!((t.last(), t.rows(), t.cost()), ("never".into(), "–".into(), "–".into()));
+}

@@ -1,0 +1,208 @@
+//! The status page: one document without anything from elsewhere. Whatever it shows is escaped by its template.
+
+use super::model::{Health, Snapshot, Table, bytes};
+use super::picture;
+use super::reader::View;
+use crate::output::{count, duration};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use ring::digest::{SHA256, digest};
+
+const STYLE: &str = include_str!("page/style.css");
+const SCRIPT: &str = include_str!("page/script.js");
+
+/// What the browser may do with it: use its own style and script, and ask for it again.
+pub(super) fn policy() -> String {
+    let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(digest(&SHA256, text.as_bytes())));
+    format!(
+        "default-src 'none'; style-src {}; script-src {}; connect-src 'self'; img-src data:; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'",
+        hash(STYLE),
+        hash(SCRIPT)
+    )
+}
+
+/// The page of a database, and whether the refresher is connected to it. Without a script it loads itself again.
+pub(super) fn render(database: &str, connected: bool, view: &View) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title(view)) (database) " · trickle" }
+                link rel="icon" href="data:,";
+                noscript { meta http-equiv="refresh" content="5"; }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { "trickle" }
+                    p.database { (database) }
+                    p #answer .answer role="status" {}
+                }
+                main #live { (live(connected, view)) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// What is wrong, before the name: it is what a tab shows.
+fn title(view: &View) -> String {
+    let Some(snapshot) = &view.snapshot else { return "? ".to_owned() };
+    let bad = snapshot.tables.iter().filter(|t| t.health >= Health::Late).count();
+    if bad > 0 { format!("({bad}) ") } else { String::new() }
+}
+
+fn live(connected: bool, view: &View) -> Markup {
+    html! {
+        @if let Some(trouble) = &view.trouble {
+            p.trouble {
+                strong { "No news from the database: " } (trouble)
+                @if view.snapshot.is_some() { ". Below is how it stood " (duration(view.age)) " ago." }
+            }
+        } @else if !connected {
+            p.trouble { strong { "The refresher is not connected." } " Nothing is refreshed on schedule." }
+        }
+        @match &view.snapshot {
+            None => p.empty { "Nothing is known of the stream tables yet." },
+            Some(now) if now.tables.is_empty() => p.empty { "There is no stream table; " code { "trickle create" } " makes one." },
+            Some(now) => { (summary(now)) (graph(now)) (tables(now)) (errors(now)) (buffers(now)) },
+        }
+    }
+}
+
+fn summary(now: &Snapshot) -> Markup {
+    html! {
+        ul.summary {
+            li { b { (now.tables.len()) } " stream tables" }
+            @for health in Health::ALL.into_iter().rev() {
+                @let n = now.tables.iter().filter(|t| t.health == health).count();
+                @if n > 0 { li.(health.word()) { i.dot {} b { (n) } " " (health.word()) } }
+            }
+            li { b { (bytes(now.buffers.iter().map(|b| b.bytes).sum())) } " buffered" }
+        }
+    }
+}
+
+fn graph(now: &Snapshot) -> Markup {
+    html! {
+        section {
+            h2 { "Who reads whom" }
+            div.picture #picture { (picture::draw(now)) }
+            ul.legend {
+                li.source { i.dot {} "source" }
+                @for (health, meaning) in [
+                    (Health::Fresh, "shows all that was committed"),
+                    (Health::Due, "its time has not come"),
+                    (Health::Late, "behind its schedule"),
+                    (Health::Failed, "failed or suspended"),
+                    (Health::Manual, "waits for a refresh by hand"),
+                ] {
+                    li.(health.word()) { i.dot {} (health.word()) ": " (meaning) }
+                }
+            }
+        }
+    }
+}
+
+fn tables(now: &Snapshot) -> Markup {
+    html! {
+        section {
+            h2 { "Stream tables" }
+            div.wide {
+                table {
+                    thead { tr {
+                        @for head in ["stream table", "health", "mode", "schedule"] { th scope="col" { (head) } }
+                        @for head in ["behind", "pending"] { th.number scope="col" { (head) } }
+                        th scope="col" { "last refresh" }
+                        @for head in ["rows", "cost", "buffers", "errors"] { th.number scope="col" { (head) } }
+                    } }
+                    tbody { @for t in &now.tables { (row(t)) } }
+                }
+            }
+        }
+    }
+}
+
+fn row(t: &Table) -> Markup {
+    let pending = t.pending_changes.map_or_else(|| "–".to_owned(), |n| n.to_string());
+    html! {
+        tr.(t.health.word()) {
+            th scope="row" { (t.name) }
+            td.health { i.dot {} (t.health.word()) @if t.status != "ACTIVE" { " " small { (t.status) } } }
+            td title=[t.mode_reason.as_deref()] { (t.mode) @if t.mode_reason.is_some() { " " span.why { "?" } } }
+            td { (t.schedule()) }
+            td.number { (t.behind()) }
+            td.number { (pending) }
+            td { (t.last()) }
+            td.number { (t.rows()) }
+            td.number { (t.cost()) }
+            td.number { (bytes(t.buffer_bytes)) }
+            td.number { (t.consecutive_errors) }
+        }
+    }
+}
+
+/// What went wrong, and what else is worth knowing of stream tables.
+fn errors(now: &Snapshot) -> Markup {
+    let any = |t: &&Table| t.last_error.is_some() || !t.remarks.is_empty();
+    let told: Vec<&Table> = now.tables.iter().filter(any).collect();
+    html! {
+        @if !told.is_empty() {
+            section {
+                h2 { "Last errors, and what else to know" }
+                dl {
+                    @for t in told {
+                        dt.(t.health.word()) { i.dot {} (t.name) }
+                        @if let Some(error) = &t.last_error {
+                            dd {
+                                pre { (error) }
+                                p.note {
+                                    @if t.status == "SUSPENDED" { "It is suspended; trickle alter --resume goes on." }
+                                    @else if t.consecutive_errors > 0 {
+                                        (count(usize::try_from(t.consecutive_errors).unwrap_or(0), "failure", "failures"))
+                                        " in a row."
+                                    }
+                                    @else { "Refreshes have succeeded since." }
+                                }
+                            }
+                        }
+                        @for remark in &t.remarks { dd { (remark) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn buffers(now: &Snapshot) -> Markup {
+    html! {
+        @if !now.buffers.is_empty() {
+            section {
+                h2 { "Change buffers" }
+                div.wide {
+                    table.short {
+                        thead { tr {
+                            th scope="col" { "source" } th scope="col" { "capture" }
+                            th.number scope="col" { "size" } th.number scope="col" { "limit" }
+                        } }
+                        tbody { @for b in &now.buffers { tr {
+                            th scope="row" { (b.source) }
+                            td { @if b.captured { "on" } @else { "off" } }
+                            td.number { (bytes(b.bytes)) }
+                            td.number { (bytes(b.limit_bytes)) }
+                        } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

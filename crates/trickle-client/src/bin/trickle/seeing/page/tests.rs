@@ -1,0 +1,75 @@
+//! Catches names and errors that become markup, and what the page does not tell.
+
+use super::*;
+use crate::seeing::model::tests::{several, snapshot};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn page(view: &View, connected: bool) -> String {
+    render("sh<b>op", connected, view)
+}
+
+fn view() -> View {
+    View { snapshot: Some(Arc::new(snapshot(&several()))), ..View::default() }
+}
+
+/// The part from a stream table's row to the end of that row.
+fn row<'p>(page: &'p str, name: &str) -> &'p str {
+    let start =
+        page.find(&format!("<th scope=\"row\">{name}</th>")).unwrap_or_else(|| panic!("{name}: {page}"));
+    &page[start..start + page[start..].find("</tr>").unwrap()]
+}
+
+#[test]
+fn what_users_named_is_text() {
+    let page = page(&view(), true);
+    assert_eq!(page.matches("<script>").count(), 1, "the page's own");
+    assert!(page.contains("&lt;script&gt;") && page.contains("sh&lt;b&gt;op"));
+    assert!(page.contains("division by &lt;zero&gt;"));
+    let titled = page.contains("title=\"last_value() is not kept\"");
+    assert!(titled, "why it is not incremental");
+}
+
+#[test]
+fn nothing_comes_from_elsewhere() {
+    let page = page(&view(), true);
+    let links: Vec<&str> =
+        page.match_indices("http").map(|(i, _)| &page[i..(i + 40).min(page.len())]).collect();
+    // The name of the format of the picture, and of the header that reloads.
+    let known = |l: &&str| l.starts_with("http://www.w3.org/2000/svg") || l.starts_with("http-equiv");
+    assert!(links.iter().all(known), "{links:?}");
+    assert!(!page.contains(" src=") && !page.contains("style=") && !page.contains(" on"), "inline code");
+    let policy = policy();
+    assert!(policy.starts_with("default-src 'none'; style-src 'sha256-"), "{policy}");
+}
+
+#[test]
+fn each_stream_table_is_told_in_its_row() {
+    let page = page(&view(), true);
+    for told in
+        ["failed", "DIFFERENTIAL", "9.0 s", "3 s ago, DIFFERENTIAL", "+3 ~1 -0", "12 ms", "8.0 KiB", ">3<"]
+    {
+        assert!(row(&page, "s_failed").contains(told), "{told}: {}", row(&page, "s_failed"));
+    }
+    assert!(row(&page, "s_late").contains("1 min 5 s") && row(&page, "s_both").contains("fresh"));
+    assert!(page.contains("<title>(2) sh"), "how many are late or failed");
+    assert!(page.find("s_failed</th>").unwrap() < page.find("s_left</th>").unwrap(), "the worst first");
+}
+
+#[test]
+fn a_database_that_does_not_answer_is_told() {
+    let gone = View { trouble: Some("cannot connect to <x>".into()), age: Duration::from_secs(90), ..view() };
+    let text = page(&gone, false);
+    assert!(text.contains("No news from the database: </strong>cannot connect to &lt;x&gt;"), "{text}");
+    assert!(text.contains("1 min 30 s ago") && text.contains("s_failed</th>"));
+    let never = page(&View { trouble: Some("no".into()), ..View::default() }, false);
+    assert!(never.contains("Nothing is known of the stream tables yet."));
+    assert!(page(&view(), false).contains("The refresher is not connected."));
+    assert!(!page(&view(), true).contains("class=\"trouble\""));
+}
+
+#[test]
+fn a_database_without_stream_tables_says_so() {
+    let none = View { snapshot: Some(Arc::default()), ..View::default() };
+    assert!(page(&none, true).contains("There is no stream table"));
+}

@@ -1,0 +1,272 @@
+//! The graph of sources and stream tables as SVG: levels from left to right, a curve from each table to its readers.
+
+use super::model::{Health, Snapshot, Table};
+use maud::{Markup, html};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Of more stream tables than these, the worst are drawn, with what they read.
+const MOST: usize = 200;
+
+const WIDTH: f64 = 184.0;
+const HEIGHT: f64 = 46.0;
+/// Between levels, and between boxes of one.
+const APART: (f64, f64) = (84.0, 16.0);
+/// What the way of a line past a level takes of it.
+const PASSAGE: f64 = 14.0;
+const MARGIN: f64 = 10.0;
+/// How often levels are put in order by those beside them, and moved towards them.
+const SWEEPS: usize = 8;
+
+/// What takes room in a level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Item {
+    /// A table.
+    Table(String),
+    /// A line on its way to a later level.
+    Passage,
+}
+
+/// Where everything is: items by number, in levels, and the lines between them.
+#[derive(Debug, Default)]
+struct Layout {
+    items: Vec<Item>,
+    /// In each level, from top to bottom.
+    levels: Vec<Vec<usize>>,
+    /// The middle of each item.
+    y: Vec<f64>,
+    /// From source to reader, with all passages between.
+    lines: Vec<Vec<usize>>,
+}
+
+/// The picture of a moment.
+pub(super) fn draw(now: &Snapshot) -> Markup {
+    let tables: BTreeMap<&str, &Table> = now.tables.iter().map(|t| (t.name.as_str(), t)).collect();
+    let (levels, edges) = shown(now);
+    let layout = Layout::new(&levels, &edges);
+    let height = layout.height();
+    let width = levels.len() as f64 * (WIDTH + APART.0) - APART.0 + 2.0 * MARGIN;
+    let column: BTreeMap<usize, usize> =
+        layout.levels.iter().enumerate().flat_map(|(c, l)| l.iter().map(move |i| (*i, c))).collect();
+    let x = |i: usize| MARGIN + column.get(&i).copied().unwrap_or(0) as f64 * (WIDTH + APART.0);
+    let left_out = now.tables.len().saturating_sub(MOST);
+    html! {
+        @if left_out > 0 { p.note { "The " (MOST) " worst are drawn, with what they read; " (left_out) " are left out." } }
+        svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="Which stream table reads what"
+            width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } {
+            defs {
+                marker #tip viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto" {
+                    path.tip d="M0 0.5 L8 4 L0 7.5 z" {}
+                }
+            }
+            @for line in &layout.lines {
+                path class=(line_class(&layout, line, &tables)) d=(curve(&layout, line, &x)) marker-end="url(#tip)" {}
+            }
+            @for (i, item) in layout.items.iter().enumerate() {
+                @if let Item::Table(name) = item {
+                    (boxed(name, tables.get(name.as_str()).copied(), x(i), layout.y[i] - HEIGHT / 2.0))
+                }
+            }
+        }
+    }
+}
+
+/// The levels and edges that are drawn.
+fn shown(now: &Snapshot) -> (Vec<Vec<String>>, Vec<(String, String)>) {
+    let worst: BTreeSet<&str> = now.tables.iter().take(MOST).map(|t| t.name.as_str()).collect();
+    let edges: Vec<(String, String)> =
+        now.edges.iter().filter(|(_, to)| worst.contains(to.as_str())).cloned().collect();
+    let read: BTreeSet<&str> = edges.iter().map(|(from, _)| from.as_str()).collect();
+    let drawn = |n: &&String| worst.contains(n.as_str()) || read.contains(n.as_str());
+    let levels = now.levels.iter().map(|level| level.iter().filter(drawn).cloned().collect());
+    (levels.collect(), edges)
+}
+
+/// A line has the colour of what it leads to, where that is behind or wrong.
+fn line_class(layout: &Layout, line: &[usize], tables: &BTreeMap<&str, &Table>) -> String {
+    let to = line.last().and_then(|i| layout.items.get(*i));
+    let reader = match to {
+        Some(Item::Table(name)) => tables.get(name.as_str()),
+        _ => None,
+    };
+    let bad = reader.filter(|t| t.health >= Health::Late);
+    bad.map_or_else(|| "edge".to_owned(), |t| format!("edge {}", t.health.word()))
+}
+
+fn curve(layout: &Layout, line: &[usize], x: &dyn Fn(usize) -> f64) -> String {
+    let mut d = String::new();
+    for pair in line.windows(2) {
+        let [from, to] = pair else { continue };
+        let (x1, y1) = (x(*from) + WIDTH, layout.y[*from]);
+        let (x2, y2) = (x(*to), layout.y[*to]);
+        if d.is_empty() {
+            d = format!("M{x1:.0} {y1:.1}");
+        }
+        let bend = APART.0 / 2.0;
+        d += &format!(" C{:.0} {y1:.1} {:.0} {y2:.1} {x2:.0} {y2:.1}", x1 + bend, x2 - bend);
+        if layout.items[*to] == Item::Passage {
+            d += &format!(" L{:.0} {y2:.1}", x2 + WIDTH);
+        }
+    }
+    d
+}
+
+fn boxed(name: &str, table: Option<&Table>, x: f64, y: f64) -> Markup {
+    let class = table.map_or("source", |t| t.health.word());
+    let said = match table {
+        None => "source".to_owned(),
+        Some(t) => match t.health {
+            Health::Fresh => format!("fresh · {}", t.mode),
+            health => format!("{} · {}", health.word(), t.behind()),
+        },
+    };
+    let full = table.map_or_else(
+        || format!("{name}\nsource"),
+        |t| format!("{name}\n{} · schedule {}\nlast refresh {}", t.mode, t.schedule(), t.last()),
+    );
+    html! {
+        g class=(class) transform={ "translate(" (x) " " (format!("{y:.1}")) ")" } {
+            title { (full) }
+            rect.box width=(WIDTH) height=(HEIGHT) rx="7" {}
+            text.name x="12" y="19" { (shortened(name)) }
+            text.said x="12" y="36" { (said) }
+        }
+    }
+}
+
+/// What fits into a box; the schema `public` goes without saying.
+fn shortened(name: &str) -> String {
+    const FITS: usize = 20;
+    let name = name.strip_prefix("public.").unwrap_or(name);
+    if name.chars().count() <= FITS {
+        return name.to_owned();
+    }
+    name.chars().take(FITS - 1).chain(['…']).collect()
+}
+
+impl Layout {
+    fn new(levels: &[Vec<String>], edges: &[(String, String)]) -> Layout {
+        let mut layout = Layout { levels: vec![Vec::new(); levels.len()], ..Layout::default() };
+        let mut at: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for (level, names) in levels.iter().enumerate() {
+            for name in names {
+                at.insert(name, (layout.add(level, Item::Table(name.clone())), level));
+            }
+        }
+        for (from, to) in edges {
+            let (Some(&(source, first)), Some(&(reader, last))) =
+                (at.get(from.as_str()), at.get(to.as_str()))
+            else {
+                continue;
+            };
+            let mut line = vec![source];
+            line.extend((first + 1..last).map(|level| layout.add(level, Item::Passage)));
+            line.push(reader);
+            layout.lines.push(line);
+        }
+        let beside = layout.beside();
+        for sweep in 0..SWEEPS {
+            layout.reorder(&beside, sweep % 2 == 0);
+        }
+        layout.place(&beside);
+        layout
+    }
+
+    fn add(&mut self, level: usize, item: Item) -> usize {
+        self.items.push(item);
+        self.levels[level].push(self.items.len() - 1);
+        self.items.len() - 1
+    }
+
+    /// What each item is linked to: before it, and after it.
+    fn beside(&self) -> Vec<[Vec<usize>; 2]> {
+        let mut beside = vec![[Vec::new(), Vec::new()]; self.items.len()];
+        for pair in self.lines.iter().flat_map(|l| l.windows(2)) {
+            if let [from, to] = pair {
+                beside[*from][1].push(*to);
+                beside[*to][0].push(*from);
+            }
+        }
+        beside
+    }
+
+    /// Puts each level in the order of the means of what its items are linked to, which crosses few lines.
+    fn reorder(&mut self, beside: &[[Vec<usize>; 2]], forth: bool) {
+        let side = usize::from(!forth);
+        let count = self.levels.len();
+        for step in 0..count {
+            let level = if forth { step } else { count - 1 - step };
+            let mut place = vec![0.0; self.items.len()];
+            for items in &self.levels {
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(i, item)| place[*item] = (i as f64 + 0.5) / items.len() as f64);
+            }
+            let key = |i: &usize| mean(beside[*i][side].iter().map(|n| place[*n])).unwrap_or(place[*i]);
+            self.levels[level].sort_by(|a, b| key(a).total_cmp(&key(b)));
+        }
+    }
+
+    fn room(&self, item: usize) -> f64 {
+        if self.items[item] == Item::Passage { PASSAGE } else { HEIGHT }
+    }
+
+    /// Puts items where their neighbours are, as far as their level has room.
+    fn place(&mut self, beside: &[[Vec<usize>; 2]]) {
+        self.y = vec![0.0; self.items.len()];
+        for level in self.levels.clone() {
+            self.spread(&level, &vec![0.0; level.len()]);
+        }
+        for sweep in 0..SWEEPS {
+            for l in 0..self.levels.len() {
+                let l = if sweep % 2 == 0 { l } else { self.levels.len() - 1 - l };
+                let level = self.levels[l].clone();
+                let both = |i: &usize| beside[*i].iter().flatten().map(|n| self.y[*n]).collect::<Vec<_>>();
+                let wanted: Vec<f64> =
+                    level.iter().map(|i| mean(both(i).into_iter()).unwrap_or(self.y[*i])).collect();
+                self.spread(&level, &wanted);
+            }
+        }
+        let top = (0..self.items.len()).map(|i| self.y[i] - self.room(i) / 2.0).fold(f64::INFINITY, f64::min);
+        self.y.iter_mut().for_each(|y| *y += MARGIN - top);
+    }
+
+    /// Gives the items of a level, in their order, places near the wanted ones without overlap: those that would overlap move
+    /// as one to the mean of what they want.
+    fn spread(&mut self, level: &[usize], wanted: &[f64]) {
+        // Blocks of items that touch: where the first of them is, what each adds to that, how many they are.
+        let mut blocks: Vec<(f64, Vec<(usize, f64)>)> = Vec::new();
+        for (item, want) in level.iter().zip(wanted) {
+            let mut block = (*want, vec![(*item, 0.0)]);
+            while let Some((start, items)) = blocks.last() {
+                let (Some((last, offset)), Some((first, _))) = (items.last(), block.1.first()) else { break };
+                let step = offset + (self.room(*last) + self.room(*first)) / 2.0 + APART.1;
+                if start + step <= block.0 {
+                    break;
+                }
+                let (n, m) = (items.len() as f64, block.1.len() as f64);
+                let joined = (start * n + (block.0 - step) * m) / (n + m);
+                let Some((_, mut items)) = blocks.pop() else { break };
+                items.extend(block.1.iter().map(|(i, o)| (*i, o + step)));
+                block = (joined, items);
+            }
+            blocks.push(block);
+        }
+        for (start, items) in blocks {
+            items.iter().for_each(|(i, offset)| self.y[*i] = start + offset);
+        }
+    }
+
+    fn height(&self) -> f64 {
+        let bottom = (0..self.items.len()).map(|i| self.y[i] + self.room(i) / 2.0).fold(0.0, f64::max);
+        (bottom + MARGIN).ceil()
+    }
+}
+
+fn mean(of: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, n) = of.fold((0.0, 0.0), |(sum, n), y| (sum + y, n + 1.0));
+    (n > 0.0).then(|| sum / n)
+}
+
+#[cfg(test)]
+mod tests;

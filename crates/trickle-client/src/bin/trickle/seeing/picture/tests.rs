@@ -1,0 +1,83 @@
+//! Catches pictures in which boxes overlap, lines run through boxes or backwards, or somebody is missing.
+
+use super::*;
+use crate::seeing::model::tests::{several, snapshot, status};
+
+fn laid(edges: &[(&str, &str)], levels: &[&[&str]]) -> Layout {
+    let levels: Vec<Vec<String>> =
+        levels.iter().map(|l| l.iter().map(|n| (*n).to_owned()).collect()).collect();
+    let edges: Vec<_> = edges.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+    Layout::new(&levels, &edges)
+}
+
+/// No two items of a level overlap, and all are inside the picture.
+fn sound(layout: &Layout) {
+    for level in &layout.levels {
+        for pair in level.windows(2) {
+            let (a, b) = (pair[0], pair[1]);
+            let room = (layout.room(a) + layout.room(b)) / 2.0;
+            assert!(
+                layout.y[b] - layout.y[a] >= room,
+                "{:?} overlaps {:?}",
+                layout.items[a],
+                layout.items[b]
+            );
+        }
+        for i in level {
+            assert!(layout.y[*i] - layout.room(*i) / 2.0 >= 0.0);
+            assert!(layout.y[*i] + layout.room(*i) / 2.0 <= layout.height());
+        }
+    }
+}
+
+#[test]
+fn a_line_past_a_level_has_a_way_of_its_own() {
+    let layout = laid(&[("t", "a"), ("a", "b"), ("b", "c"), ("t", "c")], &[&["t"], &["a"], &["b"], &["c"]]);
+    sound(&layout);
+    let long = layout.lines.iter().find(|l| l.len() == 4).unwrap();
+    assert_eq!(long[1..3].iter().filter(|i| layout.items[**i] == Item::Passage).count(), 2);
+    assert_eq!(layout.lines.len(), 4);
+}
+
+#[test]
+fn levels_are_put_in_the_order_that_crosses_least() {
+    let layout = laid(&[("t", "y"), ("u", "x")], &[&["t", "u"], &["x", "y"]]);
+    sound(&layout);
+    let of = |name: &str| layout.items.iter().position(|i| *i == Item::Table(name.into())).unwrap();
+    let above = |a: &str, b: &str| layout.y[of(a)] < layout.y[of(b)];
+    assert_eq!(above("t", "u"), above("y", "x"));
+    // Nothing keeps them from being straight.
+    assert!((layout.y[of("t")] - layout.y[of("y")]).abs() < 1.0);
+}
+
+#[test]
+fn everybody_is_drawn_once_with_all_edges() {
+    let now = snapshot(&several());
+    let svg = draw(&now).into_string();
+    assert_eq!(svg.matches("<rect class=\"box\"").count(), now.tables.len() + 2);
+    assert_eq!(svg.matches("marker-end").count(), now.edges.len());
+    assert!(svg.contains("&quot;&lt;script&gt;&quot;") && !svg.contains("<script"), "{svg}");
+    // Colours go with how far each is behind.
+    for (class, name) in [("failed", "s_failed"), ("late", "s_late"), ("due", "s_due"), ("source", "orders")]
+    {
+        let group = svg.split("<g ").find(|g| g.contains(&format!(">{name}</text>"))).unwrap();
+        assert!(group.starts_with(&format!("class=\"{class}\"")), "{group}");
+    }
+    assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+}
+
+#[test]
+fn many_are_cut_to_the_worst() {
+    let mut all: Vec<_> = (0..MOST + 40).map(|i| status(&format!("s{i:04}"), &["orders"])).collect();
+    all.push(super::super::model::tests::behind("s_late", &["s0239"], 99_000));
+    let now = snapshot(&all);
+    let layout = {
+        let (levels, edges) = shown(&now);
+        Layout::new(&levels, &edges)
+    };
+    sound(&layout);
+    let svg = draw(&now).into_string();
+    assert!(
+        svg.contains(">s_late</text>") && svg.contains(">s0239</text>") && svg.contains("41 are left out")
+    );
+}

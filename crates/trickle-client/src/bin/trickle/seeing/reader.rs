@@ -1,0 +1,108 @@
+//! Reads how stream tables stand, over a connection of its own, again and again.
+
+use super::model::{Seen, Snapshot};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+use trickle_client::connect::Target;
+use trickle_client::{Error, Name, Result, Session, Settings, Trickle};
+
+/// How long the database may take to say how its stream tables stand.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long what was read is good enough for whoever asks next.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+
+/// Where to read.
+pub(crate) struct Reader {
+    target: Target,
+    settings: Settings,
+    /// Which; all where there is none.
+    names: Vec<Name>,
+    trickle: Option<Trickle>,
+    seen: Seen,
+}
+
+impl Reader {
+    /// Connects when it is asked for the first time.
+    pub(crate) fn new(target: Target, settings: Settings, names: Vec<Name>) -> Reader {
+        Reader { target, settings, names, trickle: None, seen: Seen::default() }
+    }
+
+    /// How they stand now. What takes too long is given up, here and in the server.
+    ///
+    /// # Errors
+    /// No connection, in which case the next call connects anew; none of a name; the server.
+    pub(crate) async fn read(&mut self) -> Result<Snapshot> {
+        let mut trickle = match self.trickle.take() {
+            Some(trickle) => trickle,
+            None => {
+                let open = async {
+                    let session = Session::new(self.target.connect().await?);
+                    Trickle::open(session, self.settings.clone()).await
+                };
+                tokio::time::timeout(PATIENCE, open).await.map_err(|_| slow())??
+            }
+        };
+        let token = trickle.connection().client().cancel_token();
+        let Ok(read) = tokio::time::timeout(PATIENCE, ask(&mut trickle, &self.names)).await else {
+            use trickle_client::Connect;
+            // The connection is closed in any case.
+            let _ = tokio::time::timeout(GOOD_FOR, self.target.cancel(token)).await;
+            return Err(slow());
+        };
+        if !read.as_ref().is_err_and(Error::is_connection) {
+            self.trickle = Some(trickle);
+        }
+        let (all, buffers, refresher) = read?;
+        Ok(self.seen.snapshot(&all, &buffers, refresher, Instant::now()))
+    }
+}
+
+fn slow() -> Error {
+    Error::connection(format!("the database did not answer within {} s", PATIENCE.as_secs()))
+}
+
+type Read = (Vec<trickle_client::Status>, Vec<trickle_client::BufferStatus>, trickle_client::Refresher);
+
+async fn ask(trickle: &mut Trickle, names: &[Name]) -> Result<Read> {
+    let all = trickle.status(names).await?;
+    let buffers = trickle.buffers().await?;
+    Ok((all, buffers, trickle.refresher().await?))
+}
+
+/// What was read last.
+#[derive(Clone, Default)]
+pub(super) struct View {
+    /// `None` where nothing was read yet.
+    pub(super) snapshot: Option<Arc<Snapshot>>,
+    /// How old that is.
+    pub(super) age: Duration,
+    /// Why there is nothing newer.
+    pub(super) trouble: Option<String>,
+}
+
+/// Whoever wants to see.
+pub(super) type Asked = oneshot::Sender<View>;
+
+/// Answers one after the other, and asks the database at most once a second however many want to know. Ends when nobody can ask
+/// any more.
+pub(super) async fn answer(mut reader: Reader, mut asked: mpsc::Receiver<Asked>) {
+    let mut last = View::default();
+    let (mut tried, mut read) = (None::<Instant>, Instant::now());
+    while let Some(who) = asked.recv().await {
+        if tried.is_none_or(|at| at.elapsed() >= GOOD_FOR) {
+            match reader.read().await {
+                Ok(snapshot) => {
+                    read = Instant::now();
+                    last = View { snapshot: Some(Arc::new(snapshot)), ..View::default() };
+                }
+                Err(e) => last.trouble = Some(e.message().to_owned()),
+            }
+            tried = Some(Instant::now());
+        }
+        last.age = read.elapsed();
+        // Who went away meanwhile needs no answer.
+        let _ = who.send(last.clone());
+    }
+}

@@ -1,0 +1,309 @@
+//! `trickle run --metrics`, its log, and `trickle status --watch`, against real servers: what is served moves with the work, is
+//! what is documented, and whoever asks holds nobody up.
+
+use super::refresher::{PATIENCE, Refresher, holds, until};
+use super::{BY_REGION, Ran, Role};
+use crate::support::{count, each_server};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a request was answered with.
+struct Reply {
+    code: u16,
+    head: String,
+    body: String,
+}
+
+/// Sends these bytes and reads what comes until the other side closes.
+fn exchange(to: SocketAddr, request: &str) -> Reply {
+    let mut stream = TcpStream::connect(to).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // It may be refused before it is read to its end.
+    let _ = stream.write_all(request.as_bytes());
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    let text = String::from_utf8(bytes).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let code = head.split(' ').nth(1).and_then(|c| c.parse().ok()).unwrap_or(0);
+    Reply { code, head: head.to_lowercase(), body: body.to_owned() }
+}
+
+fn get(to: SocketAddr, path: &str) -> Reply {
+    exchange(to, &format!("GET {path} HTTP/1.1\r\nHost: here\r\n\r\n"))
+}
+
+/// A refresher that serves on a free port, which its log names; the log goes on being read.
+fn serving(command: Command) -> (Refresher, SocketAddr) {
+    let (refresher, log) = Refresher::logging(command);
+    let mut lines = BufReader::new(log).lines();
+    let told = |line: &str| {
+        let (_, rest) = line.split_once("status page and metrics at http://")?;
+        rest.split('/').next()?.parse().ok()
+    };
+    let address = lines.by_ref().map_while(Result::ok).find_map(|l| told(&l)).unwrap();
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+    (refresher, address)
+}
+
+/// The value of a metric with these labels; 0 where there is none yet.
+fn value(metrics: &str, with: &str) -> f64 {
+    let found = metrics.lines().find_map(|l| l.strip_prefix(with)?.trim().parse().ok());
+    found.unwrap_or(0.0)
+}
+
+/// Scrapes until a metric is above this.
+fn above(to: SocketAddr, with: &str, least: f64) -> String {
+    let late = Instant::now() + PATIENCE;
+    loop {
+        let text = get(to, "/metrics").body;
+        if value(&text, with) > least {
+            return text;
+        }
+        assert!(Instant::now() < late, "{with} is never above {least}:\n{text}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The shop with a diamond over it, under a name that is markup.
+async fn shop(db: &crate::support::Db) -> Role {
+    let app = Role::owner(db).await;
+    app.does(&["init", "--quiet"]);
+    for (name, query) in [
+        ("by_region", BY_REGION),
+        ("large", "SELECT region, total FROM by_region WHERE total > 10"),
+        ("named", "SELECT region, orders FROM by_region"),
+        ("\"<script>\"", "SELECT l.region, n.orders FROM large l JOIN named n USING (region)"),
+    ] {
+        app.does(&["create", name, "--query", query, "--schedule", "1s", "--quiet"]);
+    }
+    app
+}
+
+const CHANGE: &str = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
+
+/// The names of the metrics that docs/seeing.md lists.
+fn documented() -> BTreeSet<String> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/seeing.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let names =
+        text.lines().filter_map(|l| l.strip_prefix("| `trickle_")?.split('`').next().map(str::to_owned));
+    names.map(|n| format!("trickle_{n}")).collect()
+}
+
+#[test]
+fn what_is_served_moves_with_the_work_and_is_what_is_documented() {
+    each_server(async |db| {
+        let app = shop(db).await;
+        let w = db.session().await;
+        let (_refresher, to) = serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
+        let rows = "trickle_rows_total{change=\"updated\",table=\"public.by_region\"}";
+        app.run_sql(db, CHANGE).await;
+        let first = value(&above(to, rows, 0.0), rows);
+        app.run_sql(db, CHANGE).await;
+        let text = above(to, rows, first);
+        for (with, least) in [
+            ("trickle_refresh_duration_seconds_count{table=\"public.by_region\"}", 1.0),
+            ("trickle_delta_rows_total{table=\"public.by_region\"}", 1.0),
+            ("trickle_refresh_phase_seconds_count{phase=\"execute\"}", 1.0),
+            ("trickle_connected", 1.0),
+            ("trickle_status_read", 1.0),
+            ("trickle_status{status=\"ACTIVE\",table=\"public.large\"}", 1.0),
+            ("trickle_period_seconds{table=\"public.large\"}", 1.0),
+            ("trickle_buffer_limit_bytes{source=\"public.orders\"}", 1.0),
+        ] {
+            assert!(value(&text, with) >= least, "{with}:\n{text}");
+        }
+        // The lag of the second refresh is known: it is from the look before the change, or the first refresh.
+        let text = above(to, "trickle_lag_seconds_count{table=\"public.by_region\"}", 0.0);
+        let served: BTreeSet<String> = text
+            .lines()
+            .filter_map(|l| Some(l.strip_prefix("# TYPE ")?.split(' ').next()?.to_owned()))
+            .collect();
+        assert_eq!(served, documented());
+        // A stream table that fails is counted and told, with its name, by page and metrics.
+        app.does(&[
+            "create",
+            "inverse",
+            "--query",
+            "SELECT id, 1 / (id - 40000) AS q FROM orders",
+            "--schedule",
+            "1s",
+            "--quiet",
+        ]);
+        app.run_sql(db, "INSERT INTO orders VALUES (40000, 1, 1, 'n')").await;
+        above(
+            to,
+            "trickle_refreshes_total{action=\"none\",outcome=\"failed\",table=\"public.inverse\"}",
+            0.0,
+        );
+        above(to, "trickle_consecutive_errors{table=\"public.inverse\"}", 0.0);
+        assert!(get(to, "/").body.contains("division by zero"));
+        // Dropped, it is gone.
+        app.does(&["drop", "inverse", "--quiet"]);
+        let late = Instant::now() + PATIENCE;
+        while get(to, "/metrics").body.contains("public.inverse") {
+            assert!(Instant::now() < late);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        // Lost connections are got again, of the refresher and of whoever reads for the page.
+        count(&w, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()").await;
+        above(to, "trickle_errors_total{kind=\"connection\"}", 0.0);
+        above(to, "trickle_connected", 0.0);
+        above(to, "trickle_status_read", 0.0);
+    });
+}
+
+#[test]
+fn the_status_page_lists_stream_tables_and_their_edges() {
+    each_server(async |db| {
+        let app = shop(db).await;
+        let (mut refresher, to) = serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
+        let page = get(to, "/");
+        assert_eq!(page.code, 200);
+        for header in [
+            "content-security-policy: default-src 'none';",
+            "x-content-type-options: nosniff",
+            "content-type: text/html; charset=utf-8",
+            "cache-control: no-store",
+        ] {
+            assert!(page.head.contains(header), "{header}: {}", page.head);
+        }
+        for name in ["public.by_region", "public.large", "public.named", "public.&quot;&lt;script&gt;&quot;"]
+        {
+            assert!(page.body.contains(&format!("<th scope=\"row\">{name}</th>")), "{name}: {}", page.body);
+        }
+        assert_eq!(page.body.matches("<script>").count(), 1, "its own");
+        assert_eq!(page.body.matches("marker-end").count(), 6, "two sources, a diamond");
+        let status: Value = serde_json::from_str(&get(to, "/status.json").body).unwrap();
+        let edges: BTreeSet<(&str, &str)> = status["snapshot"]["edges"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|e| (e[0].as_str().unwrap(), e[1].as_str().unwrap()))
+            .collect();
+        let expected = [
+            ("public.by_region", "public.large"),
+            ("public.by_region", "public.named"),
+            ("public.customers", "public.by_region"),
+            ("public.large", "public.\"<script>\""),
+            ("public.named", "public.\"<script>\""),
+            ("public.orders", "public.by_region"),
+        ];
+        assert_eq!(edges, BTreeSet::from(expected));
+        let late = Instant::now() + PATIENCE;
+        while get(to, "/healthz").code != 200 {
+            assert!(Instant::now() < late);
+        }
+        let head = exchange(to, "HEAD / HTTP/1.1\r\nHost: here\r\n\r\n");
+        assert_eq!((head.code, head.body.as_str()), (200, ""));
+        assert_eq!(get(to, "/../etc/passwd").code, 404);
+        let post = exchange(to, "POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\n\r\nhi");
+        assert!(post.code == 405 && post.head.contains("allow: get, head"), "{}", post.head);
+        refresher.terminate();
+        assert_eq!(refresher.ended().code(), Some(0));
+    });
+}
+
+/// Catches a server of pages that shares its patience with the refresher, or has no end of it.
+#[test]
+fn whoever_asks_badly_holds_nobody_up() {
+    each_server(async |db| {
+        let app = shop(db).await;
+        let w = db.session().await;
+        let (_refresher, to) = serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
+        // More than are served at a time, each with half a request.
+        let mut idle: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(to).unwrap()).collect();
+        for stream in &mut idle {
+            stream.write_all(b"GET / HTT").unwrap();
+        }
+        app.run_sql(db, CHANGE).await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+        // They are dropped, and others have their turn.
+        assert_eq!(get(to, "/metrics").code, 200);
+        let large = format!("GET /{} HTTP/1.1\r\nHost: here\r\n\r\n", "x".repeat(1 << 20));
+        let refused = exchange(to, &large);
+        assert!(refused.code == 0 || (400..500).contains(&refused.code), "{}", refused.head);
+        assert_eq!(get(to, "/healthz").code, 200);
+    });
+}
+
+#[test]
+fn a_port_that_is_taken_is_told() {
+    each_server(async |db| {
+        let app = shop(db).await;
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap().to_string();
+        let ran: Ran = app.trickle(&["run", "--metrics", &address]);
+        assert_eq!(ran.code, 1);
+        assert!(ran.err.contains(&format!("cannot serve metrics on {address}")), "{}", ran.err);
+        assert!(ran.err.contains("hint: "), "{}", ran.err);
+    });
+}
+
+/// The documents of a log until one of them is as wanted.
+fn until_logged(log: ChildStderr, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let mut all = Vec::new();
+    for line in BufReader::new(log).lines() {
+        let line = line.unwrap();
+        let document: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        let found = wanted(&document);
+        all.push(document);
+        if found {
+            return all;
+        }
+    }
+    panic!("it was never logged: {all:?}");
+}
+
+#[test]
+fn a_log_for_programs_has_a_span_for_each_refresh_and_its_phases() {
+    each_server(async |db| {
+        let app = shop(db).await;
+        let (_refresher, log) = Refresher::logging(app.command(&["run", "-vv", "--log-format", "json"]));
+        app.run_sql(db, CHANGE).await;
+        let of = |d: &Value| d["span"]["table"] == "public.by_region" && d["span"]["name"] == "refresh";
+        let phase = |d: &Value, name: &str| of(d) && d["fields"]["phase"] == name;
+        let all = until_logged(log, |d| phase(d, "cleanup"));
+        let told = all.iter().find(|d| of(d) && d["level"] == "INFO").unwrap();
+        assert!(told["fields"]["message"].as_str().unwrap().starts_with("public.by_region: "), "{told}");
+        assert!(told["timestamp"].as_str().unwrap().ends_with('Z'), "{told}");
+        let span = &told["span"];
+        assert!(span["action"].is_string() && span["ms"].is_number() && span["rows"].is_number(), "{span}");
+        assert!(span["delta_rows"].as_i64().unwrap() > 0, "{span}");
+        for name in ["wait", "decide", "generate", "execute", "cleanup"] {
+            let event = all.iter().find(|d| phase(d, name)).unwrap_or_else(|| panic!("{name}: {all:?}"));
+            assert!(event["fields"]["ms"].is_number(), "{event}");
+        }
+    });
+}
+
+#[test]
+fn who_watches_without_a_terminal_gets_lines_or_is_told() {
+    each_server(async |db| {
+        let app = shop(db).await;
+        let refused = app.trickle(&["status", "--watch"]);
+        assert_eq!((refused.code, refused.out.as_str()), (2, ""));
+        assert!(
+            refused.err.contains("needs a terminal") && refused.err.contains("--json"),
+            "{}",
+            refused.err
+        );
+        let mut watch = app
+            .command(&["status", "--watch", "--json", "--interval", "100ms"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+        for line in lines.take(2) {
+            let document: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            assert_eq!(document["tables"].as_array().unwrap().len(), 4, "{document}");
+        }
+        // Nobody reads any more: it ends by itself, and that is no failure.
+        assert_eq!(watch.wait().unwrap().code(), Some(0));
+    });
+}
