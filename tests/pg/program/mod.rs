@@ -4,6 +4,7 @@ mod apply;
 mod bench;
 mod demo;
 mod doctor;
+mod pooled;
 mod refresher;
 mod refusals;
 mod session;

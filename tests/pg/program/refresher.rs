@@ -12,19 +12,19 @@ use trickle_client::Session;
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A refresher that ends with the test.
-struct Refresher(Child);
+pub(super) struct Refresher(Child);
 
 impl Refresher {
-    fn start(mut command: Command) -> Refresher {
+    pub(super) fn start(mut command: Command) -> Refresher {
         Refresher(command.args(["--scheduler-interval-ms", "100"]).stdout(Stdio::null()).spawn().unwrap())
     }
 
-    fn terminate(&self) {
+    pub(super) fn terminate(&self) {
         let told = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap();
         assert!(told.success());
     }
 
-    fn ended(&mut self) -> ExitStatus {
+    pub(super) fn ended(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
         loop {
             match self.0.try_wait().unwrap() {
@@ -36,7 +36,7 @@ impl Refresher {
     }
 
     #[track_caller]
-    fn is_running(&mut self) {
+    pub(super) fn is_running(&mut self) {
         assert!(self.0.try_wait().unwrap().is_none(), "it ended");
     }
 }
@@ -49,7 +49,7 @@ impl Drop for Refresher {
 }
 
 /// Waits until a query gives true.
-async fn until(s: &Session, query: &str) {
+pub(super) async fn until(s: &Session, query: &str) {
     let late = Instant::now() + PATIENCE;
     while !s
         .client()
@@ -64,7 +64,7 @@ async fn until(s: &Session, query: &str) {
 }
 
 /// Whether a stream table holds what this query gives; nobody but the refresher brings it up to date.
-fn holds(what: &str, query: &str) -> String {
+pub(super) fn holds(what: &str, query: &str) -> String {
     format!(
         "SELECT NOT EXISTS (TABLE {what} EXCEPT ALL ({query})) AND NOT EXISTS (({query}) EXCEPT ALL TABLE {what})"
     )

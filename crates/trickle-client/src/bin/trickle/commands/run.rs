@@ -4,6 +4,7 @@ use super::{Answer, Run as Command};
 use crate::failure::Failure;
 use crate::output::{Output, count};
 use tokio::signal::unix::{SignalKind, signal};
+use trickle_client::REFRESHER;
 use trickle_client::daemon::{self, Event};
 use trickle_core::refresh::Action;
 
@@ -17,7 +18,7 @@ pub(crate) struct Run {}
 impl Command for Run {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let options = output.settings()?.daemon();
-        let target = output.target()?;
+        let target = output.target()?.called(REFRESHER);
         // The first connection tells whether there is any sense in going on.
         drop(target.connect().await?);
         let stop = stopped()?;

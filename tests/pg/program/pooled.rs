@@ -1,0 +1,117 @@
+//! The program through a real pooler. Catches whatever is expected to be in the server process from one transaction to the
+//! next, and whatever is left there for others: with a connection of one's own neither is noticed.
+
+use super::refresher::{Refresher, holds, until};
+use super::{BY_REGION, Role};
+use crate::support::pooler::{self, Pooler, hold_all, left, release, said};
+use crate::support::{Db, each_server};
+use std::path::PathBuf;
+
+/// The owner of a database and a pooler before its server, all of whose processes are there: each transaction then gets the
+/// process that was not used for the longest.
+async fn pooled(db: &Db, settings: &[&str]) -> (Role, Pooler) {
+    let owner = Role::owner(db).await;
+    let pooler = Pooler::start(&directory(db), &[&owner.name, "postgres"], settings, &[]).await;
+    let through = through(db, &pooler, &owner.name).await;
+    release(hold_all(&pooler, &owner.name, &database(db).await).await).await;
+    (Role { name: owner.name, settings: through }, pooler)
+}
+
+fn directory(db: &Db) -> PathBuf {
+    db.socket().1.parent().unwrap().to_owned()
+}
+
+async fn database(db: &Db) -> String {
+    db.session().await.client().query_one("SELECT current_database()", &[]).await.unwrap().get(0)
+}
+
+async fn through(db: &Db, pooler: &Pooler, user: &str) -> String {
+    format!("{} user={user} dbname={}", pooler.settings(), database(db).await)
+}
+
+/// All commands, in an order in which somebody may use them.
+async fn everything(db: &Db, app: &Role) {
+    let w = db.session().await;
+    let write = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
+    app.does(&["init", "--quiet"]);
+    app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
+    app.does(&[
+        "create",
+        "large",
+        "--query",
+        "SELECT region, total FROM by_region WHERE total > 7000",
+        "--quiet",
+    ]);
+    // Ranges of a table that is small, since one that is large takes long to make.
+    let load = ["--load-bytes", "1", "--load-connections", "3"];
+    let wide = "SELECT id, customer, amount, note FROM orders WHERE amount > 3";
+    app.does(&[&["create", "wide", "--query", wide, "--quiet"][..], &load].concat());
+    for round in 0..4 {
+        app.run_sql(db, write).await;
+        let ran = app.trickle(&["refresh", "--json", "--refresh-strategy", "differential"]).json();
+        assert!(ran.to_string().contains("DIFFERENTIAL"), "round {round}: {ran}");
+    }
+    app.does(&["check", "--quiet"]);
+    app.does(&["status"]);
+    app.does(&["history", "by_region"]);
+    app.does(&["explain", "by_region"]);
+    app.does(&["alter", "large", "--query", "SELECT max(amount) AS largest FROM orders", "--quiet"]);
+    app.run_sql(db, "ALTER TABLE orders ALTER COLUMN amount TYPE numeric(14,3)").await;
+    app.run_sql(db, write).await;
+    app.does(&["refresh", "--quiet"]);
+    app.does(&["check", "--quiet"]);
+    let dir = std::env::temp_dir().join(format!("trickle-pooled-{}", app.name));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("declared.sql"), "SELECT count(*) AS n FROM orders").unwrap();
+    app.does(&["apply", dir.to_str().unwrap(), "--quiet"]);
+    std::fs::remove_dir_all(&dir).unwrap();
+    app.does(&["disable", "customers", "--quiet"]);
+    app.does(&["enable", "customers", "--quiet"]);
+    app.does(&["alter", "by_region", "--suspend", "--quiet"]);
+    app.does(&["alter", "by_region", "--resume", "--quiet"]);
+    let mut refresher = Refresher::start(app.command(&["run", "--quiet"]));
+    for _ in 0..3 {
+        app.run_sql(db, write).await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+    }
+    app.run_sql(db, write).await;
+    app.does(&["wait", "by_region", "--quiet"]);
+    refresher.terminate();
+    assert_eq!(refresher.ended().code(), Some(0));
+    let ran = app.trickle(&["doctor"]);
+    assert!(ran.out.contains("through a pooler"), "{ran:?}");
+    assert!(!ran.out.contains("problem"), "{ran:?}");
+    app.does(&["drop", "wide", "--quiet"]);
+}
+
+#[test]
+fn everything_works_where_each_session_has_a_server_process() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, _pooler) = pooled(db, &["pool_mode = session", "default_pool_size = 20"]).await;
+        everything(db, &app).await;
+        app.does(&["uninstall", "--quiet"]);
+    });
+}
+
+/// Other clients take and give back server processes all the while, so that no transaction finds that of the one before.
+#[test]
+fn everything_works_where_each_transaction_has_another_server_process_and_nothing_stays_there() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, pooler) = pooled(db, &["pool_mode = transaction"]).await;
+        let database = database(db).await;
+        let others = pooler.client(&app.name, &database).await;
+        let mut pids = said(&others, "SELECT pg_backend_pid()").await;
+        pids.extend(said(&others, "SELECT pg_backend_pid()").await);
+        assert_ne!(pids[0], pids[1], "each transaction gets another process");
+        everything(db, &app).await;
+        assert_eq!(left(&pooler, &app.name, &database).await, Vec::<String>::new());
+        app.does(&["uninstall", "--quiet"]);
+        assert_eq!(left(&pooler, &app.name, &database).await, Vec::<String>::new());
+    });
+}
