@@ -4,21 +4,22 @@
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
 use crate::support::pooler::{self, Pooler, hold_all, left, release, said};
-use crate::support::{Db, each_server};
-use std::path::PathBuf;
+use crate::support::{Db, each_server, run};
+use trickle_client::Connect;
+use trickle_client::connect::Target;
 
 /// The owner of a database and a pooler before its server, all of whose processes are there: each transaction then gets the
 /// process that was not used for the longest.
 async fn pooled(db: &Db, settings: &[&str]) -> (Role, Pooler) {
     let owner = Role::owner(db).await;
-    let pooler = Pooler::start(&directory(db), &[&owner.name, "postgres"], settings, &[]).await;
+    let pooler = Pooler::start(&server(db), &[&owner.name, "postgres"], settings, &[]).await;
     let through = through(db, &pooler, &owner.name).await;
     release(hold_all(&pooler, &owner.name, &database(db).await).await).await;
     (Role { name: owner.name, settings: through }, pooler)
 }
 
-fn directory(db: &Db) -> PathBuf {
-    db.socket().1.parent().unwrap().to_owned()
+fn server(db: &Db) -> String {
+    format!("host={}", db.socket().1.parent().unwrap().display())
 }
 
 async fn database(db: &Db) -> String {
@@ -113,5 +114,108 @@ fn everything_works_where_each_transaction_has_another_server_process_and_nothin
         assert_eq!(left(&pooler, &app.name, &database).await, Vec::<String>::new());
         app.does(&["uninstall", "--quiet"]);
         assert_eq!(left(&pooler, &app.name, &database).await, Vec::<String>::new());
+    });
+}
+
+/// With one server process for all nobody gets a second one meanwhile: whoever waits for one while holding it waits for ever.
+#[test]
+fn one_server_process_is_enough() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let owner = Role::owner(db).await;
+        let settings = ["pool_mode = transaction", "default_pool_size = 1"];
+        let pooler = Pooler::start(&server(db), &[&owner.name], &settings, &[]).await;
+        let app = Role { settings: through(db, &pooler, &owner.name).await, name: owner.name };
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        let wide = "SELECT id, amount FROM orders WHERE amount > 3";
+        let load = ["--load-bytes", "1", "--load-connections", "3"];
+        let made =
+            app.trickle(&[&["create", "wide", "--query", wide, "--schedule", "1s"][..], &load].concat());
+        assert!(made.code == 0 && made.err.contains("the pool is too small"), "{made:?}");
+        app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
+        let _refresher = Refresher::start(app.command(&["run", "--quiet"]));
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+        until(&w, &holds("wide", wide)).await;
+    });
+}
+
+/// A refresher through a pooler that dies goes on through the next one.
+#[test]
+fn a_refresher_survives_its_pooler() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, mut pooler) = pooled(db, &["pool_mode = transaction"]).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
+        let mut refresher = Refresher::start(app.command(&["run", "--quiet"]));
+        for _ in 0..3 {
+            app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+            until(&w, &holds("by_region", BY_REGION)).await;
+            pooler.restart().await;
+            refresher.is_running();
+        }
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+/// A request to cancel names a number that the pooler made up: it ends what its own client is doing, in whatever process, and
+/// nothing where the client does nothing, though others are at work in a process that was its own.
+#[test]
+fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, pooler) = pooled(db, &["pool_mode = transaction", "default_pool_size = 1"]).await;
+        let target = Target::resolve(Some(&app.settings), &|_| None).unwrap();
+        let database = database(db).await;
+        let (own, other) = (target.connect().await.unwrap(), pooler.client(&app.name, &database).await);
+        let pid = said(&own, "SELECT pg_backend_pid()").await;
+        assert_eq!(said(&other, "SELECT pg_backend_pid()").await, pid, "one process for both");
+        let w = db.session().await;
+        let asleep = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()";
+        let cancel = async {
+            until(&w, asleep).await;
+            Connect::cancel(&target, own.cancel_token()).await.unwrap();
+        };
+        let (slept, ()) = tokio::join!(own.batch_execute("SELECT pg_sleep(600)"), cancel);
+        assert_eq!(slept.unwrap_err().code().map(|c| c.code()), Some("57014"));
+        // What the other waits for in the same process goes on.
+        run(&w, "SELECT pg_advisory_lock(42)").await;
+        let cancel = async {
+            let waits = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+            until(&w, waits).await;
+            Connect::cancel(&target, own.cancel_token()).await.unwrap();
+            // Who comes after the request is let in after it was heard.
+            pooler.client(&app.name, &database).await;
+            run(&w, "SELECT pg_advisory_unlock(42)").await;
+        };
+        let (waited, ()) = tokio::join!(other.batch_execute("SELECT pg_advisory_xact_lock(42)"), cancel);
+        waited.unwrap();
+    });
+}
+
+/// As psql says it: the pooler refuses what it would have to keep for each client.
+#[test]
+fn a_setting_that_a_pooler_refuses_is_told_with_what_to_do() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, _pooler) = pooled(db, &["pool_mode = transaction"]).await;
+        let refused =
+            Role { settings: format!("{} options='-c work_mem=7MB'", app.settings), name: app.name };
+        let ran = refused.trickle(&["status"]);
+        assert!(ran.code == 3 && ran.err.contains("ignore_startup_parameters"), "{ran:?}");
     });
 }

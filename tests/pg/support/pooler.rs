@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -73,10 +73,10 @@ fn user() -> Option<&'static str> {
 }
 
 impl Pooler {
-    /// Before the server with this socket directory, for clients with these lines of `auth_file`, with these settings. Paths in
+    /// Before the server that these options name, for clients with these lines of `auth_file`, with these settings. Paths in
     /// them may begin with `DIR`, its directory.
     pub(crate) async fn start(
-        server: &Path,
+        server: &str,
         users: &[&str],
         settings: &[&str],
         files: &[(&str, &str)],
@@ -92,10 +92,10 @@ impl Pooler {
             .map(|u| if u.contains('"') { (*u).to_owned() } else { format!("\"{u}\" \"\"") })
             .collect();
         let ini = format!(
-            "[databases]\n* = host={}\n[pgbouncer]\nunix_socket_dir = DIR\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+            "[databases]\n* = {}\n[pgbouncer]\nunix_socket_dir = DIR\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
              auth_file = DIR/users\nauth_type = trust\ndefault_pool_size = {POOL}\nmax_client_conn = 200\n\
              server_round_robin = 1\nstats_users = postgres\nquery_wait_timeout = 60\n{}\n",
-            server.display(),
+            server,
             settings.join("\n")
         );
         let ini = ini.replace("DIR", &dir.display().to_string());
@@ -141,10 +141,6 @@ impl Pooler {
 
     pub(crate) fn port(&self) -> u16 {
         self.port
-    }
-
-    pub(crate) fn file(&self, name: &str) -> String {
-        self.dir.join(name).display().to_string()
     }
 
     /// A plain client of it, another than trickle.
