@@ -16,11 +16,12 @@ use crate::session::{Connect, Session};
 use crate::wire::failed;
 use failure::{Cause, Names};
 use settings::Settings;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use tls::Verify;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{CancelToken, Client, Config, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -31,6 +32,8 @@ pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// Where the socket of a server on this machine is, by distribution; the first that exists is meant.
 const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 const DEFAULT_PORT: u16 = 5432;
+/// The `application_name` where none is chosen.
+const PROGRAM: &str = "trickle";
 /// A host that does not answer at all is given up after this many seconds; libpq waits as long as the kernel does.
 const DEFAULT_TIMEOUT: &str = "10";
 
@@ -38,6 +41,8 @@ const DEFAULT_TIMEOUT: &str = "10";
 #[derive(Clone, Debug)]
 pub struct Target {
     config: Config,
+    /// The same for each host alone, in the order in which they are named.
+    hosts: Vec<Config>,
     /// The TLS modes to try, in order.
     modes: Vec<SslMode>,
     tls: rustls::ClientConfig,
@@ -82,7 +87,7 @@ impl Target {
         default(&mut settings, "user", &|| whoami::username().unwrap_or_else(|_| "postgres".into()));
         let user = settings["user"].clone();
         default(&mut settings, "dbname", &|| user.clone());
-        default(&mut settings, "application_name", &|| "trickle".into());
+        default(&mut settings, "application_name", &|| PROGRAM.into());
         default(&mut settings, "connect_timeout", &|| DEFAULT_TIMEOUT.into());
         let mode = settings.remove("sslmode").unwrap_or_else(|| "prefer".into());
         let root = settings.remove("sslrootcert").map(PathBuf::from);
@@ -91,13 +96,10 @@ impl Target {
         let identity = settings.remove("sslcert").zip(settings.remove("sslkey"));
         let passfile = settings.remove("passfile").map(PathBuf::from);
         let config = settings::config(&settings)?;
+        let hosts = settings::each_host(&settings)?;
         let names = Names::of(&config);
-        let mut target = Target {
-            modes: modes(&mode, &config)?,
-            tls: rustls_config(&mode, root, identity)?,
-            config,
-            names,
-        };
+        let tls = rustls_config(&mode, root, identity)?;
+        let mut target = Target { modes: modes(&mode, &config)?, hosts, tls, config, names };
         if target.config.get_password().is_none()
             && let Some(file) = passfile.or_else(|| home.map(|h| h.join(".pgpass")))
         {
@@ -106,16 +108,29 @@ impl Target {
         Ok(target)
     }
 
-    /// Takes the password of the first host that the file knows. tokio-postgres has one password for all hosts.
+    /// Under this name (`application_name`), unless another than this program's own was chosen. A session has it from its
+    /// beginning, also where a pooler lets each transaction have another.
+    #[must_use]
+    pub fn called(mut self, name: &str) -> Target {
+        for config in [&mut self.config].into_iter().chain(&mut self.hosts) {
+            if config.get_application_name() == Some(PROGRAM) {
+                config.application_name(name);
+            }
+        }
+        self
+    }
+
+    /// Takes each host's password from the file, as far as it knows them.
     fn password_from(&mut self, file: &Path) {
         let Some(text) = passfile::read(file) else { return };
         let (user, database) = (self.names.user.clone(), self.names.database.clone());
-        let found = self.names.hosts.iter().find_map(|(host, port)| {
+        for (config, (host, port)) in self.hosts.iter_mut().zip(&self.names.hosts) {
             let host = if SOCKET_DIRECTORIES.contains(&host.as_str()) { "localhost" } else { host };
-            passfile::find(&text, host, *port, &database, &user)
-        });
-        if let Some(password) = found {
-            self.config.password(password);
+            let Some(password) = passfile::find(&text, host, *port, &database, &user) else { continue };
+            if self.config.get_password().is_none() {
+                self.config.password(&password);
+            }
+            config.password(password);
         }
     }
 
@@ -129,15 +144,36 @@ impl Target {
         self.names.to_string()
     }
 
-    /// Connects. Must be called within a tokio runtime, which then drives the connection; when the connection breaks,
-    /// the statement that waits on it gets the error.
+    /// Connects to the first host that is there and is what is wanted (`target_session_attrs`), in the order in which they are
+    /// named or, with `load_balance_hosts=random`, in any. Must be called within a tokio runtime, which then drives the
+    /// connection; when the connection breaks, the statement that waits on it gets the error.
     ///
     /// # Errors
-    /// The server cannot be reached or refuses; says what to try.
+    /// No host can be reached, or each refuses; says why of each, and what to try.
     pub async fn connect(&self) -> Result<Client, ConnectError> {
+        let mut refused = Vec::new();
+        for host in self.in_order() {
+            match self.connect_to(host).await {
+                Ok(client) => return Ok(client),
+                Err(cause) => refused.push((Names::of(host), cause)),
+            }
+        }
+        Err(failure::explain(refused, &self.names))
+    }
+
+    fn in_order(&self) -> Vec<&Config> {
+        let mut hosts: Vec<&Config> = self.hosts.iter().collect();
+        if self.config.get_load_balance_hosts() == LoadBalanceHosts::Random {
+            // Each has keys of its own.
+            hosts.sort_by_cached_key(|_| RandomState::new().build_hasher().finish());
+        }
+        hosts
+    }
+
+    async fn connect_to(&self, host: &Config) -> Result<Client, Cause> {
         let mut refused: Option<Cause> = None;
         for mode in &self.modes {
-            let mut config = self.config.clone();
+            let mut config = host.clone();
             config.ssl_mode(*mode);
             let opened = match mode {
                 SslMode::Disable => open(&config, NoTls).await,
@@ -145,8 +181,7 @@ impl Target {
             };
             match opened {
                 Ok(client) => return Ok(client),
-                Err(e) => {
-                    let cause = Cause::of(&e);
+                Err(cause) => {
                     let again = cause.may_depend_on_tls();
                     // Where both ways are closed, the first refusal is of the way that is wanted more.
                     if !again || refused.is_none() {
@@ -158,8 +193,7 @@ impl Target {
                 }
             }
         }
-        let cause = refused.unwrap_or_else(|| Cause::Other("no way to connect is allowed".into()));
-        Err(cause.explain(&self.names))
+        Err(refused.unwrap_or_else(|| Cause::Other("no way to connect is allowed".into())))
     }
 }
 
@@ -178,12 +212,18 @@ impl Connect for Target {
     }
 }
 
-async fn open<T>(config: &Config, tls: T) -> Result<Client, tokio_postgres::Error>
+async fn open<T>(config: &Config, tls: T) -> Result<Client, Cause>
 where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
 {
-    let (client, connection) = config.connect(tls).await?;
+    let connecting = config.connect(tls);
+    let opened = match config.get_connect_timeout() {
+        None => connecting.await,
+        // The driver measures the way there alone: who lets us in and says nothing has as long again.
+        Some(most) => tokio::time::timeout(*most * 2, connecting).await.map_err(|_| Cause::Timeout)?,
+    };
+    let (client, connection) = opened.map_err(|e| Cause::of(&e))?;
     tokio::spawn(async move {
         let _ = connection.await;
     });

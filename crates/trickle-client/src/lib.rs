@@ -14,6 +14,7 @@
 
 pub mod connect;
 pub mod daemon;
+mod greeting;
 mod session;
 pub mod throwaway;
 mod wire;

@@ -1,12 +1,14 @@
 //! A connection to a server, and how the batches of a refresh travel over it.
 
+use crate::greeting;
 use crate::wire::{failed, type_of};
 use futures_util::future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio_postgres::types::Type;
-use tokio_postgres::{CancelToken, Client, Config, NoTls, Statement as Prepared};
+use tokio_postgres::{CancelToken, Client, Config, NoTls, SimpleQueryMessage, Statement as Prepared};
 use trickle_core::refresh::{Answer, Kind, Statement};
 use trickle_engine::db::{Answering, Bind, Connection, Connections, Kept, Param, Sent, Way};
 use trickle_engine::drive::{Timed, first_words};
@@ -17,6 +19,18 @@ pub struct Session {
     client: Client,
     /// Where statements that come again are to be prepared.
     prepared: Option<Mutex<Kept<Prepared>>>,
+    /// The server process that was told when the connection was made.
+    pub(crate) greeted: Option<i32>,
+    /// Where each transaction may run in another server process.
+    pub(crate) shared: Option<Shared>,
+}
+
+/// A connection whose transactions may each run in another server process.
+pub(crate) struct Shared {
+    /// What each begins with.
+    pub(crate) locals: &'static [&'static str],
+    /// The process of the last refresh.
+    pub(crate) process: Arc<AtomicI32>,
 }
 
 /// The answers of statements that were sent, and may not be there yet.
@@ -40,7 +54,8 @@ impl Session {
 
     /// A session over a connection that something else drives.
     pub fn new(client: Client) -> Session {
-        Session { client, prepared: None }
+        let greeted = greeting::process(&client.cancel_token());
+        Session { client, prepared: None, greeted, shared: None }
     }
 
     /// Keeps the statements of refreshes prepared that come again.
@@ -123,9 +138,18 @@ impl Session {
 
     /// Statements that return nothing, in one message. What they took is the first one's, and so is their error.
     async fn together(&self, bare: &[Statement]) -> Vec<Timed> {
-        let texts: Vec<&str> = bare.iter().map(|s| &*s.text).collect();
+        let mut texts: Vec<&str> = bare.iter().map(|s| &*s.text).collect();
+        let begins = bare.first().is_some_and(|s| s.kind == Kind::Begin);
+        let shared = self.shared.as_ref().filter(|_| begins);
+        if let Some(shared) = shared {
+            texts.splice(1..1, shared.locals.iter().copied());
+            texts.insert(0, WHO);
+        }
         let text = texts.join("; ");
-        let result = self.client.batch_execute(&text).await;
+        let result = match shared {
+            None => self.client.batch_execute(&text).await,
+            Some(shared) => self.client.simple_query(&text).await.map(|answer| shared.note(&answer)),
+        };
         let at = Instant::now();
         match result {
             Ok(()) => bare.iter().map(|_| (Ok(Answer::default()), at)).collect(),
@@ -163,6 +187,21 @@ impl Session {
     async fn timed(&self, statement: &Statement, kept: Option<Prepared>) -> Timed {
         let result = self.answer(statement, kept).await;
         (result, Instant::now())
+    }
+}
+
+/// Tells the server process that all of a message runs in: in a transaction of its own, since the one that follows must take
+/// its locks before it sees anything.
+const WHO: &str = "BEGIN; SELECT pg_backend_pid(); COMMIT";
+
+impl Shared {
+    /// Notes what [`WHO`] told.
+    fn note(&self, answer: &[SimpleQueryMessage]) {
+        let told = answer.iter().find_map(|m| match m {
+            SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+            _ => None,
+        });
+        self.process.store(told.unwrap_or(0), Ordering::Relaxed);
     }
 }
 

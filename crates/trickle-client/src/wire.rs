@@ -1,15 +1,17 @@
 //! [`Connection`] over a [`Session`]: values and rows as they travel.
 
-use crate::session::Session;
+use crate::session::{Session, Shared};
 use futures_util::{FutureExt, StreamExt, pin_mut};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI32;
 use std::time::Duration;
 use tokio_postgres::error::ErrorPosition;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, Json, Kind, ToSql, Type};
 use tokio_postgres::{SimpleQueryMessage, Statement};
 use trickle_core::refresh::{self, Answer};
+use trickle_core::sql::Ident;
 use trickle_engine::db::{Answering, Cell, Connection, Param, Prepared, Refusal, Row, Rows, Sent};
 use trickle_engine::drive::Timed;
 use trickle_engine::{Error, Result};
@@ -46,11 +48,19 @@ impl Connection for Session {
     }
 
     fn prepare<'a>(&'a self, text: &'a str) -> Answering<'a, Prepared> {
-        Box::pin(async move { Ok(Prepared(Arc::new(self.client().prepare(text).await.map_err(refusal)?))) })
+        Box::pin(async move {
+            if self.shared.is_some() {
+                return Ok(Prepared(Arc::new(text.to_owned())));
+            }
+            Ok(Prepared(Arc::new(self.client().prepare(text).await.map_err(refusal)?)))
+        })
     }
 
     fn again<'a>(&'a self, prepared: &'a Prepared) -> Answering<'a, Vec<Row>> {
         Box::pin(async move {
+            if let Some(text) = prepared.0.downcast_ref::<String>() {
+                return Ok(self.rows(text, &[], None).await?.rows);
+            }
             let Some(prepared) = prepared.0.downcast_ref::<Statement>() else {
                 return Err(Refusal::lost("a statement was prepared on another connection"));
             };
@@ -60,17 +70,24 @@ impl Connection for Session {
 
     fn columns<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<(String, u32)>> {
         Box::pin(async move {
+            if self.shared.is_some() {
+                return self.columns_unprepared(text).await;
+            }
             let prepared = self.client().prepare(text).await.map_err(refusal)?;
             Ok(prepared.columns().iter().map(|c| (c.name().to_owned(), c.type_().oid())).collect())
         })
     }
 
     fn begin(&self, fresh: bool) -> Answering<'_, ()> {
-        self.batch(if fresh {
-            "START TRANSACTION ISOLATION LEVEL READ COMMITTED"
-        } else {
-            "START TRANSACTION"
-        })
+        let begin =
+            if fresh { "START TRANSACTION ISOLATION LEVEL READ COMMITTED" } else { "START TRANSACTION" };
+        match &self.shared {
+            None => self.batch(begin),
+            Some(shared) => Box::pin(async move {
+                let text = [&[begin], shared.locals].concat().join("; ");
+                self.client().batch_execute(&text).await.map_err(refusal)
+            }),
+        }
     }
 
     fn commit(&self) -> Answering<'_, ()> {
@@ -105,6 +122,18 @@ impl Connection for Session {
         self.prepare();
     }
 
+    fn greeted(&self) -> Option<i32> {
+        self.greeted
+    }
+
+    fn share(&mut self, locals: &'static [&'static str]) {
+        self.shared = Some(Shared { locals, process: Arc::default() });
+    }
+
+    fn process(&self) -> Option<Arc<AtomicI32>> {
+        self.shared.as_ref().map(|s| s.process.clone())
+    }
+
     fn sent(&self) -> Sent {
         self.statements()
     }
@@ -119,6 +148,31 @@ impl Session {
         prepared: Option<Statement>,
     ) -> Result<Rows, Refusal> {
         self.received(text, params, prepared).await.map_err(refusal)
+    }
+
+    /// [`Connection::columns`] without a name for the query that the server would keep.
+    async fn columns_unprepared(&self, text: &str) -> Result<Vec<(String, u32)>, Refusal> {
+        let text = text.trim_end().trim_end_matches(';');
+        let named = format!("SELECT * FROM ({text}) trickle_query LIMIT 0");
+        let said = self.client().simple_query(&named).await.map_err(refusal)?;
+        let names = said.iter().find_map(|m| match m {
+            SimpleQueryMessage::RowDescription(columns) => Some(columns.iter().map(|c| c.name().to_owned())),
+            _ => None,
+        });
+        let names: Vec<String> = names.into_iter().flatten().collect();
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        // One row without values, which have their types all the same.
+        let types = names.iter().map(|n| format!("pg_typeof(trickle_query.{})::oid", Ident::new(n)));
+        let types: Vec<String> = types.collect();
+        let typed = format!(
+            "SELECT {} FROM (SELECT) one LEFT JOIN ({text}) trickle_query ON false",
+            types.join(", ")
+        );
+        let rows = self.rows(&typed, &[], None).await?.rows;
+        let oids = rows.first().map(|row| (0..names.len()).map(|i| row.get::<u32>(i)).collect::<Vec<_>>());
+        Ok(names.into_iter().zip(oids.unwrap_or_default()).collect())
     }
 
     async fn received(

@@ -18,6 +18,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI32;
 use std::time::{Duration, Instant};
 use trickle_core::refresh::{Answer, Statement, Value};
 
@@ -123,6 +124,21 @@ pub trait Connection {
 
     /// Keeps the statements of refreshes prepared that come again, from now on.
     fn keep_prepared(&mut self) {}
+
+    /// The number of the server process as it was told when the connection was made. It is another than that of the process
+    /// which answers where a pooler stands between, since a pooler makes one up for each of its clients.
+    fn greeted(&self) -> Option<i32> {
+        None
+    }
+
+    /// From now on each transaction may run in another server process, which others use between two: nothing is left in one,
+    /// and nothing is expected there. Each transaction begins with these statements, which must last no longer than it.
+    fn share(&mut self, _locals: &'static [&'static str]) {}
+
+    /// The server process of the last refresh that began, where each may have another; 0 before the first.
+    fn process(&self) -> Option<Arc<AtomicI32>> {
+        None
+    }
 
     /// What was sent of statements that come again; nothing is counted where none is kept prepared.
     fn sent(&self) -> Sent {

@@ -107,6 +107,7 @@ pub async fn of_server(db: &dyn Connection) -> Result<Vec<Check>> {
     // The list of checks: each is one statement, and one line here.
     Ok(vec![
         version(db).await?,
+        way(db).await?,
         role(db).await?,
         privileges(db).await?,
         writable(db).await?,
@@ -137,6 +138,19 @@ async fn version(db: &dyn Connection) -> Result<Check> {
     let verdict = if (15..=18).contains(&major) { Verdict::Good } else { Verdict::Bad };
     let found = format!("PostgreSQL {text}");
     Ok(Check::new("version", verdict, found, "trickle works with PostgreSQL 15 to 18."))
+}
+
+/// Whether a pooler stands between, as far as that can be told ([`Connection::greeted`]): of one that hands on what the server
+/// says when a connection is made, nothing is seen.
+async fn way(db: &dyn Connection) -> Result<Check> {
+    let row = db.query_one("SELECT pg_backend_pid()", &[]).await.map_err(asking)?;
+    let direct = db.greeted().is_none_or(|told| told == row.get::<i32>(0));
+    let found = if direct {
+        "direct: what comes again stays prepared"
+    } else {
+        "through a pooler: each transaction may have another server process, so nothing stays prepared"
+    };
+    Ok(Check::new("connection", Verdict::Good, found, ""))
 }
 
 async fn role(db: &dyn Connection) -> Result<Check> {

@@ -23,12 +23,16 @@ use crate::error::{Error, Result};
 use crate::progress::{Progress, Tally};
 use crate::registry::Entry;
 use crate::trickle::Trickle;
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use job::Job;
 use std::cell::{Cell, RefCell};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::time::Duration;
 use trickle_core::refresh::{Answer, Failure, Kind, Lock, Plan, Relation, Report, Statement, Value};
 use trickle_core::sql::Qualified;
+
+/// How long a worker may take to join. Its locks are given up sooner.
+const JOIN: Duration = Duration::from_secs(5);
 
 impl<C: Connection> Trickle<C> {
     /// Refreshes a group of which one stream table is loaded on several connections. `None`: none is to be, or it could
@@ -244,7 +248,7 @@ impl Load<'_> {
         let row = self.leader.query_one("SELECT pg_export_snapshot(), current_user::text", &[]).await;
         let row = row.map_err(fail)?;
         let (snapshot, role): (String, String) = (row.get(0), row.get(1));
-        let joined = join_all(self.workers.iter().map(|w| self.join(&**w, &snapshot, &role))).await;
+        let joined = join_all(self.workers.iter().map(|w| self.awaited(&**w, &snapshot, &role))).await;
         let pids = joined.iter().filter_map(|j| j.as_ref().ok().copied()).collect();
         let mut joined = joined.into_iter();
         // Those that the server does not let in are done without.
@@ -262,6 +266,15 @@ impl Load<'_> {
         match queue.failed.take() {
             Some(e) => Err(e),
             None => Ok(queue.rows.get()),
+        }
+    }
+
+    /// [`Load::join`], for as long as may be waited: a pooler lets a worker wait for the server process that the leader has.
+    async fn awaited(&self, worker: &dyn Connection, snapshot: &str, role: &str) -> Result<i32> {
+        let late = Error::connection("a worker got no server process: the pool is too small");
+        match select(pin!(self.join(worker, snapshot, role)), worker.pause(JOIN)).await {
+            Either::Left((joined, _)) => joined,
+            Either::Right(_) => Err(late),
         }
     }
 

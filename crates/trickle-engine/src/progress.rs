@@ -6,7 +6,7 @@ use futures_util::future::{self, Either, select};
 use futures_util::pin_mut;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -92,8 +92,8 @@ pub(crate) struct Onlooker {
     pub(crate) tally: Arc<Tally>,
     /// What is done, for people.
     pub(crate) what: String,
-    /// The server process that works.
-    pub(crate) pid: i32,
+    /// The server process that works; 0 while that is not known.
+    pub(crate) pid: Arc<AtomicI32>,
     /// The table that is written.
     pub(crate) table: Option<u32>,
 }
@@ -138,14 +138,14 @@ impl Onlooker {
             }
             standing.waits_for.clear();
             if let Some(s) = &session {
-                match self.blockers(&**s).await {
-                    Ok(found) => standing.waits_for = found,
+                match self.looked(&**s).await {
+                    Ok((blockers, size)) => {
+                        standing.waits_for = blockers;
+                        standing.written = size.or(standing.written);
+                    }
                     // The server will not let it look on, or the connection is gone: the next round tries again.
                     Err(_) => session = None,
                 }
-            }
-            if let (Some(s), true) = (&session, standing.waits_for.is_empty()) {
-                standing.written = self.size(&**s).await.or(standing.written);
             }
             let now = Instant::now();
             let spent =
@@ -158,14 +158,30 @@ impl Onlooker {
     }
 
     async fn open(&self) -> Option<Box<dyn Connection>> {
-        let session = self.connections.as_ref()?.another().await.ok()?;
-        // It must never wait where the work may wait, too.
-        session.batch_execute("SET lock_timeout = '100ms'").await.ok()?;
-        Some(session)
+        self.connections.as_ref()?.another().await.ok()
+    }
+
+    /// Whom the work waits for, and how large the table is that it writes.
+    async fn looked(&self, s: &dyn Connection) -> Result<(Vec<Blocker>, Option<u64>)> {
+        let fail = |e| Error::server("look who holds a lock", e);
+        // It must never wait where the work may wait, too. The setting ends with the transaction: the server process may be
+        // another one's after it.
+        s.batch_execute("BEGIN; SET LOCAL lock_timeout = '100ms'").await.map_err(fail)?;
+        let blockers = self.blockers(s).await;
+        let size = match &blockers {
+            Ok(found) if found.is_empty() => self.size(s).await,
+            _ => None,
+        };
+        s.batch_execute("ROLLBACK").await.map_err(fail)?;
+        Ok((blockers?, size))
     }
 
     async fn blockers(&self, s: &dyn Connection) -> Result<Vec<Blocker>> {
-        let rows = s.query(BLOCKERS, &[&self.pid]).await;
+        let pid = self.pid.load(Ordering::Relaxed);
+        if pid == 0 {
+            return Ok(Vec::new());
+        }
+        let rows = s.query(BLOCKERS, &[&pid]).await;
         let rows = rows.map_err(|e| Error::server("look who holds a lock", e))?;
         let all = rows.iter().map(|r| Blocker { pid: r.get(0), line: holder(r, r.get(5)) });
         Ok(all.filter(|b| !self.tally.is_worker(b.pid)).collect())

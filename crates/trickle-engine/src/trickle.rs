@@ -13,6 +13,7 @@ use crate::registry::{Entry, Registry, Runnable, compile_entry};
 use crate::schema;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI32;
 use std::time::Instant;
 use trickle_core::catalog::TableId;
 use trickle_core::cost::{Force, Policy};
@@ -39,8 +40,8 @@ pub struct Settings {
     pub force: Option<Force>,
     /// Failed refreshes in a row after which a stream table is suspended; 0 for never.
     pub max_consecutive_errors: u32,
-    /// Whether statements that come again stay prepared on their connection. Not through a pooler that gives each
-    /// transaction another server process.
+    /// Whether statements that come again stay prepared on their connection. Without, nothing at all outlives a transaction in
+    /// the server process, as through a pooler ([`Connection::greeted`]), where it is so whatever is set here.
     pub use_prepared_statements: bool,
     /// The least `work_mem` of a refresh, in MiB: of every refresh, where there is no most. `None` leaves the server's,
     /// or starts from PostgreSQL's default where there is a most.
@@ -108,8 +109,8 @@ pub struct Trickle<C> {
     /// The way to more connections like this one.
     pub(crate) connections: Option<Arc<dyn Connections>>,
     pub(crate) tally: Arc<Tally>,
-    /// The server process of the connection.
-    pid: i32,
+    /// The server process that works for the connection; 0 where that is not known.
+    pid: Arc<AtomicI32>,
     /// Major version of the server.
     pub(crate) server: u32,
     pub(crate) search_path: Vec<String>,
@@ -157,17 +158,15 @@ impl<C: Connection> Trickle<C> {
             return Err(Error::input(format!("PostgreSQL {server} is too old"))
                 .hint("trickle needs PostgreSQL 15 or later."));
         }
-        // A refresher that was killed leaves no statement running to its end. Where the server's platform cannot tell,
-        // it refuses the setting, and the statement does run to its end.
-        let _ = db(&connection).batch_execute("SET client_connection_check_interval = '1s'").await;
-        // The questions about many stream tables are long and quick: compiling them, or planning them anew for each list of
-        // tables, takes longer than they do.
-        let _ = db(&connection).batch_execute("SET jit = off").await;
-        if settings.use_prepared_statements {
-            // Nobody else is given this server process, who might want plans of another kind.
-            let _ = db(&connection).batch_execute("SET plan_cache_mode = force_generic_plan").await;
-            connection.keep_prepared();
+        let pid: i32 = row.get(2);
+        let pooled = connection.greeted().is_some_and(|told| told != pid);
+        // In somebody else's transaction there is none to begin.
+        if pooled || !settings.use_prepared_statements && connection.callers().is_none() {
+            share(&mut connection).await;
+        } else {
+            keep(&mut connection, settings.use_prepared_statements).await;
         }
+        let pid = connection.process().unwrap_or_else(|| Arc::new(AtomicI32::new(pid)));
         let search_path = row.get(1);
         let progress = Arc::new(Quiet);
         Ok(Trickle {
@@ -176,7 +175,7 @@ impl<C: Connection> Trickle<C> {
             progress,
             connections: None,
             tally: Arc::default(),
-            pid: row.get(2),
+            pid,
             server,
             search_path,
             memory: Memory::default(),
@@ -217,7 +216,7 @@ impl<C: Connection> Trickle<C> {
             connections: self.connections.clone(),
             tally: self.tally.clone(),
             what,
-            pid: self.pid,
+            pid: self.pid.clone(),
             table: table.map(|t| t.0),
         }
     }
@@ -322,6 +321,35 @@ impl<C: Connection> Trickle<C> {
         self.memory.compiled.insert(e.id, (made_from, runnable.clone()));
         Ok(runnable)
     }
+}
+
+/// A refresher that was killed leaves no statement running to its end. Where the server's platform cannot tell, it refuses
+/// the setting, and the statement does run to its end.
+const CHECKED: &str = "SET LOCAL client_connection_check_interval = '1s'";
+
+/// The questions about many stream tables are long and quick: compiling them, or planning them anew for each list of tables,
+/// takes longer than they do.
+const UNCOMPILED: &str = "SET LOCAL jit = off";
+
+/// The server process is this connection's alone, as long as it lasts: what is set and prepared there stays.
+async fn keep<C: Connection>(connection: &mut C, prepared: bool) {
+    for local in [CHECKED, UNCOMPILED] {
+        let _ = db(connection).batch_execute(&local.replacen("SET LOCAL", "SET", 1)).await;
+    }
+    if prepared {
+        // Nobody else is given this server process, who might want plans of another kind.
+        let _ = db(connection).batch_execute("SET plan_cache_mode = force_generic_plan").await;
+        connection.keep_prepared();
+    }
+}
+
+/// The server process may be another one's after each transaction: what is set is set in transactions.
+async fn share<C: Connection>(connection: &mut C) {
+    let tried = db(connection).batch_execute(&format!("BEGIN; {CHECKED}; ROLLBACK")).await;
+    if tried.is_err() {
+        let _ = db(connection).batch_execute("ROLLBACK").await;
+    }
+    connection.share(if tried.is_ok() { &[CHECKED, UNCOMPILED] } else { &[UNCOMPILED] });
 }
 
 /// A connection as everything but its driver speaks to it.

@@ -2,29 +2,11 @@
 //! schedulers that write where nothing can be written, and a catalog that takes a promoted standby for a restored dump.
 
 use super::workers::{MADE, SCHEDULERS, STALE, scheduled, until};
-use crate::support::private::{connect, each_version};
+use crate::support::private::{connect, each_version, follow};
 use crate::support::{count, run};
-use std::path::Path;
-use trickle_client::throwaway::Server;
 
 /// How often a stream table was made anew, as after a restored dump.
 const ANEW: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action = 'REINITIALIZE'";
-
-/// A standby of a server, in the place of a server of its own.
-async fn standby(binaries: &Path, primary: &Server) -> Server {
-    let mut server = scheduled(binaries, "standby").await;
-    let (from, to) = (primary.directory().display(), server.directory().display());
-    // As the user of the server, whose files these are.
-    let copied = format!(
-        "COPY (SELECT) TO PROGRAM 'cd {to} && {}/pg_basebackup -h {from} -U postgres -D copied -R -c fast \
-         && cp data/postmaster.pid copied/ && mv data replaced && mv copied data'",
-        binaries.display()
-    );
-    run(&connect(primary, "postgres").await, &copied).await;
-    server.crash().unwrap();
-    server.ready().await.unwrap();
-    server
-}
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
@@ -37,7 +19,8 @@ fn a_standby_does_nothing_until_it_is_promoted() {
         let p = connect(&primary, "postgres").await;
         run(&p, MADE).await;
         until(&p, SCHEDULERS, 1).await;
-        let copy = standby(binaries, &primary).await;
+        let mut copy = scheduled(binaries, "standby").await;
+        follow(&mut copy, &primary).await;
         let s = connect(&copy, "postgres").await;
         assert_eq!(count(&s, "SELECT pg_is_in_recovery()::int::int8").await, 1);
         for k in 4..7 {

@@ -7,6 +7,7 @@ mod bag;
 pub(crate) mod cut;
 mod live;
 mod load;
+pub(crate) mod pooler;
 pub(crate) mod private;
 mod server;
 mod sql_api;

@@ -1,5 +1,6 @@
 //! Servers of one test alone: to be killed, or to tell from one another.
 
+use super::live::run;
 use super::server::runtime;
 use std::path::Path;
 use trickle_client::throwaway::{self, Server};
@@ -41,4 +42,18 @@ pub(crate) async fn open(server: &Server, database: &str, settings: Settings) ->
     let mut t = Trickle::attach(connect(server, database).await, settings).await.unwrap();
     t.init().await.unwrap();
     t
+}
+
+/// Makes a new server a standby of another.
+pub(crate) async fn follow(server: &mut Server, primary: &Server) {
+    let (from, to) = (primary.directory().display(), server.directory().display());
+    // As the user of the server, whose files these are.
+    let copied = format!(
+        "COPY (SELECT) TO PROGRAM 'cd {to} && {}/pg_basebackup -h {from} -U postgres -D copied -R -c fast \
+         && cp data/postmaster.pid copied/ && mv data replaced && mv copied data'",
+        primary.binaries().display()
+    );
+    run(&connect(primary, "postgres").await, &copied).await;
+    server.crash().unwrap();
+    server.ready().await.unwrap();
 }

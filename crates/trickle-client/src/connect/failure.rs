@@ -102,17 +102,21 @@ impl Names {
     }
 }
 
+impl Names {
+    /// The hosts alone.
+    fn place(&self) -> String {
+        let place = |(host, port): &(String, u16)| match host.as_str() {
+            h if h.starts_with('/') => format!("socket {h}/.s.PGSQL.{port}"),
+            h if h.contains(':') => format!("[{h}]:{port}"),
+            h => format!("{h}:{port}"),
+        };
+        self.hosts.iter().map(place).collect::<Vec<_>>().join(", ")
+    }
+}
+
 impl fmt::Display for Names {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, (host, port)) in self.hosts.iter().enumerate() {
-            let comma = if i == 0 { "" } else { ", " };
-            match host.as_str() {
-                h if h.starts_with('/') => write!(f, "{comma}socket {h}/.s.PGSQL.{port}")?,
-                h if h.contains(':') => write!(f, "{comma}[{h}]:{port}")?,
-                h => write!(f, "{comma}{h}:{port}")?,
-            }
-        }
-        write!(f, " as user \"{}\", database \"{}\"", self.user, self.database)
+        write!(f, "{} as user \"{}\", database \"{}\"", self.place(), self.user, self.database)
     }
 }
 
@@ -125,6 +129,8 @@ pub(super) enum Cause {
     Lookup(String),
     /// Nobody answered in time.
     Timeout,
+    /// It answers, and is not of the kind that `target_session_attrs` wants; why.
+    Unwanted(&'static str),
     /// TLS could not be agreed on.
     Tls(String),
     /// The server wants a password and none was given.
@@ -152,6 +158,10 @@ impl Cause {
             _ => {}
         }
         match e.source().and_then(|s| s.downcast_ref::<io::Error>()) {
+            Some(_) if why == "database does not allow writes" => {
+                Cause::Unwanted("it is read-only, as a standby is")
+            }
+            Some(_) if why == "database is not read only" => Cause::Unwanted("it is not read-only"),
             Some(io) if io.kind() == io::ErrorKind::TimedOut => Cause::Timeout,
             Some(_) if why.contains("lookup address") || why.contains("resolve") => Cause::Lookup(why),
             Some(io) => Cause::Io(io.kind(), why),
@@ -168,9 +178,9 @@ impl Cause {
         }
     }
 
-    /// The error for people.
-    pub(super) fn explain(self, names: &Names) -> ConnectError {
-        let (what, detail, hint) = match self {
+    /// What happened, for people.
+    fn words(self, names: &Names) -> Words {
+        match self {
             Cause::Io(kind, why) => io_failure(kind, why, names),
             Cause::Lookup(why) => {
                 let hosts: Vec<&str> = names.hosts.iter().map(|(h, _)| h.as_str()).collect();
@@ -203,11 +213,36 @@ impl Cause {
                 let hint = format!("Try psql {} -U {} {}.", names.arguments(), names.user, names.database);
                 (why, None, hint)
             }
-        };
-        let mut e = ConnectError::new(false, format!("cannot connect to {names}: {what}")).hint(hint);
-        e.detail = detail;
-        e
+            Cause::Unwanted(why) => (
+                why.to_owned(),
+                None,
+                "target_session_attrs says what kind of server is wanted: name a host that is one, or promote one."
+                    .to_owned(),
+            ),
+        }
     }
+}
+
+/// The error for people, where each of these hosts, at least one, was tried for that reason in vain.
+pub(super) fn explain(refused: Vec<(Names, Cause)>, all: &Names) -> ConnectError {
+    // What is told to do is for the first that is not merely of the other kind.
+    let telling = refused.iter().position(|(_, c)| !matches!(c, Cause::Unwanted(_))).unwrap_or(0);
+    let told = |(names, cause): (Names, Cause)| (names.place(), cause.words(&names));
+    let told: Vec<(String, Words)> = refused.into_iter().map(told).collect();
+    let hint = told.get(telling).map(|(_, (.., hint))| hint.clone()).unwrap_or_default();
+    let (what, detail) = match told.as_slice() {
+        [(_, (what, detail, _))] => (what.clone(), detail.clone()),
+        _ => {
+            let each = told.iter().map(|(place, (what, detail, _))| match detail {
+                Some(detail) => format!("{place}: {what} ({detail})"),
+                None => format!("{place}: {what}"),
+            });
+            ("none of the hosts can be used".to_owned(), Some(each.collect::<Vec<_>>().join("; ")))
+        }
+    };
+    let mut e = ConnectError::new(false, format!("cannot connect to {all}: {what}")).hint(hint);
+    e.detail = detail;
+    e
 }
 
 /// What happened, what was said, what to try.
@@ -277,6 +312,14 @@ fn server_failure(code: &str, message: String, hint: Option<String>, names: &Nam
         "28000" => "Does this role exist, and may it log in? createuser makes one; PGUSER names another.".to_owned(),
         "42501" => format!("GRANT CONNECT ON DATABASE … TO \"{}\" as the owner of the database.", names.user),
         "53300" => "All connections are taken: close some, raise max_connections, or wait.".to_owned(),
+        "08P01" if message.contains("startup parameter") => {
+            "A pooler does not let this setting through: leave it out (options, PGOPTIONS) and set it for the role (ALTER \
+             ROLE … SET), or add it to ignore_startup_parameters of pgbouncer.ini, which drops it."
+                .to_owned()
+        }
+        "08P01" if message.contains("no such database") || message.contains("no such user") => {
+            "PgBouncer does not know it: see [databases] and auth_file in pgbouncer.ini.".to_owned()
+        }
         "57P03" => "The server is starting, stopping or recovering: wait a moment and try again.".to_owned(),
         _ => format!("The server's log may say more (SQLSTATE {code})."),
     };
@@ -365,7 +408,7 @@ mod tests {
                 "GRANT CONNECT",
             ),
         ] {
-            let e = cause.explain(names);
+            let e = explain(vec![(names.clone(), cause)], names);
             let place = if names == &socket { "socket /run/pg/.s.PGSQL.5433" } else { "db.example:5433" };
             let start = format!("cannot connect to {place} as user \"ann\", database \"shop\": ");
             assert!(e.message().starts_with(&start) && e.message().contains(what), "{e}");
@@ -376,7 +419,7 @@ mod tests {
 
     #[test]
     fn the_text_has_detail_and_hint_on_their_own_lines() {
-        let e = Cause::Lookup("unknown".into()).explain(&names("::1"));
+        let e = explain(vec![(names("::1"), Cause::Lookup("unknown".into()))], &names("::1"));
         assert_eq!(
             e.to_string(),
             "cannot connect to [::1]:5433 as user \"ann\", database \"shop\": the host name cannot be resolved\n\

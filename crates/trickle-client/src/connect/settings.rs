@@ -248,3 +248,29 @@ pub(super) fn config(settings: &Settings) -> Result<Config, ConnectError> {
             .hint("Check the connection string and the PG… variables (env | grep ^PG).")
     })
 }
+
+/// The same for each host alone. Ports are one for all, or one for each.
+pub(super) fn each_host(settings: &Settings) -> Result<Vec<Config>, ConnectError> {
+    let parts =
+        |key: &str| -> Vec<&str> { settings.get(key).map(|v| v.split(',').collect()).unwrap_or_default() };
+    let (names, addresses, ports) = (parts("host"), parts("hostaddr"), parts("port"));
+    let hosts = names.len();
+    if !addresses.is_empty() && addresses.len() != hosts || ports.len() > 1 && ports.len() != hosts {
+        let (addresses, ports) = (addresses.len(), ports.len());
+        return Err(ConnectError::setting("host, hostaddr and port name different numbers of hosts")
+            .detail(format!("There are {hosts} in host, {addresses} in hostaddr and {ports} in port."))
+            .hint("Name a port for each host, or one for all."));
+    }
+    let one = |i: usize| {
+        let mut own = settings.clone();
+        for (key, values) in [("host", &names), ("hostaddr", &addresses), ("port", &ports)] {
+            match values.get(i).or(values.first()).filter(|v| !v.is_empty()) {
+                Some(value) => own.insert(key.to_owned(), (*value).to_owned()),
+                None if key == "host" => own.insert(key.to_owned(), super::socket_directory()),
+                None => own.remove(key),
+            };
+        }
+        config(&own)
+    };
+    (0..hosts).map(one).collect()
+}

@@ -114,6 +114,8 @@ fn tls_modes_mean_what_they_mean_to_libpq() {
 fn a_wrong_setting_is_named() {
     for (text, message) in [
         ("hots=db", "connection option \"hots\" does not exist"),
+        ("host=a,b,c port=1,2", "host, hostaddr and port name different numbers of hosts"),
+        ("host=a,b hostaddr=127.0.0.1", "host, hostaddr and port name different numbers of hosts"),
         ("host=db port=x", "invalid value for option \"port\""),
         ("host=db sslmode=secure", "sslmode \"secure\" does not exist"),
         ("host='db", "the value of connection option \"host\" has no closing quote"),

@@ -67,6 +67,8 @@ pub struct Server {
     dir: PathBuf,
     keeper: Child,
     binaries: PathBuf,
+    /// Of its socket, and of TCP where its settings let it listen there.
+    port: u16,
 }
 
 impl Server {
@@ -92,7 +94,8 @@ impl Server {
             command.args(["-c", setting]);
         }
         let keeper = command.stdin(Stdio::piped()).spawn().map_err(fail)?;
-        Ok(Server { keeper, binaries: binaries.to_owned(), dir })
+        let port = settings.iter().find_map(|s| s.strip_prefix("port=")?.parse().ok()).unwrap_or(5432);
+        Ok(Server { keeper, binaries: binaries.to_owned(), dir, port })
     }
 
     /// Waits until the server accepts connections.
@@ -140,7 +143,7 @@ impl Server {
     /// How to connect to a database of it as its superuser `postgres`.
     pub fn config(&self, database: &str) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
-        config.host_path(&self.dir).user("postgres").dbname(database);
+        config.host_path(&self.dir).port(self.port).user("postgres").dbname(database);
         config
     }
 

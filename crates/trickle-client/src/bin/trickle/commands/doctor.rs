@@ -5,8 +5,9 @@ use crate::failure::Failure;
 use crate::output::{Output, Tone, duration};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio_postgres::Client;
 use trickle_client::Session;
+use trickle_engine::Error;
+use trickle_engine::db::Connection;
 use trickle_engine::health::{self, Check, Scheduling, Verdict};
 
 /// Check the server, the role and trickle's own things in the database, and say what to do about what is wrong.
@@ -20,7 +21,7 @@ impl Run for Doctor {
         let target = output.target()?;
         let session = Session::new(target.connect().await?);
         let mut checks = health::of_server(session.db()).await?;
-        checks.push(clock(session.client()).await?);
+        checks.push(clock(session.db()).await?);
         let by = Scheduling::Program { enabled: output.settings()?.enabled() };
         checks.extend(health::of_installation(session, by).await?);
         let well = checks.iter().all(|c| c.verdict != Verdict::Bad);
@@ -62,10 +63,11 @@ fn show(checks: &[Check], target: &str, output: &mut Output) {
 /// Freshness is measured with two clocks.
 const SKEW: Duration = Duration::from_secs(2);
 
-async fn clock(client: &Client) -> Result<Check, Failure> {
+async fn clock(db: &dyn Connection) -> Result<Check, Failure> {
     let asked = Instant::now();
     let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let row = client.query_one("SELECT extract(epoch FROM clock_timestamp())::float8", &[]).await?;
+    let row = db.query_one("SELECT extract(epoch FROM clock_timestamp())::float8", &[]).await;
+    let row = row.map_err(|e| Error::server("look at the server's clock", e))?;
     let trip = asked.elapsed();
     // The server looked at its clock about half-way.
     let here = (before + trip / 2).as_secs_f64();

@@ -8,6 +8,7 @@ use crate::seeing::{Format, Metrics, listen, told};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
+use trickle_client::REFRESHER;
 use trickle_client::daemon::{self, Event};
 
 /// Refresh stream tables on their schedules until told to stop.
@@ -60,7 +61,7 @@ impl Run {
 impl Command for Run {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let options = output.settings()?.daemon();
-        let target = output.target()?;
+        let target = output.target()?.called(REFRESHER);
         // The first connection tells whether there is any sense in going on.
         drop(target.connect().await?);
         let metrics = self.serve(output)?;

@@ -1,0 +1,221 @@
+//! The program through a real pooler. Catches whatever is expected to be in the server process from one transaction to the
+//! next, and whatever is left there for others: with a connection of one's own neither is noticed.
+
+use super::refresher::{Refresher, holds, until};
+use super::{BY_REGION, Role};
+use crate::support::pooler::{self, Pooler, hold_all, left, release, said};
+use crate::support::{Db, each_server, run};
+use trickle_client::Connect;
+use trickle_client::connect::Target;
+
+/// The owner of a database and a pooler before its server, all of whose processes are there: each transaction then gets the
+/// process that was not used for the longest.
+async fn pooled(db: &Db, settings: &[&str]) -> (Role, Pooler) {
+    let owner = Role::owner(db).await;
+    let pooler = Pooler::start(&server(db), &[&owner.name, "postgres"], settings, &[]).await;
+    let through = through(db, &pooler, &owner.name).await;
+    release(hold_all(&pooler, &owner.name, &database(db).await).await).await;
+    (Role { name: owner.name, settings: through }, pooler)
+}
+
+fn server(db: &Db) -> String {
+    format!("host={}", db.socket().1.parent().unwrap().display())
+}
+
+async fn database(db: &Db) -> String {
+    db.session().await.client().query_one("SELECT current_database()", &[]).await.unwrap().get(0)
+}
+
+async fn through(db: &Db, pooler: &Pooler, user: &str) -> String {
+    format!("{} user={user} dbname={}", pooler.settings(), database(db).await)
+}
+
+/// All commands, in an order in which somebody may use them.
+async fn everything(db: &Db, app: &Role) {
+    let w = db.session().await;
+    let write = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
+    app.does(&["init", "--quiet"]);
+    app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
+    app.does(&[
+        "create",
+        "large",
+        "--query",
+        "SELECT region, total FROM by_region WHERE total > 7000",
+        "--quiet",
+    ]);
+    // Ranges of a table that is small, since one that is large takes long to make.
+    let load = ["--load-bytes", "1", "--load-connections", "3"];
+    let wide = "SELECT id, customer, amount, note FROM orders WHERE amount > 3";
+    app.does(&[&["create", "wide", "--query", wide, "--quiet"][..], &load].concat());
+    for round in 0..4 {
+        app.run_sql(db, write).await;
+        let ran = app.trickle(&["refresh", "--json", "--refresh-strategy", "differential"]).json();
+        assert!(ran.to_string().contains("DIFFERENTIAL"), "round {round}: {ran}");
+    }
+    app.does(&["check", "--quiet"]);
+    app.does(&["status"]);
+    app.does(&["history", "by_region"]);
+    app.does(&["explain", "by_region"]);
+    app.does(&["alter", "large", "--query", "SELECT max(amount) AS largest FROM orders", "--quiet"]);
+    app.run_sql(db, "ALTER TABLE orders ALTER COLUMN amount TYPE numeric(14,3)").await;
+    app.run_sql(db, write).await;
+    app.does(&["refresh", "--quiet"]);
+    app.does(&["check", "--quiet"]);
+    let dir = std::env::temp_dir().join(format!("trickle-pooled-{}", app.name));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("declared.sql"), "SELECT count(*) AS n FROM orders").unwrap();
+    app.does(&["apply", dir.to_str().unwrap(), "--quiet"]);
+    std::fs::remove_dir_all(&dir).unwrap();
+    app.does(&["disable", "customers", "--quiet"]);
+    app.does(&["enable", "customers", "--quiet"]);
+    app.does(&["alter", "by_region", "--suspend", "--quiet"]);
+    app.does(&["alter", "by_region", "--resume", "--quiet"]);
+    let mut refresher = Refresher::start(app.command(&["run", "--quiet"]));
+    for _ in 0..3 {
+        app.run_sql(db, write).await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+    }
+    app.run_sql(db, write).await;
+    app.does(&["wait", "by_region", "--quiet"]);
+    refresher.terminate();
+    assert_eq!(refresher.ended().code(), Some(0));
+    let ran = app.trickle(&["doctor"]);
+    assert!(ran.out.contains("through a pooler"), "{ran:?}");
+    assert!(!ran.out.contains("problem"), "{ran:?}");
+    app.does(&["drop", "wide", "--quiet"]);
+}
+
+#[test]
+fn everything_works_where_each_session_has_a_server_process() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, _pooler) = pooled(db, &["pool_mode = session", "default_pool_size = 20"]).await;
+        everything(db, &app).await;
+        app.does(&["uninstall", "--quiet"]);
+    });
+}
+
+/// Other clients take and give back server processes all the while, so that no transaction finds that of the one before.
+#[test]
+fn everything_works_where_each_transaction_has_another_server_process_and_nothing_stays_there() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, pooler) = pooled(db, &["pool_mode = transaction"]).await;
+        let database = database(db).await;
+        let others = pooler.client(&app.name, &database).await;
+        let mut pids = said(&others, "SELECT pg_backend_pid()").await;
+        pids.extend(said(&others, "SELECT pg_backend_pid()").await);
+        assert_ne!(pids[0], pids[1], "each transaction gets another process");
+        everything(db, &app).await;
+        assert_eq!(left(&pooler, &app.name, &database).await, Vec::<String>::new());
+        app.does(&["uninstall", "--quiet"]);
+        assert_eq!(left(&pooler, &app.name, &database).await, Vec::<String>::new());
+    });
+}
+
+/// With one server process for all nobody gets a second one meanwhile: whoever waits for one while holding it waits for ever.
+#[test]
+fn one_server_process_is_enough() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let owner = Role::owner(db).await;
+        let settings = ["pool_mode = transaction", "default_pool_size = 1"];
+        let pooler = Pooler::start(&server(db), &[&owner.name], &settings, &[]).await;
+        let app = Role { settings: through(db, &pooler, &owner.name).await, name: owner.name };
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        let wide = "SELECT id, amount FROM orders WHERE amount > 3";
+        let load = ["--load-bytes", "1", "--load-connections", "3"];
+        let made =
+            app.trickle(&[&["create", "wide", "--query", wide, "--schedule", "1s"][..], &load].concat());
+        assert!(made.code == 0 && made.err.contains("the pool is too small"), "{made:?}");
+        app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
+        let _refresher = Refresher::start(app.command(&["run", "--quiet"]));
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+        until(&w, &holds("wide", wide)).await;
+    });
+}
+
+/// A refresher through a pooler that dies goes on through the next one.
+#[test]
+fn a_refresher_survives_its_pooler() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, mut pooler) = pooled(db, &["pool_mode = transaction"]).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
+        let mut refresher = Refresher::start(app.command(&["run", "--quiet"]));
+        for _ in 0..3 {
+            app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+            until(&w, &holds("by_region", BY_REGION)).await;
+            pooler.restart().await;
+            refresher.is_running();
+        }
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+/// A request to cancel names a number that the pooler made up: it ends what its own client is doing, in whatever process, and
+/// nothing where the client does nothing, though others are at work in a process that was its own.
+#[test]
+fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, pooler) = pooled(db, &["pool_mode = transaction", "default_pool_size = 1"]).await;
+        let target = Target::resolve(Some(&app.settings), &|_| None).unwrap();
+        let database = database(db).await;
+        let (own, other) = (target.connect().await.unwrap(), pooler.client(&app.name, &database).await);
+        let pid = said(&own, "SELECT pg_backend_pid()").await;
+        assert_eq!(said(&other, "SELECT pg_backend_pid()").await, pid, "one process for both");
+        let w = db.session().await;
+        let asleep = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()";
+        let cancel = async {
+            until(&w, asleep).await;
+            Connect::cancel(&target, own.cancel_token()).await.unwrap();
+        };
+        let (slept, ()) = tokio::join!(own.batch_execute("SELECT pg_sleep(600)"), cancel);
+        assert_eq!(slept.unwrap_err().code().map(|c| c.code()), Some("57014"));
+        // What the other waits for in the same process goes on.
+        run(&w, "SELECT pg_advisory_lock(42)").await;
+        let cancel = async {
+            let waits = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+            until(&w, waits).await;
+            Connect::cancel(&target, own.cancel_token()).await.unwrap();
+            // Who comes after the request is let in after it was heard.
+            pooler.client(&app.name, &database).await;
+            run(&w, "SELECT pg_advisory_unlock(42)").await;
+        };
+        let (waited, ()) = tokio::join!(other.batch_execute("SELECT pg_advisory_xact_lock(42)"), cancel);
+        waited.unwrap();
+    });
+}
+
+/// As psql says it: the pooler refuses what it would have to keep for each client.
+#[test]
+fn a_setting_that_a_pooler_refuses_is_told_with_what_to_do() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, _pooler) = pooled(db, &["pool_mode = transaction"]).await;
+        let refused =
+            Role { settings: format!("{} options='-c work_mem=7MB'", app.settings), name: app.name };
+        let ran = refused.trickle(&["status"]);
+        assert!(ran.code == 3 && ran.err.contains("ignore_startup_parameters"), "{ran:?}");
+    });
+}
