@@ -1,7 +1,7 @@
 //! The refresher: keeps every stream table of a database as fresh as its schedule wants, until it is told to stop.
 //!
 //! It holds no state that matters: what was consumed is in the database, so it may be killed and started at any time,
-//! and several may run, of which one works: the others wait for its lease to end ([`lead`]).
+//! and several may run, of which one works: the others wait for its lease to end (`trickle_engine::lease`).
 
 mod lead;
 

@@ -16,7 +16,7 @@ pub(super) async fn scheduled(binaries: &Path, name: &str) -> Server {
     let settings = [
         "shared_preload_libraries=pg_trickle",
         "pg_trickle.scheduler_interval_ms=50",
-        "pg_trickle.min_schedule_seconds=0",
+        "pg_trickle.min_schedule_seconds=0.01",
         "pg_trickle.max_consecutive_errors=2",
     ];
     start_with(binaries, name, &settings).await
@@ -341,6 +341,43 @@ fn one_that_dies_in_a_refresh_is_followed_by_one_that_does_it() {
                 0
             );
         }
+        server.stop();
+    });
+}
+
+/// The server's scheduler and `trickle run` on one database: one of them works, and the other when that stops.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_refresher_from_outside_waits_for_the_servers_and_takes_over() {
+    each_version(async |binaries| {
+        let server = scheduled(binaries, "both").await;
+        let s = connect(&server, "postgres").await;
+        run(&s, MADE).await;
+        let held = |holder: &str| {
+            format!("SELECT count(*) FROM pgtrickle.pgt_leases WHERE starts_with(holder, '{holder}')")
+        };
+        until(&s, &held("pg_trickle in this server"), 1).await;
+        let to = format!("host={} user=postgres dbname=postgres", server.directory().display());
+        let mut outside = std::process::Command::new(env!("CARGO_BIN_EXE_trickle"))
+            .args(["run", "--quiet", "--database-url", &to])
+            .spawn()
+            .unwrap();
+        let applied = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER' \
+             AND delta_row_count > 0 AND pgt_id = (SELECT min(pgt_id) FROM pgtrickle.pgt_stream_tables)";
+        for round in 1..4 {
+            run(&s, &format!("UPDATE t SET k = {round} WHERE id % 7 = {round}")).await;
+            until(&s, STALE, 0).await;
+            assert_eq!(count(&s, applied).await, round);
+        }
+        assert_eq!(count(&s, &held("pg_trickle in this server")).await, 1);
+        run(&s, "ALTER SYSTEM SET pg_trickle.enabled = off").await;
+        run(&s, "SELECT pg_reload_conf()").await;
+        until(&s, &held("trickle run on"), 1).await;
+        run(&s, "UPDATE t SET k = 9 WHERE id = 9").await;
+        until(&s, STALE, 0).await;
+        assert_eq!(count(&s, applied).await, 4);
+        outside.kill().unwrap();
+        outside.wait().unwrap();
         server.stop();
     });
 }
