@@ -1,4 +1,4 @@
-//! What the refresher counts, for Prometheus. [`METRICS`] is the only list; docs/seeing.md is made from it.
+//! What the refresher counts, for Prometheus. `METRICS` is the only list; docs/seeing.md is made from it.
 
 use prometheus::core::Collector;
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, Result};
