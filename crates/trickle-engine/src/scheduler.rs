@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trickle_core::catalog::TableId;
 use trickle_core::dag::Dag;
 use trickle_core::refresh::Lease;
-use trickle_core::schedule::{self, Action, Schedule, Status, Task, Time};
+use trickle_core::schedule::{self, Action, Plan, Schedule, Status, Task, Time};
 
 /// How a scheduler looks.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +127,7 @@ pub struct Scheduler {
     changed: BTreeSet<TableId>,
     /// A snapshot under which these were seen to have none.
     still: Option<(String, BTreeSet<TableId>)>,
-    /// When each was last seen to have none.
+    /// When each was last known to have none: at a look, or when its last refresh began.
     quiet: BTreeMap<TableId, Time>,
     /// Those that were told to be slow.
     slow: BTreeSet<TableId>,
@@ -253,9 +253,10 @@ impl Scheduler {
         let dag = self.registry.dag()?;
         // What was found to have changes waits for its turn; whatever else is due is looked at, many or few.
         let all = schedule::Options { max_concurrent: usize::MAX, ..self.options.schedule };
-        let (mut due, wake) = self.due(&dag, &all, time);
+        let (mut due, Plan { wake, slow, .. }) = self.due(&dag, &all, time);
+        let slow = self.slow(&slow);
         if due.is_empty() {
-            return Ok(Found { due, wake, slow: Vec::new(), trouble: None });
+            return Ok(Found { due, wake, slow, trouble: None });
         }
         // What is found to have none is not due any more; what waited for it is, and is looked at in its turn.
         loop {
@@ -279,14 +280,14 @@ impl Scheduler {
                 }
             }
         }
-        let next = schedule::next(&dag, &self.tasks, &self.options.schedule, now());
-        let slow = self.slow(&next.slow);
-        Ok(Found { due, wake: next.wake, slow, trouble: self.trouble.take() })
+        let wake = schedule::next(&dag, &self.tasks, &self.options.schedule, now()).wake;
+        Ok(Found { due, wake, slow, trouble: self.trouble.take() })
     }
 
-    /// Those that are slow and were not before.
+    /// Those that are slow and were not before. While one is at work nobody knows how long that takes.
     fn slow(&mut self, all: &[(TableId, Duration)]) -> Vec<Slow> {
-        self.slow.retain(|id| all.iter().any(|(slow, _)| slow == id));
+        let works = |id: &TableId| self.tasks.get(id).is_some_and(|t| t.status.running);
+        self.slow.retain(|id| works(id) || all.iter().any(|(slow, _)| slow == id));
         let new: Vec<_> = all.iter().filter(|(id, _)| self.slow.insert(*id)).collect();
         let told = |(id, instead): &(TableId, Duration)| {
             let period = self.periods.get(id)?.max(&self.options.schedule.min_period);
@@ -295,10 +296,10 @@ impl Scheduler {
         new.into_iter().filter_map(told).collect()
     }
 
-    /// What is due, and when something else will be.
-    fn due(&self, dag: &Dag, options: &schedule::Options, time: Time) -> (Vec<Due>, Option<Time>) {
-        let plan = schedule::next(dag, &self.tasks, options, time);
-        let due = plan.actions.into_iter().filter_map(|a| match a {
+    /// What is due, and what else the plan says.
+    fn due(&self, dag: &Dag, options: &schedule::Options, time: Time) -> (Vec<Due>, Plan) {
+        let mut plan = schedule::next(dag, &self.tasks, options, time);
+        let due = std::mem::take(&mut plan.actions).into_iter().filter_map(|a| match a {
             Action::Refresh { members, polled, .. } => {
                 let quiet = members.iter().map(|id| self.quiet.get(id).copied());
                 let quiet_at = quiet.min().flatten();
@@ -306,7 +307,7 @@ impl Scheduler {
             }
             Action::Suspend { .. } => None,
         });
-        (due.collect(), plan.wake)
+        (due.collect(), plan)
     }
 
     /// Notes how a refresh ended.
@@ -325,6 +326,8 @@ impl Scheduler {
                 Outcome::Done => {
                     t.status.consecutive_errors = 0;
                     t.status.last_done = t.status.last_start;
+                    // What was committed when it was begun is shown now, and nothing of that is left.
+                    self.quiet.extend(t.status.last_start.map(|start| (*id, start)));
                 }
                 Outcome::Later => {}
                 Outcome::Failed => {

@@ -11,10 +11,16 @@ use trickle_client::connect::Target;
 /// The owner of a database and a pooler before its server, all of whose processes are there: each transaction then gets the
 /// process that was not used for the longest.
 async fn pooled(db: &Db, settings: &[&str]) -> (Role, Pooler) {
+    let (role, pooler) = before(db, settings).await;
+    release(hold_all(&pooler, &role.name, &database(db).await).await).await;
+    (role, pooler)
+}
+
+/// The same, with the processes that come as they are needed.
+async fn before(db: &Db, settings: &[&str]) -> (Role, Pooler) {
     let owner = Role::owner(db).await;
     let pooler = Pooler::start(&server(db), &[&owner.name, "postgres"], settings, &[]).await;
     let through = through(db, &pooler, &owner.name).await;
-    release(hold_all(&pooler, &owner.name, &database(db).await).await).await;
     (Role { name: owner.name, settings: through }, pooler)
 }
 
@@ -175,7 +181,7 @@ fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
         return;
     }
     each_server(async |db| {
-        let (app, pooler) = pooled(db, &["pool_mode = transaction", "default_pool_size = 1"]).await;
+        let (app, pooler) = before(db, &["pool_mode = transaction", "default_pool_size = 1"]).await;
         let target = Target::resolve(Some(&app.settings), &|_| None).unwrap();
         let database = database(db).await;
         let (own, other) = (target.connect().await.unwrap(), pooler.client(&app.name, &database).await);
