@@ -175,7 +175,10 @@ fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
         return;
     }
     each_server(async |db| {
-        let (app, pooler) = pooled(db, &["pool_mode = transaction", "default_pool_size = 1"]).await;
+        let app = Role::owner(db).await;
+        let settings = ["pool_mode = transaction", "default_pool_size = 1"];
+        let pooler = Pooler::start(&server(db), &[&app.name], &settings, &[]).await;
+        let app = Role { settings: through(db, &pooler, &app.name).await, name: app.name };
         let target = Target::resolve(Some(&app.settings), &|_| None).unwrap();
         let database = database(db).await;
         let (own, other) = (target.connect().await.unwrap(), pooler.client(&app.name, &database).await);
