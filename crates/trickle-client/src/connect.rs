@@ -8,6 +8,7 @@
 mod failure;
 mod passfile;
 mod settings;
+mod stream;
 mod tls;
 
 pub use failure::ConnectError;
@@ -20,11 +21,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use stream::Encrypt;
 use tls::Verify;
 use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{CancelToken, Client, Config, NoTls, Socket};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Looks up an environment variable.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -177,7 +178,7 @@ impl Target {
             config.ssl_mode(*mode);
             let opened = match mode {
                 SslMode::Disable => open(&config, NoTls).await,
-                _ => open(&config, MakeRustlsConnect::new(self.tls.clone())).await,
+                _ => open(&config, Encrypt::new(self.tls.clone())).await,
             };
             match opened {
                 Ok(client) => return Ok(client),
@@ -203,7 +204,7 @@ impl Connect for Target {
     }
     fn cancel(&self, what: CancelToken) -> Pin<Box<dyn Future<Output = crate::Result<()>> + '_>> {
         Box::pin(async move {
-            let tls = MakeRustlsConnect::new(self.tls.clone());
+            let tls = Encrypt::new(self.tls.clone());
             what.cancel_query(tls).await.map_err(|e| failed("cancel a statement", e))
         })
     }

@@ -98,7 +98,7 @@ settings! {
     /// How long a refresh waits for its locks; 0 for ever [default: 10000]
     #[arg(value_name = "MS")]
     lock_timeout_ms: u32,
-    /// trickle run: whether statements that come again stay prepared on their connection [default: true]
+    /// trickle run: whether statements that come again stay prepared on their connection; never through a pooler [default: true]
     #[arg(value_name = "BOOL")]
     use_prepared_statements: bool,
     /// Megabytes of work_mem that each sort and hash of a refresh may take; with merge_work_mem_max_mb, of one that has few
