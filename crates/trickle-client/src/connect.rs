@@ -8,6 +8,7 @@
 mod failure;
 mod passfile;
 mod settings;
+mod stream;
 mod tls;
 
 pub use failure::ConnectError;
@@ -20,11 +21,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use stream::Encrypt;
 use tls::Verify;
 use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{CancelToken, Client, Config, NoTls, Socket};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Looks up an environment variable.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -172,12 +173,13 @@ impl Target {
 
     async fn connect_to(&self, host: &Config) -> Result<Client, Cause> {
         let mut refused: Option<Cause> = None;
-        for mode in &self.modes {
+        let modes = if is_local(host) { &[SslMode::Disable] } else { self.modes.as_slice() };
+        for mode in modes {
             let mut config = host.clone();
             config.ssl_mode(*mode);
             let opened = match mode {
                 SslMode::Disable => open(&config, NoTls).await,
-                _ => open(&config, MakeRustlsConnect::new(self.tls.clone())).await,
+                _ => open(&config, Encrypt::new(self.tls.clone())).await,
             };
             match opened {
                 Ok(client) => return Ok(client),
@@ -203,7 +205,7 @@ impl Connect for Target {
     }
     fn cancel(&self, what: CancelToken) -> Pin<Box<dyn Future<Output = crate::Result<()>> + '_>> {
         Box::pin(async move {
-            let tls = MakeRustlsConnect::new(self.tls.clone());
+            let tls = Encrypt::new(self.tls.clone());
             what.cancel_query(tls).await.map_err(|e| failed("cancel a statement", e))
         })
     }
@@ -237,10 +239,13 @@ fn socket_directory() -> String {
     found.unwrap_or(&SOCKET_DIRECTORIES[1]).to_string()
 }
 
-/// libpq's `sslmode`. A socket needs no TLS and servers offer none there.
+/// Whether all hosts are sockets, which need no TLS, and servers offer none there.
+fn is_local(config: &Config) -> bool {
+    config.get_hosts().iter().all(|h| !matches!(h, Host::Tcp(_))) && config.get_hostaddrs().is_empty()
+}
+
+/// libpq's `sslmode`.
 fn modes(mode: &str, config: &Config) -> Result<Vec<SslMode>, ConnectError> {
-    let local =
-        config.get_hosts().iter().all(|h| !matches!(h, Host::Tcp(_))) && config.get_hostaddrs().is_empty();
     let modes = match mode {
         "disable" => vec![SslMode::Disable],
         "allow" => vec![SslMode::Disable, SslMode::Require],
@@ -251,7 +256,7 @@ fn modes(mode: &str, config: &Config) -> Result<Vec<SslMode>, ConnectError> {
                 .hint("Use one of disable, allow, prefer, require, verify-ca, verify-full."));
         }
     };
-    Ok(if local { vec![SslMode::Disable] } else { modes })
+    Ok(if is_local(config) { vec![SslMode::Disable] } else { modes })
 }
 
 fn rustls_config(

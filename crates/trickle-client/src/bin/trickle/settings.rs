@@ -101,7 +101,7 @@ settings! {
     /// How long a statement of a refresh may take; 0 for no limit [default: the server's statement_timeout]
     #[arg(value_name = "MS")]
     statement_timeout_ms: u32,
-    /// trickle run: whether statements that come again stay prepared on their connection [default: true]
+    /// trickle run: whether statements that come again stay prepared on their connection; never through a pooler [default: true]
     #[arg(value_name = "BOOL")]
     use_prepared_statements: bool,
     /// Megabytes of work_mem that each sort and hash of a refresh may take; with merge_work_mem_max_mb, of one that has few

@@ -1,0 +1,152 @@
+//! TLS under the driver: the handshake by rustls, and what binds a password's proof to the line (`channel_binding`).
+
+use ring::digest;
+use rustls::ClientConfig;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_rustls::{TlsConnector, client};
+
+/// Makes connections encrypted as configured.
+#[derive(Clone)]
+pub(super) struct Encrypt(Arc<ClientConfig>);
+
+impl Encrypt {
+    pub(super) fn new(config: ClientConfig) -> Encrypt {
+        Encrypt(Arc::new(config))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for Encrypt {
+    type Stream = Encrypted<S>;
+    type TlsConnect = EncryptTo;
+    type Error = InvalidDnsNameError;
+    fn make_tls_connect(&mut self, host: &str) -> Result<EncryptTo, InvalidDnsNameError> {
+        // A socket has no name, and no TLS either; the driver asks for both before it knows.
+        let name = (!host.is_empty()).then(|| ServerName::try_from(host.to_owned())).transpose()?;
+        Ok(EncryptTo { name, with: TlsConnector::from(self.0.clone()) })
+    }
+}
+
+/// Makes a connection to one host encrypted.
+pub(super) struct EncryptTo {
+    name: Option<ServerName<'static>>,
+    with: TlsConnector,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for EncryptTo {
+    type Stream = Encrypted<S>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted<S>>> + Send>>;
+    fn connect(self, stream: S) -> Self::Future {
+        Box::pin(async move {
+            let name = self.name.ok_or_else(|| io::Error::other("a socket has no name to check"))?;
+            Ok(Encrypted(self.with.connect(name, stream).await?))
+        })
+    }
+}
+
+/// An encrypted connection.
+pub(super) struct Encrypted<S>(client::TlsStream<S>);
+
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
+    fn channel_binding(&self) -> ChannelBinding {
+        let certificates = self.0.get_ref().1.peer_certificates().unwrap_or_default();
+        let bound = certificates.first().and_then(|certificate| end_point(certificate));
+        bound.map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, to)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        from: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, from)
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+/// The hash of the server's certificate, by the function with which it was signed (RFC 5929, `tls-server-end-point`). None
+/// where no such function is defined for the signature.
+fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
+    const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
+    const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04];
+    let signature = signature(certificate)?;
+    let hash = match (signature.strip_prefix(RSA), signature.strip_prefix(ECDSA)) {
+        // For MD5 and SHA-1 the standard puts SHA-256 in their place.
+        (Some([4 | 5 | 11]), _) | (_, Some([1] | [3, 2])) => &digest::SHA256,
+        (Some([12]), _) | (_, Some([3, 3])) => &digest::SHA384,
+        (Some([13]), _) | (_, Some([3, 4])) => &digest::SHA512,
+        _ => return None,
+    };
+    Some(digest::digest(hash, certificate).as_ref().to_vec())
+}
+
+/// The object identifier of the algorithm that signed a certificate: a sequence of what was signed, the algorithm, the
+/// signature; the algorithm is a sequence that begins with its identifier.
+fn signature(certificate: &[u8]) -> Option<&[u8]> {
+    let (parts, _) = element(certificate, 0x30)?;
+    let (_, rest) = element(parts, 0x30)?;
+    let (algorithm, _) = element(rest, 0x30)?;
+    Some(element(algorithm, 0x06)?.0)
+}
+
+/// The content of the first element of a DER text, which must have this tag, and what follows it.
+fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (_, rest) = der.split_first().filter(|(first, _)| **first == tag)?;
+    let (&length, rest) = rest.split_first()?;
+    let (length, rest) = match length {
+        short @ 0..=0x7f => (usize::from(short), rest),
+        long => {
+            let (bytes, rest) = rest.split_at_checked(usize::from(long & 0x7f))?;
+            if bytes.len() > 4 {
+                return None;
+            }
+            (bytes.iter().fold(0, |n, b| n << 8 | usize::from(*b)), rest)
+        }
+    };
+    rest.split_at_checked(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{end_point, signature};
+
+    /// Who names the algorithm wrongly is refused by the server; what is no certificate must not be read past its end.
+    #[test]
+    fn the_algorithm_of_a_signature_is_found() {
+        let oid = [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
+        let algorithm = [&[0x30, 10, 0x06, 8], oid.as_slice()].concat();
+        let signed = [[0x30, 0x81, 0x80].as_slice(), &[7; 0x80]].concat();
+        let parts = [signed, algorithm].concat();
+        let length = u8::try_from(parts.len()).unwrap();
+        let certificate = [&[0x30, 0x81, length], parts.as_slice()].concat();
+        assert_eq!(signature(&certificate), Some(oid.as_slice()));
+        assert_eq!(end_point(&certificate).map(|hash| hash.len()), Some(32));
+        for cut in 0..certificate.len() {
+            assert_eq!(signature(&certificate[..cut]), None);
+        }
+        assert_eq!(signature(&[0x30, 0x85, 1, 1, 1, 1, 1]), None);
+    }
+}
