@@ -6,6 +6,7 @@ use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
 use crate::support::{Db, count, each_server};
 use std::fs::File;
+use std::sync::atomic::{AtomicU32, Ordering};
 use trickle_client::Session;
 
 /// A shop with a stream table whose query waits for as many seconds as a setting of the table `speed` says.
@@ -72,11 +73,9 @@ fn a_refresh_that_outlasts_its_period_comes_less_often_and_says_so() {
     each_server(async |db| {
         let (app, w) = slow_shop(db, "100ms").await;
         app.run_sql(db, "UPDATE speed SET seconds = 0.3").await;
-        let log = std::env::temp_dir().join(format!(
-            "trickle-slow-{}-{}.log",
-            std::process::id(),
-            db.settings().len()
-        ));
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let log = std::env::temp_dir().join(format!("trickle-slow-{}-{number}.log", std::process::id()));
         let mut command = app.command(&["run"]);
         command.stderr(File::create(&log).unwrap());
         let _refresher = Refresher::start(command);
