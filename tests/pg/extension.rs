@@ -599,7 +599,7 @@ fn the_rest_of_the_sql_api_does_what_it_says() {
         assert_eq!(count(&s, "SELECT pgtrickle.get_staleness('counts')").await, 0);
         let more = "SELECT k, count(*) AS n, max(id) AS last FROM t GROUP BY k";
         run(&s, &make("create_or_replace_stream_table", more, "")).await;
-        assert_eq!(count(&s, "SELECT max(last) FROM counts").await, 9);
+        assert_eq!(count(&s, "SELECT max(last)::int8 FROM counts").await, 9);
         assert_eq!(count(&s, "SELECT count(*) FROM pg_indexes WHERE indexname = 'kept'").await, 1);
         for (function, found) in [
             ("explain_st('counts')", "Aggregate"),

@@ -75,6 +75,15 @@ fn what_is_written_before_the_update_is_followed_after_it() {
         until(&s, SCHEDULERS, 1).await;
         // As the first version left it.
         let mut t = Trickle::attach(connect(&server, "postgres").await, Settings::default()).await.unwrap();
+        run(
+            &s,
+            "ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.take_lease(text, bigint, interval); \
+                 ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.give_lease(bigint); \
+                 ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.hold_lease(oid, bigint); \
+                 ALTER EXTENSION pg_trickle DROP TABLE pgtrickle.pgt_lease_terms; \
+                 ALTER EXTENSION pg_trickle DROP TABLE pgtrickle.pgt_leases",
+        )
+        .await;
         assert_eq!(t.migrate(1).await.unwrap(), Some(VERSION));
         run(&s, "UPDATE pg_extension SET extversion = '0.1.0' WHERE extname = 'pg_trickle'; \
                  ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.alter_stream_table; \
