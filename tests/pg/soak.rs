@@ -2,6 +2,7 @@
 //! the buffers are empty, and no lock is left. `TRICKLE_SOAK_SECONDS` sets how long.
 
 use crate::support::{Db, each_server};
+use std::cell::Cell;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
@@ -81,9 +82,8 @@ fn statement(dice: &mut Dice) -> String {
 }
 
 /// One writer's transactions, of which some are rolled back and some stay open for a while.
-async fn write(client: &Client, seed: u64, until: Instant) -> u64 {
+async fn write(client: &Client, seed: u64, until: Instant, written: &Cell<u64>) {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-    let mut done = 0;
     while Instant::now() < until {
         let mut text = "BEGIN;".to_owned();
         for _ in 0..=dice.roll(4) {
@@ -103,16 +103,81 @@ async fn write(client: &Client, seed: u64, until: Instant) -> u64 {
         if client.batch_execute(&text).await.is_err() {
             client.batch_execute("ROLLBACK").await.unwrap();
         }
-        done += 1;
+        written.set(written.get() + 1);
         tokio::time::sleep(Duration::from_millis(dice.roll(10))).await;
     }
-    done
 }
 
 fn refresher(db: &Db) -> Child {
     let mut c = Command::new(env!("CARGO_BIN_EXE_trickle"));
     c.args(["run", "--database-url", &db.settings(), "--scheduler-interval-ms", "100"]);
     c.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// The refresher that is at work, and how many there were before it.
+#[derive(Clone, Copy, Default)]
+struct Life {
+    pid: u32,
+    killed: u32,
+}
+
+/// Starts refreshers, one after the other, and kills each at random: most after a second or two, some after two minutes.
+async fn kill(db: &Db, life: &Cell<Life>, until: Instant) {
+    let mut dice = Dice(77);
+    while Instant::now() < until {
+        let mut child = refresher(db);
+        life.set(Life { pid: child.id(), ..life.get() });
+        let long = dice.roll(60) == 0;
+        let lives = Duration::from_millis(if long { 120_000 } else { 300 + dice.roll(2500) });
+        tokio::time::sleep(lives.min(until.saturating_duration_since(Instant::now()))).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        life.set(Life { killed: life.get().killed + 1, ..life.get() });
+    }
+}
+
+/// What was refreshed since the last line: how often, and how late changes became visible.
+const LINE: &str = "
+    SELECT format('%s refreshes, %s failed, lag %s / %s ms, at most %s; %s KiB of buffers', count(*) FILTER (WHERE status = 'COMPLETED'),
+        count(*) FILTER (WHERE status = 'FAILED'), round(percentile_disc(0.5) WITHIN GROUP (ORDER BY lag_ms)),
+        round(percentile_disc(0.99) WITHIN GROUP (ORDER BY lag_ms)), round(max(lag_ms)),
+        (SELECT (sum(pg_relation_size(c.oid)) / 1024)::int8 FROM pg_class c
+            WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relkind = 'r'))
+    FROM pgtrickle.pgt_refresh_history WHERE end_time > now() - interval '1 minute'";
+
+/// Each minute compares one stream table with its query while all go on, and prints a line.
+async fn watch(db: &Db, written: &Cell<u64>, life: &Cell<Life>, until: Instant) {
+    let mut t = Trickle::attach(db.session().await, Settings::default()).await.unwrap();
+    let (mut minute, mut before) = (0, 0);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        tokio::time::sleep(left.min(Duration::from_secs(60))).await;
+        if left < Duration::from_secs(60) {
+            return;
+        }
+        let (name, _) = VIEWS[minute % VIEWS.len()];
+        minute += 1;
+        let e = t.find(&Name::parse(name).unwrap()).await.unwrap();
+        assert_ne!(e.status, "SUSPENDED", "{name}: {:?}", e.last_error);
+        let checked = t.check(&e, 5).await.unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(checked.different, 0, "{checked:?}");
+        let line: String = t.connection().client().query_one(LINE, &[]).await.unwrap().get(0);
+        let Life { pid, killed } = life.get();
+        println!(
+            "PostgreSQL {}, minute {minute}: {} transactions, {killed} refreshers killed, {line}; refresher of {} KiB; {name} is equal",
+            db.major(),
+            written.get() - before,
+            memory(pid).unwrap_or_default(),
+        );
+        before = written.get();
+    }
+}
+
+/// What a process has in memory, in KiB; nothing where it is gone, or the system does not tell. See proc(5).
+fn memory(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 #[test]
@@ -130,25 +195,16 @@ fn all_is_equal_after_writers_and_kills() {
             t.create(&new).await.unwrap();
         }
         let until = Instant::now() + Duration::from_secs(seconds);
+        let written = Cell::new(0);
         let mut writers = Vec::new();
         for seed in 1..=WRITERS {
-            let s = db.session().await;
-            writers.push(async move { write(s.client(), seed, until).await });
+            let (s, written) = (db.session().await, &written);
+            writers.push(async move { write(s.client(), seed, until, written).await });
         }
-        let mut dice = Dice(77);
-        let kills = async {
-            let mut child = refresher(db);
-            while Instant::now() < until {
-                tokio::time::sleep(Duration::from_millis(300 + dice.roll(2500))).await;
-                child.kill().unwrap();
-                child.wait().unwrap();
-                child = refresher(db);
-            }
-            child.kill().unwrap();
-            child.wait().unwrap();
-        };
-        let (done, ()) = tokio::join!(futures_util::future::join_all(writers), kills);
-        assert!(done.iter().sum::<u64>() > seconds * 10, "{done:?}");
+        let life = Cell::new(Life::default());
+        let log = watch(db, &written, &life, until);
+        tokio::join!(futures_util::future::join_all(writers), kill(db, &life, until), log);
+        assert!(written.get() > seconds * 10, "{} transactions", written.get());
         settled(&mut t).await;
     });
 }

@@ -113,6 +113,14 @@ impl Outcome {
     }
 }
 
+/// Stream tables that were seen to have nothing to do.
+#[derive(Debug)]
+struct Still {
+    /// Under which snapshot, if that was asked.
+    snapshot: Option<String>,
+    tables: BTreeSet<TableId>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Scheduler {
@@ -125,8 +133,8 @@ pub struct Scheduler {
     periods: BTreeMap<TableId, Duration>,
     /// Those that have changes and wait for their turn.
     changed: BTreeSet<TableId>,
-    /// A snapshot under which these were seen to have none.
-    still: Option<(String, BTreeSet<TableId>)>,
+    /// What the last look at them found to have none.
+    still: Option<Still>,
     /// When each was last known to have none: at a look, or when its last refresh began.
     quiet: BTreeMap<TableId, Time>,
     /// Those that were told to be slow.
@@ -282,6 +290,28 @@ impl Scheduler {
         }
         let wake = schedule::next(&dag, &self.tasks, &self.options.schedule, now()).wake;
         Ok(Found { due, wake, slow, trouble: self.trouble.take() })
+    }
+
+    /// What a look finds where nothing was committed since one that found nothing to do. It asks nobody; `None` where it would
+    /// have to: what reads a clock is due, say, or a buffer is to be emptied.
+    pub fn look_again(&mut self) -> Option<Found> {
+        if !self.changed.is_empty() || !self.counted.is_empty() {
+            return None;
+        }
+        let time = now();
+        let dag = self.registry.dag().ok()?;
+        let all = schedule::Options { max_concurrent: usize::MAX, ..self.options.schedule };
+        let (mut due, mut plan) = self.due(&dag, &all, time);
+        while !due.is_empty() {
+            let members = due.iter().flat_map(|d| &d.members).copied().collect();
+            if !self.are_still(&dag.refresh_set(&members)) {
+                return None;
+            }
+            self.found_quiet(&due, time);
+            self.quiet.extend(members.iter().map(|id| (*id, time)));
+            (due, plan) = self.due(&dag, &all, time);
+        }
+        Some(Found { due, wake: plan.wake, slow: self.slow(&plan.slow), trouble: None })
     }
 
     /// Those that are slow and were not before. While one is at work nobody knows how long that takes.

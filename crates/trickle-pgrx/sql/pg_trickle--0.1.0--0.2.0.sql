@@ -1,4 +1,4 @@
--- The catalog learns what stands apart (diamond_consistency), and so does alter_stream_table.
+-- The catalog learns what stands apart (diamond_consistency) and who leads, and alter_stream_table what stands apart.
 
 DROP FUNCTION pgtrickle.alter_stream_table(text, text, text, text, text);
 CREATE FUNCTION pgtrickle.alter_stream_table(
@@ -11,5 +11,52 @@ CREATE FUNCTION pgtrickle.alter_stream_table(
 ) RETURNS void
 LANGUAGE c
 AS 'MODULE_PATHNAME', 'alter_stream_table_apart_wrapper';
+
+-- Times are times, and how late changes came is told.
+
+DROP FUNCTION pgtrickle.pgt_status();
+CREATE FUNCTION pgtrickle.pgt_status() RETURNS TABLE (
+    "name" TEXT,
+    "mode" TEXT,
+    "requested_mode" TEXT,
+    "mode_reason" TEXT,
+    "status" TEXT,
+    "schedule" TEXT,
+    "staleness_ms" bigint,
+    "lag_ms" double precision,
+    "last_refresh_at" timestamp with time zone,
+    "consecutive_errors" INT,
+    "last_error_message" TEXT,
+    "pending_changes" bigint
+)
+STRICT
+LANGUAGE c
+AS 'MODULE_PATHNAME', 'status_of_all_wrapper';
+
+DROP FUNCTION pgtrickle.get_refresh_history(text, int);
+CREATE FUNCTION pgtrickle.get_refresh_history(
+    "name" TEXT,
+    "limit" INT DEFAULT 20
+) RETURNS TABLE (
+    "refresh_id" bigint,
+    "start_time" timestamp with time zone,
+    "end_time" timestamp with time zone,
+    "data_timestamp" timestamp with time zone,
+    "action" TEXT,
+    "status" TEXT,
+    "initiated_by" TEXT,
+    "delta_row_count" bigint,
+    "rows_inserted" bigint,
+    "rows_updated" bigint,
+    "rows_deleted" bigint,
+    "strategy_reason" TEXT,
+    "predicted_ms" double precision,
+    "phase_ms" jsonb,
+    "lag_ms" double precision,
+    "error_message" TEXT
+)
+STRICT
+LANGUAGE c
+AS 'MODULE_PATHNAME', 'newest_refreshes_wrapper';
 
 SELECT pgtrickle.install();

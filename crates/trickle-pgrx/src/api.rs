@@ -228,7 +228,7 @@ const OTHERS: &str = "SELECT c.relowner, n.nspname, c.relname FROM pg_catalog.pg
 
 /// Does something with a stream table as its owner, where the current role may: what it runs has no more rights than those, and
 /// leaves nothing behind in this session. Else as who asks.
-fn as_owner<T>(
+pub(crate) fn as_owner<T>(
     name: &str,
     right: &str,
     work: impl AsyncFnOnce(&mut Trickle<Inside>, &Name) -> Result<T>,
@@ -343,6 +343,7 @@ fn alter(name: &str, changes: &Changes<'_>) {
     let created = as_owner_about(name, "", changes.query, async |trickle, name| {
         if changes.query.is_some() || changes.refresh_mode.is_some() {
             see_all("alter_stream_table")?;
+            captures()?;
         }
         let suspended = match changes.status.map(str::to_ascii_uppercase).as_deref() {
             None => None,
@@ -366,12 +367,18 @@ fn alter(name: &str, changes: &Changes<'_>) {
 }
 
 fn suspend(names: Option<Vec<String>>, suspended: bool) -> i32 {
-    let done = with(async |trickle| {
-        let names =
-            names.map(|all| all.iter().map(|n| Name::parse(n)).collect::<Result<Vec<_>>>()).transpose()?;
-        trickle.set_suspended(names.as_deref(), suspended).await
-    });
-    i32::try_from(done.len()).unwrap_or(i32::MAX)
+    let done = match names {
+        None => with(async |trickle| trickle.set_suspended(None, suspended).await).len(),
+        Some(names) => {
+            let one = |name: &String| {
+                as_owner(name, "", async |trickle, name| {
+                    trickle.set_suspended(Some(std::slice::from_ref(name)), suspended).await
+                })
+            };
+            names.iter().map(|name| one(name).len()).sum()
+        }
+    };
+    i32::try_from(done).unwrap_or(i32::MAX)
 }
 
 fn refresh(name: &str) {

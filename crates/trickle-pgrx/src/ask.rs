@@ -2,7 +2,7 @@
 
 #![allow(clippy::type_complexity, reason = "the columns of a result are its interface")]
 
-use crate::api::{about, with};
+use crate::api::{about, as_owner, with};
 use pgrx::prelude::*;
 use trickle_core::graph::Format;
 use trickle_core::stream_table::Refresh;
@@ -16,9 +16,15 @@ mod pgtrickle {
     use trickle_engine::Name;
     use trickle_engine::health::{self, Scheduling};
 
+    /// As version 0.1.0 declares it: where its catalog is still there, it says what to do.
+    #[pg_extern(sql = false)]
+    fn pgt_status() {
+        super::status(&[]);
+    }
+
     /// How all stream tables stand.
-    #[pg_extern]
-    fn pgt_status() -> TableIterator<
+    #[pg_extern(name = "pgt_status")]
+    fn status_of_all() -> TableIterator<
         'static,
         (
             name!(name, String),
@@ -28,7 +34,8 @@ mod pgtrickle {
             name!(status, String),
             name!(schedule, Option<String>),
             name!(staleness_ms, Option<i64>),
-            name!(last_refresh_at, Option<String>),
+            name!(lag_ms, Option<f64>),
+            name!(last_refresh_at, Option<TimestampWithTimeZone>),
             name!(consecutive_errors, i32),
             name!(last_error_message, Option<String>),
             name!(pending_changes, Option<i64>),
@@ -44,7 +51,8 @@ mod pgtrickle {
                 s.status,
                 s.schedule,
                 s.staleness_ms,
-                s.last_refresh_at,
+                s.lag_ms,
+                s.last_refresh_at.as_deref().and_then(super::instant),
                 s.consecutive_errors,
                 s.last_error,
                 s.pending_changes,
@@ -52,17 +60,24 @@ mod pgtrickle {
         }))
     }
 
+    /// As version 0.1.0 declares it: where its catalog is still there, it says what to do.
+    #[pg_extern(sql = false)]
+    fn get_refresh_history() {
+        super::status(&[]);
+    }
+
     /// The newest refreshes of a stream table, newest first.
-    #[pg_extern]
-    fn get_refresh_history(
+    #[pg_extern(name = "get_refresh_history")]
+    fn newest_refreshes(
         name: &str,
         limit: default!(i32, 20),
     ) -> TableIterator<
         'static,
         (
             name!(refresh_id, i64),
-            name!(start_time, String),
-            name!(end_time, Option<String>),
+            name!(start_time, Option<TimestampWithTimeZone>),
+            name!(end_time, Option<TimestampWithTimeZone>),
+            name!(data_timestamp, Option<TimestampWithTimeZone>),
             name!(action, String),
             name!(status, String),
             name!(initiated_by, String),
@@ -73,6 +88,7 @@ mod pgtrickle {
             name!(strategy_reason, Option<String>),
             name!(predicted_ms, Option<f64>),
             name!(phase_ms, Option<JsonB>),
+            name!(lag_ms, Option<f64>),
             name!(error_message, Option<String>),
         ),
     > {
@@ -81,8 +97,9 @@ mod pgtrickle {
         TableIterator::new(all.into_iter().map(|h| {
             (
                 h.refresh_id,
-                h.start_time,
-                h.end_time,
+                super::instant(&h.start_time),
+                h.end_time.as_deref().and_then(super::instant),
+                h.data_timestamp.as_deref().and_then(super::instant),
                 h.action,
                 h.status,
                 h.initiated_by,
@@ -93,6 +110,7 @@ mod pgtrickle {
                 h.strategy_reason,
                 h.predicted_ms,
                 h.phase_ms.map(JsonB),
+                h.lag_ms,
                 h.error_message,
             )
         }))
@@ -197,19 +215,20 @@ mod pgtrickle {
     /// The plan of a stream table, and of its delta.
     #[pg_extern]
     fn explain_st(name: &str) -> String {
-        super::with(async |t| super::plans(&t.explain(&Name::parse(name)?).await?))
+        super::as_owner(name, "", async |t, name| super::plans(&t.explain(name).await?))
     }
 
     /// The statement that applies the changes of all sources of a stream table, or of what a query would make.
     #[pg_extern]
     fn explain_delta(name_or_query: &str) -> String {
-        super::about(Some(name_or_query), async |t| {
-            let explained = match Name::parse(name_or_query) {
-                Ok(name) => t.explain(&name).await?,
-                Err(_) => t.explain_query(name_or_query).await?,
-            };
-            super::delta(&explained)
-        })
+        match Name::parse(name_or_query) {
+            Ok(_) => {
+                super::as_owner(name_or_query, "", async |t, name| super::delta(&t.explain(name).await?))
+            }
+            Err(_) => super::about(Some(name_or_query), async |t| {
+                super::delta(&t.explain_query(name_or_query).await?)
+            }),
+        }
     }
 
     /// The mode in force of a stream table, the one that was asked for, and why they differ.
@@ -253,6 +272,11 @@ fn status(names: &[&str]) -> Vec<Status> {
         let names = names.iter().map(|n| Name::parse(n)).collect::<Result<Vec<_>>>()?;
         t.status(&names).await
     })
+}
+
+/// A time as the catalog's questions write it.
+fn instant(text: &str) -> Option<TimestampWithTimeZone> {
+    text.parse().ok()
 }
 
 /// `xxh64` as the server's signed numbers have it.

@@ -65,6 +65,7 @@ static UNLOGGED: GucSetting<bool> = GucSetting::<bool>::new(false);
 static MAX_CHANGE_RATIO: GucSetting<f64> = GucSetting::<f64>::new(0.0);
 static MAX_DELTA_ROWS: GucSetting<i32> = GucSetting::<i32>::new(0);
 static WORK_MEM: GucSetting<i32> = GucSetting::<i32>::new(0);
+static STATEMENT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(0);
 static MAX_WORK_MEM: GucSetting<i32> = GucSetting::<i32>::new(0);
 static MAX_ERRORS: GucSetting<i32> = GucSetting::<i32>::new(5);
 static RETENTION: GucSetting<i32> = GucSetting::<i32>::new(30);
@@ -79,7 +80,7 @@ struct Number {
     context: GucContext,
 }
 
-const NUMBERS: [Number; 7] = [
+const NUMBERS: [Number; 8] = [
     Number {
         name: c"pg_trickle.scheduler_interval_ms",
         short: c"How often to look for new stream tables, in milliseconds.",
@@ -103,6 +104,14 @@ const NUMBERS: [Number; 7] = [
         setting: &MAX_DELTA_ROWS,
         range: (0, i32::MAX),
         context: GucContext::Userset,
+    },
+    Number {
+        name: c"pg_trickle.statement_timeout_ms",
+        short: c"How long a statement of a refresh on schedule may take, in milliseconds.",
+        long: c"0 for as long as it takes. Refreshes that a session asks for have the statement_timeout of that session.",
+        setting: &STATEMENT_TIMEOUT,
+        range: (0, i32::MAX),
+        context: GucContext::Sighup,
     },
     Number {
         name: c"pg_trickle.merge_work_mem_mb",
@@ -244,6 +253,11 @@ pub(crate) fn keeps_prepared() -> bool {
 /// Whether changes are to be captured from the WAL.
 pub(crate) fn is_wal_wanted() -> bool {
     CAPTURE.get() == Capture::Wal
+}
+
+/// How long a statement of a refresh on schedule may take, in milliseconds; 0: as long as it takes.
+pub(crate) fn statement_timeout_ms() -> i32 {
+    STATEMENT_TIMEOUT.get()
 }
 
 /// How many groups are refreshed at a time.

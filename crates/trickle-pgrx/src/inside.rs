@@ -1,7 +1,7 @@
 //! [`Connection`] to the server from inside: every answer is there at once.
 
 use crate::gucs;
-use crate::unsafe_pg::{Inside, Plan};
+use crate::unsafe_pg::{Inside, Limit, Plan};
 use futures_util::FutureExt;
 use futures_util::future::ready;
 use std::cell::RefCell;
@@ -171,6 +171,7 @@ impl Inside {
     fn answer(&self, statement: &Statement) -> Result<Answer> {
         let params: Vec<Param<'_>> = statement.params.iter().map(Bind::bind).collect();
         let way = way(|k| k.way(statement, |plan| plan.fits(&params)));
+        let _limit = Limit::begin(gucs::statement_timeout_ms());
         told(statement, self.go(way, &statement.text, &params, true)).map(|rows| rows.answer(statement))
     }
 

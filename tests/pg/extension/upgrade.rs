@@ -20,7 +20,8 @@ const STALE: &str =
     + (SELECT count(*) FROM (SELECT k FROM t GROUP BY k HAVING count(*) > 10 EXCEPT ALL TABLE many) x)
     + (SELECT count(*) FROM (SELECT k, sum(id) AS s FROM t GROUP BY k EXCEPT ALL TABLE kept) x)";
 
-/// All that belongs to the extension: functions as they are declared, columns, constraints, rights and comments.
+/// All that belongs to the extension: functions as they are declared, columns, constraints, indexes, triggers, policies, what of
+/// it is dumped, rights and comments.
 const MEMBERS: &str = "SELECT i.type || ' ' || i.identity, pg_get_functiondef(p.oid),
         coalesce(p.proacl::text, c.relacl::text), obj_description(d.objid, d.classid::regclass::name),
         (SELECT string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
@@ -28,7 +29,14 @@ const MEMBERS: &str = "SELECT i.type || ' ' || i.identity, pg_get_functiondef(p.
          FROM pg_attribute a LEFT JOIN pg_attrdef f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
         (SELECT string_agg(concat_ws(' ', n.conname, pg_get_constraintdef(n.oid)), ', ' ORDER BY n.conname)
-         FROM pg_constraint n WHERE n.conrelid = c.oid)
+         FROM pg_constraint n WHERE n.conrelid = c.oid),
+        (SELECT string_agg(pg_get_indexdef(x.indexrelid), ', ' ORDER BY x.indexrelid::regclass::text)
+         FROM pg_index x WHERE x.indrelid = c.oid),
+        (SELECT string_agg(pg_get_triggerdef(g.oid), ', ' ORDER BY g.tgname) FROM pg_trigger g
+         WHERE g.tgrelid = c.oid AND NOT g.tgisinternal),
+        (SELECT string_agg(concat_ws(' ', y.polname, y.polcmd, y.polroles::regrole[], pg_get_expr(y.polqual, y.polrelid),
+            pg_get_expr(y.polwithcheck, y.polrelid)), ', ' ORDER BY y.polname) FROM pg_policy y WHERE y.polrelid = c.oid),
+        c.relrowsecurity, (SELECT e.extcondition[i] FROM generate_subscripts(e.extconfig, 1) i WHERE e.extconfig[i] = d.objid)
     FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
     CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, 0) i
     LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid

@@ -4,15 +4,23 @@
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
 use crate::support::pooler::{self, Pooler, hold_all, left, release, said};
-use crate::support::{Db, each_server};
+use crate::support::{Db, each_server, run};
+use trickle_client::Connect;
+use trickle_client::connect::Target;
 
 /// The owner of a database and a pooler before its server, all of whose processes are there: each transaction then gets the
 /// process that was not used for the longest.
 async fn pooled(db: &Db, settings: &[&str]) -> (Role, Pooler) {
+    let (role, pooler) = before(db, settings).await;
+    release(hold_all(&pooler, &role.name, &database(db).await).await).await;
+    (role, pooler)
+}
+
+/// The same, with the processes that come as they are needed.
+async fn before(db: &Db, settings: &[&str]) -> (Role, Pooler) {
     let owner = Role::owner(db).await;
     let pooler = Pooler::start(&server(db), &[&owner.name, "postgres"], settings, &[]).await;
     let through = through(db, &pooler, &owner.name).await;
-    release(hold_all(&pooler, &owner.name, &database(db).await).await).await;
     (Role { name: owner.name, settings: through }, pooler)
 }
 
@@ -162,6 +170,44 @@ fn a_refresher_survives_its_pooler() {
         app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
         until(&w, &holds("by_region", BY_REGION)).await;
         app.does(&["check", "--quiet"]);
+    });
+}
+
+/// A request to cancel names a number that the pooler made up: it ends what its own client is doing, in whatever process, and
+/// nothing where the client does nothing, though others are at work in a process that was its own.
+#[test]
+fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, pooler) = before(db, &["pool_mode = transaction", "default_pool_size = 1"]).await;
+        let target = Target::resolve(Some(&app.settings), &|_| None).unwrap();
+        let database = database(db).await;
+        let (own, other) = (target.connect().await.unwrap(), pooler.client(&app.name, &database).await);
+        let pid = said(&own, "SELECT pg_backend_pid()").await;
+        assert_eq!(said(&other, "SELECT pg_backend_pid()").await, pid, "one process for both");
+        let w = db.session().await;
+        let asleep = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()";
+        let cancel = async {
+            until(&w, asleep).await;
+            Connect::cancel(&target, own.cancel_token()).await.unwrap();
+        };
+        let (slept, ()) = tokio::join!(own.batch_execute("SELECT pg_sleep(600)"), cancel);
+        assert_eq!(slept.unwrap_err().code().map(|c| c.code()), Some("57014"));
+        // What the other waits for in the same process goes on.
+        run(&w, "SELECT pg_advisory_lock(42)").await;
+        let cancel = async {
+            let waits = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+            until(&w, waits).await;
+            Connect::cancel(&target, own.cancel_token()).await.unwrap();
+            // Who comes after the request is let in after it was heard.
+            pooler.client(&app.name, &database).await;
+            run(&w, "SELECT pg_advisory_unlock(42)").await;
+        };
+        let (waited, ()) = tokio::join!(other.batch_execute("SELECT pg_advisory_xact_lock(42)"), cancel);
+        waited.unwrap();
     });
 }
 

@@ -1,6 +1,6 @@
 //! Looking for changes: what nobody changed costs one round trip for all stream tables together, however many there are.
 
-use super::{Due, Scheduler};
+use super::{Due, Scheduler, Still};
 use crate::db::Connection;
 use crate::registry::Entry;
 use crate::{Error, Looked, RefreshOptions, Result, Trickle};
@@ -71,14 +71,11 @@ impl Scheduler {
         let quickly = longest.is_some_and(|p| *p < QUICKLY);
         let snapshot = if quickly { Some(snapshot(watch).await?) } else { None };
         let all: BTreeSet<TableId> = same.iter().map(|e| e.relation.id).collect();
-        let hangs_on_commits = |e: &&Entry| !e.reads_clock && !e.polls();
-        if snapshot.is_some() && altered.is_empty() && same.iter().all(hangs_on_commits) {
-            let known = self.still.as_ref().filter(|(of, _)| snapshot.as_ref() == Some(of));
-            if known.is_some_and(|(_, tables)| tables.is_superset(&all)) {
-                self.found_quiet(due, time);
-                self.quiet.extend(all.iter().map(|id| (*id, time)));
-                return Ok(());
-            }
+        let same_snapshot = |s: &Still| snapshot.is_some() && s.snapshot == snapshot;
+        if self.still.as_ref().is_some_and(same_snapshot) && self.are_still(&asked) {
+            self.found_quiet(due, time);
+            self.quiet.extend(all.iter().map(|id| (*id, time)));
+            return Ok(());
         }
         let Looked { pending, filled } = match watch.candidates(&same, &options).await {
             Ok(looked) => looked,
@@ -97,7 +94,7 @@ impl Scheduler {
         let asked = same.iter().flat_map(|e| e.read().map(|d| d.relation.id)).collect();
         let quiet = same.iter().filter(|e| !pending.contains(&e.id) && !e.polls());
         self.quiet.extend(quiet.map(|e| (e.relation.id, time)).collect::<Vec<_>>());
-        self.still = snapshot.filter(|_| pending.is_empty()).map(|s| (s, all));
+        self.still = pending.is_empty().then_some(Still { snapshot, tables: all });
         self.settle(watch, &asked, filled.difference(&moved).copied().collect()).await?;
         self.changed.extend(altered.intersection(&members));
         let sure = self.sure(watch, found.intersection(&members).copied().collect(), &options).await?;
@@ -119,8 +116,16 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Whether these were seen to have nothing to do, and only a commit changes that.
+    pub(super) fn are_still(&self, asked: &[TableId]) -> bool {
+        let Some(still) = &self.still else { return false };
+        let entries = asked.iter().filter_map(|id| self.registry.by_table(*id)).filter(|e| e.own && e.exists);
+        let hangs_on_commits = |e: &Entry| e.unchanged && !e.reads_clock && !e.polls();
+        entries.into_iter().all(|e| hangs_on_commits(e) && still.tables.contains(&e.relation.id))
+    }
+
     /// Notes that those which have no changes were looked at.
-    fn found_quiet(&mut self, due: &[Due], time: Time) {
+    pub(super) fn found_quiet(&mut self, due: &[Due], time: Time) {
         let idle: Vec<&Due> = due.iter().filter(|d| !self.has_changes(d)).collect();
         for d in idle {
             for id in &d.members {

@@ -14,7 +14,7 @@ use trickle_core::schedule::Time;
 use trickle_engine::scheduler::{Due, Outcome};
 
 /// How many schedulers and refreshers there can be.
-const PLACES: usize = 128;
+pub(crate) const PLACES: usize = 128;
 
 /// How many stream tables a job can have.
 const MEMBERS: usize = 120;
@@ -78,6 +78,17 @@ impl Hire {
     pub(crate) fn place(self) -> i64 {
         i64::try_from(self.place).unwrap_or(i64::MAX)
     }
+}
+
+/// Whether a process may be the scheduler of its database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It is.
+    Own,
+    /// There is one.
+    Another,
+    /// There is no place for it.
+    Full,
 }
 
 /// What a refresher is to do next.
@@ -156,18 +167,18 @@ impl Board {
         pg_shmem_init!(BOARD);
     }
 
-    /// Makes this process the scheduler of its database; false where that has one.
-    pub(crate) fn schedule(database: u32) -> bool {
+    /// Makes this process the scheduler of its database.
+    pub(crate) fn schedule(database: u32) -> Admission {
         let process = own_process();
         let mut board = BOARD.exclusive();
         if board.places.iter().any(|p| p.used == Use::Schedules && p.database == database) {
-            return false;
+            return Admission::Another;
         }
-        let Some(i) = board.places.iter().position(|p| p.used == Use::Free) else { return false };
+        let Some(i) = board.places.iter().position(|p| p.used == Use::Free) else { return Admission::Full };
         board.places[i] = Place { used: Use::Schedules, database, process, ..FREE };
         drop(board);
         stay(i);
-        true
+        Admission::Own
     }
 
     /// Takes a place for a refresher of this scheduler that is about to be started, with its first job.

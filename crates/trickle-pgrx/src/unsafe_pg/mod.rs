@@ -10,9 +10,9 @@ mod report;
 mod tests;
 mod values;
 
-pub(crate) use board::{Board, Hire, Job, Next};
+pub(crate) use board::{Admission, Board, Hire, Job, Next, PLACES};
 pub(crate) use plan::Plan;
-pub(crate) use process::{Acting, Scheduled, is_preloaded, is_preloading, reserve_settings};
+pub(crate) use process::{Acting, Limit, Scheduled, is_preloaded, is_preloading, reserve_settings};
 pub(crate) use report::raise;
 
 use pgrx::pg_sys::panic::CaughtError;
@@ -125,7 +125,7 @@ impl Inside {
     }
 
     /// Does something in a subtransaction of its own, so that an error of the server's undoes it and nothing else. That the user
-    /// cancels it is an end, and no answer.
+    /// cancels it is an end, and no answer ([`refusal`]).
     fn guarded<T>(&self, work: impl FnOnce() -> T) -> Result<T, Refusal> {
         self.begin(false);
         // What it was doing is undone with the subtransaction.
@@ -292,11 +292,11 @@ fn c_text(text: &str) -> Result<CString, Refusal> {
 }
 
 /// What the engine is told of an error of the server's, of which something was heard. That the user cancels is no answer, nor is a
-/// fault of ours.
+/// fault of ours. On schedule there is no user: what was cancelled, or took too long, is a refresh that failed.
 fn refusal(e: CaughtError, heard: Heard) -> Refusal {
     let (report, heard) = match e {
         CaughtError::PostgresError(ref report) | CaughtError::ErrorReport(ref report)
-            if report.sql_error_code() == PgSqlErrorCode::ERRCODE_QUERY_CANCELED =>
+            if report.sql_error_code() == PgSqlErrorCode::ERRCODE_QUERY_CANCELED && !Scheduled::is_this() =>
         {
             e.rethrow()
         }

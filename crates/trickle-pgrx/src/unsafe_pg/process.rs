@@ -4,7 +4,7 @@ use super::Inside;
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::{FromDatum, pg_sys};
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Whether the server is loading the libraries that all its processes have, for its ordinary work.
@@ -30,9 +30,16 @@ pub(crate) fn is_preloaded() -> bool {
 /// Inherited by each process from the one that loaded the library.
 static PRELOADED: AtomicBool = AtomicBool::new(false);
 
+/// Whether this process is one that refreshes on schedule.
+static SCHEDULED: AtomicBool = AtomicBool::new(false);
+
 unsafe extern "C-unwind" {
     /// The server's own handler of SIGTERM in a process that has a database.
     fn die(signal: i32);
+    /// Has the process interrupted after so many milliseconds, as a timeout of this kind. See utils/timeout.h of the server.
+    fn enable_timeout_after(timeout: i32, millis: i32);
+    /// Takes that back.
+    fn disable_timeout(timeout: i32, keep_indicator: bool);
     /// POSIX
     fn kill(process: i32, signal: i32) -> i32;
 }
@@ -88,6 +95,34 @@ impl Drop for Acting {
     }
 }
 
+/// The server's own timeout of statements: the same number in PostgreSQL 15 to 18 (utils/timeout.h).
+const STATEMENT_TIMEOUT: i32 = 3;
+
+/// The time in which a statement must have ended, in a process that refreshes on schedule: nobody sits before it who would cancel
+/// it, and the server's own loop, which heeds `statement_timeout`, does not run there.
+pub(crate) struct Limit(bool);
+
+impl Limit {
+    /// From now on, until it is dropped; 0: for as long as it takes.
+    pub(crate) fn begin(millis: i32) -> Limit {
+        let limited = millis > 0 && Scheduled::is_this();
+        if limited {
+            // SAFETY: the process is connected to a database, which is when the server makes ready for this timeout.
+            unsafe { enable_timeout_after(STATEMENT_TIMEOUT, millis) };
+        }
+        Limit(limited)
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        if self.0 {
+            // SAFETY: as above.
+            unsafe { disable_timeout(STATEMENT_TIMEOUT, false) };
+        }
+    }
+}
+
 /// A process of the server's own, which refreshes on schedule.
 pub(crate) struct Scheduled;
 
@@ -96,6 +131,7 @@ impl Scheduled {
     /// the server or the database.
     pub(crate) fn begin(database: Option<pg_sys::Oid>, name: &CStr) {
         BackgroundWorker::connect_worker_to_spi_by_oid(database, None);
+        SCHEDULED.store(true, Ordering::Relaxed);
         // SAFETY: the process is connected. SIGTERM ends it where it next looks for interrupts, also within a statement.
         unsafe {
             #[cfg(feature = "pg18")]
@@ -122,6 +158,11 @@ impl Scheduled {
                 pg_sys::SetConfigOption(c"application_name".as_ptr(), name.as_ptr(), context, source);
             }
         }
+    }
+
+    /// Whether this process is one.
+    pub(crate) fn is_this() -> bool {
+        SCHEDULED.load(Ordering::Relaxed)
     }
 
     /// Has the processes of databases ended that are dropped.
@@ -191,6 +232,19 @@ impl Scheduled {
     pub(crate) fn place(argument: pg_sys::Datum) -> Option<usize> {
         // SAFETY: a refresher's argument is a number.
         unsafe { i64::from_datum(argument, false) }.and_then(|n| usize::try_from(n).ok())
+    }
+
+    /// How many transactions that wrote anything have ended in this server, in whatever database: where it is the same as before,
+    /// nothing was committed meanwhile. The server counts them for its snapshots, so writers do nothing for it.
+    pub(crate) fn ended() -> u64 {
+        #[cfg(any(feature = "pg15", feature = "pg16"))]
+        // SAFETY: the process is attached to the shared memory.
+        let counted = unsafe { &raw const (*pg_sys::ShmemVariableCache).xactCompletionCount };
+        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+        // SAFETY: as above.
+        let counted = unsafe { &raw const (*pg_sys::TransamVariables).xactCompletionCount };
+        // SAFETY: it is aligned, and nobody writes less than all of it; what is read late is read the next time.
+        unsafe { AtomicU64::from_ptr(counted.cast_mut()).load(Ordering::SeqCst) }
     }
 
     /// Reads the server's configuration again.

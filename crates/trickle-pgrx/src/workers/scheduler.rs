@@ -4,7 +4,7 @@
 use super::{TROUBLE, as_role, has_ended, refresh, refresher, start as start_process, tell, transaction};
 use crate::gucs;
 use crate::install::rehomed;
-use crate::unsafe_pg::{Board, Hire, Inside, Job, Scheduled};
+use crate::unsafe_pg::{Admission, Board, Hire, Inside, Job, PLACES, Scheduled};
 use pgrx::bgworkers::{BackgroundWorker, DynamicBackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,7 +14,7 @@ use trickle_core::catalog::TableId;
 use trickle_core::refresh::Lease;
 use trickle_engine::db::{Connection, Refusal};
 use trickle_engine::lease::{self, Leading};
-use trickle_engine::scheduler::{Due, Outcome, Scheduler, now};
+use trickle_engine::scheduler::{Due, Found, Outcome, Scheduler, now};
 use trickle_engine::{Error, REFRESHER, Result, Trickle};
 
 /// What takes less than this keeps nobody waiting for long.
@@ -54,8 +54,17 @@ pub(super) fn start(database: pg_sys::Oid, told: i32) -> Option<DynamicBackgroun
 pub extern "C-unwind" fn pg_trickle_scheduler(database: pg_sys::Datum) {
     let Some(database) = Scheduled::oid(database) else { return };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
-    if !Board::schedule(database.to_u32()) {
-        return;
+    match Board::schedule(database.to_u32()) {
+        Admission::Own => {}
+        Admission::Another => return,
+        Admission::Full => {
+            pgrx::log!(
+                "pg_trickle refreshes nothing on schedule in database {}: {PLACES} schedulers and refreshers are at work in this \
+                 server, and there can be no more",
+                database.to_u32()
+            );
+            return;
+        }
     }
     // Whoever asks for a refresher finds it by this name.
     Scheduled::begin(Some(database), &CString::new(REFRESHER).unwrap_or_default());
@@ -83,6 +92,8 @@ struct Lead {
     owners: BTreeMap<u32, Looks>,
     /// Whether these are all owners.
     all: bool,
+    /// How many transactions had ended before it was asked whose stream tables there are.
+    asked: Option<u64>,
     hired: Vec<Hired>,
     /// What is due and waits for a refresher, with the lease of its owner's stream tables.
     waiting: VecDeque<(Lease, Due)>,
@@ -100,11 +111,13 @@ struct Looks {
     lease: Option<(Lease, Instant)>,
     /// When to look next.
     next: Instant,
+    /// How many transactions had ended before the last look, if it found nothing to do.
+    still: Option<u64>,
 }
 
 impl Looks {
     fn new() -> Looks {
-        Looks { scheduler: Scheduler::new(gucs::scheduler()), lease: None, next: Instant::now() }
+        Looks { scheduler: Scheduler::new(gucs::scheduler()), lease: None, next: Instant::now(), still: None }
     }
 
     /// The lease, renewed where it is time to; `None` with how long another refresher has it.
@@ -118,9 +131,23 @@ impl Looks {
         })
     }
 
+    /// When to look next, where nothing was committed since the last look, nothing was to be done then, and the lease lasts. Costs
+    /// no transaction, so that what is looked at every few milliseconds costs next to nothing while nobody writes.
+    fn again(&mut self, ended: u64) -> Option<Duration> {
+        let now = Instant::now();
+        if self.still != Some(ended) || self.lease.is_none_or(|(_, renew)| renew <= now) {
+            return None;
+        }
+        let found = self.scheduler.look_again()?;
+        told(&found);
+        let longest = gucs::scheduler().reload;
+        Some(found.wake.map_or(longest, |t| t.since(self::now())).min(longest))
+    }
+
     fn anew(&mut self) {
         self.scheduler.set_options(gucs::scheduler());
         self.next = Instant::now();
+        self.still = None;
     }
 }
 
@@ -138,6 +165,7 @@ impl Lead {
             database,
             owners: BTreeMap::new(),
             all: false,
+            asked: None,
             hired: Vec::new(),
             waiting: VecDeque::new(),
             took: BTreeMap::new(),
@@ -148,23 +176,25 @@ impl Lead {
 
     /// Looks for what is due, and has it refreshed; how long to rest then. `None`: there is no extension.
     fn round(&mut self) -> Option<Duration> {
-        let owners = match owners() {
-            Ok(found) => {
-                let (owners, all) = found?;
-                self.all = all;
-                owners
+        let ended = Scheduled::ended();
+        if self.asked != Some(ended) {
+            let (owners, all) = match owners() {
+                Ok(found) => found?,
+                Err(e) => {
+                    tell(&e);
+                    return Some(TROUBLE);
+                }
+            };
+            self.all = all;
+            self.owners.retain(|o, _| owners.contains(o));
+            for owner in owners {
+                self.owners.entry(owner).or_insert_with(Looks::new);
             }
-            Err(e) => {
-                tell(&e);
-                return Some(TROUBLE);
-            }
-        };
-        self.owners.retain(|o, _| owners.contains(o));
+            self.asked = Some(ended);
+        }
         self.collect();
-        for owner in owners {
-            if self.owners.entry(owner).or_insert_with(Looks::new).next <= Instant::now() {
-                self.look(owner);
-            }
+        for owner in self.owners.keys().copied().collect::<Vec<_>>() {
+            self.look(owner, ended);
         }
         self.hand_out();
         let next = self.owners.values().map(|l| l.next).min();
@@ -181,8 +211,14 @@ impl Lead {
         }
     }
 
-    fn look(&mut self, owner: u32) {
-        let Some(looks) = self.owners.get_mut(&owner) else { return };
+    /// Looks for what is due of an owner's, where it is time to.
+    fn look(&mut self, owner: u32, ended: u64) {
+        let Some(looks) = self.owners.get_mut(&owner).filter(|l| l.next <= Instant::now()) else { return };
+        if let Some(pause) = looks.again(ended) {
+            looks.next = Instant::now() + pause;
+            return;
+        }
+        looks.still = None;
         let longest = gucs::scheduler().reload;
         let looked = as_role(owner, async |t| {
             let (lease, left) = looks.lead(t).await?;
@@ -198,15 +234,8 @@ impl Lead {
             }
             Ok((Some((lease, (held, found))), _)) => {
                 looks.lease = Some(lease);
-                found.trouble.iter().for_each(tell);
-                for s in &found.slow {
-                    pgrx::log!(
-                        "stream table {}: a refresh takes longer than its period of {:?}, so it comes every {:?} instead",
-                        s.name,
-                        s.period,
-                        s.instead
-                    );
-                }
+                looks.still = (found.due.is_empty() && found.trouble.is_none()).then_some(ended);
+                told(&found);
                 self.waiting.extend(found.due.into_iter().map(|due| (held, due)));
                 found.wake.map_or(longest, |t| t.since(now())).min(longest)
             }
@@ -255,7 +284,7 @@ impl Lead {
         }
         if let Some(looks) = self.owners.get_mut(&lease.role) {
             looks.scheduler.ended(due, outcome);
-            looks.next = Instant::now();
+            (looks.next, looks.still) = (Instant::now(), None);
         }
     }
 
@@ -284,6 +313,14 @@ impl Lead {
             || self.waiting.is_empty() && self.busy() == 0 && took.is_some_and(|t| *t < QUICK)
     }
 
+    /// Says once why refreshes come one after the other.
+    fn warn(&mut self, why: &str) {
+        if !self.warned {
+            pgrx::log!("pg_trickle cannot start another refresher: {why}");
+            self.warned = true;
+        }
+    }
+
     /// Asks a refresher, one that has nothing to do or a new one; false where there is none.
     fn ask(&mut self, lease: Lease, due: &Due) -> bool {
         let Some(job) = Job::new(lease, due) else { return false };
@@ -293,7 +330,10 @@ impl Lead {
             h.job = Some(work);
             return true;
         }
-        let Some(hire) = Board::hire(self.database, job) else { return false };
+        let Some(hire) = Board::hire(self.database, job) else {
+            self.warn("it has as many schedulers and refreshers as there can be");
+            return false;
+        };
         match refresher::start(hire) {
             Some(process) => {
                 self.hired.push(Hired { hire, process, job: Some(work) });
@@ -301,13 +341,23 @@ impl Lead {
             }
             None => {
                 Board::give_back(hire);
-                if !self.warned {
-                    pgrx::log!("pg_trickle cannot start another refresher: raise max_worker_processes");
-                    self.warned = true;
-                }
+                self.warn("raise max_worker_processes");
                 false
             }
         }
+    }
+}
+
+/// Tells what a look found beside what is due.
+fn told(found: &Found) {
+    found.trouble.iter().for_each(tell);
+    for s in &found.slow {
+        pgrx::log!(
+            "stream table {}: a refresh takes longer than its period of {:?}, so it comes every {:?} instead",
+            s.name,
+            s.period,
+            s.instead
+        );
     }
 }
 

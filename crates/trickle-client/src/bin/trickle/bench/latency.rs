@@ -107,7 +107,7 @@ pub(crate) struct Bed<'b> {
     pub(crate) schedule: &'b str,
 }
 
-const TOTALS: &str = "SELECT grp, count(*) AS n, sum(v) AS s FROM bench.src GROUP BY grp";
+const TOTALS: &str = "SELECT grp, count(*) AS n, sum(v) AS s FROM trickle_bench.src GROUP BY grp";
 
 impl Bed<'_> {
     /// Measures each way, one after the other.
@@ -260,6 +260,10 @@ impl Bed<'_> {
         let count =
             "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
         let processes = "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = 'trickle run'";
+        // Sessions that have become idle tell of what they did only seconds later, unless they are asked to.
+        let flush =
+            self.writers.iter().map(|w| w.client().batch_execute("SELECT pg_stat_force_next_flush()"));
+        future::try_join_all(flush).await?;
         // Statistics are a second late.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let of = |pids: &[i32]| pids.iter().map(|p| cpu_ms(u32::try_from(*p).ok()?)).sum::<Option<f64>>();
