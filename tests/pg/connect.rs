@@ -149,16 +149,16 @@ fn a_statement_is_cancelled_over_tls_where_the_connection_is() {
         let port = tls_only(db).await;
         let settings = format!("{} host=127.0.0.1 port={port} sslmode=require", db.settings());
         let target = Target::resolve(Some(&settings), &|_| None).unwrap();
-        let client = target.connect().await.unwrap();
-        let (watch, pid) = (db.session().await, pid(&client).await);
+        let session = Connect::connect(&target).await.unwrap();
+        let (watch, pid) = (db.session().await, pid(session.client()).await);
         let cancel = async {
             let asleep = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'";
             while watch.client().query_one(asleep, &[&pid]).await.unwrap().get::<_, i64>(0) == 0 {
                 tokio::task::yield_now().await;
             }
-            Connect::cancel(&target, client.cancel_token()).await.unwrap();
+            session.cancel().send().await.unwrap();
         };
-        let (slept, ()) = tokio::join!(client.batch_execute("SELECT pg_sleep(600)"), cancel);
+        let (slept, ()) = tokio::join!(session.client().batch_execute("SELECT pg_sleep(600)"), cancel);
         assert_eq!(slept.unwrap_err().code().map(|c| c.code()), Some("57014"));
     });
 }

@@ -5,16 +5,18 @@
 //! `DATABASE_URL`), the service (`PGSERVICE`), the `PG…` variables, libpq's defaults. The password may also come from
 //! `~/.pgpass`.
 
+mod cancel;
 mod failure;
 mod passfile;
 mod settings;
 mod stream;
 mod tls;
 
+pub use cancel::Cancel;
+pub(crate) use cancel::Way;
 pub use failure::ConnectError;
 
 use crate::session::{Connect, Session};
-use crate::wire::failed;
 use failure::{Cause, Names};
 use settings::Settings;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -25,7 +27,7 @@ use stream::Encrypt;
 use tls::Verify;
 use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{CancelToken, Client, Config, NoTls, Socket};
+use tokio_postgres::{Client, Config, NoTls, Socket};
 
 /// Looks up an environment variable.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -152,10 +154,17 @@ impl Target {
     /// # Errors
     /// No host can be reached, or each refuses; says why of each, and what to try.
     pub async fn connect(&self) -> Result<Client, ConnectError> {
+        self.reach().await.map(|(client, _)| client)
+    }
+
+    /// The same, and how it was reached.
+    async fn reach(&self) -> Result<(Client, Way), ConnectError> {
         let mut refused = Vec::new();
         for host in self.in_order() {
             match self.connect_to(host).await {
-                Ok(client) => return Ok(client),
+                Ok(client) => {
+                    return Ok((client, Way { host: host.clone(), tls: Encrypt::new(self.tls.clone()) }));
+                }
                 Err(cause) => refused.push((Names::of(host), cause)),
             }
         }
@@ -201,12 +210,9 @@ impl Target {
 
 impl Connect for Target {
     fn connect(&self) -> Pin<Box<dyn Future<Output = crate::Result<Session>> + '_>> {
-        Box::pin(async move { Ok(Session::new(Target::connect(self).await?)) })
-    }
-    fn cancel(&self, what: CancelToken) -> Pin<Box<dyn Future<Output = crate::Result<()>> + '_>> {
         Box::pin(async move {
-            let tls = Encrypt::new(self.tls.clone());
-            what.cancel_query(tls).await.map_err(|e| failed("cancel a statement", e))
+            let (client, way) = self.reach().await?;
+            Ok(Session::new(client).reached(way))
         })
     }
     fn kept(&self) -> Option<Arc<dyn Connect>> {

@@ -5,15 +5,16 @@
 
 mod lead;
 
+use crate::connect::Cancel;
 use crate::session::{Connect, Session};
 use crate::{Trickle, connections};
+use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use lead::{Keeper, Lead};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio_postgres::CancelToken;
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Lease;
 use trickle_core::schedule::Time;
@@ -189,7 +190,7 @@ struct Daemon<'d> {
     idle: Vec<Trickle>,
     scheduler: Scheduler,
     lease: Lease,
-    cancel: BTreeMap<TableId, CancelToken>,
+    cancel: BTreeMap<TableId, Cancel>,
 }
 
 impl<'d> Daemon<'d> {
@@ -299,7 +300,7 @@ impl<'d> Daemon<'d> {
             }
         };
         for id in &due.members {
-            self.cancel.insert(*id, trickle.connection().client().cancel_token());
+            self.cancel.insert(*id, trickle.connection().cancel());
         }
         let options = due.options(Some(self.lease));
         Ok(Box::pin(async move {
@@ -342,9 +343,8 @@ impl<'d> Daemon<'d> {
         }
         // A connection that is dropped ends its statement at the latest when the server next writes to it; where the
         // request to cancel reaches the server, at once. What it answers is not asked: it is no error of a stream table.
-        for token in std::mem::take(&mut self.cancel).into_values() {
-            let _ = self.to.cancel(token).await;
-        }
+        let cancel = std::mem::take(&mut self.cancel).into_values();
+        join_all(cancel.map(|c| async move { c.send().await })).await;
         drop(work);
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! A connection to a server, and how the batches of a refresh travel over it.
 
+use crate::connect::{Cancel, Way as Reached};
 use crate::greeting;
 use crate::wire::{failed, type_of};
 use futures_util::future;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio_postgres::types::Type;
-use tokio_postgres::{CancelToken, Client, Config, NoTls, SimpleQueryMessage, Statement as Prepared};
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement as Prepared};
 use trickle_core::refresh::{Answer, Kind, Statement};
 use trickle_engine::db::{Answering, Bind, Connection, Connections, Kept, Param, Sent, Way};
 use trickle_engine::drive::{Timed, first_words};
@@ -19,6 +20,8 @@ pub struct Session {
     client: Client,
     /// Where statements that come again are to be prepared.
     prepared: Option<Mutex<Kept<Prepared>>>,
+    /// How it was made, where that is known.
+    way: Option<Reached>,
     /// The server process that was told when the connection was made.
     pub(crate) greeted: Option<i32>,
     /// Where each transaction may run in another server process.
@@ -55,7 +58,17 @@ impl Session {
     /// A session over a connection that something else drives.
     pub fn new(client: Client) -> Session {
         let greeted = greeting::process(&client.cancel_token());
-        Session { client, prepared: None, greeted, shared: None }
+        Session { client, prepared: None, way: None, greeted, shared: None }
+    }
+
+    /// The same, made in this way.
+    pub(crate) fn reached(self, way: Reached) -> Session {
+        Session { way: Some(way), ..self }
+    }
+
+    /// What it takes to have the server end what this connection is doing.
+    pub fn cancel(&self) -> Cancel {
+        Cancel::new(self.client.cancel_token(), self.way.clone())
     }
 
     /// Keeps the statements of refreshes prepared that come again.
@@ -209,12 +222,6 @@ impl Shared {
 pub trait Connect: Send + Sync {
     /// A new connection.
     fn connect(&self) -> Pin<Box<dyn Future<Output = Result<Session>> + '_>>;
-
-    /// Asks the server to end what a connection that came from here is doing, over a line of the same kind. Whether that
-    /// ends is seen on the connection itself.
-    fn cancel(&self, what: CancelToken) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
-        Box::pin(async move { what.cancel_query(NoTls).await.map_err(|e| failed("cancel a statement", e)) })
-    }
 
     /// The same to be kept: for work on several connections, where there is to be any.
     fn kept(&self) -> Option<Arc<dyn Connect>> {

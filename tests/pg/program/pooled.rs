@@ -184,24 +184,26 @@ fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
         let (app, pooler) = before(db, &["pool_mode = transaction", "default_pool_size = 1"]).await;
         let target = Target::resolve(Some(&app.settings), &|_| None).unwrap();
         let database = database(db).await;
-        let (own, other) = (target.connect().await.unwrap(), pooler.client(&app.name, &database).await);
-        let pid = said(&own, "SELECT pg_backend_pid()").await;
+        let (own, other) =
+            (Connect::connect(&target).await.unwrap(), pooler.client(&app.name, &database).await);
+        let pid = said(own.client(), "SELECT pg_backend_pid()").await;
         assert_eq!(said(&other, "SELECT pg_backend_pid()").await, pid, "one process for both");
         let w = db.session().await;
         let asleep = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()";
         let cancel = async {
             until(&w, asleep).await;
-            Connect::cancel(&target, own.cancel_token()).await.unwrap();
+            own.cancel().send().await.unwrap();
         };
-        let (slept, ()) = tokio::join!(own.batch_execute("SELECT pg_sleep(600)"), cancel);
-        assert_eq!(slept.unwrap_err().code().map(|c| c.code()), Some("57014"));
+        let (slept, ()) = tokio::join!(own.client().batch_execute("SELECT pg_sleep(600)"), cancel);
+        let slept = slept.unwrap_err();
+        assert_eq!(slept.code().map(|c| c.code()), Some("57014"), "{slept:?}");
         // What the other waits for in the same process goes on.
         run(&w, "SELECT pg_advisory_lock(42)").await;
         let cancel = async {
             let waits = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
                  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
             until(&w, waits).await;
-            Connect::cancel(&target, own.cancel_token()).await.unwrap();
+            own.cancel().send().await.unwrap();
             // Who comes after the request is let in after it was heard.
             pooler.client(&app.name, &database).await;
             run(&w, "SELECT pg_advisory_unlock(42)").await;

@@ -13,7 +13,7 @@ use tokio_rustls::{TlsConnector, client};
 
 /// Makes connections encrypted as configured.
 #[derive(Clone)]
-pub(super) struct Encrypt(Arc<ClientConfig>);
+pub(crate) struct Encrypt(Arc<ClientConfig>);
 
 impl Encrypt {
     pub(super) fn new(config: ClientConfig) -> Encrypt {
@@ -33,7 +33,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for E
 }
 
 /// Makes a connection to one host encrypted.
-pub(super) struct EncryptTo {
+pub(crate) struct EncryptTo {
     name: Option<ServerName<'static>>,
     with: TlsConnector,
 }
@@ -51,7 +51,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Encry
 }
 
 /// An encrypted connection.
-pub(super) struct Encrypted<S>(client::TlsStream<S>);
+pub(crate) struct Encrypted<S>(client::TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
     fn channel_binding(&self) -> ChannelBinding {

@@ -44,11 +44,10 @@ impl Reader {
                 tokio::time::timeout(PATIENCE, open).await.map_err(|_| slow())??
             }
         };
-        let token = trickle.connection().client().cancel_token();
+        let cancel = trickle.connection().cancel();
         let Ok(read) = tokio::time::timeout(PATIENCE, ask(&mut trickle, &self.names)).await else {
-            use trickle_client::Connect;
             // The connection is closed in any case.
-            let _ = tokio::time::timeout(GOOD_FOR, self.target.cancel(token)).await;
+            let _ = tokio::time::timeout(GOOD_FOR, cancel.send()).await;
             return Err(slow());
         };
         if !read.as_ref().is_err_and(Error::is_connection) {

@@ -1,0 +1,132 @@
+//! Requests to cancel. As libpq does, who asks waits until the other end closes the line: the request was heard by then, so it
+//! cannot end what is begun later, and no pooler is left with half of it (`PgBouncer` 1.18 ends with an error of its own where
+//! its client goes while it still passes the request on).
+
+use super::stream::Encrypt;
+use crate::wire::failed;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_postgres::config::Host;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_postgres::{CancelToken, Config, NoTls};
+use trickle_engine::{Error, Result};
+
+/// How long a request may take in all. Whoever is not there any more cannot be asked.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How a connection was made: to this one host, with this encryption where the host has it.
+#[derive(Clone)]
+pub(crate) struct Way {
+    pub(super) host: Config,
+    pub(super) tls: Encrypt,
+}
+
+/// What it takes to have the server end what a connection is doing.
+#[derive(Clone)]
+pub struct Cancel {
+    token: CancelToken,
+    way: Option<Way>,
+}
+
+impl Cancel {
+    pub(crate) fn new(token: CancelToken, way: Option<Way>) -> Cancel {
+        Cancel { token, way }
+    }
+
+    /// Asks for it, over a line of the same kind. Whether that ends is seen on the connection itself.
+    ///
+    /// # Errors
+    /// Nobody is there, or closes the line in time.
+    pub async fn send(&self) -> Result<()> {
+        let late = || Error::connection("a request to cancel a statement was not heard in time");
+        tokio::time::timeout(PATIENCE, self.ask()).await.map_err(|_| late())?
+    }
+
+    async fn ask(&self) -> Result<()> {
+        let fail = |e| failed("cancel a statement", e);
+        let Some(way) = &self.way else { return self.token.cancel_query(NoTls).await.map_err(fail) };
+        let lost = |e: io::Error| Error::connection(format!("cannot ask to cancel a statement: {e}"));
+        let (host, addresses) = (way.host.get_hosts().first(), way.host.get_hostaddrs());
+        let port = way.host.get_ports().first().copied().unwrap_or(super::DEFAULT_PORT);
+        let mut tls = way.tls.clone();
+        match (host, addresses.first()) {
+            #[cfg(unix)]
+            (Some(Host::Unix(directory)), _) => {
+                let line =
+                    UnixStream::connect(directory.join(format!(".s.PGSQL.{port}"))).await.map_err(lost)?;
+                self.token.cancel_query_raw(Heeded(line), Heeding(NoTls)).await.map_err(fail)
+            }
+            (Some(Host::Tcp(name)), address) => {
+                let line = match address {
+                    Some(address) => TcpStream::connect((*address, port)).await,
+                    None => TcpStream::connect((name.as_str(), port)).await,
+                };
+                let line = Heeded(line.map_err(lost)?);
+                let tls = MakeTlsConnect::<Heeded<TcpStream>>::make_tls_connect(&mut tls, name);
+                let tls = tls.map_err(|e| Error::connection(e.to_string()))?;
+                self.token.cancel_query_raw(line, Heeding(tls)).await.map_err(fail)
+            }
+            (None, _) => Err(Error::connection("cannot ask to cancel a statement: no host is known")),
+        }
+    }
+}
+
+/// A line that is shut when the other end has closed it.
+struct Heeded<S>(S);
+
+impl<S: AsyncRead + Unpin> AsyncRead for Heeded<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, to)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Heeded<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, from)
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut said = [0; 64];
+            let mut said = ReadBuf::new(&mut said);
+            // Nothing is said before it is closed, and how that is done is nobody's business.
+            let read = ready!(Pin::new(&mut self.0).poll_read(cx, &mut said));
+            if read.is_err() || said.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+impl<S: TlsStream + Unpin> TlsStream for Heeded<S> {
+    fn channel_binding(&self) -> ChannelBinding {
+        self.0.channel_binding()
+    }
+}
+
+/// Makes a line encrypted that is shut when the other end has closed it.
+struct Heeding<T>(T);
+
+impl<S, T> TlsConnect<Heeded<S>> for Heeding<T>
+where
+    T: TlsConnect<Heeded<S>, Future: Send + 'static>,
+    T::Stream: Unpin,
+{
+    type Stream = Heeded<T::Stream>;
+    type Error = T::Error;
+    type Future = Pin<Box<dyn Future<Output = std::result::Result<Heeded<T::Stream>, T::Error>> + Send>>;
+    fn connect(self, stream: Heeded<S>) -> Self::Future {
+        let connecting = self.0.connect(stream);
+        Box::pin(async move { connecting.await.map(Heeded) })
+    }
+}
