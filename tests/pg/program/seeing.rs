@@ -4,12 +4,14 @@
 use super::refresher::{PATIENCE, Refresher, holds, until};
 use super::{BY_REGION, Ran, Role};
 use crate::support::{count, each_server};
+use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{ChildStderr, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// What a request was answered with.
@@ -279,6 +281,86 @@ fn a_log_for_programs_has_a_span_for_each_refresh_and_its_phases() {
             let event = all.iter().find(|d| phase(d, name)).unwrap_or_else(|| panic!("{name}: {all:?}"));
             assert!(event["fields"]["ms"].is_number(), "{event}");
         }
+    });
+}
+
+/// A terminal with somebody before it.
+struct Terminal {
+    screen: Arc<Mutex<vt100::Parser>>,
+    keys: Box<dyn Write + Send>,
+    child: Box<dyn portable_pty::Child + Send + Sync>,
+    /// Closed with this: what runs in it would hang up.
+    _line: Box<dyn portable_pty::MasterPty + Send>,
+}
+
+impl Terminal {
+    fn start(command: &Command) -> Terminal {
+        let size = PtySize { rows: 30, cols: 140, ..PtySize::default() };
+        let line = native_pty_system().openpty(size).unwrap();
+        let mut in_it = CommandBuilder::new(command.get_program());
+        in_it.args(command.get_args());
+        in_it.cwd(std::env::current_dir().unwrap());
+        in_it.env("TERM", "xterm-256color");
+        for (name, value) in command.get_envs() {
+            in_it.env(name, value.unwrap_or_default());
+        }
+        let child = line.slave.spawn_command(in_it).unwrap();
+        let mut said = line.master.try_clone_reader().unwrap();
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(30, 140, 0)));
+        let shown = screen.clone();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(n @ 1..) = said.read(&mut bytes) {
+                shown.lock().unwrap().process(&bytes[..n]);
+            }
+        });
+        Terminal { screen, keys: line.master.take_writer().unwrap(), child, _line: line.master }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    fn text(&self) -> String {
+        self.screen.lock().unwrap().screen().contents()
+    }
+
+    /// Waits until the screen is so.
+    fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) {
+        let began = Instant::now();
+        while !is_so(&self.text()) {
+            assert!(began.elapsed() < PATIENCE, "never: {what}\n{}", self.text());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn a_terminal_shows_what_changes_and_is_as_it_was_afterwards() {
+    each_server(async |db| {
+        let app = shop(db).await;
+        let w = db.session().await;
+        let mut seen = Terminal::start(&app.command(&["status", "--watch", "--interval", "100ms"]));
+        seen.until("all stream tables", |t| ["by_region", "large"].iter().all(|n| t.contains(n)));
+        assert!(seen.screen.lock().unwrap().screen().alternate_screen());
+        // What others do is seen without a key.
+        app.does(&["alter", "by_region", "--suspend", "--quiet"]);
+        seen.until("one that is suspended", |t| {
+            t.lines().any(|l| l.contains("by_region") && l.contains("SUSPENDED"))
+        });
+        app.does(&["alter", "by_region", "--resume", "--quiet"]);
+        seen.until("none that is suspended", |t| !t.contains("SUSPENDED"));
+        // Its connections are lost, and it finds others.
+        let cut = "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity \
+             WHERE application_name LIKE 'trickle%' AND datname = current_database() AND pid <> pg_backend_pid()";
+        count(&w, cut).await;
+        app.does(&["drop", "large", "--cascade", "--quiet"]);
+        seen.until("one that is dropped", |t| t.contains("by_region") && !t.contains("large"));
+        seen.press("q");
+        assert_eq!(seen.child.wait().unwrap().exit_code(), 0);
+        let screen = seen.screen.lock().unwrap();
+        assert!(!screen.screen().alternate_screen() && !screen.screen().hide_cursor());
     });
 }
 
