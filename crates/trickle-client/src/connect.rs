@@ -5,17 +5,15 @@
 //! `DATABASE_URL`), the service (`PGSERVICE`), the `PG…` variables, libpq's defaults. The password may also come from
 //! `~/.pgpass`.
 
-mod cancel;
 mod failure;
 mod passfile;
 mod settings;
-mod stream;
+pub(crate) mod stream;
 mod tls;
 
-pub use cancel::Cancel;
-pub(crate) use cancel::Way;
 pub use failure::ConnectError;
 
+use crate::cancel::Way;
 use crate::session::{Connect, Session};
 use failure::{Cause, Names};
 use settings::Settings;
@@ -39,6 +37,15 @@ const DEFAULT_PORT: u16 = 5432;
 const PROGRAM: &str = "trickle";
 /// A host that does not answer at all is given up after this many seconds; libpq waits as long as the kernel does.
 const DEFAULT_TIMEOUT: &str = "10";
+/// A host that goes without a word is noticed within a minute or so: after 30 s without an answer it is asked three times, each
+/// 10 s after the last, and what was sent to it is waited for for 60 s. libpq leaves that to the system, which takes hours;
+/// a refresher would hold its lease for as long.
+const SILENCE: [(&str, &str); 4] = [
+    ("keepalives_idle", "30"),
+    ("keepalives_interval", "10"),
+    ("keepalives_count", "3"),
+    ("tcp_user_timeout", "60000"),
+];
 
 /// A server, a database and a role, and how to get there.
 #[derive(Clone, Debug)]
@@ -92,6 +99,9 @@ impl Target {
         default(&mut settings, "dbname", &|| user.clone());
         default(&mut settings, "application_name", &|| PROGRAM.into());
         default(&mut settings, "connect_timeout", &|| DEFAULT_TIMEOUT.into());
+        for (key, value) in SILENCE {
+            default(&mut settings, key, &|| value.into());
+        }
         let mode = settings.remove("sslmode").unwrap_or_else(|| "prefer".into());
         let root = settings.remove("sslrootcert").map(PathBuf::from);
         let root =
@@ -163,7 +173,9 @@ impl Target {
         for host in self.in_order() {
             match self.connect_to(host).await {
                 Ok(client) => {
-                    return Ok((client, Way { host: host.clone(), tls: Encrypt::new(self.tls.clone()) }));
+                    let port = host.get_ports().first().copied().unwrap_or(DEFAULT_PORT);
+                    let way = Way { host: host.clone(), port, tls: Encrypt::new(self.tls.clone()) };
+                    return Ok((client, way));
                 }
                 Err(cause) => refused.push((Names::of(host), cause)),
             }

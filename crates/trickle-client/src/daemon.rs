@@ -5,7 +5,7 @@
 
 mod lead;
 
-use crate::connect::Cancel;
+use crate::cancel::Cancel;
 use crate::session::{Connect, Session};
 use crate::{Trickle, connections};
 use futures_util::future::join_all;
@@ -78,6 +78,9 @@ pub enum Event<'e> {
 
 /// The shortest and the longest wait before another try to connect.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+
+/// How long a transaction of a refresh may wait for this process. Between two statements that takes milliseconds.
+const ABANDONED: Duration = Duration::from_secs(10);
 
 /// Runs until `stop` is done; then lets refreshes at work finish, or cancels them.
 ///
@@ -293,6 +296,7 @@ impl<'d> Daemon<'d> {
             Some(t) => t,
             None => {
                 let trickle = Trickle::open(named(self.to).await?, self.options.settings.clone()).await?;
+                abandonable(&trickle).await?;
                 match self.to.kept() {
                     Some(to) => trickle.with_connections(connections(to)),
                     None => trickle,
@@ -348,6 +352,16 @@ impl<'d> Daemon<'d> {
         drop(work);
         Ok(())
     }
+}
+
+/// Has the server end a transaction that nobody goes on with, as where this process stands still, and with it the locks that keep
+/// another refresher waiting. Behind a pooler nothing can be set for a session.
+async fn abandonable(trickle: &Trickle) -> Result<()> {
+    if trickle.connection().shared.is_some() {
+        return Ok(());
+    }
+    let text = format!("SET idle_in_transaction_session_timeout = {}", ABANDONED.as_millis());
+    trickle.db().batch_execute(&text).await.map_err(|e| Error::server("prepare a connection", e))
 }
 
 /// A connection under the name that who asks whether a refresher runs looks for; one that the user chose stays.

@@ -6,12 +6,14 @@
 //! | module | what it does |
 //! |---|---|
 //! | `connect` | where the server is: URLs, files and settings as libpq has them |
-//! | `session`, `wire`, `prepared` | a connection, what travels over it, and what stays prepared on it |
+//! | `session`, `wire` | a connection, and what travels over it |
+//! | `greeting`, `cancel` | what a server or pooler says first, and a request to end what it does |
 //! | `throwaway` | private servers for demo and tests |
 //! | `daemon` | the refresher that runs on schedule |
 
 #![warn(clippy::doc_markdown)]
 
+mod cancel;
 pub mod connect;
 pub mod daemon;
 mod greeting;
@@ -19,6 +21,7 @@ mod session;
 pub mod throwaway;
 mod wire;
 
+pub use cancel::Cancel;
 pub use session::{Connect, Session, connections};
 pub use trickle_engine::db::{self, Sent};
 pub use trickle_engine::declare;

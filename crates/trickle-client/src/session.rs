@@ -1,6 +1,6 @@
 //! A connection to a server, and how the batches of a refresh travel over it.
 
-use crate::connect::{Cancel, Way as Reached};
+use crate::cancel::{Cancel, Way as Reached};
 use crate::greeting;
 use crate::wire::{failed, type_of};
 use futures_util::future;

@@ -14,7 +14,7 @@ use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_core::parse::parse_query;
 use trickle_core::refresh::{Compiled, Copied, Program, Recompute, Relation, Setting};
-use trickle_core::schedule::{self, Schedule, canonical_periods};
+use trickle_core::schedule::{self, Schedule, Time, canonical_periods};
 use trickle_core::sql::{Ident, Profile, Qualified};
 use trickle_core::stream_table::{Options, StreamTable};
 use xxhash_rust::xxh64::xxh64;
@@ -72,6 +72,8 @@ pub struct Entry {
     pub status: String,
     /// Whether it was ever filled.
     pub is_populated: bool,
+    /// What was committed by then is in it; `None` where it was never filled.
+    pub data_at: Option<Time>,
     /// Whether it is marked to be computed anew.
     pub needs_reinit: bool,
     /// Failed refreshes since the last success.
@@ -179,7 +181,8 @@ const ENTRIES: &str = "
         s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings,
         r.rolname, coalesce(r.rolname = current_user, true) AS own, s.layout_hash,
         u.id IS NOT NULL AS unchanged, s.is_populated, c.oid IS NOT NULL AS there,
-        pgtrickle.definition(s.pgt_id), s.reads_clock, s.needs_reinit, s.diamond_consistency = 'none' AS apart, s.declared
+        pgtrickle.definition(s.pgt_id), s.reads_clock, s.needs_reinit, s.diamond_consistency = 'none' AS apart, s.declared,
+        (extract(epoch FROM s.data_timestamp) * 1000)::int8 AS data_at
     FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
     LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
     LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -198,7 +201,7 @@ LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
 ORDER BY l.pgt_id, d.source_relid";
 
 /// Where what is read begins among the columns of [`ENTRIES`].
-const READ: usize = 25;
+const READ: usize = 26;
 
 /// All stream tables of a database.
 #[derive(Clone, Debug, Default)]
@@ -389,6 +392,7 @@ fn entry(r: &Row) -> Entry {
         needs_reinit: r.get(22),
         apart: r.get(23),
         declared: r.get(24),
+        data_at: r.get::<Option<i64>>(25).map(Time),
     }
 }
 

@@ -7,8 +7,9 @@
 mod look;
 
 use crate::db::Connection;
-use crate::registry::{Entry, Registry, shown};
+use crate::registry::{self, Registry, shown};
 use crate::{Error, RefreshOptions, Result, Trickle};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trickle_core::catalog::TableId;
@@ -73,8 +74,8 @@ pub struct Found {
     pub due: Vec<Due>,
     /// When to look again at the latest; `None`: nothing is known to become due.
     pub wake: Option<Time>,
-    /// Stream tables whose last refresh outlasts their period, which is longer from now on; each is told once, until it keeps
-    /// its period again.
+    /// Stream tables whose last refresh took most of their period, which is longer from now on; of each it is told every ten
+    /// minutes at most.
     pub slow: Vec<Slow>,
     /// What went wrong meanwhile and keeps nobody from going on.
     pub trouble: Option<Error>,
@@ -137,8 +138,8 @@ pub struct Scheduler {
     still: Option<Still>,
     /// When each was last known to have none: at a look, or when its last refresh began.
     quiet: BTreeMap<TableId, Time>,
-    /// Those that were told to be slow.
-    slow: BTreeSet<TableId>,
+    /// When some were told to be slow.
+    slow: BTreeMap<TableId, Instant>,
     /// When those at work were started, by a clock that nobody sets: a duration over which the clock of the machine was set
     /// forward would pass for a long refresh, and the next one be put off for as long.
     begun: BTreeMap<TableId, Instant>,
@@ -151,6 +152,9 @@ pub struct Scheduler {
     foreign: BTreeSet<String>,
     trouble: Option<Error>,
 }
+
+/// How long nothing is said again of one that is slow: some refreshes are slower than others.
+const SLOW_AGAIN: Duration = Duration::from_secs(600);
 
 /// The time of this machine's clock.
 pub fn now() -> Time {
@@ -182,7 +186,7 @@ impl Scheduler {
             changed: BTreeSet::new(),
             still: None,
             quiet: BTreeMap::new(),
-            slow: BTreeSet::new(),
+            slow: BTreeMap::new(),
             begun: BTreeMap::new(),
             counted: BTreeMap::new(),
             looked: None,
@@ -288,17 +292,26 @@ impl Scheduler {
                 }
             }
         }
-        let wake = schedule::next(&dag, &self.tasks, &self.options.schedule, now()).wake;
+        // What became due meanwhile is looked at at once.
+        let time = now();
+        let next = schedule::next(&dag, &self.tasks, &self.options.schedule, time);
+        let startable = next.actions.iter().any(|a| matches!(a, Action::Refresh { .. }));
+        let wake = if startable { Some(time) } else { next.wake };
         Ok(Found { due, wake, slow, trouble: self.trouble.take() })
     }
 
-    /// What a look finds where nothing was committed since one that found nothing to do. It asks nobody; `None` where it would
-    /// have to: what reads a clock is due, say, or a buffer is to be emptied.
-    pub fn look_again(&mut self) -> Option<Found> {
+    /// Something may have been committed since the last look, so what that saw to have nothing to do may have.
+    pub fn forget_still(&mut self) {
+        self.still = None;
+    }
+
+    /// What a look at a time finds where nothing was committed between the last [`forget_still`](Scheduler::forget_still) and that
+    /// time. It asks nobody; `None` where it would have to: something was not looked at since, what reads a clock is due, or
+    /// a buffer is to be emptied.
+    pub fn look_again(&mut self, time: Time) -> Option<Found> {
         if !self.changed.is_empty() || !self.counted.is_empty() {
             return None;
         }
-        let time = now();
         let dag = self.registry.dag().ok()?;
         let all = schedule::Options { max_concurrent: usize::MAX, ..self.options.schedule };
         let (mut due, mut plan) = self.due(&dag, &all, time);
@@ -314,11 +327,17 @@ impl Scheduler {
         Some(Found { due, wake: plan.wake, slow: self.slow(&plan.slow), trouble: None })
     }
 
-    /// Those that are slow and were not before. While one is at work nobody knows how long that takes.
+    /// Those that are slow and were not told to be lately.
     fn slow(&mut self, all: &[(TableId, Duration)]) -> Vec<Slow> {
-        let works = |id: &TableId| self.tasks.get(id).is_some_and(|t| t.status.running);
-        self.slow.retain(|id| works(id) || all.iter().any(|(slow, _)| slow == id));
-        let new: Vec<_> = all.iter().filter(|(id, _)| self.slow.insert(*id)).collect();
+        let tasks = &self.tasks;
+        self.slow.retain(|id, told| tasks.contains_key(id) && told.elapsed() < SLOW_AGAIN);
+        let mut new = Vec::new();
+        for slow in all {
+            if let Entry::Vacant(e) = self.slow.entry(slow.0) {
+                e.insert(Instant::now());
+                new.push(slow);
+            }
+        }
         let told = |(id, instead): &(TableId, Duration)| {
             let period = self.periods.get(id)?.max(&self.options.schedule.min_period);
             Some(Slow { name: shown(self.registry.by_table(*id)?), period: *period, instead: *instead })
@@ -373,13 +392,16 @@ impl Scheduler {
     }
 }
 
-/// A stream table as the scheduler sees it; what it knew of refreshes stays.
-fn task(e: &Entry, old: Option<Status>, time: Time) -> Task {
-    let fresh = Status { since: time, ..Status::default() };
+/// A stream table as the scheduler sees it; what it knew of refreshes stays. A time of the clock that passed while nobody looked
+/// is made good: what others noted of it counts as its last.
+fn task(e: &registry::Entry, old: Option<Status>, time: Time) -> Task {
+    let schedule = e.schedule.as_deref().and_then(|s| Schedule::parse(s).ok());
+    let noted = e.data_at.filter(|at| matches!(schedule, Some(Schedule::Cron(_))) && *at < time);
+    let fresh = Status { since: noted.unwrap_or(time), ..Status::default() };
     let status = Status {
         suspended: e.status == "SUSPENDED",
         consecutive_errors: u32::try_from(e.consecutive_errors).unwrap_or(0),
         ..old.unwrap_or(fresh)
     };
-    Task { schedule: e.schedule.as_deref().and_then(|s| Schedule::parse(s).ok()), status, polls: e.polls() }
+    Task { schedule, status, polls: e.polls() }
 }

@@ -59,4 +59,28 @@ STRICT
 LANGUAGE c
 AS 'MODULE_PATHNAME', 'newest_refreshes_wrapper';
 
+-- Functions that are dropped are followed where writers would miss them.
+
+CREATE OR REPLACE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+    DECLARE dropped oid[]; functions oid[];
+    BEGIN
+        IF current_setting('pgtrickle.at_work', true) = 'on' THEN
+            RETURN;
+        END IF;
+        SELECT array_agg(o.objid) INTO dropped FROM pg_event_trigger_dropped_objects() o
+        WHERE o.classid = 'pg_class'::regclass AND o.objsubid = 0
+          AND (EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = o.objid)
+            OR EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = o.objid));
+        IF dropped IS NOT NULL THEN
+            PERFORM pgtrickle.follow_drops(dropped);
+        END IF;
+        SELECT array_agg(o.objid) INTO functions FROM pg_event_trigger_dropped_objects() o
+        WHERE o.classid = 'pg_proc'::regclass
+          AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);
+        IF functions IS NOT NULL THEN
+            PERFORM pgtrickle.follow_alters('{}', functions);
+        END IF;
+    END $$;
+
 SELECT pgtrickle.install();

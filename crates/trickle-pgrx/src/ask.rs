@@ -3,6 +3,7 @@
 #![allow(clippy::type_complexity, reason = "the columns of a result are its interface")]
 
 use crate::api::{about, as_owner, with};
+use crate::raise::raise_in;
 use pgrx::prelude::*;
 use trickle_core::graph::Format;
 use trickle_core::stream_table::Refresh;
@@ -16,10 +17,10 @@ mod pgtrickle {
     use trickle_engine::Name;
     use trickle_engine::health::{self, Scheduling};
 
-    /// As version 0.1.0 declares it: where its catalog is still there, it says what to do.
+    /// As version 0.1.0 declares it: says what to do.
     #[pg_extern(sql = false)]
     fn pgt_status() {
-        super::status(&[]);
+        super::outdated();
     }
 
     /// How all stream tables stand.
@@ -60,10 +61,10 @@ mod pgtrickle {
         }))
     }
 
-    /// As version 0.1.0 declares it: where its catalog is still there, it says what to do.
+    /// As version 0.1.0 declares it: says what to do.
     #[pg_extern(sql = false)]
     fn get_refresh_history() {
-        super::status(&[]);
+        super::outdated();
     }
 
     /// The newest refreshes of a stream table, newest first.
@@ -272,6 +273,12 @@ fn status(names: &[&str]) -> Vec<Status> {
         let names = names.iter().map(|n| Name::parse(n)).collect::<Result<Vec<_>>>()?;
         t.status(&names).await
     })
+}
+
+/// Raises: the function is declared as an older version was.
+fn outdated() {
+    let error = Error::input("this function is of an older version of the extension than its library");
+    raise_in(&error.hint("ALTER EXTENSION pg_trickle UPDATE"), None);
 }
 
 /// A time as the catalog's questions write it.

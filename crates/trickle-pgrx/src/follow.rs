@@ -13,7 +13,7 @@ use trickle_engine::{Error, Result, Trickle};
 extension_sql!(
     "CREATE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
-    DECLARE dropped oid[];
+    DECLARE dropped oid[]; functions oid[];
     BEGIN
         IF current_setting('pgtrickle.at_work', true) = 'on' THEN
             RETURN;
@@ -24,6 +24,12 @@ extension_sql!(
             OR EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = o.objid));
         IF dropped IS NOT NULL THEN
             PERFORM pgtrickle.follow_drops(dropped);
+        END IF;
+        SELECT array_agg(o.objid) INTO functions FROM pg_event_trigger_dropped_objects() o
+        WHERE o.classid = 'pg_proc'::regclass
+          AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);
+        IF functions IS NOT NULL THEN
+            PERFORM pgtrickle.follow_alters('{}', functions);
         END IF;
     END $$;
     CREATE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER

@@ -129,8 +129,24 @@ fn rehome() -> bool {
     }
 }
 
+/// Whether a restore may still be at work: it makes triggers last, and until then writes stream tables as any other.
+const UNGUARDED: &str = "
+SELECT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s
+    JOIN pg_class c ON c.oid = to_regclass(pg_catalog.format('%I.%I', s.pgt_schema, s.pgt_name))
+    WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgfoid = to_regproc('pgtrickle.refuse_writes')))";
+
+/// The same where nobody asks for it: not before the restore is done.
+pub(crate) async fn rehomed_when_restored(inside: Inside) -> Result<bool> {
+    let asked = Connection::run(&inside, UNGUARDED, Vec::new(), false).await;
+    let asked = asked.map_err(|e| Error::server("look whether a restore is done", e))?;
+    if asked.rows.first().is_some_and(|r| r.get(0)) {
+        return Ok(false);
+    }
+    rehomed(inside).await
+}
+
 /// See [`pgtrickle::rehome`]; for whoever owns the catalog.
-pub(crate) async fn rehomed(inside: Inside) -> Result<bool> {
+async fn rehomed(inside: Inside) -> Result<bool> {
     let mut trickle = Trickle::attach(inside, gucs::settings()).await?;
     let restored = schema::is_restored(trickle.db()).await?;
     if restored {

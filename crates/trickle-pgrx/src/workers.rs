@@ -100,7 +100,7 @@ pub extern "C-unwind" fn pg_trickle_launcher(_argument: pg_sys::Datum) {
         known.retain(|oid, _| databases.iter().any(|d| d.to_u32() == *oid));
         for database in databases {
             let launched = known.entry(database.to_u32()).or_default();
-            if launched.is_wanted() && !launched.again(database) && !warned {
+            if launched.is_wanted(database) && !launched.again(database) && !warned {
                 pgrx::warning!("pg_trickle cannot start a scheduler: raise max_worker_processes");
                 warned = true;
             }
@@ -126,7 +126,12 @@ struct Launched {
 
 impl Launched {
     /// Whether there is none and it is time for one.
-    fn is_wanted(&mut self) -> bool {
+    fn is_wanted(&mut self, database: pg_sys::Oid) -> bool {
+        if Board::is_scheduled(database.to_u32()) {
+            // CREATE EXTENSION started one, perhaps: where that ends, there is to be another at once.
+            self.wait = Duration::ZERO;
+            return false;
+        }
         let age = self.at.map(|at| at.elapsed());
         if self.worker.as_ref().is_some_and(has_ended) {
             let soon = age.is_some_and(|age| age < RESCAN);

@@ -213,3 +213,31 @@ fn what_writers_keep_is_made_anew_at_once() {
         }
     });
 }
+
+/// A function that only triggers need is nobody's to miss when somebody writes.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn writers_go_on_when_a_function_is_dropped_that_a_stream_table_calls() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        let made = "CREATE FUNCTION f(x int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT x + 1'";
+        let query = "SELECT id, f(v) AS v FROM a";
+        run(&s, "CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a VALUES (1, 1), (2, 2)").await;
+        run(&s, made).await;
+        run(&s, &format!("SELECT pgtrickle.create_stream_table('kept', '{query}', NULL, 'IMMEDIATE')")).await;
+        run(&s, &format!("SELECT pgtrickle.create_stream_table('later', '{query}', NULL)")).await;
+        run(&s, "UPDATE a SET v = v + 1").await;
+        run(&s, "DROP FUNCTION f(int)").await;
+        let told = suspended(&s, "kept").await;
+        assert!(told.as_ref().is_some_and(|m| m.contains("f(integer)")), "{told:?}");
+        run(&s, "UPDATE a SET v = v + 1; INSERT INTO a VALUES (3, 3)").await;
+        run(&s, made).await;
+        run(&s, "SELECT pgtrickle.resume_stream_table('kept')").await;
+        for table in ["kept", "later"] {
+            refresh(&s, table).await;
+            assert_equal(&s, table, query).await;
+        }
+        run(&s, "DELETE FROM a WHERE id = 1").await;
+        assert_equal(&s, "kept", query).await;
+    });
+}

@@ -164,6 +164,15 @@ fn where_nobody_writes_nothing_is_asked() {
         run(&s, "COMMIT PREPARED 'two'").await;
         until(&s, STALE, 0).await;
         assert_eq!(count(&s, "SELECT n FROM counts WHERE k = 5").await, 9);
+        // What is looked at less often than the catalog: a look at that says nothing of it.
+        run(&s, "SELECT pgtrickle.alter_stream_table('counts', schedule => '1s')").await;
+        for round in 0..6 {
+            tokio::time::sleep(Duration::from_millis(150 * round)).await;
+            run(&s, &format!("UPDATE t SET k = {round} WHERE id < 10")).await;
+            let committed = Instant::now();
+            until(&s, STALE, 0).await;
+            assert!(committed.elapsed() < Duration::from_secs(4), "{:?}", committed.elapsed());
+        }
         server.stop();
     });
 }

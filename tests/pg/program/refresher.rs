@@ -175,6 +175,94 @@ fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
     });
 }
 
+#[test]
+fn no_more_than_so_many_are_refreshed_at_a_time() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        let slow = "CREATE FUNCTION slow(v bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS \
+             $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN v; END $$";
+        app.run_sql(db, slow).await;
+        let query = "SELECT region, slow(count(*)) AS n FROM customers GROUP BY region";
+        let names: Vec<String> = (0..5).map(|i| format!("slow_{i}")).collect();
+        for name in &names {
+            app.does(&["create", name, "--query", query, "--schedule", "1s", "--quiet"]);
+        }
+        let holder = db.session().await;
+        run(&holder, "SELECT pg_advisory_lock(42)").await;
+        app.run_sql(db, "UPDATE customers SET region = 'moved' WHERE id < 9").await;
+        let _refresher =
+            Refresher::start(app.command(&["run", "--quiet", "--max-concurrent-refreshes", "2"]));
+        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        until(&w, &format!("SELECT ({waiting}) = 2")).await;
+        for _ in 0..30 {
+            assert_eq!(count(&w, waiting).await, 2);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        run(&holder, "SELECT pg_advisory_unlock(42)").await;
+        for name in &names {
+            until(&w, &holds(name, query)).await;
+        }
+    });
+}
+
+#[test]
+fn what_is_refreshed_by_hand_is_left_alone_until_a_reader_has_a_schedule() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        for (name, schedule) in [("by_hand", "manual"), ("by_clock", "200ms")] {
+            app.does(&["create", name, "--query", BY_REGION, "--schedule", schedule, "--quiet"]);
+        }
+        let _refresher = Refresher::start(app.command(&["run", "--quiet"]));
+        let change = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
+        app.run_sql(db, change).await;
+        until(&w, &holds("by_clock", BY_REGION)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let scheduled = "SELECT count(*) FROM pgtrickle.pgt_refresh_history JOIN pgtrickle.pgt_stream_tables USING (pgt_id) \
+             WHERE pgt_name = 'by_hand' AND initiated_by = 'SCHEDULER'";
+        assert_eq!(count(&w, scheduled).await, 0);
+        app.does(&[
+            "create",
+            "reads_it",
+            "--query",
+            "SELECT region FROM by_hand",
+            "--schedule",
+            "200ms",
+            "--quiet",
+        ]);
+        app.run_sql(db, change).await;
+        until(&w, &holds("by_hand", BY_REGION)).await;
+        assert!(count(&w, scheduled).await > 0);
+    });
+}
+
+/// A time of the clock that passes while no refresher is at work is made good when there is one, before the next.
+#[test]
+fn a_time_of_the_clock_that_was_missed_is_made_good() {
+    each_server(async |db| {
+        const PERIOD: i64 = 20;
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        let schedule = format!("*/{PERIOD} * * * * *");
+        app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", &schedule, "--quiet"]);
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+        let tick = |of: &str| format!("SELECT floor(extract(epoch FROM {of}) / {PERIOD})::int8");
+        let before = count(&w, &tick("clock_timestamp()")).await;
+        until(&w, &format!("SELECT ({}) > {before}", tick("clock_timestamp()"))).await;
+        let missed = count(&w, &tick("clock_timestamp()")).await;
+        let _refresher = Refresher::start(app.command(&["run", "--quiet"]));
+        until(&w, &holds("by_region", BY_REGION)).await;
+        let started =
+            "(SELECT max(start_time) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER')";
+        assert_eq!(count(&w, &tick(started)).await, missed, "before the next");
+    });
+}
+
 /// A stream table of the shop with a change that its refresher comes to when it starts, and a user who holds one of the
 /// rows that the delta must write.
 async fn amid(db: &Db) -> (Role, Session, Session, Refresher) {

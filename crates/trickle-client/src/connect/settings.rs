@@ -236,9 +236,14 @@ pub(super) fn config(settings: &Settings) -> Result<Config, ConnectError> {
     let mut text = String::new();
     for (key, value) in settings.iter().filter(|(k, _)| usage(k) == Some(Use::Passed)) {
         let (key, value) = match (key.as_str(), value.as_str()) {
-            ("keepalives_count", v) => ("keepalives_retries", v),
-            ("target_session_attrs", "primary") => ("target_session_attrs", "read-write"),
-            pair => pair,
+            ("keepalives_count", v) => ("keepalives_retries", v.to_owned()),
+            ("target_session_attrs", "primary") => ("target_session_attrs", "read-write".to_owned()),
+            // libpq's are milliseconds, the driver's seconds.
+            ("tcp_user_timeout", v) => {
+                let seconds = v.parse::<u64>().map(|ms| ms.div_ceil(1000).to_string());
+                ("tcp_user_timeout", seconds.unwrap_or_else(|_| v.to_owned()))
+            }
+            (key, v) => (key, v.to_owned()),
         };
         text += &format!("{key}='{}' ", value.replace('\\', "\\\\").replace('\'', "\\'"));
     }

@@ -56,7 +56,7 @@ fn the_forms_of_a_connection_string() {
 }
 
 #[test]
-fn defaults_are_those_of_libpq_but_for_the_name_and_a_timeout() {
+fn defaults_are_those_of_libpq_but_for_the_name_and_timeouts() {
     let t = target(None, &[("PGUSER", "u")]).unwrap();
     assert!(
         matches!(t.config().get_hosts(), [Host::Unix(p)] if p.starts_with("/var/run/postgresql") || p.starts_with("/tmp"))
@@ -67,6 +67,20 @@ fn defaults_are_those_of_libpq_but_for_the_name_and_a_timeout() {
         .unwrap();
     assert_eq!((t.config().get_application_name(), t.config().get_options()), (Some("mine"), Some("-c x=y")));
     assert_eq!(t.config().get_connect_timeout().map(std::time::Duration::as_secs), Some(3));
+    let silence = |url: &str| {
+        let t = target(Some(url), &[]).unwrap();
+        let (c, seconds) = (t.config(), std::time::Duration::as_secs);
+        let unheard = c.get_tcp_user_timeout().map(seconds);
+        (
+            seconds(&c.get_keepalives_idle()),
+            c.get_keepalives_interval().as_ref().map(seconds),
+            c.get_keepalives_retries(),
+            unheard,
+        )
+    };
+    assert_eq!(silence("host=h"), (30, Some(10), Some(3), Some(60)));
+    let chosen = "host=h keepalives_idle=9 keepalives_count=2 tcp_user_timeout=1500";
+    assert_eq!(silence(chosen), (9, Some(10), Some(2), Some(2)), "libpq's milliseconds");
 }
 
 #[test]

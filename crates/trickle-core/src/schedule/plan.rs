@@ -4,6 +4,7 @@ use super::{Schedule, Time, canonical_periods};
 use crate::catalog::TableId;
 use crate::dag::Dag;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use xxhash_rust::xxh64::xxh64;
@@ -11,7 +12,7 @@ use xxhash_rust::xxh64::xxh64;
 /// What is known of one stream table's refreshes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// When it was first known to the scheduler: the start of its first period.
+    /// The start of its first period: when it was first known to the scheduler or, by times of the clock, last refreshed.
     pub since: Time,
     /// When its last refresh started, whether or not it succeeded.
     pub last_start: Option<Time>,
@@ -135,7 +136,7 @@ pub struct Plan {
     pub wake: Option<Time>,
     /// Due, but upstream of them something is suspended.
     pub blocked: Vec<Blocked>,
-    /// Stream tables whose last refresh took longer than their period, with the period in force instead.
+    /// Stream tables whose last refresh took more than four fifths of their period, with the period in force instead.
     pub slow: Vec<(TableId, Duration)>,
 }
 
@@ -184,7 +185,11 @@ fn wish(id: TableId, task: &Task, period: Duration, options: &Options, now: Time
         match status.last_start {
             // Never refreshed here: within the jitter of now, so that a thousand new tables do not start together.
             None => (from.after(early), most),
-            Some(_) => (from.after(effective_period(wanted - early, status.last_duration())), most),
+            // Never again at the very time of the last: times are whole milliseconds, and a period may be of one.
+            Some(_) => {
+                let period = effective_period(wanted - early, status.last_duration());
+                (from.after(period.max(Duration::from_millis(1))), most)
+            }
         }
     };
     let mut fresh = due.before(most).max(from);
@@ -238,8 +243,10 @@ struct Ready {
     group: TableId,
     members: BTreeSet<TableId>,
     due: BTreeSet<TableId>,
-    since: Time,
+    /// How many whole periods one of them has waited for.
+    missed: u64,
     duration: Duration,
+    since: Time,
 }
 
 /// What to refresh now and when to ask again.
@@ -247,11 +254,13 @@ struct Ready {
 /// Stream tables linked by stream-table edges are a group ([`Dag::groups`]); a group has one refresh at a time, of its due
 /// members and everything upstream of them within the group. What is read from another group is refreshed before, by
 /// itself: it counts as due until it was, and the reader waits for that. At most `max_concurrent` run together; the group
-/// that has been due longest starts first (so none starves), among equals the one that takes longest. A table that failed
+/// that takes longest starts first, so that all are done soonest, but after those that have waited for more of their periods,
+/// so that none starves. A table that failed
 /// waits ([`backoff`]) and so does what is downstream of it; the rest of its group goes on. A table whose refresh outlasts
 /// its period is asked for less often ([`effective_period`]). O(V + E) and one upstream walk per due table.
 pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Plan {
-    let mut look = Look { dag, tasks, options, now, wishes: BTreeMap::new(), plan: Plan::default() };
+    let (wishes, periods) = (BTreeMap::new(), BTreeMap::new());
+    let mut look = Look { dag, tasks, options, now, wishes, periods, plan: Plan::default() };
     look.suspend();
     look.ask_schedules();
     let mut running = 0;
@@ -265,7 +274,7 @@ pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: 
     }
     let mut plan = look.plan;
     plan.blocked.sort_by_key(|b| b.id);
-    ready.sort_by_key(|r| (r.since, std::cmp::Reverse(r.duration), r.group));
+    ready.sort_by_key(|r| (Reverse(r.missed), Reverse(r.duration), r.since, r.group));
     for r in ready.into_iter().take(options.max_concurrent.max(1).saturating_sub(running)) {
         let mut members = dag.refresh_set(&r.due);
         members.retain(|id| r.members.contains(id));
@@ -284,6 +293,8 @@ struct Look<'l> {
     now: Time,
     /// When each is to be refreshed, for itself or for a reader that waits for it.
     wishes: BTreeMap<TableId, Wish>,
+    /// The periods of those that have one.
+    periods: BTreeMap<TableId, Duration>,
     plan: Plan,
 }
 
@@ -307,6 +318,7 @@ impl Look<'_> {
             let Some(task) = self.tasks.get(&id) else { continue };
             let Some(wish) = wish(id, task, period, self.options, self.now) else { continue };
             self.wishes.insert(id, wish);
+            self.periods.insert(id, period);
             note_slow(&mut self.plan, id, task, period, self.options);
         }
     }
@@ -314,7 +326,7 @@ impl Look<'_> {
     /// The due members of a group that wait for nothing.
     fn group(&mut self, members: BTreeSet<TableId>) -> Option<Ready> {
         let mut due = BTreeSet::new();
-        let mut since = self.now;
+        let (mut since, mut missed) = (self.now, 0);
         let mut duration = Duration::ZERO;
         for id in &members {
             let (Some(task), Some(wish)) = (self.tasks.get(id), self.wishes.get(id).copied()) else {
@@ -331,13 +343,21 @@ impl Look<'_> {
                 Gate::Open if self.waits(task, wish, set.iter().filter(|u| !members.contains(u))) => {}
                 Gate::Open => {
                     since = since.min(wish.due);
+                    missed = missed.max(self.missed(*id, wish));
                     due.insert(*id);
                     duration += task.status.last_duration();
                 }
             }
         }
         let group = members.first().copied()?;
-        (!due.is_empty()).then_some(Ready { group, members, due, since, duration })
+        (!due.is_empty()).then_some(Ready { group, members, due, missed, duration, since })
+    }
+
+    /// How many whole periods a table has been due.
+    fn missed(&self, id: TableId, wish: Wish) -> u64 {
+        let period = self.periods.get(&id).copied().unwrap_or(self.options.default_period);
+        let period = period.max(self.options.min_period).max(Duration::from_millis(1));
+        u64::try_from(self.now.since(wish.due).as_millis() / period.as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Whether something upstream, in other groups, is to be refreshed first; that is asked for. What [polls](Task::polls) is
@@ -382,8 +402,9 @@ fn polled(
 }
 
 fn note_slow(plan: &mut Plan, id: TableId, task: &Task, period: Duration, options: &Options) {
-    let last = task.status.last_duration();
-    if last > period.max(options.min_period) {
-        plan.slow.push((id, effective_period(period, last)));
+    let period = period.max(options.min_period);
+    let instead = effective_period(period, task.status.last_duration());
+    if instead > period {
+        plan.slow.push((id, instead));
     }
 }

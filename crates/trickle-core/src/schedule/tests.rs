@@ -240,6 +240,48 @@ fn what_stands_apart_waits_for_what_it_reads() {
     assert_eq!(refreshed(&next(&d, &tasks, &exact(), Time(23_500)).actions), [[11]]);
 }
 
+/// What takes longest first, so that all are done soonest; but nothing waits for ever for what takes longer.
+#[test]
+fn what_takes_longest_starts_first_unless_another_has_waited_for_more_periods() {
+    let d = dag(&[(10, vec![1]), (11, vec![2]), (12, vec![3])]);
+    let one = Options { max_concurrent: 1, ..exact() };
+    // Each took so many seconds, and was started so that all are due within their period of 100 s.
+    let took = |starts: [i64; 3]| -> BTreeMap<TableId, Task> {
+        let tasks = (10..13).zip(starts.into_iter().zip([1, 9, 5]));
+        tasks.map(|(id, (start, s))| (t(id), task(every(100), done(start, start + s * 1000)))).collect()
+    };
+    let mut tasks = took([0, 20, 10]);
+    let mut order = Vec::new();
+    while let Some(Action::Refresh { members, .. }) = next(&d, &tasks, &one, Time(101_000)).actions.first() {
+        order.extend(members.iter().map(|id| id.0));
+        for id in members {
+            tasks.get_mut(id).unwrap().status = done(101_000, 101_000);
+        }
+    }
+    assert_eq!(order, [11, 12, 10]);
+    // The quickest was due a period ago.
+    let late = took([0, 120_000, 110_000]);
+    assert_eq!(refreshed(&next(&d, &late, &one, Time(221_000)).actions), [[10]]);
+}
+
+/// What a new scheduler does not remember, the last refresh tells.
+#[test]
+fn a_time_of_the_clock_that_passed_while_nobody_looked_is_made_good_once() {
+    let d = dag(&[(10, vec![1])]);
+    let daily = || Some(Schedule::parse("0 6 * * *").unwrap());
+    let (five, seven) = (time("2026-11-23T05:00:00Z"), time("2026-11-23T07:00:00Z"));
+    let since = |since| -> BTreeMap<TableId, Task> {
+        [(t(10), task(daily(), Status { since, ..Status::default() }))].into()
+    };
+    assert_eq!(refreshed(&next(&d, &since(five), &exact(), seven).actions), [[10]]);
+    let mut tasks = since(five);
+    tasks.get_mut(&t(10)).unwrap().status.last_start = Some(seven);
+    let after = next(&d, &tasks, &exact(), seven.after(secs(1)));
+    assert_eq!((after.actions.len(), after.wake), (0, Some(time("2026-11-24T06:00:00Z"))));
+    // Who is new to it waits for the next time.
+    assert_eq!(next(&d, &since(seven), &exact(), seven).actions, []);
+}
+
 #[test]
 fn slow_tables_are_asked_for_less_often() {
     let d = dag(&[(10, vec![1])]);
@@ -248,6 +290,11 @@ fn slow_tables_are_asked_for_less_often() {
     assert!(p.actions.is_empty());
     assert_eq!((p.wake, p.slow), (Some(Time(50_000)), vec![(t(10), secs(50))]));
     assert_eq!(effective_period(secs(10), secs(1)), secs(10));
+    // Whatever is put off is told.
+    let nearly: BTreeMap<TableId, Task> = [(t(10), task(every(10), done(0, 9_000)))].into();
+    assert_eq!(next(&d, &nearly, &exact(), Time(9_000)).slow, vec![(t(10), Duration::from_millis(11_250))]);
+    let quick: BTreeMap<TableId, Task> = [(t(10), task(every(10), done(0, 8_000)))].into();
+    assert_eq!(next(&d, &quick, &exact(), Time(9_000)).slow, vec![]);
 }
 
 #[test]

@@ -66,7 +66,7 @@ BEGIN
         PERFORM FROM pgtrickle.pgt_leases l WHERE l.role = take_lease.role;
         IF NOT FOUND THEN
             INSERT INTO pgtrickle.pgt_leases (role, fence, holder) VALUES (role, 0, '') ON CONFLICT DO NOTHING;
-            INSERT INTO pgtrickle.pgt_lease_terms VALUES (role, 0, '0', '-infinity') ON CONFLICT DO NOTHING;
+            INSERT INTO pgtrickle.pgt_lease_terms VALUES (role, 0, '0', 'epoch') ON CONFLICT DO NOTHING;
         END IF;
         PERFORM FROM pgtrickle.pgt_lease_terms t WHERE t.role = take_lease.role
             AND (t.expires_at <= clock_timestamp() OR t.expires_at > clock_timestamp() + t.lasts) FOR UPDATE;
@@ -88,7 +88,7 @@ COMMENT ON FUNCTION pgtrickle.take_lease(text, bigint, interval) IS 'Renews or t
 CREATE FUNCTION pgtrickle.give_lease(held bigint) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    UPDATE pgtrickle.pgt_lease_terms t SET expires_at = '-infinity'
+    UPDATE pgtrickle.pgt_lease_terms t SET expires_at = 'epoch'
         WHERE t.fence = held AND t.role = (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user);
 END
 $$;

@@ -181,6 +181,12 @@ impl Board {
         Admission::Own
     }
 
+    /// Whether a database has a scheduler.
+    pub(crate) fn is_scheduled(database: u32) -> bool {
+        let board = BOARD.share();
+        board.places.iter().any(|p| p.used == Use::Schedules && p.database == database)
+    }
+
     /// Takes a place for a refresher of this scheduler that is about to be started, with its first job.
     pub(crate) fn hire(database: u32, job: Job) -> Option<Hire> {
         let scheduler = own_process();

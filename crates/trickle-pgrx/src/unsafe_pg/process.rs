@@ -40,6 +40,8 @@ unsafe extern "C-unwind" {
     fn enable_timeout_after(timeout: i32, millis: i32);
     /// Takes that back.
     fn disable_timeout(timeout: i32, keep_indicator: bool);
+    /// Whether the time was up.
+    fn get_timeout_indicator(timeout: i32, reset_indicator: bool) -> bool;
     /// POSIX
     fn kill(process: i32, signal: i32) -> i32;
 }
@@ -118,7 +120,13 @@ impl Drop for Limit {
     fn drop(&mut self) {
         if self.0 {
             // SAFETY: as above.
-            unsafe { disable_timeout(STATEMENT_TIMEOUT, false) };
+            unsafe {
+                disable_timeout(STATEMENT_TIMEOUT, true);
+                if get_timeout_indicator(STATEMENT_TIMEOUT, true) {
+                    // It came when the statement had ended, and is not meant for the next.
+                    pg_sys::QueryCancelPending = 0;
+                }
+            }
         }
     }
 }
@@ -142,7 +150,8 @@ impl Scheduled {
                 (c"default_transaction_isolation", c"read committed"),
                 (c"default_transaction_read_only", c"off"),
                 (c"statement_timeout", c"0"),
-                (c"lock_timeout", c"0"),
+                // Who holds a lock for longer keeps waiting what needs it, and nothing else: it is tried again.
+                (c"lock_timeout", c"10s"),
                 // Whoever owns the database may have set another for it, and names and operators of their own there.
                 (c"search_path", c"pg_catalog, pg_temp"),
                 #[cfg(any(feature = "pg17", feature = "pg18"))]
@@ -256,8 +265,11 @@ impl Scheduled {
     /// Does nothing for a while, unless it is told something. Before that the server is told what was read and written, by which
     /// it decides what to vacuum and to analyse.
     pub(crate) fn rest(time: Duration) {
-        // SAFETY: the process is between transactions.
-        unsafe { pg_sys::pgstat_report_stat(true) };
+        // SAFETY: the process is between transactions. Whoever cancels means a statement, and there is none.
+        unsafe {
+            pg_sys::pgstat_report_stat(true);
+            pg_sys::QueryCancelPending = 0;
+        }
         Inside::pause(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{TROUBLE, as_role, has_ended, refresh, refresher, start as start_process, tell, transaction};
 use crate::gucs;
-use crate::install::rehomed;
+use crate::install::rehomed_when_restored;
 use crate::unsafe_pg::{Admission, Board, Hire, Inside, Job, PLACES, Scheduled};
 use pgrx::bgworkers::{BackgroundWorker, DynamicBackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
@@ -133,15 +133,18 @@ impl Looks {
 
     /// When to look next, where nothing was committed since the last look, nothing was to be done then, and the lease lasts. Costs
     /// no transaction, so that what is looked at every few milliseconds costs next to nothing while nobody writes.
-    fn again(&mut self, ended: u64) -> Option<Duration> {
-        let now = Instant::now();
-        if self.still != Some(ended) || self.lease.is_none_or(|(_, renew)| renew <= now) {
+    fn again(&mut self) -> Option<Duration> {
+        // The time comes first: what was committed after it may have been counted.
+        let time = now();
+        if self.still != Some(Scheduled::ended())
+            || self.lease.is_none_or(|(_, renew)| renew <= Instant::now())
+        {
             return None;
         }
-        let found = self.scheduler.look_again()?;
+        let found = self.scheduler.look_again(time)?;
         told(&found);
         let longest = gucs::scheduler().reload;
-        Some(found.wake.map_or(longest, |t| t.since(self::now())).min(longest))
+        Some(found.wake.map_or(longest, |t| t.since(now())).min(longest))
     }
 
     fn anew(&mut self) {
@@ -214,11 +217,13 @@ impl Lead {
     /// Looks for what is due of an owner's, where it is time to.
     fn look(&mut self, owner: u32, ended: u64) {
         let Some(looks) = self.owners.get_mut(&owner).filter(|l| l.next <= Instant::now()) else { return };
-        if let Some(pause) = looks.again(ended) {
+        if let Some(pause) = looks.again() {
             looks.next = Instant::now() + pause;
             return;
         }
-        looks.still = None;
+        if looks.still.take() != Some(ended) {
+            looks.scheduler.forget_still();
+        }
         let longest = gucs::scheduler().reload;
         let looked = as_role(owner, async |t| {
             let (lease, left) = looks.lead(t).await?;
@@ -353,7 +358,7 @@ fn told(found: &Found) {
     found.trouble.iter().for_each(tell);
     for s in &found.slow {
         pgrx::log!(
-            "stream table {}: a refresh takes longer than its period of {:?}, so it comes every {:?} instead",
+            "stream table {}: a refresh takes more than four fifths of its period of {:?}, so it comes every {:?} instead",
             s.name,
             s.period,
             s.instead
@@ -363,7 +368,7 @@ fn told(found: &Found) {
 
 /// Finds the tables again of a catalog that came with a dump, where it did.
 fn is_rehomed() -> bool {
-    let done = transaction(async |inside| rehomed(inside).await);
+    let done = transaction(async |inside| rehomed_when_restored(inside).await);
     done.inspect_err(tell).unwrap_or(false)
 }
 

@@ -1,6 +1,6 @@
 //! `trickle alter`
 
-use super::create::{Consistency, Mode, notice};
+use super::create::{Consistency, Mode, notice, schedule_of};
 use super::status::one_line;
 use super::{Answer, Run};
 use crate::failure::Failure;
@@ -22,10 +22,10 @@ pub(crate) struct Alter {
     name: String,
     #[command(flatten)]
     query: Source,
-    /// Another schedule: a duration, a cron line, or calculated.
+    /// Another schedule: a duration, a cron line, calculated, or manual.
     #[arg(long, value_name = "S", conflicts_with = "no_schedule")]
     schedule: Option<String>,
-    /// Refresh it by hand only.
+    /// Refresh it by hand only: the same as --schedule manual.
     #[arg(long)]
     no_schedule: bool,
     /// Another way to keep it.
@@ -46,9 +46,11 @@ impl Run for Alter {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let name = Name::parse(&self.name)?;
         let typed = self.query.read()?;
+        let schedule = self.schedule.map(|s| schedule_of(&s)).transpose();
+        let schedule = schedule.map_err(trickle_client::Error::from)?;
         let wanted = Alteration {
             query: typed.as_ref().map(|t| t.text().to_owned()),
-            schedule: if self.no_schedule { Some(None) } else { self.schedule.map(Some) },
+            schedule: if self.no_schedule { Some(None) } else { schedule },
             mode: self.mode.map(Into::into),
             apart: self.diamond_consistency.map(Consistency::is_apart),
             suspended: (self.suspend || self.resume).then_some(self.suspend),

@@ -1,6 +1,6 @@
 //! `trickle apply`
 
-use super::create::{Consistency, Mode, schedule_of_header, snapshots_of_header};
+use super::create::{Consistency, Mode, schedule_of, snapshots_of_header};
 use super::{Answer, Run};
 use crate::failure::Failure;
 use crate::output::{Output, Tone, count, duration};
@@ -140,7 +140,7 @@ fn declaration(file: &File) -> Result<Declared, Failure> {
         (None, Some(stem)) => Name { schema: None, name: stem.to_owned() },
         (None, None) => return Err(Failure::input(format!("{} is no name for a table", file.path))),
     };
-    let schedule = header("schedule").map(|s| schedule_of_header(&s)).transpose().map_err(wrong)?;
+    let schedule = header("schedule").map(|s| schedule_of(&s)).transpose().map_err(wrong)?;
     let mode = header("mode").map(|m| Mode::of_header(&m)).transpose().map_err(wrong)?;
     let apart =
         header("diamond_consistency").map(|c| Consistency::of_header(&c)).transpose().map_err(wrong)?;

@@ -27,11 +27,11 @@ pub(crate) struct Create {
     name: String,
     #[command(flatten)]
     query: Source,
-    /// How fresh it is to be: a duration (30s, 5m, 1h30m), a cron line of 5 or 6 fields, or calculated, as fresh as
-    /// what reads it needs [default: calculated, or that of the one that is replaced].
+    /// How fresh it is to be: a duration (30s, 5m, 1h30m), a cron line of 5 or 6 fields, calculated, as fresh as
+    /// what reads it needs, or manual [default: calculated, or that of the one that is replaced].
     #[arg(long, value_name = "S", conflicts_with = "no_schedule")]
     schedule: Option<String>,
-    /// Refresh it by hand only.
+    /// Refresh it by hand only: the same as --schedule manual.
     #[arg(long)]
     no_schedule: bool,
     /// How it is kept [default: auto, or as the one that is replaced].
@@ -77,11 +77,11 @@ impl Consistency {
     }
 }
 
-/// The value of a comment `-- schedule: …`: a schedule, or none.
+/// What `--schedule` says, or a comment `-- schedule: …`: a schedule, or none.
 ///
 /// # Errors
 /// What is no schedule.
-pub(super) fn schedule_of_header(value: &str) -> trickle_core::Result<Option<String>> {
+pub(super) fn schedule_of(value: &str) -> trickle_core::Result<Option<String>> {
     if value.eq_ignore_ascii_case("manual") {
         return Ok(None);
     }
@@ -150,11 +150,8 @@ impl Run for Create {
         let Some(typed) = self.query.read()? else { return Err(Failure::input("there is no query")) };
         let said = typed.header("mode").map(|m| Mode::of_header(&m)).transpose();
         let mode = self.mode.or(said.map_err(trickle_client::Error::from)?);
-        let said = typed.header("schedule").map(|s| schedule_of_header(&s)).transpose();
-        let schedule = match self.schedule {
-            Some(schedule) => Some(Some(schedule)),
-            None => said.map_err(trickle_client::Error::from)?,
-        };
+        let said = self.schedule.or_else(|| typed.header("schedule"));
+        let schedule = said.map(|s| schedule_of(&s)).transpose().map_err(trickle_client::Error::from)?;
         let said = typed.header("diamond_consistency").map(|c| Consistency::of_header(&c)).transpose();
         let consistency = self.diamond_consistency.or(said.map_err(trickle_client::Error::from)?);
         let said = typed.header("snapshots").map(|s| snapshots_of_header(&s)).transpose();

@@ -1,6 +1,6 @@
 //! `trickle lint`
 
-use super::create::{Consistency, Mode, schedule_of_header, snapshots_of_header};
+use super::create::{Consistency, Mode, schedule_of, snapshots_of_header};
 use super::{Answer, Run};
 use crate::advice::advice;
 use crate::failure::Failure;
@@ -109,7 +109,7 @@ fn headers(script: &Script, query: &Query) -> Vec<Finding> {
             found.push(whole(comment).error(&script.files, &e));
         }
     };
-    check("schedule", &|v| schedule_of_header(v).err());
+    check("schedule", &|v| schedule_of(v).err());
     check("diamond_consistency", &|v| Consistency::of_header(v).err());
     check("snapshots", &|v| snapshots_of_header(v).err());
     check("mode", &|v| Mode::of_header(v).err());

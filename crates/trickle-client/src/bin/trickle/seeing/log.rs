@@ -48,7 +48,7 @@ pub(crate) fn told(event: &Event<'_>) {
         Event::Slow(slow) => {
             for s in *slow {
                 tracing::warn!(
-                    "{}: a refresh takes longer than its period of {}, so it comes every {} instead",
+                    "{}: a refresh takes more than four fifths of its period of {}, so it comes every {} instead",
                     s.name,
                     duration(s.period),
                     duration(s.instead)

@@ -2,7 +2,7 @@
 //! cannot end what is begun later, and no pooler is left with half of it (`PgBouncer` 1.18 ends with an error of its own where
 //! its client goes while it still passes the request on).
 
-use super::stream::Encrypt;
+use crate::connect::stream::Encrypt;
 use crate::wire::failed;
 use std::io;
 use std::pin::Pin;
@@ -21,8 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How a connection was made: to this one host, with this encryption where the host has it.
 #[derive(Clone)]
 pub(crate) struct Way {
-    pub(super) host: Config,
-    pub(super) tls: Encrypt,
+    pub(crate) host: Config,
+    pub(crate) port: u16,
+    pub(crate) tls: Encrypt,
 }
 
 /// What it takes to have the server end what a connection is doing.
@@ -51,10 +52,9 @@ impl Cancel {
         let Some(way) = &self.way else { return self.token.cancel_query(NoTls).await.map_err(fail) };
         let lost = |e: io::Error| Error::connection(format!("cannot ask to cancel a statement: {e}"));
         let (host, addresses) = (way.host.get_hosts().first(), way.host.get_hostaddrs());
-        let port = way.host.get_ports().first().copied().unwrap_or(super::DEFAULT_PORT);
+        let port = way.port;
         let mut tls = way.tls.clone();
         match (host, addresses.first()) {
-            #[cfg(unix)]
             (Some(Host::Unix(directory)), _) => {
                 let line =
                     UnixStream::connect(directory.join(format!(".s.PGSQL.{port}"))).await.map_err(lost)?;
