@@ -53,14 +53,20 @@ fn one_of_several_works_and_is_followed_by_another() {
         }
         assert_eq!(count(&w, FENCE).await, 1);
         // Killed: the lease ends by itself.
+        let ago = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8";
+        let killed = count(&w, ago).await;
         first.signal("-KILL");
         led(&w, 2).await;
+        let taken = "SELECT (extract(epoch FROM max(taken_at)) * 1000)::int8 FROM pgtrickle.pgt_leases";
+        let took = count(&w, taken).await - killed;
+        assert!((0..15_000).contains(&took), "{took} ms");
         followed(db, &app, &w).await;
         // Cut off: it connects again, under the same lease.
         let cut = "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity WHERE application_name = 'trickle run' \
              AND datname = current_database()";
         assert!(count(&w, cut).await > 0);
         followed(db, &app, &w).await;
+        assert_eq!(count(&w, FENCE).await, 2);
         // Told to stop: it gives the lease up.
         drop((second, third));
         first = refresher(&app);
@@ -68,9 +74,67 @@ fn one_of_several_works_and_is_followed_by_another() {
         followed(db, &app, &w).await;
         first.terminate();
         assert_eq!(first.ended().code(), Some(0));
-        let free = "SELECT expires_at = '-infinity' FROM pgtrickle.pgt_lease_terms";
+        let free = "SELECT expires_at = 'epoch' FROM pgtrickle.pgt_lease_terms";
         assert!(w.client().query_one(free, &[]).await.unwrap().get::<_, bool>(0));
         app.does(&["check", "--quiet"]);
+    });
+}
+
+/// A refresher that stands still amid a refresh, and one that took over.
+async fn two(db: &Db) -> (Role, Session, Refresher, Refresher) {
+    let (app, w) = shop(db).await;
+    let user = db.session().await;
+    app.run_sql(db, WRITE).await;
+    run(&user, "BEGIN; SELECT * FROM by_region FOR UPDATE").await;
+    let first = refresher(&app);
+    let waits = "SELECT coalesce(min(pid), 0)::int8 FROM pg_stat_activity WHERE application_name = 'trickle run' \
+         AND datname = current_database() AND wait_event_type = 'Lock'";
+    until(&w, &format!("SELECT ({waits}) <> 0")).await;
+    let pid = i32::try_from(count(&w, waits).await).unwrap();
+    blocked(&w, pid).await;
+    first.signal("-STOP");
+    run(&user, "COMMIT").await;
+    let second = refresher(&app);
+    led(&w, 2).await;
+    assert_eq!(count(&w, APPLIED).await, 0, "the first has its locks still, and has not committed");
+    (app, w, first, second)
+}
+
+/// Nobody waits for ever for the locks of one that stands still amid a refresh.
+#[test]
+fn one_that_stands_still_amid_a_refresh_holds_nobody_up() {
+    each_server(async |db| {
+        let (app, w, first, _second) = two(db).await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+        assert_eq!(count(&w, APPLIED).await, 1);
+        first.signal("-CONT");
+        followed(db, &app, &w).await;
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+/// Whoever lost the lease fails where it would commit, whenever it asks; a lease that ends later than it lasts is nobody's.
+#[test]
+fn a_lease_is_held_by_its_number_and_outlives_no_clock() {
+    each_server(async |db| {
+        let (app, w) = shop(db).await;
+        let take = |who: &str| format!("SELECT fence FROM pgtrickle.take_lease('{who}', NULL, '5 s')");
+        run(&w, &format!("SET SESSION AUTHORIZATION {}", app.name)).await;
+        let hold = format!("SELECT pgtrickle.hold_lease('{}'::regrole, 1)", app.name);
+        assert_eq!(count(&w, &take("first")).await, 1);
+        run(&w, &hold).await;
+        assert_eq!(count(&w, &take("second")).await, 1, "the first has it");
+        run(&w, "UPDATE pgtrickle.pgt_lease_terms SET expires_at = clock_timestamp() + interval '1 day'")
+            .await;
+        assert_eq!(count(&w, &take("second")).await, 2, "the clock was set back");
+        let refused = w.client().batch_execute(&hold).await.unwrap_err();
+        assert_eq!(refused.code().map(|c| c.code()), Some("55P03"));
+        run(&w, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await;
+        let other = db.session().await;
+        run(&other, &format!("SET SESSION AUTHORIZATION {}; SELECT pgtrickle.give_lease(2)", app.name)).await;
+        assert_eq!(count(&other, &take("third")).await, 3);
+        let refused = w.client().batch_execute(&hold.replace(", 1)", ", 2)")).await.unwrap_err();
+        assert_eq!(refused.code().map(|c| c.code()), Some("55P03"), "under a snapshot in which it has it");
     });
 }
 
@@ -78,24 +142,16 @@ fn one_of_several_works_and_is_followed_by_another() {
 #[test]
 fn what_was_begun_under_a_lease_that_was_lost_is_not_committed() {
     each_server(async |db| {
-        let (app, w) = shop(db).await;
-        let user = db.session().await;
-        app.run_sql(db, WRITE).await;
-        run(&user, "BEGIN; SELECT * FROM by_region FOR UPDATE").await;
-        let first = refresher(&app);
-        let waits = "SELECT coalesce(min(pid), 0)::int8 FROM pg_stat_activity WHERE application_name = 'trickle run' \
-             AND datname = current_database() AND wait_event_type = 'Lock'";
-        until(&w, &format!("SELECT ({waits}) <> 0")).await;
-        let pid = i32::try_from(count(&w, waits).await).unwrap();
-        blocked(&w, pid).await;
-        first.signal("-STOP");
-        run(&user, "COMMIT").await;
-        let mut second = refresher(&app);
-        led(&w, 2).await;
-        assert_eq!(count(&w, APPLIED).await, 0, "the first has its locks still, and has not committed");
+        let (app, w, first, mut second) = two(db).await;
+        let begun = "SELECT min(backend_xid::text::int8) FROM pg_stat_activity WHERE application_name = 'trickle run' \
+             AND datname = current_database()";
+        let begun = count(&w, begun).await;
         first.signal("-CONT");
         until(&w, &holds("by_region", BY_REGION)).await;
         assert_eq!(count(&w, APPLIED).await, 1);
+        let by_the_first =
+            format!("SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE xmin::text::int8 = {begun}");
+        assert_eq!(count(&w, &by_the_first).await, 0);
         let errors = "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE consecutive_errors > 0";
         assert_eq!(count(&w, errors).await, 0, "it is no error of the stream table");
         followed(db, &app, &w).await;
