@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Lease;
 use trickle_core::schedule::Time;
-use trickle_engine::scheduler::{Due, Outcome, Scheduler, SchedulerOptions, Slow, now};
+use trickle_engine::scheduler::{Due, Outcome, Scheduler, SchedulerOptions, Slow, Suspended, now};
 use trickle_engine::{Error, REFRESHER, Refreshed, Result, Settings};
 
 /// How the daemon works.
@@ -63,6 +63,8 @@ pub enum Event<'e> {
     Refreshed(&'e [Refreshed]),
     /// Refreshes take longer than their stream tables' periods.
     Slow(&'e [Slow]),
+    /// Stream tables were suspended.
+    Suspended(&'e [Suspended]),
     /// A refresh failed; none of these stream tables changed.
     Failed {
         /// Those that were to be refreshed together.
@@ -287,6 +289,10 @@ impl<'d> Daemon<'d> {
         let foreign = self.scheduler.foreign();
         if !foreign.is_empty() {
             (self.tell)(Event::Foreign(&foreign));
+        }
+        let suspended = self.scheduler.suspended();
+        if !suspended.is_empty() {
+            (self.tell)(Event::Suspended(&suspended));
         }
         Ok(())
     }

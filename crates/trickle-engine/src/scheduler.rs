@@ -92,6 +92,23 @@ pub struct Slow {
     pub instead: Duration,
 }
 
+/// A stream table that is not refreshed any more until somebody resumes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspended {
+    /// Which.
+    pub name: String,
+    /// What its last failure said; `None` where somebody suspended it.
+    pub why: Option<String>,
+}
+
+impl std::fmt::Display for Suspended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let why =
+            self.why.as_ref().map_or_else(|| "by hand".to_owned(), |why| format!("after errors: {why}"));
+        write!(f, "{} is suspended, {why}", self.name)
+    }
+}
+
 /// How a refresh ended, as far as its schedule goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -150,6 +167,8 @@ pub struct Scheduler {
     /// When it was last read, and what that took.
     read: Option<(Instant, Duration)>,
     foreign: BTreeSet<String>,
+    /// Those that were found suspended, and not told yet.
+    suspended: Vec<Suspended>,
     trouble: Option<Error>,
 }
 
@@ -192,6 +211,7 @@ impl Scheduler {
             looked: None,
             read: None,
             foreign: BTreeSet::new(),
+            suspended: Vec::new(),
             trouble: None,
         }
     }
@@ -239,6 +259,9 @@ impl Scheduler {
         let (mut tasks, time) = (BTreeMap::new(), now());
         for e in self.registry.entries().filter(|e| e.own && e.exists) {
             let old = self.tasks.remove(&e.relation.id).map(|t| t.status);
+            if e.status == "SUSPENDED" && old.is_some_and(|o| !o.suspended) {
+                self.suspended.push(Suspended { name: shown(e), why: e.last_error.clone() });
+            }
             tasks.insert(e.relation.id, task(e, old, time));
         }
         self.tasks = tasks;
@@ -254,6 +277,11 @@ impl Scheduler {
     pub fn foreign(&mut self) -> Vec<String> {
         let names: Vec<String> = self.registry.entries().filter(|e| !e.own).map(shown).collect();
         names.into_iter().filter(|n| self.foreign.insert(n.clone())).collect()
+    }
+
+    /// Stream tables that were suspended, each once.
+    pub fn suspended(&mut self) -> Vec<Suspended> {
+        std::mem::take(&mut self.suspended)
     }
 
     /// Finds what is due and has anything to do, and when to look again.

@@ -6,6 +6,7 @@ use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
 use crate::support::{Db, count, each_server};
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::sync::atomic::{AtomicU32, Ordering};
 use trickle_client::Session;
 
@@ -50,6 +51,25 @@ fn a_statement_that_takes_too_long_is_ended_and_what_to_do_is_said() {
         app.does(&["alter", "counted", "--resume", "--quiet"]);
         app.does(&[&["refresh", "counted", "--quiet"][..], &limited].concat());
         assert_eq!(count(&w, "SELECT n FROM counted").await, 20);
+    });
+}
+
+/// Who reads the log of a refresher is told what it gives up, why, and how it goes on; once.
+#[test]
+fn what_is_suspended_is_logged_with_why_and_the_way_on() {
+    each_server(async |db| {
+        let (app, _w) = slow_shop(db, "200ms").await;
+        app.run_sql(db, "UPDATE speed SET seconds = 30").await;
+        let limited = ["run", "--statement-timeout-ms", "100", "--max-consecutive-errors", "2"];
+        let (_refresher, log) = Refresher::logging(app.command(&limited));
+        app.run_sql(db, "INSERT INTO customers SELECT max(id) + 1, 'new', 'r1' FROM customers").await;
+        let mut lines = BufReader::new(log).lines().map_while(Result::ok);
+        let told = lines.find(|l| l.contains("is suspended")).unwrap();
+        for part in
+            ["public.counted", "after errors", "statement timeout", "trickle alter public.counted --resume"]
+        {
+            assert!(told.contains(part), "{part}: {told}");
+        }
     });
 }
 

@@ -251,6 +251,9 @@ impl Lead {
             }
         };
         looks.next = Instant::now() + pause;
+        for s in looks.scheduler.suspended() {
+            pgrx::log!("stream table {s}; pgtrickle.resume_stream_table('{}') goes on", s.name);
+        }
         for name in looks.scheduler.foreign() {
             if !self.all && self.foreign.insert(name.clone()) {
                 pgrx::log!(

@@ -30,6 +30,7 @@ use trickle_core::parse::{StatementKind, statements};
 /// Exit code 0: all is as declared, or would be; 1: something would be destroyed, and nothing was done; 2: a file is wrong,
 /// and nothing was done.
 #[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Apply {
     /// The directory.
     dir: PathBuf,

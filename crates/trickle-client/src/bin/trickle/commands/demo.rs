@@ -126,7 +126,12 @@ async fn live(
         Event::Failed { error: e, .. } | Event::Trouble(e) | Event::Disconnected(e, _) => {
             *failed.borrow_mut() = Some(e.to_string());
         }
-        Event::Disabled | Event::Waiting(_) | Event::Connected(_) | Event::Slow(_) | Event::Foreign(_) => {}
+        Event::Disabled
+        | Event::Waiting(_)
+        | Event::Connected(_)
+        | Event::Slow(_)
+        | Event::Suspended(_)
+        | Event::Foreign(_) => {}
     };
     let over = Cell::new(false);
     let (to, options) = (To(server), DaemonOptions::default());

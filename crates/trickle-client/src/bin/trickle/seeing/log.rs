@@ -55,6 +55,11 @@ pub(crate) fn told(event: &Event<'_>) {
                 );
             }
         }
+        Event::Suspended(all) => {
+            for s in *all {
+                tracing::warn!("{s}; trickle alter {} --resume goes on", s.name);
+            }
+        }
         Event::Failed { error, tables } => {
             let _refresh = tracing::info_span!("refresh", table = tables.join(", ")).entered();
             // Where somebody else is at it, it is tried again.

@@ -186,7 +186,7 @@ impl Metrics {
                 self.connected.with_label_values(&NONE).set(1);
                 self.leader.with_label_values(&NONE).set(0);
             }
-            Event::Disabled | Event::Foreign(_) | Event::Slow(_) => {}
+            Event::Disabled | Event::Foreign(_) | Event::Slow(_) | Event::Suspended(_) => {}
         }
     }
 
