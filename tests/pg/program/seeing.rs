@@ -359,8 +359,16 @@ fn a_terminal_shows_what_changes_and_is_as_it_was_afterwards() {
         seen.until("one that is dropped", |t| t.contains("by_region") && !t.contains("large"));
         seen.press("q");
         assert_eq!(seen.child.wait().unwrap().exit_code(), 0);
-        let screen = seen.screen.lock().unwrap();
-        assert!(!screen.screen().alternate_screen() && !screen.screen().hide_cursor());
+        // What it said last may be on the way still.
+        let began = Instant::now();
+        let is_as_before = || {
+            let screen = seen.screen.lock().unwrap();
+            !screen.screen().alternate_screen() && !screen.screen().hide_cursor()
+        };
+        while !is_as_before() {
+            assert!(began.elapsed() < PATIENCE, "the terminal is not as it was");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     });
 }
 
