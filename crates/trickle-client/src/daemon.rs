@@ -61,7 +61,7 @@ pub enum Event<'e> {
     Disconnected(&'e Error, Duration),
     /// Stream tables were refreshed.
     Refreshed(&'e [Refreshed]),
-    /// Refreshes take longer than their stream tables' periods.
+    /// Refreshes take most of their stream tables' periods, which are longer from now on.
     Slow(&'e [Slow]),
     /// Stream tables were suspended.
     Suspended(&'e [Suspended]),
