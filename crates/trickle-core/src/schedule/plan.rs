@@ -243,21 +243,31 @@ struct Ready {
     group: TableId,
     members: BTreeSet<TableId>,
     due: BTreeSet<TableId>,
-    /// How many whole periods one of them has waited for.
-    missed: u64,
+    /// Whether one of them has waited for a whole period.
+    overdue: bool,
     duration: Duration,
+    /// Since when the first of them is due.
     since: Time,
+}
+
+impl Ready {
+    /// Overdue ones in the order in which they became due: a queue, in which none waits for more than those before it.
+    /// Then the one that takes longest, so that all are done soonest.
+    fn rank(&self) -> (bool, Option<Time>, Reverse<Duration>, Time, TableId) {
+        let queued = self.overdue.then_some(self.since);
+        (!self.overdue, queued, Reverse(self.duration), self.since, self.group)
+    }
 }
 
 /// What to refresh now and when to ask again.
 ///
 /// Stream tables linked by stream-table edges are a group ([`Dag::groups`]); a group has one refresh at a time, of its due
 /// members and everything upstream of them within the group. What is read from another group is refreshed before, by
-/// itself: it counts as due until it was, and the reader waits for that. At most `max_concurrent` run together; the group
-/// that takes longest starts first, so that all are done soonest, but after those that have waited for more of their periods,
-/// so that none starves. A table that failed
-/// waits ([`backoff`]) and so does what is downstream of it; the rest of its group goes on. A table whose refresh outlasts
-/// its period is asked for less often ([`effective_period`]). O(V + E) and one upstream walk per due table.
+/// itself: it counts as due until it was, and the reader waits for that. At most `max_concurrent` run together: first
+/// those that have waited for a whole period, in the order in which they became due, so that none starves; then the
+/// group that takes longest, so that all are done soonest. A table that failed waits ([`backoff`]) and so does what is
+/// downstream of it; the rest of its group goes on. A table whose refresh outlasts its period is asked for less often
+/// ([`effective_period`]). O(V + E) and one upstream walk per due table.
 pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Plan {
     let (wishes, periods) = (BTreeMap::new(), BTreeMap::new());
     let mut look = Look { dag, tasks, options, now, wishes, periods, plan: Plan::default() };
@@ -274,7 +284,7 @@ pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: 
     }
     let mut plan = look.plan;
     plan.blocked.sort_by_key(|b| b.id);
-    ready.sort_by_key(|r| (Reverse(r.missed), Reverse(r.duration), r.since, r.group));
+    ready.sort_by_key(Ready::rank);
     for r in ready.into_iter().take(options.max_concurrent.max(1).saturating_sub(running)) {
         let mut members = dag.refresh_set(&r.due);
         members.retain(|id| r.members.contains(id));
@@ -326,7 +336,7 @@ impl Look<'_> {
     /// The due members of a group that wait for nothing.
     fn group(&mut self, members: BTreeSet<TableId>) -> Option<Ready> {
         let mut due = BTreeSet::new();
-        let (mut since, mut missed) = (self.now, 0);
+        let (mut since, mut overdue) = (self.now, false);
         let mut duration = Duration::ZERO;
         for id in &members {
             let (Some(task), Some(wish)) = (self.tasks.get(id), self.wishes.get(id).copied()) else {
@@ -343,21 +353,20 @@ impl Look<'_> {
                 Gate::Open if self.waits(task, wish, set.iter().filter(|u| !members.contains(u))) => {}
                 Gate::Open => {
                     since = since.min(wish.due);
-                    missed = missed.max(self.missed(*id, wish));
+                    overdue |= self.is_overdue(*id, wish);
                     due.insert(*id);
                     duration += task.status.last_duration();
                 }
             }
         }
         let group = members.first().copied()?;
-        (!due.is_empty()).then_some(Ready { group, members, due, missed, duration, since })
+        (!due.is_empty()).then_some(Ready { group, members, due, overdue, duration, since })
     }
 
-    /// How many whole periods a table has been due.
-    fn missed(&self, id: TableId, wish: Wish) -> u64 {
+    /// Whether a table has been due for a whole period.
+    fn is_overdue(&self, id: TableId, wish: Wish) -> bool {
         let period = self.periods.get(&id).copied().unwrap_or(self.options.default_period);
-        let period = period.max(self.options.min_period).max(Duration::from_millis(1));
-        u64::try_from(self.now.since(wish.due).as_millis() / period.as_millis()).unwrap_or(u64::MAX)
+        self.now.since(wish.due) >= period.max(self.options.min_period).max(Duration::from_millis(1))
     }
 
     /// Whether something upstream, in other groups, is to be refreshed first; that is asked for. What [polls](Task::polls) is
