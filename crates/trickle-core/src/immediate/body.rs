@@ -48,15 +48,40 @@ const ANEW: &str = "trickle_anew";
 /// What a statement returned that nobody asks for.
 const DONE: &str = "trickle_done";
 const SET: &str = "trickle_set";
+/// The setting that lets a refresh write stream tables, as it was before.
+const WAS: &str = "trickle_was";
+const REFRESHING: &str = "pgtrickle.refreshing";
 
 pub(super) fn variables() -> Vec<(Ident, &'static str)> {
-    [(AT, "text"), (PENDING, "int"), (ASIDE, "bool"), (ANEW, "bool"), (DONE, "record"), (SET, "text")]
-        .map(|(name, ty)| (Ident::fixed(name), ty))
-        .into()
+    [
+        (AT, "text"),
+        (PENDING, "int"),
+        (ASIDE, "bool"),
+        (ANEW, "bool"),
+        (DONE, "record"),
+        (SET, "text"),
+        (WAS, "text"),
+    ]
+    .map(|(name, ty)| (Ident::fixed(name), ty))
+    .into()
 }
 
 fn variable(name: &'static str) -> Scalar {
     Scalar::Column { table: None, name: Ident::fixed(name) }
+}
+
+/// Lets instructions write stream tables. What raises is undone, and with it the setting. A SET clause of the function would be
+/// shorter: only superusers may give a function a setting that the server does not know.
+pub(super) fn writing(body: Vec<Instruction>) -> Vec<Instruction> {
+    let set = |value| {
+        let args = vec![Scalar::text(REFRESHING), value, Scalar::bool(true)];
+        Instruction::Assign(Ident::fixed(SET), Scalar::call("set_config", args))
+    };
+    let now = Scalar::call("current_setting", vec![Scalar::text(REFRESHING), Scalar::bool(true)]);
+    let before = Instruction::Assign(Ident::fixed(WAS), now);
+    // One that was never set is NULL, which set_config takes for nothing to set.
+    let was = Scalar::Special(SpecialCall::Coalesce, vec![variable(WAS), Scalar::text("")]);
+    [before, set(Scalar::text("on"))].into_iter().chain(body).chain([set(was)]).collect()
 }
 
 fn when(condition: Scalar, then: Vec<Instruction>, otherwise: Vec<Instruction>) -> Instruction {

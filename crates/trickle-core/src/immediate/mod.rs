@@ -103,7 +103,7 @@ impl<'t> Immediate<'t> {
         for source in &self.sources {
             for event in EVENTS {
                 let name = self.event_name(source, event);
-                made.extend(self.function(name.clone(), self.end(source, event)?));
+                made.extend(self.function(name.clone(), body::writing(self.end(source, event)?)));
                 for table in source.triggered(false) {
                     if counts {
                         made.extend(self.trigger(table, source, event, TriggerTiming::Before, "begin"));
@@ -206,7 +206,7 @@ impl<'t> Immediate<'t> {
     /// A function that runs with the rights of the stream table's owner, under the settings that its query was made under. Nobody
     /// else is to have it called for a table of his own.
     fn function(&self, name: String, body: Vec<Instruction>) -> [Statement; 2] {
-        let own = [("pgtrickle.refreshing", "on"), ("jit", "off"), body::FOR_FEW];
+        let own = [("jit", "off"), body::FOR_FEW];
         let own = own.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]));
         let name = self.named(&name);
         let made = CreateTriggerFunction {
