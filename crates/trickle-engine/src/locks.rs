@@ -12,7 +12,7 @@ use trickle_core::catalog::TableId;
 /// How long to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// The longest that one try waits for a lock; zero leaves that to the server.
+    /// The longest that one try waits for a lock, and never as long as the server's deadlock_timeout; zero leaves it to the server.
     pub lock_timeout: Duration,
     /// How often to try.
     pub attempts: u32,
@@ -59,6 +59,16 @@ pub(crate) async fn patiently<T>(
     }
 }
 
+/// Gives up a wait before the server looks for a deadlock, which may end somebody else's statement: of two that wait for each
+/// other, whoever began later looks, and by then this one has left.
+fn lock_timeout(longest: Duration) -> String {
+    format!(
+        "; SELECT pg_catalog.set_config('lock_timeout', pg_catalog.format('%sms', least({}, \
+         extract(epoch FROM pg_catalog.current_setting('deadlock_timeout')::interval) * 800)::int), true)",
+        longest.as_millis()
+    )
+}
+
 async fn once<T>(
     db: &mut dyn Connection,
     patience: Patience,
@@ -68,7 +78,7 @@ async fn once<T>(
     // Event triggers are not to follow what trickle itself alters and drops.
     let mut settings = "SET LOCAL pgtrickle.at_work = on".to_owned();
     if !patience.lock_timeout.is_zero() {
-        settings.push_str(&format!("; SET LOCAL lock_timeout = '{}ms'", patience.lock_timeout.as_millis()));
+        settings.push_str(&lock_timeout(patience.lock_timeout));
     }
     t.batch_execute(&settings).await.map_err(|e| Error::server("begin", e))?;
     let output = work(&t).await?;
