@@ -1,11 +1,11 @@
 //! From a query to everything a driver needs: verdict, plans, DDL, refresh statements.
 
 use crate::apply::{
-    Identity, Layout, LayoutSources, Stored, Summand, affected_statement, change_statement,
-    create_statements, create_table, difference, drop_statements, full_statements, identity_statements,
-    insert_statement, summands, takes_pairs,
+    Identity, Layout, LayoutSources, Stored, StoredColumn, Summand, affected_statement, change_statement,
+    create_statements, create_table, difference, drop_statements, from_stored, full_statements,
+    identity_statements, insert_statement, summands, takes_pairs,
 };
-use crate::catalog::{Catalog, TableDef, TableId, TableKind};
+use crate::catalog::{Catalog, ColumnDef, TableDef, TableId, TableKind};
 use crate::cdc::{Buffer, Mode};
 use crate::delta::{self, Differ, Keep, Kept, Path, Rules};
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use crate::graph::{Format, Graph, NodeId, NodeMap, explain};
 use crate::lower::{Lowered, lower_parsed};
 use crate::opt;
 use crate::parse::{Parsed, parse_query};
-use crate::rel::{Consolidate, Rel, Revise, with_servers_clock};
+use crate::rel::{Consolidate, Rel, Revise, Table, with_servers_clock};
 use crate::sql::ast::{Query, Statement};
 use crate::sql::{Ident, Profile, Qualified, Ranged, Sources, render_changes, render_query, render_states};
 use crate::verdict::Reason;
@@ -342,6 +342,24 @@ impl StreamTable {
         let in_pairs = |i: usize, r: &Revise| takes_pairs(tables[i], r, graph.props(r.input()));
         let changed = render_changes(&graph, &nodes, &in_pairs, sources, &self.options.profile)?;
         Ok(vec![change_statement(changed, &tables)])
+    }
+
+    /// The statement that makes the result the rows of a table of the same columns, which hold what the query gives, by writing
+    /// what differs; it returns the row that those of [`StreamTable::refresh`] do.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn adopt(&self, from: &Qualified) -> Result<Statement> {
+        let (table, mut graph) = (&self.layout.result, self.graph.clone());
+        let column = |c: &StoredColumn| ColumnDef::new(c.name.as_str(), c.ty.clone(), c.nullable);
+        let schema = from.schema.as_ref().map_or("", Ident::as_str);
+        let columns = table.columns.iter().map(column).collect();
+        let rows = Table::new(Arc::new(TableDef::new(TableId(0), schema, from.name.as_str(), columns)));
+        let rows = graph.add(rows)?;
+        let root = from_stored(&mut graph, table.node, rows)?;
+        let sources = self.sources_of_refreshes();
+        let changed = render_changes(&graph, &[root], &|_, _| false, &sources, &self.options.profile)?;
+        Ok(change_statement(changed, &[table]))
     }
 
     /// The columns of the result that tell its rows apart, and the path that they come along, where nothing else is stored.

@@ -1,12 +1,13 @@
 //! Stream tables change: another query, schedule or mode; and switched on and off.
 
 pub(crate) mod evolve;
+mod swap;
 
 use crate::adapt::is_final;
 use crate::capture;
 use crate::copies::reads_copies;
 use crate::create::{Created, Design, NewStreamTable, RefreshMode, consistency};
-use crate::db::{Bind, Connection, Json, Transaction};
+use crate::db::{Connection, Json, Transaction};
 use crate::drop::release_sources;
 use crate::error::{Error, Result};
 use crate::immediate;
@@ -16,6 +17,7 @@ use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, require_own, shown};
 use crate::trickle::Trickle;
 use evolve::evolve;
+pub(crate) use swap::{Way, is_beside};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;
@@ -46,7 +48,8 @@ pub(crate) enum Readers {
 }
 
 impl<C: Connection> Trickle<C> {
-    /// Changes a stream table. A new query fills it anew; its indexes, grants, comments and dependent views stay.
+    /// Changes a stream table. What a new query gives takes the place of its rows; its indexes, grants, comments and dependent
+    /// views stay.
     ///
     /// # Errors
     /// None of that name; what is wrong with query, schedule or mode; nothing is changed then.
@@ -65,7 +68,7 @@ impl<C: Connection> Trickle<C> {
             }
             new.mode = wanted.mode.or(new.mode);
             new.apart = wanted.apart.or(new.apart);
-            done = self.replace(e.relation.clone(), e.id, &new, Readers::Stay).await?;
+            done = self.replace(e.relation.clone(), e.id, &new, Way::Same(Readers::Stay)).await?;
         }
         if wanted.suspended == Some(true) && e.is_immediate() {
             self.stop_immediate(&e, "it was suspended").await?;
@@ -88,57 +91,47 @@ impl<C: Connection> Trickle<C> {
         Ok(done)
     }
 
-    /// Gives a stream table a new query and fills it anew.
+    /// Gives a stream table a new query: what that gives is built beside and takes the place of what is there. In a transaction of
+    /// the caller's, which readers see as a whole anyway, it is filled in place.
+    ///
+    /// # Errors
+    /// Those of the query, and what depends on columns that go; the stream table is as it was then.
     pub(crate) async fn replace(
         &mut self,
         relation: Relation,
         id: i64,
         new: &NewStreamTable,
-        readers: Readers,
+        way: Way,
     ) -> Result<Created> {
         let registry = self.linked(&[relation.id]).await?;
         let old = registry.get(id).cloned().ok_or_else(|| Error::input(format!("{} is gone", new.name)))?;
         require_own(&old)?;
-        let follows = reads_copies(&old);
+        let follows = new.snapshots || reads_copies(&old);
         if follows {
             self.ensure_copies(&new.query).await?;
         }
-        let design = self.design(relation, id, new).await?;
+        let mut design = self.design(relation, id, new).await?;
         immediate::require_writers(&registry, &old, &design)?;
-        self.redo(&old, &design, readers).await?;
-        if new.initialize
-            && let Err(e) = self.fill(id).await
-        {
-            // Without a connection nothing can be taken back: the next refresh fills it with what was asked for.
-            if e.is_connection() {
-                return Err(e);
-            }
-            return Err(match self.take_back(&old, &new.name).await {
-                Ok(()) => e,
-                Err(stuck) => {
-                    e.detail(format!("Nor does it take its former query back: {}.", stuck.message()))
+        self.require_takes(&old, &design.columns(), way).await?;
+        let in_place = !new.initialize || self.connection.callers().is_some();
+        match way {
+            Way::Same(readers) if in_place => {
+                self.redo(&old, &design, readers).await?;
+                if new.initialize {
+                    self.fill(id).await?;
                 }
-            });
+            }
+            _ => {
+                design = self.swap(&old, new, way, follows).await?;
+                if design.requested == RefreshMode::Immediate {
+                    self.fill(id).await?;
+                }
+            }
         }
         if follows {
             self.sweep_copies().await?;
         }
         Ok(Created { id, name: shown(&old), made: true, mode: design.mode(), reasons: design.reasons })
-    }
-
-    /// Gives a stream table back what it was before a query that could not fill it.
-    async fn take_back(&mut self, old: &Entry, name: &Name) -> Result<()> {
-        let registry = self.linked(&[old.relation.id]).await?;
-        let Some(now) = registry.get(old.id).cloned() else { return Ok(()) };
-        let design = self.design(old.relation.clone(), old.id, &old.as_new(name.clone())).await?;
-        self.redo(&now, &design, Readers::Change).await?;
-        let text = "UPDATE pgtrickle.pgt_stream_tables SET original_query = $2, status = $3, consecutive_errors = $4, \
-             last_error_message = $5 WHERE pgt_id = $1";
-        let params: [&dyn Bind; 5] =
-            [&old.id, &old.original, &old.status, &old.consecutive_errors, &old.last_error];
-        let noted = self.db().execute(text, &params).await;
-        noted.map_err(|e| Error::server(format!("take back the query of {}", shown(old)), e))?;
-        if old.is_populated { self.fill(old.id).await } else { Ok(()) }
     }
 
     /// Makes the stored tables fit a design and marks the stream table to be filled anew. Its rows stay until then.
@@ -151,6 +144,8 @@ impl<C: Connection> Trickle<C> {
         patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             immediate::remove(t, old.id).await?;
             evolve(t, old, design, readers).await?;
+            let doing = format!("change {}", shown(old));
+            capture::run_all(t, &design.state_tables(), &doing).await?;
             renote(t, old.id, design).await?;
             for (table, columns) in design.buffered() {
                 capture::ensure(t, table, columns, capture).await?;

@@ -27,7 +27,7 @@ SELECT coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name),
 FROM pgtrickle.pgt_stream_tables s JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
 JOIN pg_class o ON o.oid = s.pgt_relid AND o.relowner = current_user::regrole
 LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE s.pgt_schema = 'pgtrickle_changes' AND d.source_type IN ('MATVIEW', 'FOREIGN_TABLE')
+WHERE s.pgt_schema = 'pgtrickle_changes' AND s.pgt_name LIKE 'copy\\_%' AND d.source_type IN ('MATVIEW', 'FOREIGN_TABLE')
 ORDER BY s.pgt_id DESC";
 
 /// What the catalog notes of a copy as of a source.
@@ -41,7 +41,8 @@ const NAME: &str = "SELECT pg_catalog.format('copy_%s_%s', $1::oid, current_user
 /// Copies of the current role's that nothing reads.
 const UNREAD: &str = "
 SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
-JOIN pg_class o ON o.oid = s.pgt_relid AND o.relowner = current_user::regrole WHERE s.pgt_schema = 'pgtrickle_changes'
+JOIN pg_class o ON o.oid = s.pgt_relid AND o.relowner = current_user::regrole
+WHERE s.pgt_schema = 'pgtrickle_changes' AND s.pgt_name LIKE 'copy\\_%'
     AND NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = s.pgt_relid)
 ORDER BY s.pgt_id";
 
@@ -57,7 +58,7 @@ pub(crate) struct Copy {
 
 /// Whether a relation is a copy.
 pub(crate) fn is_copy(r: &Relation) -> bool {
-    &*r.schema == HIDDEN
+    &*r.schema == HIDDEN && r.name.starts_with("copy_")
 }
 
 /// Whether a stream table reads copies.

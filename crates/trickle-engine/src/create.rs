@@ -1,7 +1,7 @@
 //! Making a stream table.
 
-use crate::alter::Readers;
 use crate::alter::mode_name;
+use crate::alter::{Readers, Way};
 use crate::capture::{self, run_all};
 use crate::catalog::{self, PgCatalog};
 use crate::copies::is_copy;
@@ -246,7 +246,7 @@ impl<C: Connection> Trickle<C> {
                     apart: new.apart.or(there.map(|e| e.apart)),
                     ..new.clone()
                 };
-                self.replace(relation, id, &new, Readers::Stay).await
+                self.replace(relation, id, &new, Way::Same(Readers::Stay)).await
             }
         }
     }
@@ -672,9 +672,7 @@ impl Design {
             }
         }
         guard(t, &self.name(), &doing).await?;
-        let comment = format!("Stream table {id} of trickle: kept equal to its query; do not write it.");
-        let text = format!("COMMENT ON TABLE {} IS '{}'", self.name(), comment.replace('\'', "''"));
-        t.batch_execute(&text).await.map_err(|e| Error::server(&doing, e))
+        t.batch_execute(&comment(id, &self.name())).await.map_err(|e| Error::server(&doing, e))
     }
 
     /// Notes the stream table in the catalog: from the commit on, nothing that it has not read is drained.
@@ -739,6 +737,13 @@ impl Design {
 /// With what a stream table agrees, as the catalog writes it.
 pub(crate) fn consistency(apart: bool) -> &'static str {
     if apart { "none" } else { "atomic" }
+}
+
+/// What says of a stored table whose it is.
+pub(crate) fn comment(id: i64, table: &Qualified) -> String {
+    format!(
+        "COMMENT ON TABLE {table} IS 'Stream table {id} of trickle: kept equal to its query; do not write it.'"
+    )
 }
 
 /// Refuses writes to a stored table that are not a refresh's.

@@ -105,7 +105,7 @@ fn doomed(registry: &Registry, id: i64, cascade: bool) -> Result<Vec<Entry>> {
 }
 
 /// Drops one stream table and its states, and forgets it.
-async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Result<()> {
+pub(crate) async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Result<()> {
     let doing = format!("drop {}", shown(e));
     let fail = |err| {
         let e = Error::server(&doing, err).blamed_on_input();

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use std::fmt;
+use trickle_core::apply::index_names;
 use trickle_core::sql::Ident;
 
 /// A name with or without a schema, unquoted.
@@ -66,6 +67,15 @@ impl fmt::Display for Name {
         }
         write!(f, "{}", Ident::new(&self.name))
     }
+}
+
+/// What gives a stored table another name in its schema, and its indexes theirs.
+pub(crate) fn rename_table(schema: &str, from: &Ident, to: &Ident) -> String {
+    let schema = Ident::new(schema);
+    let keys = |table: &Ident| index_names(table).into_iter().chain([table.with_suffix("_pkey")]);
+    let index = |(old, new)| format!(";\nALTER INDEX IF EXISTS {schema}.{old} RENAME TO {new}");
+    let indexes: String = keys(from).zip(keys(to)).map(index).collect();
+    format!("ALTER TABLE {schema}.{from} RENAME TO {to}{indexes}")
 }
 
 #[cfg(test)]

@@ -247,6 +247,11 @@ impl Registry {
         self.entries.get(self.by_table.get(&id)?)
     }
 
+    /// Those that read a table.
+    pub(crate) fn readers(&self, table: TableId) -> impl Iterator<Item = &Entry> {
+        self.entries().filter(move |e| e.dependencies.iter().any(|d| d.relation.id == table))
+    }
+
     /// One by name; unqualified means the first schema of the search path that has it.
     ///
     /// # Errors

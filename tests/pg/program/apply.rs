@@ -8,27 +8,31 @@ use std::path::PathBuf;
 use trickle_client::Session;
 
 /// A directory of files.
-struct Declarations(PathBuf);
+pub(super) struct Declarations(PathBuf);
 
 impl Declarations {
-    fn new(app: &Role) -> Declarations {
+    pub(super) fn new(app: &Role) -> Declarations {
         let dir = std::env::temp_dir().join(format!("trickle-declared-{}", app.name));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir(&dir).unwrap();
         Declarations(dir)
     }
 
-    fn put(&self, name: &str, text: &str) {
+    pub(super) fn put(&self, name: &str, text: &str) {
         std::fs::write(self.0.join(name), text).unwrap();
     }
 
-    fn remove(&self, name: &str) {
+    pub(super) fn remove(&self, name: &str) {
         std::fs::remove_file(self.0.join(name)).unwrap();
     }
 
+    pub(super) fn path(&self) -> String {
+        self.0.display().to_string()
+    }
+
     /// Applies them: exit code, and what was to be done, as words and names.
-    fn apply(&self, app: &Role, more: &[&str]) -> (i32, Vec<(String, String)>) {
-        let dir = self.0.display().to_string();
+    pub(super) fn apply(&self, app: &Role, more: &[&str]) -> (i32, Vec<(String, String)>) {
+        let dir = self.path();
         let args = [&["--json", "apply", &dir][..], more].concat();
         let ran = app.trickle(&args);
         let plan: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran:?}"));
@@ -191,7 +195,7 @@ fn what_cannot_become_what_is_declared_is_made_anew_where_that_is_allowed() {
         let raised = app.trickle(&["apply", &files.0.display().to_string(), "--allow-drop"]);
         assert!(raised.code == 1 && raised.err.contains("division by zero"), "{raised:?}");
         assert_eq!(oid(&s, "totals").await, before);
-        assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'totals_new%'").await, 0);
+        assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'new\\_%'").await, 0);
         // So does somebody who reads it. What was left half done is gone on with.
         run(&s, "CREATE VIEW readers AS SELECT n FROM totals").await;
         files.put("totals.sql", "SELECT region, count(*) AS n FROM customers GROUP BY region");
@@ -199,12 +203,25 @@ fn what_cannot_become_what_is_declared_is_made_anew_where_that_is_allowed() {
         assert!(read.code != 0 && read.err.contains("readers"), "{read:?}");
         assert_eq!(oid(&s, "totals").await, before);
         run(&s, "DROP VIEW readers").await;
-        app.does(&["create", "totals_new", "--query", "SELECT 1 AS one", "--quiet"]);
-        run(&s, "UPDATE pgtrickle.pgt_stream_tables SET declared = 'default' WHERE pgt_name = 'totals_new'")
-            .await;
+        // A stream table that reads it stays, and is planned anew.
+        files.put("large.sql", "SELECT region FROM totals WHERE n > 6");
+        let both = steps(&[("remake", "totals"), ("create", "large")]);
+        assert_eq!(files.apply(&app, &["--allow-drop"]), (0, both));
+        let reader = oid(&s, "large").await;
+        files.put("totals.sql", "SELECT count(*) AS n, region FROM customers GROUP BY region");
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("remake", "totals")])));
+        assert_ne!(oid(&s, "totals").await, before);
+        assert_eq!(oid(&s, "large").await, reader);
+        run(&s, "UPDATE customers SET region = 'r1' WHERE id < 10").await;
+        app.does(&["refresh", "--all", "--quiet"]);
         app.does(&["check", "--quiet"]);
-        assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'totals_new%'").await, 0);
+        run(&s, "UPDATE customers SET region = 'r2' WHERE id < 10").await;
+        app.does(&["refresh", "--all", "--quiet"]);
+        app.does(&["check", "--quiet"]);
+        let indexes =
+            "SELECT count(*) FROM pg_indexes WHERE tablename = 'totals' AND indexname LIKE 'totals%'";
+        assert_eq!(count(&s, indexes).await, 1);
+        assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'new\\_%'").await, 0);
         assert_eq!(files.apply(&app, &[]), (0, vec![]));
         // A table that is not its own is not touched.
         run(&s, "CREATE TABLE theirs (id int)").await;
@@ -230,6 +247,9 @@ fn what_is_wrong_with_a_file_is_said_before_anything_is_done() {
             ("-- schedule: sometimes\nSELECT id FROM customers", "sometimes"),
             ("-- mode: fast\nSELECT id FROM customers", "fast"),
             ("-- snapshots: yes\nSELECT id FROM customers", "yes"),
+            ("-- schedul: 5s\nSELECT id FROM customers", "Did you mean schedule?"),
+            ("-- diamond-consistency: none\nSELECT id FROM customers", "Did you mean diamond_consistency?"),
+            ("SELECT id FROM wrong", "wrong"),
             ("-- mode: differential\nSELECT id, random() AS r FROM customers", "random"),
             ("-- name: totals\nSELECT id FROM customers", "declared twice"),
         ] {
@@ -240,11 +260,98 @@ fn what_is_wrong_with_a_file_is_said_before_anything_is_done() {
             assert_eq!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables").await, 0, "{text}");
         }
         assert_eq!(app.trickle(&["apply", "/nonexistent"]).code, 2);
+        // Those that read each other.
+        files.put("wrong.sql", "SELECT region, total FROM large");
+        files.put("totals.sql", "SELECT region, total FROM wrong");
+        let refused = app.trickle(&["apply", &dir]);
+        let circle = "public.large reads public.totals reads public.wrong reads public.large";
+        assert!(refused.code == 2 && refused.err.contains(circle), "{refused:?}");
+        files.put("totals.sql", TOTALS);
         files.remove("wrong.sql");
         let shown = app.trickle(&["apply", &dir]);
         assert!(
             shown.code == 0 && shown.out.contains("create") && shown.out.contains("created in"),
             "{shown:?}"
         );
+    });
+}
+
+/// What a plan cannot do is said with it: a dry run that succeeds is one that can be done.
+#[test]
+fn what_stands_in_the_way_of_a_plan_is_said_before_anything_is_done() {
+    each_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        files.put("more.sql", "SELECT id, name, region FROM customers");
+        files.apply(&app, &[]);
+        run(&s, "CREATE VIEW named AS SELECT name FROM more").await;
+        app.does(&["create", "by_hand", "--query", "SELECT id, region FROM more", "--quiet"]);
+        let before = count(&s, "SELECT count(*) FROM pg_class").await;
+        let (dir, totals) = (files.path(), &TOTALS.replace("5m", "7m"));
+        for (file, text, said) in [
+            (
+                "more.sql",
+                Some("SELECT id, region FROM customers"),
+                "view named depends on column name of public.more",
+            ),
+            ("more.sql", Some("SELECT id, name::varchar(9) AS name, region FROM customers"), "view named"),
+            ("more.sql", Some("SELECT id, name FROM customers"), "public.by_hand reads the column region"),
+            ("more.sql", Some("SELECT region, name, id FROM customers"), "view named depends on public.more"),
+            ("more.sql", None, "public.by_hand reads public.more, which is not declared any more"),
+            ("totals.sql", None, "public.large reads public.totals"),
+        ] {
+            // What could be done is not done either.
+            files.put("totals.sql", totals);
+            match text {
+                Some(text) => files.put(file, text),
+                None => files.remove(file),
+            }
+            for more in [&["--dry-run"][..], &[]] {
+                let ran = app.trickle(&[&["apply", &dir, "--allow-drop"][..], more].concat());
+                assert!(ran.code == 2 && ran.err.contains(said), "{file} {text:?}: {ran:?}");
+                assert!(!ran.err.contains("--cascade"), "{ran:?}");
+            }
+            files.put("more.sql", "SELECT id, name, region FROM customers");
+        }
+        assert_eq!(count(&s, "SELECT count(*) FROM pg_class").await, before);
+        let set = "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE schedule = '7m'";
+        assert_eq!(count(&s, set).await, 0);
+    });
+}
+
+/// Everything that a comment says is in force, and can be taken back.
+#[test]
+fn what_the_comments_say_is_done() {
+    each_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        let in_force = async || {
+            let text = "SELECT format('%s %s %s %s', pgt_name, schedule, requested_mode, diamond_consistency) \
+                 FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'kept'";
+            s.client().query_one(text, &[]).await.unwrap().get::<_, String>(0)
+        };
+        for (comments, done, expected) in [
+            (
+                "-- name: public.kept\n-- schedule: TZ=Europe/Berlin 0 6 * * *",
+                "create",
+                "kept TZ=Europe/Berlin 0 6 * * * AUTO atomic",
+            ),
+            ("-- name: kept\n-- mode: full\n-- schedule: 2h", "change", "kept 2h FULL atomic"),
+            (
+                "-- name: kept\n-- mode: FULL\n-- Schedule: manual\n-- diamond_consistency: none",
+                "set",
+                "kept  FULL none",
+            ),
+            ("-- name: kept\n-- mode: immediate", "change", "kept calculated IMMEDIATE atomic"),
+            ("-- note: nothing\n-- name: kept", "change", "kept calculated AUTO atomic"),
+        ] {
+            files.put("other.sql", &format!("{comments}\nSELECT id, name FROM customers"));
+            let (code, steps) = files.apply(&app, &[]);
+            let done = (done.to_owned(), "public.kept".to_owned());
+            assert!(code == 0 && steps.contains(&done), "{comments}: {steps:?}");
+            assert_eq!(in_force().await, expected);
+            assert_eq!(files.apply(&app, &[]), (0, vec![]), "{comments}");
+            app.does(&["check", "--quiet"]);
+        }
+        let plan = app.trickle(&["apply", &files.path(), "--dry-run"]);
+        assert!(plan.code == 0 && plan.out.contains("as declared"), "{plan:?}");
     });
 }

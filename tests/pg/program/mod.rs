@@ -4,6 +4,7 @@ mod apply;
 mod bench;
 mod demo;
 mod doctor;
+mod evolving;
 mod failover;
 mod leading;
 mod pooled;

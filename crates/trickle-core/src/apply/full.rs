@@ -21,10 +21,18 @@ pub enum Full {
 /// # Errors
 /// Those of [`Graph::add`].
 pub fn difference(graph: &mut Graph, node: NodeId) -> Result<NodeId> {
+    from_stored(graph, node, node)
+}
+
+/// `rows − stored(n)`: what makes the stored result of a node the rows of another.
+///
+/// # Errors
+/// Those of [`Graph::add`].
+pub fn from_stored(graph: &mut Graph, node: NodeId, rows: NodeId) -> Result<NodeId> {
     let state = State::new(graph, node);
     let state = graph.add(state)?;
     let minus = negate(graph, state)?;
-    let both = graph.add(Union::new([node, minus]))?;
+    let both = graph.add(Union::new([rows, minus]))?;
     graph.add(Consolidate::change(both))
 }
 

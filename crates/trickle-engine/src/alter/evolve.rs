@@ -1,9 +1,9 @@
-//! The stored tables of a stream table become those of another query, and stay what users know them as.
+//! The table of a stream table becomes that of another query, and stays what users know it as.
 
 use crate::alter::Readers;
 use crate::capture::{self, State};
 use crate::create::{Design, guard};
-use crate::db::{Connection, Refusal, Transaction};
+use crate::db::{Connection, Transaction};
 use crate::drop::drop_states;
 use crate::error::{Error, Result};
 use crate::registry::{Entry, shown};
@@ -12,8 +12,7 @@ use trickle_core::apply::index_names;
 use trickle_core::sql::ast::Statement;
 use trickle_core::sql::{Ident, print};
 
-/// Makes the stored tables fit. The result table stays the same object where its columns can be kept in order; else it
-/// must be made anew, which is refused where anything depends on it.
+/// Makes the result table fit; hidden tables go. It stays the same object: its columns must be kept in order.
 pub(super) async fn evolve(
     t: &Transaction<'_>,
     old: &Entry,
@@ -24,20 +23,19 @@ pub(super) async fn evolve(
     let fail = |err| kept(Error::server(&doing, err));
     t.batch_execute("SET LOCAL pgtrickle.refreshing = 'on'").await.map_err(fail)?;
     drop_states(t, old.id, &doing).await?;
-    let before = stored_columns(&**t, old).await.map_err(fail)?;
+    let before = columns_of(&**t, old).await?;
     let table = shown(old);
     let after = design.columns();
-    let lost = before.iter().map(|b| b.name.clone()).filter(|b| !after.iter().any(|a| a.name == *b));
-    release_columns(t, old, lost.collect(), readers).await?;
+    let gone = gone(&before, &after);
+    if readers == Readers::Stay {
+        require_unread(&**t, old, &gone.dropped).await?;
+    }
+    release_capture(t, old, &[gone.dropped, gone.retyped].concat()).await?;
     let kept_key = kept_key(&primary_key(t, old, &doing).await?, design, &before, &after);
     for text in drop_identity(t, old, &kept_key, &doing).await? {
         t.batch_execute(&text).await.map_err(fail)?;
     }
-    for text in changes(&table, &before, &after).ok_or_else(|| {
-        Error::input(format!("the columns of the new query are in another order than those of {table}"))
-            .detail("A table cannot be given columns in the middle, and views may depend on the ones that it has.")
-            .hint("Put new columns last, or drop the stream table and create it anew.")
-    })? {
+    for text in changes(&table, &before, &after).ok_or_else(|| another_order(&table))? {
         t.batch_execute(&text).await.map_err(fail)?;
     }
     // Rows of another query need not obey the new key: they go where it would be violated.
@@ -47,54 +45,86 @@ pub(super) async fn evolve(
         t.batch_execute(&format!("DELETE FROM {table}")).await.map_err(fail)?;
         t.batch_execute(&identity.join(";\n")).await.map_err(fail)?;
     }
-    capture::run_all(t, &design.state_tables(), &doing).await?;
     guard(t, &design.name(), &doing).await
 }
 
-/// Lets columns go that other stream tables may read: what captures their changes names them.
-async fn release_columns(
-    t: &Transaction<'_>,
-    old: &Entry,
-    lost: Vec<String>,
-    readers: Readers,
-) -> Result<()> {
-    let text = "SELECT pg_catalog.format('%I.%I', s.pgt_schema, s.pgt_name), u.name, b.source_relid IS NOT NULL \
+fn another_order(table: &str) -> Error {
+    Error::input(format!("the columns of the new query are in another order than those of {table}"))
+        .detail(
+            "A table cannot be given columns in the middle, and views may depend on the ones that it has.",
+        )
+        .hint("Put new columns last, or drop the stream table and create it anew.")
+}
+
+/// The columns of a table that others do not keep.
+pub(super) struct Gone {
+    /// There is none of the name any more.
+    pub(super) dropped: Vec<String>,
+    /// It is of another type.
+    pub(super) retyped: Vec<String>,
+}
+
+fn gone(before: &[OutputColumn], after: &[OutputColumn]) -> Gone {
+    let of = |b: &&OutputColumn| after.iter().find(|a| a.name == b.name);
+    let (kept, dropped): (Vec<&OutputColumn>, Vec<&OutputColumn>) =
+        before.iter().partition(|b| of(b).is_some());
+    let retyped = kept.into_iter().filter(|b| of(b).is_some_and(|a| a.spelled != b.spelled));
+    let names = |columns: Vec<&OutputColumn>| columns.into_iter().map(|c| c.name.clone()).collect();
+    Gone { dropped: names(dropped), retyped: names(retyped.collect()) }
+}
+
+/// What a stream table loses with columns that take the place of those that it has.
+///
+/// # Errors
+/// It cannot be given them.
+pub(super) async fn lost(db: &dyn Connection, old: &Entry, after: &[OutputColumn]) -> Result<Gone> {
+    let (before, table) = (columns_of(db, old).await?, shown(old));
+    changes(&table, &before, after).map(|_| gone(&before, after)).ok_or_else(|| another_order(&table))
+}
+
+/// Refuses to let columns go that another stream table reads.
+pub(super) async fn require_unread(db: &dyn Connection, old: &Entry, dropped: &[String]) -> Result<()> {
+    let text = "SELECT pg_catalog.format('%I.%I', s.pgt_schema, s.pgt_name), u.name \
          FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
          CROSS JOIN LATERAL unnest(d.columns_used) u(name) \
-         LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid AND b.capture = 'ON' \
          WHERE d.source_relid = $1 AND u.name = ANY ($2) ORDER BY 1, 2 LIMIT 1";
-    let reader = t.query_opt(text, &[&old.relation.id.0, &lost]).await;
+    let reader = db.query_opt(text, &[&old.relation.id.0, &dropped.to_vec()]).await;
     let reader = reader.map_err(|e| Error::server(format!("look who reads {}", shown(old)), e))?;
-    match (reader, readers) {
-        (None, _) => Ok(()),
-        (Some(r), Readers::Stay) => {
-            let (reader, column): (&str, &str) = (r.get(0), r.get(1));
-            Err(Error::input(format!("{reader} reads the column {column} of {}", shown(old)))
-                .hint(format!("Give {reader} a query without it first, or drop it.")))
-        }
-        // They are planned anew, and capture what there is then.
-        (Some(r), Readers::Change) if r.get(2) => capture::switch_off(t, old.relation.id.0, State::Off).await,
-        (Some(_), Readers::Change) => Ok(()),
+    let Some(row) = reader else { return Ok(()) };
+    let (reader, column): (&str, &str) = (row.get(0), row.get(1));
+    Err(Error::input(format!("{reader} reads the column {column} of {}", shown(old)))
+        .hint(format!("Give {reader} a query without it first, or drop it.")))
+}
+
+/// What captures changes of columns that go, or that become others, is for other columns: whoever reads them is planned anew, and
+/// captures what there is then.
+async fn release_capture(t: &Transaction<'_>, old: &Entry, gone: &[String]) -> Result<()> {
+    let text = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers b JOIN pgtrickle.pgt_dependencies d USING (source_relid) \
+         WHERE b.source_relid = $1 AND b.capture = 'ON' AND d.columns_used && $2)";
+    let read = t.query_one(text, &[&old.relation.id.0, &gone.to_vec()]).await;
+    let read = read.map_err(|e| Error::server(format!("look who reads {}", shown(old)), e))?;
+    match read.get(0) {
+        true => capture::switch_off(t, old.relation.id.0, State::Off).await,
+        false => Ok(()),
     }
 }
 
 /// The columns of the result table as it is.
-async fn stored_columns(db: &dyn Connection, old: &Entry) -> std::result::Result<Vec<OutputColumn>, Refusal> {
+async fn columns_of(db: &dyn Connection, old: &Entry) -> Result<Vec<OutputColumn>> {
     let text = "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 \
          AND NOT attisdropped ORDER BY attnum";
-    let columns = db.query(text, &[&old.relation.id.0]).await?;
+    let columns = db.query(text, &[&old.relation.id.0]).await;
+    let columns = columns.map_err(|e| Error::server(format!("read the columns of {}", shown(old)), e))?;
     Ok(columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect())
 }
 
 /// Whether the result table can be given these columns, and stay the same object.
 pub(crate) async fn can_become(db: &dyn Connection, old: &Entry, after: &[OutputColumn]) -> Result<bool> {
-    let before = stored_columns(db, old).await;
-    let before = before.map_err(|e| Error::server(format!("read the columns of {}", shown(old)), e))?;
-    Ok(changes("", &before, after).is_some())
+    Ok(changes("", &columns_of(db, old).await?, after).is_some())
 }
 
 /// What PostgreSQL keeps from changing since something of the user's depends on it: nothing of that is dropped.
-fn kept(e: Error) -> Error {
+pub(super) fn kept(e: Error) -> Error {
     match e.sqlstate() {
         Some("2BP01" | "0A000") => {
             e.blamed_on_input().hint("Drop what depends on it, alter the stream table, and make it again.")
@@ -209,7 +239,7 @@ impl Design {
     }
 
     /// The hidden tables.
-    fn state_tables(&self) -> Vec<Statement> {
+    pub(super) fn state_tables(&self) -> Vec<Statement> {
         self.table.iter().flat_map(|t| t.state_ddl()).collect()
     }
 }

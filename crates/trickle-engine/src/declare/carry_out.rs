@@ -1,16 +1,13 @@
 //! Doing what a plan says, step by step.
 
-use super::{Declared, Plan, Refused, Step, What, beside};
-use crate::alter::{Alteration, Readers};
-use crate::create::NewStreamTable;
+use super::{Declared, Plan, Refused, Step, What};
+use crate::alter::Alteration;
 use crate::db::Connection;
 use crate::error::{Error, Result};
 use crate::follow::RENAMED;
 use crate::locks::patiently;
-use crate::names::Name;
-use crate::registry::{Entry, shown};
+use crate::names::{Name, rename_table};
 use crate::trickle::Trickle;
-use trickle_core::apply::index_names;
 use trickle_core::refresh::Relation;
 use trickle_core::sql::Ident;
 
@@ -32,8 +29,7 @@ impl<C: Connection> Trickle<C> {
         match &step.what {
             What::Rename(from) => self.rename(from, &step.name).await?,
             What::Create => self.create(&d.stream_table()).await.map(drop)?,
-            What::Change => self.change(d, plan).await?,
-            What::Remake => self.remake(d, plan).await?,
+            What::Change | What::Remake => self.change(d, plan, &step.what).await?,
             What::Drop => return self.drop(&d.name, false).await.map(drop),
             What::Set | What::Take => {
                 let wanted = Alteration {
@@ -56,45 +52,18 @@ impl<C: Connection> Trickle<C> {
         noted.map(drop).map_err(|e| Error::server(format!("note that {name} is declared"), e))
     }
 
-    /// Gives a stream table the query and mode of its declaration. A column that goes may be read by those that the plan changes
-    /// after it.
-    async fn change(&mut self, d: &Declared, plan: &Plan) -> Result<()> {
+    /// Gives a stream table the query and mode of its declaration.
+    async fn change(&mut self, d: &Declared, plan: &Plan, what: &What) -> Result<()> {
         let e = self.find(&d.name).await?;
         let registry = self.linked(&[e.relation.id]).await?;
-        let goes_along = |reader: &Entry| {
-            let changes = |s: &&Step| matches!(s.what, What::Change | What::Remake | What::Drop);
-            plan.steps.iter().filter(changes).any(|s| s.name == shown(reader))
-        };
-        let reads = |r: &&Entry| r.dependencies.iter().any(|d| d.relation.id == e.relation.id);
-        let all = registry.entries().filter(reads).all(goes_along);
+        let way = plan.way(&registry, &e, what);
         if d.snapshots {
             self.ensure_copies(&d.query).await?;
         }
-        let readers = if all { Readers::Change } else { Readers::Stay };
-        let changed = self.replace(e.relation.clone(), e.id, &d.stream_table(), readers).await;
+        let changed = self.replace(e.relation.clone(), e.id, &d.stream_table(), way).await;
         // Whatever came of it, no copy is kept that nothing reads.
         let swept = self.sweep_copies().await;
         changed.and(swept)
-    }
-
-    /// Makes a stream table anew that takes the place of the one of this name. It is made beside that one: what its query
-    /// raises, it raises before anything is dropped. Whoever dies on the way leaves what the next plan goes on with.
-    async fn remake(&mut self, d: &Declared, plan: &Plan) -> Result<()> {
-        let e = self.find(&d.name).await?;
-        let beside = beside(&e.relation);
-        let left = self.find(&beside).await.ok().and_then(|left| left.declared);
-        let is_declared = plan.declared.iter().any(|d| d.name.name == beside.name);
-        if left.as_deref() == Some(&*plan.label) && !is_declared {
-            self.drop(&beside, false).await?;
-        }
-        self.create(&NewStreamTable { name: beside.clone(), ..d.stream_table() }).await?;
-        self.note(&beside, d, &plan.label).await?;
-        if let Err(kept) = self.drop(&d.name, false).await {
-            self.drop(&beside, false).await?;
-            return Err(kept);
-        }
-        let (schema, name) = (Ident::new(&e.relation.schema), Ident::new(&beside.name));
-        self.rename(&format!("{schema}.{name}"), &shown(&e)).await
     }
 
     /// Gives a stream table another name in its schema, and its indexes theirs. What is stored fits the plan as before, since
@@ -107,11 +76,7 @@ impl<C: Connection> Trickle<C> {
         let renamed = Relation { name: name.name.as_str().into(), ..e.relation.clone() };
         let before = self.design(e.relation.clone(), e.id, &again).await?.layout_hash();
         let after = self.design(renamed, e.id, &again).await?.layout_hash();
-        let schema = Ident::new(&e.relation.schema);
-        let mut text = format!("ALTER TABLE {schema}.{old} RENAME TO {new};\n");
-        for (old, new) in index_names(&old).iter().zip(index_names(&new)) {
-            text.push_str(&format!("ALTER INDEX IF EXISTS {schema}.{old} RENAME TO {new};\n"));
-        }
+        let text = rename_table(&e.relation.schema, &old, &new);
         let layout =
             "UPDATE pgtrickle.pgt_stream_tables SET layout_hash = $3 WHERE pgt_id = $1 AND layout_hash = $2";
         let (patience, progress) = (self.settings.patience, self.progress.clone());

@@ -6,11 +6,11 @@
 mod carry_out;
 mod plan;
 
+use crate::alter::{Readers, Way};
 use crate::create::{NewStreamTable, RefreshMode};
 use crate::error::Error;
 use crate::names::Name;
-use trickle_core::refresh::Relation;
-use trickle_core::sql::Ident;
+use crate::registry::{Entry, Registry};
 
 /// A stream table as it is to be.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub enum What {
     Create,
     /// It stays the same table, and is filled with what another query or mode gives.
     Change,
-    /// Another takes its place: its columns cannot become the new ones. Its indexes and grants go.
+    /// Another table takes its place: its columns cannot become the new ones. Indexes, grants and comments of the user's go.
     Remake,
     /// Only what the catalog says of it becomes another.
     Set,
@@ -79,6 +79,8 @@ pub struct Step {
     pub why: Vec<String>,
     /// Its place among the declarations, if it is declared.
     pub declared: Option<usize>,
+    /// `pgt_id` of the stream table, where there is one.
+    pub id: Option<i64>,
     /// The mode that it will be in force, where that can be told now.
     pub mode: Option<&'static str>,
 }
@@ -99,6 +101,22 @@ pub struct Plan {
 impl Plan {
     fn new(declared: &[Declared], label: &str) -> Plan {
         Plan { declared: declared.to_vec(), label: label.to_owned(), ..Plan::default() }
+    }
+
+    /// Whether a stream table gets another query, or goes.
+    fn changes(&self, e: &Entry) -> bool {
+        let changes = |s: &&Step| matches!(s.what, What::Change | What::Remake | What::Drop);
+        self.steps.iter().filter(changes).any(|s| s.id == Some(e.id))
+    }
+
+    /// How a stream table gets its query. A column that goes may be read by those that change too.
+    fn way(&self, registry: &Registry, e: &Entry, what: &What) -> Way {
+        let mut readers = registry.readers(e.relation.id);
+        match what {
+            What::Remake => Way::Another,
+            _ if readers.all(|r| self.changes(r)) => Way::Same(Readers::Change),
+            _ => Way::Same(Readers::Stay),
+        }
     }
 
     /// Whether a step destroys something.
@@ -132,10 +150,4 @@ impl Declared {
             ..NewStreamTable::new(self.name.clone(), self.query.clone())
         }
     }
-}
-
-/// What a stream table is called while it is made beside the one whose place it takes.
-fn beside(place: &Relation) -> Name {
-    let name = Ident::new(&place.name).with_suffix("_new");
-    Name { schema: Some(place.schema.to_string()), name: name.as_str().to_owned() }
 }

@@ -1,12 +1,11 @@
 //! What is to be done so that a database has what is declared.
 
-use super::{Declared, Plan, Refused, Step, What, beside};
+use super::{Declared, Plan, Refused, Step, What};
 use crate::alter::evolve::can_become;
 use crate::copies::reads_copies;
 use crate::create::{NewStreamTable, consistency};
 use crate::db::Connection;
 use crate::error::{Error, Result};
-use crate::names::Name;
 use crate::registry::{Entry, Registry, require_own, shown};
 use crate::resolve::OutputColumn;
 use crate::trickle::Trickle;
@@ -28,6 +27,8 @@ struct Survey<'d> {
     coming: BTreeSet<usize>,
     /// Those of the label that are not declared any more.
     missing: Vec<Entry>,
+    /// The columns of those whose queries can be read now.
+    columns: BTreeMap<usize, Vec<OutputColumn>>,
     plan: Plan,
 }
 
@@ -51,16 +52,9 @@ impl<C: Connection> Trickle<C> {
     ) -> std::result::Result<Plan, Refused> {
         let mut survey = self.survey(declared, label).await?;
         find_renamed(&mut survey, &self.search_path)?;
-        for at in order(declared, &survey.places, &self.search_path.clone()) {
+        for at in order(declared, &survey.places, &self.search_path)? {
             self.plan_one(&mut survey, at).await.map_err(|error| Refused { declared: Some(at), error })?;
         }
-        // What a plan before this one left beside is dropped by who makes it again.
-        let remade = survey.plan.steps.iter().filter(|s| s.what == What::Remake).filter_map(|s| s.declared);
-        let left: Vec<Name> = remade.map(|at| beside(&survey.places[at])).collect();
-        let is_left = |e: &Entry| {
-            left.iter().any(|n| n.name == *e.relation.name && n.schema.as_deref() == Some(&e.relation.schema))
-        };
-        survey.missing.retain(|e| !is_left(e));
         // Readers go before what they read.
         let order = survey.registry.dag()?.order();
         for id in order.iter().rev() {
@@ -70,13 +64,45 @@ impl<C: Connection> Trickle<C> {
                     name: shown(e),
                     why: vec!["it is not declared any more".to_owned()],
                     declared: None,
+                    id: Some(e.id),
                     mode: None,
                 });
             }
         }
         // What is renamed is so before anything reads it by its new name.
         survey.plan.steps.sort_by_key(|s| !matches!(s.what, What::Rename(_)));
+        for step in &survey.plan.steps {
+            self.require_possible(&survey, step)
+                .await
+                .map_err(|error| Refused { declared: step.declared, error })?;
+        }
         Ok(survey.plan)
+    }
+
+    /// Refuses what a step could not do with what depends on a stream table, before anything is done.
+    async fn require_possible(&self, survey: &Survey<'_>, step: &Step) -> Result<()> {
+        let Some(e) = step.id.and_then(|id| survey.registry.get(id)) else { return Ok(()) };
+        match &step.what {
+            What::Change | What::Remake => {
+                let columns = step.declared.and_then(|at| survey.columns.get(&at));
+                let Some(columns) = columns else { return Ok(()) };
+                self.require_takes(e, columns, survey.plan.way(&survey.registry, e, &step.what)).await
+            }
+            What::Drop => {
+                let left = survey.registry.readers(e.relation.id).find(|r| !survey.plan.changes(r));
+                if let Some(reader) = left {
+                    let message =
+                        format!("{} reads {}, which is not declared any more", shown(reader), shown(e));
+                    return Err(Error::input(message).hint(format!(
+                        "Drop {0} first, give it another query, or declare {1} again.",
+                        shown(reader),
+                        shown(e)
+                    )));
+                }
+                self.require_free(e, None).await
+            }
+            What::Rename(_) | What::Create | What::Set | What::Take => Ok(()),
+        }
     }
 
     async fn survey<'d>(
@@ -113,7 +139,8 @@ impl<C: Connection> Trickle<C> {
         let gone = |e: &&Entry| e.declared.as_deref() == Some(label) && e.own && !is_there(e);
         let missing = registry.entries().filter(gone).cloned().collect();
         let coming = (0..declared.len()).filter(|at| found[*at].is_none()).collect();
-        Ok(Survey { declared, registry, places, found, coming, missing, plan: Plan::new(declared, label) })
+        let (columns, plan) = (BTreeMap::new(), Plan::new(declared, label));
+        Ok(Survey { declared, registry, places, found, coming, missing, columns, plan })
     }
 
     async fn plan_one(&mut self, survey: &mut Survey<'_>, at: usize) -> Result<()> {
@@ -126,7 +153,8 @@ impl<C: Connection> Trickle<C> {
         let seen = self.see(survey, at).await?;
         let mode = seen.as_ref().and_then(|s| s.mode);
         let reasons = seen.as_ref().map(|s| s.reasons.clone()).unwrap_or_default();
-        let mut step = Step { what: What::Create, name, why: Vec::new(), declared: Some(at), mode };
+        let id = survey.found[at].as_ref().map(|e| e.id);
+        let mut step = Step { what: What::Create, name, why: Vec::new(), declared: Some(at), id, mode };
         let Some(e) = survey.found[at].clone() else {
             step.why = reasons;
             survey.plan.steps.push(step);
@@ -158,6 +186,7 @@ impl<C: Connection> Trickle<C> {
                 Some(seen) => can_become(self.db(), &e, &seen.columns).await?,
                 None => true,
             };
+            survey.columns.extend(seen.map(|s| (at, s.columns)));
             if fits { What::Change } else { What::Remake }
         } else if schedule || apart {
             What::Set
@@ -231,6 +260,7 @@ fn find_renamed(survey: &mut Survey<'_>, search_path: &[String]) -> std::result:
             name: Qualified::new(&survey.places[at].schema, &survey.places[at].name).to_string(),
             why: vec!["the query is the same".to_owned()],
             declared: Some(at),
+            id: Some(e.id),
             mode: None,
         };
         survey.missing.retain(|m| m.id != e.id);
@@ -283,9 +313,15 @@ fn names(query: &str, relation: &Relation, search_path: &[String]) -> bool {
     parsed.relations().iter().any(is)
 }
 
-/// The order in which each comes after those that it reads. What reads itself by way of others comes in any order: the server
-/// says of it that something is not there.
-fn order(declared: &[Declared], places: &[Relation], search_path: &[String]) -> Vec<usize> {
+/// The order in which each comes after those that it reads.
+///
+/// # Errors
+/// Those that read each other.
+fn order(
+    declared: &[Declared],
+    places: &[Relation],
+    search_path: &[String],
+) -> std::result::Result<Vec<usize>, Refused> {
     let reads: BTreeMap<usize, Vec<usize>> = (0..declared.len())
         .map(|at| {
             let read =
@@ -295,11 +331,43 @@ fn order(declared: &[Declared], places: &[Relation], search_path: &[String]) -> 
         .collect();
     let mut left: Vec<usize> = (0..declared.len()).collect();
     let mut order = Vec::new();
-    while !left.is_empty() {
+    while let Some(first) = left.first() {
         let ready = left.iter().position(|at| reads[at].iter().all(|r| !left.contains(r)));
+        if ready.is_none() {
+            require_no_circle(declared, places, &reads, &left, *first)?;
+        }
         order.push(left.remove(ready.unwrap_or(0)));
     }
-    order
+    Ok(order)
+}
+
+/// Refuses those that read each other, of which each left one reads another. Where the engine cannot read a query on the way it
+/// may only seem so.
+fn require_no_circle(
+    declared: &[Declared],
+    places: &[Relation],
+    reads: &BTreeMap<usize, Vec<usize>>,
+    left: &[usize],
+    first: usize,
+) -> std::result::Result<(), Refused> {
+    let mut walk = vec![first];
+    let back = loop {
+        let last = walk[walk.len() - 1];
+        let Some(next) = reads[&last].iter().find(|r| left.contains(r)) else { return Ok(()) };
+        if let Some(at) = walk.iter().position(|w| w == next) {
+            break at;
+        }
+        walk.push(*next);
+    };
+    let circle = &walk[back..];
+    if circle.iter().any(|at| parse_query(&declared[*at].query).is_err()) {
+        return Ok(());
+    }
+    let name = |at: &usize| Qualified::new(&places[*at].schema, &places[*at].name).to_string();
+    let path: Vec<String> = circle.iter().chain(circle.first()).map(name).collect();
+    let error = Error::input(format!("{} reads itself: {}", path[0], path.join(" reads ")))
+        .hint("Let one of them read the tables that the others are made from.");
+    Err(Refused { declared: circle.first().copied(), error })
 }
 
 #[cfg(test)]
@@ -329,11 +397,24 @@ mod tests {
             declared("c", "SELECT * FROM b JOIN public.a USING (id)"),
             declared("b", "SELECT id FROM a WHERE c > 1"),
             declared("a", "SELECT id, c FROM elsewhere.c"),
-            declared("x", "SELECT * FROM y"),
-            declared("y", "SELECT * FROM x"),
         ];
-        let places = ["c", "b", "a", "x", "y"].map(place);
-        assert_eq!(order(&all, &places, &["public".to_owned()]), [2, 1, 0, 3, 4]);
+        let (places, path) = (["c", "b", "a"].map(place), ["public".to_owned()]);
+        assert_eq!(order(&all, &places, &path).unwrap(), [2, 1, 0]);
+    }
+
+    #[test]
+    fn those_that_read_each_other_are_named() {
+        let (places, path) = (["w", "x", "y", "z"].map(place), ["public".to_owned()]);
+        let with = |x: &str| {
+            let queries = [("w", "TABLE x"), ("x", x), ("y", "TABLE z"), ("z", "SELECT * FROM t, x")];
+            order(&queries.map(|(name, query)| declared(name, query)), &places, &path)
+        };
+        let refused = with("TABLE y").unwrap_err();
+        assert_eq!(refused.declared, Some(1));
+        let expected = "public.x reads itself: public.x reads public.y reads public.z reads public.x";
+        assert_eq!(refused.error.message(), expected);
+        // It may be something else of that name.
+        assert_eq!(with("SELECT 1 AS y FETCH WHAT").unwrap().len(), 4);
     }
 
     #[test]

@@ -59,6 +59,17 @@ impl Typed {
         script::header(&self.comments, key).map(|(value, _)| value.to_owned())
     }
 
+    /// Refuses a comment before it whose key is nearly one that means something.
+    ///
+    /// # Errors
+    /// That it is.
+    pub(crate) fn require_known_headers(&self) -> Result<(), Failure> {
+        match script::misspelt(&self.comments) {
+            None => Ok(()),
+            Some((e, comment)) => Err(self.refused(Error::from(e).at(comment.span))),
+        }
+    }
+
     pub(crate) fn text(&self) -> &str {
         &self.files[0].text
     }

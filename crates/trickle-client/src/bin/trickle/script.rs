@@ -277,6 +277,33 @@ pub(crate) fn header<'a>(comments: &'a [Comment], key: &str) -> Option<(&'a str,
     })
 }
 
+/// What the comments before a query can say, by their keys.
+const HEADERS: [&str; 5] = ["name", "schedule", "mode", "diamond_consistency", "snapshots"];
+
+/// The first comment `-- key: value` whose key is nearly one that means something.
+pub(crate) fn misspelt(comments: &[Comment]) -> Option<(trickle_core::Error, &Comment)> {
+    comments.iter().find_map(|c| {
+        let key = c.text.split_once(':')?.0.trim().to_lowercase();
+        let known = HEADERS.into_iter().find(|known| is_nearly(&key, known))?;
+        let error = trickle_core::Error::setting(format!("\"{key}\" says nothing of a stream table"));
+        Some((error.hint(format!("Did you mean {known}?")), c))
+    })
+}
+
+/// Whether somebody may have meant another word. A short one is near to many others: its letters count.
+fn is_nearly(word: &str, known: &str) -> bool {
+    let letters = |s: &str| {
+        let mut letters: Vec<char> = s.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    match word == known {
+        true => false,
+        false if known.len() > 5 => strsim::damerau_levenshtein(word, known) <= 2,
+        false => letters(word) == letters(known),
+    }
+}
+
 /// A file, or standard input.
 pub(crate) fn read(path: &str) -> Result<String, Failure> {
     let bytes =

@@ -131,6 +131,7 @@ fn declaration(file: &File) -> Result<Declared, Failure> {
         return Err(Failure::input(format!("{} is to hold one query, and nothing else", file.path))
             .hint("Tables and views are made by other means; each stream table has a file of its own."));
     }
+    file.typed.require_known_headers()?;
     let header = |key: &str| file.typed.header(key);
     let wrong = |e: trickle_core::Error| {
         let message = format!("{}: {}", file.path, e.message());
@@ -156,6 +157,12 @@ fn declaration(file: &File) -> Result<Declared, Failure> {
     })
 }
 
+/// The schedule that a step gives.
+fn schedule<'p>(plan: &'p Plan, step: &Step) -> Option<&'p str> {
+    let declared = plan.declared.get(step.declared?)?;
+    Some(declared.schedule.as_deref().unwrap_or("manual"))
+}
+
 /// The plan, for people.
 fn show(plan: &Plan, output: &mut Output) {
     let row = |s: &Step| {
@@ -170,11 +177,15 @@ fn show(plan: &Plan, output: &mut Output) {
             (s.what.name().to_owned(), tone),
             (s.name.clone(), None),
             (s.mode.unwrap_or_default().to_owned(), (s.mode == Some("FULL")).then_some(Tone::Warning)),
+            (schedule(plan, s).unwrap_or_default().to_owned(), None),
             (why.join("; "), None),
         ]
     };
     if !plan.steps.is_empty() {
-        output.table(["to do", "stream table", "mode", "why"], plan.steps.iter().map(row).collect());
+        output.table(
+            ["to do", "stream table", "mode", "schedule", "why"],
+            plan.steps.iter().map(row).collect(),
+        );
     }
     let same = count(plan.unchanged.len(), "stream table is", "stream tables are");
     match (plan.steps.len(), plan.unchanged.len()) {
@@ -211,7 +222,7 @@ fn document(plan: &Plan, files: &[File], done: usize) -> Value {
             _ => None,
         };
         json!({
-            "what": s.what.name(), "name": s.name, "from": from, "mode": s.mode, "why": s.why, "done": i < done,
+            "what": s.what.name(), "name": s.name, "from": from, "mode": s.mode, "schedule": schedule(plan, s), "why": s.why, "done": i < done,
             "destroys": s.what.destroys(), "file": s.declared.and_then(|at| files.get(at)).map(|f| &f.path),
         })
     };

@@ -148,6 +148,7 @@ impl Run for Create {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let name = Name::parse(&self.name)?;
         let Some(typed) = self.query.read()? else { return Err(Failure::input("there is no query")) };
+        typed.require_known_headers()?;
         let said = typed.header("mode").map(|m| Mode::of_header(&m)).transpose();
         let mode = self.mode.or(said.map_err(trickle_client::Error::from)?);
         let said = self.schedule.or_else(|| typed.header("schedule"));

@@ -6,7 +6,7 @@ use crate::advice::advice;
 use crate::failure::Failure;
 use crate::finding::{Finding, Place, Severity};
 use crate::output::{Output, count};
-use crate::script::{Compiled, Query, Script};
+use crate::script::{Compiled, Query, Script, misspelt};
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use trickle_core::catalog::TableDef;
@@ -113,6 +113,7 @@ fn headers(script: &Script, query: &Query) -> Vec<Finding> {
     check("diamond_consistency", &|v| Consistency::of_header(v).err());
     check("snapshots", &|v| snapshots_of_header(v).err());
     check("mode", &|v| Mode::of_header(v).err());
+    found.extend(misspelt(&query.comments).map(|(e, c)| whole(c).error(&script.files, &e)));
     found
 }
 

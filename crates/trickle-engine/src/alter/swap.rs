@@ -1,0 +1,328 @@
+//! Another query takes over. Its result is built beside, as a stream table of its own; then it takes the place of the
+//! former one in one transaction.
+//!
+//! - Readers see the former result until that transaction ends, and the new one from then on, whoever dies when. While rows
+//!   are written into a table whose columns change, readers wait.
+//! - The former query is refreshed as before until then. What the new one raises, it raises beside.
+//! - What is stored beside is read up to its own frontier, which becomes that of the stream table: no change is lost or
+//!   applied twice.
+//! - What somebody who died left beside is dropped by whoever builds the next, or by a refresher.
+
+use super::{Readers, evolve, renote};
+use crate::capture::{self, HIDDEN};
+use crate::create::{Design, NewStreamTable, RefreshMode, comment};
+use crate::db::{Bind, Connection, Transaction};
+use crate::drop::{drop_states, forget, release_sources, remove};
+use crate::error::{Error, Result};
+use crate::immediate;
+use crate::locks::{oids, patiently};
+use crate::names::{Name, rename_table};
+use crate::refresh::RefreshOptions;
+use crate::registry::{Entry, shown};
+use crate::resolve::OutputColumn;
+use crate::trickle::Trickle;
+use std::collections::BTreeSet;
+use trickle_core::catalog::TableId;
+use trickle_core::sql::{Ident, Qualified, print};
+
+/// How often what was built beside is brought up to date, since its sources were altered meanwhile.
+const ATTEMPTS: u32 = 3;
+
+/// How a new result takes the place of the former one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The table stays the same object and takes the new columns and rows: what depends on it stays too.
+    Same(Readers),
+    /// The new table is called so from now on, and the former one dropped. Stream tables that read it are planned anew.
+    Another,
+}
+
+/// What was built beside, as it is where nobody refreshes it: filled, and of no altered source.
+const READY: &str = "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1 AND is_populated AND NOT needs_reinit \
+     AND frontier IS NOT NULL FOR UPDATE";
+
+/// What is known of the rows that were built as `$2` becomes what is known of those of `$1`.
+const ADOPT: [&str; 2] = [
+    "UPDATE pgtrickle.pgt_stream_tables o SET frontier = b.frontier, is_populated = true, needs_reinit = false, \
+     reinit_reason = NULL, data_timestamp = b.data_timestamp, last_refresh_at = b.last_refresh_at, cost_model = b.cost_model, \
+     status = CASE o.status WHEN 'INITIALIZING' THEN 'ACTIVE' ELSE o.status END \
+     FROM pgtrickle.pgt_stream_tables b WHERE o.pgt_id = $1 AND b.pgt_id = $2",
+    "UPDATE pgtrickle.pgt_refresh_history SET pgt_id = $1 WHERE pgt_id = $2",
+];
+
+/// What renames hidden tables whose names begin with `$1`, and their indexes: that beginning becomes `$2`.
+const RENAMES: &str = "
+SELECT DISTINCT pg_catalog.format('ALTER %s pgtrickle_changes.%I RENAME TO %I',
+    CASE c.relkind WHEN 'i' THEN 'INDEX' ELSE 'TABLE' END, c.relname, $2::text || substr(c.relname, length($1::text) + 1))
+FROM pg_class t LEFT JOIN pg_index i ON i.indrelid = t.oid JOIN pg_class c ON c.oid IN (t.oid, i.indexrelid)
+WHERE t.relnamespace = 'pgtrickle_changes'::regnamespace AND t.relkind = 'r' AND starts_with(t.relname, $1)
+    AND starts_with(c.relname, $1) ORDER BY 1";
+
+/// What was built beside and left, of the current role's: for `$1`, or for anything, where nobody works on it any more.
+const LEFT: &str = "
+SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
+JOIN pg_class c ON c.oid = s.pgt_relid AND c.relowner = current_user::regrole
+WHERE s.pgt_schema = 'pgtrickle_changes' AND CASE WHEN $1::int8 IS NULL THEN s.pgt_name LIKE 'new\\_%'
+    AND greatest(s.created_at, s.last_refresh_at) < clock_timestamp() - interval '5 minutes'
+    AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.relation = s.pgt_relid AND l.granted)
+    ELSE starts_with(s.pgt_name, pg_catalog.format('new_%s_', $1::int8)) END";
+
+/// What depends on a table, of columns or of whatever of it.
+const DEPENDENTS: &str = "
+SELECT pg_describe_object(x.classid, x.objid, 0), min(a.attname) FROM (
+    SELECT CASE WHEN r.oid IS NULL THEN d.classid ELSE 'pg_class'::regclass END AS classid,
+        coalesce(r.ev_class, d.objid) AS objid, d.refobjsubid
+    FROM pg_depend d LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+    WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = $1 AND d.deptype = 'n' AND d.classid <> 'pg_trigger'::regclass
+) x LEFT JOIN pg_attribute a ON a.attrelid = $1 AND a.attnum = x.refobjsubid AND x.refobjsubid > 0
+WHERE $2::text[] IS NULL OR a.attname = ANY ($2::text[]) GROUP BY 1 ORDER BY 1 LIMIT 1";
+
+impl<C: Connection> Trickle<C> {
+    /// Refuses columns that a stream table cannot be given without harm to what depends on it.
+    ///
+    /// # Errors
+    /// What depends on it, or reads it; columns in another order.
+    pub(crate) async fn require_takes(&self, old: &Entry, columns: &[OutputColumn], way: Way) -> Result<()> {
+        match way {
+            Way::Same(readers) => {
+                let gone = evolve::lost(self.db(), old, columns).await?;
+                if readers == Readers::Stay {
+                    evolve::require_unread(self.db(), old, &gone.dropped).await?;
+                }
+                self.require_free(old, Some([gone.dropped, gone.retyped].concat())).await
+            }
+            Way::Another => {
+                self.require_movable(old).await?;
+                self.require_free(old, None).await
+            }
+        }
+    }
+
+    /// Refuses to let another table take the place of one that a stream table reads which cannot be planned anew from here.
+    async fn require_movable(&self, old: &Entry) -> Result<()> {
+        let registry = self.linked(&[old.relation.id]).await?;
+        match registry.readers(old.relation.id).find(|e| !e.own || e.mode == "IMMEDIATE") {
+            None => Ok(()),
+            Some(e) if !e.own => {
+                Err(Error::input(format!("{} of {} reads {}", shown(e), e.owner, shown(old))))
+            }
+            Some(e) => Err(Error::input(format!("writers of {} keep {}", shown(old), shown(e)))),
+        }
+        .map_err(|e| e.hint("Drop what reads it, or give the columns another order."))
+    }
+
+    /// Refuses what is to be done with these columns of a stream table, or all of it, while something depends on them that is no
+    /// stream table.
+    pub(crate) async fn require_free(&self, old: &Entry, columns: Option<Vec<String>>) -> Result<()> {
+        let params: [&dyn Bind; 2] = [&old.relation.id.0, &columns];
+        let found = self.db().query_opt(DEPENDENTS, &params).await;
+        let found = found.map_err(|e| Error::server("look what depends on a stream table", e))?;
+        let Some(row) = found else { return Ok(()) };
+        let (what, column): (&str, Option<&str>) = (row.get(0), row.get(1));
+        let of = columns.as_ref().and(column);
+        let of = of.map(|c| format!("column {} of ", Ident::new(c))).unwrap_or_default();
+        Err(Error::input(format!("{what} depends on {of}{}", shown(old)))
+            .hint("Drop it, and make it again afterwards."))
+    }
+
+    /// Builds what a new query gives beside a stream table and lets it take its place.
+    pub(crate) async fn swap(
+        &mut self,
+        old: &Entry,
+        new: &NewStreamTable,
+        way: Way,
+        follows: bool,
+    ) -> Result<Design> {
+        self.drop_left(Some(old.id)).await?;
+        let beside = beside(old);
+        // Writers keep what is in place alone.
+        let mode = new.mode.filter(|m| *m != RefreshMode::Immediate);
+        let made = NewStreamTable {
+            name: beside.clone(),
+            schedule: Some(None),
+            mode,
+            snapshots: follows,
+            ..new.clone()
+        };
+        let built = Box::pin(self.create_over(&made)).await.map_err(|e| about(e, &beside, old))?;
+        match self.take_over(old, new, built.id, way).await {
+            Ok(design) => Ok(design),
+            Err(e) if e.is_connection() => Err(e),
+            Err(e) => {
+                self.drop_id(built.id, false).await?;
+                Err(about(e, &beside, old))
+            }
+        }
+    }
+
+    async fn take_over(&mut self, old: &Entry, new: &NewStreamTable, built: i64, way: Way) -> Result<Design> {
+        let mut attempt = 1;
+        loop {
+            let beside = self.built(built).await?;
+            if beside.mode != "FULL" || attempt > 1 {
+                // What changed while it was built.
+                self.refresh_linked(&[beside.relation.id], &RefreshOptions::initial()).await?;
+            }
+            let beside = self.built(built).await?;
+            let design = self.design(old.relation.clone(), old.id, new).await?;
+            let done = match alike(&beside, &design) {
+                true => self.exchange(old, &beside, &design, way).await,
+                false => Err(Error::stale(format!("what {} reads is being altered", shown(old)))
+                    .hint("Try again when that is done. Nothing was changed.")),
+            };
+            match done {
+                Err(e) if e.is_stale() && attempt < ATTEMPTS => attempt += 1,
+                done => return done.map(|()| design),
+            }
+        }
+    }
+
+    async fn built(&self, id: i64) -> Result<Entry> {
+        let text = "SELECT pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
+        let row = self.db().query_opt(text, &[&id]).await;
+        let row = row.map_err(|e| Error::server("look for what was built", e))?;
+        let gone = || Error::input("somebody dropped what was built");
+        let table = TableId(row.ok_or_else(gone)?.get(0));
+        self.linked(&[table]).await?.get(id).cloned().ok_or_else(gone)
+    }
+
+    /// The transaction in which what was built takes the place of what was there.
+    async fn exchange(&mut self, old: &Entry, beside: &Entry, design: &Design, way: Way) -> Result<()> {
+        let contents = contents(beside, design)?;
+        let read = old.dependencies.iter().chain(&beside.dependencies).map(|d| d.relation.id);
+        let tables = oids(read.chain([old.relation.id]));
+        let (patience, progress) = (self.settings.patience, self.progress.clone());
+        patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
+            let doing = format!("change {}", shown(old));
+            let fail = |e| Error::server(&doing, e);
+            let locks = format!(
+                "SET LOCAL pgtrickle.refreshing = 'on'; LOCK TABLE {} IN SHARE UPDATE EXCLUSIVE MODE; \
+                 LOCK TABLE {} IN ACCESS EXCLUSIVE MODE",
+                shown(old),
+                shown(beside)
+            );
+            // Writers who keep it lock what they write before it.
+            immediate::remove(t, old.id).await?;
+            t.batch_execute(&locks).await.map_err(fail)?;
+            if t.query_opt(READY, &[&beside.id]).await.map_err(fail)?.is_none() {
+                return Err(Error::stale(format!("what was built for {} is out of date", shown(old))));
+            }
+            match way {
+                Way::Same(readers) => {
+                    evolve::evolve(t, old, design, readers).await?;
+                    for text in &contents {
+                        t.batch_execute(text).await.map_err(fail)?;
+                    }
+                }
+                Way::Another => make_way(t, old).await?,
+            }
+            renote(t, old.id, design).await?;
+            for text in ADOPT {
+                t.execute(text, &[&old.id, &beside.id]).await.map_err(fail)?;
+            }
+            rename_states(t, old, beside, &doing).await?;
+            match way {
+                Way::Same(_) => remove(t, beside, false).await?,
+                Way::Another => take_place(t, old, beside).await?,
+            }
+            if design.requested == RefreshMode::Immediate {
+                // Writers keep it from when it is computed among them.
+                let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, frontier = NULL WHERE pgt_id = $1";
+                t.execute(text, &[&old.id]).await.map_err(fail)?;
+            }
+            release_sources(t, &[old.clone(), beside.clone()]).await
+        })
+        .await?;
+        self.memory.compiled.remove(&old.id);
+        self.memory.compiled.remove(&beside.id);
+        self.memory.recent.clear();
+        Ok(())
+    }
+
+    /// Drops what was built beside a stream table and left there; beside any, where nobody works on it any more.
+    pub(crate) async fn drop_left(&mut self, of: Option<i64>) -> Result<()> {
+        let fail = |e| Error::server("look for what was built and left", e);
+        for r in self.db().query(LEFT, &[&of]).await.map_err(fail)? {
+            self.drop_id(r.get(0), false).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the result of a new query is built: nobody's name is in the way there.
+fn beside(old: &Entry) -> Name {
+    let name = Ident::new(format!("new_{}_{}", old.id, old.relation.name)).with_suffix("");
+    Name { schema: Some(HIDDEN.to_owned()), name: name.as_str().to_owned() }
+}
+
+/// Whether a stream table is built to take the place of another.
+pub(crate) fn is_beside(e: &Entry) -> bool {
+    &*e.relation.schema == HIDDEN && e.relation.name.starts_with("new_")
+}
+
+/// An error of what is built, told of the stream table that it is built for.
+fn about(e: Error, beside: &Name, old: &Entry) -> Error {
+    let name = Qualified::new(HIDDEN, &beside.name).to_string();
+    let message =
+        e.message().replace(&format!("cannot refresh {name}"), &format!("cannot change {}", shown(old)));
+    let message = message.replace(&name, &shown(old));
+    e.saying(message)
+}
+
+/// What makes the rows of a stream table those that were built beside, once it has their columns: the difference alone, where
+/// the engine can compare them.
+fn contents(beside: &Entry, design: &Design) -> Result<Vec<String>> {
+    let built = Qualified::new(&beside.relation.schema, &beside.relation.name);
+    if let Some(table) = &design.table {
+        return Ok(vec![print(&table.adopt(&built)?).text]);
+    }
+    let columns: Vec<String> = design.columns().iter().map(|c| Ident::new(&c.name).to_string()).collect();
+    let list = if columns.is_empty() { String::new() } else { format!(" ({})", columns.join(", ")) };
+    let (table, rows) = (design.name(), columns.join(", "));
+    Ok(vec![format!("DELETE FROM {table}"), format!("INSERT INTO {table}{list} SELECT {rows} FROM {built}")])
+}
+
+/// Whether what was built and a design were planned for the same sources, as they were then.
+fn alike(beside: &Entry, design: &Design) -> bool {
+    let built: BTreeSet<(u32, &str)> =
+        beside.dependencies.iter().map(|d| (d.relation.id.0, &*d.fingerprint)).collect();
+    let planned = design.resolved.dependencies.iter().map(|d| (d.oid, &*d.fingerprint)).collect();
+    built == planned
+}
+
+/// The states that were built become those of the stream table.
+async fn rename_states(t: &Transaction<'_>, old: &Entry, beside: &Entry, doing: &str) -> Result<()> {
+    let fail = |e| Error::server(doing, e);
+    let (from, to) = (format!("state_{}_", beside.id), format!("state_{}_", old.id));
+    let rows = t.query(RENAMES, &[&from, &to]).await.map_err(fail)?;
+    let texts: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
+    t.batch_execute(&texts.join(";\n")).await.map_err(fail)
+}
+
+/// Drops the table of a stream table that another takes the place of, and what captured its changes.
+async fn make_way(t: &Transaction<'_>, old: &Entry) -> Result<()> {
+    let doing = format!("change {}", shown(old));
+    drop_states(t, old.id, &doing).await?;
+    capture::remove(t, old.relation.id.0).await?;
+    let gone = t.batch_execute(&format!("DROP TABLE {}", shown(old))).await;
+    gone.map_err(|e| evolve::kept(Error::server(&doing, e)))
+}
+
+/// Gives the table that was built the name and the place in the catalog of the one that went.
+async fn take_place(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
+    let doing = format!("change {}", shown(old));
+    let fail = |e| Error::server(&doing, e);
+    let moved = format!("ALTER TABLE {} SET SCHEMA {}", shown(beside), Ident::new(&old.relation.schema));
+    t.batch_execute(&moved).await.map_err(fail)?;
+    let (from, to) = (Ident::new(&beside.relation.name), Ident::new(&old.relation.name));
+    t.batch_execute(&rename_table(&old.relation.schema, &from, &to)).await.map_err(fail)?;
+    forget(t, beside).await?;
+    let (former, table) = (old.relation.id.0, beside.relation.id.0);
+    let text = "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = $2 WHERE pgt_id = $1";
+    t.execute(text, &[&old.id, &table]).await.map_err(fail)?;
+    // Of no definition that there is: whatever read the former one is planned anew.
+    let text = "UPDATE pgtrickle.pgt_dependencies SET source_relid = $2, schema_fingerprint = '' WHERE source_relid = $1";
+    t.execute(text, &[&former, &table]).await.map_err(fail)?;
+    let name = Qualified::new(&old.relation.schema, &old.relation.name);
+    t.batch_execute(&comment(old.id, &name)).await.map_err(fail)
+}
