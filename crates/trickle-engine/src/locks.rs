@@ -12,7 +12,7 @@ use trickle_core::catalog::TableId;
 /// How long to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// The longest that one try waits for a lock, and never as long as the server's deadlock_timeout; zero leaves it to the server.
+    /// The longest that one try waits for a lock, and never as long as the server's `deadlock_timeout`; zero leaves it to the server.
     pub lock_timeout: Duration,
     /// How often to try.
     pub attempts: u32,

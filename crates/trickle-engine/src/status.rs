@@ -33,6 +33,9 @@ pub struct Status {
     pub mode_reason: Option<String>,
     /// `INITIALIZING`, `ACTIVE`, `SUSPENDED` or `ERROR`.
     pub status: String,
+    /// The stream table that it reads, directly or through others, and without which it is not refreshed on schedule, since that
+    /// one is suspended.
+    pub waits_for: Option<String>,
     /// Its schedule; `None` is manual.
     pub schedule: Option<String>,
     /// `atomic`: it is refreshed with the stream tables that it reads, over one snapshot. `none`: by itself, after them.
@@ -184,6 +187,8 @@ pub struct HistoryEntry {
 pub struct Refresher {
     /// Processes of `trickle run` that are connected to this database.
     pub pids: Vec<i32>,
+    /// Who holds the lease on the current role's stream tables now.
+    pub leader: Option<String>,
     /// Milliseconds since the last refresh on schedule, if history still has one.
     pub last_ms: Option<i64>,
 }
@@ -278,10 +283,13 @@ impl<C: Connection> Trickle<C> {
         let known = |e: &&Entry| e.own && e.unchanged && more.get(&e.id).is_some_and(|m| m.exists);
         let asked: Vec<Entry> = wanted.iter().copied().filter(known).cloned().collect();
         let pending = self.pending_changes(&registry, &more, &asked).await?;
-        let periods = registry.periods(&schedule::Options::default())?;
+        let (periods, dag) = (registry.periods(&schedule::Options::default())?, registry.dag()?);
         let of = |e: &Entry| {
-            let period = periods.get(&e.id).copied();
-            more.get(&e.id).map(|m| status(e, m, pending.get(&e.id), period))
+            let told = status(e, more.get(&e.id)?, pending.get(&e.id), periods.get(&e.id).copied());
+            let upstream = dag.refresh_set(&BTreeSet::from([e.relation.id])).into_iter();
+            let mut upstream = upstream.filter_map(|id| registry.by_table(id)).filter(|u| u.id != e.id);
+            let waits_for = upstream.find(|u| u.status == "SUSPENDED").map(shown);
+            Some(Status { waits_for, ..told })
         };
         Ok(wanted.into_iter().filter_map(of).collect())
     }
@@ -447,10 +455,12 @@ impl<C: Connection> Trickle<C> {
         let text = "SELECT ARRAY(SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
                 AND application_name = $1 AND pid <> pg_backend_pid() ORDER BY pid), \
              (SELECT (extract(epoch FROM clock_timestamp() - max(end_time)) * 1000)::int8 \
-                FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER')";
+                FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER'), \
+             (SELECT l.holder FROM pgtrickle.pgt_leases l JOIN pgtrickle.pgt_lease_terms t USING (role) \
+                WHERE l.role = current_user::regrole AND t.expires_at > clock_timestamp())";
         let row = self.db().query_one(text, &[&REFRESHER]).await;
         let row = row.map_err(|e| Error::server("look who refreshes", e))?;
-        Ok(Refresher { pids: row.get(0), last_ms: row.get(1) })
+        Ok(Refresher { pids: row.get(0), last_ms: row.get(1), leader: row.get(2) })
     }
 }
 
@@ -469,6 +479,7 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Dura
         requested_mode: e.requested_mode.clone(),
         mode_reason: e.mode_reason.clone(),
         status: e.status.clone(),
+        waits_for: None,
         schedule: e.schedule.clone(),
         diamond_consistency: consistency(e.apart),
         period_ms: period.and_then(|p| u64::try_from(p.as_millis()).ok()),

@@ -1,7 +1,8 @@
 //! `trickle doctor` sees what is wrong with what trickle has in a database, and its advice helps.
 
+use super::refresher::until;
 use super::{BY_REGION, Role};
-use crate::support::each_server;
+use crate::support::{each_server, pid, run};
 use serde_json::Value;
 
 /// The result, the finding and the advice of a check, with the exit code.
@@ -115,5 +116,40 @@ fn what_is_wrong_is_seen_and_the_advice_helps() {
 
         app.does(&["alter", "by_region", "--suspend", "--quiet"]);
         says(&app, "stream tables", 0, "warning", &["by_region: suspended", "--resume"]);
+    });
+}
+
+/// Whoever looks why nothing moves must not stand in the same queue.
+#[test]
+fn who_looks_waits_for_nobody_and_names_who_is_waited_for() {
+    each_server(async |db| {
+        let mut app = Role::owner(db).await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id < 10").await;
+        let holder = db.session().await;
+        let process = pid(holder.client()).await;
+        run(&holder, "BEGIN; LOCK TABLE orders, customers, by_region IN ACCESS EXCLUSIVE MODE").await;
+        says(&app, "long transactions", 0, "ok", &[&format!("process {process}, idle in transaction")]);
+        let mut waiting = app.command(&["refresh", "by_region", "--quiet"]).spawn().unwrap();
+        let waits = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND database = \
+             (SELECT oid FROM pg_database WHERE datname = current_database())";
+        until(&db.session().await, waits).await;
+        // A wait would be an error.
+        app.settings += " options='-c lock_timeout=2s'";
+        let standing = app.trickle(&["status", "--json"]).json();
+        assert_eq!(standing[0]["pending_changes"], 18, "9 rows, as they were and as they are: {standing}");
+        app.does(&["status", "by_region"]);
+        app.does(&["history", "by_region"]);
+        says(
+            &app,
+            "locks",
+            0,
+            "warning",
+            &["waits for", &format!("held by process {process}"), "pg_terminate_backend"],
+        );
+        run(&holder, "ROLLBACK").await;
+        assert!(waiting.wait().unwrap().success());
+        says(&app, "locks", 0, "ok", &[]);
     });
 }

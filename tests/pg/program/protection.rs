@@ -46,6 +46,13 @@ fn a_statement_that_takes_too_long_is_ended_and_what_to_do_is_said() {
             assert_eq!(standing[0]["status"], status);
             assert!(standing[0]["last_error"].as_str().unwrap().contains("statement timeout"));
         }
+        // What reads it says for what it waits.
+        app.does(&["create", "above", "--query", "SELECT n FROM counted", "--no-initialize", "--quiet"]);
+        let above = app.trickle(&["status", "above", "--json"]).json();
+        assert_eq!(above[0]["waits_for"], "public.counted");
+        let told = app.does(&["status"]);
+        assert!(told.contains("waits for: public.counted, which is suspended"), "{told}");
+        app.does(&["drop", "above", "--quiet"]);
         // Mended, it goes on.
         app.run_sql(db, "UPDATE speed SET seconds = 0").await;
         app.does(&["alter", "counted", "--resume", "--quiet"]);

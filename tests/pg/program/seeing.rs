@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -208,6 +208,69 @@ fn the_status_page_lists_stream_tables_and_their_edges() {
         assert!(post.code == 405 && post.head.contains("allow: get, head"), "{}", post.head);
         refresher.terminate();
         assert_eq!(refresher.ended().code(), Some(0));
+    });
+}
+
+/// A browser without a window, where there is one (`./x setup` installs it).
+fn browser() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let names = ["chromium", "chromium-headless-shell", "google-chrome", "chrome-headless-shell"];
+    let found = std::env::split_paths(&path).flat_map(|dir| names.map(|n| dir.join(n))).find(|p| p.is_file());
+    if found.is_none() {
+        println!("left out: no browser was found: ./x setup installs one");
+    }
+    found
+}
+
+/// Catches a page that a browser does not read as it was meant, whose script or style its policy forbids, or that asks others.
+#[test]
+fn a_browser_shows_the_page_and_what_went_wrong() {
+    let Some(browser) = browser() else { return };
+    each_server(async |db| {
+        let app = shop(db).await;
+        let query = "SELECT region, 1 / (total - 1) AS part FROM by_region WHERE total < 2";
+        app.does(&["create", "failing", "--query", query, "--schedule", "1s", "--quiet"]);
+        let (_refresher, to) = serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
+        app.run_sql(
+            db,
+            "INSERT INTO customers VALUES (99, 'one', 'one'); INSERT INTO orders VALUES (-1, 99, 1, 'one')",
+        )
+        .await;
+        until(
+            &db.session().await,
+            "SELECT consecutive_errors > 0 FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'failing'",
+        )
+        .await;
+        above(to, "trickle_refresh_errors_total{stream_table=\"public.failing\"}", 0.0);
+        let profile = std::env::temp_dir().join(format!("trickle-browser-{}", app.name));
+        let mut shown = Command::new(&browser);
+        shown.args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--virtual-time-budget=4000",
+        ]);
+        shown.args([
+            "--enable-logging=stderr",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+            "--dump-dom",
+        ]);
+        shown.arg(format!("--user-data-dir={}", profile.display())).arg(format!("http://{to}/"));
+        let out = shown.stdin(Stdio::null()).output().unwrap();
+        let _ = std::fs::remove_dir_all(&profile);
+        let (page, log) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        let complaints: Vec<&str> = log.lines().filter(|l| l.contains("CONSOLE")).collect();
+        assert!(complaints.is_empty(), "{complaints:#?}");
+        for name in ["public.by_region", "public.failing", "public.\"&lt;script&gt;\""] {
+            assert!(page.contains(&format!("<th scope=\"row\">{name}</th>")), "{name}: {page}");
+        }
+        assert!(page.contains("division by zero"), "the last error: {page}");
+        // The picture is one, and not text that was taken for one.
+        let (_, svg) = page.split_once("<svg").expect("a picture");
+        let (svg, _) = svg.split_once("</svg>").unwrap();
+        assert_eq!(svg.matches("marker-end").count(), 7, "{svg}");
+        assert!(svg.contains("failed") && svg.matches("<rect").count() >= 7, "{svg}");
     });
 }
 

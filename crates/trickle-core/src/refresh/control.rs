@@ -185,12 +185,24 @@ fn frontiers(members: &[Reader<'_>]) -> String {
     )
 }
 
+/// What is told of a source.
+#[derive(Clone, Copy)]
+enum Told {
+    /// Its rows and its name too. To look at its size waits for whoever has locked it.
+    All,
+    /// What is pending: no lock of the source's is waited for.
+    Pending,
+}
+
 /// A source, whether its name holds, its rows, how many rows of its buffer are pending (NULL: not captured) and what
 /// makes them useless (as in [`pending_text`]), for the members `ids` of one frontier that are among its `readers`: a buffer is read once
 /// for each frontier, and not for each member.
-fn counted(source: &Source, readers: &BTreeSet<i64>) -> String {
-    let id = source.relation.id;
-    let (held, size, readers) = (held(&source.relation), size(id), array(readers));
+fn counted(source: &Source, readers: &BTreeSet<i64>, told: Told) -> String {
+    let (id, readers) = (source.relation.id, array(readers));
+    let (held, size) = match told {
+        Told::All => (held(&source.relation), size(id)),
+        Told::Pending => ("NULL::bool".to_owned(), "NULL::int8".to_owned()),
+    };
     match &source.changes {
         Some(buffer) => format!(
             "SELECT {id}::int8, {held}, {size}, p.n, p.cut, f.ids, {readers} FROM frontiers f CROSS JOIN LATERAL \
@@ -206,9 +218,9 @@ fn counted(source: &Source, readers: &BTreeSet<i64>) -> String {
 }
 
 /// `LEFT JOIN` of [`counted`] for each member `t` and source.
-fn join_counted(members: &[Reader<'_>]) -> String {
+fn join_counted(members: &[Reader<'_>], told: Told) -> String {
     let none = "SELECT NULL::int8, NULL::bool, NULL::int8, NULL::int8, NULL::bool, NULL::int8[], NULL::int8[] WHERE false";
-    let arms = by_source(members).into_iter().map(|(source, ids)| counted(source, &ids));
+    let arms = by_source(members).into_iter().map(|(source, ids)| counted(source, &ids, told));
     let arms: Vec<String> = std::iter::once(none.to_owned()).chain(arms).collect();
     format!(
         "LEFT JOIN ({}) s(source, held, rows, pending, cut, ids, readers) \
@@ -248,7 +260,7 @@ pub fn decide_text(members: &[Member]) -> String {
         time("t.data_timestamp"),
         named.join(", "),
         array(members.iter().map(|m| &m.id)),
-        join_counted(&readers)
+        join_counted(&readers, Told::All)
     )
 }
 
@@ -349,14 +361,14 @@ fn chosen(first: usize, conditions: &[String]) -> String {
 
 /// How much is pending, for people: for every member and source the rows of its buffer that the stored frontier does
 /// not hold, NULL where changes are not captured; and what makes them useless: NULL nothing, false a TRUNCATE, true that
-/// the buffer was at its limit. Takes no lock and assigns no transaction id, but reads every pending row. Columns:
+/// the buffer was at its limit. Waits for no lock of a source and assigns no transaction id, but reads every pending row. Columns:
 /// `pgt_id`, source oid, rows, the latter.
 pub fn pending_text(readers: &[Reader<'_>]) -> String {
     format!(
         "{} SELECT t.pgt_id, s.source::oid, s.pending, s.cut FROM pgtrickle.pgt_stream_tables t {} \
          WHERE t.pgt_id = ANY ({}) AND s.source IS NOT NULL ORDER BY t.pgt_id, s.source",
         frontiers(readers),
-        join_counted(readers),
+        join_counted(readers, Told::Pending),
         array(readers.iter().map(|m| &m.id))
     )
 }

@@ -133,7 +133,8 @@ impl From<Schedule> for String {
 }
 
 /// A cron line of 5 fields, or 6 with seconds first, in a time zone. Where clocks go forward, a time that is skipped
-/// fires at the end of the gap; where they go back, a time that comes twice fires once, and a wildcard both times.
+/// fires at the end of the gap, and a wildcard does not; where they go back, a time that comes twice fires once, and a wildcard
+/// both times.
 #[derive(Clone, Debug)]
 pub struct CronLine {
     text: String,

@@ -122,6 +122,61 @@ fn cron_follows_the_clocks_of_its_time_zone() {
 }
 
 #[test]
+fn a_wildcard_goes_on_by_the_hour_when_clocks_change() {
+    for (line, every) in [("*/30 * * * *", 1800), ("0 * * * *", 3600), ("@hourly", 3600)] {
+        for (zone, day) in [
+            ("Europe/Berlin", "2026-03-28T22:00:00Z"),
+            ("Europe/Berlin", "2026-10-24T22:00:00Z"),
+            ("America/New_York", "2026-11-01T03:00:00Z"),
+            // Half an hour, at midnight.
+            ("Australia/Lord_Howe", "2026-04-04T12:00:00Z"),
+        ] {
+            let (c, mut at) = (CronLine::parse_in(line, zone).unwrap(), time(day));
+            let end = at.after(secs(8 * 3600));
+            while at < end {
+                let next = c.next_after(at).unwrap();
+                let gap = next.since(at);
+                // Lord Howe's half hour moves the full hours.
+                let whole = zone != "Australia/Lord_Howe" || every < 1800;
+                assert!(
+                    gap == secs(every) || !whole && gap <= secs(every * 3 / 2),
+                    "{line} {zone}: {at} {next}"
+                );
+                at = next;
+            }
+        }
+    }
+}
+
+/// Whatever the line, there is a next time, a day later at most, and none between was left out. Of a wildcard within an hour that is
+/// skipped, nothing is left that day.
+#[test]
+fn no_change_of_clocks_stops_a_cron_line() {
+    let day = secs(86_400);
+    for zone in ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Santiago"] {
+        let clocks = jiff::tz::TimeZone::get(zone).unwrap();
+        let year = "2026-01-01T00:00:00Z".parse::<jiff::Timestamp>().unwrap();
+        for change in clocks.following(year).take(2) {
+            let change = Time(change.timestamp().as_millisecond());
+            for line in
+                ["30 2 * * *", "15,45 1-3 * * *", "*/7 2 * * *", "0 0 * * *", "59 59 2 * * *", "*/20 * * * *"]
+            {
+                let c = CronLine::parse_in(line, zone).unwrap();
+                let mut at = change.before(day);
+                while at < change.after(day) {
+                    let next = c.next_after(at).unwrap_or_else(|| panic!("{line} {zone} ends at {at}"));
+                    let days = if line.starts_with("*/7") { day * 2 } else { day };
+                    assert!(next.since(at) <= days + secs(3 * 3600), "{line} {zone}: {at} {next}");
+                    let again = c.next_after(next.before(Duration::from_millis(1)));
+                    assert_eq!(again, Some(next), "{line} {zone}: {at}");
+                    at = next;
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn calculated_is_as_fresh_as_the_tightest_consumer() {
     // 10 → 11 → 12, 10 → 13.
     let d = dag(&[(10, vec![1]), (11, vec![10]), (12, vec![11]), (13, vec![10])]);
@@ -238,6 +293,40 @@ fn what_stands_apart_waits_for_what_it_reads() {
     let failed = next(&d, &tasks, &exact(), Time(22_600));
     assert_eq!((failed.actions.len(), failed.wake), (0, Some(Time(23_500))));
     assert_eq!(refreshed(&next(&d, &tasks, &exact(), Time(23_500)).actions), [[11]]);
+}
+
+/// Hundreds of one period: neither at first nor later do they come together, and each comes within its period.
+#[test]
+fn many_stream_tables_do_not_start_together() {
+    let tables: Vec<(u32, Vec<u32>)> = (10..310).map(|id| (id, vec![1])).collect();
+    let d = dag(&tables);
+    let o = Options { max_concurrent: 300, jitter: 0.1, ..Options::default() };
+    let mut tasks: BTreeMap<TableId, Task> =
+        tables.iter().map(|(id, _)| (t(*id), task(every(60), Status::default()))).collect();
+    let mut starts: BTreeMap<i64, Vec<TableId>> = BTreeMap::new();
+    let mut now = Time(0);
+    while now < Time(130_000) {
+        let plan = next(&d, &tasks, &o, now);
+        for action in &plan.actions {
+            let Action::Refresh { members, .. } = action else { continue };
+            for id in members {
+                starts.entry(now.0 / 1000).or_default().push(*id);
+                tasks.get_mut(id).unwrap().status = done(now.0, now.0);
+            }
+        }
+        now = plan.wake.unwrap();
+    }
+    // The first within a tenth of a period of when they are known, the next with a tenth to spare, and so on.
+    let most = starts.values().map(Vec::len).max().unwrap();
+    assert!(most < 75, "{most} in one second");
+    let first: usize = starts.range(..6).map(|(_, ids)| ids.len()).sum();
+    assert_eq!(first, 300);
+    assert!(starts.keys().all(|s| (0..=6).contains(s) || (54..=66).contains(s) || (108..=126).contains(s)));
+    for (id, _) in &tables {
+        let times: Vec<i64> =
+            starts.iter().filter(|(_, ids)| ids.contains(&t(*id))).map(|(s, _)| *s).collect();
+        assert!(times.len() == 3 && times.windows(2).all(|w| w[1] - w[0] <= 60), "{id}: {times:?}");
+    }
 }
 
 /// What takes longest first, so that all are done soonest; but nothing waits for ever for what takes longer.

@@ -122,7 +122,7 @@ impl<C: Connection> Trickle<C> {
         let of = columns.as_ref().and(column);
         let of = of.map(|c| format!("column {} of ", Ident::new(c))).unwrap_or_default();
         Err(Error::input(format!("{what} depends on {of}{}", shown(old)))
-            .hint("Drop it, and make it again afterwards."))
+            .hint("Drop what depends on it, alter the stream table, and make it again."))
     }
 
     /// Builds what a new query gives beside a stream table and lets it take its place.

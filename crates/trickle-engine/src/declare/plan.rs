@@ -374,6 +374,7 @@ fn require_no_circle(
 mod tests {
     use super::*;
     use crate::create::RefreshMode;
+    use crate::names::Name;
     use trickle_core::catalog::TableId;
 
     fn declared(name: &str, query: &str) -> Declared {

@@ -274,7 +274,10 @@ async fn refresher<C: Connection>(trickle: &Trickle<C>, tables: &[Status], by: S
         ([], true) => (Verdict::Good, "was at work a moment ago".to_owned()),
         ([], false) if due == 0 => (Verdict::Good, "none, and nothing is scheduled".to_owned()),
         ([], false) => (Verdict::Warning, format!("none, and {due} on schedule")),
-        (pids, _) => (Verdict::Good, format!("connected as {}", processes(pids))),
+        (pids, _) => {
+            let leads = refresher.leader.as_ref().map(|l| format!(", {l} leads")).unwrap_or_default();
+            (Verdict::Good, format!("connected as {}{leads}", processes(pids)))
+        }
     };
     Ok(Check::new("refresher", verdict, found, by.advice()))
 }

@@ -194,6 +194,10 @@ fn remarks(s: &Standing, full: bool) -> String {
     if s.sources_changed {
         line("something that it reads was altered", "its next refresh plans it anew");
     }
+    if let Some(upstream) = &s.waits_for {
+        let way_on = format!("{upstream}, which is suspended; trickle alter {upstream} --resume");
+        line("waits for", &way_on);
+    }
     if let Some(why) = s.reinit_reason.as_ref().filter(|_| s.needs_reinit) {
         line("its next refresh computes it anew", why);
     }

@@ -248,6 +248,9 @@ fn remarks(s: &Status) -> Vec<String> {
         let why = s.reinit_reason.as_deref().map_or_else(String::new, |why| format!(": {why}"));
         remarks.push(format!("its next refresh computes it anew{why}"));
     }
+    let suspended = s.waits_for.iter();
+    remarks
+        .extend(suspended.map(|s| format!("waits for {s}, which is suspended; trickle alter {s} --resume")));
     let overflowed = s.sources.iter().filter(|s| s.overflowed);
     remarks.extend(overflowed.map(|s| format!("{} was changed more than its buffer may hold", s.name)));
     let held = s.sources.iter().filter(|s| s.held);

@@ -20,6 +20,7 @@ pub(crate) fn status(name: &str, sources: &[&str]) -> Status {
         requested_mode: "AUTO".into(),
         mode_reason: None,
         status: "ACTIVE".into(),
+        waits_for: None,
         schedule: Some("1s".into()),
         diamond_consistency: "atomic",
         period_ms: Some(1_000),
@@ -72,7 +73,12 @@ pub(crate) fn snapshot(all: &[Status]) -> Snapshot {
         full: false,
     };
     let buffers = [buffer("orders", 8 << 10), buffer("customers", 3 << 20)];
-    Seen::default().snapshot(all, &buffers, Refresher { pids: vec![1], last_ms: None }, Instant::now())
+    Seen::default().snapshot(
+        all,
+        &buffers,
+        Refresher { pids: vec![1], ..Refresher::default() },
+        Instant::now(),
+    )
 }
 
 /// A diamond, a failure, a name with markup, and one that waits for a hand.
