@@ -4,6 +4,7 @@ use super::refresher::until;
 use super::{BY_REGION, Role};
 use crate::support::{each_server, pid, run};
 use serde_json::Value;
+use trickle_client::Session;
 
 /// The result, the finding and the advice of a check, with the exit code.
 fn check(role: &Role, name: &str) -> (i32, String, String) {
@@ -127,7 +128,8 @@ fn who_looks_waits_for_nobody_and_names_who_is_waited_for() {
         app.does(&["init", "--quiet"]);
         app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
         app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id < 10").await;
-        let holder = db.session().await;
+        says(&app, "long transactions", 0, "ok", &["those of other roles", "pg_read_all_stats"]);
+        let holder = Session::connect(&app.settings.parse().unwrap()).await.unwrap();
         let process = pid(holder.client()).await;
         run(&holder, "BEGIN; LOCK TABLE orders, customers, by_region IN ACCESS EXCLUSIVE MODE").await;
         says(&app, "long transactions", 0, "ok", &[&format!("process {process}, idle in transaction")]);

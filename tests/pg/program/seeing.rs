@@ -241,7 +241,7 @@ fn a_browser_shows_the_page_and_what_went_wrong() {
             "SELECT consecutive_errors > 0 FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'failing'",
         )
         .await;
-        above(to, "trickle_refresh_errors_total{stream_table=\"public.failing\"}", 0.0);
+        above(to, "trickle_errors_total{kind=\"refresh\"}", 0.0);
         let profile = std::env::temp_dir().join(format!("trickle-browser-{}", app.name));
         let mut shown = Command::new(&browser);
         shown.args([
