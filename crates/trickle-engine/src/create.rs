@@ -671,7 +671,7 @@ impl Design {
                     .map_err(|e| Error::server(&doing, e).blamed_on_input())?;
             }
         }
-        guard(t, &self.name(), &doing).await?;
+        guard(t, id, &self.name(), &doing).await?;
         t.batch_execute(&comment(id, &self.name())).await.map_err(|e| Error::server(&doing, e))
     }
 
@@ -746,11 +746,12 @@ pub(crate) fn comment(id: i64, table: &Qualified) -> String {
     )
 }
 
-/// Refuses writes to a stored table that are not a refresh's.
-pub(crate) async fn guard(t: &Transaction<'_>, table: &Qualified, doing: &str) -> Result<()> {
+/// Refuses writes to a stored table that are not a refresh's. It says of which stream table that is, which nobody but the
+/// table's owner could: what finds the tables of a restored catalog again by their names believes no other.
+pub(crate) async fn guard(t: &Transaction<'_>, id: i64, table: &Qualified, doing: &str) -> Result<()> {
     let text = format!(
         "CREATE OR REPLACE TRIGGER trickle_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} \
-         FOR EACH STATEMENT EXECUTE FUNCTION pgtrickle.refuse_writes()"
+         FOR EACH STATEMENT EXECUTE FUNCTION pgtrickle.refuse_writes('{id}')"
     );
     t.batch_execute(&text).await.map_err(|e| Error::server(doing, e))
 }

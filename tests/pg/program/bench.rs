@@ -2,6 +2,9 @@
 
 use super::{Role, keys};
 use crate::support::each_server;
+use serde_json::Value;
+use std::process::Command;
+use trickle_client::throwaway;
 
 #[test]
 fn the_matrix_measures_every_scenario_and_leaves_nothing() {
@@ -145,4 +148,27 @@ fn runs_are_compared() {
         );
         [before, after].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     });
+}
+
+/// Each way of learning of changes is measured under writers, and what a refresher costs that has nothing to do.
+#[test]
+fn latency_is_measured_from_commit_to_visible() {
+    let (_, binaries) = throwaway::find().unwrap().pop_last().unwrap();
+    let args = ["bench", "--private", "--latency", "--rate", "200", "--seconds", "1", "--json"];
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_trickle"));
+    let out = bench.args(args).env("TRICKLE_PG_BINS", binaries).env("HOME", "/nonexistent").output().unwrap();
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+    let shown: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(keys(&shown), ["idle", "rate", "schedule", "server", "ways", "writers"]);
+    assert_eq!((&shown["rate"], &shown["writers"]), (&200.into(), &16.into()));
+    let ways = shown["ways"].as_array().unwrap();
+    let seen: Vec<&Value> = ways.iter().filter(|w| w["probes"].as_u64().unwrap() > 0).collect();
+    assert!(ways.len() > 1 && !seen.is_empty(), "{shown}");
+    for way in ways {
+        assert!(way["transactions_per_second"].as_f64().unwrap() > 0.0, "{way}");
+        assert!(way["commit_ms"]["p50"].as_f64() <= way["commit_ms"]["p99"].as_f64(), "{way}");
+    }
+    for way in seen {
+        assert!(way["visible_ms"]["p50"].as_f64().unwrap() > 0.0, "{way}");
+    }
 }

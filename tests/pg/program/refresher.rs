@@ -263,6 +263,76 @@ fn a_time_of_the_clock_that_was_missed_is_made_good() {
     });
 }
 
+/// Each time of the clock comes once, when the clock says it, and not between, whatever changes.
+#[test]
+fn times_of_the_clock_come_when_the_clock_says_so() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        let every = ["--schedule", "TZ=Asia/Kolkata */3 * * * * *", "--quiet"];
+        app.does(&[&["create", "by_region", "--query", BY_REGION][..], &every].concat());
+        let _refresher = Refresher::start(app.command(&["run", "--quiet"]));
+        let refreshes = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER'";
+        while count(&w, refreshes).await < 3 {
+            app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let second = "extract(epoch FROM start_time)::numeric";
+        let late = format!("{refreshes} AND {second} % 3 > 1");
+        assert_eq!(count(&w, &late).await, 0);
+        let twice = format!("SELECT count(DISTINCT floor({second} / 3)) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER'");
+        assert_eq!(count(&w, &twice).await, count(&w, refreshes).await, "one for each");
+    });
+}
+
+/// A refresher that stood still refreshes once for all that it missed.
+#[test]
+fn what_was_missed_is_one_refresh() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "200ms", "--quiet"]);
+        let refresher = Refresher::start(app.command(&["run", "--quiet"]));
+        let change = async || app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+        change().await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+        refresher.signal("-STOP");
+        let refreshes = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action <> 'NO_DATA'";
+        let before = count(&w, refreshes).await;
+        for _ in 0..15 {
+            change().await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        assert_eq!(count(&w, refreshes).await, before);
+        refresher.signal("-CONT");
+        until(&w, &holds("by_region", BY_REGION)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(count(&w, refreshes).await, before + 1);
+    });
+}
+
+/// Who holds a stream table keeps it from being refreshed, and that is no error of it.
+#[test]
+fn a_lock_that_is_not_to_be_had_is_no_error_of_the_stream_table() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let (w, user) = (db.session().await, db.session().await);
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "200ms", "--quiet"]);
+        run(&user, "BEGIN; LOCK TABLE by_region IN SHARE UPDATE EXCLUSIVE MODE").await;
+        let patience = ["run", "--quiet", "--lock-timeout-ms", "100", "--max-consecutive-errors", "1"];
+        let _refresher = Refresher::start(app.command(&patience));
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let standing = app.trickle(&["status", "by_region", "--json"]).json();
+        assert_eq!((&standing[0]["status"], &standing[0]["consecutive_errors"]), (&"ACTIVE".into(), &0.into()));
+        run(&user, "ROLLBACK").await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+    });
+}
+
 /// A stream table of the shop with a change that its refresher comes to when it starts, and a user who holds one of the
 /// rows that the delta must write.
 async fn amid(db: &Db) -> (Role, Session, Session, Refresher) {

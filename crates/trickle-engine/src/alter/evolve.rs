@@ -45,7 +45,7 @@ pub(super) async fn evolve(
         t.batch_execute(&format!("DELETE FROM {table}")).await.map_err(fail)?;
         t.batch_execute(&identity.join(";\n")).await.map_err(fail)?;
     }
-    guard(t, &design.name(), &doing).await
+    guard(t, old.id, &design.name(), &doing).await
 }
 
 fn another_order(table: &str) -> Error {

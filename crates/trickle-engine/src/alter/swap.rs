@@ -10,7 +10,7 @@
 
 use super::{Readers, evolve, renote};
 use crate::capture::{self, HIDDEN};
-use crate::create::{Design, NewStreamTable, RefreshMode, comment};
+use crate::create::{Design, NewStreamTable, RefreshMode, comment, guard};
 use crate::db::{Bind, Connection, Transaction};
 use crate::drop::{drop_states, forget, release_sources, remove};
 use crate::error::{Error, Result};
@@ -324,5 +324,6 @@ async fn take_place(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<
     let text = "UPDATE pgtrickle.pgt_dependencies SET source_relid = $2, schema_fingerprint = '' WHERE source_relid = $1";
     t.execute(text, &[&former, &table]).await.map_err(fail)?;
     let name = Qualified::new(&old.relation.schema, &old.relation.name);
+    guard(t, old.id, &name, &doing).await?;
     t.batch_execute(&comment(old.id, &name)).await.map_err(fail)
 }

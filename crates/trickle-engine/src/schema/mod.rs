@@ -121,10 +121,17 @@ pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
 }
 
 /// Identities by name. Those of tables that are not there become ones that no table has; they come first, since a new
-/// identity may be the old one of another table.
+/// identity may be the old one of another table. A role that was let in could have written any name into its row: a table is
+/// believed to be this stream table where its own guard says so, which its owner alone can make. Guards of version 0.1 do not say of
+/// which stream table they are.
 const REHOME: &str = "
     UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = 4294967295::int8 - pgt_id;
-    UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = coalesce(to_regclass(pg_catalog.format('%I.%I', pgt_schema, pgt_name))::oid,
+    UPDATE pgtrickle.pgt_stream_tables s SET pgt_relid = coalesce((SELECT c.oid FROM pg_class c
+        WHERE c.oid = to_regclass(pg_catalog.format('%I.%I', s.pgt_schema, s.pgt_name))
+            AND EXISTS (SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid
+                WHERE g.tgrelid = c.oid AND g.tgname = 'trickle_guard' AND p.pronamespace = 'pgtrickle'::regnamespace
+                AND p.proname = 'refuse_writes'
+                AND (g.tgnargs = 0 OR g.tgargs = convert_to(s.pgt_id::text, 'UTF8') || '\\x00'::bytea))),
         pgt_relid), frontier = NULL, needs_reinit = true, reinit_reason = 'the database was restored from a dump';
     CREATE TEMPORARY TABLE trickle_rehomed ON COMMIT DROP AS
         SELECT pgt_id, row_number() OVER () AS n, to_regclass(pg_catalog.format('%I.%I', source_schema, source_name))::oid AS oid,

@@ -60,7 +60,7 @@ pub(crate) struct Create {
 /// Whether a stream table agrees with those that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Consistency {
-    /// It is refreshed with them in one transaction: all show one state of the base tables.
+    /// Whenever it is refreshed, they are too, in one transaction: then all show one state of the base tables.
     Atomic,
     /// It is refreshed by itself, after them and side by side with others: two that it reads may show two states.
     None,
