@@ -551,7 +551,8 @@ fn refreshes_leave_no_memory_behind() {
         // In the first spells the statements become known that are kept.
         let thriftiest = grown.split_off(3).into_iter().min().unwrap();
         println!("{thriftiest} KiB more after {} refreshes", times / SPELLS);
-        assert!(thriftiest < 64, "{thriftiest} KiB more after {} refreshes", times / SPELLS);
+        // The smallest memory context is of 1 KiB: one that each refresh left would be 300.
+        assert!(thriftiest < 200, "{thriftiest} KiB more after {} refreshes", times / SPELLS);
         assert_totals(&s).await;
     });
 }

@@ -94,7 +94,8 @@ fn a_name_that_somebody_wrote_into_the_catalog_leads_to_no_table_of_anothers() {
                 "UPDATE pgtrickle.pgt_stream_tables SET pgt_schema = 'public', pgt_name = '{name}' WHERE pgt_name <> 'also'"
             );
             run(&app, &taken).await;
-            run(&admin, "UPDATE pgtrickle.pgt_catalog_version SET home = NULL; SELECT pgtrickle.rehome()").await;
+            run(&admin, "UPDATE pgtrickle.pgt_catalog_version SET home = NULL; SELECT pgtrickle.rehome()")
+                .await;
             let found = format!(
                 "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_relid = 'public.{name}'::regclass AND pgt_name = '{name}'"
             );

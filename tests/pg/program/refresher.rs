@@ -281,7 +281,9 @@ fn times_of_the_clock_come_when_the_clock_says_so() {
         let second = "extract(epoch FROM start_time)::numeric";
         let late = format!("{refreshes} AND {second} % 3 > 1");
         assert_eq!(count(&w, &late).await, 0);
-        let twice = format!("SELECT count(DISTINCT floor({second} / 3)) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER'");
+        let twice = format!(
+            "SELECT count(DISTINCT floor({second} / 3)) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER'"
+        );
         assert_eq!(count(&w, &twice).await, count(&w, refreshes).await, "one for each");
     });
 }
@@ -295,7 +297,8 @@ fn what_was_missed_is_one_refresh() {
         app.does(&["init", "--quiet"]);
         app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "200ms", "--quiet"]);
         let refresher = Refresher::start(app.command(&["run", "--quiet"]));
-        let change = async || app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+        let change =
+            async || app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
         change().await;
         until(&w, &holds("by_region", BY_REGION)).await;
         refresher.signal("-STOP");
@@ -327,7 +330,10 @@ fn a_lock_that_is_not_to_be_had_is_no_error_of_the_stream_table() {
         app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
         tokio::time::sleep(Duration::from_secs(3)).await;
         let standing = app.trickle(&["status", "by_region", "--json"]).json();
-        assert_eq!((&standing[0]["status"], &standing[0]["consecutive_errors"]), (&"ACTIVE".into(), &0.into()));
+        assert_eq!(
+            (&standing[0]["status"], &standing[0]["consecutive_errors"]),
+            (&"ACTIVE".into(), &0.into())
+        );
         run(&user, "ROLLBACK").await;
         until(&w, &holds("by_region", BY_REGION)).await;
     });
