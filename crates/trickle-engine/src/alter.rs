@@ -124,7 +124,9 @@ impl<C: Connection> Trickle<C> {
             _ => {
                 design = self.swap(&old, new, way, follows).await?;
                 if design.requested == RefreshMode::Immediate {
-                    self.fill(id).await?;
+                    self.fill(id).await.map_err(|e| {
+                        e.detail("It has its new query; its next refresh computes it, and from then on its writers keep it.")
+                    })?;
                 }
             }
         }

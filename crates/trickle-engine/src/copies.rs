@@ -25,7 +25,7 @@ use trickle_core::sql::Qualified;
 const COPIES: &str = "
 SELECT coalesce(n.nspname, d.source_schema), coalesce(c.relname, d.source_name), s.pgt_name, s.pgt_relid
 FROM pgtrickle.pgt_stream_tables s JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
-JOIN pg_class o ON o.oid = s.pgt_relid AND o.relowner = current_user::regrole
+JOIN pg_class o ON o.oid = s.pgt_relid AND o.relowner = quote_ident(current_user)::regrole
 LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE s.pgt_schema = 'pgtrickle_changes' AND s.pgt_name LIKE 'copy\\_%' AND d.source_type IN ('MATVIEW', 'FOREIGN_TABLE')
 ORDER BY s.pgt_id DESC";
@@ -36,12 +36,12 @@ SELECT pgtrickle.fingerprint(c.oid), c.relowner::regrole::text, pg_has_role(curr
 FROM pg_class c WHERE c.oid = $1";
 
 /// The name of a new copy of the current role's.
-const NAME: &str = "SELECT pg_catalog.format('copy_%s_%s', $1::oid, current_user::regrole::oid)";
+const NAME: &str = "SELECT pg_catalog.format('copy_%s_%s', $1::oid, quote_ident(current_user)::regrole::oid)";
 
 /// Copies of the current role's that nothing reads.
 const UNREAD: &str = "
 SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
-JOIN pg_class o ON o.oid = s.pgt_relid AND o.relowner = current_user::regrole
+JOIN pg_class o ON o.oid = s.pgt_relid AND o.relowner = quote_ident(current_user)::regrole
 WHERE s.pgt_schema = 'pgtrickle_changes' AND s.pgt_name LIKE 'copy\\_%'
     AND NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = s.pgt_relid)
 ORDER BY s.pgt_id";

@@ -640,6 +640,16 @@ impl Design {
         consistency(self.apart)
     }
 
+    /// What it reads, with the columns that matter.
+    pub(crate) fn reads(&self) -> Vec<(TableId, Vec<String>)> {
+        let columns = |oid: u32| {
+            let used = self.captured.iter().find(|(t, _)| t.id.0 == oid).into_iter();
+            used.flat_map(|(t, c)| c.iter().filter_map(|c| t.columns.get(*c)).map(|c| c.name.to_string()))
+                .collect()
+        };
+        self.resolved.dependencies.iter().map(|d| (TableId(d.oid), columns(d.oid))).collect()
+    }
+
     pub(crate) fn name(&self) -> Qualified {
         Qualified::new(&self.relation.schema, &self.relation.name)
     }

@@ -24,6 +24,7 @@ impl<C: Connection> Trickle<C> {
     /// None of that name; something depends on it.
     pub async fn drop(&mut self, name: &Name, cascade: bool) -> Result<Vec<String>> {
         let e = self.find(name).await?;
+        self.drop_left(Some(e.id)).await?;
         let gone = self.drop_id(e.id, cascade).await?;
         self.sweep_copies().await?;
         Ok(gone)

@@ -1,5 +1,6 @@
 //! Refreshing stream tables.
 
+use crate::alter::is_beside;
 use crate::db::Connection;
 use crate::drive::{Watch, drive};
 use crate::error::{Error, Result};
@@ -128,8 +129,11 @@ impl<C: Connection> Trickle<C> {
     /// Those of [`Trickle::refresh`].
     pub async fn refresh_all(&mut self, options: &RefreshOptions) -> Result<Vec<Refreshed>> {
         let registry = self.registry().await?;
-        let wanted: Vec<TableId> =
-            registry.entries().filter(|e| e.own && e.exists).map(|e| e.relation.id).collect();
+        let wanted: Vec<TableId> = registry
+            .entries()
+            .filter(|e| e.own && e.exists && !is_beside(e))
+            .map(|e| e.relation.id)
+            .collect();
         self.refresh_each(&registry, &wanted, options, None).await
     }
 
@@ -146,7 +150,7 @@ impl<C: Connection> Trickle<C> {
         let registry = if names.is_empty() { self.registry().await? } else { self.of_names(names).await? };
         let mut wanted: Vec<TableId> = registry.ids(names, &self.search_path)?;
         if names.is_empty() {
-            let due = |e: &&Entry| e.own && e.status != "SUSPENDED";
+            let due = |e: &&Entry| e.own && e.status != "SUSPENDED" && !is_beside(e);
             wanted.extend(registry.entries().filter(due).map(|e| e.relation.id));
         }
         let groups = groups(&registry, &wanted)?;

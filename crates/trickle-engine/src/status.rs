@@ -457,7 +457,7 @@ impl<C: Connection> Trickle<C> {
              (SELECT (extract(epoch FROM clock_timestamp() - max(end_time)) * 1000)::int8 \
                 FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER'), \
              (SELECT l.holder FROM pgtrickle.pgt_leases l JOIN pgtrickle.pgt_lease_terms t USING (role) \
-                WHERE l.role = current_user::regrole AND t.expires_at > clock_timestamp())";
+                WHERE l.role = quote_ident(current_user)::regrole AND t.expires_at > clock_timestamp())";
         let row = self.db().query_one(text, &[&REFRESHER]).await;
         let row = row.map_err(|e| Error::server("look who refreshes", e))?;
         Ok(Refresher { pids: row.get(0), last_ms: row.get(1), leader: row.get(2) })

@@ -355,3 +355,78 @@ fn what_the_comments_say_is_done() {
         assert!(plan.code == 0 && plan.out.contains("as declared"), "{plan:?}");
     });
 }
+
+/// Who was let in writes the rows of his own stream tables alone, and declares as the catalog's owner does.
+#[test]
+fn who_was_let_in_declares_too() {
+    each_server(async |db| {
+        let owner = Role::owner(db).await;
+        owner.does(&["init", "--quiet"]);
+        let guest = Role::create(db, "guest").await;
+        let s = db.session().await;
+        run(
+            &s,
+            &format!("CREATE SCHEMA own AUTHORIZATION {0}; SELECT pgtrickle.grant_to('{0}')", guest.name),
+        )
+        .await;
+        guest.run_sql(db, "CREATE TABLE own.t (id int PRIMARY KEY, k int); INSERT INTO own.t SELECT i, i % 3 FROM generate_series(1, 99) i").await;
+        let files = Declarations::new(&guest);
+        let holds = |columns: &str| {
+            format!(
+                "SELECT count(*) FROM (SELECT {columns} FROM own.kept EXCEPT SELECT {columns} FROM own.t) x"
+            )
+        };
+        for (columns, done) in [
+            ("id, k", "create"),
+            ("k, id", "remake"),
+            ("k, id, k * 2 AS twice", "change"),
+            ("k, k * 3 AS twice", "change"),
+            ("k * 4 AS twice, k", "remake"),
+        ] {
+            files.put("kept.sql", &format!("-- name: own.kept\nSELECT {columns} FROM own.t"));
+            let (code, steps) = files.apply(&guest, &["--allow-drop"]);
+            assert_eq!((code, steps), (0, vec![(done.to_owned(), "own.kept".to_owned())]));
+            assert_eq!(files.apply(&guest, &[]), (0, vec![]), "{columns}");
+            guest.run_sql(db, "UPDATE own.t SET k = k + 1 WHERE id % 7 = 0; DELETE FROM own.t WHERE id = (SELECT max(id) FROM own.t)").await;
+            guest.does(&["refresh", "--all", "--quiet"]);
+            guest.does(&["check", "--quiet"]);
+            assert_eq!(count(&s, &holds("k")).await, 0);
+        }
+        assert_eq!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables").await, 1);
+    });
+}
+
+/// What nobody reads any more is in nobody's way, and what somebody reads on is.
+#[test]
+fn a_column_that_a_reader_gave_up_goes() {
+    each_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        files.put("totals.sql", &TOTALS.replace("AS total", "AS total, count(*) AS n"));
+        files.put("large.sql", "SELECT region, total, n FROM totals WHERE total > 100");
+        assert_eq!(files.apply(&app, &[]).0, 0);
+        files.put("large.sql", LARGE);
+        assert_eq!(files.apply(&app, &[]), (0, steps(&[("change", "large")])));
+        // Its changes are captured still, for nobody.
+        files.put("totals.sql", &TOTALS.replace("AS total", "AS total, min(o.id) AS least"));
+        assert_eq!(files.apply(&app, &[]), (0, steps(&[("change", "totals")])));
+        run(&s, "UPDATE orders SET amount = amount + 1000 WHERE id % 7 = 0; ALTER TABLE totals ADD CHECK (total >= 0)").await;
+        app.does(&["refresh", "--all", "--quiet"]);
+        app.does(&["check", "--quiet"]);
+        // A reader that changes too, and reads on what goes.
+        files.put("totals.sql", "SELECT region, count(*) AS n FROM customers GROUP BY region");
+        files.put("large.sql", "SELECT region, total FROM totals WHERE total > 1000");
+        let refused = app.trickle(&["apply", &files.path(), "--dry-run"]);
+        assert!(
+            refused.code == 2 && refused.err.contains("public.large reads the column total"),
+            "{refused:?}"
+        );
+        files.remove("totals.sql");
+        let refused = app.trickle(&["apply", &files.path(), "--dry-run", "--allow-drop"]);
+        assert!(refused.code == 2 && refused.err.contains("public.large reads public.totals"), "{refused:?}");
+        files.remove("large.sql");
+        assert_eq!(
+            files.apply(&app, &["--allow-drop"]),
+            (0, steps(&[("drop", "large"), ("drop", "totals")]))
+        );
+    });
+}

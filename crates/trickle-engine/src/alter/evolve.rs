@@ -96,11 +96,13 @@ pub(super) async fn require_unread(db: &dyn Connection, old: &Entry, dropped: &[
         .hint(format!("Give {reader} a query without it first, or drop it.")))
 }
 
-/// What captures changes of columns that go, or that become others, is for other columns: whoever reads them is planned anew, and
-/// captures what there is then.
+/// What captures changes of columns that go, or that become others, is for other columns, whether or not anybody reads these still:
+/// whoever reads the table is planned anew, and captures what there is then.
 async fn release_capture(t: &Transaction<'_>, old: &Entry, gone: &[String]) -> Result<()> {
-    let text = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers b JOIN pgtrickle.pgt_dependencies d USING (source_relid) \
-         WHERE b.source_relid = $1 AND b.capture = 'ON' AND d.columns_used && $2)";
+    let text = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_buffers b CROSS JOIN LATERAL jsonb_array_elements(b.segments) s \
+         CROSS JOIN LATERAL jsonb_array_elements_text(s->'columns') n JOIN pg_attribute a \
+         ON a.attrelid = b.source_relid AND a.attnum = n::int2 \
+         WHERE b.source_relid = $1 AND b.capture = 'ON' AND a.attname = ANY ($2))";
     let read = t.query_one(text, &[&old.relation.id.0, &gone.to_vec()]).await;
     let read = read.map_err(|e| Error::server(format!("look who reads {}", shown(old)), e))?;
     match read.get(0) {

@@ -10,7 +10,7 @@
 
 use super::{Readers, evolve, renote};
 use crate::capture::{self, HIDDEN};
-use crate::create::{Design, NewStreamTable, RefreshMode, comment, guard};
+use crate::create::{Design, IfExists, NewStreamTable, RefreshMode, comment, guard};
 use crate::db::{Bind, Connection, Transaction};
 use crate::drop::{drop_states, forget, release_sources, remove};
 use crate::error::{Error, Result};
@@ -37,9 +37,15 @@ pub(crate) enum Way {
     Another,
 }
 
-/// What was built beside, as it is where nobody refreshes it: filled, and of no altered source.
+/// Keeps sources from being drained of what was not kept: who does marks their readers, which the new ones are not yet.
+const HELD: &str =
+    "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) ORDER BY source_relid FOR NO KEY UPDATE";
+
+/// What was built as `$1` beside, where it is filled and of no altered source or function, and the names `$2` and `$4` lead to
+/// the tables `$3` and `$5` still.
 const READY: &str = "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1 AND is_populated AND NOT needs_reinit \
-     AND frontier IS NOT NULL FOR UPDATE";
+     AND frontier IS NOT NULL AND EXISTS (SELECT FROM pgtrickle.unchanged(ARRAY[$1]) u(id) WHERE u.id = $1) \
+     AND to_regclass($2)::oid = $3 AND to_regclass($4)::oid = $5 FOR UPDATE";
 
 /// What is known of the rows that were built as `$2` becomes what is known of those of `$1`.
 const ADOPT: [&str; 2] = [
@@ -61,19 +67,22 @@ WHERE t.relnamespace = 'pgtrickle_changes'::regnamespace AND t.relkind = 'r' AND
 /// What was built beside and left, of the current role's: for `$1`, or for anything, where nobody works on it any more.
 const LEFT: &str = "
 SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
-JOIN pg_class c ON c.oid = s.pgt_relid AND c.relowner = current_user::regrole
+JOIN pg_class c ON c.oid = s.pgt_relid AND c.relowner = quote_ident(current_user)::regrole
 WHERE s.pgt_schema = 'pgtrickle_changes' AND CASE WHEN $1::int8 IS NULL THEN s.pgt_name LIKE 'new\\_%'
     AND greatest(s.created_at, s.last_refresh_at) < clock_timestamp() - interval '5 minutes'
     AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.relation = s.pgt_relid AND l.granted)
     ELSE starts_with(s.pgt_name, pg_catalog.format('new_%s_', $1::int8)) END";
 
-/// What depends on a table, of columns or of whatever of it.
+/// What depends on a table, of columns or of whatever of it, and does not go with it.
 const DEPENDENTS: &str = "
 SELECT pg_describe_object(x.classid, x.objid, 0), min(a.attname) FROM (
     SELECT CASE WHEN r.oid IS NULL THEN d.classid ELSE 'pg_class'::regclass END AS classid,
         coalesce(r.ev_class, d.objid) AS objid, d.refobjsubid
     FROM pg_depend d LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
-    WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = $1 AND d.deptype = 'n' AND d.classid <> 'pg_trigger'::regclass
+    WHERE (d.refclassid = 'pg_class'::regclass AND d.refobjid = $1 OR $2::text[] IS NULL AND d.refclassid = 'pg_type'::regclass
+        AND d.refobjid = (SELECT reltype FROM pg_class WHERE oid = $1))
+    AND d.deptype = 'n' AND NOT EXISTS (SELECT FROM pg_depend own WHERE (own.classid, own.objid) = (d.classid, d.objid)
+        AND own.refclassid = 'pg_class'::regclass AND own.refobjid = $1 AND own.deptype IN ('a', 'i'))
 ) x LEFT JOIN pg_attribute a ON a.attrelid = $1 AND a.attnum = x.refobjsubid AND x.refobjsubid > 0
 WHERE $2::text[] IS NULL OR a.attname = ANY ($2::text[]) GROUP BY 1 ORDER BY 1 LIMIT 1";
 
@@ -89,11 +98,31 @@ impl<C: Connection> Trickle<C> {
                 if readers == Readers::Stay {
                     evolve::require_unread(self.db(), old, &gone.dropped).await?;
                 }
-                self.require_free(old, Some([gone.dropped, gone.retyped].concat())).await
+                let gone = [gone.dropped, gone.retyped].concat();
+                self.require_not_kept_over(old, &gone).await?;
+                self.require_free(old, Some(gone)).await
             }
             Way::Another => {
                 self.require_movable(old).await?;
                 self.require_free(old, None).await
+            }
+        }
+    }
+
+    /// Refuses to take columns away from writers who keep a stream table over them: they would count what goes as nothing.
+    async fn require_not_kept_over(&self, old: &Entry, gone: &[String]) -> Result<()> {
+        let registry = self.linked(&[old.relation.id]).await?;
+        let mut read = registry.readers(old.relation.id).filter(|r| r.mode == "IMMEDIATE").flat_map(|r| {
+            let columns =
+                r.dependencies.iter().filter(|d| d.relation.id == old.relation.id).flat_map(|d| &d.columns);
+            columns.map(move |c| (r, c))
+        });
+        match read.find(|(_, column)| gone.contains(*column)) {
+            None => Ok(()),
+            Some((reader, column)) => {
+                let reader = shown(reader);
+                Err(Error::input(format!("writers of {} keep {reader} by its column {column}", shown(old)))
+                    .hint(format!("Give {reader} another mode first, or a query without that column.")))
             }
         }
     }
@@ -134,6 +163,7 @@ impl<C: Connection> Trickle<C> {
         follows: bool,
     ) -> Result<Design> {
         self.drop_left(Some(old.id)).await?;
+        self.drop_left(None).await?;
         let beside = beside(old);
         // Writers keep what is in place alone.
         let mode = new.mode.filter(|m| *m != RefreshMode::Immediate);
@@ -142,6 +172,7 @@ impl<C: Connection> Trickle<C> {
             schedule: Some(None),
             mode,
             snapshots: follows,
+            if_exists: IfExists::Fail,
             ..new.clone()
         };
         let built = Box::pin(self.create_over(&made)).await.map_err(|e| about(e, &beside, old))?;
@@ -149,7 +180,8 @@ impl<C: Connection> Trickle<C> {
             Ok(design) => Ok(design),
             Err(e) if e.is_connection() => Err(e),
             Err(e) => {
-                self.drop_id(built.id, false).await?;
+                // Where it cannot be dropped now, whoever comes next does.
+                let _ = self.drop_id(built.id, false).await;
                 Err(about(e, &beside, old))
             }
         }
@@ -204,22 +236,25 @@ impl<C: Connection> Trickle<C> {
             // Writers who keep it lock what they write before it.
             immediate::remove(t, old.id).await?;
             t.batch_execute(&locks).await.map_err(fail)?;
-            if t.query_opt(READY, &[&beside.id]).await.map_err(fail)?.is_none() {
+            t.query(HELD, &[&oids(beside.dependencies.iter().map(|d| d.relation.id))]).await.map_err(fail)?;
+            let (there, built) = (shown(old), shown(beside));
+            let ready: [&dyn Bind; 5] =
+                [&beside.id, &there, &old.relation.id.0, &built, &beside.relation.id.0];
+            if t.query_opt(READY, &ready).await.map_err(fail)?.is_none() {
                 return Err(Error::stale(format!("what was built for {} is out of date", shown(old))));
             }
-            match way {
-                Way::Same(readers) => {
-                    evolve::evolve(t, old, design, readers).await?;
-                    for text in &contents {
-                        t.batch_execute(text).await.map_err(fail)?;
-                    }
+            if let Way::Same(readers) = way {
+                evolve::evolve(t, old, design, readers).await?;
+                for text in &contents {
+                    t.batch_execute(text).await.map_err(fail)?;
                 }
-                Way::Another => make_way(t, old).await?,
+            } else {
+                drop_states(t, old.id, &doing).await?;
             }
             renote(t, old.id, design).await?;
-            for text in ADOPT {
-                t.execute(text, &[&old.id, &beside.id]).await.map_err(fail)?;
-            }
+            let adopted = t.execute(ADOPT[0], &[&old.id, &beside.id]).await.map_err(fail)?;
+            require_one(adopted, old)?;
+            t.execute(ADOPT[1], &[&old.id, &beside.id]).await.map_err(fail)?;
             rename_states(t, old, beside, &doing).await?;
             match way {
                 Way::Same(_) => remove(t, beside, false).await?,
@@ -230,20 +265,40 @@ impl<C: Connection> Trickle<C> {
                 let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, frontier = NULL WHERE pgt_id = $1";
                 t.execute(text, &[&old.id]).await.map_err(fail)?;
             }
-            release_sources(t, &[old.clone(), beside.clone()]).await
+            Ok(())
         })
         .await?;
         self.memory.compiled.remove(&old.id);
         self.memory.compiled.remove(&beside.id);
         self.memory.recent.clear();
+        // By itself: who reads a source for long would have all rows written again and again.
+        let released = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
+            release_sources(t, &[old.clone(), beside.clone()]).await
+        });
+        match released.await {
+            Err(e) if e.is_busy() => {
+                self.progress.say(&format!("changes are still captured: {}", e.message()))
+            }
+            done => done?,
+        }
         Ok(())
     }
 
     /// Drops what was built beside a stream table and left there; beside any, where nobody works on it any more.
     pub(crate) async fn drop_left(&mut self, of: Option<i64>) -> Result<()> {
         let fail = |e| Error::server("look for what was built and left", e);
-        for r in self.db().query(LEFT, &[&of]).await.map_err(fail)? {
-            self.drop_id(r.get(0), false).await?;
+        let left: Vec<i64> =
+            self.db().query(LEFT, &[&of]).await.map_err(fail)?.iter().map(|r| r.get(0)).collect();
+        let patience = self.settings.patience;
+        for id in left {
+            // What somebody is in the way of waits for the next who looks, unless its name is needed now.
+            self.settings.patience.attempts = if of.is_some() { patience.attempts } else { 1 };
+            let dropped = Box::pin(self.drop_id(id, false)).await;
+            self.settings.patience = patience;
+            match dropped {
+                Err(e) if of.is_some() || e.is_connection() => return Err(e),
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -287,7 +342,7 @@ fn alike(beside: &Entry, design: &Design) -> bool {
     let built: BTreeSet<(u32, &str)> =
         beside.dependencies.iter().map(|d| (d.relation.id.0, &*d.fingerprint)).collect();
     let planned = design.resolved.dependencies.iter().map(|d| (d.oid, &*d.fingerprint)).collect();
-    built == planned
+    built == planned && beside.query == design.resolved.canonical
 }
 
 /// The states that were built become those of the stream table.
@@ -299,30 +354,33 @@ async fn rename_states(t: &Transaction<'_>, old: &Entry, beside: &Entry, doing: 
     t.batch_execute(&texts.join(";\n")).await.map_err(fail)
 }
 
-/// Drops the table of a stream table that another takes the place of, and what captured its changes.
-async fn make_way(t: &Transaction<'_>, old: &Entry) -> Result<()> {
-    let doing = format!("change {}", shown(old));
-    drop_states(t, old.id, &doing).await?;
-    capture::remove(t, old.relation.id.0).await?;
-    let gone = t.batch_execute(&format!("DROP TABLE {}", shown(old))).await;
-    gone.map_err(|e| evolve::kept(Error::server(&doing, e)))
+/// Whether the catalog let the row of a stream table be written.
+fn require_one(rows: u64, e: &Entry) -> Result<()> {
+    if rows == 1 {
+        return Ok(());
+    }
+    Err(Error::input(format!("{} is not this role's in the catalog any more", shown(e))))
 }
 
-/// Gives the table that was built the name and the place in the catalog of the one that went.
+/// Gives the table that was built the name and the place in the catalog of the one that goes. The catalog comes first: it lets
+/// nobody write the row of a table that is gone.
 async fn take_place(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
     let doing = format!("change {}", shown(old));
     let fail = |e| Error::server(&doing, e);
+    forget(t, beside).await?;
+    let (former, table) = (old.relation.id.0, beside.relation.id.0);
+    let text = "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = $2 WHERE pgt_id = $1";
+    require_one(t.execute(text, &[&old.id, &table]).await.map_err(fail)?, old)?;
+    // Of no definition that there is: whatever read the former one is planned anew.
+    let text = "UPDATE pgtrickle.pgt_dependencies SET source_relid = $2, schema_fingerprint = '' WHERE source_relid = $1";
+    t.execute(text, &[&former, &table]).await.map_err(fail)?;
+    capture::remove(t, former).await?;
+    let gone = t.batch_execute(&format!("DROP TABLE {}", shown(old))).await;
+    gone.map_err(|e| evolve::kept(Error::server(&doing, e)))?;
     let moved = format!("ALTER TABLE {} SET SCHEMA {}", shown(beside), Ident::new(&old.relation.schema));
     t.batch_execute(&moved).await.map_err(fail)?;
     let (from, to) = (Ident::new(&beside.relation.name), Ident::new(&old.relation.name));
     t.batch_execute(&rename_table(&old.relation.schema, &from, &to)).await.map_err(fail)?;
-    forget(t, beside).await?;
-    let (former, table) = (old.relation.id.0, beside.relation.id.0);
-    let text = "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = $2 WHERE pgt_id = $1";
-    t.execute(text, &[&old.id, &table]).await.map_err(fail)?;
-    // Of no definition that there is: whatever read the former one is planned anew.
-    let text = "UPDATE pgtrickle.pgt_dependencies SET source_relid = $2, schema_fingerprint = '' WHERE source_relid = $1";
-    t.execute(text, &[&former, &table]).await.map_err(fail)?;
     let name = Qualified::new(&old.relation.schema, &old.relation.name);
     guard(t, old.id, &name, &doing).await?;
     t.batch_execute(&comment(old.id, &name)).await.map_err(fail)

@@ -1,6 +1,7 @@
 //! What is to be done so that a database has what is declared.
 
 use super::{Declared, Plan, Refused, Step, What};
+use crate::alter::Way;
 use crate::alter::evolve::can_become;
 use crate::copies::reads_copies;
 use crate::create::{NewStreamTable, consistency};
@@ -10,6 +11,7 @@ use crate::registry::{Entry, Registry, require_own, shown};
 use crate::resolve::OutputColumn;
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
+use trickle_core::catalog::TableId;
 use trickle_core::parse::{find_name, parse_query};
 use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;
@@ -29,6 +31,8 @@ struct Survey<'d> {
     missing: Vec<Entry>,
     /// The columns of those whose queries can be read now.
     columns: BTreeMap<usize, Vec<OutputColumn>>,
+    /// What they read, with its columns, by their `pgt_id`.
+    reads: BTreeMap<i64, Vec<(TableId, Vec<String>)>>,
     plan: Plan,
 }
 
@@ -36,6 +40,7 @@ struct Survey<'d> {
 struct Seen {
     canonical: String,
     columns: Vec<OutputColumn>,
+    reads: Vec<(TableId, Vec<String>)>,
     mode: Option<&'static str>,
     reasons: Vec<String>,
 }
@@ -86,10 +91,23 @@ impl<C: Connection> Trickle<C> {
             What::Change | What::Remake => {
                 let columns = step.declared.and_then(|at| survey.columns.get(&at));
                 let Some(columns) = columns else { return Ok(()) };
-                self.require_takes(e, columns, survey.plan.way(&survey.registry, e, &step.what)).await
+                let way = survey.plan.way(&survey.registry, e, &step.what);
+                self.require_takes(e, columns, way).await?;
+                for reader in survey.registry.readers(e.relation.id).filter(|_| way != Way::Another) {
+                    let read = survey.reads.get(&reader.id).into_iter().flatten();
+                    let read =
+                        read.filter(|(table, _)| *table == e.relation.id).flat_map(|(_, columns)| columns);
+                    self.require_kept(e, columns, reader, read)?;
+                }
+                Ok(())
             }
             What::Drop => {
-                let left = survey.registry.readers(e.relation.id).find(|r| !survey.plan.changes(r));
+                let still = |r: &Entry| {
+                    let mut read = survey.reads.get(&r.id).into_iter().flatten();
+                    read.any(|(table, _)| *table == e.relation.id)
+                };
+                let mut readers = survey.registry.readers(e.relation.id);
+                let left = readers.find(|r| !survey.plan.changes(r) || still(r));
                 if let Some(reader) = left {
                     let message =
                         format!("{} reads {}, which is not declared any more", shown(reader), shown(e));
@@ -139,8 +157,8 @@ impl<C: Connection> Trickle<C> {
         let gone = |e: &&Entry| e.declared.as_deref() == Some(label) && e.own && !is_there(e);
         let missing = registry.entries().filter(gone).cloned().collect();
         let coming = (0..declared.len()).filter(|at| found[*at].is_none()).collect();
-        let (columns, plan) = (BTreeMap::new(), Plan::new(declared, label));
-        Ok(Survey { declared, registry, places, found, coming, missing, columns, plan })
+        let (columns, reads, plan) = (BTreeMap::new(), BTreeMap::new(), Plan::new(declared, label));
+        Ok(Survey { declared, registry, places, found, coming, missing, columns, reads, plan })
     }
 
     async fn plan_one(&mut self, survey: &mut Survey<'_>, at: usize) -> Result<()> {
@@ -186,6 +204,7 @@ impl<C: Connection> Trickle<C> {
                 Some(seen) => can_become(self.db(), &e, &seen.columns).await?,
                 None => true,
             };
+            survey.reads.extend(seen.as_ref().map(|s| (e.id, s.reads.clone())));
             survey.columns.extend(seen.map(|s| (at, s.columns)));
             if fits { What::Change } else { What::Remake }
         } else if schedule || apart {
@@ -209,6 +228,24 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
+    /// Refuses to take a column from a reader whose new query reads it too.
+    fn require_kept<'c>(
+        &self,
+        e: &Entry,
+        after: &[OutputColumn],
+        reader: &Entry,
+        read: impl Iterator<Item = &'c String>,
+    ) -> Result<()> {
+        let mut read = read;
+        match read.find(|column| !after.iter().any(|a| a.name == **column)) {
+            None => Ok(()),
+            Some(column) => {
+                Err(Error::input(format!("{} reads the column {column} of {}", shown(reader), shown(e)))
+                    .hint(format!("Give {} a query without it.", shown(reader))))
+            }
+        }
+    }
+
     /// What the query of a declaration is; `None` where it reads what is yet to come.
     async fn see(&mut self, survey: &Survey<'_>, at: usize) -> Result<Option<Seen>> {
         let d = &survey.declared[at];
@@ -228,6 +265,7 @@ impl<C: Connection> Trickle<C> {
                 reasons: design.reasons.iter().map(ToString::to_string).collect(),
                 canonical: design.resolved.canonical.clone(),
                 columns: design.columns(),
+                reads: design.reads(),
             })),
             // Over copies that are yet to be made, and over tables that change before it, it may be another.
             Err(_) if d.snapshots || self.reads_changing(survey, at) => Ok(None),
@@ -375,7 +413,6 @@ mod tests {
     use super::*;
     use crate::create::RefreshMode;
     use crate::names::Name;
-    use trickle_core::catalog::TableId;
 
     fn declared(name: &str, query: &str) -> Declared {
         Declared {
