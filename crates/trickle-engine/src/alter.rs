@@ -17,7 +17,7 @@ use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, require_own, shown};
 use crate::trickle::Trickle;
 use evolve::evolve;
-pub(crate) use swap::{Way, is_beside};
+pub(crate) use swap::Way;
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;

@@ -1,6 +1,5 @@
 //! Refreshing stream tables.
 
-use crate::alter::is_beside;
 use crate::db::Connection;
 use crate::drive::{Watch, drive};
 use crate::error::{Error, Result};
@@ -131,7 +130,7 @@ impl<C: Connection> Trickle<C> {
         let registry = self.registry().await?;
         let wanted: Vec<TableId> = registry
             .entries()
-            .filter(|e| e.own && e.exists && !is_beside(e))
+            .filter(|e| e.own && e.exists && !e.is_beside())
             .map(|e| e.relation.id)
             .collect();
         self.refresh_each(&registry, &wanted, options, None).await
@@ -150,7 +149,7 @@ impl<C: Connection> Trickle<C> {
         let registry = if names.is_empty() { self.registry().await? } else { self.of_names(names).await? };
         let mut wanted: Vec<TableId> = registry.ids(names, &self.search_path)?;
         if names.is_empty() {
-            let due = |e: &&Entry| e.own && e.status != "SUSPENDED" && !is_beside(e);
+            let due = |e: &&Entry| e.own && e.status != "SUSPENDED" && !e.is_beside();
             wanted.extend(registry.entries().filter(due).map(|e| e.relation.id));
         }
         let groups = groups(&registry, &wanted)?;

@@ -1,5 +1,6 @@
 //! The stream tables of a database, as its catalog lists them.
 
+use crate::capture::HIDDEN;
 use crate::catalog::{self, PgCatalog};
 use crate::copies::{copies, is_copy, reads_copies};
 use crate::db::{Bind, Connection, Json, Row};
@@ -113,6 +114,11 @@ impl Entry {
     /// Whether the writers of what it reads keep it. While the user holds the capture of a source off, refreshes do.
     pub fn is_immediate(&self) -> bool {
         self.mode == "IMMEDIATE" && !self.read().any(|d| d.held)
+    }
+
+    /// Whether it is built to take the place of another (`alter/swap`): nobody's yet, and kept by no schedule.
+    pub(crate) fn is_beside(&self) -> bool {
+        &*self.relation.schema == HIDDEN && self.relation.name.starts_with("new_")
     }
 
     /// Whether something that it reads is not captured, so that nobody can tell whether it is up to date. What is computed

@@ -6,7 +6,6 @@
 
 mod look;
 
-use crate::alter::is_beside;
 use crate::db::Connection;
 use crate::registry::{self, Registry, shown};
 use crate::{Error, RefreshOptions, Result, Trickle};
@@ -246,7 +245,7 @@ impl Scheduler {
         let rows = watch.db().query(STAMP, &[]).await.map_err(fail)?;
         let stamp: String = rows.first().map(|r| r.get(0)).unwrap_or_default();
         watch.prune_history().await?;
-        if self.registry.entries().any(|e| e.own && is_beside(e)) {
+        if self.registry.entries().any(|e| e.own && e.is_beside()) {
             watch.drop_left(None).await?;
         }
         let is_recent = |(at, took): (Instant, Duration)| {

@@ -310,11 +310,6 @@ fn beside(old: &Entry) -> Name {
     Name { schema: Some(HIDDEN.to_owned()), name: name.as_str().to_owned() }
 }
 
-/// Whether a stream table is built to take the place of another.
-pub(crate) fn is_beside(e: &Entry) -> bool {
-    &*e.relation.schema == HIDDEN && e.relation.name.starts_with("new_")
-}
-
 /// An error of what is built, told of the stream table that it is built for.
 fn about(e: Error, beside: &Name, old: &Entry) -> Error {
     let name = Qualified::new(HIDDEN, &beside.name).to_string();
