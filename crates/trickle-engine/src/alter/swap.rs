@@ -218,54 +218,26 @@ impl<C: Connection> Trickle<C> {
         self.linked(&[table]).await?.get(id).cloned().ok_or_else(gone)
     }
 
-    /// The transaction in which what was built takes the place of what was there.
+    /// What was built takes the place of what was there.
     async fn exchange(&mut self, old: &Entry, beside: &Entry, design: &Design, way: Way) -> Result<()> {
-        let contents = contents(beside, design)?;
         let read = old.dependencies.iter().chain(&beside.dependencies).map(|d| d.relation.id);
         let tables = oids(read.chain([old.relation.id]));
         let (patience, progress) = (self.settings.patience, self.progress.clone());
         patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
-            let doing = format!("change {}", shown(old));
-            let fail = |e| Error::server(&doing, e);
-            let locks = format!(
-                "SET LOCAL pgtrickle.refreshing = 'on'; LOCK TABLE {} IN SHARE UPDATE EXCLUSIVE MODE; \
-                 LOCK TABLE {} IN ACCESS EXCLUSIVE MODE",
-                shown(old),
-                shown(beside)
-            );
-            // Writers who keep it lock what they write before it.
-            immediate::remove(t, old.id).await?;
-            t.batch_execute(&locks).await.map_err(fail)?;
-            t.query(HELD, &[&oids(beside.dependencies.iter().map(|d| d.relation.id))]).await.map_err(fail)?;
-            let (there, built) = (shown(old), shown(beside));
-            let ready: [&dyn Bind; 5] =
-                [&beside.id, &there, &old.relation.id.0, &built, &beside.relation.id.0];
-            if t.query_opt(READY, &ready).await.map_err(fail)?.is_none() {
-                return Err(Error::stale(format!("what was built for {} is out of date", shown(old))));
-            }
-            if let Way::Same(readers) = way {
-                evolve::evolve(t, old, design, readers).await?;
-                for text in &contents {
-                    t.batch_execute(text).await.map_err(fail)?;
-                }
-            } else {
-                drop_states(t, old.id, &doing).await?;
-            }
-            renote(t, old.id, design).await?;
-            let adopted = t.execute(ADOPT[0], &[&old.id, &beside.id]).await.map_err(fail)?;
-            require_one(adopted, old)?;
-            t.execute(ADOPT[1], &[&old.id, &beside.id]).await.map_err(fail)?;
-            rename_states(t, old, beside, &doing).await?;
+            lock(t, old, beside).await?;
             match way {
-                Way::Same(_) => remove(t, beside, false).await?,
-                Way::Another => take_place(t, old, beside).await?,
+                Way::Same(readers) => {
+                    evolve::evolve(t, old, design, readers).await?;
+                    let texts = contents(beside, design)?.join(";\n");
+                    t.batch_execute(&texts).await.map_err(|e| Error::server(changing(old), e))?;
+                }
+                Way::Another => drop_states(t, old.id, &changing(old)).await?,
             }
-            if design.requested == RefreshMode::Immediate {
-                // Writers keep it from when it is computed among them.
-                let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, frontier = NULL WHERE pgt_id = $1";
-                t.execute(text, &[&old.id]).await.map_err(fail)?;
+            adopt(t, old, beside, design).await?;
+            match way {
+                Way::Same(_) => remove(t, beside, false).await,
+                Way::Another => take_place(t, old, beside).await,
             }
-            Ok(())
         })
         .await?;
         self.memory.compiled.remove(&old.id);
@@ -277,11 +249,11 @@ impl<C: Connection> Trickle<C> {
         });
         match released.await {
             Err(e) if e.is_busy() => {
-                self.progress.say(&format!("changes are still captured: {}", e.message()))
+                self.progress.say(&format!("changes are still captured: {}", e.message()));
+                Ok(())
             }
-            done => done?,
+            done => done,
         }
-        Ok(())
     }
 
     /// Drops what was built beside a stream table and left there; beside any, where nobody works on it any more.
@@ -302,6 +274,44 @@ impl<C: Connection> Trickle<C> {
         }
         Ok(())
     }
+}
+
+fn changing(old: &Entry) -> String {
+    format!("change {}", shown(old))
+}
+
+/// Keeps everybody else from both, and sees that both are what they are taken for.
+async fn lock(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<()> {
+    let fail = |e| Error::server(changing(old), e);
+    // Writers who keep it lock what they write before it.
+    immediate::remove(t, old.id).await?;
+    let (there, built) = (shown(old), shown(beside));
+    let locks = format!(
+        "SET LOCAL pgtrickle.refreshing = 'on'; LOCK TABLE {there} IN SHARE UPDATE EXCLUSIVE MODE; \
+         LOCK TABLE {built} IN ACCESS EXCLUSIVE MODE"
+    );
+    t.batch_execute(&locks).await.map_err(fail)?;
+    t.query(HELD, &[&oids(beside.dependencies.iter().map(|d| d.relation.id))]).await.map_err(fail)?;
+    let ready: [&dyn Bind; 5] = [&beside.id, &there, &old.relation.id.0, &built, &beside.relation.id.0];
+    match t.query_opt(READY, &ready).await.map_err(fail)? {
+        Some(_) => Ok(()),
+        None => Err(Error::stale(format!("what was built for {there} is out of date"))),
+    }
+}
+
+/// The catalog says of the stream table what it said of what was built: frontier, states, history.
+async fn adopt(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design) -> Result<()> {
+    let fail = |e| Error::server(changing(old), e);
+    renote(t, old.id, design).await?;
+    require_one(t.execute(ADOPT[0], &[&old.id, &beside.id]).await.map_err(fail)?, old)?;
+    t.execute(ADOPT[1], &[&old.id, &beside.id]).await.map_err(fail)?;
+    if design.requested == RefreshMode::Immediate {
+        // Writers keep it from when it is computed among them.
+        let text =
+            "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, frontier = NULL WHERE pgt_id = $1";
+        t.execute(text, &[&old.id]).await.map_err(fail)?;
+    }
+    rename_states(t, old, beside, &changing(old)).await
 }
 
 /// Where the result of a new query is built: nobody's name is in the way there.
