@@ -1,7 +1,9 @@
 //! Stream tables follow their sources.
 
-use crate::alter::Readers;
+use crate::alter::{Readers, Way, Written, evolve};
 use crate::capture::{self, State};
+use crate::copies::reads_copies;
+use crate::create::{Design, NewStreamTable};
 use crate::db::Connection;
 use crate::error::{Error, Result};
 use crate::immediate;
@@ -9,29 +11,46 @@ use crate::locks::patiently;
 use crate::names::Name;
 use crate::registry::{Entry, Registry, require_own, shown};
 use crate::trickle::Trickle;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::record_failure;
+
+/// Stream tables that fit what they read.
+pub(crate) struct Adapted {
+    /// Those that were wanted, and those that are linked to them, as they are now.
+    pub(crate) registry: Registry,
+    /// Those that were built beside.
+    pub(crate) rebuilt: BTreeMap<i64, Rebuilt>,
+}
+
+/// What it took to build a stream table beside, and what that made of its rows.
+pub(crate) struct Rebuilt {
+    pub(crate) written: Written,
+    pub(crate) took: Duration,
+}
 
 impl<C: Connection> Trickle<C> {
     /// Plans anew what was planned for tables, views or functions that are different now, or by another version, in
     /// these stream tables and in those that they read. What means nothing any more is suspended, with the reason, and
-    /// captures nothing more. Returns them, and those that are linked to them, as they are then.
+    /// captures nothing more.
     ///
     /// # Errors
     /// The first that had to be suspended; the server.
-    pub(crate) async fn adapt(&mut self, wanted: &[TableId], initiated_by: &str) -> Result<Registry> {
+    pub(crate) async fn adapt(&mut self, wanted: &[TableId], initiated_by: &str) -> Result<Adapted> {
         // What was kept of the catalog led here.
         self.memory.recent.clear();
         let registry = self.linked(wanted).await?;
         let read: Vec<Entry> = registry.with_upstream(wanted.iter().copied())?.into_iter().cloned().collect();
-        let mut adapted = false;
+        let (mut adapted, mut rebuilt) = (false, BTreeMap::new());
         for e in read {
             if !self.fits(&e).await {
-                self.adapt_one(&e, initiated_by).await?;
+                rebuilt.extend(self.adapt_one(&e, initiated_by).await?.map(|r| (e.id, r)));
                 adapted = true;
             }
         }
-        if adapted { self.linked(wanted).await } else { Ok(registry) }
+        let registry = if adapted { self.linked(wanted).await? } else { registry };
+        Ok(Adapted { registry, rebuilt })
     }
 
     /// Whether a stream table need not be planned anew.
@@ -39,11 +58,19 @@ impl<C: Connection> Trickle<C> {
         e.unchanged && !self.runnable(e).await.is_err_and(|err| err.is_stale())
     }
 
-    async fn adapt_one(&mut self, e: &Entry, initiated_by: &str) -> Result<()> {
+    async fn adapt_one(&mut self, e: &Entry, initiated_by: &str) -> Result<Option<Rebuilt>> {
         require_own(e)?;
         let name = shown(e);
         self.progress.say(&format!("{name}: something that it reads has changed; planning it anew"));
-        match self.replan(e).await {
+        let new = e.as_new(own_name(e));
+        let planned = match self.design(e.relation.clone(), e.id, &new).await {
+            Ok(design) if self.is_built_beside(e, &design).await? => {
+                return self.rebuild(e, &new, initiated_by).await.map(Some);
+            }
+            Ok(design) => self.redo(e, &design, Readers::Stay).await,
+            Err(error) => Err(error),
+        };
+        match planned {
             Err(error) if is_final(&error) => {
                 self.suspend(e, &error, initiated_by).await?;
                 let why = format!("{name} cannot be kept any more: {}", error.message());
@@ -51,17 +78,43 @@ impl<C: Connection> Trickle<C> {
                     "Its contents are as of its last refresh. Give it a query that fits: trickle alter {name} --query …"
                 )))
             }
-            other => other,
+            other => other.map(|()| None),
         }
     }
 
-    /// Plans a stream table anew, from the query that it has.
+    /// Plans a stream table anew, from the query that it has, and makes what is stored fit where it is.
     pub(crate) async fn replan(&mut self, e: &Entry) -> Result<()> {
-        let qualified =
-            Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() };
-        let new = e.as_new(qualified);
-        let design = self.design(e.relation.clone(), e.id, &new).await?;
+        let design = self.design(e.relation.clone(), e.id, &e.as_new(own_name(e))).await?;
         self.redo(e, &design, Readers::Stay).await
+    }
+
+    /// Whether readers would see rows without values, or none, if what is stored were made to fit where it is, before it is computed:
+    /// its columns are others, or its key. In a transaction of a caller's they see nothing before it is computed.
+    async fn is_built_beside(&mut self, e: &Entry, design: &Design) -> Result<bool> {
+        if self.connection.callers().is_some() || !e.is_populated {
+            return Ok(false);
+        }
+        let columns = design.columns();
+        if e.layout_hash == design.layout_hash() && evolve::has_columns(self.db(), e, &columns).await? {
+            return Ok(false);
+        }
+        // What depends on it may be in the way of that, which is told where it is made to fit.
+        Ok(self.require_takes(e, &columns, Way::Same(Readers::Stay)).await.is_ok())
+    }
+
+    /// Builds a stream table beside, from the query that it has, and lets that take its place. What the query raises is one failure of a
+    /// refresh, as it would be otherwise.
+    async fn rebuild(&mut self, e: &Entry, new: &NewStreamTable, initiated_by: &str) -> Result<Rebuilt> {
+        let began = Instant::now();
+        match Box::pin(self.swap(e, new, Way::Same(Readers::Stay), reads_copies(e))).await {
+            Ok((_, written)) => Ok(Rebuilt { written, took: began.elapsed() }),
+            Err(error) => {
+                if is_final(&error) && !error.is_input() {
+                    self.note_failure(e, error.message(), initiated_by).await?;
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Takes a stream table out of the schedule, as one more failed refresh, and its capture away where a trigger would
@@ -99,6 +152,10 @@ impl<C: Connection> Trickle<C> {
             .map_err(|err| Error::server("look for sources that changed", err))?;
         Ok(rows.iter().map(|r| r.get(0)).collect())
     }
+}
+
+fn own_name(e: &Entry) -> Name {
+    Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() }
 }
 
 /// Whether planning fails again, however often it is tried.

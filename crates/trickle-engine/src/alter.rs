@@ -17,7 +17,7 @@ use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, require_own, shown};
 use crate::trickle::Trickle;
 use evolve::evolve;
-pub(crate) use swap::Way;
+pub(crate) use swap::{Way, Written};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;
@@ -122,7 +122,7 @@ impl<C: Connection> Trickle<C> {
                 }
             }
             _ => {
-                design = self.swap(&old, new, way, follows).await?;
+                (design, _) = self.swap(&old, new, way, follows).await?;
                 if design.requested == RefreshMode::Immediate {
                     self.fill(id).await.map_err(|e| {
                         e.detail("It has its new query; its next refresh computes it, and from then on its writers keep it.")

@@ -53,7 +53,7 @@ impl<C: Connection> Trickle<C> {
     /// Those of a refresh; the query itself fails.
     pub async fn check(&mut self, e: &Entry, show: usize) -> Result<Checked> {
         require_own(e)?;
-        let registry = self.adapt(&[e.relation.id], RefreshOptions::default().by()).await?;
+        let registry = self.adapt(&[e.relation.id], RefreshOptions::default().by()).await?.registry;
         let e = registry.get(e.id).unwrap_or(e);
         let group: Vec<Entry> = registry.with_upstream([e.relation.id])?.into_iter().cloned().collect();
         self.heal(&group).await?;

@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use trickle_core::catalog::TableDef;
 use trickle_core::cdc::{Buffer, OVERFLOWED, Segment};
+use trickle_core::refresh::{PENDING, stored_frontiers};
 use trickle_core::sql::{Qualified, print};
 
 impl<C: Connection> Trickle<C> {
@@ -239,10 +240,9 @@ async fn give_up_laggards(t: &Transaction<'_>, buffer: &Buffer, limit: i64) -> R
     let (Some(oldest), true) = (names.first(), size.unwrap_or(0) > limit) else { return Ok(()) };
     let why = format!("it lagged behind, and the buffer of {} is full", shown_source(buffer));
     let text = format!(
-        "SELECT pgtrickle.mark_readers($1, array_agg(s.pgt_id), $2) FROM pgtrickle.pgt_stream_tables s JOIN pgtrickle.pgt_dependencies d USING (pgt_id) \
-         WHERE d.source_relid = $1 AND s.refresh_mode <> 'IMMEDIATE' AND s.frontier IS NOT NULL AND NOT s.needs_reinit \
-         AND EXISTS (SELECT FROM {oldest} b WHERE b.xid <> '{OVERFLOWED}'::xid8 \
-         AND NOT pg_visible_in_snapshot(b.xid, (s.frontier->>'snapshot')::pg_snapshot)) HAVING count(*) > 0"
+        "{} SELECT pgtrickle.mark_readers($1, array_agg(i.id), $2) FROM frontiers f CROSS JOIN LATERAL unnest(f.ids) i(id) \
+         WHERE EXISTS (SELECT FROM {oldest} b WHERE b.xid <> '{OVERFLOWED}'::xid8 AND {PENDING}) HAVING count(*) > 0",
+        stored_frontiers(&format!("{READERS} AND NOT {REBUILT}"))
     );
     t.execute(&text, &[&buffer.table().id.0, &why]).await.map_err(fail)?;
     Ok(())
@@ -300,8 +300,12 @@ async fn size(t: &Transaction<'_>, buffer: &Buffer) -> Result<i64> {
     Ok(row.map_err(|e| Error::server("measure a segment", e))?.get(0))
 }
 
+/// Which stream tables read the changes of `$1`.
+const READERS: &str = "pgt_id IN (SELECT d.pgt_id FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = $1) \
+     AND refresh_mode <> 'IMMEDIATE'";
+
 /// What is rebuilt by its next refresh, whatever was captured before that.
-const REBUILT: &str = "(s.needs_reinit OR NOT s.is_populated OR s.frontier IS NULL)";
+const REBUILT: &str = "(needs_reinit OR NOT is_populated OR frontier IS NULL)";
 
 /// Whether nobody writes a segment now and every reader has counted all of its rows, or will never count them. The lock
 /// tells the first; the snapshot that is taken after it, the second.
@@ -332,13 +336,10 @@ async fn lock(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
 /// Whether every reader of a source has counted all rows of a segment that is locked, or will never count them.
 async fn is_counted(t: &Transaction<'_>, source: u32, segment: &Qualified) -> Result<bool> {
     let fail = |e| Error::server("look for consumed changes", e);
-    // The snapshots are read from their texts once for all rows.
     let text = format!(
-        "SELECT coalesce(array_agg(s.pgt_relid ORDER BY s.pgt_relid) FILTER (WHERE {REBUILT}), '{{}}'), \
-         coalesce(bool_and({REBUILT} OR NOT EXISTS (SELECT FROM {segment} b WHERE b.w IS NOT NULL AND b.xid >= s.low \
-         AND NOT pg_visible_in_snapshot(b.xid, s.snapshot))), true) FROM (SELECT s.*, pg_snapshot_xmin(s.snapshot) AS low FROM \
-         (SELECT s.*, (s.frontier->>'snapshot')::pg_snapshot AS snapshot FROM pgtrickle.pgt_dependencies d \
-         JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) WHERE d.source_relid = $1 AND s.refresh_mode <> 'IMMEDIATE' OFFSET 0) s OFFSET 0) s"
+        "{} SELECT ARRAY(SELECT pgt_relid FROM pgtrickle.pgt_stream_tables WHERE {READERS} AND {REBUILT} ORDER BY 1), \
+         NOT EXISTS (SELECT FROM frontiers f WHERE EXISTS (SELECT FROM {segment} b WHERE b.w IS NOT NULL AND {PENDING}))",
+        stored_frontiers(&format!("{READERS} AND NOT {REBUILT}"))
     );
     let row = t.query_one(&text, &[&source]).await.map_err(fail)?;
     let rebuilt: Vec<u32> = row.get(0);

@@ -77,8 +77,8 @@ impl<C: Connection> Trickle<C> {
         match self.adapt(&[id], "MANUAL").await {
             Err(e) if adapt::is_final(&e) => Ok(Some(e.message().to_owned())),
             Err(e) => Err(e),
-            Ok(registry) => {
-                if registry.by_table(id).is_some_and(Entry::is_immediate) {
+            Ok(adapted) => {
+                if adapted.registry.by_table(id).is_some_and(Entry::is_immediate) {
                     self.refresh_linked(&[id], &RefreshOptions::default()).await?;
                 }
                 Ok(None)

@@ -1,5 +1,6 @@
 //! Refreshing stream tables.
 
+use crate::adapt::Rebuilt;
 use crate::db::Connection;
 use crate::drive::{Watch, drive};
 use crate::error::{Error, Result};
@@ -8,12 +9,12 @@ use crate::pending::sources_of;
 use crate::registry::{Dependency, Entry, Registry, require_own, shown};
 use crate::scheduler::now;
 use crate::trickle::Trickle;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::{
-    Failure, FailureKind, KeptBy, Lease, Lock, Member, MemberReport, Phases, Plan, Report, Request,
+    Action, Failure, FailureKind, KeptBy, Lease, Lock, Member, MemberReport, Phases, Plan, Report, Request,
     Transaction, record_failure,
 };
 use trickle_core::schedule::Time;
@@ -43,6 +44,19 @@ pub struct Refreshed {
     pub report: MemberReport,
     /// What was spent once for all stream tables of its run, in microseconds.
     pub shared: Phases,
+}
+
+impl Refreshed {
+    /// What was done before the run to those that were built beside is reported with it.
+    fn tell(&mut self, rebuilt: &BTreeMap<i64, Rebuilt>) {
+        let r = &mut self.report;
+        let Some(Rebuilt { written, took }) = rebuilt.get(&r.id) else { return };
+        (r.action, r.reason) = (Action::Reinitialize, "it was planned anew".to_owned());
+        r.rows_inserted += written.inserted;
+        r.rows_updated += written.updated;
+        r.rows_deleted += written.deleted;
+        r.phases.execute += u64::try_from(took.as_micros()).unwrap_or(0);
+    }
 }
 
 /// What to refresh, and how.
@@ -290,13 +304,23 @@ impl<C: Connection> Trickle<C> {
     ) -> Result<Vec<Refreshed>> {
         let wanted: Vec<TableId> = group.iter().map(|e| e.relation.id).collect();
         let mut first = self.all_fit(&group).await.then_some(group);
-        let mut again = REPLAN;
+        let (mut again, mut rebuilt) = (REPLAN, BTreeMap::new());
         loop {
             let linked = match first.take() {
                 Some(group) => vec![group],
-                None => own_groups(&self.adapt(&wanted, options.by()).await?, &wanted)?,
+                None => match self.adapt(&wanted, options.by()).await {
+                    Ok(adapted) => {
+                        rebuilt.extend(adapted.rebuilt);
+                        own_groups(&adapted.registry, &wanted)?
+                    }
+                    Err(e) if e.is_stale() && again > 0 => {
+                        again -= 1;
+                        continue;
+                    }
+                    Err(e) => return Err(e),
+                },
             };
-            let mut done = Vec::new();
+            let mut done: Vec<Refreshed> = Vec::new();
             let mut failed = None;
             for group in linked {
                 self.heal(&group).await?;
@@ -307,7 +331,10 @@ impl<C: Connection> Trickle<C> {
                 }
             }
             match failed {
-                None => return Ok(done),
+                None => {
+                    done.iter_mut().for_each(|r| r.tell(&rebuilt));
+                    return Ok(done);
+                }
                 Some(e) if e.is_stale() && again > 0 => again -= 1,
                 Some(e) => return Err(e),
             }
@@ -448,7 +475,7 @@ impl<C: Connection> Trickle<C> {
         Ok(())
     }
 
-    async fn note_failure(&self, e: &Entry, message: &str, initiated_by: &str) -> Result<()> {
+    pub(crate) async fn note_failure(&self, e: &Entry, message: &str, initiated_by: &str) -> Result<()> {
         let s = record_failure(e.id, message, initiated_by, self.settings.max_consecutive_errors);
         self.connection.step(&s).await.map(|_| ())
     }

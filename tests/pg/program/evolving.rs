@@ -5,8 +5,9 @@ use super::apply::Declarations;
 use super::refresher::until;
 use super::{BY_REGION, Role};
 use crate::support::{Db, count, each_server, run};
+use serde_json::Value;
 use std::collections::BTreeSet;
-use std::process::Child;
+use std::process::{Child, Stdio};
 use trickle_client::Session;
 
 /// Computing it waits for whoever holds the lock 42.
@@ -26,8 +27,12 @@ async fn begun(db: &Db) -> (Role, Session, Declarations) {
 
 /// All rows that a reader sees.
 async fn rows(s: &Session) -> Vec<String> {
-    let rows = s.client().query("SELECT to_jsonb(t)::text FROM totals t ORDER BY 1", &[]).await.unwrap();
-    rows.iter().map(|r| r.get(0)).collect()
+    rows_of(s, "totals").await
+}
+
+async fn rows_of(s: &Session, table: &str) -> Vec<String> {
+    let text = format!("SELECT to_jsonb(t)::text FROM {table} t ORDER BY 1");
+    s.client().query(&text, &[]).await.unwrap().iter().map(|r| r.get(0)).collect()
 }
 
 fn applying(app: &Role, files: &Declarations) -> Child {
@@ -142,5 +147,90 @@ fn a_reader_sees_what_was_there_or_what_comes() {
             app.does(&["check", "--quiet"]);
             assert_eq!(files.apply(&app, &[]), (0, vec![]), "{query}");
         }
+    });
+}
+
+/// How many rows a refresh says that it wrote.
+fn written(refreshed: &Value) -> i64 {
+    let rows = ["rows_inserted", "rows_updated", "rows_deleted"];
+    rows.iter().filter_map(|name| refreshed[name].as_i64()).sum()
+}
+
+/// A source is altered so that what is stored is of other types, or has another key: nobody sees columns without values.
+#[test]
+fn a_reader_sees_what_was_there_until_what_a_source_became_is_computed() {
+    each_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        files.put("single.sql", "SELECT id, amount FROM orders");
+        files.apply(&app, &[]);
+        for alter in [
+            "ALTER TABLE orders ALTER COLUMN amount TYPE float8 USING amount + 1",
+            "ALTER TABLE orders DROP CONSTRAINT orders_pkey; UPDATE orders SET id = 2 WHERE id = 1; UPDATE orders SET amount = amount + 1",
+            "UPDATE orders SET id = 1 WHERE ctid = (SELECT min(ctid) FROM orders WHERE id = 2); UPDATE orders SET amount = 3;
+             ALTER TABLE orders ADD PRIMARY KEY (id); ALTER TABLE orders ALTER COLUMN amount TYPE numeric",
+        ] {
+            let shown = async || (rows(&s).await, rows_of(&s, "single").await);
+            run(&s, alter).await;
+            let before = shown().await;
+            let mut child = app.command(&["refresh", "--all", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+            let (mut seen, mut singles) = (BTreeSet::new(), BTreeSet::new());
+            let code = loop {
+                let now = shown().await;
+                seen.insert(now.0);
+                singles.insert(now.1);
+                if let Some(status) = child.try_wait().unwrap() {
+                    break status.code();
+                }
+            };
+            assert_eq!(code, Some(0), "{alter}");
+            let told: Value = serde_json::from_reader(child.stdout.take().unwrap()).unwrap();
+            let single = told.as_array().unwrap().iter().find(|r| r["name"] == "public.single").unwrap();
+            assert!(single["action"] == "REINITIALIZE" && written(single) >= 20_000, "{single}");
+            let after = shown().await;
+            assert!(before.0 != after.0 && before.1 != after.1, "{alter}");
+            assert!(seen.iter().all(|r| *r == before.0 || *r == after.0), "{alter}");
+            assert!(singles.iter().all(|r| *r == before.1 || *r == after.1), "{alter}");
+            assert_eq!((count(&s, LEFT).await, count(&s, ORPHANS).await), (0, 0), "{alter}");
+            app.does(&["check", "--quiet"]);
+            run(&s, "UPDATE orders SET amount = amount + 1 WHERE id % 3 = 0").await;
+            app.does(&["refresh", "--all", "--quiet"]);
+            app.does(&["check", "--quiet"]);
+        }
+    });
+}
+
+/// What the query raises over what a source became is a failure of a refresh, which another one may make good.
+#[test]
+fn what_cannot_be_computed_of_what_a_source_became_leaves_what_was_there() {
+    each_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        app.run_sql(
+            db,
+            "CREATE TABLE x (id int PRIMARY KEY, k numeric); INSERT INTO x VALUES (1, 0.4), (2, 2)",
+        )
+        .await;
+        files.put("ratio.sql", "SELECT id, 100 / k AS r FROM x");
+        files.apply(&app, &[]);
+        let before = rows_of(&s, "ratio").await;
+        run(&s, "ALTER TABLE x ALTER COLUMN k TYPE int").await;
+        let standing = "SELECT consecutive_errors::int8 FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'ratio' AND status = 'ACTIVE' \
+             AND last_error_message LIKE '%division by zero%'";
+        for failures in 1..3 {
+            let ran = app.trickle(&["refresh", "ratio", "--quiet"]);
+            assert!(
+                ran.code == 1 && ran.err.contains("ratio") && ran.err.contains("division by zero"),
+                "{}",
+                ran.err
+            );
+            assert_eq!(rows_of(&s, "ratio").await, before);
+            assert_eq!(count(&s, standing).await, failures);
+            assert_eq!((count(&s, LEFT).await, count(&s, ORPHANS).await), (0, 0));
+        }
+        run(&s, "UPDATE x SET k = 1 WHERE k = 0").await;
+        app.does(&["refresh", "ratio", "--quiet"]);
+        app.does(&["check", "--quiet"]);
+        let again =
+            "SELECT consecutive_errors::int8 FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'ratio'";
+        assert_eq!(count(&s, again).await, 0);
     });
 }

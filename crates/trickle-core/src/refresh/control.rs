@@ -126,9 +126,9 @@ pub(super) fn hold(members: &[Member]) -> Statement {
     statement(Kind::Lock, Phase::Wait, text)
 }
 
-/// Whether a row `b` of a buffer is not in the frontier `f`: the own transaction is tested first, since it may look
-/// visible to itself.
-const PENDING: &str = "b.xid >= f.low AND CASE WHEN b.xid = f.own THEN b.cmin::text::int8 > f.command \
+/// Whether a row `b` of a buffer is not in the frontier `f` of [`stored_frontiers`]: the own transaction is tested first, since
+/// it may look visible to itself.
+pub const PENDING: &str = "b.xid >= f.low AND CASE WHEN b.xid = f.own THEN b.cmin::text::int8 > f.command \
      WHEN b.xid >= f.high THEN true ELSE NOT pg_visible_in_snapshot(b.xid, f.snapshot) END";
 
 /// The rows of a table and its partitions as the planner estimates them: the density at the last ANALYZE times the
@@ -170,18 +170,22 @@ fn array<'a>(ids: impl IntoIterator<Item = &'a i64>) -> String {
     format!("'{{{}}}'::int8[]", ids.join(","))
 }
 
-/// `WITH frontiers`: the different stored frontiers of members (linked ones share theirs), numbered, and whose they are, for
-/// [`PENDING`]; at most one transaction is counted up to a command. Materialized, since the planner would copy the
-/// parsing into the test of every buffered row.
+/// The stored frontiers of members.
 fn frontiers(members: &[Reader<'_>]) -> String {
+    stored_frontiers(&format!("pgt_id = ANY ({})", array(members.iter().map(|m| &m.id))))
+}
+
+/// `WITH frontiers`: the different stored frontiers of the stream tables of which a condition holds (linked ones share theirs),
+/// numbered, and whose they are, for [`PENDING`]; at most one transaction is counted up to a command. Materialized, since the
+/// planner would copy the parsing into the test of every buffered row.
+pub fn stored_frontiers(condition: &str) -> String {
     format!(
         "WITH frontiers AS MATERIALIZED (SELECT row_number() OVER () AS n, t.ids, t.snapshot, \
          pg_snapshot_xmin(t.snapshot) AS low, pg_snapshot_xmax(t.snapshot) AS high, \
          (SELECT k::xid8 FROM jsonb_object_keys(t.frontier->'own') k LIMIT 1) AS own, \
          (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command \
          FROM (SELECT frontier, (frontier->>'snapshot')::pg_snapshot AS snapshot, array_agg(pgt_id) AS ids \
-         FROM pgtrickle.pgt_stream_tables WHERE pgt_id = ANY ({}) GROUP BY frontier) t)",
-        array(members.iter().map(|m| &m.id))
+         FROM pgtrickle.pgt_stream_tables WHERE {condition} GROUP BY frontier) t)"
     )
 }
 

@@ -26,7 +26,9 @@ mod program;
 mod recompute;
 mod report;
 
-pub use control::{decide_text, glance_text, peek_text, pending_text, record_failure, size};
+pub use control::{
+    PENDING, decide_text, glance_text, peek_text, pending_text, record_failure, size, stored_frontiers,
+};
 pub use copied::Copied;
 pub use installed::Installed;
 pub use machine::Machine;

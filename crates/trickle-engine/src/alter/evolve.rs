@@ -120,6 +120,11 @@ async fn columns_of(db: &dyn Connection, old: &Entry) -> Result<Vec<OutputColumn
     Ok(columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect())
 }
 
+/// Whether the result table has just these columns.
+pub(crate) async fn has_columns(db: &dyn Connection, e: &Entry, columns: &[OutputColumn]) -> Result<bool> {
+    Ok(columns_of(db, e).await? == columns)
+}
+
 /// Whether the result table can be given these columns, and stay the same object.
 pub(crate) async fn can_become(db: &dyn Connection, old: &Entry, after: &[OutputColumn]) -> Result<bool> {
     Ok(changes("", &columns_of(db, old).await?, after).is_some())

@@ -37,6 +37,14 @@ pub(crate) enum Way {
     Another,
 }
 
+/// The rows of a result table that were written as another result took its place.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Written {
+    pub(crate) inserted: i64,
+    pub(crate) updated: i64,
+    pub(crate) deleted: i64,
+}
+
 /// Keeps sources from being drained of what was not kept: who does marks their readers, which the new ones are not yet.
 const HELD: &str =
     "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) ORDER BY source_relid FOR NO KEY UPDATE";
@@ -161,7 +169,7 @@ impl<C: Connection> Trickle<C> {
         new: &NewStreamTable,
         way: Way,
         follows: bool,
-    ) -> Result<Design> {
+    ) -> Result<(Design, Written)> {
         self.drop_left(Some(old.id)).await?;
         self.drop_left(None).await?;
         let beside = beside(old);
@@ -177,7 +185,7 @@ impl<C: Connection> Trickle<C> {
         };
         let built = Box::pin(self.create_over(&made)).await.map_err(|e| about(e, &beside, old))?;
         match self.take_over(old, new, built.id, way).await {
-            Ok(design) => Ok(design),
+            Ok(done) => Ok(done),
             Err(e) if e.is_connection() => Err(e),
             Err(e) => {
                 // Where it cannot be dropped now, whoever comes next does.
@@ -187,7 +195,13 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    async fn take_over(&mut self, old: &Entry, new: &NewStreamTable, built: i64, way: Way) -> Result<Design> {
+    async fn take_over(
+        &mut self,
+        old: &Entry,
+        new: &NewStreamTable,
+        built: i64,
+        way: Way,
+    ) -> Result<(Design, Written)> {
         let mut attempt = 1;
         loop {
             let beside = self.built(built).await?;
@@ -204,7 +218,7 @@ impl<C: Connection> Trickle<C> {
             };
             match done {
                 Err(e) if e.is_stale() && attempt < ATTEMPTS => attempt += 1,
-                done => return done.map(|()| design),
+                done => return done.map(|written| (design, written)),
             }
         }
     }
@@ -213,31 +227,34 @@ impl<C: Connection> Trickle<C> {
         let text = "SELECT pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
         let row = self.db().query_opt(text, &[&id]).await;
         let row = row.map_err(|e| Error::server("look for what was built", e))?;
-        let gone = || Error::input("somebody dropped what was built");
+        let gone = || Error::stale("somebody else dropped what was built, or builds it");
         let table = TableId(row.ok_or_else(gone)?.get(0));
         self.linked(&[table]).await?.get(id).cloned().ok_or_else(gone)
     }
 
     /// What was built takes the place of what was there.
-    async fn exchange(&mut self, old: &Entry, beside: &Entry, design: &Design, way: Way) -> Result<()> {
+    async fn exchange(&mut self, old: &Entry, beside: &Entry, design: &Design, way: Way) -> Result<Written> {
         let read = old.dependencies.iter().chain(&beside.dependencies).map(|d| d.relation.id);
         let tables = oids(read.chain([old.relation.id]));
         let (patience, progress) = (self.settings.patience, self.progress.clone());
-        patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
+        let written = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             lock(t, old, beside).await?;
-            match way {
+            let written = match way {
                 Way::Same(readers) => {
                     evolve::evolve(t, old, design, readers).await?;
-                    let texts = contents(beside, design)?.join(";\n");
-                    t.batch_execute(&texts).await.map_err(|e| Error::server(changing(old), e))?;
+                    write(t, old, beside, design).await?
                 }
-                Way::Another => drop_states(t, old.id, &changing(old)).await?,
-            }
+                Way::Another => {
+                    drop_states(t, old.id, &changing(old)).await?;
+                    Written::default()
+                }
+            };
             adopt(t, old, beside, design).await?;
             match way {
-                Way::Same(_) => remove(t, beside, false).await,
-                Way::Another => take_place(t, old, beside).await,
+                Way::Same(_) => remove(t, beside, false).await?,
+                Way::Another => take_place(t, old, beside).await?,
             }
+            Ok(written)
         })
         .await?;
         self.memory.compiled.remove(&old.id);
@@ -250,10 +267,10 @@ impl<C: Connection> Trickle<C> {
         match released.await {
             Err(e) if e.is_busy() => {
                 self.progress.say(&format!("changes are still captured: {}", e.message()));
-                Ok(())
             }
-            done => done,
+            done => done?,
         }
+        Ok(written)
     }
 
     /// Drops what was built beside a stream table and left there; beside any, where nobody works on it any more.
@@ -329,17 +346,22 @@ fn about(e: Error, beside: &Name, old: &Entry) -> Error {
     e.saying(message)
 }
 
-/// What makes the rows of a stream table those that were built beside, once it has their columns: the difference alone, where
-/// the engine can compare them.
-fn contents(beside: &Entry, design: &Design) -> Result<Vec<String>> {
+/// Makes the rows of a stream table those that were built beside, once it has their columns: the difference alone, where the engine
+/// can compare them.
+async fn write(t: &Transaction<'_>, old: &Entry, beside: &Entry, design: &Design) -> Result<Written> {
+    let fail = |e| Error::server(changing(old), e);
     let built = Qualified::new(&beside.relation.schema, &beside.relation.name);
     if let Some(table) = &design.table {
-        return Ok(vec![print(&table.adopt(&built)?).text]);
+        let row = t.query_one(&print(&table.adopt(&built)?).text, &[]).await.map_err(fail)?;
+        return Ok(Written { inserted: row.get(0), updated: row.get(1), deleted: row.get(2) });
     }
     let columns: Vec<String> = design.columns().iter().map(|c| Ident::new(&c.name).to_string()).collect();
     let list = if columns.is_empty() { String::new() } else { format!(" ({})", columns.join(", ")) };
     let (table, rows) = (design.name(), columns.join(", "));
-    Ok(vec![format!("DELETE FROM {table}"), format!("INSERT INTO {table}{list} SELECT {rows} FROM {built}")])
+    let deleted = t.execute(&format!("DELETE FROM {table}"), &[]).await.map_err(fail)?;
+    let inserted = t.execute(&format!("INSERT INTO {table}{list} SELECT {rows} FROM {built}"), &[]).await;
+    let rows = |n| i64::try_from(n).unwrap_or(i64::MAX);
+    Ok(Written { inserted: rows(inserted.map_err(fail)?), updated: 0, deleted: rows(deleted) })
 }
 
 /// Whether what was built and a design were planned for the same sources, as they were then.
