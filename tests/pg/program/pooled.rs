@@ -4,7 +4,8 @@
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
 use crate::support::pooler::{self, Pooler, hold_all, left, release, said};
-use crate::support::{Db, each_server, run};
+use crate::support::{Db, count, each_server, run};
+use std::time::{Duration, Instant};
 use trickle_client::Connect;
 use trickle_client::connect::Target;
 
@@ -169,6 +170,40 @@ fn a_refresher_survives_its_pooler() {
         }
         app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
         until(&w, &holds("by_region", BY_REGION)).await;
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+/// Who leads is in a row and not in a session, so that a pooler that gives each transaction another process is no way around it.
+#[test]
+fn of_two_refreshers_through_a_pooler_one_works_and_the_other_follows() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, _pooler) = pooled(db, &["pool_mode = transaction"]).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
+        let fence = "SELECT coalesce(max(fence), 0) FROM pgtrickle.pgt_leases";
+        let applied = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER' \
+             AND status = 'COMPLETED' AND delta_row_count > 0";
+        let start = || Refresher::start(app.command(&["run", "--quiet"]));
+        let first = start();
+        until(&w, &format!("SELECT ({fence}) = 1")).await;
+        let _second = start();
+        for written in 1..4 {
+            app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+            until(&w, &holds("by_region", BY_REGION)).await;
+            assert_eq!((count(&w, applied).await, count(&w, fence).await), (written, 1));
+        }
+        first.signal("-KILL");
+        let killed = Instant::now();
+        until(&w, &format!("SELECT ({fence}) = 2")).await;
+        assert!(killed.elapsed() < Duration::from_secs(15), "{:?}", killed.elapsed());
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+        assert_eq!(count(&w, applied).await, 4);
         app.does(&["check", "--quiet"]);
     });
 }

@@ -1,6 +1,7 @@
 //! The program over TLS and SCRAM, to real servers and to a real pooler. Catches what a server of a test's own, which speaks
 //! just enough, cannot: that both ends agree on certificates, on the proof of a password and on what binds the two.
 
+use super::refresher::Refresher;
 use super::{Ran, Role};
 use crate::support::pooler::{self, Pooler};
 use crate::support::private::{connect, each_version, start_with};
@@ -136,7 +137,7 @@ fn ways(common: &str, ways: &[(&str, &str)]) {
     }
 }
 
-/// A stream table made, refreshed and compared this way.
+/// A stream table made, refreshed and compared this way, by hand and by a refresher that runs on.
 fn works(settings: &str) {
     let app = Role { name: "app".to_owned(), settings: settings.to_owned() };
     app.does(&["init", "--quiet"]);
@@ -149,6 +150,20 @@ fn works(settings: &str) {
     ]);
     app.does(&["refresh", "--quiet"]);
     app.does(&["check", "--quiet"]);
+    let mut refresher = Refresher::start(app.command(&["run", "--quiet"]));
+    app.does(&[
+        "create",
+        "two",
+        "--query",
+        "SELECT count(*) FROM one",
+        "--no-initialize",
+        "--schedule",
+        "100ms",
+        "--quiet",
+    ]);
+    app.does(&["wait", "two", "--timeout", "30s", "--quiet"]);
+    refresher.terminate();
+    assert_eq!(refresher.ended().code(), Some(0));
     app.does(&["uninstall", "--quiet"]);
 }
 

@@ -3,7 +3,8 @@
 
 use super::refresher::{PATIENCE, Refresher, holds, until};
 use super::{BY_REGION, Ran, Role};
-use crate::support::{count, each_server};
+use crate::support::private::{connect, each_version, start};
+use crate::support::{count, each_server, run};
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -157,6 +158,45 @@ fn what_is_served_moves_with_the_work_and_is_what_is_documented() {
         above(to, "trickle_errors_total{kind=\"connection\"}", 0.0);
         above(to, "trickle_connected", 0.0);
         above(to, "trickle_status_read", 0.0);
+    });
+}
+
+/// Scrapes until a metric has this value.
+fn becomes(to: SocketAddr, with: &str, wanted: f64) {
+    let late = Instant::now() + PATIENCE;
+    while value(&get(to, "/metrics").body, with) != wanted {
+        assert!(Instant::now() < late, "{with} never becomes {wanted}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Who watches over refreshers is told which of them works, and which has lost its database.
+#[test]
+fn which_refresher_works_and_which_has_no_database_is_told() {
+    each_version(async |binaries| {
+        let server = start(binaries, "health").await;
+        let s = connect(&server, "postgres").await;
+        run(&s, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)").await;
+        let settings = format!("host={} user=postgres dbname=postgres", server.directory().display());
+        let app = Role { name: "postgres".to_owned(), settings };
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "n", "--query", "SELECT count(*) AS n FROM t", "--schedule", "1s", "--quiet"]);
+        let serve = || serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
+        let (first, to) = serve();
+        becomes(to, "trickle_leader", 1.0);
+        let (_second, other) = serve();
+        becomes(other, "trickle_connected", 1.0);
+        becomes(other, "trickle_leader", 0.0);
+        assert_eq!((get(to, "/healthz").code, get(other, "/healthz").code), (200, 200));
+        assert!(get(other, "/metrics").body.contains("\ntrickle_leader 0"));
+        drop(first);
+        becomes(other, "trickle_leader", 1.0);
+        server.stop();
+        becomes(other, "trickle_connected", 0.0);
+        let reply = get(other, "/healthz");
+        assert!(reply.code == 503 && !reply.body.trim().is_empty(), "{}", reply.body);
+        becomes(other, "trickle_leader", 0.0);
+        assert_eq!(get(other, "/").code, 200, "the page says what is the matter");
     });
 }
 

@@ -237,7 +237,9 @@ impl<C: Connection> Trickle<C> {
         let read = old.dependencies.iter().chain(&beside.dependencies).map(|d| d.relation.id);
         let tables = oids(read.chain([old.relation.id]));
         let (patience, progress) = (self.settings.patience, self.progress.clone());
+        let limits = self.limits();
         let written = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
+            t.batch_execute(&limits).await.map_err(|e| Error::server(changing(old), e))?;
             lock(t, old, beside).await?;
             let written = match way {
                 Way::Same(readers) => {
@@ -271,6 +273,13 @@ impl<C: Connection> Trickle<C> {
             done => done?,
         }
         Ok(written)
+    }
+
+    /// What is in force in refreshes and where rows are compared as there.
+    fn limits(&self) -> String {
+        let statement = self.settings.statement_timeout_ms;
+        let statement = statement.map(|ms| format!("; SET LOCAL statement_timeout = {ms}"));
+        format!("SET LOCAL jit = off{}", statement.unwrap_or_default())
     }
 
     /// Drops what was built beside a stream table and left there; beside any, where nobody works on it any more.
