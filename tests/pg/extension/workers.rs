@@ -227,6 +227,48 @@ fn a_slow_refresh_keeps_no_other_group_waiting() {
     });
 }
 
+/// No more groups are refreshed at a time than the setting says, however many are due.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn no_more_than_so_many_are_refreshed_at_a_time() {
+    each_version(async |binaries| {
+        let server = scheduled(binaries, "bounded").await;
+        let s = connect(&server, "postgres").await;
+        run(&s, "ALTER SYSTEM SET pg_trickle.max_concurrent_refreshes = 2").await;
+        run(&s, "SELECT pg_reload_conf()").await;
+        run(
+            &s,
+            "CREATE EXTENSION pg_trickle; CREATE FUNCTION slow(k int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+                 $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN k; END $$",
+        )
+        .await;
+        for t in ["a", "b", "c", "d"] {
+            run(
+                &s,
+                &format!(
+                    "CREATE TABLE {t} (id int PRIMARY KEY, v int); INSERT INTO {t} VALUES (1, 1); \
+                 SELECT pgtrickle.create_stream_table('slow_{t}', 'SELECT id, slow(v) AS v FROM {t}', '1s')"
+                ),
+            )
+            .await;
+        }
+        let holder = connect(&server, "postgres").await;
+        run(&holder, "SELECT pg_advisory_lock(42)").await;
+        run(&s, "UPDATE a SET v = 2; UPDATE b SET v = 2; UPDATE c SET v = 2; UPDATE d SET v = 2").await;
+        let at_work = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+             WHERE a.backend_type LIKE 'pg_trickle %' AND l.locktype = 'advisory' AND NOT l.granted";
+        until(&s, at_work, 2).await;
+        for _ in 0..15 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert_eq!(count(&s, at_work).await, 2);
+        }
+        run(&holder, "SELECT pg_advisory_unlock(42)").await;
+        let sum = "SELECT sum(v) FROM (TABLE slow_a UNION ALL TABLE slow_b UNION ALL TABLE slow_c UNION ALL TABLE slow_d) x";
+        until(&s, sum, 8).await;
+        server.stop();
+    });
+}
+
 /// What stands apart from what it reads waits for it, and for no other that reads the same.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
