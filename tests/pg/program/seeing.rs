@@ -372,7 +372,10 @@ fn a_log_for_programs_has_a_span_for_each_refresh_and_its_phases() {
         let (_refresher, log) = Refresher::logging(app.command(&["run", "-vv", "--log-format", "json"]));
         app.run_sql(db, CHANGE).await;
         let of = |d: &Value| d["span"]["table"] == "public.by_region" && d["span"]["name"] == "refresh";
-        let phase = |d: &Value, name: &str| of(d) && d["fields"]["phase"] == name;
+        let phase = |d: &Value, name: &str| {
+            let span = &d["span"];
+            span["name"] == "phase" && span["table"] == "public.by_region" && span["phase"] == name
+        };
         let all = until_logged(log, |d| phase(d, "cleanup"));
         let told = all.iter().find(|d| of(d) && d["level"] == "INFO").unwrap();
         assert!(told["fields"]["message"].as_str().unwrap().starts_with("public.by_region: "), "{told}");
@@ -382,7 +385,8 @@ fn a_log_for_programs_has_a_span_for_each_refresh_and_its_phases() {
         assert!(span["delta_rows"].as_i64().unwrap() > 0, "{span}");
         for name in ["wait", "decide", "generate", "execute", "cleanup"] {
             let event = all.iter().find(|d| phase(d, name)).unwrap_or_else(|| panic!("{name}: {all:?}"));
-            assert!(event["fields"]["ms"].is_number(), "{event}");
+            let span = &event["span"];
+            assert!(span["ms"].is_number() && span["shared_ms"].is_number(), "{event}");
         }
     });
 }

@@ -75,8 +75,8 @@ pub(crate) fn told(event: &Event<'_>) {
     }
 }
 
-/// A span for each refresh, with an event for each of its phases: what was spent once for all that were refreshed together is
-/// shown with each of them.
+/// A span for each refresh, and in it one for each of its phases, which are told when all is over: statements of several phases go
+/// to the server together. What was spent once for all that were refreshed together is shown with each of them.
 fn refreshed(one: &Refreshed) {
     let r = &one.report;
     let ms = |micros: u64| micros as f64 / 1e3;
@@ -101,6 +101,8 @@ fn refreshed(one: &Refreshed) {
         r.rows_deleted,
     );
     for ((phase, own), (_, shared)) in phases(&r.phases).into_iter().zip(phases(&one.shared)) {
-        tracing::debug!(phase, ms = ms(own), shared_ms = ms(shared), "{phase}");
+        let (ms, shared_ms) = (ms(own), ms(shared));
+        tracing::debug_span!("phase", table = r.name, phase, ms, shared_ms)
+            .in_scope(|| tracing::debug!("{phase}: {ms:.1} ms, {shared_ms:.1} ms for all"));
     }
 }
