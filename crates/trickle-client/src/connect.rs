@@ -21,6 +21,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use stream::Encrypt;
 use tls::Verify;
 use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
@@ -37,15 +38,22 @@ const DEFAULT_PORT: u16 = 5432;
 const PROGRAM: &str = "trickle";
 /// A host that does not answer at all is given up after this many seconds; libpq waits as long as the kernel does.
 const DEFAULT_TIMEOUT: &str = "10";
-/// A host that goes without a word is noticed within a minute or so: after 30 s without an answer it is asked three times, each
-/// 10 s after the last, and what was sent to it is waited for for 60 s. libpq leaves that to the system, which takes hours;
-/// a refresher would hold its lease for as long.
-const SILENCE: [(&str, &str); 4] = [
-    ("keepalives_idle", "30"),
-    ("keepalives_interval", "10"),
-    ("keepalives_count", "3"),
-    ("tcp_user_timeout", "60000"),
-];
+/// How soon a host that goes without a word is noticed. libpq leaves that to the system, which takes hours.
+struct Silence {
+    /// Seconds without an answer after which it is asked (`keepalives_idle`).
+    idle: u64,
+    /// Seconds between two such questions (`keepalives_interval`).
+    interval: u64,
+    /// How many of them stay without an answer (`keepalives_count`).
+    count: u32,
+    /// Seconds in which it must acknowledge what was sent (`tcp_user_timeout`).
+    unheard: u64,
+}
+
+/// Within a minute: a short outage of the network ends no load that takes hours.
+const PATIENT: Silence = Silence { idle: 30, interval: 10, count: 3, unheard: 60 };
+/// Within about ten seconds.
+const IMPATIENT: Silence = Silence { idle: 4, interval: 2, count: 3, unheard: 10 };
 
 /// A server, a database and a role, and how to get there.
 #[derive(Clone, Debug)]
@@ -99,9 +107,10 @@ impl Target {
         default(&mut settings, "dbname", &|| user.clone());
         default(&mut settings, "application_name", &|| PROGRAM.into());
         default(&mut settings, "connect_timeout", &|| DEFAULT_TIMEOUT.into());
-        for (key, value) in SILENCE {
-            default(&mut settings, key, &|| value.into());
-        }
+        default(&mut settings, "keepalives_idle", &|| PATIENT.idle.to_string());
+        default(&mut settings, "keepalives_interval", &|| PATIENT.interval.to_string());
+        default(&mut settings, "keepalives_count", &|| PATIENT.count.to_string());
+        default(&mut settings, "tcp_user_timeout", &|| (PATIENT.unheard * 1000).to_string());
         let mode = settings.remove("sslmode").unwrap_or_else(|| "prefer".into());
         let root = settings.remove("sslrootcert").map(PathBuf::from);
         let root =
@@ -128,6 +137,28 @@ impl Target {
         for config in [&mut self.config].into_iter().chain(&mut self.hosts) {
             if config.get_application_name() == Some(PROGRAM) {
                 config.application_name(name);
+            }
+        }
+        self
+    }
+
+    /// Notices within about ten seconds that a host goes without a word, unless how soon was chosen: for who holds what others
+    /// wait for, as a refresher its lease.
+    #[must_use]
+    pub fn impatient(mut self) -> Target {
+        let seconds = Duration::from_secs;
+        for c in [&mut self.config].into_iter().chain(&mut self.hosts) {
+            if c.get_keepalives_idle() == seconds(PATIENT.idle) {
+                c.keepalives_idle(seconds(IMPATIENT.idle));
+            }
+            if c.get_keepalives_interval() == Some(seconds(PATIENT.interval)) {
+                c.keepalives_interval(seconds(IMPATIENT.interval));
+            }
+            if c.get_keepalives_retries() == Some(PATIENT.count) {
+                c.keepalives_retries(IMPATIENT.count);
+            }
+            if c.get_tcp_user_timeout() == Some(&seconds(PATIENT.unheard)) {
+                c.tcp_user_timeout(seconds(IMPATIENT.unheard));
             }
         }
         self

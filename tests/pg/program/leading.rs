@@ -3,7 +3,9 @@
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
+use crate::support::line::Line;
 use crate::support::{Db, blocked, count, each_server, run};
+use std::time::{Duration, Instant};
 use trickle_client::Session;
 
 const WRITE: &str = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
@@ -14,6 +16,10 @@ const APPLIED: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE 
 
 /// How often the lease went to somebody else.
 const FENCE: &str = "SELECT coalesce(max(fence), 0) FROM pgtrickle.pgt_leases";
+
+/// The server process of a refresher that waits for a lock.
+const BLOCKED: &str = "SELECT coalesce(min(pid), 0)::int8 FROM pg_stat_activity WHERE application_name = 'trickle run' \
+     AND datname = current_database() AND wait_event_type = 'Lock'";
 
 /// A shop with a stream table, and how to start refreshers of it.
 async fn shop(db: &Db) -> (Role, Session) {
@@ -87,10 +93,8 @@ async fn two(db: &Db) -> (Role, Session, Refresher, Refresher) {
     app.run_sql(db, WRITE).await;
     run(&user, "BEGIN; SELECT * FROM by_region FOR UPDATE").await;
     let first = refresher(&app);
-    let waits = "SELECT coalesce(min(pid), 0)::int8 FROM pg_stat_activity WHERE application_name = 'trickle run' \
-         AND datname = current_database() AND wait_event_type = 'Lock'";
-    until(&w, &format!("SELECT ({waits}) <> 0")).await;
-    let pid = i32::try_from(count(&w, waits).await).unwrap();
+    until(&w, &format!("SELECT ({BLOCKED}) <> 0")).await;
+    let pid = i32::try_from(count(&w, BLOCKED).await).unwrap();
     blocked(&w, pid).await;
     first.signal("-STOP");
     run(&user, "COMMIT").await;
@@ -98,6 +102,40 @@ async fn two(db: &Db) -> (Role, Session, Refresher, Refresher) {
     led(&w, 2).await;
     assert_eq!(count(&w, APPLIED).await, 0, "the first has its locks still, and has not committed");
     (app, w, first, second)
+}
+
+/// No byte reaches the first any more, nor comes from it, amid a refresh, and nobody closes its connections.
+#[test]
+fn one_whose_lines_go_dead_is_followed_within_seconds() {
+    each_server(async |db| {
+        let (app, w) = shop(db).await;
+        let line = Line::to(db.socket().1);
+        let far = format!("{} host=127.0.0.1 port={}", app.settings, line.port());
+        let far = Role { name: app.name.clone(), settings: far };
+        let _first = refresher(&far);
+        led(&w, 1).await;
+        followed(db, &app, &w).await;
+        let _second = refresher(&app);
+        let user = db.session().await;
+        run(&user, "BEGIN; SELECT * FROM by_region FOR UPDATE").await;
+        let before = count(&w, APPLIED).await;
+        app.run_sql(db, WRITE).await;
+        until(&w, &format!("SELECT ({BLOCKED}) <> 0")).await;
+        line.cut();
+        let cut = Instant::now();
+        run(&user, "COMMIT").await;
+        led(&w, 2).await;
+        assert!(cut.elapsed() < Duration::from_secs(15), "{:?}", cut.elapsed());
+        until(&w, &holds("by_region", BY_REGION)).await;
+        assert_eq!(count(&w, APPLIED).await, before + 1);
+        // What it sent and was to be told arrives late, and comes to nothing.
+        line.mend();
+        for _ in 0..2 {
+            followed(db, &app, &w).await;
+        }
+        assert_eq!(count(&w, FENCE).await, 2);
+        app.does(&["check", "--quiet"]);
+    });
 }
 
 /// Nobody waits for ever for the locks of one that stands still amid a refresh.

@@ -5,6 +5,7 @@
 
 mod bag;
 pub(crate) mod cut;
+pub(crate) mod line;
 mod live;
 mod load;
 pub(crate) mod pooler;

@@ -67,8 +67,7 @@ fn defaults_are_those_of_libpq_but_for_the_name_and_timeouts() {
         .unwrap();
     assert_eq!((t.config().get_application_name(), t.config().get_options()), (Some("mine"), Some("-c x=y")));
     assert_eq!(t.config().get_connect_timeout().map(std::time::Duration::as_secs), Some(3));
-    let silence = |url: &str| {
-        let t = target(Some(url), &[]).unwrap();
+    let silence = |t: Target| {
         let (c, seconds) = (t.config(), std::time::Duration::as_secs);
         let unheard = c.get_tcp_user_timeout().map(seconds);
         (
@@ -78,9 +77,13 @@ fn defaults_are_those_of_libpq_but_for_the_name_and_timeouts() {
             unheard,
         )
     };
-    assert_eq!(silence("host=h"), (30, Some(10), Some(3), Some(60)));
-    let chosen = "host=h keepalives_idle=9 keepalives_count=2 tcp_user_timeout=1500";
-    assert_eq!(silence(chosen), (9, Some(10), Some(2), Some(2)), "libpq's milliseconds");
+    let usual = target(Some("host=h"), &[]).unwrap();
+    assert_eq!(silence(usual.clone()), (30, Some(10), Some(3), Some(60)));
+    assert_eq!(silence(usual.impatient()), (4, Some(2), Some(3), Some(10)));
+    let chosen =
+        target(Some("host=h keepalives_idle=9 keepalives_count=2 tcp_user_timeout=1500"), &[]).unwrap();
+    assert_eq!(silence(chosen.clone()), (9, Some(10), Some(2), Some(2)), "libpq's milliseconds");
+    assert_eq!(silence(chosen.impatient()), (9, Some(2), Some(2), Some(2)));
 }
 
 #[test]

@@ -61,7 +61,7 @@ impl Run {
 impl Command for Run {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let options = output.settings()?.daemon();
-        let target = output.target()?.called(REFRESHER);
+        let target = output.target()?.called(REFRESHER).impatient();
         // The first connection tells whether there is any sense in going on.
         drop(target.connect().await?);
         let metrics = self.serve(output)?;

@@ -1,0 +1,109 @@
+//! A line to a server that can go dead: no byte passes either way, and neither end is told. What a cut cable or a firewall that
+//! forgets is to a client, which a closed connection is not.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How soon a line that is cut passes nothing any more, and how soon it ends with its owner.
+const TICK: Duration = Duration::from_millis(20);
+
+#[derive(Default)]
+struct State {
+    dead: AtomicBool,
+    gone: AtomicBool,
+}
+
+/// From a port of this machine's to a server's socket.
+pub(crate) struct Line {
+    port: u16,
+    state: Arc<State>,
+}
+
+impl Line {
+    /// To the server that listens on this socket.
+    pub(crate) fn to(socket: PathBuf) -> Line {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let line = Line { port: listener.local_addr().unwrap().port(), state: Arc::default() };
+        listener.set_nonblocking(true).unwrap();
+        let state = line.state.clone();
+        std::thread::spawn(move || {
+            while !state.gone.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    Ok((client, _)) => connect(client, &socket, &state),
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::sleep(TICK),
+                    Err(e) => panic!("{e}"),
+                }
+            }
+        });
+        line
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// From here on nothing passes, of old connections and of new ones.
+    pub(crate) fn cut(&self) {
+        self.state.dead.store(true, Ordering::Relaxed);
+        // Whoever was passing something on is done with it.
+        std::thread::sleep(TICK * 3);
+    }
+
+    /// What was sent meanwhile arrives.
+    pub(crate) fn mend(&self) {
+        self.state.dead.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.state.gone.store(true, Ordering::Relaxed);
+    }
+}
+
+fn connect(client: TcpStream, socket: &PathBuf, state: &Arc<State>) {
+    client.set_nonblocking(false).unwrap();
+    client.set_read_timeout(Some(TICK)).unwrap();
+    let Ok(server) = UnixStream::connect(socket) else { return };
+    server.set_read_timeout(Some(TICK)).unwrap();
+    let (from, to, s) = (client.try_clone().unwrap(), server.try_clone().unwrap(), state.clone());
+    let (ended, other) = (to.try_clone().unwrap(), from.try_clone().unwrap());
+    std::thread::spawn(move || {
+        pass(from, to, &s);
+        let _ = ended.shutdown(std::net::Shutdown::Both);
+    });
+    let s = state.clone();
+    std::thread::spawn(move || {
+        pass(server, client, &s);
+        let _ = other.shutdown(std::net::Shutdown::Both);
+    });
+}
+
+/// Passes on what comes until one end closes, in pieces that are not begun while the line is dead.
+fn pass(mut from: impl Read, mut to: impl Write, state: &State) {
+    let mut bytes = [0; 16 << 10];
+    while !state.gone.load(Ordering::Relaxed) {
+        if state.dead.load(Ordering::Relaxed) {
+            std::thread::sleep(TICK);
+            continue;
+        }
+        let n = match from.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(n) => n,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+            Err(_) => return,
+        };
+        // What was read as the line went dead waits with the rest.
+        while state.dead.load(Ordering::Relaxed) && !state.gone.load(Ordering::Relaxed) {
+            std::thread::sleep(TICK);
+        }
+        if to.write_all(&bytes[..n]).is_err() {
+            return;
+        }
+    }
+}
