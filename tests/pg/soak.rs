@@ -1,5 +1,5 @@
 //! Many writers, many stream tables, a refresher that is killed and started again at random: in the end all is equal,
-//! the buffers are empty, and no lock is left. `TRICKLE_SOAK_SECONDS` sets how long.
+//! nothing waits in the buffers, no refresh has failed, and no lock is left. `TRICKLE_SOAK_SECONDS` sets how long.
 
 use crate::support::{Db, each_server};
 use std::cell::Cell;
@@ -145,6 +145,9 @@ const LINE: &str = "
             WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relkind = 'r'))
     FROM pgtrickle.pgt_refresh_history WHERE end_time > now() - interval '1 minute'";
 
+/// What no refresher may have in memory, in KiB: several times what each has.
+const MEMORY: u64 = 128 << 10;
+
 /// Each minute compares one stream table with its query while all go on, and prints a line.
 async fn watch(db: &Db, written: &Cell<u64>, life: &Cell<Life>, until: Instant) {
     let mut t = Trickle::attach(db.session().await, Settings::default()).await.unwrap();
@@ -163,11 +166,12 @@ async fn watch(db: &Db, written: &Cell<u64>, life: &Cell<Life>, until: Instant) 
         assert_eq!(checked.different, 0, "{checked:?}");
         let line: String = t.connection().client().query_one(LINE, &[]).await.unwrap().get(0);
         let Life { pid, killed } = life.get();
+        let kib = memory(pid).unwrap_or_default();
+        assert!(kib < MEMORY, "a refresher of {kib} KiB");
         println!(
-            "PostgreSQL {}, minute {minute}: {} transactions, {killed} refreshers killed, {line}; refresher of {} KiB; {name} is equal",
+            "PostgreSQL {}, minute {minute}: {} transactions, {killed} refreshers killed, {line}; refresher of {kib} KiB; {name} is equal",
             db.major(),
             written.get() - before,
-            memory(pid).unwrap_or_default(),
         );
         before = written.get();
     }
@@ -209,7 +213,8 @@ fn all_is_equal_after_writers_and_kills() {
     });
 }
 
-/// Everything is equal, nothing is left in the buffers, and nobody holds a lock.
+/// Everything is equal, nothing waits in the buffers, of what was applied no more is left than the segments in use hold, no
+/// refresh has failed, and nobody holds a lock.
 async fn settled(t: &mut Trickle) {
     for (name, _) in VIEWS {
         let e = t.find(&Name::parse(name).unwrap()).await.unwrap();
@@ -217,7 +222,17 @@ async fn settled(t: &mut Trickle) {
         let checked = t.check(&e, 5).await.unwrap();
         assert_eq!(checked.different, 0, "{checked:?}");
     }
-    t.refresh_all(&trickle_client::RefreshOptions::default()).await.unwrap();
+    let options = trickle_client::RefreshOptions::default();
+    t.refresh_all(&options).await.unwrap();
+    let mut all = Vec::new();
+    for (name, _) in VIEWS {
+        all.push(t.find(&Name::parse(name).unwrap()).await.unwrap());
+    }
+    assert_eq!(t.pending(&all, &options).await.unwrap(), Vec::<i64>::new());
+    let failed =
+        "SELECT coalesce(string_agg(DISTINCT error_message, '; '), '') FROM pgtrickle.pgt_refresh_history
+        WHERE status = 'FAILED'";
+    assert_eq!(t.connection().client().query_one(failed, &[]).await.unwrap().get::<_, String>(0), "");
     let sizes = "SELECT c.relname, pg_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = 'pgtrickle_changes' AND c.relkind = 'r' AND c.relname LIKE 'changes%'";
     for row in t.connection().client().query(sizes, &[]).await.unwrap() {
