@@ -94,10 +94,17 @@ fn a_failure_keeps_back_what_it_is_linked_to() {
             "UPDATE sales SET amount = amount + 4000 WHERE shop = 1; DELETE FROM sales WHERE id < 3",
         )
         .await;
-        // Nobody may write the counts: sums go on without them.
+        // Nobody may write the counts: sums go on without them, and what is linked to them does not.
         run(t.connection(), "ALTER TABLE counts ADD CONSTRAINT never CHECK (n > 9) NOT VALID").await;
+        let linked = async |t: &Trickle| {
+            let all = "SELECT concat_ws('; ', (SELECT string_agg(t::text, ',' ORDER BY t::text) FROM counts t), \
+                 (SELECT string_agg(t::text, ',' ORDER BY t::text) FROM best t))";
+            t.connection().client().query_one(all, &[]).await.unwrap().get::<_, String>(0)
+        };
+        let shown = linked(&t).await;
         let failed = t.refresh(&[name("best")], &trickle_client::RefreshOptions::default()).await;
         assert!(failed.is_err());
+        assert_eq!(linked(&t).await, shown);
         refresh(&mut t, "sums").await;
         assert_ne!(count(t.connection(), "SELECT sum(total)::int8 FROM sums").await, before);
         run(t.connection(), "ALTER TABLE counts DROP CONSTRAINT never").await;
