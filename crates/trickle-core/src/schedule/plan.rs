@@ -100,7 +100,8 @@ pub enum Action {
     Refresh {
         /// The group: least stream table among all that are linked to these.
         group: TableId,
-        /// The due ones and all stream tables of the group upstream of them.
+        /// The due ones, those that come with them since they have the same period, and all stream tables of the group upstream of
+        /// any of these.
         members: Vec<TableId>,
         /// Those whose schedule asked for it, or a reader's in another group.
         due: Vec<TableId>,
@@ -154,7 +155,7 @@ pub fn effective_period(wanted: Duration, last_duration: Duration) -> Duration {
     wanted.max(last_duration.saturating_mul(5) / 4)
 }
 
-/// A number in 0..1 that depends on the table and its last start alone.
+/// A number in 0..1 that depends on the group and its last start alone.
 fn spread(id: TableId, start: Time) -> f64 {
     let mut key = [0u8; 12];
     key[..4].copy_from_slice(&id.0.to_le_bytes());
@@ -171,8 +172,9 @@ struct Wish {
     fresh: Time,
 }
 
-/// When a table's own schedule next asks for a refresh. Missed times are not queued: there is one next time.
-fn wish(id: TableId, task: &Task, period: Duration, options: &Options, now: Time) -> Option<Wish> {
+/// When a table's own schedule next asks for a refresh. Missed times are not queued: there is one next time. Those of a group
+/// come as early as each other.
+fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: Time) -> Option<Wish> {
     let status = &task.status;
     let from = status.last_start.unwrap_or(status.since);
     let (mut due, most) = if let Schedule::Cron(c) = task.schedule.as_ref()? {
@@ -181,7 +183,7 @@ fn wish(id: TableId, task: &Task, period: Duration, options: &Options, now: Time
     } else {
         let wanted = period.max(options.min_period);
         let most = wanted.mul_f64(options.jitter.clamp(0.0, 1.0));
-        let early = most.mul_f64(spread(id, from));
+        let early = most.mul_f64(spread(group, from));
         match status.last_start {
             // Never refreshed here: within the jitter of now, so that a thousand new tables do not start together.
             None => (from.after(early), most),
@@ -243,6 +245,8 @@ struct Ready {
     group: TableId,
     members: BTreeSet<TableId>,
     due: BTreeSet<TableId>,
+    /// Those that come with them ([`Look::companions`]).
+    with: BTreeSet<TableId>,
     /// Whether one of them has waited for a whole period.
     overdue: bool,
     duration: Duration,
@@ -262,7 +266,7 @@ impl Ready {
 /// What to refresh now and when to ask again.
 ///
 /// Stream tables linked by stream-table edges are a group ([`Dag::groups`]); a group has one refresh at a time, of its due
-/// members and everything upstream of them within the group. What is read from another group is refreshed before, by
+/// members, of those that have the same period, and of everything upstream of them within the group. What is read from another group is refreshed before, by
 /// itself: it counts as due until it was, and the reader waits for that. At most `max_concurrent` run together: first
 /// those that have waited for a whole period, in the order in which they became due, so that none starves; then the
 /// group that takes longest, so that all are done soonest. A table that failed waits ([`backoff`]) and so does what is
@@ -286,9 +290,10 @@ pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: 
     plan.blocked.sort_by_key(|b| b.id);
     ready.sort_by_key(Ready::rank);
     for r in ready.into_iter().take(options.max_concurrent.max(1).saturating_sub(running)) {
-        let mut members = dag.refresh_set(&r.due);
+        let started = r.due.union(&r.with).copied().collect();
+        let mut members = dag.refresh_set(&started);
         members.retain(|id| r.members.contains(id));
-        let polled = polled(dag, tasks, &members, &r.due);
+        let polled = polled(dag, tasks, &members, &started);
         let due = r.due.into_iter().collect();
         plan.actions.push(Action::Refresh { group: r.group, members, due, polled });
     }
@@ -324,9 +329,17 @@ impl Look<'_> {
             Some(Task { polls: true, .. }) => self.options.poll_period,
             _ => self.options.default_period,
         };
+        let groups = self.dag.groups();
+        let first = |g: &Vec<TableId>| g.iter().min().copied();
+        let of: BTreeMap<TableId, TableId> = groups
+            .iter()
+            .filter_map(|g| Some((g, first(g)?)))
+            .flat_map(|(g, first)| g.iter().map(move |id| (*id, first)))
+            .collect();
         for (id, period) in canonical_periods(self.dag, scheduled, default) {
             let Some(task) = self.tasks.get(&id) else { continue };
-            let Some(wish) = wish(id, task, period, self.options, self.now) else { continue };
+            let group = of.get(&id).copied().unwrap_or(id);
+            let Some(wish) = wish(group, task, period, self.options, self.now) else { continue };
             self.wishes.insert(id, wish);
             self.periods.insert(id, period);
             note_slow(&mut self.plan, id, task, period, self.options);
@@ -359,8 +372,36 @@ impl Look<'_> {
                 }
             }
         }
+        let with = self.companions(&members, &due);
+        duration +=
+            with.iter().filter_map(|id| Some(self.tasks.get(id)?.status.last_duration())).sum::<Duration>();
         let group = members.first().copied()?;
-        (!due.is_empty()).then_some(Ready { group, members, due, overdue, duration, since })
+        (!due.is_empty()).then_some(Ready { group, members, due, with, overdue, duration, since })
+    }
+
+    /// Those of a group that come with the ones that are due, though their own times have not come: that have the period of one
+    /// of them. From then on their times are the same, so they come no more often, and who reads them all over one snapshot
+    /// finds that they agree. What has failed is tried by itself.
+    fn companions(&self, members: &BTreeSet<TableId>, due: &BTreeSet<TableId>) -> BTreeSet<TableId> {
+        let failed = |id: &TableId| self.tasks.get(id).is_none_or(|t| t.status.consecutive_errors > 0);
+        let period = |id: &TableId| self.periods.get(id).map(|p| (*p).max(self.options.min_period));
+        if due.is_empty() || due.iter().any(failed) {
+            return BTreeSet::new();
+        }
+        let periods: BTreeSet<Duration> = due.iter().filter_map(period).collect();
+        let comes = |id: &&TableId| {
+            let by_period =
+                self.tasks.get(id).is_some_and(|t| !matches!(t.schedule, None | Some(Schedule::Cron(_))));
+            if due.contains(id) || !by_period || period(id).is_none_or(|p| !periods.contains(&p)) {
+                return false;
+            }
+            let set = self.dag.refresh_set(&BTreeSet::from([**id]));
+            let within = set.iter().all(|u| members.contains(u));
+            within
+                && !set.iter().any(failed)
+                && matches!(gate(&set, self.tasks, self.options, self.now), Gate::Open)
+        };
+        members.iter().filter(comes).copied().collect()
     }
 
     /// Whether a table has been due for a whole period.

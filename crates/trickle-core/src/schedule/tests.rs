@@ -255,6 +255,47 @@ fn a_due_table_takes_its_upstream_and_missed_runs_are_one_run() {
     assert_eq!(late.wake, Some(Time(86_400_000)));
 }
 
+/// 11 and 12 read 10, and 13 joins them. Of what has one period none is refreshed without the others.
+#[test]
+fn what_is_linked_and_as_often_comes_together_from_the_first_time_on() {
+    let d = dag(&[(10, vec![1]), (11, vec![10]), (12, vec![10]), (13, vec![11, 12])]);
+    let o = Options::default();
+    let fresh = |since| Status { since: Time(since), ..Status::default() };
+    let mut tasks: BTreeMap<TableId, Task> = [
+        (t(10), task(None, fresh(0))),
+        (t(11), task(every(10), fresh(300))),
+        (t(12), task(every(10), done(-4_000, -3_900))),
+        (t(13), task(every(60), fresh(2_000))),
+    ]
+    .into();
+    let mut now = Time(0);
+    let mut seen = Vec::new();
+    while now < Time(200_000) {
+        let plan = next(&d, &tasks, &o, now);
+        for all in refreshed(&plan.actions) {
+            for id in &all {
+                tasks.get_mut(&t(*id)).unwrap().status = done(now.0, now.0 + 50);
+            }
+            seen.push(all);
+        }
+        now = plan.wake.unwrap_or(now.after(secs(1)));
+    }
+    let (both, four) =
+        (seen.iter().filter(|s| **s == [10, 11, 12]), seen.iter().filter(|s| **s == [10, 11, 12, 13]));
+    assert_eq!(both.count() + four.clone().count(), seen.len(), "{seen:?}");
+    assert!(seen.len() < 28 && (3..6).contains(&four.count()), "no more often than their periods: {seen:?}");
+    // One that failed keeps the others from nothing, and is tried by itself.
+    tasks.values_mut().for_each(|t| t.status = done(now.0, now.0));
+    tasks.get_mut(&t(11)).unwrap().status.consecutive_errors = 1;
+    let after = next(&d, &tasks, &exact(), now.after(secs(1)));
+    assert_eq!(refreshed(&after.actions), Vec::<Vec<u32>>::new());
+    let after = next(&d, &tasks, &exact(), now.after(secs(10)));
+    assert_eq!(refreshed(&after.actions), [[10, 11, 12]], "all three are due");
+    tasks.get_mut(&t(12)).unwrap().status = done(now.0 + 9_000, now.0 + 9_000);
+    let after = next(&d, &tasks, &exact(), now.after(secs(10)));
+    assert_eq!(refreshed(&after.actions), [[10, 11]]);
+}
+
 #[test]
 fn what_stands_apart_waits_for_what_it_reads() {
     // A diamond: 13 reads 11 and 12, which read 10.
