@@ -2,10 +2,22 @@
 
 use super::cycle::SCHEMA;
 use crate::failure::Failure;
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
-use trickle_client::{Name, NewStreamTable, RefreshOptions, Trickle};
+use trickle_client::{Name, NewStreamTable, Trickle};
+use trickle_engine::scheduler::{Scheduler, SchedulerOptions, now};
+
+/// What a refresher does each second where nothing is to be done.
+#[derive(Default)]
+pub(crate) struct Looks {
+    /// Whether stream tables were made or altered; each few seconds, what they read.
+    pub(crate) catalog: Vec<Duration>,
+    /// Whether anything was changed.
+    pub(crate) changes: Vec<Duration>,
+}
+
+/// Until all have been looked at once, what is prepared is, and all are looked at together.
+const WARM: usize = 4;
 
 /// Makes so many stream tables over so many tables, and looks at them so often.
 pub(crate) async fn measure(
@@ -13,7 +25,7 @@ pub(crate) async fn measure(
     cycles: usize,
     trickle: &mut Trickle,
     client: &Client,
-) -> Result<Vec<Duration>, Failure> {
+) -> Result<Looks, Failure> {
     client.batch_execute(&format!("CREATE SCHEMA {SCHEMA}")).await?;
     for i in 0..sources {
         let source = format!("{SCHEMA}.source_{i}");
@@ -30,35 +42,35 @@ pub(crate) async fn measure(
         trickle.create(&NewStreamTable::new(name.clone(), query)).await?;
         names.push(name);
     }
-    let mut all = Vec::new();
-    let looked = look(&names, cycles, trickle, &mut all).await;
+    let looked = look(cycles, trickle).await;
     for name in &names {
         trickle.drop(name, false).await?;
     }
     client.batch_execute(&format!("DROP SCHEMA {SCHEMA} CASCADE")).await?;
-    looked.map(|()| all)
+    looked
 }
 
-/// The first look plans what the others find prepared; it counts for nothing.
-async fn look(
-    names: &[Name],
-    cycles: usize,
-    trickle: &mut Trickle,
-    all: &mut Vec<Duration>,
-) -> Result<(), Failure> {
-    let registry = trickle.registry().await?;
-    let names: BTreeSet<&str> = names.iter().map(|n| &*n.name).collect();
-    let entries: Vec<_> = registry.entries().filter(|e| names.contains(&*e.relation.name)).collect();
-    for cycle in 0..=cycles {
+/// Looks as `trickle run` does, whenever something is due: every second.
+async fn look(cycles: usize, trickle: &mut Trickle) -> Result<Looks, Failure> {
+    let options = SchedulerOptions::default();
+    let mut scheduler = Scheduler::new(options);
+    let mut looks = Looks::default();
+    for cycle in 0..WARM + cycles {
         let started = Instant::now();
-        let pending = trickle.pending(&entries, &RefreshOptions::default()).await?;
-        let took = started.elapsed();
-        if !pending.is_empty() {
-            return Err(Failure::failed(format!("{} stream tables have something to do", pending.len())));
+        scheduler.reload(trickle).await?;
+        let reloaded = Instant::now();
+        let found = scheduler.look(trickle).await?;
+        let looked = Instant::now();
+        if let Some(due) = found.due.first() {
+            let names = scheduler.names(&due.members).join(", ");
+            return Err(Failure::failed(format!("{names}: something is to be done")));
         }
-        if cycle > 0 {
-            all.push(took);
+        if cycle >= WARM {
+            looks.catalog.push(reloaded - started);
+            looks.changes.push(looked - reloaded);
         }
+        let wake = found.wake.map_or(options.reload, |at| at.since(now()));
+        tokio::time::sleep(wake.min(options.reload)).await;
     }
-    Ok(())
+    Ok(looks)
 }

@@ -2,6 +2,7 @@
 
 use super::capture::{self, Captor, Work};
 use super::cycle::{Measured, Way};
+use super::idle::Looks;
 use crate::failure::Failure;
 use crate::output::{Output, Tone, milliseconds};
 use serde_json::{Value, json};
@@ -281,28 +282,30 @@ pub(crate) fn show_capture(measured: &[capture::Measured], server: &str, output:
 }
 
 /// What looks at idle stream tables took: of so many over so many tables.
-pub(crate) fn show_idle(looks: &[((u32, u32), Vec<Duration>)], server: &str, output: &mut Output) {
-    let rows = looks.iter().map(|((tables, sources), all)| {
+pub(crate) fn show_idle(looks: &[((u32, u32), Looks)], server: &str, output: &mut Output) {
+    let percentiles = |all: &[Duration]| {
         let mut all: Vec<f64> = all.iter().map(|d| milliseconds(*d)).collect();
         all.sort_by(f64::total_cmp);
-        let at = |part: usize| all.get(all.len() * part / 100).copied();
-        (*tables, *sources, at(50), at(95))
-    });
-    let rows: Vec<_> = rows.collect();
+        [50, 95].map(|part| all.get(all.len() * part / 100).copied())
+    };
+    let rows: Vec<_> =
+        looks.iter().map(|(of, l)| (of, percentiles(&l.changes), percentiles(&l.catalog))).collect();
     if output.is_json() {
-        let rows: Vec<Value> = rows
-            .iter()
-            .map(|(t, s, p50, p95)| json!({"stream_tables": t, "sources": s, "p50_ms": p50, "p95_ms": p95}))
-            .collect();
-        output.document(&json!({"server": server, "idle": rows}));
+        let named = |[p50, p95]: [Option<f64>; 2]| json!({"p50": p50, "p95": p95});
+        let row = |((tables, sources), changes, catalog): &(&(u32, u32), _, _)| json!({"stream_tables": tables, "sources": sources, "look_ms": named(*changes), "catalog_ms": named(*catalog)});
+        output.document(&json!({"server": server, "idle": rows.iter().map(row).collect::<Vec<Value>>()}));
         return;
     }
-    let shown = |ms: &Option<f64>| (ms.map_or("-".to_owned(), |ms| format!("{ms:.2}")), None);
-    output.print(format!("{server}\n\n"));
-    let row = |(t, s, p50, p95): &(u32, u32, Option<f64>, Option<f64>)| {
-        [(t.to_string(), None), (s.to_string(), None), shown(p50), shown(p95)]
+    let shown = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.2}"));
+    output.print(format!("{server}; milliseconds as p50 / p95\n\n"));
+    let both = |p: &[Option<f64>; 2]| (p.map(shown).join(" / "), None);
+    let row = |((tables, sources), changes, catalog): &(&(u32, u32), _, _)| {
+        [(tables.to_string(), None), (sources.to_string(), None), both(changes), both(catalog)]
     };
-    output.table(["stream tables", "sources", "p50 ms", "p95 ms"], rows.iter().map(row).collect());
+    output.table(
+        ["stream tables", "sources", "a look for changes", "a look at the catalog"],
+        rows.iter().map(row).collect(),
+    );
 }
 
 /// The cells of two runs, as --json printed them, side by side.

@@ -63,7 +63,8 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 2, 4, 8], requires = "capture",
           value_parser = clap::value_parser!(u32).range(1..=16))]
     writers: Vec<u32>,
-    /// Measure looks at one idle stream table, at a thousand over 50 tables, and at a thousand over a thousand.
+    /// Measure what a refresher does each second where there is one idle stream table, a thousand over 50 tables, and a
+    /// thousand over a thousand.
     #[arg(long, conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg"])]
     idle: bool,
     /// Measure the 22 queries of TPC-H at this scale, where 1 is 6,000,000 items; one order in a thousand changes in each cycle.
@@ -90,7 +91,7 @@ pub(crate) struct Bench {
     compare: Vec<PathBuf>,
     /// Measure the extension beside the program, on a server that it is installed into: refreshes by its SQL function, and with
     /// --capture triggers in C.
-    #[arg(long, requires = "private", conflicts_with_all = ["idle", "tpch", "dag"])]
+    #[arg(long, requires = "private", conflicts_with_all = ["idle", "tpch", "dag", "latency"])]
     extension: bool,
     /// Start a private throw-away PostgreSQL, as the demo does.
     #[arg(long)]
@@ -396,7 +397,7 @@ impl Bench {
             return Ok(());
         }
         output.print(format!(
-            "{server}: {} writers of small transactions; milliseconds as p50 / p95 / p99 at {} a second\n",
+            "{server}, fsync on: {} writers of small transactions; milliseconds as p50 / p95 / p99 at {} a second\n",
             load.writers, load.rate
         ));
         let plain = |cells: Vec<String>| cells.into_iter().map(|c| (c, None)).collect();
@@ -412,7 +413,7 @@ impl Bench {
             if !output.is_quiet() {
                 output.remark(&format!("{} stream tables over {}\n", of.0, of.1));
             }
-            let cycles = self.cycles as usize * 10;
+            let cycles = self.cycles as usize * 3;
             let all = idle::measure(of, cycles, &mut place.trickle, place.session.client()).await?;
             looks.push((of, all));
         }
