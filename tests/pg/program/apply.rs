@@ -110,6 +110,7 @@ fn what_is_declared_is_made_and_changed_and_nothing_else_is_touched() {
         assert_eq!(files.apply(&app, &[]), (0, steps(&[("take", "by_hand")])));
         files.remove("by_hand.sql");
         assert_eq!(files.apply(&app, &[]), (1, steps(&[("drop", "by_hand")])));
+        assert_eq!(files.apply(&app, &["--dry-run"]), (1, steps(&[("drop", "by_hand")])));
         assert_eq!(files.apply(&app, &["--allow-drop", "--dry-run"]), (0, steps(&[("drop", "by_hand")])));
         assert_ne!(oid(&s, "by_hand").await, 0);
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("drop", "by_hand")])));
@@ -121,6 +122,55 @@ fn what_is_declared_is_made_and_changed_and_nothing_else_is_touched() {
         assert_eq!(files.apply(&app, &[]), (1, gone.clone()));
         assert_eq!(files.apply(&app, &["--allow-drop"]), (0, gone));
         assert_eq!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables").await, 0);
+    });
+}
+
+/// A column that its query has no more, and what the user made over it.
+#[test]
+fn a_column_goes_where_that_is_allowed_alone() {
+    each_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        files.remove("large.sql");
+        let wide = TOTALS.replace("AS total", "AS total, count(*) AS n");
+        files.put("totals.sql", &wide);
+        files.apply(&app, &[]);
+        run(
+            &s,
+            "CREATE INDEX by_n ON totals (region, n); ALTER TABLE totals ADD CONSTRAINT few CHECK (n > 0)",
+        )
+        .await;
+        run(&s, "CREATE INDEX by_total ON totals (total)").await;
+        let before = oid(&s, "totals").await;
+        files.put("totals.sql", TOTALS);
+        let refused = app.trickle(&["apply", &files.path(), "--json"]);
+        let plan: Value = serde_json::from_str(&refused.out).unwrap();
+        let step = &plan["steps"][0];
+        assert_eq!(
+            (refused.code, step["destroys"].as_bool(), step["done"].as_bool()),
+            (1, Some(true), Some(false))
+        );
+        let lost = ["column n", "constraint few on table totals", "index by_n"];
+        assert_eq!(step["loses"], serde_json::json!(lost));
+        assert!(refused.err.contains("column n and constraint few"), "{}", refused.err);
+        assert_eq!(
+            count(&s, "SELECT count(n) FROM totals").await,
+            count(&s, "SELECT count(*) FROM totals").await
+        );
+        // Nor where that shows only when what it reads is made.
+        files.put("regions.sql", "SELECT region, sum(amount) AS total FROM orders o JOIN customers c ON c.id = o.customer GROUP BY region");
+        files.put("totals.sql", "SELECT region, total FROM regions");
+        let refused = app.trickle(&["apply", &files.path()]);
+        assert!(
+            refused.code == 2 && refused.err.contains("public.totals would lose column n"),
+            "{refused:?}"
+        );
+        assert_ne!(oid(&s, "by_n").await, 0);
+        assert_eq!(files.apply(&app, &[]), (1, steps(&[("change", "totals")])));
+        assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("change", "totals")])));
+        assert_eq!(oid(&s, "totals").await, before);
+        let left = "SELECT count(*) FROM pg_class WHERE relname IN ('by_n', 'by_total')";
+        assert_eq!(count(&s, left).await, 1);
+        app.does(&["check", "--quiet"]);
     });
 }
 
@@ -167,7 +217,8 @@ fn a_file_that_has_another_name_renames() {
         assert!(kept.code != 0 && kept.err.contains("public.large reads the column"), "{kept:?}");
         files.put("large.sql", "SELECT id FROM sums WHERE amount > 100");
         let changed = steps(&[("change", "sums"), ("change", "large")]);
-        assert_eq!(files.apply(&app, &[]), (0, changed));
+        assert_eq!(files.apply(&app, &[]), (1, changed.clone()), "columns would go");
+        assert_eq!(files.apply(&app, &["--allow-drop"]), (0, changed));
         app.does(&["check", "--quiet"]);
         assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'totals%'").await, 0);
         assert_eq!(files.apply(&app, &[]), (0, vec![]));
@@ -405,10 +456,10 @@ fn a_column_that_a_reader_gave_up_goes() {
         files.put("large.sql", "SELECT region, total, n FROM totals WHERE total > 100");
         assert_eq!(files.apply(&app, &[]).0, 0);
         files.put("large.sql", LARGE);
-        assert_eq!(files.apply(&app, &[]), (0, steps(&[("change", "large")])));
+        assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("change", "large")])));
         // Its changes are captured still, for nobody.
         files.put("totals.sql", &TOTALS.replace("AS total", "AS total, min(o.id) AS least"));
-        assert_eq!(files.apply(&app, &[]), (0, steps(&[("change", "totals")])));
+        assert_eq!(files.apply(&app, &["--allow-drop"]), (0, steps(&[("change", "totals")])));
         run(&s, "UPDATE orders SET amount = amount + 1000 WHERE id % 7 = 0; ALTER TABLE totals ADD CHECK (total >= 0)").await;
         app.does(&["refresh", "--all", "--quiet"]);
         app.does(&["check", "--quiet"]);

@@ -82,6 +82,28 @@ pub(super) async fn lost(db: &dyn Connection, old: &Entry, after: &[OutputColumn
     changes(&table, &before, after).map(|_| gone(&before, after)).ok_or_else(|| another_order(&table))
 }
 
+/// What is over columns that go, and is the user's: indexes, constraints and statistics go with them.
+const OVER: &str = "SELECT DISTINCT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d
+    JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+    WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = $1 AND a.attname = ANY ($2) AND d.deptype = 'a'
+    AND NOT EXISTS (SELECT FROM pg_class c WHERE d.classid = 'pg_class'::regclass AND c.oid = d.objid AND c.relname = ANY ($3))
+    AND NOT EXISTS (SELECT FROM pg_constraint k WHERE d.classid = 'pg_constraint'::regclass AND k.oid = d.objid
+        AND k.contype IN ('p', 'n')) ORDER BY 1";
+
+/// What a stream table that becomes one of these columns loses, and what goes with that, in words.
+///
+/// # Errors
+/// It cannot be given them.
+pub(crate) async fn loses(db: &dyn Connection, old: &Entry, after: &[OutputColumn]) -> Result<Vec<String>> {
+    let dropped = lost(db, old, after).await?.dropped;
+    let own = index_names(&Ident::new(&old.relation.name)).map(|n| n.as_str().to_owned()).to_vec();
+    let over = db.query(OVER, &[&old.relation.id.0, &dropped, &own]).await;
+    let over =
+        over.map_err(|e| Error::server(format!("look what goes with columns of {}", shown(old)), e))?;
+    let columns = dropped.iter().map(|c| format!("column {}", Ident::new(c)));
+    Ok(columns.chain(over.iter().map(|r| r.get(0))).collect())
+}
+
 /// Refuses to let columns go that another stream table reads.
 pub(super) async fn require_unread(db: &dyn Connection, old: &Entry, dropped: &[String]) -> Result<()> {
     let text = "SELECT pg_catalog.format('%I.%I', s.pgt_schema, s.pgt_name), u.name \

@@ -2,11 +2,13 @@
 
 use super::{Declared, Plan, Refused, Step, What};
 use crate::alter::Alteration;
+use crate::alter::evolve::{can_become, loses};
 use crate::db::Connection;
 use crate::error::{Error, Result};
 use crate::follow::RENAMED;
 use crate::locks::patiently;
 use crate::names::{Name, rename_table};
+use crate::registry::{Entry, shown};
 use crate::trickle::Trickle;
 use trickle_core::refresh::Relation;
 use trickle_core::sql::Ident;
@@ -29,7 +31,7 @@ impl<C: Connection> Trickle<C> {
         match &step.what {
             What::Rename(from) => self.rename(from, &step.name).await?,
             What::Create => self.create(&d.stream_table()).await.map(drop)?,
-            What::Change | What::Remake => self.change(d, plan, &step.what).await?,
+            What::Change | What::Remake => self.change(d, plan, step).await?,
             What::Drop => return self.drop(&d.name, false).await.map(drop),
             What::Set | What::Take => {
                 let wanted = Alteration {
@@ -53,17 +55,38 @@ impl<C: Connection> Trickle<C> {
     }
 
     /// Gives a stream table the query and mode of its declaration.
-    async fn change(&mut self, d: &Declared, plan: &Plan, what: &What) -> Result<()> {
+    async fn change(&mut self, d: &Declared, plan: &Plan, step: &Step) -> Result<()> {
         let e = self.find(&d.name).await?;
         let registry = self.linked(&[e.relation.id]).await?;
-        let way = plan.way(&registry, &e, what);
+        let way = plan.way(&registry, &e, &step.what);
         if d.snapshots {
             self.ensure_copies(&d.query).await?;
+        }
+        if step.loses.is_none() && !plan.may_destroy {
+            self.require_loses_nothing(&e, d).await?;
         }
         let changed = self.replace(e.relation.clone(), e.id, &d.stream_table(), way).await;
         // Whatever came of it, no copy is kept that nothing reads.
         let swept = self.sweep_copies().await;
         changed.and(swept)
+    }
+
+    /// Refuses to take from a stream table what could not be foreseen to go, since its query read what was yet to come.
+    async fn require_loses_nothing(&mut self, e: &Entry, d: &Declared) -> Result<()> {
+        let design = self.design(e.relation.clone(), e.id, &d.stream_table()).await?;
+        let columns = design.columns();
+        if !can_become(self.db(), e, &columns).await? {
+            // What it would be is said by whoever tries.
+            return Ok(());
+        }
+        let lost = loses(self.db(), e, &columns).await?;
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let message = format!("{} would lose {}", shown(e), lost.join(", "));
+        Err(Error::input(message)
+            .detail("That could not be told before what it reads was made.")
+            .hint("Apply again: the plan shows it now. --allow-drop allows it."))
     }
 
     /// Gives a stream table another name in its schema, and its indexes theirs. What is stored fits the plan as before, since

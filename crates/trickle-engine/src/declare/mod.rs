@@ -62,8 +62,8 @@ impl What {
         }
     }
 
-    /// Whether something is lost that no query gives back: a table with what is the user's of it.
-    pub fn destroys(&self) -> bool {
+    /// Whether a table goes, with what is the user's of it.
+    fn drops(&self) -> bool {
         matches!(self, What::Remake | What::Drop)
     }
 }
@@ -83,6 +83,16 @@ pub struct Step {
     pub id: Option<i64>,
     /// The mode that it will be in force, where that can be told now.
     pub mode: Option<&'static str>,
+    /// What a table that stays loses: columns, and what is the user's over them, such as `index totals_by_region`. `None` where
+    /// that cannot be told now.
+    pub loses: Option<Vec<String>>,
+}
+
+impl Step {
+    /// Whether something is lost that its declaration does not give back: a table, or columns of one.
+    pub fn destroys(&self) -> bool {
+        self.what.drops() || self.loses.as_ref().is_some_and(|l| !l.is_empty())
+    }
 }
 
 /// All that is to be done, in this order.
@@ -96,6 +106,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Stream tables that are as they are declared.
     pub unchanged: Vec<String>,
+    /// Whether what was not foreseen to be lost may be.
+    pub may_destroy: bool,
 }
 
 impl Plan {
@@ -121,7 +133,7 @@ impl Plan {
 
     /// Whether a step destroys something.
     pub fn destroys(&self) -> bool {
-        self.steps.iter().any(|s| s.what.destroys())
+        self.steps.iter().any(Step::destroys)
     }
 }
 

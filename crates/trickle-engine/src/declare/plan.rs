@@ -2,7 +2,7 @@
 
 use super::{Declared, Plan, Refused, Step, What};
 use crate::alter::Way;
-use crate::alter::evolve::can_become;
+use crate::alter::evolve::{can_become, loses};
 use crate::copies::reads_copies;
 use crate::create::{NewStreamTable, consistency};
 use crate::db::Connection;
@@ -71,6 +71,7 @@ impl<C: Connection> Trickle<C> {
                     declared: None,
                     id: Some(e.id),
                     mode: None,
+                    loses: Some(Vec::new()),
                 });
             }
         }
@@ -172,7 +173,15 @@ impl<C: Connection> Trickle<C> {
         let mode = seen.as_ref().and_then(|s| s.mode);
         let reasons = seen.as_ref().map(|s| s.reasons.clone()).unwrap_or_default();
         let id = survey.found[at].as_ref().map(|e| e.id);
-        let mut step = Step { what: What::Create, name, why: Vec::new(), declared: Some(at), id, mode };
+        let mut step = Step {
+            what: What::Create,
+            name,
+            why: Vec::new(),
+            declared: Some(at),
+            id,
+            mode,
+            loses: Some(Vec::new()),
+        };
         let Some(e) = survey.found[at].clone() else {
             step.why = reasons;
             survey.plan.steps.push(step);
@@ -204,6 +213,11 @@ impl<C: Connection> Trickle<C> {
                 Some(seen) => can_become(self.db(), &e, &seen.columns).await?,
                 None => true,
             };
+            step.loses = match &seen {
+                Some(seen) if fits => Some(loses(self.db(), &e, &seen.columns).await?),
+                Some(_) => Some(Vec::new()),
+                None => None,
+            };
             survey.reads.extend(seen.as_ref().map(|s| (e.id, s.reads.clone())));
             survey.columns.extend(seen.map(|s| (at, s.columns)));
             if fits { What::Change } else { What::Remake }
@@ -219,7 +233,11 @@ impl<C: Connection> Trickle<C> {
             return Ok(());
         };
         match step.what {
-            What::Change => step.why.extend(reasons),
+            What::Change => {
+                let lost = step.loses.iter().flatten();
+                step.why.extend(lost.map(|lost| format!("{lost} goes")));
+                step.why.extend(reasons);
+            }
             What::Remake => step.why.push("its columns are in another order".to_owned()),
             What::Take => step.why.push("it was made by itself".to_owned()),
             _ => step.mode = None,
@@ -300,6 +318,7 @@ fn find_renamed(survey: &mut Survey<'_>, search_path: &[String]) -> std::result:
             declared: Some(at),
             id: Some(e.id),
             mode: None,
+            loses: Some(Vec::new()),
         };
         survey.missing.retain(|m| m.id != e.id);
         survey.found[at] = Some(e);

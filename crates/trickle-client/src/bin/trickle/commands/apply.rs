@@ -24,8 +24,8 @@ use trickle_core::parse::{StatementKind, statements};
 ///   -- snapshots: on              materialized views and foreign tables are followed
 ///
 /// The plan is shown first. A stream table whose query changed stays the same table, with its indexes, grants and views; one
-/// whose file has another name now is renamed. One whose file is gone is dropped, and one whose columns come in another order
-/// is made anew, with --allow-drop alone. Stream tables that were not made so are left alone, unless a file declares them.
+/// whose file has another name now is renamed. One whose file is gone is dropped, one whose columns come in another order is
+/// made anew, and a column that the query has no more goes, with --allow-drop alone. Stream tables that were not made so are left alone, unless a file declares them.
 ///
 /// Exit code 0: all is as declared, or would be; 1: something would be destroyed, and nothing was done; 2: a file is wrong,
 /// and nothing was done.
@@ -37,7 +37,7 @@ pub(crate) struct Apply {
     /// Only show what would be done.
     #[arg(long)]
     dry_run: bool,
-    /// Drop what is not declared any more, and make anew what cannot become what is declared.
+    /// Drop what is not declared any more, tables and columns, and make anew what cannot become what is declared.
     #[arg(long)]
     allow_drop: bool,
     /// Tells these declarations from others for the same database.
@@ -61,7 +61,8 @@ impl Run for Apply {
             Some(file) => file.typed.refused(r.error),
             None => r.error.into(),
         };
-        let plan = trickle.plan_declared(&declared, &self.label).await.map_err(refused)?;
+        let mut plan = trickle.plan_declared(&declared, &self.label).await.map_err(refused)?;
+        plan.may_destroy = self.allow_drop;
         let stopped = plan.destroys() && !self.allow_drop;
         if !output.is_json() && !output.is_quiet() {
             show(&plan, output);
@@ -89,7 +90,7 @@ impl Run for Apply {
             }
         }
         if stopped {
-            let lost = plan.steps.iter().filter(|s| s.what.destroys()).map(|s| s.name.clone());
+            let lost = plan.steps.iter().filter(|s| s.destroys()).map(lost);
             output.remark(&format!(
                 "nothing was done: {} would be dropped; --allow-drop allows it\n",
                 lost.collect::<Vec<_>>().join(", ")
@@ -166,7 +167,7 @@ fn schedule<'p>(plan: &'p Plan, step: &Step) -> Option<&'p str> {
 /// The plan, for people.
 fn show(plan: &Plan, output: &mut Output) {
     let row = |s: &Step| {
-        let tone = s.what.destroys().then_some(Tone::Bad);
+        let tone = s.destroys().then_some(Tone::Bad);
         let why = match &s.what {
             What::Rename(from) => {
                 std::iter::once(format!("from {from}")).chain(s.why.iter().cloned()).collect()
@@ -193,6 +194,14 @@ fn show(plan: &Plan, output: &mut Output) {
         (0, _) => output.print(format!("{same} as declared\n")),
         (_, 0) => {}
         _ => output.print(format!("{same} as declared already\n")),
+    }
+}
+
+/// What a step drops, for people.
+fn lost(step: &Step) -> String {
+    match step.loses.as_deref() {
+        None | Some([]) => step.name.clone(),
+        Some(lost) => format!("{} of {}", lost.join(" and "), step.name),
     }
 }
 
@@ -223,7 +232,7 @@ fn document(plan: &Plan, files: &[File], done: usize) -> Value {
         };
         json!({
             "what": s.what.name(), "name": s.name, "from": from, "mode": s.mode, "schedule": schedule(plan, s), "why": s.why, "done": i < done,
-            "destroys": s.what.destroys(), "file": s.declared.and_then(|at| files.get(at)).map(|f| &f.path),
+            "destroys": s.destroys(), "loses": s.loses, "file": s.declared.and_then(|at| files.get(at)).map(|f| &f.path),
         })
     };
     json!({
