@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Lease;
 use trickle_core::schedule::Time;
+use trickle_engine::health::Concern;
 use trickle_engine::scheduler::{Due, Outcome, Scheduler, SchedulerOptions, Slow, Suspended, now};
 use trickle_engine::{Error, REFRESHER, Refreshed, Result, Settings};
 
@@ -65,6 +66,8 @@ pub enum Event<'e> {
     Slow(&'e [Slow]),
     /// Stream tables were suspended.
     Suspended(&'e [Suspended]),
+    /// Something holds the database back, or is about to.
+    Concerns(&'e [Concern]),
     /// A refresh failed; none of these stream tables changed.
     Failed {
         /// Those that were to be refreshed together.
@@ -293,6 +296,10 @@ impl<'d> Daemon<'d> {
         let suspended = self.scheduler.suspended();
         if !suspended.is_empty() {
             (self.tell)(Event::Suspended(&suspended));
+        }
+        let concerns = self.scheduler.concerns();
+        if !concerns.is_empty() {
+            (self.tell)(Event::Concerns(&concerns));
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::immediate;
 use crate::locks::patiently;
 use crate::names::Name;
 use crate::registry::{Entry, Registry, require_own, shown};
+use crate::say;
 use crate::trickle::Trickle;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -75,7 +76,8 @@ impl<C: Connection> Trickle<C> {
                 self.suspend(e, &error, initiated_by).await?;
                 let why = format!("{name} cannot be kept any more: {}", error.message());
                 Err(error.saying(why).hint(format!(
-                    "Its contents are as of its last refresh. Give it a query that fits: trickle alter {name} --query …"
+                    "Its contents are as of its last refresh. Give it a query that fits: {}",
+                    say::alter_query(&name)
                 )))
             }
             other => other.map(|()| None),

@@ -15,6 +15,7 @@ use crate::locks::{oids, patiently};
 use crate::names::Name;
 use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, require_own, shown};
+use crate::say;
 use crate::trickle::Trickle;
 use evolve::evolve;
 pub(crate) use swap::{Way, Written};
@@ -219,14 +220,15 @@ impl<C: Connection> Trickle<C> {
             self.refresh_linked(&kept, &RefreshOptions::default()).await?;
         }
         match why {
-            Some((reader, error)) if !self.is_captured(oid).await? => Err(Error::input(format!(
-                "no stream table can read {shown}: {}",
-                error.message()
-            ))
-            .detail(format!("{reader} does not fit it any more, so nothing is to be captured."))
-            .hint(format!(
-                "Give it another query with trickle alter {reader} --query …, or trickle drop {reader}."
-            ))),
+            Some((reader, error)) if !self.is_captured(oid).await? => {
+                Err(Error::input(format!("no stream table can read {shown}: {}", error.message()))
+                    .detail(format!("{reader} does not fit it any more, so nothing is to be captured."))
+                    .hint(format!(
+                        "Give it another query with {}, or drop it: {}",
+                        say::alter_query(&reader),
+                        say::drop(&reader)
+                    )))
+            }
             _ => Ok(shown),
         }
     }
@@ -255,8 +257,10 @@ impl<C: Connection> Trickle<C> {
         let path = name.schema.as_ref().map_or(&*self.search_path, std::slice::from_ref);
         let found = path.iter().find_map(|s| all.iter().find(|r| *r.schema == **s && *r.name == *name.name));
         let r = found.ok_or_else(|| {
-            Error::input(format!("no stream table reads {name}"))
-                .hint("trickle status --json lists the sources of each stream table.")
+            Error::input(format!("no stream table reads {name}")).hint(say::one(
+                "trickle status --json lists the sources of each stream table.",
+                "TABLE pgtrickle.pgt_dependencies lists the sources of each stream table.",
+            ))
         })?;
         Ok((r.id.0, Qualified::new(&r.schema, &r.name).to_string()))
     }

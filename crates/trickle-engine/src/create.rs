@@ -11,6 +11,7 @@ use crate::locks::{oids, patiently};
 use crate::names::Name;
 use crate::registry::{Entry, StoredSetting, layout_hash, options};
 use crate::resolve::{Dependency, Resolved, resolve};
+use crate::say;
 use crate::schema;
 use crate::trickle::Trickle;
 use std::sync::Arc;
@@ -230,9 +231,13 @@ impl<C: Connection> Trickle<C> {
                 Err(if there.is_some_and(|e| !e.is_populated) {
                     error
                         .detail("It was never filled: whoever created it left it empty, or ended before it was filled.")
-                        .hint(format!("trickle refresh {name} fills it; trickle drop {name} drops it."))
+                        .hint(format!("{} fills it; {} drops it.", say::refresh(&name), say::drop(&name)))
                 } else {
-                    error.hint("Use --or-replace to give it this query, or --if-not-exists to keep the one that is there.")
+                    error.hint(say::one(
+                        "Use --or-replace to give it this query, or --if-not-exists to keep the one that is there.",
+                        "Use pgtrickle.create_or_replace_stream_table to give it this query, or \
+                         create_stream_table_if_not_exists to keep the one that is there.",
+                    ))
                 })
             }
             IfExists::Skip => {
@@ -483,13 +488,21 @@ impl<C: Connection> Trickle<C> {
                 )),
                 TableKind::MaterializedView => Some((
                     format!("the materialized view {place}"),
-                    "Create it with --snapshots, which reads all of the view at each refresh and compares, or make the view a \
-                     stream table, whose changes are known.",
+                    say::one(
+                        "Create it with --snapshots, which reads all of the view at each refresh and compares, or make the view \
+                         a stream table, whose changes are known.",
+                        "Make the view a stream table, whose changes are known; or create this one by the program with trickle \
+                         create --snapshots, which reads all of the view at each refresh and compares.",
+                    ),
                 )),
                 TableKind::ForeignTable => Some((
                     format!("the foreign table {place}"),
-                    "Its changes happen elsewhere: create it with --snapshots, which reads all of the table at each refresh and \
-                     compares.",
+                    say::one(
+                        "Its changes happen elsewhere: create it with --snapshots, which reads all of the table at each refresh \
+                         and compares.",
+                        "Its changes happen elsewhere: create it by the program with trickle create --snapshots, which reads all \
+                         of the table at each refresh and compares.",
+                    ),
                 )),
             };
             match against {
@@ -583,7 +596,11 @@ fn impossible(reasons: &[Reason]) -> Error {
     }
     let e = Error::input("the query cannot be maintained incrementally")
         .detail(format!("In the way: {}.", why.join("; ")))
-        .hint(format!("{} Or use --mode auto to keep it by full refreshes.", help.join(" ")));
+        .hint(format!(
+            "{} Or use {} to keep it by full refreshes.",
+            help.join(" "),
+            say::one("--mode auto", "refresh_mode => 'AUTO'")
+        ));
     match reasons.iter().find_map(|r| r.span) {
         Some(span) => e.at(span),
         None => e,

@@ -7,6 +7,7 @@ use crate::immediate;
 use crate::locks::{oids, patiently};
 use crate::names::Name;
 use crate::registry::{Entry, Registry, require_own, shown};
+use crate::say;
 use crate::trickle::Trickle;
 use std::collections::BTreeSet;
 use trickle_core::catalog::TableId;
@@ -93,7 +94,7 @@ fn doomed(registry: &Registry, id: i64, cascade: bool) -> Result<Vec<Entry>> {
         let readers: Vec<String> = below.iter().map(name).collect();
         return Err(Error::input(format!("cannot drop {}: other stream tables read it", shown(e)))
             .detail(format!("They are {}.", readers.join(", ")))
-            .hint("Use --cascade to drop them too."));
+            .hint(format!("Use {} to drop them too.", say::one("--cascade", "cascade => true"))));
     }
     let mut order = dag.order_of(&below.into_iter().chain([e.relation.id]).collect());
     order.reverse();
@@ -112,7 +113,10 @@ pub(crate) async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Res
         let e = Error::server(&doing, err).blamed_on_input();
         // Something that is no stream table stands on it: a view, a foreign key, a function.
         if e.sqlstate() == Some("2BP01") {
-            e.hint("Use --cascade to drop what depends on it too.")
+            e.hint(format!(
+                "Use {} to drop what depends on it too.",
+                say::one("--cascade", "cascade => true")
+            ))
         } else {
             e
         }

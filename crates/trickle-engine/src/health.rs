@@ -1,6 +1,9 @@
 //! What is in the way: checks of the server, of the role, and of trickle's own things in the database, each with what to do.
 
+mod concern;
 mod installation;
+
+pub use concern::{Concern, OpenTransaction, open_transactions};
 
 use crate::db::{Connection, Refusal};
 use crate::words::duration;
@@ -99,11 +102,11 @@ fn asking(e: Refusal) -> Error {
     Error::server("look at the server", e)
 }
 
-/// Whether the server and the role are fit.
+/// Whether the server and the role are fit. A transaction that is open for `long` is told.
 ///
 /// # Errors
 /// Those of the questions.
-pub async fn of_server(db: &dyn Connection) -> Result<Vec<Check>> {
+pub async fn of_server(db: &dyn Connection, long: Duration) -> Result<Vec<Check>> {
     // The list of checks: each is one statement, and one line here.
     Ok(vec![
         version(db).await?,
@@ -113,8 +116,8 @@ pub async fn of_server(db: &dyn Connection) -> Result<Vec<Check>> {
         writable(db).await?,
         encoding(db).await?,
         connections(db).await?,
-        transactions(db).await?,
-        prepared(db).await?,
+        transactions(db, long).await?,
+        prepared(db, long).await?,
     ])
 }
 
@@ -225,14 +228,9 @@ async fn connections(db: &dyn Connection) -> Result<Check> {
 }
 
 /// A transaction that stays open keeps VACUUM from removing what refreshes replace.
-const LONG: Duration = Duration::from_secs(300);
-
-async fn transactions(db: &dyn Connection) -> Result<Check> {
-    let sql = "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(state, ''), \
-               coalesce(application_name, '') FROM pg_stat_activity \
-               WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend' \
-               ORDER BY xact_start LIMIT 1";
-    let Some(row) = db.query_opt(sql, &[]).await.map_err(asking)? else {
+async fn transactions(db: &dyn Connection, long: Duration) -> Result<Check> {
+    let open = open_transactions(db).await?;
+    let Some(oldest) = open.first() else {
         let row = db.query_one("SELECT pg_has_role('pg_read_all_stats', 'USAGE')", &[]).await;
         let found = match row.map_err(asking)?.get(0) {
             true => "none open",
@@ -240,20 +238,22 @@ async fn transactions(db: &dyn Connection) -> Result<Check> {
         };
         return Ok(Check::new("long transactions", Verdict::Good, found, ""));
     };
-    let (pid, seconds, state, name): (i32, f64, String, String) =
-        (row.get(0), row.get(1), row.get(2), row.get(3));
-    let age = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    let verdict = if age < LONG { Verdict::Good } else { Verdict::Warning };
-    let found =
-        format!("the oldest is {} old: process {pid}, {state}, application \"{name}\"", duration(age));
+    let old: Vec<&OpenTransaction> = open.iter().filter(|o| o.age >= long).collect();
+    if old.is_empty() {
+        let found = format!("the oldest is {oldest}");
+        return Ok(Check::new("long transactions", Verdict::Good, found, ""));
+    }
+    let found: Vec<String> = old.iter().map(ToString::to_string).collect();
+    let ends: Vec<String> = old.iter().map(|o| format!("SELECT pg_terminate_backend({});", o.pid)).collect();
     let advice = format!(
-        "While it is open, VACUUM cannot remove old rows of stream tables and buffers, and DDL on its tables waits. Is it \
-         forgotten? SELECT pg_terminate_backend({pid}) ends it."
+        "While one is open, VACUUM cannot remove old rows of stream tables, changes that were applied stay in their \
+         buffers, and DDL on its tables waits. Is it forgotten? {} ends it.",
+        ends.join(" ")
     );
-    Ok(Check::new("long transactions", verdict, found, advice))
+    Ok(Check::new("long transactions", Verdict::Warning, found.join("; "), advice))
 }
 
-async fn prepared(db: &dyn Connection) -> Result<Check> {
+async fn prepared(db: &dyn Connection, long: Duration) -> Result<Check> {
     let sql = "SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::float8 FROM pg_prepared_xacts \
                WHERE database = current_database() ORDER BY prepared LIMIT 1";
     let Some(row) = db.query_opt(sql, &[]).await.map_err(asking)? else {
@@ -261,7 +261,7 @@ async fn prepared(db: &dyn Connection) -> Result<Check> {
     };
     let (gid, seconds): (String, f64) = (row.get(0), row.get(1));
     let age = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    let verdict = if age < LONG { Verdict::Good } else { Verdict::Warning };
+    let verdict = if age < long { Verdict::Good } else { Verdict::Warning };
     let advice = "It holds its locks until COMMIT PREPARED or ROLLBACK PREPARED, even across a restart.";
     Ok(Check::new("prepared transactions", verdict, format!("\"{gid}\", {} old", duration(age)), advice))
 }

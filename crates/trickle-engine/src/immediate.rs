@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::registry::{Entry, Registry, shown};
 use crate::resolve::Resolved;
+use crate::say;
 use crate::trickle::Trickle;
 use std::sync::Arc;
 use trickle_core::catalog::TableId;
@@ -69,7 +70,10 @@ impl<C: Connection> Trickle<C> {
                 ),
                 (
                     format!("{name}, of which nothing is to be captured, under IMMEDIATE"),
-                    "trickle disable switched it off; trickle enable switches it on.",
+                    say::one(
+                        "trickle disable switched it off; trickle enable switches it on.",
+                        "The program's trickle disable switched it off; its trickle enable switches it on.",
+                    ),
                 ),
             ];
             let holds = |(i, said)| r.get::<bool>(i + 1).then_some(said);

@@ -22,6 +22,7 @@
 //! | `status`, `wait`, `explain` | what people ask: how it stands, is it visible yet, how is it kept |
 //! | `scheduler` | what is due and has anything to do, for whoever refreshes on schedule |
 //! | `health` | what is in the way, and what to do about it |
+//! | `say` | commands of the program or functions of the extension, in what errors and checks say |
 //! | `words` | how numbers, times and lists are said to people |
 //! | `repair` | what somebody broke, made anew |
 //! | `locks` | DDL that never queues in front of users |
@@ -56,6 +57,7 @@ mod refresh;
 pub mod registry;
 mod repair;
 mod resolve;
+pub mod say;
 pub mod scheduler;
 pub mod schema;
 mod status;

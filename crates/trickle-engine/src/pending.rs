@@ -6,6 +6,7 @@ use crate::db::{Connection, Prepared, Refusal};
 use crate::error::{Error, Result};
 use crate::refresh::RefreshOptions;
 use crate::registry::{Dependency, Entry, Runnable, require_own, shown};
+use crate::say;
 use crate::trickle::Trickle;
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -223,7 +224,10 @@ fn source(e: &Entry, d: &Dependency, wanted: bool) -> Source {
 /// Why nothing is known of the changes of a source whose capture the user holds off.
 fn held(source: &Relation) -> String {
     let name = Qualified::new(&source.schema, &source.name);
-    format!("trickle disable switched the capture of {name} off; trickle enable {name} switches it on")
+    format!(
+        "trickle disable switched the capture of {name} off; {} switches it on",
+        say::enable(&name.to_string())
+    )
 }
 
 /// Why a copy reads all of its source.
@@ -244,7 +248,7 @@ pub(crate) fn sources_of(e: &Entry, runnable: &Runnable) -> Result<Vec<Source>> 
     let listed = |id: TableId| {
         let Some(d) = e.dependencies.iter().find(|d| d.relation.id == id) else {
             return Err(Error::input(format!("{} reads a table that the catalog does not list", shown(e)))
-                .hint("Run trickle alter with its query, which plans it anew."));
+                .hint(format!("{}, with its query, plans it anew.", say::alter_query(&shown(e)))));
         };
         // Without columns there is a buffer for the sake of another stream table only.
         Ok(source(e, d, runnable.table.is_some() || !d.columns.is_empty()))

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::pending::sources_of;
 use crate::registry::{Dependency, Entry, Registry, require_own, shown};
+use crate::say;
 use crate::scheduler::now;
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
@@ -378,10 +379,12 @@ impl<C: Connection> Trickle<C> {
                 if kind == FailureKind::Statement {
                     error = self.blamed_on_columns(of, error).await;
                     if error.sqlstate() == Some("57014") {
-                        error = error.hint(
+                        error = error.hint(say::one(
                             "The setting statement_timeout_ms gives each statement of a refresh another limit, 0 none; a trickle refresh \
                              by hand with it brings the stream table up to date.",
-                        );
+                            "The setting pg_trickle.statement_timeout_ms limits each statement of a refresh on schedule, 0 none; \
+                             pgtrickle.refresh_stream_table() under another statement_timeout brings the stream table up to date.",
+                        ));
                     }
                     self.note_failure(of, error.message(), initiated_by).await?;
                 }

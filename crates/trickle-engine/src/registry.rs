@@ -7,6 +7,7 @@ use crate::db::{Bind, Connection, Json, Row};
 use crate::error::{Error, Result};
 use crate::immediate;
 use crate::names::Name;
+use crate::say;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -272,7 +273,10 @@ impl Registry {
             let near = self.entries.values().filter(|e| *e.relation.name == *name.name).map(shown).next();
             match near {
                 Some(near) => error.hint(format!("Did you mean {near}?")),
-                None => error.hint("trickle status lists those that there are."),
+                None => error.hint(say::one(
+                    "trickle status lists those that there are.",
+                    "SELECT * FROM pgtrickle.pgt_status() lists those that there are.",
+                )),
             }
         })
     }
@@ -324,7 +328,7 @@ pub(crate) fn require_own(e: &Entry) -> Result<()> {
     if !e.exists {
         return Err(Error::input(format!("the table of stream table {name} is gone"))
             .detail("Somebody dropped it with DROP TABLE.")
-            .hint(format!("trickle drop {name} forgets it; trickle create {name} makes it anew.")));
+            .hint(format!("{} forgets it; {} makes it anew.", say::drop(&name), say::create(&name))));
     }
     if e.own {
         return Ok(());
@@ -451,7 +455,7 @@ pub(crate) async fn compile_entry(
         let fits = |t: &StreamTable| e.layout_hash == Some(layout_hash(t));
         let Some(table) = verdict.incremental().filter(fits) else {
             let message = format!("{} was planned by another version of trickle", shown(e));
-            return Err(Error::stale(message).hint("trickle refresh plans it anew."));
+            return Err(Error::stale(message).hint(format!("{} plans it anew.", say::refresh(&shown(e)))));
         };
         if copy {
             let view = e.dependencies.iter().find(|d| d.kind == TableKind::MaterializedView);

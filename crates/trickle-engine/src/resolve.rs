@@ -9,6 +9,7 @@ use crate::catalog::canonical;
 use crate::db::{Connection, Refusal, Row, Transaction};
 use crate::drive::put_in_force;
 use crate::error::{Error, Result};
+use crate::say;
 use trickle_core::Span;
 use trickle_core::catalog::SYSTEM_COLUMNS;
 use trickle_core::parse::{find_name, renamed_columns, statements};
@@ -117,10 +118,11 @@ pub(crate) async fn resolve(db: &mut dyn Connection, sql: &str, settings: &[Sett
     let resolved = within(&transaction, place, sql).await;
     transaction.rollback().await.map_err(|e| Error::server("roll back", e))?;
     match resolved {
-        Err(e) if e.sqlstate() == Some("42501") && !may_make_views(db).await? => Err(e.hint(
+        Err(e) if e.sqlstate() == Some("42501") && !may_make_views(db).await? => Err(e.hint(format!(
             "PostgreSQL says what a query means by a temporary view. As the owner of the database: \
-             GRANT TEMPORARY ON DATABASE … TO …; trickle doctor writes it out for this role.",
-        )),
+             GRANT TEMPORARY ON DATABASE … TO …; {} writes it out for this role.",
+            say::one("trickle doctor", "pgtrickle.health_check()")
+        ))),
         resolved => resolved,
     }
 }

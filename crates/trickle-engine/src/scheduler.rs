@@ -7,6 +7,7 @@
 mod look;
 
 use crate::db::Connection;
+use crate::health::Concern;
 use crate::registry::{self, Registry, shown};
 use crate::{Error, RefreshOptions, Result, Trickle};
 use std::collections::btree_map::Entry;
@@ -169,11 +170,20 @@ pub struct Scheduler {
     foreign: BTreeSet<String>,
     /// Those that were found suspended, and not told yet.
     suspended: Vec<Suspended>,
+    /// When it was last asked what holds the database back.
+    asked: Option<Instant>,
+    /// What does, as was found then.
+    held: BTreeSet<String>,
+    /// What of that was not told yet.
+    concerns: Vec<Concern>,
     trouble: Option<Error>,
 }
 
 /// How long nothing is said again of one that is slow: some refreshes are slower than others.
 const SLOW_AGAIN: Duration = Duration::from_secs(600);
+
+/// How often it is asked what holds the database back.
+const CONCERN: Duration = Duration::from_secs(60);
 
 /// The time of this machine's clock.
 pub fn now() -> Time {
@@ -212,6 +222,9 @@ impl Scheduler {
             read: None,
             foreign: BTreeSet::new(),
             suspended: Vec::new(),
+            asked: None,
+            held: BTreeSet::new(),
+            concerns: Vec::new(),
             trouble: None,
         }
     }
@@ -245,6 +258,7 @@ impl Scheduler {
         let rows = watch.db().query(STAMP, &[]).await.map_err(fail)?;
         let stamp: String = rows.first().map(|r| r.get(0)).unwrap_or_default();
         watch.prune_history().await?;
+        self.concern(watch).await?;
         if self.registry.entries().any(|e| e.own && e.is_beside()) {
             watch.drop_left(None).await?;
         }
@@ -274,6 +288,31 @@ impl Scheduler {
         self.changed.retain(|id| self.tasks.contains_key(id));
         self.quiet.retain(|id, _| self.tasks.contains_key(id));
         Ok(())
+    }
+
+    /// Asks what holds the database back, each minute or so: within a fifth of the time after which a transaction is told.
+    async fn concern<C: Connection>(&mut self, watch: &Trickle<C>) -> Result<()> {
+        let often = (watch.settings.long_transaction / 5).min(CONCERN);
+        if self.asked.is_some_and(|at| at.elapsed() < often) {
+            return Ok(());
+        }
+        self.asked = Some(Instant::now());
+        let all = match watch.concerns().await {
+            Err(e) if e.is_connection() => return Err(e),
+            Err(e) => {
+                self.trouble = Some(e);
+                return Ok(());
+            }
+            Ok(all) => all,
+        };
+        let before = std::mem::replace(&mut self.held, all.iter().map(Concern::key).collect());
+        self.concerns.extend(all.into_iter().filter(|c| !before.contains(&c.key())));
+        Ok(())
+    }
+
+    /// What began to hold the database back, each once while it does.
+    pub fn concerns(&mut self) -> Vec<Concern> {
+        std::mem::take(&mut self.concerns)
     }
 
     /// Stream tables of other owners, which are left alone: those that were not told yet.

@@ -43,6 +43,8 @@ pub struct Status {
     /// How often a refresher looks at it, in milliseconds: its own period or, where it is `calculated`, the shortest of
     /// those of what reads it, or a default. `None` where its schedule is manual.
     pub period_ms: Option<u64>,
+    /// The period in force, where that is longer: its last refresh took more than four fifths of the other.
+    pub slowed_to_ms: Option<u64>,
     /// Whether something that it reads is not captured: whenever a refresher looks at it, it is computed anew.
     pub polls: bool,
     /// Whether rows enter and leave it as time passes: each refresh looks for them.
@@ -143,6 +145,13 @@ pub struct BufferStatus {
     pub limit_bytes: i64,
     /// Whether it has that many.
     pub full: bool,
+}
+
+impl BufferStatus {
+    /// Whether it has a quarter of what it may hold: it is not emptied as it should be.
+    pub fn is_large(&self) -> bool {
+        self.bytes >= self.limit_bytes / 4
+    }
 }
 
 /// A refresh that was.
@@ -425,13 +434,18 @@ impl<C: Connection> Trickle<C> {
     /// # Errors
     /// Those of the server.
     pub async fn buffers(&self) -> Result<Vec<BufferStatus>> {
-        let text = "SELECT CASE WHEN c.oid IS NULL THEN b.source_relid::text ELSE pg_catalog.format('%I.%I', n.nspname, c.relname) END, b.trigger_mode, b.capture <> 'ON', \
-             coalesce((SELECT sum(pg_total_relation_size(s.oid)) FROM pg_class s WHERE s.relkind = 'r' \
-                AND s.relnamespace = to_regnamespace($1::text) AND s.relname LIKE pg_catalog.format('changes\\_%s\\_%%', b.source_relid)), 0)::int8, \
-             jsonb_array_length(b.segments), b.limit_bytes, coalesce(pg_relation_size(to_regclass(pg_catalog.format('%I.%I', $1::text, \
-                pg_catalog.format('changes_%s_%s', b.source_relid, b.segments->-1->>'number')))) >= b.limit_bytes, false), \
-             b.capture = 'HELD' FROM pgtrickle.pgt_buffers b LEFT JOIN pg_class c ON c.oid = b.source_relid \
-             LEFT JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1";
+        // Of each segment by its name: a scan of pg_class for each buffer would take seconds where there are thousands.
+        let text = "SELECT CASE WHEN c.oid IS NULL THEN b.source_relid::text ELSE pg_catalog.format('%I.%I', n.nspname, c.relname) END, \
+             b.trigger_mode, b.capture <> 'ON', coalesce(g.bytes, 0), jsonb_array_length(b.segments), b.limit_bytes, \
+             coalesce(g.last >= b.limit_bytes, false), b.capture = 'HELD' \
+             FROM pgtrickle.pgt_buffers b LEFT JOIN pg_class c ON c.oid = b.source_relid \
+             LEFT JOIN pg_namespace n ON n.oid = c.relnamespace CROSS JOIN LATERAL ( \
+                SELECT sum(pg_total_relation_size(t.oid))::int8, \
+                    (array_agg(pg_relation_size(t.oid) ORDER BY s.place DESC))[1] \
+                FROM jsonb_array_elements(b.segments) WITH ORDINALITY s(segment, place) \
+                CROSS JOIN LATERAL to_regclass(pg_catalog.format('%I.%I', $1::text, \
+                    pg_catalog.format('changes_%s_%s', b.source_relid, s.segment->>'number'))) t(oid)) g(bytes, last) \
+             ORDER BY 1";
         let rows = self.db().query(text, &[&HIDDEN]).await;
         let rows = rows.map_err(|e| Error::server("read how changes are captured", e))?;
         let buffer = |r: &Row| BufferStatus {
@@ -473,6 +487,8 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Dura
         None => None,
         Some(p) => Some(any(p) || e.polls() || e.reads_clock),
     };
+    let took = more.last_refresh.as_ref().and_then(|l| Duration::try_from_secs_f64(l.ms? / 1e3).ok());
+    let slowed = period.zip(took).map(|(wanted, took)| (wanted, schedule::effective_period(wanted, took)));
     Status {
         name: shown(e),
         mode: e.mode.clone(),
@@ -483,6 +499,9 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Dura
         schedule: e.schedule.clone(),
         diamond_consistency: consistency(e.apart),
         period_ms: period.and_then(|p| u64::try_from(p.as_millis()).ok()),
+        slowed_to_ms: slowed
+            .filter(|(wanted, instead)| instead > wanted)
+            .and_then(|(_, instead)| u64::try_from(instead.as_millis()).ok()),
         polls: e.polls(),
         reads_clock: e.reads_clock,
         staleness_ms: if pending_now == Some(false) { Some(0) } else { more.age_ms.map(|ms| ms.max(0)) },

@@ -3,6 +3,7 @@
 use crate::db::Connection;
 use crate::error::{Error, Result};
 use crate::registry::{Entry, shown};
+use crate::say;
 use crate::trickle::Trickle;
 use std::collections::BTreeMap;
 use trickle_core::sql::Ident;
@@ -23,9 +24,8 @@ impl<C: Connection> Trickle<C> {
             Ok(Some(altered)) => {
                 let facts = format!("PostgreSQL says: {}", error.message());
                 error.saying(altered).detail(facts).hint(format!(
-                    "Take that back, or run trickle alter {} --query with its query: the columns that the query gives are \
-                     made anew, others are dropped.",
-                    shown(e)
+                    "Take that back, or give it its query: the columns that the query gives are made anew, others are dropped. {}",
+                    say::alter_query(&shown(e))
                 ))
             }
             _ => error,

@@ -14,7 +14,7 @@ use crate::schema;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::cost::{Force, Policy};
 use trickle_core::refresh::WorkMem;
@@ -50,6 +50,8 @@ pub struct Settings {
     pub merge_work_mem_max_mb: Option<u32>,
     /// How long history is kept; 0 keeps it for ever.
     pub history_retention_days: u32,
+    /// From when on an open transaction counts as one that is forgotten, and is told.
+    pub long_transaction: Duration,
     /// A buffer's segment is emptied, or closed, when it has grown to this many bytes.
     pub segment_bytes: i64,
     /// On how many connections a large stream table is first loaded, where there is a way to more than one; 1 for one.
@@ -79,6 +81,7 @@ impl Default for Settings {
             merge_work_mem_mb: None,
             merge_work_mem_max_mb: None,
             history_retention_days: 30,
+            long_transaction: Duration::from_secs(300),
             segment_bytes: 512 << 10,
             load_connections: 4,
             load_bytes: 64 << 20,

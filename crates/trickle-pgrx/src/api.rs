@@ -268,17 +268,24 @@ fn as_owner_about<T>(
 }
 
 fn create(name: &str, query: &str, options: &Options<'_>, if_exists: IfExists) -> i64 {
-    let created = about(Some(query), async |trickle| {
+    let make = async |trickle: &mut Trickle<Inside>, name: &Name| {
         see_all("create_stream_table")?;
         options.check()?;
-        let mut new = NewStreamTable::new(Name::parse(name)?, query);
+        let mut new = NewStreamTable::new(name.clone(), query);
         new.schedule = Some(options.schedule.and_then(schedule));
         new.mode = Some(mode(options.refresh_mode)?);
         new.initialize = options.initialize;
         new.apart = options.diamond_consistency.map(is_apart).transpose()?;
         new.if_exists = if_exists;
         trickle.create(&new).await
-    });
+    };
+    // One that is there is altered, which who may act as its owner may do.
+    let created = match if_exists {
+        IfExists::Replace => as_owner_about(name, "", Some(query), make),
+        IfExists::Fail | IfExists::Skip => {
+            about(Some(query), async |trickle| make(trickle, &Name::parse(name)?).await)
+        }
+    };
     tell(&created);
     created.id
 }

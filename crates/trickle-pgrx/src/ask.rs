@@ -155,7 +155,7 @@ mod pgtrickle {
         ),
     > {
         let all = super::with(async |t| {
-            let mut all = health::of_server(t.db()).await?;
+            let mut all = health::of_server(t.db(), gucs::settings().long_transaction).await?;
             all.extend(t.health(Scheduling::Server { enabled: gucs::is_enabled() }).await?);
             Ok(all)
         });

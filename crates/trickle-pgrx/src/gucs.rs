@@ -69,6 +69,7 @@ static STATEMENT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(0);
 static MAX_WORK_MEM: GucSetting<i32> = GucSetting::<i32>::new(0);
 static MAX_ERRORS: GucSetting<i32> = GucSetting::<i32>::new(5);
 static RETENTION: GucSetting<i32> = GucSetting::<i32>::new(30);
+static LONG: GucSetting<i32> = GucSetting::<i32>::new(300);
 
 /// A setting that is a number: its least and its greatest value, and who may set it.
 struct Number {
@@ -80,7 +81,7 @@ struct Number {
     context: GucContext,
 }
 
-const NUMBERS: [Number; 8] = [
+const NUMBERS: [Number; 9] = [
     Number {
         name: c"pg_trickle.scheduler_interval_ms",
         short: c"How often to look for new stream tables, in milliseconds.",
@@ -143,6 +144,14 @@ const NUMBERS: [Number; 8] = [
         long: c"0 keeps it for ever.",
         setting: &RETENTION,
         range: (0, 36_500),
+        context: GucContext::Userset,
+    },
+    Number {
+        name: c"pg_trickle.long_transaction_seconds",
+        short: c"From when on an open transaction is told, in seconds.",
+        long: c"While it is open, old rows of stream tables and changes that were applied cannot be removed.",
+        setting: &LONG,
+        range: (1, i32::MAX),
         context: GucContext::Userset,
     },
 ];
@@ -313,6 +322,7 @@ pub(crate) fn settings() -> Settings {
         merge_work_mem_max_mb: some(MAX_WORK_MEM.get()),
         max_consecutive_errors: some(MAX_ERRORS.get()).unwrap_or(0),
         history_retention_days: some(RETENTION.get()).unwrap_or(0),
+        long_transaction: Duration::from_secs(some(LONG.get()).map_or(300, u64::from)),
         use_prepared_statements: false,
         load_connections: 1,
         ..Settings::default()

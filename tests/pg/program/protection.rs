@@ -4,10 +4,11 @@
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
-use crate::support::{Db, count, each_server};
+use crate::support::{Db, count, each_server, pid, run};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 use trickle_client::Session;
 
 /// A shop with a stream table whose query waits for as many seconds as a setting of the table `speed` says.
@@ -106,21 +107,136 @@ fn a_refresh_that_outlasts_its_period_comes_less_often_and_says_so() {
         let mut command = app.command(&["run"]);
         command.stderr(File::create(&log).unwrap());
         let _refresher = Refresher::start(command);
-        let late = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let late = Instant::now() + Duration::from_secs(60);
         loop {
             app.run_sql(db, "INSERT INTO customers SELECT max(id) + 1, 'new', 'r1' FROM customers").await;
             let told = std::fs::read_to_string(&log).unwrap();
             if told.contains("counted: a refresh takes more than four fifths of its period of 100 ms") {
                 break;
             }
-            assert!(std::time::Instant::now() < late, "{told}");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            assert!(Instant::now() < late, "{told}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         until(&w, &holds("counted", "SELECT count(*) FROM customers")).await;
         // How late it came is in history, and in status.
         let lags = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER' AND lag_ms > 0";
         until(&w, &format!("SELECT ({lags}) > 0")).await;
-        assert!(app.trickle(&["status", "counted", "--json"]).json()[0]["lag_ms"].as_f64().unwrap() > 0.0);
+        let standing = app.trickle(&["status", "counted", "--json"]).json();
+        assert!(standing[0]["lag_ms"].as_f64().unwrap() > 0.0);
+        // So is the period in force.
+        assert!(standing[0]["slowed_to_ms"].as_u64().unwrap() >= 375, "{standing}");
+        let told = app.does(&["status"]);
+        assert!(
+            told.contains("refreshed every") && told.contains("four fifths of its period of 100 ms"),
+            "{told}"
+        );
         std::fs::remove_file(log).unwrap();
+    });
+}
+
+/// One that is not ended keeps what refreshes replace: whoever reads the log or asks is told which process it is, and how large
+/// the buffers become meanwhile.
+#[test]
+fn what_holds_cleaning_back_is_named() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        app.does(&["init", "--buffer-limit-bytes", "2000000", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--no-schedule", "--quiet"]);
+        let forgotten = db.session().await;
+        let seen = format!("SET application_name = 'a report'; GRANT pg_read_all_stats TO {}", app.name);
+        run(&forgotten, &seen).await;
+        run(&forgotten, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM orders").await;
+        let (forgotten, long) = (pid(forgotten.client()).await, ["--long-transaction-seconds", "1"]);
+        for _ in 0..12 {
+            app.run_sql(db, "UPDATE orders SET amount = amount + 1").await;
+        }
+        let (_refresher, log) = Refresher::logging(app.command(&[&["run"][..], &long].concat()));
+        // In any order.
+        let (mut open, mut large) = (None, None);
+        for line in BufReader::new(log).lines().map_while(Result::ok) {
+            open = open.or_else(|| line.contains("a transaction is").then(|| line.clone()));
+            large = large.or_else(|| line.contains("MiB of changes").then(|| line.clone()));
+            if open.is_some() && large.is_some() {
+                break;
+            }
+        }
+        let (open, large) = (open.unwrap(), large.unwrap());
+        assert!(large.contains("public.orders has") && large.contains("WARN"), "{large}");
+        for part in
+            [&format!("process {forgotten},"), "idle in transaction", "\"a report\"", "pg_terminate_backend"]
+        {
+            assert!(open.contains(part), "{part}: {open}");
+        }
+        let checks = app.trickle(&[&["doctor", "--json"][..], &long].concat()).json();
+        let says = |name: &str, part: &str| {
+            let check = checks["checks"].as_array().unwrap().iter().find(|c| c["check"] == name).unwrap();
+            assert_eq!(check["result"], "warning", "{check}");
+            assert!(check["found"].as_str().unwrap().contains(part), "{check}");
+        };
+        says("long transactions", &format!("process {forgotten},"));
+        says("buffers", "public.orders");
+    });
+}
+
+/// Two that read one table, and one that joins them: where that one fails none of them moves, and whoever reads them over one
+/// snapshot finds that they fit.
+#[test]
+fn linked_tables_move_together_or_not_at_all() {
+    const LEFT: &str = "SELECT customer, sum(amount) AS total, count(*) AS n FROM orders GROUP BY customer";
+    const RIGHT: &str = "SELECT id % 7 AS part, sum(amount) AS total FROM orders GROUP BY id % 7";
+    const TOP: &str = "SELECT l.customer, l.total, r.total AS of_part FROM by_customer l JOIN by_part r ON r.part = l.customer % 7";
+    const FIT: &str = "SELECT (SELECT sum(total) FROM by_customer) = (SELECT sum(total) FROM by_part)
+        AND NOT EXISTS (SELECT l.customer, l.total, r.total FROM by_customer l JOIN by_part r ON r.part = l.customer % 7
+            EXCEPT SELECT customer, total, of_part FROM joined)";
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        for (name, query) in [("by_customer", LEFT), ("by_part", RIGHT), ("joined", TOP)] {
+            app.does(&["create", name, "--query", query, "--schedule", "50ms", "--quiet"]);
+        }
+        let run = ["run", "--quiet", "--max-consecutive-errors", "0"];
+        let refresher = Refresher::start(app.command(&run));
+        let done = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'COMPLETED' AND action = 'DIFFERENTIAL'";
+        // From the first time on that all three are refreshed.
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 50 = 0").await;
+        until(&w, &holds("joined", TOP)).await;
+        let (before, late) = (count(&w, done).await, Instant::now() + Duration::from_secs(60));
+        while count(&w, done).await < before + 30 {
+            app.run_sql(db, "UPDATE orders SET amount = amount + id % 3 WHERE id % 50 = 0").await;
+            assert_eq!(count(&w, &format!("SELECT ({FIT})::int::int8")).await, 1);
+            assert!(Instant::now() < late, "too few refreshes");
+        }
+        until(&w, &holds("joined", TOP)).await;
+        drop(refresher);
+        // The last of the three cannot be written: none is.
+        app.run_sql(db, "ALTER TABLE joined ADD CONSTRAINT never CHECK (total < 0) NOT VALID").await;
+        let shown = async |of: &str| {
+            let text = format!("SELECT coalesce(md5(string_agg(t, ',' ORDER BY t)), '') FROM ({of}) u(t)");
+            w.client().query_one(&text, &[]).await.unwrap().get::<_, String>(0)
+        };
+        let (top, all) = (
+            "SELECT c::text FROM joined c",
+            "SELECT a::text FROM by_customer a UNION ALL SELECT b::text FROM by_part b UNION ALL SELECT c::text FROM joined c",
+        );
+        let before = (shown(all).await, shown(top).await);
+        app.run_sql(
+            db,
+            "UPDATE orders SET amount = amount + 5 WHERE id % 2 = 0; DELETE FROM orders WHERE id % 9 = 0",
+        )
+        .await;
+        let failed = app.trickle(&["refresh", "joined"]);
+        assert!(failed.code == 1 && failed.err.contains("cannot refresh public.joined"), "{failed:?}");
+        assert_eq!(shown(all).await, before.0);
+        // On schedule the others go on, until it can be written again.
+        let _refresher = Refresher::start(app.command(&run));
+        for (name, query) in [("by_customer", LEFT), ("by_part", RIGHT)] {
+            until(&w, &holds(name, query)).await;
+        }
+        assert_eq!(shown(top).await, before.1);
+        app.run_sql(db, "ALTER TABLE joined DROP CONSTRAINT never").await;
+        for (name, query) in [("by_customer", LEFT), ("by_part", RIGHT), ("joined", TOP)] {
+            until(&w, &holds(name, query)).await;
+        }
     });
 }

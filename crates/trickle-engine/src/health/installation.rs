@@ -2,18 +2,19 @@
 
 use super::{Check, Scheduling, Verdict, asking};
 use crate::db::{Connection, Row};
+use crate::say;
 use crate::schema::{self, VERSION};
 use crate::words::{count, list};
 use crate::{BufferStatus, Result, Status, Trickle};
-
-/// A buffer above this is not drained as it should be.
-const LARGE: i64 = 256 << 20;
 
 /// What there is of a catalog, and whether it can be used.
 pub(super) async fn found(db: &dyn Connection) -> Result<(Check, bool)> {
     match schema::version(db).await {
         Ok(Some(VERSION)) if schema::is_restored(db).await? => {
-            let advice = "Run trickle init, or SELECT pgtrickle.rehome() in the extension, which finds the tables again by name.";
+            let advice = say::one(
+                "Run trickle init, or SELECT pgtrickle.rehome() in the extension, which finds the tables again by name.",
+                "SELECT pgtrickle.rehome() finds the tables again by name.",
+            );
             let found = "restored from a dump, which keeps no identities";
             Ok((Check::new("catalog", Verdict::Bad, found, advice), false))
         }
@@ -98,8 +99,13 @@ async fn triggers(db: &dyn Connection) -> Result<Check> {
         format!("{how} on {}", r.get::<String>(0))
     };
     let found: Vec<String> = rows.iter().map(how).collect();
-    let advice = "Changes are missed. The next refresh makes the triggers anew and computes anew what reads the table: \
-                  trickle refresh";
+    let advice = format!(
+        "Changes are missed. The next refresh makes the triggers anew and computes anew what reads the table: {}",
+        say::one(
+            "trickle refresh",
+            "pgtrickle.refresh_stream_table(), or SELECT pgtrickle.rebuild_cdc_triggers()"
+        )
+    );
     Ok(Check::new("triggers", Verdict::Bad, some(&found), advice))
 }
 
@@ -115,8 +121,12 @@ async fn guards(db: &dyn Connection) -> Result<Check> {
     if open.is_empty() {
         return Ok(Check::new("guards", Verdict::Good, "stream tables refuse other writers", ""));
     }
-    let advice = "trickle check tells whether somebody wrote them; ALTER TABLE … ENABLE TRIGGER trickle_guard, or trickle \
-                  create --or-replace where it is gone, keeps others out again.";
+    let again: Vec<String> = open.iter().map(|name| say::replace(name)).collect();
+    let advice = format!(
+        "trickle check tells whether somebody wrote them; ALTER TABLE … ENABLE TRIGGER trickle_guard, or where it is gone {}, \
+         keeps others out again.",
+        some(&again)
+    );
     Ok(Check::new("guards", Verdict::Warning, format!("anybody may write {}", some(&open)), advice))
 }
 
@@ -127,7 +137,7 @@ fn captured(buffers: &[BufferStatus], tables: &[Status]) -> Check {
     let (held, off) = (named(true), named(false));
     let (mut found, mut advice) = (Vec::new(), Vec::new());
     if !held.is_empty() {
-        let on: Vec<String> = held.iter().map(|s| format!("trickle enable {s}")).collect();
+        let on: Vec<String> = held.iter().map(|s| say::enable(s)).collect();
         found.push(format!("switched off for {}", some(&held)));
         advice.push(format!("What reads it is computed anew by every refresh. {}", on.join("; ")));
     }
@@ -135,8 +145,8 @@ fn captured(buffers: &[BufferStatus], tables: &[Status]) -> Check {
         found.push(format!("stopped for {source}, which its readers do not fit any more"));
         let readers = tables.iter().filter(|t| t.sources.iter().any(|s| s.name == *source));
         let ways = readers.map(|t| match t.status.as_str() {
-            "SUSPENDED" => format!("trickle alter {0} --query …, or trickle drop {0}", t.name),
-            _ => format!("trickle refresh {}", t.name),
+            "SUSPENDED" => format!("{}, or {}", say::alter_query(&t.name), say::drop(&t.name)),
+            _ => say::refresh(&t.name),
         });
         advice.extend(ways);
     }
@@ -155,21 +165,27 @@ fn sizes(buffers: &[BufferStatus]) -> Check {
         .map(|b| format!("{} has {} of changes, and may have no more", b.source, mib(b.bytes)))
         .collect();
     if !full.is_empty() {
-        let advice = "Changes are not kept any more, and the next refresh of what reads the table computes it anew, after which \
-                      they are: trickle refresh. Is there a refresher (trickle run)?";
+        let advice = format!(
+            "Changes are not kept any more, and the next refresh of what reads the table computes it anew, after which they \
+             are: {}",
+            say::one(
+                "trickle refresh. Is there a refresher (trickle run)?",
+                "pgtrickle.refresh_stream_table(). Is there a refresher (pg_trickle among shared_preload_libraries)?"
+            )
+        );
         return Check::new("buffers", Verdict::Warning, some(&full), advice);
     }
-    let large: Vec<String> = buffers
-        .iter()
-        .filter(|b| b.bytes >= LARGE)
-        .map(|b| format!("{} ({})", b.source, mib(b.bytes)))
-        .collect();
+    let large: Vec<String> =
+        buffers.iter().filter(|b| b.is_large()).map(|b| format!("{} ({})", b.source, mib(b.bytes))).collect();
     if large.is_empty() {
         return Check::new("buffers", Verdict::Good, format!("{} of changes", mib(all)), "");
     }
-    let advice = "Changes stay until every stream table that reads the table has counted them, and no transaction that wrote \
-                  them is open: refresh the stream tables (trickle status says which are behind; a suspended one keeps them \
-                  too), or stop capturing with trickle disable.";
+    let advice = format!(
+        "Changes stay until every stream table that reads the table has counted them, and no transaction that wrote them is \
+         open: refresh the stream tables ({} says which are behind; a suspended one keeps them too), or stop capturing with \
+         the program's trickle disable.",
+        say::one("trickle status", "pgtrickle.pgt_status()")
+    );
     Check::new("buffers", Verdict::Warning, some(&large), advice)
 }
 
@@ -180,30 +196,36 @@ fn standing(tables: &[Status]) -> Check {
     for s in tables {
         let name = &s.name;
         let (what, then) = match s.status.as_str() {
-            _ if !s.exists => ("its table is gone".to_owned(), format!("trickle drop {name} forgets it")),
+            _ if !s.exists => ("its table is gone".to_owned(), format!("{} forgets it", say::drop(name))),
             "SUSPENDED" if s.sources_changed => (
                 "suspended, for it does not fit what it reads".to_owned(),
                 format!(
-                    "trickle alter {name} --query … gives it a query that fits; trickle drop {name} drops it"
+                    "{} gives it a query that fits; {} drops it",
+                    say::alter_query(name),
+                    say::drop(name)
                 ),
             ),
             "SUSPENDED" => (
                 "suspended".to_owned(),
                 match s.last_error {
-                    Some(_) => format!(
-                        "mend its last error, which trickle status shows, then trickle alter {name} --resume"
-                    ),
-                    None => format!("trickle alter {name} --resume puts it back on schedule"),
+                    Some(_) => {
+                        format!(
+                            "mend its last error, which {} shows, then {}",
+                            say::status(name),
+                            say::resume(name)
+                        )
+                    }
+                    None => format!("{} puts it back on schedule", say::resume(name)),
                 },
             ),
-            "INITIALIZING" => ("never filled".to_owned(), format!("trickle refresh {name} fills it")),
+            "INITIALIZING" => ("never filled".to_owned(), format!("{} fills it", say::refresh(name))),
             _ if s.consecutive_errors > 0 => (
                 count(
                     usize::try_from(s.consecutive_errors).unwrap_or(0),
                     "failure in a row",
                     "failures in a row",
                 ),
-                format!("trickle status {name} shows the last error"),
+                format!("{} shows the last error", say::status(name)),
             ),
             _ => continue,
         };
@@ -228,7 +250,7 @@ fn altered(tables: &[Status]) -> Check {
     if changed.is_empty() {
         return Check::new("sources", Verdict::Good, "as they were planned for", "");
     }
-    let advice = format!("The next refresh plans them anew: trickle refresh {}", changed.join(" "));
+    let advice = format!("The next refresh plans them anew: {}", say::refresh_all(&changed));
     Check::new("sources", Verdict::Warning, format!("altered under {}", some(&changed)), advice)
 }
 

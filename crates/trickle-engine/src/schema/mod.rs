@@ -3,6 +3,7 @@
 use crate::capture;
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
+use crate::say;
 
 /// One step of the catalog: what leads to its version from the one before, and back.
 struct Migration {
@@ -63,14 +64,20 @@ fn not_let_in(e: Error) -> Error {
 /// No catalog, an older one, or a newer one, each with what to do.
 pub async fn require(db: &dyn Connection) -> Result<()> {
     match version(db).await? {
-        Some(VERSION) if is_restored(db).await? => Err(Error::input("this database was restored from a dump")
-            .detail("A dump keeps the names of tables and not their identities, by which the catalog knows them.")
-            .hint("trickle init finds them again by name, as does SELECT pgtrickle.rehome() in the extension; the next refresh of each \
-                   stream table rebuilds it.")),
+        Some(VERSION) if is_restored(db).await? => Err(Error::input(
+            "this database was restored from a dump",
+        )
+        .detail("A dump keeps the names of tables and not their identities, by which the catalog knows them.")
+        .hint(format!(
+            "{} finds them again by name; the next refresh of each stream table rebuilds it.",
+            say::one("trickle init", "SELECT pgtrickle.rehome()")
+        ))),
         Some(VERSION) => Ok(()),
-        None => Err(Error::input("this database has no trickle catalog").hint("Run trickle init.")),
+        None => Err(Error::input("this database has no trickle catalog")
+            .hint(say::one("Run trickle init.", "Run CREATE EXTENSION pg_trickle."))),
         Some(found) if found < VERSION => {
-            let by = if is_extension(db).await? { "ALTER EXTENSION pg_trickle UPDATE" } else { "trickle init" };
+            let by =
+                if is_extension(db).await? { "ALTER EXTENSION pg_trickle UPDATE" } else { "trickle init" };
             Err(Error::input(format!(
                 "the trickle catalog of this database is version {found}, and version {VERSION} is needed"
             ))
@@ -146,9 +153,10 @@ const REHOME: &str = "
 /// Says what to do where the catalog cannot be made.
 fn advised(e: Error) -> Error {
     match e.sqlstate() {
-        Some("42501") => e.hint(
-            "As the owner of the database: GRANT CREATE ON DATABASE … TO …; trickle doctor writes it out for this role.",
-        ),
+        Some("42501") => e.hint(format!(
+            "As the owner of the database: GRANT CREATE ON DATABASE … TO …; {} writes it out for this role.",
+            say::one("trickle doctor", "pgtrickle.health_check()")
+        )),
         Some("42P06") => e.blamed_on_input().hint(
             "Trickle needs this schema for itself: the extension pg_trickle, or something else, made it. Take that out \
              first, or use another database.",

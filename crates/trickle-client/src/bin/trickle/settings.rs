@@ -115,6 +115,10 @@ settings! {
     /// For how many days history is kept; 0 for ever [default: 30]
     #[arg(value_name = "DAYS")]
     history_retention_days: u32,
+    /// trickle run, trickle doctor: from how many seconds on an open transaction, which keeps old rows from being removed, is told
+    /// [default: 300]
+    #[arg(value_name = "SECONDS")]
+    long_transaction_seconds: u64,
 }
 
 /// How refreshes are done.
@@ -229,6 +233,7 @@ impl Given {
         put(&mut s.lock_timeout_ms, self.lock_timeout_ms);
         put(&mut s.max_consecutive_errors, self.max_consecutive_errors);
         put(&mut s.history_retention_days, self.history_retention_days);
+        put(&mut s.long_transaction, self.long_transaction_seconds.map(Duration::from_secs));
         put(&mut s.segment_bytes, self.segment_bytes);
         put(&mut s.load_connections, self.load_connections);
         put(&mut s.load_bytes, self.load_bytes);

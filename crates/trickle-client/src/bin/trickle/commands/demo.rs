@@ -130,6 +130,7 @@ async fn live(
         | Event::Waiting(_)
         | Event::Connected(_)
         | Event::Slow(_)
+        | Event::Concerns(_)
         | Event::Suspended(_)
         | Event::Foreign(_) => {}
     };

@@ -20,7 +20,8 @@ impl Run for Doctor {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let target = output.target()?;
         let session = Session::new(target.connect().await?);
-        let mut checks = health::of_server(session.db()).await?;
+        let long = output.settings()?.settings().long_transaction;
+        let mut checks = health::of_server(session.db(), long).await?;
         checks.push(clock(session.db()).await?);
         let by = Scheduling::Program { enabled: output.settings()?.enabled() };
         checks.extend(health::of_installation(session, by).await?);

@@ -198,6 +198,11 @@ fn remarks(s: &Standing, full: bool) -> String {
         let way_on = format!("{upstream}, which is suspended; trickle alter {upstream} --resume");
         line("waits for", &way_on);
     }
+    if let (Some(wanted), Some(instead)) = (s.period_ms, s.slowed_to_ms) {
+        let every = |ms| duration(Duration::from_millis(ms));
+        let why = format!("its last refresh took more than four fifths of its period of {}", every(wanted));
+        line(&format!("refreshed every {}", every(instead)), &why);
+    }
     if let Some(why) = s.reinit_reason.as_ref().filter(|_| s.needs_reinit) {
         line("its next refresh computes it anew", why);
     }

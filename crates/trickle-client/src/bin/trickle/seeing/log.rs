@@ -60,6 +60,7 @@ pub(crate) fn told(event: &Event<'_>) {
                 tracing::warn!("{s}; trickle alter {} --resume goes on", s.name);
             }
         }
+        Event::Concerns(all) => all.iter().for_each(|c| tracing::warn!("{c}")),
         Event::Failed { error, tables } => {
             let _refresh = tracing::info_span!("refresh", table = tables.join(", ")).entered();
             // Where somebody else is at it, it is tried again.

@@ -68,6 +68,8 @@ metrics! {
         "How long something may have been committed that a stream table does not show; 0 where it shows everything, absent where it was never filled";
     PERIOD: Kind::Gauge, "trickle_period_seconds", ["table"],
         "How often a stream table is looked at; absent where its schedule is manual";
+    SLOWED: Kind::Gauge, "trickle_slowed_period_seconds", ["table"],
+        "The period in force of a stream table whose last refresh took more than four fifths of what its schedule says; absent where that holds";
     PENDING: Kind::Gauge, "trickle_pending_rows", ["table"],
         "Rows of changes that wait for a stream table; absent where that is not captured";
     STATUS: Kind::Gauge, "trickle_status", ["table", "status"],
@@ -78,6 +80,8 @@ metrics! {
         "Bytes on disk of the buffer that holds the changes of a source";
     LIMIT: Kind::Gauge, "trickle_buffer_limit_bytes", ["source"],
         "Bytes from which on a buffer keeps no more changes, and its readers are computed anew";
+    OLDEST: Kind::Gauge, "trickle_oldest_transaction_seconds", [],
+        "How long the oldest transaction has been open; while one is, old rows of stream tables and changes that were applied cannot be removed";
 }
 
 impl Metric {
@@ -186,7 +190,11 @@ impl Metrics {
                 self.connected.with_label_values(&NONE).set(1);
                 self.leader.with_label_values(&NONE).set(0);
             }
-            Event::Disabled | Event::Foreign(_) | Event::Slow(_) | Event::Suspended(_) => {}
+            Event::Disabled
+            | Event::Foreign(_)
+            | Event::Slow(_)
+            | Event::Suspended(_)
+            | Event::Concerns(_) => {}
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use trickle_client::{BufferStatus, LastRefresh, Refresher, Status};
 use trickle_core::catalog::TableId;
 use trickle_core::dag::{Dag, StreamTableNode};
+use trickle_engine::health::OpenTransaction;
 
 /// A stream table is late when it is behind for more than this many of its periods: one until it is looked at, one for the
 /// refresh.
@@ -30,6 +31,8 @@ pub(crate) struct Snapshot {
     pub(crate) edges: Vec<(String, String)>,
     /// Who refreshes on schedule.
     pub(crate) refresher: Refresher,
+    /// Transactions that are open, the oldest first.
+    pub(crate) open: Vec<Open>,
 }
 
 /// How a stream table stands.
@@ -45,6 +48,8 @@ pub(crate) struct Table {
     /// never filled.
     pub(crate) behind_ms: Option<u64>,
     pub(crate) period_ms: Option<u64>,
+    /// The period in force, where refreshes take too long for the other.
+    pub(crate) slowed_to_ms: Option<u64>,
     pub(crate) pending_changes: Option<i64>,
     pub(crate) last_refresh: Option<LastRefresh>,
     pub(crate) consecutive_errors: i32,
@@ -63,6 +68,25 @@ pub(crate) struct Buffer {
     pub(crate) bytes: i64,
     pub(crate) limit_bytes: i64,
     pub(crate) captured: bool,
+}
+
+/// A transaction that is open.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Open {
+    pub(crate) pid: i32,
+    pub(crate) ms: u64,
+    /// What it is, for people.
+    pub(crate) told: String,
+    /// Whether it has been for so long that it is to be told.
+    pub(crate) long: bool,
+}
+
+impl Open {
+    /// One of them is long when it is `long` old.
+    pub(crate) fn new(of: &OpenTransaction, long: Duration) -> Open {
+        let ms = u64::try_from(of.age.as_millis()).unwrap_or(u64::MAX);
+        Open { pid: of.pid, ms, told: of.to_string(), long: of.age >= long }
+    }
 }
 
 /// How well it keeps up, best first.
@@ -181,6 +205,7 @@ impl Seen {
         all: &[Status],
         buffers: &[BufferStatus],
         refresher: Refresher,
+        open: Vec<Open>,
         now: Instant,
     ) -> Snapshot {
         let bytes: BTreeMap<&str, i64> = buffers.iter().map(|b| (b.source.as_str(), b.bytes)).collect();
@@ -199,7 +224,7 @@ impl Seen {
             limit_bytes: b.limit_bytes,
             captured: !b.disabled,
         });
-        Snapshot { tables, buffers: buffers.collect(), levels, edges, refresher }
+        Snapshot { tables, buffers: buffers.collect(), levels, edges, refresher, open }
     }
 
     fn behind(&mut self, s: &Status, now: Instant) -> Option<Duration> {
@@ -226,6 +251,7 @@ fn table(s: &Status, behind: Option<Duration>, bytes: &BTreeMap<&str, i64>) -> T
         health: Health::of(s, behind),
         behind_ms: behind.map(|b| u64::try_from(b.as_millis()).unwrap_or(u64::MAX)),
         period_ms: s.period_ms,
+        slowed_to_ms: s.slowed_to_ms,
         pending_changes: s.pending_changes,
         last_refresh: s.last_refresh.clone(),
         consecutive_errors: s.consecutive_errors,
@@ -247,6 +273,12 @@ fn remarks(s: &Status) -> Vec<String> {
     if s.needs_reinit && s.is_populated {
         let why = s.reinit_reason.as_deref().map_or_else(String::new, |why| format!(": {why}"));
         remarks.push(format!("its next refresh computes it anew{why}"));
+    }
+    if let Some(instead) = s.slowed_to_ms {
+        let instead = duration(Duration::from_millis(instead));
+        remarks.push(format!(
+            "its last refresh took most of its period, so it is refreshed every {instead} instead"
+        ));
     }
     let suspended = s.waits_for.iter();
     remarks

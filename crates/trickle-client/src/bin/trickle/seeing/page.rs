@@ -86,6 +86,13 @@ fn summary(now: &Snapshot) -> Markup {
             }
             li { b { (bytes(now.buffers.iter().map(|b| b.bytes).sum())) } " buffered" }
         }
+        @for o in now.open.iter().filter(|o| o.long) {
+            p.trouble {
+                strong { "A transaction is " (o.told) "." }
+                " While it is open, old rows and changes that were applied cannot be removed. "
+                code { "SELECT pg_terminate_backend(" (o.pid) ")" } " ends it."
+            }
+        }
     }
 }
 

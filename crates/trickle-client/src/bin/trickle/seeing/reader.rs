@@ -1,11 +1,12 @@
 //! Reads how stream tables stand, over a connection of its own, again and again.
 
-use super::model::{Seen, Snapshot};
+use super::model::{Open, Seen, Snapshot};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use trickle_client::connect::Target;
 use trickle_client::{Error, Name, Result, Session, Settings, Trickle};
+use trickle_engine::health::open_transactions;
 
 /// How long the database may take to say how its stream tables stand.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -53,8 +54,8 @@ impl Reader {
         if !read.as_ref().is_err_and(Error::is_connection) {
             self.trickle = Some(trickle);
         }
-        let (all, buffers, refresher) = read?;
-        Ok(self.seen.snapshot(&all, &buffers, refresher, Instant::now()))
+        let (all, buffers, refresher, open) = read?;
+        Ok(self.seen.snapshot(&all, &buffers, refresher, open, Instant::now()))
     }
 }
 
@@ -62,12 +63,15 @@ fn slow() -> Error {
     Error::connection(format!("the database did not answer within {} s", PATIENCE.as_secs()))
 }
 
-type Read = (Vec<trickle_client::Status>, Vec<trickle_client::BufferStatus>, trickle_client::Refresher);
+type Read =
+    (Vec<trickle_client::Status>, Vec<trickle_client::BufferStatus>, trickle_client::Refresher, Vec<Open>);
 
 async fn ask(trickle: &mut Trickle, names: &[Name]) -> Result<Read> {
     let all = trickle.status(names).await?;
     let buffers = trickle.buffers().await?;
-    Ok((all, buffers, trickle.refresher().await?))
+    let (open, long) = (open_transactions(trickle.db()).await?, trickle.settings().long_transaction);
+    let open = open.iter().map(|o| Open::new(o, long)).collect();
+    Ok((all, buffers, trickle.refresher().await?, open))
 }
 
 /// What was read last.

@@ -1,7 +1,9 @@
 //! What Prometheus reads: what was counted, and how the database says that stream tables stand. Of the latter nothing is kept
 //! from one time to the next, so what is gone is gone.
 
-use super::metrics::{BUFFER, CONSECUTIVE, LIMIT, Metrics, PENDING, PERIOD, READ, STALENESS, STATUS, TABLES};
+use super::metrics::{
+    BUFFER, CONSECUTIVE, LIMIT, Metrics, OLDEST, PENDING, PERIOD, READ, SLOWED, STALENESS, STATUS, TABLES,
+};
 use super::model::{Health, Snapshot};
 use super::reader::View;
 use prometheus::{Registry, Result, TextEncoder};
@@ -34,6 +36,7 @@ fn standing(to: &Registry, now: &Snapshot) -> Result<()> {
         tables.with_label_values(&[health.word()]).set(i64::try_from(n).unwrap_or(i64::MAX));
     }
     let (staleness, period, pending) = (STALENESS.gauge(to)?, PERIOD.gauge(to)?, PENDING.count(to)?);
+    let slowed = SLOWED.gauge(to)?;
     let (status, consecutive) = (STATUS.count(to)?, CONSECUTIVE.count(to)?);
     for t in &now.tables {
         let name = t.name.as_str();
@@ -42,6 +45,9 @@ fn standing(to: &Registry, now: &Snapshot) -> Result<()> {
         }
         if let Some(ms) = t.period_ms {
             period.with_label_values(&[name]).set(ms as f64 / 1e3);
+        }
+        if let Some(ms) = t.slowed_to_ms {
+            slowed.with_label_values(&[name]).set(ms as f64 / 1e3);
         }
         if let Some(rows) = t.pending_changes {
             pending.with_label_values(&[name]).set(rows);
@@ -54,5 +60,8 @@ fn standing(to: &Registry, now: &Snapshot) -> Result<()> {
         bytes.with_label_values(&[&b.source]).set(b.bytes);
         limit.with_label_values(&[&b.source]).set(b.limit_bytes);
     }
+    let none: [&str; 0] = [];
+    let oldest = now.open.first().map_or(0.0, |o| o.ms as f64 / 1e3);
+    OLDEST.gauge(to)?.with_label_values(&none).set(oldest);
     Ok(())
 }

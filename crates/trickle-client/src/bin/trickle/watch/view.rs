@@ -58,6 +58,10 @@ fn heading(watched: &Watched, now: Instant) -> Paragraph<'static> {
             Line::from(vec![old.red().bold(), one_line(why).red()])
         }
         (Some(why), None, _) => Line::from(format!("no answer yet, trying again: {}", one_line(why)).red()),
+        (None, Some(_), Some(s)) if s.open.iter().any(|o| o.long) => {
+            let oldest = s.open.first().map(|o| o.told.clone()).unwrap_or_default();
+            Line::from(format!("nothing old can be removed while a transaction is {oldest}").yellow())
+        }
         (None, Some(age), Some(s)) if s.refresher.is_running() => {
             Line::from(format!("a refresher is at work; read {} ago", seconds(age)).dim())
         }

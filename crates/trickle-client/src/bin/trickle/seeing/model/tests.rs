@@ -24,6 +24,7 @@ pub(crate) fn status(name: &str, sources: &[&str]) -> Status {
         schedule: Some("1s".into()),
         diamond_consistency: "atomic",
         period_ms: Some(1_000),
+        slowed_to_ms: None,
         polls: false,
         reads_clock: false,
         staleness_ms: Some(0),
@@ -77,8 +78,21 @@ pub(crate) fn snapshot(all: &[Status]) -> Snapshot {
         all,
         &buffers,
         Refresher { pids: vec![1], ..Refresher::default() },
+        vec![open(77, 12)],
         Instant::now(),
     )
+}
+
+/// A transaction of this process that has been open for so many seconds, of which 300 are many.
+pub(crate) fn open(pid: i32, seconds: u64) -> Open {
+    let of = OpenTransaction {
+        pid,
+        age: Duration::from_secs(seconds),
+        state: "idle in transaction".into(),
+        application: "<psql>".into(),
+        elsewhere: None,
+    };
+    Open::new(&of, Duration::from_secs(300))
 }
 
 /// A diamond, a failure, a name with markup, and one that waits for a hand.
@@ -92,6 +106,7 @@ pub(crate) fn several() -> Vec<Status> {
     let full = Status {
         mode: "FULL".into(),
         mode_reason: Some("last_value() is not kept".into()),
+        slowed_to_ms: Some(2_500),
         ..behind("s_late", &["orders", "customers"], 65_000)
     };
     vec![
@@ -128,7 +143,7 @@ fn what_was_written_a_moment_ago_makes_no_old_table_late() {
     let (mut seen, start) = (Seen::default(), Instant::now());
     let mut look = |s: Status, after: u64| {
         let now = start + Duration::from_millis(after);
-        let found = seen.snapshot(&[s], &[], Refresher::default(), now).tables.remove(0);
+        let found = seen.snapshot(&[s], &[], Refresher::default(), Vec::new(), now).tables.remove(0);
         (found.behind_ms, found.health)
     };
     let day = 86_400_000;

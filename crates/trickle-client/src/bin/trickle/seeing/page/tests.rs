@@ -1,7 +1,7 @@
 //! Catches names and errors that become markup, and what the page does not tell.
 
 use super::*;
-use crate::seeing::model::tests::{several, snapshot};
+use crate::seeing::model::tests::{behind, open, several, snapshot};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,4 +72,24 @@ fn a_database_that_does_not_answer_is_told() {
 fn a_database_without_stream_tables_says_so() {
     let none = View { snapshot: Some(Arc::default()), ..View::default() };
     assert!(page(&none, true).contains("There is no stream table"));
+}
+
+#[test]
+fn what_holds_old_rows_back_is_named() {
+    assert!(!page(&view(), true).contains("A transaction is"), "one that was begun just now");
+    let mut now = snapshot(&several());
+    now.open = vec![open(4711, 420), open(77, 12)];
+    let page = page(&View { snapshot: Some(Arc::new(now)), ..View::default() }, true);
+    let told = "A transaction is 7 min old: process 4711, idle in transaction, application &quot;&lt;psql&gt;&quot;.";
+    assert!(page.contains(told), "{page}");
+    assert!(page.contains("pg_terminate_backend(4711)") && !page.contains("process 77"));
+}
+
+#[test]
+fn a_period_that_is_longer_than_the_schedule_says_is_told() {
+    let mut slow = behind("s_slow", &["orders"], 3_000);
+    slow.slowed_to_ms = Some(2_500);
+    let now = snapshot(&[slow]);
+    let page = page(&View { snapshot: Some(Arc::new(now)), ..View::default() }, true);
+    assert!(page.contains("refreshed every 2.5 s instead"), "{page}");
 }

@@ -1,7 +1,7 @@
 //! Catches a screen that hides what matters: which rows are wrong, why, and that what is shown is old.
 
 use super::*;
-use crate::seeing::model::tests::{several, snapshot, status};
+use crate::seeing::model::tests::{open, several, snapshot, status};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -81,6 +81,17 @@ fn what_is_old_says_so() {
     assert_eq!(lines(&drawn(&never, (60, 20), now))[1], "asking the database …");
     never.read(Err("refused".into()), now);
     assert_eq!(lines(&drawn(&never, (60, 20), now))[1], "no answer yet, trying again: refused");
+}
+
+#[test]
+fn a_transaction_that_is_open_for_long_is_named() {
+    let now = Instant::now();
+    let mut w = watched(now);
+    let mut seen = snapshot(&several());
+    seen.open = vec![open(4711, 420)];
+    w.read(Ok(seen), now);
+    let text = lines(&drawn(&w, (160, 20), now));
+    assert!(text[1].contains("while a transaction is 7 min old: process 4711"), "{}", text[1]);
 }
 
 #[test]

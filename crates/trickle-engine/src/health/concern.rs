@@ -1,0 +1,127 @@
+//! What holds a database back while its stream tables are refreshed: whoever refreshes tells it when it is first seen.
+
+use super::asking;
+use crate::db::{Connection, Row};
+use crate::words::duration;
+use crate::{BufferStatus, Result, Trickle};
+use std::fmt;
+use std::time::Duration;
+
+/// A transaction that somebody has begun and not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenTransaction {
+    /// The server process.
+    pub pid: i32,
+    /// Since when.
+    pub age: Duration,
+    /// As `pg_stat_activity.state`, such as `idle in transaction`.
+    pub state: String,
+    /// What the session calls itself.
+    pub application: String,
+    /// Its database, where that is another one.
+    pub elsewhere: Option<String>,
+}
+
+impl fmt::Display for OpenTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OpenTransaction { pid, age, state, application, elsewhere } = self;
+        write!(f, "{} old: process {pid}, {state}, application \"{application}\"", duration(*age))?;
+        elsewhere.as_ref().map_or(Ok(()), |database| write!(f, ", in database \"{database}\""))
+    }
+}
+
+/// Transactions of this database, and those of others that have an id: of these too it is asked which are over before changes are
+/// removed. Those of other roles are seen with the rights of `pg_read_all_stats` alone (PostgreSQL manual, "The Cumulative
+/// Statistics System").
+const OPEN: &str = "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(state, ''), \
+     coalesce(application_name, ''), nullif(datname, current_database())::text FROM pg_stat_activity \
+     WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend' \
+     AND (datname = current_database() OR backend_xid IS NOT NULL) ORDER BY xact_start, pid";
+
+/// What is open, the oldest first.
+///
+/// # Errors
+/// Those of the question.
+pub async fn open_transactions(db: &dyn Connection) -> Result<Vec<OpenTransaction>> {
+    let rows = db.query(OPEN, &[]).await.map_err(asking)?;
+    let open = |r: &Row| OpenTransaction {
+        pid: r.get(0),
+        age: Duration::try_from_secs_f64(r.get(1)).unwrap_or_default(),
+        state: r.get(2),
+        application: r.get(3),
+        elsewhere: r.get(4),
+    };
+    Ok(rows.iter().map(open).collect())
+}
+
+/// Something that holds the database back, or is about to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Concern {
+    /// A transaction is open for long.
+    Open(OpenTransaction),
+    /// A buffer is large.
+    Large(BufferStatus),
+    /// A buffer keeps no more changes.
+    Full(BufferStatus),
+}
+
+impl Concern {
+    /// What it is about: of two with the same the later one is no news.
+    pub(crate) fn key(&self) -> String {
+        match self {
+            Concern::Open(o) => format!("open {}", o.pid),
+            Concern::Large(b) => format!("large {}", b.source),
+            Concern::Full(b) => format!("full {}", b.source),
+        }
+    }
+}
+
+impl fmt::Display for Concern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: i64| bytes as f64 / f64::from(1 << 20);
+        match self {
+            Concern::Open(o) => write!(
+                f,
+                "a transaction is {o}; while it is open, old rows of stream tables and changes that were applied cannot be \
+                 removed; SELECT pg_terminate_backend({}) ends it",
+                o.pid
+            ),
+            Concern::Large(b) => write!(
+                f,
+                "{} has {:.1} MiB of changes that wait, or that an open transaction keeps; past {:.1} MiB no more are kept, \
+                 and what reads it is computed anew",
+                b.source,
+                mib(b.bytes),
+                mib(b.limit_bytes)
+            ),
+            Concern::Full(b) => write!(
+                f,
+                "{} has {:.1} MiB of changes and may have no more: its changes are not kept, and what reads it is computed \
+                 anew by its next refresh",
+                b.source,
+                mib(b.bytes)
+            ),
+        }
+    }
+}
+
+impl<C: Connection> Trickle<C> {
+    /// What holds the database back now: transactions that are open for [`crate::Settings::long_transaction`], and buffers that are
+    /// large for what they may hold.
+    ///
+    /// # Errors
+    /// Those of the questions.
+    pub async fn concerns(&self) -> Result<Vec<Concern>> {
+        let long = self.settings.long_transaction;
+        let open = open_transactions(self.db()).await?.into_iter().filter(|o| o.age >= long);
+        let mut all: Vec<Concern> = open.map(Concern::Open).collect();
+        for b in self.buffers().await? {
+            match (b.full, b.is_large()) {
+                (true, _) => all.push(Concern::Full(b)),
+                (false, true) => all.push(Concern::Large(b)),
+                (false, false) => {}
+            }
+        }
+        Ok(all)
+    }
+}
