@@ -3,6 +3,7 @@
 //!
 //! The servers must have it installed: `./x extension` does that, and runs these tests.
 
+mod api;
 mod copy;
 mod crashes;
 mod deaths;

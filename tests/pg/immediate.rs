@@ -3,7 +3,7 @@
 //! changes together, and objects that stay behind.
 
 use crate::support::{
-    Db, assert_equal, blocked, count, create, each_server, mode, name, open, pid, refresh, run,
+    Db, assert_equal, blocked, count, create, each_server, mode, name, open, pid, refresh, run, sql_api,
 };
 use futures_util::SinkExt;
 use std::pin::pin;
@@ -28,6 +28,9 @@ const TABLES: [(&str, &str); 6] = [
 ];
 
 async fn keep(t: &mut Trickle, what: &str, query: &str) {
+    if sql_api::is_meant() {
+        return sql_api::create_as(t, what, query, "IMMEDIATE").await;
+    }
     let new = NewStreamTable { mode: Some(RefreshMode::Immediate), ..NewStreamTable::new(name(what), query) };
     let made = t.create(&new).await.unwrap_or_else(|e| panic!("{what}: {e:?}"));
     assert_eq!(made.mode, "IMMEDIATE");

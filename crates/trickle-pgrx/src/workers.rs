@@ -4,6 +4,9 @@
 mod refresher;
 mod scheduler;
 
+pub(crate) use refresher::refresh_for;
+pub(crate) use scheduler::schedule;
+
 use crate::api::attempt;
 use crate::gucs;
 use crate::inside::done;
@@ -86,10 +89,8 @@ pub(crate) fn start_when_committed() {
     });
 }
 
-/// The launcher.
-#[pg_guard]
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn pg_trickle_launcher(_argument: pg_sys::Datum) {
+/// What the launcher does, in a process of its own.
+pub(crate) fn launch() {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     Scheduled::begin(None, LAUNCHER);
     let mut known: BTreeMap<u32, Launched> = BTreeMap::new();

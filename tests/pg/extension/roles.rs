@@ -70,6 +70,16 @@ fn each_owners_stream_tables_are_refreshed_as_that_owner() {
         .await;
         assert_eq!(count(&admin, "SELECT count(*) FROM app.whom WHERE who = 'app' AND n = 10").await, 1);
         assert_eq!(count(&admin, STALE).await, 0);
+        // One that is there is altered by who may act as its owner, and stays the owner's.
+        let wider = "SELECT k, count(*) AS n, max(id) AS last FROM app.t GROUP BY k";
+        run(&admin, &format!("SELECT pgtrickle.create_or_replace_stream_table('app.counts', '{wider}')"))
+            .await;
+        let whose =
+            "SELECT count(*) FROM pg_class WHERE oid = 'app.counts'::regclass AND relowner = 'app'::regrole";
+        assert_eq!(
+            (count(&admin, whose).await, count(&admin, "SELECT count(last) FROM app.counts").await > 0),
+            (1, true)
+        );
         run(&admin, "SELECT pgtrickle.drop_stream_table('app.whom')").await;
         assert_eq!(count(&admin, "SELECT count(to_regclass('app.whom'))").await, 0);
         server.stop();
@@ -429,5 +439,82 @@ fn what_a_role_has_copied_goes_nowhere_but_to_what_it_may_write() {
         run(&admin, "SET ROLE nobody").await;
         let make = "CREATE FUNCTION public.g() RETURNS trigger LANGUAGE pgtrickle_copy AS ''";
         assert_eq!(refused(&admin, make).await.0, "42501");
+    });
+}
+
+/// Puts operators and functions before the server's, each of which notes as whom it ran.
+const SHADOWS: &str = r#"
+CREATE TABLE evil.ran (who text, what text); GRANT INSERT ON evil.ran TO PUBLIC; GRANT USAGE ON SCHEMA evil TO PUBLIC;
+DO $do$
+DECLARE o record; name text; n int := 0;
+BEGIN
+    FOR o IN SELECT oprname, oprleft::regtype AS l, oprright::regtype AS r, oprresult::regtype AS res FROM pg_operator
+        WHERE oprname IN ('=', '<>', '<', '<=', '>', '>=', '+', '-', '*', '/') AND oprleft <> 0
+        AND oprleft::regtype::text = ANY ('{smallint,integer,bigint,xid8,tid,text,boolean,pg_snapshot}')
+        AND oprright::regtype::text = ANY ('{smallint,integer,bigint,xid8,tid,text,boolean,pg_snapshot}')
+    LOOP
+        n := n + 1;
+        EXECUTE format('CREATE FUNCTION evil.f%s(%s, %s) RETURNS %s LANGUAGE plpgsql AS '
+            '$f$ BEGIN INSERT INTO evil.ran VALUES (current_user, %L); RETURN NULL; END $f$', n, o.l, o.r, o.res, o.oprname);
+        EXECUTE format('CREATE OPERATOR evil.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = evil.f%s)', o.oprname, o.l, o.r, n);
+    END LOOP;
+    FOR o IN SELECT p.proname, pg_get_function_identity_arguments(p.oid) AS args, p.prorettype::regtype AS res FROM pg_proc p
+        WHERE pronamespace = 'pg_catalog'::regnamespace AND prokind = 'f' AND NOT proretset AND provariadic = 0 AND proname IN
+        ('pg_current_xact_id', 'pg_relation_size', 'current_setting', 'pg_visible_in_snapshot', 'pg_current_snapshot', 'ctid_block',
+         'pg_relation_filenode', 'format', 'pg_table_size', 'pg_column_size', 'set_config', 'abs', 'int8', 'int4')
+    LOOP
+        EXECUTE format('CREATE FUNCTION evil.%I(%s) RETURNS %s LANGUAGE plpgsql AS '
+            '$f$ BEGIN INSERT INTO evil.ran VALUES (current_user, %L); RETURN NULL; END $f$', o.proname, o.args, o.res, o.proname);
+    END LOOP;
+END $do$"#;
+
+/// Whoever may write a table makes the triggers on it run, with the rights of who captures: never what he put before names of
+/// the server's.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_a_writer_puts_before_the_servers_names_is_not_run_by_capture() {
+    each_version(async |binaries| {
+        let (server, admin, app) = let_in(binaries, "writers").await;
+        run(&admin, "CREATE ROLE guest LOGIN; CREATE SCHEMA evil AUTHORIZATION guest").await;
+        run(&app, "GRANT USAGE ON SCHEMA app TO guest; GRANT SELECT, INSERT, UPDATE, TRUNCATE ON t TO guest")
+            .await;
+        run(&app, "SELECT pgtrickle.create_stream_table('kept', 'SELECT k, sum(id) AS s FROM t GROUP BY k', refresh_mode => 'IMMEDIATE')").await;
+        let guest = Session::connect(server.config("postgres").user("guest")).await.unwrap();
+        run(&guest, SHADOWS).await;
+        run(&guest, "SET search_path = evil, pg_catalog; SELECT 1 = 2, pg_current_xact_id()").await;
+        let ran =
+            async |whose: &str| count(&admin, &format!("SELECT count(*) FROM evil.ran WHERE {whose}")).await;
+        assert_eq!(ran("who = 'guest'").await, 2, "the names are found first");
+        let mut id = 1000;
+        let mut write = async || {
+            id += 1;
+            run(&guest, &format!("INSERT INTO app.t VALUES ({id}, 5); UPDATE app.t SET k = 6")).await;
+        };
+        write().await;
+        // A segment with an index is written by a statement.
+        let index = "DO $$ BEGIN EXECUTE (SELECT format('CREATE INDEX ON %s (w)', c.oid::regclass) FROM pg_class c \
+             WHERE relnamespace = 'pgtrickle_changes'::regnamespace AND relkind = 'r' AND relname LIKE 'changes%' ORDER BY oid DESC LIMIT 1); END $$";
+        run(&admin, index).await;
+        write().await;
+        // One at its limit is marked, by another.
+        run(&admin, "UPDATE pgtrickle.pgt_catalog_version SET buffer_limit_bytes = 1").await;
+        run(&app, "SELECT pgtrickle.refresh_stream_table('counts')").await;
+        for _ in 0..3 {
+            write().await;
+        }
+        run(
+            &app,
+            "SET pg_trickle.native_capture = off; SELECT count(*) FROM pgtrickle.rebuild_cdc_triggers()",
+        )
+        .await;
+        for _ in 0..3 {
+            write().await;
+        }
+        run(&guest, "TRUNCATE app.t").await;
+        write().await;
+        assert_eq!(ran("who <> 'guest'").await, 0);
+        run(&app, "SELECT pgtrickle.refresh_stream_table('counts')").await;
+        assert_eq!(count(&admin, STALE).await, 0);
+        server.stop();
     });
 }

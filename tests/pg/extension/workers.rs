@@ -220,7 +220,15 @@ fn a_slow_refresh_keeps_no_other_group_waiting() {
         // One after the other, where that is wanted, and with the same result.
         run(&s, "ALTER SYSTEM SET pg_trickle.parallel_refresh_mode = off").await;
         run(&s, "SELECT pg_reload_conf()").await;
+        run(&holder, "SELECT pg_advisory_lock(42)").await;
         run(&s, "UPDATE a SET v = 2; UPDATE b SET v = 3; UPDATE t SET k = 5").await;
+        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        until(&s, waiting, 1).await;
+        for _ in 0..20 {
+            assert_eq!(count(&s, waiting).await, 1);
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        run(&holder, "SELECT pg_advisory_unlock(42)").await;
         until(&s, "SELECT sum(v) FROM (TABLE slow_a UNION ALL TABLE slow_b) x", 5).await;
         until(&s, STALE, 0).await;
         server.stop();

@@ -11,7 +11,7 @@ mod load;
 pub(crate) mod pooler;
 pub(crate) mod private;
 mod server;
-mod sql_api;
+pub(crate) mod sql_api;
 
 pub(crate) use bag::{assert_same_bag, difference};
 pub(crate) use cut::Budget;

@@ -43,8 +43,13 @@ pub(crate) async fn install(db: &Db, settings: &Settings) {
 }
 
 pub(crate) async fn create(t: &Trickle, what: &str, query: &str) {
-    let text = "SELECT pgtrickle.create_stream_table($1::text, $2::text)";
-    let made = t.connection().client().query_one(text, &[&what, &query]).await;
+    create_as(t, what, query, "AUTO").await;
+}
+
+/// The same, kept in this way.
+pub(crate) async fn create_as(t: &Trickle, what: &str, query: &str, mode: &str) {
+    let text = "SELECT pgtrickle.create_stream_table($1::text, $2::text, refresh_mode => $3::text)";
+    let made = t.connection().client().query_one(text, &[&what, &query, &mode]).await;
     made.unwrap_or_else(|e| panic!("{what}: {e:?}"));
 }
 

@@ -3,6 +3,7 @@
 
 mod board;
 mod copy;
+mod entries;
 mod plan;
 mod process;
 mod report;

@@ -7,7 +7,11 @@ mod tests {
     use crate::gucs;
     use crate::unsafe_pg::{Inside, sqlstate};
     use pgrx::{pg_sys, pg_test};
+    use std::time::Duration;
+    use trickle_core::cdc::Mode;
     use trickle_core::cost::Force;
+    use trickle_engine::Settings;
+    use trickle_engine::capture::CaptureOptions;
     use trickle_engine::db::{Cell, Param};
 
     /// The values of one row.
@@ -194,11 +198,32 @@ mod tests {
     #[pg_test]
     fn settings_are_those_in_force() {
         let inside = Inside::enter();
-        assert_eq!(gucs::settings().force, None);
-        inside.batch("SET LOCAL pg_trickle.refresh_strategy = 'full'").unwrap();
-        assert_eq!(gucs::settings().force, Some(Force::Full));
+        let before = gucs::settings();
+        assert_eq!((before.force, before.max_delta_rows, before.merge_work_mem_mb), (None, None, None));
+        let all = "SET LOCAL pg_trickle.refresh_strategy = 'full'; SET LOCAL pg_trickle.max_delta_rows = 7; \
+             SET LOCAL pg_trickle.differential_max_change_ratio = 0.25; SET LOCAL pg_trickle.merge_work_mem_mb = 8; \
+             SET LOCAL pg_trickle.merge_work_mem_max_mb = 64; SET LOCAL pg_trickle.history_retention_days = 3; \
+             SET LOCAL pg_trickle.max_consecutive_errors = 9; SET LOCAL pg_trickle.long_transaction_seconds = 11; \
+             SET LOCAL pg_trickle.cdc_trigger_mode = 'row'; SET LOCAL pg_trickle.change_buffer_unlogged = on";
+        inside.batch(all).unwrap();
+        let expected = Settings {
+            force: Some(Force::Full),
+            max_delta_rows: Some(7),
+            max_change_ratio: Some(0.25),
+            merge_work_mem_mb: Some(8),
+            merge_work_mem_max_mb: Some(64),
+            history_retention_days: 3,
+            max_consecutive_errors: 9,
+            long_transaction: Duration::from_secs(11),
+            capture: CaptureOptions { mode: Mode::Row, unlogged: true },
+            ..before.clone()
+        };
+        assert_eq!(gucs::settings(), expected);
+        inside.batch("SET LOCAL pg_trickle.use_prepared_statements = off").unwrap();
+        assert!(!gucs::keeps_prepared());
         drop(inside);
-        assert_eq!(gucs::settings().force, None);
+        assert_eq!(gucs::settings(), before);
+        assert!(gucs::keeps_prepared());
     }
 
     #[pg_test]

@@ -19,10 +19,8 @@ pub(super) fn start(hire: Hire) -> Option<DynamicBackgroundWorker> {
     start_process(kind, "pg_trickle_refresher", hire.place().into_datum(), Scheduled::process())
 }
 
-/// A refresher.
-#[pg_guard]
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn pg_trickle_refresher(place: pg_sys::Datum) {
+/// What a refresher does, in a process of its own.
+pub(crate) fn refresh_for(place: pg_sys::Datum) {
     let Some(database) = Scheduled::place(place).and_then(Board::arrive) else { return };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     Scheduled::begin(Some(pg_sys::Oid::from(database)), NAME);

@@ -48,10 +48,8 @@ pub(super) fn start(database: pg_sys::Oid, told: i32) -> Option<DynamicBackgroun
     start_process("pg_trickle scheduler", "pg_trickle_scheduler", database.into_datum(), told)
 }
 
-/// The scheduler of a database.
-#[pg_guard]
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn pg_trickle_scheduler(database: pg_sys::Datum) {
+/// What the scheduler of a database does, in a process of its own.
+pub(crate) fn schedule(database: pg_sys::Datum) {
     let Some(database) = Scheduled::oid(database) else { return };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     match Board::schedule(database.to_u32()) {
@@ -254,6 +252,7 @@ impl Lead {
         for s in looks.scheduler.suspended() {
             pgrx::log!("stream table {s}; pgtrickle.resume_stream_table('{}') goes on", s.name);
         }
+        looks.scheduler.concerns().iter().for_each(|c| pgrx::log!("pg_trickle: {c}"));
         for name in looks.scheduler.foreign() {
             if !self.all && self.foreign.insert(name.clone()) {
                 pgrx::log!(

@@ -1,0 +1,365 @@
+//! The SQL API as it is promised: what each function takes and gives, what an error says to somebody who has SQL alone, and that
+//! what is asked for takes effect.
+
+use super::{ORDERS, TOTALS, assert_totals, installed, refused, rows};
+use crate::support::{count, each_server, run};
+use std::path::Path;
+use trickle_client::Session;
+
+/// One refused statement with what must be in its code, message, detail and hint.
+struct Refusal(&'static str, &'static str, &'static str, &'static str, &'static str);
+
+/// Of each kind that a caller can provoke. `totals` is read by `over`, `halted` is suspended by an error.
+const REFUSALS: &[Refusal] = &[
+    Refusal(
+        "create_stream_table('totals', 'SELECT 1 AS x')",
+        "22023",
+        "already exists",
+        "",
+        "create_or_replace_stream_table",
+    ),
+    Refusal(
+        "create_stream_table('x', 'SELECT id FROM orders', cdc_mode => 'wal')",
+        "22023",
+        "not built",
+        "",
+        "cdc_mode",
+    ),
+    Refusal(
+        "create_stream_table('x', 'SELECT id FROM orders', cdc_mode => 'log')",
+        "22023",
+        "no cdc_mode \"log\"",
+        "",
+        "'trigger'",
+    ),
+    Refusal(
+        "create_stream_table('x', 'SELECT id FROM orders', refresh_mode => 'SOON')",
+        "22023",
+        "no refresh_mode \"SOON\"",
+        "",
+        "'IMMEDIATE'",
+    ),
+    Refusal(
+        "create_stream_table('x', 'SELECT id FROM orders', 'now and then')",
+        "22023",
+        "now and then",
+        "",
+        "",
+    ),
+    Refusal(
+        "create_stream_table('x', 'SELECT id FROM orders', diamond_consistency => 'round')",
+        "22023",
+        "no diamond_consistency \"round\"",
+        "",
+        "'atomic'",
+    ),
+    Refusal(
+        "create_stream_table('x', 'SELECT random() AS r FROM orders', refresh_mode => 'DIFFERENTIAL')",
+        "22023",
+        "cannot be maintained incrementally",
+        "In the way",
+        "refresh_mode => 'AUTO'",
+    ),
+    Refusal(
+        "create_stream_table('x', 'SELECT id FROM seen', refresh_mode => 'DIFFERENTIAL')",
+        "22023",
+        "cannot be maintained incrementally",
+        "materialized view",
+        "stream table",
+    ),
+    Refusal(
+        "alter_stream_table('nothing', schedule => '1s')",
+        "22023",
+        "no stream table nothing",
+        "",
+        "pgt_status",
+    ),
+    Refusal(
+        "alter_stream_table('totals', status => 'ASLEEP')",
+        "22023",
+        "cannot be made \"ASLEEP\"",
+        "",
+        "'SUSPENDED'",
+    ),
+    Refusal(
+        "alter_stream_table('totals', query => 'SELECT customer FROM orders')",
+        "22023",
+        "public.over reads the column",
+        "",
+        "public.over",
+    ),
+    Refusal(
+        "drop_stream_table('totals')",
+        "22023",
+        "other stream tables read it",
+        "public.over",
+        "cascade => true",
+    ),
+    Refusal("drop_stream_table('viewed')", "2BP01", "", "view", "cascade => true"),
+    Refusal(
+        "refresh_stream_table('gone')",
+        "22023",
+        "the table of stream table public.gone is gone",
+        "DROP TABLE",
+        "SELECT pgtrickle.drop_stream_table('public.gone')",
+    ),
+    Refusal("explain_delta('SELECT random() AS r FROM orders')", "22023", "", "", ""),
+    Refusal("get_staleness('orders')", "22023", "no stream table orders", "", ""),
+];
+
+/// Names of commands that nobody in a session can type, unless it is said whose they are.
+fn is_of_the_program(text: &str) -> bool {
+    let plain =
+        text.replace("the program's trickle ", "").replace("the program with trickle create --snapshots", "");
+    let commands = ["refresh", "alter", "drop", "create", "status", "enable", "init", "doctor", "run"];
+    plain.contains(" --") || commands.iter().any(|c| plain.contains(&format!("trickle {c}")))
+}
+
+async fn prepared(s: &Session) {
+    run(s, ORDERS).await;
+    run(s, &format!("SELECT pgtrickle.create_stream_table('totals', $${TOTALS}$$)")).await;
+    run(
+        s,
+        "SELECT pgtrickle.create_stream_table('over', 'SELECT customer, total FROM totals WHERE total > 10')",
+    )
+    .await;
+    run(s, "CREATE MATERIALIZED VIEW seen AS SELECT id FROM orders").await;
+    run(s, "SELECT pgtrickle.create_stream_table('viewed', 'SELECT id, amount FROM orders'); CREATE VIEW shown AS TABLE viewed").await;
+    run(s, "SELECT pgtrickle.create_stream_table('gone', 'SELECT id FROM orders', 'manual')").await;
+    run(s, "SET session_replication_role = replica; DROP TABLE gone; RESET session_replication_role").await;
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn each_refusal_says_what_to_do_in_sql() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        prepared(&s).await;
+        for Refusal(call, code, message, detail, hint) in REFUSALS {
+            let e = s.client().batch_execute(&format!("SELECT pgtrickle.{call}")).await;
+            let e = e.err().unwrap_or_else(|| panic!("{call} was not refused"));
+            let e = e.as_db_error().unwrap_or_else(|| panic!("{call}: {e:?}"));
+            let of = |text: Option<&str>| text.unwrap_or_default().to_owned();
+            let (found_detail, found_hint) = (of(e.detail()), of(e.hint()));
+            let said = format!(
+                "{call}: {} {}\nDETAIL {found_detail}\nHINT {found_hint}",
+                e.code().code(),
+                e.message()
+            );
+            assert_eq!(e.code().code(), *code, "{said}");
+            assert!(e.message().contains(message), "{said}");
+            assert!(found_detail.contains(detail), "{said}");
+            assert!(found_hint.contains(hint), "{said}");
+            for text in [e.message(), &found_detail, &found_hint] {
+                assert!(!is_of_the_program(text), "{said}");
+            }
+        }
+        // What is told of what stands in the way is told so too.
+        run(&s, "SELECT pgtrickle.pause_scheduler(ARRAY['over'])").await;
+        for row in rows(&s, "SELECT found, advice FROM pgtrickle.health_check() WHERE result <> 'ok'").await {
+            for text in row.iter().flatten() {
+                assert!(!is_of_the_program(text), "{row:?}");
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_is_asked_for_takes_effect() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, ORDERS).await;
+        run(
+            &s,
+            &format!("SELECT pgtrickle.create_stream_table('totals', $${TOTALS}$$, initialize => false)"),
+        )
+        .await;
+        let standing = "SELECT status, mode, schedule, staleness_ms IS NULL FROM pgtrickle.pgt_status() WHERE name = 'public.totals'";
+        let some = |row: [&str; 4]| vec![row.map(|c| Some(c.to_owned())).to_vec()];
+        assert_eq!(rows(&s, standing).await, some(["INITIALIZING", "DIFFERENTIAL", "calculated", "t"]));
+        assert_eq!(count(&s, "SELECT count(*) FROM totals").await, 0);
+        run(&s, "SELECT pgtrickle.refresh_stream_table('totals')").await;
+        assert_totals(&s).await;
+        run(&s, "SELECT pgtrickle.alter_stream_table('totals', schedule => 'manual', status => 'SUSPENDED')")
+            .await;
+        assert_eq!(
+            count(
+                &s,
+                "SELECT count(*) FROM pgtrickle.pgt_status() WHERE status = 'SUSPENDED' AND schedule IS NULL"
+            )
+            .await,
+            1
+        );
+        run(&s, "SELECT pgtrickle.alter_stream_table('totals', schedule => '5m', status => 'ACTIVE', refresh_mode => 'FULL')").await;
+        assert_eq!(rows(&s, standing).await, some(["ACTIVE", "FULL", "5m", "f"]));
+        let why = rows(&s, "SELECT * FROM pgtrickle.explain_refresh_mode('totals')").await.concat();
+        assert!(why.iter().flatten().any(|c| c == "FULL"), "{why:?}");
+        // Another query, of which one column goes and one comes.
+        let query = "SELECT customer, count(*) AS n, max(amount) AS most FROM orders GROUP BY customer";
+        run(
+            &s,
+            &format!(
+                "SELECT pgtrickle.alter_stream_table('totals', query => $${query}$$, refresh_mode => 'AUTO')"
+            ),
+        )
+        .await;
+        run(&s, "UPDATE orders SET amount = amount + 7 WHERE id % 3 = 0; SELECT pgtrickle.refresh_stream_table('totals')").await;
+        assert_eq!(rows(&s, "TABLE totals").await, rows(&s, query).await);
+        // Whether a query can be kept by deltas.
+        let valid = async |query: &str| {
+            let ask =
+                format!("SELECT incremental, construct IS NULL FROM pgtrickle.validate_query($${query}$$)");
+            rows(&s, &ask).await
+        };
+        assert_eq!(valid(query).await, [[Some("t".to_owned()), Some("t".to_owned())]]);
+        assert_eq!(
+            valid("SELECT random() AS r FROM orders").await,
+            [[Some("f".to_owned()), Some("f".to_owned())]]
+        );
+        // As many of the newest as are asked for.
+        run(&s, "UPDATE orders SET amount = 1 WHERE id = 1; SELECT pgtrickle.refresh_stream_table('totals')")
+            .await;
+        let newest = "SELECT count(*), max(action), bool_and(refresh_id = (SELECT max(refresh_id) FROM pgtrickle.pgt_refresh_history)) \
+             FROM pgtrickle.get_refresh_history('totals', 1)";
+        assert_eq!(rows(&s, newest).await, [["1", "DIFFERENTIAL", "t"].map(|c| Some(c.to_owned()))]);
+        // What reads it goes with it, where that is said.
+        run(&s, "SELECT pgtrickle.create_stream_table('over', 'SELECT customer, n FROM totals')").await;
+        run(&s, "SELECT pgtrickle.drop_stream_table('totals', cascade => true)").await;
+        assert_eq!(count(&s, "SELECT count(*) FROM pg_class WHERE relname IN ('totals', 'over')").await, 0);
+        assert_eq!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables").await, 0);
+        run(&s, "SET pg_trickle.cdc_mode = 'wal'").await;
+        assert_eq!(
+            refused(&s, "SELECT pgtrickle.create_stream_table('x', 'SELECT id FROM orders')").await,
+            "22023"
+        );
+    });
+}
+
+/// By no statement, and whoever owns it.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn nobody_writes_a_stream_table_by_himself() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, ORDERS).await;
+        for mode in ["DIFFERENTIAL", "IMMEDIATE"] {
+            run(
+                &s,
+                &format!(
+                    "SELECT pgtrickle.create_stream_table('totals', $${TOTALS}$$, refresh_mode => '{mode}')"
+                ),
+            )
+            .await;
+            for write in [
+                "INSERT INTO totals SELECT * FROM totals",
+                "UPDATE totals SET n = 0",
+                "DELETE FROM totals WHERE n > 0",
+                "TRUNCATE totals",
+                "COPY totals FROM PROGRAM 'echo'",
+                "MERGE INTO totals t USING orders o ON t.customer = o.id WHEN MATCHED THEN DELETE",
+                "WITH gone AS (DELETE FROM totals RETURNING 1) SELECT count(*) FROM gone",
+            ] {
+                assert_eq!(refused(&s, write).await, "55000", "{write}");
+            }
+            assert_totals(&s).await;
+            run(&s, "SELECT pgtrickle.drop_stream_table('totals')").await;
+        }
+    });
+}
+
+/// What of the extension's and of its buffers anybody may do who was let in by nobody.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn the_public_gets_nothing_and_what_runs_as_its_owner_pins_its_path() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, ORDERS).await;
+        run(&s, &format!("SELECT pgtrickle.create_stream_table('totals', $${TOTALS}$$)")).await;
+        run(&s, "SELECT pgtrickle.create_stream_table('kept', 'SELECT id, amount FROM orders', refresh_mode => 'IMMEDIATE')").await;
+        run(
+            &s,
+            "UPDATE orders SET amount = 2 WHERE id < 20; SELECT pgtrickle.refresh_stream_table('totals')",
+        )
+        .await;
+        let relations = "SELECT c.oid::regclass::text, a.privilege_type FROM pg_class c \
+             CROSS JOIN LATERAL aclexplode(coalesce(c.relacl, acldefault(CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END::\"char\", c.relowner))) a \
+             WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND a.grantee = 0";
+        assert!(rows(&s, relations).await.is_empty(), "{:?}", rows(&s, relations).await);
+        let schema = "SELECT a.privilege_type FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) a \
+             WHERE n.nspname = 'pgtrickle_changes' AND a.grantee = 0";
+        assert!(rows(&s, schema).await.is_empty());
+        // Of functions that run with more rights than their caller's, what they call is theirs to choose. Those in C look nothing up.
+        let loose = "SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang \
+             WHERE p.prosecdef AND p.pronamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace) \
+             AND NOT coalesce(p.proconfig::text LIKE '%search_path=%', false) AND l.lanname <> 'pgtrickle_copy'";
+        assert!(rows(&s, loose).await.is_empty(), "{:?}", rows(&s, loose).await);
+    });
+}
+
+const SIGNATURES: &str = "SELECT format('%s(%s) → %s, %s%s', p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), \
+         CASE p.provolatile WHEN 'i' THEN 'immutable' WHEN 's' THEN 'stable' ELSE 'volatile' END, CASE WHEN p.proisstrict THEN ', strict' ELSE '' END) \
+     FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang \
+     WHERE p.pronamespace = 'pgtrickle'::regnamespace AND l.lanname = 'c' AND p.prorettype <> 'trigger'::regtype \
+     AND p.prorettype <> 'event_trigger'::regtype";
+
+/// The functions, as people call them, with all that they take. `TRICKLE_BLESS=1` writes them anew: read the diff, and compare
+/// with the contract.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn the_functions_are_those_that_are_promised() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/pg/extension/functions.txt");
+    each_server(async |db| {
+        let s = installed(db).await;
+        let found: Vec<String> = rows(&s, SIGNATURES).await.into_iter().flatten().flatten().collect();
+        let found = found.join("\n") + "\n";
+        if std::env::var_os("TRICKLE_BLESS").is_some() {
+            std::fs::write(&file, &found).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), found);
+    });
+}
+
+/// What docs/extension.md has somebody do first.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn the_first_stream_table_of_the_documentation_is_made() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/extension.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let (_, section) = text.split_once("## A first stream table").unwrap();
+    let (_, block) = section.split_once("```sql\n").unwrap();
+    let (sql, _) = block.split_once("```").unwrap();
+    assert!(sql.contains("CREATE EXTENSION") && sql.contains("TABLE sales"), "{sql}");
+    each_server(async |db| {
+        let s = db.session().await;
+        run(&s, sql).await;
+        let expected = "SELECT region, sum(amount) AS total, count(*) AS n FROM orders GROUP BY region";
+        assert_eq!(rows(&s, "TABLE sales").await, rows(&s, expected).await);
+    });
+}
+
+/// The contract of the crate: who looks for what can go wrong with pointers looks in one place.
+#[test]
+fn what_is_unsafe_is_in_one_module() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trickle-pgrx/src");
+    let mut left = vec![source];
+    let mut read = 0;
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                if !path.ends_with("unsafe_pg") {
+                    left.push(path);
+                }
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text.lines().map(|l| l.split("//").next().unwrap_or_default());
+            let word = |l: &str| l.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == "unsafe");
+            let found: Vec<&str> = code.filter(|l| word(l)).collect();
+            assert!(found.is_empty(), "{}: {found:?}", path.display());
+            read += 1;
+        }
+    }
+    assert!(read > 10, "{read} files");
+}
