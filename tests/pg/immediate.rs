@@ -443,8 +443,18 @@ fn statements_over_stream_tables_that_stand_on_each_other_do_not_deadlock() {
             let mut id = 1000 * n;
             while tokio::time::Instant::now() < until {
                 id += 1;
-                let table = if id % 2 == 0 { "a" } else { "b" };
-                run(&s, &format!("INSERT INTO {table} VALUES ({id}, {}, {id})", id % 5)).await;
+                // Rows of its own: whatever waits for another does so for what keeps the stream tables.
+                let (table, value) = if id % 2 == 0 { ("a", "v") } else { ("b", "w") };
+                let (k, last) = (id % 5, id - 2);
+                run(&s, &format!("INSERT INTO {table} VALUES ({id}, {k}, {id})")).await;
+                let change = match id % 6 {
+                    0 | 1 => {
+                        format!("UPDATE {table} SET k = (k + 1) % 5, {value} = {value} + 7 WHERE id = {last}")
+                    }
+                    2 | 3 => format!("DELETE FROM {table} WHERE id = {last}"),
+                    _ => format!("UPDATE {table} SET {value} = 1 WHERE id IN ({id}, {last})"),
+                };
+                run(&s, &change).await;
             }
         };
         futures_util::future::join_all((1..=4).map(writer)).await;

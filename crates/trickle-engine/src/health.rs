@@ -63,7 +63,7 @@ impl Scheduling {
                 "Take enabled = false out of trickle.toml, and start trickle run again."
             }
             Scheduling::Server { enabled: true } => {
-                "Put pg_trickle into shared_preload_libraries and start the server again, or run trickle run."
+                "Put pg_trickle into shared_preload_libraries and start the server again, or start the program's trickle run."
             }
             Scheduling::Server { enabled: false } => {
                 "Set pg_trickle.enabled = on, and reload the configuration."

@@ -43,7 +43,7 @@ pub struct Status {
     /// How often a refresher looks at it, in milliseconds: its own period or, where it is `calculated`, the shortest of
     /// those of what reads it, or a default. `None` where its schedule is manual.
     pub period_ms: Option<u64>,
-    /// The period in force, where that is longer: its last refresh took more than four fifths of the other.
+    /// What its last refresh makes of that period, at least, where it took more than four fifths of it; not of times of the clock.
     pub slowed_to_ms: Option<u64>,
     /// Whether something that it reads is not captured: whenever a refresher looks at it, it is computed anew.
     pub polls: bool,
@@ -488,7 +488,10 @@ fn status(e: &Entry, more: &More, pending: Option<&Pending>, period: Option<Dura
         Some(p) => Some(any(p) || e.polls() || e.reads_clock),
     };
     let took = more.last_refresh.as_ref().and_then(|l| Duration::try_from_secs_f64(l.ms? / 1e3).ok());
-    let slowed = period.zip(took).map(|(wanted, took)| (wanted, schedule::effective_period(wanted, took)));
+    let by_period = |s: &str| !matches!(schedule::Schedule::parse(s), Ok(schedule::Schedule::Cron(_)));
+    let period_alone = period.filter(|_| e.schedule.as_deref().is_some_and(by_period));
+    let slowed =
+        period_alone.zip(took).map(|(wanted, took)| (wanted, schedule::effective_period(wanted, took)));
     Status {
         name: shown(e),
         mode: e.mode.clone(),

@@ -59,13 +59,13 @@ STRICT
 LANGUAGE c
 AS 'MODULE_PATHNAME', 'newest_refreshes_wrapper';
 
--- Functions that are dropped are followed where writers would miss them.
+-- Functions that are dropped are followed where writers would miss them; nothing that a refresh does is.
 
 CREATE OR REPLACE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
     DECLARE dropped oid[]; functions oid[];
     BEGIN
-        IF current_setting('pgtrickle.at_work', true) = 'on' THEN
+        IF 'on' IN (current_setting('pgtrickle.at_work', true), current_setting('pgtrickle.refreshing', true)) THEN
             RETURN;
         END IF;
         SELECT array_agg(o.objid) INTO dropped FROM pg_event_trigger_dropped_objects() o
@@ -80,6 +80,30 @@ CREATE OR REPLACE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE pl
           AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);
         IF functions IS NOT NULL THEN
             PERFORM pgtrickle.follow_alters('{}', functions);
+        END IF;
+    END $$;
+
+CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+    DECLARE tables oid[]; functions oid[];
+    BEGIN
+        IF 'on' IN (current_setting('pgtrickle.at_work', true), current_setting('pgtrickle.refreshing', true)) THEN
+            RETURN;
+        END IF;
+        WITH RECURSIVE altered(oid) AS (
+            SELECT o.objid FROM pg_event_trigger_ddl_commands() o WHERE o.classid = 'pg_class'::regclass
+            UNION SELECT c.oid FROM pg_event_trigger_ddl_commands() o JOIN pg_class c ON c.relnamespace = o.objid
+                WHERE o.classid = 'pg_namespace'::regclass
+            UNION SELECT h.inhparent FROM altered a JOIN pg_inherits h ON h.inhrelid = a.oid
+        )
+        SELECT array_agg(a.oid) INTO tables FROM altered a
+        WHERE EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = a.oid)
+           OR EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = a.oid);
+        SELECT array_agg(o.objid) INTO functions FROM pg_event_trigger_ddl_commands() o
+        WHERE o.classid = 'pg_proc'::regclass
+          AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);
+        IF tables IS NOT NULL OR functions IS NOT NULL THEN
+            PERFORM pgtrickle.follow_alters(coalesce(tables, '{}'), coalesce(functions, '{}'));
         END IF;
     END $$;
 

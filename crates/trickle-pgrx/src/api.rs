@@ -267,6 +267,25 @@ fn as_owner_about<T>(
     }
 }
 
+/// The name with the schema that a new table of that name comes into: one of that name in another schema is another one.
+fn placed(name: &str) -> String {
+    let placed = done(async {
+        let name = Name::parse(name)?;
+        if name.schema.is_some() {
+            return Ok(name.to_string());
+        }
+        let inside = Inside::enter();
+        let db: &dyn Connection = &inside;
+        let asked = db.query_one("SELECT pg_catalog.current_schema()::text", &[]).await;
+        let schema = asked.map_err(|e| Error::server("look for the schema of a new table", e))?.get(0);
+        Ok(Name { schema, ..name }.to_string())
+    });
+    match placed {
+        Ok(name) => name,
+        Err(e) => raise_in(&e, None),
+    }
+}
+
 fn create(name: &str, query: &str, options: &Options<'_>, if_exists: IfExists) -> i64 {
     let make = async |trickle: &mut Trickle<Inside>, name: &Name| {
         see_all("create_stream_table")?;
@@ -281,7 +300,7 @@ fn create(name: &str, query: &str, options: &Options<'_>, if_exists: IfExists) -
     };
     // One that is there is altered, which who may act as its owner may do.
     let created = match if_exists {
-        IfExists::Replace => as_owner_about(name, "", Some(query), make),
+        IfExists::Replace => as_owner_about(&placed(name), "", Some(query), make),
         IfExists::Fail | IfExists::Skip => {
             about(Some(query), async |trickle| make(trickle, &Name::parse(name)?).await)
         }

@@ -15,7 +15,7 @@ extension_sql!(
     SET search_path = pg_catalog, pg_temp AS $$
     DECLARE dropped oid[]; functions oid[];
     BEGIN
-        IF current_setting('pgtrickle.at_work', true) = 'on' THEN
+        IF 'on' IN (current_setting('pgtrickle.at_work', true), current_setting('pgtrickle.refreshing', true)) THEN
             RETURN;
         END IF;
         SELECT array_agg(o.objid) INTO dropped FROM pg_event_trigger_dropped_objects() o
@@ -36,7 +36,7 @@ extension_sql!(
     SET search_path = pg_catalog, pg_temp AS $$
     DECLARE tables oid[]; functions oid[];
     BEGIN
-        IF current_setting('pgtrickle.at_work', true) = 'on' THEN
+        IF 'on' IN (current_setting('pgtrickle.at_work', true), current_setting('pgtrickle.refreshing', true)) THEN
             RETURN;
         END IF;
         WITH RECURSIVE altered(oid) AS (

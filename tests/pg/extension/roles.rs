@@ -459,7 +459,8 @@ BEGIN
         EXECUTE format('CREATE OPERATOR evil.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = evil.f%s)', o.oprname, o.l, o.r, n);
     END LOOP;
     FOR o IN SELECT p.proname, pg_get_function_identity_arguments(p.oid) AS args, p.prorettype::regtype AS res FROM pg_proc p
-        WHERE pronamespace = 'pg_catalog'::regnamespace AND prokind = 'f' AND NOT proretset AND provariadic = 0 AND proname IN
+        WHERE pronamespace = 'pg_catalog'::regnamespace AND prokind = 'f' AND NOT proretset AND provariadic = 0
+        AND pg_get_function_identity_arguments(p.oid) !~ 'any|internal|cstring' AND proname IN
         ('pg_current_xact_id', 'pg_relation_size', 'current_setting', 'pg_visible_in_snapshot', 'pg_current_snapshot', 'ctid_block',
          'pg_relation_filenode', 'format', 'pg_table_size', 'pg_column_size', 'set_config', 'abs', 'int8', 'int4')
     LOOP

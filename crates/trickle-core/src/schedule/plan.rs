@@ -273,8 +273,8 @@ impl Ready {
 /// downstream of it; the rest of its group goes on. A table whose refresh outlasts its period is asked for less often
 /// ([`effective_period`]). O(V + E) and one upstream walk per due table.
 pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Plan {
-    let (wishes, periods) = (BTreeMap::new(), BTreeMap::new());
-    let mut look = Look { dag, tasks, options, now, wishes, periods, plan: Plan::default() };
+    let (wishes, periods, called) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+    let mut look = Look { dag, tasks, options, now, wishes, periods, called, plan: Plan::default() };
     look.suspend();
     look.ask_schedules();
     let mut running = 0;
@@ -310,6 +310,8 @@ struct Look<'l> {
     wishes: BTreeMap<TableId, Wish>,
     /// The periods of those that have one.
     periods: BTreeMap<TableId, Duration>,
+    /// Those that a reader in another group asks for sooner than their own schedule does.
+    called: BTreeSet<TableId>,
     plan: Plan,
 }
 
@@ -372,6 +374,11 @@ impl Look<'_> {
                 }
             }
         }
+        // What failed is tried by itself, after the others: together it would undo what they do, again and again.
+        let clean: BTreeSet<TableId> = due.iter().filter(|id| !self.has_failed(**id)).copied().collect();
+        if !clean.is_empty() {
+            due = clean;
+        }
         let with = self.companions(&members, &due);
         duration +=
             with.iter().filter_map(|id| Some(self.tasks.get(id)?.status.last_duration())).sum::<Duration>();
@@ -379,26 +386,33 @@ impl Look<'_> {
         (!due.is_empty()).then_some(Ready { group, members, due, with, overdue, duration, since })
     }
 
+    /// Whether its last refresh failed, or that of something upstream.
+    fn has_failed(&self, id: TableId) -> bool {
+        let set = self.dag.refresh_set(&BTreeSet::from([id]));
+        set.iter().any(|id| self.tasks.get(id).is_some_and(|t| t.status.consecutive_errors > 0))
+    }
+
     /// Those of a group that come with the ones that are due, though their own times have not come: that have the period of one
     /// of them. From then on their times are the same, so they come no more often, and who reads them all over one snapshot
     /// finds that they agree. What has failed is tried by itself.
     fn companions(&self, members: &BTreeSet<TableId>, due: &BTreeSet<TableId>) -> BTreeSet<TableId> {
-        let failed = |id: &TableId| self.tasks.get(id).is_none_or(|t| t.status.consecutive_errors > 0);
         let period = |id: &TableId| self.periods.get(id).map(|p| (*p).max(self.options.min_period));
-        if due.is_empty() || due.iter().any(failed) {
+        let by_period = |id: &TableId| {
+            self.tasks.get(id).is_some_and(|t| !matches!(t.schedule, None | Some(Schedule::Cron(_))))
+        };
+        if due.iter().any(|id| self.has_failed(*id)) {
             return BTreeSet::new();
         }
-        let periods: BTreeSet<Duration> = due.iter().filter_map(period).collect();
+        let own = due.iter().filter(|id| by_period(id) && !self.called.contains(id));
+        let periods: BTreeSet<Duration> = own.filter_map(period).collect();
         let comes = |id: &&TableId| {
-            let by_period =
-                self.tasks.get(id).is_some_and(|t| !matches!(t.schedule, None | Some(Schedule::Cron(_))));
-            if due.contains(id) || !by_period || period(id).is_none_or(|p| !periods.contains(&p)) {
+            if due.contains(id) || !by_period(id) || period(id).is_none_or(|p| !periods.contains(&p)) {
                 return false;
             }
             let set = self.dag.refresh_set(&BTreeSet::from([**id]));
             let within = set.iter().all(|u| members.contains(u));
             within
-                && !set.iter().any(failed)
+                && !self.has_failed(**id)
                 && matches!(gate(&set, self.tasks, self.options, self.now), Gate::Open)
         };
         members.iter().filter(comes).copied().collect()
@@ -425,6 +439,9 @@ impl Look<'_> {
                 continue;
             }
             waits = true;
+            if self.wishes.get(id).is_none_or(|own| wish.due < own.due) {
+                self.called.insert(*id);
+            }
             let asked = self.wishes.entry(*id).or_insert(wish);
             *asked = Wish { due: asked.due.min(wish.due), fresh: asked.fresh.min(wish.fresh) };
         }

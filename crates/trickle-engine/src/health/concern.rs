@@ -3,11 +3,11 @@
 use super::asking;
 use crate::db::{Connection, Row};
 use crate::words::duration;
-use crate::{BufferStatus, Result, Trickle};
+use crate::{BufferStatus, REFRESHER, Result, Trickle};
 use std::fmt;
 use std::time::Duration;
 
-/// A transaction that somebody has begun and not ended.
+/// A transaction that somebody has begun and not ended, and that keeps old rows or changes from being removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenTransaction {
     /// The server process.
@@ -30,13 +30,13 @@ impl fmt::Display for OpenTransaction {
     }
 }
 
-/// Transactions of this database, and those of others that have an id: of these too it is asked which are over before changes are
-/// removed. Those of other roles are seen with the rights of `pg_read_all_stats` alone (PostgreSQL manual, "The Cumulative
+/// Transactions that hold something back: those of this database with a snapshot, and of any with an id, since it is asked of
+/// these which are over before changes are removed. Those of other roles are seen with the rights of `pg_read_all_stats` alone (PostgreSQL manual, "The Cumulative
 /// Statistics System").
 const OPEN: &str = "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(state, ''), \
      coalesce(application_name, ''), nullif(datname, current_database())::text FROM pg_stat_activity \
      WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend' \
-     AND (datname = current_database() OR backend_xid IS NOT NULL) ORDER BY xact_start, pid";
+     AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL AND datname = current_database()) ORDER BY xact_start, pid";
 
 /// What is open, the oldest first.
 ///
@@ -67,7 +67,7 @@ pub enum Concern {
 
 impl Concern {
     /// What it is about: of two with the same the later one is no news.
-    pub(crate) fn key(&self) -> String {
+    pub fn key(&self) -> String {
         match self {
             Concern::Open(o) => format!("open {}", o.pid),
             Concern::Large(b) => format!("large {}", b.source),
@@ -113,7 +113,9 @@ impl<C: Connection> Trickle<C> {
     /// Those of the questions.
     pub async fn concerns(&self) -> Result<Vec<Concern>> {
         let long = self.settings.long_transaction;
-        let open = open_transactions(self.db()).await?.into_iter().filter(|o| o.age >= long);
+        let open = open_transactions(self.db()).await?.into_iter();
+        // A refresher that fills a large table is at work.
+        let open = open.filter(|o| o.age >= long && o.application != REFRESHER);
         let mut all: Vec<Concern> = open.map(Concern::Open).collect();
         for b in self.buffers().await? {
             match (b.full, b.is_large()) {

@@ -11,10 +11,7 @@ use crate::{BufferStatus, Result, Status, Trickle};
 pub(super) async fn found(db: &dyn Connection) -> Result<(Check, bool)> {
     match schema::version(db).await {
         Ok(Some(VERSION)) if schema::is_restored(db).await? => {
-            let advice = say::one(
-                "Run trickle init, or SELECT pgtrickle.rehome() in the extension, which finds the tables again by name.",
-                "SELECT pgtrickle.rehome() finds the tables again by name.",
-            );
+            let advice = "Run trickle init, or SELECT pgtrickle.rehome() in the extension, which finds the tables again by name.";
             let found = "restored from a dump, which keeps no identities";
             Ok((Check::new("catalog", Verdict::Bad, found, advice), false))
         }

@@ -28,6 +28,9 @@ const HOLDER: &str = "pg_trickle in this server";
 /// if nobody else took it.
 const TERM: Duration = Duration::from_secs(10);
 
+/// How long nothing is said again of what holds the database back.
+const AGAIN: Duration = Duration::from_secs(600);
+
 /// How soon at the earliest a lease is asked for again that another one has.
 const SOON: Duration = Duration::from_millis(100);
 
@@ -97,6 +100,8 @@ struct Lead {
     waiting: VecDeque<(Lease, Due)>,
     /// How long the refreshes of groups took last, by their first member.
     took: BTreeMap<TableId, Duration>,
+    /// What holds the database back, and when that was last told.
+    concerns: BTreeMap<String, Instant>,
     /// Those whose stream tables are left alone, as was told.
     foreign: BTreeSet<String>,
     warned: bool,
@@ -170,6 +175,7 @@ impl Lead {
             hired: Vec::new(),
             waiting: VecDeque::new(),
             took: BTreeMap::new(),
+            concerns: BTreeMap::new(),
             foreign: BTreeSet::new(),
             warned: false,
         }
@@ -252,7 +258,13 @@ impl Lead {
         for s in looks.scheduler.suspended() {
             pgrx::log!("stream table {s}; pgtrickle.resume_stream_table('{}') goes on", s.name);
         }
-        looks.scheduler.concerns().iter().for_each(|c| pgrx::log!("pg_trickle: {c}"));
+        for concern in looks.scheduler.concerns() {
+            // Each owner's stream tables are looked at in turn, and what is wrong concerns many.
+            let told = self.concerns.insert(concern.key(), Instant::now());
+            if told.is_none_or(|at| at.elapsed() > AGAIN) {
+                pgrx::log!("pg_trickle: {concern}");
+            }
+        }
         for name in looks.scheduler.foreign() {
             if !self.all && self.foreign.insert(name.clone()) {
                 pgrx::log!(

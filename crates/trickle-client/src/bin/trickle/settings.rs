@@ -190,6 +190,7 @@ impl Given {
             ("scheduler_interval_ms", self.scheduler_interval_ms.map(u128::from), 10),
             ("max_concurrent_refreshes", self.max_concurrent_refreshes.map(|n| n as u128), 1),
             ("load_connections", self.load_connections.map(|n| n as u128), 1),
+            ("long_transaction_seconds", self.long_transaction_seconds.map(u128::from), 1),
             ("merge_work_mem_mb", self.merge_work_mem_mb.map(u128::from), 1),
             (
                 "merge_work_mem_max_mb",
@@ -308,6 +309,7 @@ mod tests {
         }
         for wrong in [
             "load_connections = 0",
+            "long_transaction_seconds = 0",
             "cdc_mode = \"wal\"",
             "differential_max_change_ratio = 2.0",
             "min_schedule_seconds = 0",

@@ -69,7 +69,7 @@ metrics! {
     PERIOD: Kind::Gauge, "trickle_period_seconds", ["table"],
         "How often a stream table is looked at; absent where its schedule is manual";
     SLOWED: Kind::Gauge, "trickle_slowed_period_seconds", ["table"],
-        "The period in force of a stream table whose last refresh took more than four fifths of what its schedule says; absent where that holds";
+        "What the last refresh of a stream table makes of its period, at least, where it took more than four fifths of that; absent where it did not";
     PENDING: Kind::Gauge, "trickle_pending_rows", ["table"],
         "Rows of changes that wait for a stream table; absent where that is not captured";
     STATUS: Kind::Gauge, "trickle_status", ["table", "status"],
