@@ -100,8 +100,8 @@ pub enum Action {
     Refresh {
         /// The group: least stream table among all that are linked to these.
         group: TableId,
-        /// The due ones, those that come with them since they have the same period, and all stream tables of the group upstream of
-        /// any of these.
+        /// The due ones, those that come with them since they have the same period, and all stream tables of the group
+        /// upstream of any of these.
         members: Vec<TableId>,
         /// Those whose schedule asked for it, or a reader's in another group.
         due: Vec<TableId>,
@@ -266,12 +266,13 @@ impl Ready {
 /// What to refresh now and when to ask again.
 ///
 /// Stream tables linked by stream-table edges are a group ([`Dag::groups`]); a group has one refresh at a time, of its due
-/// members, of those that have the same period, and of everything upstream of them within the group. What is read from another group is refreshed before, by
-/// itself: it counts as due until it was, and the reader waits for that. At most `max_concurrent` run together: first
-/// those that have waited for a whole period, in the order in which they became due, so that none starves; then the
-/// group that takes longest, so that all are done soonest. A table that failed waits ([`backoff`]) and so does what is
-/// downstream of it; the rest of its group goes on. A table whose refresh outlasts its period is asked for less often
-/// ([`effective_period`]). O(V + E) and one upstream walk per due table.
+/// members, of those that have the same period, and of everything upstream of them within the group. What is read from
+/// another group is refreshed before, by itself: it counts as due until it was, and the reader waits for that. At most
+/// `max_concurrent` run together: first those that have waited for a whole period, in the order in which they became due,
+/// so that none starves; then the group that takes longest, so that all are done soonest. A table that failed waits
+/// ([`backoff`]), is tried without the others of its group, and what is downstream of it waits for it; the rest goes on. A
+/// table whose refresh outlasts its period is asked for less often ([`effective_period`]). O(V + E), and an upstream walk
+/// for each member of a group that starts.
 pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Plan {
     let (wishes, periods, called) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
     let mut look = Look { dag, tasks, options, now, wishes, periods, called, plan: Plan::default() };
@@ -374,11 +375,13 @@ impl Look<'_> {
                 }
             }
         }
-        // What failed is tried by itself, after the others: together it would undo what they do, again and again.
-        let clean: BTreeSet<TableId> = due.iter().filter(|id| !self.has_failed(**id)).copied().collect();
-        if !clean.is_empty() {
-            due = clean;
-        }
+        // What failed is tried by itself: together it would undo what the others do, again and again. They go before it, unless
+        // that would be for ever.
+        let (failed, clean): (BTreeSet<TableId>, BTreeSet<TableId>) =
+            due.iter().copied().partition(|id| self.has_failed(*id));
+        let overdue_failed =
+            failed.iter().any(|id| self.wishes.get(id).is_some_and(|w| self.is_overdue(*id, *w)));
+        due = if clean.is_empty() || overdue_failed { failed } else { clean };
         let with = self.companions(&members, &due);
         duration +=
             with.iter().filter_map(|id| Some(self.tasks.get(id)?.status.last_duration())).sum::<Duration>();
