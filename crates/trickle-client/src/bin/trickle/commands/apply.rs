@@ -25,7 +25,8 @@ use trickle_core::parse::{StatementKind, statements};
 ///
 /// The plan is shown first. A stream table whose query changed stays the same table, with its indexes, grants and views; one
 /// whose file has another name now is renamed. One whose file is gone is dropped, one whose columns come in another order is
-/// made anew, and a column that the query has no more goes, with --allow-drop alone. Stream tables that were not made so are left alone, unless a file declares them.
+/// made anew, and a column that the query has no more goes, with --allow-drop alone. Stream tables that were not made so are
+/// left alone, unless a file declares them.
 ///
 /// Exit code 0: all is as declared, or would be; 1: something would be destroyed, and nothing was done; 2: a file is wrong,
 /// and nothing was done.
