@@ -1,5 +1,5 @@
-//! A refresher, as `trickle_engine::scheduler` and `trickle_client::daemon` are: what it knows, how it looks, and what it
-//! notes of the end of a refresh. It calls the core's scheduler; nothing of what it knows outlives it.
+//! A refresher: the core's agenda, over the model of a database. What it knows, and how it notes the end of a refresh, is the
+//! core's own; mutants put something wrong in between.
 
 use crate::database::Database;
 use crate::mutants::Mutant;
@@ -9,37 +9,19 @@ use std::time::Duration;
 use trickle_core::catalog::TableId;
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_core::schedule::{
-    Action, Options, Plan, Schedule, Status, Task, Time, canonical_periods, effective_period, next,
+    Agenda, Due, Known, Options, Outcome, Schedule, Seen, Task, Time, effective_period,
 };
-
-/// How a refresh ended, as far as its schedule goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    Done,
-    Later,
-    Failed,
-}
-
-/// What is to be refreshed together, and what of it asked for that.
-#[derive(Clone, Debug)]
-pub(crate) struct Due {
-    pub(crate) members: Vec<TableId>,
-    pub(crate) due: Vec<TableId>,
-}
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Daemon {
-    options: Options,
     mutant: Option<Mutant>,
+    agenda: Agenda,
     pub(crate) dag: Dag,
     /// Of which state of the catalog that is, what is refreshed together in it, and with how many other groups on the way.
     epoch: Option<u64>,
     pub(crate) groups: Vec<Vec<TableId>>,
     pub(crate) on_the_way: BTreeMap<TableId, i64>,
-    pub(crate) tasks: BTreeMap<TableId, Task>,
-    pub(crate) periods: BTreeMap<TableId, Duration>,
-    changed: BTreeSet<TableId>,
     looked: Option<i64>,
     reload: i64,
     /// When each was last started or looked at, or found in no state to be, on a clock that nobody sets.
@@ -61,15 +43,12 @@ pub(crate) fn graph(db: &Database) -> Dag {
 impl Daemon {
     pub(crate) fn new(scenario: &Scenario, mutant: Option<Mutant>) -> Daemon {
         Daemon {
-            options: scenario.options,
             mutant,
+            agenda: Agenda::new(mistaken(scenario.options, mutant)),
             dag: Dag::new(),
             epoch: None,
             groups: Vec::new(),
             on_the_way: BTreeMap::new(),
-            tasks: BTreeMap::new(),
-            periods: BTreeMap::new(),
-            changed: BTreeSet::new(),
             looked: None,
             reload: scenario.reload,
             seen: BTreeMap::new(),
@@ -80,8 +59,16 @@ impl Daemon {
         self.mutant == Some(mutant)
     }
 
+    pub(crate) fn tasks(&self) -> &BTreeMap<TableId, Task> {
+        &self.agenda.tasks
+    }
+
+    pub(crate) fn periods(&self) -> &BTreeMap<TableId, Duration> {
+        self.agenda.periods()
+    }
+
     /// Reads the catalog where the last reading is old.
-    pub(crate) fn read(&mut self, db: &Database, wall: Time, now: i64) {
+    fn read(&mut self, db: &Database, wall: Time, now: i64) {
         if self.looked.is_some_and(|at| now - at < self.reload) {
             return;
         }
@@ -89,22 +76,21 @@ impl Daemon {
         if self.epoch != Some(db.epoch) {
             self.draw(db);
         }
-        let mut tasks = BTreeMap::new();
-        for (id, e) in &db.catalog {
-            let fresh = Status { since: wall, ..Status::default() };
-            let status = Status {
+        let known = db.catalog.iter().map(|(id, e)| {
+            let known = Known {
+                schedule: e.definition.schedule.clone(),
                 suspended: e.state.suspended && !self.is(Mutant::SuspensionIgnored),
-                consecutive_errors: e.state.errors,
-                ..self.tasks.remove(id).map_or(fresh, |t| t.status)
+                errors: e.state.errors,
+                ..Known::default()
             };
-            tasks.insert(*id, Task { schedule: e.definition.schedule.clone(), status, polls: false });
+            (*id, known)
+        });
+        let dag = if self.is(Mutant::ReaderDoesNotWait) { self.cut(db) } else { self.dag.clone() };
+        self.agenda.learn(dag, known.collect(), wall);
+        for id in db.catalog.keys() {
             self.seen.entry(*id).or_insert(now);
         }
-        self.tasks = tasks;
-        let schedule = |id| self.tasks.get(&id)?.schedule.as_ref();
-        self.periods = canonical_periods(&self.dag, schedule, |_| self.options.default_period);
-        self.changed.retain(|id| self.tasks.contains_key(id));
-        self.seen.retain(|id, _| self.tasks.contains_key(id));
+        self.seen.retain(|id, _| db.catalog.contains_key(id));
     }
 
     fn draw(&mut self, db: &Database) {
@@ -119,171 +105,115 @@ impl Daemon {
         self.on_the_way = db.catalog.keys().map(way).collect();
     }
 
-    /// The core's plan; mutants ask for another, or do not do what it says.
-    fn plan(&self, most: usize, wall: Time) -> Plan {
-        let mut options = Options { max_concurrent: most, ..self.options };
-        let (mut dag, mut tasks) = (None, None);
-        match self.mutant {
-            Some(Mutant::NoLimit) => options.max_concurrent = usize::MAX,
-            Some(Mutant::LeastGroupFirst) => options.max_concurrent = usize::MAX,
-            Some(Mutant::NoBackoff) => options.backoff_first = Duration::ZERO,
-            Some(Mutant::EndlessBackoff) => {
-                (options.backoff_first, options.backoff_cap) = (options.backoff_first * 20, Duration::MAX);
-            }
-            Some(Mutant::SuspensionIgnored) => options.max_consecutive_errors = 0,
-            Some(Mutant::RunningIgnored) => {
-                let tasks = tasks.insert(self.tasks.clone());
-                tasks.values_mut().for_each(|t| t.status.running = false);
-            }
-            Some(Mutant::ReaderDoesNotWait) => dag = self.cut(),
-            _ => {}
-        }
-        let (dag, tasks) = (dag.as_ref().unwrap_or(&self.dag), tasks.as_ref().unwrap_or(&self.tasks));
-        let mut plan = next(dag, tasks, &options, wall);
-        let future = |id: &TableId| self.tasks[id].status.last_start.is_some_and(|s| s > wall);
-        if self.is(Mutant::FutureWaited) {
-            plan.actions.retain(|a| matches!(a, Action::Refresh { due, .. } if !due.iter().any(future)));
-        }
-        if self.is(Mutant::LeastGroupFirst) {
-            let group = |a: &Action| match a {
-                Action::Refresh { group, .. } => *group,
-                Action::Suspend { id, .. } => *id,
-            };
-            plan.actions.retain(|a| matches!(a, Action::Refresh { .. }));
-            plan.actions.sort_by_key(group);
-            plan.actions.truncate(most.saturating_sub(self.running()));
-        }
-        plan
-    }
-
     /// The graph in which what stands apart reads base tables only.
-    fn cut(&self) -> Option<Dag> {
-        let of: BTreeMap<TableId, usize> = self
-            .dag
-            .groups()
-            .iter()
-            .enumerate()
-            .flat_map(|(i, g)| g.iter().map(move |id| (*id, i)))
-            .collect();
+    fn cut(&self, db: &Database) -> Dag {
+        let of = |id: TableId| self.groups.iter().position(|g| g.contains(&id));
         let name = |id: TableId| id.to_string().into();
-        let nodes = self.tasks.keys().map(|id| {
-            let source = |s: TableId| if of.get(&s) == of.get(id) { s } else { TableId(s.0 + 5000) };
+        let nodes = db.catalog.keys().map(|id| {
+            let source = |s: TableId| if of(s) == of(*id) { s } else { TableId(s.0 + 5000) };
             let sources = self.dag.sources(*id).into_iter().map(|s| (source(s), name(s))).collect();
             StreamTableNode { id: *id, name: name(*id), sources, apart: false }
         });
-        Dag::build(nodes).ok()
+        Dag::build(nodes).expect("sources are older than their readers")
     }
 
     /// How many groups are at work.
     fn running(&self) -> usize {
-        let running = |id: &TableId| self.tasks.get(id).is_some_and(|t| t.status.running);
+        let running = |id: &TableId| self.tasks().get(id).is_some_and(|t| t.status.running);
         self.groups.iter().filter(|g| g.iter().any(running)).count()
     }
 
-    fn due(&self, most: usize, wall: Time) -> (Vec<Due>, Option<Time>) {
-        let plan = self.plan(most, wall);
-        let due = plan.actions.into_iter().filter_map(|a| match a {
-            Action::Refresh { members, due, .. } => Some(Due { members, due }),
-            Action::Suspend { .. } => None,
-        });
-        (due.collect(), plan.wake)
-    }
-
-    fn has_changes(&self, due: &Due) -> bool {
-        due.members.iter().any(|id| self.changed.contains(id))
+    /// What is due and has changes; mutants take something else.
+    fn ready(&self, most: usize, wall: Time) -> Vec<Due> {
+        let mut due = self.agenda.ready(wall);
+        let future = |id: &TableId| self.tasks()[id].status.last_start.is_some_and(|s| s > wall);
+        match self.mutant {
+            Some(Mutant::FutureWaited) => due.retain(|d| !d.asked.iter().any(future)),
+            Some(Mutant::LeastGroupFirst) => {
+                due.sort_by_key(|d| d.members.iter().min().copied());
+                due.truncate(most.saturating_sub(self.running()));
+            }
+            _ => {}
+        }
+        due
     }
 
     /// Finds what is due and has anything to do, which counts as running from now on, and when to look again.
-    pub(crate) fn look(&mut self, db: &Database, wall: Time, now: i64) -> (Vec<Due>, Option<Time>) {
+    pub(crate) fn look(
+        &mut self,
+        db: &Database,
+        most: usize,
+        wall: Time,
+        now: i64,
+    ) -> (Vec<Due>, Option<Time>) {
         self.read(db, wall, now);
-        let (mut due, wake) = self.due(usize::MAX, wall);
-        if due.is_empty() {
-            return (due, wake);
+        if self.is(Mutant::RunningIgnored) {
+            self.agenda.tasks.values_mut().for_each(|t| t.status.running = false);
         }
-        if self.is(Mutant::NoLook) {
-            self.changed.extend(self.tasks.keys());
+        let (due, plan) = self.agenda.due(wall);
+        if due.is_empty() {
+            return (due, plan.wake);
         }
         loop {
-            due.retain(|d| !self.has_changes(d));
+            let due = self.agenda.unknown(wall);
             if due.is_empty() {
                 break;
             }
-            self.look_at(db, &due, wall, now);
-            due = self.due(usize::MAX, wall).0;
+            self.look_at(db, &due, wall);
         }
-        let (mut due, _) = self.due(self.options.max_concurrent, wall);
-        due.retain(|d| self.has_changes(d));
+        let mut due = self.ready(most, wall);
         for d in &due {
-            for id in &d.members {
-                self.changed.remove(id);
-                let period = self.periods.get(id).copied().unwrap_or_default();
-                let Some(t) = self.tasks.get_mut(id) else { continue };
-                let queued = t.status.last_start.map(|s| s.after(period)).filter(|_| d.due.contains(id));
-                t.status.running = true;
-                t.status.last_start = Some(match queued.filter(|q| *q < wall) {
-                    Some(queued) if self.mutant == Some(Mutant::MissedRunsQueued) => queued,
-                    _ => wall,
-                });
-                t.status.last_end = None;
-                self.seen.insert(*id, now);
+            let queued = |id: &TableId| {
+                let period = self.periods().get(id).copied().unwrap_or_default();
+                let last = self.tasks()[id].status.last_start?.after(period);
+                (d.asked.contains(id) && last < wall).then_some((*id, last))
+            };
+            let queued: Vec<(TableId, Time)> = d.members.iter().filter_map(queued).collect();
+            self.agenda.begin(d, wall, self.clock(wall, now));
+            self.seen.extend(d.members.iter().map(|id| (*id, now)));
+            if self.is(Mutant::MissedRunsQueued) {
+                queued.into_iter().for_each(|(id, last)| self.status(id).last_start = Some(last));
             }
         }
+        let looked = |(id, t): (&TableId, &Task)| (t.status.last_start == Some(wall)).then_some((*id, now));
+        self.seen.extend(self.agenda.tasks.iter().filter_map(looked));
         if self.is(Mutant::StartedWithoutRefresh) && now % 7 == 0 {
             due.clear();
         }
-        let wake = self.plan(self.options.max_concurrent, wall).wake;
+        // What these leave out is due all the same.
+        let wake = match self.mutant {
+            Some(Mutant::FutureWaited | Mutant::LeastGroupFirst) => None,
+            _ => self.agenda.wake(wall),
+        };
         (due, wake)
     }
 
     /// Looks whether these have changes, and at whatever is looked at as often with them.
-    fn look_at(&mut self, db: &Database, due: &[Due], wall: Time, now: i64) {
-        let members: BTreeSet<TableId> = due.iter().flat_map(|d| &d.members).copied().collect();
-        let longest = members.iter().filter_map(|id| self.periods.get(id)).max();
-        let beside: BTreeSet<TableId> =
-            self.periods.iter().filter(|(_, p)| Some(*p) <= longest).map(|(id, _)| *id).collect();
-        let asked = self.dag.refresh_set(&members.union(&beside).copied().collect());
-        let found: BTreeSet<TableId> = asked.into_iter().filter(|id| db.has_changes(*id)).collect();
-        self.changed.extend(found.intersection(&members));
-        let idle: Vec<&Due> = due.iter().filter(|d| !self.has_changes(d)).collect();
-        for id in idle.into_iter().flat_map(|d| &d.members) {
-            let Some(t) = self.tasks.get_mut(id) else { continue };
-            (t.status.last_start, t.status.last_end) = (Some(wall), Some(wall));
-            self.seen.insert(*id, now);
-        }
-        let mut stale = found;
-        for id in stale.clone() {
-            stale.extend(self.dag.downstream(id));
-        }
-        for id in beside.iter().filter(|id| !members.contains(id) && !stale.contains(id)) {
-            let Some(t) = self.tasks.get_mut(id) else { continue };
-            let quiet = !t.status.running && t.status.consecutive_errors == 0;
-            if quiet && !matches!(t.schedule, None | Some(Schedule::Cron(_))) {
-                (t.status.last_start, t.status.last_end) = (Some(wall), Some(wall));
-                self.seen.insert(*id, now);
-            }
-        }
+    fn look_at(&mut self, db: &Database, due: &[Due], wall: Time) {
+        let look = self.agenda.look(due);
+        let has = |id: &TableId| db.has_changes(*id) || self.is(Mutant::NoLook);
+        let stale: BTreeSet<TableId> = look.asked.iter().copied().filter(has).collect();
+        let seen = Seen { changed: stale.clone(), stale };
+        self.agenda.looked(due, &look, &seen, wall);
+    }
+
+    fn status(&mut self, id: TableId) -> &mut trickle_core::schedule::Status {
+        &mut self.agenda.tasks.get_mut(&id).expect("it is known").status
+    }
+
+    /// What durations are measured by.
+    fn clock(&self, wall: Time, now: i64) -> Duration {
+        Duration::from_millis(if self.is(Mutant::ClockMeasures) { wall.0 } else { now } as u64)
     }
 
     /// Notes how a refresh ended.
-    pub(crate) fn ended(&mut self, due: &Due, end: End, wall: Time, now: i64) {
-        for id in &due.members {
-            let took = Duration::from_millis((now - self.seen.get(id).copied().unwrap_or(now)) as u64);
-            let by_the_clock = self.is(Mutant::ClockMeasures);
-            let Some(t) = self.tasks.get_mut(id) else { continue };
-            t.status.running = false;
-            let measured = t.status.last_start.filter(|_| !by_the_clock).map(|s| s.after(took));
-            t.status.last_end = measured.or(Some(wall));
-            match end {
-                End::Done => {
-                    t.status.consecutive_errors = 0;
-                    t.status.last_done = t.status.last_start;
-                }
-                End::Later => {}
-                End::Failed => {
-                    t.status.consecutive_errors += 1;
-                    self.looked = None;
-                }
-            }
+    pub(crate) fn ended(&mut self, due: &Due, outcome: Outcome, wall: Time, now: i64) {
+        self.agenda.ended(due, outcome, wall, self.clock(wall, now));
+        if self.is(Mutant::LaterIsAPeriodLater) {
+            self.agenda.tasks.values_mut().for_each(|t| t.status.again = false);
+        }
+        if outcome == Outcome::Failed {
+            self.looked = None;
         }
     }
 
@@ -294,12 +224,29 @@ impl Daemon {
 
     /// The period in force for something that takes so long.
     pub(crate) fn period(&self, id: TableId, longest: i64) -> Option<i64> {
-        let own = match self.tasks.get(&id)?.schedule.as_ref()? {
+        let own = match self.tasks().get(&id)?.schedule.as_ref()? {
             // Gaps differ: by the clock, and where 60 is no multiple.
             Schedule::Cron(c) => c.gap() * 2,
-            _ => *self.periods.get(&id)?,
+            _ => *self.periods().get(&id)?,
         };
-        let longest = Duration::from_millis(longest.max(0) as u64);
-        Some(effective_period(own.max(self.options.min_period), longest).as_millis() as i64)
+        Some(effective_period(own, millis(longest)).as_millis() as i64)
     }
+}
+
+fn millis(ms: i64) -> Duration {
+    Duration::from_millis(ms.max(0) as u64)
+}
+
+/// The settings that a mutant goes by.
+fn mistaken(mut options: Options, mutant: Option<Mutant>) -> Options {
+    match mutant {
+        Some(Mutant::NoLimit | Mutant::LeastGroupFirst) => options.max_concurrent = usize::MAX,
+        Some(Mutant::NoBackoff) => options.backoff_first = Duration::ZERO,
+        Some(Mutant::EndlessBackoff) => {
+            (options.backoff_first, options.backoff_cap) = (options.backoff_first * 20, Duration::MAX);
+        }
+        Some(Mutant::SuspensionIgnored) => options.max_consecutive_errors = 0,
+        _ => {}
+    }
+    options
 }

@@ -18,6 +18,7 @@ pub(crate) enum Law {
     QuietIsPresent,
     LagBounded,
     NothingStarves,
+    TriedAgain,
     BackoffHonoured,
     NoMissedRuns,
     IdleCostsNothing,
@@ -39,6 +40,7 @@ impl Law {
         Law::QuietIsPresent,
         Law::LagBounded,
         Law::NothingStarves,
+        Law::TriedAgain,
         Law::BackoffHonoured,
         Law::NoMissedRuns,
         Law::IdleCostsNothing,
@@ -70,6 +72,9 @@ impl Law {
             }
             Law::NothingStarves => {
                 "what has a schedule, and waits for no error, is looked at or started within its period and its queue"
+            }
+            Law::TriedAgain => {
+                "what found somebody in its way is tried again when its wait and its queue are over, whatever its period"
             }
             Law::BackoffHonoured => {
                 "what failed n times is not tried again before first · 2^(n − 1), at most the cap"
@@ -200,12 +205,16 @@ pub(crate) fn quiet(db: &Database) -> Option<(Law, String)> {
     None
 }
 
-/// How long a stream table may go without being looked at, where a refresh takes `longest`: its period in force, then for
-/// each group on the way (what it waits for, and its own) the rest of a refresh that is at work, its turn in the queue of
-/// all groups, and the refresh; and each time what passes until the refresher looks. `None`: it has no schedule.
+/// How long a stream table may go without being looked at, where a refresh takes `longest`: its period in force, then its turn.
+/// `None`: it has no schedule.
 pub(crate) fn patience(daemon: &Daemon, scenario: &Scenario, id: TableId, longest: i64) -> Option<i64> {
-    let period = daemon.period(id, longest)?;
+    Some(daemon.period(id, longest)? + turn(daemon, scenario, id, longest))
+}
+
+/// How long what is due may wait: for each group on the way (what it waits for, and its own) the rest of a refresh that is at
+/// work, its turn in the queue of all groups, and the refresh; and each time what passes until the refresher looks.
+pub(crate) fn turn(daemon: &Daemon, scenario: &Scenario, id: TableId, longest: i64) -> i64 {
     let on_the_way = daemon.on_the_way.get(&id).copied().unwrap_or(1);
     let queue = daemon.groups.len().div_ceil(scenario.options.max_concurrent) as i64;
-    Some(period + on_the_way * (2 + queue) * longest + scenario.reload + scenario.unit)
+    on_the_way * (2 + queue) * longest + scenario.reload + scenario.unit
 }

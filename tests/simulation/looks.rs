@@ -1,11 +1,11 @@
 //! Refreshers in a run: when they look, what they start, and the laws of both.
 
-use crate::daemon::{Daemon, Due};
+use crate::daemon::Daemon;
 use crate::laws::{self, Law};
 use crate::run::{Do, Owner, Run, Seat, Work};
 use std::time::Duration;
 use trickle_core::catalog::TableId;
-use trickle_core::schedule::Schedule;
+use trickle_core::schedule::{Due, Schedule};
 
 impl Seat {
     /// How much longer something may wait because the clock was set back by less than its period.
@@ -42,6 +42,7 @@ impl Run {
         (it.disturbed, it.fence) = (self.now, None);
         it.failed.clear();
         it.started.clear();
+        it.later.clear();
         it.excused.clear();
         self.look_soon(seat);
     }
@@ -70,8 +71,9 @@ impl Run {
             }
         }
         let (wall, now) = (self.wall(seat), self.now);
+        let most = self.scenario.options.max_concurrent;
         let Some(daemon) = &mut self.seats[seat].daemon else { return };
-        let (due, wake) = daemon.look(&self.db, wall, now);
+        let (due, wake) = daemon.look(&self.db, most, wall, now);
         for due in due {
             self.check_start(seat, &due);
             let wanted = due.members.clone();
@@ -113,7 +115,7 @@ impl Run {
                 self.breaks(Law::SuspendedInTime, format!("{id} is suspended and is refreshed"));
             }
         }
-        for id in &due.due {
+        for id in &due.asked {
             self.check_missed(seat, *id);
         }
         let now = self.now;
@@ -144,7 +146,7 @@ impl Run {
         if it.disturbed >= at || asked_by_others || !timed || entry.state.errors > 0 {
             return;
         }
-        let Some(period) = daemon.periods.get(&id) else { return };
+        let Some(period) = daemon.periods().get(&id) else { return };
         let least = period.mul_f64(1.0 - self.scenario.options.jitter).as_millis() as i64 - 2;
         if self.now - at < least {
             let detail = format!("{id} is due {} ms after it was refreshed, not {least} ms", self.now - at);
@@ -164,11 +166,11 @@ impl Run {
         let it = &self.seats[seat];
         let Some(daemon) = &it.daemon else { return };
         let (mut excused, mut starved) = (Vec::new(), None);
-        for (id, task) in &daemon.tasks {
+        for (id, task) in daemon.tasks() {
             let fails = |id: &TableId| {
                 let now = self.db.catalog.get(id).is_none_or(|e| e.state.errors > 0 || e.state.suspended);
                 now || daemon
-                    .tasks
+                    .tasks()
                     .get(id)
                     .is_some_and(|t| t.status.consecutive_errors > 0 || t.status.suspended)
             };
@@ -178,20 +180,28 @@ impl Run {
                 excused.push(*id);
                 continue;
             }
-            let Some(patience) = laws::patience(daemon, &self.scenario, *id, longest) else { continue };
-            let failing = if fails(id) { self.scenario.options.backoff_cap.as_millis() as i64 } else { 0 };
-            let patience = patience + it.set_back_for(daemon.period(*id, longest));
+            let Some(period) = daemon.period(*id, longest) else { continue };
+            let o = &self.scenario.options;
+            let failing = if fails(id) { o.backoff_cap.as_millis() as i64 } else { 0 };
+            let turn =
+                laws::turn(daemon, &self.scenario, *id, longest) + it.set_back_for(Some(period)) + failing;
             let seen = daemon.seen.get(id).copied().unwrap_or(0);
-            let from = seen.max(it.disturbed).max(it.excused.get(id).copied().unwrap_or(0));
-            if self.now - from > patience + failing {
-                let waited = self.now - from;
-                starved = Some(format!("{id} waits for {waited} ms, more than {patience} + {failing} ms"));
+            let excused = it.disturbed.max(it.excused.get(id).copied().unwrap_or(0));
+            let again = (o.backoff_first.as_millis() as i64).max(longest / 4);
+            let ended = it.later.get(id).copied().filter(|at| *at >= seen);
+            let waits =
+                [(Law::NothingStarves, Some(seen), period + turn), (Law::TriedAgain, ended, again + turn)];
+            for (law, from, most) in waits {
+                let waited = from.map_or(0, |at| self.now - at.max(excused));
+                if waited > most {
+                    starved = Some((law, format!("{id} waits for {waited} ms, more than {most} ms")));
+                }
             }
         }
         let now = self.now;
         self.seats[seat].excused.extend(excused.into_iter().map(|id| (id, now)));
-        if let Some(detail) = starved {
-            self.breaks(Law::NothingStarves, detail);
+        if let Some((law, detail)) = starved {
+            self.breaks(law, detail);
         }
     }
 
@@ -203,14 +213,14 @@ impl Run {
         self.at(self.now + self.scenario.unit * 2, Do::Sample);
         let longest = self.longest();
         let Some(daemon) = self.seats[0].daemon.as_ref() else { return };
-        let least = daemon.periods.values().min().map_or(1, |p| p.as_millis() as i64);
+        let least = daemon.periods().values().min().map_or(1, |p| p.as_millis() as i64);
         let groups = daemon.groups.len() as i64;
         if groups * longest > least * self.scenario.options.max_concurrent as i64 {
             return;
         }
         let present = laws::present(&self.db);
         let mut late = None;
-        for id in daemon.tasks.keys() {
+        for id in daemon.tasks().keys() {
             let (Some(bag), Some(patience)) =
                 (present.get(id), laws::patience(daemon, &self.scenario, *id, longest))
             else {
@@ -238,7 +248,7 @@ impl Run {
         let mut most = 0;
         for daemon in self.seats.iter().filter_map(|s| s.daemon.as_ref()) {
             let all =
-                daemon.tasks.keys().filter_map(|id| laws::patience(daemon, &self.scenario, *id, longest));
+                daemon.tasks().keys().filter_map(|id| laws::patience(daemon, &self.scenario, *id, longest));
             most = all.fold(most, i64::max);
         }
         let lingering = 3 * self.scenario.unit;

@@ -43,6 +43,8 @@ pub(crate) enum Mutant {
     SuspensionIgnored,
     /// Waiting for a lock counts as an error.
     BusyIsAnError,
+    /// What found somebody in its way is tried again when its next time comes.
+    LaterIsAPeriodLater,
     /// What runs is started again.
     RunningIgnored,
     /// What is due is refreshed whether or not anything changed.
@@ -79,6 +81,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant::LeastGroupFirst,
     Mutant::SuspensionIgnored,
     Mutant::BusyIsAnError,
+    Mutant::LaterIsAPeriodLater,
     Mutant::RunningIgnored,
     Mutant::NoLook,
     Mutant::FutureWaited,

@@ -1,6 +1,6 @@
 //! One run: a clock that jumps from event to event, and what each of them does.
 
-use crate::daemon::{Daemon, Due, End, graph};
+use crate::daemon::{Daemon, graph};
 use crate::database::{Database, Entry, State};
 use crate::laws::{Law, Violation};
 use crate::mutants::Mutant;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use trickle_core::catalog::TableId;
 use trickle_core::frontier::Xid;
 use trickle_core::refresh::FailureKind;
-use trickle_core::schedule::Time;
+use trickle_core::schedule::{Due, Outcome, Time};
 
 /// Something that is to happen.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +69,8 @@ pub(crate) struct Seat {
     pub(crate) failed: BTreeMap<TableId, (i64, u32)>,
     /// When a table was started that was then refreshed.
     pub(crate) started: BTreeMap<TableId, i64>,
+    /// When a refresh of a table ended because somebody was in its way.
+    pub(crate) later: BTreeMap<TableId, i64>,
     /// Until when a table had an excuse for not being started.
     pub(crate) excused: BTreeMap<TableId, i64>,
 }
@@ -163,6 +165,7 @@ impl Run {
                 disturbed: 0,
                 failed: BTreeMap::new(),
                 started: BTreeMap::new(),
+                later: BTreeMap::new(),
                 excused: BTreeMap::new(),
             });
             run.at(d as i64, Do::Up(d));
@@ -299,9 +302,9 @@ pub(crate) fn groups(db: &Database, wanted: &[TableId], all: bool) -> VecDeque<V
 }
 
 /// Whether a failure is nobody's fault.
-pub(crate) fn how(kind: FailureKind) -> End {
+pub(crate) fn how(kind: FailureKind) -> Outcome {
     match kind {
-        FailureKind::Busy | FailureKind::Conflict | FailureKind::Connection => End::Later,
-        FailureKind::Stale | FailureKind::Statement => End::Failed,
+        FailureKind::Busy | FailureKind::Conflict | FailureKind::Connection => Outcome::Later,
+        FailureKind::Stale | FailureKind::Statement => Outcome::Failed,
     }
 }

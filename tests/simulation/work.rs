@@ -1,6 +1,6 @@
 //! Refreshes at work in a run: how they begin, what becomes of their batches, how they end.
 
-use crate::daemon::{Due, End, graph};
+use crate::daemon::graph;
 use crate::laws::{self, Law};
 use crate::mutants::Mutant;
 use crate::refresh::{Refresh, Sent};
@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use trickle_core::catalog::TableId;
 use trickle_core::frontier::Frontier;
 use trickle_core::refresh::{Failure, FailureKind, Outcome, Report, Step};
+use trickle_core::schedule::{Due, Outcome as End};
 
 impl Run {
     /// Begins to refresh these, each group by itself; `all`: with all that they read.
@@ -250,6 +251,10 @@ impl Run {
             match end {
                 End::Done => drop(seat.failed.remove(id)),
                 _ => drop(seat.started.remove(id)),
+            }
+            match end {
+                End::Later => drop(seat.later.insert(*id, self.now)),
+                _ => drop(seat.later.remove(id)),
             }
         }
     }

@@ -16,11 +16,11 @@ use std::pin::Pin;
 use std::time::Duration;
 use tokio::sync::watch;
 use trickle_core::catalog::TableId;
-use trickle_core::refresh::Lease;
+use trickle_core::refresh::{ABANDONED, Lease};
 use trickle_core::schedule::Time;
 use trickle_engine::health::Concern;
-use trickle_engine::scheduler::{Due, Outcome, Scheduler, SchedulerOptions, Slow, Suspended, now};
-use trickle_engine::{Error, REFRESHER, Refreshed, Result, Settings};
+use trickle_engine::scheduler::{Due, Scheduler, SchedulerOptions, Slow, Suspended, now, outcome_of};
+use trickle_engine::{Error, REFRESHER, RefreshOptions, Refreshed, Result, Settings};
 
 /// How the daemon works.
 #[derive(Clone, Debug)]
@@ -83,9 +83,6 @@ pub enum Event<'e> {
 
 /// The shortest and the longest wait before another try to connect.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
-
-/// How long a transaction of a refresh may wait for this process. Between two statements that takes milliseconds.
-const ABANDONED: Duration = Duration::from_secs(10);
 
 /// Runs until `stop` is done; then lets refreshes at work finish, or cancels them.
 ///
@@ -319,7 +316,7 @@ impl<'d> Daemon<'d> {
         for id in &due.members {
             self.cancel.insert(*id, trickle.connection().cancel());
         }
-        let options = due.options(Some(self.lease));
+        let options = RefreshOptions::on_schedule(&due, Some(self.lease));
         Ok(Box::pin(async move {
             let result = trickle.refresh_linked(&due.members, &options).await;
             (trickle, due, result)
@@ -331,7 +328,7 @@ impl<'d> Daemon<'d> {
         for id in &due.members {
             self.cancel.remove(id);
         }
-        self.scheduler.ended(due, Outcome::of(&result));
+        self.scheduler.ended(due, outcome_of(&result));
         match result {
             Ok(done) => (self.tell)(Event::Refreshed(&done)),
             Err(e) if e.is_connection() => return Err(e),
@@ -367,8 +364,8 @@ impl<'d> Daemon<'d> {
     }
 }
 
-/// Has the server end a transaction that nobody goes on with, as where this process stands still, and with it the locks that keep
-/// another refresher waiting. Behind a pooler nothing can be set for a session.
+/// Has the server end whatever transaction nobody goes on with, as where this process stands still. Behind a pooler nothing can be
+/// set for a session, and refreshes alone set it for themselves.
 async fn abandonable(trickle: &Trickle) -> Result<()> {
     if trickle.connection().shared.is_some() {
         return Ok(());

@@ -14,9 +14,10 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trickle_core::catalog::TableId;
-use trickle_core::dag::Dag;
 use trickle_core::refresh::Lease;
-use trickle_core::schedule::{self, Action, Plan, Schedule, Status, Task, Time};
+use trickle_core::schedule::{self, Agenda, Known, Plan, Schedule, Time};
+
+pub use trickle_core::schedule::{Due, Outcome};
 
 /// How a scheduler looks.
 #[derive(Clone, Copy, Debug)]
@@ -39,32 +40,25 @@ impl Default for SchedulerOptions {
     }
 }
 
-/// What is to be refreshed together, now.
-#[derive(Clone, Debug)]
-pub struct Due {
-    /// The stream tables.
-    pub members: Vec<TableId>,
-    /// Those that are to be computed anew because nobody can tell whether they changed.
-    pub polled: BTreeSet<TableId>,
-    /// When all of them were last seen to have nothing to do, if that was seen.
-    pub quiet_at: Option<Time>,
-}
-
-impl Due {
-    /// How they are refreshed, by who holds this lease.
-    pub fn options(&self, lease: Option<Lease>) -> RefreshOptions {
+impl RefreshOptions {
+    /// How what is due is refreshed, by who holds this lease.
+    pub fn on_schedule(due: &Due, lease: Option<Lease>) -> RefreshOptions {
         RefreshOptions {
             initiated_by: Some("SCHEDULER"),
-            polled: Some(self.polled.clone()),
+            polled: Some(due.polled.clone()),
             lease,
-            quiet_at: self.quiet_at,
+            quiet_at: due.quiet_at,
             ..RefreshOptions::default()
         }
     }
+}
 
-    /// Whether a member's time came, in which it is looked at with all that it reads.
-    fn asks(&self, id: TableId, task: &Task) -> bool {
-        !task.polls || self.polled.contains(&id)
+/// How a refresh ended, for its schedule.
+pub fn outcome_of<T>(result: &Result<T>) -> Outcome {
+    match result {
+        Ok(_) => Outcome::Done,
+        Err(e) if e.is_busy() || e.is_transient() || e.is_connection() => Outcome::Later,
+        Err(_) => Outcome::Failed,
     }
 }
 
@@ -110,28 +104,6 @@ impl std::fmt::Display for Suspended {
     }
 }
 
-/// How a refresh ended, as far as its schedule goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is done.
-    Done,
-    /// Somebody was in the way: it is tried again.
-    Later,
-    /// It failed.
-    Failed,
-}
-
-impl Outcome {
-    /// Of a refresh that ended so.
-    pub fn of<T>(result: &Result<T>) -> Outcome {
-        match result {
-            Ok(_) => Outcome::Done,
-            Err(e) if e.is_busy() || e.is_transient() || e.is_connection() => Outcome::Later,
-            Err(_) => Outcome::Failed,
-        }
-    }
-}
-
 /// Stream tables that were seen to have nothing to do.
 #[derive(Debug)]
 struct Still {
@@ -147,20 +119,13 @@ pub struct Scheduler {
     registry: Registry,
     /// What the registry was read from.
     stamp: String,
-    tasks: BTreeMap<TableId, Task>,
-    /// How old each may become.
-    periods: BTreeMap<TableId, Duration>,
-    /// Those that have changes and wait for their turn.
-    changed: BTreeSet<TableId>,
-    /// What the last look at them found to have none.
+    agenda: Agenda,
+    /// What durations are measured from.
+    started: Instant,
+    /// What the last look found to have no changes.
     still: Option<Still>,
-    /// When each was last known to have none: at a look, or when its last refresh began.
-    quiet: BTreeMap<TableId, Time>,
     /// When some were told to be slow.
     slow: BTreeMap<TableId, Instant>,
-    /// When those at work were started, by a clock that nobody sets: a duration over which the clock of the machine was set
-    /// forward would pass for a long refresh, and the next one be put off for as long.
-    begun: BTreeMap<TableId, Instant>,
     /// Sources whose buffers hold nothing but what was counted, since when.
     counted: BTreeMap<TableId, Instant>,
     /// When the catalog was last looked at.
@@ -210,13 +175,10 @@ impl Scheduler {
             options,
             registry: Registry::default(),
             stamp: "unread".to_owned(),
-            tasks: BTreeMap::new(),
-            periods: BTreeMap::new(),
-            changed: BTreeSet::new(),
+            agenda: Agenda::new(options.schedule),
+            started: Instant::now(),
             still: None,
-            quiet: BTreeMap::new(),
             slow: BTreeMap::new(),
-            begun: BTreeMap::new(),
             counted: BTreeMap::new(),
             looked: None,
             read: None,
@@ -232,12 +194,13 @@ impl Scheduler {
     /// Looks otherwise from now on; what is at work stays known.
     pub fn set_options(&mut self, options: SchedulerOptions) {
         self.options = options;
+        self.agenda.options = options.schedule;
         (self.looked, self.read) = (None, None);
     }
 
     /// How many stream tables it knows.
     pub fn known(&self) -> usize {
-        self.tasks.len()
+        self.agenda.tasks.len()
     }
 
     /// The names of stream tables, of those that it knows.
@@ -273,20 +236,10 @@ impl Scheduler {
         self.stamp = stamp;
         self.read = Some((Instant::now(), started.elapsed()));
         self.still = None;
-        let (mut tasks, time) = (BTreeMap::new(), now());
-        for e in self.registry.entries().filter(|e| e.own && e.exists) {
-            let old = self.tasks.remove(&e.relation.id).map(|t| t.status);
-            if e.status == "SUSPENDED" && old.is_some_and(|o| !o.suspended) {
-                self.suspended.push(Suspended { name: shown(e), why: e.last_error.clone() });
-            }
-            tasks.insert(e.relation.id, task(e, old, time));
-        }
-        self.tasks = tasks;
-        let periods = self.registry.periods(&self.options.schedule)?;
-        let table = |(id, p)| Some((self.registry.get(id)?.relation.id, p));
-        self.periods = periods.into_iter().filter_map(table).collect();
-        self.changed.retain(|id| self.tasks.contains_key(id));
-        self.quiet.retain(|id, _| self.tasks.contains_key(id));
+        let known = self.registry.entries().filter(|e| e.own && e.exists).map(|e| (e.relation.id, known(e)));
+        let suspended = self.agenda.learn(self.registry.dag()?, known.collect(), now());
+        let told = |e: &registry::Entry| Suspended { name: shown(e), why: e.last_error.clone() };
+        self.suspended.extend(suspended.iter().filter_map(|id| self.registry.by_table(*id)).map(told));
         Ok(())
     }
 
@@ -332,42 +285,24 @@ impl Scheduler {
     /// Those of the questions.
     pub async fn look<C: Connection>(&mut self, watch: &mut Trickle<C>) -> Result<Found> {
         let time = now();
-        let dag = self.registry.dag()?;
         // What was found to have changes waits for its turn; whatever else is due is looked at, many or few.
-        let all = schedule::Options { max_concurrent: usize::MAX, ..self.options.schedule };
-        let (mut due, Plan { wake, slow, .. }) = self.due(&dag, &all, time);
+        let (due, Plan { wake, slow, .. }) = self.agenda.due(time);
         let slow = self.slow(&slow);
         if due.is_empty() {
             return Ok(Found { due, wake, slow, trouble: None });
         }
         // What is found to have none is not due any more; what waited for it is, and is looked at in its turn.
         loop {
-            due.retain(|d| !self.has_changes(d));
+            let due = self.agenda.unknown(time);
             if due.is_empty() {
                 break;
             }
-            self.look_at(watch, &dag, &due, time).await?;
-            (due, _) = self.due(&dag, &all, time);
+            self.look_at(watch, &due, time).await?;
         }
-        let (due, _) = self.due(&dag, &self.options.schedule, time);
-        let due: Vec<Due> = due.into_iter().filter(|d| self.has_changes(d)).collect();
-        for due in &due {
-            for id in &due.members {
-                self.changed.remove(id);
-                let Some(t) = self.tasks.get_mut(id) else { continue };
-                t.status.running = true;
-                if due.asks(*id, t) {
-                    (t.status.last_start, t.status.last_end) = (Some(time), None);
-                    self.begun.insert(*id, Instant::now());
-                }
-            }
-        }
-        // What became due meanwhile is looked at at once.
-        let time = now();
-        let next = schedule::next(&dag, &self.tasks, &self.options.schedule, time);
-        let startable = next.actions.iter().any(|a| matches!(a, Action::Refresh { .. }));
-        let wake = if startable { Some(time) } else { next.wake };
-        Ok(Found { due, wake, slow, trouble: self.trouble.take() })
+        let due = self.agenda.ready(time);
+        let clock = self.started.elapsed();
+        due.iter().for_each(|d| self.agenda.begin(d, time, clock));
+        Ok(Found { due, wake: self.agenda.wake(now()), slow, trouble: self.trouble.take() })
     }
 
     /// Something may have been committed since the last look, so what that saw to have nothing to do may have.
@@ -379,27 +314,24 @@ impl Scheduler {
     /// time. It asks nobody; `None` where it would have to: something was not looked at since, what reads a clock is due, or
     /// a buffer is to be emptied.
     pub fn look_again(&mut self, time: Time) -> Option<Found> {
-        if !self.changed.is_empty() || !self.counted.is_empty() {
+        if self.agenda.has_waiting() || !self.counted.is_empty() {
             return None;
         }
-        let dag = self.registry.dag().ok()?;
-        let all = schedule::Options { max_concurrent: usize::MAX, ..self.options.schedule };
-        let (mut due, mut plan) = self.due(&dag, &all, time);
+        let (mut due, mut plan) = self.agenda.due(time);
         while !due.is_empty() {
             let members = due.iter().flat_map(|d| &d.members).copied().collect();
-            if !self.are_still(&dag.refresh_set(&members)) {
+            if !self.are_still(&self.agenda.dag.refresh_set(&members)) {
                 return None;
             }
-            self.found_quiet(&due, time);
-            self.quiet.extend(members.iter().map(|id| (*id, time)));
-            (due, plan) = self.due(&dag, &all, time);
+            self.agenda.still_quiet(&due, time);
+            (due, plan) = self.agenda.due(time);
         }
         Some(Found { due, wake: plan.wake, slow: self.slow(&plan.slow), trouble: None })
     }
 
     /// Those that are slow and were not told to be lately.
     fn slow(&mut self, all: &[(TableId, Duration)]) -> Vec<Slow> {
-        let tasks = &self.tasks;
+        let tasks = &self.agenda.tasks;
         self.slow.retain(|id, told| tasks.contains_key(id) && told.elapsed() < SLOW_AGAIN);
         let mut new = Vec::new();
         for slow in all {
@@ -409,69 +341,28 @@ impl Scheduler {
             }
         }
         let told = |(id, instead): &(TableId, Duration)| {
-            let period = self.periods.get(id)?.max(&self.options.schedule.min_period);
-            Some(Slow { name: shown(self.registry.by_table(*id)?), period: *period, instead: *instead })
+            let period = *self.agenda.periods().get(id)?;
+            Some(Slow { name: shown(self.registry.by_table(*id)?), period, instead: *instead })
         };
         new.into_iter().filter_map(told).collect()
     }
 
-    /// What is due, and what else the plan says.
-    fn due(&self, dag: &Dag, options: &schedule::Options, time: Time) -> (Vec<Due>, Plan) {
-        let mut plan = schedule::next(dag, &self.tasks, options, time);
-        let due = std::mem::take(&mut plan.actions).into_iter().filter_map(|a| match a {
-            Action::Refresh { members, polled, .. } => {
-                let quiet = members.iter().map(|id| self.quiet.get(id).copied());
-                let quiet_at = quiet.min().flatten();
-                Some(Due { members, polled: polled.into_iter().collect(), quiet_at })
-            }
-            Action::Suspend { .. } => None,
-        });
-        (due.collect(), plan)
-    }
-
     /// Notes how a refresh ended.
     pub fn ended(&mut self, due: &Due, outcome: Outcome) {
-        let time = now();
-        let mut again = false;
-        for id in &due.members {
-            let took = self.begun.remove(id).map(|at| at.elapsed());
-            let Some(t) = self.tasks.get_mut(id) else { continue };
-            t.status.running = false;
-            if due.asks(*id, t) {
-                let measured = t.status.last_start.zip(took).map(|(start, took)| start.after(took));
-                t.status.last_end = measured.or(Some(time));
-            }
-            match outcome {
-                Outcome::Done => {
-                    t.status.consecutive_errors = 0;
-                    t.status.last_done = t.status.last_start;
-                    // What was committed when it was begun is shown now, and nothing of that is left.
-                    self.quiet.extend(t.status.last_start.map(|start| (*id, start)));
-                }
-                Outcome::Later => {}
-                Outcome::Failed => {
-                    t.status.consecutive_errors += 1;
-                    again = true;
-                }
-            }
-        }
-        if again {
+        self.agenda.ended(due, outcome, now(), self.started.elapsed());
+        if outcome == Outcome::Failed {
             // Whether it is suspended now is in the catalog.
             (self.looked, self.read) = (None, None);
         }
     }
 }
 
-/// A stream table as the scheduler sees it; what it knew of refreshes stays. A time of the clock that passed while nobody looked
-/// is made good: what others noted of it counts as its last.
-fn task(e: &registry::Entry, old: Option<Status>, time: Time) -> Task {
-    let schedule = e.schedule.as_deref().and_then(|s| Schedule::parse(s).ok());
-    let noted = e.data_at.filter(|at| matches!(schedule, Some(Schedule::Cron(_))) && *at < time);
-    let fresh = Status { since: noted.unwrap_or(time), ..Status::default() };
-    let status = Status {
+fn known(e: &registry::Entry) -> Known {
+    Known {
+        schedule: e.schedule.as_deref().and_then(|s| Schedule::parse(s).ok()),
+        polls: e.polls(),
         suspended: e.status == "SUSPENDED",
-        consecutive_errors: u32::try_from(e.consecutive_errors).unwrap_or(0),
-        ..old.unwrap_or(fresh)
-    };
-    Task { schedule, status, polls: e.polls() }
+        errors: u32::try_from(e.consecutive_errors).unwrap_or(0),
+        refreshed: e.data_at,
+    }
 }

@@ -22,8 +22,8 @@ use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 use trickle_core::refresh::Lease;
 use trickle_engine::db::Connection;
-use trickle_engine::scheduler::{Due, Outcome};
-use trickle_engine::{Error, Result, Trickle};
+use trickle_engine::scheduler::{Due, Outcome, outcome_of};
+use trickle_engine::{Error, RefreshOptions, Result, Trickle};
 
 /// What the library is called.
 const LIBRARY: &str = "pg_trickle";
@@ -173,10 +173,10 @@ fn as_role<T>(role: u32, work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<
 
 /// Refreshes what is due, as the owner of all of it, whose stream tables a lease is on.
 fn refresh(lease: Lease, due: &Due) -> Outcome {
-    let options = due.options(Some(lease));
+    let options = RefreshOptions::on_schedule(due, Some(lease));
     let result = as_role(lease.role, async |t| t.refresh_linked(&due.members, &options).await);
     result.as_ref().err().into_iter().for_each(tell);
-    Outcome::of(&result)
+    outcome_of(&result)
 }
 
 fn tell(e: &Error) {

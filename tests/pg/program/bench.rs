@@ -163,7 +163,7 @@ fn latency_is_measured_from_commit_to_visible() {
     let out = bench.args(args).env("TRICKLE_PG_BINS", binaries).env("HOME", "/nonexistent").output().unwrap();
     assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
     let shown: Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!(keys(&shown), ["fsync", "idle", "rate", "schedule", "server", "ways", "writers"]);
+    assert_eq!(keys(&shown), ["idle", "rate", "schedule", "server", "synchronous_commit", "ways", "writers"]);
     assert_eq!((&shown["rate"], &shown["writers"]), (&200.into(), &16.into()));
     let ways = shown["ways"].as_array().unwrap();
     let seen: Vec<&Value> = ways.iter().filter(|w| w["probes"].as_u64().unwrap() > 0).collect();

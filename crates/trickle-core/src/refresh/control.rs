@@ -11,6 +11,11 @@ use crate::cost::Model;
 use crate::sql::{Ident, Qualified, quoted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a transaction of a refresh may wait for who refreshes: then the server ends it, and with it the locks that keep another
+/// refresher waiting. Between two statements that takes milliseconds.
+pub const ABANDONED: Duration = Duration::from_secs(10);
 
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 pub(super) const COMMIT: &str = "COMMIT";

@@ -163,12 +163,13 @@ impl Machine {
         let mut batch = Vec::new();
         if let Transaction::Own { lock_timeout_ms, statement_timeout_ms, .. } = self.plan.transaction {
             batch.push(control::statement(Kind::Begin, Phase::Decide, control::BEGIN));
-            let timeout =
-                Setting { name: "lock_timeout".into(), values: vec![format!("{lock_timeout_ms}ms")] };
-            batch.push(control::setting(&timeout));
+            let mut limit = |name: &str, ms: u128| {
+                batch.push(control::setting(&Setting { name: name.into(), values: vec![format!("{ms}ms")] }));
+            };
+            limit("lock_timeout", lock_timeout_ms.into());
+            limit("idle_in_transaction_session_timeout", control::ABANDONED.as_millis());
             if let Some(ms) = statement_timeout_ms {
-                let limit = Setting { name: "statement_timeout".into(), values: vec![format!("{ms}ms")] };
-                batch.push(control::setting(&limit));
+                limit("statement_timeout", ms.into());
             }
             // A delta is many small plans: compiling them takes seconds where running them takes milliseconds, and what
             // PostgreSQL decides it by are guesses for tables that were never analysed.

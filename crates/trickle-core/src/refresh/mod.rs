@@ -27,7 +27,8 @@ mod recompute;
 mod report;
 
 pub use control::{
-    PENDING, decide_text, glance_text, peek_text, pending_text, record_failure, size, stored_frontiers,
+    ABANDONED, PENDING, decide_text, glance_text, peek_text, pending_text, record_failure, size,
+    stored_frontiers,
 };
 pub use copied::Copied;
 pub use installed::Installed;

@@ -266,10 +266,11 @@ fn upstream_first_over_one_snapshot() {
     let mut server = Server::new(facts(5, 0, 0));
     let r = report(server.drive(plan()));
     assert_eq!(
-        server.texts()[..6],
+        server.texts()[..7],
         [
             "BEGIN ISOLATION LEVEL REPEATABLE READ",
             "SET LOCAL lock_timeout = '500ms'",
+            "SET LOCAL idle_in_transaction_session_timeout = '10000ms'",
             "SET LOCAL jit = 'off'",
             "SET LOCAL pgtrickle.refreshing = 'on'",
             "LOCK TABLE public.orders, public.\"o'dd\"\"name\" IN ACCESS SHARE MODE",
@@ -285,7 +286,7 @@ fn upstream_first_over_one_snapshot() {
         "SET LOCAL plan_cache_mode = 'force_custom_plan'",
         "SET LOCAL plan_cache_mode = 'force_generic_plan'",
     ];
-    assert_eq!(settings[3..], own);
+    assert_eq!(settings[4..], own);
     assert_eq!(
         server.short(),
         [

@@ -3,10 +3,13 @@
 //! - [`Schedule`]: how fresh a stream table is to be (a period, cron, or as its consumers need; manual is `None`).
 //! - [`canonical_period`]: what that means as one number.
 //! - [`next`]: what to start now and when to look again.
+//! - [`Agenda`]: what is known between two looks, and how it changes.
 
+mod agenda;
 mod plan;
 mod spec;
 
+pub use agenda::{Agenda, Due, Known, Look, Outcome, Seen};
 pub use plan::{Action, Blocked, Options, Plan, Status, Task, backoff, effective_period, next};
 pub use spec::{CronLine, Schedule};
 

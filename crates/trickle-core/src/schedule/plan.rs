@@ -26,6 +26,8 @@ pub struct Status {
     pub consecutive_errors: u32,
     /// Suspended, paused or broken: not refreshed until the user resumes it.
     pub suspended: bool,
+    /// Whether somebody was in the way of its last refresh, or that was cut off: it is tried again before its time.
+    pub again: bool,
 }
 
 impl Status {
@@ -34,6 +36,19 @@ impl Status {
             (Some(s), Some(e)) => e.since(s),
             _ => Duration::ZERO,
         }
+    }
+
+    /// It was looked at and has nothing to do.
+    pub(super) fn found_quiet(&mut self, now: Time) {
+        (self.last_start, self.last_end, self.last_done) = (Some(now), Some(now), Some(now));
+        self.again = false;
+    }
+
+    /// When it is tried again where somebody was in the way: after as long as after a first error, and so that it is at work for
+    /// four fifths of the time at most.
+    fn again(&self, options: &Options) -> Option<Time> {
+        let wait = options.backoff_first.max(self.last_duration() / 4);
+        self.last_end.filter(|_| self.again).map(|end| end.after(wait))
     }
 }
 
@@ -172,8 +187,8 @@ struct Wish {
     fresh: Time,
 }
 
-/// When a table's own schedule next asks for a refresh. Missed times are not queued: there is one next time. Those of a group
-/// come as early as each other.
+/// When a table's own schedule next asks for a refresh, or for the last one once more. Missed times are not queued: there is one
+/// next time. Those of a group come as early as each other.
 fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: Time) -> Option<Wish> {
     let status = &task.status;
     let from = status.last_start.unwrap_or(status.since);
@@ -194,6 +209,7 @@ fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: T
             }
         }
     };
+    due = status.again(options).map_or(due, |again| due.min(again));
     let mut fresh = due.before(most).max(from);
     // A clock that was set back by more than a period: how long ago that was is not known, so it is due, once. What
     // it reads is as fresh as is known, unless that lies in the future too.
@@ -270,8 +286,8 @@ impl Ready {
 /// another group is refreshed before, by itself: it counts as due until it was, and the reader waits for that. At most
 /// `max_concurrent` run together: first those that have waited for a whole period, in the order in which they became due,
 /// so that none starves; then the group that takes longest, so that all are done soonest. A table that failed waits
-/// ([`backoff`]), is tried without the others of its group, and what is downstream of it waits for it; the rest goes on. A
-/// table whose refresh outlasts its period is asked for less often ([`effective_period`]). O(V + E), and an upstream walk
+/// ([`backoff`]), is tried without the others of its group, and what is downstream of it waits for it; the rest goes on. One
+/// that found somebody in its way is tried again soon, and not a period later. A table whose refresh outlasts its period is asked for less often ([`effective_period`]). O(V + E), and an upstream walk
 /// for each member of a group that starts.
 pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Plan {
     let (wishes, periods, called) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());

@@ -1,8 +1,8 @@
 //! Schedules as text, and the scheduler under a simulated clock over random graphs.
 
 use super::{
-    Action, CronLine, Options, Schedule, Status, Task, Time, backoff, canonical_period, canonical_periods,
-    effective_period, next,
+    Action, Agenda, CronLine, Known, Options, Outcome, Schedule, Seen, Status, Task, Time, backoff,
+    canonical_period, canonical_periods, effective_period, next,
 };
 use crate::catalog::TableId;
 use crate::dag::{Dag, StreamTableNode};
@@ -647,4 +647,45 @@ fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// What found somebody in its way does not wait for its next time, which may be tomorrow; what failed does.
+#[test]
+fn what_was_in_somebodys_way_is_tried_again_soon() {
+    let start = time("2026-03-02T05:00:00Z");
+    let six = time("2026-03-02T06:00:00Z");
+    for schedule in ["0 6 * * *", "1d"] {
+        let mut agenda = Agenda::new(Options { jitter: 0.0, ..Options::default() });
+        let schedule = Schedule::parse(schedule).ok();
+        let refreshed = Some(six.before(secs(86_400)));
+        let known = Known { schedule, refreshed, ..Known::default() };
+        agenda.learn(dag(&[(10, vec![1])]), BTreeMap::from([(t(10), known)]), start);
+        let changed = |agenda: &mut Agenda, now| {
+            let due = agenda.unknown(now);
+            let look = agenda.look(&due);
+            let all = look.members.clone();
+            agenda.looked(&due, &look, &Seen { stale: all.clone(), changed: all }, now);
+            agenda.ready(now)
+        };
+        let ready = changed(&mut agenda, six);
+        assert_eq!(ready.len(), 1);
+        agenda.begin(&ready[0], six, secs(100));
+        assert!(changed(&mut agenda, six.after(secs(9))).is_empty(), "it is at work");
+        // It waited for a lock for 30 s: so it waits for a quarter of that, and is at work for four fifths of the time.
+        agenda.ended(&ready[0], Outcome::Later, six.after(secs(30)), secs(130));
+        let again = six.after(Duration::from_millis(37_500));
+        assert_eq!(agenda.wake(six.after(secs(30))), Some(again));
+        assert!(changed(&mut agenda, again.before(Duration::from_millis(1))).is_empty());
+        let ready = changed(&mut agenda, again);
+        assert_eq!(ready.len(), 1);
+        agenda.begin(&ready[0], again, secs(140));
+        // What ends at once waits as long as after a first error.
+        agenda.ended(&ready[0], Outcome::Later, again, secs(140));
+        assert_eq!(agenda.wake(again), Some(again.after(secs(1))));
+        let ready = changed(&mut agenda, again.after(secs(1)));
+        agenda.begin(&ready[0], again.after(secs(1)), secs(141));
+        agenda.ended(&ready[0], Outcome::Failed, again.after(secs(1)), secs(141));
+        let tomorrow = agenda.wake(again.after(secs(1))).unwrap();
+        assert!(tomorrow >= six.after(secs(86_000)), "{tomorrow}");
+    }
 }

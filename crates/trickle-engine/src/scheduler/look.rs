@@ -7,8 +7,7 @@ use crate::{Error, Looked, RefreshOptions, Result, Trickle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
-use trickle_core::dag::Dag;
-use trickle_core::schedule::{Schedule, Time};
+use trickle_core::schedule::{Look, Seen, Time};
 
 /// What is looked at this often is asked first whether anything was committed at all since it was found to have nothing to do:
 /// that costs next to nothing, and no more where nobody writes for hours.
@@ -20,6 +19,10 @@ const SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
 async fn snapshot<C: Connection>(watch: &Trickle<C>) -> Result<String> {
     let rows = watch.db().ask(SNAPSHOT, &[]).await.map_err(|e| Error::server("look for changes", e))?;
     Ok(rows.first().map(|r| r.get(0)).unwrap_or_default())
+}
+
+fn tables<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> BTreeSet<TableId> {
+    entries.into_iter().map(|e| e.relation.id).collect()
 }
 
 /// How many are emptied after one look, each within milliseconds.
@@ -48,72 +51,54 @@ fn ripe(
 }
 
 impl Scheduler {
-    /// Finds out which of these have changes to apply, or were altered. Whatever is looked at as often is looked at with
-    /// them, so that the next look comes a period later: else a thousand stream tables, whose times differ, would be a
-    /// thousand questions in each period.
+    /// Finds out which of these, and of what is looked at with them, have changes to apply, or were altered.
     pub(super) async fn look_at<C: Connection>(
         &mut self,
         watch: &mut Trickle<C>,
-        dag: &Dag,
         due: &[Due],
         time: Time,
     ) -> Result<()> {
-        let members: BTreeSet<TableId> = due.iter().flat_map(|d| &d.members).copied().collect();
-        let polled: BTreeSet<TableId> = due.iter().flat_map(|d| &d.polled).copied().collect();
-        let options = RefreshOptions { polled: Some(polled), ..RefreshOptions::default() };
-        let longest = members.iter().filter_map(|id| self.periods.get(id)).max();
-        let beside: BTreeSet<TableId> =
-            self.periods.iter().filter(|(_, p)| Some(*p) <= longest).map(|(id, _)| *id).collect();
-        let asked = dag.refresh_set(&members.union(&beside).copied().collect());
-        let entries = asked.iter().filter_map(|id| self.registry.by_table(*id)).filter(|e| e.own && e.exists);
+        let look = self.agenda.look(due);
+        let seen = self.see(watch, &look).await?;
+        self.agenda.looked(due, &look, &seen, time);
+        Ok(())
+    }
+
+    async fn see<C: Connection>(&mut self, watch: &mut Trickle<C>, look: &Look) -> Result<Seen> {
+        let options = RefreshOptions { polled: Some(look.polled.clone()), ..RefreshOptions::default() };
+        let entries =
+            look.asked.iter().filter_map(|id| self.registry.by_table(*id)).filter(|e| e.own && e.exists);
         let (same, altered): (Vec<&Entry>, Vec<&Entry>) = entries.partition(|e| e.unchanged);
-        let altered: BTreeSet<TableId> = altered.iter().map(|e| e.relation.id).collect();
-        let quickly = longest.is_some_and(|p| *p < QUICKLY);
+        let altered = tables(altered);
+        let quickly = look.longest.is_some_and(|p| p < QUICKLY);
         let snapshot = if quickly { Some(snapshot(watch).await?) } else { None };
-        let all: BTreeSet<TableId> = same.iter().map(|e| e.relation.id).collect();
         let same_snapshot = |s: &Still| snapshot.is_some() && s.snapshot == snapshot;
-        if self.still.as_ref().is_some_and(same_snapshot) && self.are_still(&asked) {
-            self.found_quiet(due, time);
-            self.quiet.extend(all.iter().map(|id| (*id, time)));
-            return Ok(());
+        if self.still.as_ref().is_some_and(same_snapshot) && self.are_still(&look.asked) {
+            return Ok(Seen::default());
         }
         let Looked { pending, filled } = match watch.candidates(&same, &options).await {
             Ok(looked) => looked,
             Err(e) if e.is_connection() => return Err(e),
             // Something was altered just now: whoever refreshes will see what.
             Err(_) => {
-                self.changed.extend(&members);
-                return Ok(());
+                return Ok(Seen {
+                    stale: look.asked.iter().copied().collect(),
+                    changed: look.members.clone(),
+                });
             }
         };
-        let found: BTreeSet<TableId> =
-            same.iter().filter(|e| pending.contains(&e.id)).map(|e| e.relation.id).collect();
-        let moved = |e: &&&Entry| pending.contains(&e.id);
-        let moved: BTreeSet<TableId> =
-            same.iter().filter(moved).flat_map(|e| e.read().map(|d| d.relation.id)).collect();
-        let asked = same.iter().flat_map(|e| e.read().map(|d| d.relation.id)).collect();
-        let quiet = same.iter().filter(|e| !pending.contains(&e.id) && !e.polls());
-        self.quiet.extend(quiet.map(|e| (e.relation.id, time)).collect::<Vec<_>>());
-        self.still = pending.is_empty().then_some(Still { snapshot, tables: all });
+        let found: Vec<&Entry> = same.iter().copied().filter(|e| pending.contains(&e.id)).collect();
+        let read =
+            |entries: &[&Entry]| entries.iter().flat_map(|e| e.read().map(|d| d.relation.id)).collect();
+        let (asked, moved): (BTreeSet<TableId>, BTreeSet<TableId>) = (read(&same), read(&found));
+        let mut stale = tables(found);
+        let maybe = stale.intersection(&look.members).copied().collect();
+        self.still = pending.is_empty().then_some(Still { snapshot, tables: tables(same) });
         self.settle(watch, &asked, filled.difference(&moved).copied().collect()).await?;
-        self.changed.extend(altered.intersection(&members));
-        let sure = self.sure(watch, found.intersection(&members).copied().collect(), &options).await?;
-        self.changed.extend(sure);
-        self.found_quiet(due, time);
-        let mut stale: BTreeSet<TableId> = found.union(&altered).copied().collect();
-        for id in stale.clone() {
-            stale.extend(dag.downstream(id));
-        }
-        for id in beside.iter().filter(|id| !members.contains(id) && !stale.contains(id)) {
-            let Some(t) = self.tasks.get_mut(id) else { continue };
-            let quiet = !t.polls && !t.status.running && t.status.consecutive_errors == 0;
-            // What has a time of the clock has it whether or not it was looked at before.
-            if quiet && !matches!(t.schedule, None | Some(Schedule::Cron(_))) {
-                (t.status.last_start, t.status.last_end) = (Some(time), Some(time));
-                t.status.last_done = Some(time);
-            }
-        }
-        Ok(())
+        let mut changed = self.sure(watch, maybe, &options).await?;
+        changed.extend(&altered);
+        stale.extend(altered);
+        Ok(Seen { stale, changed })
     }
 
     /// Whether these were seen to have nothing to do, and only a commit changes that.
@@ -122,18 +107,6 @@ impl Scheduler {
         let entries = asked.iter().filter_map(|id| self.registry.by_table(*id)).filter(|e| e.own && e.exists);
         let hangs_on_commits = |e: &Entry| e.unchanged && !e.reads_clock && !e.polls();
         entries.into_iter().all(|e| hangs_on_commits(e) && still.tables.contains(&e.relation.id))
-    }
-
-    /// Notes that those which have no changes were looked at.
-    pub(super) fn found_quiet(&mut self, due: &[Due], time: Time) {
-        let idle: Vec<&Due> = due.iter().filter(|d| !self.has_changes(d)).collect();
-        for d in idle {
-            for id in &d.members {
-                let Some(t) = self.tasks.get_mut(id).filter(|t| d.asks(*id, t)) else { continue };
-                (t.status.last_start, t.status.last_end) = (Some(time), Some(time));
-                t.status.last_done = Some(time);
-            }
-        }
     }
 
     /// Empties the buffers of sources that have held nothing but what was counted for [`super::SchedulerOptions::settle`]. That
@@ -156,11 +129,6 @@ impl Scheduler {
             }
             Ok(()) => Ok(()),
         }
-    }
-
-    /// Whether one of these is known to have changes.
-    pub(super) fn has_changes(&self, due: &Due) -> bool {
-        due.members.iter().any(|id| self.changed.contains(id))
     }
 
     /// Of those that may have changes, those that have some for what their plans read.

@@ -60,6 +60,8 @@ impl Job {
         let all = || self.members.iter().zip(&self.polled).take(self.count);
         Due {
             members: all().map(|(id, _)| TableId(*id)).collect(),
+            // Who asked is the scheduler's to know.
+            asked: Vec::new(),
             polled: all().filter(|(_, polled)| **polled).map(|(id, _)| TableId(*id)).collect(),
             quiet_at: self.quiet_at,
         }

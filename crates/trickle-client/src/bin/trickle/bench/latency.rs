@@ -343,7 +343,7 @@ pub(crate) fn document(all: &[Measured], idle: &Idle, load: Load, server: &str, 
         })
         .collect();
     json!({
-        "server": server, "fsync": true, "schedule": schedule, "writers": load.writers, "rate": load.rate, "ways": ways,
+        "server": server, "synchronous_commit": true, "schedule": schedule, "writers": load.writers, "rate": load.rate, "ways": ways,
         "idle": {
             "transactions_per_second": idle.transactions,
             "refresher_cpu_ms_per_second": idle.cpu.map(|c| c.0), "server_cpu_ms_per_second": idle.cpu.map(|c| c.1),

@@ -133,8 +133,10 @@ impl Place {
             let (_, binaries) =
                 throwaway::find()?.pop_last().ok_or_else(|| Failure::failed("no PostgreSQL was found"))?;
             // What a commit costs is part of what is measured where writers are.
-            let fsync = if durable { "fsync=on" } else { "fsync=off" };
-            let settings = ["shared_buffers=512MB", fsync, "max_wal_size=4GB"];
+            let mut settings = vec!["shared_buffers=512MB", "max_wal_size=4GB"];
+            if durable {
+                settings.extend(["fsync=on", "synchronous_commit=on", "full_page_writes=on"]);
+            }
             let mut started = Server::start(&binaries, "bench", &settings)?;
             started.ready().await?;
             server = Some(started);
@@ -397,7 +399,7 @@ impl Bench {
             return Ok(());
         }
         output.print(format!(
-            "{server}, fsync on: {} writers of small transactions; milliseconds as p50 / p95 / p99 at {} a second\n",
+            "{server}, commits wait for the disk: {} writers of small transactions; milliseconds as p50 / p95 / p99 at {} a second\n",
             load.writers, load.rate
         ));
         let plain = |cells: Vec<String>| cells.into_iter().map(|c| (c, None)).collect();
