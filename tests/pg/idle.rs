@@ -1,13 +1,17 @@
 //! What many stream tables cost together. Catches work that is done for all of them again for each, which nobody sees
 //! with a few.
 
-use crate::support::{Budget, Db, assert_equal, count, create, cut, each_server, name, open, run};
+use crate::support::{
+    Budget, Db, assert_equal, count, create, cut, each_server, name, open, private, run,
+};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
+use tokio_postgres::Config;
 use trickle_client::daemon::{self, DaemonOptions};
 use trickle_client::registry::Entry;
-use trickle_client::{Connect, RefreshOptions, Session, Settings, Trickle};
+use trickle_client::{Connect, NewStreamTable, RefreshOptions, Session, Settings, Trickle};
 use trickle_core::cost::Force;
 
 /// So many messages pass before a connection breaks: more than any test sends.
@@ -124,20 +128,24 @@ fn an_empty_window_is_one_round_trip_for_one_and_for_hundreds() {
 }
 
 /// The way to a database over connections whose messages are counted.
-struct Counted<'d>(&'d Db, Mutex<Vec<Budget>>);
+struct Counted(Config, PathBuf, Mutex<Vec<Budget>>);
 
-impl Counted<'_> {
+impl Counted {
+    fn to((config, socket): (Config, PathBuf)) -> Counted {
+        Counted(config, socket, Mutex::default())
+    }
+
     fn sent(&self) -> i64 {
-        self.1.lock().unwrap().iter().map(|b| PLENTY - b.left()).sum()
+        self.2.lock().unwrap().iter().map(|b| PLENTY - b.left()).sum()
     }
 }
 
-impl Connect for Counted<'_> {
+impl Connect for Counted {
     fn connect(&self) -> Pin<Box<dyn Future<Output = trickle_client::Result<Session>> + '_>> {
         Box::pin(async {
-            let (session, budget) = cut::connect(self.0).await;
+            let (session, budget) = cut::connect_to(&self.0, &self.1).await;
             budget.set(PLENTY);
-            self.1.lock().unwrap().push(budget);
+            self.2.lock().unwrap().push(budget);
             Ok(session)
         })
     }
@@ -154,7 +162,7 @@ fn a_refresher_with_nothing_to_do_asks_once_for_all() {
         let mut t = open(db).await;
         let w = db.session().await;
         make(&mut t, &w, 0..40).await;
-        let to = Counted(db, Mutex::default());
+        let to = Counted::to(db.socket());
         let seconds = 4;
         let idle = async {
             while to.sent() == 0 {
@@ -191,6 +199,40 @@ fn a_refresher_with_nothing_to_do_asks_once_for_all() {
         for i in 0..40 {
             assert_equal(&mut t, &format!("st{i}")).await;
         }
+    });
+}
+
+/// What is looked at many times a second is asked for the snapshot alone while nobody commits anything in the whole server, so the
+/// test has one of its own.
+#[test]
+fn quick_looks_ask_for_the_snapshot_alone() {
+    private::each_version(async |binaries| {
+        let server = private::start(binaries, "quick").await;
+        let mut t = private::open(&server, "postgres", Settings::default()).await;
+        let w = private::connect(&server, "postgres").await;
+        run(&w, "CREATE TABLE s (id int PRIMARY KEY, v int); INSERT INTO s VALUES (1, 1)").await;
+        for i in 0..5 {
+            let mut quick = NewStreamTable::new(name(&format!("st{i}")), "SELECT id, v FROM s");
+            quick.schedule = Some(Some("50ms".to_owned()));
+            t.create(&quick).await.unwrap();
+        }
+        let to = Counted::to((server.config("postgres"), server.directory().join(".s.PGSQL.5432")));
+        let seconds = 4;
+        let idle = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let before = to.sent();
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            // A look each 45 ms, since one may come a tenth of a period early, and what each second takes.
+            let most = i64::try_from(seconds).unwrap() * (ROUND_TRIP * 1000 / 45 + IDLE_SECOND);
+            let sent = to.sent() - before;
+            assert!(sent > 0 && sent <= most, "{sent}, of {most}");
+            run(&w, "UPDATE s SET v = 2").await;
+            while count(&w, "SELECT count(*) FROM st0 JOIN st4 USING (id, v) WHERE v = 2").await == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let stop = async { tokio::time::timeout(Duration::from_secs(120), idle).await.unwrap() };
+        daemon::run(&to, &DaemonOptions::default(), &|_| {}, stop).await.unwrap();
     });
 }
 

@@ -125,6 +125,27 @@ fn chains_and_graphs_are_measured() {
     });
 }
 
+/// A look is measured at one stream table and at many, and nothing is left.
+#[test]
+fn looks_at_what_is_idle_are_measured() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let shown =
+            app.trickle(&["bench", "--idle", "--stream-tables", "20", "--cycles", "1", "--json"]).json();
+        let rows = shown["idle"].as_array().unwrap();
+        let of = |row: &Value| (row["stream_tables"].clone(), row["sources"].clone());
+        let sizes: Vec<_> = rows.iter().map(of).collect();
+        assert_eq!(sizes, [(1.into(), 1.into()), (20.into(), 1.into()), (20.into(), 20.into())]);
+        for row in rows {
+            let ms = |what: &str| row[what]["p50"].as_f64().unwrap();
+            assert!(ms("look_ms") > 0.0 && ms("catalog_ms") > 0.0, "{row}");
+        }
+        let s = db.session().await;
+        let left = "SELECT count(*) FROM pg_namespace WHERE nspname IN ('trickle_bench', 'pgtrickle')";
+        assert_eq!(s.client().query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
+    });
+}
+
 /// Two runs are compared cell by cell; what is no run says so.
 #[test]
 fn runs_are_compared() {
@@ -165,6 +186,7 @@ fn latency_is_measured_from_commit_to_visible() {
     let shown: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(keys(&shown), ["idle", "rate", "schedule", "server", "synchronous_commit", "ways", "writers"]);
     assert_eq!((&shown["rate"], &shown["writers"]), (&200.into(), &16.into()));
+    assert_eq!(shown["synchronous_commit"], "on");
     let ways = shown["ways"].as_array().unwrap();
     let seen: Vec<&Value> = ways.iter().filter(|w| w["probes"].as_u64().unwrap() > 0).collect();
     assert!(ways.len() > 1 && !seen.is_empty(), "{shown}");

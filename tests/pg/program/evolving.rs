@@ -2,17 +2,22 @@
 //! a moment in which a reader sees neither, changes that get lost in the exchange, and what a client that died leaves behind.
 
 use super::apply::Declarations;
-use super::refresher::until;
+use super::refresher::{Refresher, until};
 use super::{BY_REGION, Role};
 use crate::support::{Db, count, each_server, run};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 use trickle_client::Session;
 
 /// Computing it waits for whoever holds the lock 42.
 const GATED: &str = "CREATE FUNCTION gated(v bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS \
     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN v; END $$";
+
+/// Who waits for it.
+const WAITING: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 async fn begun(db: &Db) -> (Role, Session, Declarations) {
     let app = Role::owner(db).await;
@@ -58,9 +63,7 @@ fn while_it_is_built_the_former_query_is_kept_and_whoever_dies_leaves_it_so() {
         let query = BY_REGION.replace("AS total", "AS total, gated(count(*)) AS n");
         files.put("totals.sql", &query.replace("GROUP", "WHERE o.id % 2 = 0 GROUP"));
         let mut applying_now = applying(&app, &files);
-        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
-             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-        until(&s, &waiting.replace("count(*)", "count(*) = 1")).await;
+        until(&s, &WAITING.replace("count(*)", "count(*) = 1")).await;
         assert_eq!(rows(&s).await, before);
         // It is as fresh as before.
         let other = db.session().await;
@@ -71,7 +74,7 @@ fn while_it_is_built_the_former_query_is_kept_and_whoever_dies_leaves_it_so() {
         assert_ne!(kept, before);
         applying_now.kill().unwrap();
         applying_now.wait().unwrap();
-        until(&s, &waiting.replace("count(*)", "count(pg_terminate_backend(pid)) = 0")).await;
+        until(&s, &WAITING.replace("count(*)", "count(pg_terminate_backend(pid)) = 0")).await;
         assert_eq!(count(&s, LEFT).await, 1, "what it began");
         run(&other, "UPDATE orders SET amount = amount + 1 WHERE id < 100").await;
         app.does(&["refresh", "totals", "--quiet"]);
@@ -147,6 +150,53 @@ fn a_reader_sees_what_was_there_or_what_comes() {
             app.does(&["check", "--quiet"]);
             assert_eq!(files.apply(&app, &[]), (0, vec![]), "{query}");
         }
+    });
+}
+
+/// Where columns stay, a changed query costs the rows that differ: no other is written.
+#[test]
+fn of_what_a_changed_query_gives_the_rows_that_differ_are_written() {
+    each_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        files.put("single.sql", "SELECT id, amount FROM orders WHERE id > 10");
+        files.apply(&app, &[]);
+        let all = "SELECT count(*) FROM single";
+        let (before, stays) =
+            (count(&s, all).await, "CREATE TABLE former AS SELECT id, xmin::text AS x FROM single");
+        run(&s, stays).await;
+        files.put(
+            "single.sql",
+            "SELECT id, CASE WHEN id = 500 THEN -1 ELSE amount END::numeric(10,2) AS amount FROM orders WHERE id > 13",
+        );
+        files.apply(&app, &[]);
+        let kept = "SELECT count(*) FROM single t JOIN former USING (id) WHERE t.xmin::text = x";
+        assert_eq!((count(&s, all).await, count(&s, kept).await), (before - 3, before - 4));
+        app.does(&["check", "--quiet"]);
+    });
+}
+
+/// What was built beside by somebody who died is dropped by a refresher, five minutes later.
+#[test]
+fn what_was_left_beside_is_dropped_by_a_refresher() {
+    each_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        run(&s, "SELECT pg_advisory_lock(42)").await;
+        let query = BY_REGION.replace("AS total", "AS total, gated(count(*)) AS n");
+        files.put("totals.sql", &query);
+        let mut dying = applying(&app, &files);
+        until(&s, &WAITING.replace("count(*)", "count(*) = 1")).await;
+        dying.kill().unwrap();
+        dying.wait().unwrap();
+        until(&s, &WAITING.replace("count(*)", "count(pg_terminate_backend(pid)) = 0")).await;
+        run(&s, "SELECT pg_advisory_unlock(42)").await;
+        assert_eq!(count(&s, LEFT).await, 1);
+        let _refresher = Refresher::start(app.command(&["run", "--quiet"]));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(count(&s, LEFT).await, 1, "somebody may be at work on it");
+        let older = "UPDATE pgtrickle.pgt_stream_tables SET created_at = created_at - interval '6 minutes', \
+            last_refresh_at = last_refresh_at - interval '6 minutes' WHERE pgt_schema = 'pgtrickle_changes'";
+        run(&s, older).await;
+        until(&s, &format!("SELECT ({LEFT}) + ({ORPHANS}) = 0")).await;
     });
 }
 

@@ -134,6 +134,46 @@ fn a_refresh_that_outlasts_its_period_comes_less_often_and_says_so() {
     });
 }
 
+/// Lag is a bound: never less than what passed from the commit to the end of the refresh, and at most a period and a look more. It
+/// is not known of changes that waited for a refresher.
+#[test]
+fn lag_is_no_less_than_it_took_from_commit_to_visible() {
+    each_server(async |db| {
+        let (app, w) = slow_shop(db, "1s").await;
+        app.run_sql(db, "UPDATE speed SET seconds = 0.3; INSERT INTO customers VALUES (1001, 'new', 'r1')")
+            .await;
+        let _refresher = Refresher::start(app.command(&["run", "--quiet"]));
+        for id in 1002..1005 {
+            until(&w, &holds("counted", "SELECT count(*) FROM customers")).await;
+            // It is looked at, and nothing is found.
+            tokio::time::sleep(Duration::from_millis(2500)).await;
+            let written =
+                format!("INSERT INTO customers VALUES ({id}, 'new', 'r1') RETURNING clock_timestamp()");
+            run(&w, &format!("CREATE TABLE written_{id} AS SELECT clock_timestamp() AS before")).await;
+            app.run_sql(db, &written).await;
+            run(&w, &format!("ALTER TABLE written_{id} ADD after timestamptz; UPDATE written_{id} SET after = clock_timestamp()")).await;
+        }
+        until(&w, &holds("counted", "SELECT count(*) FROM customers")).await;
+        let refreshes =
+            "FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER' AND action = 'FULL'";
+        assert_eq!(count(&w, &format!("SELECT count(*) {refreshes}")).await, 4);
+        let first = format!("SELECT lag_ms IS NULL {refreshes} ORDER BY refresh_id LIMIT 1");
+        assert!(w.client().query_one(&first, &[]).await.unwrap().get::<_, bool>(0));
+        for id in 1002..1005 {
+            let ms = |of: &str| format!("extract(epoch FROM end_time - {of}) * 1000");
+            let bound = format!(
+                "SELECT format('lag %s, since commit %s', lag_ms, {since}), lag_ms >= {since} - 1 AND lag_ms < {before} + 10000 \
+                 FROM written_{id}, (SELECT * {refreshes} ORDER BY refresh_id OFFSET {n} LIMIT 1) h",
+                since = ms("after"),
+                before = ms("before"),
+                n = id - 1001,
+            );
+            let row = w.client().query_one(&bound, &[]).await.unwrap();
+            assert!(row.get::<_, bool>(1), "{}", row.get::<_, String>(0));
+        }
+    });
+}
+
 /// One that is not ended keeps what refreshes replace: whoever reads the log or asks is told which process it is, and how large
 /// the buffers become meanwhile.
 #[test]

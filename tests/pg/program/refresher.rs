@@ -4,6 +4,7 @@
 use super::{BY_REGION, Role, SHOP};
 use crate::support::private::{connect, each_version, start};
 use crate::support::{Db, blocked, count, each_server, run};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
@@ -334,6 +335,30 @@ fn a_lock_that_is_not_to_be_had_is_no_error_of_the_stream_table() {
             (&standing[0]["status"], &standing[0]["consecutive_errors"]),
             (&"ACTIVE".into(), &0.into())
         );
+        run(&user, "ROLLBACK").await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+    });
+}
+
+/// Nor has it to wait for its next time then: here that is next year.
+#[test]
+fn what_waited_for_a_lock_does_not_wait_for_its_next_time() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let (w, user) = (db.session().await, db.session().await);
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "0 0 1 1 *", "--quiet"]);
+        // Its time passed while no refresher was there.
+        run(&w, "UPDATE pgtrickle.pgt_stream_tables SET data_timestamp = now() - interval '400 days'").await;
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+        run(&user, "BEGIN; LOCK TABLE by_region IN SHARE UPDATE EXCLUSIVE MODE").await;
+        let (_refresher, log) = Refresher::logging(app.command(&["run", "--lock-timeout-ms", "100"]));
+        let mut tries =
+            BufReader::new(log).lines().map_while(Result::ok).filter(|l| l.contains("lock timeout"));
+        for _ in 0..2 {
+            let told = tries.next().unwrap();
+            assert!(told.contains("by_region"), "{told}");
+        }
         run(&user, "ROLLBACK").await;
         until(&w, &holds("by_region", BY_REGION)).await;
     });

@@ -140,6 +140,12 @@ fn standing(app: &Role) {
         (&json!("30s"), &json!(0), &json!(0))
     );
     assert!(s["last_refresh_at"].as_str().unwrap().ends_with('Z'), "{s}");
+    let history = app.trickle(&["history", "by_region", "--limit", "1", "--json"]).json();
+    let last = &s["last_refresh"];
+    assert!(last["action"].is_string(), "{last}");
+    for key in ["action", "rows_inserted", "rows_updated", "rows_deleted"] {
+        assert_eq!(last[key], history[0][key], "{key}: {last} {history}");
+    }
     assert_eq!((&all[1]["schedule"], &all[1]["sources"][0]["kind"]), (&Value::Null, &json!("STREAM_TABLE")));
     let ranked = app.trickle(&["status", "ranked", "--json"]).json();
     assert_eq!((&ranked[0]["mode"], &ranked[0]["requested_mode"]), (&json!("FULL"), &json!("AUTO")));

@@ -4,9 +4,10 @@ use super::Db;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use tokio_postgres::NoTls;
+use tokio_postgres::{Config, NoTls};
 use trickle_client::Session;
 
 /// How many more messages the server gets; below 0 the connection is cut.
@@ -30,8 +31,13 @@ impl Budget {
 
 /// A connection to a test's database, unlimited at first.
 pub(crate) async fn connect(db: &Db) -> (Session, Budget) {
-    let budget = Budget(Arc::new(AtomicI64::new(i64::MAX)));
     let (config, path) = db.socket();
+    connect_to(&config, &path).await
+}
+
+/// The same to any database of a server, by its socket.
+pub(crate) async fn connect_to(config: &Config, path: &Path) -> (Session, Budget) {
+    let budget = Budget(Arc::new(AtomicI64::new(i64::MAX)));
     let server = UnixStream::connect(path).unwrap();
     let (near, far) = UnixStream::pair().unwrap();
     let (mut back_from, mut back_to) = (server.try_clone().unwrap(), far.try_clone().unwrap());

@@ -329,8 +329,15 @@ fn percentiles(times: &[Duration]) -> [Option<f64>; 3] {
     [0.5, 0.95, 0.99].map(|share| percentile(&sorted, share))
 }
 
-/// What was measured, for programs.
-pub(crate) fn document(all: &[Measured], idle: &Idle, load: Load, server: &str, schedule: &str) -> Value {
+/// What was measured, for programs; `commits` is what the server says whether they wait for the disk.
+pub(crate) fn document(
+    all: &[Measured],
+    idle: &Idle,
+    load: Load,
+    server: &str,
+    schedule: &str,
+    commits: &str,
+) -> Value {
     let named = |[p50, p95, p99]: [Option<f64>; 3]| json!({"p50": p50, "p95": p95, "p99": p99});
     let ways: Vec<Value> = all
         .iter()
@@ -343,7 +350,7 @@ pub(crate) fn document(all: &[Measured], idle: &Idle, load: Load, server: &str, 
         })
         .collect();
     json!({
-        "server": server, "synchronous_commit": true, "schedule": schedule, "writers": load.writers, "rate": load.rate, "ways": ways,
+        "server": server, "synchronous_commit": commits, "schedule": schedule, "writers": load.writers, "rate": load.rate, "ways": ways,
         "idle": {
             "transactions_per_second": idle.transactions,
             "refresher_cpu_ms_per_second": idle.cpu.map(|c| c.0), "server_cpu_ms_per_second": idle.cpu.map(|c| c.1),

@@ -63,10 +63,13 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 2, 4, 8], requires = "capture",
           value_parser = clap::value_parser!(u32).range(1..=16))]
     writers: Vec<u32>,
-    /// Measure what a refresher does each second where there is one idle stream table, a thousand over 50 tables, and a
-    /// thousand over a thousand.
+    /// Measure what a refresher does each second where there is one idle stream table, many over a twentieth as many tables, and
+    /// as many over as many.
     #[arg(long, conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg"])]
     idle: bool,
+    /// How many stream tables are many, with --idle.
+    #[arg(long, value_name = "N", default_value_t = 1_000, requires = "idle", value_parser = clap::value_parser!(u32).range(20..=10_000))]
+    stream_tables: u32,
     /// Measure the 22 queries of TPC-H at this scale, where 1 is 6,000,000 items; one order in a thousand changes in each cycle.
     #[arg(long, value_name = "SF", conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg", "idle", "capture"],
           value_parser = scale)]
@@ -392,14 +395,15 @@ impl Bench {
         }
         let Some(private) = &place.private else { return Err(Failure::input("--latency needs --private")) };
         let (trickle, client, schedule) = (&mut place.trickle, place.session.client(), &*self.schedule);
+        let commits: String = client.query_one("SHOW synchronous_commit", &[]).await?.get(0);
         let mut bed = latency::Bed { server: private, trickle, client, writers, schedule };
         let (all, idle) = bed.measure(load).await?;
         if output.is_json() {
-            output.document(&latency::document(&all, &idle, load, server, schedule));
+            output.document(&latency::document(&all, &idle, load, server, schedule, &commits));
             return Ok(());
         }
         output.print(format!(
-            "{server}, commits wait for the disk: {} writers of small transactions; milliseconds as p50 / p95 / p99 at {} a second\n",
+            "{server}, synchronous_commit {commits}: {} writers of small transactions; milliseconds as p50 / p95 / p99 at {} a second\n",
             load.writers, load.rate
         ));
         let plain = |cells: Vec<String>| cells.into_iter().map(|c| (c, None)).collect();
@@ -411,7 +415,8 @@ impl Bench {
 
     async fn idle(&self, place: &mut Place, server: &str, output: &mut Output) -> Result<(), Failure> {
         let mut looks = Vec::new();
-        for of in [(1, 1), (1000, 50), (1000, 1000)] {
+        let many = self.stream_tables;
+        for of in [(1, 1), (many, many / 20), (many, many)] {
             if !output.is_quiet() {
                 output.remark(&format!("{} stream tables over {}\n", of.0, of.1));
             }

@@ -93,3 +93,21 @@ fn a_period_that_is_longer_than_the_schedule_says_is_told() {
     let page = page(&View { snapshot: Some(Arc::new(now)), ..View::default() }, true);
     assert!(page.contains("refreshed every 2.5 s instead"), "{page}");
 }
+
+/// By light and in the dark, each has a colour of its own.
+#[test]
+fn how_late_it_is_has_a_colour() {
+    for scheme in STYLE.split("@media").take(2) {
+        let colour = |health: Health| {
+            let named = format!("--{}: #", health.word());
+            let at = scheme.find(&named).unwrap_or_else(|| panic!("{named}")) + named.len();
+            &scheme[at..at + 6]
+        };
+        let all: std::collections::BTreeSet<&str> = Health::ALL.into_iter().map(colour).collect();
+        assert_eq!(all.len(), Health::ALL.len());
+    }
+    for health in Health::ALL {
+        let word = health.word();
+        assert!(STYLE.contains(&format!(".{word} {{ --tone: var(--{word})")), "{word}");
+    }
+}
