@@ -1,9 +1,7 @@
 //! What many stream tables cost together. Catches work that is done for all of them again for each, which nobody sees
 //! with a few.
 
-use crate::support::{
-    Budget, Db, assert_equal, count, create, cut, each_server, name, open, private, run,
-};
+use crate::support::{Budget, Db, assert_equal, count, create, cut, each_server, name, open, private, run};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Mutex;

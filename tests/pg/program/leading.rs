@@ -23,7 +23,10 @@ const BLOCKED: &str = "SELECT coalesce(min(pid), 0)::int8 FROM pg_stat_activity 
 
 /// A shop with a stream table, and how to start refreshers of it.
 async fn shop(db: &Db) -> (Role, Session) {
-    let app = Role::owner(db).await;
+    shop_of(db, Role::owner(db).await).await
+}
+
+async fn shop_of(db: &Db, app: Role) -> (Role, Session) {
     let w = db.session().await;
     app.does(&["init", "--quiet"]);
     app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
@@ -87,8 +90,8 @@ fn one_of_several_works_and_is_followed_by_another() {
 }
 
 /// A refresher that stands still amid a refresh, and one that took over.
-async fn two(db: &Db) -> (Role, Session, Refresher, Refresher) {
-    let (app, w) = shop(db).await;
+async fn two(db: &Db, app: Role) -> (Role, Session, Refresher, Refresher) {
+    let (app, w) = shop_of(db, app).await;
     let user = db.session().await;
     app.run_sql(db, WRITE).await;
     run(&user, "BEGIN; SELECT * FROM by_region FOR UPDATE").await;
@@ -141,14 +144,17 @@ fn one_whose_lines_go_dead_is_followed_within_seconds() {
 /// Nobody waits for ever for the locks of one that stands still amid a refresh.
 #[test]
 fn one_that_stands_still_amid_a_refresh_holds_nobody_up() {
-    each_server(async |db| {
-        let (app, w, first, _second) = two(db).await;
-        until(&w, &holds("by_region", BY_REGION)).await;
-        assert_eq!(count(&w, APPLIED).await, 1);
-        first.signal("-CONT");
-        followed(db, &app, &w).await;
-        app.does(&["check", "--quiet"]);
-    });
+    each_server(async |db| stands_still(db, Role::owner(db).await).await);
+}
+
+/// The same for any way to the database.
+pub(super) async fn stands_still(db: &Db, app: Role) {
+    let (app, w, first, _second) = two(db, app).await;
+    until(&w, &holds("by_region", BY_REGION)).await;
+    assert_eq!(count(&w, APPLIED).await, 1);
+    first.signal("-CONT");
+    followed(db, &app, &w).await;
+    app.does(&["check", "--quiet"]);
 }
 
 /// Whoever lost the lease fails where it would commit, whenever it asks; a lease that ends later than it lasts is nobody's.
@@ -180,7 +186,7 @@ fn a_lease_is_held_by_its_number_and_outlives_no_clock() {
 #[test]
 fn what_was_begun_under_a_lease_that_was_lost_is_not_committed() {
     each_server(async |db| {
-        let (app, w, first, mut second) = two(db).await;
+        let (app, w, first, mut second) = two(db, Role::owner(db).await).await;
         let begun = "SELECT min(backend_xid::text::int8) FROM pg_stat_activity WHERE application_name = 'trickle run' \
              AND datname = current_database()";
         let begun = count(&w, begun).await;

@@ -2,7 +2,7 @@
 //! next, and whatever is left there for others: with a connection of one's own neither is noticed.
 
 use super::refresher::{Refresher, holds, until};
-use super::{BY_REGION, Role};
+use super::{BY_REGION, Role, leading};
 use crate::support::pooler::{self, Pooler, hold_all, left, release, said};
 use crate::support::{Db, count, each_server, run};
 use std::time::{Duration, Instant};
@@ -205,6 +205,18 @@ fn of_two_refreshers_through_a_pooler_one_works_and_the_other_follows() {
         until(&w, &holds("by_region", BY_REGION)).await;
         assert_eq!(count(&w, applied).await, 4);
         app.does(&["check", "--quiet"]);
+    });
+}
+
+/// The pooler keeps the connection of a refresher that stands still: the server ends its transaction all the same.
+#[test]
+fn one_that_stands_still_behind_a_pooler_holds_nobody_up() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, _pooler) = pooled(db, &["pool_mode = transaction"]).await;
+        leading::stands_still(db, app).await;
     });
 }
 
