@@ -14,6 +14,7 @@ mod roles;
 mod standby;
 mod stops;
 mod upgrade;
+mod taken_over;
 mod workers;
 
 use super::cases::case_files;

@@ -254,6 +254,17 @@ impl<C: Connection> Trickle<C> {
         self.migrate(schema::VERSION).await
     }
 
+    /// Makes a catalog of another role the current role's, a superuser, so that the extension can adopt it; the ordinary roles
+    /// that it belonged to, which are let in as by `pgtrickle.grant_to`. No stream table is touched. Other rights on the catalog
+    /// are taken back.
+    ///
+    /// # Errors
+    /// No superuser, no catalog, the extension's; something in it that trickle's scripts do not make; stream tables of which
+    /// others than their owners could have written the queries.
+    pub async fn take_catalog(&mut self) -> Result<Vec<String>> {
+        schema::take_over(&mut self.connection).await
+    }
+
     /// Brings the catalog to a version, up or down; returns the one that was there. A catalog that was restored from a
     /// dump finds its tables again by their names.
     ///

@@ -26,7 +26,7 @@ extension_sql!(
             WHERE name = 'pgtrickle' AND NOT r.rolsuper AND r.rolname <> current_user LIMIT 1;
             IF stranger IS NOT NULL THEN
                 RAISE EXCEPTION 'schema % or something in it belongs to %', name, stranger
-                    USING HINT = 'Make the extension as that role, or have it run trickle uninstall.';
+                    USING HINT = 'The program''s trickle init --take-over, as a superuser, makes it that one''s and keeps all stream tables.';
             END IF;
             IF pg_catalog.to_regnamespace(name) IS NULL THEN
                 EXECUTE pg_catalog.format('CREATE SCHEMA %I', name);

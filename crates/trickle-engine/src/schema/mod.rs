@@ -1,5 +1,9 @@
 //! The catalog in the database: how it comes, is upgraded, and goes.
 
+mod take_over;
+
+pub(crate) use take_over::take_over;
+
 use crate::capture;
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};

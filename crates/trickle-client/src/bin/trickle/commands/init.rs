@@ -12,27 +12,42 @@ use trickle_client::schema::VERSION;
 /// It takes two schemas, pgtrickle and pgtrickle_changes. Where the catalog is there already, nothing happens,
 /// unless it came with a dump: then it finds its tables again by name, and their next refresh rebuilds them. A
 /// buffer_limit_bytes that is given is stored, and holds for all clients.
+///
+/// With --take-over a catalog that an ordinary role made becomes the superuser's who asks, so that CREATE EXTENSION adopts it.
+/// That role is let in as by pgtrickle.grant_to, and its stream tables go on as they are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Init {
     /// Bring the catalog to this version rather than the newest, back too, for an older trickle.
     #[arg(long, value_name = "N", default_value_t = VERSION, value_parser = clap::value_parser!(i32).range(1..=i64::from(VERSION)))]
     catalog_version: i32,
+    /// First make the catalog of another role this one's, a superuser.
+    #[arg(long)]
+    take_over: bool,
 }
 
 impl Run for Init {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
         let (mut trickle, _) = server::attach(output).await?;
+        let from = if self.take_over { Some(trickle.take_catalog().await?) } else { None };
         let before = trickle.migrate(self.catalog_version).await?;
         let (program, now) = (env!("CARGO_PKG_VERSION"), self.catalog_version);
         if output.is_json() {
-            output.document(&json!({"program": program, "catalog": now, "catalog_before": before}));
+            let mut told = json!({"program": program, "catalog": now, "catalog_before": before});
+            if let Some(from) = from {
+                told["taken_over_from"] = json!(from);
+            }
+            output.document(&told);
         } else if !output.is_quiet() {
             let catalog = match before {
                 None => format!("catalog version {now} made"),
                 Some(b) if b == now => format!("catalog version {now} is there already"),
                 Some(b) => format!("catalog brought from version {b} to {now}"),
             };
-            output.print(format!("trickle {program}: {catalog}\n"));
+            let taken = match from {
+                Some(from) if !from.is_empty() => format!(", taken over from {}", from.join(", ")),
+                _ => String::new(),
+            };
+            output.print(format!("trickle {program}: {catalog}{taken}\n"));
         }
         Ok(Answer::Yes)
     }
