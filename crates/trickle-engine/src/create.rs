@@ -227,7 +227,7 @@ impl<C: Connection> Trickle<C> {
         let there = registry.get(id);
         match new.if_exists {
             IfExists::Fail => {
-                let error = Error::input(format!("stream table {name} already exists"));
+                let error = Error::input(format!("stream table {name} already exists")).coded("42P07");
                 Err(if there.is_some_and(|e| !e.is_populated) {
                     error
                         .detail("It was never filled: whoever created it left it empty, or ended before it was filled.")
@@ -309,6 +309,7 @@ impl<C: Connection> Trickle<C> {
             };
             let shown = Qualified::new(&relation.schema, &relation.name);
             return Err(Error::input(format!("{what} {shown} already exists and is no stream table"))
+                .coded("42P07")
                 .hint("Choose another name."));
         }
         if oid.is_none() && row.get::<Option<bool>>(4) != Some(true) {
@@ -578,9 +579,10 @@ impl<C: Connection> Trickle<C> {
 /// Somebody else made a table of this name since it was looked for.
 fn overtaken(e: Error) -> Error {
     match e.sqlstate() {
-        Some("42P07" | "42710" | "23505") => e
-            .blamed_on_input()
-            .hint("Somebody made something of this name just now: look at it with trickle status."),
+        Some("42P07" | "42710" | "23505") => e.blamed_on_input().hint(format!(
+            "Somebody made something of this name just now: look at it with {}.",
+            say::one("trickle status", "SELECT * FROM pgtrickle.pgt_status()")
+        )),
         _ => e,
     }
 }

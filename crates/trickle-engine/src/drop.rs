@@ -93,6 +93,7 @@ fn doomed(registry: &Registry, id: i64, cascade: bool) -> Result<Vec<Entry>> {
     if !below.is_empty() && !cascade {
         let readers: Vec<String> = below.iter().map(name).collect();
         return Err(Error::input(format!("cannot drop {}: other stream tables read it", shown(e)))
+            .coded("2BP01")
             .detail(format!("They are {}.", readers.join(", ")))
             .hint(format!("Use {} to drop them too.", say::one("--cascade", "cascade => true"))));
     }

@@ -103,6 +103,12 @@ impl Error {
         self.0.hint = Some(hint.into());
         self
     }
+    /// Gives it the SQLSTATE that the server has for this.
+    #[must_use]
+    pub fn coded(mut self, sqlstate: &str) -> Error {
+        self.0.sqlstate = Some(sqlstate.to_owned());
+        self
+    }
     /// Points at a place in the query.
     #[must_use]
     pub fn at(mut self, span: Span) -> Error {

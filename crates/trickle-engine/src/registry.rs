@@ -269,7 +269,7 @@ impl Registry {
             self.entries.values().find(|e| *e.relation.schema == **s && *e.relation.name == *name.name)
         };
         schemas.iter().find_map(named).ok_or_else(|| {
-            let error = Error::input(format!("there is no stream table {name}"));
+            let error = Error::input(format!("there is no stream table {name}")).coded("42P01");
             let near = self.entries.values().filter(|e| *e.relation.name == *name.name).map(shown).next();
             match near {
                 Some(near) => error.hint(format!("Did you mean {near}?")),

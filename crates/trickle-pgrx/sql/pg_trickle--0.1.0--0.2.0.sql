@@ -107,4 +107,11 @@ CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE p
         END IF;
     END $$;
 
+-- What is asked for with NULL is refused, where nothing was done.
+
+ALTER FUNCTION pgtrickle.drop_stream_table(text, bool) CALLED ON NULL INPUT;
+ALTER FUNCTION pgtrickle.refresh_stream_table(text) CALLED ON NULL INPUT;
+ALTER FUNCTION pgtrickle.repair_stream_table(text) CALLED ON NULL INPUT;
+ALTER FUNCTION pgtrickle.resume_stream_table(text) CALLED ON NULL INPUT;
+
 SELECT pgtrickle.install();

@@ -34,13 +34,13 @@ mod pgtrickle {
     #[pg_extern]
     #[allow(clippy::too_many_arguments, reason = "the names and defaults are the interface")]
     fn create_stream_table(
-        name: &str,
-        query: &str,
+        name: Option<&str>,
+        query: Option<&str>,
         schedule: default!(Option<&str>, "'calculated'"),
-        refresh_mode: default!(&str, "'AUTO'"),
-        initialize: default!(bool, true),
+        refresh_mode: default!(Option<&str>, "'AUTO'"),
+        initialize: default!(Option<bool>, true),
         cdc_mode: default!(Option<&str>, "NULL"),
-        append_only: default!(bool, false),
+        append_only: default!(Option<bool>, false),
         diamond_consistency: default!(Option<&str>, "NULL"),
     ) -> i64 {
         let options =
@@ -52,13 +52,13 @@ mod pgtrickle {
     #[pg_extern]
     #[allow(clippy::too_many_arguments, reason = "the names and defaults are the interface")]
     fn create_stream_table_if_not_exists(
-        name: &str,
-        query: &str,
+        name: Option<&str>,
+        query: Option<&str>,
         schedule: default!(Option<&str>, "'calculated'"),
-        refresh_mode: default!(&str, "'AUTO'"),
-        initialize: default!(bool, true),
+        refresh_mode: default!(Option<&str>, "'AUTO'"),
+        initialize: default!(Option<bool>, true),
         cdc_mode: default!(Option<&str>, "NULL"),
-        append_only: default!(bool, false),
+        append_only: default!(Option<bool>, false),
         diamond_consistency: default!(Option<&str>, "NULL"),
     ) -> i64 {
         let options =
@@ -70,13 +70,13 @@ mod pgtrickle {
     #[pg_extern]
     #[allow(clippy::too_many_arguments, reason = "the names and defaults are the interface")]
     fn create_or_replace_stream_table(
-        name: &str,
-        query: &str,
+        name: Option<&str>,
+        query: Option<&str>,
         schedule: default!(Option<&str>, "'calculated'"),
-        refresh_mode: default!(&str, "'AUTO'"),
-        initialize: default!(bool, true),
+        refresh_mode: default!(Option<&str>, "'AUTO'"),
+        initialize: default!(Option<bool>, true),
         cdc_mode: default!(Option<&str>, "NULL"),
-        append_only: default!(bool, false),
+        append_only: default!(Option<bool>, false),
         diamond_consistency: default!(Option<&str>, "NULL"),
     ) -> i64 {
         let options =
@@ -88,47 +88,49 @@ mod pgtrickle {
     /// reads; NULL leaves it.
     #[pg_extern(name = "alter_stream_table")]
     fn alter_stream_table_apart(
-        name: &str,
+        name: Option<&str>,
         query: default!(Option<&str>, "NULL"),
         schedule: default!(Option<&str>, "NULL"),
         refresh_mode: default!(Option<&str>, "NULL"),
         status: default!(Option<&str>, "NULL"),
         diamond_consistency: default!(Option<&str>, "NULL"),
     ) {
-        super::alter(name, &super::Changes { query, schedule, refresh_mode, status, diamond_consistency });
+        let changes = super::Changes { query, schedule, refresh_mode, status, diamond_consistency };
+        super::alter(super::given("name", name), &changes);
     }
 
     /// The same as version 0.1.0 declares it, with fewer arguments; called until ALTER EXTENSION … UPDATE.
     #[pg_extern(sql = false)]
     fn alter_stream_table(
-        name: &str,
+        name: Option<&str>,
         query: Option<&str>,
         schedule: Option<&str>,
         refresh_mode: Option<&str>,
         status: Option<&str>,
     ) {
         super::alter(
-            name,
+            super::given("name", name),
             &super::Changes { query, schedule, refresh_mode, status, ..super::Changes::default() },
         );
     }
 
     /// Drops a stream table, and with `cascade` what depends on it.
     #[pg_extern]
-    fn drop_stream_table(name: &str, cascade: default!(bool, false)) {
+    fn drop_stream_table(name: Option<&str>, cascade: default!(Option<bool>, false)) {
+        let (name, cascade) = (super::given("name", name), cascade.unwrap_or(false));
         super::as_owner(name, "", async |trickle, name| trickle.drop(name, cascade).await.map(drop));
     }
 
     /// Brings a stream table, and what it reads, up to date.
     #[pg_extern]
-    fn refresh_stream_table(name: &str) {
-        super::refresh(name);
+    fn refresh_stream_table(name: Option<&str>) {
+        super::refresh(super::given("name", name));
     }
 
     /// Makes everything that a stream table stands on anew where it is not as it should be, and computes it anew.
     #[pg_extern]
-    fn repair_stream_table(name: &str) {
-        super::as_owner(name, "", async |trickle, name| {
+    fn repair_stream_table(name: Option<&str>) {
+        super::as_owner(super::given("name", name), "", async |trickle, name| {
             super::see_all("repair_stream_table")?;
             super::captures()?;
             trickle.repair(name).await.map(drop)
@@ -137,13 +139,13 @@ mod pgtrickle {
 
     /// Takes stream tables out of the schedule, all of the current role's by default; how many were not out of it before.
     #[pg_extern]
-    fn pause_scheduler(names: default!(Option<Vec<String>>, "NULL")) -> i32 {
+    fn pause_scheduler(names: default!(Option<Vec<Option<String>>>, "NULL")) -> i32 {
         super::suspend(names, true)
     }
 
     /// Puts stream tables back on schedule, all of the current role's by default; how many were out of it.
     #[pg_extern]
-    fn resume_scheduler(names: default!(Option<Vec<String>>, "NULL")) -> i32 {
+    fn resume_scheduler(names: default!(Option<Vec<Option<String>>>, "NULL")) -> i32 {
         super::suspend(names, false)
     }
 
@@ -161,7 +163,8 @@ mod pgtrickle {
 
     /// Lets a stream table that was suspended be refreshed again.
     #[pg_extern]
-    fn resume_stream_table(name: &str) {
+    fn resume_stream_table(name: Option<&str>) {
+        let name = super::given("name", name);
         super::alter(name, &super::Changes { status: Some("ACTIVE"), ..super::Changes::default() });
     }
 }
@@ -171,13 +174,13 @@ thread_local! {
     static MEMORY: RefCell<Memory> = RefCell::default();
 }
 
-/// How a stream table is to be made.
+/// How a stream table is to be made; NULL is the default, but of a schedule.
 struct Options<'o> {
     schedule: Option<&'o str>,
-    refresh_mode: &'o str,
-    initialize: bool,
+    refresh_mode: Option<&'o str>,
+    initialize: Option<bool>,
     cdc_mode: Option<&'o str>,
-    append_only: bool,
+    append_only: Option<bool>,
     diamond_consistency: Option<&'o str>,
 }
 
@@ -189,6 +192,14 @@ struct Changes<'c> {
     refresh_mode: Option<&'c str>,
     status: Option<&'c str>,
     diamond_consistency: Option<&'c str>,
+}
+
+/// What an argument says that must say something.
+fn given<T>(argument: &str, value: Option<T>) -> T {
+    value.unwrap_or_else(|| {
+        let error = Error::input(format!("the argument {argument} is NULL or holds NULL")).coded("22004");
+        raise_in(&error.hint(format!("Give {argument} a value: nothing stands for a name or a query.")), None)
+    })
 }
 
 /// Does something with the database's stream tables. What fails is raised when everything that was begun for it is ended.
@@ -286,14 +297,15 @@ fn placed(name: &str) -> String {
     }
 }
 
-fn create(name: &str, query: &str, options: &Options<'_>, if_exists: IfExists) -> i64 {
+fn create(name: Option<&str>, query: Option<&str>, options: &Options<'_>, if_exists: IfExists) -> i64 {
+    let (name, query) = (given("name", name), given("query", query));
     let make = async |trickle: &mut Trickle<Inside>, name: &Name| {
         see_all("create_stream_table")?;
         options.check()?;
         let mut new = NewStreamTable::new(name.clone(), query);
         new.schedule = Some(options.schedule.and_then(schedule));
-        new.mode = Some(mode(options.refresh_mode)?);
-        new.initialize = options.initialize;
+        new.mode = Some(mode(options.refresh_mode.unwrap_or("AUTO"))?);
+        new.initialize = options.initialize.unwrap_or(true);
         new.apart = options.diamond_consistency.map(is_apart).transpose()?;
         new.if_exists = if_exists;
         trickle.create(&new).await
@@ -332,7 +344,7 @@ impl Options<'_> {
                     .hint("Use 'auto' or 'trigger'."));
             }
         }
-        if self.append_only {
+        if self.append_only == Some(true) {
             pgrx::notice!("append_only changes nothing: what comes and what goes is captured and followed");
         }
         Ok(())
@@ -392,8 +404,8 @@ fn alter(name: &str, changes: &Changes<'_>) {
     tell(&created);
 }
 
-fn suspend(names: Option<Vec<String>>, suspended: bool) -> i32 {
-    let done = match names {
+fn suspend(names: Option<Vec<Option<String>>>, suspended: bool) -> i32 {
+    let done = match names.map(|names| names.into_iter().map(|n| given("names", n)).collect::<Vec<_>>()) {
         None => with(async |trickle| trickle.set_suspended(None, suspended).await).len(),
         Some(names) => {
             let one = |name: &String| {

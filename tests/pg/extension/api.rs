@@ -13,11 +13,12 @@ struct Refusal(&'static str, &'static str, &'static str, &'static str, &'static 
 const REFUSALS: &[Refusal] = &[
     Refusal(
         "create_stream_table('totals', 'SELECT 1 AS x')",
-        "22023",
+        "42P07",
         "already exists",
         "",
         "create_or_replace_stream_table",
     ),
+    Refusal("create_stream_table('orders', 'SELECT 1 AS x')", "42P07", "no stream table", "", "another name"),
     Refusal(
         "create_stream_table('x', 'SELECT id FROM orders', cdc_mode => 'wal')",
         "22023",
@@ -69,7 +70,7 @@ const REFUSALS: &[Refusal] = &[
     ),
     Refusal(
         "alter_stream_table('nothing', schedule => '1s')",
-        "22023",
+        "42P01",
         "no stream table nothing",
         "",
         "pgt_status",
@@ -90,7 +91,7 @@ const REFUSALS: &[Refusal] = &[
     ),
     Refusal(
         "drop_stream_table('totals')",
-        "22023",
+        "2BP01",
         "other stream tables read it",
         "public.over",
         "cascade => true",
@@ -104,7 +105,17 @@ const REFUSALS: &[Refusal] = &[
         "SELECT pgtrickle.drop_stream_table('public.gone')",
     ),
     Refusal("explain_delta('SELECT random() AS r FROM orders')", "0A000", "", "", ""),
-    Refusal("get_staleness('orders')", "22023", "no stream table orders", "", ""),
+    Refusal("get_staleness('orders')", "42P01", "no stream table orders", "", ""),
+    Refusal("create_stream_table(NULL, 'SELECT 1 AS x')", "22004", "argument name", "", "Give name"),
+    Refusal("create_stream_table('x', NULL)", "22004", "argument query", "", "Give query"),
+    Refusal("create_or_replace_stream_table('totals', NULL)", "22004", "argument query", "", "Give query"),
+    Refusal("alter_stream_table(NULL)", "22004", "argument name", "", "Give name"),
+    Refusal("drop_stream_table(NULL)", "22004", "argument name", "", "Give name"),
+    Refusal("refresh_stream_table(NULL)", "22004", "argument name", "", "Give name"),
+    Refusal("repair_stream_table(NULL)", "22004", "argument name", "", "Give name"),
+    Refusal("resume_stream_table(NULL)", "22004", "argument name", "", "Give name"),
+    Refusal("pause_scheduler(ARRAY['totals', NULL])", "22004", "argument names", "", "Give names"),
+    Refusal("resume_scheduler(ARRAY[NULL])", "22004", "argument names", "", "Give names"),
 ];
 
 /// Names of commands that nobody in a session can type, unless it is said whose they are.
@@ -214,6 +225,13 @@ fn what_is_asked_for_takes_effect() {
             rows(&s, &ask).await
         };
         assert_eq!(valid(query).await, [[Some("t".to_owned()), Some("t".to_owned())]]);
+        // NULL is the default.
+        run(
+            &s,
+            "SELECT pgtrickle.create_stream_table('plain', 'SELECT id FROM orders', refresh_mode => NULL, initialize => NULL, append_only => NULL); \
+             SELECT pgtrickle.drop_stream_table('plain', NULL)",
+        )
+        .await;
         assert_eq!(
             valid("SELECT 1 AS c, customer, count(*) AS n FROM orders GROUP BY GROUPING SETS ((1), (2))")
                 .await,
