@@ -17,7 +17,7 @@ const SOURCES: &str = "
 fn why() -> String {
     let program = if sql_api::is_meant() { "the program's " } else { "" };
     format!(
-        "trickle disable switched the capture of public.a off; {program}trickle enable public.a switches it on"
+        "{program}trickle disable switched the capture of public.a off; {program}trickle enable public.a switches it on"
     )
 }
 

@@ -164,7 +164,9 @@ fn a_broken_trigger_names_the_way_out() {
         let e = w.client().batch_execute("UPDATE a SET value = value + 1").await.unwrap_err();
         let e = format!("{:?}", e.as_db_error().unwrap());
         assert!(
-            e.contains("trickle keeps the changes of public.a. If this fails, trickle disable public.a"),
+            e.contains(
+                "trickle keeps the changes of public.a. If this fails, the program's trickle disable public.a"
+            ),
             "{e}"
         );
         t.disable(&name("a")).await.unwrap();

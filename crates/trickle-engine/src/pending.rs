@@ -225,7 +225,8 @@ fn source(e: &Entry, d: &Dependency, wanted: bool) -> Source {
 fn held(source: &Relation) -> String {
     let name = Qualified::new(&source.schema, &source.name);
     format!(
-        "trickle disable switched the capture of {name} off; {} switches it on",
+        "{} switched the capture of {name} off; {} switches it on",
+        say::one("trickle disable", "the program's trickle disable"),
         say::enable(&name.to_string())
     )
 }

@@ -121,8 +121,25 @@ const REFUSALS: &[Refusal] = &[
 /// Names of commands that nobody in a session can type, unless it is said whose they are.
 fn is_of_the_program(text: &str) -> bool {
     let plain =
-        text.replace("the program's trickle ", "").replace("the program with trickle create --snapshots", "");
-    let commands = ["refresh", "alter", "drop", "create", "status", "enable", "init", "doctor", "run"];
+        text.replace("he program's trickle ", "").replace("the program with trickle create --snapshots", "");
+    let commands = [
+        "refresh",
+        "alter",
+        "drop",
+        "create",
+        "status",
+        "enable",
+        "init",
+        "doctor",
+        "run",
+        "check",
+        "disable",
+        "wait",
+        "apply",
+        "history",
+        "explain",
+        "uninstall",
+    ];
     plain.contains(" --") || commands.iter().any(|c| plain.contains(&format!("trickle {c}")))
 }
 

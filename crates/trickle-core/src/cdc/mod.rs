@@ -277,7 +277,9 @@ fn insert(buffer: &Buffer, rows: SetExpr) -> Vec<Statement> {
 /// of the error. To catch the error and raise a better one would cost every writer a subtransaction.
 fn way_out(buffer: &Buffer) -> String {
     let table = buffer.table_name();
-    format!("trickle keeps the changes of {table}. If this fails, trickle disable {table} switches it off")
+    format!(
+        "trickle keeps the changes of {table}. If this fails, the program's trickle disable {table} switches it off"
+    )
 }
 
 /// A weight as it is stored.

@@ -147,7 +147,9 @@ impl Immediate<'_> {
         let moved = Instruction::Raise {
             sqlstate: "55000",
             message: format!("stream table {name} has another name now, or lost its trigger {GUARD}"),
-            hint: "trickle refresh, with the name that it has, makes anew what keeps it.".to_owned(),
+            hint: "A refresh by the name that it has makes anew what keeps it: the program's trickle refresh, or \
+                   pgtrickle.refresh_stream_table()."
+                .to_owned(),
         };
         let elsewhere = when(gone, vec![Instruction::Return], vec![moved]);
         // A snapshot from before all this shows neither: who sees the control table sees what was made before it.

@@ -11,7 +11,10 @@ use crate::{BufferStatus, Result, Status, Trickle};
 pub(super) async fn found(db: &dyn Connection) -> Result<(Check, bool)> {
     match schema::version(db).await {
         Ok(Some(VERSION)) if schema::is_restored(db).await? => {
-            let advice = "Run trickle init, or SELECT pgtrickle.rehome() in the extension, which finds the tables again by name.";
+            let advice = say::one(
+                "Run trickle init, or SELECT pgtrickle.rehome() in the extension, which finds the tables again by name.",
+                "SELECT pgtrickle.rehome() finds the tables again by name.",
+            );
             let found = "restored from a dump, which keeps no identities";
             Ok((Check::new("catalog", Verdict::Bad, found, advice), false))
         }
@@ -48,15 +51,23 @@ impl<C: Connection> Trickle<C> {
 
 fn catalog(version: Option<i32>) -> Check {
     let (verdict, found, advice) = match version {
-        None => (Verdict::Warning, "there is none".to_owned(), "trickle init makes it."),
+        None => (
+            Verdict::Warning,
+            "there is none".to_owned(),
+            say::one("trickle init makes it.", "CREATE EXTENSION pg_trickle makes it."),
+        ),
         Some(v) if v == VERSION => (Verdict::Good, format!("version {v}"), ""),
         Some(v) if v < VERSION => {
-            (Verdict::Bad, format!("version {v}, and this program needs {VERSION}"), "Run trickle init.")
+            let advice = say::one("Run trickle init.", "ALTER EXTENSION pg_trickle UPDATE");
+            (Verdict::Bad, format!("version {v}, and this program needs {VERSION}"), advice)
         }
         Some(v) => (
             Verdict::Bad,
             format!("version {v}, and this program knows {VERSION}"),
-            "Use the newer trickle that made it.",
+            say::one(
+                "Use the newer trickle that made it.",
+                "Use the newer library of pg_trickle that made it.",
+            ),
         ),
     };
     Check::new("catalog", verdict, found, advice)
@@ -120,8 +131,9 @@ async fn guards(db: &dyn Connection) -> Result<Check> {
     }
     let again: Vec<String> = open.iter().map(|name| say::replace(name)).collect();
     let advice = format!(
-        "trickle check tells whether somebody wrote them; ALTER TABLE … ENABLE TRIGGER trickle_guard, or where it is gone {}, \
+        "{} tells whether somebody wrote them; ALTER TABLE … ENABLE TRIGGER trickle_guard, or where it is gone {}, \
          keeps others out again.",
+        say::one("trickle check", "The program's trickle check"),
         some(&again)
     );
     Ok(Check::new("guards", Verdict::Warning, format!("anybody may write {}", some(&open)), advice))

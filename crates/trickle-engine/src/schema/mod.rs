@@ -173,7 +173,10 @@ fn newer(found: i32) -> Error {
     Error::input(format!(
         "the trickle catalog of this database is version {found}, and this program knows versions up to {VERSION}"
     ))
-    .hint("Use the newer trickle that made it; its `trickle init --catalog-version` can take the catalog back.")
+    .hint(say::one(
+        "Use the newer trickle that made it; its `trickle init --catalog-version` can take the catalog back.",
+        "Use the newer library of pg_trickle, or the newer program, that made it.",
+    ))
 }
 
 /// Held while the catalog is brought to another version: who comes second finds the work done.
