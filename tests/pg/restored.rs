@@ -2,7 +2,7 @@
 //! transactions and systems are then others, or mean something else. Catches frontiers and identities that are believed
 //! where they are strangers.
 
-use crate::support::private::{connect, each_version, open, start};
+use crate::support::private::{connect, each_version, has, open, start};
 use crate::support::{assert_equal, count, create, name, refresh, run};
 use std::path::Path;
 use std::process::Command;
@@ -121,7 +121,7 @@ async fn restored(binaries: &Path, file: &str, server: &Server, database: &str) 
 #[test]
 fn a_dump_restored_into_another_database_and_another_server_is_rebuilt() {
     each_version(async |binaries| {
-        if !binaries.join("pg_dump").exists() {
+        if !has(binaries, "pg_dump") {
             return;
         }
         let server = start(binaries, "dump").await;

@@ -3,7 +3,7 @@
 
 use super::workers::{scheduled, until};
 use crate::restored::tool;
-use crate::support::private::{connect, each_version, start};
+use crate::support::private::{connect, each_version, has, start};
 use crate::support::{count, run};
 use std::path::Path;
 use trickle_client::Session;
@@ -53,7 +53,7 @@ async fn moved(binaries: &Path, server: &Server) -> Session {
 #[ignore = "needs the extension: ./x extension"]
 fn a_restored_catalog_finds_its_tables_by_itself() {
     each_version(async |binaries| {
-        if !binaries.join("pg_dump").exists() {
+        if !has(binaries, "pg_dump") {
             return;
         }
         let server = scheduled(binaries, "restored").await;
@@ -74,7 +74,7 @@ fn a_restored_catalog_finds_its_tables_by_itself() {
 #[ignore = "needs the extension: ./x extension"]
 fn a_restored_catalog_is_not_believed_until_it_has_found_its_tables() {
     each_version(async |binaries| {
-        if !binaries.join("pg_dump").exists() {
+        if !has(binaries, "pg_dump") {
             return;
         }
         let server = start(binaries, "rehome").await;

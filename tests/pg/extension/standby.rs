@@ -2,7 +2,7 @@
 //! schedulers that write where nothing can be written, and a catalog that takes a promoted standby for a restored dump.
 
 use super::workers::{MADE, SCHEDULERS, STALE, scheduled, until};
-use crate::support::private::{connect, each_version, follow};
+use crate::support::private::{connect, each_version, follow, has};
 use crate::support::{count, run};
 
 /// How often a stream table was made anew, as after a restored dump.
@@ -12,7 +12,7 @@ const ANEW: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE act
 #[ignore = "needs the extension: ./x extension"]
 fn a_standby_does_nothing_until_it_is_promoted() {
     each_version(async |binaries| {
-        if !binaries.join("pg_basebackup").exists() {
+        if !has(binaries, "pg_basebackup") {
             return;
         }
         let primary = scheduled(binaries, "primary").await;
