@@ -391,6 +391,22 @@ fn what_is_unsafe_is_in_one_module() {
                 continue;
             }
             let text = std::fs::read_to_string(&path).unwrap();
+/// cargo-pgrx must be of the very version of the crate.
+#[test]
+fn the_documentation_installs_the_version_of_pgrx_that_is_used() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let manifest = std::fs::read_to_string(root.join("crates/trickle-pgrx/Cargo.toml")).unwrap();
+    let (_, version) = manifest.split_once("\npgrx = \"").unwrap();
+    let (version, _) = version.split_once('"').unwrap();
+    let docs = std::fs::read_to_string(root.join("docs/extension.md")).unwrap();
+    let named: Vec<&str> = docs
+        .split("cargo-pgrx --version ")
+        .skip(1)
+        .map(|rest| rest.split_whitespace().next().unwrap())
+        .collect();
+    assert!(named.len() == 3 && named.iter().all(|n| *n == version), "{named:?} {version}");
+}
+
             let code = text.lines().map(|l| l.split("//").next().unwrap_or_default());
             let word = |l: &str| l.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == "unsafe");
             let found: Vec<&str> = code.filter(|l| word(l)).collect();
