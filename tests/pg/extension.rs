@@ -11,16 +11,18 @@ mod follow;
 mod interleaved;
 mod restored;
 mod roles;
+mod served;
 mod standby;
 mod stops;
-mod upgrade;
 mod taken_over;
+mod upgrade;
 mod workers;
 
 use super::cases::case_files;
 use crate::support::{Db, count, create, each_server, open, refresh, run};
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::ErrorPosition;
 use trickle_client::Session;
@@ -55,12 +57,24 @@ fn every_case_comes_out_through_the_sql_api() {
     each_case(come_out);
 }
 
+/// As many cases as triggers keep at least, in PostgreSQL 18.
+const KEPT: usize = 328;
+
 /// The same, kept within the statements that write.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn every_case_that_triggers_can_keep_comes_out_through_the_sql_api() {
+    let (kept, major) = (AtomicUsize::new(0), AtomicU32::new(0));
     // What triggers run is the program's, which runs it on the oldest.
-    each_case_on(Db::is_newest, keep);
+    let newest = |db: &Db| {
+        major.fetch_max(db.major(), Ordering::Relaxed);
+        db.is_newest()
+    };
+    each_case_on(newest, async |s, case| {
+        kept.fetch_add(usize::from(keep(s, case).await), Ordering::Relaxed);
+    });
+    let (kept, major) = (kept.into_inner(), major.into_inner());
+    assert!(kept >= KEPT || major < 18, "triggers keep {kept} cases, and kept {KEPT}");
 }
 
 fn each_case(test: impl AsyncFn(&Session, &Case) + Sync) {
@@ -137,14 +151,15 @@ async fn come_out(s: &Session, case: &Case) {
     }
 }
 
-async fn keep(s: &Session, case: &Case) {
+/// Whether triggers keep it.
+async fn keep(s: &Session, case: &Case) -> bool {
     run(s, &case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;")).await;
     if s.client().batch_execute(&case.rows).await.is_err() {
-        return;
+        return false;
     }
     let make = "SELECT pgtrickle.create_stream_table('st', $1::text, refresh_mode => 'IMMEDIATE')";
     if s.client().query_one(make, &[&case.query]).await.is_err() {
-        return;
+        return false;
     }
     for window in &case.windows {
         let done = s.client().batch_execute(&window.change).await;
@@ -155,11 +170,13 @@ async fn keep(s: &Session, case: &Case) {
             // The query raises between the statements of the change, or after it: the program's cases tell which.
             (_, Err(e)) => {
                 assert!(["21", "22"].contains(&&e.code().unwrap().code()[..2]), "{e:?}");
-                return run(s, "ROLLBACK").await;
+                run(s, "ROLLBACK").await;
+                return true;
             }
             (Expected::Error(wanted), Ok(())) => panic!("{wanted} was not raised"),
         }
     }
+    true
 }
 
 const ORDERS: &str = "CREATE TABLE orders (id int PRIMARY KEY, customer int, amount int); \
@@ -620,6 +637,10 @@ fn the_rest_of_the_sql_api_does_what_it_says() {
              pgtrickle.pg_trickle_hash_multi(ARRAY['a', 'b']) <> pgtrickle.pg_trickle_hash_multi(ARRAY['ab', '']) AND \
              pgtrickle.pg_trickle_hash_multi(ARRAY['a', NULL]) <> pgtrickle.pg_trickle_hash_multi(ARRAY['a', ''])";
         assert!(s.client().query_one(same, &[]).await.unwrap().get::<_, bool>(0));
+        // Whoever stored one compares it with those of later versions.
+        assert_eq!(count(&s, "SELECT pgtrickle.pg_trickle_hash('')").await, -1_205_034_819_632_174_695);
+        let known = i64::from_ne_bytes(xxhash_rust::xxh64::xxh64("größer".as_bytes(), 0).to_ne_bytes());
+        assert_eq!(count(&s, "SELECT pgtrickle.pg_trickle_hash('größer')").await, known);
         for (statement, said) in [
             (
                 "SELECT pgtrickle.create_stream_table('x', 'SELECT id FROM t', cdc_mode => 'wal')",
@@ -648,7 +669,24 @@ fn the_rest_of_the_sql_api_does_what_it_says() {
             ],
         )
         .await;
-        assert!(told.iter().any(|n| n.starts_with("NOTICE public.at is kept by full refreshes: ") && n.contains("now()")), "{told:?}");
+        let now = |table: &str, n: &String| {
+            n.starts_with(&format!("NOTICE public.{table} is kept by full refreshes: "))
+                && n.contains("now()")
+        };
+        assert!(told.iter().any(|n| now("at", n)), "{told:?}");
         assert!(told.iter().any(|n| n.contains("append_only")), "{told:?}");
+        // Also where one that was kept by deltas is not any more.
+        for change in [
+            "alter_stream_table('app', query => 'SELECT id, now() AS at FROM t')",
+            "create_or_replace_stream_table('counts', 'SELECT k, now() AS at FROM t')",
+        ] {
+            let told = notices(db, &[&format!("SELECT pgtrickle.{change}")]).await;
+            let table = change.split('\'').nth(1).unwrap();
+            assert!(told.iter().any(|n| now(table, n)), "{change}: {told:?}");
+            let full = format!(
+                "SELECT count(*) FROM pgtrickle.pgt_status() WHERE mode = 'FULL' AND name = 'public.{table}' AND mode_reason LIKE '%now()%'"
+            );
+            assert_eq!(count(&s, &full).await, 1, "{change}");
+        }
     });
 }

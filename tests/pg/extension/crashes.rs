@@ -195,7 +195,7 @@ async fn die_writing(
     settle: impl AsyncFn(&Session),
 ) {
     let mut n = 0;
-    for death in [None, Some(Death::Process), Some(Death::All)] {
+    for death in [None, Some(Death::Process), Some(Death::Head), Some(Death::All)] {
         for block in blocks {
             n += 1;
             let cast = cast(server).await;

@@ -109,6 +109,12 @@ fn writers_of_an_altered_table_go_on_at_once() {
             ("ALTER TABLE a RENAME COLUMN v TO value", "UPDATE a SET value = value + 1", false),
             ("ALTER TABLE a DROP COLUMN v", "UPDATE a SET k = 2", false),
             ("ALTER TABLE a RENAME TO a2", "UPDATE a2 SET v = 3", false),
+            (
+                "ALTER TABLE a ALTER COLUMN k TYPE text USING k::text",
+                "UPDATE a SET k = 'x', v = v + 1",
+                false,
+            ),
+            ("CREATE SCHEMA other; ALTER TABLE a SET SCHEMA other", "UPDATE other.a SET v = 3", false),
             ("DROP TABLE a", "UPDATE b SET w = 9; CREATE TABLE a (id int)", false),
             (
                 "BEGIN; DROP TABLE a; CREATE TABLE a AS SELECT i AS id, i % 5 AS k, i AS v FROM generate_series(1, 9) i; COMMIT",
@@ -136,9 +142,42 @@ fn writers_of_an_altered_table_go_on_at_once() {
                     "{change}: {why:?}"
                 );
             }
-            run(&s, "DROP TABLE IF EXISTS joined, tops, a, a2, b").await;
+            run(&s, "DROP TABLE IF EXISTS joined, tops, a, a2, b; DROP SCHEMA IF EXISTS other CASCADE").await;
             assert_eq!(count(&s, LEFT).await, 0, "{change}");
         }
+    });
+}
+
+/// The query names the schema that it was written with.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn writers_go_on_when_the_schema_of_a_table_gets_another_name() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(
+            &s,
+            "CREATE SCHEMA home; CREATE TABLE home.a (id int PRIMARY KEY, v int); INSERT INTO home.a VALUES (1, 1); \
+             SELECT pgtrickle.create_stream_table('later', 'SELECT id, v FROM home.a', NULL); \
+             SELECT pgtrickle.create_stream_table('kept', 'SELECT id, v FROM home.a', NULL, 'IMMEDIATE')",
+        )
+        .await;
+        run(
+            &s,
+            "ALTER SCHEMA home RENAME TO other; UPDATE other.a SET v = 2; INSERT INTO other.a VALUES (2, 2)",
+        )
+        .await;
+        for table in ["later", "kept"] {
+            let why = suspended(&s, table).await.unwrap_or_default();
+            assert!(why.contains("relation \"home.a\" does not exist"), "{table}: {why}");
+        }
+        run(&s, "ALTER SCHEMA other RENAME TO home; SELECT pgtrickle.resume_scheduler()").await;
+        run(&s, "UPDATE home.a SET v = v + 1").await;
+        for table in ["later", "kept"] {
+            refresh(&s, table).await;
+            assert_equal(&s, table, "SELECT id, v FROM home.a").await;
+        }
+        run(&s, "DELETE FROM home.a WHERE id = 1").await;
+        assert_equal(&s, "kept", "SELECT id, v FROM home.a").await;
     });
 }
 
