@@ -96,7 +96,7 @@ impl Daemon {
     fn draw(&mut self, db: &Database) {
         self.epoch = Some(db.epoch);
         self.dag = graph(db);
-        self.groups = self.dag.groups();
+        self.groups = self.dag.groups().to_vec();
         let way = |id: &TableId| {
             let upstream = self.dag.upstream(*id);
             let on_it = |g: &&Vec<TableId>| g.iter().any(|m| m == id || upstream.contains(m));
@@ -150,16 +150,15 @@ impl Daemon {
         if self.is(Mutant::RunningIgnored) {
             self.agenda.tasks.values_mut().for_each(|t| t.status.running = false);
         }
-        let (due, plan) = self.agenda.due(wall);
-        if due.is_empty() {
-            return (due, plan.wake);
-        }
-        loop {
-            let due = self.agenda.unknown(wall);
-            if due.is_empty() {
-                break;
-            }
+        let (mut due, mut plan) = self.agenda.unknown(wall);
+        while !due.is_empty() {
             self.look_at(db, &due, wall);
+            (due, plan) = self.agenda.unknown(wall);
+        }
+        let looked = |(id, t): (&TableId, &Task)| (t.status.last_start == Some(wall)).then_some((*id, now));
+        self.seen.extend(self.agenda.tasks.iter().filter_map(looked));
+        if !self.agenda.has_waiting() {
+            return (due, plan.wake);
         }
         let mut due = self.ready(most, wall);
         for d in &due {
@@ -175,8 +174,6 @@ impl Daemon {
                 queued.into_iter().for_each(|(id, last)| self.status(id).last_start = Some(last));
             }
         }
-        let looked = |(id, t): (&TableId, &Task)| (t.status.last_start == Some(wall)).then_some((*id, now));
-        self.seen.extend(self.agenda.tasks.iter().filter_map(looked));
         if self.is(Mutant::StartedWithoutRefresh) && now % 7 == 0 {
             due.clear();
         }

@@ -170,7 +170,7 @@ pub(crate) fn committed(db: &Database, id: TableId, together: &BTreeSet<TableId>
 /// What every stream table would be if it were computed now.
 pub(crate) fn present(db: &Database) -> BTreeMap<TableId, Bag> {
     let mut all: BTreeMap<TableId, Bag> = BTreeMap::new();
-    for id in graph(db).order() {
+    for id in graph(db).order().iter().copied() {
         let sources = db.catalog.get(&id).map(|e| e.definition.sources.clone()).unwrap_or_default();
         let bags: Vec<Bag> =
             sources.iter().map(|s| all.get(s).cloned().unwrap_or_else(|| db.committed(*s))).collect();

@@ -58,9 +58,8 @@ impl<C: Connection> Trickle<C> {
     pub async fn uninstall(&mut self, cascade: bool) -> Result<Vec<String>> {
         let registry = self.registry().await?;
         let dag = registry.dag()?;
-        let mut order = dag.order();
-        order.reverse();
-        let gone: Vec<Entry> = order.iter().filter_map(|id| registry.by_table(*id)).cloned().collect();
+        let gone: Vec<Entry> =
+            dag.order().iter().rev().filter_map(|id| registry.by_table(*id)).cloned().collect();
         for e in gone.iter().filter(|e| e.exists) {
             require_own(e)?;
         }

@@ -527,9 +527,9 @@ fn own_groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<Entry>>
 pub(crate) fn groups(registry: &Registry, wanted: &[TableId]) -> Result<Vec<Vec<Entry>>> {
     let dag = registry.dag()?;
     let set: BTreeSet<TableId> = dag.refresh_set(&wanted.iter().copied().collect()).into_iter().collect();
-    let part = |group: Vec<TableId>| -> Vec<Entry> {
+    let part = |group: &Vec<TableId>| -> Vec<Entry> {
         let entries = group.iter().filter(|id| set.contains(id)).filter_map(|id| registry.by_table(*id));
         entries.cloned().collect()
     };
-    Ok(dag.groups().into_iter().map(part).filter(|g| !g.is_empty()).collect())
+    Ok(dag.groups().iter().map(part).filter(|g| !g.is_empty()).collect())
 }

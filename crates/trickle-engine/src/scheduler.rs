@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Lease;
-use trickle_core::schedule::{self, Agenda, Known, Plan, Schedule, Time};
+use trickle_core::schedule::{self, Agenda, Known, Schedule, Time};
 
 pub use trickle_core::schedule::{Due, Outcome};
 
@@ -285,19 +285,16 @@ impl Scheduler {
     /// Those of the questions.
     pub async fn look<C: Connection>(&mut self, watch: &mut Trickle<C>) -> Result<Found> {
         let time = now();
-        // What was found to have changes waits for its turn; whatever else is due is looked at, many or few.
-        let (due, Plan { wake, slow, .. }) = self.agenda.due(time);
-        let slow = self.slow(&slow);
-        if due.is_empty() {
-            return Ok(Found { due, wake, slow, trouble: None });
-        }
-        // What is found to have none is not due any more; what waited for it is, and is looked at in its turn.
-        loop {
-            let due = self.agenda.unknown(time);
-            if due.is_empty() {
-                break;
-            }
+        // What was found to have changes waits for its turn; whatever else is due is looked at, many or few. What is found to have
+        // none is not due any more; what waited for it is, and is looked at in its turn.
+        let (mut due, mut plan) = self.agenda.unknown(time);
+        let slow = self.slow(&plan.slow);
+        while !due.is_empty() {
             self.look_at(watch, &due, time).await?;
+            (due, plan) = self.agenda.unknown(time);
+        }
+        if !self.agenda.has_waiting() {
+            return Ok(Found { due, wake: plan.wake, slow, trouble: self.trouble.take() });
         }
         let due = self.agenda.ready(time);
         let clock = self.started.elapsed();

@@ -15,7 +15,7 @@ use petgraph::graph::DiGraph;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A table as the graph knows it.
 #[derive(Clone, Debug)]
@@ -52,6 +52,18 @@ pub struct Impact {
 pub struct Dag {
     graph: StableDiGraph<Table, ()>,
     index: BTreeMap<TableId, NodeIndex>,
+    /// What follows from them, until they change: a scheduler asks many times a second.
+    derived: OnceLock<Derived>,
+    /// See [`Dag::chain`].
+    chains: OnceLock<BTreeMap<TableId, Vec<TableId>>>,
+}
+
+/// See [`Dag::groups`], [`Dag::order`].
+#[derive(Clone, Debug, Default)]
+struct Derived {
+    groups: Vec<Vec<TableId>>,
+    group_of: BTreeMap<TableId, usize>,
+    order: Vec<TableId>,
 }
 
 impl Dag {
@@ -100,6 +112,7 @@ impl Dag {
 
     /// Adds or updates the node and its incoming edges, without a check.
     fn link(&mut self, table: &StreamTableNode) {
+        self.forget_derived();
         let node = self.enter(table.id, &table.name, true);
         if let Some(t) = self.graph.node_weight_mut(node) {
             t.apart = table.apart;
@@ -112,6 +125,11 @@ impl Dag {
             let source = self.enter(*id, name, false);
             self.graph.update_edge(source, node, ());
         }
+    }
+
+    fn forget_derived(&mut self) {
+        self.derived.take();
+        self.chains.take();
     }
 
     /// The node of a table, made where there is none. What is known as a stream table stays one.
@@ -156,6 +174,7 @@ impl Dag {
             .hint("Drop these first, or use cascade."));
         }
         let sources = self.sources(id);
+        self.forget_derived();
         if let Some(n) = self.index.remove(&id) {
             self.graph.remove_node(n);
         }
@@ -304,8 +323,45 @@ impl Dag {
     }
 
     /// All stream tables, each after everything it reads.
-    pub fn order(&self) -> Vec<TableId> {
-        self.levels().concat()
+    pub fn order(&self) -> &[TableId] {
+        &self.derived().order
+    }
+
+    fn derived(&self) -> &Derived {
+        self.derived.get_or_init(|| {
+            let groups = self.components();
+            let member =
+                |(i, group): (usize, &Vec<TableId>)| group.iter().map(move |id| (*id, i)).collect::<Vec<_>>();
+            let group_of = groups.iter().enumerate().flat_map(member).collect();
+            Derived { groups, group_of, order: self.levels().concat() }
+        })
+    }
+
+    /// A stream table with all stream tables upstream of it, in refresh order: [`Dag::refresh_set`] of one. Nothing of what is none.
+    /// O(V + all chains), once for a graph.
+    pub fn chain(&self, id: TableId) -> &[TableId] {
+        self.chains.get_or_init(|| self.all_chains()).get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// A set with all that is upstream has the levels of the whole graph, and so its order.
+    fn all_chains(&self) -> BTreeMap<TableId, Vec<TableId>> {
+        let order = self.order();
+        let place: BTreeMap<TableId, usize> = order.iter().enumerate().map(|(i, id)| (*id, i)).collect();
+        let mut chains: Vec<BTreeSet<usize>> = Vec::new();
+        for (i, id) in order.iter().enumerate() {
+            let sources = self.sources(*id);
+            let upstream = sources.iter().filter_map(|s| chains.get(*place.get(s)?)).flatten().copied();
+            let chain = upstream.chain([i]).collect();
+            chains.push(chain);
+        }
+        let named = |chain: &BTreeSet<usize>| chain.iter().filter_map(|i| order.get(*i)).copied().collect();
+        order.iter().zip(&chains).map(|(id, chain)| (*id, named(chain))).collect()
+    }
+
+    /// The group of a stream table.
+    pub fn group_of(&self, id: TableId) -> &[TableId] {
+        let derived = self.derived();
+        derived.group_of.get(&id).and_then(|i| derived.groups.get(*i)).map_or(&[], Vec::as_slice)
     }
 
     /// Some stream tables, each after those of the set that it reads.
@@ -319,8 +375,12 @@ impl Dag {
     /// leads out of a group and back, what is on it belongs to the group.
     ///
     /// A group comes after those that it reads, of equal depth by least member. Two groups share no stream table (base
-    /// tables they may share), so those of equal depth refresh in parallel. O((V + E) log V).
-    pub fn groups(&self) -> Vec<Vec<TableId>> {
+    /// tables they may share), so those of equal depth refresh in parallel. O((V + E) log V), once for a graph.
+    pub fn groups(&self) -> &[Vec<TableId>] {
+        &self.derived().groups
+    }
+
+    fn components(&self) -> Vec<Vec<TableId>> {
         let streams = self.stream_tables();
         let mut graph: DiGraph<TableId, ()> = DiGraph::with_capacity(streams.len(), streams.len());
         let node: BTreeMap<TableId, NodeIndex> =

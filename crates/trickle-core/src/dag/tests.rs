@@ -47,7 +47,7 @@ fn levels_groups_and_closures() {
 #[test]
 fn what_stands_apart_is_refreshed_after_what_it_reads() {
     let groups = |nodes: Vec<StreamTableNode>| -> Vec<Vec<u32>> {
-        Dag::build(nodes).unwrap().groups().into_iter().map(ids).collect()
+        Dag::build(nodes).unwrap().groups().iter().map(|g| ids(g.iter().copied())).collect()
     };
     let diamond = |meets| vec![node(12, &[1]), node(11, &[1]), meets];
     assert_eq!(groups(diamond(node(10, &[11, 12]))), [[11, 12, 10]]);
@@ -154,7 +154,7 @@ proptest! {
         let order = d.order();
         let at = |id: TableId| order.iter().position(|o| *o == id);
         prop_assert_eq!(order.len(), nodes.len());
-        for id in &order {
+        for id in order {
             for s in d.sources(*id) {
                 prop_assert!(at(s) < at(*id) || at(s).is_none());
                 prop_assert!(d.upstream(*id).contains(&s) && d.downstream(s).contains(id));

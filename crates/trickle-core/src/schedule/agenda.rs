@@ -1,7 +1,7 @@
 //! What a scheduler knows between two looks: when each stream table was last refreshed or seen to have nothing to do, what is at
 //! work, and what has changes and waits for its turn.
 
-use super::{Action, Options, Plan, Schedule, Status, Task, Time, canonical_periods, next};
+use super::{Action, Options, Plan, Schedule, Status, Task, Time, plan};
 use crate::catalog::TableId;
 use crate::dag::Dag;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,7 +78,7 @@ pub struct Seen {
     pub changed: BTreeSet<TableId>,
 }
 
-/// See the module. It is pure as [`next`] is: the time of the clock comes in as a parameter, and so does a time that nobody sets,
+/// See the module. It is pure as [`next`](super::next) is: the time of the clock comes in as a parameter, and so does a time that nobody sets,
 /// since any fixed moment, by which durations are measured: a clock that was set forward during a refresh would make that a
 /// long one, and put the next one off for as long.
 ///
@@ -129,13 +129,7 @@ impl Agenda {
             self.tasks.insert(id, task(known, old, now));
         }
         self.dag = dag;
-        let default = |id| match self.tasks.get(&id) {
-            Some(Task { polls: true, .. }) => self.options.poll_period,
-            _ => self.options.default_period,
-        };
-        let own = |id| self.tasks.get(&id)?.schedule.as_ref();
-        self.periods = canonical_periods(&self.dag, own, default);
-        self.periods.values_mut().for_each(|p| *p = (*p).max(self.options.min_period));
+        self.periods = plan::periods(&self.dag, &self.tasks, &self.options);
         self.changed.retain(|id| self.tasks.contains_key(id));
         self.quiet.retain(|id, _| self.tasks.contains_key(id));
         suspended
@@ -151,11 +145,11 @@ impl Agenda {
         self.plan(usize::MAX, now)
     }
 
-    /// What is due and is not known to have changes.
-    pub fn unknown(&self, now: Time) -> Vec<Due> {
-        let (mut due, _) = self.due(now);
+    /// What is due and is not known to have changes, and what else the plan says.
+    pub fn unknown(&self, now: Time) -> (Vec<Due>, Plan) {
+        let (mut due, plan) = self.due(now);
         due.retain(|d| !self.has_changes(d));
-        due
+        (due, plan)
     }
 
     /// What is due, has changes, and may be begun, in this order.
@@ -183,7 +177,7 @@ impl Agenda {
 
     fn plan(&self, most: usize, now: Time) -> (Vec<Due>, Plan) {
         let options = Options { max_concurrent: most, ..self.options };
-        let mut plan = next(&self.dag, &self.tasks, &options, now);
+        let mut plan = plan::next_of(&self.dag, &self.tasks, &self.periods, &options, now);
         let due = std::mem::take(&mut plan.actions).into_iter().filter_map(|a| match a {
             Action::Refresh { members, due, polled, .. } => {
                 let quiet_at = members.iter().map(|id| self.quiet.get(id).copied()).min().flatten();

@@ -74,7 +74,7 @@ pub fn canonical_periods<'a>(
 ) -> BTreeMap<TableId, Duration> {
     let mut needed: BTreeMap<TableId, Duration> = BTreeMap::new();
     let mut periods = BTreeMap::new();
-    for id in dag.order().into_iter().rev() {
+    for id in dag.order().iter().rev().copied() {
         let below = needed.get(&id).copied();
         let own = schedule(id);
         let asked = own.and_then(Schedule::period);

@@ -196,15 +196,14 @@ fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: T
         let busy_until = from.after(effective_period(Duration::ZERO, status.last_duration()));
         (c.next_after(from)?.max(busy_until), Duration::ZERO)
     } else {
-        let wanted = period.max(options.min_period);
-        let most = wanted.mul_f64(options.jitter.clamp(0.0, 1.0));
+        let most = period.mul_f64(options.jitter.clamp(0.0, 1.0));
         let early = most.mul_f64(spread(group, from));
         match status.last_start {
             // Never refreshed here: within the jitter of now, so that a thousand new tables do not start together.
             None => (from.after(early), most),
             // Never again at the very time of the last: times are whole milliseconds, and a period may be of one.
             Some(_) => {
-                let period = effective_period(wanted - early, status.last_duration());
+                let period = effective_period(period - early, status.last_duration());
                 (from.after(period.max(Duration::from_millis(1))), most)
             }
         }
@@ -213,7 +212,7 @@ fn wish(group: TableId, task: &Task, period: Duration, options: &Options, now: T
     let mut fresh = due.before(most).max(from);
     // A clock that was set back by more than a period: how long ago that was is not known, so it is due, once. What
     // it reads is as fresh as is known, unless that lies in the future too.
-    if is_lost(from, period.max(options.min_period), now) {
+    if is_lost(from, period, now) {
         (due, fresh) = (now, Time(i64::MIN));
     }
     Some(Wish { due, fresh })
@@ -257,9 +256,10 @@ fn gives_up(status: &Status, options: &Options) -> bool {
 }
 
 /// A group that could start now.
-struct Ready {
+struct Ready<'d> {
     group: TableId,
-    members: BTreeSet<TableId>,
+    /// Upstream first.
+    members: &'d [TableId],
     due: BTreeSet<TableId>,
     /// Those that come with them ([`Look::companions`]).
     with: BTreeSet<TableId>,
@@ -270,7 +270,7 @@ struct Ready {
     since: Time,
 }
 
-impl Ready {
+impl Ready<'_> {
     /// Overdue ones in the order in which they became due: a queue, in which none waits for more than those before it.
     /// Then the one that takes longest, so that all are done soonest.
     fn rank(&self) -> (bool, Option<Time>, Reverse<Duration>, Time, TableId) {
@@ -290,26 +290,53 @@ impl Ready {
 /// that found somebody in its way is tried again soon, and not a period later. A table whose refresh outlasts its period is asked for less often ([`effective_period`]). O(V + E), and an upstream walk
 /// for each member of a group that starts.
 pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Plan {
-    let (wishes, periods, called) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+    next_of(dag, tasks, &periods(dag, tasks, options), options, now)
+}
+
+/// How old each stream table with a schedule may become.
+pub(super) fn periods(
+    dag: &Dag,
+    tasks: &BTreeMap<TableId, Task>,
+    options: &Options,
+) -> BTreeMap<TableId, Duration> {
+    let scheduled = |id| tasks.get(&id)?.schedule.as_ref();
+    let default = |id| match tasks.get(&id) {
+        Some(Task { polls: true, .. }) => options.poll_period,
+        _ => options.default_period,
+    };
+    let mut periods = canonical_periods(dag, scheduled, default);
+    periods.values_mut().for_each(|p| *p = (*p).max(options.min_period));
+    periods
+}
+
+/// [`next`] where the periods are known.
+pub(super) fn next_of(
+    dag: &Dag,
+    tasks: &BTreeMap<TableId, Task>,
+    periods: &BTreeMap<TableId, Duration>,
+    options: &Options,
+    now: Time,
+) -> Plan {
+    let (wishes, called) = (BTreeMap::new(), BTreeSet::new());
     let mut look = Look { dag, tasks, options, now, wishes, periods, called, plan: Plan::default() };
     look.suspend();
     look.ask_schedules();
     let mut running = 0;
-    let mut ready: Vec<Ready> = Vec::new();
+    let mut ready: Vec<Ready<'_>> = Vec::new();
     // Readers first: what they wait for is asked for by them.
-    for group in dag.groups().into_iter().rev() {
+    for group in dag.groups().iter().rev() {
         let busy = group.iter().any(|id| tasks.get(id).is_some_and(|t| t.status.running));
         running += usize::from(busy);
-        let start = look.group(group.into_iter().collect());
+        let start = look.group(group);
         ready.extend(start.filter(|_| !busy));
     }
     let mut plan = look.plan;
     plan.blocked.sort_by_key(|b| b.id);
     ready.sort_by_key(Ready::rank);
     for r in ready.into_iter().take(options.max_concurrent.max(1).saturating_sub(running)) {
-        let started = r.due.union(&r.with).copied().collect();
-        let mut members = dag.refresh_set(&started);
-        members.retain(|id| r.members.contains(id));
+        let started: BTreeSet<TableId> = r.due.union(&r.with).copied().collect();
+        let taken: BTreeSet<TableId> = started.iter().flat_map(|id| dag.chain(*id)).copied().collect();
+        let members: Vec<TableId> = r.members.iter().copied().filter(|id| taken.contains(id)).collect();
         let polled = polled(dag, tasks, &members, &started);
         let due = r.due.into_iter().collect();
         plan.actions.push(Action::Refresh { group: r.group, members, due, polled });
@@ -326,13 +353,13 @@ struct Look<'l> {
     /// When each is to be refreshed, for itself or for a reader that waits for it.
     wishes: BTreeMap<TableId, Wish>,
     /// The periods of those that have one.
-    periods: BTreeMap<TableId, Duration>,
+    periods: &'l BTreeMap<TableId, Duration>,
     /// Those that a reader in another group asks for sooner than their own schedule does.
     called: BTreeSet<TableId>,
     plan: Plan,
 }
 
-impl Look<'_> {
+impl<'l> Look<'l> {
     fn suspend(&mut self) {
         for (id, task) in self.tasks {
             if !task.status.suspended && gives_up(&task.status, self.options) {
@@ -343,34 +370,21 @@ impl Look<'_> {
 
     /// What the schedules ask for.
     fn ask_schedules(&mut self) {
-        let scheduled = |id| self.tasks.get(&id)?.schedule.as_ref();
-        let default = |id| match self.tasks.get(&id) {
-            Some(Task { polls: true, .. }) => self.options.poll_period,
-            _ => self.options.default_period,
-        };
-        let groups = self.dag.groups();
-        let first = |g: &Vec<TableId>| g.iter().min().copied();
-        let of: BTreeMap<TableId, TableId> = groups
-            .iter()
-            .filter_map(|g| Some((g, first(g)?)))
-            .flat_map(|(g, first)| g.iter().map(move |id| (*id, first)))
-            .collect();
-        for (id, period) in canonical_periods(self.dag, scheduled, default) {
-            let Some(task) = self.tasks.get(&id) else { continue };
-            let group = of.get(&id).copied().unwrap_or(id);
-            let Some(wish) = wish(group, task, period, self.options, self.now) else { continue };
-            self.wishes.insert(id, wish);
-            self.periods.insert(id, period);
-            note_slow(&mut self.plan, id, task, period, self.options);
+        for (id, period) in self.periods {
+            let Some(task) = self.tasks.get(id) else { continue };
+            let group = self.dag.group_of(*id).iter().min().copied().unwrap_or(*id);
+            let Some(wish) = wish(group, task, *period, self.options, self.now) else { continue };
+            self.wishes.insert(*id, wish);
+            note_slow(&mut self.plan, *id, task, *period);
         }
     }
 
     /// The due members of a group that wait for nothing.
-    fn group(&mut self, members: BTreeSet<TableId>) -> Option<Ready> {
+    fn group(&mut self, members: &'l [TableId]) -> Option<Ready<'l>> {
         let mut due = BTreeSet::new();
         let (mut since, mut overdue) = (self.now, false);
         let mut duration = Duration::ZERO;
-        for id in &members {
+        for id in members {
             let (Some(task), Some(wish)) = (self.tasks.get(id), self.wishes.get(id).copied()) else {
                 continue;
             };
@@ -378,8 +392,8 @@ impl Look<'_> {
                 self.wake(wish.due);
                 continue;
             }
-            let set = self.dag.refresh_set(&BTreeSet::from([*id]));
-            match gate(&set, self.tasks, self.options, self.now) {
+            let set = self.dag.chain(*id);
+            match gate(set, self.tasks, self.options, self.now) {
                 Gate::Suspended(by) => self.plan.blocked.push(Blocked { id: *id, by }),
                 Gate::Until(t) => self.wake(t),
                 Gate::Open if self.waits(task, wish, set.iter().filter(|u| !members.contains(u))) => {}
@@ -398,24 +412,26 @@ impl Look<'_> {
         let overdue_failed =
             failed.iter().any(|id| self.wishes.get(id).is_some_and(|w| self.is_overdue(*id, *w)));
         due = if clean.is_empty() || overdue_failed { failed } else { clean };
-        let with = self.companions(&members, &due);
+        let with = self.companions(members, &due);
         duration +=
             with.iter().filter_map(|id| Some(self.tasks.get(id)?.status.last_duration())).sum::<Duration>();
-        let group = members.first().copied()?;
+        let group = members.iter().min().copied()?;
         (!due.is_empty()).then_some(Ready { group, members, due, with, overdue, duration, since })
     }
 
     /// Whether its last refresh failed, or that of something upstream.
     fn has_failed(&self, id: TableId) -> bool {
-        let set = self.dag.refresh_set(&BTreeSet::from([id]));
-        set.iter().any(|id| self.tasks.get(id).is_some_and(|t| t.status.consecutive_errors > 0))
+        self.dag
+            .chain(id)
+            .iter()
+            .any(|id| self.tasks.get(id).is_some_and(|t| t.status.consecutive_errors > 0))
     }
 
     /// Those of a group that come with the ones that are due, though their own times have not come: that have the period of one
     /// of them. From then on their times are the same, so they come no more often, and who reads them all over one snapshot
     /// finds that they agree. What has failed is tried by itself.
-    fn companions(&self, members: &BTreeSet<TableId>, due: &BTreeSet<TableId>) -> BTreeSet<TableId> {
-        let period = |id: &TableId| self.periods.get(id).map(|p| (*p).max(self.options.min_period));
+    fn companions(&self, members: &[TableId], due: &BTreeSet<TableId>) -> BTreeSet<TableId> {
+        let period = |id: &TableId| self.periods.get(id).copied();
         let by_period = |id: &TableId| {
             self.tasks.get(id).is_some_and(|t| !matches!(t.schedule, None | Some(Schedule::Cron(_))))
         };
@@ -428,11 +444,11 @@ impl Look<'_> {
             if due.contains(id) || !by_period(id) || period(id).is_none_or(|p| !periods.contains(&p)) {
                 return false;
             }
-            let set = self.dag.refresh_set(&BTreeSet::from([**id]));
+            let set = self.dag.chain(**id);
             let within = set.iter().all(|u| members.contains(u));
             within
                 && !self.has_failed(**id)
-                && matches!(gate(&set, self.tasks, self.options, self.now), Gate::Open)
+                && matches!(gate(set, self.tasks, self.options, self.now), Gate::Open)
         };
         members.iter().filter(comes).copied().collect()
     }
@@ -480,6 +496,9 @@ fn polled(
     due: &BTreeSet<TableId>,
 ) -> Vec<TableId> {
     let task = |id: &TableId| tasks.get(id);
+    if !members.iter().any(|id| task(id).is_some_and(|t| t.polls)) {
+        return Vec::new();
+    }
     let asking = due.iter().copied().filter(|id| task(id).is_some_and(|t| t.asked().is_some()));
     let asked_for = dag.refresh_set(&asking.collect());
     let polled =
@@ -487,8 +506,7 @@ fn polled(
     members.iter().copied().filter(polled).collect()
 }
 
-fn note_slow(plan: &mut Plan, id: TableId, task: &Task, period: Duration, options: &Options) {
-    let period = period.max(options.min_period);
+fn note_slow(plan: &mut Plan, id: TableId, task: &Task, period: Duration) {
     let instead = effective_period(period, task.status.last_duration());
     if instead > period {
         plan.slow.push((id, instead));

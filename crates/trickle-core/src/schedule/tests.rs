@@ -661,7 +661,7 @@ fn what_was_in_somebodys_way_is_tried_again_soon() {
         let known = Known { schedule, refreshed, ..Known::default() };
         agenda.learn(dag(&[(10, vec![1])]), BTreeMap::from([(t(10), known)]), start);
         let changed = |agenda: &mut Agenda, now| {
-            let due = agenda.unknown(now);
+            let (due, _) = agenda.unknown(now);
             let look = agenda.look(&due);
             let all = look.members.clone();
             agenda.looked(&due, &look, &Seen { stale: all.clone(), changed: all }, now);

@@ -61,8 +61,8 @@ impl<C: Connection> Trickle<C> {
             self.plan_one(&mut survey, at).await.map_err(|error| Refused { declared: Some(at), error })?;
         }
         // Readers go before what they read.
-        let order = survey.registry.dag()?.order();
-        for id in order.iter().rev() {
+        let dag = survey.registry.dag()?;
+        for id in dag.order().iter().rev() {
             if let Some(e) = survey.missing.iter().find(|e| e.relation.id == *id) {
                 survey.plan.steps.push(Step {
                     what: What::Drop,
