@@ -296,7 +296,7 @@ pub(crate) fn groups(db: &Database, wanted: &[TableId], all: bool) -> VecDeque<V
     let dag = graph(db);
     let wanted: BTreeSet<TableId> = wanted.iter().copied().filter(|id| db.catalog.contains_key(id)).collect();
     let set = dag.refresh_set(&wanted);
-    let groups = dag.groups().into_iter().filter(|g| all || g.iter().any(|id| wanted.contains(id)));
+    let groups = dag.groups().iter().filter(|g| all || g.iter().any(|id| wanted.contains(id)));
     let within = groups.map(|g| set.iter().copied().filter(|id| g.contains(id)).collect::<Vec<_>>());
     within.filter(|g| !g.is_empty()).collect()
 }
