@@ -135,6 +135,14 @@ fn paths(d: &Dag, from: TableId, to: TableId) -> usize {
     if from == to { 1 } else { d.readers(from).into_iter().map(|r| paths(d, r, to)).sum() }
 }
 
+/// Whether what is kept of a graph is what follows from it now.
+fn keeps_what_follows(d: &Dag) -> bool {
+    let each = |id: &TableId| {
+        *d.chain(*id) == *d.refresh_set(&BTreeSet::from([*id])) && d.group_of(*id).contains(id)
+    };
+    d.order() == d.levels().concat() && d.groups() == d.components() && d.stream_tables().iter().all(each)
+}
+
 /// Whether a walk leads from one to the other, along edges and back along those of readers that do not stand apart.
 fn reaches(d: &Dag, nodes: &[StreamTableNode], from: TableId, to: TableId) -> bool {
     let apart = |id: TableId| nodes.iter().any(|n| n.id == id && n.apart);
@@ -191,6 +199,7 @@ proptest! {
                 }
             }
         }
+        prop_assert!(keeps_what_follows(&d));
         // Adding one source is refused iff the source is downstream of (or is) the table, and then nothing changed.
         let id = order[pick.index(order.len())];
         let mut sources = ids(d.sources(id));
@@ -200,6 +209,12 @@ proptest! {
         let result = changed.put(&node(id.0, &sources));
         prop_assert_eq!(result.is_err(), closes);
         prop_assert_eq!(changed.levels() == d.levels() || !closes, true);
+        // What was kept of the graph before is not that of this one.
+        prop_assert!(keeps_what_follows(&changed));
+        if let Some(last) = changed.stream_tables().into_iter().find(|id| changed.readers(*id).is_empty()) {
+            changed.remove(last).unwrap();
+            prop_assert!(keeps_what_follows(&changed));
+        }
         prop_assert!(changed.components_strong().iter().all(|c| c.len() == 1));
     }
 }

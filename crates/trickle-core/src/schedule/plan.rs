@@ -287,8 +287,8 @@ impl Ready<'_> {
 /// `max_concurrent` run together: first those that have waited for a whole period, in the order in which they became due,
 /// so that none starves; then the group that takes longest, so that all are done soonest. A table that failed waits
 /// ([`backoff`]), is tried without the others of its group, and what is downstream of it waits for it; the rest goes on. One
-/// that found somebody in its way is tried again soon, and not a period later. A table whose refresh outlasts its period is asked for less often ([`effective_period`]). O(V + E), and an upstream walk
-/// for each member of a group that starts.
+/// that found somebody in its way is tried again soon, and not a period later. A table whose refresh outlasts its period is asked
+/// for less often ([`effective_period`]). O(V + E), and for each member of a group that is due its [chain](Dag::chain).
 pub fn next(dag: &Dag, tasks: &BTreeMap<TableId, Task>, options: &Options, now: Time) -> Plan {
     next_of(dag, tasks, &periods(dag, tasks, options), options, now)
 }
