@@ -25,6 +25,7 @@ mod holds;
 mod idle;
 mod immediate;
 mod interleavings;
+mod lag;
 mod lifecycle;
 mod limits;
 mod named_types;

@@ -92,6 +92,7 @@ fn decided() -> Vec<Value> {
         Value::Int8(100_000),
         Value::Int8(3),
         Value::Null,
+        Value::Null,
         Value::text("2026-01-01 12:00:01.000000+00"),
         Value::text("2026-01-01 12:00:00.000000+00"),
         Value::Null,

@@ -2,6 +2,7 @@
 //! its catalogs, snapshots and transactions are asked and told, written once; what comes into them from outside is a bind
 //! parameter, a number, or printed by [`crate::sql`].
 
+use super::facts::Facts;
 use super::plan::{Lease, Lock, Member, Plan, Reader, Relation, Request, Setting, Source};
 use super::report::{MemberReport, Phases};
 use super::{Kind, Phase, Statement, Value};
@@ -38,10 +39,10 @@ const RECORD: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_t
      predicted_ms, phase_ms, lag_ms) \
      SELECT h.pgt_id, now(), clock_timestamp(), now(), h.action, 'COMPLETED', $2::text, h.delta, h.inserted, \
      h.updated, h.deleted, h.reason, h.predicted_ms, h.phase_ms, \
-     CASE WHEN h.brought THEN extract(epoch FROM clock_timestamp() - greatest((h.since)::timestamptz, \
-     now() - $3::int8 * interval '1 millisecond')) * 1000 END \
+     extract(epoch FROM clock_timestamp() - CASE WHEN h.brought THEN coalesce((h.committed)::timestamptz, \
+     CASE WHEN $3::int8 IS NOT NULL THEN greatest((h.since)::timestamptz, now() - $3::int8 * interval '1 millisecond') END) END) * 1000 \
      FROM jsonb_to_recordset(($1::text)::jsonb) AS h(pgt_id int8, action text, delta int8, inserted int8, \
-     updated int8, deleted int8, reason text, predicted_ms float8, phase_ms jsonb, since text, brought bool) \
+     updated int8, deleted int8, reason text, predicted_ms float8, phase_ms jsonb, committed text, since text, brought bool) \
      RETURNING pgt_id, lag_ms";
 
 /// Fails where somebody else has the lease; else nobody has before the end.
@@ -188,7 +189,8 @@ pub fn stored_frontiers(condition: &str) -> String {
         "WITH frontiers AS MATERIALIZED (SELECT row_number() OVER () AS n, t.ids, t.snapshot, \
          pg_snapshot_xmin(t.snapshot) AS low, pg_snapshot_xmax(t.snapshot) AS high, \
          (SELECT k::xid8 FROM jsonb_object_keys(t.frontier->'own') k LIMIT 1) AS own, \
-         (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command \
+         (SELECT v::int8 FROM jsonb_each_text(t.frontier->'own') o(k, v) LIMIT 1) AS command, \
+         current_setting('track_commit_timestamp')::bool AS tracked \
          FROM (SELECT frontier, (frontier->>'snapshot')::pg_snapshot AS snapshot, array_agg(pgt_id) AS ids \
          FROM pgtrickle.pgt_stream_tables WHERE {condition} GROUP BY frontier) t)"
     )
@@ -203,8 +205,12 @@ enum Told {
     Pending,
 }
 
-/// A source, whether its name holds, its rows, how many rows of its buffer are pending (NULL: not captured) and what
-/// makes them useless (as in [`pending_text`]), for the members `ids` of one frontier that are among its `readers`: a buffer is read once
+/// When the first of the pending rows `b` of a table that users write was committed, where the server keeps such times; `-infinity`
+/// where it does not of one of them. Those of a stream table have the time of a refresh, which is later.
+const COMMITTED: &str = "min(CASE WHEN f.tracked THEN coalesce(pg_xact_commit_timestamp(b.xid::xid), '-infinity') END) FILTER (WHERE b.w <> 0)";
+
+/// A source, whether its name holds, its rows, how many rows of its buffer are pending (NULL: not captured), what
+/// makes them useless (as in [`pending_text`]) and when the first was committed, for the members `ids` of one frontier that are among its `readers`: a buffer is read once
 /// for each frontier, and not for each member.
 fn counted(source: &Source, readers: &BTreeSet<i64>, told: Told) -> String {
     let (id, readers) = (source.relation.id, array(readers));
@@ -212,15 +218,20 @@ fn counted(source: &Source, readers: &BTreeSet<i64>, told: Told) -> String {
         Told::All => (held(&source.relation), size(id)),
         Told::Pending => ("NULL::bool".to_owned(), "NULL::int8".to_owned()),
     };
+    let committed = match (told, source.kind) {
+        (Told::All, TableKind::Table) => COMMITTED,
+        _ => "NULL::timestamptz",
+    };
     match &source.changes {
         Some(buffer) => format!(
-            "SELECT {id}::int8, {held}, {size}, p.n, p.cut, f.ids, {readers} FROM frontiers f CROSS JOIN LATERAL \
-             (SELECT count(*) FILTER (WHERE b.w <> 0) AS n, bool_or(b.xid = '{OVERFLOWED}'::xid8) FILTER (WHERE b.w = 0) AS cut FROM {} b \
+            "SELECT {id}::int8, {held}, {size}, p.n, p.cut, p.committed, f.ids, {readers} FROM frontiers f CROSS JOIN LATERAL \
+             (SELECT count(*) FILTER (WHERE b.w <> 0) AS n, bool_or(b.xid = '{OVERFLOWED}'::xid8) FILTER (WHERE b.w = 0) AS cut, \
+             {committed} AS committed FROM {} b \
              WHERE {PENDING}) p WHERE f.ids && {readers}",
             qualified(buffer)
         ),
         None => format!(
-            "SELECT {id}::int8, {held}, {size}, NULL::int8, NULL::bool, f.ids, {readers} FROM frontiers f \
+            "SELECT {id}::int8, {held}, {size}, NULL::int8, NULL::bool, NULL::timestamptz, f.ids, {readers} FROM frontiers f \
              WHERE f.ids && {readers}"
         ),
     }
@@ -228,11 +239,11 @@ fn counted(source: &Source, readers: &BTreeSet<i64>, told: Told) -> String {
 
 /// `LEFT JOIN` of [`counted`] for each member `t` and source.
 fn join_counted(members: &[Reader<'_>], told: Told) -> String {
-    let none = "SELECT NULL::int8, NULL::bool, NULL::int8, NULL::int8, NULL::bool, NULL::int8[], NULL::int8[] WHERE false";
+    let none = "SELECT NULL::int8, NULL::bool, NULL::int8, NULL::int8, NULL::bool, NULL::timestamptz, NULL::int8[], NULL::int8[] WHERE false";
     let arms = by_source(members).into_iter().map(|(source, ids)| counted(source, &ids, told));
     let arms: Vec<String> = std::iter::once(none.to_owned()).chain(arms).collect();
     format!(
-        "LEFT JOIN ({}) s(source, held, rows, pending, cut, ids, readers) \
+        "LEFT JOIN ({}) s(source, held, rows, pending, cut, committed, ids, readers) \
          ON t.pgt_id = ANY (s.ids) AND t.pgt_id = ANY (s.readers)",
         arms.join(" UNION ALL ")
     )
@@ -246,8 +257,8 @@ const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
 /// what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
 /// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows stored, the member's
 /// name and definition hold and what its plan was made from is unchanged (under the locks, so it stays so), source oid, the source's name holds, rows of the source,
-/// pending rows (NULL: not captured), what makes those useless (as in [`pending_text`]), the time of this refresh, the time
-/// that what is stored is of, and what refreshes have cost ([`Model`]).
+/// pending rows (NULL: not captured), what makes those useless (as in [`pending_text`]), when the first of them was committed (NULL:
+/// not known), the time of this refresh, the time that what is stored is of, and what refreshes have cost ([`Model`]).
 pub fn decide_text(members: &[Member]) -> String {
     let definition = |m: &Member| m.definition.as_deref().map_or_else(|| "NULL".to_owned(), quoted);
     let named: Vec<String> = members
@@ -259,12 +270,13 @@ pub fn decide_text(members: &[Member]) -> String {
         "{} SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, \
          t.pgt_id, t.frontier::text, {REBUILT}, {}, n.held AND u.id IS NOT NULL \
          AND (n.definition IS NULL OR n.definition = pgtrickle.definition(t.pgt_id)), s.source, \
-         s.held, s.rows, s.pending, s.cut, {}, {}, t.cost_model::text FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
+         s.held, s.rows, s.pending, s.cut, {}, {}, {}, t.cost_model::text FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
          JOIN pg_database d ON d.datname = current_database() JOIN (VALUES {}) n(id, held, definition) ON n.id = t.pgt_id \
          LEFT JOIN pgtrickle.unchanged({}) u(id) ON u.id = t.pgt_id \
          {} ORDER BY t.pgt_id, s.source",
         frontiers(&readers),
         size("t.pgt_relid"),
+        time("nullif(s.committed, '-infinity')"),
         time("now()"),
         time("t.data_timestamp"),
         named.join(", "),
@@ -396,13 +408,12 @@ pub(super) fn hold_lease(lease: Lease) -> Statement {
     s
 }
 
-/// History; what was decided once for all members counts for each. `since` gives for a member the time that what was stored
-/// was of. Returns for each how long, at most, the changes had waited that it brought.
+/// History; what was decided once for all members counts for each. `facts` gives for a member what was known of it. Returns for each how long, at most, the changes had waited that it brought.
 pub(super) fn record<'f>(
     members: &[MemberReport],
     shared: &Phases,
     request: &Request,
-    since: impl Fn(i64) -> Option<&'f str>,
+    facts: impl Fn(i64) -> Option<&'f Facts>,
 ) -> Statement {
     let rows: Vec<serde_json::Value> = members
         .iter()
@@ -412,7 +423,8 @@ pub(super) fn record<'f>(
                 "updated": m.rows_updated, "deleted": m.rows_deleted, "reason": m.reason,
                 "predicted_ms": m.predicted_ms,
                 "phase_ms": phase_ms(&m.phases, shared),
-                "since": since(m.id), "brought": m.brought_changes() && request.quiet_ms.is_some(),
+                "committed": facts(m.id).and_then(Facts::committed).as_deref(), "since": facts(m.id).and_then(|f| f.then.as_deref()),
+                "brought": m.brought_changes(),
             })
         })
         .collect();

@@ -11,10 +11,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the decision query says of one source of a member.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
     /// Change rows that the frontier does not hold; `None` where changes are not captured.
     pub(super) rows: Option<i64>,
+    /// When the first of them was committed, as in [`Facts::now`]; `None` where that is not known of all.
+    pub(super) committed: Option<Arc<str>>,
     /// Why they are not all that happened.
     pub(super) gap: Option<Gap>,
     /// Rows of the source itself, as estimated by the server.
@@ -102,6 +104,7 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
             size,
             pending,
             cut,
+            committed,
             time,
             then,
             model,
@@ -134,6 +137,7 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
         }
         let pending = Pending {
             rows: pending.as_int(),
+            committed: committed.as_text().map(Arc::from),
             gap: match cut {
                 Value::Bool(overflowed) => Some(if *overflowed { Gap::Overflowed } else { Gap::Replaced }),
                 _ => None,
@@ -180,6 +184,13 @@ impl Facts {
     /// Whether no source is known to have changed.
     pub(super) fn is_quiet(&self) -> bool {
         self.pending.values().all(|p| p.gap.is_none() && p.rows.unwrap_or(0) == 0)
+    }
+
+    /// When the first change was committed that is pending, where that is known of all. Such texts are in the order of their times.
+    pub(super) fn committed(&self) -> Option<Arc<str>> {
+        let told = |p: &Pending| p.committed.clone().filter(|_| p.gap.is_none());
+        let pending = self.pending.values().filter(|p| p.gap.is_some() || p.rows != Some(0));
+        pending.map(told).collect::<Option<Vec<_>>>()?.into_iter().min()
     }
 
     /// The change rows of a source, where they are captured: as the decision query counted them, and what members wrote since.

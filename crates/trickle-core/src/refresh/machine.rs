@@ -383,9 +383,14 @@ impl Machine {
         if let Some(member) = self.plan.members.get(self.at) {
             let replaced = member.program.feed(strategy) == Feed::Replaced;
             let relation = member.relation.id;
+            let committed = self.facts.get(&member.id).and_then(Facts::committed);
             for facts in self.facts.values_mut() {
                 if let Some(p) = facts.pending.get_mut(&relation) {
                     p.gap = p.gap.or(replaced.then_some(Gap::Replaced));
+                    if written > 0 {
+                        // What waited of an earlier refresh was committed before that, nobody knows when.
+                        p.committed = committed.clone().filter(|_| p.rows == Some(0));
+                    }
                     p.rows = p.rows.map(|n| n.saturating_add(written));
                 }
             }
@@ -426,8 +431,8 @@ impl Machine {
             }
             batch.extend(self.plan.request.lease.map(control::hold_lease));
             batch.push(control::store_frontier(&json, &self.learnt()));
-            let since = |id: i64| self.facts.get(&id)?.then.as_deref();
-            batch.push(control::record(&self.reports, &self.shared, &self.plan.request, since));
+            let facts = |id: i64| self.facts.get(&id);
+            batch.push(control::record(&self.reports, &self.shared, &self.plan.request, facts));
             self.frontier = Some(frontier);
         }
         if self.is_own() {

@@ -209,7 +209,7 @@ pub struct Request {
     /// The lease under which it is committed, or not at all; `None` for what nobody else does on schedule.
     pub lease: Option<Lease>,
     /// For how many milliseconds before it begins what it reads may have changed: since a look that found nothing. `None`: nobody
-    /// knows, so nobody tells how late it comes.
+    /// knows, so how late it comes is told only where the server keeps the times of commits.
     pub quiet_ms: Option<u64>,
 }
 

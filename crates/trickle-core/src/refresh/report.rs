@@ -92,8 +92,8 @@ pub struct MemberReport {
     pub rows_deleted: i64,
     /// Pending change rows of its sources.
     pub delta_rows: i64,
-    /// How long, at most, the changes that it brought had been committed before they became visible, in milliseconds; `None`
-    /// where it brought none, or that is not known.
+    /// How long, at most, the changes that it brought had been committed before they became visible, in milliseconds; exact where
+    /// the server keeps the times of commits; `None` where it brought none, or that is not known.
     pub lag_ms: Option<f64>,
     /// Its own time; what is done once for all members is in [`Report::shared`].
     pub phases: Phases,

@@ -116,6 +116,7 @@ fn fact(id: i64, source: i64, pending: Option<i64>) -> Vec<Value> {
         int(100_000),
         pending.map_or(Value::Null, int),
         Value::Null,
+        Value::Null,
         Value::text(NOW),
         Value::text(THEN),
         Value::Null,
@@ -329,6 +330,39 @@ fn upstream_first_over_one_snapshot() {
     assert_eq!(steps, (0..server.log.len()).collect::<Vec<_>>());
 }
 
+/// What history is told of when the changes of each member were committed.
+fn committed(server: &Server) -> Vec<Option<String>> {
+    let history = server.log.iter().find(|s| s.kind == Kind::History).unwrap();
+    let rows: serde_json::Value = serde_json::from_str(history.params[0].as_text().unwrap()).unwrap();
+    rows.as_array().unwrap().iter().map(|r| r["committed"].as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn the_first_commit_is_told_where_it_is_known_of_every_change() {
+    let (early, late) = ("2025-01-31 12:00:00.250000+00", "2025-01-31 12:00:01.000000+00");
+    let of = |up: [Option<&str>; 2], waiting: i64, other: Option<&str>| {
+        let mut rows = vec![
+            fact(7, 1, Some(5)),
+            fact(8, 20, Some(waiting)),
+            fact(8, 2, Some(i64::from(other.is_some()))),
+        ];
+        for (row, time) in rows.iter_mut().zip([up[0], up[1], other]) {
+            row[14] = time.map_or(Value::Null, Value::text);
+        }
+        let mut server = Server::new(rows);
+        report(server.drive(plan()));
+        committed(&server)
+    };
+    let some = |t: &str| Some(t.to_owned());
+    // A change that comes by a member of the same refresh was committed when that member's was.
+    assert_eq!(of([Some(early), None], 0, None), [some(early), some(early)]);
+    assert_eq!(of([Some(late), None], 0, Some(early)), [some(late), some(early)]);
+    assert_eq!(of([Some(early), None], 0, Some(late)), [some(early), some(early)]);
+    assert_eq!(of([None, None], 0, Some(late)), [None, None]);
+    // What an earlier refresh brought was committed before that.
+    assert_eq!(of([Some(early), None], 3, Some(late)), [some(early), None]);
+}
+
 #[test]
 fn an_empty_window_stores_nothing_unless_asked() {
     let mut server = Server::new(facts(0, 0, 0));
@@ -466,10 +500,10 @@ fn what_reads_the_clock_is_refreshed_by_a_delta_of_the_time() {
     assert_eq!(delta.params[4..], [Value::text(THEN), Value::text(NOW)]);
     // Twice at one time: nothing.
     let mut still = facts(0, 0, 0);
-    still.iter_mut().for_each(|row| row[15] = row[14].clone());
+    still.iter_mut().for_each(|row| row[16] = row[15].clone());
     assert_eq!(report(Server::new(still).drive(timed())).members[1].action, Action::NoData);
     let mut unknown = facts(0, 0, 0);
-    unknown.iter_mut().for_each(|row| row[15] = Value::Null);
+    unknown.iter_mut().for_each(|row| row[16] = Value::Null);
     assert_eq!(report(Server::new(unknown).drive(timed())).members[1].action, Action::Reinitialize);
 }
 

@@ -47,7 +47,7 @@ metrics! {
     PHASES: Kind::Histogram(COSTS), "trickle_refresh_phase_seconds", ["phase"],
         "What each phase of a run took, of all stream tables that it refreshed together: wait (for locks), decide, generate, execute, cleanup";
     LAG: Kind::Histogram(LAGS), "trickle_lag_seconds", ["table"],
-        "From commit to visible, at most: the time from when a stream table was last known to show everything until the end of its refresh";
+        "From commit to visible: exact where the server keeps the times of commits, elsewhere from when a stream table was last known to show everything until the end of its refresh, which is more";
     ROWS: Kind::Counter, "trickle_rows_total", ["table", "change"],
         "Rows that refreshes inserted, updated and deleted in a stream table";
     DELTA_ROWS: Kind::Counter, "trickle_delta_rows_total", ["table"],

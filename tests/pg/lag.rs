@@ -1,0 +1,80 @@
+//! How late a refresh brings what it brings, where the server tracks when transactions committed. Catches the time of a write, or of a
+//! refresh on the way, taken for that of the commit, and a time that is told though it is not known of every change.
+
+use crate::support::private::{connect, each_version, open, start_with};
+use crate::support::{create, refresh, run};
+use std::time::Duration;
+use trickle_client::{Session, Settings};
+use trickle_core::cost::Force;
+
+/// What the last refresh of `$1` says, and how long before its end the transaction had committed that wrote the row `$2`.
+const LAG: &str = "SELECT h.lag_ms, (extract(epoch FROM h.end_time - pg_xact_commit_timestamp(t.xmin)) * 1000)::float8 \
+    FROM t, pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
+    WHERE s.pgt_name = $1 AND t.id = $2 ORDER BY h.refresh_id DESC LIMIT 1";
+
+async fn lag(s: &Session, of: &str, id: i32) -> (Option<f64>, f64) {
+    let row = s.client().query_one(LAG, &[&of, &id]).await.unwrap();
+    (row.get(0), row.get(1))
+}
+
+#[test]
+fn it_is_from_the_first_commit_to_the_end_of_the_refresh() {
+    each_version(async |binaries| {
+        let server = start_with(binaries, "lag", &["track_commit_timestamp=on"]).await;
+        let by_deltas = Settings { force: Some(Force::Incremental), ..Settings::default() };
+        let mut t = open(&server, "postgres", by_deltas).await;
+        let w = connect(&server, "postgres").await;
+        run(&w, "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (0, 0)").await;
+        create(&mut t, "up", "SELECT v, count(*) AS n FROM t GROUP BY v").await;
+        create(&mut t, "down", "SELECT n, count(*) AS m FROM up GROUP BY n").await;
+        create(&mut t, "both", "SELECT t.id, up.n FROM t JOIN up USING (v)").await;
+        refresh(&mut t, "down").await;
+        refresh(&mut t, "both").await;
+
+        // Written first and committed last, committed first, and committed between.
+        let late = connect(&server, "postgres").await;
+        run(&late, "BEGIN; INSERT INTO t VALUES (1, 1)").await;
+        run(&w, "INSERT INTO t VALUES (2, 2)").await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        run(&late, "COMMIT").await;
+        run(&w, "INSERT INTO t VALUES (3, 3)").await;
+        refresh(&mut t, "down").await;
+        for of in ["up", "down"] {
+            let (told, passed) = lag(&w, of, 2).await;
+            let told = told.unwrap_or_else(|| panic!("{of}: not known"));
+            assert!((told - passed).abs() < 5.0 && told > 300.0, "{of}: {told} ms told, {passed} ms passed");
+        }
+
+        // What `both` reads of `up` was written by a refresh, whose commit is not that of the change.
+        refresh(&mut t, "both").await;
+        assert_eq!(lag(&w, "both", 2).await.0, None);
+        run(&w, "INSERT INTO t VALUES (4, 4)").await;
+        refresh(&mut t, "both").await;
+        let (told, passed) = lag(&w, "both", 4).await;
+        assert!((told.unwrap() - passed).abs() < 5.0, "{told:?} ms told, {passed} ms passed");
+    });
+}
+
+/// Of what was committed before the server tracked it nobody knows when that was.
+#[test]
+fn what_was_not_tracked_is_not_told() {
+    each_version(async |binaries| {
+        let mut server = start_with(binaries, "tracked", &[]).await;
+        let mut t = open(&server, "postgres", Settings::default()).await;
+        run(t.connection(), "CREATE TABLE t (id int PRIMARY KEY)").await;
+        create(&mut t, "rows", "SELECT id FROM t").await;
+        refresh(&mut t, "rows").await;
+        run(t.connection(), "INSERT INTO t VALUES (1)").await;
+        run(t.connection(), "ALTER SYSTEM SET track_commit_timestamp = on").await;
+        drop(t);
+        server.crash().unwrap();
+        server.ready().await.unwrap();
+        let mut t = open(&server, "postgres", Settings::default()).await;
+        run(t.connection(), "INSERT INTO t VALUES (2)").await;
+        refresh(&mut t, "rows").await;
+        assert_eq!(lag(t.connection(), "rows", 2).await.0, None);
+        run(t.connection(), "INSERT INTO t VALUES (3)").await;
+        refresh(&mut t, "rows").await;
+        assert!(lag(t.connection(), "rows", 3).await.0.is_some());
+    });
+}
