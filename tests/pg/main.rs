@@ -21,6 +21,7 @@ mod extension;
 mod faults;
 mod first_load;
 mod functions;
+mod grown;
 mod holds;
 mod idle;
 mod immediate;

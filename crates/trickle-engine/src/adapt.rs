@@ -12,10 +12,11 @@ use crate::names::Name;
 use crate::registry::{Entry, Registry, require_own, shown};
 use crate::say;
 use crate::trickle::Trickle;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use trickle_core::catalog::TableId;
+use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::refresh::record_failure;
+use trickle_core::sql::Qualified;
 
 /// Stream tables that fit what they read.
 pub(crate) struct Adapted {
@@ -30,6 +31,11 @@ pub(crate) struct Rebuilt {
     pub(crate) written: Written,
     pub(crate) took: Duration,
 }
+
+/// A source `$2` that has grown since `$1` was planned is what it was planned for, if it is still as it was (`$3`) when that was
+/// looked at.
+const GROWN: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint = $3 WHERE pgt_id = $1 AND source_relid = $2 \
+     AND pgtrickle.fingerprint(source_relid) = $3 AND pgtrickle.has_grown(source_relid, schema_fingerprint)";
 
 impl<C: Connection> Trickle<C> {
     /// Plans anew what was planned for tables, views or functions that are different now, or by another version, in
@@ -65,6 +71,7 @@ impl<C: Connection> Trickle<C> {
         self.progress.say(&format!("{name}: something that it reads has changed; planning it anew"));
         let new = e.as_new(own_name(e));
         let planned = match self.design(e.relation.clone(), e.id, &new).await {
+            Ok(design) if self.goes_on(e, &design).await? => return Ok(None),
             Ok(design) if self.is_built_beside(e, &design).await? => {
                 return self.rebuild(e, &new, initiated_by).await.map(Some);
             }
@@ -82,6 +89,39 @@ impl<C: Connection> Trickle<C> {
             }
             other => other.map(|()| None),
         }
+    }
+
+    /// Goes on from what is stored, where all that changed is that sources got columns which the query does not read: what it reads
+    /// is in its rows up to its frontier, and in the buffers since. Whether it does.
+    async fn goes_on(&mut self, e: &Entry, design: &Design) -> Result<bool> {
+        if !is_alike(e, design) || !evolve::has_columns(self.db(), e, &design.columns()).await? {
+            return Ok(false);
+        }
+        let tables =
+            e.dependencies.iter().filter(|d| matches!(d.kind, TableKind::Table | TableKind::StreamTable));
+        let (tables, names): (Vec<u32>, Vec<String>) = tables
+            .map(|d| (d.relation.id.0, Qualified::new(&d.relation.schema, &d.relation.name).to_string()))
+            .unzip();
+        if tables.is_empty() {
+            return Ok(false);
+        }
+        let lock = format!("LOCK TABLE {} IN ACCESS SHARE MODE", names.join(", "));
+        let (patience, progress) = (self.settings.patience, self.progress.clone());
+        let went_on = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
+            let fail = |err| Error::server(format!("follow what {} reads", shown(e)), err);
+            t.batch_execute(&lock).await.map_err(fail)?;
+            for table in &tables {
+                capture::grow(t, TableId(*table)).await?;
+            }
+            for d in &design.resolved.dependencies {
+                t.execute(GROWN, &[&e.id, &d.oid, &d.fingerprint]).await.map_err(fail)?;
+            }
+            let text = "SELECT FROM pgtrickle.unchanged(ARRAY[$1::int8])";
+            Ok(t.query_opt(text, &[&e.id]).await.map_err(fail)?.is_some())
+        })
+        .await?;
+        self.memory.compiled.remove(&e.id);
+        Ok(went_on)
     }
 
     /// Plans a stream table anew, from the query that it has, and makes what is stored fit where it is.
@@ -154,6 +194,22 @@ impl<C: Connection> Trickle<C> {
             .map_err(|err| Error::server("look for sources that changed", err))?;
         Ok(rows.iter().map(|r| r.get(0)).collect())
     }
+}
+
+/// Whether a stream table that refreshes keep by deltas was planned as this design is, from the same columns of the same sources.
+fn is_alike(e: &Entry, design: &Design) -> bool {
+    let read: BTreeMap<u32, BTreeSet<&str>> = e
+        .dependencies
+        .iter()
+        .map(|d| (d.relation.id.0, d.columns.iter().map(String::as_str).collect()))
+        .collect();
+    let planned = design.read_columns();
+    e.mode == "DIFFERENTIAL"
+        && design.mode() == e.mode
+        && !e.needs_reinit
+        && e.query == design.resolved.canonical
+        && e.layout_hash == design.layout_hash()
+        && read == planned
 }
 
 fn own_name(e: &Entry) -> Name {

@@ -195,6 +195,7 @@ pub(crate) async fn ensure(
     let doing = format!("capture the changes of {}.{}", table.schema, table.name);
     let by_row = is_by_row(t, table, &doing).await?;
     let mode_of = |wanted| if by_row { Mode::Row } else { wanted };
+    grow(t, table.id).await?;
     match read(t, table).await? {
         Some(c) if c.state == State::Held => Ok(()),
         Some(c) if fresh(t, &c).await? => {
@@ -218,6 +219,14 @@ pub(crate) async fn ensure(
             install(t, buffer.with_limit(limit), mode_of(options.mode), &doing).await
         }
     }
+}
+
+/// A table that got more columns since its triggers were made is still the one that they were made for.
+pub(crate) async fn grow(t: &Transaction<'_>, table: TableId) -> Result<()> {
+    let text = "UPDATE pgtrickle.pgt_buffers SET schema_fingerprint = pgtrickle.fingerprint(source_relid) \
+         WHERE source_relid = $1 AND capture = 'ON' AND pgtrickle.has_grown(source_relid, schema_fingerprint)";
+    let done = t.execute(text, &[&table.0]).await;
+    done.map(drop).map_err(|e| Error::server("note the columns of a table", e))
 }
 
 /// Whether statements change the table whose triggers for statements do not fire: one that names the parent of a partition or

@@ -14,6 +14,7 @@ use crate::resolve::{Dependency, Resolved, resolve};
 use crate::say;
 use crate::schema;
 use crate::trickle::Trickle;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trickle_core::catalog::{TableDef, TableId, TableKind};
 use trickle_core::dag::StreamTableNode;
@@ -736,6 +737,17 @@ impl Design {
     }
 
     /// Notes what the query reads, in the state in which it was planned.
+    /// The columns that matter of something that it reads.
+    fn columns_of(&self, d: &Dependency) -> impl Iterator<Item = &str> {
+        let captured = self.captured.iter().filter(|(t, _)| t.id.0 == d.oid);
+        captured.flat_map(|(t, columns)| columns.iter().filter_map(|c| t.columns.get(*c))).map(|c| &*c.name)
+    }
+
+    /// What it reads, with the columns that matter.
+    pub(crate) fn read_columns(&self) -> BTreeMap<u32, BTreeSet<&str>> {
+        self.resolved.dependencies.iter().map(|d| (d.oid, self.columns_of(d).collect())).collect()
+    }
+
     pub(crate) async fn note_dependencies(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         for d in &self.resolved.dependencies {
             let kind = match d.relkind.as_str() {
@@ -745,12 +757,7 @@ impl Design {
                 "f" => "FOREIGN_TABLE",
                 _ => "TABLE",
             };
-            let used = self.captured.iter().find(|(t, _)| t.id.0 == d.oid);
-            let used: Vec<String> = used
-                .map(|(t, c)| {
-                    c.iter().filter_map(|c| t.columns.get(*c)).map(|c| c.name.to_string()).collect()
-                })
-                .unwrap_or_default();
+            let used: Vec<&str> = self.columns_of(d).collect();
             t.execute(
                 "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, \
                  columns_used, schema_fingerprint) VALUES ($1, $2, $3, $4, $5, $6, $7)",

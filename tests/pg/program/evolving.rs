@@ -175,6 +175,57 @@ fn of_what_a_changed_query_gives_the_rows_that_differ_are_written() {
     });
 }
 
+/// A column that comes is filled by the difference of the two results: rows in which it is NULL are not written, the others are
+/// updated in place, and whoever reads other columns has nothing to do.
+#[test]
+fn an_added_column_costs_the_rows_that_have_a_value_in_it() {
+    each_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        files.put("single.sql", "SELECT id, amount FROM orders");
+        files.put("above.sql", "SELECT count(*) AS n, sum(amount) AS total FROM single");
+        files.apply(&app, &[]);
+        app.does(&["refresh", "--quiet"]);
+        run(
+            &s,
+            "CREATE TABLE former AS SELECT id, xmin::text AS x FROM single; \
+             CREATE TABLE noted (id int REFERENCES single); INSERT INTO noted SELECT id FROM single",
+        )
+        .await;
+        let history = "SELECT coalesce(max(refresh_id), 0) FROM pgtrickle.pgt_refresh_history";
+        let last = count(&s, history).await;
+        let oid = "SELECT 'single'::regclass::oid::int8";
+        let table = count(&s, oid).await;
+        files.put(
+            "single.sql",
+            "SELECT id, amount, CASE WHEN id % 100 = 0 THEN id END AS hundred FROM orders",
+        );
+        files.apply(&app, &[]);
+        assert_eq!(count(&s, oid).await, table);
+        let kept = "SELECT count(*) FROM single t JOIN former USING (id) WHERE (t.xmin::text = x) = (hundred IS NULL)";
+        assert_eq!(count(&s, kept).await, count(&s, "SELECT count(*) FROM orders").await);
+        app.does(&["refresh", "--quiet"]);
+        let above = format!(
+            "SELECT coalesce(sum(rows_inserted + rows_updated + rows_deleted), 0)::int8 FROM pgtrickle.pgt_refresh_history h \
+             JOIN pgtrickle.pgt_stream_tables t USING (pgt_id) WHERE t.pgt_name = 'above' AND h.refresh_id > {last}"
+        );
+        assert_eq!(count(&s, &above).await, 0);
+        let anew = format!(
+            "SELECT count(*) FROM pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables t USING (pgt_id) \
+             WHERE t.pgt_name = 'above' AND h.refresh_id > {last} AND action = 'REINITIALIZE'"
+        );
+        assert_eq!(count(&s, &anew).await, 0, "whoever reads it is computed anew");
+        // A value that changes with it reaches whoever reads that, as a change like any other.
+        files.put("single.sql", "SELECT id, CASE WHEN id = 7 THEN 0 ELSE amount END::numeric(10,2) AS amount, 1 AS hundred, id AS again FROM orders");
+        files.apply(&app, &[]);
+        app.does(&["refresh", "--quiet"]);
+        assert_ne!(count(&s, &above).await, 0);
+        run(&s, "UPDATE orders SET amount = amount + 1 WHERE id < 3").await;
+        app.does(&["refresh", "--quiet"]);
+        app.does(&["check", "--quiet"]);
+        assert_eq!(count(&s, &anew).await, 0, "whoever reads it is computed anew");
+    });
+}
+
 /// What was built beside by somebody who died is dropped by a refresher, five minutes later.
 #[test]
 fn what_was_left_beside_is_dropped_by_a_refresher() {

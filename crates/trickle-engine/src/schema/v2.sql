@@ -8,7 +8,6 @@ COMMENT ON COLUMN pgtrickle.pgt_refresh_history.lag_ms IS 'So long before they b
 
 -- Without it the caller's temporary schema is searched first, also by what calls these with more rights than the caller has.
 ALTER FUNCTION pgtrickle.keep_one_row() SET search_path = pg_catalog, pg_temp;
-ALTER FUNCTION pgtrickle.fingerprint(oid) SET search_path = pg_catalog, pg_temp;
 ALTER FUNCTION pgtrickle.triggers_fingerprint(oid) SET search_path = pg_catalog, pg_temp;
 ALTER FUNCTION pgtrickle.immediate_fingerprint(bigint) SET search_path = pg_catalog, pg_temp;
 ALTER FUNCTION pgtrickle.is_subscribed(oid) SET search_path = pg_catalog, pg_temp;
@@ -17,6 +16,58 @@ ALTER FUNCTION pgtrickle.functions_fingerprint(oid[]) SET search_path = pg_catal
 ALTER FUNCTION pgtrickle.definition(bigint) SET search_path = pg_catalog, pg_temp;
 ALTER FUNCTION pgtrickle.unchanged(bigint[]) SET search_path = pg_catalog, pg_temp;
 ALTER FUNCTION pgtrickle.refuse_writes() SET search_path = pg_catalog, pg_temp;
+
+-- What a query relies on of a relation: name and type of every column, what may be NULL, keys, partitions,
+-- parents, row security; of columns up to a number. A plan made under one fingerprint is never run under another. The xmin of a column's entry tells of ALTER
+-- TYPE … USING and SET EXPRESSION, which change values and fire no trigger. The settings are those that a view is written under.
+CREATE FUNCTION pgtrickle.fingerprint(relation oid, last int2) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
+SET bytea_output = hex SET standard_conforming_strings = on AS $$
+BEGIN
+    RETURN (
+        SELECT md5(concat_ws(E'\n',
+            (SELECT concat_ws(' ', c.relkind, c.relrowsecurity, c.relforcerowsecurity, c.relispartition,
+                EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = relation))
+             FROM pg_class c WHERE c.oid = relation),
+            (SELECT string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid, a.atttypmod, a.attcollation,
+                a.attnotnull, a.xmin), ',' ORDER BY a.attnum)
+             FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum BETWEEN 1 AND last AND NOT a.attisdropped),
+            (SELECT string_agg(concat_ws(' ', i.indkey, i.indisprimary, i.indnullsnotdistinct), ',' ORDER BY i.indexrelid)
+             FROM pg_index i WHERE i.indrelid = relation AND i.indisunique AND i.indisvalid AND i.indimmediate
+               AND i.indpred IS NULL AND i.indexprs IS NULL),
+            (WITH RECURSIVE tree(child) AS (
+                SELECT h.inhrelid FROM pg_inherits h WHERE h.inhparent = relation
+                UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.child)
+             SELECT string_agg(child::text, ',' ORDER BY child) FROM tree),
+            (SELECT pg_get_viewdef(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
+    );
+END
+$$;
+
+CREATE OR REPLACE FUNCTION pgtrickle.fingerprint(relation oid) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN pgtrickle.fingerprint(relation, 32767::int2);
+END
+$$;
+
+-- Whether a relation is as it was under a fingerprint but for columns that it got since, which come after all others: what captures
+-- changes and what was stored hold good for whoever reads none of them.
+CREATE FUNCTION pgtrickle.has_grown(relation oid, fingerprint text) RETURNS bool LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE last int2;
+BEGIN
+    FOR last IN SELECT lag(a.attnum) OVER (ORDER BY a.attnum) FROM pg_attribute a
+        WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum DESC
+    LOOP
+        IF pgtrickle.fingerprint(relation, coalesce(last, 0::int2)) = fingerprint THEN
+            RETURN true;
+        END IF;
+    END LOOP;
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.has_grown(oid, text) IS 'Whether a relation is what it was, but for columns that it got since.';
 
 -- Tables that come make another home of the catalog; one that came with a dump is still one that did.
 DO $$

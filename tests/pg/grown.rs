@@ -1,0 +1,120 @@
+//! Sources get columns. Who reads none of them goes on from what is stored. Catches changes that are lost or counted twice about it, a
+//! row as a whole that is taken for the columns that it had, and another change that is taken for a column more.
+
+use crate::support::{Db, assert_equal, count, create, each_server, open, refresh, run};
+use trickle_client::{Session, Trickle};
+
+const SOURCES: &str = "
+    CREATE TABLE k (id int PRIMARY KEY, name text NOT NULL);
+    CREATE TABLE t (id int PRIMARY KEY, k int, v int);
+    CREATE TABLE parts (id int, v int, PRIMARY KEY (id)) PARTITION BY RANGE (id);
+    CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (10);
+    CREATE TABLE high PARTITION OF parts FOR VALUES FROM (10) TO (20);
+    INSERT INTO k SELECT i, 'k' || i FROM generate_series(0, 4) i;
+    INSERT INTO t SELECT i, i % 5, i FROM generate_series(1, 200) i;
+    INSERT INTO parts SELECT i, i FROM generate_series(0, 19) i";
+
+/// What reads no column that is yet to come.
+const OTHERS: [(&str, &str); 6] = [
+    ("rows", "SELECT id, v FROM t"),
+    ("groups", "SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM t GROUP BY k"),
+    ("joined", "SELECT t.id, k.name FROM t JOIN k ON k.id = t.k"),
+    ("ranked", "SELECT id, row_number() OVER (PARTITION BY k ORDER BY v, id) AS r FROM t"),
+    ("parted", "SELECT count(*) AS n, sum(v) AS s FROM parts"),
+    ("above", "SELECT n, count(*) AS groups FROM groups GROUP BY n"),
+];
+
+/// What reads rows as a whole.
+const WHOLE: [(&str, &str); 2] = [
+    ("whole", "SELECT id, to_jsonb(t) AS j FROM t"),
+    ("one", "SELECT k, count(DISTINCT t) AS n FROM t GROUP BY k"),
+];
+
+async fn set_up(db: &Db) -> (Trickle, Session) {
+    let t = open(db).await;
+    let w = db.session().await;
+    run(&w, SOURCES).await;
+    (t, w)
+}
+
+/// How often each was computed anew.
+async fn anew(w: &Session, what: &str) -> i64 {
+    let text = format!(
+        "SELECT count(*) FROM pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
+         WHERE s.pgt_name = '{what}' AND h.action IN ('FULL', 'REINITIALIZE')"
+    );
+    count(w, &text).await
+}
+
+#[test]
+fn a_column_that_nobody_reads_costs_nobody_anything() {
+    each_server(async |db| {
+        let (mut t, w) = set_up(db).await;
+        for (name, query) in OTHERS.iter().chain(&WHOLE) {
+            create(&mut t, name, query).await;
+        }
+        for (name, _) in OTHERS.iter().chain(&WHOLE) {
+            assert_equal(&mut t, name).await;
+        }
+        let mut before = Vec::new();
+        for (name, _) in &OTHERS {
+            before.push(anew(&w, name).await);
+        }
+        for (i, added) in [
+            "ALTER TABLE t ADD more int",
+            "ALTER TABLE t ADD filled int NOT NULL DEFAULT 7, ADD random float8 DEFAULT random(); ALTER TABLE k ADD x int",
+            "ALTER TABLE t ADD sum int GENERATED ALWAYS AS (v + id) STORED; ALTER TABLE parts ADD x int",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            run(&w, "UPDATE t SET v = v + 1 WHERE id % 3 = 0; UPDATE parts SET v = v + 1 WHERE id % 4 = 0").await;
+            run(&w, added).await;
+            run(&w, "UPDATE t SET v = v - 2 WHERE id % 7 = 0; DELETE FROM t WHERE id % 50 = 1; UPDATE k SET name = name || 'x'").await;
+            run(&w, &format!("INSERT INTO t (id, k, v) VALUES (-{i}, 1, 1); DELETE FROM parts WHERE id = {i}")).await;
+            // Whoever comes first, and reads what came.
+            create(&mut t, &format!("new_{i}"), "SELECT id, more FROM t").await;
+            for (name, _) in OTHERS.iter().chain(&WHOLE) {
+                assert_equal(&mut t, name).await;
+            }
+            assert_equal(&mut t, &format!("new_{i}")).await;
+            run(&w, "UPDATE t SET more = id WHERE id % 2 = 0; UPDATE parts SET v = v + 1").await;
+            for (name, _) in OTHERS.iter().chain(&WHOLE) {
+                assert_equal(&mut t, name).await;
+            }
+        }
+        for ((name, _), before) in OTHERS.iter().zip(before) {
+            assert_eq!(anew(&w, name).await, before, "{name}");
+        }
+    });
+}
+
+/// What is not a column more alone is planned anew, and computed.
+#[test]
+fn whatever_else_is_altered_is_noticed_beside_a_new_column() {
+    each_server(async |db| {
+        let (mut t, w) = set_up(db).await;
+        for altered in [
+            "ALTER TABLE t ADD a int, ALTER v TYPE int USING v + 1000",
+            "ALTER TABLE t ADD b int, ALTER v TYPE bigint",
+            "ALTER TABLE t ADD c int; ALTER TABLE t DISABLE TRIGGER ALL; UPDATE t SET v = 5; ALTER TABLE t ENABLE TRIGGER ALL",
+            "ALTER TABLE t ADD d int, DROP CONSTRAINT t_pkey; INSERT INTO t SELECT * FROM t",
+            "ALTER TABLE t RENAME TO other; ALTER TABLE other ADD e int; CREATE TABLE t (id int, k int, v int); INSERT INTO t VALUES (1, 2, 3)",
+        ] {
+            create(&mut t, "rows", OTHERS[0].1).await;
+            create(&mut t, "groups", OTHERS[1].1).await;
+            refresh(&mut t, "rows").await;
+            refresh(&mut t, "groups").await;
+            let before = anew(&w, "rows").await;
+            run(&w, "UPDATE t SET v = v + 1 WHERE id % 3 = 0").await;
+            run(&w, altered).await;
+            run(&w, "UPDATE t SET v = v + 1 WHERE id % 2 = 0").await;
+            assert_equal(&mut t, "rows").await;
+            assert_equal(&mut t, "groups").await;
+            assert!(anew(&w, "rows").await > before, "{altered}");
+            run(&w, "UPDATE t SET v = v + 1 WHERE id % 2 = 0").await;
+            assert_equal(&mut t, "rows").await;
+            run(&w, "DROP TABLE rows, groups").await;
+        }
+    });
+}
