@@ -318,7 +318,8 @@ pub(super) fn next_of(
     now: Time,
 ) -> Plan {
     let (wishes, called) = (BTreeMap::new(), BTreeSet::new());
-    let mut look = Look { dag, tasks, options, now, wishes, periods, called, plan: Plan::default() };
+    let failing = tasks.values().any(|t| t.status.consecutive_errors > 0);
+    let mut look = Look { dag, tasks, options, now, wishes, periods, failing, called, plan: Plan::default() };
     look.suspend();
     look.ask_schedules();
     let mut running = 0;
@@ -354,6 +355,8 @@ struct Look<'l> {
     wishes: BTreeMap<TableId, Wish>,
     /// The periods of those that have one.
     periods: &'l BTreeMap<TableId, Duration>,
+    /// Whether the last refresh of any failed.
+    failing: bool,
     /// Those that a reader in another group asks for sooner than their own schedule does.
     called: BTreeSet<TableId>,
     plan: Plan,
@@ -370,12 +373,14 @@ impl<'l> Look<'l> {
 
     /// What the schedules ask for.
     fn ask_schedules(&mut self) {
-        for (id, period) in self.periods {
-            let Some(task) = self.tasks.get(id) else { continue };
-            let group = self.dag.group_of(*id).iter().min().copied().unwrap_or(*id);
-            let Some(wish) = wish(group, task, *period, self.options, self.now) else { continue };
-            self.wishes.insert(*id, wish);
-            note_slow(&mut self.plan, *id, task, *period);
+        for members in self.dag.groups() {
+            let Some(group) = members.iter().min().copied() else { continue };
+            for id in members {
+                let (Some(task), Some(period)) = (self.tasks.get(id), self.periods.get(id)) else { continue };
+                let Some(wish) = wish(group, task, *period, self.options, self.now) else { continue };
+                self.wishes.insert(*id, wish);
+                note_slow(&mut self.plan, *id, task, *period);
+            }
         }
     }
 
@@ -421,10 +426,8 @@ impl<'l> Look<'l> {
 
     /// Whether its last refresh failed, or that of something upstream.
     fn has_failed(&self, id: TableId) -> bool {
-        self.dag
-            .chain(id)
-            .iter()
-            .any(|id| self.tasks.get(id).is_some_and(|t| t.status.consecutive_errors > 0))
+        let failed = |id: &TableId| self.tasks.get(id).is_some_and(|t| t.status.consecutive_errors > 0);
+        self.failing && self.dag.chain(id).iter().any(failed)
     }
 
     /// Those of a group that come with the ones that are due, though their own times have not come: that have the period of one
@@ -435,7 +438,7 @@ impl<'l> Look<'l> {
         let by_period = |id: &TableId| {
             self.tasks.get(id).is_some_and(|t| !matches!(t.schedule, None | Some(Schedule::Cron(_))))
         };
-        if due.iter().any(|id| self.has_failed(*id)) {
+        if due.len() == members.len() || due.iter().any(|id| self.has_failed(*id)) {
             return BTreeSet::new();
         }
         let own = due.iter().filter(|id| by_period(id) && !self.called.contains(id));
