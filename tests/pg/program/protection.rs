@@ -97,6 +97,23 @@ fn an_outsized_delta_is_computed_anew_and_says_why() {
 }
 
 #[test]
+fn a_refresher_computes_anew_what_an_outsized_delta_would_bring() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
+        let limited = ["run", "--max-delta-rows", "50", "--refresh-strategy", "auto", "--quiet"];
+        let _refresher = Refresher::start(app.command(&limited));
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id <= 100").await;
+        until(&w, &holds("by_region", BY_REGION)).await;
+        let said = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER' AND action = 'FULL' \
+            AND strategy_reason LIKE '%exceed max_delta_rows = 50%'";
+        assert_eq!(count(&w, said).await, 1);
+    });
+}
+
+#[test]
 fn a_refresh_that_outlasts_its_period_comes_less_often_and_says_so() {
     each_server(async |db| {
         let (app, w) = slow_shop(db, "100ms").await;

@@ -289,6 +289,39 @@ fn times_of_the_clock_come_when_the_clock_says_so() {
     });
 }
 
+/// An hour is one of the time zone that a schedule names: at this hour of Kolkata it is never that of UTC.
+#[test]
+fn hours_are_those_of_the_time_zone() {
+    each_server(async |db| {
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        // Within the test an hour may end.
+        let hours = "SELECT extract(hour FROM clock_timestamp() AT TIME ZONE 'Asia/Kolkata' + n * interval '1 minute')::int8 \
+            FROM (VALUES (0), (2)) v(n)";
+        let hours: Vec<String> = w
+            .client()
+            .query(hours, &[])
+            .await
+            .unwrap()
+            .iter()
+            .map(|r| r.get::<_, i64>(0).to_string())
+            .collect();
+        for (name, zone) in [("there", "Asia/Kolkata"), ("here", "UTC")] {
+            let schedule = format!("TZ={zone} */2 * {} * * *", hours.join(","));
+            app.does(&["create", name, "--query", BY_REGION, "--schedule", &schedule, "--quiet"]);
+        }
+        let _refresher = Refresher::start(app.command(&["run", "--quiet"]));
+        for _ in 0..2 {
+            app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0").await;
+            until(&w, &holds("there", BY_REGION)).await;
+        }
+        let here = "SELECT count(*) FROM pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
+            WHERE s.pgt_name = 'here' AND h.initiated_by = 'SCHEDULER'";
+        assert_eq!(count(&w, here).await, 0);
+    });
+}
+
 /// A refresher that stood still refreshes once for all that it missed.
 #[test]
 fn what_was_missed_is_one_refresh() {

@@ -455,6 +455,16 @@ fn a_terminal_shows_what_changes_and_is_as_it_was_afterwards() {
         let mut seen = Terminal::start(&app.command(&["status", "--watch", "--interval", "100ms"]));
         seen.until("all stream tables", |t| ["by_region", "large"].iter().all(|n| t.contains(n)));
         assert!(seen.screen.lock().unwrap().screen().alternate_screen());
+        let columns = ["mode", "status", "lag", "last refresh", "rows", "cost", "buffers", "errors"];
+        seen.until("all columns", |t| columns.iter().all(|c| t.contains(c)));
+        // What waits, and what a refresh wrote.
+        let row = |t: &str, what: &[&str]| {
+            t.lines().any(|l| l.contains("by_region") && what.iter().all(|w| l.contains(w)))
+        };
+        app.run_sql(db, CHANGE).await;
+        seen.until("a change that waits", |t| row(t, &["late"]));
+        app.does(&["refresh", "by_region", "--quiet"]);
+        seen.until("a refresh", |t| row(t, &["fresh", "ago, DIFFERENTIAL", "+0 ~"]));
         // What others do is seen without a key.
         app.does(&["alter", "by_region", "--suspend", "--quiet"]);
         seen.until("one that is suspended", |t| {
