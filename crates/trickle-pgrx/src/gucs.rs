@@ -70,6 +70,7 @@ static MAX_WORK_MEM: GucSetting<i32> = GucSetting::<i32>::new(0);
 static MAX_ERRORS: GucSetting<i32> = GucSetting::<i32>::new(5);
 static RETENTION: GucSetting<i32> = GucSetting::<i32>::new(30);
 static LONG: GucSetting<i32> = GucSetting::<i32>::new(300);
+static SEGMENT: GucSetting<i32> = GucSetting::<i32>::new(512 << 10);
 
 /// A setting that is a number: its least and its greatest value, and who may set it.
 struct Number {
@@ -81,7 +82,7 @@ struct Number {
     context: GucContext,
 }
 
-const NUMBERS: [Number; 9] = [
+const NUMBERS: [Number; 10] = [
     Number {
         name: c"pg_trickle.scheduler_interval_ms",
         short: c"How often to look for new stream tables, in milliseconds.",
@@ -151,6 +152,14 @@ const NUMBERS: [Number; 9] = [
         short: c"From when on an open transaction is told, in seconds.",
         long: c"While it is open, old rows of stream tables and changes that were applied cannot be removed.",
         setting: &LONG,
+        range: (1, i32::MAX),
+        context: GucContext::Userset,
+    },
+    Number {
+        name: c"pg_trickle.segment_bytes",
+        short: c"A part of a change buffer that has grown to this many bytes is emptied, or closed to be emptied.",
+        long: c"By the refreshes of whoever reads it.",
+        setting: &SEGMENT,
         range: (1, i32::MAX),
         context: GucContext::Userset,
     },
@@ -323,6 +332,7 @@ pub(crate) fn settings() -> Settings {
         max_consecutive_errors: some(MAX_ERRORS.get()).unwrap_or(0),
         history_retention_days: some(RETENTION.get()).unwrap_or(0),
         long_transaction: Duration::from_secs(some(LONG.get()).map_or(300, u64::from)),
+        segment_bytes: i64::from(SEGMENT.get()),
         use_prepared_statements: false,
         load_connections: 1,
         ..Settings::default()

@@ -200,11 +200,12 @@ mod tests {
         let inside = Inside::enter();
         let before = gucs::settings();
         assert_eq!((before.force, before.max_delta_rows, before.merge_work_mem_mb), (None, None, None));
+        assert_eq!(before.segment_bytes, Settings::default().segment_bytes);
         let all = "SET LOCAL pg_trickle.refresh_strategy = 'full'; SET LOCAL pg_trickle.max_delta_rows = 7; \
              SET LOCAL pg_trickle.differential_max_change_ratio = 0.25; SET LOCAL pg_trickle.merge_work_mem_mb = 8; \
              SET LOCAL pg_trickle.merge_work_mem_max_mb = 64; SET LOCAL pg_trickle.history_retention_days = 3; \
              SET LOCAL pg_trickle.max_consecutive_errors = 9; SET LOCAL pg_trickle.long_transaction_seconds = 11; \
-             SET LOCAL pg_trickle.cdc_trigger_mode = 'row'; SET LOCAL pg_trickle.change_buffer_unlogged = on";
+             SET LOCAL pg_trickle.segment_bytes = 8192; SET LOCAL pg_trickle.cdc_trigger_mode = 'row'; SET LOCAL pg_trickle.change_buffer_unlogged = on";
         inside.batch(all).unwrap();
         let expected = Settings {
             force: Some(Force::Full),
@@ -215,6 +216,7 @@ mod tests {
             history_retention_days: 3,
             max_consecutive_errors: 9,
             long_transaction: Duration::from_secs(11),
+            segment_bytes: 8192,
             capture: CaptureOptions { mode: Mode::Row, unlogged: true },
             ..before.clone()
         };

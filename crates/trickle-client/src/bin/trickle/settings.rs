@@ -85,7 +85,7 @@ settings! {
     /// anew [default: 1073741824]
     #[arg(value_name = "BYTES")]
     buffer_limit_bytes: i64,
-    /// A part of a buffer that has grown to this many bytes is closed, to be emptied as a whole [default: 1048576]
+    /// A part of a buffer that has grown to this many bytes is closed, to be emptied as a whole [default: 524288]
     #[arg(value_name = "BYTES")]
     segment_bytes: i64,
     /// On how many connections a large stream table is filled at most, where it reads a large table row by row
