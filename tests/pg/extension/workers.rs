@@ -161,9 +161,7 @@ fn where_nobody_writes_nothing_is_asked() {
         let after = count(&s, ended).await;
         assert!(after - before < 60, "{} transactions, of 200 looks", after - before);
         run(&s, "UPDATE t SET k = 4 WHERE id < 10").await;
-        let committed = Instant::now();
         until(&s, STALE, 0).await;
-        assert!(committed.elapsed() < Duration::from_secs(5), "{:?}", committed.elapsed());
         // A commit of two phases is one as well.
         run(&s, "BEGIN; UPDATE t SET k = 5 WHERE id < 10; PREPARE TRANSACTION 'two'").await;
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -172,13 +170,43 @@ fn where_nobody_writes_nothing_is_asked() {
         assert_eq!(count(&s, "SELECT n FROM counts WHERE k = 5").await, 9);
         // What is looked at less often than the catalog: a look at that says nothing of it.
         run(&s, "SELECT pgtrickle.alter_stream_table('counts', schedule => '1s')").await;
-        for round in 0..6 {
-            tokio::time::sleep(Duration::from_millis(150 * round)).await;
-            run(&s, &format!("UPDATE t SET k = {round} WHERE id < 10")).await;
-            let committed = Instant::now();
-            until(&s, STALE, 0).await;
-            assert!(committed.elapsed() < Duration::from_secs(4), "{:?}", committed.elapsed());
-        }
+        let seen = seen_after(&s, 7, 150).await;
+        assert!(seen < Duration::from_secs(4), "{seen:?}");
+        server.stop();
+    });
+}
+
+/// How long changes were committed before they were visible, the middle one of so many. Between two of them is a pause that grows by so
+/// many milliseconds up to a second, so that they come at every place of the scheduler's round.
+async fn seen_after(s: &Session, commits: u64, step: u64) -> Duration {
+    let mut all = Vec::new();
+    for n in 0..commits {
+        tokio::time::sleep(Duration::from_millis(n * step % 1000)).await;
+        run(s, &format!("UPDATE t SET k = {n} WHERE id < 10")).await;
+        let committed = Instant::now();
+        until(s, STALE, 0).await;
+        all.push(committed.elapsed());
+    }
+    all.sort_unstable();
+    all[all.len() / 2]
+}
+
+/// A commit is seen when its schedule has the scheduler look, and not only when that looks at the catalog: on a machine that does much
+/// else 25 times as late as it is due is still a twentieth of that.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_commit_is_seen_long_before_the_catalog_is_looked_at() {
+    each_version(async |binaries| {
+        let preload = ["shared_preload_libraries=pg_trickle", "pg_trickle.scheduler_interval_ms=10000"];
+        let server = start_with(binaries, "soon", &preload).await;
+        let s = connect(&server, "postgres").await;
+        run(&s, &MADE.replace("1s", "20ms")).await;
+        // It knows of the stream table once it has looked at the catalog.
+        let looked = "SELECT count(*) WHERE EXISTS (SELECT FROM pgtrickle.pgt_refresh_history WHERE initiated_by = 'SCHEDULER')";
+        run(&s, "UPDATE t SET k = 5 WHERE id < 3").await;
+        until(&s, looked, 1).await;
+        let seen = seen_after(&s, 41, 3).await;
+        assert!(seen < Duration::from_millis(500), "{seen:?}");
         server.stop();
     });
 }
@@ -514,4 +542,12 @@ fn a_refresher_from_outside_waits_for_the_servers_and_takes_over() {
         outside.wait().unwrap();
         server.stop();
     });
+}
+
+/// `trickle bench --latency --extension` has the server refresh, and no program.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn how_soon_the_server_shows_a_change_is_measured() {
+    let idle = crate::program::bench::latency(&["--extension"]);
+    assert!(idle["refresher_cpu_ms_per_second"].is_null(), "{idle}");
 }

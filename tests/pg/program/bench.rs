@@ -178,8 +178,14 @@ fn runs_are_compared() {
 /// Each way of learning of changes is measured under writers, and what a refresher costs that has nothing to do.
 #[test]
 fn latency_is_measured_from_commit_to_visible() {
+    latency(&[]);
+}
+
+/// Measures it, with more options; what is told of an idle database.
+pub(crate) fn latency(more: &[&str]) -> Value {
     let (_, binaries) = throwaway::find().unwrap().pop_last().unwrap();
     let args = ["bench", "--private", "--latency", "--rate", "200", "--seconds", "1", "--json"];
+    let args = [&args, more].concat();
     let mut bench = Command::new(env!("CARGO_BIN_EXE_trickle"));
     let out = bench.args(args).env("TRICKLE_PG_BINS", binaries).env("HOME", "/nonexistent").output().unwrap();
     assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
@@ -197,4 +203,5 @@ fn latency_is_measured_from_commit_to_visible() {
     for way in seen {
         assert!(way["visible_ms"]["p50"].as_f64().unwrap() > 0.0, "{way}");
     }
+    shown["idle"].clone()
 }

@@ -1,7 +1,7 @@
 //! The program against real servers, as an ordinary role that owns its database: everything works without superuser.
 
 mod apply;
-mod bench;
+pub(crate) mod bench;
 mod demo;
 mod doctor;
 mod evolving;

@@ -64,36 +64,48 @@ pub(crate) struct Measured {
 /// What a refresher costs that has nothing to do, in a second.
 pub(crate) struct Idle {
     transactions: f64,
-    /// Milliseconds of processor time, of the refresher and of its server processes; `None` where the system does not tell.
-    cpu: Option<(f64, f64)>,
+    /// Milliseconds of processor time of the refresher, where it is a program; `None` also where the system does not tell.
+    own_cpu: Option<f64>,
+    /// The same of its processes in the server.
+    server_cpu: Option<f64>,
 }
 
-/// A refresher that ends with the measurement.
-struct Refresher(Child);
+/// The seconds of a schedule, as the shortest that are kept.
+pub(crate) fn seconds(schedule: &str) -> f64 {
+    let schedule = trickle_core::schedule::Schedule::parse(schedule).ok();
+    schedule.and_then(|s| s.period()).map_or(0.01, |p| p.as_secs_f64())
+}
+
+/// A refresher that ends with the measurement: the program, or where there is none the server's own.
+struct Refresher(Option<Child>);
 
 impl Refresher {
     fn start(server: &Server, schedule: &str) -> Result<Refresher, Failure> {
         let fail = |e: std::io::Error| Failure::failed(format!("cannot start a refresher: {e}"));
         let program = std::env::current_exe().map_err(fail)?;
         let to = format!("host='{}' user=postgres dbname=postgres", server.directory().display());
-        let seconds = trickle_core::schedule::Schedule::parse(schedule)
-            .ok()
-            .and_then(|s| s.period())
-            .map_or(0.01, |p| p.as_secs_f64());
+        let seconds = seconds(schedule);
         let child = Command::new(program)
             .args(["run", "--quiet", "--database-url", &to, "--min-schedule-seconds", &seconds.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn();
-        child.map(Refresher).map_err(fail)
+        child.map(|child| Refresher(Some(child))).map_err(fail)
+    }
+
+    /// Milliseconds that it has had a processor.
+    fn cpu_ms(&self) -> Option<f64> {
+        cpu_ms(self.0.as_ref()?.id())
     }
 }
 
 impl Drop for Refresher {
     fn drop(&mut self) {
-        // It has ended already, or ends now: whatever it did not commit is undone.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        if let Some(child) = &mut self.0 {
+            // It has ended already, or ends now: whatever it did not commit is undone.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
@@ -105,6 +117,8 @@ pub(crate) struct Bed<'b> {
     pub(crate) writers: Vec<Session>,
     /// How often the refresher looks.
     pub(crate) schedule: &'b str,
+    /// Whether triggers and refresher are those of the extension, which the server has loaded.
+    pub(crate) extension: bool,
 }
 
 const TOTALS: &str = "SELECT grp, count(*) AS n, sum(v) AS s FROM trickle_bench.src GROUP BY grp";
@@ -119,20 +133,14 @@ impl Bed<'_> {
              $$ BEGIN PERFORM pg_notify('changed', ''); RETURN NULL; END $$"
         );
         self.client.batch_execute(&made).await?;
+        self.switch("off").await?;
         let mut all = Vec::new();
         let mut idle = None;
         for way in Way::ALL {
             if way == Way::Captured {
-                let name = Name::parse(&format!("{SCHEMA}.totals"))?;
-                let mut new = NewStreamTable::new(name, TOTALS);
-                new.schedule = Some(Some(self.schedule.to_owned()));
-                self.trickle.create(&new).await?;
+                self.create().await?;
             }
-            let refresher =
-                (way == Way::Looking).then(|| Refresher::start(self.server, self.schedule)).transpose()?;
-            if refresher.is_some() {
-                self.settled().await?;
-            }
+            let refresher = if way == Way::Looking { Some(self.begin().await?) } else { None };
             if way == Way::Notifying {
                 let trigger = format!(
                     "CREATE TRIGGER wake AFTER INSERT OR UPDATE OR DELETE ON {SCHEMA}.src EXECUTE FUNCTION {SCHEMA}.wake()"
@@ -143,12 +151,46 @@ impl Bed<'_> {
             if let Some(refresher) = &refresher {
                 self.settled().await?;
                 idle = Some(self.idle(refresher, load.time).await?);
+                self.switch("off").await?;
             }
         }
         self.trickle.drop(&Name::parse(&format!("{SCHEMA}.totals"))?, false).await?;
         self.client.batch_execute(&format!("DROP SCHEMA {SCHEMA} CASCADE")).await?;
         let idle = idle.ok_or_else(|| Failure::failed("nothing idle was measured"))?;
         Ok((all, idle))
+    }
+
+    async fn create(&mut self) -> Result<(), Failure> {
+        let name = format!("{SCHEMA}.totals");
+        if self.extension {
+            let text = "SELECT pgtrickle.create_stream_table($1::text, $2::text, $3::text)";
+            self.client.query(text, &[&name, &TOTALS, &self.schedule]).await?;
+        } else {
+            let mut new = NewStreamTable::new(Name::parse(&name)?, TOTALS);
+            new.schedule = Some(Some(self.schedule.to_owned()));
+            self.trickle.create(&new).await?;
+        }
+        Ok(())
+    }
+
+    /// Has somebody refresh on schedule, who has caught up.
+    async fn begin(&self) -> Result<Refresher, Failure> {
+        let refresher = match self.extension {
+            true => Refresher(None),
+            false => Refresher::start(self.server, self.schedule)?,
+        };
+        self.switch("on").await?;
+        self.settled().await?;
+        Ok(refresher)
+    }
+
+    /// Switches the server's own refresher.
+    async fn switch(&self, to: &str) -> Result<(), Failure> {
+        if self.extension {
+            self.client.batch_execute(&format!("ALTER SYSTEM SET pg_trickle.enabled = {to}")).await?;
+            self.client.batch_execute("SELECT pg_reload_conf()").await?;
+        }
+        Ok(())
     }
 
     async fn way(&self, way: Way, load: Load) -> Result<Measured, Failure> {
@@ -259,7 +301,8 @@ impl Bed<'_> {
     async fn idle(&self, refresher: &Refresher, time: Duration) -> Result<Idle, Failure> {
         let count =
             "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
-        let processes = "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = 'trickle run'";
+        let processes = "SELECT array_agg(pid) FROM pg_stat_activity \
+             WHERE application_name = 'trickle run' OR backend_type LIKE 'pg\\_trickle %'";
         // Sessions that have become idle tell of what they did only seconds later, unless they are asked to.
         let flush =
             self.writers.iter().map(|w| w.client().batch_execute("SELECT pg_stat_force_next_flush()"));
@@ -268,17 +311,18 @@ impl Bed<'_> {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let of = |pids: &[i32]| pids.iter().map(|p| cpu_ms(u32::try_from(*p).ok()?)).sum::<Option<f64>>();
         let pids: Vec<i32> = self.client.query_one(processes, &[]).await?.get(0);
-        let before = (cpu_ms(refresher.0.id()), of(&pids));
+        let before = (refresher.cpu_ms(), of(&pids));
         let transactions: i64 = self.client.query_one(count, &[]).await?.get(0);
         tokio::time::sleep(time).await;
-        let after = (cpu_ms(refresher.0.id()), of(&pids));
+        let after = (refresher.cpu_ms(), of(&pids));
         tokio::time::sleep(Duration::from_secs(2)).await;
         let later: i64 = self.client.query_one(count, &[]).await?.get(0);
         let seconds = time.as_secs_f64();
         let spent = |a: Option<f64>, b: Option<f64>| Some((a? - b?) / seconds);
         Ok(Idle {
             transactions: (later - transactions) as f64 / (seconds + 2.0),
-            cpu: spent(after.0, before.0).zip(spent(after.1, before.1)),
+            own_cpu: spent(after.0, before.0),
+            server_cpu: spent(after.1, before.1),
         })
     }
 }
@@ -353,7 +397,7 @@ pub(crate) fn document(
         "server": server, "synchronous_commit": commits, "schedule": schedule, "writers": load.writers, "rate": load.rate, "ways": ways,
         "idle": {
             "transactions_per_second": idle.transactions,
-            "refresher_cpu_ms_per_second": idle.cpu.map(|c| c.0), "server_cpu_ms_per_second": idle.cpu.map(|c| c.1),
+            "refresher_cpu_ms_per_second": idle.own_cpu, "server_cpu_ms_per_second": idle.server_cpu,
         },
     })
 }
@@ -372,9 +416,13 @@ pub(crate) fn row(m: &Measured) -> Vec<String> {
 
 /// What a refresher costs that has nothing to do, for people.
 pub(crate) fn idle_line(idle: &Idle, schedule: &str) -> String {
-    let cpu = idle.cpu.map_or_else(String::new, |(own, server)| {
-        format!(", {own:.1} ms of processor time in the refresher and {server:.1} ms in the server")
-    });
+    let cpu = match (idle.own_cpu, idle.server_cpu) {
+        (Some(own), Some(server)) => {
+            format!(", {own:.1} ms of processor time in the refresher and {server:.1} ms in the server")
+        }
+        (None, Some(server)) => format!(", {server:.1} ms of processor time in the server"),
+        (_, None) => String::new(),
+    };
     format!(
         "\nwhere nobody writes, looking every {schedule}: {:.0} transactions{cpu}, in a second\n",
         idle.transactions

@@ -26,7 +26,8 @@ use trickle_core::cdc::Mode;
 /// With --tpch: the queries of TPC-H, computed anew and as stream tables. With --dag: a chain of ten stream tables and a graph of
 /// sixty, of whose source one row changes. With --capture: what triggers cost writers. With
 /// --idle: what a look at stream tables costs that have nothing to do. With --latency: how soon after its commit a change is
-/// visible while many write and `trickle run` is at work, and what that costs writers and an idle database.
+/// visible while many write and `trickle run` is at work (with --extension, the server itself), and what that costs writers and an
+/// idle database.
 ///
 /// Exit code 1: a result was not what its query gives, or what was captured was not what was written.
 #[derive(Debug, clap::Args)]
@@ -93,8 +94,8 @@ pub(crate) struct Bench {
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], exclusive = true)]
     compare: Vec<PathBuf>,
     /// Measure the extension beside the program, on a server that it is installed into: refreshes by its SQL function, and with
-    /// --capture triggers in C.
-    #[arg(long, requires = "private", conflicts_with_all = ["idle", "tpch", "dag", "latency"])]
+    /// --capture triggers in C. With --latency its triggers and the server's own refreshes, instead of the program's.
+    #[arg(long, requires = "private", conflicts_with_all = ["idle", "tpch", "dag"])]
     extension: bool,
     /// Start a private throw-away PostgreSQL, as the demo does.
     #[arg(long)]
@@ -130,15 +131,19 @@ struct Place {
 }
 
 impl Place {
-    async fn new(private: bool, extension: bool, durable: bool, output: &Output) -> Result<Place, Failure> {
+    async fn new(asked: &Bench, output: &Output) -> Result<Place, Failure> {
         let mut server = None;
-        if private {
+        if asked.private {
             let (_, binaries) =
                 throwaway::find()?.pop_last().ok_or_else(|| Failure::failed("no PostgreSQL was found"))?;
             // What a commit costs is part of what is measured where writers are.
             let mut settings = vec!["shared_buffers=512MB", "max_wal_size=4GB"];
-            if durable {
+            let shortest = format!("pg_trickle.min_schedule_seconds={}", latency::seconds(&asked.schedule));
+            if asked.latency {
                 settings.extend(["fsync=on", "synchronous_commit=on", "full_page_writes=on"]);
+            }
+            if asked.latency && asked.extension {
+                settings.extend(["shared_preload_libraries=pg_trickle", &shortest]);
             }
             let mut started = Server::start(&binaries, "bench", &settings)?;
             started.ready().await?;
@@ -153,7 +158,7 @@ impl Place {
                 "schema {SCHEMA} exists: drop its stream tables (trickle drop), and it, or measure in another database"
             )));
         }
-        if extension {
+        if asked.extension {
             session.client().batch_execute("CREATE EXTENSION pg_trickle").await?;
         }
         let had_catalog = trickle.init().await?.is_some();
@@ -191,7 +196,7 @@ impl Run for Bench {
             report::compare(&read(before)?, &read(after)?, output)?;
             return Ok(Answer::Yes);
         }
-        let mut place = Place::new(self.private, self.extension, self.latency, output).await?;
+        let mut place = Place::new(&self, output).await?;
         let server = place.version().await?;
         // What it made goes after a failure too.
         let measured = if self.capture {
@@ -396,7 +401,8 @@ impl Bench {
         let Some(private) = &place.private else { return Err(Failure::input("--latency needs --private")) };
         let (trickle, client, schedule) = (&mut place.trickle, place.session.client(), &*self.schedule);
         let commits: String = client.query_one("SHOW synchronous_commit", &[]).await?.get(0);
-        let mut bed = latency::Bed { server: private, trickle, client, writers, schedule };
+        let extension = self.extension;
+        let mut bed = latency::Bed { server: private, trickle, client, writers, schedule, extension };
         let (all, idle) = bed.measure(load).await?;
         if output.is_json() {
             output.document(&latency::document(&all, &idle, load, server, schedule, &commits));
