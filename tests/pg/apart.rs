@@ -2,7 +2,7 @@
 //! of its own, after what it reads. Catches changes that get lost or are counted twice between two such transactions, and one
 //! that is refreshed before what it waits for.
 
-use crate::support::{assert_equal, count, each_server, name, open, refresh, run};
+use crate::support::{Driver, assert_equal, count, each_server, name, open, refresh, run};
 use trickle_client::{Alteration, IfExists, NewStreamTable, Trickle};
 
 const SALES: &str = "
@@ -20,7 +20,7 @@ const TABLES: [(&str, &str); 4] = [
 const TRANSACTIONS: &str = "SELECT count(DISTINCT data_timestamp) FROM (
     SELECT DISTINCT ON (pgt_id) data_timestamp FROM pgtrickle.pgt_refresh_history ORDER BY pgt_id, refresh_id DESC) x";
 
-async fn make(t: &mut Trickle, apart: &[&str]) {
+async fn make(t: &mut Driver, apart: &[&str]) {
     run(t.connection(), SALES).await;
     for (table, query) in TABLES {
         let mut new = NewStreamTable::new(name(table), query);
@@ -30,7 +30,7 @@ async fn make(t: &mut Trickle, apart: &[&str]) {
 }
 
 /// Changes the sales, refreshes the last of the stream tables, and counts the transactions that it took.
-async fn transactions(t: &mut Trickle) -> i64 {
+async fn transactions(t: &mut Driver) -> i64 {
     run(t.connection(), "UPDATE sales SET amount = amount + 100 WHERE id < 5").await;
     let done = refresh(t, "best").await;
     assert_eq!(done.len(), TABLES.len(), "{done:?}");

@@ -4,7 +4,9 @@
 #[path = "../case_files/mod.rs"]
 pub(crate) mod case_files;
 
-use crate::support::{Db, assert_equal, create, each_server, mode, name, open_with, refresh, try_refresh};
+use crate::support::{
+    Db, Driver, assert_equal, create, each_server, mode, name, open_with, refresh, try_refresh,
+};
 use futures_util::FutureExt;
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -38,7 +40,7 @@ fn every_case_that_triggers_can_keep_comes_out_as_it_says() {
     assert!(kept > 150, "{kept} were kept");
 }
 
-fn each_case_on(server: impl Fn(&Db) -> bool + Sync, test: impl AsyncFn(&mut Trickle, &Case) + Sync) {
+fn each_case_on(server: impl Fn(&Db) -> bool + Sync, test: impl AsyncFn(&mut Driver, &Case) + Sync) {
     let read = |(name, file)| (name, Case::parse(&std::fs::read_to_string(file).unwrap()).unwrap());
     let cases: Vec<(String, Case)> = case_files::case_files().into_iter().map(read).collect();
     each_server(async |db| {
@@ -72,7 +74,7 @@ fn each_case_on(server: impl Fn(&Db) -> bool + Sync, test: impl AsyncFn(&mut Tri
 /// What a server says of a feature that it was built without, as some are without XML.
 const UNSUPPORTED: &str = "0A000";
 
-async fn run(t: &mut Trickle, case: &Case, composed: bool) {
+async fn run(t: &mut Driver, case: &Case, composed: bool) {
     // The reader of DDL knows a type by its name alone, the server by its extension.
     let tables = case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;");
     t.connection().client().batch_execute(&tables).await.unwrap();
@@ -127,7 +129,7 @@ async fn run(t: &mut Trickle, case: &Case, composed: bool) {
 }
 
 /// Runs a case under IMMEDIATE; whether it can be kept so.
-async fn keep(t: &mut Trickle, case: &Case) -> bool {
+async fn keep(t: &mut Driver, case: &Case) -> bool {
     let run = async |t: &Trickle, sql: &str| t.connection().client().batch_execute(sql).await;
     run(t, &case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;")).await.unwrap();
     match run(t, &case.rows).await {
@@ -172,7 +174,7 @@ async fn keep(t: &mut Trickle, case: &Case) -> bool {
 }
 
 /// Whether the query raises in a state between the statements of a change: there is no result then that could be kept.
-async fn raises_between(t: &mut Trickle, case: &Case, change: &str) -> bool {
+async fn raises_between(t: &mut Driver, case: &Case, change: &str) -> bool {
     t.drop(&name("st"), true).await.unwrap();
     for statement in change.split(';') {
         t.connection().client().batch_execute(statement).await.unwrap();
@@ -185,7 +187,7 @@ async fn raises_between(t: &mut Trickle, case: &Case, change: &str) -> bool {
 
 /// A server's clock cannot be set. What a case says must come out is asked of the server for the time that it names; the
 /// stream table is kept equal to the query at the times that there are.
-async fn timed(t: &mut Trickle, case: &Case) {
+async fn timed(t: &mut Driver, case: &Case) {
     t.connection().client().batch_execute("SET TimeZone = 'UTC'").await.unwrap();
     create(t, "st", &case.query).await;
     assert_eq!(mode(t, "st").await.0, "DIFFERENTIAL");
@@ -213,7 +215,7 @@ async fn at(t: &Trickle, case: &Case, time: &str) -> Vec<Vec<Option<String>>> {
 }
 
 /// Makes the same query as the inner part of others, and a reader of the stream table `st`; the names of all.
-async fn beside(t: &mut Trickle, query: &str, incremental: bool) -> Vec<&'static str> {
+async fn beside(t: &mut Driver, query: &str, incremental: bool) -> Vec<&'static str> {
     let query = query.trim().trim_end_matches(';');
     let width = t.connection().client().prepare("SELECT * FROM st").await.unwrap().columns().len();
     let names: Vec<String> = (1..=width).map(|i| format!("c{i}")).collect();

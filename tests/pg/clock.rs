@@ -4,7 +4,7 @@
 //! that passes unnoticed because no table changed.
 
 use crate::support::{
-    Db, assert_equal, count, create, each_server, mode, name, open, open_with, refresh, run,
+    Db, Driver, assert_equal, count, create, each_server, mode, name, open, open_with, refresh, run,
 };
 use std::pin::Pin;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ const QUERIES: &[(&str, &str)] = &[
     ("reader_too", "SELECT r.id, t.n FROM recent r JOIN sums t USING (k) WHERE now() >= '2000-01-01'"),
 ];
 
-async fn incremental(db: &Db) -> Trickle {
+async fn incremental(db: &Db) -> Driver {
     open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await
 }
 

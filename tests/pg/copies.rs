@@ -3,17 +3,17 @@
 //! though nobody asked for it.
 
 use crate::support::{
-    assert_equal, count, create, each_server, mode, name, open_with, refresh, run, try_refresh,
+    Driver, assert_equal, count, create, each_server, mode, name, open_with, refresh, run, try_refresh,
 };
 use std::cell::Cell;
-use trickle_client::{IfExists, NewStreamTable, RefreshOptions, Settings, Trickle};
+use trickle_client::{IfExists, NewStreamTable, RefreshOptions, Settings};
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 
 const COPIES: &str =
     "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_schema = 'pgtrickle_changes'";
 
-async fn follow(t: &mut Trickle, what: &str, query: &str) {
+async fn follow(t: &mut Driver, what: &str, query: &str) {
     t.create(&NewStreamTable { snapshots: true, ..NewStreamTable::new(name(what), query) }).await.unwrap();
 }
 
@@ -22,7 +22,7 @@ fn incremental() -> Settings {
 }
 
 /// What was done to a stream table in a refresh of it and all that it reads.
-async fn action(t: &mut Trickle, what: &str) -> Action {
+async fn action(t: &mut Driver, what: &str) -> Action {
     let done = refresh(t, what).await;
     done.iter().find(|d| d.report.name.contains(what)).map(|d| d.report.action).unwrap()
 }

@@ -14,6 +14,8 @@ const SOURCES: &str = "
 const TABLES: [(&str, &str); 2] =
     [("sums", "SELECT k, sum(v) AS s, count(*) AS n FROM a GROUP BY k"), ("rows", "SELECT id, v FROM a")];
 
+/// A session of the library's, whatever the others go through: a refresh by the SQL API is one message, and what dies in it
+/// `extension::crashes` has die.
 async fn cut_session(db: &Db, settings: &Settings) -> (Trickle, Budget) {
     let (session, budget) = cut::connect(db).await;
     (Trickle::open(session, settings.clone()).await.unwrap(), budget)

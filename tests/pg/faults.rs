@@ -3,10 +3,10 @@
 //! server forgot, halves of creations.
 
 use crate::support::{
-    Db, assert_equal, blocked, count, create, each_server, end, name, open, pid, refresh, run,
+    Db, Driver, assert_equal, blocked, count, create, each_server, end, name, open, pid, refresh, run,
 };
 use std::pin::Pin;
-use trickle_client::{Error, NewStreamTable, RefreshOptions, Result, Session, Trickle, Watch};
+use trickle_client::{Error, NewStreamTable, RefreshOptions, Result, Session, Watch};
 use trickle_core::refresh::{Action, Statement};
 
 const SOURCES: &str = "
@@ -216,9 +216,9 @@ pub(crate) async fn objects(s: &Session) -> Vec<String> {
 async fn killed(
     db: &Db,
     admin: &Session,
-    mut t: Trickle,
+    mut t: Driver,
     write: &str,
-    work: impl AsyncFnOnce(&mut Trickle) -> bool,
+    work: impl AsyncFnOnce(&mut Driver) -> bool,
 ) {
     let before = objects(admin).await;
     let writer = db.session().await;

@@ -2,7 +2,8 @@
 //! overlap or leave a gap, halves that are taken for the whole, workers that outlive their leader.
 
 use crate::support::{
-    Db, assert_equal, assert_same_bag, count, create, each_server, end, name, open_with, pid, refresh, run,
+    Db, Driver, assert_equal, assert_same_bag, count, create, each_server, end, name, open_with, pid,
+    refresh, run,
 };
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ fn forced() -> Settings {
     Settings { load_connections: 4, load_bytes: 0, ..Settings::default() }
 }
 
-async fn open(db: &Db, ways: &Arc<Ways>) -> Trickle {
+async fn open(db: &Db, ways: &Arc<Ways>) -> Driver {
     open_with(db, forced()).await.with_connections(connections(ways.clone()))
 }
 
@@ -221,7 +222,8 @@ fn a_role_without_more_connections_loads_on_one() {
         let ways = Arc::new(Ways { config, left: AtomicUsize::new(9), taken: AtomicUsize::new(0) });
         let session = Session::connect(&settings.parse().unwrap()).await.unwrap();
         run(&session, SOURCES).await;
-        let mut t = Trickle::attach(session, forced()).await.unwrap().with_connections(connections(ways));
+        let t = Trickle::attach(session, forced()).await.unwrap().with_connections(connections(ways));
+        let mut t = Driver::of(t);
         t.init().await.unwrap();
         create(&mut t, "alone", "SELECT id, t FROM a").await;
         assert_equal(&mut t, "alone").await;
@@ -432,8 +434,8 @@ fn whoever_stands_in_the_way_is_named() {
         let heard = Arc::new(Heard(std::sync::Mutex::default()));
         let mut t = open_with(db, Settings { lock_timeout_ms: 0, ..Settings::default() })
             .await
-            .with_progress(heard.clone())
-            .with_connections(connections(ways(db, 100).await));
+            .with_connections(connections(ways(db, 100).await))
+            .with_progress(heard.clone());
         create(&mut t, "mapped", "SELECT id, v FROM a").await;
         let blocker = db.session().await;
         let blocking = pid(blocker.client()).await;

@@ -1,8 +1,8 @@
 //! Sources get columns. Who reads none of them goes on from what is stored. Catches changes that are lost or counted twice about it, a
 //! row as a whole that is taken for the columns that it had, and another change that is taken for a column more.
 
-use crate::support::{Db, assert_equal, count, create, each_server, open, refresh, run};
-use trickle_client::{Session, Trickle};
+use crate::support::{Db, Driver, assert_equal, count, create, each_server, open, refresh, run};
+use trickle_client::Session;
 
 const SOURCES: &str = "
     CREATE TABLE k (id int PRIMARY KEY, name text NOT NULL);
@@ -30,7 +30,7 @@ const WHOLE: [(&str, &str); 2] = [
     ("one", "SELECT k, count(DISTINCT t) AS n FROM t GROUP BY k"),
 ];
 
-async fn set_up(db: &Db) -> (Trickle, Session) {
+async fn set_up(db: &Db) -> (Driver, Session) {
     let t = open(db).await;
     let w = db.session().await;
     run(&w, SOURCES).await;

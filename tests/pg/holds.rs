@@ -2,7 +2,8 @@
 //! by themselves into the way of somebody's writers.
 
 use crate::support::{
-    assert_equal, count, create, cut, each_server, name, open_with, refresh, run, sql_api, try_refresh,
+    Driver, assert_equal, count, create, cut, each_server, name, open_with, refresh, run, sql_api,
+    try_refresh,
 };
 use trickle_client::{Alteration, IfExists, NewStreamTable, Session, Settings, Trickle};
 use trickle_core::cost::Force;
@@ -27,7 +28,7 @@ fn by_deltas() -> Settings {
 }
 
 /// No trigger of ours is on `a`, nobody is told of its changes, and its reader is right all the same.
-async fn is_held(t: &mut Trickle, w: &Session, reader: &str, after: &str) {
+async fn is_held(t: &mut Driver, w: &Session, reader: &str, after: &str) {
     let triggers = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'a'::regclass AND NOT tgisinternal";
     assert_eq!(count(w, triggers).await, 0, "{after}");
     // What was planned anew is filled anew first.

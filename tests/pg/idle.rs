@@ -1,7 +1,9 @@
 //! What many stream tables cost together. Catches work that is done for all of them again for each, which nobody sees
 //! with a few.
 
-use crate::support::{Budget, Db, assert_equal, count, create, cut, each_server, name, open, private, run};
+use crate::support::{
+    Budget, Db, Driver, assert_equal, count, create, cut, each_server, name, open, private, run,
+};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Mutex;
@@ -16,7 +18,7 @@ use trickle_core::cost::Force;
 const PLENTY: i64 = 1 << 40;
 
 /// As many stream tables, each over a table of its own.
-async fn make(t: &mut Trickle, w: &Session, tables: std::ops::Range<u32>) {
+async fn make(t: &mut Driver, w: &Session, tables: std::ops::Range<u32>) {
     for i in tables {
         run(
             w,

@@ -2,12 +2,11 @@
 //! transactions. Catches what a test of one connection cannot see: rows that commit behind the frontier.
 
 use crate::support::{
-    assert_equal, blocked, count, create, each_server, name, open, open_with, pid, refresh, run, try_refresh,
+    Driver, assert_equal, blocked, count, create, each_server, name, open, open_with, pid, refresh, run,
+    try_refresh,
 };
 use std::pin::Pin;
-use trickle_client::{
-    Alteration, NewStreamTable, Plans, RefreshOptions, Refreshed, Result, Session, Settings, Trickle, Watch,
-};
+use trickle_client::{Alteration, Plans, RefreshOptions, Refreshed, Result, Session, Settings, Watch};
 use trickle_core::cost::Force;
 use trickle_core::refresh::{Kind, Statement};
 
@@ -256,13 +255,11 @@ fn a_writer_is_open_across_the_creation_of_a_stream_table_and_of_a_wider_one() {
             )
             .await;
             let what = format!("t{i}");
-            let new = NewStreamTable::new(name(&what), query);
             let commit = async {
                 blocked(&admin, creator).await;
                 run(&writer, "INSERT INTO a VALUES (2000 + (SELECT count(*) FROM a), 2, 2); DELETE FROM a WHERE id = 4; COMMIT").await;
             };
-            let (made, ()) = tokio::join!(t.create(&new), commit);
-            made.unwrap();
+            tokio::join!(create(&mut t, &what, query), commit);
             run(&admin, "UPDATE a SET v = v * 2, id = id + 10000 WHERE k = 3").await;
             for what in (0..=i).map(|i| format!("t{i}")) {
                 assert_equal(&mut t, &what).await;
@@ -306,7 +303,7 @@ fn truncate_and_rewriting_alter_while_a_refresh_starts() {
 }
 
 /// Alters the query of a stream table, from another connection, before the first lock is asked for.
-struct AltersBeforeLock(Option<Trickle>);
+struct AltersBeforeLock(Option<Driver>);
 
 impl Watch for AltersBeforeLock {
     fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>> {

@@ -1,7 +1,7 @@
 //! Stream tables on a live database: made, refreshed, checked, dropped.
 
 use crate::support::{
-    assert_equal, count, create, each_server, name, open, open_with, refresh, run, try_refresh,
+    Driver, assert_equal, count, create, each_server, name, open, open_with, refresh, run, try_refresh,
 };
 use trickle_client::{Alteration, IfExists, NewStreamTable, RefreshMode, RefreshOptions, Settings, Trickle};
 use trickle_core::cost::Force;
@@ -236,7 +236,7 @@ fn what_replaces_a_stream_table_keeps_the_schedule_and_mode_that_are_not_named()
             "SELECT customer, sum(amount) AS n FROM orders GROUP BY customer",
         );
         other.if_exists = IfExists::Replace;
-        let now = async |t: &mut Trickle, new: &NewStreamTable| {
+        let now = async |t: &mut Driver, new: &NewStreamTable| {
             t.create(new).await.unwrap();
             let e = t.find(&name("totals")).await.unwrap();
             (e.schedule, e.requested_mode)
@@ -318,14 +318,14 @@ fn what_others_did_is_noticed_by_a_connection_that_does_not_read_the_catalog_aga
         let (mut t, mut other, w) = (open(db).await, open(db).await, db.session().await);
         run(&w, "CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a SELECT i, i FROM generate_series(1, 9) i").await;
         let st = name("public.st");
-        let twice = async |t: &mut Trickle| {
+        let twice = async |t: &mut Driver| {
             for _ in 0..2 {
                 run(&w, "UPDATE a SET v = v + 1 WHERE id = 1").await;
                 t.refresh(std::slice::from_ref(&st), &RefreshOptions::default()).await.unwrap();
             }
         };
         let sum = "SELECT coalesce(sum(v), 0)::int8 FROM st";
-        let next = async |t: &mut Trickle| {
+        let next = async |t: &mut Driver| {
             run(&w, "UPDATE a SET v = v + 1 WHERE id = 1").await;
             t.refresh(std::slice::from_ref(&st), &RefreshOptions::default()).await
         };

@@ -1,7 +1,7 @@
 //! A buffer that nobody drains stays below its limit: past it, triggers say only that something changed. Catches changes
 //! that are lost because somebody kept silent about them, and buffers that grow all the same.
 
-use crate::support::{Db, assert_equal, count, create, each_server, open_with, refresh, run};
+use crate::support::{Db, Driver, assert_equal, count, create, each_server, open_with, refresh, run};
 use trickle_client::capture::CaptureOptions;
 use trickle_client::{Session, Settings, Trickle};
 use trickle_core::cdc::Mode;
@@ -270,7 +270,7 @@ fn the_limit_is_one_for_all_clients() {
         run(&w, SOURCES).await;
         create(&mut t, "rows", TABLES[0].1).await;
         let other = Settings { buffer_limit_bytes: Some(64 << 10), ..one };
-        let mut other = Trickle::open(db.session().await, other).await.unwrap();
+        let mut other = Driver::of(Trickle::open(db.session().await, other).await.unwrap());
         let triggers = "SELECT coalesce(sum(p.xmin::text::int8 * p.oid::int8), 0)::int8 FROM pg_proc p WHERE proname LIKE 'capture%'";
         let made = count(&w, triggers).await;
         for _ in 0..3 {

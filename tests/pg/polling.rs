@@ -1,7 +1,7 @@
 //! What reads something that is not captured: computed anew when its time comes or somebody asks for it, and not whenever
 //! somebody looks. Catches refreshers that compute without end what nobody asked for, and what is never computed again.
 
-use crate::support::{Db, assert_equal, count, create, each_server, name, open_with, run};
+use crate::support::{Db, Driver, assert_equal, count, create, each_server, name, open_with, run};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ const SOURCES: &str = "
     INSERT INTO a SELECT i, i FROM generate_series(1, 20) i;
     CREATE MATERIALIZED VIEW m AS SELECT count(*) AS n FROM a";
 
-async fn set_up(db: &Db) -> (Trickle, Session) {
+async fn set_up(db: &Db) -> (Driver, Session) {
     let by_deltas = Settings { force: Some(Force::Incremental), ..Settings::default() };
     let mut t = open_with(db, by_deltas).await;
     let w = db.session().await;
@@ -37,7 +37,7 @@ fn a_source_that_is_not_captured_counts_as_changed_where_somebody_asks() {
         let (mut t, w) = set_up(db).await;
         let all = [name("polled"), name("reader"), name("aged")];
         let told = RefreshOptions { polled: Some(BTreeSet::new()), ..RefreshOptions::default() };
-        let did = async |t: &mut Trickle, options: &RefreshOptions| -> Vec<(String, &'static str)> {
+        let did = async |t: &mut Driver, options: &RefreshOptions| -> Vec<(String, &'static str)> {
             let done = t.refresh(&all, options).await.unwrap();
             done.iter().map(|d| (d.report.name.clone(), d.report.action.name())).collect()
         };
@@ -86,7 +86,7 @@ fn what_reads_no_table_is_computed_anew_in_its_time_and_says_why() {
         let (mut t, w) = set_up(db).await;
         create(&mut t, "clock", "SELECT now() AS at").await;
         create(&mut t, "constant", "SELECT 1 AS x").await;
-        let ask = async |t: &mut Trickle, what: &str, options: &RefreshOptions| {
+        let ask = async |t: &mut Driver, what: &str, options: &RefreshOptions| {
             let report = t.refresh(&[name(what)], options).await.unwrap().pop().unwrap().report;
             (report.action.name(), report.reason)
         };

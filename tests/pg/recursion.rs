@@ -1,7 +1,7 @@
 //! Recursion from end to end. Catches what only many rounds and random graphs on a real server show.
 
-use crate::support::{Db, assert_equal, create, each_server, open_with, refresh};
-use trickle_client::{Settings, Trickle};
+use crate::support::{Db, Driver, assert_equal, create, each_server, open_with, refresh};
+use trickle_client::Settings;
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 use trickle_core::testing::Choice;
@@ -15,11 +15,11 @@ const REACHED: &str = "WITH RECURSIVE r AS (SELECT id FROM t WHERE parent IS NUL
 UNION SELECT t.id FROM r JOIN t ON t.parent = r.id) SELECT id FROM r";
 
 /// Deltas, whatever they cost.
-async fn incremental(db: &Db) -> Trickle {
+async fn incremental(db: &Db) -> Driver {
     open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await
 }
 
-async fn is_followed(t: &mut Trickle, st: &str, change: &str) {
+async fn is_followed(t: &mut Driver, st: &str, change: &str) {
     let done = refresh(t, st).await;
     assert_ne!(done[0].report.action, Action::Full, "{st}, {change}: {:?}", done[0].report.reason);
     assert_equal(t, st).await;

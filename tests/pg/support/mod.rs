@@ -5,6 +5,7 @@
 
 mod bag;
 pub(crate) mod cut;
+mod driver;
 pub(crate) mod line;
 mod live;
 mod load;
@@ -15,6 +16,7 @@ pub(crate) mod sql_api;
 
 pub(crate) use bag::{assert_same_bag, difference};
 pub(crate) use cut::Budget;
+pub(crate) use driver::Driver;
 pub(crate) use live::{
     assert_equal, blocked, count, create, end, mode, name, open, open_with, pid, refresh, run, try_refresh,
 };

@@ -1,10 +1,11 @@
 //! Servers of one test alone: to be killed, or to tell from one another.
 
+use super::Driver;
 use super::live::run;
 use super::server::runtime;
 use std::path::Path;
 use trickle_client::throwaway::{self, Server};
-use trickle_client::{Session, Settings, Trickle};
+use trickle_client::{Session, Settings};
 
 /// Little, but everything that another server's database can be fed from; commits are there after a crash.
 const SETTINGS: &[&str] =
@@ -45,10 +46,9 @@ pub(crate) async fn connect(server: &Server, database: &str) -> Session {
 }
 
 /// A connection to a database with a catalog.
-pub(crate) async fn open(server: &Server, database: &str, settings: Settings) -> Trickle {
-    let mut t = Trickle::attach(connect(server, database).await, settings).await.unwrap();
-    t.init().await.unwrap();
-    t
+pub(crate) async fn open(server: &Server, database: &str, settings: Settings) -> Driver {
+    let connect = async || connect(server, database).await;
+    Driver::begin(&connect().await, connect, settings).await
 }
 
 /// Makes a new server a standby of another.

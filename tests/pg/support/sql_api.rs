@@ -1,9 +1,13 @@
 //! The same tests through the SQL API of the extension, where a run asks for that: `TRICKLE_THROUGH=extension`. Stream tables are
-//! made and refreshed by its functions then; what was stored is still compared by the library.
+//! made, altered, refreshed and dropped by its functions then; what was stored is still compared by the library.
 
-use super::{Db, name, run};
+use super::{count, run};
 use std::sync::OnceLock;
-use trickle_client::{Refreshed, Result, Settings, Trickle};
+use tokio_postgres::types::ToSql;
+use trickle_client::{
+    Alteration, Created, IfExists, Name, NewStreamTable, RefreshMode, RefreshOptions, Refreshed, Result,
+    Session, Settings, Trickle,
+};
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 use trickle_core::refresh::{Action, MemberReport, Phases};
@@ -17,11 +21,10 @@ pub(crate) fn is_meant() -> bool {
 }
 
 /// Makes the extension, and the settings those of all sessions that come.
-pub(crate) async fn install(db: &Db, settings: &Settings) {
-    let s = db.session().await;
+pub(crate) async fn install(s: &Session, settings: &Settings) {
     let there = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trickle')";
     if !s.client().query_one(there, &[]).await.unwrap().get::<_, bool>(0) {
-        run(&s, "CREATE SCHEMA extensions; CREATE EXTENSION pg_trickle SCHEMA extensions").await;
+        run(s, "CREATE SCHEMA extensions; CREATE EXTENSION pg_trickle SCHEMA extensions").await;
     }
     let strategy = match settings.force {
         Some(Force::Full) => "full",
@@ -30,43 +33,119 @@ pub(crate) async fn install(db: &Db, settings: &Settings) {
     };
     let mode = if settings.capture.mode == Mode::Row { "row" } else { "statement" };
     let unlogged = if settings.capture.unlogged { "on" } else { "off" };
-    for (setting, value) in
-        [("refresh_strategy", strategy), ("cdc_trigger_mode", mode), ("change_buffer_unlogged", unlogged)]
-    {
+    let segment = settings.segment_bytes.to_string();
+    for (setting, value) in [
+        ("refresh_strategy", strategy),
+        ("cdc_trigger_mode", mode),
+        ("change_buffer_unlogged", unlogged),
+        ("segment_bytes", &segment),
+    ] {
         // The library knows the settings' names once it is loaded.
         let text = format!(
             "SELECT pgtrickle.version(); \
              DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET pg_trickle.{setting} = {value}', current_database()); END $$"
         );
-        run(&s, &text).await;
+        run(s, &text).await;
     }
 }
 
-pub(crate) async fn create(t: &Trickle, what: &str, query: &str) {
-    create_as(t, what, query, "AUTO").await;
+/// Calls a function; what it refuses is the library's error of that.
+async fn call(t: &Trickle, text: &str, given: &[&(dyn ToSql + Sync)]) -> Result<()> {
+    let Err(e) = t.connection().client().query(text, given).await else { return Ok(()) };
+    let db = e.as_db_error().unwrap_or_else(|| panic!("{text}: {e:?}"));
+    let refusal = Refusal {
+        detail: db.detail().map(str::to_owned),
+        hint: db.hint().map(str::to_owned),
+        ..Refusal::new(db.code().code(), db.message())
+    };
+    let said = Error::server("call a function", refusal).saying(db.message());
+    // What has no code of its own is raised as an invalid parameter; what a query may not be has the codes of syntax and features.
+    let is_input = ["22023", "42", "0A"].iter().any(|class| db.code().code().starts_with(class));
+    Err(if is_input { said.blamed_on_input() } else { said })
 }
 
-/// The same, kept in this way.
-pub(crate) async fn create_as(t: &Trickle, what: &str, query: &str, mode: &str) {
-    let text = "SELECT pgtrickle.create_stream_table($1::text, $2::text, refresh_mode => $3::text)";
-    let made = t.connection().client().query_one(text, &[&what, &query, &mode]).await;
-    made.unwrap_or_else(|e| panic!("{what}: {e:?}"));
+/// What became of a stream table.
+async fn made(t: &Trickle, name: &Name, made: bool) -> Result<Created> {
+    let e = t.find(name).await?;
+    let modes = [RefreshMode::Differential, RefreshMode::Full, RefreshMode::Immediate].map(RefreshMode::name);
+    let mode = *modes.iter().find(|m| **m == e.mode).unwrap();
+    Ok(Created { id: e.id, name: e.relation.name.to_string(), made, mode, reasons: Vec::new() })
 }
 
-/// What the history says was done.
-pub(crate) async fn refresh(t: &Trickle, what: &str) -> Result<Vec<Refreshed>> {
+/// As `diamond_consistency` says it.
+fn consistency(apart: Option<bool>) -> Option<&'static str> {
+    apart.map(|apart| if apart { "none" } else { "atomic" })
+}
+
+pub(crate) async fn create(t: &Trickle, new: &NewStreamTable) -> Result<Created> {
+    let function = match new.if_exists {
+        IfExists::Fail => "create_stream_table",
+        IfExists::Skip => "create_stream_table_if_not_exists",
+        IfExists::Replace => "create_or_replace_stream_table",
+    };
+    let there = t.find(&new.name).await.is_ok();
+    let text = format!(
+        "SELECT pgtrickle.{function}($1::text, $2::text, schedule => $3::text, refresh_mode => $4::text, initialize => $5::bool, \
+         diamond_consistency => $6::text)"
+    );
+    let schedule = new.schedule.clone().unwrap_or_else(|| Some("calculated".to_owned()));
+    let mode = new.mode.map(RefreshMode::name);
+    let apart = consistency(new.apart);
+    let name = new.name.to_string();
+    call(t, &text, &[&name, &new.query, &schedule, &mode, &new.initialize, &apart]).await?;
+    made(t, &new.name, !(there && new.if_exists == IfExists::Skip)).await
+}
+
+pub(crate) async fn alter(t: &Trickle, name: &Name, wanted: &Alteration) -> Result<Created> {
+    let text =
+        "SELECT pgtrickle.alter_stream_table($1::text, $2::text, $3::text, $4::text, $5::text, $6::text)";
+    let schedule = wanted.schedule.clone().map(|s| s.unwrap_or_else(|| "manual".to_owned()));
+    let mode = wanted.mode.map(RefreshMode::name);
+    let status = wanted.suspended.map(|suspended| if suspended { "SUSPENDED" } else { "ACTIVE" });
+    let apart = consistency(wanted.apart);
+    call(t, text, &[&name.to_string(), &wanted.query, &schedule, &mode, &status, &apart]).await?;
+    made(t, name, true).await
+}
+
+/// Which stream tables went.
+pub(crate) async fn drop(t: &Trickle, name: &Name, cascade: bool) -> Result<Vec<String>> {
+    let before = own(t).await?;
+    let text = "SELECT pgtrickle.drop_stream_table($1::text, $2::bool)";
+    call(t, text, &[&name.to_string(), &cascade]).await?;
+    let left = own(t).await?;
+    Ok(before.iter().filter(|n| !left.contains(n)).map(Name::to_string).collect())
+}
+
+/// Whether the SQL API has such a refresh. Some options are of who refreshes on schedule; and what writers keep is computed anew by
+/// repairing it, which waits for all of them.
+pub(crate) async fn has(t: &Trickle, names: &[Name], options: &RefreshOptions) -> Result<bool> {
+    for name in names {
+        if options.full && t.find(name).await?.is_immediate() {
+            return Ok(false);
+        }
+    }
+    Ok(options.polled.is_none() && options.initiated_by.is_none() && options.lease.is_none())
+}
+
+/// The current role's stream tables.
+pub(crate) async fn own(t: &Trickle) -> Result<Vec<Name>> {
+    let registry = t.registry().await?;
+    registry.entries().filter(|e| e.own && e.exists).map(|e| Name::parse(e.relation.name.as_ref())).collect()
+}
+
+/// All in one statement, which is one moment for the clock. What the history says was done of each the first time: a stream table
+/// that several read is looked at with each of them. To compute anew where nothing changed is to repair.
+pub(crate) async fn refresh(t: &Trickle, names: &[Name], full: bool) -> Result<Vec<Refreshed>> {
     let client = t.connection().client();
     let last = "SELECT coalesce(max(refresh_id), 0) FROM pgtrickle.pgt_refresh_history";
     let last: i64 = client.query_one(last, &[]).await.unwrap().get(0);
-    let text = "SELECT pgtrickle.refresh_stream_table($1::text)";
-    if let Err(e) = client.query_one(text, &[&what]).await {
-        let db = e.as_db_error().unwrap_or_else(|| panic!("{what}: {e:?}"));
-        let e = Error::server(format!("refresh {what}"), Refusal::new(db.code().code(), db.message()));
-        return Err(e.hint(db.hint().unwrap_or_default()));
-    }
+    let function = if full { "repair_stream_table" } else { "refresh_stream_table" };
+    let text = format!("SELECT pgtrickle.{function}(n) FROM unnest($1::text[]) n");
+    call(t, &text, &[&names.iter().map(Name::to_string).collect::<Vec<_>>()]).await?;
     let done = "SELECT s.pgt_id, h.action, coalesce(h.strategy_reason, ''), h.rows_inserted, h.rows_updated, h.rows_deleted, \
-         h.delta_row_count FROM pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) \
-         WHERE h.refresh_id > $1 ORDER BY h.refresh_id";
+         h.delta_row_count, ((h.phase_ms->>'wait')::float8 * 1000)::int8, ((h.phase_ms->>'decide')::float8 * 1000)::int8 \
+         FROM (SELECT DISTINCT ON (pgt_id) * FROM pgtrickle.pgt_refresh_history WHERE refresh_id > $1 ORDER BY pgt_id, refresh_id) h \
+         JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) ORDER BY h.refresh_id";
     let rows = client.query(done, &[&last]).await.unwrap();
     let registry = t.registry().await?;
     let report = |r: &tokio_postgres::Row| {
@@ -77,13 +156,26 @@ pub(crate) async fn refresh(t: &Trickle, what: &str) -> Result<Vec<Refreshed>> {
         let count = |i| r.get::<_, Option<i64>>(i).unwrap_or(0);
         (report.rows_inserted, report.rows_updated, report.rows_deleted) = (count(3), count(4), count(5));
         report.delta_rows = count(6);
-        Refreshed { report, shared: Phases::default() }
+        let micros = |i| u64::try_from(count(i)).unwrap();
+        Refreshed { report, shared: Phases { wait: micros(7), decide: micros(8), ..Phases::default() } }
     };
     let mut done: Vec<Refreshed> = rows.iter().map(report).collect();
-    let e = t.find(&name(what)).await?;
-    if done.iter().all(|d| d.report.id != e.id) {
-        // That nothing changed is not noted.
-        done.push(Refreshed { report: MemberReport::no_data(e.id, &e.relation), shared: Phases::default() });
+    for name in names {
+        let e = t.find(name).await?;
+        if done.iter().all(|d| d.report.id != e.id) {
+            // That nothing changed is not noted.
+            done.push(Refreshed {
+                report: MemberReport::no_data(e.id, &e.relation),
+                shared: Phases::default(),
+            });
+        }
     }
     Ok(done)
+}
+
+/// How many refreshes by deltas brought something, so far.
+pub(crate) async fn applied(t: &Trickle) -> i64 {
+    let text = "SELECT count(*) FROM pgtrickle.pgt_refresh_history \
+         WHERE action = 'DIFFERENTIAL' AND rows_inserted + rows_updated + rows_deleted > 0";
+    count(t.connection(), text).await
 }

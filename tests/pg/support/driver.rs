@@ -1,0 +1,138 @@
+//! How tests work with stream tables: through the library or, where a run asks for it, through the SQL API of the extension. No test
+//! knows which.
+
+use super::{Db, run, sql_api};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use trickle_client::progress::Progress;
+use trickle_client::{
+    Alteration, Created, Name, NewStreamTable, RefreshOptions, Refreshed, Result, Session, Settings, Trickle,
+};
+use trickle_engine::db::Connections;
+
+/// A connection of the library whose operations are those of the SQL API where that is meant and has them. What it has not is the
+/// library's, over the same catalog: what is only looked at, capture that is switched off and on, a refresh whose statements are
+/// watched, or that says what only who refreshes on schedule has to say.
+pub(crate) struct Driver(Trickle);
+
+impl Deref for Driver {
+    type Target = Trickle;
+
+    fn deref(&self) -> &Trickle {
+        &self.0
+    }
+}
+
+impl DerefMut for Driver {
+    fn deref_mut(&mut self) -> &mut Trickle {
+        &mut self.0
+    }
+}
+
+impl Driver {
+    /// Over what is there.
+    pub(crate) fn of(trickle: Trickle) -> Driver {
+        Driver(trickle)
+    }
+
+    /// A connection to a test's database, which gets a catalog.
+    pub(crate) async fn open(db: &Db, settings: Settings) -> Driver {
+        Driver::begin(&db.session().await, async || db.session().await, settings).await
+    }
+
+    /// The same to any database: by `first` it is made ready, and what `connect` gives is as the settings say.
+    pub(crate) async fn begin(
+        first: &Session,
+        connect: impl AsyncFnOnce() -> Session,
+        settings: Settings,
+    ) -> Driver {
+        if sql_api::is_meant() {
+            sql_api::install(first, &settings).await;
+        }
+        let mut trickle = Trickle::attach(connect().await, settings).await.unwrap();
+        trickle.init().await.unwrap();
+        Driver(trickle)
+    }
+
+    /// The same as a role that is no superuser, and is let in.
+    pub(crate) async fn open_as(db: &Db, role: &str, settings: Settings) -> Driver {
+        let admin = db.session().await;
+        let create =
+            "DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO ROLE', current_database()); END $$";
+        run(&admin, &create.replace("ROLE", role)).await;
+        let connect = async || {
+            if sql_api::is_meant() {
+                run(&admin, &format!("SELECT pgtrickle.grant_to('{role}')")).await;
+            }
+            let s = db.session().await;
+            run(&s, &format!("SET SESSION AUTHORIZATION {role}")).await;
+            s
+        };
+        Driver::begin(&admin, connect, settings).await
+    }
+
+    pub(crate) fn with_connections(self, connections: Arc<dyn Connections>) -> Driver {
+        Driver(self.0.with_connections(connections))
+    }
+
+    pub(crate) fn with_progress(self, progress: Arc<dyn Progress>) -> Driver {
+        Driver(self.0.with_progress(progress))
+    }
+
+    pub(crate) async fn create(&mut self, new: &NewStreamTable) -> Result<Created> {
+        // Copies of what is not captured, and settings of somebody else's, are the program's.
+        if sql_api::is_meant() && !new.snapshots && new.settings.is_none() {
+            return sql_api::create(&self.0, new).await;
+        }
+        self.0.create(new).await
+    }
+
+    pub(crate) async fn alter(&mut self, name: &Name, wanted: &Alteration) -> Result<Created> {
+        if sql_api::is_meant() {
+            return sql_api::alter(&self.0, name, wanted).await;
+        }
+        self.0.alter(name, wanted).await
+    }
+
+    pub(crate) async fn drop(&mut self, name: &Name, cascade: bool) -> Result<Vec<String>> {
+        if sql_api::is_meant() {
+            return sql_api::drop(&self.0, name, cascade).await;
+        }
+        self.0.drop(name, cascade).await
+    }
+
+    pub(crate) async fn refresh(
+        &mut self,
+        names: &[Name],
+        options: &RefreshOptions,
+    ) -> Result<Vec<Refreshed>> {
+        if sql_api::is_meant() && sql_api::has(&self.0, names, options).await? {
+            return sql_api::refresh(&self.0, names, options.full).await;
+        }
+        self.0.refresh(names, options).await
+    }
+
+    /// All of the current role's.
+    pub(crate) async fn refresh_all(&mut self, options: &RefreshOptions) -> Result<Vec<Refreshed>> {
+        let names = sql_api::own(&self.0).await?;
+        if sql_api::is_meant() && sql_api::has(&self.0, &names, options).await? {
+            return sql_api::refresh(&self.0, &names, options.full).await;
+        }
+        self.0.refresh_all(options).await
+    }
+
+    /// Takes the catalog out with all that belongs to it: from the server, with all that depends on the extension.
+    pub(crate) async fn uninstall(&mut self, cascade: bool) -> Result<Vec<String>> {
+        if sql_api::is_meant() {
+            let gone = sql_api::own(&self.0).await?;
+            run(self.connection(), "DROP EXTENSION pg_trickle CASCADE").await;
+            return Ok(gone.iter().map(Name::to_string).collect());
+        }
+        self.0.uninstall(cascade).await
+    }
+
+    /// Whether what is noted of a failed refresh stays: a call of a function takes it back with all else that it did.
+    pub(crate) fn notes_failures() -> bool {
+        !sql_api::is_meant()
+    }
+}
