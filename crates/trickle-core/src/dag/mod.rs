@@ -447,7 +447,11 @@ impl Dag {
             let up = self.sources(at).into_iter().filter(|s| self.is_stream_table(*s));
             stack.extend(up.filter(|s| seen.insert(*s)));
         }
-        self.order_of(&seen)
+        match self.derived.get() {
+            // A set with all that is upstream has the levels of the whole graph, and so its order.
+            Some(known) => known.order.iter().copied().filter(|id| seen.contains(id)).collect(),
+            None => self.order_of(&seen),
+        }
     }
 }
 

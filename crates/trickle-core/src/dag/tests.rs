@@ -138,7 +138,10 @@ fn paths(d: &Dag, from: TableId, to: TableId) -> usize {
 /// Whether what is kept of a graph is what follows from it now.
 fn keeps_what_follows(d: &Dag) -> bool {
     let each = |id: &TableId| {
-        *d.chain(*id) == *d.refresh_set(&BTreeSet::from([*id])) && d.group_of(*id).contains(id)
+        let set = d.refresh_set(&BTreeSet::from([*id]));
+        *d.chain(*id) == *set
+            && d.order_of(&set.iter().copied().collect()) == set
+            && d.group_of(*id).contains(id)
     };
     d.order() == d.levels().concat() && d.groups() == d.components() && d.stream_tables().iter().all(each)
 }
