@@ -231,6 +231,7 @@ impl Refresh {
                     Value::Int8(db.tables.get(s).map_or(0, Vec::len) as i64),
                     Value::Int8(pending),
                     if cut { Value::Bool(false) } else { Value::Null },
+                    Value::Null,
                     Value::text("now"),
                     Value::text("then"),
                     state.model.as_ref().map_or(Value::Null, Value::text),
