@@ -89,6 +89,43 @@ fn a_column_that_nobody_reads_costs_nobody_anything() {
     });
 }
 
+/// What is of the type of a table's rows shows a new column, without a change of any row.
+#[test]
+fn the_type_of_rows_grows_with_its_table() {
+    each_server(async |db| {
+        let (mut t, w) = set_up(db).await;
+        run(
+            &w,
+            "CREATE TABLE u (id int PRIMARY KEY, r t, a t[]); INSERT INTO u SELECT t.id, t, ARRAY[t] FROM t",
+        )
+        .await;
+        run(
+            &w,
+            "CREATE TABLE docs (id int PRIMARY KEY, j jsonb); INSERT INTO docs SELECT id, to_jsonb(t) FROM t",
+        )
+        .await;
+        let typed = [
+            ("cast", "SELECT u.id, u.r::text AS row, t.v FROM u JOIN t ON t.id = u.id"),
+            ("arrays", "SELECT u.id, u.a::text AS rows, t.v FROM u JOIN t ON t.id = u.id"),
+            (
+                "read",
+                "SELECT d.id, jsonb_populate_record(NULL::t, d.j)::text AS row, t.v FROM docs d JOIN t USING (id)",
+            ),
+        ];
+        for (name, query) in typed {
+            create(&mut t, name, query).await;
+            refresh(&mut t, name).await;
+        }
+        run(&w, "ALTER TABLE t ADD more int; UPDATE t SET v = v + 1 WHERE id < 5").await;
+        for (name, _) in typed {
+            assert_equal(&mut t, name).await;
+        }
+        run(&w, "DROP TABLE u CASCADE; UPDATE t SET v = v + 1 WHERE id < 5").await;
+        run(&w, "ALTER TABLE t ADD again int").await;
+        assert_equal(&mut t, "read").await;
+    });
+}
+
 /// What is not a column more alone is planned anew, and computed.
 #[test]
 fn whatever_else_is_altered_is_noticed_beside_a_new_column() {

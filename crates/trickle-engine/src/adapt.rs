@@ -32,6 +32,10 @@ pub(crate) struct Rebuilt {
     pub(crate) took: Duration,
 }
 
+/// Keeps a stream table from being planned or refreshed by others while it is what it was when it was looked at.
+const HELD: &str = "UPDATE pgtrickle.pgt_stream_tables SET updated_at = clock_timestamp() WHERE pgt_id = $1 \
+     AND pgtrickle.definition(pgt_id) = $2";
+
 /// A source `$2` that has grown since `$1` was planned is what it was planned for, if it is still as it was (`$3`) when that was
 /// looked at.
 const GROWN: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint = $3 WHERE pgt_id = $1 AND source_relid = $2 \
@@ -110,6 +114,11 @@ impl<C: Connection> Trickle<C> {
         let went_on = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             let fail = |err| Error::server(format!("follow what {} reads", shown(e)), err);
             t.batch_execute(&lock).await.map_err(fail)?;
+            // Written, whatever comes of it: a refresh over an older snapshot, to which a rewritten table looks empty, must not finish.
+            let held = t.execute(HELD, &[&e.id, &e.definition]).await.map_err(fail)?;
+            if held == 0 {
+                return Err(Error::stale(format!("somebody else alters {}", shown(e))));
+            }
             for table in &tables {
                 capture::grow(t, TableId(*table)).await?;
             }
@@ -187,7 +196,8 @@ impl<C: Connection> Trickle<C> {
             .query(
                 "SELECT b.source_relid FROM pgtrickle.pgt_buffers b JOIN pgtrickle.pgt_dependencies d USING (source_relid) \
                  WHERE d.pgt_id = $1 AND b.capture = 'ON' \
-                 AND pgtrickle.fingerprint(b.source_relid) IS DISTINCT FROM b.schema_fingerprint",
+                 AND pgtrickle.fingerprint(b.source_relid) IS DISTINCT FROM b.schema_fingerprint \
+                 AND NOT pgtrickle.has_grown(b.source_relid, b.schema_fingerprint)",
                 &[&e.id],
             )
             .await
@@ -196,7 +206,8 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Whether a stream table that refreshes keep by deltas was planned as this design is, from the same columns of the same sources.
+/// Whether a stream table that refreshes keep by deltas was planned as this design is, from the same columns of the same sources. What
+/// names the type of a source's rows shows whatever columns that gets.
 fn is_alike(e: &Entry, design: &Design) -> bool {
     let read: BTreeMap<u32, BTreeSet<&str>> = e
         .dependencies
@@ -210,6 +221,7 @@ fn is_alike(e: &Entry, design: &Design) -> bool {
         && e.query == design.resolved.canonical
         && e.layout_hash == design.layout_hash()
         && read == planned
+        && design.resolved.dependencies.iter().all(|d| !d.is_named_as_type)
 }
 
 fn own_name(e: &Entry) -> Name {

@@ -156,6 +156,7 @@ impl<C: Connection> Trickle<C> {
                 is_stream_table: true,
                 owned: row.get(2),
                 owner: row.get(1),
+                is_named_as_type: false,
             });
         }
         Ok(there)

@@ -736,7 +736,6 @@ impl Design {
         self.note_dependencies(t, id).await
     }
 
-    /// Notes what the query reads, in the state in which it was planned.
     /// The columns that matter of something that it reads.
     fn columns_of(&self, d: &Dependency) -> impl Iterator<Item = &str> {
         let captured = self.captured.iter().filter(|(t, _)| t.id.0 == d.oid);
@@ -748,6 +747,7 @@ impl Design {
         self.resolved.dependencies.iter().map(|d| (d.oid, self.columns_of(d).collect())).collect()
     }
 
+    /// Notes what the query reads, in the state in which it was planned.
     pub(crate) async fn note_dependencies(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         for d in &self.resolved.dependencies {
             let kind = match d.relkind.as_str() {

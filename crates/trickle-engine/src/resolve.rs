@@ -29,6 +29,8 @@ pub(crate) struct Dependency {
     /// Whether the current role may install triggers on it.
     pub(crate) owned: bool,
     pub(crate) owner: String,
+    /// Whether the query names the type of its rows, or of arrays of them.
+    pub(crate) is_named_as_type: bool,
 }
 
 /// A column of a query's result.
@@ -199,7 +201,9 @@ async fn within(t: &Transaction<'_>, place: Place, sql: &str) -> Result<Resolved
     let relations = format!(
         "{DEPENDENCIES} SELECT DISTINCT c.oid, n.nspname, c.relname, c.relkind::text, pgtrickle.fingerprint(c.oid), \
          EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), \
-         pg_has_role(current_user, c.relowner, 'USAGE'), c.relowner::regrole::text \
+         pg_has_role(current_user, c.relowner, 'USAGE'), c.relowner::regrole::text, \
+         EXISTS (SELECT FROM reads y JOIN pg_type t ON t.oid = c.reltype \
+             WHERE y.class = 'pg_type'::regclass AND y.object IN (t.oid, t.typarray)) \
          FROM reads JOIN pg_class c ON reads.class = 'pg_class'::regclass AND c.oid = reads.object \
          JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY c.oid"
     );
@@ -224,6 +228,7 @@ async fn within(t: &Transaction<'_>, place: Place, sql: &str) -> Result<Resolved
                 is_stream_table: r.get(5),
                 owned: r.get(6),
                 owner: r.get(7),
+                is_named_as_type: r.get(8),
             })
             .collect(),
         functions_fingerprint: (!names.is_empty()).then(|| functions.get(1)),

@@ -131,6 +131,11 @@ impl Driver {
         self.0.uninstall(cascade).await
     }
 
+    /// Whether anybody's refresh is run with the rights of the stream table's owner; the library refuses it to others.
+    pub(crate) fn refreshes_as_owner() -> bool {
+        sql_api::is_meant()
+    }
+
     /// Whether what is noted of a failed refresh stays: a call of a function takes it back with all else that it did.
     pub(crate) fn notes_failures() -> bool {
         !sql_api::is_meant()

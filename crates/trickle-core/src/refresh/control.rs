@@ -39,10 +39,11 @@ const RECORD: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_t
      predicted_ms, phase_ms, lag_ms) \
      SELECT h.pgt_id, now(), clock_timestamp(), now(), h.action, 'COMPLETED', $2::text, h.delta, h.inserted, \
      h.updated, h.deleted, h.reason, h.predicted_ms, h.phase_ms, \
-     extract(epoch FROM clock_timestamp() - CASE WHEN h.brought THEN coalesce((h.committed)::timestamptz, \
-     CASE WHEN $3::int8 IS NOT NULL THEN greatest((h.since)::timestamptz, now() - $3::int8 * interval '1 millisecond') END) END) * 1000 \
+     CASE WHEN s.at IS NOT NULL THEN greatest(extract(epoch FROM clock_timestamp() - s.at) * 1000, 0) END \
      FROM jsonb_to_recordset(($1::text)::jsonb) AS h(pgt_id int8, action text, delta int8, inserted int8, \
      updated int8, deleted int8, reason text, predicted_ms float8, phase_ms jsonb, committed text, since text, brought bool) \
+     CROSS JOIN LATERAL (SELECT CASE WHEN h.brought THEN coalesce((h.committed)::timestamptz, CASE WHEN $3::int8 IS NOT NULL \
+     THEN greatest((h.since)::timestamptz, now() - $3::int8 * interval '1 millisecond') END) END) s(at) \
      RETURNING pgt_id, lag_ms";
 
 /// Fails where somebody else has the lease; else nobody has before the end.
@@ -205,9 +206,17 @@ enum Told {
     Pending,
 }
 
-/// When the first of the pending rows `b` of a table that users write was committed, where the server keeps such times; `-infinity`
-/// where it does not of one of them. Those of a stream table have the time of a refresh, which is later.
-const COMMITTED: &str = "min(CASE WHEN f.tracked THEN coalesce(pg_xact_commit_timestamp(b.xid::xid), '-infinity') END) FILTER (WHERE b.w <> 0)";
+/// When the first of the pending rows of a table that users write was committed, where the server keeps such times; `-infinity`
+/// where it does not of one of them, or has the time of another server for it. Asked once for each transaction, since to ask takes
+/// locks that commits take too, and only where there is an answer. Rows of a stream table have the time of a refresh, which is later.
+fn committed(buffer: &Relation) -> String {
+    format!(
+        "CASE WHEN f.tracked THEN (SELECT min(CASE WHEN c.roident = 0 THEN c.\"timestamp\" ELSE '-infinity' END) \
+         FROM (SELECT DISTINCT b.xid FROM {} b WHERE b.w <> 0 AND {PENDING}) b \
+         CROSS JOIN LATERAL pg_xact_commit_timestamp_origin(b.xid::xid) c) END",
+        qualified(buffer)
+    )
+}
 
 /// A source, whether its name holds, its rows, how many rows of its buffer are pending (NULL: not captured), what
 /// makes them useless (as in [`pending_text`]) and when the first was committed, for the members `ids` of one frontier that are among its `readers`: a buffer is read once
@@ -218,16 +227,15 @@ fn counted(source: &Source, readers: &BTreeSet<i64>, told: Told) -> String {
         Told::All => (held(&source.relation), size(id)),
         Told::Pending => ("NULL::bool".to_owned(), "NULL::int8".to_owned()),
     };
-    let committed = match (told, source.kind) {
-        (Told::All, TableKind::Table) => COMMITTED,
-        _ => "NULL::timestamptz",
-    };
     match &source.changes {
         Some(buffer) => format!(
-            "SELECT {id}::int8, {held}, {size}, p.n, p.cut, p.committed, f.ids, {readers} FROM frontiers f CROSS JOIN LATERAL \
-             (SELECT count(*) FILTER (WHERE b.w <> 0) AS n, bool_or(b.xid = '{OVERFLOWED}'::xid8) FILTER (WHERE b.w = 0) AS cut, \
-             {committed} AS committed FROM {} b \
+            "SELECT {id}::int8, {held}, {size}, p.n, p.cut, {}, f.ids, {readers} FROM frontiers f CROSS JOIN LATERAL \
+             (SELECT count(*) FILTER (WHERE b.w <> 0) AS n, bool_or(b.xid = '{OVERFLOWED}'::xid8) FILTER (WHERE b.w = 0) AS cut FROM {} b \
              WHERE {PENDING}) p WHERE f.ids && {readers}",
+            match (told, source.kind) {
+                (Told::All, TableKind::Table) => committed(buffer),
+                _ => "NULL::timestamptz".to_owned(),
+            },
             qualified(buffer)
         ),
         None => format!(

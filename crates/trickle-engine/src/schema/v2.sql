@@ -52,11 +52,19 @@ END
 $$;
 
 -- Whether a relation is as it was under a fingerprint but for columns that it got since, which come after all others: what captures
--- changes and what was stored hold good for whoever reads none of them.
+-- changes and what was stored hold good for whoever reads none of them. Not where something is of the type of its rows: what is
+-- stored there shows the new columns.
 CREATE FUNCTION pgtrickle.has_grown(relation oid, fingerprint text) RETURNS bool LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE last int2;
 BEGIN
+    IF fingerprint = pgtrickle.fingerprint(relation) OR EXISTS (
+        SELECT FROM pg_class c JOIN pg_type t ON t.oid = c.reltype
+        JOIN pg_depend d ON d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray) AND d.deptype = 'n'
+        WHERE c.oid = relation)
+    THEN
+        RETURN false;
+    END IF;
     FOR last IN SELECT lag(a.attnum) OVER (ORDER BY a.attnum) FROM pg_attribute a
         WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum DESC
     LOOP
