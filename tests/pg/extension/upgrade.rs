@@ -88,6 +88,8 @@ fn what_is_written_before_the_update_is_followed_after_it() {
             "ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.take_lease(text, bigint, interval); \
                  ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.give_lease(bigint); \
                  ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.hold_lease(oid, bigint); \
+                 ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.has_grown(oid, text); \
+                 ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.fingerprint(oid, int2); \
                  ALTER EXTENSION pg_trickle DROP TABLE pgtrickle.pgt_lease_terms; \
                  ALTER EXTENSION pg_trickle DROP TABLE pgtrickle.pgt_leases",
         )
