@@ -136,6 +136,11 @@ impl Driver {
         sql_api::is_meant()
     }
 
+    /// Whether a table that is dropped takes what belongs to it along: by event triggers.
+    pub(crate) fn is_told_of_drops() -> bool {
+        sql_api::is_meant()
+    }
+
     /// Whether what is noted of a failed refresh stays: a call of a function takes it back with all else that it did.
     pub(crate) fn notes_failures() -> bool {
         !sql_api::is_meant()
