@@ -171,14 +171,14 @@ fn where_nobody_writes_nothing_is_asked() {
         // What is looked at less often than the catalog: a look at that says nothing of it.
         run(&s, "SELECT pgtrickle.alter_stream_table('counts', schedule => '1s')").await;
         let seen = seen_after(&s, 7, 150).await;
-        assert!(seen < Duration::from_secs(4), "{seen:?}");
+        assert!(seen.iter().all(|d| *d < Duration::from_secs(4)), "{seen:?}");
         server.stop();
     });
 }
 
-/// How long changes were committed before they were visible, the middle one of so many. Between two of them is a pause that grows by so
+/// How long so many changes were committed before they were visible, the shortest first. Between two of them is a pause that grows by so
 /// many milliseconds up to a second, so that they come at every place of the scheduler's round.
-async fn seen_after(s: &Session, commits: u64, step: u64) -> Duration {
+async fn seen_after(s: &Session, commits: u64, step: u64) -> Vec<Duration> {
     let mut all = Vec::new();
     for n in 0..commits {
         tokio::time::sleep(Duration::from_millis(n * step % 1000)).await;
@@ -188,11 +188,11 @@ async fn seen_after(s: &Session, commits: u64, step: u64) -> Duration {
         all.push(committed.elapsed());
     }
     all.sort_unstable();
-    all[all.len() / 2]
+    all
 }
 
-/// A commit is seen when its schedule has the scheduler look, and not only when that looks at the catalog: on a machine that does much
-/// else 25 times as late as it is due is still a twentieth of that.
+/// A commit is seen when its schedule has the scheduler look, and not only when that looks at the catalog: the middle one of many, on a machine that does much
+/// else, 25 times as late as it is due is still a twentieth of that.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_commit_is_seen_long_before_the_catalog_is_looked_at() {
@@ -206,7 +206,7 @@ fn a_commit_is_seen_long_before_the_catalog_is_looked_at() {
         run(&s, "UPDATE t SET k = 5 WHERE id < 3").await;
         until(&s, looked, 1).await;
         let seen = seen_after(&s, 41, 3).await;
-        assert!(seen < Duration::from_millis(500), "{seen:?}");
+        assert!(seen[seen.len() / 2] < Duration::from_millis(500), "{seen:?}");
         server.stop();
     });
 }
