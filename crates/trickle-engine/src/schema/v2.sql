@@ -20,7 +20,8 @@ ALTER FUNCTION pgtrickle.refuse_writes() SET search_path = pg_catalog, pg_temp;
 -- What a query relies on of a relation: name and type of every column, what may be NULL, keys, partitions,
 -- parents, row security; of columns up to a number. A plan made under one fingerprint is never run under another. The xmin of a column's entry tells of ALTER
 -- TYPE … USING and SET EXPRESSION, which change values and fire no trigger. The settings are those that a view is written under.
-CREATE FUNCTION pgtrickle.fingerprint(relation oid, last int2) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+DROP FUNCTION pgtrickle.fingerprint(oid);
+CREATE FUNCTION pgtrickle.fingerprint(relation oid, last int2 DEFAULT 32767) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
 SET bytea_output = hex SET standard_conforming_strings = on AS $$
 BEGIN
@@ -41,13 +42,6 @@ BEGIN
              SELECT string_agg(child::text, ',' ORDER BY child) FROM tree),
             (SELECT pg_get_viewdef(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
     );
-END
-$$;
-
-CREATE OR REPLACE FUNCTION pgtrickle.fingerprint(relation oid) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN pgtrickle.fingerprint(relation, 32767::int2);
 END
 $$;
 

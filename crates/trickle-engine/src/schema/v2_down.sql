@@ -26,7 +26,7 @@ BEGIN
     END IF;
 END
 $$;
-CREATE OR REPLACE FUNCTION pgtrickle.fingerprint(relation oid) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+CREATE FUNCTION pgtrickle.fingerprint(relation oid) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
 SET bytea_output = hex SET standard_conforming_strings = on AS $$
 BEGIN
