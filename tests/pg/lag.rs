@@ -17,6 +17,11 @@ async fn lag(s: &Session, of: &str, id: i32) -> (Option<f64>, f64) {
     (row.get(0), row.get(1))
 }
 
+/// The clock is read once more after the end is noted, however much later the processor comes; what is told wrongly is off by more.
+fn is_so(told: f64, passed: f64) -> bool {
+    (passed - 0.1..passed + 200.0).contains(&told)
+}
+
 #[test]
 fn it_is_from_the_first_commit_to_the_end_of_the_refresh() {
     each_version(async |binaries| {
@@ -42,7 +47,7 @@ fn it_is_from_the_first_commit_to_the_end_of_the_refresh() {
         for of in ["up", "down"] {
             let (told, passed) = lag(&w, of, 2).await;
             let told = told.unwrap_or_else(|| panic!("{of}: not known"));
-            assert!((told - passed).abs() < 5.0 && told > 300.0, "{of}: {told} ms told, {passed} ms passed");
+            assert!(is_so(told, passed) && told > 300.0, "{of}: {told} ms told, {passed} ms passed");
         }
 
         // What `both` reads of `up` was written by a refresh, whose commit is not that of the change.
@@ -51,7 +56,7 @@ fn it_is_from_the_first_commit_to_the_end_of_the_refresh() {
         run(&w, "INSERT INTO t VALUES (4, 4)").await;
         refresh(&mut t, "both").await;
         let (told, passed) = lag(&w, "both", 4).await;
-        assert!((told.unwrap() - passed).abs() < 5.0, "{told:?} ms told, {passed} ms passed");
+        assert!(is_so(told.unwrap(), passed), "{told:?} ms told, {passed} ms passed");
     });
 }
 

@@ -416,7 +416,8 @@ pub(super) fn hold_lease(lease: Lease) -> Statement {
     s
 }
 
-/// History; what was decided once for all members counts for each. `facts` gives for a member what was known of it. Returns for each how long, at most, the changes had waited that it brought.
+/// History; what was decided once for all members counts for each. `facts` gives for a member what was known of it. Returns for each
+/// how long, at most, the changes had waited that it brought.
 pub(super) fn record<'f>(
     members: &[MemberReport],
     shared: &Phases,
