@@ -208,13 +208,13 @@ impl Scheduler {
         ids.iter().filter_map(|id| self.registry.by_table(*id)).map(shown).collect()
     }
 
-    /// Reads the catalog again where it changed, or the last reading is old.
+    /// Reads the catalog again where it changed, or the last reading is old; whether it was time to ask.
     ///
     /// # Errors
     /// Those of the questions.
-    pub async fn reload<C: Connection>(&mut self, watch: &mut Trickle<C>) -> Result<()> {
+    pub async fn reload<C: Connection>(&mut self, watch: &mut Trickle<C>) -> Result<bool> {
         if self.looked.is_some_and(|at| at.elapsed() < self.options.reload) {
-            return Ok(());
+            return Ok(false);
         }
         self.looked = Some(Instant::now());
         let fail = |e| Error::server("look at the catalog", e);
@@ -229,7 +229,7 @@ impl Scheduler {
             at.elapsed() < (took * REREAD_SLOWLY.0).clamp(REREAD, REREAD_SLOWLY.1)
         };
         if stamp == self.stamp && self.read.is_some_and(is_recent) {
-            return Ok(());
+            return Ok(true);
         }
         let started = Instant::now();
         self.registry = watch.registry().await?;
@@ -240,7 +240,7 @@ impl Scheduler {
         let suspended = self.agenda.learn(self.registry.dag()?, known.collect(), now());
         let told = |e: &registry::Entry| Suspended { name: shown(e), why: e.last_error.clone() };
         self.suspended.extend(suspended.iter().filter_map(|id| self.registry.by_table(*id)).map(told));
-        Ok(())
+        Ok(true)
     }
 
     /// Asks what holds the database back, each minute or so: within a fifth of the time after which a transaction is told.

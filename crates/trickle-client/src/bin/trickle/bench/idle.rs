@@ -50,14 +50,16 @@ pub(crate) async fn measure(
     looked
 }
 
-/// Looks as `trickle run` does, whenever something is due: every second.
+/// Looks as `trickle run` does, whenever something is due: every second. The catalog is not asked where a look comes a moment
+/// before its second is over, and there are as many looks as it takes to measure so many of both.
 async fn look(cycles: usize, trickle: &mut Trickle) -> Result<Looks, Failure> {
     let options = SchedulerOptions::default();
     let mut scheduler = Scheduler::new(options);
     let mut looks = Looks::default();
-    for cycle in 0..WARM + cycles {
+    let mut warming = WARM;
+    while looks.catalog.len() < cycles || looks.changes.len() < cycles {
         let started = Instant::now();
-        scheduler.reload(trickle).await?;
+        let asked = scheduler.reload(trickle).await?;
         let reloaded = Instant::now();
         let found = scheduler.look(trickle).await?;
         let looked = Instant::now();
@@ -65,8 +67,12 @@ async fn look(cycles: usize, trickle: &mut Trickle) -> Result<Looks, Failure> {
             let names = scheduler.names(&due.members).join(", ");
             return Err(Failure::failed(format!("{names}: something is to be done")));
         }
-        if cycle >= WARM {
-            looks.catalog.push(reloaded - started);
+        if warming > 0 {
+            warming -= 1;
+        } else {
+            if asked {
+                looks.catalog.push(reloaded - started);
+            }
             looks.changes.push(looked - reloaded);
         }
         let wake = found.wake.map_or(options.reload, |at| at.since(now()));
