@@ -1,6 +1,7 @@
-//! The extension, through its SQL API alone: the same cases as the program's, its own transactions, and a catalog that goes from
-//! one to the other. Catches what the two drivers do not have in common.
+//! The extension, through its SQL API alone: its own transactions, what it does by itself, and a catalog that goes from the program to
+//! it and back. Catches what the two drivers do not have in common. The tests of both run through it too, by [`Driver`].
 //!
+//! [`Driver`]: crate::support::Driver
 //! The servers must have it installed: `./x extension` does that, and runs these tests.
 
 mod api;
@@ -18,15 +19,10 @@ mod taken_over;
 mod upgrade;
 mod workers;
 
-use super::cases::case_files;
 use crate::support::{Db, count, create, each_server, open, refresh, run};
-use futures_util::FutureExt;
-use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::ErrorPosition;
 use trickle_client::Session;
-use trickle_core::testing::{Case, Expected};
 
 /// A session of a database that has the extension.
 async fn installed(db: &Db) -> Session {
@@ -46,137 +42,6 @@ async fn rows(s: &Session, query: &str) -> Vec<Vec<Option<String>>> {
     }
     rows.sort();
     rows
-}
-
-/// What a server says of a feature that it was built without, as some are without XML.
-const UNSUPPORTED: &str = "0A000";
-
-#[test]
-#[ignore = "needs the extension: ./x extension"]
-fn every_case_comes_out_through_the_sql_api() {
-    each_case(come_out);
-}
-
-/// As many cases as triggers keep at least, in PostgreSQL 18.
-const KEPT: usize = 328;
-
-/// The same, kept within the statements that write.
-#[test]
-#[ignore = "needs the extension: ./x extension"]
-fn every_case_that_triggers_can_keep_comes_out_through_the_sql_api() {
-    let (kept, major) = (AtomicUsize::new(0), AtomicU32::new(0));
-    // What triggers run is the program's, which runs it on the oldest.
-    let newest = |db: &Db| {
-        major.fetch_max(db.major(), Ordering::Relaxed);
-        db.is_newest()
-    };
-    each_case_on(newest, async |s, case| {
-        kept.fetch_add(usize::from(keep(s, case).await), Ordering::Relaxed);
-    });
-    let (kept, major) = (kept.into_inner(), major.into_inner());
-    assert!(kept >= KEPT || major < 18, "triggers keep {kept} cases, and kept {KEPT}");
-}
-
-fn each_case(test: impl AsyncFn(&Session, &Case) + Sync) {
-    each_case_on(|_| true, test);
-}
-
-fn each_case_on(server: impl Fn(&Db) -> bool + Sync, test: impl AsyncFn(&Session, &Case) + Sync) {
-    let read = |(name, file)| (name, Case::parse(&std::fs::read_to_string(file).unwrap()).unwrap());
-    let cases: Vec<(String, Case)> = case_files::case_files().into_iter().map(read).collect();
-    each_server(async |db| {
-        if !server(db) {
-            return;
-        }
-        let s = installed(db).await;
-        run(&s, "SET pg_trickle.refresh_strategy = 'differential'").await;
-        let version = count(&s, "SELECT current_setting('server_version_num')::int8 / 10000").await;
-        // A server's clock cannot be set.
-        let known =
-            |case: &Case| case.time.is_none() && case.since.is_none_or(|since| i64::from(since) <= version);
-        let mut failed = Vec::new();
-        for (shown, case) in cases.iter().filter(|(_, case)| known(case)) {
-            run(&s, "DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
-            if AssertUnwindSafe(test(&s, case)).catch_unwind().await.is_err() {
-                failed.push(shown);
-            }
-            run(&s, "SELECT pgtrickle.drop_stream_table(pgt_schema || '.' || pgt_name, true) FROM pgtrickle.pgt_stream_tables").await;
-        }
-        assert!(failed.is_empty(), "{failed:#?}");
-    });
-}
-
-async fn come_out(s: &Session, case: &Case) {
-    run(s, &case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;")).await;
-    match s.client().batch_execute(&case.rows).await {
-        Err(e) if e.code().is_some_and(|c| c.code() == UNSUPPORTED) => return,
-        done => done.unwrap(),
-    }
-    let make = "SELECT pgtrickle.create_stream_table('st', $1::text)";
-    let made = s.client().query_one(make, &[&case.query]).await;
-    if case.snapshots.contains_key("error") || matches!(case.first, Some(Expected::Error(_))) {
-        let e = made.unwrap_err();
-        let message = e.as_db_error().unwrap().message();
-        if let Some(Expected::Error(wanted)) = &case.first {
-            assert!(message.contains(wanted.as_str()), "{message} is not {wanted}");
-        }
-        return;
-    }
-    if let (Err(e), Some(verdict)) = (&made, case.snapshots.get("verdict")) {
-        let unsupported = e.code().is_some_and(|c| c.code() == UNSUPPORTED);
-        assert!(verdict.contains("can never be") || unsupported, "{e:?}");
-        return;
-    }
-    made.unwrap_or_else(|e| panic!("{e:?}"));
-    let mode = &rows(s, "SELECT mode FROM pgtrickle.pgt_status()").await[0];
-    let incremental = mode[0].as_deref() == Some("DIFFERENTIAL");
-    assert!(incremental || case.snapshots.contains_key("verdict"), "{mode:?}");
-    if let Some(Expected::Rows(expected)) = &case.first {
-        assert_eq!(&rows(s, "SELECT * FROM st").await, expected, "at first");
-    }
-    for window in &case.windows {
-        run(s, &window.change).await;
-        let done = s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('st')").await;
-        match &window.expect {
-            Expected::Rows(expected) => {
-                done.unwrap_or_else(|e| panic!("{e:?}"));
-                assert_eq!(&rows(s, "SELECT * FROM st").await, expected, "after {}", window.change);
-            }
-            Expected::Error(wanted) => {
-                let e = done.unwrap_err();
-                let message = e.as_db_error().unwrap().message();
-                assert!(message.contains(wanted.as_str()), "{message} is not {wanted}");
-            }
-        }
-    }
-}
-
-/// Whether triggers keep it.
-async fn keep(s: &Session, case: &Case) -> bool {
-    run(s, &case.tables.replace("CREATE TYPE citext;", "CREATE EXTENSION citext;")).await;
-    if s.client().batch_execute(&case.rows).await.is_err() {
-        return false;
-    }
-    let make = "SELECT pgtrickle.create_stream_table('st', $1::text, refresh_mode => 'IMMEDIATE')";
-    if s.client().query_one(make, &[&case.query]).await.is_err() {
-        return false;
-    }
-    for window in &case.windows {
-        let done = s.client().batch_execute(&window.change).await;
-        match (&window.expect, done) {
-            (Expected::Rows(expected), Ok(())) => {
-                assert_eq!(&rows(s, "SELECT * FROM st").await, expected, "after {}", window.change);
-            }
-            // The query raises between the statements of the change, or after it: the program's cases tell which.
-            (_, Err(e)) => {
-                assert!(["21", "22"].contains(&&e.code().unwrap().code()[..2]), "{e:?}");
-                run(s, "ROLLBACK").await;
-                return true;
-            }
-            (Expected::Error(wanted), Ok(())) => panic!("{wanted} was not raised"),
-        }
-    }
-    true
 }
 
 const ORDERS: &str = "CREATE TABLE orders (id int PRIMARY KEY, customer int, amount int); \

@@ -83,3 +83,31 @@ fn what_was_not_tracked_is_not_told() {
         assert!(lag(t.connection(), "rows", 3).await.0.is_some());
     });
 }
+
+/// What came from another server has the time of that server's clock, an hour off here.
+#[test]
+fn what_was_committed_elsewhere_is_not_told() {
+    each_version(async |binaries| {
+        let server = start_with(binaries, "elsewhere", &["track_commit_timestamp=on"]).await;
+        let mut t = open(&server, "postgres", Settings::default()).await;
+        let w = connect(&server, "postgres").await;
+        run(&w, "CREATE TABLE t (id int PRIMARY KEY)").await;
+        create(&mut t, "rows", "SELECT id FROM t").await;
+        refresh(&mut t, "rows").await;
+        run(
+            &w,
+            "SELECT pg_replication_origin_create('elsewhere'), pg_replication_origin_session_setup('elsewhere'); \
+             BEGIN; INSERT INTO t VALUES (1); SELECT pg_replication_origin_xact_setup('0/1', now() - interval '1 hour'); COMMIT; \
+             SELECT pg_replication_origin_session_reset()",
+        )
+        .await;
+        let here = connect(&server, "postgres").await;
+        run(&here, "INSERT INTO t VALUES (2)").await;
+        refresh(&mut t, "rows").await;
+        assert_eq!(lag(&here, "rows", 2).await.0, None, "of one of them it is not known");
+        run(&here, "INSERT INTO t VALUES (3)").await;
+        refresh(&mut t, "rows").await;
+        let (told, passed) = lag(&here, "rows", 3).await;
+        assert!(is_so(told.unwrap(), passed), "{told:?} ms told, {passed} ms passed");
+    });
+}

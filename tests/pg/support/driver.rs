@@ -131,6 +131,11 @@ impl Driver {
         self.0.uninstall(cascade).await
     }
 
+    /// Whether it is the SQL API.
+    pub(crate) fn is_the_servers() -> bool {
+        sql_api::is_meant()
+    }
+
     /// Whether anybody's refresh is run with the rights of the stream table's owner; the library refuses it to others.
     pub(crate) fn refreshes_as_owner() -> bool {
         sql_api::is_meant()
