@@ -72,10 +72,18 @@ impl<C: Connection> Trickle<C> {
     async fn adapt_one(&mut self, e: &Entry, initiated_by: &str) -> Result<Option<Rebuilt>> {
         require_own(e)?;
         let name = shown(e);
-        self.progress.say(&format!("{name}: something that it reads has changed; planning it anew"));
         let new = e.as_new(own_name(e));
-        let planned = match self.design(e.relation.clone(), e.id, &new).await {
-            Ok(design) if self.goes_on(e, &design).await? => return Ok(None),
+        let design = self.design(e.relation.clone(), e.id, &new).await;
+        if let Ok(design) = &design
+            && self.goes_on(e, design).await?
+        {
+            self.progress.say(&format!(
+                "{name}: it does not read the columns that were added, and goes on from what it holds"
+            ));
+            return Ok(None);
+        }
+        self.progress.say(&format!("{name}: something that it reads has changed; planning it anew"));
+        let planned = match design {
             Ok(design) if self.is_built_beside(e, &design).await? => {
                 return self.rebuild(e, &new, initiated_by).await.map(Some);
             }
