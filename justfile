@@ -126,8 +126,8 @@ soak SECONDS="600":
 leak:
     TRICKLE_REFRESHES=10000 cargo test -q -p trickle-client --all-features --test pg -- --ignored extension::refreshes_leave --nocapture
 
-# The extension, as it was installed (for figures: with `--release`, docs/extension.md; `./x extension` does not), beside the program
-# and an expert's statements, then its capture beside theirs, on one private server that has it
+# What is measured is what was installed: for figures with `--release`, as docs/extension.md does; `./x extension` does not.
+# The extension beside the program and an expert's statements, then its capture beside theirs, on one private server that has it
 bench-extension *ARGS:
     cargo run -q --release -p trickle-client -- bench --private --extension "$@"
     cargo run -q --release -p trickle-client -- bench --private --extension --capture --writers 1
