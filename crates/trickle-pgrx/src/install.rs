@@ -190,6 +190,7 @@ fn install() {
 fn catalog_of(extension: &str) -> i32 {
     match extension {
         "0.1.0" => 1,
+        "0.2.0" => 2,
         _ => schema::VERSION,
     }
 }

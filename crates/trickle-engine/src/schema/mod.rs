@@ -24,6 +24,7 @@ const MIGRATIONS: &[Migration] = &[
         down: "DROP SCHEMA pgtrickle_changes CASCADE; DROP SCHEMA pgtrickle CASCADE",
     },
     Migration { version: 2, up: include_str!("v2.sql"), down: include_str!("v2_down.sql") },
+    Migration { version: 3, up: include_str!("v3.sql"), down: include_str!("v3_down.sql") },
 ];
 
 /// Where the catalog goes.

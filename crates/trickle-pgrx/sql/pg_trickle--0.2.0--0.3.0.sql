@@ -1,0 +1,3 @@
+-- The catalog of version 3.
+
+SELECT pgtrickle.install();
