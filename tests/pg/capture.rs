@@ -1,8 +1,10 @@
 //! Change capture: what the triggers write is what changed, however it was changed.
 
-use crate::support::{assert_same_bag, each_server};
-use trickle_client::Session;
-use trickle_core::catalog::MemoryCatalog;
+use crate::support::{Db, assert_same_bag, each_server};
+use std::sync::Arc;
+use trickle_client::schema::VERSION;
+use trickle_client::{Session, Settings, Trickle};
+use trickle_core::catalog::{MemoryCatalog, TableId};
 use trickle_core::cdc::{Buffer, Mode};
 use trickle_core::sql::ast::Statement;
 use trickle_core::sql::print;
@@ -53,11 +55,26 @@ const CHANGES: &[&str] = &[
     "DELETE FROM t",
 ];
 
-fn buffer(ddl: &str, columns: &[&str]) -> Buffer {
+/// A buffer for columns of a table that is there, in a database that has the catalog.
+async fn buffer(s: &Session, ddl: &str, columns: &[&str]) -> Buffer {
     let catalog = MemoryCatalog::from_ddl(ddl).unwrap();
-    let table = catalog.tables()[0].clone();
+    let mut table = (*catalog.tables()[0]).clone();
+    let relation = format!("\"{}\"", table.name.replace('"', "\"\""));
+    let text = "SELECT attrelid, attname::text, attnum, atttypid FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0";
+    for row in s.client().query(text, &[&relation]).await.unwrap() {
+        table.id = TableId(row.get(0));
+        let at = table.column(row.get(1)).unwrap();
+        (table.columns[at].number, table.columns[at].type_id) = (row.get(2), row.get(3));
+    }
     let positions: Vec<usize> = columns.iter().map(|c| table.column(c).unwrap()).collect();
-    Buffer::new(table, "pgtrickle_changes", &positions)
+    Buffer::new(Arc::new(table), "pgtrickle_changes", &positions)
+}
+
+/// A session in a database that has the catalog.
+async fn with_catalog(db: &Db) -> Session {
+    let mut t = Trickle::attach(db.session().await, Settings::default()).await.unwrap();
+    t.migrate(VERSION).await.unwrap();
+    db.session().await
 }
 
 fn quoted(columns: &[&str], prefix: &str) -> String {
@@ -75,13 +92,18 @@ fn buffered(columns: &[&str]) -> String {
 }
 
 /// `old rows + buffer = new rows`, with each side's negative part on the other.
-async fn assert_captured(s: &Session, table: &str, columns: &[&str]) {
-    let rows =
-        |w: i32| format!("SELECT 1{} FROM pgtrickle_changes.changes_1 WHERE w = {w}", buffered(columns));
+async fn assert_captured(s: &Session, b: &Buffer, table: &str, columns: &[&str]) {
+    let view = b.view();
+    let rows = |w: i32| format!("SELECT 1{} FROM {view} WHERE w = {w}", buffered(columns));
     let list = quoted(columns, "");
     let left = format!("SELECT 1{list} FROM mirror UNION ALL {}", rows(1));
     let right = format!("SELECT 1{list} FROM {table} UNION ALL {}", rows(-1));
     assert_same_bag(s, &left, &right).await;
+}
+
+/// A text about the view of a buffer, or with a number after it a segment.
+fn of(b: &Buffer, sql: &str) -> String {
+    sql.replace("{}", &b.view().to_string())
 }
 
 async fn rows(s: &Session, sql: &str) -> i64 {
@@ -91,19 +113,21 @@ async fn rows(s: &Session, sql: &str) -> i64 {
 #[test]
 fn every_statement_is_captured() {
     each_server(async |db| {
-        let s = db.session().await;
-        run(&s, "CREATE SCHEMA pgtrickle_changes").await;
+        let s = with_catalog(&db).await;
         for mode in Mode::PLAIN {
             for (ddl, columns) in TABLES {
                 run(&s, &format!("{ddl}; CREATE TABLE mirror AS SELECT * FROM t")).await;
-                let buffer = buffer(ddl, columns);
+                let buffer = buffer(&s, ddl, columns).await;
                 run_all(&s, &mode.source().install(&buffer)).await;
                 for change in CHANGES {
                     run(&s, change).await;
-                    assert_captured(&s, "t", columns).await;
+                    assert_captured(&s, &buffer, "t", columns).await;
                 }
                 run_all(&s, &mode.source().remove(&buffer)).await;
-                assert_eq!(rows(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'changes_%'").await, 0);
+                assert_eq!(
+                    rows(&s, "SELECT count(*) FROM pg_class WHERE relname LIKE 'changes\\_%'").await,
+                    0
+                );
                 assert_eq!(rows(&s, "SELECT count(*) FROM pg_proc WHERE proname LIKE 'capture_%'").await, 0);
                 run(&s, "INSERT INTO t VALUES (1); DROP TABLE t, mirror").await;
             }
@@ -114,14 +138,13 @@ fn every_statement_is_captured() {
 #[test]
 fn upsert_copy_cascade_and_truncate_are_captured() {
     each_server(async |db| {
-        let s = db.session().await;
+        let s = with_catalog(&db).await;
         let ddl = "CREATE TABLE t (id int PRIMARY KEY, v text)";
-        run(&s, &format!("CREATE SCHEMA pgtrickle_changes; CREATE TABLE p (id int PRIMARY KEY); {ddl}"))
-            .await;
+        run(&s, &format!("CREATE TABLE p (id int PRIMARY KEY); {ddl}")).await;
         run(&s, "ALTER TABLE t ADD FOREIGN KEY (id) REFERENCES p ON DELETE CASCADE ON UPDATE CASCADE").await;
         run(&s, "INSERT INTO p SELECT generate_series(1, 20); CREATE TABLE mirror AS SELECT * FROM t").await;
         for mode in Mode::PLAIN {
-            let buffer = buffer(ddl, &["id", "v"]);
+            let buffer = buffer(&s, ddl, &["id", "v"]).await;
             run_all(&s, &mode.source().install(&buffer)).await;
             run(&s, "INSERT INTO t SELECT i, 'a' FROM generate_series(1, 10) i").await;
             run(
@@ -133,8 +156,8 @@ fn upsert_copy_cascade_and_truncate_are_captured() {
             .await;
             run(&s, "COPY t FROM PROGRAM 'printf \"19\\\\tx\\\\n20\\\\ty\\\\n\"'").await;
             run(&s, "DELETE FROM p WHERE id < 4; UPDATE p SET id = 40 WHERE id = 4").await;
-            assert_captured(&s, "t", &["id", "v"]).await;
-            let marks = "SELECT count(*) FROM pgtrickle_changes.changes_1 WHERE w = 0";
+            assert_captured(&s, &buffer, "t", &["id", "v"]).await;
+            let marks = &of(&buffer, "SELECT count(*) FROM {} WHERE w = 0");
             assert_eq!(rows(&s, marks).await, 0);
             run(&s, "TRUNCATE t").await;
             assert_eq!(rows(&s, marks).await, 1);
@@ -147,13 +170,13 @@ fn upsert_copy_cascade_and_truncate_are_captured() {
 #[test]
 fn names_that_the_triggers_use_are_only_names() {
     each_server(async |db| {
-        let s = db.session().await;
-        run(&s, &format!("CREATE SCHEMA pgtrickle_changes; {HOSTILE}")).await;
+        let s = with_catalog(&db).await;
+        run(&s, &format!("{HOSTILE}")).await;
         run(&s, r#"CREATE TABLE mirror AS SELECT * FROM "odd ""T""" "#).await;
         let columns =
             ["w", "xid", "_w", "select", "new", "old", "found", "tg_op", "O'x", "c1", "there", "r", "s", "v"];
         for mode in Mode::PLAIN {
-            let buffer = buffer(HOSTILE, &columns);
+            let buffer = buffer(&s, HOSTILE, &columns).await;
             run_all(&s, &mode.source().install(&buffer)).await;
             run(
                 &s,
@@ -164,9 +187,9 @@ fn names_that_the_triggers_use_are_only_names() {
                    DELETE FROM "odd ""T""" WHERE w = 5"#,
             )
             .await;
-            assert_captured(&s, r#""odd ""T""""#, &columns).await;
-            let text = r#"SELECT count(*) FROM pgtrickle_changes.changes_1 WHERE __w::text = '1.500'"#;
-            assert_eq!(rows(&s, text).await, 3, "an equal number that prints differently is a change");
+            assert_captured(&s, &buffer, r#""odd ""T""""#, &columns).await;
+            let text = of(&buffer, "SELECT count(*) FROM {} WHERE __w::text = '1.500'");
+            assert_eq!(rows(&s, &text).await, 3, "an equal number that prints differently is a change");
             run_all(&s, &mode.source().remove(&buffer)).await;
             run(&s, r#"DELETE FROM "odd ""T""" "#).await;
         }
@@ -176,21 +199,15 @@ fn names_that_the_triggers_use_are_only_names() {
 #[test]
 fn an_update_of_other_columns_writes_nothing() {
     each_server(async |db| {
-        let s = db.session().await;
+        let s = with_catalog(&db).await;
         let ddl = "CREATE TABLE t (id int PRIMARY KEY, v text, other int)";
-        run(
-            &s,
-            &format!(
-                "CREATE SCHEMA pgtrickle_changes; {ddl}; INSERT INTO t VALUES (1, 'a', 1), (2, NULL, 2)"
-            ),
-        )
-        .await;
+        run(&s, &format!("{ddl}; INSERT INTO t VALUES (1, 'a', 1), (2, NULL, 2)")).await;
         for mode in Mode::PLAIN {
-            let buffer = buffer(ddl, &["v"]);
+            let buffer = buffer(&s, ddl, &["v"]).await;
             run_all(&s, &mode.source().install(&buffer)).await;
             // A plan cached for one row must not be quadratic for many.
             run(&s, "UPDATE t SET other = other + 1; UPDATE t SET id = id + 10, v = v").await;
-            let written = "SELECT count(*) FROM pgtrickle_changes.changes_1";
+            let written = &of(&buffer, "SELECT count(*) FROM {}");
             let expected = if mode == Mode::Row { 0 } else { 4 };
             assert_eq!(rows(&s, written).await, expected, "a changed key pairs nothing: its rows cancel");
             run_all(&s, &mode.source().remove(&buffer)).await;
@@ -201,11 +218,10 @@ fn an_update_of_other_columns_writes_nothing() {
 #[test]
 fn buffers_widen_rotate_and_survive_their_owner_only() {
     each_server(async |db| {
-        let s = db.session().await;
+        let s = with_catalog(&db).await;
         let ddl = "CREATE TABLE t (a int, b int, c int)";
-        run(&s, &format!("CREATE SCHEMA pgtrickle_changes; {ddl}; CREATE ROLE writer_{} ; ", db.major()))
-            .await;
-        let narrow = buffer(ddl, &["b"]).with_unlogged(true);
+        run(&s, &format!("{ddl}; CREATE ROLE writer_{} ; ", db.major())).await;
+        let narrow = buffer(&s, ddl, &["b"]).await.with_unlogged(true);
         let source = Mode::Statement.source();
         run_all(&s, &source.install(&narrow)).await;
         run(&s, "INSERT INTO t VALUES (1, 2, 3)").await;
@@ -223,26 +239,26 @@ fn buffers_widen_rotate_and_survive_their_owner_only() {
         let (next, statements) = source.rotate(&wide);
         run_all(&s, &statements).await;
         run(&s, "INSERT INTO t VALUES (7, 8, 9)").await;
-        let all = "SELECT w, b, a FROM pgtrickle_changes.changes_1";
+        let all = &of(&narrow, "SELECT w, b, a FROM {}");
         assert_same_bag(
             &s,
             all,
             "VALUES (1::smallint, 2, NULL::int), (1::smallint, 5, 4), (1::smallint, 8, 7)",
         )
         .await;
-        assert_eq!(rows(&s, "SELECT count(*) FROM pgtrickle_changes.changes_1_3 WHERE w = 1").await, 1);
-        assert_eq!(rows(&s, "SELECT count(cmin) FROM pgtrickle_changes.changes_1").await, 3);
+        assert_eq!(rows(&s, &of(&narrow, "SELECT count(*) FROM {}_3 WHERE w = 1")).await, 1);
+        assert_eq!(rows(&s, &of(&narrow, "SELECT count(cmin) FROM {}")).await, 3);
         // A crash empties what has no WAL: until that is made good the view shows the mark of a TRUNCATE.
-        let marks = "SELECT count(*) FROM pgtrickle_changes.changes_1 WHERE w = 0";
+        let marks = &of(&narrow, "SELECT count(*) FROM {} WHERE w = 0");
         run_all(&s, &next.heal()).await;
         assert_eq!(rows(&s, marks).await, 0, "nothing was lost");
-        run(&s, "TRUNCATE pgtrickle_changes.changes_1_2").await;
+        run(&s, &of(&narrow, "TRUNCATE {}_2")).await;
         let new = "AND NOT pg_visible_in_snapshot(xid, pg_current_snapshot())";
         assert_eq!(rows(&s, &format!("{marks} {new}")).await, 1, "in every window");
         run_all(&s, &next.heal()).await;
         assert_eq!(rows(&s, &format!("{marks} {new}")).await, 0);
         assert_eq!(rows(&s, marks).await, 1, "in the next window of each reader");
         run_all(&s, &source.remove(&next)).await;
-        run(&s, &format!("DROP OWNED BY {role}; DROP ROLE {role}; DROP SCHEMA pgtrickle_changes")).await;
+        run(&s, &format!("DROP OWNED BY {role}; DROP ROLE {role}; SELECT 1")).await;
     });
 }

@@ -162,27 +162,18 @@ fn sources_that_the_query_cannot_do_without() {
     });
 }
 
-/// A writer that meets the broken trigger before any refresh does: the way out is named, and works.
+/// A writer that meets the altered table before any refresh does goes on, and its change is not lost.
 #[test]
-fn a_broken_trigger_names_the_way_out() {
+fn writers_of_a_renamed_column_go_on() {
     each_server(async |db| {
         let (mut t, w) = prepared(db).await;
         run(&w, "ALTER TABLE a RENAME COLUMN v TO value").await;
-        let e = w.client().batch_execute("UPDATE a SET value = value + 1").await.unwrap_err();
-        let e = format!("{:?}", e.as_db_error().unwrap());
-        assert!(
-            e.contains(
-                "trickle keeps the changes of public.a. If this fails, the program's trickle disable public.a"
-            ),
-            "{e}"
-        );
-        t.disable(&name("a")).await.unwrap();
+        run(&w, "UPDATE a SET value = value + 1; INSERT INTO a VALUES (900, 1, 1)").await;
+        let said = try_refresh(&mut t, "joined").await.unwrap_err();
+        assert!(said.message().contains("column a.v does not exist"), "{said:?}");
         run(&w, "UPDATE a SET value = value + 1").await;
-        assert!(try_refresh(&mut t, "joined").await.is_err());
         run(&w, "ALTER TABLE a RENAME COLUMN value TO v; UPDATE a SET v = v + 1").await;
         // The same query means something again.
-        assert_equal(&mut t, "joined").await;
-        t.enable(&name("a")).await.unwrap();
         assert_equal(&mut t, "joined").await;
         run(&w, "UPDATE a SET v = v + 1").await;
         let done = refresh(&mut t, "joined").await;

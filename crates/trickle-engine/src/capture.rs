@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use trickle_core::catalog::{Catalog, TableDef, TableId};
 use trickle_core::cdc::{Buffer, Mode, Segment};
-use trickle_core::sql::ast::Statement;
+use trickle_core::sql::ast::{DropObject, ObjectKind, Statement};
 use trickle_core::sql::{Qualified, print};
 
 /// The schema of buffers and hidden state tables.
@@ -175,7 +175,7 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
 }
 
 /// Notes the segments of a buffer and its limit; its triggers are the same as before.
-pub(crate) async fn note_segments(t: &Transaction<'_>, buffer: &Buffer, attnums: &[i16]) -> Result<()> {
+pub(crate) async fn note_segments(t: &dyn Connection, buffer: &Buffer, attnums: &[i16]) -> Result<()> {
     let text = "UPDATE pgtrickle.pgt_buffers SET segments = $2, limit_bytes = $3 WHERE source_relid = $1";
     t.execute(text, &[&buffer.table().id.0, &stored(buffer, attnums), &buffer.limit()])
         .await
@@ -266,7 +266,7 @@ pub(crate) async fn limit(db: &dyn Connection) -> Result<i64> {
 
 /// What was captured of a table until now is not all that happened to it: whatever reads it is recomputed, for this
 /// reason or the one that it has already. All are written: a refresh of one over an older snapshot must not finish.
-pub(crate) async fn rebuild_readers(t: &Transaction<'_>, source: u32, why: &str) -> Result<()> {
+pub(crate) async fn rebuild_readers(t: &dyn Connection, source: u32, why: &str) -> Result<()> {
     let text = "SELECT pgtrickle.mark_readers($1, NULL, $2)";
     let done = t.execute(text, &[&source, &why]).await;
     done.map(|_| ()).map_err(|e| Error::server("mark the readers of a table", e))
@@ -276,6 +276,8 @@ async fn install(t: &Transaction<'_>, buffer: Buffer, mode: Mode, doing: &str) -
     let buffer = with_children(t, buffer).await?;
     let table = buffer.table().clone();
     run_all(t, &mode.source().install(&buffer), doing).await?;
+    // Whoever left a mark has ended: the table is locked.
+    unmark(t, table.id.0).await?;
     let why = format!("not all changes of {}.{} were captured", table.schema, table.name);
     rebuild_readers(t, table.id.0, &why).await?;
     note(t, &buffer, mode, &attnums(t, table.id).await?).await
@@ -311,12 +313,16 @@ pub async fn leave_extension(db: &dyn Connection) -> Result<()> {
 }
 
 /// Whether the triggers are there, switched on, and made for the table as it is now.
-pub(crate) async fn fresh(t: &Transaction<'_>, c: &Captured) -> Result<bool> {
+pub(crate) async fn fresh(t: &dyn Connection, c: &Captured) -> Result<bool> {
     let row = t
         .query_one(
             "SELECT capture = 'ON' AND pgtrickle.fingerprint(source_relid) IS NOT DISTINCT FROM schema_fingerprint \
              AND pgtrickle.triggers_fingerprint(source_relid) IS NOT DISTINCT FROM triggers_fingerprint \
-             AND (trigger_mode = 'ROW' OR NOT pgtrickle.is_subscribed(source_relid)) FROM pgtrickle.pgt_buffers WHERE source_relid = $1",
+             AND (trigger_mode = 'ROW' OR NOT pgtrickle.is_subscribed(source_relid)) \
+             AND to_regclass(pg_catalog.format('pgtrickle_changes.changes_%s', source_relid)) IS NOT NULL \
+             AND to_regclass(pg_catalog.format('pgtrickle_changes.changes_%s_%s', source_relid, segments->-1->>'number')) IS NOT NULL \
+             AND NOT EXISTS (SELECT FROM pgtrickle.pgt_marks m WHERE m.source_relid = b.source_relid AND m.pgt_id IS NULL) \
+             FROM pgtrickle.pgt_buffers b WHERE source_relid = $1",
             &[&c.buffer.table().id.0],
         )
         .await
@@ -341,7 +347,7 @@ pub(crate) async fn release(t: &Transaction<'_>, source: u32) -> Result<bool> {
 }
 
 /// Drops the triggers and the buffer of a table with all that is in it; also where the table itself is gone.
-pub(crate) async fn remove(t: &Transaction<'_>, source: u32) -> Result<()> {
+pub(crate) async fn remove(t: &dyn Connection, source: u32) -> Result<()> {
     let doing = "stop capturing changes";
     let triggers = t
         .query(
@@ -378,8 +384,89 @@ pub(crate) async fn remove(t: &Transaction<'_>, source: u32) -> Result<()> {
     t.execute("DELETE FROM pgtrickle.pgt_buffers WHERE source_relid = $1", &[&source])
         .await
         .map_err(|e| Error::server(doing, e))?;
-    Ok(())
+    unmark(t, source).await
 }
+
+/// Forgets which changes of a table were not captured: what reads it is computed anew, or nothing reads it.
+async fn unmark(t: &dyn Connection, source: u32) -> Result<()> {
+    let text = "DELETE FROM pgtrickle.pgt_marks WHERE source_relid = $1 AND pgt_id IS NULL";
+    let done = t.execute(text, &[&source]).await;
+    done.map(drop).map_err(|e| Error::server("forget what was not captured", e))
+}
+
+/// The tables whose changes are captured.
+async fn captured(db: &dyn Connection, doing: &str) -> Result<Vec<Captured>> {
+    let text = "SELECT b.source_relid, n.nspname, c.relname FROM pgtrickle.pgt_buffers b \
+         JOIN pg_class c ON c.oid = b.source_relid JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE b.capture = 'ON' ORDER BY 1";
+    let mut catalog = PgCatalog::new();
+    let mut found = Vec::new();
+    for row in db.query(text, &[]).await.map_err(|e| Error::server(doing, e))? {
+        let (schema, name): (String, String) = (row.get(1), row.get(2));
+        if let Some(table) = table_by_oid(db, &mut catalog, &schema, &name).await? {
+            found.extend(read(db, &table).await?);
+        }
+    }
+    Ok(found)
+}
+
+/// Makes the functions of all triggers anew, which an earlier version of the catalog had, over segments of their own. Takes
+/// no lock on the tables, and loses no change. What writers keep (IMMEDIATE) is kept again from its next refresh on.
+///
+/// # Errors
+/// Those of the server.
+pub async fn renew(db: &dyn Connection) -> Result<()> {
+    let doing = "make capture triggers anew";
+    let fail = |e| Error::server(doing, e);
+    for c in captured(db, doing).await? {
+        if !fresh(db, &c).await? {
+            let source = c.buffer.table().id.0;
+            rebuild_readers(db, source, "the table was altered before the catalog was upgraded").await?;
+            switch_off(db, source, State::Off).await?;
+            continue;
+        }
+        let drop = DropObject { kind: ObjectKind::View, name: c.buffer.view(), cascade: false };
+        let (next, made) = c.mode.source().rotate(&c.buffer);
+        // The columns of the view may have other modifiers in the new segment, which a view cannot be given.
+        run_all(db, &[&[Statement::Drop(drop)], &made[..]].concat(), doing).await?;
+        note_segments(db, &next, &c.attnums).await?;
+    }
+    for row in db.query(KEPT_BY_WRITERS, &[]).await.map_err(fail)? {
+        db.batch_execute(row.get(0)).await.map_err(fail)?;
+    }
+    let stopped = db.query(REBUILD_KEPT, &[&"the catalog was upgraded"]).await;
+    stopped.map(drop).map_err(fail)
+}
+
+/// Drops all triggers, for a version of the catalog whose functions they do not know: what captured is captured again when it
+/// is planned, and computed anew.
+pub(crate) async fn stop(t: &Transaction<'_>) -> Result<()> {
+    let doing = "drop the triggers of this version";
+    let fail = |e| Error::server(doing, e);
+    let why = "the catalog was taken back to an earlier version";
+    for c in captured(t, doing).await? {
+        let source = c.buffer.table().id.0;
+        rebuild_readers(t, source, why).await?;
+        switch_off(t, source, State::Off).await?;
+    }
+    for row in t.query(KEPT_BY_WRITERS, &[]).await.map_err(fail)? {
+        t.batch_execute(row.get(0)).await.map_err(fail)?;
+    }
+    t.query(REBUILD_KEPT, &[&why]).await.map(drop).map_err(fail)
+}
+
+/// What keeps stream tables within the statements that write their sources goes.
+const KEPT_BY_WRITERS: &str = "
+WITH own AS (SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, 'immediate_'))
+SELECT pg_catalog.format('DROP TRIGGER %I ON %s', g.tgname, g.tgrelid::regclass), 0 AS turn FROM pg_trigger g
+    JOIN own ON own.oid = g.tgfoid WHERE g.tgparentid = 0
+UNION ALL SELECT pg_catalog.format('DROP FUNCTION %s', oid::regprocedure), 1 FROM own
+UNION ALL SELECT pg_catalog.format('DROP TABLE %s', c.oid::regclass), 2 FROM pg_class c
+    WHERE c.relnamespace = to_regnamespace('pgtrickle_changes') AND c.relkind = 'r' AND starts_with(c.relname, 'immediate_')
+ORDER BY turn, 1";
+
+const REBUILD_KEPT: &str = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = $1, updated_at = now() \
+     WHERE refresh_mode = 'IMMEDIATE'";
 
 /// The definition of a table by oid, read into `catalog`.
 pub(crate) async fn table_by_oid(
@@ -407,7 +494,7 @@ pub(crate) async fn hold_off(t: &Transaction<'_>, source: u32, kept_by_writers: 
 
 /// Drops the triggers and the buffer of a table and notes that its changes are not captured: what reads it is kept by
 /// full refreshes from now on. What the user holds off stays so.
-pub(crate) async fn switch_off(t: &Transaction<'_>, source: u32, state: State) -> Result<()> {
+pub(crate) async fn switch_off(t: &dyn Connection, source: u32, state: State) -> Result<()> {
     let fail = |e| Error::server("switch capture off", e);
     let row = t
         .query_opt(

@@ -152,7 +152,8 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
     }
     let statements = Immediate::new(table, e.id, sources, &e.settings)?.below(above).install()?;
     let noted = format!(
-        "UPDATE pgtrickle.pgt_stream_tables SET triggers_fingerprint = pgtrickle.immediate_fingerprint(pgt_id) WHERE pgt_id = {}",
+        "WITH unmarked AS (DELETE FROM pgtrickle.pgt_marks WHERE pgt_id = {0}) UPDATE pgtrickle.pgt_stream_tables \
+         SET triggers_fingerprint = pgtrickle.immediate_fingerprint(pgt_id) WHERE pgt_id = {0}",
         e.id
     );
     Ok(Installed::new(Compiled::new(table.clone()), &statements, noted))
@@ -168,6 +169,8 @@ pub(crate) async fn remove(t: &Transaction<'_>, id: i64) -> Result<()> {
     if let Some(row) = t.query_opt(lock, &[&HIDDEN, &format!("immediate_{id}_")]).await.map_err(fail)? {
         t.batch_execute(row.get(0)).await.map_err(fail)?;
     }
+    let unmark = "DELETE FROM pgtrickle.pgt_marks WHERE pgt_id = $1";
+    t.execute(unmark, &[&id]).await.map_err(fail)?;
     let objects = "WITH own AS (SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace($1) \
              AND starts_with(p.proname, $2)) \
          SELECT 0, pg_catalog.format('DROP TRIGGER %I ON %s', g.tgname, g.tgrelid::regclass) FROM pg_trigger g \

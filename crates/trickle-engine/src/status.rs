@@ -241,6 +241,13 @@ const LAST_REFRESH: &str = "(SELECT jsonb_build_object('action', h.action, 'stat
      FROM pgtrickle.pgt_refresh_history h WHERE h.pgt_id = s.pgt_id AND h.action <> 'NO_DATA' AND h.status <> 'RUNNING' \
      ORDER BY h.start_time DESC, h.refresh_id DESC LIMIT 1)";
 
+/// Why changes that the stream table `s` reads could not be captured; NULL where all were.
+const MARKED: &str = "LEFT JOIN LATERAL (\
+     SELECT pg_catalog.format('changes of %s could not be captured: %s', m.source_relid::regclass, m.reason) AS why \
+     FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_marks m ON m.source_relid = d.source_relid \
+     WHERE d.pgt_id = s.pgt_id AND CASE s.refresh_mode WHEN 'IMMEDIATE' THEN m.pgt_id = s.pgt_id ELSE m.pgt_id IS NULL END \
+     ORDER BY m.noted_at LIMIT 1) k ON true";
+
 /// What is pending of a stream table and those that it reads.
 #[derive(Default)]
 struct Pending {
@@ -305,11 +312,11 @@ impl<C: Connection> Trickle<C> {
 
     async fn more(&self) -> Result<BTreeMap<i64, More>> {
         let text = format!(
-            "SELECT s.pgt_id, s.is_populated, s.needs_reinit OR s.frontier IS NULL, {}, {}, \
+            "SELECT s.pgt_id, s.is_populated, s.needs_reinit OR s.frontier IS NULL OR k.why IS NOT NULL, {}, {}, \
              (extract(epoch FROM clock_timestamp() - s.data_timestamp) * 1000)::int8, \
-             EXISTS (SELECT FROM pg_class c WHERE c.oid = s.pgt_relid), s.reinit_reason, \
+             EXISTS (SELECT FROM pg_class c WHERE c.oid = s.pgt_relid), coalesce(k.why, s.reinit_reason), \
              (SELECT max(h.lag_ms) FROM (SELECT r.lag_ms FROM pgtrickle.pgt_refresh_history r WHERE r.pgt_id = s.pgt_id \
-                 ORDER BY r.start_time DESC LIMIT {LATELY}) h), {LAST_REFRESH} FROM pgtrickle.pgt_stream_tables s",
+                 ORDER BY r.start_time DESC LIMIT {LATELY}) h), {LAST_REFRESH} FROM pgtrickle.pgt_stream_tables s {MARKED}",
             instant("s.data_timestamp"),
             instant("s.last_refresh_at")
         );

@@ -45,6 +45,13 @@ pub struct ColumnDef {
     /// The type that queries read it as, where no operators are found for its own: that of arrays of a domain's base type.
     #[serde(default)]
     pub read_as: Option<Type>,
+    /// Its number in the table, as in `pg_attribute.attnum`, which neither a rename nor a dropped column changes; 0 where no
+    /// server was asked.
+    #[serde(default)]
+    pub number: i16,
+    /// The oid of its declared type; 0 where no server was asked.
+    #[serde(default)]
+    pub type_id: u32,
 }
 
 /// The expression of a generated column, over the names of the other columns of its table.
@@ -59,7 +66,7 @@ pub enum Generated {
 impl ColumnDef {
     /// A column whose values are written.
     pub fn new(name: impl Into<Arc<str>>, ty: Type, nullable: bool) -> ColumnDef {
-        ColumnDef { name: name.into(), ty, nullable, generated: None, read_as: None }
+        ColumnDef { name: name.into(), ty, nullable, generated: None, read_as: None, number: 0, type_id: 0 }
     }
     /// Whether queries read its values as they are in the table.
     pub fn is_plain(&self) -> bool {

@@ -30,6 +30,7 @@ pub struct Buffer {
     generation: u32,
     segments: Vec<Segment>,
     partitions: Vec<Qualified>,
+    partitioned: bool,
     inherited: bool,
     unlogged: bool,
     limit: i64,
@@ -47,6 +48,7 @@ impl Buffer {
             generation: 1,
             segments,
             partitions: Vec::new(),
+            partitioned: false,
             inherited: false,
             unlogged: false,
             limit: super::DEFAULT_LIMIT,
@@ -66,13 +68,14 @@ impl Buffer {
     #[must_use]
     pub fn with_partitions(mut self, partitions: Vec<Qualified>) -> Buffer {
         self.partitions = partitions;
+        self.partitioned = true;
         self
     }
 
     /// The children, on every level, of a table that is no partitioned one.
     #[must_use]
     pub fn with_children(self, children: Vec<Qualified>) -> Buffer {
-        Buffer { inherited: true, ..self.with_partitions(children) }
+        Buffer { inherited: true, partitioned: false, partitions: children, ..self }
     }
 
     /// Segments without WAL. Each holds one row of weight NULL, which a crash of the server takes with the others:
@@ -81,6 +84,11 @@ impl Buffer {
     pub fn with_unlogged(mut self, unlogged: bool) -> Buffer {
         self.unlogged = unlogged;
         self
+    }
+
+    /// Whether the table is a partitioned one.
+    pub(crate) fn is_partitioned(&self) -> bool {
+        self.partitioned
     }
 
     /// Bytes of the segment that is written from which on changes are not told apart any more, but every reader is
@@ -234,10 +242,11 @@ impl Buffer {
         self.captured().take(if repeated { 1 } else { usize::MAX }).collect()
     }
 
-    /// The name here and the type of a column of the source.
+    /// The name here and the type of a column of the source. The type has no modifiers: a value that the source took is taken
+    /// here too, also after its column was made wider.
     pub(crate) fn column(&self, position: usize) -> Option<(Ident, Type)> {
         let column = self.table.columns.get(position)?;
-        Some((BufferSources::buffer_column(&column.name), column.ty.clone()))
+        Some((BufferSources::buffer_column(&column.name), column.ty.unmodified()))
     }
 
     fn next(&self, columns: Vec<usize>) -> Buffer {

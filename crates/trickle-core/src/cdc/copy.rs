@@ -4,7 +4,7 @@
 //! their transition tables are left out where they are the same byte by byte, which is −x +x whatever belongs to whatever.
 
 use super::trigger::StatementTriggers;
-use super::{Buffer, ChangeSource, Writer, function, function_name, limit};
+use super::{Buffer, ChangeSource, Writer, fit, function, function_name, limit};
 use crate::sql::ast::{CreateScriptFunction, Statement, TriggerEvent};
 use crate::sql::print;
 use serde::{Deserialize, Serialize};
@@ -19,12 +19,21 @@ pub struct CopyScript {
     pub segment: (String, String),
     /// The names of each captured column, in the source and in the segment.
     pub columns: Vec<(String, String)>,
+    /// The source; 0 in a script of version 0.2.0 or earlier, which knows columns by their names alone.
+    #[serde(default)]
+    pub source: u32,
+    /// The number and the oid of the type of each captured column of the source.
+    #[serde(default)]
+    pub attributes: Vec<(i16, u32)>,
     /// The bytes of the segment from which on nothing is copied, but the mark is left.
     pub limit: i64,
-    /// The statement that does the same as the copying, for a segment or a source that is not as it was made.
+    /// The statement that does the same as the copying, for a segment that is not as it was made; run only while the source is.
     pub copy: String,
     /// The statement that leaves the mark of a full segment.
     pub mark: String,
+    /// The statement that leaves the mark of a change that cannot be captured; empty in a script of an earlier version.
+    #[serde(default)]
+    pub unfit: String,
 }
 
 /// The triggers of [`StatementTriggers`], with other functions.
@@ -45,6 +54,7 @@ impl ChangeSource for CopyTriggers {
             let source = buffer.table().columns.get(*c)?;
             Some((source.name.to_string(), buffer.column(*c)?.0.as_str().to_owned()))
         };
+        let attribute = |c: &usize| buffer.table().columns.get(*c).map(|c| (c.number, c.type_id));
         let text = |all: Vec<Statement>| all.iter().map(|s| print(s).text).collect::<Vec<_>>().join(";\n");
         let script = CopyScript {
             segment: (
@@ -52,7 +62,10 @@ impl ChangeSource for CopyTriggers {
                 segment.name.as_str().to_owned(),
             ),
             columns: buffer.columns().iter().filter_map(pair).collect(),
+            source: buffer.table().id.0,
+            attributes: buffer.columns().iter().filter_map(attribute).collect(),
             limit: buffer.limit(),
+            unfit: print(&fit::gone(buffer, &writer.reads)).text,
             copy: text(writer.body),
             mark: text(limit::mark(buffer, None)),
         };

@@ -25,24 +25,20 @@ pub const OVERFLOWED: &str = "9223372036854775806";
 /// it. Where it is not seen there, one more is written.
 const LOOKED_AT: i64 = 2;
 
-fn named(name: &str) -> Type {
+pub(super) fn named(name: &str) -> Type {
     Type::Other(Arc::new(opaque(name)))
 }
 
 /// A constant of a type that has this text.
-fn constant(text: &str, ty: &str) -> Scalar {
+pub(super) fn constant(text: &str, ty: &str) -> Scalar {
     Scalar::Literal(Datum::text(text), named(ty))
 }
 
-/// The bytes of the segment that is written.
-fn size(buffer: &Buffer) -> Option<Scalar> {
+/// The bytes of the segment that is written; NULL where it is gone.
+pub(super) fn size(buffer: &Buffer) -> Option<Scalar> {
     let name = buffer.segment_name(buffer.current()?).to_string();
-    Some(Scalar::call("pg_relation_size", vec![constant(&name, "regclass")]))
-}
-
-/// Whether the segment that is written is at its limit.
-pub(super) fn is_full(buffer: &Buffer) -> Option<Scalar> {
-    Some(size(buffer)?.op(">=", Scalar::int8(buffer.limit())))
+    let segment = Scalar::call("to_regclass", vec![Scalar::text(&name)]);
+    Some(Scalar::call("pg_relation_size", vec![segment]))
 }
 
 /// Writes the mark unless it is there, or `changed` says that nothing happened.
@@ -123,7 +119,7 @@ mod tests {
             let functions: Vec<&String> = texts.iter().filter(|t| t.contains("RETURNS trigger")).collect();
             assert_eq!(functions.len(), 4);
             for f in functions {
-                let guard = "IF pg_relation_size('ch.changes_1_2'::regclass) >= 4096::bigint THEN";
+                let guard = "IF pg_relation_size(to_regclass('ch.changes_1_2'::text)) < 4096::bigint";
                 assert!(f.contains(guard), "{f}");
                 assert!(f.contains("INSERT INTO ch.changes_1_2 (xid, w)"), "{f}");
             }

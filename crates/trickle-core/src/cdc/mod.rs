@@ -19,6 +19,7 @@
 
 mod buffer;
 mod copy;
+pub(crate) mod fit;
 mod limit;
 mod row;
 #[cfg(test)]
@@ -32,8 +33,8 @@ pub use limit::{DEFAULT_LIMIT, OVERFLOWED};
 pub(crate) use trigger::changed_rows;
 
 use crate::sql::ast::{
-    CreateTrigger, CreateTriggerFunction, DropObject, EnableAlways, Insert, Instruction, Lock, LockMode,
-    ObjectKind, Query, Scalar, SelectItem, SetExpr, Statement, TriggerEvent, TriggerTiming, pinned_path,
+    CreateTrigger, CreateTriggerFunction, DropObject, EnableAlways, Insert, Lock, LockMode, ObjectKind,
+    Query, Scalar, SelectItem, SetExpr, Statement, TriggerEvent, TriggerTiming, pinned_path,
 };
 use crate::sql::{Ident, Qualified};
 use crate::types::{Datum, Type};
@@ -72,16 +73,20 @@ impl Mode {
 pub struct Writer {
     /// The event.
     pub event: TriggerEvent,
-    /// Name of the transition table with old rows, if it reads one.
-    pub old_table: Option<Ident>,
-    /// Name of the transition table with new rows, if it reads one.
-    pub new_table: Option<Ident>,
+    /// The transition table with old rows, or the old row, if it reads one.
+    pub old: Option<Ident>,
+    /// The transition table with new rows, or the new row, if it reads one.
+    pub new: Option<Ident>,
     /// Fires once per row rather than once per statement.
     pub for_each_row: bool,
     /// Whether what fired it changed anything that the body tells; `None` for always.
     pub changed: Option<Scalar>,
+    /// The columns of the table (positions) that the body reads.
+    pub reads: Vec<usize>,
     /// What it runs.
     pub body: Vec<Statement>,
+    /// The same over rows under the names [`fit::OLD`] and [`fit::NEW`], whose columns have the names that they had.
+    pub by_other_names: Vec<Statement>,
 }
 
 /// A way to capture changes. The statements of each list run in order in one transaction; none of the lists begins or
@@ -153,9 +158,12 @@ pub trait ChangeSource: fmt::Debug + Sync {
             let triggers: Vec<Statement> =
                 tables.into_iter().flat_map(|table| trigger(&writer, table, buffer)).collect();
             let name = function_name(buffer, writer.event);
+            let cloned = writer.for_each_row && buffer.is_partitioned();
             made.push(self.function(writer, buffer));
-            // It writes the buffer with its owner's rights: nobody else is to have it called for a table of his own.
-            made.push(Statement::RevokeFunction(name));
+            // It writes the buffer with its owner's rights: nobody else is to have it called for a table of his own. Where
+            // PostgreSQL repeats the trigger on a new partition, whose owner must be able to execute it, it looks for itself, and
+            // nobody else may use the schema and so name it.
+            made.push(if cloned { Statement::GrantFunction(name) } else { Statement::RevokeFunction(name) });
             made.extend(triggers);
         }
         made
@@ -206,17 +214,12 @@ fn lock(buffer: &Buffer) -> Statement {
 
 /// A function that writes with the rights of the buffer's owner: who changes the source needs none on the buffer.
 fn function(writer: Writer, buffer: &Buffer) -> Statement {
-    let full = limit::is_full(buffer).map(|condition| {
-        let marked = limit::mark(buffer, writer.changed).into_iter().map(Instruction::Run);
-        let then = marked.chain([Instruction::Return]).collect();
-        Instruction::If { condition, then, otherwise: Vec::new() }
-    });
     Statement::CreateTriggerFunction(CreateTriggerFunction {
         name: function_name(buffer, writer.event),
         security_definer: true,
         settings: vec![pinned_path()],
-        variables: Vec::new(),
-        body: full.into_iter().chain(writer.body.into_iter().map(Instruction::Run)).collect(),
+        variables: fit::variables(),
+        body: fit::guarded(writer, buffer),
     })
 }
 
@@ -229,8 +232,8 @@ fn trigger(writer: &Writer, table: &Qualified, buffer: &Buffer) -> [Statement; 2
         table: table.clone(),
         timing: TriggerTiming::After,
         event: writer.event,
-        old_table: writer.old_table.clone(),
-        new_table: writer.new_table.clone(),
+        old_table: writer.old.clone().filter(|_| !writer.for_each_row),
+        new_table: writer.new.clone().filter(|_| !writer.for_each_row),
         for_each_row: writer.for_each_row,
         function: function_name(buffer, writer.event),
     };
@@ -305,11 +308,13 @@ fn truncated(buffer: &Buffer) -> Writer {
     let row = std::iter::once(weight(0)).chain(buffer.columns().iter().filter_map(nulls)).collect();
     Writer {
         event: TriggerEvent::Truncate,
-        old_table: None,
-        new_table: None,
+        old: None,
+        new: None,
         for_each_row: false,
         changed: None,
+        reads: Vec::new(),
         body: insert(buffer, SetExpr::Values(vec![row])),
+        by_other_names: Vec::new(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Row triggers: for tables that a subscription writes, whose apply worker fires no statement triggers.
 
+use super::trigger::by_other_names;
 use super::{Buffer, ChangeSource, Writer, differs, image, insert, truncated, weight};
 use crate::sql::Ident;
 use crate::sql::ast::{FromItem, Query, Scalar, Select, SelectItem, SetExpr, Statement, TriggerEvent};
@@ -10,15 +11,17 @@ pub(super) struct RowTriggers;
 
 impl ChangeSource for RowTriggers {
     fn writers(&self, buffer: &Buffer) -> Vec<Writer> {
+        let (old, new) = (Ident::fixed("old"), Ident::fixed("new"));
         let writer = |event, changed, body| Writer {
             event,
-            old_table: None,
-            new_table: None,
+            old: (event != TriggerEvent::Insert).then(|| old.clone()),
+            new: (event != TriggerEvent::Delete).then(|| new.clone()),
             for_each_row: true,
             changed,
+            reads: buffer.columns().to_vec(),
             body,
+            by_other_names: by_other_names(buffer, event),
         };
-        let (old, new) = (Ident::fixed("old"), Ident::fixed("new"));
         let one = |w, alias| insert(buffer, SetExpr::Values(vec![row(buffer, w, alias)]));
         let mut writers = vec![writer(TriggerEvent::Insert, None, one(1, &new))];
         if !buffer.columns().is_empty() {

@@ -1,7 +1,7 @@
 //! Statement triggers with transition tables.
 
 use super::limit::any_row;
-use super::{Buffer, ChangeSource, Writer, differs, image, insert, items, truncated, weight};
+use super::{Buffer, ChangeSource, Writer, differs, fit, image, insert, items, truncated, weight};
 use crate::sql::Ident;
 use crate::sql::Qualified;
 use crate::sql::ast::{
@@ -16,24 +16,37 @@ pub(super) struct StatementTriggers;
 impl ChangeSource for StatementTriggers {
     fn writers(&self, buffer: &Buffer) -> Vec<Writer> {
         let (old, new) = (Ident::fixed("trickle_old"), Ident::fixed("trickle_new"));
-        let writer = |event, old_table: Option<&Ident>, new_table: Option<&Ident>, body| Writer {
+        let writer = |event, old: Option<&Ident>, new: Option<&Ident>, body| Writer {
             event,
-            old_table: old_table.cloned(),
-            new_table: new_table.cloned(),
+            old: old.cloned(),
+            new: new.cloned(),
             for_each_row: false,
-            changed: new_table.or(old_table).map(any_row),
+            changed: new.or(old).map(any_row),
+            reads: buffer.columns().to_vec(),
             body,
+            by_other_names: by_other_names(buffer, event),
         };
         let rows = |w, from: &Ident| insert(buffer, arm(buffer, w, from));
         let mut writers = vec![writer(TriggerEvent::Insert, None, Some(&new), rows(1, &new))];
         // Where no column is referenced only the number of rows counts, and an update keeps it.
         if !buffer.columns().is_empty() {
-            writers.push(writer(TriggerEvent::Update, Some(&old), Some(&new), update(buffer, &old, &new)));
+            let update = update(buffer, &old, &new);
+            let key =
+                pairing_key(buffer).unwrap_or_default().iter().filter(|c| !buffer.columns().contains(c));
+            let mut update = writer(TriggerEvent::Update, Some(&old), Some(&new), update);
+            update.reads.extend(key);
+            writers.push(update);
         }
         writers.push(writer(TriggerEvent::Delete, Some(&old), None, rows(-1, &old)));
         writers.push(truncated(buffer));
         writers
     }
+}
+
+/// What a statement changed, from rows under the names of [`fit`], and without pairs.
+pub(super) fn by_other_names(buffer: &Buffer, event: TriggerEvent) -> Vec<Statement> {
+    let (old, new) = (Ident::fixed(fit::OLD), Ident::fixed(fit::NEW));
+    insert(buffer, changed_rows(buffer, event, &old, &new))
 }
 
 /// Every row of a transition table with one weight.

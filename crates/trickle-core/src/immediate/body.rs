@@ -4,7 +4,7 @@ use super::exclusion::Exclusion;
 use super::{BUCKETS, Immediate};
 use crate::apply::LayoutSources;
 use crate::catalog::{TableDef, TableId};
-use crate::cdc::{Buffer, changed_rows};
+use crate::cdc::{Buffer, changed_rows, fit};
 use crate::error::Result;
 use crate::graph::NodeId;
 use crate::opt;
@@ -61,6 +61,7 @@ pub(super) fn variables() -> Vec<(Ident, &'static str)> {
         (DONE, "record"),
         (SET, "text"),
         (WAS, "text"),
+        fit::VARIABLE,
     ]
     .map(|(name, ty)| (Ident::fixed(name), ty))
     .into()
@@ -154,7 +155,8 @@ impl Immediate<'_> {
         let elsewhere = when(gone, vec![Instruction::Return], vec![moved]);
         // A snapshot from before all this shows neither: who sees the control table sees what was made before it.
         let missing = when(unguarded, vec![self.check(), elsewhere], Vec::new());
-        std::iter::once(missing).chain(body).collect()
+        let fit = fit::all_fit(&self.sources, self.id);
+        std::iter::once(missing).chain(fit).chain(body).collect()
     }
 
     /// Counts a statement that begins.

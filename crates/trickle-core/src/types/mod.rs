@@ -104,6 +104,26 @@ impl Type {
         }
     }
 
+    /// The type that takes every value of it under any modifiers, with its collation: of `char(3)[]` it is `bpchar[]`, of
+    /// `time(0) without time zone` the same without the 0.
+    #[must_use]
+    pub fn unmodified(&self) -> Type {
+        if let Some((base, collation)) = self.collation() {
+            return base.unmodified().collated(collation, self.is_exact() || !base.is_exact());
+        }
+        match self {
+            Type::Array(e) => e.unmodified().array(),
+            Type::Other(o) => match self.base() {
+                Type::Other(b) if b.sql_name == o.sql_name => Type::Other(Arc::new(OtherType {
+                    sql_name: without_modifiers(&o.sql_name),
+                    ..(**o).clone()
+                })),
+                base => base,
+            },
+            other => other.base(),
+        }
+    }
+
     /// The type under its own collation, and the name of the collation that this one has instead; `None` where it has none.
     pub fn collation(&self) -> Option<(Type, &str)> {
         match self {
@@ -326,6 +346,21 @@ fn system(name: &str) -> Option<OtherType> {
     // The order of queries for texts looks at the words alone.
     let exact = !matches!(name, "numrange" | "nummultirange" | "tsquery");
     Some(OtherType { sql_name: String::new(), equality, hashable, ordered, exact })
+}
+
+/// A name of a type without what stands between parentheses, quoted names aside.
+fn without_modifiers(name: &str) -> String {
+    let (mut out, mut depth, mut quoted) = (String::new(), 0, false);
+    for c in name.chars() {
+        quoted ^= c == '"';
+        match c {
+            '(' if !quoted => depth += 1,
+            ')' if !quoted => depth -= 1,
+            c if depth == 0 => out.push(c),
+            _ => {}
+        }
+    }
+    out
 }
 
 /// Splits `numeric(10,2)` into `numeric` and `[10, 2]`; `timestamp(3) without time zone` keeps its words.

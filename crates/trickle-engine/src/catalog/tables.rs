@@ -180,7 +180,13 @@ fn column(types: &Types, c: &Row) -> ColumnDef {
         true => (opaque(&spelled, false, false, false), Some(ty)),
         false => (ty, None),
     };
-    ColumnDef { generated, read_as, ..ColumnDef::new(c.get::<String>(1), ty, !c.get::<bool>(4)) }
+    ColumnDef {
+        generated,
+        read_as,
+        number: c.get(0),
+        type_id: c.get(2),
+        ..ColumnDef::new(c.get::<String>(1), ty, !c.get::<bool>(4))
+    }
 }
 
 /// Attribute numbers as positions; `None` where one is not a column.

@@ -38,6 +38,7 @@ impl<C: Connection> Trickle<C> {
         let buffers = self.buffers().await?;
         Ok(vec![
             triggers(self.db()).await?,
+            marks(self.db()).await?,
             guards(self.db()).await?,
             captured(&buffers, &tables),
             sizes(&buffers),
@@ -137,6 +138,28 @@ async fn guards(db: &dyn Connection) -> Result<Check> {
         some(&again)
     );
     Ok(Check::new("guards", Verdict::Warning, format!("anybody may write {}", some(&open)), advice))
+}
+
+/// Changes that their triggers could not capture, each source once.
+const MARKS: &str = "
+SELECT coalesce(c.oid::regclass::text, m.source_relid::text), min(m.reason), min(m.noted_at)::text
+FROM pgtrickle.pgt_marks m LEFT JOIN pg_class c ON c.oid = m.source_relid GROUP BY 1 ORDER BY 1";
+
+async fn marks(db: &dyn Connection) -> Result<Check> {
+    let rows = db.query(MARKS, &[]).await.map_err(asking)?;
+    if rows.is_empty() {
+        return Ok(Check::new("uncaptured changes", Verdict::Good, "none", ""));
+    }
+    let how = |r: &Row| {
+        let (source, why, since): (String, String, String) = (r.get(0), r.get(1), r.get(2));
+        format!("of {source} since {since}: {why}")
+    };
+    let found: Vec<String> = rows.iter().map(how).collect();
+    let advice = format!(
+        "Writers went on. The next refresh makes the triggers anew and computes anew what reads the table: {}",
+        say::one("trickle refresh", "pgtrickle.refresh_stream_table()")
+    );
+    Ok(Check::new("uncaptured changes", Verdict::Warning, some(&found), advice))
 }
 
 fn captured(buffers: &[BufferStatus], tables: &[Status]) -> Check {

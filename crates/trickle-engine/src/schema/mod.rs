@@ -194,10 +194,16 @@ pub async fn fill(db: &dyn Connection, target: i32) -> Result<()> {
     }
 }
 
+/// The first version whose trigger functions look whether their table is what they were made for.
+const GUARDED: i32 = 3;
+
 async fn rise(db: &dyn Connection, from: i32, to: i32) -> Result<()> {
     for m in MIGRATIONS.iter().filter(|m| m.version > from && m.version <= to) {
         let doing = || format!("bring the catalog to version {}", m.version);
         db.batch_execute(m.up).await.map_err(|e| advised(Error::server(doing(), e)))?;
+    }
+    if from > 0 && from < GUARDED && to >= GUARDED && !is_restored(db).await? {
+        capture::renew(db).await?;
     }
     Ok(())
 }
@@ -223,6 +229,9 @@ pub async fn migrate(db: &mut dyn Connection, target: i32) -> Result<Option<i32>
         made.map_err(|e| advised(Error::server("make the catalog's schemas", e)))?;
     }
     rise(&transaction, found.unwrap_or(0), target).await?;
+    if found.is_some_and(|v| v >= GUARDED) && target < GUARDED {
+        capture::stop(&transaction).await?;
+    }
     for m in MIGRATIONS.iter().rev().filter(|m| m.version <= found.unwrap_or(0) && m.version > target) {
         let doing = || format!("take the catalog back from version {}", m.version);
         transaction.batch_execute(m.down).await.map_err(|e| Error::server(doing(), e))?;

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::rc::Rc;
 use trickle_core::cdc::CopyScript;
+use trickle_core::sql::Ident;
 
 /// Rows are written in batches of at most so many, …
 const BATCH: usize = 500;
@@ -36,6 +37,54 @@ struct Script {
     says: CopyScript,
     /// Where each of its columns was last found in a source, from 0: mostly it is there again.
     places: RefCell<Vec<usize>>,
+}
+
+impl Script {
+    /// Where each of its columns is in a source, from 0, or in a partition or child of it, which has columns of the same names in
+    /// any order. None where one was dropped or has another type. A script of an earlier version knows the types of the segment.
+    fn places(&self, changed: &Changed, segment: &Segment) -> Option<Vec<usize>> {
+        let says = &self.says;
+        // SAFETY: both relations are open as long as the descriptions are used.
+        let (here, there) = unsafe {
+            (
+                PgTupleDesc::from_pg_unchecked((*segment.0).rd_att),
+                PgTupleDesc::from_pg_unchecked((*changed.source).rd_att),
+            )
+        };
+        let mut known = self.places.borrow_mut();
+        let mut places = Vec::with_capacity(known.len());
+        for (i, (name, _)) in says.columns.iter().enumerate() {
+            let place = known.get_mut(i)?;
+            let (found, wanted) = match says.attributes.get(i) {
+                Some((number, wanted)) if changed.is(says.source) => {
+                    *place = usize::try_from(*number - 1).ok()?;
+                    (there.get(*place).filter(|c| !c.attisdropped)?, *wanted)
+                }
+                Some((number, wanted)) => (find(&there, &name_now(says.source, *number)?, place)?, *wanted),
+                None => (find(&there, name, place)?, here.get(i + 2)?.atttypid.to_u32()),
+            };
+            if found.atttypid.to_u32() != wanted {
+                return None;
+            }
+            places.push(*place);
+        }
+        Some(places)
+    }
+}
+
+/// The name that a column of a table has now.
+fn name_now(table: u32, number: i16) -> Option<String> {
+    // SAFETY: where there is no such column there is no name; one that is found is this caller's.
+    unsafe {
+        let name = pg_sys::get_attname(pg_sys::Oid::from(table), number, true);
+        (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
+    }
+}
+
+/// The type that a domain is made of; any other type itself. Its values are the same bytes.
+fn base(ty: pg_sys::Oid) -> pg_sys::Oid {
+    // SAFETY: it is the type of a column, which is there.
+    unsafe { pg_sys::getBaseType(ty) }
 }
 
 unsafe extern "C-unwind" {
@@ -134,22 +183,39 @@ fn remember(
     script
 }
 
-/// Copies what a statement changed.
+/// Copies what a statement changed. Nothing of a source is read that is not what the script was made for: the statement that
+/// stands for the copying would find casts from the type of a column that its owner made since.
 fn copy(data: &mut pg_sys::TriggerData, script: &Script) {
     let says = &script.says;
     let Some(changed) = Changed::of(data) else { return };
-    let Some(segment) = Segment::open(says) else { return by_statement(data, &says.copy) };
+    let Some(segment) = Segment::open(says) else { return mark_unfit(data, says) };
     if segment.bytes() >= says.limit {
         drop(segment);
         return by_statement(data, &says.mark);
     }
-    let Some(fields) = segment.fields(script, &changed) else {
+    let Some(places) = script.places(&changed, &segment) else {
         drop(segment);
-        return by_statement(data, &says.copy);
+        return mark_unfit(data, says);
+    };
+    let Some(fields) = segment.fields(script, &changed, &places) else {
+        drop(segment);
+        let named = says.source == 0 || changed.has_names(says, &places);
+        return if named { by_statement(data, &says.copy) } else { mark_unfit(data, says) };
     };
     next_command();
     changed.write(&segment, &fields);
     next_command();
+}
+
+/// Says that a change was not captured, and why: the writer's statement goes on. A script of an earlier version marks the
+/// segment, as a TRUNCATE does.
+fn mark_unfit(data: &mut pg_sys::TriggerData, says: &CopyScript) {
+    if says.unfit.is_empty() {
+        let (schema, name) = (Ident::new(&says.segment.0), Ident::new(&says.segment.1));
+        by_statement(data, &format!("INSERT INTO {schema}.{name} (w) VALUES (0)"));
+    } else {
+        by_statement(data, &says.unfit);
+    }
 }
 
 /// As the executor does it: rows are of a command after the one that changed the source, and whoever looks next sees them.
@@ -197,6 +263,20 @@ struct Changed {
 }
 
 impl Changed {
+    /// Whether it is this very table that was changed, and no partition or child of it.
+    fn is(&self, table: u32) -> bool {
+        // SAFETY: the relation is open.
+        unsafe { (*self.source).rd_id.to_u32() == table }
+    }
+
+    /// Whether the columns at these places have the names that the statement of the script reads them by.
+    fn has_names(&self, says: &CopyScript, places: &[usize]) -> bool {
+        // SAFETY: the relation is open as long as the description is used.
+        let there = unsafe { PgTupleDesc::from_pg_unchecked((*self.source).rd_att) };
+        let mut columns = says.columns.iter().zip(places);
+        columns.all(|((name, _), place)| there.get(*place).is_some_and(|c| is_named(c, name)))
+    }
+
     fn of(data: &pg_sys::TriggerData) -> Option<Changed> {
         if data.tg_oldtable.is_null() && data.tg_newtable.is_null() {
             refuse("its trigger has no transition table");
@@ -353,7 +433,7 @@ impl Segment {
 
     /// How it is filled from a source; none where a row does not simply go from there to here. The columns of a segment are the
     /// transaction, the weight, then those of the script in its order, until somebody alters it.
-    fn fields(&self, script: &Script, changed: &Changed) -> Option<Fields> {
+    fn fields(&self, script: &Script, changed: &Changed, places: &[usize]) -> Option<Fields> {
         if !self.is_bare() {
             return None;
         }
@@ -364,8 +444,7 @@ impl Segment {
                 PgTupleDesc::from_pg_unchecked((*changed.source).rd_att),
             )
         };
-        let mut places = script.places.borrow_mut();
-        let mut columns = script.says.columns.iter().zip(places.iter_mut());
+        let mut columns = script.says.columns.iter().zip(places);
         let mut fields = Fields { all: Vec::with_capacity(here.len()), compared: Vec::new(), last: 0 };
         for (i, column) in here.iter().enumerate() {
             if column.attgenerated != 0 || column.attidentity != 0 {
@@ -376,9 +455,9 @@ impl Segment {
                 1 if is_named(column, "w") && column.atttypid == pg_sys::INT2OID => Field::Weight,
                 0 | 1 => return None,
                 _ => {
-                    let ((source, name), place) = columns.next()?;
-                    let from = find(&there, source, place)?;
-                    let same = from.atttypid == column.atttypid && is_named(column, name);
+                    let ((_, name), place) = columns.next()?;
+                    let from = there.get(*place)?;
+                    let same = base(from.atttypid) == column.atttypid && is_named(column, name);
                     if !same || from.attgenerated as u8 == b'v' || column.attnotnull {
                         return None;
                     }

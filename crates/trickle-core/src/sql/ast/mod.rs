@@ -15,7 +15,7 @@ pub use dml::{
     ConflictAction, Delete, Insert, Lock, LockMode, Merge, MergeAction, MergeWhen, OnConflict, Truncate,
     Update,
 };
-pub use plpgsql::{CreateScriptFunction, CreateTriggerFunction, Instruction, pinned_path};
+pub use plpgsql::{CreateScriptFunction, CreateTriggerFunction, Instruction, NamedRows, pinned_path};
 pub use query::{
     Cte, CteBody, FromItem, JoinKind, OrderBy, Query, Select, SelectItem, SetExpr, SetOperator, TableCall,
 };
@@ -53,6 +53,8 @@ pub enum Statement {
     CreateScriptFunction(CreateScriptFunction),
     /// `REVOKE ALL ON FUNCTION name() FROM PUBLIC`
     RevokeFunction(crate::sql::Qualified),
+    /// `GRANT EXECUTE ON FUNCTION name() TO PUBLIC`
+    GrantFunction(crate::sql::Qualified),
     /// `CREATE TRIGGER`
     CreateTrigger(CreateTrigger),
     /// `ALTER TABLE … ADD PRIMARY KEY`

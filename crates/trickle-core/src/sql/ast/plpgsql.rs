@@ -44,6 +44,15 @@ pub enum Instruction {
     Fetch(Statement, Vec<Ident>),
     /// A statement whose plan is made each time, for what there is then; its rows are dropped.
     Anew(Statement),
+    /// A statement over rows whose columns may have other names by now. Its plan is made each time.
+    Renamed {
+        /// The variable with the list of columns that is selected from each, under the alias `r`.
+        list: Ident,
+        /// The rows, as the statement reads them.
+        rows: Vec<NamedRows>,
+        /// The statement.
+        statement: Statement,
+    },
     /// `name := value`
     Assign(Ident, Scalar),
     /// `IF … THEN … ELSE … END IF`
@@ -74,4 +83,17 @@ pub enum Instruction {
     },
     /// `RETURN NULL`
     Return,
+}
+
+/// Rows as a statement reads them: `name (columns) AS (SELECT … FROM from)`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedRows {
+    /// Their name.
+    pub name: Ident,
+    /// Their columns.
+    pub columns: Vec<Ident>,
+    /// The relation that they are of, or the variable.
+    pub from: Ident,
+    /// Whether that is a variable, which holds one row.
+    pub row: bool,
 }

@@ -191,6 +191,11 @@ impl Printer {
                 self.show(name);
                 self.word("() FROM PUBLIC");
             }
+            Statement::GrantFunction(name) => {
+                self.word("GRANT EXECUTE ON FUNCTION ");
+                self.show(name);
+                self.word("() TO PUBLIC");
+            }
             Statement::CreateTrigger(c) => self.create_trigger(c),
             Statement::AddPrimaryKey(a) => self.add_primary_key(a),
             Statement::EnableAlways(e) => self.enable_always(e),

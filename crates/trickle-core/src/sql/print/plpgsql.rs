@@ -1,7 +1,7 @@
 //! Printing of trigger functions.
 
 use super::{Printer, quoted};
-use crate::sql::ast::{CreateScriptFunction, CreateTriggerFunction, Instruction};
+use crate::sql::ast::{CreateScriptFunction, CreateTriggerFunction, Instruction, NamedRows, Statement};
 use crate::sql::ident::Ident;
 
 impl Printer {
@@ -86,6 +86,40 @@ impl Printer {
         self.newline();
     }
 
+    /// `EXECUTE 'WITH name (columns) AS (SELECT ' || list || ' FROM …) …' || statement USING …`
+    fn renamed(&mut self, list: &Ident, rows: &[NamedRows], statement: &Statement) {
+        self.word("EXECUTE ");
+        let mut values = Vec::new();
+        for (i, r) in rows.iter().enumerate() {
+            let before = self.capture(|p| {
+                p.word(if i == 0 { "WITH " } else { ", " });
+                p.ident(&r.name);
+                p.word(" (");
+                p.row(&r.columns, |p, c| p.ident(c));
+                p.word(") AS (SELECT ");
+            });
+            let after = self.capture(|p| {
+                p.word(" FROM ");
+                if r.row {
+                    values.push(&r.from);
+                    p.put(format_args!("(SELECT (${}).*)", values.len()));
+                } else {
+                    p.ident(&r.from);
+                }
+                p.word(" r)");
+            });
+            self.put(format_args!("{} || ", quoted(&before)));
+            self.ident(list);
+            self.put(format_args!(" || {} || ", quoted(&after)));
+        }
+        let text = self.capture(|p| p.statement(statement));
+        self.dollars("statement", &format!("\n{text}"));
+        if !values.is_empty() {
+            self.word(" USING ");
+            self.row(&values, |p, name| p.ident(name));
+        }
+    }
+
     fn instruction(&mut self, i: &Instruction) {
         match i {
             Instruction::Run(statement) => self.statement(statement),
@@ -100,6 +134,7 @@ impl Printer {
                 self.word("EXECUTE ");
                 self.dollars("statement", &text);
             }
+            Instruction::Renamed { list, rows, statement } => self.renamed(list, rows, statement),
             Instruction::Assign(name, value) => {
                 self.ident(name);
                 self.word(" := ");

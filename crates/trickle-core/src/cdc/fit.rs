@@ -1,0 +1,259 @@
+//! Whether a table is still what its triggers were made for, and what they do where it is not.
+//!
+//! A trigger function runs with the rights of the buffer's owner, and whoever owns the table may give a column another type,
+//! with a cast of his own to the one that the buffer has. So no value is touched before `pgtrickle.misfit` has found every
+//! column that the function reads under its number, name and type. The server calls it when it plans the guard, and again
+//! when it was told that the table was altered, which it is before the writer's lock on the table is granted: so the answer is
+//! of now at every isolation level, and costs a statement nothing.
+//!
+//! Columns that have other names now are read by these, in a statement that is made each time. What cannot be captured leaves a
+//! mark in `pgtrickle.pgt_marks`: readers are computed anew, and the writer's statement succeeds.
+
+use super::limit::{constant, named, size};
+use super::{Buffer, Writer, limit};
+use crate::sql::ast::{
+    FromItem, Insert, Instruction, NamedRows, Query, Scalar, Select, SelectItem, Statement,
+};
+use crate::sql::{Ident, Qualified};
+use crate::types::{Datum, Type};
+
+/// The table of marks.
+fn marks() -> Qualified {
+    Qualified::new("pgtrickle", "pgt_marks")
+}
+
+/// The size of the segment that is written; NULL where it is gone.
+const SIZE: &str = "trickle_size";
+/// The table, as a variable: what is asked of it is computed when it is asked, and not once when the function is planned.
+const SOURCE: &str = "trickle_source";
+/// The columns of the table under their present names.
+const COLUMNS: &str = "trickle_columns";
+
+fn variable(name: &'static str) -> Scalar {
+    Scalar::Column { table: None, name: Ident::fixed(name) }
+}
+
+/// The variable that [`all_fit`] needs.
+pub(crate) const VARIABLE: (&str, &str) = (SOURCE, "oid");
+
+pub(super) fn variables() -> Vec<(Ident, &'static str)> {
+    [(SIZE, "bigint"), (SOURCE, "oid"), (COLUMNS, "text")].map(|(name, ty)| (Ident::fixed(name), ty)).into()
+}
+
+/// The old and the new rows of a statement under the names that its columns had.
+pub(super) const OLD: &str = "trickle_o";
+pub(super) const NEW: &str = "trickle_n";
+
+/// An array constant of texts that need no more than the quotes which all get.
+fn list(items: impl Iterator<Item = String>, ty: &str) -> Scalar {
+    let quote = |item: String| format!("\"{}\"", item.replace('\\', "\\\\").replace('"', "\\\""));
+    constant(&format!("{{{}}}", items.map(quote).collect::<Vec<_>>().join(",")), ty)
+}
+
+/// The numbers, the names and the types of columns of a table, as `pgtrickle.misfit` takes them.
+struct Columns {
+    numbers: Scalar,
+    names: Scalar,
+    types: Scalar,
+}
+
+impl Columns {
+    fn of(buffer: &Buffer, positions: &[usize]) -> Columns {
+        let columns = || positions.iter().filter_map(|c| buffer.table().columns.get(*c));
+        Columns {
+            numbers: list(columns().map(|c| c.number.to_string()), "int2[]"),
+            names: list(columns().map(|c| c.name.to_string()), "text[]"),
+            types: list(columns().map(|c| c.type_id.to_string()), "oid[]"),
+        }
+    }
+}
+
+fn function(name: &'static str) -> Qualified {
+    Qualified::new("pgtrickle", name)
+}
+
+fn source(buffer: &Buffer, ty: &str) -> Scalar {
+    constant(&buffer.table().id.to_string(), ty)
+}
+
+/// True where the table has these columns (positions) as they were, and, with `place`, its name. Known when it is planned;
+/// the constant of type `regclass` has it planned again when the table was altered.
+pub(crate) fn fits(buffer: &Buffer, positions: &[usize], place: bool) -> Scalar {
+    let columns = Columns::of(buffer, positions);
+    let mut args = vec![source(buffer, "oid"), columns.numbers, columns.names, columns.types];
+    args.extend(place.then(|| place_of(buffer)));
+    let known = Scalar::Call(function("misfit"), args).is_null();
+    let number = Scalar::call("pg_relation_filenode", vec![source(buffer, "regclass")]);
+    let planned_again =
+        Scalar::Distinct { left: Box::new(number), right: Box::new(constant("0", "oid")), negated: false };
+    Scalar::and([known, planned_again])
+}
+
+fn place_of(buffer: &Buffer) -> Scalar {
+    let name = buffer.table_name();
+    let schema = name.schema.as_ref().map_or("", Ident::as_str);
+    list([schema, name.name.as_str()].into_iter().map(str::to_owned), "text[]")
+}
+
+/// Why the table does not fit, computed when it is asked; where it does, `otherwise`.
+fn reason(buffer: &Buffer, table: Scalar, positions: &[usize], place: bool, otherwise: Scalar) -> Scalar {
+    let columns = Columns::of(buffer, positions);
+    let mut args = vec![table, columns.numbers, columns.names, columns.types];
+    args.extend(place.then(|| place_of(buffer)));
+    Scalar::Call(function("misfit"), args).coalesce(otherwise)
+}
+
+/// Leaves a mark, unless one is seen that says the same: its readers are computed anew. `of` is the stream table that it
+/// concerns alone.
+fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar) -> Statement {
+    let m = Ident::fixed("m");
+    let column = |name| Scalar::column(&m, &Ident::fixed(name));
+    let stream_table = of.map_or_else(|| Scalar::null(Type::Int8), Scalar::int8);
+    let seen = Select {
+        items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+        from: vec![FromItem::relation(marks(), m.clone())],
+        filter: vec![
+            column("source_relid").equals(source(buffer, "oid")),
+            column("pgt_id").same_as(stream_table.clone()),
+        ],
+        ..Select::default()
+    };
+    let unseen = Scalar::Exists { query: Box::new(Query::select(seen)), negated: true };
+    let items = [source(buffer, "oid"), stream_table, reason];
+    let row = Select {
+        items: items.into_iter().map(|expr| SelectItem { expr, name: None }).collect(),
+        filter: vec![unseen],
+        ..Select::default()
+    };
+    Statement::Insert(Insert {
+        ctes: Vec::new(),
+        note: None,
+        table: marks(),
+        alias: None,
+        columns: ["source_relid", "pgt_id", "reason"].map(Ident::fixed).into(),
+        source: Query::select(row),
+        on_conflict: None,
+        returning: Vec::new(),
+    })
+}
+
+fn when(condition: Scalar, then: Vec<Instruction>, otherwise: Vec<Instruction>) -> Instruction {
+    Instruction::If { condition, then, otherwise }
+}
+
+/// What a writer does where the table is what it was made for and its segment has room, and what it does else.
+pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
+    let Some(size) = size(buffer) else { return Vec::new() };
+    let room = size.clone().op("<", Scalar::int8(buffer.limit()));
+    let fit = (!writer.reads.is_empty()).then(|| fits(buffer, &writer.reads, false));
+    let as_made = Scalar::and(std::iter::once(room).chain(fit));
+    let body = writer.body.iter().cloned().map(Instruction::Run).collect();
+    let guard = when(as_made, body, otherwise(&writer, buffer, size));
+    let foreign = (writer.for_each_row && buffer.is_partitioned()).then(|| of_another_table(buffer));
+    foreign.into_iter().chain([guard]).collect()
+}
+
+/// Does nothing for a table that is no partition of the source. PostgreSQL repeats a row trigger on each new partition with the
+/// rights of whoever makes that, so everybody may execute its function, and could have it fire for a table of his own.
+fn of_another_table(buffer: &Buffer) -> Instruction {
+    let a = Ident::fixed("a");
+    let relid = Ident::fixed("relid");
+    let call = |name| Scalar::call(name, vec![variable("tg_relid")]);
+    let root = call("pg_partition_root").cast(named("oid"));
+    let above = Select {
+        items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+        from: vec![FromItem::call_naming(call("pg_partition_ancestors"), a.clone(), vec![relid.clone()])],
+        filter: vec![Scalar::column(&a, &relid).cast(named("oid")).equals(source(buffer, "oid"))],
+        ..Select::default()
+    };
+    let strange = Scalar::Exists { query: Box::new(Query::select(above)), negated: true };
+    let other =
+        Scalar::Distinct { left: Box::new(root), right: Box::new(source(buffer, "oid")), negated: false };
+    when(other, vec![when(strange, vec![Instruction::Return], Vec::new())], Vec::new())
+}
+
+/// What there is to say where the table fits.
+const NO_SEGMENT: &str = "the table that held its changes is gone";
+
+/// Leaves the mark for a statement that is made for it alone.
+pub(super) fn gone(buffer: &Buffer, reads: &[usize]) -> Statement {
+    mark(buffer, None, reason(buffer, source(buffer, "oid"), reads, false, Scalar::text(NO_SEGMENT)))
+}
+
+fn otherwise(writer: &Writer, buffer: &Buffer, size: Scalar) -> Vec<Instruction> {
+    let gone =
+        mark(buffer, None, reason(buffer, variable(SOURCE), &writer.reads, false, Scalar::text(NO_SEGMENT)));
+    // What a row changed is not looked at: it may not fit.
+    let changed = writer.changed.clone().filter(|_| !writer.for_each_row);
+    let full = limit::mark(buffer, changed).into_iter().map(Instruction::Run).collect();
+    let other = if writer.reads.is_empty() { Vec::new() } else { renamed(writer, buffer, &gone) };
+    let full = when(variable(SIZE).op(">=", Scalar::int8(buffer.limit())), full, other);
+    vec![
+        Instruction::Assign(Ident::fixed(SIZE), size),
+        Instruction::Assign(Ident::fixed(SOURCE), source(buffer, "oid")),
+        when(variable(SIZE).is_null(), vec![Instruction::Run(gone)], vec![full]),
+    ]
+}
+
+/// Captures columns under other names; where they are others, leaves the mark.
+fn renamed(writer: &Writer, buffer: &Buffer, gone: &Statement) -> Vec<Instruction> {
+    let columns = Columns::of(buffer, &writer.reads);
+    let args = vec![variable(SOURCE), columns.numbers, columns.types];
+    let names = writer.reads.iter().filter_map(|c| buffer.table().columns.get(*c));
+    let names: Vec<Ident> = names.map(|c| Ident::new(&c.name)).collect();
+    let rows = |name: &Ident, from: &Ident| NamedRows {
+        name: name.clone(),
+        columns: names.clone(),
+        from: from.clone(),
+        row: writer.for_each_row,
+    };
+    let given: Vec<NamedRows> = [(OLD, &writer.old), (NEW, &writer.new)]
+        .into_iter()
+        .filter_map(|(name, from)| Some(rows(&Ident::fixed(name), from.as_ref()?)))
+        .collect();
+    let captured = writer.by_other_names.iter().map(|statement| Instruction::Renamed {
+        list: Ident::fixed(COLUMNS),
+        rows: given.clone(),
+        statement: statement.clone(),
+    });
+    vec![
+        Instruction::Assign(Ident::fixed(COLUMNS), Scalar::Call(function("columns_now"), args)),
+        when(variable(COLUMNS).is_null(), vec![Instruction::Run(gone.clone())], captured.collect()),
+    ]
+}
+
+/// What the triggers of a stream table that writers keep do first. Unless all tables that it reads fit, and its owner, as whom
+/// this runs, may read all of their rows still, it is marked, and left as it is: what its owner may not do keeps nobody from
+/// writing.
+pub(crate) fn all_fit(sources: &[Buffer], id: i64) -> Vec<Instruction> {
+    let unfit = |s: &Buffer| {
+        let positions = s.columns();
+        let hidden = Scalar::call("row_security_active", vec![source(s, "oid")]);
+        let readable = readable(s, positions);
+        let fit = Scalar::and([fits(s, positions, true), readable, hidden.clone().negated()]);
+        let lost = Scalar::Case {
+            whens: vec![(hidden, Scalar::text("row security applies to the owner of the stream table"))],
+            otherwise: Some(Box::new(Scalar::text("the owner of the stream table may not read it"))),
+        };
+        let marked = vec![
+            Instruction::Assign(Ident::fixed(SOURCE), source(s, "oid")),
+            Instruction::Run(mark(s, Some(id), reason(s, variable(SOURCE), positions, true, lost))),
+            Instruction::Return,
+        ];
+        when(fit.negated(), marked, Vec::new())
+    };
+    sources.iter().map(unfit).collect()
+}
+
+/// Whether the current role may read these columns of the table; of none, any of them.
+fn readable(buffer: &Buffer, positions: &[usize]) -> Scalar {
+    let select = || Scalar::text("SELECT");
+    let whole = Scalar::call("has_table_privilege", vec![source(buffer, "oid"), select()]);
+    let columns = positions.iter().filter_map(|c| buffer.table().columns.get(*c));
+    let each = columns.map(|c| {
+        let number = Scalar::Literal(Datum::Int(c.number.into()), Type::Int2);
+        Scalar::call("has_column_privilege", vec![source(buffer, "oid"), number, select()])
+    });
+    let any = Scalar::call("has_any_column_privilege", vec![source(buffer, "oid"), select()]);
+    Scalar::or([whole, if positions.is_empty() { any } else { Scalar::and(each) }])
+}
