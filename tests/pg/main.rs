@@ -31,6 +31,7 @@ mod lag;
 mod lifecycle;
 mod limits;
 mod named_types;
+mod objects;
 mod plans;
 mod polling;
 mod prepared;

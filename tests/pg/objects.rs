@@ -1,0 +1,254 @@
+//! Everything that trickle makes in a database stands in docs/security.md with its owner, its rights and its reason. Catches an
+//! object, a right or a SECURITY DEFINER function that nobody has thought about. `TRICKLE_BLESS=1` writes the table.
+
+use crate::support::{Db, count, each_server, name, run};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use trickle_client::capture::CaptureOptions;
+use trickle_client::schema::VERSION;
+use trickle_client::{NewStreamTable, RefreshMode, Session, Settings, Trickle};
+use trickle_core::cdc::Mode;
+use trickle_core::cost::Force;
+
+/// What there is for what, by the name in the table. One that is not here fails the test.
+const REASONS: &[(&str, &str)] = &[
+    ("schema pgtrickle", "the catalog and the SQL functions"),
+    ("schema pgtrickle_changes", "buffers, hidden state and trigger functions"),
+    ("table pgtrickle.pgt_buffers", "how the changes of each source are captured"),
+    ("table pgtrickle.pgt_catalog_version", "the version of the catalog, and settings that all share"),
+    ("table pgtrickle.pgt_dependencies", "what each stream table reads"),
+    ("table pgtrickle.pgt_lease_terms", "until when a refresher leads"),
+    ("table pgtrickle.pgt_leases", "which of several refreshers works on schedule"),
+    ("table pgtrickle.pgt_marks", "changes that could not be captured, and why"),
+    ("table pgtrickle.pgt_refresh_history", "what each refresh did"),
+    ("table pgtrickle.pgt_stream_tables", "the stream tables"),
+    ("sequence pgtrickle.pgt_refresh_history_refresh_id_seq", "numbers refreshes"),
+    ("sequence pgtrickle.pgt_stream_tables_pgt_id_seq", "numbers stream tables"),
+    ("function pgtrickle.columns_now", "the names that captured columns have now; called by capture"),
+    ("function pgtrickle.definition", "tells a refresher that it planned something else"),
+    ("function pgtrickle.fingerprint", "tells that a source was altered"),
+    ("function pgtrickle.functions_fingerprint", "tells that a function of a query was replaced"),
+    ("function pgtrickle.give_lease", "a refresher that ends lets others lead"),
+    (
+        "function pgtrickle.grant_to",
+        "lets a role have stream tables of its own; only the owner of the catalog can grant",
+    ),
+    ("function pgtrickle.has_grown", "tells that a source has got columns, and nothing else"),
+    ("function pgtrickle.hold_lease", "keeps others from leading until a refresh is committed"),
+    ("function pgtrickle.home", "tells that the catalog came with a dump"),
+    (
+        "function pgtrickle.immediate_fingerprint",
+        "tells that a trigger of an IMMEDIATE stream table was altered",
+    ),
+    ("function pgtrickle.is_subscribed", "tells that a subscription writes a source"),
+    (
+        "function pgtrickle.keep_one_row",
+        "trigger of pgt_catalog_version: a restored dump brings a second row",
+    ),
+    (
+        "function pgtrickle.mark_readers",
+        "has readers of a source computed anew; theirs may be another owner's",
+    ),
+    ("function pgtrickle.misfit", "tells a trigger function that its table was altered"),
+    ("function pgtrickle.refuse_writes", "trigger of each stream table: refuses writes of others"),
+    ("function pgtrickle.revoke_from", "takes back what grant_to gave"),
+    ("function pgtrickle.take_lease", "a refresher begins to lead"),
+    ("function pgtrickle.triggers_fingerprint", "tells that a capture trigger was altered"),
+    ("function pgtrickle.unchanged", "tells which stream tables need not be planned anew"),
+    ("view pgtrickle_changes.changes_<source>", "the buffer of a source, over its segments"),
+    (
+        "table pgtrickle_changes.changes_<source>_<n>",
+        "a segment of a buffer: changes of the captured columns",
+    ),
+    (
+        "function pgtrickle_changes.capture_<source>_<n>_<event>",
+        "writes the changes of a source into its buffer",
+    ),
+    (
+        "table pgtrickle_changes.immediate_<id>",
+        "locks and counts the statements that keep an IMMEDIATE stream table",
+    ),
+    ("table pgtrickle_changes.immediate_<id>_<source>", "changes of a statement that writes several sources"),
+    ("function pgtrickle_changes.immediate_<id>_<source>_<event>", "applies the change of a statement"),
+    ("function pgtrickle_changes.immediate_<id>_begin", "counts a statement that begins"),
+    ("table pgtrickle_changes.state_<id>_<n>", "what a stream table needs to know beside its rows"),
+    ("table <stream table>", "the result, with the rights that its owner gives"),
+    ("trigger trickle_guard on <stream table>", "refuses writes of others"),
+    ("trigger trickle_capture_<source>_<event> on <source>", "captures a change; ENABLE ALWAYS"),
+    (
+        "trigger trickle_capture_<source>_<event> on <stream table>",
+        "captures a change for what reads it; ENABLE ALWAYS",
+    ),
+    (
+        "trigger trickle_immediate_<id>_<source>_<event> on <source>",
+        "keeps an IMMEDIATE stream table; ENABLE ALWAYS",
+    ),
+    (
+        "trigger trickle_immediate_<id>_<source>_<event>_begin on <source>",
+        "counts a statement that begins; ENABLE ALWAYS",
+    ),
+    ("trigger one_row on pgtrickle.pgt_catalog_version", "keeps one row there"),
+];
+
+/// All objects, without what belongs to an extension's own: kind and name, owner, rights of others than the owner, SECURITY,
+/// search_path.
+const OBJECTS: &str = "
+WITH known(oid, word) AS (
+    SELECT pgt_relid, '<stream table>' FROM pgtrickle.pgt_stream_tables
+    UNION ALL SELECT oid, '<source>' FROM pg_class WHERE relname IN ('orders', 'lines') AND relkind = 'r'
+), what(name, owner, acl, security, path) AS (
+    SELECT 'schema ' || nspname, nspowner, nspacl, '', NULL FROM pg_namespace WHERE nspname IN ('pgtrickle', 'pgtrickle_changes')
+    UNION ALL
+    SELECT format('%s %s', CASE c.relkind WHEN 'v' THEN 'view' WHEN 'S' THEN 'sequence' ELSE 'table' END,
+            coalesce(k.word, c.oid::regclass::text)), c.relowner, c.relacl,
+        CASE WHEN c.relrowsecurity THEN 'row security' ELSE '' END, NULL
+    FROM pg_class c LEFT JOIN known k ON k.oid = c.oid
+    WHERE (c.relnamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace) AND c.relkind IN ('r', 'v', 'S')
+        OR k.word = '<stream table>')
+    UNION ALL
+    SELECT format('function %s.%s', p.pronamespace::regnamespace, p.proname), p.proowner,
+        coalesce(p.proacl, acldefault('f', p.proowner)), CASE WHEN p.prosecdef THEN 'DEFINER' ELSE 'INVOKER' END,
+        (SELECT substr(s, 13) FROM unnest(p.proconfig) s WHERE s LIKE 'search_path=%')
+    FROM pg_proc p WHERE p.pronamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace)
+    UNION ALL
+    SELECT format('trigger %s on %s', g.tgname, coalesce(k.word, g.tgrelid::regclass::text)), c.relowner, NULL, '', NULL
+    FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid LEFT JOIN known k ON k.oid = g.tgrelid
+    WHERE NOT g.tgisinternal AND (k.word IS NOT NULL OR c.relnamespace = 'pgtrickle'::regnamespace)
+)
+SELECT DISTINCT w.name, r.rolname::text,
+    (SELECT string_agg(DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END || ': ' || a.privilege_type, ', ')
+     FROM aclexplode(w.acl) a WHERE a.grantee <> w.owner), w.security, coalesce(w.path, '')
+FROM what w JOIN pg_roles r ON r.oid = w.owner";
+
+/// A name with `<source>`, `<id>`, `<n>` and `<event>` in the place of what differs.
+fn general(object: &str, sources: &[String]) -> String {
+    let mut out = Vec::new();
+    for word in object.split(' ') {
+        let dotted: Vec<&str> = word.rsplitn(2, '.').collect();
+        let parts: Vec<String> = dotted[0].split('_').map(|part| part.to_owned()).collect();
+        let made =
+            ["changes", "capture", "immediate", "state"].iter().find(|m| parts.contains(&(**m).to_owned()));
+        let Some(made) = made.filter(|_| word.contains("pgtrickle_changes.") || word.starts_with("trickle_"))
+        else {
+            out.push(word.to_owned());
+            continue;
+        };
+        let mut seen = false;
+        let parts = parts.into_iter().map(|p| match p.as_str() {
+            "insert" | "update" | "delete" | "truncate" => "<event>".to_owned(),
+            p if sources.iter().any(|s| s == p) => "<source>".to_owned(),
+            p if p.chars().all(|c| c.is_ascii_digit()) => {
+                let id = ["immediate", "state"].contains(made) && !std::mem::replace(&mut seen, true);
+                if id { "<id>" } else { "<n>" }.to_owned()
+            }
+            p => p.to_owned(),
+        });
+        let last = parts.collect::<Vec<_>>().join("_");
+        out.push(if dotted.len() == 2 { format!("{}.{last}", dotted[1]) } else { last });
+    }
+    out.join(" ")
+}
+
+/// Whose an object is, in the words of the page.
+fn whose(role: &str) -> &'static str {
+    match role {
+        "keeper" => "owner of the catalog",
+        "owner" => "owner of the source",
+        _ => "another role",
+    }
+}
+
+pub(crate) async fn table(s: &Session, whose: impl Fn(&str) -> &'static str) -> String {
+    let sources =
+        s.client().query("SELECT source_relid::text FROM pgtrickle.pgt_dependencies", &[]).await.unwrap();
+    let sources: Vec<String> = sources.iter().map(|r| r.get(0)).collect();
+    let mut lines = BTreeMap::new();
+    for r in s.client().query(OBJECTS, &[]).await.unwrap() {
+        let object = general(r.get(0), &sources);
+        let reason =
+            REASONS.iter().find(|(o, _)| *o == object).unwrap_or_else(|| panic!("why is there {object}?")).1;
+        let (rights, security, path): (Option<String>, String, String) = (r.get(2), r.get(3), r.get(4));
+        let cells = [whose(r.get(1)).to_owned(), rights.unwrap_or_else(|| "–".into()), security, path];
+        lines.insert(
+            object.clone(),
+            format!("| {object} | {} | {reason} |", cells.join(" | ")).replace('<', "&lt;"),
+        );
+    }
+    let head =
+        "| object | owner | rights of others | security | search_path | reason |\n|---|---|---|---|---|---|";
+    format!("{head}\n{}\n", lines.into_values().collect::<Vec<_>>().join("\n"))
+}
+
+/// Compares a table with the one between two comments of the page, or writes it there.
+pub(crate) fn compare(mark: &str, table: &str) {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
+    let text = std::fs::read_to_string(&page).unwrap();
+    let (begin, end) =
+        (format!("<!-- {mark}: made by TRICKLE_BLESS=1 -->\n"), format!("<!-- end of {mark} -->"));
+    let (before, rest) =
+        text.split_once(&begin).unwrap_or_else(|| panic!("{mark} has no place in docs/security.md"));
+    let (found, after) = rest.split_once(&end).unwrap();
+    if std::env::var_os("TRICKLE_BLESS").is_some() {
+        std::fs::write(&page, format!("{before}{begin}{table}{end}{after}")).unwrap();
+    } else {
+        assert_eq!(found, table, "docs/security.md is not of this database; TRICKLE_BLESS=1 writes it");
+    }
+}
+
+/// Stream tables of each kind: with hidden state, kept by writers, over another, by row triggers.
+async fn made(db: &Db) -> Session {
+    let s = db.session().await;
+    for role in ["keeper", "owner"] {
+        let text = format!(
+            "DO $$ BEGIN CREATE ROLE {role} LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+        );
+        run(&s, &text).await;
+    }
+    run(&s, "GRANT owner TO keeper; CREATE SCHEMA shop AUTHORIZATION owner; GRANT CREATE, USAGE ON SCHEMA shop TO keeper; \
+             GRANT CREATE ON DATABASE current TO keeper".replace("current", &db_name(&s).await).as_str()).await;
+    run(
+        &s,
+        "SET ROLE owner; CREATE TABLE shop.orders (id int PRIMARY KEY, k int, v numeric); \
+             CREATE TABLE shop.lines (id int PRIMARY KEY, o int, n int); RESET ROLE",
+    )
+    .await;
+    run(&s, "SET SESSION AUTHORIZATION keeper").await;
+    s
+}
+
+async fn db_name(s: &Session) -> String {
+    s.client().query_one("SELECT quote_ident(current_database())", &[]).await.unwrap().get(0)
+}
+
+#[test]
+fn each_object_has_an_owner_rights_and_a_reason() {
+    each_server(async |db| {
+        let s = made(&db).await;
+        let keeper = db.session().await;
+        run(&keeper, "SET SESSION AUTHORIZATION keeper; SET search_path = shop").await;
+        let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
+        let mut t = Trickle::attach(keeper, settings.clone()).await.unwrap();
+        t.migrate(VERSION).await.unwrap();
+        let distinct = "SELECT k, count(DISTINCT v) AS n, avg(v) AS a FROM orders GROUP BY k";
+        t.create(&NewStreamTable::new(name("distinct_values"), distinct)).await.unwrap();
+        let many = "SELECT count(*) AS n, sum(n) AS s FROM distinct_values WHERE n > 1";
+        t.create(&NewStreamTable::new(name("many"), many)).await.unwrap();
+        for query in [
+            "SELECT o.k, sum(l.n) AS s FROM orders o JOIN lines l ON l.o = o.id GROUP BY o.k",
+            "SELECT id, n FROM lines",
+        ] {
+            let new =
+                NewStreamTable::new(name(if query.contains("JOIN") { "at_once" } else { "copied" }), query);
+            t.create(&NewStreamTable { mode: Some(RefreshMode::Immediate), ..new }).await.unwrap();
+        }
+        drop(t);
+        let by_row = CaptureOptions { mode: Mode::Row, ..CaptureOptions::default() };
+        let other = db.session().await;
+        run(&other, "SET SESSION AUTHORIZATION keeper; SET search_path = shop").await;
+        let mut t = Trickle::open(other, Settings { capture: by_row, ..settings }).await.unwrap();
+        t.create(&NewStreamTable::new(name("by_row"), "SELECT id, o FROM lines")).await.unwrap();
+        assert!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables").await >= 5);
+        run(&s, "RESET SESSION AUTHORIZATION").await;
+        compare("objects of the program", &table(&s, whose).await);
+    });
+}
