@@ -13,6 +13,7 @@ mod interleaved;
 mod restored;
 mod roles;
 mod served;
+mod shares;
 mod standby;
 mod stops;
 mod taken_over;

@@ -3,11 +3,52 @@
 #![allow(clippy::type_complexity, reason = "the columns of a result are its interface")]
 
 use crate::api::{about, as_owner, with};
+use crate::gucs;
 use crate::raise::raise_in;
+use crate::unsafe_pg::{Board, Scheduled, is_preloaded};
 use pgrx::prelude::*;
+use std::time::Duration;
 use trickle_core::graph::Format;
 use trickle_core::stream_table::Refresh;
+use trickle_engine::db::Connection;
+use trickle_engine::health::{Check, Verdict};
+use trickle_engine::scheduler::now;
+use trickle_engine::words::duration;
 use trickle_engine::{Error, Explained, Name, Result, Status};
+
+/// Who holds the refreshers of this database; nothing where the server has none.
+async fn refreshers(db: &dyn Connection) -> Result<Option<Check>> {
+    if !is_preloaded() {
+        return Ok(None);
+    }
+    let (most, time) = (gucs::max_concurrent(), now());
+    let at_work = Board::at_work(Scheduled::database().to_u32());
+    let mut held = Vec::new();
+    let mut longest = Duration::ZERO;
+    for refresher in &at_work {
+        let asked = db.query_one(NAMES, &[&refresher.role, &refresher.table]).await;
+        let names = asked.map_err(|e| Error::server("name who holds a refresher", e))?;
+        let (role, table): (String, String) = (names.get(0), names.get(1));
+        let lasts = time.since(refresher.since);
+        longest = longest.max(lasts);
+        held.push(format!("{role} for {} by {table} (process {})", duration(lasts), refresher.process));
+    }
+    let found = match held.as_slice() {
+        [] => format!("none of {most} at work"),
+        held => format!("{} of {most} at work: {}", held.len(), held.join(", ")),
+    };
+    let verdict = if longest < LONG { Verdict::Good } else { Verdict::Warning };
+    let advice = "Of several owners one has at most half of the refreshers. SELECT pg_terminate_backend(…) ends one, \
+                  pgtrickle.alter_stream_table('…', status => 'SUSPENDED') takes its stream table off the schedule, and \
+                  pg_trickle.statement_timeout_ms bounds them all.";
+    Ok(Some(Check::new("refreshers", verdict, found, advice)))
+}
+
+/// A refresh that lasts so long is worth a look.
+const LONG: Duration = Duration::from_secs(60);
+
+const NAMES: &str = "SELECT coalesce(r.rolname::text, $1::text), coalesce(c.oid::regclass::text, $2::text) \
+     FROM (SELECT) one LEFT JOIN pg_catalog.pg_roles r ON r.oid = $1 LEFT JOIN pg_catalog.pg_class c ON c.oid = $2";
 
 #[pg_schema]
 mod pgtrickle {
@@ -157,6 +198,7 @@ mod pgtrickle {
         let all = super::with(async |t| {
             let mut all = health::of_server(t.db(), gucs::settings().long_transaction).await?;
             all.extend(t.health(Scheduling::Server { enabled: gucs::is_enabled() }).await?);
+            all.extend(super::refreshers(t.db()).await?);
             Ok(all)
         });
         TableIterator::new(all.into_iter().map(|c| {

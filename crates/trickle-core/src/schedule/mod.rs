@@ -4,9 +4,11 @@
 //! - [`canonical_period`]: what that means as one number.
 //! - [`next`]: what to start now and when to look again.
 //! - [`Agenda`]: what is known between two looks, and how it changes.
+//! - [`share`]: whose turn it is, where several owners share the refreshers.
 
 mod agenda;
 mod plan;
+pub mod share;
 mod spec;
 
 pub use agenda::{Agenda, Due, Known, Look, Outcome, Seen};

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Lease;
 use trickle_core::schedule::Time;
-use trickle_engine::scheduler::{Due, Outcome};
+use trickle_engine::scheduler::{Due, Outcome, now};
 
 /// How many schedulers and refreshers there can be.
 pub(crate) const PLACES: usize = 128;
@@ -131,7 +131,19 @@ struct Place {
     number: u64,
     /// Whether a refresher is to end.
     leaves: bool,
+    /// When it began its job.
+    since: Time,
     job: Job,
+}
+
+/// A refresher that is at work.
+pub(crate) struct AtWork {
+    /// Whose stream tables it refreshes.
+    pub(crate) role: u32,
+    /// The first of them.
+    pub(crate) table: u32,
+    pub(crate) process: i32,
+    pub(crate) since: Time,
 }
 
 const FREE: Place = Place {
@@ -141,6 +153,7 @@ const FREE: Place = Place {
     scheduler: 0,
     number: 0,
     leaves: false,
+    since: Time(0),
     job: Job::NONE,
 };
 
@@ -251,7 +264,7 @@ impl Board {
         let Some(place) = board.places.get_mut(OWN.load(Ordering::Relaxed)) else { return Next::Leave };
         match place.used {
             Use::Asked => {
-                place.used = Use::Works;
+                (place.used, place.since) = (Use::Works, now());
                 let job = place.job;
                 drop(board);
                 Next::Refresh(job.lease, job.due())
@@ -270,6 +283,19 @@ impl Board {
         let Some(place) = board.places.get_mut(OWN.load(Ordering::Relaxed)) else { return };
         place.used = if place.leaves { Use::Idle } else { Use::Done(outcome) };
         wake(place.scheduler);
+    }
+
+    /// The refreshers of a database that are at work.
+    pub(crate) fn at_work(database: u32) -> Vec<AtWork> {
+        let board = BOARD.share();
+        let of = |p: &&Place| p.used == Use::Works && p.database == database;
+        let told = |p: &Place| AtWork {
+            role: p.job.lease.role,
+            table: p.job.members[0],
+            process: p.process,
+            since: p.since,
+        };
+        board.places.iter().filter(of).map(told).collect()
     }
 
     /// The processes of a database.

@@ -12,6 +12,7 @@ use std::ffi::CString;
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::Lease;
+use trickle_core::schedule::share;
 use trickle_engine::db::{Connection, Refusal};
 use trickle_engine::lease::{self, Leading};
 use trickle_engine::scheduler::{Due, Found, Outcome, Scheduler, now};
@@ -307,10 +308,10 @@ impl Lead {
         }
     }
 
-    /// Has what is due refreshed, as far as there may be more refreshes at a time.
+    /// Has what is due refreshed, as far as there may be more refreshes at a time, of all owners and of one.
     fn hand_out(&mut self) {
-        while self.busy() < gucs::max_concurrent()
-            && let Some((lease, due)) = self.waiting.pop_front()
+        while let Some(i) = self.next()
+            && let Some((lease, due)) = self.waiting.remove(i)
         {
             let begun = Instant::now();
             if self.is_alone_and_quick(&due) || !self.ask(lease, &due) {
@@ -321,15 +322,27 @@ impl Lead {
         }
     }
 
+    /// The place of what is handed out next.
+    fn next(&self) -> Option<usize> {
+        let mut at_work = BTreeMap::new();
+        for (lease, ..) in self.hired.iter().filter_map(|h| h.job.as_ref()) {
+            *at_work.entry(lease.role).or_insert(0) += 1;
+        }
+        let queue = self.waiting.iter().map(|(lease, _)| lease.role);
+        share::next(queue, &at_work, self.owners.len(), gucs::max_concurrent())
+    }
+
     fn busy(&self) -> usize {
         self.hired.iter().filter(|h| h.job.is_some()).count()
     }
 
-    /// Whether nobody has to wait for what this process does itself.
+    /// Whether nobody has to wait for what this process does itself. Where there are several owners everybody would: what took a
+    /// moment the last time may take for ever this time.
     fn is_alone_and_quick(&self, due: &Due) -> bool {
         let took = due.members.first().and_then(|first| self.took.get(first));
-        gucs::max_concurrent() == 1
-            || self.waiting.is_empty() && self.busy() == 0 && took.is_some_and(|t| *t < QUICK)
+        self.owners.len() == 1
+            && (gucs::max_concurrent() == 1
+                || self.waiting.is_empty() && self.busy() == 0 && took.is_some_and(|t| *t < QUICK))
     }
 
     /// Says once why refreshes come one after the other.

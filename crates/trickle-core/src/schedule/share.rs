@@ -1,0 +1,55 @@
+//! Who is refreshed next, where several owners share the refreshers of a database.
+//!
+//! A refresh may last for ever: it runs its owner's code. So where there are several owners, one has at most half of the
+//! refreshers, also while nobody else waits: whoever comes later finds one free, or finds two others at work.
+
+use std::collections::BTreeMap;
+
+/// How many of `most` refreshers one of `owners` may have, at least one.
+pub fn share(owners: usize, most: usize) -> usize {
+    if owners > 1 { (most / 2).max(1) } else { most }
+}
+
+/// The place in the queue of what is refreshed next: the first of an owner that may have one more refresher. `at_work` counts
+/// the refreshers of each owner.
+pub fn next(
+    queue: impl IntoIterator<Item = u32>,
+    at_work: &BTreeMap<u32, usize>,
+    owners: usize,
+    most: usize,
+) -> Option<usize> {
+    if at_work.values().sum::<usize>() >= most {
+        return None;
+    }
+    let share = share(owners, most);
+    queue.into_iter().position(|owner| at_work.get(&owner).copied().unwrap_or(0) < share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_owner_alone_has_all_refreshers_and_one_of_several_half() {
+        assert_eq!((share(1, 4), share(2, 4), share(3, 5), share(2, 1), share(0, 4)), (4, 2, 2, 1, 4));
+    }
+
+    proptest! {
+        /// Whatever the owners ask for, in whatever order, and though no refresh ever ends: nobody has more than a share, and
+        /// of two owners each has a refresher once it asked for one.
+        #[test]
+        fn no_owner_keeps_another_waiting(asked in prop::collection::vec(0u32..2, 0..20), most in 2usize..9) {
+            let (mut queue, mut at_work) = (Vec::new(), BTreeMap::new());
+            for owner in &asked {
+                queue.push(*owner);
+                while let Some(i) = next(queue.iter().copied(), &at_work, 2, most) {
+                    *at_work.entry(queue.remove(i)).or_insert(0) += 1;
+                }
+                prop_assert!(at_work.values().all(|n| *n <= most / 2));
+            }
+            prop_assert!(asked.iter().all(|owner| at_work.contains_key(owner)));
+            prop_assert!(at_work.values().sum::<usize>() <= most);
+        }
+    }
+}
