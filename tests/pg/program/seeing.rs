@@ -37,7 +37,7 @@ fn exchange(to: SocketAddr, request: &str) -> Reply {
 }
 
 fn get(to: SocketAddr, path: &str) -> Reply {
-    exchange(to, &format!("GET {path} HTTP/1.1\r\nHost: here\r\n\r\n"))
+    exchange(to, &format!("GET {path} HTTP/1.1\r\nHost: {to}\r\n\r\n"))
 }
 
 /// A refresher that serves on a free port, which its log names; the log goes on being read.
@@ -244,10 +244,10 @@ fn the_status_page_lists_stream_tables_and_their_edges() {
         while get(to, "/healthz").code != 200 {
             assert!(Instant::now() < late);
         }
-        let head = exchange(to, "HEAD / HTTP/1.1\r\nHost: here\r\n\r\n");
+        let head = exchange(to, &format!("HEAD / HTTP/1.1\r\nHost: {to}\r\n\r\n"));
         assert_eq!((head.code, head.body.as_str()), (200, ""));
         assert_eq!(get(to, "/../etc/passwd").code, 404);
-        let post = exchange(to, "POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\n\r\nhi");
+        let post = exchange(to, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi");
         assert!(post.code == 405 && post.head.contains("allow: get, head"), "{}", post.head);
         refresher.terminate();
         assert_eq!(refresher.ended().code(), Some(0));
@@ -318,26 +318,118 @@ fn a_browser_shows_the_page_and_what_went_wrong() {
     });
 }
 
-/// Catches a server of pages that shares its patience with the refresher, or has no end of it.
+/// Whether the other side still has this connection open; it has sent nothing.
+fn is_open(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut byte = [0];
+    let is = matches!(stream.peek(&mut byte), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock);
+    stream.set_nonblocking(false).unwrap();
+    is
+}
+
+/// Catches a server of pages that shares its patience with the refresher, or in which whoever is slow keeps
+/// places.
 #[test]
-fn whoever_asks_badly_holds_nobody_up() {
+fn a_slow_connection_keeps_no_quick_one_waiting() {
     each_server(async |db| {
         let app = shop(db).await;
         let w = db.session().await;
         let (_refresher, to) = serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
-        // More than are served at a time, each with half a request.
-        let mut idle: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(to).unwrap()).collect();
-        for stream in &mut idle {
-            stream.write_all(b"GET / HTT").unwrap();
-        }
+        above(to, "trickle_connected", 0.0);
+        let late = Instant::now() + PATIENCE;
+        let slow = loop {
+            // More than there are places, each with half a request.
+            let mut slow: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(to).unwrap()).collect();
+            for stream in &mut slow {
+                // It may have had to go already.
+                let _ = stream.write_all(b"GET / HTT");
+            }
+            assert_eq!((get(to, "/healthz").code, get(to, "/metrics").code), (200, 200));
+            // Answered while others were slow, and not when they were given up.
+            if slow.iter().any(is_open) {
+                break slow;
+            }
+            assert!(Instant::now() < late, "whoever is quick has to wait for the slow");
+        };
         app.run_sql(db, CHANGE).await;
         until(&w, &holds("by_region", BY_REGION)).await;
-        // They are dropped, and others have their turn.
-        assert_eq!(get(to, "/metrics").code, 200);
-        let large = format!("GET /{} HTTP/1.1\r\nHost: here\r\n\r\n", "x".repeat(1 << 20));
-        let refused = exchange(to, &large);
-        assert!(refused.code == 0 || (400..500).contains(&refused.code), "{}", refused.head);
+        // Each is given up in the end, also where nobody needs its place.
+        let late = Instant::now() + PATIENCE;
+        while slow.iter().any(is_open) {
+            assert!(Instant::now() < late, "half a request is waited for");
+            std::thread::sleep(Duration::from_millis(50));
+        }
         assert_eq!(get(to, "/healthz").code, 200);
+    });
+}
+
+/// Catches heads and bodies that are read to whatever end they have.
+#[test]
+fn a_large_request_is_refused_and_not_read() {
+    each_server(async |db| {
+        let app = shop(db).await;
+        let (_refresher, to) = serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
+        above(to, "trickle_connected", 0.0);
+        let filling = "x".repeat(1 << 20);
+        for large in [
+            format!("GET /{filling} HTTP/1.1\r\nHost: {to}\r\n\r\n"),
+            format!("GET /healthz HTTP/1.1\r\nHost: {to}\r\nNote: {filling}\r\n\r\n"),
+            format!("GET /healthz HTTP/1.1\r\nHost: {to}\r\n{}\r\n", "a: b\r\n".repeat(1 << 17)),
+        ] {
+            let refused = exchange(to, &large);
+            assert!(refused.code == 0 || (400..500).contains(&refused.code), "{}", refused.head);
+        }
+        for length in ["Content-Length: 1000000000", "Transfer-Encoding: chunked"] {
+            let head = format!("GET /healthz HTTP/1.1\r\nHost: {to}\r\n{length}\r\n\r\n");
+            assert_eq!(exchange(to, &head).code, 413, "{length}");
+            // More than sockets hold: somebody reads it, or it cannot be sent.
+            let mut stream = TcpStream::connect(to).unwrap();
+            stream.write_all(head.as_bytes()).unwrap();
+            let chunk = format!("{:x}\r\n{filling}\r\n", filling.len());
+            let sent = (0..256).take_while(|_| stream.write_all(chunk.as_bytes()).is_ok()).count();
+            assert!(sent < 256, "a body is read: {length}");
+        }
+        assert_eq!(get(to, "/healthz").code, 200);
+    });
+}
+
+/// Catches a page that a site elsewhere can read through a name of its own (DNS rebinding), and a proxy that
+/// is kept out.
+#[test]
+fn a_request_for_a_foreign_host_is_refused() {
+    each_server(async |db| {
+        let app = shop(db).await;
+        let file = std::env::temp_dir().join(format!("trickle-hosts-{}.toml", app.name));
+        std::fs::write(&file, "metrics_hosts = [\"board.example\"]\n").unwrap();
+        let config = file.display().to_string();
+        let run = ["run", "--metrics", "127.0.0.1:0"];
+        let (_plain, plain) = serving(app.command(&run));
+        let (_filed, filed) = serving(app.command(&[&run[..], &["--config", &config]].concat()));
+        let (_told, told) =
+            serving(app.command(&[&run[..], &["--metrics-hosts", "other.example,board.example"]].concat()));
+        above(plain, "trickle_connected", 0.0);
+        let ask = |to: SocketAddr, path: &str, host: &str| {
+            exchange(to, &format!("GET {path} HTTP/1.1\r\n{host}\r\n\r\n"))
+        };
+        for path in ["/", "/status.json", "/metrics", "/healthz", "/nowhere"] {
+            let refused = ask(plain, path, "Host: board.example:9187");
+            assert_eq!(refused.code, 421, "{path}");
+            let hint = "metrics_hosts = [\"board.example\"]";
+            assert!(refused.body.contains(hint) && !refused.body.contains("by_region"), "{}", refused.body);
+        }
+        for to in [filed, told] {
+            assert_eq!(ask(to, "/", "Host: board.example:9187").code, 200);
+            assert_eq!(ask(to, "/", "Host: evil.example").code, 421);
+        }
+        for host in ["Host: localhost", "Host: 127.0.0.1", "Host: [::1]:9187", "Host: 10.0.0.7:80"] {
+            assert_eq!(ask(plain, "/status.json", host).code, 200, "{host}");
+        }
+        for host in ["Accept: */*", "Host: a\r\nHost: b", "Host: "] {
+            assert_eq!(ask(plain, "/status.json", host).code, 400, "{host}");
+        }
+        let wrong = app.trickle(&["run", "--metrics", "127.0.0.1:0", "--metrics-hosts", "http://board"]);
+        assert!(wrong.code == 2 && wrong.err.contains("metrics_hosts: \"http://board\""), "{}", wrong.err);
+        std::fs::remove_file(&file).unwrap();
     });
 }
 

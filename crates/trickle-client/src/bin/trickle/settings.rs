@@ -2,6 +2,7 @@
 //! flags, keys of the file and help follow from it.
 
 use crate::failure::Failure;
+use crate::seeing::is_host_name;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -119,6 +120,10 @@ settings! {
     /// [default: 300]
     #[arg(value_name = "SECONDS")]
     long_transaction_seconds: u64,
+    /// trickle run --metrics: names by which it may be asked for beside its address, as through a proxy or a
+    /// service; a request that names another host is refused [default: localhost, where it listens there]
+    #[arg(value_name = "NAME,…", value_delimiter = ',')]
+    metrics_hosts: Vec<String>,
 }
 
 /// How refreshes are done.
@@ -218,6 +223,10 @@ impl Given {
         if let Some((name, _)) = memory.iter().find(|(_, mb)| mb.is_some_and(|mb| mb > MOST_WORK_MEM)) {
             return Err(Failure::input(format!("{name} is at most {MOST_WORK_MEM}")).hint(LISTED));
         }
+        if let Some(name) = self.metrics_hosts().iter().find(|n| !is_host_name(n)) {
+            return Err(Failure::input(format!("metrics_hosts: \"{name}\" is no name of a host"))
+                .hint("Give names without scheme, port or path, such as status.example.com."));
+        }
         if self.cdc_mode == Some(CdcMode::Wal) {
             return Err(Failure::input("changes cannot be captured from the log of the server yet")
                 .hint("Set cdc_mode to auto or trigger."));
@@ -250,6 +259,11 @@ impl Given {
             Some(Strategy::Full) => Some(Force::Full),
         };
         s
+    }
+
+    /// By which names the status page may be asked for.
+    pub(crate) fn metrics_hosts(&self) -> &[String] {
+        self.metrics_hosts.as_deref().unwrap_or_default()
     }
 
     /// Whether refreshes on schedule are wanted.
@@ -316,6 +330,7 @@ mod tests {
             "merge_work_mem_mb = 2097152",
             "merge_work_mem_max_mb = 2097152",
             "merge_work_mem_mb = 64\nmerge_work_mem_max_mb = 63",
+            "metrics_hosts = [\"board:9187\"]",
         ] {
             assert!(parse(wrong, Path::new(FILE)).unwrap().check().is_err(), "{wrong}");
         }

@@ -17,8 +17,9 @@ use trickle_client::daemon::{self, Event};
 /// server. On a terminal it tells what each refresh did; elsewhere with -v. SIGTERM and SIGINT stop it: a refresh at work is finished or cancelled, and nothing is lost either way.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// Serve metrics for Prometheus (/metrics) and a status page (/) over HTTP here, such as 127.0.0.1:9187; port 0 takes a
-    /// free one, which is logged. Whoever reaches it can read names of tables and texts of errors.
+    /// Serve metrics for Prometheus (/metrics) and a status page (/) over HTTP here, such as 127.0.0.1:9187;
+    /// port 0 takes a free one, which is logged. Whoever reaches it can read names of tables and texts of
+    /// errors. It is asked for by its address, and by names that metrics_hosts gives.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     metrics: Option<SocketAddr>,
     /// How the log is written: lines for people, or one JSON document a line.
@@ -44,7 +45,8 @@ impl Run {
         let metrics = Arc::new(metrics);
         let target = output.target()?;
         let database = target.config().get_dbname().unwrap_or_default().to_owned();
-        let reader = Reader::new(target, output.settings()?.settings(), Vec::new());
+        let settings = output.settings()?;
+        let reader = Reader::new(target, settings.settings(), Vec::new());
         let listening = listen(address)?;
         let text = format!("status page and metrics at http://{}/", listening.address());
         // Nobody can know a port that was chosen just now unless it is told.
@@ -53,7 +55,7 @@ impl Run {
         } else {
             tracing::info!("{text}")
         }
-        listening.serve(metrics.clone(), reader, database)?;
+        listening.serve(metrics.clone(), reader, database, settings.metrics_hosts())?;
         Ok(Some(metrics))
     }
 }

@@ -13,4 +13,4 @@ mod serve;
 
 pub(crate) use log::{Format, start as log_to_stderr, told};
 pub(crate) use metrics::Metrics;
-pub(crate) use serve::listen;
+pub(crate) use serve::{is_host_name, listen};

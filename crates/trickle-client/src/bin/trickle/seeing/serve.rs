@@ -2,16 +2,23 @@
 //!
 //! Whoever can reach the port may read; nothing can be changed through it. A request is small and quick or it is dropped.
 
+mod asked;
+mod crowd;
+
+pub(crate) use asked::is_host_name;
+
 use super::metrics::Metrics;
 use super::reader::{Asked, Reader, View, answer};
 use super::{page, scrape};
 use crate::failure::Failure;
+use asked::Hosts;
+use crowd::{Crowd, Lost, Place, Stage};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use std::convert::Infallible;
@@ -21,10 +28,11 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// Connections at a time; others wait to be accepted.
-const MOST: usize = 32;
-/// How long the head of a request may take.
-const HEAD: Duration = Duration::from_secs(5);
+/// Who waits at a time for what only the database knows. Fewer than one peer's connections: whoever asks for
+/// something else finds a place, however slow the database is.
+const WAITING: usize = 32;
+/// How long the head of a request may take, from when the connection is accepted.
+const HEAD: Duration = Duration::from_secs(2);
 /// How large it may be.
 const HEAD_BYTES: usize = 16 << 10;
 /// How long a connection may live: long enough for a database that answers late, and a slow reader.
@@ -62,6 +70,9 @@ struct Shared {
     asking: mpsc::Sender<Asked>,
     database: String,
     policy: HeaderValue,
+    hosts: Hosts,
+    /// As many as may still begin to wait for the database.
+    waiting: Semaphore,
 }
 
 impl Listening {
@@ -70,7 +81,7 @@ impl Listening {
         self.address
     }
 
-    /// Serves until the program ends.
+    /// Serves until the program ends, to who names this server by its address or by one of these names.
     ///
     /// # Errors
     /// No thread is to be had.
@@ -79,13 +90,16 @@ impl Listening {
         metrics: Arc<Metrics>,
         reader: Reader,
         database: String,
+        names: &[String],
     ) -> Result<(), Failure> {
         let fail = |e| Failure::failed(format!("cannot serve metrics: {e}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
-        let (asking, asked) = mpsc::channel(MOST);
+        let (asking, asked) = mpsc::channel(WAITING);
         let policy = HeaderValue::from_str(&page::policy())
             .map_err(|e| Failure::failed(format!("cannot serve metrics: {e}")))?;
-        let shared = Arc::new(Shared { metrics, asking, database, policy });
+        let hosts = Hosts::new(self.address.ip(), names);
+        let waiting = Semaphore::new(WAITING);
+        let shared = Arc::new(Shared { metrics, asking, database, policy, hosts, waiting });
         let work = move || {
             runtime.block_on(async {
                 match tokio::net::TcpListener::from_std(self.listener) {
@@ -102,15 +116,15 @@ impl Listening {
 }
 
 async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
-    let room = Arc::new(Semaphore::new(MOST));
-    while let Ok(permit) = room.clone().acquire_owned().await {
+    let crowd = Arc::new(Crowd::default());
+    loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
+                let (place, lost) = crowd.enter(peer.ip());
                 let shared = shared.clone();
                 tokio::spawn(async move {
-                    // Whoever is too slow is dropped.
-                    let _ = tokio::time::timeout(WHOLE, converse(stream, shared)).await;
-                    drop(permit);
+                    // Whoever is too slow is dropped, or makes room for another.
+                    let _ = tokio::time::timeout(WHOLE, converse(stream, shared, place, lost)).await;
                 });
             }
             // Too many files are open, or the peer is gone: nothing that is better at once.
@@ -122,19 +136,29 @@ async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// One request and its answer.
-async fn converse(stream: TcpStream, shared: Arc<Shared>) -> Result<(), hyper::Error> {
+/// One request and its answer, as long as nobody else has the place.
+async fn converse(stream: TcpStream, shared: Arc<Shared>, place: Place, lost: Lost) {
+    let place = &place;
     let service = service_fn(move |request| {
         let shared = shared.clone();
-        async move { Ok::<_, Infallible>(respond(&request, &shared).await) }
+        async move {
+            place.is(Stage::Answering);
+            let response = respond(&request, &shared).await;
+            place.is(Stage::Taking);
+            Ok::<_, Infallible>(response)
+        }
     });
-    http1::Builder::new()
+    let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_buf_size(HEAD_BYTES)
         .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service)
-        .await
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        // How it ended is the peer's to know.
+        _ = serving => {}
+        _ = lost => {}
+    }
 }
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -144,10 +168,9 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 async fn respond(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>> {
-    let (status, kind, text) = if matches!(*request.method(), Method::GET | Method::HEAD) {
-        found(request.uri().path(), shared).await
-    } else {
-        (StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD are understood\n".to_owned())
+    let (status, kind, text) = match shared.hosts.admit(request) {
+        Ok(()) => found(request.uri().path(), shared).await,
+        Err((status, why)) => (status, PLAIN, format!("{why}\n")),
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
@@ -169,22 +192,30 @@ async fn respond(request: &Request<Incoming>, shared: &Shared) -> Response<Full<
     response
 }
 
-async fn found(path: &str, shared: &Shared) -> (StatusCode, &'static str, String) {
+type Found = (StatusCode, &'static str, String);
+
+async fn found(path: &str, shared: &Shared) -> Found {
+    let view = match path {
+        "/" | "/status.json" | "/metrics" => {
+            // Somebody who leaves gives the turn back.
+            let Ok(_turn) = shared.waiting.try_acquire() else { return crowded() };
+            view(shared).await
+        }
+        _ => View::default(),
+    };
     match path {
         "/" => {
-            let view = view(shared).await;
             let connected = shared.metrics.is_connected();
             (StatusCode::OK, HTML, page::render(&shared.database, connected, &view))
         }
         "/status.json" => {
-            let view = view(shared).await;
             let age_ms = u64::try_from(view.age.as_millis()).unwrap_or(u64::MAX);
             let connected = shared.metrics.is_connected();
             let document = json!({"database": shared.database, "connected": connected, "age_ms": age_ms,
                 "trouble": view.trouble, "snapshot": view.snapshot.as_deref()});
             (StatusCode::OK, JSON, format!("{document}\n"))
         }
-        "/metrics" => match scrape::text(&shared.metrics, &view(shared).await) {
+        "/metrics" => match scrape::text(&shared.metrics, &view) {
             Ok(text) => (StatusCode::OK, METRICS, text),
             Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, PLAIN, format!("{e}\n")),
         },
@@ -195,6 +226,11 @@ async fn found(path: &str, shared: &Shared) -> (StatusCode, &'static str, String
         }
         _ => (StatusCode::NOT_FOUND, PLAIN, "there is /, /status.json, /metrics and /healthz\n".to_owned()),
     }
+}
+
+fn crowded() -> Found {
+    let text = format!("{WAITING} requests wait for the database already; ask again in a second\n");
+    (StatusCode::SERVICE_UNAVAILABLE, PLAIN, text)
 }
 
 /// How stream tables stand, at most a second ago.
