@@ -11,6 +11,10 @@ mod connection;
 mod explain;
 mod lint;
 mod messages;
+#[allow(dead_code, reason = "shared with the tests that have servers")]
+#[path = "../pg/support/planted.rs"]
+mod planted;
+mod secrets;
 mod shell;
 mod tls;
 
@@ -33,11 +37,8 @@ impl Ran {
 
 /// The program with no variable of this machine's that it would heed.
 fn trickle() -> Command {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_trickle"));
-    for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("PG") || n == "DATABASE_URL") {
-        c.env_remove(name);
-    }
-    c.env("HOME", "/nonexistent").current_dir(files());
+    let mut c = planted::program();
+    c.current_dir(files());
     c
 }
 
@@ -46,7 +47,7 @@ fn run(args: &[&str]) -> Ran {
 }
 
 fn finish(command: &mut Command) -> Ran {
-    let out = command.output().unwrap();
+    let out = planted::output(command);
     let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
     Ran { code: out.status.code().unwrap_or(-1), out: text(out.stdout), err: text(out.stderr) }
 }

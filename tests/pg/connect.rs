@@ -1,9 +1,9 @@
 //! The way to a real server, by the library and by the program: what is set arrives there, and what it refuses is said
 //! in its words with what to try.
 
-use crate::support::{Db, each_server, pid};
+use crate::support::{Db, each_server, pid, planted};
 use rcgen::{CertificateParams, KeyPair};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -20,11 +20,7 @@ async fn connect(settings: &str) -> Result<tokio_postgres::Client, ConnectError>
 
 /// `trickle doctor`, with no variable that it would heed.
 fn doctor(settings: &str, args: &[&str]) -> Output {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_trickle"));
-    for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("PG") || n == "DATABASE_URL") {
-        c.env_remove(name);
-    }
-    c.args(["doctor", "--database-url", settings]).args(args).output().unwrap()
+    planted::output(planted::program().args(["doctor", "--database-url", settings]).args(args))
 }
 
 fn text(bytes: &[u8]) -> String {

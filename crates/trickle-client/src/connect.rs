@@ -7,11 +7,15 @@
 
 mod failure;
 mod passfile;
+mod secret;
 mod settings;
 pub(crate) mod stream;
 mod tls;
+mod wrong;
 
 pub use failure::ConnectError;
+pub use secret::Secret;
+pub use settings::may_hold_password;
 
 use crate::cancel::Way;
 use crate::session::{Connect, Session};
@@ -94,29 +98,30 @@ impl Target {
 
     fn new(mut settings: Settings, environment: Environment<'_>) -> Result<Target, ConnectError> {
         let home = environment("HOME").map(PathBuf::from);
-        let default = |s: &mut Settings, key: &str, value: &dyn Fn() -> String| {
-            s.entry(key.to_owned()).or_insert_with(value);
+        let default = |s: &mut Settings, key: &'static str, value: &dyn Fn() -> String| {
+            s.entry(key).or_insert_with(|| value().into());
         };
         // TLS wants a name: where only the address is known, that is its name.
         if let (Some(address), false) = (settings.get("hostaddr").cloned(), settings.contains_key("host")) {
-            settings.insert("host".into(), address);
+            settings.insert("host", address);
         }
         default(&mut settings, "host", &socket_directory);
         default(&mut settings, "user", &|| whoami::username().unwrap_or_else(|_| "postgres".into()));
         let user = settings["user"].clone();
-        default(&mut settings, "dbname", &|| user.clone());
+        default(&mut settings, "dbname", &|| user.reveal().to_owned());
         default(&mut settings, "application_name", &|| PROGRAM.into());
         default(&mut settings, "connect_timeout", &|| DEFAULT_TIMEOUT.into());
         default(&mut settings, "keepalives_idle", &|| PATIENT.idle.to_string());
         default(&mut settings, "keepalives_interval", &|| PATIENT.interval.to_string());
         default(&mut settings, "keepalives_count", &|| PATIENT.count.to_string());
         default(&mut settings, "tcp_user_timeout", &|| (PATIENT.unheard * 1000).to_string());
-        let mode = settings.remove("sslmode").unwrap_or_else(|| "prefer".into());
-        let root = settings.remove("sslrootcert").map(PathBuf::from);
+        let mut taken = |key: &str| settings.remove(key).map(|v| v.reveal().to_owned());
+        let mode = taken("sslmode").unwrap_or_else(|| "prefer".into());
+        let root = taken("sslrootcert").map(PathBuf::from);
         let root =
             root.or_else(|| home.as_deref().map(|h| h.join(".postgresql/root.crt")).filter(|p| p.is_file()));
-        let identity = settings.remove("sslcert").zip(settings.remove("sslkey"));
-        let passfile = settings.remove("passfile").map(PathBuf::from);
+        let identity = taken("sslcert").zip(taken("sslkey"));
+        let passfile = taken("passfile").map(PathBuf::from);
         let config = settings::config(&settings)?;
         let hosts = settings::each_host(&settings)?;
         let names = Names::of(&config);
@@ -172,9 +177,9 @@ impl Target {
             let host = if SOCKET_DIRECTORIES.contains(&host.as_str()) { "localhost" } else { host };
             let Some(password) = passfile::find(&text, host, *port, &database, &user) else { continue };
             if self.config.get_password().is_none() {
-                self.config.password(&password);
+                self.config.password(password.reveal());
             }
-            config.password(password);
+            config.password(password.reveal());
         }
     }
 

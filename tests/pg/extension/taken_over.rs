@@ -3,9 +3,9 @@
 
 use super::rows;
 use crate::support::private::{connect, each_version, start};
-use crate::support::{Driver, assert_equal, count, create, name, refresh, run};
+use crate::support::{Driver, assert_equal, count, create, name, planted, refresh, run};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use trickle_client::schema::VERSION;
 use trickle_client::throwaway::Server;
 use trickle_client::{Session, Settings, Trickle};
@@ -44,12 +44,7 @@ async fn made(binaries: &Path, name: &str) -> (Server, Session, Driver) {
 /// The program, as a role.
 fn program(server: &Server, user: &str, args: &[&str]) -> Output {
     let to = format!("host={} user={user} dbname=postgres", server.directory().display());
-    Command::new(env!("CARGO_BIN_EXE_trickle"))
-        .args(args)
-        .args(["--database-url", &to])
-        .env("HOME", "/nonexistent")
-        .output()
-        .unwrap()
+    planted::output(planted::program().args(args).args(["--database-url", &to]))
 }
 
 /// Tables, as they are stored.

@@ -1,9 +1,8 @@
 //! `trickle bench`, small: every scenario is measured in each of its ways and comes out as its query says, and nothing is left.
 
 use super::{Role, keys};
-use crate::support::each_server;
+use crate::support::{each_server, planted};
 use serde_json::Value;
-use std::process::Command;
 use trickle_client::throwaway;
 
 #[test]
@@ -186,8 +185,7 @@ pub(crate) fn latency(more: &[&str]) -> Value {
     let (_, binaries) = throwaway::find().unwrap().pop_last().unwrap();
     let args = ["bench", "--private", "--latency", "--rate", "200", "--seconds", "1", "--json"];
     let args = [&args, more].concat();
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_trickle"));
-    let out = bench.args(args).env("TRICKLE_PG_BINS", binaries).env("HOME", "/nonexistent").output().unwrap();
+    let out = planted::output(planted::program().args(args).env("TRICKLE_PG_BINS", binaries));
     assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
     let shown: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(keys(&shown), ["idle", "rate", "schedule", "server", "synchronous_commit", "ways", "writers"]);

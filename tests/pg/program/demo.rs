@@ -1,18 +1,15 @@
 //! `trickle demo`, small: every stream table is kept by deltas and equal, and what is shown of each is there.
 
 use super::keys;
+use crate::support::planted;
 use serde_json::Value;
 use std::process::Command;
 use trickle_client::throwaway;
 
 fn demo(binaries: &std::path::Path, args: &[&str]) -> (String, String) {
-    let out = Command::new(env!("CARGO_BIN_EXE_trickle"))
-        .args(["demo", "--rows", "20000", "--seconds", "3"])
-        .args(args)
-        .env("TRICKLE_PG_BINS", binaries)
-        .env("HOME", "/nonexistent")
-        .output()
-        .unwrap();
+    let mut program = planted::program();
+    program.args(["demo", "--rows", "20000", "--seconds", "3"]).args(args).env("TRICKLE_PG_BINS", binaries);
+    let out = planted::output(&mut program);
     let text = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     (text(&out.stdout), text(&out.stderr))

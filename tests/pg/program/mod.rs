@@ -11,13 +11,14 @@ mod pooled;
 mod protection;
 mod refresher;
 mod refusals;
+mod secrets;
 mod secured;
 mod seeing;
 mod session;
 mod settings;
 mod waiting;
 
-use crate::support::Db;
+use crate::support::{Db, planted};
 use serde_json::Value;
 use std::process::Command;
 
@@ -40,6 +41,14 @@ struct Ran {
 }
 
 impl Ran {
+    /// All of the program's run.
+    #[track_caller]
+    fn of(command: &mut Command) -> Ran {
+        let out = planted::output(command);
+        let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
+        Ran { code: out.status.code().unwrap_or(-1), out: text(out.stdout), err: text(out.stderr) }
+    }
+
     /// Standard output as the one JSON document that it must be, after success.
     #[track_caller]
     fn json(&self) -> Value {
@@ -85,18 +94,13 @@ impl Role {
 
     /// The program as this role, with no variable of this machine's that it would heed.
     fn command(&self, args: &[&str]) -> Command {
-        let mut c = Command::new(env!("CARGO_BIN_EXE_trickle"));
-        for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("PG") || n == "DATABASE_URL") {
-            c.env_remove(name);
-        }
-        c.env("HOME", "/nonexistent").env("DATABASE_URL", &self.settings).args(args);
+        let mut c = planted::program();
+        c.env("DATABASE_URL", &self.settings).args(args);
         c
     }
 
     fn trickle(&self, args: &[&str]) -> Ran {
-        let out = self.command(args).output().unwrap();
-        let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
-        Ran { code: out.status.code().unwrap_or(-1), out: text(out.stdout), err: text(out.stderr) }
+        Ran::of(&mut self.command(args))
     }
 
     /// The same where success is expected, with nothing on standard error.

@@ -2,6 +2,7 @@
 //! stops when told to, amid a refresh too.
 
 use super::{BY_REGION, Role, SHOP};
+use crate::support::planted::{self, Said};
 use crate::support::private::{connect, each_version, start};
 use crate::support::{Db, blocked, count, each_server, run};
 use std::io::{BufRead, BufReader};
@@ -31,13 +32,13 @@ impl Refresher {
     }
 
     /// The same, with its log.
-    pub(super) fn logging(mut command: Command) -> (Refresher, ChildStderr) {
+    pub(super) fn logging(mut command: Command) -> (Refresher, Said<ChildStderr>) {
         let mut refresher = Refresher::start({
             command.stderr(Stdio::piped());
             command
         });
         let log = refresher.0.stderr.take().unwrap();
-        (refresher, log)
+        (refresher, Said::new(log))
     }
 
     pub(super) fn ended(&mut self) -> ExitStatus {
@@ -453,8 +454,8 @@ fn lost_connections_and_a_server_that_crashes_are_survived() {
         let mut server = start(binaries, "refresher").await;
         let settings = format!("host={} user=postgres dbname=postgres", server.directory().display());
         let trickle = |args: &[&str]| {
-            let mut c = Command::new(env!("CARGO_BIN_EXE_trickle"));
-            c.args(args).env("DATABASE_URL", &settings).env("HOME", "/nonexistent");
+            let mut c = planted::program();
+            c.args(args).env("DATABASE_URL", &settings);
             c
         };
         let w = connect(&server, "postgres").await;

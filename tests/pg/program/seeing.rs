@@ -3,6 +3,7 @@
 
 use super::refresher::{PATIENCE, Refresher, holds, until};
 use super::{BY_REGION, Ran, Role};
+use crate::support::planted::{Said, assert_hidden};
 use crate::support::private::{connect, each_version, start};
 use crate::support::{count, each_server, run};
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
@@ -31,6 +32,7 @@ fn exchange(to: SocketAddr, request: &str) -> Reply {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
     let text = String::from_utf8(bytes).unwrap();
+    assert_hidden(&text);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let code = head.split(' ').nth(1).and_then(|c| c.parse().ok()).unwrap_or(0);
     Reply { code, head: head.to_lowercase(), body: body.to_owned() }
@@ -447,7 +449,7 @@ fn a_port_that_is_taken_is_told() {
 }
 
 /// The documents of a log until one of them is as wanted.
-fn until_logged(log: ChildStderr, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
+fn until_logged(log: Said<ChildStderr>, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut all = Vec::new();
     for line in BufReader::new(log).lines() {
         let line = line.unwrap();

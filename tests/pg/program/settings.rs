@@ -2,7 +2,7 @@
 
 use super::refresher::until;
 use super::{BY_REGION, Role};
-use crate::support::{count, each_server};
+use crate::support::{count, each_server, planted};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,14 +31,14 @@ impl Drop for Directory {
 
 /// The exit code and all that was said.
 fn run_both(role: &Role, within: &Path, args: &[&str]) -> (i32, String) {
-    let out = role.command(args).current_dir(within).output().unwrap();
+    let out = planted::output(role.command(args).current_dir(within));
     let said = [out.stdout, out.stderr].concat();
     (out.status.code().unwrap_or(-1), String::from_utf8(said).unwrap())
 }
 
 /// The exit code and what is on standard error.
 fn run(role: &Role, within: &Path, args: &[&str]) -> (i32, String) {
-    let out = role.command(args).current_dir(within).output().unwrap();
+    let out = planted::output(role.command(args).current_dir(within));
     (out.status.code().unwrap_or(-1), String::from_utf8(out.stderr).unwrap())
 }
 

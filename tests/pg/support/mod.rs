@@ -9,6 +9,7 @@ mod driver;
 pub(crate) mod line;
 mod live;
 mod load;
+pub(crate) mod planted;
 pub(crate) mod pooler;
 pub(crate) mod private;
 mod server;

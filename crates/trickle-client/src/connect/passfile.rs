@@ -1,10 +1,11 @@
 //! `~/.pgpass`: lines `host:port:database:user:password`, `*` for any, `\` before `:` and `\`.
 
+use super::Secret;
 use std::path::Path;
 
 /// The text of a password file; none where there is none, or where others may read it, which PostgreSQL's own tools
 /// do not accept either.
-pub(super) fn read(path: &Path) -> Option<String> {
+pub(super) fn read(path: &Path) -> Option<Secret> {
     let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     #[cfg(unix)]
     if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o077 != 0 {
@@ -14,17 +15,17 @@ pub(super) fn read(path: &Path) -> Option<String> {
         );
         return None;
     }
-    std::fs::read_to_string(path).ok()
+    std::fs::read_to_string(path).ok().map(Secret::from)
 }
 
 /// The password of the first line that fits.
-pub(super) fn find(text: &str, host: &str, port: u16, database: &str, user: &str) -> Option<String> {
+pub(super) fn find(text: &Secret, host: &str, port: u16, database: &str, user: &str) -> Option<Secret> {
     let port = port.to_string();
     let wanted = [host, &port, database, user];
-    text.lines().filter(|l| !l.starts_with('#')).find_map(|line| {
+    text.reveal().lines().filter(|l| !l.starts_with('#')).find_map(|line| {
         let fields = split(line);
         let fits = |(field, wanted): (&String, &&str)| field == "*" || field == wanted;
-        (fields.len() >= 5 && fields.iter().zip(&wanted).all(fits)).then(|| fields[4].clone())
+        (fields.len() >= 5 && fields.iter().zip(&wanted).all(fits)).then(|| fields[4].as_str().into())
     })
 }
 

@@ -1,12 +1,16 @@
 //! libpq's settings: connection strings, service files, variables.
 
-use super::{ConnectError, Environment};
+use super::wrong::{At, Part, Wrong};
+use super::{ConnectError, Environment, Secret};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio_postgres::Config;
 
 /// Values by libpq keyword.
-pub(super) type Settings = BTreeMap<String, String>;
+pub(super) type Settings = BTreeMap<&'static str, Secret>;
+
+/// What was read, by what may be a keyword.
+type Read = Vec<(At, Secret, Secret)>;
 
 /// What becomes of a keyword.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,46 +69,98 @@ fn usage(key: &str) -> Option<Use> {
     KEYWORDS.iter().find(|(k, ..)| *k == key).map(|(.., u)| *u)
 }
 
-/// Reads a connection string: a URL, `key=value` pairs, or else a database name.
-pub(super) fn parse(text: &str) -> Result<Settings, ConnectError> {
-    let settings = match text.strip_prefix("postgresql://").or_else(|| text.strip_prefix("postgres://")) {
-        Some(rest) => parse_url(rest)?,
-        None if text.contains("://") => {
-            let scheme = text.split("://").next().unwrap_or_default();
-            return Err(ConnectError::setting(format!("\"{scheme}://\" is no database of this program"))
-                .hint("A URL looks like postgres://user@host:5432/database."));
-        }
-        None if text.contains('=') => parse_pairs(text)?,
-        None => Settings::from([("dbname".to_owned(), text.to_owned())]),
-    };
-    settings.keys().try_for_each(|k| known(k))?;
-    // As in libpq, an empty value is none.
-    Ok(settings.into_iter().filter(|(_, v)| !v.is_empty()).collect())
+/// Whether a text looks like a connection string, however mistyped, and so may have a password in it.
+pub fn may_hold_password(text: &str) -> bool {
+    let text = text.trim_start_matches(|c: char| c == '-' || c.is_whitespace());
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let lower = first.to_lowercase();
+    let is_pair = first.split_once('=').is_some_and(|(key, _)| near(key).is_some());
+    let has_password = first.split_once(':').is_some_and(|(_, rest)| rest.contains('@'));
+    // SQL has spaces.
+    let is_word = first.len() == text.trim_end().len();
+    lower.starts_with("postgres:")
+        || lower.starts_with("postgresql:")
+        || first.contains("://") && text.contains(['@', '='])
+        || is_pair
+        || is_word && has_password
 }
 
-fn known(key: &str) -> Result<(), ConnectError> {
-    match usage(key) {
-        None => {
-            let e = ConnectError::setting(format!("connection option \"{key}\" does not exist"));
-            Err(e.hint("Options are those of libpq: host, port, user, dbname, password, sslmode, …"))
+/// Reads a connection string: a URL, `key=value` pairs, or else a database name.
+pub(super) fn parse(text: &str) -> Result<Settings, Wrong> {
+    let read = match text.strip_prefix("postgresql://").or_else(|| text.strip_prefix("postgres://")) {
+        Some(rest) => return parse_url(rest).map(given),
+        None if has_scheme(text) => return Err(Wrong::Scheme),
+        None if text.contains('=') => parse_pairs(text)?,
+        None if text.contains(['@', ':', '/']) => return Err(Wrong::NoName),
+        None => return Ok(given(Settings::from([("dbname", text.into())]))),
+    };
+    known(read).map(given)
+}
+
+/// As in libpq, an empty value is none.
+fn given(settings: Settings) -> Settings {
+    settings.into_iter().filter(|(_, v)| !v.reveal().is_empty()).collect()
+}
+
+fn has_scheme(text: &str) -> bool {
+    let is_scheme = |s: &str| s.bytes().all(|b| b.is_ascii_alphanumeric() || b"+.-".contains(&b));
+    text.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
+}
+
+/// The settings that these are; of one that is given twice, the last.
+fn known(read: Read) -> Result<Settings, Wrong> {
+    let setting = |(at, key, value): (At, Secret, Secret)| {
+        let key = key.reveal();
+        match KEYWORDS.iter().find(|(k, ..)| *k == key) {
+            None => Err(Wrong::Unknown(at, near(key))),
+            Some((name, _, Use::Refused)) => Err(Wrong::Refused(name)),
+            Some((name, _, Use::Passed | Use::Own | Use::Ignored)) => Ok((*name, value)),
         }
-        Some(Use::Refused) => {
-            let e = ConnectError::setting(format!("connection option \"{key}\" is not supported"));
-            Err(e.hint("Leave it out, or have the server's pg_hba.conf demand the same."))
-        }
-        Some(_) => Ok(()),
+    };
+    read.into_iter().map(setting).collect()
+}
+
+/// The keyword that may have been meant.
+fn near(key: &str) -> Option<&'static str> {
+    let distance = |k: &&str| strsim::damerau_levenshtein(key, k);
+    KEYWORDS.iter().map(|(k, ..)| *k).min_by_key(distance).filter(|k| distance(k) <= 2)
+}
+
+/// Who, in a URL, and the rest. As in libpq a password may have a `?` in it, and here a `@` too.
+fn who(rest: &str) -> (&str, &str) {
+    let authority = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
+    if let Some(at) = authority.rfind('@') {
+        return (&rest[..at], &rest[at + 1..]);
+    }
+    let has_password = authority.split_once(':').is_some_and(|(user, more)| {
+        !user.starts_with('[') && !more.is_empty() && !more.bytes().all(|b| b.is_ascii_digit())
+    });
+    let longer = &rest[..rest.find('/').unwrap_or(rest.len())];
+    match longer.find('@').filter(|_| has_password) {
+        Some(at) => (&rest[..at], &rest[at + 1..]),
+        None => ("", rest),
     }
 }
 
 /// `[user[:password]@][host[:port],…][/database][?key=value&…]`
-fn parse_url(rest: &str) -> Result<Settings, ConnectError> {
+fn parse_url(rest: &str) -> Result<Settings, Wrong> {
     let mut settings = Settings::new();
+    let (who, rest) = who(rest);
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
-    let (who, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
+    if database.contains('@') {
+        return Err(Wrong::LateAt);
+    }
     let (user, password) = who.split_once(':').unwrap_or((who, ""));
-    for (key, value) in [("user", user), ("password", password), ("dbname", database)] {
-        settings.insert(key.into(), decode(value)?);
+    for (key, value, part) in [
+        ("user", user, Part::User),
+        ("password", password, Part::Password),
+        ("dbname", database, Part::Database),
+    ] {
+        settings.insert(key, decode(value, part)?);
+    }
+    if settings.get("user").is_some_and(|u| u.reveal().contains(':')) {
+        return Err(Wrong::ColonInUser);
     }
     let (mut names, mut ports) = (Vec::new(), Vec::new());
     for host in hosts.split(',') {
@@ -112,31 +168,26 @@ fn parse_url(rest: &str) -> Result<Settings, ConnectError> {
             Some((name, port)) => (name, port.strip_prefix(':').unwrap_or(port)),
             None => host.rsplit_once(':').unwrap_or((host, "")),
         };
-        names.push(decode(name)?);
-        ports.push(decode(port)?);
+        names.push(decode(name, Part::Host)?.reveal().to_owned());
+        ports.push(decode(port, Part::Port)?.reveal().to_owned());
     }
-    settings.insert("host".into(), names.join(","));
+    settings.insert("host", names.join(",").into());
     if ports.iter().any(|p| !p.is_empty()) {
-        settings.insert("port".into(), ports.join(","));
+        settings.insert("port", ports.join(",").into());
     }
-    for pair in query.split('&').filter(|p| !p.is_empty()) {
-        let (key, value) = pair.split_once('=').ok_or_else(|| {
-            ConnectError::setting(format!("connection option \"{pair}\" has no value"))
-                .hint("Write key=value.")
-        })?;
+    let mut options = Read::new();
+    for (n, pair) in (1..).zip(query.split('&').filter(|p| !p.is_empty())) {
+        let (key, value) = pair.split_once('=').ok_or(Wrong::NoValue(At::Number(n)))?;
         // JDBC's spelling, which libpq accepts too.
         let (key, value) =
             if (key, value) == ("ssl", "true") { ("sslmode", "require") } else { (key, value) };
-        settings.insert(decode(key)?, decode(value)?);
+        options.push((At::Number(n), decode(key, Part::Option(n))?, decode(value, Part::Option(n))?));
     }
+    settings.extend(known(options)?);
     Ok(settings)
 }
 
-fn decode(text: &str) -> Result<String, ConnectError> {
-    let wrong = || {
-        let e = ConnectError::setting(format!("\"{text}\" is not percent-encoded text"));
-        e.hint("In a URL, write % as %25, @ as %40, : as %3A and / as %2F.")
-    };
+fn decode(text: &str, part: Part) -> Result<Secret, Wrong> {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();
     while let Some(b) = rest.next() {
@@ -144,34 +195,28 @@ fn decode(text: &str) -> Result<String, ConnectError> {
             bytes.push(b);
             continue;
         }
+        let at = text[..text.len() - rest.len()].chars().count();
         let mut digit = || rest.next().and_then(|d| char::from(d).to_digit(16));
-        let (high, low) = digit().zip(digit()).ok_or_else(wrong)?;
-        bytes.push(u8::try_from(high * 16 + low).map_err(|_| wrong())?);
+        let byte = digit().zip(digit()).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+        bytes.push(byte.ok_or(Wrong::Escape(part, at))?);
     }
-    String::from_utf8(bytes).map_err(|_| wrong())
+    String::from_utf8(bytes).map(Secret::from).map_err(|_| Wrong::Bytes(part))
 }
 
 /// `key = value key = 'quoted \' value'`
-fn parse_pairs(text: &str) -> Result<Settings, ConnectError> {
-    let mut settings = Settings::new();
+fn parse_pairs(text: &str) -> Result<Read, Wrong> {
+    let mut read = Read::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
-        let (key, after) = rest.split_once('=').ok_or_else(|| {
-            let e = ConnectError::setting(format!("connection option \"{}\" has no value", rest.trim()));
-            e.hint("Write key=value pairs, or a postgres:// URL.")
-        })?;
+        let at = At::Number(read.len() + 1);
+        let (key, after) = rest.split_once('=').ok_or(Wrong::NoValue(at))?;
         let after = after.trim_start();
         let quoted = after.strip_prefix('\'');
-        let (value, end) = read_value(quoted.unwrap_or(after), quoted.is_some()).ok_or_else(|| {
-            ConnectError::setting(format!(
-                "the value of connection option \"{}\" has no closing quote",
-                key.trim()
-            ))
-        })?;
-        settings.insert(key.trim().to_owned(), value);
+        let (value, end) = read_value(quoted.unwrap_or(after), quoted.is_some()).ok_or(Wrong::NoQuote(at))?;
+        read.push((at, key.trim().into(), value.into()));
         rest = quoted.unwrap_or(after).get(end..).unwrap_or_default().trim_start();
     }
-    Ok(settings)
+    Ok(read)
 }
 
 /// A value and the length of its text, closing quote included.
@@ -191,9 +236,8 @@ fn read_value(text: &str, quoted: bool) -> Option<(String, usize)> {
 
 /// Adds what the service of the settings, or of `PGSERVICE`, says and the settings do not.
 pub(super) fn add_service(settings: &mut Settings, environment: Environment<'_>) -> Result<(), ConnectError> {
-    let Some(service) = settings.remove("service").or_else(|| environment("PGSERVICE")) else {
-        return Ok(());
-    };
+    let named = settings.remove("service").map(|s| s.reveal().to_owned());
+    let Some(service) = named.or_else(|| environment("PGSERVICE")) else { return Ok(()) };
     let user = environment("PGSERVICEFILE").map(PathBuf::from);
     let user = user.or_else(|| environment("HOME").map(|h| PathBuf::from(h).join(".pg_service.conf")));
     let system = environment("PGSYSCONFDIR").map(|d| PathBuf::from(d).join("pg_service.conf"));
@@ -206,19 +250,21 @@ pub(super) fn add_service(settings: &mut Settings, environment: Environment<'_>)
             .detail(format!("Looked in {}.", files.join(" and ")))
             .hint("Add a section with this name, or unset PGSERVICE."));
     };
-    for (key, value) in found {
-        known(&key)?;
+    for (key, value) in known(found)? {
         settings.entry(key).or_insert(value);
     }
     Ok(())
 }
 
 /// The lines `key=value` below `[name]`.
-fn section(text: &str, name: &str) -> Option<Settings> {
+fn section(text: &str, name: &str) -> Option<Read> {
     let mut lines = text.lines().map(str::trim).skip_while(|l| *l != format!("[{name}]"));
     lines.next()?;
-    let lines = lines.take_while(|l| !l.starts_with('[')).filter(|l| !l.starts_with('#'));
-    let pair = |l: &str| l.split_once('=').map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned()));
+    let lines = (1..).zip(lines.take_while(|l| !l.starts_with('['))).filter(|(_, l)| !l.starts_with('#'));
+    let pair = |(n, l): (usize, &str)| {
+        let (key, value) = l.split_once('=')?;
+        Some((At::Line(n), key.trim().into(), value.trim().into()))
+    };
     Some(lines.filter_map(pair).collect())
 }
 
@@ -226,38 +272,44 @@ fn section(text: &str, name: &str) -> Option<Settings> {
 pub(super) fn add_environment(settings: &mut Settings, environment: Environment<'_>) {
     for (key, variable, _) in KEYWORDS.iter().filter(|(_, v, u)| !v.is_empty() && *u != Use::Refused) {
         if let Some(value) = environment(variable).filter(|v| !v.is_empty()) {
-            settings.entry((*key).to_owned()).or_insert(value);
+            settings.entry(key).or_insert(value.into());
         }
     }
 }
 
 /// The settings that tokio-postgres understands too, checked by it.
 pub(super) fn config(settings: &Settings) -> Result<Config, ConnectError> {
-    let mut text = String::new();
-    for (key, value) in settings.iter().filter(|(k, _)| usage(k) == Some(Use::Passed)) {
-        let (key, value) = match (key.as_str(), value.as_str()) {
-            ("keepalives_count", v) => ("keepalives_retries", v.to_owned()),
-            ("target_session_attrs", "primary") => ("target_session_attrs", "read-write".to_owned()),
-            // libpq's are milliseconds, the driver's seconds.
-            ("tcp_user_timeout", v) => {
-                let seconds = v.parse::<u64>().map(|ms| ms.div_ceil(1000).to_string());
-                ("tcp_user_timeout", seconds.unwrap_or_else(|_| v.to_owned()))
-            }
-            (key, v) => (key, v.to_owned()),
+    let passed = || settings.iter().filter(|(k, _)| usage(k) == Some(Use::Passed));
+    let text: String = passed().map(|(key, value)| passed_on(key, value.reveal())).collect();
+    text.parse().map_err(|_| {
+        // The driver's words may be of what it could not read: they are left out.
+        let is_wrong = |(key, value): &(&&'static str, &Secret)| {
+            passed_on(key, value.reveal()).parse::<Config>().is_err()
         };
-        text += &format!("{key}='{}' ", value.replace('\\', "\\\\").replace('\'', "\\'"));
-    }
-    text.parse().map_err(|e: tokio_postgres::Error| {
-        let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
-        ConnectError::setting(why.replace('`', "\""))
-            .hint("Check the connection string and the PG… variables (env | grep ^PG).")
+        passed().find(is_wrong).map_or(Wrong::NoName, |(key, _)| Wrong::Value(key)).into()
     })
+}
+
+/// A setting as the driver reads it.
+fn passed_on(key: &str, value: &str) -> String {
+    let (key, value) = match (key, value) {
+        ("keepalives_count", v) => ("keepalives_retries", v.to_owned()),
+        ("target_session_attrs", "primary") => ("target_session_attrs", "read-write".to_owned()),
+        // libpq's are milliseconds, the driver's seconds.
+        ("tcp_user_timeout", v) => {
+            let seconds = v.parse::<u64>().map(|ms| ms.div_ceil(1000).to_string());
+            ("tcp_user_timeout", seconds.unwrap_or_else(|_| v.to_owned()))
+        }
+        (key, v) => (key, v.to_owned()),
+    };
+    format!("{key}='{}' ", value.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
 /// The same for each host alone. Ports are one for all, or one for each.
 pub(super) fn each_host(settings: &Settings) -> Result<Vec<Config>, ConnectError> {
-    let parts =
-        |key: &str| -> Vec<&str> { settings.get(key).map(|v| v.split(',').collect()).unwrap_or_default() };
+    let parts = |key: &str| -> Vec<&str> {
+        settings.get(key).map(|v| v.reveal().split(',').collect()).unwrap_or_default()
+    };
     let (names, addresses, ports) = (parts("host"), parts("hostaddr"), parts("port"));
     let hosts = names.len();
     if !addresses.is_empty() && addresses.len() != hosts || ports.len() > 1 && ports.len() != hosts {
@@ -270,8 +322,8 @@ pub(super) fn each_host(settings: &Settings) -> Result<Vec<Config>, ConnectError
         let mut own = settings.clone();
         for (key, values) in [("host", &names), ("hostaddr", &addresses), ("port", &ports)] {
             match values.get(i).or(values.first()).filter(|v| !v.is_empty()) {
-                Some(value) => own.insert(key.to_owned(), (*value).to_owned()),
-                None if key == "host" => own.insert(key.to_owned(), super::socket_directory()),
+                Some(value) => own.insert(key, (*value).into()),
+                None if key == "host" => own.insert(key, super::socket_directory().into()),
                 None => own.remove(key),
             };
         }

@@ -130,19 +130,111 @@ fn tls_modes_mean_what_they_mean_to_libpq() {
 #[test]
 fn a_wrong_setting_is_named() {
     for (text, message) in [
-        ("hots=db", "connection option \"hots\" does not exist"),
+        ("hots=db", "connection option 1 does not exist"),
+        ("host=db nonsense=1", "connection option 2 does not exist"),
+        ("postgres://u@db/x?sslmode=disable&nonsense=1", "connection option 2 does not exist"),
         ("host=a,b,c port=1,2", "host, hostaddr and port name different numbers of hosts"),
         ("host=a,b hostaddr=127.0.0.1", "host, hostaddr and port name different numbers of hosts"),
-        ("host=db port=x", "invalid value for option \"port\""),
+        ("host=db port=x", "invalid value for connection option \"port\""),
         ("host=db sslmode=secure", "sslmode \"secure\" does not exist"),
-        ("host='db", "the value of connection option \"host\" has no closing quote"),
-        ("host=db dbname", "connection option \"dbname\" has no value"),
-        ("mysql://db/x", "\"mysql://\" is no database of this program"),
-        ("postgres://u%4@db/x", "\"u%4\" is not percent-encoded text"),
+        ("host='db", "the value of connection option 1 has no closing quote"),
+        ("host=db dbname", "connection option 2 has no value"),
+        ("mysql://db/x", "the connection URL does not begin with postgres://"),
+        (
+            "postgres://ü%4@db/x",
+            "the user's name in the connection URL is not percent-encoded: character 2 of it is a % without two \
+             hexadecimal digits after it",
+        ),
+        (
+            "postgres://u%ff@db/x",
+            "the user's name in the connection URL is not percent-encoded: it is no text in UTF-8",
+        ),
         ("host=db require_auth=scram-sha-256", "connection option \"require_auth\" is not supported"),
         ("host=db sslmode=verify-full sslrootcert=/nonexistent.pem", "cannot read \"/nonexistent.pem\""),
     ] {
         let e = target(Some(text), &[]).unwrap_err();
         assert!(e.is_setting() && e.message() == message, "{text}: {e}");
+    }
+}
+
+/// Catches a message that is made of what it was given: wherever a password stands, and however the rest is
+/// mistyped, no piece of it is told.
+#[test]
+fn no_error_holds_any_piece_of_a_connection_string() {
+    let pieces = ["Tulip", "Otter", "Maple"];
+    let is_told = |text: &str| pieces.iter().any(|p| text.contains(p));
+    for text in [
+        "postgres://u:Tulip%4@db/x",
+        "postgres://u:Tulip%zzOtter@db/x",
+        "postgres://u:Tulip%ffOtter@db/x",
+        "postgres://Tulip%@db/x",
+        "postgres://u%3ATulip@db/x",
+        "postgres://u:Tulip/Otter@db/x",
+        "postgres://u:Tu@Tulip/Otter@db/x",
+        "postgres://u:p@db?Tulip@Otter/x",
+        "postgres://u:p@db?Tulip=Otter@db/x",
+        "postgres://u:Tulip@db%/x",
+        "postgres://u:Tulip@db/%x",
+        "postgres://u:Tulip@db:Otter/x",
+        "postgres://u:Tulip",
+        "postgres://db/x?password=Tulip%",
+        "postgres://db/x?passwort=Tulip",
+        "postgres://db/x?password=Tulip&Otter",
+        "postgres://db/x?password=Tulip&Otter=Maple",
+        "postgres:/u:Tulip@db/x",
+        "postgres:/u:Tulip@db/x?sslmode=disable",
+        "u:Tulip@db/x",
+        "u:Tulip://db/x",
+        " postgres://u:Tulip@db/x",
+        "http://u:Tulip@db/x",
+        "Tulip://db",
+        "password=Tulip Otter",
+        "password=Tulip Otter host=db",
+        "password='Tulip",
+        "password='Tulip'Otter'",
+        "password=Tulip Otter='Maple",
+        "host=db password=Tulip://Otter port=Maple",
+        "host=db port=Tulip",
+        "password=Tulip sslrootcert=/nonexistent sslmode=verify-full",
+    ] {
+        let e = target(Some(text), &[]).unwrap_err();
+        assert!(e.is_setting() && !is_told(&format!("{e} {e:?}")), "{text}: {e}");
+    }
+    let service = file("secret-service", "[shop]\nhost=db\npassword=Tulip\nOtter=Maple\n");
+    let env = [("PGSERVICEFILE", service.as_str()), ("PGSERVICE", "shop")];
+    let e = target(None, &env).unwrap_err();
+    assert!(
+        e.message() == "the option in line 3 of the service does not exist" && !is_told(&format!("{e:?}")),
+        "{e}"
+    );
+    std::fs::remove_file(&service).unwrap();
+    // Nor does what was resolved show it, to whoever prints it whole.
+    for (text, env) in [
+        (Some("postgres://u:Tulip@db/x"), ("", "")),
+        (Some("host=db password=Tulip://Otter"), ("", "")),
+        (Some("postgres://u:Tulip?Otter@db/x"), ("", "")),
+        (Some("host=db"), ("PGPASSWORD", "Tulip")),
+    ] {
+        let t = target(text, &[env]).unwrap();
+        assert!(t.config().get_password().is_some_and(|p| p.starts_with(b"Tulip")), "{text:?}");
+        assert!(!is_told(&format!("{t:?} {}", t.describe())), "{t:?}");
+    }
+    assert!(!is_told(&format!("{:?}", super::Secret::from("Tulip"))));
+}
+
+/// As libpq does it: a password may have a question mark, and an address a port and options.
+#[test]
+fn a_password_ends_where_its_user_would_say() {
+    for (text, is, password) in [
+        ("postgres://ann:a?b@db/x", "db:5432 as user \"ann\", database \"x\"", Some("a?b")),
+        ("postgres://ann:a@b@db/x", "db:5432 as user \"ann\", database \"x\"", Some("a@b")),
+        ("postgres://ann:a:b@db/x", "db:5432 as user \"ann\", database \"x\"", Some("a:b")),
+        ("postgres://db:7?user=a@b&dbname=x", "db:7 as user \"a@b\", database \"x\"", None),
+        ("postgres://[::1]?user=a@b&dbname=x", "[::1]:5432 as user \"a@b\", database \"x\"", None),
+        ("host=db dbname='a@b:c/d' user=u:v", "db:5432 as user \"u:v\", database \"a@b:c/d\"", None),
+    ] {
+        assert_eq!(described(Some(text), &[]), is, "{text}");
+        let t = target(Some(text), &[]).unwrap();
+        assert_eq!(t.config().get_password(), password.map(str::as_bytes), "{text}");
     }
 }

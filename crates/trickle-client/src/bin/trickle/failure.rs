@@ -2,6 +2,7 @@
 
 use crate::finding::{Finding, SqlFile};
 use crate::output::stderr_colour;
+use crate::typed::hidden;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use trickle_client::connect::ConnectError;
@@ -79,20 +80,20 @@ impl Failure {
         self.code
     }
 
-    /// The line for standard error that programs read.
+    /// The line for standard error that programs read; nothing in it may be a password that was typed.
     pub(crate) fn to_json(&self) -> String {
         let mut error = json!({"message": self.message, "detail": self.detail, "hint": self.hint,
             "sqlstate": self.sqlstate, "exit_code": self.code});
         if let Some(found) = &self.found {
             error["findings"] = found.findings.clone().into();
         }
-        format!("{}\n", json!({"error": error}))
+        hidden(&format!("{}\n", json!({"error": error})))
     }
 
-    /// The text for standard error.
+    /// The text for standard error; nothing in it may be a password that was typed.
     pub(crate) fn render(&self, colour: bool) -> String {
         if let Some(found) = &self.found {
-            return found.drawn.clone();
+            return hidden(&found.drawn);
         }
         let (red, bold, off) = if colour { ("\x1b[1;31m", "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
         let mut text = format!("{red}error{off}: {}\n", self.message);
@@ -101,7 +102,7 @@ impl Failure {
                 let _ = writeln!(text, "{bold}{label}{off}: {what}");
             }
         }
-        text
+        hidden(&text)
     }
 }
 

@@ -15,6 +15,7 @@ mod script;
 mod seeing;
 mod server;
 mod settings;
+mod typed;
 mod watch;
 
 use clap::Parser;
@@ -26,6 +27,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
+use trickle_client::connect::Secret;
 
 /// Keeps tables equal to queries: incremental view maintenance for PostgreSQL 15 to 18, from outside the server.
 #[derive(Debug, Parser)]
@@ -48,7 +50,7 @@ struct Global {
     /// Where to connect: a postgres:// URL, key=value pairs or a database name [default: $DATABASE_URL, else the PG…
     /// variables and libpq's defaults].
     #[arg(long, global = true, value_name = "URL")]
-    database_url: Option<String>,
+    database_url: Option<Secret>,
     /// Print one JSON document; a failure is a line on standard error, {"error": {…}}.
     #[arg(long, global = true)]
     json: bool,
@@ -72,7 +74,7 @@ fn main() -> ExitCode {
         Err(e) if e.use_stderr() && std::env::args_os().any(|a| a == "--json") => {
             return report(&failure::Failure::usage(&e), true);
         }
-        Err(e) => e.exit(),
+        Err(e) => return explain(&e),
     };
     log(&cli);
     let logs_json = matches!(&cli.command, Command::Run(run) if run.log_format() == Format::Json);
@@ -92,6 +94,18 @@ fn main() -> ExitCode {
         Ok(Answer::Refused) => ExitCode::from(failure::INPUT),
         Err(e) => report(&e, json),
     }
+}
+
+/// Shows help, or how the program was called wrongly.
+fn explain(e: &clap::Error) -> ExitCode {
+    let text = e.to_string();
+    let told = typed::hidden(&text);
+    if told == text {
+        e.exit();
+    }
+    // Colours stand between the words: without them nothing is overlooked.
+    let _ = std::io::stderr().write_all(told.as_bytes());
+    ExitCode::from(failure::INPUT)
 }
 
 fn log(cli: &Cli) {

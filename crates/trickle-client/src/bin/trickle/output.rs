@@ -6,7 +6,7 @@ use crate::settings::Given;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use trickle_client::connect::Target;
+use trickle_client::connect::{Secret, Target};
 pub(crate) use trickle_engine::words::{count, duration};
 
 /// Where a command puts its result, and how it was asked to.
@@ -21,7 +21,7 @@ pub(crate) struct Output {
 /// What was said of where to connect, and how to work there.
 #[derive(Debug, Default)]
 pub(crate) struct Surroundings {
-    pub(crate) database_url: Option<String>,
+    pub(crate) database_url: Option<Secret>,
     /// The file with settings.
     pub(crate) config: Option<PathBuf>,
     pub(crate) flags: Given,
@@ -58,7 +58,7 @@ impl Output {
 
     /// The server that the options and the environment name.
     pub(crate) fn target(&self) -> Result<Target, Failure> {
-        Ok(Target::from_environment(self.surroundings.database_url.as_deref())?)
+        Ok(Target::from_environment(self.surroundings.database_url.as_ref().map(Secret::reveal))?)
     }
 
     /// The settings that flags and the file name.

@@ -1,0 +1,136 @@
+//! Why a connection string cannot be understood. Whoever mistypes one may have a password anywhere in it, and
+//! a piece that looks like the name of an option may be half of one. So nothing here holds any text of it:
+//! parts have names, and places have numbers.
+
+use super::ConnectError;
+use std::fmt;
+
+/// A part of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    User,
+    Password,
+    Host,
+    Port,
+    Database,
+    /// The one of this number after the `?`, from 1.
+    Option(usize),
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::User => f.write_str("the user's name"),
+            Part::Password => f.write_str("the password"),
+            Part::Host => f.write_str("a host"),
+            Part::Port => f.write_str("a port"),
+            Part::Database => f.write_str("the database's name"),
+            Part::Option(n) => write!(f, "option {n} after the ?"),
+        }
+    }
+}
+
+/// An option, by where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// The one of this number in a connection string, from 1.
+    Number(usize),
+    /// The one in this line of a service, counted from its name.
+    Line(usize),
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            At::Number(n) => write!(f, "connection option {n}"),
+            At::Line(n) => write!(f, "the option in line {n} of the service"),
+        }
+    }
+}
+
+/// What is wrong with a connection string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// A `%` without two digits after it; which character of its part, from 1.
+    Escape(Part, usize),
+    /// What a part encodes is no UTF-8.
+    Bytes(Part),
+    /// A `@` after the first `/` of a URL.
+    LateAt,
+    /// A `:` in a user's name of a URL, which is written `%3A` there.
+    ColonInUser,
+    /// Another scheme than `postgres`.
+    Scheme,
+    /// Neither a URL nor pairs, and it looks like more than a name.
+    NoName,
+    /// An option that there is not, and the one that may have been meant.
+    Unknown(At, Option<&'static str>),
+    /// An option that cannot be respected.
+    Refused(&'static str),
+    /// An option without `=`.
+    NoValue(At),
+    /// An option whose value has no closing quote.
+    NoQuote(At),
+    /// An option whose value cannot be.
+    Value(&'static str),
+}
+
+/// How a URL is written.
+const URL: &str = "A URL looks like postgres://user:password@host:5432/database.";
+
+impl Wrong {
+    fn message(self) -> String {
+        match self {
+            Wrong::Escape(part, at) => format!(
+                "{part} in the connection URL is not percent-encoded: character {at} of it is a % without two hexadecimal \
+                 digits after it"
+            ),
+            Wrong::Bytes(part) => {
+                format!("{part} in the connection URL is not percent-encoded: it is no text in UTF-8")
+            }
+            Wrong::LateAt => {
+                "the connection URL has a @ after its first /, where a database's name stands".to_owned()
+            }
+            Wrong::ColonInUser => "the user's name in the connection URL has a : in it".to_owned(),
+            Wrong::Scheme => "the connection URL does not begin with postgres://".to_owned(),
+            Wrong::NoName => {
+                "the connection string is no URL, no key=value pairs, and no plain name of a database"
+                    .to_owned()
+            }
+            Wrong::Unknown(at, _) => format!("{at} does not exist"),
+            Wrong::Refused(name) => format!("connection option \"{name}\" is not supported"),
+            Wrong::NoValue(at) => format!("{at} has no value"),
+            Wrong::NoQuote(at) => format!("the value of {at} has no closing quote"),
+            Wrong::Value(name) => format!("invalid value for connection option \"{name}\""),
+        }
+    }
+
+    fn hint(self) -> String {
+        const ENCODED: &str = "In a URL, write % as %25, @ as %40, : as %3A, / as %2F and ? as %3F.";
+        match self {
+            Wrong::Escape(..) | Wrong::Bytes(_) => ENCODED.to_owned(),
+            Wrong::LateAt => format!("Is it part of a password that has a / in it? {ENCODED}"),
+            Wrong::ColonInUser => {
+                "Between user and password the : is written as it is; a user whose name has one is named with key=value pairs."
+                    .to_owned()
+            }
+            Wrong::Scheme => URL.to_owned(),
+            Wrong::NoName => format!("{URL} A database whose name has a :, @ or / in it is named with dbname='…'."),
+            Wrong::Unknown(_, near) => {
+                let near = near.map(|n| format!("Did you mean {n}? ")).unwrap_or_default();
+                format!("{near}Options are those of libpq: host, port, user, dbname, password, sslmode, …")
+            }
+            Wrong::Refused(_) => "Leave it out, or have the server's pg_hba.conf demand the same.".to_owned(),
+            Wrong::NoValue(_) | Wrong::NoQuote(_) => {
+                "Write key=value pairs, a value with spaces as 'value', or a postgres:// URL.".to_owned()
+            }
+            Wrong::Value(_) => "Check the connection string and the PG… variables (env | grep ^PG).".to_owned(),
+        }
+    }
+}
+
+impl From<Wrong> for ConnectError {
+    fn from(wrong: Wrong) -> ConnectError {
+        ConnectError::setting(wrong.message()).hint(wrong.hint())
+    }
+}
