@@ -195,13 +195,12 @@ async fn respond(request: &Request<Incoming>, shared: &Shared) -> Response<Full<
 type Found = (StatusCode, &'static str, String);
 
 async fn found(path: &str, shared: &Shared) -> Found {
-    let view = match path {
-        "/" | "/status.json" | "/metrics" => {
-            // Somebody who leaves gives the turn back.
-            let Ok(_turn) = shared.waiting.try_acquire() else { return crowded() };
-            view(shared).await
-        }
-        _ => View::default(),
+    let turn = shared.waiting.try_acquire();
+    let view = match (matches!(path, "/" | "/status.json" | "/metrics"), &turn) {
+        (false, _) => View::default(),
+        (true, Err(_)) => return crowded(),
+        // Whoever leaves gives the turn back.
+        (true, Ok(_)) => view(shared).await,
     };
     match path {
         "/" => {
