@@ -319,6 +319,7 @@ impl<'d> Daemon<'d> {
         let options = RefreshOptions::on_schedule(&due, Some(self.lease));
         Ok(Box::pin(async move {
             let result = trickle.refresh_linked(&due.members, &options).await;
+            trickle.connection().rest().await;
             (trickle, due, result)
         }))
     }
@@ -370,15 +371,19 @@ async fn abandonable(trickle: &Trickle) -> Result<()> {
     if trickle.connection().shared.is_some() {
         return Ok(());
     }
-    let text = format!("SET idle_in_transaction_session_timeout = {}", ABANDONED.as_millis());
-    trickle.db().batch_execute(&text).await.map_err(|e| Error::server("prepare a connection", e))
+    let setting = format!("idle_in_transaction_session_timeout = {}", ABANDONED.as_millis());
+    trickle.db().set(&setting).await.map_err(|e| Error::server("prepare a connection", e))
 }
 
-/// A connection under the name that who asks whether a refresher runs looks for; one that the user chose stays.
+/// A connection under the name that who asks whether a refresher runs looks for; one that the user chose
+/// stays. It goes on for long, and what a stream table's own code leaves in its session does not.
 async fn named(to: &dyn Connect) -> Result<Session> {
-    let session = to.connect().await?;
-    let text = "SELECT set_config('application_name', $1, false) WHERE current_setting('application_name') = 'trickle'";
-    session.db().execute(text, &[&REFRESHER]).await.map_err(|e| Error::server("name the session", e))?;
+    let session = to.connect().await?.alone();
+    let fail = |e| Error::server("name the session", e);
+    let text = "SELECT WHERE current_setting('application_name') = 'trickle'";
+    if session.db().query_opt(text, &[]).await.map_err(fail)?.is_some() {
+        session.db().set(&format!("application_name = '{REFRESHER}'")).await.map_err(fail)?;
+    }
     Ok(session)
 }
 

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `connect` | where the server is: URLs, files and settings as libpq has them |
 //! | `session`, `wire` | a connection, and what travels over it |
+//! | `leftovers` | what users' code leaves in a session, and its end |
 //! | `greeting`, `cancel` | what a server or pooler says first, and a request to end what it does |
 //! | `throwaway` | private servers for demo and tests |
 //! | `daemon` | the refresher that runs on schedule |
@@ -17,6 +18,7 @@ mod cancel;
 pub mod connect;
 pub mod daemon;
 mod greeting;
+mod leftovers;
 mod session;
 pub mod throwaway;
 mod wire;

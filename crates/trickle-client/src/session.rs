@@ -2,8 +2,9 @@
 
 use crate::cancel::{Cancel, Way as Reached};
 use crate::greeting;
+use crate::leftovers::{DROP_SHARED, Leftovers};
 use crate::wire::{failed, type_of};
-use futures_util::future;
+use futures_util::{StreamExt, future, pin_mut};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,8 @@ pub struct Session {
     pub(crate) greeted: Option<i32>,
     /// Where each transaction may run in another server process.
     pub(crate) shared: Option<Shared>,
+    /// What users' code may leave in its session.
+    pub(crate) leftovers: Leftovers,
 }
 
 /// A connection whose transactions may each run in another server process.
@@ -58,12 +61,28 @@ impl Session {
     /// A session over a connection that something else drives.
     pub fn new(client: Client) -> Session {
         let greeted = greeting::process(&client.cancel_token());
-        Session { client, prepared: None, way: None, greeted, shared: None }
+        Session { client, prepared: None, way: None, greeted, shared: None, leftovers: Leftovers::default() }
     }
 
     /// The same, made in this way.
     pub(crate) fn reached(self, way: Reached) -> Session {
         Session { way: Some(way), ..self }
+    }
+
+    /// Waits until nothing is left in the session of what users' code left there. Where that cannot be had,
+    /// the next refresh says so.
+    pub(crate) async fn rest(&self) {
+        // The connection counts as lost then.
+        let _ = self.leftovers.cleaned(&self.client).await;
+    }
+
+    /// The same, in whose session there is nothing but what this program puts there: what users' code leaves
+    /// in it goes after each refresh. Whoever keeps a lock, a setting or a temporary table of his own there
+    /// must not say so.
+    #[must_use]
+    pub fn alone(mut self) -> Session {
+        self.leftovers.be_alone();
+        self
     }
 
     /// What it takes to have the server end what this connection is doing.
@@ -102,6 +121,12 @@ impl Session {
         let mut answers: Vec<Timed> = Vec::new();
         let mut waiting: Vec<Waiting<'_>> = Vec::new();
         let mut rest = batch;
+        if batch.first().is_some_and(|s| s.kind == Kind::Begin)
+            && let Err(e) = self.leftovers.cleaned(&self.client).await
+        {
+            return vec![(Err(Error::server("begin a refresh", e)), Instant::now())];
+        }
+        batch.iter().for_each(|s| self.leftovers.note(s));
         while let Some((s, after)) = rest.split_first() {
             let (bare, others) = rest.split_at(controls(rest));
             if !bare.is_empty() {
@@ -129,6 +154,10 @@ impl Session {
                             Some(new)
                         }
                         Err(e) => {
+                            // The driver's own statements are gone, which it does not prepare anew.
+                            if e.code().is_some_and(|c| c.code() == DROPPED) {
+                                self.leftovers.spoil();
+                            }
                             answers.push((Err(failed(first_words(&s.text), e)), Instant::now()));
                             return answers;
                         }
@@ -139,7 +168,24 @@ impl Session {
         }
         // Futures of one connection are sent in the order in which they are first polled.
         answers.extend(future::join_all(waiting).await.into_iter().flatten());
+        self.unprepared(&answers);
         answers
+    }
+
+    /// Forgets what was prepared where the server has dropped it, as users' code can have it do: it is
+    /// prepared again.
+    fn unprepared(&self, answers: &[Timed]) {
+        let is_dropped = |(answer, _): &Timed| answer.as_ref().is_err_and(|e| e.sqlstate() == Some(DROPPED));
+        if answers.iter().any(is_dropped) {
+            self.forget();
+        }
+    }
+
+    /// What was prepared is not there any more.
+    pub(crate) fn forget(&self) {
+        if let Some(p) = &self.prepared {
+            lock(p).forget();
+        }
     }
 
     /// Lets those that keep prepared statements know of one that is sent as a text.
@@ -150,7 +196,7 @@ impl Session {
     }
 
     /// Statements that return nothing, in one message. What they took is the first one's, and so is their error.
-    async fn together(&self, bare: &[Statement]) -> Vec<Timed> {
+    pub(crate) async fn together(&self, bare: &[Statement]) -> Vec<Timed> {
         let mut texts: Vec<&str> = bare.iter().map(|s| &*s.text).collect();
         let begins = bare.first().is_some_and(|s| s.kind == Kind::Begin);
         let shared = self.shared.as_ref().filter(|_| begins);
@@ -158,8 +204,14 @@ impl Session {
             texts.splice(1..1, shared.locals.iter().copied());
             texts.insert(0, WHO);
         }
+        let ends = bare.last().is_some_and(|s| matches!(s.kind, Kind::Commit | Kind::Rollback));
+        let leaves = self.shared.is_some() && ends && self.leftovers.take();
+        if leaves {
+            texts.push(DROP_SHARED);
+        }
         let text = texts.join("; ");
         let result = match shared {
+            None if leaves => self.first(bare.len(), &text).await,
             None => self.client.batch_execute(&text).await,
             Some(shared) => self.client.simple_query(&text).await.map(|answer| shared.note(&answer)),
         };
@@ -168,6 +220,26 @@ impl Session {
             Ok(()) => bare.iter().map(|_| (Ok(Answer::default()), at)).collect(),
             Err(e) => vec![(Err(failed(first_words(&text), e)), at)],
         }
+    }
+
+    /// Runs statements in one message: whether the first so many were done. All of it runs in one server
+    /// process, also where each transaction may have another; and what was committed is not undone by what
+    /// comes after it.
+    async fn first(&self, many: usize, text: &str) -> std::result::Result<(), tokio_postgres::Error> {
+        let told = self.client.simple_query_raw(text).await?;
+        pin_mut!(told);
+        let mut done = 0;
+        while let Some(message) = told.next().await {
+            match message {
+                Ok(SimpleQueryMessage::CommandComplete(_)) => done += 1,
+                Ok(_) => {}
+                Err(e) if done < many => return Err(e),
+                Err(e) => {
+                    tracing::warn!("what a refresh left in a pooler's session cannot be taken away: {e}")
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A statement that comes again, outside refreshes, as it is kept prepared; `None` where it is not yet.
@@ -202,6 +274,9 @@ impl Session {
         (result, Instant::now())
     }
 }
+
+/// What the server says of a prepared statement that it does not have.
+pub(crate) const DROPPED: &str = "26000";
 
 /// Tells the server process that all of a message runs in: in a transaction of its own, since the one that follows must take
 /// its locks before it sees anything.

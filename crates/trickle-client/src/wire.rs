@@ -1,6 +1,6 @@
 //! [`Connection`] over a [`Session`]: values and rows as they travel.
 
-use crate::session::{Session, Shared};
+use crate::session::{DROPPED, Session, Shared};
 use futures_util::{FutureExt, StreamExt, pin_mut};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +26,16 @@ impl Connection for Session {
                 true => self.kept(text, &types).await.map_err(refusal)?,
                 false => None,
             };
-            self.rows(text, &params, prepared).await
+            let was_kept = prepared.is_some();
+            match self.rows(text, &params, prepared).await {
+                // Users' code can have the server drop it. Within a transaction, which has ended by that,
+                // this is refused too.
+                Err(e) if was_kept && e.sqlstate.as_deref() == Some(DROPPED) => {
+                    self.forget();
+                    self.rows(text, &params, None).await
+                }
+                rows => rows,
+            }
         })
     }
 
@@ -108,7 +117,29 @@ impl Connection for Session {
     }
 
     fn step<'a>(&'a self, statement: &'a refresh::Statement) -> Answering<'a, Answer, Error> {
-        Box::pin(self.answer(statement, None))
+        self.leftovers.note(statement);
+        let ends = matches!(statement.kind, refresh::Kind::Commit | refresh::Kind::Rollback);
+        if self.shared.is_none() || !ends {
+            return Box::pin(self.answer(statement, None));
+        }
+        Box::pin(async move {
+            let done = self.together(std::slice::from_ref(statement)).await;
+            done.into_iter().next().map_or_else(|| Ok(Answer::default()), |(answer, _)| answer)
+        })
+    }
+
+    fn refresh_ends(&self, _done: bool) {
+        if self.shared.is_none() {
+            self.leftovers.clean(self.client());
+        }
+    }
+
+    fn set<'a>(&'a self, setting: &'a str) -> Answering<'a, ()> {
+        Box::pin(async move {
+            self.client().batch_execute(&format!("SET {setting}")).await.map_err(refusal)?;
+            self.leftovers.keep(setting);
+            Ok(())
+        })
     }
 
     fn steps<'a>(

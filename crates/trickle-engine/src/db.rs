@@ -122,6 +122,12 @@ pub trait Connection {
         })
     }
 
+    /// Sets `name = value` for the session, and keeps it so as long as the connection lasts, whatever users'
+    /// code sets in refreshes.
+    fn set<'a>(&'a self, setting: &'a str) -> Answering<'a, ()> {
+        Box::pin(async move { self.batch(&format!("SET {setting}")).await })
+    }
+
     /// Keeps the statements of refreshes prepared that come again, from now on.
     fn keep_prepared(&mut self) {}
 

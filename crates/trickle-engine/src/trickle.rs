@@ -348,11 +348,11 @@ const UNCOMPILED: &str = "SET LOCAL jit = off";
 /// The server process is this connection's alone, as long as it lasts: what is set and prepared there stays.
 async fn keep<C: Connection>(connection: &mut C, prepared: bool) {
     for local in [CHECKED, UNCOMPILED] {
-        let _ = db(connection).batch_execute(&local.replacen("SET LOCAL", "SET", 1)).await;
+        let _ = db(connection).set(&local.replacen("SET LOCAL ", "", 1)).await;
     }
     if prepared {
         // Nobody else is given this server process, who might want plans of another kind.
-        let _ = db(connection).batch_execute("SET plan_cache_mode = force_generic_plan").await;
+        let _ = db(connection).set("plan_cache_mode = force_generic_plan").await;
         connection.keep_prepared();
     }
 }

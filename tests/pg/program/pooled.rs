@@ -2,7 +2,7 @@
 //! next, and whatever is left there for others: with a connection of one's own neither is noticed.
 
 use super::refresher::{Refresher, holds, until};
-use super::{BY_REGION, Role, leading};
+use super::{BY_REGION, Role, leading, leftovers};
 use crate::support::pooler::{self, Pooler, hold_all, left, release, said};
 use crate::support::{Db, count, each_server, run};
 use std::time::{Duration, Instant};
@@ -124,7 +124,35 @@ fn everything_works_where_each_transaction_has_another_server_process_and_nothin
     });
 }
 
-/// With one server process for all nobody gets a second one meanwhile: whoever waits for one while holding it waits for ever.
+/// With one server process for all nobody gets a second one meanwhile: whoever waits for one while holding it
+/// waits for ever. Code of a stream table's owner leaves what it likes in the process that it runs in, which
+/// is somebody else's next. Settings and prepared statements stay there, since they may be the pooler's own.
+#[test]
+fn a_refresh_leaves_no_lock_in_a_process_of_the_pool() {
+    if !pooler::is_there() {
+        return;
+    }
+    each_server(async |db| {
+        let (app, pooler) = pooled(db, &["pool_mode = transaction"]).await;
+        let w = db.session().await;
+        let leaves =
+            "PERFORM pg_advisory_lock(4711); EXECUTE 'DECLARE left_cursor CURSOR WITH HOLD FOR SELECT 1';
+            EXECUTE 'LISTEN left_channel'; EXECUTE 'CREATE TEMPORARY TABLE left_table AS SELECT 1 AS x'";
+        leftovers::made(db, &app, leaves).await;
+        {
+            let _refresher = Refresher::start(app.command(&["run", "--quiet"]));
+            for n in 1..6 {
+                leftovers::round(db, &app, &w, n).await;
+            }
+        }
+        let mut left = left(&pooler, &app.name, &database(db).await).await;
+        left.retain(|l| !l.starts_with("setting mine.own"));
+        assert_eq!(left, Vec::<String>::new());
+        let failed = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'FAILED'";
+        assert_eq!(count(&w, failed).await, 0, "what was left is in somebody's way");
+    });
+}
+
 #[test]
 fn one_server_process_is_enough() {
     if !pooler::is_there() {

@@ -189,9 +189,10 @@ impl DbError {
     pub fn is_data(&self) -> bool {
         self.sqlstate.starts_with("21") || self.sqlstate.starts_with("22")
     }
-    /// Whether the transaction may succeed if tried again as a whole (class 40).
+    /// Whether the transaction may succeed if tried again as a whole: class 40, and that a prepared statement
+    /// is gone, which its driver then prepares anew.
     pub fn is_retryable(&self) -> bool {
-        self.sqlstate.starts_with("40")
+        self.sqlstate.starts_with("40") || self.sqlstate == "26000"
     }
 }
 

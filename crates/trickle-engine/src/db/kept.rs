@@ -117,6 +117,11 @@ impl<P: Clone> Kept<P> {
         self.known.insert((settings, Arc::from(text)), known);
     }
 
+    /// Forgets all that was prepared, where the server has: what comes next is sent as a text.
+    pub fn forget(&mut self) {
+        self.known.clear();
+    }
+
     fn forget_oldest(&mut self) {
         if self.known.len() < MOST {
             return;

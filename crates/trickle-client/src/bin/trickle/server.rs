@@ -10,7 +10,7 @@ use trickle_client::{Name, Session, Trickle, connections};
 pub(crate) async fn open(output: &Output) -> Result<(Trickle, Arc<Meter>), Failure> {
     let settings = output.settings()?.settings();
     let target = output.target()?;
-    let session = Session::new(target.connect().await?);
+    let session = Session::new(target.connect().await?).alone();
     let meter = Arc::new(Meter::new(output.is_quiet()));
     let trickle = Trickle::open(session, settings).await?;
     Ok((trickle.with_progress(meter.clone()).with_connections(connections(Arc::new(target))), meter))
