@@ -329,8 +329,8 @@ fn is_open(stream: &TcpStream) -> bool {
     is
 }
 
-/// So many connections, each with half a request, beside which others are answered while they are open. Where the machine is
-/// so slow that they are given up before that, it is tried again.
+/// So many connections, each with half a request, beside which others are answered while they are open. Where
+/// the machine is so slow that they are given up before that, it is tried again.
 fn answered_beside(to: SocketAddr, many: usize, stay: impl Fn(usize) -> bool) -> Vec<TcpStream> {
     let late = Instant::now() + PATIENCE;
     loop {
