@@ -38,6 +38,7 @@ mod random;
 mod readme;
 mod recursion;
 mod restored;
+mod row_security;
 mod sets;
 mod smoke;
 mod soak;

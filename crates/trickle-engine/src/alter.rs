@@ -16,6 +16,7 @@ use crate::names::Name;
 use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, require_own, shown};
 use crate::say;
+use crate::security::why_planned;
 use crate::trickle::Trickle;
 use evolve::evolve;
 pub(crate) use swap::{Way, Written};
@@ -302,13 +303,14 @@ impl Entry {
 /// did, which left errors, gets another chance.
 async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
     let fail = |e| Error::server("note the stream table", e);
+    let why = why_planned(&**t, id).await?;
     t.execute("DELETE FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1", &[&id]).await.map_err(fail)?;
     t.execute(
         // Who gives the canonical text that is stored changes nothing of the query: what was typed stays.
         "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, \
          original_query = CASE WHEN $3 = defining_query THEN original_query ELSE $3 END, schedule = $4, \
          refresh_mode = $5, requested_mode = $6, mode_reason = $7, settings = $8, layout_hash = $9, functions = $10, \
-         functions_fingerprint = $11, reads_clock = $12, diamond_consistency = $13, frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, 'it was planned anew'), consecutive_errors = 0, \
+         functions_fingerprint = $11, reads_clock = $12, diamond_consistency = $13, frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, $14), consecutive_errors = 0, \
          last_error_message = NULL, status = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN status WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
          cost_model = NULL, updated_at = now() WHERE pgt_id = $1",
         &[
@@ -325,6 +327,7 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
             &design.resolved.functions_fingerprint,
             &design.reads_clock(),
             &design.consistency(),
+            &why,
         ],
     )
     .await

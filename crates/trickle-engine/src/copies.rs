@@ -157,6 +157,8 @@ impl<C: Connection> Trickle<C> {
                 owned: row.get(2),
                 owner: row.get(1),
                 is_named_as_type: false,
+                read_through: vec![0],
+                row_security: None,
             });
         }
         Ok(there)

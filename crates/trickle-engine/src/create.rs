@@ -478,7 +478,9 @@ impl<C: Connection> Trickle<C> {
             let place = format!("{}.{}", table.schema, table.name);
             let dependency = resolved.dependencies.iter().find(|d| d.oid == table.id.0);
             let owned = dependency.is_some_and(|d| d.owned);
-            let against = match table.kind {
+            let is_secured = dependency.is_some_and(|d| d.row_security.is_some());
+            let kind = if is_secured { TableKind::View } else { table.kind };
+            let against = match kind {
                 TableKind::Table | TableKind::StreamTable if owned && &*table.schema != "pg_catalog" => None,
                 TableKind::Table | TableKind::StreamTable => Some((
                     format!("the table {place} of {}", dependency.map_or("another owner", |d| &d.owner)),
@@ -535,7 +537,7 @@ impl<C: Connection> Trickle<C> {
             let table = capture::table_by_oid(self.db(), catalog, &d.schema, &d.name).await?;
             let Some(table) = table else { return Ok(Vec::new()) };
             let known = matches!(table.kind, TableKind::Table | TableKind::StreamTable);
-            if !known || !d.owned || d.schema == "pg_catalog" {
+            if !known || d.row_security.is_some() || !d.owned || d.schema == "pg_catalog" {
                 return Ok(Vec::new());
             }
             let stored = |c: &usize| table.columns[*c].is_stored();
@@ -760,8 +762,18 @@ impl Design {
             let used: Vec<&str> = self.columns_of(d).collect();
             t.execute(
                 "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, \
-                 columns_used, schema_fingerprint) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-                &[&id, &d.oid, &kind, &d.schema, &d.name, &used, &d.fingerprint],
+                 columns_used, schema_fingerprint, read_through, row_security) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+                &[
+                    &id,
+                    &d.oid,
+                    &kind,
+                    &d.schema,
+                    &d.name,
+                    &used,
+                    &d.fingerprint,
+                    &d.read_through,
+                    &d.row_security,
+                ],
             )
             .await
             .map_err(|e| Error::server("note what the query reads", e))?;

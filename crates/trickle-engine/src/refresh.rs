@@ -51,8 +51,8 @@ impl Refreshed {
     /// What was done before the run to those that were built beside is reported with it.
     fn tell(&mut self, rebuilt: &BTreeMap<i64, Rebuilt>) {
         let r = &mut self.report;
-        let Some(Rebuilt { written, took }) = rebuilt.get(&r.id) else { return };
-        (r.action, r.reason) = (Action::Reinitialize, "it was planned anew".to_owned());
+        let Some(Rebuilt { why, written, took }) = rebuilt.get(&r.id) else { return };
+        (r.action, r.reason) = (Action::Reinitialize, why.clone());
         r.rows_inserted += written.inserted;
         r.rows_updated += written.updated;
         r.rows_deleted += written.deleted;

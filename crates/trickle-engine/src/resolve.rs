@@ -31,6 +31,10 @@ pub(crate) struct Dependency {
     pub(crate) owner: String,
     /// Whether the query names the type of its rows, or of arrays of them.
     pub(crate) is_named_as_type: bool,
+    /// The views that read it; 0: the query itself.
+    pub(crate) read_through: Vec<u32>,
+    /// Which rows the current role's query may read there (`pgtrickle.row_security`); `None`: all.
+    pub(crate) row_security: Option<String>,
 }
 
 /// A column of a query's result.
@@ -199,12 +203,15 @@ async fn within(t: &Transaction<'_>, place: Place, sql: &str) -> Result<Resolved
         return Err(reserved(sql, &column.name));
     }
     let relations = format!(
-        "{DEPENDENCIES} SELECT DISTINCT c.oid, n.nspname, c.relname, c.relkind::text, pgtrickle.fingerprint(c.oid), \
+        "{DEPENDENCIES}, relation AS (SELECT object AS oid, array_agg(DISTINCT CASE view WHEN $1::oid THEN 0::oid ELSE view END) AS through \
+             FROM reads WHERE class = 'pg_class'::regclass GROUP BY object) \
+         SELECT c.oid, n.nspname, c.relname, c.relkind::text, pgtrickle.fingerprint(c.oid), \
          EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), \
          pg_has_role(current_user, c.relowner, 'USAGE'), c.relowner::regrole::text, \
          EXISTS (SELECT FROM reads y JOIN pg_type t ON t.oid = c.reltype \
-             WHERE y.class = 'pg_type'::regclass AND y.object IN (t.oid, t.typarray)) \
-         FROM reads JOIN pg_class c ON reads.class = 'pg_class'::regclass AND c.oid = reads.object \
+             WHERE y.class = 'pg_type'::regclass AND y.object IN (t.oid, t.typarray)), r.through, \
+         CASE WHEN c.relrowsecurity THEN pgtrickle.row_security(c.oid, r.through, quote_ident(current_user)::regrole) END \
+         FROM relation r JOIN pg_class c USING (oid) \
          JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY c.oid"
     );
     let relations = t.query(&relations, &[&view]).await.map_err(doing)?;
@@ -229,6 +236,8 @@ async fn within(t: &Transaction<'_>, place: Place, sql: &str) -> Result<Resolved
                 owned: r.get(6),
                 owner: r.get(7),
                 is_named_as_type: r.get(8),
+                read_through: r.get(9),
+                row_security: r.get(10),
             })
             .collect(),
         functions_fingerprint: (!names.is_empty()).then(|| functions.get(1)),

@@ -1,3 +1,86 @@
 -- Catalog, version 3: no role gains rights through a stream table.
 
+-- Row security: a stream table holds what its owner may see.
+
+ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN read_through oid[] NOT NULL DEFAULT '{0}', ADD COLUMN row_security text;
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.read_through IS 'The views that read it; 0: the query itself.';
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.row_security IS 'Which rows may be read there, as it was planned (pgtrickle.row_security); NULL: all.';
+UPDATE pgtrickle.pgt_dependencies d SET read_through = '{0}' || ARRAY(
+    SELECT v.source_relid FROM pgtrickle.pgt_dependencies v JOIN pg_catalog.pg_rewrite r ON r.ev_class = v.source_relid
+    WHERE v.pgt_id = d.pgt_id AND v.source_type = 'VIEW' AND EXISTS (SELECT FROM pg_catalog.pg_depend p
+        WHERE p.classid = 'pg_catalog.pg_rewrite'::regclass AND p.objid = r.oid
+          AND p.refclassid = 'pg_catalog.pg_class'::regclass AND p.refobjid = d.source_relid)
+    ORDER BY 1);
+
+-- Which rows of a relation row security lets a role read: another value, other rows. NULL where it is not active for that role. The
+-- rule is the server's own (row_security_active, which asks for the current role alone). How a condition is stored says what it
+-- means; what the functions that it calls do stands beside.
+CREATE FUNCTION pgtrickle.row_security(relation oid, owner oid) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        SELECT md5(concat_ws(E'\n', owner, string_agg(concat_ws(E'\n', p.polname, p.polcmd, p.polpermissive, p.polqual,
+            pgtrickle.functions_fingerprint(ARRAY(SELECT d.refobjid FROM pg_depend d WHERE d.classid = 'pg_policy'::regclass
+                AND d.objid = p.oid AND d.refclassid = 'pg_proc'::regclass ORDER BY 1))), E'\n' ORDER BY p.polname)
+            FILTER (WHERE p.oid IS NOT NULL)))
+        FROM pg_class c JOIN pg_roles r ON r.oid = owner
+        LEFT JOIN pg_policy p ON p.polrelid = c.oid AND p.polcmd IN ('r', '*') AND (0::oid = ANY (p.polroles)
+            OR EXISTS (SELECT FROM unnest(p.polroles) o(role) WHERE pg_has_role(owner, o.role, 'USAGE')))
+        WHERE c.oid = relation AND c.relrowsecurity AND NOT r.rolsuper AND NOT r.rolbypassrls
+          AND (c.relforcerowsecurity OR NOT pg_has_role(owner, c.relowner, 'USAGE'))
+        HAVING count(*) > 0
+    );
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.row_security(oid, oid) IS 'Which rows of a relation row security lets a role read; NULL: all.';
+
+-- The same for whoever a query of this owner reads the relation as: the owner of a view that reads it, or its own where the query
+-- or a view with security_invoker does.
+CREATE FUNCTION pgtrickle.row_security(relation oid, through oid[], owner oid) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        SELECT string_agg(pgtrickle.row_security(relation, x.reader), ' ' ORDER BY x.reader) FROM (
+            SELECT DISTINCT CASE WHEN v.relkind = 'v' AND NOT EXISTS (SELECT FROM pg_options_to_table(v.reloptions) o
+                WHERE o.option_name = 'security_invoker' AND o.option_value::bool) THEN v.relowner ELSE owner END AS reader
+            FROM unnest(through) t(oid) LEFT JOIN pg_class v ON v.oid = t.oid) x
+    );
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.row_security(oid, oid[], oid) IS 'Which rows of a relation may be read by a query of a role, through these views; NULL: all.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.unchanged(stream_tables bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+        WITH read AS (
+            SELECT d.* FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = ANY (stream_tables)
+        ), sources AS MATERIALIZED (
+            SELECT r.oid, n.nspname, c.relname, c.relrowsecurity, b.capture, pgtrickle.fingerprint(r.oid) AS fingerprint,
+                b.capture = 'ON' AND (CASE WHEN b.capture = 'ON' THEN pgtrickle.triggers_fingerprint(r.oid) END
+                        IS DISTINCT FROM b.triggers_fingerprint
+                    OR b.trigger_mode <> 'ROW'
+                        AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(r.oid) END) AS cut
+            FROM (SELECT DISTINCT source_relid FROM read) r(oid)
+            LEFT JOIN pg_class c ON c.oid = r.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+            LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = r.oid
+        )
+        SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
+        WHERE s.pgt_id = ANY (stream_tables)
+          AND NOT EXISTS (
+            SELECT FROM read d JOIN sources r ON r.oid = d.source_relid
+            WHERE d.pgt_id = s.pgt_id
+              AND (r.fingerprint IS DISTINCT FROM d.schema_fingerprint
+                OR r.nspname IS DISTINCT FROM d.source_schema OR r.relname IS DISTINCT FROM d.source_name
+                OR CASE WHEN r.relrowsecurity THEN pgtrickle.row_security(d.source_relid, d.read_through,
+                    (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid)) END IS DISTINCT FROM d.row_security
+                OR s.refresh_mode <> 'IMMEDIATE' AND (r.cut OR r.capture = 'OFF' AND d.columns_used <> '{}')))
+          AND (s.refresh_mode <> 'IMMEDIATE' OR s.needs_reinit OR NOT s.is_populated
+            OR EXISTS (SELECT FROM read d JOIN sources r ON r.oid = d.source_relid WHERE d.pgt_id = s.pgt_id AND r.capture = 'HELD')
+            OR pgtrickle.immediate_fingerprint(s.pgt_id) IS NOT DISTINCT FROM s.triggers_fingerprint)
+          AND (s.functions = '{}'
+            OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint);
+END
+$$;
+
 UPDATE pgtrickle.pgt_catalog_version SET version = 3;
