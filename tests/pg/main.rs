@@ -30,6 +30,7 @@ mod lag;
 mod lifecycle;
 mod limits;
 mod named_types;
+mod names;
 mod plans;
 mod polling;
 mod prepared;

@@ -114,6 +114,7 @@ impl<C: Connection> Trickle<C> {
         }
         let mut design = self.design(relation, id, new).await?;
         immediate::require_writers(&registry, &old, &design)?;
+        self.tell_left_out(&design).await?;
         self.require_takes(&old, &design.columns(), way).await?;
         let in_place = !new.initialize || self.connection.callers().is_some();
         match way {

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::registry::{Entry, options};
 use crate::resolve::{Dependency, Resolved, resolve};
+use crate::security::safe_path;
 use crate::trickle::Trickle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -174,12 +175,12 @@ impl<C: Connection> Trickle<C> {
         let resolved = resolve(&mut self.connection, &new.query, new.settings()).await?;
         let options = options(&relation, id, self.server);
         let parsed = parse_query(&resolved.canonical)?;
-        let mut catalog = PgCatalog::new();
+        let settings = self.settings_of(new).await?;
+        let mut catalog = PgCatalog::under(safe_path(self.db(), &settings).await?);
         let verdict = catalog::compile(self.db(), &mut catalog, &parsed, &options).await?;
         let Some(table) = verdict.incremental() else {
             return Err(Error::input(format!("{} cannot be copied", new.query)));
         };
-        let settings = self.settings_of(new).await?;
         Ok(Design {
             relation,
             query: new.query.clone(),

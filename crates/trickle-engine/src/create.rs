@@ -13,6 +13,7 @@ use crate::registry::{Entry, StoredSetting, layout_hash, options};
 use crate::resolve::{Dependency, Resolved, resolve};
 use crate::say;
 use crate::schema;
+use crate::security::{left_out, safe_path};
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -187,6 +188,7 @@ impl<C: Connection> Trickle<C> {
         self.forget_gone(&relation).await?;
         let id = self.next_id().await?;
         let design = self.design(relation, id, new).await?;
+        self.tell_left_out(&design).await?;
         let name = Qualified::new(&design.relation.schema, &design.relation.name).to_string();
         let tables = oids(design.captured.iter().map(|(t, _)| t.id));
         let (patience, capture, progress) =
@@ -208,6 +210,16 @@ impl<C: Connection> Trickle<C> {
             return Err(e);
         }
         Ok(Created { id, name, made: true, mode: design.mode(), reasons: design.reasons })
+    }
+
+    /// Says which schemas are not in the search path of refreshes; not of what is built beside, for which that was said.
+    pub(crate) async fn tell_left_out(&self, design: &Design) -> Result<()> {
+        if &*design.relation.schema != capture::HIDDEN
+            && let Some(left) = left_out(self.db(), design).await?
+        {
+            self.progress.say(&left);
+        }
+        Ok(())
     }
 
     /// Forgets the stream table of this name whose table somebody dropped.
@@ -349,7 +361,9 @@ impl<C: Connection> Trickle<C> {
         let mut resolved = resolve(&mut self.connection, &new.query, new.settings()).await?;
         self.check_dependencies(&resolved)?;
         self.check_cycle(&relation, &resolved).await?;
-        let mut catalog = PgCatalog::new();
+        let settings = self.settings_of(new).await?;
+        let path = safe_path(self.db(), &settings).await?;
+        let mut catalog = PgCatalog::under(path.clone());
         if new.snapshots || self.follows_copies(id).await? {
             catalog.put_copies(self.put_copies(&mut resolved).await?);
         }
@@ -374,7 +388,7 @@ impl<C: Connection> Trickle<C> {
         if table.is_none() || full {
             // What is computed anew reads the sources themselves.
             resolved.dependencies.retain(|d| d.schema != capture::HIDDEN);
-            catalog = PgCatalog::new();
+            catalog = PgCatalog::under(path);
         }
         match &table {
             Some(table) if !full => captured = self.capturable(&resolved, table.sources(), &mut reasons),
@@ -389,7 +403,6 @@ impl<C: Connection> Trickle<C> {
         if table.is_none() && matches!(mode, RefreshMode::Differential | RefreshMode::Immediate) {
             return Err(impossible(&reasons));
         }
-        let settings = self.settings_of(new).await?;
         Ok(Design {
             relation,
             query: new.query.clone(),

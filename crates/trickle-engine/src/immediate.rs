@@ -150,7 +150,7 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
             above.push(with_children(db, Buffer::new(def, HIDDEN, &[])).await?);
         }
     }
-    let statements = Immediate::new(table, e.id, sources, &e.settings)?.below(above).install()?;
+    let statements = Immediate::new(table, e.id, sources, &e.in_force)?.below(above).install()?;
     let noted = format!(
         "UPDATE pgtrickle.pgt_stream_tables SET triggers_fingerprint = pgtrickle.immediate_fingerprint(pgt_id) WHERE pgt_id = {}",
         e.id

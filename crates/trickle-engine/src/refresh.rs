@@ -427,7 +427,7 @@ impl<C: Connection> Trickle<C> {
                 unseen: e.unseen(),
                 lock: if e.is_populated { Lock::Refreshes } else { Lock::Writers },
                 kept_by: kept_by(e, options),
-                settings: e.settings.clone(),
+                settings: e.in_force.clone(),
             });
         }
         let quiet = |at| u64::try_from(now().since(at).as_millis()).unwrap_or(u64::MAX);

@@ -83,4 +83,67 @@ BEGIN
 END
 $$;
 
+-- Names in generated SQL mean nothing that a stranger made.
+
+-- The search path under which what belongs to a role is computed: of these schemas those in which nobody but that role and
+-- superusers may create anything, behind the server's own. In another one somebody could make an operator or a function that fits
+-- better than the server's, and have it run with that role's rights. Also not one to which a role of which the owner is a member
+-- creates: the other members are not the owner.
+CREATE FUNCTION pgtrickle.safe_path(path text[], owner oid) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ARRAY['pg_catalog'] || ARRAY(
+        SELECT p.name FROM unnest(path) WITH ORDINALITY p(name, n) JOIN pg_namespace s ON s.nspname = p.name
+        WHERE NOT starts_with(p.name, 'pg_') AND NOT EXISTS (
+            SELECT FROM (SELECT s.nspowner UNION ALL
+                SELECT a.grantee FROM aclexplode(s.nspacl) a WHERE a.privilege_type = 'CREATE') m(role)
+            CROSS JOIN LATERAL (SELECT CASE m.role WHEN 'pg_database_owner'::regrole
+                THEN (SELECT d.datdba FROM pg_database d WHERE d.datname = current_database()) ELSE m.role END) w(role)
+            WHERE w.role <> owner AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = w.role AND r.rolsuper))
+        ORDER BY p.n) || ARRAY['pg_temp'];
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.safe_path(text[], oid) IS 'Of a search path what nobody but a role and superusers can put anything into.';
+
+-- The same of settings as they are stored.
+CREATE FUNCTION pgtrickle.safe_path(settings jsonb, owner oid) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN pgtrickle.safe_path(ARRAY(SELECT jsonb_array_elements_text(s->'values') FROM jsonb_array_elements(settings) s
+        WHERE s->>'name' = 'search_path'), owner);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.safe_path(jsonb, oid) IS 'Of the search path among stored settings what nobody but a role and superusers can put anything into.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        SELECT md5(jsonb_build_array(s.defining_query, s.refresh_mode, s.layout_hash, s.settings, s.functions_fingerprint,
+            o.relowner, pgtrickle.safe_path(s.settings, o.relowner), current_user,
+            (SELECT jsonb_agg(jsonb_build_array(d.source_relid, d.columns_used, d.schema_fingerprint, b.capture, b.unlogged)
+                ORDER BY d.source_relid)
+             FROM pgtrickle.pgt_dependencies d LEFT JOIN pgtrickle.pgt_buffers b USING (source_relid)
+             WHERE d.pgt_id = s.pgt_id))::text)
+        FROM pgtrickle.pgt_stream_tables s LEFT JOIN pg_class o ON o.oid = s.pgt_relid WHERE s.pgt_id = stream_table
+    );
+END
+$$;
+
+CREATE OR REPLACE FUNCTION pgtrickle.immediate_fingerprint(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE tree(oid) AS (
+            SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table
+            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+        SELECT md5(concat_ws(E'\n', (SELECT concat_ws(' ', s.pgt_relid::regclass, pgtrickle.fingerprint(s.pgt_relid),
+                pgtrickle.safe_path(s.settings, (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid))) FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table),
+            string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid)))
+        FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
+        WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('immediate_%s_', stream_table))
+    );
+END
+$$;
+
 UPDATE pgtrickle.pgt_catalog_version SET version = 3;
