@@ -8,6 +8,7 @@
     reason = "a helper of a test fails as a test does, and says what it counted"
 )]
 
+mod agreed;
 mod apart;
 mod by_hand;
 mod capture;

@@ -66,7 +66,7 @@ impl<C: Connection> Trickle<C> {
         if wanted.query.is_some() || wanted.mode.is_some() {
             let mut new = e.as_new(name.clone());
             if let Some(query) = &wanted.query {
-                (new.query, new.settings) = (query.clone(), None);
+                (new.query, new.settings, new.agreed) = (query.clone(), None, None);
             }
             new.mode = wanted.mode.or(new.mode);
             new.apart = wanted.apart.or(new.apart);
@@ -285,6 +285,7 @@ impl Entry {
             schedule: Some(self.schedule.clone()),
             apart: Some(self.apart),
             settings: Some(self.settings.clone()),
+            agreed: self.agreed.clone(),
             ..NewStreamTable::new(name, self.query.clone())
         }
     }
@@ -311,7 +312,7 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
         "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, \
          original_query = CASE WHEN $3 = defining_query THEN original_query ELSE $3 END, schedule = $4, \
          refresh_mode = $5, requested_mode = $6, mode_reason = $7, settings = $8, layout_hash = $9, functions = $10, \
-         functions_fingerprint = $11, reads_clock = $12, diamond_consistency = $13, frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, $14), consecutive_errors = 0, \
+         functions_fingerprint = $11, reads_clock = $12, diamond_consistency = $13, agreed = $15, agreed_by = quote_ident(current_user::text)::regrole, types = $16, types_fingerprint = $17, frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, $14), consecutive_errors = 0, \
          last_error_message = NULL, status = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN status WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
          cost_model = NULL, updated_at = now() WHERE pgt_id = $1",
         &[
@@ -329,6 +330,9 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
             &design.reads_clock(),
             &design.consistency(),
             &why,
+            &design.agreed,
+            &design.resolved.code.types,
+            &design.resolved.code.fingerprint,
         ],
     )
     .await

@@ -87,6 +87,9 @@ pub struct NewStreamTable {
     pub apart: Option<bool>,
     /// The settings that its query means what it means under; `None`: those in force.
     pub settings: Option<Vec<Setting>>,
+    /// The functions of others that it may run, by oid: to no more its owner has agreed. `None`: who declares it agrees to all that it
+    /// runs now.
+    pub agreed: Option<Vec<u32>>,
 }
 
 impl NewStreamTable {
@@ -103,6 +106,7 @@ impl NewStreamTable {
             snapshots: false,
             apart: None,
             settings: None,
+            agreed: None,
         }
     }
 
@@ -140,6 +144,8 @@ pub(crate) struct Design {
     /// The tables whose changes are captured, with the columns that matter.
     pub(crate) captured: Vec<(Arc<TableDef>, Vec<usize>)>,
     pub(crate) settings: Vec<StoredSetting>,
+    /// The functions of others that it may run.
+    pub(crate) agreed: Vec<u32>,
 }
 
 /// Settings that can change a value, as they are stored and put in force for every refresh.
@@ -358,7 +364,8 @@ impl<C: Connection> Trickle<C> {
             return self.design_copy(relation, id, new).await;
         }
         let mode = new.mode.unwrap_or_default();
-        let mut resolved = resolve(&mut self.connection, &new.query, new.settings()).await?;
+        let mut resolved =
+            resolve(&mut self.connection, &new.query, new.settings(), new.agreed.as_deref()).await?;
         self.check_dependencies(&resolved)?;
         self.check_cycle(&relation, &resolved).await?;
         let settings = self.settings_of(new).await?;
@@ -403,6 +410,7 @@ impl<C: Connection> Trickle<C> {
         if table.is_none() && matches!(mode, RefreshMode::Differential | RefreshMode::Immediate) {
             return Err(impossible(&reasons));
         }
+        let agreed = new.agreed.clone().unwrap_or_else(|| resolved.code.strangers.clone());
         Ok(Design {
             relation,
             query: new.query.clone(),
@@ -414,6 +422,7 @@ impl<C: Connection> Trickle<C> {
             reasons,
             captured,
             settings,
+            agreed,
         })
     }
 
@@ -726,8 +735,9 @@ impl Design {
         t.execute(
             "INSERT INTO pgtrickle.pgt_stream_tables (pgt_id, pgt_relid, pgt_schema, pgt_name, defining_query, \
              original_query, schedule, refresh_mode, requested_mode, mode_reason, settings, layout_hash, functions, \
-             functions_fingerprint, reads_clock, diamond_consistency) OVERRIDING SYSTEM VALUE \
-             VALUES ($1, to_regclass(pg_catalog.format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+             functions_fingerprint, reads_clock, diamond_consistency, agreed, agreed_by, types, types_fingerprint) OVERRIDING SYSTEM VALUE \
+             VALUES ($1, to_regclass(pg_catalog.format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
+             $16, quote_ident(current_user::text)::regrole, $17, $18)",
             &[
                 &id,
                 &&*self.relation.schema,
@@ -744,6 +754,9 @@ impl Design {
                 &self.resolved.functions_fingerprint,
                 &self.reads_clock(),
                 &self.consistency(),
+                &self.agreed,
+                &self.resolved.code.types,
+                &self.resolved.code.fingerprint,
             ],
         )
         .await

@@ -9,6 +9,7 @@ use crate::pending::sources_of;
 use crate::registry::{Dependency, Entry, Registry, require_own, shown};
 use crate::say;
 use crate::scheduler::now;
+use crate::security::left_behind;
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -378,6 +379,11 @@ impl<C: Connection> Trickle<C> {
                 let Some(of) = of else { return Err(error) };
                 if kind == FailureKind::Statement {
                     error = self.blamed_on_columns(of, error).await;
+                    if error.sqlstate() == Some("42501")
+                        && let Some(whose) = left_behind(self.db(), of.id).await?
+                    {
+                        error = error.hint(whose);
+                    }
                     if error.sqlstate() == Some("57014") {
                         error = error.hint(say::one(
                             "The setting statement_timeout_ms gives each statement of a refresh another limit, 0 none; a trickle refresh \

@@ -106,6 +106,8 @@ pub struct Entry {
     pub apart: bool,
     /// The label of the declarations that it is of; `None`: made by itself.
     pub declared: Option<String>,
+    /// The functions of others that its owner agreed to run; `None`: it was declared before that was noted.
+    pub agreed: Option<Vec<u32>>,
 }
 
 impl Entry {
@@ -198,7 +200,8 @@ const ENTRIES: &str = "
         u.id IS NOT NULL AS unchanged, s.is_populated, c.oid IS NOT NULL AS there,
         pgtrickle.definition(s.pgt_id), s.reads_clock, s.needs_reinit, s.diamond_consistency = 'none' AS apart, s.declared,
         (extract(epoch FROM s.data_timestamp) * 1000)::int8 AS data_at,
-        pgtrickle.safe_path(s.settings, c.relowner) AS safe_path
+        pgtrickle.safe_path(s.settings, c.relowner) AS safe_path,
+        CASE WHEN s.agreed_by = c.relowner OR s.agreed IS NULL THEN s.agreed ELSE '{}' END AS agreed
     FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
     LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
     LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -217,7 +220,7 @@ LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
 ORDER BY l.pgt_id, d.source_relid";
 
 /// Where what is read begins among the columns of [`ENTRIES`].
-const READ: usize = 27;
+const READ: usize = 28;
 
 /// All stream tables of a database.
 #[derive(Clone, Debug, Default)]
@@ -343,7 +346,7 @@ pub(crate) fn require_own(e: &Entry) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!("stream table {name} belongs to {}", e.owner))
-        .detail("A refresh runs the owner's query, and must not run it with anybody else's rights.")
+        .detail("Its query runs with its owner's rights, and nobody else's; a member of that role is not that role.")
         .hint(format!("Connect as {}.", e.owner)))
 }
 
@@ -425,6 +428,7 @@ fn entry(r: &Row) -> Entry {
         apart: r.get(23),
         declared: r.get(24),
         data_at: r.get::<Option<i64>>(25).map(Time),
+        agreed: r.get(27),
     }
 }
 

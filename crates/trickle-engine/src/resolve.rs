@@ -10,6 +10,7 @@ use crate::db::{Connection, Refusal, Row, Transaction};
 use crate::drive::put_in_force;
 use crate::error::{Error, Result};
 use crate::say;
+use crate::security::Code;
 use trickle_core::Span;
 use trickle_core::catalog::SYSTEM_COLUMNS;
 use trickle_core::parse::{find_name, renamed_columns, statements};
@@ -55,10 +56,12 @@ pub(crate) struct Resolved {
     /// Functions that are not built in, in the query or the views that it reads.
     pub(crate) functions: Vec<u32>,
     pub(crate) functions_fingerprint: Option<String>,
+    /// What of others it would run.
+    pub(crate) code: Code,
 }
 
 /// What the rules of a view depend on, and of the views that it reads.
-const DEPENDENCIES: &str = "
+pub(crate) const DEPENDENCIES: &str = "
 WITH RECURSIVE reads(view, class, object) AS (
     SELECT r.ev_class, d.refclassid, d.refobjid FROM pg_rewrite r
     JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
@@ -116,12 +119,18 @@ const KEYS: &str = "\
 /// Asks the server what a query means under the connection's settings, or rather these. Changes nothing.
 ///
 /// # Errors
-/// What PostgreSQL says of the query, with its place in it; no privilege to create temporary objects.
-pub(crate) async fn resolve(db: &mut dyn Connection, sql: &str, settings: &[Setting]) -> Result<Resolved> {
+/// What PostgreSQL says of the query, with its place in it; no privilege to create temporary objects; a function of somebody else's
+/// that is not among those that were `agreed` to.
+pub(crate) async fn resolve(
+    db: &mut dyn Connection,
+    sql: &str,
+    settings: &[Setting],
+    agreed: Option<&[u32]>,
+) -> Result<Resolved> {
     let place = Place::of(db);
     let transaction = db.transaction().await.map_err(|e| Error::server("begin", e))?;
     put_in_force(&transaction, settings).await.map_err(|e| Error::server("set the query's settings", e))?;
-    let resolved = within(&transaction, place, sql).await;
+    let resolved = within(&transaction, place, sql, agreed).await;
     transaction.rollback().await.map_err(|e| Error::server("roll back", e))?;
     match resolved {
         Err(e) if e.sqlstate() == Some("42501") && !may_make_views(db).await? => Err(e.hint(format!(
@@ -159,7 +168,7 @@ async fn may_make_views(db: &dyn Connection) -> Result<bool> {
     Ok(row.get(0))
 }
 
-async fn within(t: &Transaction<'_>, place: Place, sql: &str) -> Result<Resolved> {
+async fn within(t: &Transaction<'_>, place: Place, sql: &str, agreed: Option<&[u32]>) -> Result<Resolved> {
     let doing = |e| Error::server("read what the query depends on", e);
     let sql = sql.trim_end().trim_end_matches(';');
     if let Ok(Some(span)) = renamed_columns(sql) {
@@ -172,9 +181,11 @@ async fn within(t: &Transaction<'_>, place: Place, sql: &str) -> Result<Resolved
     let (create, name) = (place.create(VIEW), place.of_name(VIEW));
     let refused = |e| refused(sql, create.len(), e);
     t.execute(&format!("{create}{sql}"), &[]).await.map_err(refused)?;
+    let view: u32 = t.query_one("SELECT to_regclass($1)::oid", &[&name]).await.map_err(doing)?.get(0);
+    // To plan a query may run functions that it calls.
+    let code = Code::of(&**t, view, agreed).await?;
     // Making a view asks for no right to read; planning it does.
     t.execute(&format!("EXPLAIN SELECT * FROM {name}"), &[]).await.map_err(refused)?;
-    let view: u32 = t.query_one("SELECT to_regclass($1)::oid", &[&name]).await.map_err(doing)?.get(0);
     t.batch_execute("SET LOCAL search_path = pg_catalog").await.map_err(doing)?;
     let canonical: String = t
         .query_one(&format!("SELECT {}", canonical("pg_get_viewdef($1::oid)")), &[&view])
@@ -242,6 +253,7 @@ async fn within(t: &Transaction<'_>, place: Place, sql: &str) -> Result<Resolved
             .collect(),
         functions_fingerprint: (!names.is_empty()).then(|| functions.get(1)),
         functions: names,
+        code,
     })
 }
 

@@ -64,6 +64,11 @@ impl Role {
         Role { settings: format!("{} user={name}", db.settings()), name }
     }
 
+    /// The superuser who made the test's servers.
+    pub(crate) fn superuser(db: &Db) -> Role {
+        Role { name: "postgres".to_owned(), settings: db.settings() }
+    }
+
     /// The ordinary owner of the database, with the tables of the shop.
     pub(crate) async fn owner(db: &Db) -> Role {
         let role = Role::create(db, "app").await;

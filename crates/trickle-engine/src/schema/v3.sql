@@ -49,39 +49,6 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.row_security(oid, oid[], oid) IS 'Which rows of a relation may be read by a query of a role, through these views; NULL: all.';
 
-CREATE OR REPLACE FUNCTION pgtrickle.unchanged(stream_tables bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
-        WITH read AS (
-            SELECT d.* FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = ANY (stream_tables)
-        ), sources AS MATERIALIZED (
-            SELECT r.oid, n.nspname, c.relname, c.relrowsecurity, b.capture, pgtrickle.fingerprint(r.oid) AS fingerprint,
-                b.capture = 'ON' AND (CASE WHEN b.capture = 'ON' THEN pgtrickle.triggers_fingerprint(r.oid) END
-                        IS DISTINCT FROM b.triggers_fingerprint
-                    OR b.trigger_mode <> 'ROW'
-                        AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(r.oid) END) AS cut
-            FROM (SELECT DISTINCT source_relid FROM read) r(oid)
-            LEFT JOIN pg_class c ON c.oid = r.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
-            LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = r.oid
-        )
-        SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
-        WHERE s.pgt_id = ANY (stream_tables)
-          AND NOT EXISTS (
-            SELECT FROM read d JOIN sources r ON r.oid = d.source_relid
-            WHERE d.pgt_id = s.pgt_id
-              AND (r.fingerprint IS DISTINCT FROM d.schema_fingerprint
-                OR r.nspname IS DISTINCT FROM d.source_schema OR r.relname IS DISTINCT FROM d.source_name
-                OR CASE WHEN r.relrowsecurity THEN pgtrickle.row_security(d.source_relid, d.read_through,
-                    (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid)) END IS DISTINCT FROM d.row_security
-                OR s.refresh_mode <> 'IMMEDIATE' AND (r.cut OR r.capture = 'OFF' AND d.columns_used <> '{}')))
-          AND (s.refresh_mode <> 'IMMEDIATE' OR s.needs_reinit OR NOT s.is_populated
-            OR EXISTS (SELECT FROM read d JOIN sources r ON r.oid = d.source_relid WHERE d.pgt_id = s.pgt_id AND r.capture = 'HELD')
-            OR pgtrickle.immediate_fingerprint(s.pgt_id) IS NOT DISTINCT FROM s.triggers_fingerprint)
-          AND (s.functions = '{}'
-            OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint);
-END
-$$;
 
 -- Names in generated SQL mean nothing that a stranger made.
 
@@ -120,7 +87,9 @@ SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (
         SELECT md5(jsonb_build_array(s.defining_query, s.refresh_mode, s.layout_hash, s.settings, s.functions_fingerprint,
-            o.relowner, pgtrickle.safe_path(s.settings, o.relowner), current_user,
+            o.relowner, pgtrickle.safe_path(ARRAY(
+                SELECT jsonb_array_elements_text(x->'values') FROM jsonb_array_elements(s.settings) x WHERE x->>'name' = 'search_path'),
+                o.relowner), current_user,
             (SELECT jsonb_agg(jsonb_build_array(d.source_relid, d.columns_used, d.schema_fingerprint, b.capture, b.unlogged)
                 ORDER BY d.source_relid)
              FROM pgtrickle.pgt_dependencies d LEFT JOIN pgtrickle.pgt_buffers b USING (source_relid)
@@ -143,6 +112,66 @@ BEGIN
         FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
         WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('immediate_%s_', stream_table))
     );
+END
+$$;
+
+-- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
+
+ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN agreed oid[], ADD COLUMN agreed_by oid,
+    ADD COLUMN types oid[] NOT NULL DEFAULT '{}', ADD COLUMN types_fingerprint text;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed IS 'Functions of others than its owner and superusers that it may run; NULL: it was declared before that was noted.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_by IS 'Who owned it when it was planned.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.types IS 'Types of others that its query can reach.';
+
+-- What the owners of types can have run where values of them are written, compared or converted: casts, and conditions of domains.
+CREATE FUNCTION pgtrickle.types_fingerprint(types oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN md5(concat_ws(E'\n',
+        (SELECT string_agg(concat_ws(' ', k.castsource, k.casttarget, k.castfunc, k.castcontext), ',' ORDER BY k.oid)
+         FROM pg_cast k WHERE k.castsource = ANY (types) OR k.casttarget = ANY (types)),
+        (SELECT string_agg(concat_ws(' ', n.oid, n.xmin), ',' ORDER BY n.oid) FROM pg_constraint n WHERE n.contypid = ANY (types)),
+        (SELECT string_agg(concat_ws(' ', a.attrelid, a.attnum, a.atttypid), ',' ORDER BY a.attrelid, a.attnum)
+         FROM pg_type y JOIN pg_attribute a ON a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+         WHERE y.oid = ANY (types))));
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.types_fingerprint(oid[]) IS 'What the owners of types have run where values of them are used.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.unchanged(stream_tables bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+        WITH read AS (
+            SELECT d.* FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = ANY (stream_tables)
+        ), sources AS MATERIALIZED (
+            SELECT r.oid, n.nspname, c.relname, c.relrowsecurity, b.capture, pgtrickle.fingerprint(r.oid) AS fingerprint,
+                b.capture = 'ON' AND (CASE WHEN b.capture = 'ON' THEN pgtrickle.triggers_fingerprint(r.oid) END
+                        IS DISTINCT FROM b.triggers_fingerprint
+                    OR b.trigger_mode <> 'ROW'
+                        AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(r.oid) END) AS cut
+            FROM (SELECT DISTINCT source_relid FROM read) r(oid)
+            LEFT JOIN pg_class c ON c.oid = r.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+            LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = r.oid
+        )
+        SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
+        WHERE s.pgt_id = ANY (stream_tables)
+          AND NOT EXISTS (
+            SELECT FROM read d JOIN sources r ON r.oid = d.source_relid
+            WHERE d.pgt_id = s.pgt_id
+              AND (r.fingerprint IS DISTINCT FROM d.schema_fingerprint
+                OR r.nspname IS DISTINCT FROM d.source_schema OR r.relname IS DISTINCT FROM d.source_name
+                OR CASE WHEN r.relrowsecurity THEN pgtrickle.row_security(d.source_relid, d.read_through,
+                    (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid)) END IS DISTINCT FROM d.row_security
+                OR s.refresh_mode <> 'IMMEDIATE' AND (r.cut OR r.capture = 'OFF' AND d.columns_used <> '{}')))
+          AND (s.refresh_mode <> 'IMMEDIATE' OR s.needs_reinit OR NOT s.is_populated
+            OR EXISTS (SELECT FROM read d JOIN sources r ON r.oid = d.source_relid WHERE d.pgt_id = s.pgt_id AND r.capture = 'HELD')
+            OR pgtrickle.immediate_fingerprint(s.pgt_id) IS NOT DISTINCT FROM s.triggers_fingerprint)
+          AND (s.types = '{}' OR pgtrickle.types_fingerprint(s.types) IS NOT DISTINCT FROM s.types_fingerprint)
+          AND (s.agreed IS NULL OR s.functions = '{}' AND s.types = '{}'
+            OR (s.agreed_by = (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid)) IS NOT FALSE)
+          AND (s.functions = '{}'
+            OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint);
 END
 $$;
 

@@ -1,5 +1,40 @@
 -- From version 3 of the catalog back to 2.
 
+-- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
+CREATE OR REPLACE FUNCTION pgtrickle.unchanged(stream_tables bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+        WITH read AS (
+            SELECT d.* FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = ANY (stream_tables)
+        ), sources AS MATERIALIZED (
+            SELECT r.oid, n.nspname, c.relname, b.capture, pgtrickle.fingerprint(r.oid) AS fingerprint,
+                b.capture = 'ON' AND (CASE WHEN b.capture = 'ON' THEN pgtrickle.triggers_fingerprint(r.oid) END
+                        IS DISTINCT FROM b.triggers_fingerprint
+                    OR b.trigger_mode <> 'ROW'
+                        AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(r.oid) END) AS cut
+            FROM (SELECT DISTINCT source_relid FROM read) r(oid)
+            LEFT JOIN pg_class c ON c.oid = r.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+            LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = r.oid
+        )
+        SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
+        WHERE s.pgt_id = ANY (stream_tables)
+          AND NOT EXISTS (
+            SELECT FROM read d JOIN sources r ON r.oid = d.source_relid
+            WHERE d.pgt_id = s.pgt_id
+              AND (r.fingerprint IS DISTINCT FROM d.schema_fingerprint
+                OR r.nspname IS DISTINCT FROM d.source_schema OR r.relname IS DISTINCT FROM d.source_name
+                OR s.refresh_mode <> 'IMMEDIATE' AND (r.cut OR r.capture = 'OFF' AND d.columns_used <> '{}')))
+          AND (s.refresh_mode <> 'IMMEDIATE' OR s.needs_reinit OR NOT s.is_populated
+            OR EXISTS (SELECT FROM read d JOIN sources r ON r.oid = d.source_relid WHERE d.pgt_id = s.pgt_id AND r.capture = 'HELD')
+            OR pgtrickle.immediate_fingerprint(s.pgt_id) IS NOT DISTINCT FROM s.triggers_fingerprint)
+          AND (s.functions = '{}'
+            OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint);
+END
+$$;
+DROP FUNCTION pgtrickle.types_fingerprint(oid[]);
+ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN agreed, DROP COLUMN agreed_by, DROP COLUMN types, DROP COLUMN types_fingerprint;
+
 -- Names in generated SQL mean nothing that a stranger made.
 CREATE OR REPLACE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
@@ -32,37 +67,6 @@ $$;
 DROP FUNCTION pgtrickle.safe_path(jsonb, oid), pgtrickle.safe_path(text[], oid);
 
 -- Row security: a stream table holds what its owner may see.
-CREATE OR REPLACE FUNCTION pgtrickle.unchanged(stream_tables bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
-        WITH read AS (
-            SELECT d.* FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = ANY (stream_tables)
-        ), sources AS MATERIALIZED (
-            SELECT r.oid, n.nspname, c.relname, b.capture, pgtrickle.fingerprint(r.oid) AS fingerprint,
-                b.capture = 'ON' AND (CASE WHEN b.capture = 'ON' THEN pgtrickle.triggers_fingerprint(r.oid) END
-                        IS DISTINCT FROM b.triggers_fingerprint
-                    OR b.trigger_mode <> 'ROW'
-                        AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(r.oid) END) AS cut
-            FROM (SELECT DISTINCT source_relid FROM read) r(oid)
-            LEFT JOIN pg_class c ON c.oid = r.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
-            LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = r.oid
-        )
-        SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
-        WHERE s.pgt_id = ANY (stream_tables)
-          AND NOT EXISTS (
-            SELECT FROM read d JOIN sources r ON r.oid = d.source_relid
-            WHERE d.pgt_id = s.pgt_id
-              AND (r.fingerprint IS DISTINCT FROM d.schema_fingerprint
-                OR r.nspname IS DISTINCT FROM d.source_schema OR r.relname IS DISTINCT FROM d.source_name
-                OR s.refresh_mode <> 'IMMEDIATE' AND (r.cut OR r.capture = 'OFF' AND d.columns_used <> '{}')))
-          AND (s.refresh_mode <> 'IMMEDIATE' OR s.needs_reinit OR NOT s.is_populated
-            OR EXISTS (SELECT FROM read d JOIN sources r ON r.oid = d.source_relid WHERE d.pgt_id = s.pgt_id AND r.capture = 'HELD')
-            OR pgtrickle.immediate_fingerprint(s.pgt_id) IS NOT DISTINCT FROM s.triggers_fingerprint)
-          AND (s.functions = '{}'
-            OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint);
-END
-$$;
 DROP FUNCTION pgtrickle.row_security(oid, oid[], oid), pgtrickle.row_security(oid, oid);
 ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN read_through, DROP COLUMN row_security;
 
