@@ -7,6 +7,7 @@ mod doctor;
 mod evolving;
 mod failover;
 mod leading;
+mod owners;
 mod pooled;
 mod protection;
 mod refresher;
