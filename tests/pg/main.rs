@@ -8,6 +8,7 @@
     reason = "a helper of a test fails as a test does, and says what it counted"
 )]
 
+mod agreed;
 mod apart;
 mod by_hand;
 mod capture;
@@ -31,6 +32,7 @@ mod lag;
 mod lifecycle;
 mod limits;
 mod named_types;
+mod names;
 mod objects;
 mod plans;
 mod polling;
@@ -40,6 +42,7 @@ mod random;
 mod readme;
 mod recursion;
 mod restored;
+mod row_security;
 mod sets;
 mod smoke;
 mod soak;

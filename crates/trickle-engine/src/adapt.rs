@@ -11,6 +11,7 @@ use crate::locks::patiently;
 use crate::names::Name;
 use crate::registry::{Entry, Registry, require_own, shown};
 use crate::say;
+use crate::security::why_planned;
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ pub(crate) struct Adapted {
 
 /// What it took to build a stream table beside, and what that made of its rows.
 pub(crate) struct Rebuilt {
+    pub(crate) why: String,
     pub(crate) written: Written,
     pub(crate) took: Duration,
 }
@@ -164,9 +166,9 @@ impl<C: Connection> Trickle<C> {
     /// Builds a stream table beside, from the query that it has, and lets that take its place. What the query raises is one failure of a
     /// refresh, as it would be otherwise.
     async fn rebuild(&mut self, e: &Entry, new: &NewStreamTable, initiated_by: &str) -> Result<Rebuilt> {
-        let began = Instant::now();
+        let (began, why) = (Instant::now(), why_planned(self.db(), e.id).await?);
         match Box::pin(self.swap(e, new, Way::Same(Readers::Stay), reads_copies(e))).await {
-            Ok((_, written)) => Ok(Rebuilt { written, took: began.elapsed() }),
+            Ok((_, written)) => Ok(Rebuilt { why, written, took: began.elapsed() }),
             Err(error) => {
                 if is_final(&error) && !error.is_input() {
                     self.note_failure(e, error.message(), initiated_by).await?;

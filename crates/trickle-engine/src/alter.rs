@@ -16,6 +16,7 @@ use crate::names::Name;
 use crate::refresh::RefreshOptions;
 use crate::registry::{Entry, require_own, shown};
 use crate::say;
+use crate::security::why_planned;
 use crate::trickle::Trickle;
 use evolve::evolve;
 pub(crate) use swap::{Way, Written};
@@ -65,7 +66,7 @@ impl<C: Connection> Trickle<C> {
         if wanted.query.is_some() || wanted.mode.is_some() {
             let mut new = e.as_new(name.clone());
             if let Some(query) = &wanted.query {
-                (new.query, new.settings) = (query.clone(), None);
+                (new.query, new.settings, new.agreed) = (query.clone(), None, None);
             }
             new.mode = wanted.mode.or(new.mode);
             new.apart = wanted.apart.or(new.apart);
@@ -113,6 +114,7 @@ impl<C: Connection> Trickle<C> {
         }
         let mut design = self.design(relation, id, new).await?;
         immediate::require_writers(&registry, &old, &design)?;
+        self.tell_left_out(&design).await?;
         self.require_takes(&old, &design.columns(), way).await?;
         let in_place = !new.initialize || self.connection.callers().is_some();
         match way {
@@ -283,6 +285,7 @@ impl Entry {
             schedule: Some(self.schedule.clone()),
             apart: Some(self.apart),
             settings: Some(self.settings.clone()),
+            agreed: self.agreed.clone(),
             ..NewStreamTable::new(name, self.query.clone())
         }
     }
@@ -302,13 +305,14 @@ impl Entry {
 /// did, which left errors, gets another chance.
 async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
     let fail = |e| Error::server("note the stream table", e);
+    let why = why_planned(&**t, id).await?;
     t.execute("DELETE FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1", &[&id]).await.map_err(fail)?;
     t.execute(
         // Who gives the canonical text that is stored changes nothing of the query: what was typed stays.
         "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, \
          original_query = CASE WHEN $3 = defining_query THEN original_query ELSE $3 END, schedule = $4, \
          refresh_mode = $5, requested_mode = $6, mode_reason = $7, settings = $8, layout_hash = $9, functions = $10, \
-         functions_fingerprint = $11, reads_clock = $12, diamond_consistency = $13, frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, 'it was planned anew'), consecutive_errors = 0, \
+         functions_fingerprint = $11, reads_clock = $12, diamond_consistency = $13, agreed = $15, agreed_by = quote_ident(current_user::text)::regrole, types = $16, types_fingerprint = $17, frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, $14), consecutive_errors = 0, \
          last_error_message = NULL, status = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN status WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
          cost_model = NULL, updated_at = now() WHERE pgt_id = $1",
         &[
@@ -325,6 +329,10 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
             &design.resolved.functions_fingerprint,
             &design.reads_clock(),
             &design.consistency(),
+            &why,
+            &design.agreed,
+            &design.resolved.code.types,
+            &design.resolved.code.fingerprint,
         ],
     )
     .await

@@ -346,13 +346,15 @@ pub(crate) async fn release(t: &Transaction<'_>, source: u32) -> Result<bool> {
     Ok(true)
 }
 
-/// Drops the triggers and the buffer of a table with all that is in it; also where the table itself is gone.
+/// Drops the triggers and the buffer of a table with all that is in it; also where the table itself is gone, or another role's by
+/// now, whose triggers go with their functions.
 pub(crate) async fn remove(t: &dyn Connection, source: u32) -> Result<()> {
     let doing = "stop capturing changes";
     let triggers = t
         .query(
             "SELECT g.tgrelid::regclass::text, quote_ident(g.tgname) FROM pg_trigger g \
              JOIN pg_proc p ON p.oid = g.tgfoid JOIN pg_namespace n ON n.oid = p.pronamespace \
+             JOIN pg_class c ON c.oid = g.tgrelid AND pg_has_role(c.relowner, 'USAGE') \
              WHERE n.nspname = $1 AND p.proname LIKE $2 AND g.tgparentid = 0 ORDER BY 1, 2",
             &[&HIDDEN, &format!("capture\\_{source}\\_%")],
         )
@@ -360,7 +362,7 @@ pub(crate) async fn remove(t: &dyn Connection, source: u32) -> Result<()> {
         .map_err(|e| Error::server(doing, e))?;
     let objects = t
         .query(
-            "SELECT 0, pg_catalog.format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc p \
+            "SELECT 0, pg_catalog.format('DROP FUNCTION %s CASCADE', p.oid::regprocedure) FROM pg_proc p \
              JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname LIKE $2 \
              UNION ALL SELECT CASE c.relkind WHEN 'v' THEN 1 ELSE 2 END, \
              pg_catalog.format('DROP %s %s', CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass) \

@@ -1,6 +1,6 @@
 //! Stored against recomputed.
 
-use crate::catalog::PgCatalog;
+use crate::catalog::{PgCatalog, spelled};
 use crate::db::Connection;
 use crate::drive::{Watch, drive, put_in_force};
 use crate::error::{Error, Result};
@@ -62,7 +62,7 @@ impl<C: Connection> Trickle<C> {
         let table = runnable.table.as_deref();
         let text = comparison(self.db(), e, table, show).await?;
         let name = shown(e);
-        let mut compare = Compare { db: self.db(), settings: &e.settings, text, name: &name, found: None };
+        let mut compare = Compare { db: self.db(), settings: &e.in_force, text, name: &name, found: None };
         let looking = self.onlooker(format!("checking {name}"), None);
         let failure = looking.during(drive(&self.connection, plan, Some(&mut compare))).await.err();
         let found = compare.found.take();
@@ -139,14 +139,16 @@ async fn comparison(
 ) -> Result<String> {
     let columns = db
         .query(
-            "SELECT atttypid, format_type(atttypid, atttypmod) FROM pg_attribute \
-             WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            &format!(
+                "SELECT atttypid, {} FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+                spelled("atttypid", "atttypmod")
+            ),
             &[&e.relation.id.0],
         )
         .await
         .map_err(|err| Error::server("read the columns of a stream table", err))?;
     let named: Vec<(u32, &str)> = columns.iter().map(|c| (c.get(0), c.get(1))).collect();
-    let types = PgCatalog::new().column_types(db, &named).await?;
+    let types = PgCatalog::under(e.path()).column_types(db, &named).await?;
     let aliases: Vec<String> = (0..columns.len()).map(|i| format!("c{i}")).collect();
     let list = if aliases.is_empty() { String::new() } else { format!("({})", aliases.join(", ")) };
     let (mut compared, mut grouped) = (vec!["1 AS one".to_owned()], vec!["one".to_owned()]);

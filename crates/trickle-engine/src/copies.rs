@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::registry::{Entry, options};
 use crate::resolve::{Dependency, Resolved, resolve};
+use crate::security::safe_path;
 use crate::trickle::Trickle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,7 +78,7 @@ impl<C: Connection> Trickle<C> {
     /// Makes a copy of each materialized view and foreign table that a query reads, where there is none, and widens one
     /// that lacks a column. They are filled with the first refresh of what reads them.
     pub(crate) async fn ensure_copies(&mut self, query: &str) -> Result<()> {
-        let resolved = resolve(&mut self.connection, query, &[]).await?;
+        let resolved = resolve(&mut self.connection, query, &[], None).await?;
         for d in resolved.dependencies.iter().filter(|d| is_copied(d)) {
             let there = copies(self.db()).await?;
             let copy = there.get(&(d.schema.clone(), d.name.clone()));
@@ -157,6 +158,8 @@ impl<C: Connection> Trickle<C> {
                 owned: row.get(2),
                 owner: row.get(1),
                 is_named_as_type: false,
+                read_through: vec![0],
+                row_security: None,
             });
         }
         Ok(there)
@@ -169,15 +172,17 @@ impl<C: Connection> Trickle<C> {
         id: i64,
         new: &NewStreamTable,
     ) -> Result<Design> {
-        let resolved = resolve(&mut self.connection, &new.query, new.settings()).await?;
+        let resolved =
+            resolve(&mut self.connection, &new.query, new.settings(), new.agreed.as_deref()).await?;
         let options = options(&relation, id, self.server);
         let parsed = parse_query(&resolved.canonical)?;
-        let mut catalog = PgCatalog::new();
+        let settings = self.settings_of(new).await?;
+        let mut catalog = PgCatalog::under(safe_path(self.db(), &settings).await?);
         let verdict = catalog::compile(self.db(), &mut catalog, &parsed, &options).await?;
         let Some(table) = verdict.incremental() else {
             return Err(Error::input(format!("{} cannot be copied", new.query)));
         };
-        let settings = self.settings_of(new).await?;
+        let agreed = new.agreed.clone().unwrap_or_else(|| resolved.code.strangers.clone());
         Ok(Design {
             relation,
             query: new.query.clone(),
@@ -189,6 +194,7 @@ impl<C: Connection> Trickle<C> {
             reasons: Vec::new(),
             captured: Vec::new(),
             settings,
+            agreed,
         })
     }
 }

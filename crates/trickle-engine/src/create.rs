@@ -13,6 +13,7 @@ use crate::registry::{Entry, StoredSetting, layout_hash, options};
 use crate::resolve::{Dependency, Resolved, resolve};
 use crate::say;
 use crate::schema;
+use crate::security::{left_out, safe_path};
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -86,6 +87,9 @@ pub struct NewStreamTable {
     pub apart: Option<bool>,
     /// The settings that its query means what it means under; `None`: those in force.
     pub settings: Option<Vec<Setting>>,
+    /// The functions of others that it may run, by oid: to no more its owner has agreed. `None`: who declares it agrees to all that it
+    /// runs now.
+    pub agreed: Option<Vec<u32>>,
 }
 
 impl NewStreamTable {
@@ -102,6 +106,7 @@ impl NewStreamTable {
             snapshots: false,
             apart: None,
             settings: None,
+            agreed: None,
         }
     }
 
@@ -139,6 +144,8 @@ pub(crate) struct Design {
     /// The tables whose changes are captured, with the columns that matter.
     pub(crate) captured: Vec<(Arc<TableDef>, Vec<usize>)>,
     pub(crate) settings: Vec<StoredSetting>,
+    /// The functions of others that it may run.
+    pub(crate) agreed: Vec<u32>,
 }
 
 /// Settings that can change a value, as they are stored and put in force for every refresh.
@@ -187,6 +194,7 @@ impl<C: Connection> Trickle<C> {
         self.forget_gone(&relation).await?;
         let id = self.next_id().await?;
         let design = self.design(relation, id, new).await?;
+        self.tell_left_out(&design).await?;
         let name = Qualified::new(&design.relation.schema, &design.relation.name).to_string();
         let tables = oids(design.captured.iter().map(|(t, _)| t.id));
         let (patience, capture, progress) =
@@ -208,6 +216,16 @@ impl<C: Connection> Trickle<C> {
             return Err(e);
         }
         Ok(Created { id, name, made: true, mode: design.mode(), reasons: design.reasons })
+    }
+
+    /// Says which schemas are not in the search path of refreshes; not of what is built beside, for which that was said.
+    pub(crate) async fn tell_left_out(&self, design: &Design) -> Result<()> {
+        if &*design.relation.schema != capture::HIDDEN
+            && let Some(left) = left_out(self.db(), design).await?
+        {
+            self.progress.say(&left);
+        }
+        Ok(())
     }
 
     /// Forgets the stream table of this name whose table somebody dropped.
@@ -346,10 +364,13 @@ impl<C: Connection> Trickle<C> {
             return self.design_copy(relation, id, new).await;
         }
         let mode = new.mode.unwrap_or_default();
-        let mut resolved = resolve(&mut self.connection, &new.query, new.settings()).await?;
+        let mut resolved =
+            resolve(&mut self.connection, &new.query, new.settings(), new.agreed.as_deref()).await?;
         self.check_dependencies(&resolved)?;
         self.check_cycle(&relation, &resolved).await?;
-        let mut catalog = PgCatalog::new();
+        let settings = self.settings_of(new).await?;
+        let path = safe_path(self.db(), &settings).await?;
+        let mut catalog = PgCatalog::under(path.clone());
         if new.snapshots || self.follows_copies(id).await? {
             catalog.put_copies(self.put_copies(&mut resolved).await?);
         }
@@ -374,7 +395,7 @@ impl<C: Connection> Trickle<C> {
         if table.is_none() || full {
             // What is computed anew reads the sources themselves.
             resolved.dependencies.retain(|d| d.schema != capture::HIDDEN);
-            catalog = PgCatalog::new();
+            catalog = PgCatalog::under(path);
         }
         match &table {
             Some(table) if !full => captured = self.capturable(&resolved, table.sources(), &mut reasons),
@@ -389,7 +410,7 @@ impl<C: Connection> Trickle<C> {
         if table.is_none() && matches!(mode, RefreshMode::Differential | RefreshMode::Immediate) {
             return Err(impossible(&reasons));
         }
-        let settings = self.settings_of(new).await?;
+        let agreed = new.agreed.clone().unwrap_or_else(|| resolved.code.strangers.clone());
         Ok(Design {
             relation,
             query: new.query.clone(),
@@ -401,6 +422,7 @@ impl<C: Connection> Trickle<C> {
             reasons,
             captured,
             settings,
+            agreed,
         })
     }
 
@@ -478,7 +500,9 @@ impl<C: Connection> Trickle<C> {
             let place = format!("{}.{}", table.schema, table.name);
             let dependency = resolved.dependencies.iter().find(|d| d.oid == table.id.0);
             let owned = dependency.is_some_and(|d| d.owned);
-            let against = match table.kind {
+            let is_secured = dependency.is_some_and(|d| d.row_security.is_some());
+            let kind = if is_secured { TableKind::View } else { table.kind };
+            let against = match kind {
                 TableKind::Table | TableKind::StreamTable if owned && &*table.schema != "pg_catalog" => None,
                 TableKind::Table | TableKind::StreamTable => Some((
                     format!("the table {place} of {}", dependency.map_or("another owner", |d| &d.owner)),
@@ -535,7 +559,7 @@ impl<C: Connection> Trickle<C> {
             let table = capture::table_by_oid(self.db(), catalog, &d.schema, &d.name).await?;
             let Some(table) = table else { return Ok(Vec::new()) };
             let known = matches!(table.kind, TableKind::Table | TableKind::StreamTable);
-            if !known || !d.owned || d.schema == "pg_catalog" {
+            if !known || d.row_security.is_some() || !d.owned || d.schema == "pg_catalog" {
                 return Ok(Vec::new());
             }
             let stored = |c: &usize| table.columns[*c].is_stored();
@@ -711,8 +735,9 @@ impl Design {
         t.execute(
             "INSERT INTO pgtrickle.pgt_stream_tables (pgt_id, pgt_relid, pgt_schema, pgt_name, defining_query, \
              original_query, schedule, refresh_mode, requested_mode, mode_reason, settings, layout_hash, functions, \
-             functions_fingerprint, reads_clock, diamond_consistency) OVERRIDING SYSTEM VALUE \
-             VALUES ($1, to_regclass(pg_catalog.format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+             functions_fingerprint, reads_clock, diamond_consistency, agreed, agreed_by, types, types_fingerprint) OVERRIDING SYSTEM VALUE \
+             VALUES ($1, to_regclass(pg_catalog.format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
+             $16, quote_ident(current_user::text)::regrole, $17, $18)",
             &[
                 &id,
                 &&*self.relation.schema,
@@ -729,6 +754,9 @@ impl Design {
                 &self.resolved.functions_fingerprint,
                 &self.reads_clock(),
                 &self.consistency(),
+                &self.agreed,
+                &self.resolved.code.types,
+                &self.resolved.code.fingerprint,
             ],
         )
         .await
@@ -760,8 +788,18 @@ impl Design {
             let used: Vec<&str> = self.columns_of(d).collect();
             t.execute(
                 "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, \
-                 columns_used, schema_fingerprint) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-                &[&id, &d.oid, &kind, &d.schema, &d.name, &used, &d.fingerprint],
+                 columns_used, schema_fingerprint, read_through, row_security) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+                &[
+                    &id,
+                    &d.oid,
+                    &kind,
+                    &d.schema,
+                    &d.name,
+                    &used,
+                    &d.fingerprint,
+                    &d.read_through,
+                    &d.row_security,
+                ],
             )
             .await
             .map_err(|e| Error::server("note what the query reads", e))?;

@@ -6,7 +6,6 @@ use futures_util::future;
 use std::pin::Pin;
 use std::time::Instant;
 use trickle_core::refresh::{Answer, Failure, Machine, Outcome, Plan, Report, Setting, Statement, Step};
-use trickle_core::sql::Ident;
 
 /// What came of a statement, and when its answer was complete.
 pub type Timed = (Result<Answer>, Instant);
@@ -117,18 +116,25 @@ pub(crate) async fn explain(connection: &dyn Connection, statement: &Statement) 
     Ok(row.get::<Json<serde_json::Value>>(0).0)
 }
 
-/// Puts settings in force for the rest of the transaction; takes its snapshot.
+/// Puts of a search path in force what is safe for the current role. Each name in it means the server's own: it may itself stand
+/// under a path that is not.
+const SAFE_PATH: &str = "
+SELECT pg_catalog.set_config('search_path', pg_catalog.array_to_string(ARRAY(
+    SELECT pg_catalog.quote_ident(p.name) FROM pg_catalog.unnest(pgtrickle.safe_path($1::pg_catalog.text[],
+        pg_catalog.quote_ident(current_user::pg_catalog.text)::pg_catalog.regrole::pg_catalog.oid)) p(name)), ', '), true)";
+
+/// Puts settings in force for the rest of the transaction, of the search path what is safe for the current role; takes its snapshot.
 pub(crate) async fn put_in_force(
     db: &dyn Connection,
     settings: &[Setting],
 ) -> std::result::Result<(), crate::db::Refusal> {
     for s in settings {
-        // What is in the caller's temporary schema must stand in for nothing.
-        let temporary = s.values.iter().all(|v| v != "pg_temp").then_some("pg_temp");
-        let schemas = s.values.iter().map(String::as_str).chain(temporary);
-        let list: Vec<String> = schemas.map(|v| Ident::new(v).to_string()).collect();
-        let value = if s.name == "search_path" { list.join(", ") } else { s.values.concat() };
-        db.query("SELECT set_config($1, $2, true)", &[&s.name, &value]).await?;
+        match s.name.as_str() {
+            "search_path" => db.query(SAFE_PATH, &[&s.values]).await?,
+            name => {
+                db.query("SELECT pg_catalog.set_config($1, $2, true)", &[&name, &s.values.concat()]).await?
+            }
+        };
     }
     Ok(())
 }

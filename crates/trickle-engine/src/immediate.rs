@@ -150,7 +150,7 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
             above.push(with_children(db, Buffer::new(def, HIDDEN, &[])).await?);
         }
     }
-    let statements = Immediate::new(table, e.id, sources, &e.settings)?.below(above).install()?;
+    let statements = Immediate::new(table, e.id, sources, &e.in_force)?.below(above).install()?;
     let noted = format!(
         "WITH unmarked AS (DELETE FROM pgtrickle.pgt_marks WHERE pgt_id = {0}) UPDATE pgtrickle.pgt_stream_tables \
          SET triggers_fingerprint = pgtrickle.immediate_fingerprint(pgt_id) WHERE pgt_id = {0}",
@@ -160,12 +160,13 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
 }
 
 /// Drops the triggers that keep a stream table, and all that they use; nothing where there is none. Its writers are kept out of
-/// all tables first: what they read of one while they write another is locked against readers by DROP TRIGGER.
+/// all tables first: what they read of one while they write another is locked against readers by DROP TRIGGER. From a table that is
+/// another role's by now triggers go with their functions, and without that lock.
 pub(crate) async fn remove(t: &Transaction<'_>, id: i64) -> Result<()> {
     let fail = |e| Error::server("drop the triggers of a stream table", e);
     let lock = "SELECT pg_catalog.format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', \
              string_agg(DISTINCT g.tgrelid::regclass::text, ', ')) FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid \
-         WHERE p.pronamespace = to_regnamespace($1) AND starts_with(p.proname, $2) HAVING count(*) > 0";
+         JOIN pg_class c ON c.oid = g.tgrelid AND pg_has_role(c.relowner, 'USAGE') WHERE p.pronamespace = to_regnamespace($1) AND starts_with(p.proname, $2) HAVING count(*) > 0";
     if let Some(row) = t.query_opt(lock, &[&HIDDEN, &format!("immediate_{id}_")]).await.map_err(fail)? {
         t.batch_execute(row.get(0)).await.map_err(fail)?;
     }
@@ -174,8 +175,9 @@ pub(crate) async fn remove(t: &Transaction<'_>, id: i64) -> Result<()> {
     let objects = "WITH own AS (SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace($1) \
              AND starts_with(p.proname, $2)) \
          SELECT 0, pg_catalog.format('DROP TRIGGER %I ON %s', g.tgname, g.tgrelid::regclass) FROM pg_trigger g \
-             JOIN own ON own.oid = g.tgfoid WHERE g.tgparentid = 0 \
-         UNION ALL SELECT 1, pg_catalog.format('DROP FUNCTION %s', oid::regprocedure) FROM own \
+             JOIN own ON own.oid = g.tgfoid JOIN pg_class c ON c.oid = g.tgrelid AND pg_has_role(c.relowner, 'USAGE') \
+             WHERE g.tgparentid = 0 \
+         UNION ALL SELECT 1, pg_catalog.format('DROP FUNCTION %s CASCADE', oid::regprocedure) FROM own \
          UNION ALL SELECT 2, pg_catalog.format('DROP TABLE %s', c.oid::regclass) FROM pg_class c \
              WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r' \
              AND (c.relname = rtrim($2, '_') OR starts_with(c.relname, $2)) ORDER BY 1, 2";

@@ -60,6 +60,7 @@ mod resolve;
 pub mod say;
 pub mod scheduler;
 pub mod schema;
+mod security;
 mod status;
 mod stored;
 mod trickle;

@@ -9,6 +9,7 @@ use crate::pending::sources_of;
 use crate::registry::{Dependency, Entry, Registry, require_own, shown};
 use crate::say;
 use crate::scheduler::now;
+use crate::security::left_behind;
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,8 +52,8 @@ impl Refreshed {
     /// What was done before the run to those that were built beside is reported with it.
     fn tell(&mut self, rebuilt: &BTreeMap<i64, Rebuilt>) {
         let r = &mut self.report;
-        let Some(Rebuilt { written, took }) = rebuilt.get(&r.id) else { return };
-        (r.action, r.reason) = (Action::Reinitialize, "it was planned anew".to_owned());
+        let Some(Rebuilt { why, written, took }) = rebuilt.get(&r.id) else { return };
+        (r.action, r.reason) = (Action::Reinitialize, why.clone());
         r.rows_inserted += written.inserted;
         r.rows_updated += written.updated;
         r.rows_deleted += written.deleted;
@@ -378,6 +379,11 @@ impl<C: Connection> Trickle<C> {
                 let Some(of) = of else { return Err(error) };
                 if kind == FailureKind::Statement {
                     error = self.blamed_on_columns(of, error).await;
+                    if error.sqlstate() == Some("42501")
+                        && let Some(whose) = left_behind(self.db(), of.id).await?
+                    {
+                        error = error.hint(whose);
+                    }
                     if error.sqlstate() == Some("57014") {
                         error = error.hint(say::one(
                             "The setting statement_timeout_ms gives each statement of a refresh another limit, 0 none; a trickle refresh \
@@ -427,7 +433,7 @@ impl<C: Connection> Trickle<C> {
                 unseen: e.unseen(),
                 lock: if e.is_populated { Lock::Refreshes } else { Lock::Writers },
                 kept_by: kept_by(e, options),
-                settings: e.settings.clone(),
+                settings: e.in_force.clone(),
             });
         }
         let quiet = |at| u64::try_from(now().since(at).as_millis()).unwrap_or(u64::MAX);

@@ -84,6 +84,8 @@ pub struct Entry {
     pub last_error: Option<String>,
     /// Settings in force at creation that can change a value.
     pub settings: Vec<Setting>,
+    /// The same as they are put in force: of the search path what is safe for its owner (`pgtrickle.safe_path`).
+    pub in_force: Vec<Setting>,
     /// What it reads.
     pub dependencies: Vec<Dependency>,
     /// Who owns the stored table.
@@ -104,12 +106,20 @@ pub struct Entry {
     pub apart: bool,
     /// The label of the declarations that it is of; `None`: made by itself.
     pub declared: Option<String>,
+    /// The functions of others that its owner agreed to run; `None`: it was declared before that was noted.
+    pub agreed: Option<Vec<u32>>,
 }
 
 impl Entry {
     /// What it reads itself; a view is looked through to its tables.
     pub fn read(&self) -> impl Iterator<Item = &Dependency> {
         self.dependencies.iter().filter(|d| d.kind != TableKind::View)
+    }
+
+    /// The schemas where its statements find what they name without one.
+    pub(crate) fn path(&self) -> Vec<String> {
+        let path = self.in_force.iter().find(|s| s.name == "search_path");
+        path.map(|s| s.values.clone()).unwrap_or_default()
     }
 
     /// Whether the writers of what it reads keep it. While the user holds the capture of a source off, refreshes do.
@@ -189,7 +199,9 @@ const ENTRIES: &str = "
         r.rolname, coalesce(r.rolname = current_user, true) AS own, s.layout_hash,
         u.id IS NOT NULL AS unchanged, s.is_populated, c.oid IS NOT NULL AS there,
         pgtrickle.definition(s.pgt_id), s.reads_clock, s.needs_reinit, s.diamond_consistency = 'none' AS apart, s.declared,
-        (extract(epoch FROM s.data_timestamp) * 1000)::int8 AS data_at
+        (extract(epoch FROM s.data_timestamp) * 1000)::int8 AS data_at,
+        pgtrickle.safe_path(s.settings, c.relowner) AS safe_path,
+        CASE WHEN s.agreed_by = c.relowner OR s.agreed IS NULL THEN s.agreed ELSE '{}' END AS agreed
     FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
     LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
     LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -208,7 +220,7 @@ LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
 ORDER BY l.pgt_id, d.source_relid";
 
 /// Where what is read begins among the columns of [`ENTRIES`].
-const READ: usize = 26;
+const READ: usize = 28;
 
 /// All stream tables of a database.
 #[derive(Clone, Debug, Default)]
@@ -334,7 +346,7 @@ pub(crate) fn require_own(e: &Entry) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!("stream table {name} belongs to {}", e.owner))
-        .detail("A refresh runs the owner's query, and must not run it with anybody else's rights.")
+        .detail("Its query runs with its owner's rights, and nobody else's; a member of that role is not that role.")
         .hint(format!("Connect as {}.", e.owner)))
 }
 
@@ -382,6 +394,13 @@ fn dependency(r: &Row) -> Result<Dependency> {
 
 fn entry(r: &Row) -> Entry {
     let settings: Json<Vec<StoredSetting>> = r.get(13);
+    let settings: Vec<Setting> =
+        settings.0.into_iter().map(|s| Setting { name: s.name, values: s.values }).collect();
+    let path: Vec<String> = r.get::<Option<Vec<String>>>(26).unwrap_or_default();
+    let safe = |s: &Setting| match s.name.as_str() {
+        "search_path" => Setting { name: s.name.clone(), values: path.clone() },
+        _ => s.clone(),
+    };
     Entry {
         id: r.get(0),
         relation: relation(r.get(1), r.get(2), r.get(3)),
@@ -394,7 +413,8 @@ fn entry(r: &Row) -> Entry {
         status: r.get(10),
         consecutive_errors: r.get(11),
         last_error: r.get(12),
-        settings: settings.0.into_iter().map(|s| Setting { name: s.name, values: s.values }).collect(),
+        in_force: settings.iter().map(safe).collect(),
+        settings,
         dependencies: Vec::new(),
         owner: r.get::<Option<String>>(14).unwrap_or_default(),
         own: r.get(15),
@@ -408,6 +428,7 @@ fn entry(r: &Row) -> Entry {
         apart: r.get(23),
         declared: r.get(24),
         data_at: r.get::<Option<i64>>(25).map(Time),
+        agreed: r.get(27),
     }
 }
 

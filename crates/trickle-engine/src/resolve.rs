@@ -10,6 +10,7 @@ use crate::db::{Connection, Refusal, Row, Transaction};
 use crate::drive::put_in_force;
 use crate::error::{Error, Result};
 use crate::say;
+use crate::security::Code;
 use trickle_core::Span;
 use trickle_core::catalog::SYSTEM_COLUMNS;
 use trickle_core::parse::{find_name, renamed_columns, statements};
@@ -31,6 +32,10 @@ pub(crate) struct Dependency {
     pub(crate) owner: String,
     /// Whether the query names the type of its rows, or of arrays of them.
     pub(crate) is_named_as_type: bool,
+    /// The views that read it; 0: the query itself.
+    pub(crate) read_through: Vec<u32>,
+    /// Which rows the current role's query may read there (`pgtrickle.row_security`); `None`: all.
+    pub(crate) row_security: Option<String>,
 }
 
 /// A column of a query's result.
@@ -51,10 +56,12 @@ pub(crate) struct Resolved {
     /// Functions that are not built in, in the query or the views that it reads.
     pub(crate) functions: Vec<u32>,
     pub(crate) functions_fingerprint: Option<String>,
+    /// What of others it would run.
+    pub(crate) code: Code,
 }
 
 /// What the rules of a view depend on, and of the views that it reads.
-const DEPENDENCIES: &str = "
+pub(crate) const DEPENDENCIES: &str = "
 WITH RECURSIVE reads(view, class, object) AS (
     SELECT r.ev_class, d.refclassid, d.refobjid FROM pg_rewrite r
     JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
@@ -112,12 +119,18 @@ const KEYS: &str = "\
 /// Asks the server what a query means under the connection's settings, or rather these. Changes nothing.
 ///
 /// # Errors
-/// What PostgreSQL says of the query, with its place in it; no privilege to create temporary objects.
-pub(crate) async fn resolve(db: &mut dyn Connection, sql: &str, settings: &[Setting]) -> Result<Resolved> {
+/// What PostgreSQL says of the query, with its place in it; no privilege to create temporary objects; a function of somebody else's
+/// that is not among those that were `agreed` to.
+pub(crate) async fn resolve(
+    db: &mut dyn Connection,
+    sql: &str,
+    settings: &[Setting],
+    agreed: Option<&[u32]>,
+) -> Result<Resolved> {
     let place = Place::of(db);
     let transaction = db.transaction().await.map_err(|e| Error::server("begin", e))?;
     put_in_force(&transaction, settings).await.map_err(|e| Error::server("set the query's settings", e))?;
-    let resolved = within(&transaction, place, sql).await;
+    let resolved = within(&transaction, place, sql, agreed).await;
     transaction.rollback().await.map_err(|e| Error::server("roll back", e))?;
     match resolved {
         Err(e) if e.sqlstate() == Some("42501") && !may_make_views(db).await? => Err(e.hint(format!(
@@ -155,7 +168,7 @@ async fn may_make_views(db: &dyn Connection) -> Result<bool> {
     Ok(row.get(0))
 }
 
-async fn within(t: &Transaction<'_>, place: Place, sql: &str) -> Result<Resolved> {
+async fn within(t: &Transaction<'_>, place: Place, sql: &str, agreed: Option<&[u32]>) -> Result<Resolved> {
     let doing = |e| Error::server("read what the query depends on", e);
     let sql = sql.trim_end().trim_end_matches(';');
     if let Ok(Some(span)) = renamed_columns(sql) {
@@ -168,9 +181,11 @@ async fn within(t: &Transaction<'_>, place: Place, sql: &str) -> Result<Resolved
     let (create, name) = (place.create(VIEW), place.of_name(VIEW));
     let refused = |e| refused(sql, create.len(), e);
     t.execute(&format!("{create}{sql}"), &[]).await.map_err(refused)?;
+    let view: u32 = t.query_one("SELECT to_regclass($1)::oid", &[&name]).await.map_err(doing)?.get(0);
+    // To plan a query may run functions that it calls.
+    let code = Code::of(&**t, view, agreed).await?;
     // Making a view asks for no right to read; planning it does.
     t.execute(&format!("EXPLAIN SELECT * FROM {name}"), &[]).await.map_err(refused)?;
-    let view: u32 = t.query_one("SELECT to_regclass($1)::oid", &[&name]).await.map_err(doing)?.get(0);
     t.batch_execute("SET LOCAL search_path = pg_catalog").await.map_err(doing)?;
     let canonical: String = t
         .query_one(&format!("SELECT {}", canonical("pg_get_viewdef($1::oid)")), &[&view])
@@ -199,12 +214,15 @@ async fn within(t: &Transaction<'_>, place: Place, sql: &str) -> Result<Resolved
         return Err(reserved(sql, &column.name));
     }
     let relations = format!(
-        "{DEPENDENCIES} SELECT DISTINCT c.oid, n.nspname, c.relname, c.relkind::text, pgtrickle.fingerprint(c.oid), \
+        "{DEPENDENCIES}, relation AS (SELECT object AS oid, array_agg(DISTINCT CASE view WHEN $1::oid THEN 0::oid ELSE view END) AS through \
+             FROM reads WHERE class = 'pg_class'::regclass GROUP BY object) \
+         SELECT c.oid, n.nspname, c.relname, c.relkind::text, pgtrickle.fingerprint(c.oid), \
          EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), \
          pg_has_role(current_user, c.relowner, 'USAGE'), c.relowner::regrole::text, \
          EXISTS (SELECT FROM reads y JOIN pg_type t ON t.oid = c.reltype \
-             WHERE y.class = 'pg_type'::regclass AND y.object IN (t.oid, t.typarray)) \
-         FROM reads JOIN pg_class c ON reads.class = 'pg_class'::regclass AND c.oid = reads.object \
+             WHERE y.class = 'pg_type'::regclass AND y.object IN (t.oid, t.typarray)), r.through, \
+         CASE WHEN c.relrowsecurity THEN pgtrickle.row_security(c.oid, r.through, quote_ident(current_user)::regrole) END \
+         FROM relation r JOIN pg_class c USING (oid) \
          JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY c.oid"
     );
     let relations = t.query(&relations, &[&view]).await.map_err(doing)?;
@@ -229,10 +247,13 @@ async fn within(t: &Transaction<'_>, place: Place, sql: &str) -> Result<Resolved
                 owned: r.get(6),
                 owner: r.get(7),
                 is_named_as_type: r.get(8),
+                read_through: r.get(9),
+                row_security: r.get(10),
             })
             .collect(),
         functions_fingerprint: (!names.is_empty()).then(|| functions.get(1)),
         functions: names,
+        code,
     })
 }
 

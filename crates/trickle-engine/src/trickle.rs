@@ -323,14 +323,21 @@ impl<C: Connection> Trickle<C> {
 
     /// The plan and program of a stream table, compiled once per definition.
     pub(crate) async fn runnable(&mut self, e: &Entry) -> Result<Runnable> {
-        let made_from =
-            format!("{}\0{:?}\0{:?}\0{}\0{:?}", e.query, e.relation, e.dependencies, e.mode, e.layout_hash);
+        let made_from = format!(
+            "{}\0{:?}\0{:?}\0{}\0{:?}\0{:?}",
+            e.query,
+            e.relation,
+            e.dependencies,
+            e.mode,
+            e.layout_hash,
+            e.path()
+        );
         if let Some((from, runnable)) = self.memory.compiled.get(&e.id)
             && *from == made_from
         {
             return Ok(runnable.clone());
         }
-        let mut catalog = PgCatalog::new();
+        let mut catalog = PgCatalog::under(e.path());
         let runnable = compile_entry(self.db(), &mut catalog, e, self.server).await?;
         self.memory.compiled.insert(e.id, (made_from, runnable.clone()));
         Ok(runnable)

@@ -8,6 +8,7 @@ mod evolving;
 mod failover;
 mod leading;
 mod leftovers;
+mod owners;
 mod pooled;
 mod protection;
 mod refresher;
@@ -35,10 +36,10 @@ const BY_REGION: &str = "SELECT c.region, count(*) AS orders, sum(o.amount) AS t
 
 /// What the program left behind.
 #[derive(Debug)]
-struct Ran {
-    code: i32,
-    out: String,
-    err: String,
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Ran {
@@ -52,21 +53,21 @@ impl Ran {
 
     /// Standard output as the one JSON document that it must be, after success.
     #[track_caller]
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         assert_eq!(self.code, 0, "{}", self.err);
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}\n{}\n{}", self.out, self.err))
     }
 }
 
 /// A role and how it connects to a test's database.
-struct Role {
-    name: String,
+pub(crate) struct Role {
+    pub(crate) name: String,
     settings: String,
 }
 
 impl Role {
     /// A new role without any right. Roles belong to the whole server: the name has this database's in it.
-    async fn create(db: &Db, name: &str) -> Role {
+    pub(crate) async fn create(db: &Db, name: &str) -> Role {
         let s = db.session().await;
         let database: String = s.client().query_one("SELECT current_database()", &[]).await.unwrap().get(0);
         let name = format!("{name}_{database}");
@@ -74,8 +75,13 @@ impl Role {
         Role { settings: format!("{} user={name}", db.settings()), name }
     }
 
+    /// The superuser who made the test's servers.
+    pub(crate) fn superuser(db: &Db) -> Role {
+        Role { name: "postgres".to_owned(), settings: db.settings() }
+    }
+
     /// The ordinary owner of the database, with the tables of the shop.
-    async fn owner(db: &Db) -> Role {
+    pub(crate) async fn owner(db: &Db) -> Role {
         let role = Role::create(db, "app").await;
         let owns = format!(
             "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I OWNER TO {}', current_database()); END $$",
@@ -87,7 +93,7 @@ impl Role {
     }
 
     /// Runs statements as this role.
-    async fn run_sql(&self, db: &Db, sql: &str) {
+    pub(crate) async fn run_sql(&self, db: &Db, sql: &str) {
         let s = db.session().await;
         s.client().batch_execute(&format!("SET SESSION AUTHORIZATION {}", self.name)).await.unwrap();
         s.client().batch_execute(sql).await.unwrap();
@@ -100,13 +106,13 @@ impl Role {
         c
     }
 
-    fn trickle(&self, args: &[&str]) -> Ran {
+    pub(crate) fn trickle(&self, args: &[&str]) -> Ran {
         Ran::of(&mut self.command(args))
     }
 
     /// The same where success is expected, with nothing on standard error.
     #[track_caller]
-    fn does(&self, args: &[&str]) -> String {
+    pub(crate) fn does(&self, args: &[&str]) -> String {
         let ran = self.trickle(args);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "trickle {args:?}");
         ran.out

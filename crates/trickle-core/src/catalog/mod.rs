@@ -192,8 +192,9 @@ pub trait Catalog {
         None
     }
 
-    /// An operator of one or two operands that is not built into the engine, resolved for their types.
-    fn operator(&self, _name: &str, _args: &[Type]) -> Option<Arc<FuncSig>> {
+    /// An operator of one or two operands that is not built into the engine, resolved for their types; without a schema, one of the
+    /// server's own.
+    fn operator(&self, _schema: Option<&str>, _name: &str, _args: &[Type]) -> Option<Arc<FuncSig>> {
         None
     }
 

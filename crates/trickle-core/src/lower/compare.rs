@@ -7,10 +7,19 @@ use crate::expr::{Expr, ExprKind, FuncSig};
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
+/// A schema, and an operator, which has no dot in it.
+fn parted(op: &str) -> (Option<&str>, &str) {
+    op.rsplit_once('.').map_or((None, op), |(schema, op)| (Some(schema), op))
+}
+
 impl Lowerer<'_> {
-    /// The operator for these operands.
+    /// The operator for these operands. One of another schema than the server's own is the engine's own only for types that are not
+    /// built in, whose equality and order are theirs: beside a better match of the same name it is what the text names.
     pub(super) fn operator(&self, op: &str, types: &[Type]) -> Result<Arc<FuncSig>> {
-        resolve_operator(op, types).or_else(|| self.catalog.operator(op, types)).ok_or_else(|| {
+        let (schema, op) = parted(op);
+        let foreign = types.iter().any(|t| matches!(t.element().unwrap_or(t), Type::Other(_)));
+        let own = resolve_operator(op, types).filter(|_| schema.is_none() || foreign);
+        own.or_else(|| self.catalog.operator(schema, op, types)).ok_or_else(|| {
             let e = match types {
                 [t] => Error::unknown_function(format!("operator does not exist: {op} {t}")),
                 _ => {
@@ -38,7 +47,8 @@ impl Lowerer<'_> {
             return Err(Error::syntax("unequal number of entries in row expressions"));
         }
         let pairs: Vec<(Expr, Expr)> = left.into_iter().zip(right).collect();
-        match (op, pairs.len()) {
+        let (_, bare) = parted(op);
+        match (bare, pairs.len()) {
             (_, 1) => {
                 let mut pairs = pairs;
                 match pairs.pop() {
@@ -54,7 +64,7 @@ impl Lowerer<'_> {
                 let terms = pairs.into_iter().map(|(l, r)| self.compare("<>", l, r));
                 Ok(Expr::or(terms.collect::<Result<Vec<_>>>()?))
             }
-            ("<" | "<=" | ">" | ">=", _) => self.lexical(op, pairs),
+            ("<" | "<=" | ">" | ">=", _) => self.lexical(bare, pairs),
             _ => Err(Error::unknown_function(format!("operator {op} does not compare rows"))),
         }
     }

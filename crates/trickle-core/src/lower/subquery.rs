@@ -392,10 +392,17 @@ pub(super) fn compared_with<'q>(op: &BinaryOperator, right: &'q Ast) -> (String,
     }
 }
 
-/// An operator as PostgreSQL spells it.
+/// An operator as PostgreSQL spells it, behind its schema and a dot where the text names another than the server's own.
 pub(super) fn operator_name(op: &BinaryOperator) -> String {
     match op {
-        BinaryOperator::PGCustomBinaryOperator(parts) => parts.last().cloned().unwrap_or_default(),
+        BinaryOperator::PGCustomBinaryOperator(parts) => match parts.as_slice() {
+            [schema, op] if schema != "pg_catalog" => {
+                let quoted = schema.strip_prefix('"').and_then(|s| s.strip_suffix('"'));
+                let schema = quoted.map_or_else(|| schema.to_lowercase(), |s| s.replace("\"\"", "\""));
+                format!("{schema}.{op}")
+            }
+            parts => parts.last().cloned().unwrap_or_default(),
+        },
         BinaryOperator::NotEq => "<>".to_owned(),
         other => other.to_string(),
     }

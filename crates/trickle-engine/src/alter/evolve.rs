@@ -2,6 +2,7 @@
 
 use crate::alter::Readers;
 use crate::capture::{self, State};
+use crate::catalog::spelled;
 use crate::create::{Design, guard};
 use crate::db::{Connection, Transaction};
 use crate::drop::drop_states;
@@ -135,9 +136,11 @@ async fn release_capture(t: &Transaction<'_>, old: &Entry, gone: &[String]) -> R
 
 /// The columns of the result table as it is.
 async fn columns_of(db: &dyn Connection, old: &Entry) -> Result<Vec<OutputColumn>> {
-    let text = "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 \
-         AND NOT attisdropped ORDER BY attnum";
-    let columns = db.query(text, &[&old.relation.id.0]).await;
+    let text = format!(
+        "SELECT attname, {} FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+        spelled("atttypid", "atttypmod")
+    );
+    let columns = db.query(&text, &[&old.relation.id.0]).await;
     let columns = columns.map_err(|e| Error::server(format!("read the columns of {}", shown(old)), e))?;
     Ok(columns.iter().map(|c| OutputColumn { name: c.get(0), spelled: c.get(1) }).collect())
 }

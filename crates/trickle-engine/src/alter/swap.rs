@@ -12,6 +12,7 @@ use super::{Readers, evolve, renote};
 use crate::capture::{self, HIDDEN};
 use crate::create::{Design, IfExists, NewStreamTable, RefreshMode, comment, guard};
 use crate::db::{Bind, Connection, Transaction};
+use crate::drive::put_in_force;
 use crate::drop::{drop_states, forget, release_sources, remove};
 use crate::error::{Error, Result};
 use crate::immediate;
@@ -241,6 +242,8 @@ impl<C: Connection> Trickle<C> {
         let written = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             t.batch_execute(&limits).await.map_err(|e| Error::server(changing(old), e))?;
             lock(t, old, beside).await?;
+            // Rows are compared by operators that the path decides.
+            put_in_force(&**t, &beside.in_force).await.map_err(|e| Error::server(changing(old), e))?;
             let written = match way {
                 Way::Same(readers) => {
                     evolve::evolve(t, old, design, readers).await?;

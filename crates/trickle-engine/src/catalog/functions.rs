@@ -8,7 +8,7 @@ use std::sync::Arc;
 use trickle_core::expr::{FuncKind, FuncSig, Volatility, functions::implicit_cast};
 use trickle_core::types::Type;
 
-/// Without a schema the name means what it means to the connection.
+/// Without a schema the name is one of the server's own, as it is in canonical texts; where it has none, what the connection finds.
 const FUNCTIONS: &str = "
 SELECT n.nspname, p.prokind::text, p.proretset, p.proargtypes::oid[], p.prorettype, p.provolatile::text, p.proisstrict,
     c.names, c.types, p.prorettype = 'record'::regtype OR c.composite, p.pronargdefaults
@@ -24,7 +24,8 @@ CROSS JOIN LATERAL (
         WHERE t.oid = p.prorettype AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped
     ) c (at, name, type, composite) WHERE p.proretset
 ) c
-WHERE p.proname = $2 AND (n.nspname = $1 OR $1::text IS NULL AND pg_function_is_visible(p.oid))
+WHERE p.proname = $2 AND (n.nspname = $1 OR $1::text IS NULL AND (n.nspname = 'pg_catalog' OR pg_function_is_visible(p.oid)
+    AND NOT EXISTS (SELECT FROM pg_proc b WHERE b.proname = $2 AND b.pronamespace = 'pg_catalog'::regnamespace)))
 ORDER BY p.oid";
 
 /// All functions of a name whose types the engine can say.

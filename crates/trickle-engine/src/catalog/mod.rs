@@ -25,6 +25,7 @@ use types::Types;
 
 pub use tables::Reach;
 pub(crate) use tables::{canonical, reach};
+pub(crate) use types::spelled;
 
 /// A qualified name; the schema is `None` where the query left it to the search path.
 type Name = (Option<String>, String);
@@ -50,7 +51,8 @@ enum Relation {
     Absent,
 }
 
-/// What was read of a database's catalog. Names without a schema mean what they mean to the connection.
+/// What was read of a database's catalog. Names without a schema are the server's own, as they are in canonical texts; where it has
+/// none of that name, what they mean to the connection.
 #[derive(Debug, Default)]
 pub struct PgCatalog {
     relations: BTreeMap<Name, Relation>,
@@ -68,6 +70,11 @@ impl PgCatalog {
     /// With nothing read yet.
     pub fn new() -> PgCatalog {
         PgCatalog::default()
+    }
+
+    /// With nothing read yet, for statements that run under a search path: their operators are found in these schemas.
+    pub(crate) fn under(path: Vec<String>) -> PgCatalog {
+        PgCatalog { types: Types::under(path), ..PgCatalog::default() }
     }
 
     /// Reads copies in the place of their sources.
@@ -183,8 +190,9 @@ impl Catalog for PgCatalog {
             .or_else(|| self.call(Call { operator: false, name, args: args.to_vec() }))
     }
 
-    fn operator(&self, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
-        self.call(Call { operator: true, name: (None, name.to_owned()), args: args.to_vec() })
+    fn operator(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
+        let name = (schema.map(str::to_owned), name.to_owned());
+        self.call(Call { operator: true, name, args: args.to_vec() })
     }
 
     fn fields(&self, ty: &Type) -> Option<Vec<(Arc<str>, Type)>> {

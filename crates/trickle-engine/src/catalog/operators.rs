@@ -1,7 +1,7 @@
 //! Operators, functions of any type, fields and collations: what the server itself must say of types that the engine
 //! knows by name only.
 
-use super::types::Types;
+use super::types::{Types, spelled};
 use super::{Name, Wanted};
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
@@ -12,7 +12,8 @@ use trickle_core::types::Type;
 
 /// The operators, or functions with a parameter of any type of a sort, that take arguments of these types, nearest first:
 /// types as they are before pseudo-types that stand for them, before types that they are binary-coercible to. What returns a
-/// pseudo-type returns the argument's type of that sort, or what belongs to the range that is an argument.
+/// pseudo-type returns the argument's type of that sort, or what belongs to the range that is an argument. Without a schema those of
+/// the server alone: the canonical text names every other, and one that fits better may have been made by anybody since.
 const CALLS: &str = "
 WITH arg AS (
     SELECT a.at, t.oid, t.typtype, t.typcategory = 'A' AND t.typlen = -1 AS is_array
@@ -20,11 +21,12 @@ WITH arg AS (
 ), candidate AS (
     SELECT p.oid, p.proargtypes, n.nspname, p.prorettype, p.provolatile, p.proisstrict, p.prokind
     FROM pg_operator o JOIN pg_proc p ON p.oid = o.oprcode JOIN pg_namespace n ON n.oid = o.oprnamespace
-    WHERE $1 AND o.oprname = $2
+    WHERE $1 AND o.oprname = $2 AND n.nspname = coalesce($4, 'pg_catalog')
     UNION ALL
     SELECT p.oid, p.proargtypes, n.nspname, p.prorettype, p.provolatile, p.proisstrict, p.prokind
     FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace LEFT JOIN pg_aggregate a ON a.aggfnoid = p.oid
-    WHERE NOT $1 AND p.proname = $2 AND (n.nspname = $4 OR $4::text IS NULL AND pg_function_is_visible(p.oid))
+    WHERE NOT $1 AND p.proname = $2 AND (n.nspname = $4 OR $4::text IS NULL AND (n.nspname = 'pg_catalog' OR pg_function_is_visible(p.oid)
+            AND NOT EXISTS (SELECT FROM pg_proc b WHERE b.proname = $2 AND b.pronamespace = 'pg_catalog'::regnamespace)))
         AND (p.prokind = 'f' OR a.aggkind = 'n') AND NOT p.proretset AND p.provariadic = 0
         AND EXISTS (SELECT FROM unnest(p.proargtypes) a(oid) JOIN pg_type t ON t.oid = a.oid WHERE t.typtype = 'p')
 ), fits AS (
@@ -57,7 +59,7 @@ LEFT JOIN LATERAL (
 ORDER BY f.score DESC, f.oid";
 
 const FIELDS: &str = "
-SELECT a.attname, a.atttypid, format_type(a.atttypid, a.atttypmod) FROM pg_type t
+SELECT a.attname, a.atttypid, {spelled} FROM pg_type t
 JOIN pg_attribute a ON a.attrelid = t.typrelid
 WHERE t.oid = to_regtype($1) AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
@@ -65,7 +67,8 @@ const COLLATION: &str = "
 SELECT CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(c.collname) ELSE pg_catalog.format('%I.%I', n.nspname, c.collname) END,
     c.collisdeterministic
 FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace
-WHERE c.collname = $2 AND (n.nspname = $1 OR $1::text IS NULL AND pg_collation_is_visible(c.oid))
+WHERE c.collname = $2 AND (n.nspname = $1 OR $1::text IS NULL AND (n.nspname = 'pg_catalog' OR pg_collation_is_visible(c.oid)
+    AND NOT EXISTS (SELECT FROM pg_collation b WHERE b.collname = $2 AND b.collnamespace = 'pg_catalog'::regnamespace)))
 ORDER BY c.collencoding DESC LIMIT 1";
 
 /// A call by name and argument types.
@@ -136,7 +139,8 @@ pub(super) async fn fields(
     ty: &str,
 ) -> Result<Option<Vec<(Arc<str>, Type)>>> {
     let doing = |e| Error::server(format!("read the fields of type {ty}"), e);
-    let rows = db.query(FIELDS, &[&ty]).await.map_err(doing)?;
+    let text = FIELDS.replace("{spelled}", &spelled("a.atttypid", "a.atttypmod"));
+    let rows = db.query(&text, &[&ty]).await.map_err(doing)?;
     types.load_columns(db, rows.iter().map(|r| (r.get(1), r.get(2)))).await?;
     let field = |r: &Row| (Arc::from(r.get::<&str>(0)), types.column(r.get(1), r.get::<&str>(2)));
     Ok((!rows.is_empty()).then(|| rows.iter().map(field).collect()))

@@ -1,6 +1,6 @@
 //! Tables, with keys and foreign keys, and views.
 
-use super::types::{Types, opaque};
+use super::types::{Types, opaque, spelled};
 use super::{Name, Relation};
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
@@ -31,7 +31,7 @@ WHERE c.oid = to_regclass(CASE WHEN $1::text IS NULL THEN quote_ident($2) ELSE p
 
 /// A collation that is not the type's own decides about order, and a nondeterministic one about equality.
 const COLUMNS: &str = "
-SELECT a.attnum, a.attname, a.atttypid, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+SELECT a.attnum, a.attname, a.atttypid, {spelled}, a.attnotnull,
     CASE WHEN a.attcollation <> t.typcollation THEN CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname)
         ELSE pg_catalog.format('%I.%I', n.nspname, l.collname) END END,
     coalesce(l.collisdeterministic, true), a.attgenerated::text, {generated}
@@ -63,6 +63,7 @@ pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) ->
         return Ok(Some(Relation::View(db.query_one(&text, &[&oid]).await.map_err(doing)?.get(0))));
     }
     let columns = COLUMNS.replace("{generated}", &canonical("pg_get_expr(d.adbin, d.adrelid)"));
+    let columns = columns.replace("{spelled}", &spelled("a.atttypid", "a.atttypmod"));
     let columns = db.query(&columns, &[&oid]).await.map_err(doing)?;
     types.load_columns(db, columns.iter().map(|c| (c.get(2), c.get(3)))).await?;
     let attnums: Vec<i16> = columns.iter().map(|c| c.get(0)).collect();

@@ -11,7 +11,7 @@ use trickle_core::types::{OtherType, Type};
 /// operator classes of the pseudo-type they belong to; a type without its own may use those of one that it is
 /// binary-coercible to.
 ///
-/// A type is taken to have no operator where the engine could not write it: where `=` is not found on the search path, and
+/// A type is taken to have no operator where the engine could not write it: where `=` is in none of the schemas `$2`, and
 /// other types' would be meant; and for composites, of which IS NULL asks for the fields and not for the value, so that one
 /// with some NULL in it is neither NULL nor not. An extension's type is taken to have equal values that are written
 /// differently, as citext does: that costs a little where it is not so.
@@ -26,7 +26,9 @@ WITH RECURSIVE wanted AS (
 ), class AS (
     SELECT a.amname, c.opcintype, EXISTS (SELECT FROM pg_amop o WHERE o.amopfamily = c.opcfamily
         AND o.amoplefttype = c.opcintype AND o.amoprighttype = c.opcintype
-        AND o.amopstrategy = CASE a.amname WHEN 'btree' THEN 3 ELSE 1 END AND pg_operator_is_visible(o.amopopr)) AS found
+        AND o.amopstrategy = CASE a.amname WHEN 'btree' THEN 3 ELSE 1 END AND CASE WHEN $2::text[] IS NULL
+            THEN pg_operator_is_visible(o.amopopr) ELSE EXISTS (SELECT FROM pg_operator x JOIN pg_namespace n ON n.oid = x.oprnamespace
+                WHERE x.oid = o.amopopr AND n.nspname::text = ANY ($2::text[])) END) AS found
     FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod WHERE c.opcdefault AND a.amname IN ('btree', 'hash')
 ), has AS (
     SELECT t.oid, m.amname, NOT EXISTS (SELECT FROM class k WHERE k.opcintype = t.oid AND NOT k.found)
@@ -43,9 +45,9 @@ WITH RECURSIVE wanted AS (
     UNION ALL
     SELECT t.oid, false, false FROM type t WHERE t.typtype = 'c'
 )
-SELECT t.oid, format_type(t.oid, CASE WHEN t.typname IN ('bit', '_bit') AND t.typnamespace = 'pg_catalog'::regnamespace THEN -1 END),
+SELECT t.oid, {type},
     CASE WHEN t.typcategory = 'A' AND t.typlen = -1 THEN t.typelem ELSE 0 END, b.ordered, b.hashable, t.typtype = 'e',
-    t.typtype = 'd', t.typbasetype, format_type(t.typbasetype, t.typtypmod),
+    t.typtype = 'd', t.typbasetype, {base},
     t.typnotnull OR EXISTS (SELECT FROM pg_constraint k WHERE k.contypid = t.oid),
     CASE WHEN t.typcollation <> 'default'::regcollation THEN (
         SELECT CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname) ELSE pg_catalog.format('%I.%I', n.nspname, l.collname) END
@@ -69,6 +71,18 @@ pub(super) struct Types {
     constrained: HashSet<u32>,
     /// Arrays of domains, which the operators of arrays do not take for arrays of what the domain is made of.
     of_domains: HashSet<u32>,
+    /// Where what is written finds its operators; `None`: where the connection does.
+    path: Option<Vec<String>>,
+}
+
+/// What `format_type` says of a type, with its schema whatever the search path is, unless it is the server's own.
+pub(crate) fn spelled(oid: &str, modifier: &str) -> String {
+    format!(
+        "(SELECT CASE WHEN n.nspname <> 'pg_catalog' AND pg_type_is_visible(b.oid) THEN quote_ident(n.nspname::text) || '.' ELSE '' END \
+         || format_type(y.oid, {modifier}) FROM pg_type y \
+         JOIN pg_type b ON b.oid = CASE WHEN y.typcategory = 'A' AND y.typlen = -1 AND y.typelem <> 0 THEN y.typelem ELSE y.oid END \
+         JOIN pg_namespace n ON n.oid = b.typnamespace WHERE y.oid = {oid})"
+    )
 }
 
 struct Entry {
@@ -97,6 +111,11 @@ impl Domain {
 }
 
 impl Types {
+    /// For what is written under a search path.
+    pub(super) fn under(path: Vec<String>) -> Types {
+        Types { path: Some(path), ..Types::default() }
+    }
+
     /// Reads the types that are not known yet.
     pub(super) async fn load(
         &mut self,
@@ -107,7 +126,10 @@ impl Types {
         if new.is_empty() {
             return Ok(());
         }
-        let rows = db.query(TYPES, &[&new]).await.map_err(|e| Error::server("read types", e))?;
+        let modifier = "CASE WHEN t.typname IN ('bit', '_bit') AND t.typnamespace = 'pg_catalog'::regnamespace THEN -1 END";
+        let text = TYPES.replace("{type}", &spelled("t.oid", modifier));
+        let text = text.replace("{base}", &spelled("t.typbasetype", "t.typtypmod"));
+        let rows = db.query(&text, &[&new, &self.path]).await.map_err(|e| Error::server("read types", e))?;
         let entry = |r: &Row| {
             let entry = Entry {
                 spelled: r.get(1),

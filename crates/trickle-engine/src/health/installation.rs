@@ -40,6 +40,7 @@ impl<C: Connection> Trickle<C> {
             triggers(self.db()).await?,
             marks(self.db()).await?,
             guards(self.db()).await?,
+            paths(self.db()).await?,
             captured(&buffers, &tables),
             sizes(&buffers),
             standing(&tables),
@@ -48,6 +49,27 @@ impl<C: Connection> Trickle<C> {
             refresher(self, &tables, by).await?,
         ])
     }
+}
+
+/// Whether functions of queries can be relied on to find by search_path what they found when the stream table was made.
+async fn paths(db: &dyn Connection) -> Result<Check> {
+    let text = "SELECT c.oid::regclass::text, n.nspname::text FROM pgtrickle.pgt_stream_tables s \
+         JOIN pg_class c ON c.oid = s.pgt_relid CROSS JOIN LATERAL jsonb_array_elements(s.settings) x \
+         CROSS JOIN LATERAL jsonb_array_elements_text(x->'values') p(name) JOIN pg_namespace n ON n.nspname = p.name \
+         WHERE s.functions <> '{}' AND x->>'name' = 'search_path' AND NOT starts_with(p.name, 'pg_') \
+         AND p.name <> ALL (pgtrickle.safe_path(s.settings, c.relowner)) ORDER BY 1, 2";
+    let rows = db.query(text, &[]).await.map_err(asking)?;
+    let (name, good) = ("search path", "no schema of it is left out");
+    let left: Vec<String> =
+        rows.iter().map(|r| format!("{} of {}", r.get::<String>(1), r.get::<String>(0))).collect();
+    let verdict = if left.is_empty() { Verdict::Good } else { Verdict::Warning };
+    let found = match left.is_empty() {
+        true => good.to_owned(),
+        false => format!("left out where functions are called: {}", left.join(", ")),
+    };
+    let advice = "Others may create in these schemas, so refreshes find nothing there by search_path. REVOKE CREATE ON SCHEMA … \
+                  puts one back; a function that has SET search_path of its own does not need it.";
+    Ok(Check::new(name, verdict, found, advice))
 }
 
 fn catalog(version: Option<i32>) -> Check {

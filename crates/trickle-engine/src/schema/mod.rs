@@ -36,16 +36,33 @@ pub(crate) const CATALOG: &str = "pgtrickle";
 /// The version that this program works with.
 pub const VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 
+/// Whether there is a catalog, and who owns it where the current role is a superuser and that one is none.
+const THERE: &str = "
+SELECT pg_catalog.to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL, (
+    SELECT n.nspowner::pg_catalog.regrole::pg_catalog.text FROM pg_catalog.pg_namespace n
+    JOIN pg_catalog.pg_roles o ON o.oid OPERATOR(pg_catalog.=) n.nspowner AND NOT o.rolsuper
+    JOIN pg_catalog.pg_roles r ON r.rolname OPERATOR(pg_catalog.=) current_user AND r.rolsuper
+    WHERE n.nspname OPERATOR(pg_catalog.=) 'pgtrickle')";
+
+/// A catalog has functions, which whoever works with it runs with rights of his own, and rows that say whose a query is.
+fn foreign(owner: &str) -> Error {
+    Error::input(format!("the trickle catalog of this database belongs to {owner}, and this role is a superuser"))
+        .detail("Functions of that catalog would run, and queries that its owner wrote, with the rights of a superuser.")
+        .hint(format!("Connect as {owner}."))
+}
+
 /// The catalog's version; `None` where there is no catalog.
 ///
 /// # Errors
-/// Those of the server.
+/// A catalog of an ordinary role, where the current one is a superuser; those of the server.
 pub async fn version(db: &dyn Connection) -> Result<Option<i32>> {
-    let there = "SELECT to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL";
     let row =
-        db.query_one(there, &[]).await.map_err(|e| not_let_in(Error::server("look for the catalog", e)))?;
+        db.query_one(THERE, &[]).await.map_err(|e| not_let_in(Error::server("look for the catalog", e)))?;
     if !row.get::<bool>(0) {
         return Ok(None);
+    }
+    if let Some(owner) = row.get::<Option<String>>(1) {
+        return Err(foreign(&owner));
     }
     let text = "SELECT version FROM pgtrickle.pgt_catalog_version";
     let row = db.query_one(text, &[]).await;

@@ -1,7 +1,7 @@
 //! A catalog that another role made becomes the current role's, a superuser. Afterwards it is what trickle's own scripts make:
 //! whatever else its owner may have put there would be run with a superuser's rights.
 
-use super::{CATALOG, LOCK, rise, version};
+use super::{CATALOG, LOCK, rise};
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
@@ -153,7 +153,8 @@ async fn fit(t: &Transaction<'_>) -> Result<()> {
 /// Compares the catalog with one of its version that is made beside it and undone; the definitions of the functions of that one.
 async fn compared(t: &Transaction<'_>) -> Result<Vec<String>> {
     let fail = |e| Error::server("make a catalog to compare with", e);
-    let found = version(&**t).await?.unwrap_or_default();
+    let found =
+        t.query_one("SELECT version FROM pgtrickle.pgt_catalog_version", &[]).await.map_err(fail)?.get(0);
     let held: BTreeSet<String> = lines(t, HELD).await?.into_iter().collect();
     let aside = format!(
         "SAVEPOINT beside; ALTER SCHEMA {CATALOG} RENAME TO pgtrickle_former; CREATE SCHEMA {CATALOG}"

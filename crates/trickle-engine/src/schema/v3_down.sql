@@ -1,4 +1,17 @@
 -- From version 3 of the catalog back to 2.
+DO $$
+DECLARE here bool;
+BEGIN
+    SELECT home = pgtrickle.home() INTO here FROM pgtrickle.pgt_catalog_version;
+    DROP TABLE pgtrickle.pgt_marks;
+    IF here THEN
+        UPDATE pgtrickle.pgt_catalog_version SET home = pgtrickle.home();
+    END IF;
+END
+$$;
+DROP FUNCTION pgtrickle.columns_now(oid, int2[], oid[]), pgtrickle.misfit(oid, int2[], text[], oid[], text[]);
+
+-- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
 CREATE OR REPLACE FUNCTION pgtrickle.unchanged(stream_tables bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -30,16 +43,42 @@ BEGIN
             OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint);
 END
 $$;
-DO $$
-DECLARE here bool;
+DROP FUNCTION pgtrickle.types_fingerprint(oid[]);
+ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN agreed, DROP COLUMN agreed_by, DROP COLUMN types, DROP COLUMN types_fingerprint;
+
+-- Names in generated SQL mean nothing that a stranger made.
+CREATE OR REPLACE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    SELECT home = pgtrickle.home() INTO here FROM pgtrickle.pgt_catalog_version;
-    DROP TABLE pgtrickle.pgt_marks;
-    IF here THEN
-        UPDATE pgtrickle.pgt_catalog_version SET home = pgtrickle.home();
-    END IF;
+    RETURN (
+        SELECT md5(jsonb_build_array(s.defining_query, s.refresh_mode, s.layout_hash, s.settings, s.functions_fingerprint,
+            (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid), current_user,
+            (SELECT jsonb_agg(jsonb_build_array(d.source_relid, d.columns_used, d.schema_fingerprint, b.capture, b.unlogged)
+                ORDER BY d.source_relid)
+             FROM pgtrickle.pgt_dependencies d LEFT JOIN pgtrickle.pgt_buffers b USING (source_relid)
+             WHERE d.pgt_id = s.pgt_id))::text)
+        FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table
+    );
 END
 $$;
-DROP FUNCTION pgtrickle.columns_now(oid, int2[], oid[]), pgtrickle.misfit(oid, int2[], text[], oid[], text[]);
+CREATE OR REPLACE FUNCTION pgtrickle.immediate_fingerprint(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE tree(oid) AS (
+            SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table
+            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+        SELECT md5(concat_ws(E'\n', (SELECT concat_ws(' ', s.pgt_relid::regclass, pgtrickle.fingerprint(s.pgt_relid)) FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table),
+            string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid)))
+        FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
+        WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('immediate_%s_', stream_table))
+    );
+END
+$$;
+DROP FUNCTION pgtrickle.safe_path(jsonb, oid), pgtrickle.safe_path(text[], oid);
+
+-- Row security: a stream table holds what its owner may see.
+DROP FUNCTION pgtrickle.row_security(oid, oid[], oid), pgtrickle.row_security(oid, oid);
+ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN read_through, DROP COLUMN row_security;
 
 UPDATE pgtrickle.pgt_catalog_version SET version = 2;

@@ -363,8 +363,8 @@ impl Catalog for Recording<'_> {
     fn function(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
         self.inner.function(schema, name, args)
     }
-    fn operator(&self, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
-        self.inner.operator(name, args)
+    fn operator(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
+        self.inner.operator(schema, name, args)
     }
     fn fields(&self, ty: &Type) -> Option<Vec<(Arc<str>, Type)>> {
         self.inner.fields(ty)

@@ -171,6 +171,7 @@ impl Run for Create {
             snapshots: self.snapshots || snapshots,
             apart: consistency.map(Consistency::is_apart),
             settings: None,
+            agreed: None,
         };
         let (mut trickle, meter) = server::open(output).await?;
         let started = Instant::now();

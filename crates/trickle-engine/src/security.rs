@@ -1,0 +1,160 @@
+//! What the rights of a stream table's owner have to do with what it holds.
+
+use crate::create::Design;
+use crate::db::{Connection, Row};
+use crate::error::{Error, Result};
+use crate::registry::StoredSetting;
+use crate::resolve::DEPENDENCIES;
+use trickle_core::sql::Ident;
+
+/// Why what a stream table holds is not what its owner may see, where row security is another than it was planned for.
+const SECURED: &str = "
+SELECT pg_catalog.format('row security of %I.%I is not what it was for the owner''s query', d.source_schema, d.source_name)
+FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) JOIN pg_class c ON c.oid = s.pgt_relid
+WHERE d.pgt_id = $1 AND pgtrickle.row_security(d.source_relid, d.read_through, c.relowner) IS DISTINCT FROM d.row_security
+ORDER BY d.source_relid LIMIT 1";
+
+/// Why a stream table is planned anew, for history.
+pub(crate) async fn why_planned(db: &dyn Connection, id: i64) -> Result<String> {
+    let row = db.query_opt(SECURED, &[&id]).await;
+    let row = row.map_err(|e| Error::server("compare what the owner of a stream table may see", e))?;
+    Ok(row.map_or("it was planned anew".to_owned(), |r| r.get(0)))
+}
+
+/// Of the stored search path of a design what is safe for the current role, which is to own it.
+const PATH: &str = "
+SELECT pgtrickle.safe_path($1::text[], quote_ident(current_user::text)::regrole),
+    ARRAY(SELECT p.name FROM unnest($1::text[]) p(name) JOIN pg_namespace n ON n.nspname = p.name WHERE p.name NOT LIKE 'pg\\_%')";
+
+async fn paths(db: &dyn Connection, settings: &[StoredSetting]) -> Result<(Vec<String>, Vec<String>)> {
+    let path = settings.iter().find(|s| s.name == "search_path").map(|s| s.values.clone());
+    let row = db.query_one(PATH, &[&path.unwrap_or_default()]).await;
+    let row = row.map_err(|e| Error::server("look who may create anything in the search path", e))?;
+    Ok((row.get(0), row.get(1)))
+}
+
+/// The search path under which a query with these settings is computed.
+pub(crate) async fn safe_path(db: &dyn Connection, settings: &[StoredSetting]) -> Result<Vec<String>> {
+    Ok(paths(db, settings).await?.0)
+}
+
+/// What to say of schemas that are not in that path, where the query calls functions that may look for something there.
+pub(crate) async fn left_out(db: &dyn Connection, design: &Design) -> Result<Option<String>> {
+    if design.resolved.functions.is_empty() {
+        return Ok(None);
+    }
+    let (safe, all) = paths(db, &design.settings).await?;
+    let left: Vec<String> =
+        all.iter().filter(|s| !safe.contains(s)).map(|s| Ident::new(s).to_string()).collect();
+    Ok((!left.is_empty()).then(|| {
+        format!(
+            "{}: functions of its query find nothing in schema {} by search_path, since others may create there",
+            design.name(),
+            left.join(", ")
+        )
+    }))
+}
+
+/// What a query would run of others than the current role and superusers. Whatever runs is a function: one that it calls; that an
+/// operator, a cast or an aggregate of it is made of; that the domains and ranges among its types have; that a policy of a relation
+/// calls. Of the types of all columns that it can reach all casts count, since what is stored is written as text and compared.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Code {
+    /// The functions.
+    pub(crate) strangers: Vec<u32>,
+    /// The types of others, which these can give other functions at any time.
+    pub(crate) types: Vec<u32>,
+    /// Of what these have (`pgtrickle.types_fingerprint`); `None` where there are none.
+    pub(crate) fingerprint: Option<String>,
+}
+
+/// Types and functions that a view `$1` can reach, in the tail of [`DEPENDENCIES`].
+const REACHED: &str = "
+, relation(oid) AS (
+    SELECT $1::oid UNION SELECT object FROM reads WHERE class = 'pg_class'::regclass
+), type(oid) AS (
+    (SELECT object FROM reads WHERE class = 'pg_type'::regclass
+    UNION SELECT a.atttypid FROM relation r JOIN pg_attribute a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
+    UNION SELECT u.oid FROM reads y JOIN pg_proc p ON y.class = 'pg_proc'::regclass AND p.oid = y.object
+        CROSS JOIN LATERAL unnest(p.proargtypes::oid[] || p.prorettype) u(oid)
+    UNION SELECT u.oid FROM reads y JOIN pg_operator o ON y.class = 'pg_operator'::regclass AND o.oid = y.object
+        CROSS JOIN LATERAL unnest(ARRAY[o.oprleft, o.oprright, o.oprresult]) u(oid))
+    UNION SELECT part.oid FROM type t JOIN pg_type y ON y.oid = t.oid CROSS JOIN LATERAL (
+        SELECT unnest(ARRAY[y.typelem, y.typbasetype, y.typarray])
+        UNION ALL SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+        UNION ALL SELECT g.rngsubtype FROM pg_range g WHERE y.oid IN (g.rngtypid, g.rngmultitypid)) part(oid)
+    WHERE part.oid >= 16384
+), called(class, oid) AS (
+    SELECT class, object FROM reads WHERE class IN ('pg_proc'::regclass, 'pg_operator'::regclass)
+    UNION SELECT d.refclassid, d.refobjid FROM type t JOIN pg_constraint n ON n.contypid = t.oid
+        JOIN pg_depend d ON d.classid = 'pg_constraint'::regclass AND d.objid = n.oid
+    UNION SELECT d.refclassid, d.refobjid FROM relation r JOIN pg_policy n ON n.polrelid = r.oid
+        JOIN pg_depend d ON d.classid = 'pg_policy'::regclass AND d.objid = n.oid
+), code(oid) AS (
+    SELECT oid FROM called WHERE class = 'pg_proc'::regclass
+    UNION SELECT o.oprcode FROM called c JOIN pg_operator o ON c.class = 'pg_operator'::regclass AND o.oid = c.oid
+    UNION SELECT u.oid FROM called c JOIN pg_aggregate a ON c.class = 'pg_proc'::regclass AND a.aggfnoid = c.oid
+        CROSS JOIN LATERAL unnest(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn,
+            a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::oid[]) u(oid)
+    UNION SELECT k.castfunc FROM type t JOIN pg_cast k ON t.oid IN (k.castsource, k.casttarget) WHERE t.oid >= 16384
+    UNION SELECT u.oid FROM type t JOIN pg_range g ON g.rngtypid = t.oid
+        CROSS JOIN LATERAL unnest(ARRAY[g.rngcanonical, g.rngsubdiff]::oid[]) u(oid)
+)";
+
+/// Those of others: of functions how they are called and whose they are.
+const OF_OTHERS: &str = "
+, trusted(oid) AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname = current_user)
+SELECT p.oid, p.oid::regprocedure::text, p.proowner::regrole::text, NULL::text
+FROM code JOIN pg_proc p USING (oid) WHERE p.proowner NOT IN (SELECT oid FROM trusted)
+UNION ALL SELECT y.oid, NULL, NULL, 'type' FROM type JOIN pg_type y USING (oid) WHERE y.typowner NOT IN (SELECT oid FROM trusted)
+ORDER BY 1";
+
+impl Code {
+    /// Of a view, where it has no function that is not among those that are `agreed` to.
+    pub(crate) async fn of(db: &dyn Connection, view: u32, agreed: Option<&[u32]>) -> Result<Code> {
+        let fail = |e| Error::server("read whose functions the query would run", e);
+        let text = format!("{DEPENDENCIES}{REACHED}{OF_OTHERS}");
+        let rows = db.query(&text, &[&view]).await.map_err(fail)?;
+        let (types, functions): (Vec<&Row>, Vec<&Row>) =
+            rows.iter().partition(|r| r.get::<Option<String>>(3).is_some());
+        let strange = |r: &&&Row| agreed.is_some_and(|known| !known.contains(&r.get::<u32>(0)));
+        if let Some(r) = functions.iter().find(strange) {
+            let (name, owner): (String, String) = (r.get(1), r.get(2));
+            return Err(Error::input(format!(
+                "its query would run the function {name} of {owner}, to which the owner of the stream table has not agreed"
+            ))
+            .detail(
+                "Something that it reads was altered: a cast, an operator, a view, a domain or a policy calls that function now.",
+            )
+            .hint("Look at that function; to give the stream table its query again is to agree."));
+        }
+        let oids = |of: Vec<&Row>| of.iter().map(|r| r.get(0)).collect::<Vec<u32>>();
+        let (strangers, types) = (oids(functions), oids(types));
+        let fingerprint = match types.is_empty() {
+            true => None,
+            false => {
+                let text = "SELECT pgtrickle.types_fingerprint($1)";
+                Some(db.query_one(text, &[&types]).await.map_err(fail)?.get(0))
+            }
+        };
+        Ok(Code { strangers, types, fingerprint })
+    }
+}
+
+/// The hidden tables of a stream table that belong to another role than the stream table: whoever got it did not get these.
+const LEFT_BEHIND: &str = "
+SELECT string_agg(pg_catalog.format('ALTER TABLE %s OWNER TO %s', c.oid::regclass, o.relowner::regrole), '; ' ORDER BY c.relname)
+FROM pgtrickle.pgt_stream_tables s JOIN pg_class o ON o.oid = s.pgt_relid
+JOIN pg_class c ON c.relnamespace = to_regnamespace('pgtrickle_changes') AND c.relkind = 'r' AND c.relowner <> o.relowner
+    AND starts_with(c.relname, pg_catalog.format('state_%s_', s.pgt_id))
+WHERE s.pgt_id = $1";
+
+/// What to do about tables that a stream table stands on and that are not its owner's.
+pub(crate) async fn left_behind(db: &dyn Connection, id: i64) -> Result<Option<String>> {
+    let row = db.query_one(LEFT_BEHIND, &[&id]).await;
+    let row = row.map_err(|e| Error::server("look whose the tables of a stream table are", e))?;
+    let mends: Option<String> = row.get(0);
+    Ok(mends.map(|m| {
+        format!("Tables that it stands on belong to its former owner. As a superuser or that one: {m}")
+    }))
+}

@@ -1,0 +1,99 @@
+//! Stream tables of another role, and a catalog of another role. Catches a way in which the program runs a query, or anything that
+//! its owner wrote, with rights that are not its owner's: a superuser's above all.
+
+use super::{BY_REGION, Role};
+use crate::support::{each_server, run};
+
+/// All that runs, plans or changes a stream table.
+const COMMANDS: &[&[&str]] = &[
+    &["refresh", "public.sums"],
+    &["refresh", "public.sums", "--full"],
+    &["check", "public.sums"],
+    &["explain", "public.sums"],
+    &["alter", "public.sums", "--schedule", "1h"],
+    &["alter", "public.sums", "--mode", "full"],
+    &["alter", "public.sums", "--suspend"],
+    &["alter", "public.sums", "--resume"],
+    &["alter", "public.sums", "--query", "SELECT 1 AS x"],
+    &["create", "public.sums", "--or-replace", "--query", "SELECT 1 AS x"],
+    &["drop", "public.sums"],
+];
+
+/// Refuses to be run or planned by anybody but `owner`.
+fn trap(owner: &str) -> String {
+    format!(
+        "CREATE FUNCTION trap(v bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS \
+         $$BEGIN IF current_user <> '{owner}' THEN RAISE 'CAUGHT as %', current_user; END IF; RETURN v; END$$"
+    )
+}
+
+#[test]
+fn nobody_runs_the_query_of_another_role() {
+    each_server(async |db| {
+        let admin = Role::superuser(db);
+        let app = Role::owner(db).await;
+        let member = Role::create(db, "member").await;
+        admin.does(&["init", "--quiet"]);
+        let s = db.session().await;
+        run(&s, &format!(
+            "SELECT pgtrickle.grant_to('{0}'); SELECT pgtrickle.grant_to('{1}'); GRANT {0} TO {1}; GRANT USAGE ON SCHEMA public TO {1}",
+            app.name, member.name
+        ))
+        .await;
+        app.run_sql(db, &trap(&app.name)).await;
+        app.does(&[
+            "create",
+            "sums",
+            "--query",
+            "SELECT trap(count(*)) AS n, trap(7) AS m FROM orders",
+            "--mode",
+            "full",
+            "--quiet",
+        ]);
+        for role in [&admin, &member] {
+            for command in COMMANDS {
+                let ran = role.trickle(command);
+                let said =
+                    ran.err.contains(&format!("belongs to {}", app.name)) && !ran.err.contains("CAUGHT");
+                assert!(ran.code != 0 && said, "{} {command:?}: {}{}", role.name, ran.out, ran.err);
+            }
+            let all = role.trickle(&["refresh", "--quiet"]);
+            assert!(all.code == 0 && all.err.is_empty(), "{}", all.err);
+        }
+        app.does(&["refresh", "--full", "--quiet"]);
+        // It is given away: its former owner runs it no more, and for the new one it runs nothing of the former's.
+        run(&s, &format!("ALTER TABLE sums OWNER TO postgres; GRANT ALL ON sums TO {}", app.name)).await;
+        for command in COMMANDS {
+            let ran = app.trickle(command);
+            assert!(ran.code != 0 && ran.err.contains("belongs to postgres"), "{command:?}: {}", ran.err);
+        }
+        let ran = admin.trickle(&["refresh", "public.sums"]);
+        let said = ran.err.contains("trap") && ran.err.contains(&app.name) && !ran.err.contains("CAUGHT");
+        assert!(ran.code != 0 && said, "{}", ran.err);
+    });
+}
+
+#[test]
+fn a_superuser_works_with_no_ordinary_roles_catalog() {
+    each_server(async |db| {
+        let (admin, app) = (Role::superuser(db), Role::owner(db).await);
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "sums", "--query", BY_REGION, "--quiet"]);
+        for command in COMMANDS.iter().chain(&[
+            &["init"][..],
+            &["status"],
+            &["history", "public.sums"],
+            &["refresh"],
+            &["create", "own", "--query", "SELECT 1 AS x"],
+            &["run"],
+            &["uninstall"],
+        ]) {
+            let ran = admin.trickle(command);
+            let said = ran.err.contains(&format!("belongs to {}", app.name)) && ran.err.contains("superuser");
+            assert!(ran.code == 2 && said, "{command:?}: {}{}", ran.out, ran.err);
+        }
+        let told = admin.trickle(&["doctor"]);
+        assert!(told.code == 1 && told.out.contains("this role is a superuser"), "{}", told.out);
+        app.does(&["refresh", "--quiet"]);
+    });
+}
