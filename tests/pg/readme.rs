@@ -1,14 +1,18 @@
 //! The commands of README.md, run as they stand there, one after the other.
 
-use crate::support::each_server;
+use crate::support::{each_server, run as run_sql};
+use trickle_client::Session;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What is run elsewhere: the first two are what continuous integration runs, the third is this very build, the fourth
-/// names the reader's own database.
-const ELSEWHERE: [&str; 4] = ["./x demo", "./x test", "cargo install", "export DATABASE_URL"];
+/// What is run elsewhere: the first two are what continuous integration runs, the third is this very build, the others name the
+/// reader's own database.
+const ELSEWHERE: [&str; 5] = ["./x demo", "./x test", "cargo install", "export ADMIN_URL", "export DATABASE_URL"];
+
+/// The database that the commands name.
+const DATABASE: &str = "shop";
 
 /// Commands that run until they are told to stop.
 const ENDLESS: &str = "trickle run";
@@ -28,6 +32,11 @@ fn every_command_of_the_readme_works() {
     let run: Vec<&String> = all.iter().filter(|c| !ELSEWHERE.iter().any(|e| c.starts_with(e))).collect();
     assert!(run.len() > 10, "{run:?}");
     each_server(async |db| {
+        let admin = db.session().await;
+        run_sql(&admin, &format!("CREATE DATABASE {DATABASE}")).await;
+        let own = db.settings();
+        let host = own.split(' ').next().unwrap();
+        let settings = |user: &str| format!("{host} user={user} dbname={DATABASE}");
         let dir = std::env::temp_dir().join(format!("trickle-readme-{}-{}", std::process::id(), db.major()));
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(
@@ -38,7 +47,11 @@ fn every_command_of_the_readme_works() {
         std::fs::write(dir.join("views.sql"), "SELECT region, count(*) FROM orders GROUP BY region;")
             .unwrap();
         for command in &run {
-            let shell = |text: &str| shell(text, &dir, &db.settings(), db.binaries());
+            let shell = |text: &str| {
+                let mut c = shell(text, &dir, &settings("trickle"), db.binaries());
+                c.env("ADMIN_URL", settings("postgres"));
+                c
+            };
             if command.starts_with(ENDLESS) {
                 stops_on_sigterm(shell(&format!("exec {command} -v")));
                 continue;
@@ -49,9 +62,13 @@ fn every_command_of_the_readme_works() {
             assert!(out.status.success(), "{command}\n{said}");
         }
         std::fs::remove_dir_all(&dir).unwrap();
-        let s = db.session().await;
+        let s = Session::connect(&settings("postgres").parse().unwrap()).await.unwrap();
         let left = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pgtrickle%'";
         assert_eq!(s.client().query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
+        drop(s);
+        run_sql(&admin, &format!("DROP DATABASE {DATABASE} WITH (FORCE)")).await;
+        run_sql(&admin, "DROP ROLE trickle").await;
+        run_sql(&admin, "DROP ROLE app").await;
     });
 }
 

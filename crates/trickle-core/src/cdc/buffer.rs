@@ -86,6 +86,11 @@ impl Buffer {
         self
     }
 
+    /// Whether a server told the numbers of the table's columns.
+    pub(crate) fn is_described(&self) -> bool {
+        self.table.columns.iter().all(|c| c.number > 0)
+    }
+
     /// Whether the table is a partitioned one.
     pub(crate) fn is_partitioned(&self) -> bool {
         self.partitioned

@@ -6,6 +6,8 @@
 //! when it was told that the table was altered, which it is before the writer's lock on the table is granted: so the answer is
 //! of now at every isolation level, and costs a statement nothing.
 //!
+//! A table that no server described, of a memory catalog, has no numbers to look for: whoever embeds the core alone answers for it.
+//!
 //! Columns that have other names now are read by these, in a statement that is made each time. What cannot be captured leaves a
 //! mark in `pgtrickle.pgt_marks`: readers are computed anew, and the writer's statement succeeds.
 
@@ -144,6 +146,11 @@ fn when(condition: Scalar, then: Vec<Instruction>, otherwise: Vec<Instruction>) 
 /// What a writer does where the table is what it was made for and its segment has room, and what it does else.
 pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     let Some(size) = size(buffer) else { return Vec::new() };
+    if !buffer.is_described() {
+        let full = limit::mark(buffer, writer.changed).into_iter().map(Instruction::Run).collect();
+        let body = writer.body.into_iter().map(Instruction::Run).collect();
+        return vec![when(size.op(">=", Scalar::int8(buffer.limit())), full, body)];
+    }
     let room = size.clone().op("<", Scalar::int8(buffer.limit()));
     let fit = (!writer.reads.is_empty()).then(|| fits(buffer, &writer.reads, false));
     let as_made = Scalar::and(std::iter::once(room).chain(fit));
@@ -242,7 +249,7 @@ pub(crate) fn all_fit(sources: &[Buffer], id: i64) -> Vec<Instruction> {
         ];
         when(fit.negated(), marked, Vec::new())
     };
-    sources.iter().map(unfit).collect()
+    sources.iter().filter(|s| s.is_described()).map(unfit).collect()
 }
 
 /// Whether the current role may read these columns of the table; of none, any of them.

@@ -119,7 +119,7 @@ mod tests {
             let functions: Vec<&String> = texts.iter().filter(|t| t.contains("RETURNS trigger")).collect();
             assert_eq!(functions.len(), 4);
             for f in functions {
-                let guard = "IF pg_relation_size(to_regclass('ch.changes_1_2'::text)) < 4096::bigint";
+                let guard = "IF pg_relation_size(to_regclass('ch.changes_1_2'::text)) >= 4096::bigint THEN";
                 assert!(f.contains(guard), "{f}");
                 assert!(f.contains("INSERT INTO ch.changes_1_2 (xid, w)"), "{f}");
             }

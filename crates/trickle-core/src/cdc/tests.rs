@@ -98,3 +98,31 @@ fn a_copying_trigger_has_the_statement_that_it_stands_for() {
     assert_eq!(texts(&made).matches("LANGUAGE plpgsql").count(), 1, "that of TRUNCATE");
     assert_eq!(made.len(), Mode::Statement.source().install(&buffer).len());
 }
+
+/// A table as a server describes it.
+fn described(ddl: &str) -> Arc<TableDef> {
+    let mut t = (*table(ddl)).clone();
+    for (i, c) in t.columns.iter_mut().enumerate() {
+        (c.number, c.type_id) = (i16::try_from(i + 1).unwrap(), 23);
+    }
+    Arc::new(t)
+}
+
+#[test]
+fn no_value_is_read_before_the_guard() {
+    let ddl = "CREATE TABLE t (id int PRIMARY KEY, a varchar(3), b text)";
+    for mode in Mode::PLAIN {
+        let text = texts(&mode.source().install(&Buffer::new(described(ddl), "ch", &[1])));
+        for function in text.split("CREATE OR REPLACE FUNCTION").skip(1) {
+            let body = function.split("CREATE TRIGGER").next().unwrap();
+            let reads = ["r.a", "r.id", "new.a", "old.a"].iter().filter_map(|c| body.find(c)).min();
+            let guard = body.find("IF pg_relation_size(to_regclass('ch.changes_1_1'::text)) < ");
+            assert!(guard.is_some() && reads.is_none_or(|r| Some(r) > guard), "{body}");
+            assert_eq!(reads.is_some(), body.contains("AND pgtrickle.misfit('1'::oid"), "{body}");
+        }
+        // Of a key that pairs old and new rows the type counts too, and a value is taken without its length.
+        let pairs = r#"misfit('1'::oid, '{"2","1"}'::int2[], '{"a","id"}'::text[], '{"23","23"}'::oid[])"#;
+        assert_eq!(text.contains(pairs), mode == Mode::Statement, "{text}");
+        assert!(text.contains("a character varying\n") || text.contains("a varchar\n"), "{text}");
+    }
+}
