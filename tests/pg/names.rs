@@ -57,13 +57,15 @@ const QUERIES: &[(&str, &str)] = &[
 /// says as whom it ran; nobody else than the stranger is to run any.
 const SHADOWS: &str = r#"
 DO $do$
-DECLARE o record; n int := 0; types text[] := '{smallint,int,bigint,varchar,text,bpchar,date,timestamp,mood,varchar[],text[],numeric,bool,anyelement}';
+DECLARE o record; n int := 0; types text[] := '{smallint,int,bigint,varchar,text,bpchar,date,timestamp,mood,varchar[],text[],numeric,bool,anyelement,oid,regclass,name,\"char\",xid8,pg_snapshot,int[],oid[]}';
 BEGIN
     FOR o IN SELECT DISTINCT p.oprname, l.t AS l, r.t AS r, CASE WHEN p.oprresult = 'bool'::regtype THEN 'bool' ELSE 'text' END AS res
         FROM pg_operator p, unnest(types) l(t), unnest(types) r(t)
         WHERE p.oprnamespace = 'pg_catalog'::regnamespace AND p.oprname IN ('=', '<>', '<', '<=', '>', '>=', '~~', '~~*', '@>', '+', '-', '||')
           AND (l.t = r.t OR l.t = 'varchar' AND r.t = 'text' OR l.t = 'smallint' AND r.t = 'int' OR l.t = 'date' AND r.t = 'timestamp'
-            OR l.t = 'int' AND r.t = 'smallint' OR l.t = 'varchar[]' AND r.t = 'text[]' OR l.t = 'text' AND r.t = 'varchar')
+            OR l.t = 'int' AND r.t = 'smallint' OR l.t = 'varchar[]' AND r.t = 'text[]' OR l.t = 'text' AND r.t = 'varchar'
+            OR l.t = 'oid' AND r.t = 'regclass' OR l.t = 'regclass' AND r.t = 'oid' OR l.t = 'name' AND r.t = 'varchar'
+            OR l.t = 'oid' AND r.t IN ('int', 'bigint') OR l.t = 'name' AND r.t = 'text' OR l.t = '"char"' AND r.t = 'text')
           AND p.oprleft <> 0 AND (p.oprresult = 'bool'::regtype) = (p.oprname NOT IN ('+', '-', '||'))
           AND NOT (l.t = 'anyelement' AND p.oprname NOT IN ('=', '<>'))
     LOOP

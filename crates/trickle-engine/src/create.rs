@@ -364,8 +364,9 @@ impl<C: Connection> Trickle<C> {
             return self.design_copy(relation, id, new).await;
         }
         let mode = new.mode.unwrap_or_default();
+        let typed = self.typed_path();
         let mut resolved =
-            resolve(&mut self.connection, &new.query, new.settings(), new.agreed.as_deref()).await?;
+            resolve(&mut self.connection, &new.query, new.settings(), typed, new.agreed.as_deref()).await?;
         self.check_dependencies(&resolved)?;
         self.check_cycle(&relation, &resolved).await?;
         let settings = self.settings_of(new).await?;

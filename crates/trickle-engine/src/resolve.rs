@@ -116,7 +116,8 @@ const KEYS: &str = "\
            WITH ORDINALITY AS found(m, place) \
     WHERE r.ev_class = $1 AND r.ev_action::text ~ ':groupingSets \\(' ORDER BY place";
 
-/// Asks the server what a query means under the connection's settings, or rather these. Changes nothing.
+/// Asks the server what a query means under the connection's settings, or rather these; under a search path of its own where it is
+/// `typed` and the connection has another. Changes nothing.
 ///
 /// # Errors
 /// What PostgreSQL says of the query, with its place in it; no privilege to create temporary objects; a function of somebody else's
@@ -125,10 +126,17 @@ pub(crate) async fn resolve(
     db: &mut dyn Connection,
     sql: &str,
     settings: &[Setting],
+    typed: Option<Vec<String>>,
     agreed: Option<&[u32]>,
 ) -> Result<Resolved> {
     let place = Place::of(db);
     let transaction = db.transaction().await.map_err(|e| Error::server("begin", e))?;
+    if let Some(path) = typed.filter(|_| settings.iter().all(|s| s.name != "search_path")) {
+        let list: Vec<String> = path.iter().map(|s| Ident::new(s).to_string()).collect();
+        let list = if list.is_empty() { "''".to_owned() } else { list.join(", ") };
+        let path = transaction.batch_execute(&format!("SET LOCAL search_path = {list}")).await;
+        path.map_err(|e| Error::server("set the query's search path", e))?;
+    }
     put_in_force(&transaction, settings).await.map_err(|e| Error::server("set the query's settings", e))?;
     let resolved = within(&transaction, place, sql, agreed).await;
     transaction.rollback().await.map_err(|e| Error::server("roll back", e))?;

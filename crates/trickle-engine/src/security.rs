@@ -23,19 +23,28 @@ pub(crate) async fn why_planned(db: &dyn Connection, id: i64) -> Result<String> 
 
 /// Of the stored search path of a design what is safe for the current role, which is to own it.
 const PATH: &str = "
-SELECT pgtrickle.safe_path($1::text[], quote_ident(current_user::text)::regrole),
-    ARRAY(SELECT p.name FROM unnest($1::text[]) p(name) JOIN pg_namespace n ON n.nspname = p.name WHERE p.name NOT LIKE 'pg\\_%')";
+SELECT pgtrickle.safe_path($1::pg_catalog.text[], pg_catalog.quote_ident(current_user::pg_catalog.text)::pg_catalog.regrole::pg_catalog.oid),
+    ARRAY(SELECT p.name FROM pg_catalog.unnest($1::pg_catalog.text[]) p(name) JOIN pg_catalog.pg_namespace n
+        ON n.nspname::pg_catalog.text OPERATOR(pg_catalog.=) p.name WHERE NOT pg_catalog.starts_with(p.name, 'pg_'))";
 
-async fn paths(db: &dyn Connection, settings: &[StoredSetting]) -> Result<(Vec<String>, Vec<String>)> {
-    let path = settings.iter().find(|s| s.name == "search_path").map(|s| s.values.clone());
-    let row = db.query_one(PATH, &[&path.unwrap_or_default()]).await;
+async fn paths(db: &dyn Connection, path: &[String]) -> Result<(Vec<String>, Vec<String>)> {
+    let row = db.query_one(PATH, &[&path.to_vec()]).await;
     let row = row.map_err(|e| Error::server("look who may create anything in the search path", e))?;
     Ok((row.get(0), row.get(1)))
 }
 
+fn stored(settings: &[StoredSetting]) -> &[String] {
+    settings.iter().find(|s| s.name == "search_path").map_or(&[], |s| &s.values)
+}
+
+/// Of a search path what is safe for the current role.
+pub(crate) async fn safe_schemas(db: &dyn Connection, path: &[String]) -> Result<Vec<String>> {
+    Ok(paths(db, path).await?.0)
+}
+
 /// The search path under which a query with these settings is computed.
 pub(crate) async fn safe_path(db: &dyn Connection, settings: &[StoredSetting]) -> Result<Vec<String>> {
-    Ok(paths(db, settings).await?.0)
+    safe_schemas(db, stored(settings)).await
 }
 
 /// What to say of schemas that are not in that path, where the query calls functions that may look for something there.
@@ -43,7 +52,7 @@ pub(crate) async fn left_out(db: &dyn Connection, design: &Design) -> Result<Opt
     if design.resolved.functions.is_empty() {
         return Ok(None);
     }
-    let (safe, all) = paths(db, &design.settings).await?;
+    let (safe, all) = paths(db, stored(&design.settings)).await?;
     let left: Vec<String> =
         all.iter().filter(|s| !safe.contains(s)).map(|s| Ident::new(s).to_string()).collect();
     Ok((!left.is_empty()).then(|| {

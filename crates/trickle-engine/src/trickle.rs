@@ -11,13 +11,15 @@ use crate::progress::{Onlooker, Progress, Quiet, Tally};
 use crate::refresh::Wanted;
 use crate::registry::{Entry, Registry, Runnable, compile_entry};
 use crate::schema;
+use crate::security::safe_schemas;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI32;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::cost::{Force, Policy};
 use trickle_core::refresh::WorkMem;
+use trickle_core::sql::Ident;
 
 /// What the user decides beside queries and schedules. None of it changes what a stream table holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,6 +119,8 @@ pub struct Trickle<C> {
     /// Major version of the server.
     pub(crate) server: u32,
     pub(crate) search_path: Vec<String>,
+    /// Whether the connection has less than that in its path.
+    is_shut: bool,
     pub(crate) memory: Memory,
 }
 
@@ -140,9 +144,34 @@ impl<C: Connection> Trickle<C> {
     /// # Errors
     /// No catalog or another version; a server older than 15.
     pub async fn open(connection: C, settings: Settings) -> Result<Trickle<C>> {
-        let trickle = Trickle::attach(connection, settings).await?;
+        let mut trickle = Trickle::attach(connection, settings).await?;
         schema::require(trickle.db()).await?;
+        trickle.shut_path().await?;
         Ok(trickle)
+    }
+
+    /// Takes out of the connection's search path the schemas in which others may create: what is asked and done over it names most of
+    /// the server's operators and functions without a schema. Queries that somebody types are read under the path as it was. Not
+    /// through a pooler, whose other clients would find it so; a transaction of a caller's has its own.
+    async fn shut_path(&mut self) -> Result<()> {
+        let pid = self.pid.load(Ordering::Relaxed);
+        if self.connection.callers().is_some() || self.connection.greeted().is_some_and(|told| told != pid) {
+            return Ok(());
+        }
+        let path = safe_schemas(self.db(), &self.search_path).await?;
+        if self.search_path.iter().all(|s| path.contains(s)) {
+            return Ok(());
+        }
+        let list: Vec<String> = path.iter().map(|s| Ident::new(s).to_string()).collect();
+        let shut = self.db().batch_execute(&format!("SET search_path = {}", list.join(", "))).await;
+        shut.map_err(|e| Error::server("set search_path", e))?;
+        self.is_shut = true;
+        Ok(())
+    }
+
+    /// The search path that typed queries are read under, where the connection has another.
+    pub(crate) fn typed_path(&self) -> Option<Vec<String>> {
+        self.is_shut.then(|| self.search_path.clone())
     }
 
     /// Over a connection whose catalog may be missing: for [`Trickle::init`].
@@ -181,6 +210,7 @@ impl<C: Connection> Trickle<C> {
             pid,
             server,
             search_path,
+            is_shut: false,
             memory: Memory::default(),
         })
     }
