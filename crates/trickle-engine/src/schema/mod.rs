@@ -7,6 +7,7 @@ pub(crate) use take_over::take_over;
 use crate::capture;
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
+use crate::hand_over::hand_over;
 use crate::say;
 
 /// One step of the catalog: what leads to its version from the one before, and back.
@@ -29,6 +30,9 @@ const MIGRATIONS: &[Migration] = &[
 
 /// Where the catalog goes.
 const SCHEMAS: &str = "CREATE SCHEMA pgtrickle; CREATE SCHEMA pgtrickle_changes";
+
+/// From this version on all that is hidden belongs to the catalog's owner.
+const HANDED_OVER: i32 = 3;
 
 /// The schema of the catalog.
 pub(crate) const CATALOG: &str = "pgtrickle";
@@ -180,6 +184,12 @@ fn newer(found: i32) -> Error {
     ))
 }
 
+/// Whether what belongs to others can be made the current role's.
+async fn is_superuser(db: &dyn Connection) -> Result<bool> {
+    let row = db.query_one("SELECT rolsuper FROM pg_roles WHERE rolname = current_user", &[]).await;
+    Ok(row.map_err(|e| Error::server("look for the current role", e))?.get(0))
+}
+
 /// Held while the catalog is brought to another version: who comes second finds the work done.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('trickle catalog', 0))";
 
@@ -223,6 +233,9 @@ pub async fn migrate(db: &mut dyn Connection, target: i32) -> Result<Option<i32>
         made.map_err(|e| advised(Error::server("make the catalog's schemas", e)))?;
     }
     rise(&transaction, found.unwrap_or(0), target).await?;
+    if found.is_some_and(|v| v < HANDED_OVER) && target >= HANDED_OVER && is_superuser(&transaction).await? {
+        hand_over(&transaction, true).await?;
+    }
     for m in MIGRATIONS.iter().rev().filter(|m| m.version <= found.unwrap_or(0) && m.version > target) {
         let doing = || format!("take the catalog back from version {}", m.version);
         transaction.batch_execute(m.down).await.map_err(|e| Error::server(doing(), e))?;

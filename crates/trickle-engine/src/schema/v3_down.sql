@@ -1,3 +1,96 @@
 -- From version 3 of the catalog back to 2.
 
+-- == Hidden objects belong to the catalog's owner =====================================================================
+CREATE OR REPLACE FUNCTION pgtrickle.refuse_writes() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('pgtrickle.refreshing', true) = 'on' THEN
+        RETURN NULL;
+    END IF;
+    RAISE EXCEPTION 'cannot change stream table %.% directly', quote_ident(TG_TABLE_SCHEMA), quote_ident(TG_TABLE_NAME)
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+            DETAIL = 'Its contents are the result of its query.',
+            HINT = 'Change the tables that it reads, or its query with trickle alter.';
+END
+$$;
+CREATE OR REPLACE FUNCTION pgtrickle.revoke_from(role regrole) RETURNS void LANGUAGE plpgsql VOLATILE STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle FROM %s', role);
+    EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA pgtrickle FROM %s', role);
+    EXECUTE format('REVOKE ALL ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) FROM %s', role);
+    EXECUTE format('REVOKE ALL ON SCHEMA pgtrickle, pgtrickle_changes FROM %s', role);
+    IF EXISTS (SELECT FROM pg_language WHERE lanname = 'pgtrickle_copy') THEN
+        EXECUTE format('REVOKE ALL ON LANGUAGE pgtrickle_copy FROM %s', role);
+    END IF;
+END
+$$;
+CREATE OR REPLACE FUNCTION pgtrickle.grant_to(role regrole) RETURNS void LANGUAGE plpgsql VOLATILE STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA pgtrickle TO %s', role);
+    EXECUTE format('GRANT USAGE, CREATE ON SCHEMA pgtrickle_changes TO %s', role);
+    EXECUTE format('GRANT SELECT ON pgtrickle.pgt_catalog_version TO %s', role);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON pgtrickle.pgt_stream_tables, pgtrickle.pgt_dependencies,
+        pgtrickle.pgt_buffers, pgtrickle.pgt_refresh_history, pgtrickle.pgt_leases, pgtrickle.pgt_lease_terms TO %s', role);
+    EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA pgtrickle TO %s', role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) TO %s', role);
+    IF EXISTS (SELECT FROM pg_language WHERE lanname = 'pgtrickle_copy') THEN
+        EXECUTE format('GRANT USAGE ON LANGUAGE pgtrickle_copy TO %s', role);
+    END IF;
+END
+$$;
+ALTER FUNCTION pgtrickle.immediate_fingerprint(bigint) RENAME TO immediate_fingerprint_3;
+CREATE FUNCTION pgtrickle.immediate_fingerprint(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE tree(oid) AS (
+            SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table
+            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+        SELECT md5(concat_ws(E'\n', (SELECT concat_ws(' ', s.pgt_relid::regclass, pgtrickle.fingerprint(s.pgt_relid)) FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table),
+            string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid)))
+        FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
+        WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('immediate_%s_', stream_table))
+    );
+END
+$$;
+UPDATE pgtrickle.pgt_stream_tables SET triggers_fingerprint = pgtrickle.immediate_fingerprint(pgt_id)
+WHERE refresh_mode = 'IMMEDIATE' AND triggers_fingerprint = pgtrickle.immediate_fingerprint_3(pgt_id);
+DROP FUNCTION pgtrickle.immediate_fingerprint_3(bigint);
+CREATE OR REPLACE FUNCTION pgtrickle.unchanged(stream_tables bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+        WITH read AS (
+            SELECT d.* FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = ANY (stream_tables)
+        ), sources AS MATERIALIZED (
+            SELECT r.oid, n.nspname, c.relname, b.capture, pgtrickle.fingerprint(r.oid) AS fingerprint,
+                b.capture = 'ON' AND (CASE WHEN b.capture = 'ON' THEN pgtrickle.triggers_fingerprint(r.oid) END
+                        IS DISTINCT FROM b.triggers_fingerprint
+                    OR b.trigger_mode <> 'ROW'
+                        AND CASE WHEN EXISTS (SELECT FROM pg_subscription_rel) THEN pgtrickle.is_subscribed(r.oid) END) AS cut
+            FROM (SELECT DISTINCT source_relid FROM read) r(oid)
+            LEFT JOIN pg_class c ON c.oid = r.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+            LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = r.oid
+        )
+        SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
+        WHERE s.pgt_id = ANY (stream_tables)
+          AND NOT EXISTS (
+            SELECT FROM read d JOIN sources r ON r.oid = d.source_relid
+            WHERE d.pgt_id = s.pgt_id
+              AND (r.fingerprint IS DISTINCT FROM d.schema_fingerprint
+                OR r.nspname IS DISTINCT FROM d.source_schema OR r.relname IS DISTINCT FROM d.source_name
+                OR s.refresh_mode <> 'IMMEDIATE' AND (r.cut OR r.capture = 'OFF' AND d.columns_used <> '{}')))
+          AND (s.refresh_mode <> 'IMMEDIATE' OR s.needs_reinit OR NOT s.is_populated
+            OR EXISTS (SELECT FROM read d JOIN sources r ON r.oid = d.source_relid WHERE d.pgt_id = s.pgt_id AND r.capture = 'HELD')
+            OR pgtrickle.immediate_fingerprint(s.pgt_id) IS NOT DISTINCT FROM s.triggers_fingerprint)
+          AND (s.functions = '{}'
+            OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint);
+END
+$$;
+DROP FUNCTION pgtrickle.require_owner(oid[]), pgtrickle.hand_to_owner(bigint), pgtrickle.hand_over(),
+    pgtrickle.without_grants(oid), pgtrickle.require_keeper(), pgtrickle.let_in_owners(oid[]),
+    pgtrickle.without_statistics(), pgtrickle.stop_keeping(bigint);
+-- == End of that ======================================================================================================
+
 UPDATE pgtrickle.pgt_catalog_version SET version = 2;
