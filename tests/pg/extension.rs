@@ -11,6 +11,7 @@ mod deaths;
 mod follow;
 mod interleaved;
 mod restored;
+mod rights;
 mod roles;
 mod served;
 mod shares;

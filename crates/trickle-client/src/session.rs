@@ -311,7 +311,13 @@ fn controls(batch: &[Statement]) -> usize {
     let is_control = |s: &Statement| {
         !matches!(
             s.kind,
-            Kind::Decide | Kind::Program | Kind::Command | Kind::Lease | Kind::Frontier | Kind::History
+            Kind::Decide
+                | Kind::Program
+                | Kind::Define
+                | Kind::Command
+                | Kind::Lease
+                | Kind::Frontier
+                | Kind::History
         )
     };
     batch.iter().take_while(|s| Some(s.phase) == phase && is_control(s)).count()

@@ -265,6 +265,10 @@ impl StreamTable {
     pub fn ddl(&self) -> Vec<Statement> {
         create_statements(&self.layout)
     }
+    /// Of these, the ones that create the table of the result.
+    pub fn result_ddl(&self) -> Vec<Statement> {
+        create_table(&self.layout.result)
+    }
     /// Of these, the ones that create the hidden tables.
     pub fn state_ddl(&self) -> Vec<Statement> {
         self.layout.states.iter().flat_map(create_table).collect()

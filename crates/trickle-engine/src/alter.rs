@@ -150,7 +150,7 @@ impl<C: Connection> Trickle<C> {
             immediate::remove(t, old.id).await?;
             evolve(t, old, design, readers).await?;
             let doing = format!("change {}", shown(old));
-            capture::run_all(t, &design.state_tables(), &doing).await?;
+            capture::run_as_keeper(t, &design.state_tables(), &doing).await?;
             renote(t, old.id, design).await?;
             for (table, columns) in design.buffered() {
                 capture::ensure(t, table, columns, capture).await?;

@@ -93,6 +93,26 @@ pub(crate) async fn run_all(db: &dyn Connection, statements: &[Statement], doing
     db.batch_execute(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
 }
 
+/// The same as the catalog's owner, to whom belongs what they make.
+pub(crate) async fn run_as_keeper(db: &dyn Connection, statements: &[Statement], doing: &str) -> Result<()> {
+    let mut texts: Vec<String> = statements.iter().map(|s| print(s).text).collect();
+    texts.push("SELECT pgtrickle.without_statistics()".to_owned());
+    db.as_keeper(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
+}
+
+/// Makes what captures the changes of a table, as the catalog's owner, for a role that has the table and all its partitions and
+/// children. That is looked at before, so that nobody has others' tables locked, and again under the locks.
+async fn make(t: &Transaction<'_>, table: TableId, statements: &[Statement], doing: &str) -> Result<()> {
+    require_owner(t, table, doing).await?;
+    run_as_keeper(t, statements, doing).await?;
+    require_owner(t, table, doing).await
+}
+
+async fn require_owner(t: &Transaction<'_>, table: TableId, doing: &str) -> Result<()> {
+    let owned = t.execute("SELECT pgtrickle.require_owner(ARRAY[$1::oid])", &[&table.0]).await;
+    owned.map(drop).map_err(|e| Error::server(doing, e))
+}
+
 /// What the catalog knows of the capture of a table.
 pub(crate) async fn read(db: &dyn Connection, table: &Arc<TableDef>) -> Result<Option<Captured>> {
     let doing = |e| Error::server("read how changes are captured", e);
@@ -203,7 +223,7 @@ pub(crate) async fn ensure(
                 return Ok(());
             }
             let (wide, statements) = c.mode.source().widen(&c.buffer, columns);
-            run_all(t, &statements, &doing).await?;
+            make(t, table.id, &statements, &doing).await?;
             return note(t, &wide, c.mode, &c.attnums).await;
         }
         Some(c) => {
@@ -275,9 +295,9 @@ pub(crate) async fn rebuild_readers(t: &dyn Connection, source: u32, why: &str) 
 async fn install(t: &Transaction<'_>, buffer: Buffer, mode: Mode, doing: &str) -> Result<()> {
     let buffer = with_children(t, buffer).await?;
     let table = buffer.table().clone();
-    run_all(t, &mode.source().install(&buffer), doing).await?;
+    make(t, table.id, &mode.source().install(&buffer), doing).await?;
     // Whoever left a mark has ended: the table is locked.
-    unmark(t, table.id.0).await?;
+    t.as_keeper(&unmark(table.id.0)).await.map_err(|e| Error::server(doing, e))?;
     let why = format!("not all changes of {}.{} were captured", table.schema, table.name);
     rebuild_readers(t, table.id.0, &why).await?;
     note(t, &buffer, mode, &attnums(t, table.id).await?).await
@@ -304,7 +324,7 @@ pub async fn leave_extension(db: &dyn Connection) -> Result<()> {
         if let Some(table) = table
             && let Some(c) = read(db, &table).await?.filter(|c| c.state == State::On)
         {
-            run_all(db, &Mode::Statement.source().redirect(&c.buffer), doing).await?;
+            run_as_keeper(db, &Mode::Statement.source().redirect(&c.buffer), doing).await?;
         }
         let text = "UPDATE pgtrickle.pgt_buffers SET trigger_mode = 'STATEMENT' WHERE source_relid = $1";
         db.execute(text, &[&source]).await.map_err(fail)?;
@@ -349,6 +369,11 @@ pub(crate) async fn release(t: &Transaction<'_>, source: u32) -> Result<bool> {
 /// Drops the triggers and the buffer of a table with all that is in it; also where the table itself is gone, or another role's by
 /// now, whose triggers go with their functions.
 pub(crate) async fn remove(t: &dyn Connection, source: u32) -> Result<()> {
+    drop_capture(t, source, format!("DELETE FROM pgtrickle.pgt_buffers WHERE source_relid = {source}")).await
+}
+
+/// Drops the triggers and the buffer of a table, and has the catalog know of it by `forgotten`.
+async fn drop_capture(t: &dyn Connection, source: u32, forgotten: String) -> Result<()> {
     let doing = "stop capturing changes";
     let triggers = t
         .query(
@@ -382,18 +407,13 @@ pub(crate) async fn remove(t: &dyn Connection, source: u32) -> Result<()> {
         .map(|r| format!("DROP TRIGGER {} ON {}", r.get::<String>(1), r.get::<String>(0)))
         .collect();
     texts.extend(objects.iter().map(|r| r.get::<String>(1)));
-    t.batch_execute(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))?;
-    t.execute("DELETE FROM pgtrickle.pgt_buffers WHERE source_relid = $1", &[&source])
-        .await
-        .map_err(|e| Error::server(doing, e))?;
-    unmark(t, source).await
+    texts.extend([forgotten, unmark(source)]);
+    t.as_keeper(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
 }
 
 /// Forgets which changes of a table were not captured: what reads it is computed anew, or nothing reads it.
-async fn unmark(t: &dyn Connection, source: u32) -> Result<()> {
-    let text = "DELETE FROM pgtrickle.pgt_marks WHERE source_relid = $1 AND pgt_id IS NULL";
-    let done = t.execute(text, &[&source]).await;
-    done.map(drop).map_err(|e| Error::server("forget what was not captured", e))
+fn unmark(source: u32) -> String {
+    format!("DELETE FROM pgtrickle.pgt_marks WHERE source_relid = {source} AND pgt_id IS NULL")
 }
 
 /// The tables whose changes are captured.
@@ -498,29 +518,17 @@ pub(crate) async fn hold_off(t: &Transaction<'_>, source: u32, kept_by_writers: 
 /// full refreshes from now on. What the user holds off stays so.
 pub(crate) async fn switch_off(t: &dyn Connection, source: u32, state: State) -> Result<()> {
     let fail = |e| Error::server("switch capture off", e);
-    let row = t
-        .query_opt(
-            "SELECT trigger_mode, unlogged, limit_bytes, schema_fingerprint, capture FROM pgtrickle.pgt_buffers \
-             WHERE source_relid = $1 FOR UPDATE",
-            &[&source],
-        )
-        .await
-        .map_err(fail)?;
-    let Some(row) = row else {
+    let text = "SELECT capture FROM pgtrickle.pgt_buffers WHERE source_relid = $1";
+    let Some(row) = t.query_opt(text, &[&source]).await.map_err(fail)? else {
         return Err(Error::input("its changes are not captured").hint("There is nothing to switch off."));
     };
-    if State::parse(row.get(4)) == State::Held {
+    if State::parse(row.get(0)) == State::Held {
         return Ok(());
     }
-    remove(t, source).await?;
-    let (mode, unlogged, limit, fingerprint): (&str, bool, i64, &str) =
-        (row.get(0), row.get(1), row.get(2), row.get(3));
-    t.execute(
-        "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, capture, \
-         limit_bytes, schema_fingerprint) VALUES ($1, $2, $3, 1, '[]', $4, $5, $6)",
-        &[&source, &mode, &unlogged, &state.name(), &limit, &fingerprint],
-    )
-    .await
-    .map_err(fail)?;
-    Ok(())
+    let off = format!(
+        "UPDATE pgtrickle.pgt_buffers SET generation = 1, segments = '[]', capture = '{}', triggers_fingerprint = NULL, \
+         created_at = now() WHERE source_relid = {source} AND capture <> 'HELD'",
+        state.name()
+    );
+    drop_capture(t, source, off).await
 }

@@ -2,7 +2,7 @@
 
 use crate::alter::mode_name;
 use crate::alter::{Readers, Way};
-use crate::capture::{self, run_all};
+use crate::capture::{self, run_all, run_as_keeper};
 use crate::catalog::{self, PgCatalog};
 use crate::copies::is_copy;
 use crate::db::{Connection, Json, Transaction};
@@ -719,7 +719,10 @@ impl Design {
     async fn make_tables(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         let doing = format!("create {}", self.name());
         match &self.table {
-            Some(table) => run_all(t, &table.ddl(), &doing).await?,
+            Some(table) => {
+                run_all(t, &table.result_ddl(), &doing).await?;
+                run_as_keeper(t, &table.state_ddl(), &doing).await?;
+            }
             None => {
                 t.batch_execute(&self.create_table())
                     .await

@@ -33,6 +33,13 @@ pub trait Connection {
     /// Runs statements that take no values and return nothing, in order, up to the first that fails.
     fn batch<'a>(&'a self, text: &'a str) -> Answering<'a, ()>;
 
+    /// The same as whoever owns the catalog, to whom all belongs that is hidden: it makes, changes, locks, empties and drops such
+    /// objects, and triggers that use them. What the current role may do to the tables concerned was looked at before. A
+    /// connection whose one role has the catalog is that role already.
+    fn as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+        self.batch(text)
+    }
+
     /// The rows of a query as the server writes their values.
     fn written<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<Vec<Option<String>>>>;
 
@@ -59,6 +66,11 @@ pub trait Connection {
 
     /// Does nothing for a while.
     fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + '_>>;
+
+    /// The same as [`Connection::as_keeper`], within a transaction that goes on where it fails, as it was before.
+    fn attempt_as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+        self.attempt(text)
+    }
 
     /// The same as [`Connection::batch`], within a transaction that goes on where it fails, as it was before.
     fn attempt<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
@@ -302,6 +314,12 @@ impl Connection for Transaction<'_> {
     }
     fn batch<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         self.connection.batch(text)
+    }
+    fn as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+        self.connection.as_keeper(text)
+    }
+    fn attempt_as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+        self.connection.attempt_as_keeper(text)
     }
     fn written<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<Vec<Option<String>>>> {
         self.connection.written(text)

@@ -114,7 +114,7 @@ impl<C: Connection> Trickle<C> {
         if held.is_none() || !lock(&t, &name).await? || !is_counted(&t, source, &name).await? {
             return Ok(false);
         }
-        let emptied = t.batch_execute(&format!("TRUNCATE {name}")).await;
+        let emptied = t.as_keeper(&format!("TRUNCATE {name}")).await;
         emptied.map_err(|e| Error::server("drop consumed changes", e))?;
         t.commit().await.map_err(|e| Error::server("commit", e))?;
         Ok(true)
@@ -142,7 +142,7 @@ impl<C: Connection> Trickle<C> {
             let held = "SELECT 1 FROM pgtrickle.pgt_buffers WHERE source_relid = $1 FOR UPDATE";
             t.query_opt(held, &[&source]).await.map_err(|e| Error::server("lock a buffer", e))?;
             if let Some(c) = capture::read(&t, &table).await?.filter(|c| c.state == State::On) {
-                capture::run_all(&t, &c.buffer.heal(), "make good for a crash").await?;
+                capture::run_as_keeper(&t, &c.buffer.heal(), "make good for a crash").await?;
             }
             t.commit().await.map_err(|e| Error::server("commit", e))?;
         }
@@ -193,10 +193,10 @@ impl<C: Connection> Trickle<C> {
         if full || grown {
             let reopened = closed.spare().and_then(|number| source.reopen(&buffer, number));
             let (next, statements) = reopened.unwrap_or_else(|| source.rotate(&buffer));
-            capture::run_all(&t, &statements, "begin a new segment").await?;
+            capture::run_as_keeper(&t, &statements, "begin a new segment").await?;
             buffer = next;
         } else if captured.buffer.limit() != limit {
-            capture::run_all(&t, &source.redirect(&buffer), "limit a buffer").await?;
+            capture::run_as_keeper(&t, &source.redirect(&buffer), "limit a buffer").await?;
         }
         if full {
             (buffer, _) = empty_closed(&t, &buffer).await?;
@@ -283,7 +283,7 @@ async fn empty_closed(t: &Transaction<'_>, buffer: &Buffer) -> Result<(Buffer, C
             left = left.without(s.number);
             texts.extend([print(&left.create_view()).text, format!("DROP TABLE {name}")]);
         }
-        t.batch_execute(&texts.join(";\n")).await.map_err(fail)?;
+        t.as_keeper(&texts.join(";\n")).await.map_err(fail)?;
     }
     Ok((left, if needed { Closed::Needed(spare) } else { Closed::Empty(spare) }))
 }
@@ -326,7 +326,7 @@ async fn is_consumed(t: &Transaction<'_>, buffer: &Buffer, segment: &Segment) ->
 /// Locks a segment against everybody, if nobody uses it now.
 async fn lock(t: &Transaction<'_>, segment: &Qualified) -> Result<bool> {
     let lock = format!("LOCK TABLE {segment} IN ACCESS EXCLUSIVE MODE NOWAIT");
-    match t.attempt(&lock).await {
+    match t.attempt_as_keeper(&lock).await {
         Ok(()) => Ok(true),
         Err(e) if e.sqlstate.is_none() => Err(Error::server("look for consumed changes", e)),
         Err(_) => Ok(false),

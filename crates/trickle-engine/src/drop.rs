@@ -142,10 +142,10 @@ pub(crate) async fn forget(t: &Transaction<'_>, e: &Entry) -> Result<()> {
 }
 
 /// Drops the hidden state tables of a stream table.
-pub(crate) async fn drop_states(t: &Transaction<'_>, id: i64, doing: &str) -> Result<()> {
+pub(crate) async fn drop_states(t: &dyn Connection, id: i64, doing: &str) -> Result<()> {
     let fail = |err| Error::server(doing, err);
     for r in t.query(STATES, &[&format!("state\\_{id}\\_%")]).await.map_err(fail)? {
-        t.batch_execute(&format!("DROP TABLE {}", r.get::<String>(0))).await.map_err(fail)?;
+        t.as_keeper(&format!("DROP TABLE {}", r.get::<String>(0))).await.map_err(fail)?;
     }
     Ok(())
 }

@@ -63,6 +63,12 @@ impl<C: Connection> Trickle<C> {
     /// Those of the server.
     pub async fn altered(&mut self, tables: &[u32], functions: &[u32]) -> Result<Vec<(TableId, u32)>> {
         let fail = |e| Error::server("follow what was altered", e);
+        let strange = self.db().query_opt(STRANGERS, &[&tables.to_vec()]).await.map_err(fail)?;
+        if strange.is_some() {
+            let list: Vec<String> = tables.iter().map(u32::to_string).collect();
+            let text = format!("SELECT pgtrickle.let_in_owners('{{{}}}')", list.join(","));
+            self.db().as_keeper(&text).await.map_err(fail)?;
+        }
         self.db().execute(RENAMED, &[&tables.to_vec()]).await.map_err(fail)?;
         let rows = self.db().query(BROKEN, &[&tables.to_vec(), &functions.to_vec()]).await.map_err(fail)?;
         Ok(rows.iter().map(|r| (TableId(r.get(0)), r.get(1))).collect())
@@ -87,6 +93,10 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
+/// Whether one of these tables is a stream table whose owner is not let in: that one became its owner just now.
+const STRANGERS: &str = "SELECT FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid \
+    WHERE c.oid = ANY ($1) AND NOT has_function_privilege(c.relowner, 'pgtrickle.mark_readers(pg_catalog.oid, pg_catalog.int8[], pg_catalog.text)', 'EXECUTE') LIMIT 1";
+
 /// Of the stream tables that read one of these relations, or a parent of it, or call one of these functions: those that are not
 /// as they were planned for, and whose writers meet triggers that were made for that.
 const BROKEN: &str = "
@@ -95,7 +105,7 @@ WITH RECURSIVE altered(oid) AS (
     UNION SELECT h.inhparent FROM altered a JOIN pg_inherits h ON h.inhrelid = a.oid
 ), maybe AS (
     SELECT s.pgt_id, s.pgt_relid, s.refresh_mode FROM pgtrickle.pgt_stream_tables s
-    WHERE s.status <> 'SUSPENDED' AND (s.functions && $2::oid[]
+    WHERE s.status <> 'SUSPENDED' AND (s.functions && $2::oid[] OR s.refresh_mode = 'IMMEDIATE' AND s.pgt_relid = ANY ($1::oid[])
         OR EXISTS (SELECT FROM pgtrickle.pgt_dependencies d JOIN altered a ON a.oid = d.source_relid WHERE d.pgt_id = s.pgt_id))
 )
 SELECT m.pgt_relid, c.relowner FROM maybe m JOIN pg_class c ON c.oid = m.pgt_relid

@@ -6,9 +6,9 @@
 use crate::capture::{HIDDEN, table_by_oid, with_children};
 use crate::catalog::PgCatalog;
 use crate::create::Design;
-use crate::db::{Connection, Transaction};
+use crate::db::Connection;
 use crate::error::{Error, Result};
-use crate::locks::patiently;
+use crate::locks::{AT_WORK, patiently};
 use crate::registry::{Entry, Registry, shown};
 use crate::resolve::Resolved;
 use crate::say;
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use trickle_core::catalog::TableId;
 use trickle_core::cdc::Buffer;
 use trickle_core::immediate::Immediate;
-use trickle_core::refresh::{Compiled, Installed};
-use trickle_core::sql::Qualified;
+use trickle_core::refresh::{Compiled, Installed, Template, Yield};
+use trickle_core::sql::{Qualified, print};
 use trickle_core::stream_table::StreamTable;
 use trickle_core::{Cause, Reason, ReasonKind};
 
@@ -151,27 +151,35 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
         }
     }
     let statements = Immediate::new(table, e.id, sources, &e.in_force)?.below(above).install()?;
+    let read: Vec<String> = table.sources().iter().map(|(def, _)| def.id.0.to_string()).collect();
+    let allowed = format!("SELECT pgtrickle.require_owner('{{{}}}')", read.join(","));
+    let handed = format!("SELECT pgtrickle.hand_to_owner({})", e.id);
+    let unmarked = format!("DELETE FROM pgtrickle.pgt_marks WHERE pgt_id = {}", e.id);
     let noted = format!(
-        "WITH unmarked AS (DELETE FROM pgtrickle.pgt_marks WHERE pgt_id = {0}) UPDATE pgtrickle.pgt_stream_tables \
-         SET triggers_fingerprint = pgtrickle.immediate_fingerprint(pgt_id) WHERE pgt_id = {0}",
+        "UPDATE pgtrickle.pgt_stream_tables SET triggers_fingerprint = pgtrickle.immediate_fingerprint(pgt_id) WHERE pgt_id = {}",
         e.id
     );
-    Ok(Installed::new(Compiled::new(table.clone()), &statements, noted))
+    let made = statements.iter().map(|s| print(s).text);
+    let made = std::iter::once(AT_WORK.to_owned()).chain(made).chain([handed, unmarked]);
+    let mut then = vec![Template::plain(allowed, Yield::Nothing)];
+    then.extend(made.map(|text| Template::plain(text, Yield::Defined)));
+    then.push(Template::plain(noted, Yield::Nothing));
+    Ok(Installed::new(Compiled::new(table.clone()), then))
 }
 
 /// Drops the triggers that keep a stream table, and all that they use; nothing where there is none. Its writers are kept out of
 /// all tables first: what they read of one while they write another is locked against readers by DROP TRIGGER. From a table that is
 /// another role's by now triggers go with their functions, and without that lock.
-pub(crate) async fn remove(t: &Transaction<'_>, id: i64) -> Result<()> {
+pub(crate) async fn remove(t: &dyn Connection, id: i64) -> Result<()> {
     let fail = |e| Error::server("drop the triggers of a stream table", e);
     let lock = "SELECT pg_catalog.format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', \
              string_agg(DISTINCT g.tgrelid::regclass::text, ', ')) FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid \
          JOIN pg_class c ON c.oid = g.tgrelid AND pg_has_role(c.relowner, 'USAGE') WHERE p.pronamespace = to_regnamespace($1) AND starts_with(p.proname, $2) HAVING count(*) > 0";
     if let Some(row) = t.query_opt(lock, &[&HIDDEN, &format!("immediate_{id}_")]).await.map_err(fail)? {
-        t.batch_execute(row.get(0)).await.map_err(fail)?;
+        t.as_keeper(row.get(0)).await.map_err(fail)?;
     }
-    let unmark = "DELETE FROM pgtrickle.pgt_marks WHERE pgt_id = $1";
-    t.execute(unmark, &[&id]).await.map_err(fail)?;
+    let unmark = format!("DELETE FROM pgtrickle.pgt_marks WHERE pgt_id = {id}");
+    t.as_keeper(&unmark).await.map_err(fail)?;
     let objects = "WITH own AS (SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace($1) \
              AND starts_with(p.proname, $2)) \
          SELECT 0, pg_catalog.format('DROP TRIGGER %I ON %s', g.tgname, g.tgrelid::regclass) FROM pg_trigger g \
@@ -186,5 +194,5 @@ pub(crate) async fn remove(t: &Transaction<'_>, id: i64) -> Result<()> {
     if texts.is_empty() {
         return Ok(());
     }
-    t.batch_execute(&texts.join(";\n")).await.map_err(fail)
+    t.as_keeper(&texts.join(";\n")).await.map_err(fail)
 }

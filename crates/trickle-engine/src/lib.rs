@@ -25,6 +25,7 @@
 //! | `say` | commands of the program or functions of the extension, in what errors and checks say |
 //! | `words` | how numbers, times and lists are said to people |
 //! | `repair` | what somebody broke, made anew |
+//! | `hand_over` | hidden objects of other roles become the catalog owner's |
 //! | `locks` | DDL that never queues in front of users |
 
 #![warn(clippy::doc_markdown)]
@@ -44,6 +45,7 @@ mod drop;
 mod error;
 mod explain;
 mod follow;
+mod hand_over;
 pub mod health;
 mod immediate;
 pub mod lease;
@@ -72,6 +74,7 @@ pub use check::{Checked, Difference, ROUNDING};
 pub use create::{Created, IfExists, NewStreamTable, RefreshMode};
 pub use error::{Error, Result};
 pub use explain::Explained;
+pub use hand_over::hand_over;
 pub use names::Name;
 pub use pending::Looked;
 pub use plans::Plans;

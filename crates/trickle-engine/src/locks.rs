@@ -59,11 +59,26 @@ pub(crate) async fn patiently<T>(
     }
 }
 
+/// Event triggers of the extension are not to follow what trickle itself alters and drops: they know it by this lock, where who has
+/// the catalog holds it. It conflicts with nothing but with what makes the catalog another one.
+pub(crate) const AT_WORK: &str = "LOCK TABLE pgtrickle.pgt_catalog_version IN ROW SHARE MODE";
+
+/// What is hidden belongs to whoever has the catalog.
+fn not_keeper(e: Error) -> Error {
+    match e.sqlstate() {
+        Some("42501") => e.hint(
+            "The catalog belongs to another role: connect as that one, or use the functions of the extension, where the \
+             database has it.",
+        ),
+        _ => e,
+    }
+}
+
 /// Gives up a wait before the server looks for a deadlock, which may end somebody else's statement: of two that wait for each
 /// other, whoever began later looks, and by then this one has left.
 fn lock_timeout(longest: Duration) -> String {
     format!(
-        "; SELECT pg_catalog.set_config('lock_timeout', pg_catalog.format('%sms', least({}, \
+        "SELECT pg_catalog.set_config('lock_timeout', pg_catalog.format('%sms', least({}, \
          extract(epoch FROM pg_catalog.current_setting('deadlock_timeout')::interval) * 800)::int), true)",
         longest.as_millis()
     )
@@ -75,12 +90,11 @@ async fn once<T>(
     work: &mut impl AsyncFnMut(&Transaction<'_>) -> Result<T>,
 ) -> Result<T> {
     let t = db.transaction().await.map_err(|e| Error::server("begin", e))?;
-    // Event triggers are not to follow what trickle itself alters and drops.
-    let mut settings = "SET LOCAL pgtrickle.at_work = on".to_owned();
     if !patience.lock_timeout.is_zero() {
-        settings.push_str(&lock_timeout(patience.lock_timeout));
+        let settings = lock_timeout(patience.lock_timeout);
+        t.batch_execute(&settings).await.map_err(|e| Error::server("begin", e))?;
     }
-    t.batch_execute(&settings).await.map_err(|e| Error::server("begin", e))?;
+    t.as_keeper(AT_WORK).await.map_err(|e| not_keeper(Error::server("begin", e)))?;
     let output = work(&t).await?;
     t.commit().await.map_err(|e| Error::server("commit", e))?;
     Ok(output)

@@ -473,13 +473,10 @@ impl<C: Connection> Trickle<C> {
     /// Analyzes the stored tables of a stream table.
     pub(crate) async fn analyze(&mut self, e: &Entry) -> Result<()> {
         let runnable = self.runnable(e).await?;
-        let mut texts = Vec::new();
-        match &runnable.table {
-            Some(table) => texts.extend(table.layout().tables().map(|t| format!("ANALYZE {}", t.name))),
-            None => texts.push(format!("ANALYZE {}", shown(e))),
-        }
-        for t in texts {
-            self.db().batch_execute(&t).await.map_err(|err| Error::server("analyze a stream table", err))?;
+        let fail = |err| Error::server("analyze a stream table", err);
+        self.db().batch_execute(&format!("ANALYZE {}", shown(e))).await.map_err(fail)?;
+        for t in runnable.table.iter().flat_map(|t| &t.layout().states) {
+            self.db().as_keeper(&format!("ANALYZE {}", t.name)).await.map_err(fail)?;
         }
         Ok(())
     }

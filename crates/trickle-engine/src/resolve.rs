@@ -4,7 +4,6 @@
 //! it, gives its canonical text (stars expanded, names qualified, casts explicit), the columns of its result, and what exactly
 //! it depends on.
 
-use crate::capture::HIDDEN;
 use crate::catalog::canonical;
 use crate::db::{Connection, Refusal, Row, Transaction};
 use crate::drive::put_in_force;
@@ -75,28 +74,37 @@ WITH RECURSIVE reads(view, class, object) AS (
 )";
 
 /// Where the view goes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Place {
     Temporary,
-    /// In a security-restricted operation nothing temporary can be made.
-    Hidden,
+    /// In a security-restricted operation nothing temporary can be made: a schema that goes with the view. No role may make
+    /// anything in a schema that stays and is trickle's.
+    Apart(String),
 }
 
 impl Place {
-    fn of(db: &dyn Connection) -> Place {
-        if db.is_restricted() { Place::Hidden } else { Place::Temporary }
+    /// Where there is none yet, makes it; within a transaction that is undone.
+    async fn of(t: &Transaction<'_>) -> Result<Place, Refusal> {
+        if !t.is_restricted() {
+            return Ok(Place::Temporary);
+        }
+        let text = "SELECT 'pgtrickle_query_' || pg_backend_pid(), quote_ident(current_user)";
+        let row = t.query_one(text, &[]).await?;
+        let (schema, role): (String, &str) = (row.get(0), row.get(1));
+        t.as_keeper(&format!("CREATE SCHEMA {schema} AUTHORIZATION {role}")).await?;
+        Ok(Place::Apart(schema))
     }
 
     /// The start of the statement that makes a view.
-    fn create(self, name: &str) -> String {
+    fn create(&self, name: &str) -> String {
         let temporary = if matches!(self, Place::Temporary) { "TEMPORARY " } else { "" };
         format!("CREATE {temporary}VIEW {} AS\n", self.of_name(name))
     }
 
-    fn of_name(self, name: &str) -> String {
+    fn of_name(&self, name: &str) -> String {
         let schema = match self {
             Place::Temporary => "pg_temp",
-            Place::Hidden => HIDDEN,
+            Place::Apart(schema) => schema,
         };
         format!("{schema}.{name}")
     }
@@ -129,8 +137,8 @@ pub(crate) async fn resolve(
     typed: Option<Vec<String>>,
     agreed: Option<&[u32]>,
 ) -> Result<Resolved> {
-    let place = Place::of(db);
     let transaction = db.transaction().await.map_err(|e| Error::server("begin", e))?;
+    let place = Place::of(&transaction).await.map_err(|e| Error::server("make room for the query", e))?;
     if let Some(path) = typed.filter(|_| settings.iter().all(|s| s.name != "search_path")) {
         let list: Vec<String> = path.iter().map(|s| Ident::new(s).to_string()).collect();
         let list = if list.is_empty() { "''".to_owned() } else { list.join(", ") };
@@ -138,7 +146,7 @@ pub(crate) async fn resolve(
         path.map_err(|e| Error::server("set the query's search path", e))?;
     }
     put_in_force(&transaction, settings).await.map_err(|e| Error::server("set the query's settings", e))?;
-    let resolved = within(&transaction, place, sql, agreed).await;
+    let resolved = within(&transaction, &place, sql, agreed).await;
     transaction.rollback().await.map_err(|e| Error::server("roll back", e))?;
     match resolved {
         Err(e) if e.sqlstate() == Some("42501") && !may_make_views(db).await? => Err(e.hint(format!(
@@ -152,7 +160,7 @@ pub(crate) async fn resolve(
 
 /// A column that the canonical text of a view does not group as the view does: that of grouping sets may not tell keys
 /// apart that are written alike.
-async fn lost_key(t: &Transaction<'_>, place: Place, view: u32, canonical: &str) -> Result<Option<String>> {
+async fn lost_key(t: &Transaction<'_>, place: &Place, view: u32, canonical: &str) -> Result<Option<String>> {
     let fail = |e| Error::server("read how the query groups", e);
     let keys = t.query(KEYS, &[&view]).await.map_err(fail)?;
     if keys.is_empty() {
@@ -176,7 +184,7 @@ async fn may_make_views(db: &dyn Connection) -> Result<bool> {
     Ok(row.get(0))
 }
 
-async fn within(t: &Transaction<'_>, place: Place, sql: &str, agreed: Option<&[u32]>) -> Result<Resolved> {
+async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&[u32]>) -> Result<Resolved> {
     let doing = |e| Error::server("read what the query depends on", e);
     let sql = sql.trim_end().trim_end_matches(';');
     if let Ok(Some(span)) = renamed_columns(sql) {

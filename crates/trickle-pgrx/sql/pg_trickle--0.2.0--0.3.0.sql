@@ -1,3 +1,67 @@
 -- The catalog of version 3.
 
+-- == Hidden objects belong to the catalog's owner =====================================================================
+CREATE FUNCTION pgtrickle.is_at_work() RETURNS bool
+STRICT
+LANGUAGE c
+AS 'MODULE_PATHNAME', 'is_at_work_wrapper';
+
+CREATE OR REPLACE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+    DECLARE dropped oid[]; functions oid[];
+    BEGIN
+        IF pgtrickle.is_at_work() THEN
+            RETURN;
+        END IF;
+        SELECT array_agg(o.objid) INTO dropped FROM pg_event_trigger_dropped_objects() o
+        WHERE o.classid = 'pg_class'::regclass AND o.objsubid = 0
+          AND (EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = o.objid)
+            OR EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = o.objid));
+        IF dropped IS NOT NULL THEN
+            PERFORM pgtrickle.follow_drops(dropped);
+        END IF;
+        SELECT array_agg(o.objid) INTO functions FROM pg_event_trigger_dropped_objects() o
+        WHERE o.classid = 'pg_proc'::regclass
+          AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);
+        IF functions IS NOT NULL THEN
+            PERFORM pgtrickle.follow_alters('{}', functions);
+        END IF;
+    END $$;
+
+CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+    DECLARE tables oid[]; functions oid[];
+    BEGIN
+        IF pgtrickle.is_at_work() THEN
+            RETURN;
+        END IF;
+        WITH RECURSIVE altered(oid) AS (
+            SELECT o.objid FROM pg_event_trigger_ddl_commands() o WHERE o.classid = 'pg_class'::regclass
+            UNION SELECT c.oid FROM pg_event_trigger_ddl_commands() o JOIN pg_class c ON c.relnamespace = o.objid
+                WHERE o.classid = 'pg_namespace'::regclass
+            UNION SELECT h.inhparent FROM altered a JOIN pg_inherits h ON h.inhrelid = a.oid
+        )
+        SELECT array_agg(a.oid) INTO tables FROM altered a
+        WHERE EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = a.oid)
+           OR EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = a.oid);
+        IF TG_TAG IN ('GRANT', 'REVOKE') THEN
+            -- The server does not say on what.
+            SELECT array_agg(d.source_relid) INTO tables FROM pgtrickle.pgt_stream_tables s
+            JOIN pgtrickle.pgt_dependencies d USING (pgt_id) WHERE s.refresh_mode = 'IMMEDIATE';
+        END IF;
+        SELECT array_agg(o.objid) INTO functions FROM pg_event_trigger_ddl_commands() o
+        WHERE o.classid = 'pg_proc'::regclass
+          AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);
+        IF tables IS NOT NULL OR functions IS NOT NULL THEN
+            PERFORM pgtrickle.follow_alters(coalesce(tables, '{}'), coalesce(functions, '{}'));
+        END IF;
+    END $$;
+
+DROP EVENT TRIGGER pg_trickle_alters;
+CREATE EVENT TRIGGER pg_trickle_alters ON ddl_command_end
+        WHEN TAG IN ('ALTER TABLE', 'ALTER VIEW', 'ALTER SCHEMA', 'ALTER FUNCTION', 'ALTER ROUTINE', 'ALTER FOREIGN TABLE',
+            'ALTER MATERIALIZED VIEW', 'CREATE TABLE', 'CREATE VIEW', 'CREATE FUNCTION', 'GRANT', 'REVOKE')
+        EXECUTE FUNCTION pgtrickle.on_alter();
+-- == End of that ======================================================================================================
+
 SELECT pgtrickle.install();

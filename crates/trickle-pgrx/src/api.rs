@@ -232,7 +232,8 @@ const MAINTAIN: &str = "MAINTAIN";
 
 /// Whose a table is, where that is somebody else as whom the current role may do this: by membership, or by a privilege on the
 /// table that the server knows.
-const OTHERS: &str = "SELECT c.relowner, n.nspname, c.relname FROM pg_catalog.pg_class c \
+const OTHERS: &str = "SELECT c.relowner, n.nspname, c.relname, c.oid, \
+    has_function_privilege(c.relowner, 'pgtrickle.mark_readers(pg_catalog.oid, pg_catalog.int8[], pg_catalog.text)', 'EXECUTE') FROM pg_catalog.pg_class c \
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
     WHERE c.oid = to_regclass($1) AND pg_get_userbyid(c.relowner) <> current_user AND (pg_has_role(c.relowner, 'USAGE') \
     OR CASE WHEN $2 <> '' AND current_setting('server_version_num')::int >= 170000 THEN has_table_privilege(c.oid, $2) END)";
@@ -264,6 +265,12 @@ fn as_owner_about<T>(
             return attempt(inside, gucs::settings(), async |trickle| work(trickle, &name).await).await;
         };
         let name = Name { schema: Some(others.get(1)), name: others.get(2) };
+        if !others.get::<bool>(4) {
+            // Who became the owner of a stream table just now.
+            let text = format!("SELECT pgtrickle.let_in_owners('{{{}}}')", others.get::<u32>(3));
+            let let_in = Connection::as_keeper(&inside, &text).await;
+            let_in.map_err(|e| Error::server("let the owner of a stream table use the catalog", e))?;
+        }
         let _acting = Acting::begin(others.get(0));
         if right == MAINTAIN {
             // Who may do no more than this is no member of the owner's role: what that one has called is not his to choose.

@@ -1,7 +1,7 @@
 //! What each function of the SQL API is for, as `\df+` shows it.
 
 /// By the name of the function.
-pub(crate) const COMMENTS: [(&str, &str); 32] = [
+pub(crate) const COMMENTS: [(&str, &str); 33] = [
     (
         "alter_stream_table",
         "Gives a stream table another query, schedule, mode, status or consistency; NULL leaves it.",
@@ -34,6 +34,7 @@ pub(crate) const COMMENTS: [(&str, &str); 32] = [
     ("get_staleness", "Milliseconds since what a stream table shows was all that there was."),
     ("health_check", "What is in the way, and what to do about it."),
     ("install", "Called by CREATE EXTENSION."),
+    ("is_at_work", "Called by event triggers: whether trickle itself alters and drops what they are told of."),
     ("last_command", "The number of the last command of this transaction."),
     ("pause_scheduler", "Takes stream tables, all by default, out of the schedule."),
     ("pg_trickle_hash", "A hash of a text (xxHash64, seed 0)."),

@@ -15,7 +15,7 @@ extension_sql!(
     SET search_path = pg_catalog, pg_temp AS $$
     DECLARE dropped oid[]; functions oid[];
     BEGIN
-        IF 'on' IN (current_setting('pgtrickle.at_work', true), current_setting('pgtrickle.refreshing', true)) THEN
+        IF pgtrickle.is_at_work() THEN
             RETURN;
         END IF;
         SELECT array_agg(o.objid) INTO dropped FROM pg_event_trigger_dropped_objects() o
@@ -36,7 +36,7 @@ extension_sql!(
     SET search_path = pg_catalog, pg_temp AS $$
     DECLARE tables oid[]; functions oid[];
     BEGIN
-        IF 'on' IN (current_setting('pgtrickle.at_work', true), current_setting('pgtrickle.refreshing', true)) THEN
+        IF pgtrickle.is_at_work() THEN
             RETURN;
         END IF;
         WITH RECURSIVE altered(oid) AS (
@@ -48,6 +48,11 @@ extension_sql!(
         SELECT array_agg(a.oid) INTO tables FROM altered a
         WHERE EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = a.oid)
            OR EXISTS (SELECT FROM pgtrickle.pgt_dependencies d WHERE d.source_relid = a.oid);
+        IF TG_TAG IN ('GRANT', 'REVOKE') THEN
+            -- The server does not say on what.
+            SELECT array_agg(d.source_relid) INTO tables FROM pgtrickle.pgt_stream_tables s
+            JOIN pgtrickle.pgt_dependencies d USING (pgt_id) WHERE s.refresh_mode = 'IMMEDIATE';
+        END IF;
         SELECT array_agg(o.objid) INTO functions FROM pg_event_trigger_ddl_commands() o
         WHERE o.classid = 'pg_proc'::regclass
           AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);
@@ -56,12 +61,18 @@ extension_sql!(
         END IF;
     END $$;",
     name = "follow",
-    requires = [pgtrickle::follow_drops, pgtrickle::follow_alters],
+    requires = [pgtrickle::is_at_work, pgtrickle::follow_drops, pgtrickle::follow_alters],
 );
 
 #[pg_schema]
 mod pgtrickle {
     use pgrx::prelude::*;
+
+    /// Whether trickle itself alters and drops what is altered and dropped: event triggers follow the rest.
+    #[pg_extern(volatile)]
+    fn is_at_work() -> bool {
+        crate::unsafe_pg::is_at_work()
+    }
 
     /// Follows what was dropped; called by an event trigger.
     #[pg_extern]

@@ -37,6 +37,15 @@ impl Connection for Inside {
         Box::pin(async move { Inside::batch(self, text) })
     }
 
+    fn as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+        Box::pin(async move { Inside::as_keeper(self, text) })
+    }
+
+    fn attempt_as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
+        // Whatever fails is undone by itself.
+        Connection::as_keeper(self, text)
+    }
+
     fn written<'a>(&'a self, text: &'a str) -> Answering<'a, Vec<Vec<Option<String>>>> {
         Box::pin(async move {
             let rows = Inside::run(self, text, &[], false)?;
@@ -157,6 +166,9 @@ impl Connection for Inside {
                 Kind::Begin | Kind::Commit | Kind::Rollback => {}
                 Kind::Setting | Kind::Lock => {
                     return told(statement, Inside::batch(self, &statement.text)).map(|()| Answer::default());
+                }
+                Kind::Define => {
+                    return told(statement, Inside::as_keeper(self, &statement.text)).map(|()| Answer::default());
                 }
                 Kind::Program | Kind::Command | Kind::Lease | Kind::Frontier | Kind::History => {
                     return self.answer(statement);

@@ -5,11 +5,11 @@ use crate::comments::COMMENTS;
 use crate::gucs;
 use crate::inside::done;
 use crate::raise::raise;
-use crate::unsafe_pg::{Inside, is_creating_extension, is_preloaded};
+use crate::unsafe_pg::{ApartFromScript, Inside, is_creating_extension, is_preloaded};
 use crate::workers;
 use pgrx::prelude::*;
 use trickle_engine::db::Connection;
-use trickle_engine::{Error, Result, Trickle, capture, schema};
+use trickle_engine::{Error, Result, Trickle, capture, hand_over, schema};
 
 // The schemas are made or adopted before anything is put into them.
 extension_sql!(
@@ -55,7 +55,7 @@ extension_sql!(
     CREATE EVENT TRIGGER pg_trickle_drops ON sql_drop EXECUTE FUNCTION pgtrickle.on_drop();
     CREATE EVENT TRIGGER pg_trickle_alters ON ddl_command_end
         WHEN TAG IN ('ALTER TABLE', 'ALTER VIEW', 'ALTER SCHEMA', 'ALTER FUNCTION', 'ALTER ROUTINE', 'ALTER FOREIGN TABLE',
-            'ALTER MATERIALIZED VIEW', 'CREATE TABLE', 'CREATE VIEW', 'CREATE FUNCTION')
+            'ALTER MATERIALIZED VIEW', 'CREATE TABLE', 'CREATE VIEW', 'CREATE FUNCTION', 'GRANT', 'REVOKE')
         EXECUTE FUNCTION pgtrickle.on_alter();",
     name = "catalog",
     finalize,
@@ -200,7 +200,15 @@ async fn filled(db: &dyn Connection) -> Result<()> {
     let declared =
         db.query_one("SELECT extversion FROM pg_extension WHERE extname = 'pg_trickle'", &[]).await;
     let declared: String = declared.map_err(fail)?.get(0);
-    schema::fill(db, catalog_of(&declared)).await?;
+    let renewed = schema::fill(db, catalog_of(&declared)).await?;
+    if catalog_of(&declared) >= 3 {
+        // What is made of hidden objects is no part of the extension.
+        let _apart = ApartFromScript::begin();
+        if renewed {
+            capture::renew(db).await?;
+        }
+        hand_over(db, true).await?;
+    }
     for row in db.query(ADOPTED, &[]).await.map_err(fail)? {
         db.batch_execute(row.get(0)).await.map_err(fail)?;
     }

@@ -22,6 +22,7 @@ pub extern "C-unwind" fn _PG_init() {
     gucs::define();
     trickle_engine::say::speak(trickle_engine::say::Voice::Sql);
     unsafe_pg::reserve_settings();
+    unsafe_pg::watch_statements();
     if unsafe_pg::is_preloading() {
         workers::register();
     }

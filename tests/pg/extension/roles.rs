@@ -397,7 +397,8 @@ fn what_stands_before_the_servers_own_names_is_called_by_nobody_else() {
 fn what_a_role_has_copied_goes_nowhere_but_to_what_it_may_write() {
     each_version(async |binaries| {
         let (_server, admin, app) = let_in(binaries, "copied").await;
-        run(&admin, "CREATE TABLE secret (xid xid8, w int2, id int, k int); CREATE ROLE nobody; GRANT CREATE ON SCHEMA public TO PUBLIC")
+        run(&admin, "CREATE TABLE secret (xid xid8, w int2, id int, k int); CREATE ROLE nobody; GRANT CREATE ON SCHEMA public TO PUBLIC; \
+                GRANT USAGE ON LANGUAGE pgtrickle_copy TO app")
             .await;
         let script = |table: &str| {
             format!(

@@ -1,4 +1,4 @@
-//! ALTER EXTENSION pg_trickle UPDATE from the first version. Catches what an update leaves different from what CREATE EXTENSION
+//! ALTER EXTENSION pg_trickle UPDATE from earlier versions. Catches what an update leaves different from what CREATE EXTENSION
 //! makes, changes that are lost between the new library and the update, and functions that the library no longer has.
 
 use super::rows;
@@ -6,7 +6,7 @@ use super::workers::{SCHEDULERS, scheduled, until};
 use crate::support::private::{connect, each_version};
 use crate::support::{count, run};
 use trickle_client::schema::VERSION;
-use trickle_client::{Settings, Trickle};
+use trickle_client::{Session, Settings, Trickle};
 
 const MADE: &str = "CREATE TABLE t (id int PRIMARY KEY, k int);
     INSERT INTO t SELECT i, i % 3 FROM generate_series(1, 30) i;
@@ -45,13 +45,20 @@ const MEMBERS: &str = "SELECT i.type || ' ' || i.identity, pg_get_functiondef(p.
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn the_first_version_becomes_the_newest_and_loses_nothing() {
+fn an_earlier_version_becomes_the_newest_and_loses_nothing() {
     each_version(async |binaries| {
         let server = scheduled(binaries, "upgrade").await;
         let admin = connect(&server, "postgres").await;
         run(&admin, "CREATE DATABASE old; ").await;
+        run(&admin, "CREATE DATABASE older; ").await;
         run(&admin, "CREATE EXTENSION pg_trickle").await;
         let s = connect(&server, "old").await;
+        run(&s, "CREATE EXTENSION pg_trickle VERSION '0.2.0'").await;
+        assert_eq!(count(&s, "SELECT version::int8 FROM pgtrickle.pgt_catalog_version").await, 2);
+        assert_ne!(rows(&s, MEMBERS).await, rows(&admin, MEMBERS).await);
+        run(&s, "ALTER EXTENSION pg_trickle UPDATE").await;
+        assert_eq!(rows(&s, MEMBERS).await, rows(&admin, MEMBERS).await);
+        let s = connect(&server, "older").await;
         run(&s, "CREATE EXTENSION pg_trickle VERSION '0.1.0'").await;
         assert_eq!(count(&s, "SELECT version::int8 FROM pgtrickle.pgt_catalog_version").await, 1);
         assert_ne!(rows(&s, MEMBERS).await, rows(&admin, MEMBERS).await);
@@ -83,6 +90,7 @@ fn what_is_written_before_the_update_is_followed_after_it() {
         until(&s, SCHEDULERS, 1).await;
         // As the first version left it.
         let mut t = Trickle::attach(connect(&server, "postgres").await, Settings::default()).await.unwrap();
+        run(&s, AS_BEFORE).await;
         run(
             &s,
             "ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.take_lease(text, bigint, interval); \
@@ -95,7 +103,8 @@ fn what_is_written_before_the_update_is_followed_after_it() {
         )
         .await;
         assert_eq!(t.migrate(1).await.unwrap(), Some(VERSION));
-        run(&s, "UPDATE pg_extension SET extversion = '0.1.0' WHERE extname = 'pg_trickle'; \
+        run(&s, "ALTER EXTENSION pg_trickle ADD FUNCTION pgtrickle.immediate_fingerprint(bigint); \
+                 UPDATE pg_extension SET extversion = '0.1.0' WHERE extname = 'pg_trickle'; \
                  ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.alter_stream_table; \
                  DROP FUNCTION pgtrickle.alter_stream_table; \
                  CREATE FUNCTION pgtrickle.alter_stream_table(text, text, text, text, text) RETURNS void LANGUAGE c \
@@ -110,6 +119,80 @@ fn what_is_written_before_the_update_is_followed_after_it() {
         run(&s, "ALTER EXTENSION pg_trickle UPDATE").await;
         run(&s, "UPDATE t SET k = 5 WHERE id = 9").await;
         until(&s, STALE, 0).await;
+        server.stop();
+    });
+}
+
+/// What version 3 of the catalog added, taken out of the extension again.
+const AS_BEFORE: &str = "DO $$ DECLARE f text; BEGIN
+    FOREACH f IN ARRAY ARRAY['require_owner(oid[])', 'hand_to_owner(bigint)', 'hand_over()', 'without_grants(oid)', 'require_keeper()',
+        'let_in_owners(oid[])', 'without_statistics()', 'stop_keeping(bigint)', 'immediate_fingerprint(bigint)', 'is_at_work()'] LOOP
+        EXECUTE format('ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.%s', f);
+    END LOOP; END $$;
+    CREATE OR REPLACE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
+    CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
+    DROP FUNCTION pgtrickle.is_at_work()";
+
+/// Buffers and states of a role that was let in, as version 0.2.0 made them: that role's.
+const AS_THEIRS: &str = "DO $$ DECLARE what record; BEGIN
+    GRANT CREATE ON SCHEMA pgtrickle_changes TO app;
+    FOR what IN SELECT format('ALTER %s %s OWNER TO app', CASE relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, oid::regclass) AS sql
+        FROM pg_class WHERE relnamespace = 'pgtrickle_changes'::regnamespace AND relkind IN ('r', 'v')
+        UNION ALL SELECT format('ALTER FUNCTION %s OWNER TO app', oid::regprocedure) FROM pg_proc
+        WHERE pronamespace = 'pgtrickle_changes'::regnamespace
+    LOOP EXECUTE what.sql; END LOOP; END $$";
+
+/// What a role put into its buffers is not there afterwards, nor run meanwhile; what is as it was made is kept with its changes.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_roles_had_hidden_becomes_the_catalogs_owners() {
+    each_version(async |binaries| {
+        let server = scheduled(binaries, "handed").await;
+        let s = connect(&server, "postgres").await;
+        run(&s, "CREATE EXTENSION pg_trickle; CREATE ROLE app LOGIN; CREATE SCHEMA app AUTHORIZATION app; SELECT pgtrickle.grant_to('app'); \
+                 CREATE TABLE loot (who text)").await;
+        let app = Session::connect(server.config("postgres").user("app")).await.unwrap();
+        for (table, n) in [("t", 1), ("u", 2)] {
+            let made = "SET search_path = app; CREATE TABLE # (id int PRIMARY KEY, k int); INSERT INTO # SELECT i, i % 3 FROM generate_series(1, 30) i; \
+                SELECT pgtrickle.create_stream_table('counts_#', 'SELECT k, count(*) AS n, avg(id) AS a FROM # GROUP BY k', NULL); \
+                SELECT pgtrickle.create_stream_table('kept_#', 'SELECT k, sum(id) AS s FROM # GROUP BY k', NULL, 'IMMEDIATE')";
+            run(&app, &made.replace('#', table)).await;
+            assert_eq!(n, count(&s, "SELECT count(*) FROM pgtrickle.pgt_buffers").await);
+        }
+        let stale = "SELECT (SELECT count(*) FROM (SELECT k, count(*) AS n, avg(id) AS a FROM app.# GROUP BY k EXCEPT ALL TABLE app.counts_#) x)
+            + (SELECT count(*) FROM (SELECT k, sum(id) AS s FROM app.# GROUP BY k EXCEPT ALL TABLE app.kept_#) x)";
+        let mut t = Trickle::attach(connect(&server, "postgres").await, Settings::default()).await.unwrap();
+        run(&s, AS_BEFORE).await;
+        assert_eq!(t.migrate(2).await.unwrap(), Some(VERSION));
+        run(&s, AS_THEIRS).await;
+        run(&s, "UPDATE pg_extension SET extversion = '0.2.0' WHERE extname = 'pg_trickle'; \
+                 ALTER EXTENSION pg_trickle ADD FUNCTION pgtrickle.immediate_fingerprint(bigint)").await;
+        let oid = rows(&s, "SELECT 'app.u'::regclass::oid").await[0][0].clone().unwrap();
+        let evil = "CREATE FUNCTION app.grab() RETURNS int LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.loot VALUES (current_user); RETURN 1; \
+                EXCEPTION WHEN insufficient_privilege THEN RETURN 1; END $$; \
+            CREATE OR REPLACE VIEW pgtrickle_changes.changes_# AS SELECT xid, w, cmin, id, k FROM pgtrickle_changes.changes_#_1 WHERE app.grab() = 1; \
+            ALTER TABLE pgtrickle_changes.changes_#_1 ADD COLUMN x int DEFAULT app.grab()";
+        run(&app, &evil.replace('#', &oid)).await;
+        for table in ["t", "u"] {
+            run(&app, &format!("UPDATE {table} SET k = 1 WHERE id < 8; DELETE FROM {table} WHERE id = 20")).await;
+            assert_ne!(count(&s, &stale.replace('#', table)).await, 0);
+        }
+        let pending = rows(&s, "SELECT format('TABLE %s', oid::regclass) FROM pg_class WHERE relname = format('changes_%s_1', 'app.t'::regclass::oid)").await;
+        let pending = pending[0][0].clone().unwrap();
+        let before = rows(&s, &pending).await;
+        assert_ne!(before.len(), 0);
+        run(&s, "ALTER EXTENSION pg_trickle UPDATE").await;
+        assert_eq!(rows(&s, &pending).await, before, "what was pending is kept");
+        let foreign = "SELECT count(*) FROM (SELECT FROM pg_class WHERE relnamespace = 'pgtrickle_changes'::regnamespace AND relowner <> 10
+            UNION ALL SELECT FROM pg_proc WHERE pronamespace = 'pgtrickle_changes'::regnamespace AND proowner <> 10 AND NOT starts_with(proname, 'immediate_')
+            UNION ALL SELECT FROM pg_namespace n, aclexplode(n.nspacl) a WHERE nspname = 'pgtrickle_changes' AND privilege_type = 'CREATE' AND grantee <> 10) x";
+        assert_eq!(count(&s, foreign).await, 0);
+        for table in ["t", "u"] {
+            run(&app, &format!("UPDATE {table} SET k = 2 WHERE id = 9")).await;
+            run(&s, &format!("SELECT pgtrickle.refresh_stream_table('app.counts_{table}')")).await;
+            assert_eq!(count(&s, &stale.replace('#', table)).await, 0, "{table}");
+        }
+        assert_eq!(count(&s, "SELECT count(*) FROM loot").await, 0);
         server.stop();
     });
 }

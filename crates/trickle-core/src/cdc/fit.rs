@@ -17,7 +17,7 @@ use crate::sql::ast::{
     FromItem, Insert, Instruction, NamedRows, Query, Scalar, Select, SelectItem, Statement,
 };
 use crate::sql::{Ident, Qualified};
-use crate::types::{Datum, Type};
+use crate::types::Type;
 
 /// The table of marks.
 fn marks() -> Qualified {
@@ -229,19 +229,14 @@ fn renamed(writer: &Writer, buffer: &Buffer, gone: &Statement) -> Vec<Instructio
     ]
 }
 
-/// What the triggers of a stream table that writers keep do first. Unless all tables that it reads fit, and its owner, as whom
-/// this runs, may read all of their rows still, it is marked, and left as it is: what its owner may not do keeps nobody from
-/// writing.
+/// What the triggers of a stream table that writers keep do before they read anything. Unless all tables that it reads fit, and
+/// row security hides none of their rows from its owner, as whom this runs, it is marked, and left as it is: the writer goes on.
 pub(crate) fn all_fit(sources: &[Buffer], id: i64) -> Vec<Instruction> {
     let unfit = |s: &Buffer| {
         let positions = s.columns();
         let hidden = Scalar::call("row_security_active", vec![source(s, "oid")]);
-        let readable = readable(s, positions);
-        let fit = Scalar::and([fits(s, positions, true), readable, hidden.clone().negated()]);
-        let lost = Scalar::Case {
-            whens: vec![(hidden, Scalar::text("row security applies to the owner of the stream table"))],
-            otherwise: Some(Box::new(Scalar::text("the owner of the stream table may not read it"))),
-        };
+        let fit = Scalar::and([fits(s, positions, true), hidden.negated()]);
+        let lost = Scalar::text("row security applies to the owner of the stream table");
         let marked = vec![
             Instruction::Assign(Ident::fixed(SOURCE), source(s, "oid")),
             Instruction::Run(mark(s, Some(id), reason(s, variable(SOURCE), positions, true, lost))),
@@ -250,17 +245,4 @@ pub(crate) fn all_fit(sources: &[Buffer], id: i64) -> Vec<Instruction> {
         when(fit.negated(), marked, Vec::new())
     };
     sources.iter().filter(|s| s.is_described()).map(unfit).collect()
-}
-
-/// Whether the current role may read these columns of the table; of none, any of them.
-fn readable(buffer: &Buffer, positions: &[usize]) -> Scalar {
-    let select = || Scalar::text("SELECT");
-    let whole = Scalar::call("has_table_privilege", vec![source(buffer, "oid"), select()]);
-    let columns = positions.iter().filter_map(|c| buffer.table().columns.get(*c));
-    let each = columns.map(|c| {
-        let number = Scalar::Literal(Datum::Int(c.number.into()), Type::Int2);
-        Scalar::call("has_column_privilege", vec![source(buffer, "oid"), number, select()])
-    });
-    let any = Scalar::call("has_any_column_privilege", vec![source(buffer, "oid"), select()]);
-    Scalar::or([whole, if positions.is_empty() { any } else { Scalar::and(each) }])
 }

@@ -156,7 +156,28 @@ impl Immediate<'_> {
         // A snapshot from before all this shows neither: who sees the control table sees what was made before it.
         let missing = when(unguarded, vec![self.check(), elsewhere], Vec::new());
         let fit = fit::all_fit(&self.sources, self.id);
-        std::iter::once(missing).chain(fit).chain(body).collect()
+        self.permitted().into_iter().chain([missing]).chain(fit).chain(body).collect()
+    }
+
+    /// Does nothing, but has it noted, where the stream table's owner may not read the sources any more, or is another by now: writers
+    /// write on. What the server's event triggers tell of is followed before; of a role that loses what it had by another, nothing
+    /// tells. The schema comes first: without a right on that its tables cannot be asked for by name.
+    fn permitted(&self) -> [Instruction; 2] {
+        let may = |function, what: Scalar, privilege| Scalar::call(function, vec![what, Scalar::text(privilege)]);
+        let usage = |schema: &str| may("has_schema_privilege", Scalar::text(schema), "USAGE");
+        let noted = Qualified::new("pgtrickle", "stop_keeping");
+        let noted = Instruction::Assign(Ident::fixed(SET), Scalar::Call(noted, vec![Scalar::int8(self.id)]));
+        let stop = || vec![when(usage("pgtrickle"), vec![noted.clone()], Vec::new()), Instruction::Return];
+        let oid = |id: TableId| Scalar::int8(i64::from(id.0)).cast(Type::Other(Arc::new(opaque("oid"))));
+        let mut wanted = vec![may("has_table_privilege", Scalar::text(&self.control().to_string()), "UPDATE")];
+        for s in self.sources.iter().map(Buffer::table) {
+            wanted.push(usage(&s.schema));
+            wanted.push(may("has_table_privilege", oid(s.id), "SELECT"));
+        }
+        [
+            when(usage(self.table.hidden_schema()).negated(), stop(), Vec::new()),
+            when(Scalar::or(wanted.into_iter().map(Scalar::negated)), stop(), Vec::new()),
+        ]
     }
 
     /// Counts a statement that begins.

@@ -1,11 +1,9 @@
 //! The refresh program of a stream table that triggers keep.
 
-use super::plan::{Feed, Program, Template, Windows, Yield};
+use super::plan::{Feed, Program, Template, Windows};
 use super::program::Compiled;
 use crate::cost::Strategy;
 use crate::error::{Error, Result};
-use crate::sql::ast::Statement;
-use crate::sql::print;
 use std::sync::Arc;
 
 /// Computes a stream table in full, then makes the triggers that keep it from the end of the transaction on.
@@ -16,11 +14,8 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// A program whose full ways end in these statements, which have no parameters; then `noted`, a statement that says in
-    /// the catalog what was made.
-    pub fn new(program: Compiled, statements: &[Statement], noted: String) -> Installed {
-        let texts = statements.iter().map(|s| print(s).text).chain([noted]);
-        let then = texts.map(|text| Template::plain(text, Yield::Nothing)).collect();
+    /// A program whose full ways end in these statements.
+    pub fn new(program: Compiled, then: Vec<Template>) -> Installed {
         Installed { program, then }
     }
 }

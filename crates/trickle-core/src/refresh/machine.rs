@@ -340,7 +340,8 @@ impl Machine {
         }
         self.program = (before.len(), templates.to_vec());
         before.extend(templates.iter().map(|t| {
-            let mut s = control::statement(Kind::Program, Phase::Execute, t.text.clone());
+            let kind = if t.result == Yield::Defined { Kind::Define } else { Kind::Program };
+            let mut s = control::statement(kind, Phase::Execute, t.text.clone());
             s.params = t.binds.iter().map(|b| facts.bind(b)).collect();
             s.fetch = t.result == Yield::Counts;
             s.scale = facts.scale();
@@ -364,7 +365,7 @@ impl Machine {
         for (t, a) in templates.iter().zip(answers.iter().skip(first)) {
             let rows = i64::try_from(a.affected).unwrap_or(i64::MAX);
             match t.result {
-                Yield::Nothing => {}
+                Yield::Nothing | Yield::Defined => {}
                 Yield::Inserted => report.rows_inserted += rows,
                 Yield::Updated => report.rows_updated += rows,
                 Yield::Deleted => report.rows_deleted += rows,

@@ -118,6 +118,8 @@ pub enum Kind {
     Savepoint,
     /// Part of a member's refresh program.
     Program,
+    /// Part of it that makes, changes or drops hidden objects and triggers: the catalog's owner does that, whoever refreshes.
+    Define,
     /// Gives the savepoint up.
     Release,
     /// Goes back to the savepoint.

@@ -55,6 +55,8 @@ pub enum Bind {
 pub enum Yield {
     /// Nothing.
     Nothing,
+    /// Nothing; it makes, changes or drops hidden objects and triggers, as the catalog's owner.
+    Defined,
     /// Its command tag counts rows inserted.
     Inserted,
     /// Its command tag counts rows updated.

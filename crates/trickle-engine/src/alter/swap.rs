@@ -390,7 +390,7 @@ async fn rename_states(t: &Transaction<'_>, old: &Entry, beside: &Entry, doing: 
     let (from, to) = (format!("state_{}_", beside.id), format!("state_{}_", old.id));
     let rows = t.query(RENAMES, &[&from, &to]).await.map_err(fail)?;
     let texts: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
-    t.batch_execute(&texts.join(";\n")).await.map_err(fail)
+    t.as_keeper(&texts.join(";\n")).await.map_err(fail)
 }
 
 /// Whether the catalog let the row of a stream table be written.

@@ -76,7 +76,14 @@ impl<P: Clone> Kept<P> {
                 settings.write_u64(s.scale);
                 return self.seen(settings.finish(), &s.text, fits);
             }
-            _ => {}
+            Kind::Lock
+            | Kind::Savepoint
+            | Kind::Define
+            | Kind::Release
+            | Kind::RollbackTo
+            | Kind::Command
+            | Kind::Commit
+            | Kind::Rollback => {}
         }
         Way::Text
     }

@@ -7,6 +7,7 @@ pub(crate) use take_over::take_over;
 use crate::capture;
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
+use crate::hand_over::hand_over;
 use crate::say;
 
 /// One step of the catalog: what leads to its version from the one before, and back.
@@ -29,6 +30,9 @@ const MIGRATIONS: &[Migration] = &[
 
 /// Where the catalog goes.
 const SCHEMAS: &str = "CREATE SCHEMA pgtrickle; CREATE SCHEMA pgtrickle_changes";
+
+/// From this version on all that is hidden belongs to the catalog's owner.
+const HANDED_OVER: i32 = 3;
 
 /// The schema of the catalog.
 pub(crate) const CATALOG: &str = "pgtrickle";
@@ -197,18 +201,33 @@ fn newer(found: i32) -> Error {
     ))
 }
 
+/// Whether what belongs to others can be made the current role's.
+async fn is_superuser(db: &dyn Connection) -> Result<bool> {
+    let row = db.query_one("SELECT rolsuper FROM pg_roles WHERE rolname = current_user", &[]).await;
+    Ok(row.map_err(|e| Error::server("look for the current role", e))?.get(0))
+}
+
 /// Held while the catalog is brought to another version: who comes second finds the work done.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('trickle catalog', 0))";
 
-/// Makes the catalog in its two schemas, which are there, or brings the one in them to `target`; a later one stays.
+/// Makes the catalog in its two schemas, which are there, or brings the one in them to `target`; a later one stays. Whether
+/// capture is to be renewed ([`capture::renew`]).
 ///
 /// # Errors
 /// A catalog newer than this program; those of the server.
-pub async fn fill(db: &dyn Connection, target: i32) -> Result<()> {
+pub async fn fill(db: &dyn Connection, target: i32) -> Result<bool> {
     match version(db).await? {
         Some(newest) if newest > VERSION => Err(newer(newest)),
-        found => rise(db, found.unwrap_or(0), target).await,
+        found => {
+            rise(db, found.unwrap_or(0), target).await?;
+            Ok(lacks_guards(found, target) && !is_restored(db).await?)
+        }
     }
+}
+
+/// Whether the trigger functions of a catalog that had a version, and is of another now, do not look at their tables.
+fn lacks_guards(found: Option<i32>, now: i32) -> bool {
+    found.is_some_and(|v| v < GUARDED) && now >= GUARDED
 }
 
 /// The first version whose trigger functions look whether their table is what they were made for.
@@ -218,9 +237,6 @@ async fn rise(db: &dyn Connection, from: i32, to: i32) -> Result<()> {
     for m in MIGRATIONS.iter().filter(|m| m.version > from && m.version <= to) {
         let doing = || format!("bring the catalog to version {}", m.version);
         db.batch_execute(m.up).await.map_err(|e| advised(Error::server(doing(), e)))?;
-    }
-    if from > 0 && from < GUARDED && to >= GUARDED && !is_restored(db).await? {
-        capture::renew(db).await?;
     }
     Ok(())
 }
@@ -246,6 +262,12 @@ pub async fn migrate(db: &mut dyn Connection, target: i32) -> Result<Option<i32>
         made.map_err(|e| advised(Error::server("make the catalog's schemas", e)))?;
     }
     rise(&transaction, found.unwrap_or(0), target).await?;
+    if lacks_guards(found, target) && !is_restored(&transaction).await? {
+        capture::renew(&transaction).await?;
+    }
+    if found.is_some_and(|v| v < HANDED_OVER) && target >= HANDED_OVER && is_superuser(&transaction).await? {
+        hand_over(&transaction, true).await?;
+    }
     if found.is_some_and(|v| v >= GUARDED) && target < GUARDED {
         capture::stop(&transaction).await?;
     }

@@ -1,14 +1,15 @@
 //! A catalog that another role made becomes the current role's, a superuser. Afterwards it is what trickle's own scripts make:
 //! whatever else its owner may have put there would be run with a superuser's rights.
 
-use super::{CATALOG, LOCK, rise};
+use super::{CATALOG, HANDED_OVER, LOCK, rise, version};
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
+use crate::hand_over::hand_over;
 use std::collections::BTreeSet;
 
 /// Objects, columns and their like are named with their schema, and nobody's names come before the server's. Refreshes of the
 /// former owner hold the tables; one that lasts is told.
-const SETTINGS: &str = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = '10s'; SET LOCAL pgtrickle.at_work = on";
+const SETTINGS: &str = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = '10s'";
 
 /// Whether the current role is a superuser, whether the extension has the catalog, and whether there is one: a plain table says
 /// its version, which can be read without running anything of its owner's.
@@ -123,6 +124,9 @@ pub(crate) async fn take_over(db: &mut dyn Connection) -> Result<Vec<String>> {
     }
     for role in let_in {
         t.execute("SELECT pgtrickle.grant_to($1::oid::regrole)", &[&role]).await.map_err(fail)?;
+    }
+    if version(&*t).await?.is_some_and(|v| v >= HANDED_OVER) {
+        hand_over(&*t, true).await?;
     }
     if !roles.is_empty() {
         own_alone(&t, &roles, &names).await?;

@@ -188,22 +188,6 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION pgtrickle.immediate_fingerprint(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN (
-        WITH RECURSIVE tree(oid) AS (
-            SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table
-            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
-        SELECT md5(concat_ws(E'\n', (SELECT concat_ws(' ', s.pgt_relid::regclass, pgtrickle.fingerprint(s.pgt_relid),
-                pgtrickle.safe_path(s.settings, (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid))) FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table),
-            string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid)))
-        FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
-        WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('immediate_%s_', stream_table))
-    );
-END
-$$;
-
 -- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
 
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN agreed oid[], ADD COLUMN agreed_by oid,
@@ -227,8 +211,239 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.types_fingerprint(oid[]) IS 'What the owners of types have run where values of them are used.';
 
--- Those of these stream tables for which everything that their plans were made from, and what captures the changes that
--- they read, is as it was. Each relation is looked at once, however many read it.
+-- == Hidden objects belong to the catalog's owner =====================================================================
+-- Everything in pgtrickle_changes belongs to the owner of schema pgtrickle, but tables that are stream tables themselves. Others make
+-- and replace nothing there; what trickle does there for a stream table is done for its owner, or for members of that role.
+
+-- Fails unless the current role may do what the owners of these tables may, and those of their partitions and children. Changes are
+-- captured of whoever has the table, and for such alone.
+CREATE FUNCTION pgtrickle.require_owner(tables oid[]) RETURNS void LANGUAGE plpgsql STABLE STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE foreigner regclass;
+BEGIN
+    WITH RECURSIVE tree(oid) AS (
+        SELECT unnest(tables)
+        UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+    SELECT c.oid INTO foreigner FROM tree JOIN pg_class c ON c.oid = tree.oid
+    WHERE NOT pg_has_role(c.relowner, 'USAGE') ORDER BY c.oid LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'must be owner of table %', foreigner
+            USING ERRCODE = 'insufficient_privilege',
+                DETAIL = 'Only its owner, or a member of that role, may capture the changes of a table.',
+                HINT = 'Make the stream table as that role, or have it kept by full refreshes.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.require_owner(oid[]) IS 'Fails unless the current role may capture the changes of these tables.';
+
+-- What writers run to keep a stream table (IMMEDIATE) has the rights of its owner, and needs these tables. Called as the catalog's
+-- owner.
+CREATE FUNCTION pgtrickle.hand_to_owner(stream_table bigint) RETURNS void LANGUAGE plpgsql VOLATILE STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE owner regrole; what record;
+BEGIN
+    SELECT c.relowner INTO owner FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
+    WHERE s.pgt_id = stream_table;
+    FOR what IN SELECT p.oid::regprocedure AS name FROM pg_proc p WHERE p.pronamespace = 'pgtrickle_changes'::regnamespace
+        AND starts_with(p.proname, format('immediate_%s_', stream_table)) AND p.proowner <> owner
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s OWNER TO %s', what.name, owner);
+    END LOOP;
+    FOR what IN SELECT c.oid::regclass AS name FROM pg_class c
+        WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relkind = 'r' AND c.relowner <> owner
+        AND (c.relname = format('immediate_%s', stream_table) OR starts_with(c.relname, format('immediate_%s_', stream_table))
+            OR starts_with(c.relname, format('state_%s_', stream_table)))
+    LOOP
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s', what.name, owner);
+    END LOOP;
+    PERFORM pgtrickle.without_statistics();
+END
+$$;
+REVOKE ALL ON FUNCTION pgtrickle.hand_to_owner(bigint) FROM PUBLIC;
+COMMENT ON FUNCTION pgtrickle.hand_to_owner(bigint) IS 'Gives the owner of a stream table what the triggers need that keep it; called by its refreshes.';
+
+-- Hidden tables that other roles have become the catalog owner's, where they are bare: rows of plain columns, and nothing that anybody
+-- put there to be run when they are read or written. Returns what is not so, which is to be made anew: the kind, and the number
+-- that its name has. What has a name of ours and is none is refused.
+CREATE FUNCTION pgtrickle.hand_over() RETURNS TABLE (kind text, number bigint) LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE keeper oid; what record;
+BEGIN
+    SELECT n.nspowner INTO keeper FROM pg_namespace n WHERE n.nspname = 'pgtrickle';
+    IF EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'pgtrickle_changes' AND n.nspowner <> keeper) THEN
+        EXECUTE format('ALTER SCHEMA pgtrickle_changes OWNER TO %s', keeper::regrole);
+    END IF;
+    FOR what IN
+        SELECT c.oid, c.oid::regclass AS name, m.part[1] AS kind, m.part[2]::bigint AS number, c.relowner,
+            CASE m.part[1]
+                WHEN 'changes' THEN EXISTS (SELECT FROM pgtrickle.pgt_buffers b, jsonb_array_elements(b.segments) g
+                    WHERE b.source_relid = m.part[2]::oid AND g->>'number' = m.part[3])
+                ELSE EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = m.part[2]::bigint) END AS ours,
+            c.relkind = 'r' AND NOT c.relrowsecurity AND NOT c.relhasrules AND c.reloftype = 0
+            AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid)
+            AND NOT EXISTS (SELECT FROM pg_policy y WHERE y.polrelid = c.oid)
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE c.oid IN (h.inhrelid, h.inhparent))
+            AND NOT EXISTS (SELECT FROM pg_statistic_ext e WHERE e.stxrelid = c.oid)
+            AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype NOT IN ('p', 'n'))
+            AND NOT EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND (m.part[1] = 'changes'
+                OR x.indpred IS NOT NULL OR x.indexprs IS NOT NULL))
+            AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '')
+            AND NOT EXISTS (SELECT FROM pg_attrdef f JOIN pg_attribute a ON a.attrelid = f.adrelid AND a.attnum = f.adnum
+                WHERE f.adrelid = c.oid AND (a.attname, pg_get_expr(f.adbin, f.adrelid)) NOT IN
+                    (('xid', 'pg_current_xact_id()'), ('pending', '0'), ('aside', 'false'), ('anew', 'false'))) AS bare
+        FROM pg_class c CROSS JOIN LATERAL regexp_match(c.relname,
+            '^(?:(changes|state)_([0-9]{1,18})_([0-9]+)|(immediate)_([0-9]{1,18})(?:_[0-9]+)?)$') r(part)
+        CROSS JOIN LATERAL (SELECT ARRAY[coalesce(r.part[1], r.part[4]), coalesce(r.part[2], r.part[5]), r.part[3]]) m(part)
+        WHERE r.part IS NOT NULL AND c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relkind <> 'i' AND c.relowner <> keeper
+        ORDER BY c.oid
+    LOOP
+        IF NOT what.ours THEN
+            RAISE EXCEPTION '% has a name that trickle gives, and is none of its tables', what.name
+                USING ERRCODE = 'object_not_in_prerequisite_state',
+                    DETAIL = format('It belongs to %s.', what.relowner::regrole),
+                    HINT = 'Drop it, or move it to another schema; then try again.';
+        END IF;
+        IF what.bare THEN
+            EXECUTE format('ALTER TABLE %s OWNER TO %s', what.name, keeper::regrole);
+            PERFORM pgtrickle.without_grants(what.oid);
+        ELSE
+            kind := what.kind;
+            number := what.number;
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END
+$$;
+REVOKE ALL ON FUNCTION pgtrickle.hand_over() FROM PUBLIC;
+COMMENT ON FUNCTION pgtrickle.hand_over() IS 'Makes hidden tables of other roles those of the catalog''s owner; called as the catalog is brought to this version, or adopted.';
+
+-- ANALYZE, which the server also does by itself, runs as the owner of a table the functions of ranges that say how far two values are
+-- apart, and of those anybody may make one: hidden columns of such types get no statistics. Called as the catalog's owner.
+CREATE FUNCTION pgtrickle.without_statistics() RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE ranges oid[]; what record;
+BEGIN
+    SELECT array_agg(r.rngtypid) || array_agg(r.rngmultitypid) INTO ranges FROM pg_range r JOIN pg_proc p ON p.oid = r.rngsubdiff
+    WHERE p.pronamespace <> 'pg_catalog'::regnamespace;
+    IF ranges IS NULL THEN
+        RETURN;
+    END IF;
+    FOR what IN
+        WITH RECURSIVE type(oid) AS (
+            SELECT unnest(ranges) UNION SELECT t.oid FROM type JOIN pg_type t ON t.typbasetype = type.oid)
+        SELECT c.oid::regclass AS name, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relkind = 'r' AND a.attnum > 0
+        AND a.atttypid IN (SELECT oid FROM type) AND coalesce(a.attstattarget, -1) <> 0
+    LOOP
+        EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS 0', what.name, what.attname);
+    END LOOP;
+END
+$$;
+REVOKE ALL ON FUNCTION pgtrickle.without_statistics() FROM PUBLIC;
+COMMENT ON FUNCTION pgtrickle.without_statistics() IS 'Keeps the server from running functions of others as it analyzes hidden tables; called as these are made.';
+
+-- Writers run what keeps a stream table with the rights of its owner. Where those are gone it does nothing, so that nobody's statement
+-- fails, and says so by this; whoever calls it else changes nothing.
+CREATE FUNCTION pgtrickle.stop_keeping(stream_table bigint) RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table AND s.refresh_mode = 'IMMEDIATE' AND NOT s.needs_reinit;
+    IF FOUND AND NOT EXISTS (SELECT FROM pgtrickle.unchanged(ARRAY[stream_table])) THEN
+        UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, updated_at = now(),
+            reinit_reason = 'its owner had not the rights that keeping it takes'
+        WHERE pgt_id = stream_table AND NOT needs_reinit;
+    END IF;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.stop_keeping(bigint) IS 'Notes that a stream table was not kept, since its owner may not do what that takes; called by its triggers.';
+
+-- Takes all rights on a relation from whoever is not its owner.
+CREATE FUNCTION pgtrickle.without_grants(relation oid) RETURNS void LANGUAGE plpgsql VOLATILE STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE grantee oid;
+BEGIN
+    FOR grantee IN SELECT DISTINCT a.grantee FROM (
+        SELECT c.relowner, c.relacl FROM pg_class c WHERE c.oid = relation
+        UNION ALL SELECT c.relowner, t.attacl FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid WHERE c.oid = relation
+        ) o(owner, acl) CROSS JOIN LATERAL aclexplode(o.acl) a WHERE a.grantee <> o.owner
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', relation::regclass,
+            CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END);
+    END LOOP;
+END
+$$;
+REVOKE ALL ON FUNCTION pgtrickle.without_grants(oid) FROM PUBLIC;
+COMMENT ON FUNCTION pgtrickle.without_grants(oid) IS 'Takes all rights on a hidden relation from others than its owner.';
+
+-- Whoever owns a stream table is let in, also who became its owner. What is in pgtrickle_changes the role can name, and do nothing with.
+CREATE OR REPLACE FUNCTION pgtrickle.grant_to(role regrole) RETURNS void LANGUAGE plpgsql VOLATILE STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pgtrickle.require_keeper();
+    EXECUTE format('GRANT USAGE ON SCHEMA pgtrickle, pgtrickle_changes TO %s', role);
+    EXECUTE format('GRANT SELECT ON pgtrickle.pgt_catalog_version TO %s', role);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON pgtrickle.pgt_stream_tables, pgtrickle.pgt_dependencies,
+        pgtrickle.pgt_buffers, pgtrickle.pgt_refresh_history, pgtrickle.pgt_leases, pgtrickle.pgt_lease_terms TO %s', role);
+    EXECUTE format('GRANT SELECT, INSERT ON pgtrickle.pgt_marks TO %s', role);
+    EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA pgtrickle TO %s', role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) TO %s', role);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION pgtrickle.revoke_from(role regrole) RETURNS void LANGUAGE plpgsql VOLATILE STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pgtrickle.require_keeper();
+    -- Its triggers do nothing from now on.
+    UPDATE pgtrickle.pgt_stream_tables s SET needs_reinit = true, reinit_reason = 'its owner was not let in', updated_at = now()
+    FROM pg_class c WHERE c.oid = s.pgt_relid AND c.relowner = role AND s.refresh_mode = 'IMMEDIATE' AND NOT s.needs_reinit;
+    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle, pgtrickle_changes FROM %s', role);
+    EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA pgtrickle FROM %s', role);
+    EXECUTE format('REVOKE ALL ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) FROM %s', role);
+    EXECUTE format('REVOKE ALL ON SCHEMA pgtrickle, pgtrickle_changes FROM %s', role);
+    IF EXISTS (SELECT FROM pg_language WHERE lanname = 'pgtrickle_copy') THEN
+        EXECUTE format('REVOKE ALL ON LANGUAGE pgtrickle_copy FROM %s', role);
+    END IF;
+END
+$$;
+
+-- A GRANT of who has nothing to give is a warning and no error, which nobody reads.
+CREATE FUNCTION pgtrickle.require_keeper() RETURNS void LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE keeper oid;
+BEGIN
+    SELECT n.nspowner INTO keeper FROM pg_namespace n WHERE n.nspname = 'pgtrickle';
+    IF NOT pg_has_role(keeper, 'USAGE') THEN
+        RAISE EXCEPTION 'must be owner of the catalog of trickle'
+            USING ERRCODE = 'insufficient_privilege',
+                DETAIL = format('Schema pgtrickle belongs to %s, and nothing was granted or revoked.', keeper::regrole),
+                HINT = format('Call it as %s, or as a superuser.', keeper::regrole);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.require_keeper() IS 'Fails unless the current role has the catalog.';
+
+-- Who was let in before may not make anything in pgtrickle_changes any more.
+DO $$
+DECLARE role oid;
+BEGIN
+    FOR role IN SELECT DISTINCT a.grantee FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) a
+        WHERE n.nspname = 'pgtrickle_changes' AND a.privilege_type = 'CREATE' AND a.grantee NOT IN (0, n.nspowner)
+    LOOP
+        EXECUTE format('REVOKE CREATE ON SCHEMA pgtrickle_changes FROM %s', role::regrole);
+        EXECUTE format('GRANT SELECT, INSERT ON pgtrickle.pgt_marks TO %s', role::regrole);
+        IF EXISTS (SELECT FROM pg_language WHERE lanname = 'pgtrickle_copy') THEN
+            EXECUTE format('REVOKE ALL ON LANGUAGE pgtrickle_copy FROM %s', role::regrole);
+        END IF;
+    END LOOP;
+    REVOKE ALL ON SCHEMA pgtrickle_changes FROM PUBLIC;
+END
+$$;
+
+-- Those of these stream tables for which everything that their plans were made from, and what captures the changes that they read, is
+-- as it was, and whose owners may still read these changes. What writers run to keep one is not to fail for want of a right: that is
+-- looked at beforehand. Each relation is looked at once, however many read it.
 CREATE OR REPLACE FUNCTION pgtrickle.unchanged(stream_tables bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -236,7 +451,7 @@ BEGIN
         WITH read AS (
             SELECT d.* FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = ANY (stream_tables)
         ), sources AS MATERIALIZED (
-            SELECT r.oid, n.nspname, c.relname, c.relrowsecurity, b.capture, pgtrickle.fingerprint(r.oid) AS fingerprint,
+            SELECT r.oid, n.nspname, c.relname, c.relowner, c.relnamespace, c.relrowsecurity, b.capture, pgtrickle.fingerprint(r.oid) AS fingerprint,
                 b.capture = 'ON' AND (CASE WHEN b.capture = 'ON' THEN pgtrickle.triggers_fingerprint(r.oid) END
                         IS DISTINCT FROM b.triggers_fingerprint
                     OR to_regclass(format('pgtrickle_changes.changes_%s_%s', r.oid, b.segments->-1->>'number')) IS NULL
@@ -246,15 +461,23 @@ BEGIN
             LEFT JOIN pg_class c ON c.oid = r.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
             LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = r.oid
         )
-        SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s
+        SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s LEFT JOIN pg_class o ON o.oid = s.pgt_relid
         WHERE s.pgt_id = ANY (stream_tables)
+          AND NOT EXISTS (
+            SELECT FROM read d JOIN sources r ON r.oid = d.source_relid
+            WHERE d.pgt_id = s.pgt_id AND d.source_type IN ('TABLE', 'STREAM_TABLE')
+              AND (s.refresh_mode = 'IMMEDIATE' OR d.columns_used <> '{}' OR s.refresh_mode = 'DIFFERENTIAL' AND r.capture = 'ON')
+              AND NOT (pg_has_role(o.relowner, r.relowner, 'USAGE') AND (s.refresh_mode <> 'IMMEDIATE'
+                OR has_schema_privilege(o.relowner, r.relnamespace, 'USAGE') AND has_table_privilege(o.relowner, r.oid, 'SELECT'))))
+          AND (s.refresh_mode <> 'IMMEDIATE' OR s.functions = '{}' OR NOT EXISTS (
+            SELECT FROM unnest(s.functions) f(oid) WHERE NOT has_function_privilege(o.relowner, f.oid, 'EXECUTE')))
           AND NOT EXISTS (
             SELECT FROM read d JOIN sources r ON r.oid = d.source_relid
             WHERE d.pgt_id = s.pgt_id
               AND (r.fingerprint IS DISTINCT FROM d.schema_fingerprint
                 OR r.nspname IS DISTINCT FROM d.source_schema OR r.relname IS DISTINCT FROM d.source_name
-                OR CASE WHEN r.relrowsecurity THEN pgtrickle.row_security(d.source_relid, d.read_through,
-                    (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid)) END IS DISTINCT FROM d.row_security
+                OR CASE WHEN r.relrowsecurity THEN pgtrickle.row_security(d.source_relid, d.read_through, o.relowner) END
+                    IS DISTINCT FROM d.row_security
                 OR s.refresh_mode <> 'IMMEDIATE' AND (r.cut OR r.capture = 'OFF' AND d.columns_used <> '{}')))
           AND (s.refresh_mode = 'IMMEDIATE' AND s.needs_reinit OR NOT EXISTS (SELECT FROM pgtrickle.pgt_marks) OR NOT EXISTS (
             SELECT FROM read d JOIN pgtrickle.pgt_marks m ON m.source_relid = d.source_relid
@@ -263,11 +486,63 @@ BEGIN
             OR EXISTS (SELECT FROM read d JOIN sources r ON r.oid = d.source_relid WHERE d.pgt_id = s.pgt_id AND r.capture = 'HELD')
             OR pgtrickle.immediate_fingerprint(s.pgt_id) IS NOT DISTINCT FROM s.triggers_fingerprint)
           AND (s.types = '{}' OR pgtrickle.types_fingerprint(s.types) IS NOT DISTINCT FROM s.types_fingerprint)
-          AND (s.agreed IS NULL OR s.functions = '{}' AND s.types = '{}'
-            OR (s.agreed_by = (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid)) IS NOT FALSE)
+          AND (s.agreed IS NULL OR s.functions = '{}' AND s.types = '{}' OR (s.agreed_by = o.relowner) IS NOT FALSE)
           AND (s.functions = '{}'
             OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint);
 END
 $$;
+
+-- The triggers that keep a stream table within the statements that write its sources, as those of a buffer, what they know of it, and
+-- whose they are: they have the rights of its owner.
+CREATE OR REPLACE FUNCTION pgtrickle.immediate_fingerprint(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE tree(oid) AS (
+            SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table
+            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+        SELECT md5(concat_ws(E'\n', (SELECT concat_ws(' ', s.pgt_relid::regclass, pgtrickle.fingerprint(s.pgt_relid),
+                c.relowner, pgtrickle.safe_path(s.settings, c.relowner))
+            FROM pgtrickle.pgt_stream_tables s LEFT JOIN pg_class c ON c.oid = s.pgt_relid WHERE s.pgt_id = stream_table),
+            string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin, p.proowner), ',' ORDER BY g.oid)))
+        FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
+        WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('immediate_%s_', stream_table))
+    );
+END
+$$;
+
+-- Lets the owners of stream tables in that are not, of all or of these tables: ALTER TABLE and REASSIGN OWNED give them to whom they
+-- like. Called as the catalog's owner.
+CREATE FUNCTION pgtrickle.let_in_owners(tables oid[]) RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE owner oid;
+BEGIN
+    FOR owner IN SELECT DISTINCT c.relowner FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
+        WHERE (tables IS NULL OR c.oid = ANY (tables))
+        AND NOT has_function_privilege(c.relowner, 'pgtrickle.mark_readers(oid, bigint[], text)', 'EXECUTE')
+    LOOP
+        PERFORM pgtrickle.grant_to(owner::regrole);
+    END LOOP;
+END
+$$;
+REVOKE ALL ON FUNCTION pgtrickle.let_in_owners(oid[]) FROM PUBLIC;
+COMMENT ON FUNCTION pgtrickle.let_in_owners(oid[]) IS 'Lets the owners of stream tables use the catalog; called by trickle where one has another owner.';
+
+-- A stream table is written by its refreshes alone, which run as its owner. The setting is anybody's, so it gives nobody a right: who
+-- may do what the owner may can take the trigger away as well.
+CREATE OR REPLACE FUNCTION pgtrickle.refuse_writes() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('pgtrickle.refreshing', true) = 'on'
+        AND pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'USAGE')
+    THEN
+        RETURN NULL;
+    END IF;
+    RAISE EXCEPTION 'cannot change stream table %.% directly', quote_ident(TG_TABLE_SCHEMA), quote_ident(TG_TABLE_NAME)
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+            DETAIL = 'Its contents are the result of its query.',
+            HINT = 'Change the tables that it reads, or its query with trickle alter.';
+END
+$$;
+-- == End of that ======================================================================================================
 
 UPDATE pgtrickle.pgt_catalog_version SET version = 3;

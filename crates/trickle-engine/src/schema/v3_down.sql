@@ -12,6 +12,83 @@ $$;
 DROP FUNCTION pgtrickle.columns_now(oid, int2[], oid[]), pgtrickle.misfit(oid, int2[], text[], oid[], text[]);
 
 -- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
+DROP FUNCTION pgtrickle.types_fingerprint(oid[]);
+ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN agreed, DROP COLUMN agreed_by, DROP COLUMN types, DROP COLUMN types_fingerprint;
+
+-- Names in generated SQL mean nothing that a stranger made.
+CREATE OR REPLACE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        SELECT md5(jsonb_build_array(s.defining_query, s.refresh_mode, s.layout_hash, s.settings, s.functions_fingerprint,
+            (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid), current_user,
+            (SELECT jsonb_agg(jsonb_build_array(d.source_relid, d.columns_used, d.schema_fingerprint, b.capture, b.unlogged)
+                ORDER BY d.source_relid)
+             FROM pgtrickle.pgt_dependencies d LEFT JOIN pgtrickle.pgt_buffers b USING (source_relid)
+             WHERE d.pgt_id = s.pgt_id))::text)
+        FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table
+    );
+END
+$$;
+DROP FUNCTION pgtrickle.safe_path(jsonb, oid), pgtrickle.safe_path(text[], oid);
+
+-- Row security: a stream table holds what its owner may see.
+DROP FUNCTION pgtrickle.row_security(oid, oid[], oid), pgtrickle.row_security(oid, oid);
+ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN read_through, DROP COLUMN row_security;
+
+-- == Hidden objects belong to the catalog's owner =====================================================================
+CREATE OR REPLACE FUNCTION pgtrickle.refuse_writes() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('pgtrickle.refreshing', true) = 'on' THEN
+        RETURN NULL;
+    END IF;
+    RAISE EXCEPTION 'cannot change stream table %.% directly', quote_ident(TG_TABLE_SCHEMA), quote_ident(TG_TABLE_NAME)
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+            DETAIL = 'Its contents are the result of its query.',
+            HINT = 'Change the tables that it reads, or its query with trickle alter.';
+END
+$$;
+CREATE OR REPLACE FUNCTION pgtrickle.revoke_from(role regrole) RETURNS void LANGUAGE plpgsql VOLATILE STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle FROM %s', role);
+    EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA pgtrickle FROM %s', role);
+    EXECUTE format('REVOKE ALL ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) FROM %s', role);
+    EXECUTE format('REVOKE ALL ON SCHEMA pgtrickle, pgtrickle_changes FROM %s', role);
+    IF EXISTS (SELECT FROM pg_language WHERE lanname = 'pgtrickle_copy') THEN
+        EXECUTE format('REVOKE ALL ON LANGUAGE pgtrickle_copy FROM %s', role);
+    END IF;
+END
+$$;
+CREATE OR REPLACE FUNCTION pgtrickle.grant_to(role regrole) RETURNS void LANGUAGE plpgsql VOLATILE STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA pgtrickle TO %s', role);
+    EXECUTE format('GRANT USAGE, CREATE ON SCHEMA pgtrickle_changes TO %s', role);
+    EXECUTE format('GRANT SELECT ON pgtrickle.pgt_catalog_version TO %s', role);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON pgtrickle.pgt_stream_tables, pgtrickle.pgt_dependencies,
+        pgtrickle.pgt_buffers, pgtrickle.pgt_refresh_history, pgtrickle.pgt_leases, pgtrickle.pgt_lease_terms TO %s', role);
+    EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA pgtrickle TO %s', role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) TO %s', role);
+    IF EXISTS (SELECT FROM pg_language WHERE lanname = 'pgtrickle_copy') THEN
+        EXECUTE format('GRANT USAGE ON LANGUAGE pgtrickle_copy TO %s', role);
+    END IF;
+END
+$$;
+CREATE OR REPLACE FUNCTION pgtrickle.immediate_fingerprint(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE tree(oid) AS (
+            SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table
+            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+        SELECT md5(concat_ws(E'\n', (SELECT concat_ws(' ', s.pgt_relid::regclass, pgtrickle.fingerprint(s.pgt_relid)) FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table),
+            string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid)))
+        FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
+        WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('immediate_%s_', stream_table))
+    );
+END
+$$;
 CREATE OR REPLACE FUNCTION pgtrickle.unchanged(stream_tables bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -43,42 +120,9 @@ BEGIN
             OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint);
 END
 $$;
-DROP FUNCTION pgtrickle.types_fingerprint(oid[]);
-ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN agreed, DROP COLUMN agreed_by, DROP COLUMN types, DROP COLUMN types_fingerprint;
-
--- Names in generated SQL mean nothing that a stranger made.
-CREATE OR REPLACE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN (
-        SELECT md5(jsonb_build_array(s.defining_query, s.refresh_mode, s.layout_hash, s.settings, s.functions_fingerprint,
-            (SELECT c.relowner FROM pg_class c WHERE c.oid = s.pgt_relid), current_user,
-            (SELECT jsonb_agg(jsonb_build_array(d.source_relid, d.columns_used, d.schema_fingerprint, b.capture, b.unlogged)
-                ORDER BY d.source_relid)
-             FROM pgtrickle.pgt_dependencies d LEFT JOIN pgtrickle.pgt_buffers b USING (source_relid)
-             WHERE d.pgt_id = s.pgt_id))::text)
-        FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table
-    );
-END
-$$;
-CREATE OR REPLACE FUNCTION pgtrickle.immediate_fingerprint(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN (
-        WITH RECURSIVE tree(oid) AS (
-            SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table
-            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
-        SELECT md5(concat_ws(E'\n', (SELECT concat_ws(' ', s.pgt_relid::regclass, pgtrickle.fingerprint(s.pgt_relid)) FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table),
-            string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid)))
-        FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
-        WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('immediate_%s_', stream_table))
-    );
-END
-$$;
-DROP FUNCTION pgtrickle.safe_path(jsonb, oid), pgtrickle.safe_path(text[], oid);
-
--- Row security: a stream table holds what its owner may see.
-DROP FUNCTION pgtrickle.row_security(oid, oid[], oid), pgtrickle.row_security(oid, oid);
-ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN read_through, DROP COLUMN row_security;
+DROP FUNCTION pgtrickle.require_owner(oid[]), pgtrickle.hand_to_owner(bigint), pgtrickle.hand_over(),
+    pgtrickle.without_grants(oid), pgtrickle.require_keeper(), pgtrickle.let_in_owners(oid[]),
+    pgtrickle.without_statistics(), pgtrickle.stop_keeping(bigint);
+-- == End of that ======================================================================================================
 
 UPDATE pgtrickle.pgt_catalog_version SET version = 2;

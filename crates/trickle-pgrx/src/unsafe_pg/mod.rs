@@ -7,6 +7,7 @@ mod entries;
 mod plan;
 mod process;
 mod report;
+mod rights;
 #[cfg(any(test, feature = "pg_test"))]
 mod tests;
 mod values;
@@ -15,12 +16,14 @@ pub(crate) use board::{Admission, Board, Hire, Job, Next, PLACES};
 pub(crate) use plan::Plan;
 pub(crate) use process::{Acting, Limit, Scheduled, is_preloaded, is_preloading, reserve_settings};
 pub(crate) use report::raise;
+pub(crate) use rights::{is_at_work, watch_statements};
 
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 use report::{Heard, listening};
+use rights::Working;
 use std::cell::{Cell as Shared, RefCell};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::panic::AssertUnwindSafe;
 use trickle_engine::db::{Param, Refusal, Rows};
 use values::{Columns, Values};
@@ -37,6 +40,7 @@ pub(crate) struct Inside {
     open: RefCell<Vec<Before>>,
     /// How many were open when the refresh began.
     pub(crate) outside: Shared<usize>,
+    _working: Working,
 }
 
 /// What a subtransaction changes of the process, and is to be as before after it.
@@ -66,6 +70,7 @@ impl Inside {
             taken_at: Shared::new(0),
             open: RefCell::default(),
             outside: Shared::new(0),
+            _working: Working::begin(),
         }
     }
 
@@ -192,16 +197,24 @@ impl Inside {
     /// Runs statements without values or results.
     pub(crate) fn batch(&self, text: &str) -> Result<(), Refusal> {
         let text = c_text(text)?;
+        self.guarded(move || execute(&text))
+    }
+
+    /// The same as the catalog's owner, in a security-restricted operation. Functions and operators are the server's own, whatever
+    /// the current role's search path is; types are found on that, by the names that it gave them.
+    pub(crate) fn as_keeper(&self, text: &str) -> Result<(), Refusal> {
+        let path = "SELECT pg_catalog.concat_ws(', ', 'pg_catalog', pg_catalog.string_agg(pg_catalog.quote_ident(s), ', '), 'pg_temp') \
+             FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) s WHERE s OPERATOR(pg_catalog.<>) 'pg_catalog'";
+        let path = self.run(path, &[], false)?;
+        let path = c_text(path.rows.first().map_or("pg_catalog, pg_temp", |r| r.get(0)))?;
+        let text = c_text(text)?;
+        let Some(keeper) = rights::keeper() else {
+            return Err(Refusal::new("3F000", "schema \"pgtrickle\" does not exist"));
+        };
         self.guarded(move || {
-            // SAFETY: the executor is connected, and the text outlives the call.
-            let done = unsafe {
-                let done = pg_sys::SPI_execute(text.as_ptr(), false, 0);
-                pg_sys::SPI_freetuptable(pg_sys::SPI_tuptable);
-                done
-            };
-            if done < 0 {
-                pgrx::error!("cannot run a statement: {done}");
-            }
+            let _acting = Acting::begin(keeper.to_u32());
+            let _path = Path::begin(&path);
+            execute(&text);
         })
     }
 
@@ -287,6 +300,51 @@ impl Drop for Inside {
     }
 }
 
+/// Runs statements without values or results.
+fn execute(text: &CStr) {
+    // SAFETY: the executor is connected, and the text outlives the call.
+    let done = unsafe {
+        let done = pg_sys::SPI_execute(text.as_ptr(), false, 0);
+        pg_sys::SPI_freetuptable(pg_sys::SPI_tuptable);
+        done
+    };
+    if done < 0 {
+        pgrx::error!("cannot run a statement: {done}");
+    }
+}
+
+/// The time in which names are looked for in other schemas.
+struct Path(i32);
+
+impl Path {
+    fn begin(path: &CStr) -> Path {
+        // SAFETY: there is a transaction, whose abort takes the setting back where `drop` does not.
+        unsafe {
+            let level = pg_sys::NewGUCNestLevel();
+            pg_sys::set_config_option(
+                c"search_path".as_ptr(),
+                path.as_ptr(),
+                pg_sys::GucContext::PGC_USERSET,
+                pg_sys::GucSource::PGC_S_SESSION,
+                pg_sys::GucAction::GUC_ACTION_SAVE,
+                true,
+                0,
+                false,
+            );
+            Path(level)
+        }
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: it was begun by `begin`, and what was begun after it is ended.
+            unsafe { pg_sys::AtEOXact_GUC(false, self.0) };
+        }
+    }
+}
+
 fn c_text(text: &str) -> Result<CString, Refusal> {
     CString::new(text)
         .map_err(|_| Refusal::new("22021", "a statement holds a character that no text can hold"))
@@ -321,6 +379,27 @@ fn refusal(e: CaughtError, heard: Heard) -> Refusal {
 /// The five characters of an error's code: six bits each, from the least significant.
 fn sqlstate(code: i32) -> String {
     (0..5).map(|i| char::from(((code >> (6 * i)) & 0x3f) as u8 + b'0')).collect()
+}
+
+/// The time in which what is made in the script of CREATE or ALTER EXTENSION does not become the extension's.
+pub(crate) struct ApartFromScript(bool);
+
+impl ApartFromScript {
+    pub(crate) fn begin() -> ApartFromScript {
+        // SAFETY: it is read and written by this thread; whoever runs the script sets it anew after a failure.
+        unsafe {
+            let before = pg_sys::creating_extension;
+            pg_sys::creating_extension = false;
+            ApartFromScript(before)
+        }
+    }
+}
+
+impl Drop for ApartFromScript {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { pg_sys::creating_extension = self.0 };
+    }
 }
 
 /// Whether the script of CREATE EXTENSION is running.

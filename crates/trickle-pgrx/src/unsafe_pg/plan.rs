@@ -1,5 +1,6 @@
 //! Statements as the server's executor has them.
 
+use super::rights::{self, Lending};
 use super::values::{Columns, Values, fetched};
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::ffi::CStr;
@@ -14,6 +15,8 @@ pub(crate) struct Plan(Rc<Owned>);
 struct Owned {
     plan: pg_sys::SPIPlanPtr,
     types: Vec<pg_sys::Oid>,
+    /// The tables whose hidden relations were lent to it.
+    lent: Vec<pg_sys::Oid>,
 }
 
 impl Drop for Owned {
@@ -26,18 +29,18 @@ impl Drop for Owned {
 impl Plan {
     /// Prepares a statement, which is kept. Called while the executor is connected; an error of the server's leaves nothing.
     pub(super) fn kept(text: &CStr, values: &Values) -> Plan {
-        let plan = prepared(text, values, pg_sys::CURSOR_OPT_GENERIC_PLAN as i32);
+        let (plan, lent) = prepared(text, values, pg_sys::CURSOR_OPT_GENERIC_PLAN as i32);
         // SAFETY: it was made just now.
         let kept = unsafe { pg_sys::SPI_keepplan(plan) };
         if kept != 0 {
             pgrx::error!("cannot keep a statement: {kept}");
         }
-        Plan(Rc::new(Owned { plan, types: values.types.clone() }))
+        Plan(Rc::new(Owned { plan, types: values.types.clone(), lent }))
     }
 
     /// Does something with a statement that is prepared for it alone.
     pub(super) fn once<T>(text: &CStr, values: &Values, work: impl FnOnce(&Bare) -> T) -> T {
-        let plan = prepared(text, values, 0);
+        let (plan, _) = prepared(text, values, 0);
         let done = work(&Bare(plan));
         // SAFETY: where the work raised, the end of the executor's connection frees it.
         unsafe { pg_sys::SPI_freeplan(plan) };
@@ -49,7 +52,9 @@ impl Plan {
         self.0.types == Values::of(params).types
     }
 
+    /// Runs it, where the current role may still have what was lent to it.
     pub(super) fn execute(&self, values: &Values, snapshot: pg_sys::Snapshot) -> (Rows, Columns) {
+        rights::require(&self.0.lent);
         Bare(self.0.plan).execute(values, snapshot)
     }
 }
@@ -60,8 +65,11 @@ pub(super) struct Bare(pg_sys::SPIPlanPtr);
 impl Bare {
     /// Runs it under a snapshot, or one of its own where that is null; its rows, and their columns.
     pub(super) fn execute(&self, values: &Values, snapshot: pg_sys::Snapshot) -> (Rows, Columns) {
-        // SAFETY: the executor is connected; the lists have an element for each parameter and outlive the call.
+        // SAFETY: the executor is connected; the lists have an element for each parameter and outlive the call. The plan has one
+        // statement, whose text it keeps: where something made it out of date, it is analysed again.
         unsafe {
+            let source = pg_sys::list_nth(pg_sys::SPI_plan_get_plan_sources(self.0), 0);
+            let _lending = Lending::to((*source.cast::<pg_sys::CachedPlanSource>()).query_string);
             let done = pg_sys::SPI_execute_snapshot(
                 self.0,
                 values.values.as_ptr().cast_mut(),
@@ -80,10 +88,12 @@ impl Bare {
     }
 }
 
-fn prepared(text: &CStr, values: &Values, options: i32) -> pg_sys::SPIPlanPtr {
+/// A statement, and the tables whose hidden relations were lent to it.
+fn prepared(text: &CStr, values: &Values, options: i32) -> (pg_sys::SPIPlanPtr, Vec<pg_sys::Oid>) {
     // SAFETY: the executor is connected; the list of types outlives the call.
     unsafe {
         let types = values.types.as_ptr().cast_mut();
+        let lending = Lending::to(text.as_ptr());
         let plan = pg_sys::SPI_prepare_cursor(text.as_ptr(), values.types.len() as i32, types, options);
         if plan.is_null() {
             let why = pg_sys::SPI_result;
@@ -96,6 +106,6 @@ fn prepared(text: &CStr, values: &Values, options: i32) -> pg_sys::SPIPlanPtr {
                 "cannot run several statements as one"
             );
         }
-        plan
+        (plan, lending.lent())
     }
 }

@@ -44,7 +44,8 @@ const CATALOG: &str = "SELECT n.nspowner, NOT EXISTS (
     FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n WHERE e.extname = 'pg_trickle' AND n.nspname = 'pgtrickle'";
 
 /// The owners of stream tables, and NULL where there is one whose table is not there.
-const OWNERS: &str = "SELECT DISTINCT c.relowner FROM pgtrickle.pgt_stream_tables s \
+const OWNERS: &str = "SELECT DISTINCT c.relowner, \
+    has_function_privilege(c.relowner, 'pgtrickle.mark_readers(pg_catalog.oid, pg_catalog.int8[], pg_catalog.text)', 'EXECUTE') IS FALSE FROM pgtrickle.pgt_stream_tables s \
     LEFT JOIN pg_catalog.pg_class c ON c.oid = s.pgt_relid ORDER BY 1";
 
 /// Starts the scheduler of a database; `None` where the server has no room for another process.
@@ -408,7 +409,11 @@ fn owners() -> Result<Option<(Vec<u32>, bool)>> {
         if !catalog.get::<bool>(1) {
             return Ok(Some((vec![Some(catalog.get(0))], false)));
         }
-        Ok(Some((db.query(OWNERS, &[]).await?.iter().map(|r| r.get(0)).collect::<Vec<Option<u32>>>(), true)))
+        let owners = db.query(OWNERS, &[]).await?;
+        if owners.iter().any(|r| r.get(1)) {
+            db.as_keeper("SELECT pgtrickle.let_in_owners(NULL)").await?;
+        }
+        Ok(Some((owners.iter().map(|r| r.get(0)).collect::<Vec<Option<u32>>>(), true)))
     });
     let asked = asked.map_err(|e| Error::server("look for the extension", e))?;
     let Some((owners, all)) = asked else { return Ok(None) };

@@ -1,0 +1,119 @@
+//! Hidden objects of other roles become the catalog owner's.
+//!
+//! Until version 3 of the catalog each role owned the buffers and states of its stream tables, and could put there whatever is run
+//! when they are read or written. Tables that hold nothing of the kind change their owner and keep their rows. What is text (views
+//! and functions) is made anew from what the catalog says of it. All else is dropped, and its readers are computed anew: no
+//! change is lost.
+
+use crate::capture::{self, State};
+use crate::catalog::PgCatalog;
+use crate::db::Connection;
+use crate::drop::drop_states;
+use crate::error::{Error, Result};
+use crate::immediate;
+use trickle_core::sql::print;
+
+const DOING: &str = "hand hidden objects over to the catalog's owner";
+
+/// Why what reads a table is computed anew whose buffer was made anew.
+const REBUILT: &str = "its buffer was another role's, and not as it was made";
+
+/// The buffers that there are, by their sources, with those names now, and whether something of them is another role's.
+const BUFFERS: &str = "
+SELECT b.source_relid, n.nspname, c.relname, EXISTS (
+    SELECT FROM pg_class h WHERE h.relnamespace = 'pgtrickle_changes'::regnamespace AND h.relowner <> k.nspowner
+        AND (h.relname = pg_catalog.format('changes_%s', b.source_relid) OR starts_with(h.relname, pg_catalog.format('changes_%s_', b.source_relid)))
+    UNION ALL SELECT FROM pg_proc p WHERE p.pronamespace = 'pgtrickle_changes'::regnamespace AND p.proowner <> k.nspowner
+        AND starts_with(p.proname, pg_catalog.format('capture_%s_', b.source_relid)))
+FROM pgtrickle.pgt_buffers b JOIN pg_namespace k ON k.nspname = 'pgtrickle'
+LEFT JOIN pg_class c ON c.oid = b.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE b.capture = 'ON' ORDER BY 1";
+
+/// What makes the text of a buffer that was made anew the catalog owner's, and takes rights on it from others.
+const OWN: &str = "
+SELECT pg_catalog.format('ALTER VIEW %s OWNER TO %s; SELECT pgtrickle.without_grants(%s)', c.oid::regclass, k.nspowner::regrole, c.oid)
+FROM pg_class c, pg_namespace k WHERE k.nspname = 'pgtrickle' AND c.relnamespace = 'pgtrickle_changes'::regnamespace
+    AND c.relkind = 'v' AND c.relname = pg_catalog.format('changes_%s', $1::oid)
+UNION ALL
+SELECT pg_catalog.format('ALTER FUNCTION %s OWNER TO %s', p.oid::regprocedure, k.nspowner::regrole)
+FROM pg_proc p, pg_namespace k WHERE k.nspname = 'pgtrickle' AND p.pronamespace = 'pgtrickle_changes'::regnamespace
+    AND p.proowner <> k.nspowner AND starts_with(p.proname, pg_catalog.format('capture_%s_%s_', $1::oid, $2::int8))";
+
+/// Functions of other roles with names that capture gives, which nothing of trickle's uses.
+const STRAY: &str = "
+SELECT pg_catalog.format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc p, pg_namespace k
+WHERE k.nspname = 'pgtrickle' AND p.pronamespace = 'pgtrickle_changes'::regnamespace AND p.proowner <> k.nspowner
+    AND starts_with(p.proname, 'capture_') ORDER BY p.oid";
+
+/// Hands hidden objects of other roles over to the catalog's owner, a superuser, as whom this is called. Of all buffers, also those that
+/// are that one's, the functions are made anew where `all`.
+///
+/// # Errors
+/// What has a name that trickle gives and is none of its objects; the server.
+pub async fn hand_over(db: &dyn Connection, all: bool) -> Result<()> {
+    let fail = |e| Error::server(DOING, e);
+    for r in db.query("SELECT kind, number FROM pgtrickle.hand_over() GROUP BY 1, 2", &[]).await.map_err(fail)? {
+        let number: i64 = r.get(1);
+        match (r.get::<&str>(0), u32::try_from(number)) {
+            ("changes", Ok(source)) => abandon(db, source).await?,
+            _ => forget_states(db, number).await?,
+        }
+    }
+    for r in db.query(BUFFERS, &[]).await.map_err(fail)? {
+        let name = r.get::<Option<String>>(1).zip(r.get::<Option<String>>(2));
+        if all || r.get::<bool>(3) {
+            remake(db, r.get(0), name).await?;
+        }
+    }
+    for r in db.query(STRAY, &[]).await.map_err(fail)? {
+        db.batch_execute(r.get(0)).await.map_err(fail)?;
+    }
+    let kept = "SELECT pgtrickle.hand_to_owner(pgt_id) FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid \
+         WHERE refresh_mode = 'IMMEDIATE' ORDER BY pgt_id";
+    db.query(kept, &[]).await.map(drop).map_err(fail)
+}
+
+/// Makes the view and the functions of a buffer anew, in place; where the source is not what they were made for, drops the buffer.
+async fn remake(db: &dyn Connection, source: u32, name: Option<(String, String)>) -> Result<()> {
+    let mut catalog = PgCatalog::new();
+    let table = match &name {
+        Some((schema, name)) => capture::table_by_oid(db, &mut catalog, schema, name).await?,
+        None => None,
+    };
+    let known = match &table {
+        Some(table) => capture::read(db, table).await?,
+        None => None,
+    };
+    let Some(c) = known.filter(|c| c.state == State::On) else { return abandon(db, source).await };
+    if !capture::fresh(db, &c).await? {
+        return abandon(db, source).await;
+    }
+    let mut texts = vec![c.buffer.create_view()];
+    texts.extend(c.mode.source().redirect(&c.buffer));
+    let texts: Vec<String> = texts.iter().map(|s| print(s).text).collect();
+    // A view of other columns is none that trickle made.
+    if db.attempt_as_keeper(&texts.join(";\n")).await.is_err() {
+        return abandon(db, source).await;
+    }
+    let fail = |e| Error::server(DOING, e);
+    let generation = i64::from(c.buffer.generation());
+    for r in db.query(OWN, &[&source, &generation]).await.map_err(fail)? {
+        db.batch_execute(r.get(0)).await.map_err(fail)?;
+    }
+    Ok(())
+}
+
+/// Drops a buffer that is not as it was made; whoever reads its table captures again, and is computed anew.
+async fn abandon(db: &dyn Connection, source: u32) -> Result<()> {
+    capture::rebuild_readers(db, source, REBUILT).await?;
+    capture::switch_off(db, source, State::Off).await
+}
+
+/// Drops the states of a stream table that are not as they were made: it is planned and computed anew.
+async fn forget_states(db: &dyn Connection, id: i64) -> Result<()> {
+    let text = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, layout_hash = NULL, updated_at = now(), \
+         reinit_reason = 'its hidden tables were not as they were made' WHERE pgt_id = $1";
+    db.execute(text, &[&id]).await.map_err(|e| Error::server(DOING, e))?;
+    immediate::remove(db, id).await?;
+    drop_states(db, id, DOING).await
+}

@@ -1,0 +1,348 @@
+//! Whose hidden relations a statement of the extension's own may read and write.
+//!
+//! What is in `pgtrickle_changes` belongs to whoever has the catalog, and nobody else has rights on it. A refresh runs as the owner
+//! of its stream table: so in the statements that the extension itself prepares, and in no other that is run meanwhile, such
+//! relations are checked as the catalog's owner, as a view has those checked that it reads. That is lent for what the current role
+//! owns, or is a member of the owner of: the table whose changes a buffer holds, the stream table that a state belongs to. The name
+//! of the relation says which, and only the catalog's owner gives names there. Whatever a statement says, it gets at nothing else;
+//! and since ownership is looked at each time that a statement is run, a former owner's next statement gets at nothing.
+
+use pgrx::{PgSqlErrorCode, pg_sys};
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_char, c_void};
+
+thread_local! {
+    /// The text of the extension's own that is being analysed: it is told by where it lies, which no other text shares.
+    static OURS: Cell<*const c_char> = const { Cell::new(std::ptr::null()) };
+    /// The tables whose hidden relations were lent to it.
+    static LENT: RefCell<Vec<pg_sys::Oid>> = const { RefCell::new(Vec::new()) };
+    /// How many calls of the extension's functions this process is in.
+    static AT_WORK: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What is called next.
+static mut NEXT: pg_sys::post_parse_analyze_hook_type = None;
+
+/// Has statements looked at when they were analysed.
+pub(crate) fn watch_statements() {
+    // SAFETY: the server is loading the library, in its one thread. Whoever was called before still is.
+    unsafe {
+        NEXT = pg_sys::post_parse_analyze_hook;
+        pg_sys::post_parse_analyze_hook = Some(analysed);
+    }
+}
+
+/// The time of a call of the extension's functions.
+pub(super) struct Working;
+
+impl Working {
+    pub(super) fn begin() -> Working {
+        AT_WORK.set(AT_WORK.get() + 1);
+        Working
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        AT_WORK.set(AT_WORK.get().saturating_sub(1));
+    }
+}
+
+/// Whether trickle itself runs what is run: this process is in a call of its functions, or the program is at work here, as the
+/// catalog's owner and under the lock that it takes before it alters or drops anything.
+pub(crate) fn is_at_work() -> bool {
+    AT_WORK.get() > 0 || is_program_at_work()
+}
+
+fn is_program_at_work() -> bool {
+    let Some(keeper) = keeper() else { return false };
+    // SAFETY: there is a transaction; the names outlive the calls.
+    unsafe {
+        let catalog = pg_sys::get_namespace_oid(c"pgtrickle".as_ptr(), true);
+        let version = pg_sys::get_relname_relid(c"pgt_catalog_version".as_ptr(), catalog);
+        let lock = pg_sys::RowShareLock as pg_sys::LOCKMODE;
+        version != pg_sys::InvalidOid
+            && pg_sys::has_privs_of_role(pg_sys::GetOuterUserId(), keeper)
+            && pg_sys::CheckRelationOidLockedByMe(version, lock, false)
+    }
+}
+
+/// To whom belongs what is hidden: the owner of schema `pgtrickle`. `None` where there is no such schema.
+pub(crate) fn keeper() -> Option<pg_sys::Oid> {
+    use pg_sys::SysCacheIdentifier::NAMESPACEOID;
+    // SAFETY: there is a transaction; the row is the cache's until it is released.
+    unsafe {
+        let catalog = pg_sys::get_namespace_oid(c"pgtrickle".as_ptr(), true);
+        let row = pg_sys::SearchSysCache1(NAMESPACEOID as i32, catalog.into());
+        if row.is_null() {
+            return None;
+        }
+        let owner = (*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_namespace>()).nspowner;
+        pg_sys::ReleaseSysCache(row);
+        Some(owner)
+    }
+}
+
+/// The time in which a text is analysed that is the extension's own.
+pub(super) struct Lending {
+    outer: (*const c_char, Vec<pg_sys::Oid>),
+}
+
+impl Lending {
+    pub(super) fn to(text: *const c_char) -> Lending {
+        Lending { outer: (OURS.replace(text), LENT.take()) }
+    }
+
+    /// The tables whose hidden relations were lent to the text.
+    pub(super) fn lent(self) -> Vec<pg_sys::Oid> {
+        LENT.take()
+    }
+}
+
+impl Drop for Lending {
+    fn drop(&mut self) {
+        OURS.set(self.outer.0);
+        LENT.set(std::mem::take(&mut self.outer.1));
+    }
+}
+
+/// Fails where the current role has no right any more to what was lent to a statement on account of these tables.
+pub(super) fn require(tables: &[pg_sys::Oid]) {
+    for table in tables {
+        let Some(class) = Class::of(*table) else {
+            let which = table.to_u32();
+            let gone = format!("the table with the identity {which} is gone");
+            pgrx::ereport!(ERROR, PgSqlErrorCode::ERRCODE_UNDEFINED_TABLE, gone);
+        };
+        if !class.is_own() {
+            let denied = format!("permission denied for the changes of table {}", class.name);
+            let code = PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE;
+            pgrx::ereport!(ERROR, code, denied, "It belongs to another role.");
+        }
+    }
+}
+
+/// What `pg_class` says of a relation.
+struct Class {
+    name: String,
+    schema: pg_sys::Oid,
+    owner: pg_sys::Oid,
+}
+
+impl Class {
+    fn of(relation: pg_sys::Oid) -> Option<Class> {
+        use pg_sys::SysCacheIdentifier::RELOID;
+        // SAFETY: there is a transaction; the row is the cache's until it is released, and what is taken from it is copied.
+        unsafe {
+            let row = pg_sys::SearchSysCache1(RELOID as i32, relation.into());
+            if row.is_null() {
+                return None;
+            }
+            let class = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_class>();
+            let name = CStr::from_ptr(class.relname.data.as_ptr()).to_string_lossy().into_owned();
+            let found = Class { name, schema: class.relnamespace, owner: class.relowner };
+            pg_sys::ReleaseSysCache(row);
+            Some(found)
+        }
+    }
+
+    /// Whether the current role may do what its owner may.
+    fn is_own(&self) -> bool {
+        // SAFETY: there is a transaction.
+        unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), self.owner) }
+    }
+}
+
+/// Called by the server with each statement that was analysed.
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn analysed(
+    state: *mut pg_sys::ParseState,
+    query: *mut pg_sys::Query,
+    jumble: *mut pg_sys::JumbleState,
+) {
+    // SAFETY: it was set as the library was loaded.
+    if let Some(next) = unsafe { NEXT } {
+        // SAFETY: with what this was called with; an error of it goes on from here as any other.
+        unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| next(state, query, jumble)) };
+    }
+    let ours = OURS.get();
+    // SAFETY: the state is that of the analysis that called.
+    if ours.is_null() || unsafe { (*state).p_sourcetext } != ours {
+        return;
+    }
+    // SAFETY: there is a transaction, and the name outlives the call.
+    let hidden = unsafe { pg_sys::get_namespace_oid(c"pgtrickle_changes".as_ptr(), true) };
+    if let Some(keeper) = keeper().filter(|_| hidden != pg_sys::InvalidOid) {
+        let lender = Lender { hidden, keeper };
+        // SAFETY: the query was made just now, and is nobody else's yet.
+        unsafe { lender.lend(query) };
+    }
+}
+
+/// Lends what a query names of the hidden schema.
+struct Lender {
+    hidden: pg_sys::Oid,
+    keeper: pg_sys::Oid,
+}
+
+impl Lender {
+    /// # Safety
+    /// A query as the analysis makes it.
+    unsafe fn lend(&self, query: *mut pg_sys::Query) {
+        // SAFETY: its lists hold what their names say; nodes are changed where they are.
+        unsafe {
+            #[cfg(feature = "pg15")]
+            for entry in nodes::<pg_sys::RangeTblEntry>((*query).rtable) {
+                if (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION && self.is_lent((*entry).relid) {
+                    (*entry).checkAsUser = self.keeper;
+                }
+            }
+            #[cfg(not(feature = "pg15"))]
+            for entry in nodes::<pg_sys::RTEPermissionInfo>((*query).rteperminfos) {
+                if self.is_lent((*entry).relid) {
+                    (*entry).checkAsUser = self.keeper;
+                }
+            }
+            walk_query(query, (&raw const *self).cast_mut().cast());
+        }
+    }
+
+    /// Whether the current role may have a relation checked as the catalog's owner.
+    fn is_lent(&self, relation: pg_sys::Oid) -> bool {
+        let Some(class) = Class::of(relation) else { return false };
+        if class.schema != self.hidden || class.owner != self.keeper {
+            return false;
+        }
+        let Some(table) = table_of(&class.name) else { return false };
+        let own = Class::of(table).is_some_and(|t| t.is_own());
+        if own {
+            LENT.with_borrow_mut(|lent| {
+                if !lent.contains(&table) {
+                    lent.push(table);
+                }
+            });
+        }
+        own
+    }
+}
+
+/// The table that a hidden relation of this name is about.
+fn table_of(name: &str) -> Option<pg_sys::Oid> {
+    let number = |rest: &str| rest.split('_').next().unwrap_or(rest).to_owned();
+    if let Some(rest) = name.strip_prefix("changes_") {
+        return number(rest).parse::<u32>().ok().map(pg_sys::Oid::from);
+    }
+    let rest = name.strip_prefix("state_").or_else(|| name.strip_prefix("immediate_"))?;
+    number(rest).parse().ok().and_then(stream_table)
+}
+
+/// The table of the stream table of this `pgt_id`.
+fn stream_table(id: i64) -> Option<pg_sys::Oid> {
+    // SAFETY: there is a transaction. The catalog's table is opened and closed again; a row is read while it is the scan's, and its
+    // column as the type that the catalog gives it.
+    unsafe {
+        let catalog = pg_sys::get_namespace_oid(c"pgtrickle".as_ptr(), true);
+        let oid = pg_sys::get_relname_relid(c"pgt_stream_tables".as_ptr(), catalog);
+        let index = pg_sys::get_relname_relid(c"pgt_stream_tables_pkey".as_ptr(), catalog);
+        let number = |name: &CStr| pg_sys::get_attnum(oid, name.as_ptr());
+        let (key, relid) = (number(c"pgt_id"), number(c"pgt_relid"));
+        if index == pg_sys::InvalidOid || key <= 0 || relid <= 0 {
+            return None;
+        }
+        let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+        let table = pg_sys::table_open(oid, lock);
+        let mut wanted = pg_sys::ScanKeyData::default();
+        let equal = pg_sys::BTEqualStrategyNumber as pg_sys::StrategyNumber;
+        pg_sys::ScanKeyInit(&raw mut wanted, key, equal, pg_sys::F_INT8EQ.into(), pg_sys::Datum::from(id));
+        let none = std::ptr::null_mut();
+        let scan = pg_sys::systable_beginscan(table, index, true, none, 1, &raw mut wanted);
+        let row = pg_sys::systable_getnext(scan);
+        let mut null = true;
+        let found = match row.is_null() {
+            true => None,
+            false => {
+                let value = pg_sys::heap_getattr(row, relid.into(), (*table).rd_att, &mut null);
+                (!null).then(|| pg_sys::Oid::from(value.value() as u32))
+            }
+        };
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(table, lock);
+        found
+    }
+}
+
+/// The elements of a list of nodes.
+///
+/// # Safety
+/// They are of this kind.
+unsafe fn nodes<T>(list: *mut pg_sys::List) -> impl Iterator<Item = *mut T> {
+    // SAFETY: a list that is not null has so many elements.
+    (0..unsafe { pg_sys::list_length(list) }).map(move |i| unsafe { pg_sys::list_nth(list, i) }.cast())
+}
+
+/// Called with each node of a query.
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn visit(node: *mut pg_sys::Node, lender: *mut c_void) -> bool {
+    // SAFETY: a node says what it is; the lender is the one that the walk began with, which does nothing meanwhile.
+    unsafe {
+        if node.is_null() {
+            return false;
+        }
+        if (*node).type_ == pg_sys::NodeTag::T_Query {
+            (*lender.cast_const().cast::<Lender>()).lend(node.cast());
+            return false;
+        }
+        walk_expression(node, lender)
+    }
+}
+
+#[cfg(feature = "pg15")]
+mod walk {
+    use super::visit;
+    use pgrx::pg_sys;
+    use std::ffi::c_void;
+
+    type Visit = unsafe extern "C-unwind" fn(*mut pg_sys::Node, *mut c_void) -> bool;
+
+    unsafe extern "C-unwind" {
+        fn query_tree_walker(query: *mut pg_sys::Query, visit: Visit, context: *mut c_void, flags: i32) -> bool;
+        fn expression_tree_walker(node: *mut pg_sys::Node, visit: Visit, context: *mut c_void) -> bool;
+    }
+
+    /// # Safety
+    /// See [`super::Lender::lend`].
+    pub(super) unsafe fn walk_query(query: *mut pg_sys::Query, context: *mut c_void) {
+        // SAFETY: an error of the server's goes on from here as any other.
+        unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| query_tree_walker(query, visit, context, 0)) };
+    }
+
+    /// # Safety
+    /// As above.
+    pub(super) unsafe fn walk_expression(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
+        // SAFETY: as above.
+        unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| expression_tree_walker(node, visit, context)) }
+    }
+}
+
+#[cfg(not(feature = "pg15"))]
+mod walk {
+    use super::visit;
+    use pgrx::pg_sys;
+    use std::ffi::c_void;
+
+    /// # Safety
+    /// See [`super::Lender::lend`].
+    pub(super) unsafe fn walk_query(query: *mut pg_sys::Query, context: *mut c_void) {
+        // SAFETY: it is the server's own walk over a query of its own.
+        unsafe { pg_sys::query_tree_walker_impl(query, Some(visit), context, 0) };
+    }
+
+    /// # Safety
+    /// As above.
+    pub(super) unsafe fn walk_expression(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
+        // SAFETY: as above.
+        unsafe { pg_sys::expression_tree_walker_impl(node, Some(visit), context) }
+    }
+}
+
+use walk::{walk_expression, walk_query};
