@@ -4,6 +4,9 @@
 use crate::program::Role;
 use crate::support::{count, each_server, run};
 use trickle_client::Session;
+use trickle_core::catalog::MemoryCatalog;
+use trickle_core::parse::parse_query;
+use trickle_core::stream_table::{Options, compile_parsed};
 
 /// Columns whose types take the operators and functions of others.
 const TABLES: &str = "
@@ -215,4 +218,19 @@ fn a_schema_that_is_left_out_of_the_path_is_told() {
         app.does(&["refresh", "--quiet"]);
         app.does(&["check", "--quiet"]);
     });
+}
+
+/// Somebody may have made one that fits better than the server's, and a text that names it means it.
+#[test]
+fn an_operator_of_another_schema_is_not_the_servers() {
+    let mut catalog = MemoryCatalog::new();
+    catalog.run("CREATE TABLE t (id int PRIMARY KEY, k varchar(9))").unwrap();
+    let is_kept = |schema: &str| {
+        let query = format!("SELECT id FROM t WHERE k OPERATOR({schema}.=) 'x'");
+        let options = Options::new("public", "v");
+        compile_parsed(&parse_query(&query).unwrap(), &catalog, &options)
+            .is_ok_and(|verdict| verdict.incremental().is_some())
+    };
+    assert!(is_kept("pg_catalog"));
+    assert!(!is_kept("other") && !is_kept("\"Other\""));
 }

@@ -367,19 +367,21 @@ fn row_security_privileges_and_other_roles() {
         }
         let seen = "SELECT count(*) FROM guarded WHERE w <= 5";
         assert_eq!(count(&admin, seen).await, 0);
-        // A superuser does not run the owner's query with his own rights: it is refused, or run with the owner's.
+        // A superuser does not run the owner's query with his own rights, nor functions of the owner's catalog.
         create(&mut t, "whose", "SELECT k, current_user::text AS who, count(*) AS n FROM a GROUP BY k").await;
-        let mut root = Driver::of(Trickle::open(db.session().await, Settings::default()).await.unwrap());
+        let root = Trickle::open(db.session().await, Settings::default()).await;
         run(&admin, "UPDATE a SET v = v + 1").await;
-        let refreshed = try_refresh(&mut root, "whose").await;
-        assert_eq!(refreshed.is_ok(), Driver::refreshes_as_owner());
-        if let Err(e) = refreshed {
-            assert!(e.is_input() && e.message().contains("belongs to"), "{e:?}");
+        if Driver::refreshes_as_owner() {
+            let mut root = Driver::of(root.unwrap());
+            try_refresh(&mut root, "whose").await.unwrap();
+            let entry = root.find(&name("plain")).await.unwrap();
+            assert!(root.check(&entry, 1).await.unwrap_err().is_input());
+        } else {
+            let refused = root.err().unwrap();
+            assert!(refused.is_input() && refused.message().contains("belongs to"), "{refused:?}");
         }
         let others = format!("SELECT count(*) FROM whose WHERE who <> '{role}'");
         assert_eq!(count(&admin, &others).await, 0);
-        let entry = root.find(&name("plain")).await.unwrap();
-        assert!(root.check(&entry, 1).await.unwrap_err().is_input());
         assert_equal(&mut t, "plain").await;
         drop((t, other));
         run(&admin, &format!("DROP OWNED BY {role}, {role}_other CASCADE; DROP ROLE {role}, {role}_other"))
@@ -447,6 +449,11 @@ fn a_refresher_leaves_alone_what_others_own() {
             &format!("CREATE ROLE {role}; CREATE ROLE {role}_other; GRANT CREATE ON SCHEMA public TO {role}"),
         )
         .await;
+        if !Driver::refreshes_as_owner() {
+            // A superuser works with no catalog of an ordinary role.
+            drop(open(db).await);
+            run(&admin, &format!("SELECT pgtrickle.grant_to('{role}')")).await;
+        }
         let mut t = Driver::open_as(db, &role, Settings::default()).await;
         run(t.connection(), SOURCES).await;
         create(&mut t, "plain", "SELECT k, sum(v) AS s FROM a GROUP BY k").await;

@@ -51,7 +51,7 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Whether functions of queries can be relied on to find by search_path what they found when the stream table was made.
+/// Whether functions of queries can be relied on to find by `search_path` what they found when the stream table was made.
 async fn paths(db: &dyn Connection) -> Result<Check> {
     let text = "SELECT c.oid::regclass::text, n.nspname::text FROM pgtrickle.pgt_stream_tables s \
          JOIN pg_class c ON c.oid = s.pgt_relid CROSS JOIN LATERAL jsonb_array_elements(s.settings) x \

@@ -52,7 +52,10 @@ SELECT pg_catalog.to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL, (
 fn foreign(owner: &str) -> Error {
     Error::input(format!("the trickle catalog of this database belongs to {owner}, and this role is a superuser"))
         .detail("Functions of that catalog would run, and queries that its owner wrote, with the rights of a superuser.")
-        .hint(format!("Connect as {owner}."))
+        .hint(format!(
+            "Connect as {owner}{}.",
+            say::one(", or make the catalog this role's: trickle init --take-over", "")
+        ))
 }
 
 /// The catalog's version; `None` where there is no catalog.
