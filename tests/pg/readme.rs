@@ -1,15 +1,16 @@
 //! The commands of README.md, run as they stand there, one after the other.
 
 use crate::support::{each_server, run as run_sql};
-use trickle_client::Session;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use trickle_client::Session;
 
 /// What is run elsewhere: the first two are what continuous integration runs, the third is this very build, the others name the
 /// reader's own database.
-const ELSEWHERE: [&str; 5] = ["./x demo", "./x test", "cargo install", "export ADMIN_URL", "export DATABASE_URL"];
+const ELSEWHERE: [&str; 5] =
+    ["./x demo", "./x test", "cargo install", "export ADMIN_URL", "export DATABASE_URL"];
 
 /// The database that the commands name.
 const DATABASE: &str = "shop";

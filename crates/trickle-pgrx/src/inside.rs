@@ -168,7 +168,8 @@ impl Connection for Inside {
                     return told(statement, Inside::batch(self, &statement.text)).map(|()| Answer::default());
                 }
                 Kind::Define => {
-                    return told(statement, Inside::as_keeper(self, &statement.text)).map(|()| Answer::default());
+                    return told(statement, Inside::as_keeper(self, &statement.text))
+                        .map(|()| Answer::default());
                 }
                 Kind::Program | Kind::Command | Kind::Lease | Kind::Frontier | Kind::History => {
                     return self.answer(statement);
