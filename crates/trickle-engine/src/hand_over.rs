@@ -52,7 +52,9 @@ WHERE k.nspname = 'pgtrickle' AND p.pronamespace = 'pgtrickle_changes'::regnames
 /// What has a name that trickle gives and is none of its objects; the server.
 pub async fn hand_over(db: &dyn Connection, all: bool) -> Result<()> {
     let fail = |e| Error::server(DOING, e);
-    for r in db.query("SELECT kind, number FROM pgtrickle.hand_over() GROUP BY 1, 2", &[]).await.map_err(fail)? {
+    for r in
+        db.query("SELECT kind, number FROM pgtrickle.hand_over() GROUP BY 1, 2", &[]).await.map_err(fail)?
+    {
         let number: i64 = r.get(1);
         match (r.get::<&str>(0), u32::try_from(number)) {
             ("changes", Ok(source)) => abandon(db, source).await?,

@@ -34,7 +34,10 @@ pub(crate) const COMMENTS: [(&str, &str); 33] = [
     ("get_staleness", "Milliseconds since what a stream table shows was all that there was."),
     ("health_check", "What is in the way, and what to do about it."),
     ("install", "Called by CREATE EXTENSION."),
-    ("is_at_work", "Called by event triggers: whether trickle itself alters and drops what they are told of."),
+    (
+        "is_at_work",
+        "Called by event triggers: whether trickle itself alters and drops what they are told of.",
+    ),
     ("last_command", "The number of the last command of this transaction."),
     ("pause_scheduler", "Takes stream tables, all by default, out of the schedule."),
     ("pg_trickle_hash", "A hash of a text (xxHash64, seed 0)."),

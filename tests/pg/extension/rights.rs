@@ -77,8 +77,10 @@ fn what_is_hidden_belongs_to_the_catalogs_owner() {
         .await;
         assert_eq!(count(&admin, FOREIGN).await, 0);
         let oid = text(&admin, "SELECT 'app.t'::regclass::oid").await;
-        let id = text(&admin, "SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'counts'").await;
-        let kept = text(&admin, "SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'kept'").await;
+        let id =
+            text(&admin, "SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'counts'").await;
+        let kept =
+            text(&admin, "SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'kept'").await;
         let state = text(&admin, &format!("SELECT coalesce(min(relname), 'none') FROM pg_class WHERE relname LIKE 'state\\_{id}\\_%' AND relkind = 'r'")).await;
         let (view, segment) = (format!("changes_{oid}"), format!("changes_{oid}_1"));
         let mut tries = vec![
@@ -88,14 +90,22 @@ fn what_is_hidden_belongs_to_the_catalogs_owner() {
             format!("ALTER VIEW {view} RENAME TO other"),
             format!("CREATE TABLE changes_{oid}_2 (LIKE app.t)"),
             format!("CREATE VIEW changes_{oid}_3 AS SELECT 1"),
-            format!("CREATE FUNCTION capture_{oid}_2_insert() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'"),
-            format!("CREATE OR REPLACE FUNCTION capture_{oid}_1_insert() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'"),
-            format!("CREATE OR REPLACE FUNCTION immediate_{kept}_begin() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'"),
+            format!(
+                "CREATE FUNCTION capture_{oid}_2_insert() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'"
+            ),
+            format!(
+                "CREATE OR REPLACE FUNCTION capture_{oid}_1_insert() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'"
+            ),
+            format!(
+                "CREATE OR REPLACE FUNCTION immediate_{kept}_begin() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'"
+            ),
             format!("CREATE TABLE state_{id}_99 (a int)"),
         ];
         for table in [&segment, &state, &format!("immediate_{kept}")].iter().filter(|t| **t != "none") {
             tries.extend([
-                format!("CREATE TRIGGER late AFTER INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION app.late()"),
+                format!(
+                    "CREATE TRIGGER late AFTER INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION app.late()"
+                ),
                 format!("CREATE RULE late AS ON INSERT TO {table} DO ALSO SELECT app.grab()"),
                 format!("CREATE INDEX ON {table} ((app.grab()))"),
                 format!("ALTER TABLE {table} ADD COLUMN late int DEFAULT app.grab()"),
@@ -104,14 +114,19 @@ fn what_is_hidden_belongs_to_the_catalogs_owner() {
             ]);
         }
         for table in [&segment, &state].iter().filter(|t| **t != "none") {
-            tries.extend([format!("TABLE {table}"), format!("DELETE FROM {table}"), format!("TRUNCATE {table}")]);
+            tries.extend([
+                format!("TABLE {table}"),
+                format!("DELETE FROM {table}"),
+                format!("TRUNCATE {table}"),
+            ]);
         }
         run(&app, "SET search_path = pgtrickle_changes, app").await;
         for sql in &tries {
             let (code, said) = refused(&app, sql).await;
             assert_eq!(code, "42501", "{said}: {sql}");
         }
-        run(&app, "SET search_path = app; UPDATE t SET v = v + 1 WHERE id < 9; DELETE FROM t WHERE id = 30").await;
+        run(&app, "SET search_path = app; UPDATE t SET v = v + 1 WHERE id < 9; DELETE FROM t WHERE id = 30")
+            .await;
         run(&admin, "SELECT pgtrickle.refresh_stream_table('app.counts')").await;
         assert_eq!((count(&admin, STALE).await, count(&admin, "SELECT count(*) FROM loot").await), (0, 0));
         // What the server does by itself with hidden tables runs nothing of others.
@@ -131,7 +146,8 @@ fn what_is_hidden_belongs_to_the_catalogs_owner() {
         let guest = connect(&server, "postgres").await;
         run(&guest, "SET ROLE guest; SET search_path = app; UPDATE t SET v = 7 WHERE id = 3").await;
         run(&admin, "SELECT pgtrickle.grant_to('guest')").await;
-        run(&guest, "SELECT pgtrickle.repair_stream_table('counts'), pgtrickle.repair_stream_table('kept')").await;
+        run(&guest, "SELECT pgtrickle.repair_stream_table('counts'), pgtrickle.repair_stream_table('kept')")
+            .await;
         run(&guest, "SELECT count(*) FROM pgtrickle.rebuild_cdc_triggers()").await;
         assert_eq!((count(&admin, STALE).await, count(&admin, FOREIGN).await), (0, 0));
         server.stop();
@@ -144,7 +160,8 @@ fn a_setting_gives_nobody_a_right() {
     each_version(async |binaries| {
         let (server, admin, app) = let_in(binaries, "settings").await;
         run(&admin, "CREATE ROLE guest LOGIN; GRANT USAGE ON SCHEMA app TO guest").await;
-        run(&app, "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA app TO guest").await;
+        run(&app, "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA app TO guest")
+            .await;
         let guest = session(&server, "guest").await;
         run(&guest, "SET pgtrickle.refreshing = on; SET pgtrickle.at_work = on").await;
         for sql in [
@@ -162,7 +179,10 @@ fn a_setting_gives_nobody_a_right() {
         run(&app, "SELECT pgtrickle.refresh_stream_table('counts')").await;
         assert_eq!(count(&admin, STALE).await, 0);
         run(&app, "DROP TABLE counts").await;
-        assert_eq!(count(&admin, "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'counts'").await, 0);
+        assert_eq!(
+            count(&admin, "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'counts'").await,
+            0
+        );
         // Who has not the catalog lets nobody in, and is told so.
         run(&admin, "CREATE ROLE other; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgtrickle TO app").await;
         for call in ["grant_to('other')", "revoke_from('other')"] {
@@ -175,7 +195,9 @@ fn a_setting_gives_nobody_a_right() {
 
 /// Whether a stream table is as its query says, and how it stands.
 async fn stands(admin: &Session, name: &str) -> Vec<Option<String>> {
-    let query = format!("SELECT status, refresh_mode, consecutive_errors FROM pgtrickle.pgt_stream_tables WHERE pgt_name = '{name}'");
+    let query = format!(
+        "SELECT status, refresh_mode, consecutive_errors FROM pgtrickle.pgt_stream_tables WHERE pgt_name = '{name}'"
+    );
     rows(admin, &query).await.remove(0)
 }
 
@@ -193,9 +215,14 @@ fn a_stream_table_goes_on_under_another_owner() {
         run(&admin, "SELECT pgtrickle.refresh_stream_table('app.counts')").await;
         assert_eq!((count(&admin, STALE).await, count(&admin, FOREIGN).await), (0, 0));
         let own1 = session(&server, "own1").await;
-        for call in ["refresh_stream_table('app.counts')", "repair_stream_table('app.counts')", "repair_stream_table('app.kept')"] {
+        for call in [
+            "refresh_stream_table('app.counts')",
+            "repair_stream_table('app.counts')",
+            "repair_stream_table('app.kept')",
+        ] {
             run(&app, "UPDATE t SET v = v + 1 WHERE id < 9").await;
-            run(&own1, &format!("SELECT pgtrickle.{call}, pgtrickle.refresh_stream_table('app.counts')")).await;
+            run(&own1, &format!("SELECT pgtrickle.{call}, pgtrickle.refresh_stream_table('app.counts')"))
+                .await;
             assert_eq!(count(&admin, STALE).await, 0, "{call}");
         }
         assert_eq!(stands(&admin, "counts").await[1].as_deref(), Some("DIFFERENTIAL"));
@@ -203,11 +230,20 @@ fn a_stream_table_goes_on_under_another_owner() {
         run(&own1, "SELECT pgtrickle.alter_stream_table('app.counts', schedule => '1s')").await;
         run(&app, "INSERT INTO t VALUES (200, 2, 2)").await;
         until(&admin, STALE, 0).await;
+        let told = "SELECT count(*) FROM pgtrickle.health_check() WHERE check_name = 'others'' triggers' AND result = 'warning' AND found LIKE '%app.left_over%'";
+        assert_eq!(count(&admin, told).await, 0);
+        run(&admin, "SET ROLE app; CREATE FUNCTION app.left_over() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; RESET ROLE; \
+             CREATE TRIGGER left_over AFTER INSERT ON app.counts FOR EACH ROW EXECUTE FUNCTION app.left_over()").await;
+        assert_eq!(count(&admin, told).await, 1);
         // What a role loses with another is told by nobody: writers go on all the same.
         run(&admin, "SELECT pgtrickle.pause_scheduler(ARRAY['app.counts']); REVOKE app FROM own1").await;
         run(&app, "UPDATE t SET v = v + 1 WHERE id = 8; DELETE FROM t WHERE id = 9").await;
         run(&admin, "GRANT app TO own1; SELECT pgtrickle.resume_scheduler(ARRAY['app.counts'])").await;
-        run(&admin, "SELECT pgtrickle.refresh_stream_table('app.kept'), pgtrickle.refresh_stream_table('app.counts')").await;
+        run(
+            &admin,
+            "SELECT pgtrickle.refresh_stream_table('app.kept'), pgtrickle.refresh_stream_table('app.counts')",
+        )
+        .await;
         assert_eq!(count(&admin, STALE).await, 0);
         // One who is let in by nobody, and only reads: by full refreshes.
         run(&admin, "GRANT SELECT ON app.t TO own2; REASSIGN OWNED BY own1 TO own2").await;
@@ -219,7 +255,10 @@ fn a_stream_table_goes_on_under_another_owner() {
         run(&own2, "SELECT pgtrickle.refresh_stream_table('app.counts')").await;
         run(&admin, "SELECT pgtrickle.alter_stream_table('app.counts', query => 'SELECT k, count(*) AS n FROM app.t GROUP BY k')").await;
         run(&admin, "SELECT pgtrickle.drop_stream_table('app.counts')").await;
-        assert_eq!(count(&admin, "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'counts'").await, 0);
+        assert_eq!(
+            count(&admin, "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'counts'").await,
+            0
+        );
         server.stop();
     });
 }
@@ -233,7 +272,11 @@ fn a_former_owner_reads_no_changes_and_stops_no_writer() {
         let oid = text(&admin, "SELECT 'app.t'::regclass::oid").await;
         // A statement that the session knows already.
         for _ in 0..3 {
-            run(&app, "UPDATE t SET v = v + 1 WHERE id = 1; SELECT pgtrickle.refresh_stream_table('app.counts')").await;
+            run(
+                &app,
+                "UPDATE t SET v = v + 1 WHERE id = 1; SELECT pgtrickle.refresh_stream_table('app.counts')",
+            )
+            .await;
         }
         run(&admin, "ALTER TABLE app.t OWNER TO carol").await;
         let carol = session(&server, "carol").await;
@@ -241,7 +284,11 @@ fn a_former_owner_reads_no_changes_and_stops_no_writer() {
         run(&carol, secret).await;
         let (code, _) = refused(&app, &format!("SELECT * FROM pgtrickle_changes.changes_{oid}")).await;
         assert_eq!(code, "42501");
-        for call in ["refresh_stream_table('app.counts')", "refresh_stream_table('app.kept')", "repair_stream_table('app.counts')"] {
+        for call in [
+            "refresh_stream_table('app.counts')",
+            "refresh_stream_table('app.kept')",
+            "repair_stream_table('app.counts')",
+        ] {
             let (code, said) = refused(&app, &format!("SELECT pgtrickle.{call}")).await;
             assert!(code != "00000", "{call}: {said}");
             run(&carol, "UPDATE app.t SET v = v + 1 WHERE id = 500; TRUNCATE app.t; INSERT INTO app.t VALUES (500, 77, 1)").await;

@@ -165,8 +165,12 @@ fn what_roles_had_hidden_becomes_the_catalogs_owners() {
         run(&s, AS_BEFORE).await;
         assert_eq!(t.migrate(2).await.unwrap(), Some(VERSION));
         run(&s, AS_THEIRS).await;
-        run(&s, "UPDATE pg_extension SET extversion = '0.2.0' WHERE extname = 'pg_trickle'; \
-                 ALTER EXTENSION pg_trickle ADD FUNCTION pgtrickle.immediate_fingerprint(bigint)").await;
+        run(
+            &s,
+            "UPDATE pg_extension SET extversion = '0.2.0' WHERE extname = 'pg_trickle'; \
+                 ALTER EXTENSION pg_trickle ADD FUNCTION pgtrickle.immediate_fingerprint(bigint)",
+        )
+        .await;
         let oid = rows(&s, "SELECT 'app.u'::regclass::oid").await[0][0].clone().unwrap();
         let evil = "CREATE FUNCTION app.grab() RETURNS int LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.loot VALUES (current_user); RETURN 1; \
                 EXCEPTION WHEN insufficient_privilege THEN RETURN 1; END $$; \
@@ -174,7 +178,8 @@ fn what_roles_had_hidden_becomes_the_catalogs_owners() {
             ALTER TABLE pgtrickle_changes.changes_#_1 ADD COLUMN x int DEFAULT app.grab()";
         run(&app, &evil.replace('#', &oid)).await;
         for table in ["t", "u"] {
-            run(&app, &format!("UPDATE {table} SET k = 1 WHERE id < 8; DELETE FROM {table} WHERE id = 20")).await;
+            run(&app, &format!("UPDATE {table} SET k = 1 WHERE id < 8; DELETE FROM {table} WHERE id = 20"))
+                .await;
             assert_ne!(count(&s, &stale.replace('#', table)).await, 0);
         }
         let pending = rows(&s, "SELECT format('TABLE %s', oid::regclass) FROM pg_class WHERE relname = format('changes_%s_1', 'app.t'::regclass::oid)").await;

@@ -50,6 +50,7 @@ fn what_is_wrong_is_seen_and_the_advice_helps() {
             "catalog",
             "triggers",
             "guards",
+            "others' triggers",
             "capture",
             "buffers",
             "stream tables",

@@ -161,13 +161,15 @@ impl Immediate<'_> {
     /// write on. What the server's event triggers tell of is followed before; of a role that loses what it had by another, nothing
     /// tells. The schema comes first: without a right on that its tables cannot be asked for by name.
     fn permitted(&self) -> [Instruction; 2] {
-        let may = |function, what: Scalar, privilege| Scalar::call(function, vec![what, Scalar::text(privilege)]);
+        let may =
+            |function, what: Scalar, privilege| Scalar::call(function, vec![what, Scalar::text(privilege)]);
         let usage = |schema: &str| may("has_schema_privilege", Scalar::text(schema), "USAGE");
         let noted = Qualified::new("pgtrickle", "stop_keeping");
         let noted = Instruction::Assign(Ident::fixed(SET), Scalar::Call(noted, vec![Scalar::int8(self.id)]));
         let stop = || vec![when(usage("pgtrickle"), vec![noted.clone()], Vec::new()), Instruction::Return];
         let oid = |id: TableId| Scalar::int8(i64::from(id.0)).cast(Type::Other(Arc::new(opaque("oid"))));
-        let mut wanted = vec![may("has_table_privilege", Scalar::text(&self.control().to_string()), "UPDATE")];
+        let mut wanted =
+            vec![may("has_table_privilege", Scalar::text(&self.control().to_string()), "UPDATE")];
         for s in self.sources.iter().map(Buffer::table) {
             wanted.push(usage(&s.schema));
             wanted.push(may("has_table_privilege", oid(s.id), "SELECT"));

@@ -305,7 +305,12 @@ mod walk {
     type Visit = unsafe extern "C-unwind" fn(*mut pg_sys::Node, *mut c_void) -> bool;
 
     unsafe extern "C-unwind" {
-        fn query_tree_walker(query: *mut pg_sys::Query, visit: Visit, context: *mut c_void, flags: i32) -> bool;
+        fn query_tree_walker(
+            query: *mut pg_sys::Query,
+            visit: Visit,
+            context: *mut c_void,
+            flags: i32,
+        ) -> bool;
         fn expression_tree_walker(node: *mut pg_sys::Node, visit: Visit, context: *mut c_void) -> bool;
     }
 
