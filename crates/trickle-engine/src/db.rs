@@ -22,6 +22,10 @@ use std::sync::atomic::AtomicI32;
 use std::time::{Duration, Instant};
 use trickle_core::refresh::{Answer, Statement, Value};
 
+/// Event triggers of the extension are not to follow what the program alters and drops: they know it by this lock, where whoever has
+/// the catalog holds it. It conflicts with nothing but with what makes the catalog another one.
+const AT_WORK: &str = "LOCK TABLE pgtrickle.pgt_catalog_version IN ROW SHARE MODE";
+
 /// What comes of a question.
 pub type Answering<'a, T, E = Refusal> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
 
@@ -66,6 +70,12 @@ pub trait Connection {
 
     /// Does nothing for a while.
     fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + '_>>;
+
+    /// What says within a transaction that trickle itself alters and drops what is altered and dropped there, where the server
+    /// cannot see it otherwise.
+    fn mark_of_work(&self) -> Option<&'static str> {
+        Some(AT_WORK)
+    }
 
     /// The same as [`Connection::as_keeper`], within a transaction that goes on where it fails, as it was before.
     fn attempt_as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
@@ -317,6 +327,9 @@ impl Connection for Transaction<'_> {
     }
     fn as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         self.connection.as_keeper(text)
+    }
+    fn mark_of_work(&self) -> Option<&'static str> {
+        self.connection.mark_of_work()
     }
     fn attempt_as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         self.connection.attempt_as_keeper(text)

@@ -6,6 +6,7 @@ use crate::drop::{forget, release_sources};
 use crate::error::{Error, Result};
 use crate::locks::{oids, patiently};
 use crate::registry::{Entry, shown};
+use crate::schema::LETS_OWNER_IN;
 use crate::trickle::Trickle;
 use crate::{RefreshOptions, adapt};
 use trickle_core::catalog::TableId;
@@ -63,8 +64,12 @@ impl<C: Connection> Trickle<C> {
     /// Those of the server.
     pub async fn altered(&mut self, tables: &[u32], functions: &[u32]) -> Result<Vec<(TableId, u32)>> {
         let fail = |e| Error::server("follow what was altered", e);
-        let strange = self.db().query_opt(STRANGERS, &[&tables.to_vec()]).await.map_err(fail)?;
-        if strange.is_some() {
+        // Who became the owner of a stream table just now.
+        let strange = format!(
+            "SELECT FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid \
+             WHERE c.oid = ANY ($1) AND NOT {LETS_OWNER_IN} LIMIT 1"
+        );
+        if self.db().query_opt(&strange, &[&tables.to_vec()]).await.map_err(fail)?.is_some() {
             let list: Vec<String> = tables.iter().map(u32::to_string).collect();
             let text = format!("SELECT pgtrickle.let_in_owners('{{{}}}')", list.join(","));
             self.db().as_keeper(&text).await.map_err(fail)?;
@@ -92,10 +97,6 @@ impl<C: Connection> Trickle<C> {
         }
     }
 }
-
-/// Whether one of these tables is a stream table whose owner is not let in: that one became its owner just now.
-const STRANGERS: &str = "SELECT FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid \
-    WHERE c.oid = ANY ($1) AND NOT has_function_privilege(c.relowner, 'pgtrickle.mark_readers(pg_catalog.oid, pg_catalog.int8[], pg_catalog.text)', 'EXECUTE') LIMIT 1";
 
 /// Of the stream tables that read one of these relations, or a parent of it, or call one of these functions: those that are not
 /// as they were planned for, and whose writers meet triggers that were made for that.

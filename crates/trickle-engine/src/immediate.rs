@@ -8,7 +8,7 @@ use crate::catalog::PgCatalog;
 use crate::create::Design;
 use crate::db::Connection;
 use crate::error::{Error, Result};
-use crate::locks::{AT_WORK, patiently};
+use crate::locks::patiently;
 use crate::registry::{Entry, Registry, shown};
 use crate::resolve::Resolved;
 use crate::say;
@@ -160,7 +160,8 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
         e.id
     );
     let made = statements.iter().map(|s| print(s).text);
-    let made = std::iter::once(AT_WORK.to_owned()).chain(made).chain([handed, unmarked]);
+    let mark = db.mark_of_work().map(str::to_owned);
+    let made = mark.into_iter().chain(made).chain([handed, unmarked]);
     let mut then = vec![Template::plain(allowed, Yield::Nothing)];
     then.extend(made.map(|text| Template::plain(text, Yield::Defined)));
     then.push(Template::plain(noted, Yield::Nothing));

@@ -59,10 +59,6 @@ pub(crate) async fn patiently<T>(
     }
 }
 
-/// Event triggers of the extension are not to follow what trickle itself alters and drops: they know it by this lock, where who has
-/// the catalog holds it. It conflicts with nothing but with what makes the catalog another one.
-pub(crate) const AT_WORK: &str = "LOCK TABLE pgtrickle.pgt_catalog_version IN ROW SHARE MODE";
-
 /// What is hidden belongs to whoever has the catalog.
 fn not_keeper(e: Error) -> Error {
     match e.sqlstate() {
@@ -94,7 +90,9 @@ async fn once<T>(
         let settings = lock_timeout(patience.lock_timeout);
         t.batch_execute(&settings).await.map_err(|e| Error::server("begin", e))?;
     }
-    t.as_keeper(AT_WORK).await.map_err(|e| not_keeper(Error::server("begin", e)))?;
+    if let Some(mark) = t.mark_of_work() {
+        t.as_keeper(mark).await.map_err(|e| not_keeper(Error::server("begin", e)))?;
+    }
     let output = work(&t).await?;
     t.commit().await.map_err(|e| Error::server("commit", e))?;
     Ok(output)

@@ -7,6 +7,7 @@ use crate::unsafe_pg::{Acting, Inside};
 use pgrx::prelude::*;
 use std::cell::RefCell;
 use trickle_engine::db::Connection;
+use trickle_engine::schema::LETS_OWNER_IN;
 use trickle_engine::{
     Alteration, Created, Error, IfExists, Memory, Name, NewStreamTable, RefreshMode, RefreshOptions, Result,
     Settings, Trickle,
@@ -232,11 +233,15 @@ const MAINTAIN: &str = "MAINTAIN";
 
 /// Whose a table is, where that is somebody else as whom the current role may do this: by membership, or by a privilege on the
 /// table that the server knows.
-const OTHERS: &str = "SELECT c.relowner, n.nspname, c.relname, c.oid, \
-    has_function_privilege(c.relowner, 'pgtrickle.mark_readers(pg_catalog.oid, pg_catalog.int8[], pg_catalog.text)', 'EXECUTE') FROM pg_catalog.pg_class c \
+fn others() -> String {
+    format!(
+        "SELECT c.relowner, n.nspname, c.relname, c.oid, \
+    {LETS_OWNER_IN} FROM pg_catalog.pg_class c \
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
     WHERE c.oid = to_regclass($1) AND pg_get_userbyid(c.relowner) <> current_user AND (pg_has_role(c.relowner, 'USAGE') \
-    OR CASE WHEN $2 <> '' AND current_setting('server_version_num')::int >= 170000 THEN has_table_privilege(c.oid, $2) END)";
+    OR CASE WHEN $2 <> '' AND current_setting('server_version_num')::int >= 170000 THEN has_table_privilege(c.oid, $2) END)"
+    )
+}
 
 /// Does something with a stream table as its owner, where the current role may: what it runs has no more rights than those, and
 /// leaves nothing behind in this session. Else as who asks.
@@ -259,7 +264,7 @@ fn as_owner_about<T>(
         let name = Name::parse(name)?;
         let inside = Inside::enter();
         let db: &dyn Connection = &inside;
-        let asked = db.query_opt(OTHERS, &[&name.to_string(), &right]).await;
+        let asked = db.query_opt(&others(), &[&name.to_string(), &right]).await;
         let others = asked.map_err(|e| Error::server("look whose the table is", e))?;
         let Some(others) = others else {
             return attempt(inside, gucs::settings(), async |trickle| work(trickle, &name).await).await;

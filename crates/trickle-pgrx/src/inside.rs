@@ -41,6 +41,11 @@ impl Connection for Inside {
         Box::pin(async move { Inside::as_keeper(self, text) })
     }
 
+    fn mark_of_work(&self) -> Option<&'static str> {
+        // The process itself knows.
+        None
+    }
+
     fn attempt_as_keeper<'a>(&'a self, text: &'a str) -> Answering<'a, ()> {
         // Whatever fails is undone by itself.
         Connection::as_keeper(self, text)

@@ -230,6 +230,11 @@ fn a_stream_table_goes_on_under_another_owner() {
         run(&own1, "SELECT pgtrickle.alter_stream_table('app.counts', schedule => '1s')").await;
         run(&app, "INSERT INTO t VALUES (200, 2, 2)").await;
         until(&admin, STALE, 0).await;
+        let told = "SELECT count(*) FROM pgtrickle.health_check() WHERE check_name = 'others'' triggers' AND result = 'warning' AND found LIKE '%app.left_over%'";
+        assert_eq!(count(&admin, told).await, 0);
+        run(&admin, "SET ROLE app; CREATE FUNCTION app.left_over() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; RESET ROLE; \
+             CREATE TRIGGER left_over AFTER INSERT ON app.counts FOR EACH ROW EXECUTE FUNCTION app.left_over()").await;
+        assert_eq!(count(&admin, told).await, 1);
         // What a role loses with another is told by nobody: writers go on all the same.
         run(&admin, "SELECT pgtrickle.pause_scheduler(ARRAY['app.counts']); REVOKE app FROM own1").await;
         run(&app, "UPDATE t SET v = v + 1 WHERE id = 8; DELETE FROM t WHERE id = 9").await;

@@ -50,6 +50,8 @@ fn what_is_wrong_is_seen_and_the_advice_helps() {
             "catalog",
             "triggers",
             "guards",
+            "uncaptured changes",
+            "others' triggers",
             "capture",
             "buffers",
             "stream tables",

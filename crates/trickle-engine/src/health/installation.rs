@@ -41,6 +41,7 @@ impl<C: Connection> Trickle<C> {
             marks(self.db()).await?,
             guards(self.db()).await?,
             paths(self.db()).await?,
+            strangers(self.db()).await?,
             captured(&buffers, &tables),
             sizes(&buffers),
             standing(&tables),
@@ -182,6 +183,25 @@ async fn marks(db: &dyn Connection) -> Result<Check> {
         say::one("trickle refresh", "pgtrickle.refresh_stream_table()")
     );
     Ok(Check::new("uncaptured changes", Verdict::Warning, some(&found), advice))
+}
+
+/// Triggers on stream tables that run functions of ordinary roles that are neither their owners nor trickle's: a former owner's,
+/// mostly. A refresh runs them as the owner.
+const STRANGERS: &str = "
+SELECT pg_catalog.format('trigger %I on %s runs %s of %s', g.tgname, c.oid::regclass, p.oid::regprocedure, r.rolname)
+FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
+JOIN pg_trigger g ON g.tgrelid = c.oid AND NOT g.tgisinternal JOIN pg_proc p ON p.oid = g.tgfoid
+JOIN pg_roles r ON r.oid = p.proowner AND NOT r.rolsuper AND r.oid <> c.relowner
+JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname NOT IN ('pgtrickle', 'pgtrickle_changes') ORDER BY 1";
+
+async fn strangers(db: &dyn Connection) -> Result<Check> {
+    let rows = db.query(STRANGERS, &[]).await.map_err(asking)?;
+    let found: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
+    if found.is_empty() {
+        return Ok(Check::new("others' triggers", Verdict::Good, "none on stream tables", ""));
+    }
+    let advice = "Refreshes run it as the owner of the stream table. DROP TRIGGER, unless that role is to be trusted with this.";
+    Ok(Check::new("others' triggers", Verdict::Warning, some(&found), advice))
 }
 
 fn captured(buffers: &[BufferStatus], tables: &[Status]) -> Check {

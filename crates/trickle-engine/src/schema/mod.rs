@@ -31,6 +31,12 @@ const MIGRATIONS: &[Migration] = &[
 /// Where the catalog goes.
 const SCHEMAS: &str = "CREATE SCHEMA pgtrickle; CREATE SCHEMA pgtrickle_changes";
 
+/// Whether the owner of the relation `c` of a question is let in by name: a right that it has as a member of another role goes with
+/// that.
+pub const LETS_OWNER_IN: &str = "(c.relowner IN (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolsuper) OR EXISTS (SELECT \
+     FROM pg_catalog.pg_proc p CROSS JOIN LATERAL pg_catalog.aclexplode(p.proacl) a \
+     WHERE p.pronamespace = pg_catalog.to_regnamespace('pgtrickle') AND p.proname = 'mark_readers' AND a.grantee = c.relowner))";
+
 /// From this version on all that is hidden belongs to the catalog's owner.
 const HANDED_OVER: i32 = 3;
 

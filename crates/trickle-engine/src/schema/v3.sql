@@ -519,7 +519,10 @@ DECLARE owner oid;
 BEGIN
     FOR owner IN SELECT DISTINCT c.relowner FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
         WHERE (tables IS NULL OR c.oid = ANY (tables))
-        AND NOT has_function_privilege(c.relowner, 'pgtrickle.mark_readers(oid, bigint[], text)', 'EXECUTE')
+        AND c.relowner NOT IN (SELECT r.oid FROM pg_roles r WHERE r.rolsuper)
+        -- By name: a right that it has as a member of another role goes with that.
+        AND NOT EXISTS (SELECT FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a
+            WHERE p.oid = 'pgtrickle.mark_readers(oid, bigint[], text)'::regprocedure AND a.grantee = c.relowner)
     LOOP
         PERFORM pgtrickle.grant_to(owner::regrole);
     END LOOP;

@@ -16,6 +16,7 @@ use trickle_core::schedule::share;
 use trickle_engine::db::{Connection, Refusal};
 use trickle_engine::lease::{self, Leading};
 use trickle_engine::scheduler::{Due, Found, Outcome, Scheduler, now};
+use trickle_engine::schema::LETS_OWNER_IN;
 use trickle_engine::{Error, REFRESHER, Result, Trickle};
 
 /// What takes less than this keeps nobody waiting for long.
@@ -44,9 +45,13 @@ const CATALOG: &str = "SELECT n.nspowner, NOT EXISTS (
     FROM pg_catalog.pg_extension e, pg_catalog.pg_namespace n WHERE e.extname = 'pg_trickle' AND n.nspname = 'pgtrickle'";
 
 /// The owners of stream tables, and NULL where there is one whose table is not there.
-const OWNERS: &str = "SELECT DISTINCT c.relowner, \
-    has_function_privilege(c.relowner, 'pgtrickle.mark_readers(pg_catalog.oid, pg_catalog.int8[], pg_catalog.text)', 'EXECUTE') IS FALSE FROM pgtrickle.pgt_stream_tables s \
-    LEFT JOIN pg_catalog.pg_class c ON c.oid = s.pgt_relid ORDER BY 1";
+fn all_owners() -> String {
+    format!(
+        "SELECT DISTINCT c.relowner, \
+    c.oid IS NOT NULL AND NOT {LETS_OWNER_IN} FROM pgtrickle.pgt_stream_tables s \
+    LEFT JOIN pg_catalog.pg_class c ON c.oid = s.pgt_relid ORDER BY 1"
+    )
+}
 
 /// Starts the scheduler of a database; `None` where the server has no room for another process.
 pub(super) fn start(database: pg_sys::Oid, told: i32) -> Option<DynamicBackgroundWorker> {
@@ -409,7 +414,7 @@ fn owners() -> Result<Option<(Vec<u32>, bool)>> {
         if !catalog.get::<bool>(1) {
             return Ok(Some((vec![Some(catalog.get(0))], false)));
         }
-        let owners = db.query(OWNERS, &[]).await?;
+        let owners = db.query(&all_owners(), &[]).await?;
         if owners.iter().any(|r| r.get(1)) {
             db.as_keeper("SELECT pgtrickle.let_in_owners(NULL)").await?;
         }
