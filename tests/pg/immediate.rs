@@ -542,7 +542,11 @@ fn what_was_broken_is_noticed_by_the_next_refresh() {
         }
         // One that was renamed or dropped by hand.
         run(&s, "ALTER TABLE bag RENAME TO sack").await;
-        assert_eq!(fails(&s, "UPDATE a SET v = v + 1").await, "55000");
+        // Where the server tells of that, it is followed at once.
+        match Driver::is_told_of_drops() {
+            true => run(&s, "UPDATE a SET v = v + 1").await,
+            false => assert_eq!(fails(&s, "UPDATE a SET v = v + 1").await, "55000"),
+        }
         refresh(&mut t, "sack").await;
         run(&s, "UPDATE a SET k = k + 1").await;
         assert_equal(&mut t, "sack").await;
