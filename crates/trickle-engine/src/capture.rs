@@ -460,21 +460,21 @@ pub async fn renew(db: &dyn Connection) -> Result<()> {
     stopped.map(drop).map_err(fail)
 }
 
-/// Drops all triggers, for a version of the catalog whose functions they do not know: what captured is captured again when it
-/// is planned, and computed anew.
+/// Has triggers call nothing of this version's any more, for an earlier one of the catalog. What writers keep (IMMEDIATE) is
+/// computed anew there.
 pub(crate) async fn stop(t: &Transaction<'_>) -> Result<()> {
-    let doing = "drop the triggers of this version";
+    let doing = "make triggers for an earlier version of the catalog";
     let fail = |e| Error::server(doing, e);
-    let why = "the catalog was taken back to an earlier version";
     for c in captured(t, doing).await? {
-        let source = c.buffer.table().id.0;
-        rebuild_readers(t, source, why).await?;
-        switch_off(t, source, State::Off).await?;
+        run_as_keeper(t, &c.mode.source().redirect(&c.buffer.undescribed()), doing).await?;
     }
     for row in t.query(KEPT_BY_WRITERS, &[]).await.map_err(fail)? {
         t.batch_execute(row.get(0)).await.map_err(fail)?;
     }
-    t.query(REBUILD_KEPT, &[&why]).await.map(drop).map_err(fail)
+    t.query(REBUILD_KEPT, &[&"the catalog was taken back to an earlier version"])
+        .await
+        .map(drop)
+        .map_err(fail)
 }
 
 /// What keeps stream tables within the statements that write their sources goes.

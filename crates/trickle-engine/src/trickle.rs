@@ -163,7 +163,8 @@ impl<C: Connection> Trickle<C> {
             return Ok(());
         }
         let list: Vec<String> = path.iter().map(|s| Ident::new(s).to_string()).collect();
-        let shut = self.db().batch_execute(&format!("SET search_path = {}", list.join(", "))).await;
+        // Kept, whatever users' code sets in refreshes.
+        let shut = self.db().set(&format!("search_path = {}", list.join(", "))).await;
         shut.map_err(|e| Error::server("set search_path", e))?;
         self.is_shut = true;
         Ok(())

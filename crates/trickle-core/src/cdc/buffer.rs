@@ -86,6 +86,15 @@ impl Buffer {
         self
     }
 
+    /// The same, for functions that do not look whether the table is what they were made for: a catalog of an earlier version
+    /// has nothing that looks.
+    #[must_use]
+    pub fn undescribed(&self) -> Buffer {
+        let mut table = (*self.table).clone();
+        table.columns.iter_mut().for_each(|c| c.number = 0);
+        Buffer { table: Arc::new(table), ..self.clone() }
+    }
+
     /// Whether a server told the numbers of the table's columns.
     pub(crate) fn is_described(&self) -> bool {
         self.table.columns.iter().all(|c| c.number > 0)

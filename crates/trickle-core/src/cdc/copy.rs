@@ -54,6 +54,7 @@ impl ChangeSource for CopyTriggers {
             let source = buffer.table().columns.get(*c)?;
             Some((source.name.to_string(), buffer.column(*c)?.0.as_str().to_owned()))
         };
+        let described = buffer.is_described();
         let attribute = |c: &usize| buffer.table().columns.get(*c).map(|c| (c.number, c.type_id));
         let text = |all: Vec<Statement>| all.iter().map(|s| print(s).text).collect::<Vec<_>>().join(";\n");
         let script = CopyScript {
@@ -62,10 +63,10 @@ impl ChangeSource for CopyTriggers {
                 segment.name.as_str().to_owned(),
             ),
             columns: buffer.columns().iter().filter_map(pair).collect(),
-            source: buffer.table().id.0,
-            attributes: buffer.columns().iter().filter_map(attribute).collect(),
+            source: if described { buffer.table().id.0 } else { 0 },
+            attributes: buffer.columns().iter().filter(|_| described).filter_map(attribute).collect(),
             limit: buffer.limit(),
-            unfit: print(&fit::gone(buffer, &writer.reads)).text,
+            unfit: if described { print(&fit::gone(buffer, &writer.reads)).text } else { String::new() },
             copy: text(writer.body),
             mark: text(limit::mark(buffer, None)),
         };
