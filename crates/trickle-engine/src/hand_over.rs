@@ -1,9 +1,9 @@
 //! Hidden objects of other roles become the catalog owner's.
 //!
-//! Until version 3 of the catalog each role owned the buffers and states of its stream tables, and could put there whatever is run
-//! when they are read or written. Tables that hold nothing of the kind change their owner and keep their rows. What is text (views
-//! and functions) is made anew from what the catalog says of it. All else is dropped, and its readers are computed anew: no
-//! change is lost.
+//! Until version 3 of the catalog each role owned the buffers and states of its stream tables, and could put
+//! there whatever is run when they are read or written. Tables that hold nothing of the kind change their
+//! owner and keep their rows. What is text (views and functions) is made anew from what the catalog says of
+//! it. All else is dropped, and its readers are computed anew: no change is lost.
 
 use crate::capture::{self, State};
 use crate::catalog::PgCatalog;
@@ -18,7 +18,8 @@ const DOING: &str = "hand hidden objects over to the catalog's owner";
 /// Why what reads a table is computed anew whose buffer was made anew.
 const REBUILT: &str = "its buffer was another role's, and not as it was made";
 
-/// The buffers that there are, by their sources, with those names now, and whether something of them is another role's.
+/// The buffers that there are, by their sources, with those names now, and whether something of them is
+/// another role's.
 const BUFFERS: &str = "
 SELECT b.source_relid, n.nspname, c.relname, EXISTS (
     SELECT FROM pg_class h WHERE h.relnamespace = 'pgtrickle_changes'::regnamespace AND h.relowner <> k.nspowner
@@ -29,7 +30,8 @@ FROM pgtrickle.pgt_buffers b JOIN pg_namespace k ON k.nspname = 'pgtrickle'
 LEFT JOIN pg_class c ON c.oid = b.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE b.capture = 'ON' ORDER BY 1";
 
-/// What makes the text of a buffer that was made anew the catalog owner's, and takes rights on it from others.
+/// What makes the text of a buffer that was made anew the catalog owner's, and takes rights on it from
+/// others.
 const OWN: &str = "
 SELECT pg_catalog.format('ALTER VIEW %s OWNER TO %s; SELECT pgtrickle.without_grants(%s)', c.oid::regclass, k.nspowner::regrole, c.oid)
 FROM pg_class c, pg_namespace k WHERE k.nspname = 'pgtrickle' AND c.relnamespace = 'pgtrickle_changes'::regnamespace
@@ -45,8 +47,8 @@ SELECT pg_catalog.format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
 WHERE k.nspname = 'pgtrickle' AND p.pronamespace = 'pgtrickle_changes'::regnamespace AND p.proowner <> k.nspowner
     AND starts_with(p.proname, 'capture_') ORDER BY p.oid";
 
-/// Hands hidden objects of other roles over to the catalog's owner, a superuser, as whom this is called. Of all buffers, also those that
-/// are that one's, the functions are made anew where `all`.
+/// Hands hidden objects of other roles over to the catalog's owner, a superuser, as whom this is called. Of
+/// all buffers, also those that are that one's, the functions are made anew where `all`.
 ///
 /// # Errors
 /// What has a name that trickle gives and is none of its objects; the server.
@@ -75,7 +77,8 @@ pub async fn hand_over(db: &dyn Connection, all: bool) -> Result<()> {
     db.query(kept, &[]).await.map(drop).map_err(fail)
 }
 
-/// Makes the view and the functions of a buffer anew, in place; where the source is not what they were made for, drops the buffer.
+/// Makes the view and the functions of a buffer anew, in place; where the source is not what they were made
+/// for, drops the buffer.
 async fn remake(db: &dyn Connection, source: u32, name: Option<(String, String)>) -> Result<()> {
     let mut catalog = PgCatalog::new();
     let table = match &name {

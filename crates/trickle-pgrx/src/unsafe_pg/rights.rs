@@ -1,18 +1,21 @@
 //! Whose hidden relations a statement of the extension's own may read and write.
 //!
-//! What is in `pgtrickle_changes` belongs to whoever has the catalog, and nobody else has rights on it. A refresh runs as the owner
-//! of its stream table: so in the statements that the extension itself prepares, and in no other that is run meanwhile, such
-//! relations are checked as the catalog's owner, as a view has those checked that it reads. That is lent for what the current role
-//! owns, or is a member of the owner of: the table whose changes a buffer holds, the stream table that a state belongs to. The name
-//! of the relation says which, and only the catalog's owner gives names there. Whatever a statement says, it gets at nothing else;
-//! and since ownership is looked at each time that a statement is run, a former owner's next statement gets at nothing.
+//! What is in `pgtrickle_changes` belongs to whoever has the catalog, and nobody else has rights on it. A
+//! refresh runs as the owner of its stream table: so in the statements that the extension itself prepares,
+//! and in no other that is run meanwhile, such relations are checked as the catalog's owner, as a view has
+//! those checked that it reads. That is lent for what the current role owns, or is a member of the owner of:
+//! the table whose changes a buffer holds, the stream table that a state belongs to. The name of the relation
+//! says which, and only the catalog's owner gives names there. Whatever a statement says, it gets at nothing
+//! else; and since ownership is looked at each time that a statement is run, a former owner's next statement
+//! gets at nothing.
 
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_void};
 
 thread_local! {
-    /// The text of the extension's own that is being analysed: it is told by where it lies, which no other text shares.
+    /// The text of the extension's own that is being analysed: it is told by where it lies, which no other
+    /// text shares.
     static OURS: Cell<*const c_char> = const { Cell::new(std::ptr::null()) };
     /// The tables whose hidden relations were lent to it.
     static LENT: RefCell<Vec<pg_sys::Oid>> = const { RefCell::new(Vec::new()) };
@@ -48,8 +51,8 @@ impl Drop for Working {
     }
 }
 
-/// Whether trickle itself runs what is run: this process is in a call of its functions, or the program is at work here, as the
-/// catalog's owner and under the lock that it takes before it alters or drops anything.
+/// Whether trickle itself runs what is run: this process is in a call of its functions, or the program is at
+/// work here, as the catalog's owner and under the lock that it takes before it alters or drops anything.
 pub(crate) fn is_at_work() -> bool {
     AT_WORK.get() > 0 || is_program_at_work()
 }
@@ -106,7 +109,8 @@ impl Drop for Lending {
     }
 }
 
-/// Fails where the current role has no right any more to what was lent to a statement on account of these tables.
+/// Fails where the current role has no right any more to what was lent to a statement on account of these
+/// tables.
 pub(super) fn require(tables: &[pg_sys::Oid]) {
     for table in tables {
         let Some(class) = Class::of(*table) else {
@@ -132,7 +136,8 @@ struct Class {
 impl Class {
     fn of(relation: pg_sys::Oid) -> Option<Class> {
         use pg_sys::SysCacheIdentifier::RELOID;
-        // SAFETY: there is a transaction; the row is the cache's until it is released, and what is taken from it is copied.
+        // SAFETY: there is a transaction; the row is the cache's until it is released, and what is taken from
+        // it is copied.
         unsafe {
             let row = pg_sys::SearchSysCache1(RELOID as i32, relation.into());
             if row.is_null() {
@@ -238,8 +243,8 @@ fn table_of(name: &str) -> Option<pg_sys::Oid> {
 
 /// The table of the stream table of this `pgt_id`.
 fn stream_table(id: i64) -> Option<pg_sys::Oid> {
-    // SAFETY: there is a transaction. The catalog's table is opened and closed again; a row is read while it is the scan's, and its
-    // column as the type that the catalog gives it.
+    // SAFETY: there is a transaction. The catalog's table is opened and closed again; a row is read while it
+    // is the scan's, and its column as the type that the catalog gives it.
     unsafe {
         let catalog = pg_sys::get_namespace_oid(c"pgtrickle".as_ptr(), true);
         let oid = pg_sys::get_relname_relid(c"pgt_stream_tables".as_ptr(), catalog);
@@ -283,7 +288,8 @@ unsafe fn nodes<T>(list: *mut pg_sys::List) -> impl Iterator<Item = *mut T> {
 /// Called with each node of a query.
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn visit(node: *mut pg_sys::Node, lender: *mut c_void) -> bool {
-    // SAFETY: a node says what it is; the lender is the one that the walk began with, which does nothing meanwhile.
+    // SAFETY: a node says what it is; the lender is the one that the walk began with, which does nothing
+    // meanwhile.
     unsafe {
         if node.is_null() {
             return false;
