@@ -113,7 +113,7 @@ async fn rows(s: &Session, sql: &str) -> i64 {
 #[test]
 fn every_statement_is_captured() {
     each_server(async |db| {
-        let s = with_catalog(&db).await;
+        let s = with_catalog(db).await;
         for mode in Mode::PLAIN {
             for (ddl, columns) in TABLES {
                 run(&s, &format!("{ddl}; CREATE TABLE mirror AS SELECT * FROM t")).await;
@@ -138,7 +138,7 @@ fn every_statement_is_captured() {
 #[test]
 fn upsert_copy_cascade_and_truncate_are_captured() {
     each_server(async |db| {
-        let s = with_catalog(&db).await;
+        let s = with_catalog(db).await;
         let ddl = "CREATE TABLE t (id int PRIMARY KEY, v text)";
         run(&s, &format!("CREATE TABLE p (id int PRIMARY KEY); {ddl}")).await;
         run(&s, "ALTER TABLE t ADD FOREIGN KEY (id) REFERENCES p ON DELETE CASCADE ON UPDATE CASCADE").await;
@@ -170,8 +170,8 @@ fn upsert_copy_cascade_and_truncate_are_captured() {
 #[test]
 fn names_that_the_triggers_use_are_only_names() {
     each_server(async |db| {
-        let s = with_catalog(&db).await;
-        run(&s, &format!("{HOSTILE}")).await;
+        let s = with_catalog(db).await;
+        run(&s, HOSTILE).await;
         run(&s, r#"CREATE TABLE mirror AS SELECT * FROM "odd ""T""" "#).await;
         let columns =
             ["w", "xid", "_w", "select", "new", "old", "found", "tg_op", "O'x", "c1", "there", "r", "s", "v"];
@@ -199,7 +199,7 @@ fn names_that_the_triggers_use_are_only_names() {
 #[test]
 fn an_update_of_other_columns_writes_nothing() {
     each_server(async |db| {
-        let s = with_catalog(&db).await;
+        let s = with_catalog(db).await;
         let ddl = "CREATE TABLE t (id int PRIMARY KEY, v text, other int)";
         run(&s, &format!("{ddl}; INSERT INTO t VALUES (1, 'a', 1), (2, NULL, 2)")).await;
         for mode in Mode::PLAIN {
@@ -218,7 +218,7 @@ fn an_update_of_other_columns_writes_nothing() {
 #[test]
 fn buffers_widen_rotate_and_survive_their_owner_only() {
     each_server(async |db| {
-        let s = with_catalog(&db).await;
+        let s = with_catalog(db).await;
         let ddl = "CREATE TABLE t (a int, b int, c int)";
         run(&s, &format!("{ddl}; CREATE ROLE writer_{} ; ", db.major())).await;
         let narrow = buffer(&s, ddl, &["b"]).await.with_unlogged(true);

@@ -108,8 +108,8 @@ fn capture_runs_no_code_of_the_owner_of_a_source() {
         role(&s, "bob").await;
         for mode in MODES {
             for (alteration, how) in ALTERED {
-                let mut t = kept(&db, &s, mode).await;
-                let (old, snapshot, bob) = (bobs(&db).await, bobs(&db).await, bobs(&db).await);
+                let mut t = kept(db, &s, mode).await;
+                let (old, snapshot, bob) = (bobs(db).await, bobs(db).await, bobs(db).await);
                 for s in [&old, &snapshot] {
                     run(s, "UPDATE t SET v = v + 1, word = word WHERE id = 1; INSERT INTO t VALUES (90, 1); DELETE FROM t WHERE id = 90")
                         .await;
@@ -125,7 +125,7 @@ fn capture_runs_no_code_of_the_owner_of_a_source() {
                 run(&bob, alteration).await;
                 run(&old, &writes(how, 101)).await;
                 run(&snapshot, &(writes(how, 102) + "; COMMIT")).await;
-                run(&bobs(&db).await, &writes(how, 103)).await;
+                run(&bobs(db).await, &writes(how, 103)).await;
                 run(
                     &bob,
                     &("BEGIN; ".to_owned()
@@ -158,12 +158,12 @@ fn writers_of_an_altered_source_go_on_and_lose_nothing() {
                 {
                     continue;
                 }
-                let mut t = kept(&db, &s, mode).await;
-                let old = bobs(&db).await;
+                let mut t = kept(db, &s, mode).await;
+                let old = bobs(db).await;
                 run(&old, "UPDATE t SET v = v + 1 WHERE id = 1").await;
-                run(&bobs(&db).await, alteration).await;
+                run(&bobs(db).await, alteration).await;
                 run(&old, &writes(how, 101)).await;
-                run(&bobs(&db).await, &(writes(how, 102) + "; DELETE FROM t WHERE id = 5")).await;
+                run(&bobs(db).await, &(writes(how, 102) + "; DELETE FROM t WHERE id = 5")).await;
                 let renamed = alteration.contains("RENAME v") && !alteration.contains("word");
                 let marked = "SELECT count(*) FROM pgtrickle.pgt_marks";
                 if renamed {
@@ -194,8 +194,8 @@ fn a_lost_segment_marks_its_readers_and_fails_no_writer() {
         let s = db.session().await;
         role(&s, "bob").await;
         for mode in MODES {
-            let mut t = kept(&db, &s, mode).await;
-            let bob = bobs(&db).await;
+            let mut t = kept(db, &s, mode).await;
+            let bob = bobs(db).await;
             run(&bob, "UPDATE t SET v = v + 1 WHERE id = 1").await;
             let oid = count(&s, "SELECT 'bob.t'::regclass::oid::int8").await;
             run(&s, &format!("DROP TABLE pgtrickle_changes.changes_{oid}_1 CASCADE")).await;
@@ -237,19 +237,19 @@ fn immediate_runs_no_code_of_the_owner_of_a_source() {
             for (alteration, how) in ALTERED {
                 run(&s, BOB).await;
                 run(&s, "SET ROLE bob; CREATE TABLE bob.o (id int PRIMARY KEY, v int, word text); INSERT INTO bob.o SELECT i, i FROM generate_series(0, 9) i; RESET ROLE").await;
-                let mut t = open(&db).await;
+                let mut t = open(db).await;
                 let new = NewStreamTable {
                     mode: Some(RefreshMode::Immediate),
                     ..NewStreamTable::new(name("kept"), query)
                 };
                 t.create(&new).await.unwrap_or_else(|e| panic!("{query}: {e:?}"));
-                let old = bobs(&db).await;
+                let old = bobs(db).await;
                 run(&old, "UPDATE t SET v = v + 1 WHERE id = 1").await;
-                run(&bobs(&db).await, alteration).await;
+                run(&bobs(db).await, alteration).await;
                 run(&old, &writes(how, 101)).await;
-                run(&bobs(&db).await, &(writes(how, 102) + "; TRUNCATE t")).await;
+                run(&bobs(db).await, &(writes(how, 102) + "; TRUNCATE t")).await;
                 // Its own table is as it was, the other one of a join is not.
-                run(&bobs(&db).await, "ALTER TABLE o ALTER v TYPE bt USING row(v)::bt").await;
+                run(&bobs(db).await, "ALTER TABLE o ALTER v TYPE bt USING row(v)::bt").await;
                 run(&old, "INSERT INTO o (id) VALUES (50); DELETE FROM o WHERE id = 3").await;
                 let by_others = "SELECT count(*) FROM ran WHERE who <> 'bob'";
                 assert_eq!(count(&s, by_others).await, 0, "{query}: {alteration}");

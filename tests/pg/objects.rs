@@ -246,7 +246,7 @@ async fn db_name(s: &Session) -> String {
 #[test]
 fn each_object_has_an_owner_rights_and_a_reason() {
     each_server(async |db| {
-        let s = made(&db).await;
+        let s = made(db).await;
         let keeper = db.session().await;
         run(&keeper, "SET SESSION AUTHORIZATION keeper; SET search_path = shop").await;
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };

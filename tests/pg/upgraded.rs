@@ -11,7 +11,7 @@ const GUARDED: &str = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'pgtric
 #[test]
 fn an_upgrade_renews_capture_and_loses_no_change() {
     each_server(async |db| {
-        let mut t = open(&db).await;
+        let mut t = open(db).await;
         let w = db.session().await;
         run(
             &w,

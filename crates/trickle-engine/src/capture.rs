@@ -450,7 +450,7 @@ pub async fn renew(db: &dyn Connection) -> Result<()> {
         let drop = DropObject { kind: ObjectKind::View, name: c.buffer.view(), cascade: false };
         let (next, made) = c.mode.source().rotate(&c.buffer);
         // The columns of the view may have other modifiers in the new segment, which a view cannot be given.
-        run_all(db, &[&[Statement::Drop(drop)], &made[..]].concat(), doing).await?;
+        run_as_keeper(db, &[&[Statement::Drop(drop)], &made[..]].concat(), doing).await?;
         note_segments(db, &next, &c.attnums).await?;
     }
     for row in db.query(KEPT_BY_WRITERS, &[]).await.map_err(fail)? {
