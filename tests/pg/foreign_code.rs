@@ -164,7 +164,9 @@ fn writers_of_an_altered_source_go_on_and_lose_nothing() {
                 run(&bobs(db).await, alteration).await;
                 run(&old, &writes(how, 101)).await;
                 run(&bobs(db).await, &(writes(how, 102) + "; DELETE FROM t WHERE id = 5")).await;
-                let renamed = alteration.contains("RENAME v") && !alteration.contains("word");
+                // The server tells the extension of a rename, and what it cannot follow stops being captured.
+                let followed = Driver::refreshes_as_owner();
+                let renamed = alteration.contains("RENAME v") && !alteration.contains("word") && !followed;
                 let marked = "SELECT count(*) FROM pgtrickle.pgt_marks";
                 if renamed {
                     assert_eq!(count(&s, marked).await, 0, "columns are read by the names that they have");
