@@ -10,6 +10,7 @@ mod crashes;
 mod deaths;
 mod follow;
 mod interleaved;
+mod objects;
 mod restored;
 mod rights;
 mod roles;

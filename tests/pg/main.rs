@@ -41,6 +41,7 @@ mod program;
 mod random;
 mod readme;
 mod recursion;
+mod redteam;
 mod restored;
 mod row_security;
 mod sets;

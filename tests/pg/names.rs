@@ -212,9 +212,9 @@ fn a_schema_that_is_left_out_of_the_path_is_told() {
         let plain = app.trickle(&["create", "plain", "--query", "SELECT id FROM customers"]);
         assert!(plain.code == 0 && !plain.err.contains("find nothing"), "{}", plain.err);
         let told = app.trickle(&["doctor"]).out;
-        assert!(told.contains("free of doubled") && !told.contains("free of plain"), "{told}");
+        assert!(told.contains("free of public.doubled") && !told.contains("free of public.plain"), "{told}");
         app.run_sql(db, "REVOKE ALL ON SCHEMA free FROM PUBLIC").await;
-        assert!(!app.trickle(&["doctor"]).out.contains("free of doubled"));
+        assert!(!app.trickle(&["doctor"]).out.contains("free of public.doubled"));
         app.does(&["refresh", "--quiet"]);
         app.does(&["check", "--quiet"]);
     });

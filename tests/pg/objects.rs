@@ -22,6 +22,7 @@ const REASONS: &[(&str, &str)] = &[
     ("table pgtrickle.pgt_marks", "changes that could not be captured, and why"),
     ("table pgtrickle.pgt_refresh_history", "what each refresh did"),
     ("table pgtrickle.pgt_stream_tables", "the stream tables"),
+    ("view pgtrickle.pgt_errors", "the last errors, which show rows, of the stream tables of whoever asks"),
     ("sequence pgtrickle.pgt_refresh_history_refresh_id_seq", "numbers refreshes"),
     ("sequence pgtrickle.pgt_stream_tables_pgt_id_seq", "numbers stream tables"),
     ("function pgtrickle.columns_now", "the names that captured columns have now; called by capture"),
@@ -49,6 +50,10 @@ const REASONS: &[(&str, &str)] = &[
         "function pgtrickle.mark_readers",
         "has readers of a source computed anew; theirs may be another owner's",
     ),
+    (
+        "function pgtrickle.child_misfit",
+        "tells a trigger function that a former partition or child was altered",
+    ),
     ("function pgtrickle.misfit", "tells a trigger function that its table was altered"),
     ("function pgtrickle.refuse_writes", "trigger of each stream table: refuses writes of others"),
     ("function pgtrickle.revoke_from", "takes back what grant_to gave"),
@@ -66,10 +71,9 @@ const REASONS: &[(&str, &str)] = &[
     ("function pgtrickle.row_security", "tells which rows of a source a query's owner may read"),
     ("function pgtrickle.safe_path", "the schemas of a search path in which no stranger may create"),
     ("function pgtrickle.stop_keeping", "notes that the owner of an IMMEDIATE stream table lost a right"),
-    (
-        "function pgtrickle.types_fingerprint",
-        "tells that a cast or a domain of a stranger's type was altered",
-    ),
+    ("function pgtrickle.is_safe_path", "tells the triggers of an IMMEDIATE stream table that it still is"),
+    ("function pgtrickle.type_names", "tells them that a type or a value of an enum has another name"),
+    ("function pgtrickle.types_fingerprint", "tells that a cast, a domain or a name of a type was altered"),
     ("function pgtrickle.without_grants", "takes all rights on a hidden table from others"),
     (
         "function pgtrickle.without_statistics",
@@ -111,6 +115,11 @@ const REASONS: &[(&str, &str)] = &[
         "counts a statement that begins; ENABLE ALWAYS",
     ),
     ("trigger one_row on pgtrickle.pgt_catalog_version", "keeps one row there"),
+    ("language pgtrickle_copy", "capture of changes in C"),
+    ("event trigger pg_trickle_on_alter", "follows DDL on what stream tables read"),
+    ("event trigger pg_trickle_on_drop", "follows DROP of what stream tables read"),
+    ("function pgtrickle.on_alter", "the event trigger's"),
+    ("function pgtrickle.on_drop", "the event trigger's"),
 ];
 
 /// All objects, without what belongs to an extension's own: kind and name, owner, rights of others than the owner, SECURITY,
@@ -119,29 +128,38 @@ const OBJECTS: &str = "
 WITH known(oid, word) AS (
     SELECT pgt_relid, '<stream table>' FROM pgtrickle.pgt_stream_tables
     UNION ALL SELECT oid, '<source>' FROM pg_class WHERE relname IN ('orders', 'lines') AND relkind = 'r'
-), what(name, owner, acl, security, path) AS (
-    SELECT 'schema ' || nspname, nspowner, nspacl, '', NULL FROM pg_namespace WHERE nspname IN ('pgtrickle', 'pgtrickle_changes')
+), what(name, owner, acl, security, path, columns, comment) AS (
+    SELECT 'schema ' || nspname, nspowner, nspacl, '', NULL, NULL::aclitem[], NULL FROM pg_namespace
+    WHERE nspname IN ('pgtrickle', 'pgtrickle_changes')
     UNION ALL
     SELECT format('%s %s', CASE c.relkind WHEN 'v' THEN 'view' WHEN 'S' THEN 'sequence' ELSE 'table' END,
             coalesce(k.word, c.oid::regclass::text)), c.relowner, c.relacl,
-        CASE WHEN c.relrowsecurity THEN 'row security' ELSE '' END, NULL
+        CASE WHEN c.relrowsecurity THEN 'row security' ELSE '' END, NULL,
+        (SELECT array_agg(i) FROM pg_attribute a CROSS JOIN LATERAL unnest(a.attacl) i WHERE a.attrelid = c.oid), NULL
     FROM pg_class c LEFT JOIN known k ON k.oid = c.oid
     WHERE (c.relnamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace) AND c.relkind IN ('r', 'v', 'S')
         OR k.word = '<stream table>')
     UNION ALL
     SELECT format('function %s.%s', p.pronamespace::regnamespace, p.proname), p.proowner,
         coalesce(p.proacl, acldefault('f', p.proowner)), CASE WHEN p.prosecdef THEN 'DEFINER' ELSE 'INVOKER' END,
-        (SELECT substr(s, 13) FROM unnest(p.proconfig) s WHERE s LIKE 'search_path=%')
+        (SELECT substr(s, 13) FROM unnest(p.proconfig) s WHERE s LIKE 'search_path=%'), NULL,
+        (SELECT obj_description(p.oid, 'pg_proc') FROM pg_language l WHERE l.oid = p.prolang AND l.lanname = 'c')
     FROM pg_proc p WHERE p.pronamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace)
     UNION ALL
-    SELECT format('trigger %s on %s', g.tgname, coalesce(k.word, g.tgrelid::regclass::text)), c.relowner, NULL, '', NULL
+    SELECT format('trigger %s on %s', g.tgname, coalesce(k.word, g.tgrelid::regclass::text)), c.relowner, NULL, '', NULL, NULL, NULL
     FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid LEFT JOIN known k ON k.oid = g.tgrelid
     WHERE NOT g.tgisinternal AND (k.word IS NOT NULL OR c.relnamespace = 'pgtrickle'::regnamespace)
+    UNION ALL
+    SELECT 'language ' || lanname, lanowner, lanacl, '', NULL, NULL, NULL FROM pg_language WHERE lanname LIKE 'pgtrickle%'
+    UNION ALL
+    SELECT 'event trigger ' || evtname, evtowner, NULL, '', NULL, NULL, NULL FROM pg_event_trigger
 )
-SELECT DISTINCT w.name, r.rolname::text,
+SELECT w.name, r.rolname::text,
     (SELECT string_agg(DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END || ': ' || a.privilege_type, ', ')
-     FROM aclexplode(w.acl) a WHERE a.grantee <> w.owner), w.security, coalesce(w.path, '')
-FROM what w JOIN pg_roles r ON r.oid = w.owner";
+     FROM (SELECT grantee, privilege_type FROM aclexplode(w.acl) UNION ALL
+        SELECT grantee, privilege_type || ' of columns' FROM aclexplode(w.columns)) a WHERE a.grantee <> w.owner),
+    w.security, coalesce(w.path, ''), w.comment
+FROM what w JOIN pg_roles r ON r.oid = w.owner ORDER BY 1, 6";
 
 /// A name with `<source>`, `<id>`, `<n>` and `<event>` in the place of what differs.
 fn general(object: &str, sources: &[String]) -> String {
@@ -188,8 +206,9 @@ pub(crate) async fn table(s: &Session, whose: impl Fn(&str) -> &'static str) -> 
     let mut lines = BTreeMap::new();
     for r in s.client().query(OBJECTS, &[]).await.unwrap() {
         let object = general(r.get(0), &sources);
-        let reason =
-            REASONS.iter().find(|(o, _)| *o == object).unwrap_or_else(|| panic!("why is there {object}?")).1;
+        let known = REASONS.iter().find(|(o, _)| *o == object).map(|(_, reason)| (*reason).to_owned());
+        // What the SQL API is for, its comments say.
+        let reason = known.or_else(|| r.get(5)).unwrap_or_else(|| panic!("why is there {object}?"));
         let (rights, security, path): (Option<String>, String, String) = (r.get(2), r.get(3), r.get(4));
         let cells = [whose(r.get(1)).to_owned(), rights.unwrap_or_else(|| "–".into()), security, path];
         lines.insert(

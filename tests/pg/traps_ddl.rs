@@ -469,7 +469,8 @@ fn a_refresher_leaves_alone_what_others_own() {
             &admin,
             &format!(
                 "GRANT USAGE ON SCHEMA pgtrickle, pgtrickle_changes TO {role}_other; \
-            GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pgtrickle TO {role}_other"
+            GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pgtrickle TO {role}_other; \
+            GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgtrickle TO {role}_other"
             ),
         )
         .await;

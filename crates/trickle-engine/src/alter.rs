@@ -312,7 +312,9 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
         "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, \
          original_query = CASE WHEN $3 = defining_query THEN original_query ELSE $3 END, schedule = $4, \
          refresh_mode = $5, requested_mode = $6, mode_reason = $7, settings = $8, layout_hash = $9, functions = $10, \
-         functions_fingerprint = $11, reads_clock = $12, diamond_consistency = $13, agreed = $15, agreed_by = quote_ident(current_user::text)::regrole, types = $16, types_fingerprint = $17, frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, $14), consecutive_errors = 0, \
+         functions_fingerprint = $11, reads_clock = $12, diamond_consistency = $13, agreed = $15, \
+         agreed_by = quote_ident(current_user::text)::regrole, types = $16, types_fingerprint = $17, agreed_tables = $18, \
+         frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, $14), consecutive_errors = 0, \
          last_error_message = NULL, status = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN status WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
          cost_model = NULL, updated_at = now() WHERE pgt_id = $1",
         &[
@@ -330,9 +332,10 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
             &design.reads_clock(),
             &design.consistency(),
             &why,
-            &design.agreed,
+            &design.agreed.functions,
             &design.resolved.code.types,
             &design.resolved.code.fingerprint,
+            &design.agreed.tables,
         ],
     )
     .await

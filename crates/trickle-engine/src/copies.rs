@@ -175,7 +175,7 @@ impl<C: Connection> Trickle<C> {
     ) -> Result<Design> {
         let typed = self.typed_path();
         let resolved =
-            resolve(&mut self.connection, &new.query, new.settings(), typed, new.agreed.as_deref()).await?;
+            resolve(&mut self.connection, &new.query, new.settings(), typed, new.agreed.as_ref()).await?;
         let options = options(&relation, id, self.server);
         let parsed = parse_query(&resolved.canonical)?;
         let settings = self.settings_of(new).await?;
@@ -184,7 +184,7 @@ impl<C: Connection> Trickle<C> {
         let Some(table) = verdict.incremental() else {
             return Err(Error::input(format!("{} cannot be copied", new.query)));
         };
-        let agreed = new.agreed.clone().unwrap_or_else(|| resolved.code.strangers.clone());
+        let agreed = new.agreed.clone().unwrap_or_else(|| resolved.code.strange.clone());
         Ok(Design {
             relation,
             query: new.query.clone(),

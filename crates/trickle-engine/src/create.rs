@@ -13,7 +13,7 @@ use crate::registry::{Entry, StoredSetting, layout_hash, options};
 use crate::resolve::{Dependency, Resolved, resolve};
 use crate::say;
 use crate::schema;
-use crate::security::{left_out, safe_path};
+use crate::security::{Agreed, left_out, safe_path};
 use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -87,9 +87,8 @@ pub struct NewStreamTable {
     pub apart: Option<bool>,
     /// The settings that its query means what it means under; `None`: those in force.
     pub settings: Option<Vec<Setting>>,
-    /// The functions of others that it may run, by oid: to no more its owner has agreed. `None`: who declares it agrees to all that it
-    /// runs now.
-    pub agreed: Option<Vec<u32>>,
+    /// To what of others its owner has agreed, and to no more. `None`: who declares it agrees to all that it has now.
+    pub agreed: Option<Agreed>,
 }
 
 impl NewStreamTable {
@@ -145,7 +144,7 @@ pub(crate) struct Design {
     pub(crate) captured: Vec<(Arc<TableDef>, Vec<usize>)>,
     pub(crate) settings: Vec<StoredSetting>,
     /// The functions of others that it may run.
-    pub(crate) agreed: Vec<u32>,
+    pub(crate) agreed: Agreed,
 }
 
 /// Settings that can change a value, as they are stored and put in force for every refresh.
@@ -366,7 +365,7 @@ impl<C: Connection> Trickle<C> {
         let mode = new.mode.unwrap_or_default();
         let typed = self.typed_path();
         let mut resolved =
-            resolve(&mut self.connection, &new.query, new.settings(), typed, new.agreed.as_deref()).await?;
+            resolve(&mut self.connection, &new.query, new.settings(), typed, new.agreed.as_ref()).await?;
         self.check_dependencies(&resolved)?;
         self.check_cycle(&relation, &resolved).await?;
         let settings = self.settings_of(new).await?;
@@ -411,7 +410,7 @@ impl<C: Connection> Trickle<C> {
         if table.is_none() && matches!(mode, RefreshMode::Differential | RefreshMode::Immediate) {
             return Err(impossible(&reasons));
         }
-        let agreed = new.agreed.clone().unwrap_or_else(|| resolved.code.strangers.clone());
+        let agreed = new.agreed.clone().unwrap_or_else(|| resolved.code.strange.clone());
         Ok(Design {
             relation,
             query: new.query.clone(),
@@ -739,9 +738,10 @@ impl Design {
         t.execute(
             "INSERT INTO pgtrickle.pgt_stream_tables (pgt_id, pgt_relid, pgt_schema, pgt_name, defining_query, \
              original_query, schedule, refresh_mode, requested_mode, mode_reason, settings, layout_hash, functions, \
-             functions_fingerprint, reads_clock, diamond_consistency, agreed, agreed_by, types, types_fingerprint) OVERRIDING SYSTEM VALUE \
+             functions_fingerprint, reads_clock, diamond_consistency, agreed, agreed_by, types, types_fingerprint, \
+             agreed_tables) OVERRIDING SYSTEM VALUE \
              VALUES ($1, to_regclass(pg_catalog.format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
-             $16, quote_ident(current_user::text)::regrole, $17, $18)",
+             $16, quote_ident(current_user::text)::regrole, $17, $18, $19)",
             &[
                 &id,
                 &&*self.relation.schema,
@@ -758,9 +758,10 @@ impl Design {
                 &self.resolved.functions_fingerprint,
                 &self.reads_clock(),
                 &self.consistency(),
-                &self.agreed,
+                &self.agreed.functions,
                 &self.resolved.code.types,
                 &self.resolved.code.fingerprint,
+                &self.agreed.tables,
             ],
         )
         .await

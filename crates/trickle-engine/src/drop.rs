@@ -121,22 +121,39 @@ pub(crate) async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Res
             e
         }
     };
+    // The catalog's row goes first: row security knows whose it is by the table.
+    forget_row(t, e).await?;
     immediate::remove(t, e.id).await?;
     let fate = if cascade { " CASCADE" } else { "" };
     let there = t.query_one("SELECT EXISTS (SELECT FROM pg_class WHERE oid = $1)", &[&e.relation.id.0]).await;
     if there.map_err(fail)?.get(0) {
         t.batch_execute(&format!("DROP TABLE {}{fate}", shown(e))).await.map_err(fail)?;
     }
-    forget(t, e).await
+    clear(t, e).await
 }
 
 /// Drops what belongs to a stream table whose table is gone, and forgets it.
 pub(crate) async fn forget(t: &Transaction<'_>, e: &Entry) -> Result<()> {
-    let doing = format!("drop {}", shown(e));
+    forget_row(t, e).await?;
     immediate::remove(t, e.id).await?;
-    drop_states(t, e.id, &doing).await?;
+    clear(t, e).await
+}
+
+/// Takes a stream table out of the catalog; where its table is gone the catalog's owner alone may.
+async fn forget_row(t: &Transaction<'_>, e: &Entry) -> Result<()> {
     let text = "DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
-    t.execute(text, &[&e.id]).await.map_err(|err| Error::server(&doing, err))?;
+    let rows = t.execute(text, &[&e.id]).await;
+    match rows.map_err(|err| Error::server(format!("drop {}", shown(e)), err))? {
+        0 => Err(Error::input(format!("must be owner of the catalog to drop {}", shown(e)))
+            .detail("Its table is gone, and with it whose it was.")
+            .hint("Drop it as the owner of schema pgtrickle.")),
+        _ => Ok(()),
+    }
+}
+
+/// Drops what is left of a stream table that the catalog does not know any more.
+async fn clear(t: &Transaction<'_>, e: &Entry) -> Result<()> {
+    drop_states(t, e.id, &format!("drop {}", shown(e))).await?;
     // Its own changes were captured for those that read it.
     capture::release(t, e.relation.id.0).await.map(drop)
 }

@@ -16,8 +16,8 @@ use crate::trickle::Trickle;
 use std::sync::Arc;
 use trickle_core::catalog::TableId;
 use trickle_core::cdc::Buffer;
-use trickle_core::immediate::Immediate;
-use trickle_core::refresh::{Compiled, Installed, Template, Yield};
+use trickle_core::immediate::{Immediate, Needs};
+use trickle_core::refresh::{Compiled, Installed, Setting, Template, Yield};
 use trickle_core::sql::{Qualified, print};
 use trickle_core::stream_table::StreamTable;
 use trickle_core::{Cause, Reason, ReasonKind};
@@ -150,7 +150,9 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
             above.push(with_children(db, Buffer::new(def, HIDDEN, &[])).await?);
         }
     }
-    let statements = Immediate::new(table, e.id, sources, &e.in_force)?.below(above).install()?;
+    let (settings, needs) = needs(db, e).await?;
+    let kept = Immediate::new(table, e.id, sources, &settings)?.below(above).needing(needs);
+    let statements = kept.install()?;
     let read: Vec<String> = table.sources().iter().map(|(def, _)| def.id.0.to_string()).collect();
     let allowed = format!("SELECT pgtrickle.require_owner('{{{}}}')", read.join(","));
     let handed = format!("SELECT pgtrickle.hand_to_owner({})", e.id);
@@ -166,6 +168,22 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
     then.extend(made.map(|text| Template::plain(text, Yield::Defined)));
     then.push(Template::plain(noted, Yield::Nothing));
     Ok(Installed::new(Compiled::new(table.clone()), then))
+}
+
+/// The settings that its triggers run under, and what they need. Where no function looks for anything in the search path, and no
+/// type has operators there, that is the server's alone, and nobody can make it another.
+async fn needs(db: &dyn Connection, e: &Entry) -> Result<(Vec<Setting>, Needs)> {
+    if e.functions.is_empty() && e.types.is_empty() {
+        let own = |s: &Setting| match s.name.as_str() {
+            "search_path" => Setting { name: s.name.clone(), values: vec!["pg_catalog".to_owned()] },
+            _ => s.clone(),
+        };
+        return Ok((e.in_force.iter().map(own).collect(), Needs::default()));
+    }
+    let names = db.query_one("SELECT coalesce(pgtrickle.type_names($1), '')", &[&e.types]).await;
+    let names = names.map_err(|err| Error::server("read the names of types", err))?.get(0);
+    let (functions, types) = (e.functions.clone(), e.types.clone());
+    Ok((e.in_force.clone(), Needs { functions, types, names, path: e.path() }))
 }
 
 /// Drops the triggers that keep a stream table, and all that they use; nothing where there is none. Its writers are kept out of

@@ -9,6 +9,7 @@ use crate::db::Connection;
 use crate::error::{Error, Result};
 use std::time::Duration;
 use trickle_core::refresh::Lease;
+use trickle_core::sql::quoted;
 
 /// What who asked for a lease was told.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,21 +25,33 @@ pub enum Leading {
     },
 }
 
-const TAKE: &str = "SELECT * FROM pgtrickle.take_lease($1, $2, $3::int8 * interval '1 millisecond')";
+/// Who holds it, and for how long it lasts unless it is renewed.
+const HELD: &str = "SELECT l.fence, l.holder, extract(epoch FROM t.expires_at - clock_timestamp())::float8 * 1000 \
+     FROM pgtrickle.pgt_leases l JOIN pgtrickle.pgt_lease_terms t USING (role) WHERE l.role = $1";
 
 /// Renews the lease on the current role's stream tables if this holder `held` it, or takes it if nobody does.
 ///
 /// # Errors
 /// Those of the server.
 pub async fn take(db: &dyn Connection, holder: &str, held: Option<Lease>, term: Duration) -> Result<Leading> {
-    let ms = i64::try_from(term.as_millis()).unwrap_or(i64::MAX);
-    let row = db.query_one(TAKE, &[&holder, &held.map(|l| l.fence), &ms]).await;
-    let row = row.map_err(|e| Error::server("ask for the lease on refreshes", e))?;
-    let found: String = row.get(2);
+    let fail = |e| Error::server("ask for the lease on refreshes", e);
+    let role = match held {
+        Some(lease) => lease.role,
+        None => {
+            db.query_one("SELECT quote_ident(current_user)::regrole::oid", &[]).await.map_err(fail)?.get(0)
+        }
+    };
+    let (held, ms) = (held.map_or("NULL".to_owned(), |l| l.fence.to_string()), term.as_millis());
+    let who = quoted(holder);
+    let taken =
+        format!("SELECT pgtrickle.take_lease({role}, {who}, {held}, {ms} * interval '1 millisecond')");
+    db.as_keeper(&taken).await.map_err(fail)?;
+    let row = db.query_one(HELD, &[&role]).await.map_err(fail)?;
+    let found: String = row.get(1);
     if found == holder {
-        return Ok(Leading::Own(Lease { role: row.get(0), fence: row.get(1) }));
+        return Ok(Leading::Own(Lease { role, fence: row.get(0) }));
     }
-    let left = Duration::try_from_secs_f64(row.get::<f64>(3) / 1e3).unwrap_or_default();
+    let left = Duration::try_from_secs_f64(row.get::<f64>(2) / 1e3).unwrap_or_default();
     Ok(Leading::Another { holder: found, left })
 }
 
@@ -47,6 +60,6 @@ pub async fn take(db: &dyn Connection, holder: &str, held: Option<Lease>, term: 
 /// # Errors
 /// Those of the server.
 pub async fn give(db: &dyn Connection, held: Lease) -> Result<()> {
-    let given = db.query("SELECT pgtrickle.give_lease($1)", &[&held.fence]).await;
-    given.map(drop).map_err(|e| Error::server("give up the lease on refreshes", e))
+    let given = format!("SELECT pgtrickle.give_lease({}, {})", held.role, held.fence);
+    db.as_keeper(&given).await.map_err(|e| Error::server("give up the lease on refreshes", e))
 }

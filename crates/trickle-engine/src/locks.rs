@@ -39,7 +39,8 @@ pub(crate) async fn patiently<T>(
     loop {
         let result = once(db, patience, &mut work).await;
         let busy = match result {
-            Err(e) if e.is_busy() || e.is_transient() => e,
+            // What a caller's transaction cannot serialize, it cannot a moment later either.
+            Err(e) if e.is_busy() || e.is_transient() && db.callers().is_none() => e,
             other => return other,
         };
         if patience.attempts <= 1 {

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::immediate;
 use crate::names::Name;
 use crate::say;
+use crate::security::Agreed;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -106,8 +107,12 @@ pub struct Entry {
     pub apart: bool,
     /// The label of the declarations that it is of; `None`: made by itself.
     pub declared: Option<String>,
-    /// The functions of others that its owner agreed to run; `None`: it was declared before that was noted.
-    pub agreed: Option<Vec<u32>>,
+    /// To what of others its owner agreed; `None`: it was declared before that was noted.
+    pub agreed: Option<Agreed>,
+    /// The functions that it calls, but the server's own.
+    pub(crate) functions: Vec<u32>,
+    /// The types that its query can reach, but the server's own.
+    pub(crate) types: Vec<u32>,
 }
 
 impl Entry {
@@ -195,13 +200,15 @@ const ENTRIES: &str = "
 , listed AS MATERIALIZED (
     SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema) AS nspname, coalesce(c.relname, s.pgt_name) AS relname,
         s.defining_query, s.original_query, s.schedule, s.refresh_mode,
-        s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, s.last_error_message, s.settings,
+        s.requested_mode, s.mode_reason, s.status, s.consecutive_errors,
+        (SELECT e.last_error_message FROM pgtrickle.pgt_errors e WHERE e.pgt_id = s.pgt_id), s.settings,
         r.rolname, coalesce(r.rolname = current_user, true) AS own, s.layout_hash,
         u.id IS NOT NULL AS unchanged, s.is_populated, c.oid IS NOT NULL AS there,
         pgtrickle.definition(s.pgt_id), s.reads_clock, s.needs_reinit, s.diamond_consistency = 'none' AS apart, s.declared,
         (extract(epoch FROM s.data_timestamp) * 1000)::int8 AS data_at,
         pgtrickle.safe_path(s.settings, c.relowner) AS safe_path,
-        CASE WHEN s.agreed_by = c.relowner OR s.agreed IS NULL THEN s.agreed ELSE '{}' END AS agreed
+        CASE WHEN s.agreed_by = c.relowner OR s.agreed IS NULL THEN s.agreed ELSE '{}' END AS agreed,
+        CASE WHEN s.agreed_by = c.relowner THEN s.agreed_tables ELSE '{}' END AS agreed_tables, s.functions, s.types
     FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
     LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
     LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -220,7 +227,7 @@ LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
 ORDER BY l.pgt_id, d.source_relid";
 
 /// Where what is read begins among the columns of [`ENTRIES`].
-const READ: usize = 28;
+const READ: usize = 31;
 
 /// All stream tables of a database.
 #[derive(Clone, Debug, Default)]
@@ -428,7 +435,9 @@ fn entry(r: &Row) -> Entry {
         apart: r.get(23),
         declared: r.get(24),
         data_at: r.get::<Option<i64>>(25).map(Time),
-        agreed: r.get(27),
+        agreed: r.get::<Option<Vec<u32>>>(27).map(|functions| Agreed { functions, tables: r.get(28) }),
+        functions: r.get(29),
+        types: r.get(30),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::db::{Connection, Refusal, Row, Transaction};
 use crate::drive::put_in_force;
 use crate::error::{Error, Result};
 use crate::say;
-use crate::security::Code;
+use crate::security::{Agreed, Code};
 use trickle_core::Span;
 use trickle_core::catalog::SYSTEM_COLUMNS;
 use trickle_core::parse::{find_name, renamed_columns, statements};
@@ -128,14 +128,14 @@ const KEYS: &str = "\
 /// `typed` and the connection has another. Changes nothing.
 ///
 /// # Errors
-/// What PostgreSQL says of the query, with its place in it; no privilege to create temporary objects; a function of somebody else's
-/// that is not among those that were `agreed` to.
+/// What PostgreSQL says of the query, with its place in it; no privilege to create temporary objects; something of somebody else's to
+/// which the owner has not `agreed`.
 pub(crate) async fn resolve(
     db: &mut dyn Connection,
     sql: &str,
     settings: &[Setting],
     typed: Option<Vec<String>>,
-    agreed: Option<&[u32]>,
+    agreed: Option<&Agreed>,
 ) -> Result<Resolved> {
     let transaction = db.transaction().await.map_err(|e| Error::server("begin", e))?;
     let place = Place::of(&transaction).await.map_err(|e| Error::server("make room for the query", e))?;
@@ -184,7 +184,7 @@ async fn may_make_views(db: &dyn Connection) -> Result<bool> {
     Ok(row.get(0))
 }
 
-async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&[u32]>) -> Result<Resolved> {
+async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&Agreed>) -> Result<Resolved> {
     let doing = |e| Error::server("read what the query depends on", e);
     let sql = sql.trim_end().trim_end_matches(';');
     if let Ok(Some(span)) = renamed_columns(sql) {
@@ -202,7 +202,7 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&[
     let code = Code::of(&**t, view, agreed).await?;
     // Making a view asks for no right to read; planning it does.
     t.execute(&format!("EXPLAIN SELECT * FROM {name}"), &[]).await.map_err(refused)?;
-    t.batch_execute("SET LOCAL search_path = pg_catalog").await.map_err(doing)?;
+    t.batch_execute("SET LOCAL search_path = pg_catalog, pg_temp").await.map_err(doing)?;
     let canonical: String = t
         .query_one(&format!("SELECT {}", canonical("pg_get_viewdef($1::oid)")), &[&view])
         .await

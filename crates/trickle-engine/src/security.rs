@@ -37,14 +37,9 @@ fn stored(settings: &[StoredSetting]) -> &[String] {
     settings.iter().find(|s| s.name == "search_path").map_or(&[], |s| &s.values)
 }
 
-/// Of a search path what is safe for the current role.
-pub(crate) async fn safe_schemas(db: &dyn Connection, path: &[String]) -> Result<Vec<String>> {
-    Ok(paths(db, path).await?.0)
-}
-
 /// The search path under which a query with these settings is computed.
 pub(crate) async fn safe_path(db: &dyn Connection, settings: &[StoredSetting]) -> Result<Vec<String>> {
-    safe_schemas(db, stored(settings)).await
+    Ok(paths(db, stored(settings)).await?.0)
 }
 
 /// What to say of schemas that are not in that path, where the query calls functions that may look for something there.
@@ -64,14 +59,23 @@ pub(crate) async fn left_out(db: &dyn Connection, design: &Design) -> Result<Opt
     }))
 }
 
+/// What the owner of a stream table agreed to when it was declared. Nothing else of others has anything of its rights.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Agreed {
+    /// Functions of others that run, by oid.
+    pub functions: Vec<u32>,
+    /// Relations that views of others read with its rights (`security_invoker`), by oid.
+    pub tables: Vec<u32>,
+}
+
 /// What a query would run of others than the current role and superusers. Whatever runs is a function: one that it calls; that an
 /// operator, a cast or an aggregate of it is made of; that the domains and ranges among its types have; that a policy of a relation
 /// calls. Of the types of all columns that it can reach all casts count, since what is stored is written as text and compared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
-    /// The functions.
-    pub(crate) strangers: Vec<u32>,
-    /// The types of others, which these can give other functions at any time.
+    /// What the owner of the stream table is asked to agree to.
+    pub(crate) strange: Agreed,
+    /// The types, but the server's own: their owners can give them other functions, and other names, at any time.
     pub(crate) types: Vec<u32>,
     /// Of what these have (`pgtrickle.types_fingerprint`); `None` where there are none.
     pub(crate) fingerprint: Option<String>,
@@ -110,44 +114,62 @@ const REACHED: &str = "
         CROSS JOIN LATERAL unnest(ARRAY[g.rngcanonical, g.rngsubdiff]::oid[]) u(oid)
 )";
 
-/// Those of others: of functions how they are called and whose they are.
+/// The functions of others and whose they are, the relations that views of others read as whoever queries these and through which, and
+/// all types.
 const OF_OTHERS: &str = "
 , trusted(oid) AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname = current_user)
-SELECT p.oid, p.oid::regprocedure::text, p.proowner::regrole::text, NULL::text
+SELECT 'function', p.oid, p.oid::regprocedure::text, p.proowner::regrole::text
 FROM code JOIN pg_proc p USING (oid) WHERE p.proowner NOT IN (SELECT oid FROM trusted)
-UNION ALL SELECT y.oid, NULL, NULL, 'type' FROM type JOIN pg_type y USING (oid) WHERE y.typowner NOT IN (SELECT oid FROM trusted)
-ORDER BY 1";
+UNION ALL SELECT 'table', c.oid, c.oid::regclass::text, min(pg_catalog.format('view %s of %s', v.oid::regclass, v.relowner::regrole))
+FROM reads r JOIN pg_class v ON v.oid = r.view AND v.oid <> $1::oid AND v.relkind = 'v'
+    AND v.relowner NOT IN (SELECT oid FROM trusted)
+    AND EXISTS (SELECT FROM pg_options_to_table(v.reloptions) o WHERE o.option_name = 'security_invoker' AND o.option_value::bool)
+JOIN pg_class c ON r.class = 'pg_class'::regclass AND c.oid = r.object AND c.relkind IN ('r', 'p', 'v', 'm', 'f') GROUP BY c.oid
+UNION ALL SELECT 'type', oid, NULL, NULL FROM type WHERE oid >= 16384
+ORDER BY 1, 2";
 
 impl Code {
-    /// Of a view, where it has no function that is not among those that are `agreed` to.
-    pub(crate) async fn of(db: &dyn Connection, view: u32, agreed: Option<&[u32]>) -> Result<Code> {
+    /// Of a view, where it has nothing that is not among what is `agreed` to.
+    pub(crate) async fn of(db: &dyn Connection, view: u32, agreed: Option<&Agreed>) -> Result<Code> {
         let fail = |e| Error::server("read whose functions the query would run", e);
         let text = format!("{DEPENDENCIES}{REACHED}{OF_OTHERS}");
-        let rows = db.query(&text, &[&view]).await.map_err(fail)?;
-        let (types, functions): (Vec<&Row>, Vec<&Row>) =
-            rows.iter().partition(|r| r.get::<Option<String>>(3).is_some());
-        let strange = |r: &&&Row| agreed.is_some_and(|known| !known.contains(&r.get::<u32>(0)));
-        if let Some(r) = functions.iter().find(strange) {
-            let (name, owner): (String, String) = (r.get(1), r.get(2));
-            return Err(Error::input(format!(
-                "its query would run the function {name} of {owner}, to which the owner of the stream table has not agreed"
-            ))
-            .detail(
-                "Something that it reads was altered: a cast, an operator, a view, a domain or a policy calls that function now.",
-            )
-            .hint("Look at that function; to give the stream table its query again is to agree."));
-        }
-        let oids = |of: Vec<&Row>| of.iter().map(|r| r.get(0)).collect::<Vec<u32>>();
-        let (strangers, types) = (oids(functions), oids(types));
-        let fingerprint = match types.is_empty() {
-            true => None,
-            false => {
-                let text = "SELECT pgtrickle.types_fingerprint($1)";
-                Some(db.query_one(text, &[&types]).await.map_err(fail)?.get(0))
+        let mut code = Code::default();
+        for r in &db.query(&text, &[&view]).await.map_err(fail)? {
+            let (kind, oid): (String, u32) = (r.get(0), r.get(1));
+            match kind.as_str() {
+                "function" if agreed.is_some_and(|a| !a.functions.contains(&oid)) => return Err(runs(r)),
+                "function" => code.strange.functions.push(oid),
+                "table" if agreed.is_some_and(|a| !a.tables.contains(&oid)) => return Err(reads(r)),
+                "table" => code.strange.tables.push(oid),
+                _ => code.types.push(oid),
             }
-        };
-        Ok(Code { strangers, types, fingerprint })
+        }
+        if !code.types.is_empty() {
+            let text = "SELECT pgtrickle.types_fingerprint($1)";
+            code.fingerprint = Some(db.query_one(text, &[&code.types]).await.map_err(fail)?.get(0));
+        }
+        Ok(code)
     }
+}
+
+/// Refuses a function of somebody else's.
+fn runs(r: &Row) -> Error {
+    let (name, owner): (String, String) = (r.get(2), r.get(3));
+    Error::input(format!(
+        "its query would run the function {name} of {owner}, to which the owner of the stream table has not agreed"
+    ))
+    .detail("Something that it reads was altered: a cast, an operator, a view, a domain or a policy calls that function now.")
+    .hint("Look at that function; to give the stream table its query again is to agree.")
+}
+
+/// Refuses a relation that somebody else's view reads.
+fn reads(r: &Row) -> Error {
+    let (name, view): (String, String) = (r.get(2), r.get(3));
+    Error::input(format!(
+        "its query would read {name} for the {view}, to which the owner of the stream table has not agreed"
+    ))
+    .detail("The view was altered: with security_invoker it reads as the owner of the stream table whatever that one may read.")
+    .hint("Look at that view; to give the stream table its query again is to agree.")
 }
 
 /// The hidden tables of a stream table that belong to another role than the stream table: whoever got it did not get these.

@@ -11,15 +11,13 @@ use crate::progress::{Onlooker, Progress, Quiet, Tally};
 use crate::refresh::Wanted;
 use crate::registry::{Entry, Registry, Runnable, compile_entry};
 use crate::schema;
-use crate::security::safe_schemas;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::AtomicI32;
 use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::cost::{Force, Policy};
 use trickle_core::refresh::WorkMem;
-use trickle_core::sql::Ident;
 
 /// What the user decides beside queries and schedules. None of it changes what a stream table holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,9 +116,8 @@ pub struct Trickle<C> {
     pid: Arc<AtomicI32>,
     /// Major version of the server.
     pub(crate) server: u32,
+    /// The schemas of the search path that the connection came with. Its own is [`SHUT`] since.
     pub(crate) search_path: Vec<String>,
-    /// Whether the connection has less than that in its path.
-    is_shut: bool,
     pub(crate) memory: Memory,
 }
 
@@ -144,35 +141,14 @@ impl<C: Connection> Trickle<C> {
     /// # Errors
     /// No catalog or another version; a server older than 15.
     pub async fn open(connection: C, settings: Settings) -> Result<Trickle<C>> {
-        let mut trickle = Trickle::attach(connection, settings).await?;
+        let trickle = Trickle::attach(connection, settings).await?;
         schema::require(trickle.db()).await?;
-        trickle.shut_path().await?;
         Ok(trickle)
     }
 
-    /// Takes out of the connection's search path the schemas in which others may create: what is asked and done over it names most of
-    /// the server's operators and functions without a schema. Queries that somebody types are read under the path as it was. Not
-    /// through a pooler, whose other clients would find it so; a transaction of a caller's has its own.
-    async fn shut_path(&mut self) -> Result<()> {
-        let pid = self.pid.load(Ordering::Relaxed);
-        if self.connection.callers().is_some() || self.connection.greeted().is_some_and(|told| told != pid) {
-            return Ok(());
-        }
-        let path = safe_schemas(self.db(), &self.search_path).await?;
-        if self.search_path.iter().all(|s| path.contains(s)) {
-            return Ok(());
-        }
-        let list: Vec<String> = path.iter().map(|s| Ident::new(s).to_string()).collect();
-        // Kept, whatever users' code sets in refreshes.
-        let shut = self.db().set(&format!("search_path = {}", list.join(", "))).await;
-        shut.map_err(|e| Error::server("set search_path", e))?;
-        self.is_shut = true;
-        Ok(())
-    }
-
-    /// The search path that typed queries are read under, where the connection has another.
+    /// The search path that typed queries are read under: the connection's own, before it was [`SHUT`].
     pub(crate) fn typed_path(&self) -> Option<Vec<String>> {
-        self.is_shut.then(|| self.search_path.clone())
+        Some(self.search_path.clone())
     }
 
     /// Over a connection whose catalog may be missing: for [`Trickle::init`].
@@ -180,8 +156,8 @@ impl<C: Connection> Trickle<C> {
     /// # Errors
     /// A server older than 15.
     pub async fn attach(mut connection: C, settings: Settings) -> Result<Trickle<C>> {
-        let text = "SELECT current_setting('server_version_num')::int / 10000, current_schemas(false)::text[], \
-             pg_backend_pid()";
+        let text = "SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4 OPERATOR(pg_catalog./) 10000, \
+             pg_catalog.current_schemas(false)::pg_catalog.text[], pg_catalog.pg_backend_pid()";
         let row = db(&connection)
             .query_one(text, &[])
             .await
@@ -198,6 +174,9 @@ impl<C: Connection> Trickle<C> {
             share(&mut connection).await;
         } else {
             keep(&mut connection, settings.use_prepared_statements).await;
+            // Kept, whatever users' code sets in refreshes.
+            let shut = db(&connection).set(&format!("search_path = {SHUT}")).await;
+            shut.map_err(|e| Error::server("set search_path", e))?;
         }
         let pid = connection.process().unwrap_or_else(|| Arc::new(AtomicI32::new(pid)));
         let search_path = row.get(1);
@@ -211,7 +190,6 @@ impl<C: Connection> Trickle<C> {
             pid,
             server,
             search_path,
-            is_shut: false,
             memory: Memory::default(),
         })
     }
@@ -375,6 +353,13 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
+/// The search path of what is asked and done over a connection, which names most of the server's operators and functions without a
+/// schema: no other role can put anything there, now or later.
+const SHUT: &str = "pg_catalog, pg_temp";
+
+/// The same where each transaction may have another server process.
+const SHUT_LOCALLY: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
+
 /// A refresher that was killed leaves no statement running to its end. Where the server's platform cannot tell, it refuses
 /// the setting, and the statement does run to its end.
 const CHECKED: &str = "SET LOCAL client_connection_check_interval = '1s'";
@@ -401,7 +386,11 @@ async fn share<C: Connection>(connection: &mut C) {
     if tried.is_err() {
         let _ = db(connection).batch_execute("ROLLBACK").await;
     }
-    connection.share(if tried.is_ok() { &[CHECKED, UNCOMPILED] } else { &[UNCOMPILED] });
+    connection.share(if tried.is_ok() {
+        &[SHUT_LOCALLY, CHECKED, UNCOMPILED]
+    } else {
+        &[SHUT_LOCALLY, UNCOMPILED]
+    });
 }
 
 /// A connection as everything but its driver speaks to it.

@@ -3,7 +3,7 @@
 use crate::gucs;
 use crate::inside::done;
 use crate::raise::raise_in;
-use crate::unsafe_pg::{Acting, Inside};
+use crate::unsafe_pg::{Acting, Inside, Path, SHUT};
 use pgrx::prelude::*;
 use std::cell::RefCell;
 use trickle_engine::db::Connection;
@@ -238,7 +238,7 @@ fn others() -> String {
         "SELECT c.relowner, n.nspname, c.relname, c.oid, \
     {LETS_OWNER_IN} FROM pg_catalog.pg_class c \
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-    WHERE c.oid = to_regclass($1) AND pg_get_userbyid(c.relowner) <> current_user AND (pg_has_role(c.relowner, 'USAGE') \
+    WHERE c.oid = $1 AND pg_get_userbyid(c.relowner) <> current_user AND (pg_has_role(c.relowner, 'USAGE') \
     OR CASE WHEN $2 <> '' AND current_setting('server_version_num')::int >= 170000 THEN has_table_privilege(c.oid, $2) END)"
     )
 }
@@ -264,8 +264,15 @@ fn as_owner_about<T>(
         let name = Name::parse(name)?;
         let inside = Inside::enter();
         let db: &dyn Connection = &inside;
-        let asked = db.query_opt(&others(), &[&name.to_string(), &right]).await;
-        let others = asked.map_err(|e| Error::server("look whose the table is", e))?;
+        let fail = |e| Error::server("look whose the table is", e);
+        let meant = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid";
+        let meant = db.query_one(meant, &[&name.to_string()]).await.map_err(fail)?;
+        let table: Option<u32> = meant.get(0);
+        // What else is asked is asked of the server alone, whatever the caller's search path has.
+        let shut = Path::begin(SHUT);
+        let others = db.query_opt(&others(), &[&table, &right]).await;
+        drop(shut);
+        let others = others.map_err(fail)?;
         let Some(others) = others else {
             return attempt(inside, gucs::settings(), async |trickle| work(trickle, &name).await).await;
         };
@@ -299,7 +306,7 @@ fn placed(name: &str) -> String {
         }
         let inside = Inside::enter();
         let db: &dyn Connection = &inside;
-        let asked = db.query_one("SELECT pg_catalog.current_schema()::text", &[]).await;
+        let asked = db.query_one("SELECT pg_catalog.current_schema()::pg_catalog.text", &[]).await;
         let schema = asked.map_err(|e| Error::server("look for the schema of a new table", e))?.get(0);
         Ok(Name { schema, ..name }.to_string())
     });

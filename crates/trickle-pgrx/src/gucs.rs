@@ -1,5 +1,6 @@
 //! The settings of the extension.
 
+use crate::unsafe_pg::is_wait_limited;
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::prelude::*;
 use std::ffi::CStr;
@@ -309,9 +310,11 @@ pub(crate) fn of_workers() -> Settings {
 pub(crate) fn settings() -> Settings {
     let some = |n: i32| u32::try_from(n).ok().filter(|n| *n > 0);
     Settings {
-        // Whoever waits for a lock holds those that its transaction has: the server's own deadlock detection and lock_timeout
-        // end that, and trying again in the same transaction does not help.
-        patience: Patience { lock_timeout: Duration::ZERO, attempts: 1, pause: Duration::ZERO },
+        // A session's own lock_timeout says how long it is to wait, and that it is to fail then.
+        patience: match is_wait_limited() {
+            true => Patience { lock_timeout: Duration::ZERO, attempts: 1, pause: Duration::ZERO },
+            false => Patience::default(),
+        },
         capture: CaptureOptions {
             mode: match TRIGGER_MODE.get() {
                 TriggerMode::Row => Mode::Row,

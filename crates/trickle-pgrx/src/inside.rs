@@ -172,11 +172,11 @@ impl Connection for Inside {
                 Kind::Setting | Kind::Lock => {
                     return told(statement, Inside::batch(self, &statement.text)).map(|()| Answer::default());
                 }
-                Kind::Define => {
+                Kind::Define | Kind::Lease => {
                     return told(statement, Inside::as_keeper(self, &statement.text))
                         .map(|()| Answer::default());
                 }
-                Kind::Program | Kind::Command | Kind::Lease | Kind::Frontier | Kind::History => {
+                Kind::Program | Kind::Command | Kind::Frontier | Kind::History => {
                     return self.answer(statement);
                 }
             }

@@ -5,7 +5,7 @@ use crate::comments::COMMENTS;
 use crate::gucs;
 use crate::inside::done;
 use crate::raise::raise;
-use crate::unsafe_pg::{ApartFromScript, Inside, is_creating_extension, is_preloaded};
+use crate::unsafe_pg::{ApartFromScript, Inside, Path, SHUT, is_creating_extension, is_preloaded};
 use crate::workers;
 use pgrx::prelude::*;
 use trickle_engine::db::Connection;
@@ -64,8 +64,8 @@ extension_sql!(
 /// What a program made in the schema of the catalog, with the word for it; what belongs to an extension is left out. Who was let
 /// in before may use the language too.
 const ADOPTED: &str = "
-SELECT pg_catalog.format('ALTER EXTENSION pg_trickle ADD %s %s', CASE c.relkind WHEN 'r' THEN 'TABLE' ELSE 'SEQUENCE' END, c.oid::regclass)
-FROM pg_class c WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind IN ('r', 'S')
+SELECT pg_catalog.format('ALTER EXTENSION pg_trickle ADD %s %s', CASE c.relkind WHEN 'r' THEN 'TABLE' WHEN 'v' THEN 'VIEW' ELSE 'SEQUENCE' END, c.oid::regclass)
+FROM pg_class c WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind IN ('r', 'v', 'S')
   AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
 UNION ALL
 SELECT pg_catalog.format('ALTER EXTENSION pg_trickle ADD FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
@@ -88,11 +88,12 @@ const DUMPED: &str = "SELECT c.oid FROM pg_class c \
 /// What of the extension is the catalog: all but its own functions, which are in C or called by event triggers.
 const RELEASED: &str = "
 SELECT pg_catalog.format('ALTER EXTENSION pg_trickle DROP %s %s',
-    CASE i.type WHEN 'table' THEN 'TABLE' WHEN 'sequence' THEN 'SEQUENCE' WHEN 'function' THEN 'FUNCTION' ELSE 'SCHEMA' END, i.identity)
+    CASE i.type WHEN 'table' THEN 'TABLE' WHEN 'view' THEN 'VIEW' WHEN 'sequence' THEN 'SEQUENCE' WHEN 'function' THEN 'FUNCTION'
+        ELSE 'SCHEMA' END, i.identity)
 FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
 CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, 0) i
 LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid LEFT JOIN pg_language l ON l.oid = p.prolang
-WHERE e.extname = 'pg_trickle' AND i.type IN ('table', 'sequence', 'function', 'schema') AND l.lanname IS DISTINCT FROM 'c'
+WHERE e.extname = 'pg_trickle' AND i.type IN ('table', 'view', 'sequence', 'function', 'schema') AND l.lanname IS DISTINCT FROM 'c'
   AND p.prorettype IS DISTINCT FROM 'event_trigger'::regtype
 ORDER BY i.type = 'schema', i.identity";
 
@@ -158,6 +159,7 @@ async fn rehomed(inside: Inside) -> Result<bool> {
 fn release() {
     let released = done(async {
         let inside = Inside::enter();
+        let _shut = Path::begin(SHUT);
         let db: &dyn Connection = &inside;
         let fail = |e| Error::server("release the catalog", e);
         capture::leave_extension(db).await?;
@@ -177,7 +179,11 @@ fn install() {
             "the catalog of pg_trickle comes with CREATE EXTENSION pg_trickle, and ALTER EXTENSION pg_trickle UPDATE"
         );
     }
-    let made = done(filled(&Inside::enter()));
+    let made = done(async {
+        let inside = Inside::enter();
+        let _shut = Path::begin(SHUT);
+        filled(&inside).await
+    });
     if let Err(e) = made {
         raise(&e);
     }

@@ -93,9 +93,7 @@ fn what_is_written_before_the_update_is_followed_after_it() {
         run(&s, AS_BEFORE).await;
         run(
             &s,
-            "ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.take_lease(text, bigint, interval); \
-                 ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.give_lease(bigint); \
-                 ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.hold_lease(oid, bigint); \
+            "ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.hold_lease(oid, bigint); \
                  ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.has_grown(oid, text); \
                  ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.fingerprint(oid, int2); \
                  ALTER EXTENSION pg_trickle DROP TABLE pgtrickle.pgt_lease_terms; \
@@ -128,10 +126,13 @@ const AS_BEFORE: &str = "DO $$ DECLARE f text; BEGIN
     FOREACH f IN ARRAY ARRAY['require_owner(oid[])', 'hand_to_owner(bigint)', 'hand_over()', 'without_grants(oid)', 'require_keeper()',
         'let_in_owners(oid[])', 'without_statistics()', 'stop_keeping(bigint)', 'immediate_fingerprint(bigint)', 'is_at_work()',
         'misfit(oid, int2[], text[], oid[], text[])', 'columns_now(oid, int2[], oid[])', 'row_security(oid, oid)',
-        'row_security(oid, oid[], oid)', 'safe_path(text[], oid)', 'safe_path(jsonb, oid)', 'types_fingerprint(oid[])'] LOOP
+        'row_security(oid, oid[], oid)', 'safe_path(text[], oid)', 'safe_path(jsonb, oid)', 'types_fingerprint(oid[])',
+        'child_misfit(oid, text[], oid[])', 'is_safe_path(text[])', 'type_names(oid[])', 'take_lease(oid, text, bigint, interval)',
+        'give_lease(oid, bigint)'] LOOP
         EXECUTE format('ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.%s', f);
     END LOOP; END $$;
     ALTER EXTENSION pg_trickle DROP TABLE pgtrickle.pgt_marks;
+    ALTER EXTENSION pg_trickle DROP VIEW pgtrickle.pgt_errors;
     CREATE OR REPLACE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
     CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
     DROP FUNCTION pgtrickle.is_at_work()";

@@ -162,21 +162,32 @@ pub(super) async fn stands_still(db: &Db, app: Role) {
 fn a_lease_is_held_by_its_number_and_outlives_no_clock() {
     each_server(async |db| {
         let (app, w) = shop(db).await;
-        let take = |who: &str| format!("SELECT fence FROM pgtrickle.take_lease('{who}', NULL, '5 s')");
+        let take = async |s: &Session, who: &str| {
+            let role = &app.name;
+            run(s, &format!("SELECT pgtrickle.take_lease('{role}'::regrole, '{who}', NULL, '5 s')")).await;
+            count(s, &format!("SELECT fence FROM pgtrickle.pgt_leases WHERE role = '{role}'::regrole")).await
+        };
         run(&w, &format!("SET SESSION AUTHORIZATION {}", app.name)).await;
         let hold = format!("SELECT pgtrickle.hold_lease('{}'::regrole, 1)", app.name);
-        assert_eq!(count(&w, &take("first")).await, 1);
+        assert_eq!(take(&w, "first").await, 1);
         run(&w, &hold).await;
-        assert_eq!(count(&w, &take("second")).await, 1, "the first has it");
+        assert_eq!(take(&w, "second").await, 1, "the first has it");
         run(&w, "UPDATE pgtrickle.pgt_lease_terms SET expires_at = clock_timestamp() + interval '1 day'")
             .await;
-        assert_eq!(count(&w, &take("second")).await, 2, "the clock was set back");
+        assert_eq!(take(&w, "second").await, 2, "the clock was set back");
         let refused = w.client().batch_execute(&hold).await.unwrap_err();
         assert_eq!(refused.code().map(|c| c.code()), Some("55P03"));
         run(&w, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await;
         let other = db.session().await;
-        run(&other, &format!("SET SESSION AUTHORIZATION {}; SELECT pgtrickle.give_lease(2)", app.name)).await;
-        assert_eq!(count(&other, &take("third")).await, 3);
+        run(
+            &other,
+            &format!(
+                "SET SESSION AUTHORIZATION {0}; SELECT pgtrickle.give_lease('{0}'::regrole, 2)",
+                app.name
+            ),
+        )
+        .await;
+        assert_eq!(take(&other, "third").await, 3);
         let refused = w.client().batch_execute(&hold.replace(", 1)", ", 2)")).await.unwrap_err();
         assert_eq!(refused.code().map(|c| c.code()), Some("55P03"), "under a snapshot in which it has it");
     });
@@ -210,7 +221,7 @@ fn a_lease_is_of_a_role_and_refreshes_by_hand_go_on() {
     each_server(async |db| {
         let (app, w) = shop(db).await;
         let taken = format!(
-            "SET SESSION AUTHORIZATION {0}; SELECT pgtrickle.take_lease('a test', NULL, '1 hour'); RESET SESSION AUTHORIZATION",
+            "SET SESSION AUTHORIZATION {0}; SELECT pgtrickle.take_lease('{0}'::regrole, 'a test', NULL, '1 hour'); RESET SESSION AUTHORIZATION",
             app.name
         );
         run(&w, &taken).await;
@@ -220,12 +231,16 @@ fn a_lease_is_of_a_role_and_refreshes_by_hand_go_on() {
         let stranger = Role::create(db, "stranger").await;
         run(&w, &format!("SELECT pgtrickle.grant_to('{}')", stranger.name)).await;
         for statement in [
-            "SELECT pgtrickle.take_lease('a stranger', NULL, '1 hour')",
-            "SELECT pgtrickle.give_lease(1)",
+            "SELECT pgtrickle.take_lease(role, 'a stranger', NULL, '1 hour') FROM pgtrickle.pgt_leases",
+            "SELECT pgtrickle.give_lease(role, 1) FROM pgtrickle.pgt_leases",
+            "SELECT pgtrickle.hold_lease(role, 1) FROM pgtrickle.pgt_leases",
             "UPDATE pgtrickle.pgt_lease_terms SET expires_at = now()",
             "DELETE FROM pgtrickle.pgt_leases",
         ] {
-            stranger.run_sql(db, statement).await;
+            let s = db.session().await;
+            run(&s, &format!("SET SESSION AUTHORIZATION {}", stranger.name)).await;
+            let refused = s.client().batch_execute(statement).await.unwrap_err();
+            assert_eq!(refused.code().map(|c| c.code()), Some("42501"), "{statement}");
         }
         let own = format!(
             "SELECT holder = 'a test' AND fence = 1 AND expires_at > now() + interval '1 minute' \

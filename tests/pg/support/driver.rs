@@ -51,6 +51,8 @@ impl Driver {
         }
         let mut trickle = Trickle::attach(connect().await, settings).await.unwrap();
         trickle.init().await.unwrap();
+        // Tests run statements of their own over it.
+        trickle.connection().client().batch_execute("RESET search_path").await.unwrap();
         Driver(trickle)
     }
 

@@ -245,6 +245,11 @@ impl Buffer {
         &self.table_name
     }
 
+    /// Whether the table has partitions, or children, that get triggers of their own.
+    pub(crate) fn has_children(&self) -> bool {
+        !self.partitions.is_empty()
+    }
+
     /// The table, then its partitions.
     pub(super) fn captured(&self) -> impl Iterator<Item = &Qualified> {
         std::iter::once(&self.table_name).chain(&self.partitions)

@@ -47,7 +47,7 @@ pub(super) const OLD: &str = "trickle_o";
 pub(super) const NEW: &str = "trickle_n";
 
 /// An array constant of texts that need no more than the quotes which all get.
-fn list(items: impl Iterator<Item = String>, ty: &str) -> Scalar {
+pub(crate) fn list(items: impl Iterator<Item = String>, ty: &str) -> Scalar {
     let quote = |item: String| format!("\"{}\"", item.replace('\\', "\\\\").replace('"', "\\\""));
     constant(&format!("{{{}}}", items.map(quote).collect::<Vec<_>>().join(",")), ty)
 }
@@ -156,8 +156,40 @@ pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     let as_made = Scalar::and(std::iter::once(room).chain(fit));
     let body = writer.body.iter().cloned().map(Instruction::Run).collect();
     let guard = when(as_made, body, otherwise(&writer, buffer, size));
-    let foreign = (writer.for_each_row && buffer.is_partitioned()).then(|| of_another_table(buffer));
+    let foreign = match writer.for_each_row && buffer.is_partitioned() {
+        true => Some(of_another_table(buffer)),
+        false if writer.reads.is_empty() => None,
+        false => of_an_altered_child(std::slice::from_ref(buffer), |_| &writer.reads, None),
+    };
     foreign.into_iter().chain([guard]).collect()
+}
+
+/// Leaves the mark, and does nothing else, for a table that was a partition or a child of one of these and is altered since: while it is one
+/// the server keeps its columns as the parent's. `of` is the stream table that alone is concerned.
+pub(crate) fn of_an_altered_child<'b>(
+    sources: &'b [Buffer],
+    reads: impl Fn(&'b Buffer) -> &'b [usize],
+    of: Option<i64>,
+) -> Option<Instruction> {
+    let described = || sources.iter().filter(|s| s.is_described());
+    let others = described().map(|s| Scalar::Distinct {
+        left: Box::new(variable("tg_relid")),
+        right: Box::new(source(s, "oid")),
+        negated: false,
+    });
+    let misfit = |s: &'b Buffer| {
+        let columns = Columns::of(s, reads(s));
+        Scalar::Call(function("child_misfit"), vec![variable("tg_relid"), columns.names, columns.types])
+    };
+    let parents: Vec<&Buffer> = described().filter(|s| s.has_children()).collect();
+    let first = *parents.first()?;
+    let unlike = parents.iter().map(|s| misfit(s).is_not_null());
+    let marked = mark(first, of, misfit(first).coalesce(Scalar::text("a child of it was altered")));
+    Some(when(
+        Scalar::and(others.chain(unlike)),
+        vec![Instruction::Run(marked), Instruction::Return],
+        Vec::new(),
+    ))
 }
 
 /// Does nothing for a table that is no partition of the source. PostgreSQL repeats a row trigger on each new partition with the

@@ -1,7 +1,7 @@
 //! What the trigger functions do.
 
 use super::exclusion::Exclusion;
-use super::{BUCKETS, Immediate};
+use super::{BUCKETS, Immediate, Needs};
 use crate::apply::LayoutSources;
 use crate::catalog::{TableDef, TableId};
 use crate::cdc::{Buffer, changed_rows, fit};
@@ -176,10 +176,31 @@ impl Immediate<'_> {
             wanted.push(usage(&s.schema));
             wanted.push(may("has_table_privilege", oid(s.id), "SELECT"));
         }
+        let Needs { functions, types, names, path } = &self.needs;
+        // Of one that is gone nobody has a privilege, nor has it none.
+        let callable = |f: &u32| {
+            may("has_function_privilege", oid(TableId(*f)), "EXECUTE").coalesce(Scalar::bool(false))
+        };
+        wanted.extend(functions.iter().map(callable));
+        if !types.is_empty() {
+            let types = fit::list(types.iter().map(u32::to_string), "oid[]");
+            let named = Scalar::Call(Qualified::new("pgtrickle", "type_names"), vec![types]);
+            wanted.push(named.same_as(Scalar::text(names)));
+        }
+        if !path.is_empty() {
+            let path = fit::list(path.iter().cloned(), "text[]");
+            wanted.push(Scalar::Call(Qualified::new("pgtrickle", "is_safe_path"), vec![path]));
+        }
         [
             when(usage(self.table.hidden_schema()).negated(), stop(), Vec::new()),
             when(Scalar::or(wanted.into_iter().map(Scalar::negated)), stop(), Vec::new()),
         ]
+    }
+
+    /// Does nothing for a table that was a partition or a child of a source and is altered since.
+    pub(super) fn of_own(&self, body: Vec<Instruction>) -> Vec<Instruction> {
+        let foreign = fit::of_an_altered_child(&self.sources, Buffer::columns, Some(self.id));
+        foreign.into_iter().chain(body).collect()
     }
 
     /// Counts a statement that begins.

@@ -53,7 +53,21 @@ pub struct Immediate<'t> {
     sources: Vec<Buffer>,
     above: Vec<Buffer>,
     settings: Vec<(String, Vec<String>)>,
+    needs: Needs,
     exclusion: Exclusion,
+}
+
+/// What its triggers need beside the sources, and may lose without being told: writers go on without them then.
+#[derive(Clone, Debug, Default)]
+pub struct Needs {
+    /// Functions that its owner calls, by oid.
+    pub functions: Vec<u32>,
+    /// Types that it names, by oid.
+    pub types: Vec<u32>,
+    /// What they are named (`pgtrickle.type_names`).
+    pub names: String,
+    /// The schemas in which its functions and the operators of its types are found, where nobody else makes any.
+    pub path: Vec<String>,
 }
 
 impl<'t> Immediate<'t> {
@@ -69,7 +83,14 @@ impl<'t> Immediate<'t> {
         settings: &[Setting],
     ) -> Result<Immediate<'t>> {
         let settings = settings.iter().map(in_force).collect();
-        Ok(Immediate { table, id, sources, above: Vec::new(), settings, exclusion: Exclusion::of(table)? })
+        let (above, needs, exclusion) = (Vec::new(), Needs::default(), Exclusion::of(table)?);
+        Ok(Immediate { table, id, sources, above, settings, needs, exclusion })
+    }
+
+    /// What it needs beside its sources.
+    #[must_use]
+    pub fn needing(self, needs: Needs) -> Immediate<'t> {
+        Immediate { needs, ..self }
     }
 
     /// The tables that stream tables read which it reads, however far above, where it does not read them itself. Who writes them
@@ -89,7 +110,7 @@ impl<'t> Immediate<'t> {
         let mut made = self.tables();
         let counts = self.counts();
         if counts {
-            made.extend(self.function("begin".to_owned(), self.begin()));
+            made.extend(self.function("begin".to_owned(), self.of_own(self.begin())));
         }
         if self.exclusion == Exclusion::All && !self.above.is_empty() {
             made.extend(self.function("lock".to_owned(), self.lock()));
@@ -103,7 +124,8 @@ impl<'t> Immediate<'t> {
         for source in &self.sources {
             for event in EVENTS {
                 let name = self.event_name(source, event);
-                made.extend(self.function(name.clone(), body::writing(self.end(source, event)?)));
+                let body = self.of_own(body::writing(self.end(source, event)?));
+                made.extend(self.function(name.clone(), body));
                 for table in source.triggered(false) {
                     if counts {
                         made.extend(self.trigger(table, source, event, TriggerTiming::Before, "begin"));

@@ -46,9 +46,6 @@ const RECORD: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_t
      THEN greatest((h.since)::timestamptz, now() - $3::int8 * interval '1 millisecond') END) END) s(at) \
      RETURNING pgt_id, lag_ms";
 
-/// Fails where somebody else has the lease; else nobody has before the end.
-const HOLD_LEASE: &str = "SELECT pgtrickle.hold_lease($1::int8::oid, $2::int8)";
-
 /// Counts an error of a stream table and writes history, in a transaction of its own after the rollback. Where the user
 /// suspended it there is nothing to count: by their errors those are told apart that failures suspended.
 const RECORD_FAILURE: &str = "WITH failed AS (UPDATE pgtrickle.pgt_stream_tables SET \
@@ -410,10 +407,10 @@ pub(super) fn store_frontier(json: &str, models: &[(i64, Model)]) -> Statement {
     s
 }
 
+/// Fails where somebody else has the lease; else nobody has before the end.
 pub(super) fn hold_lease(lease: Lease) -> Statement {
-    let mut s = statement(Kind::Lease, Phase::Cleanup, HOLD_LEASE);
-    s.params = vec![Value::Int8(i64::from(lease.role)), Value::Int8(lease.fence)];
-    s
+    let text = format!("SELECT pgtrickle.hold_lease({}, {})", lease.role, lease.fence);
+    statement(Kind::Lease, Phase::Cleanup, text)
 }
 
 /// History; what was decided once for all members counts for each. `facts` gives for a member what was known of it. Returns for each

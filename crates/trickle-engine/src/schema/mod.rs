@@ -174,7 +174,8 @@ const REHOME: &str = "
                 WHERE g.tgrelid = c.oid AND g.tgname = 'trickle_guard' AND p.pronamespace = 'pgtrickle'::regnamespace
                 AND p.proname = 'refuse_writes'
                 AND (g.tgnargs = 0 OR g.tgargs = convert_to(s.pgt_id::text, 'UTF8') || '\\x00'::bytea))),
-        pgt_relid), frontier = NULL, needs_reinit = true, reinit_reason = 'the database was restored from a dump';
+        pgt_relid), frontier = NULL, needs_reinit = true, reinit_reason = 'the database was restored from a dump',
+        agreed = NULL, agreed_by = NULL, types = '{0}', types_fingerprint = NULL;
     CREATE TEMPORARY TABLE trickle_rehomed ON COMMIT DROP AS
         SELECT pgt_id, row_number() OVER () AS n, to_regclass(pg_catalog.format('%I.%I', source_schema, source_name))::oid AS oid,
             source_type, source_schema, source_name, columns_used, cdc_mode FROM pgtrickle.pgt_dependencies;

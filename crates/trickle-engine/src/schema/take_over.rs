@@ -33,7 +33,7 @@ const OWN: &str = "
 SELECT format('ALTER SCHEMA %I OWNER TO CURRENT_USER', nspname) FROM pg_namespace WHERE nspname IN ('pgtrickle', 'pgtrickle_changes')
 UNION ALL
 SELECT format('ALTER TABLE %s OWNER TO CURRENT_USER', oid::regclass) FROM pg_class
-WHERE relnamespace = 'pgtrickle'::regnamespace AND relkind = 'r'
+WHERE relnamespace = 'pgtrickle'::regnamespace AND relkind IN ('r', 'v')
 UNION ALL
 SELECT format('ALTER ROUTINE %s OWNER TO CURRENT_USER', oid::regprocedure) FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace";
 
@@ -57,7 +57,7 @@ SELECT concat_ws(' ', i.type, i.identity) FROM pg_depend d CROSS JOIN LATERAL pg
 WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'pgtrickle'::regnamespace
 UNION ALL
 SELECT format('%s of kind %s', c.oid::regclass, concat_ws(' ', c.relkind, c.relpersistence, c.relrowsecurity, c.relforcerowsecurity,
-    c.reloftype, (SELECT count(*) FROM pg_inherits h WHERE c.oid IN (h.inhrelid, h.inhparent)))) FROM here c
+    c.reloptions, c.reloftype, (SELECT count(*) FROM pg_inherits h WHERE c.oid IN (h.inhrelid, h.inhparent)))) FROM here c
 UNION ALL
 SELECT format('column %I of %s: %s', a.attname, c.oid::regclass, concat_ws(' ', format_type(a.atttypid, a.atttypmod), a.attcollation::regcollation,
     a.attnotnull, a.attidentity, a.attgenerated, pg_get_expr(f.adbin, f.adrelid)))
@@ -71,7 +71,7 @@ UNION ALL
 SELECT format('trigger %I on %s: %s %s', g.tgname, c.oid::regclass, g.tgenabled, pg_get_triggerdef(g.oid))
 FROM here c JOIN pg_trigger g ON g.tgrelid = c.oid WHERE NOT g.tgisinternal
 UNION ALL
-SELECT format('rule %I on %s', r.rulename, c.oid::regclass) FROM here c JOIN pg_rewrite r ON r.ev_class = c.oid
+SELECT format('rule %I on %s: %s', r.rulename, c.oid::regclass, pg_get_ruledef(r.oid)) FROM here c JOIN pg_rewrite r ON r.ev_class = c.oid
 UNION ALL
 SELECT format('policy %I on %s: %s', y.polname, c.oid::regclass, concat_ws(' ', y.polcmd, y.polpermissive, y.polroles,
     pg_get_expr(y.polqual, y.polrelid), 'CHECK ' || pg_get_expr(y.polwithcheck, y.polrelid)))

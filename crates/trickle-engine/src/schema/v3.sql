@@ -50,6 +50,31 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.misfit(oid, int2[], text[], oid[], text[]) IS 'Why a table is not what a trigger was made for; NULL where it is.';
 
+-- The same of a table that was a child of the one that the columns are of, whose columns have the same names and other numbers.
+CREATE FUNCTION pgtrickle.child_misfit(relation oid, names text[], types oid[]) RETURNS text LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    numbers int2[] := array_fill(NULL::int2, ARRAY[cardinality(names)]);
+    name text;
+    place int;
+BEGIN
+    FOR number IN 1 .. 1600 LOOP
+        name := ((pg_identify_object_as_address('pg_class'::regclass, relation, number)).object_names)[3];
+        EXIT WHEN name IS NULL;
+        place := array_position(names, name);
+        IF place IS NOT NULL THEN
+            numbers[place] := number;
+        END IF;
+    END LOOP;
+    place := array_position(numbers, NULL);
+    IF place IS NOT NULL THEN
+        RETURN format('%s, which was a child of it, has no column %I', relation::regclass, names[place]);
+    END IF;
+    RETURN pgtrickle.misfit(relation, numbers, names, types);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.child_misfit(oid, text[], oid[]) IS 'Why a table is not as one was whose child it is or was; NULL where it is.';
+
 -- These columns of a table as a list that a query selects from it under the alias r; NULL where one was dropped or has another type.
 CREATE FUNCTION pgtrickle.columns_now(relation oid, numbers int2[], types oid[]) RETURNS text LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
@@ -161,6 +186,15 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.safe_path(text[], oid) IS 'Of a search path what nobody but a role and superusers can put anything into.';
 
+-- Whether that is all of a path that was safe for the current role.
+CREATE FUNCTION pgtrickle.is_safe_path(path text[]) RETURNS bool LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN pgtrickle.safe_path(path, quote_ident(current_user)::regrole) = path;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.is_safe_path(text[]) IS 'Whether still nobody but the current role and superusers can put anything into a search path.';
+
 -- The same of settings as they are stored.
 CREATE FUNCTION pgtrickle.safe_path(settings jsonb, owner oid) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
@@ -191,25 +225,51 @@ $$;
 -- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
 
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN agreed oid[], ADD COLUMN agreed_by oid,
+    ADD COLUMN agreed_tables oid[] NOT NULL DEFAULT '{}',
     ADD COLUMN types oid[] NOT NULL DEFAULT '{}', ADD COLUMN types_fingerprint text;
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed IS 'Functions of others than its owner and superusers that it may run; NULL: it was declared before that was noted.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_by IS 'Who owned it when it was planned.';
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.types IS 'Types of others that its query can reach.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_tables IS 'Relations that views of others may read with the rights of its owner (security_invoker).';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.types IS 'Types that its query can reach, but the server''s own; {0}: it was planned before that was noted.';
 
--- What the owners of types can have run where values of them are written, compared or converted: casts, and conditions of domains.
+-- What types are named, and the values of those that are enums: queries name both.
+CREATE FUNCTION pgtrickle.type_names(types oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT string_agg(concat_ws(' ', t.oid, format_type(t.oid, NULL),
+            (SELECT string_agg(quote_ident(e.enumlabel), ' ' ORDER BY e.oid) FROM pg_enum e WHERE e.enumtypid = t.oid)), ', ' ORDER BY t.oid)
+        FROM unnest(types) t(oid));
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.type_names(oid[]) IS 'The names of types, and of the values of those that are enums.';
+
+-- What the owners of types can have run where values of them are written, compared or converted: casts, and conditions of domains. And
+-- what these are named.
 CREATE FUNCTION pgtrickle.types_fingerprint(types oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN md5(concat_ws(E'\n',
         (SELECT string_agg(concat_ws(' ', k.castsource, k.casttarget, k.castfunc, k.castcontext), ',' ORDER BY k.oid)
          FROM pg_cast k WHERE k.castsource = ANY (types) OR k.casttarget = ANY (types)),
-        (SELECT string_agg(concat_ws(' ', n.oid, n.xmin), ',' ORDER BY n.oid) FROM pg_constraint n WHERE n.contypid = ANY (types)),
+        (SELECT string_agg(concat_ws(' ', n.oid, n.xmin), ',' ORDER BY n.oid) FROM pg_constraint n WHERE n.contypid = ANY (types) AND n.contypid <> 0),
         (SELECT string_agg(concat_ws(' ', a.attrelid, a.attnum, a.atttypid), ',' ORDER BY a.attrelid, a.attnum)
          FROM pg_type y JOIN pg_attribute a ON a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
-         WHERE y.oid = ANY (types))));
+         WHERE y.oid = ANY (types)), pgtrickle.type_names(types)));
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.types_fingerprint(oid[]) IS 'What the owners of types have run where values of them are used.';
+
+-- Whoever declared what is there has agreed to what it was planned with. One that reaches a type of somebody else is planned anew, so that
+-- these are known.
+UPDATE pgtrickle.pgt_stream_tables s SET agreed = s.functions, agreed_by = c.relowner, types = '{0}',
+    agreed_tables = ARRAY(SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = s.pgt_id AND EXISTS (
+        SELECT FROM pg_catalog.pg_class v CROSS JOIN LATERAL pg_catalog.pg_options_to_table(v.reloptions) o
+        WHERE v.oid = ANY (d.read_through) AND o.option_name = 'security_invoker' AND o.option_value::bool)),
+    types_fingerprint = CASE WHEN NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies d
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = d.source_relid JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+        JOIN pg_catalog.pg_roles r ON r.oid = t.typowner
+        WHERE d.pgt_id = s.pgt_id AND r.oid <> c.relowner AND NOT r.rolsuper) THEN pgtrickle.types_fingerprint('{0}') END
+FROM pg_catalog.pg_class c WHERE c.oid = s.pgt_relid;
 
 -- == Hidden objects belong to the catalog's owner =====================================================================
 -- Everything in pgtrickle_changes belongs to the owner of schema pgtrickle, but tables that are stream tables themselves. Others make
@@ -382,9 +442,13 @@ SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM pgtrickle.require_keeper();
     EXECUTE format('GRANT USAGE ON SCHEMA pgtrickle, pgtrickle_changes TO %s', role);
-    EXECUTE format('GRANT SELECT ON pgtrickle.pgt_catalog_version TO %s', role);
-    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON pgtrickle.pgt_stream_tables, pgtrickle.pgt_dependencies,
-        pgtrickle.pgt_buffers, pgtrickle.pgt_refresh_history, pgtrickle.pgt_leases, pgtrickle.pgt_lease_terms TO %s', role);
+    EXECUTE format('GRANT SELECT ON pgtrickle.pgt_catalog_version, pgtrickle.pgt_dependencies, pgtrickle.pgt_buffers,
+        pgtrickle.pgt_refresh_history, pgtrickle.pgt_leases, pgtrickle.pgt_lease_terms, pgtrickle.pgt_errors TO %s', role);
+    EXECUTE format('GRANT SELECT (%s) ON pgtrickle.pgt_stream_tables TO %s', (
+        SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a
+        WHERE a.attrelid = 'pgtrickle.pgt_stream_tables'::regclass AND a.attnum > 0 AND NOT a.attisdropped
+          AND a.attname <> 'last_error_message'), role);
+    -- Who writes a source leaves a mark as the owner of the stream table that is not kept.
     EXECUTE format('GRANT SELECT, INSERT ON pgtrickle.pgt_marks TO %s', role);
     EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA pgtrickle TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) TO %s', role);
@@ -424,15 +488,90 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.require_keeper() IS 'Fails unless the current role has the catalog.';
 
--- Who was let in before may not make anything in pgtrickle_changes any more.
+-- What a role that was let in writes in the catalog it writes through the extension alone, whose own statements are lent the right: with
+-- the right itself it could lock the tables against everybody, write what nobody can read, and take names that others want.
+
+-- Errors show rows that the query read: to whoever may do what the owner may, and of a table that is gone to the catalog's owner. A
+-- view reads the catalog as its owner, and asks for the right of whoever reads it.
+CREATE VIEW pgtrickle.pgt_errors WITH (security_barrier = true) AS
+    SELECT s.pgt_id, s.last_error_message FROM pgtrickle.pgt_stream_tables s
+    WHERE pg_catalog.pg_has_role(coalesce((SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = s.pgt_relid),
+        (SELECT n.nspowner FROM pg_catalog.pg_namespace n WHERE n.nspname = 'pgtrickle')), 'USAGE');
+COMMENT ON VIEW pgtrickle.pgt_errors IS 'What went wrong with the stream tables whose owner the current role is, or may act as.';
+
+-- What is of a table that is gone is the catalog owner's.
+DROP POLICY dropped ON pgtrickle.pgt_stream_tables;
+CREATE POLICY dropped ON pgtrickle.pgt_stream_tables FOR DELETE
+    USING ((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = pgt_relid));
+DROP POLICY written ON pgtrickle.pgt_dependencies;
+CREATE POLICY written ON pgtrickle.pgt_dependencies USING (EXISTS (
+    SELECT FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
+    WHERE s.pgt_id = pgt_dependencies.pgt_id AND pg_has_role(c.relowner, 'USAGE')));
+DROP POLICY written ON pgtrickle.pgt_refresh_history;
+CREATE POLICY written ON pgtrickle.pgt_refresh_history USING (EXISTS (
+    SELECT FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
+    WHERE s.pgt_id = pgt_refresh_history.pgt_id AND pg_has_role(c.relowner, 'USAGE')));
+DROP POLICY dropped ON pgtrickle.pgt_buffers;
+CREATE POLICY dropped ON pgtrickle.pgt_buffers FOR DELETE
+    USING ((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = source_relid));
+ALTER TABLE pgtrickle.pgt_marks ENABLE ROW LEVEL SECURITY;
+CREATE POLICY seen ON pgtrickle.pgt_marks FOR SELECT USING (true);
+CREATE POLICY made ON pgtrickle.pgt_marks FOR INSERT WITH CHECK (EXISTS (
+    SELECT FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
+    WHERE s.pgt_id = pgt_marks.pgt_id AND pg_has_role(c.relowner, 'USAGE')));
+
+-- Leases are taken, held and given up for a role, as the catalog's owner.
+DROP FUNCTION pgtrickle.take_lease(text, bigint, interval), pgtrickle.give_lease(bigint);
+
+-- Renews the lease of a role's stream tables where `who` holds it under the number `held`, or takes it where nobody does any more; who
+-- holds it then is in pgt_leases. One that ends later than it lasts was given before the clock was set back. A renewal need not
+-- outlive a crash, so it waits for no disk: what is committed under a lease writes it first.
+CREATE FUNCTION pgtrickle.take_lease(whose oid, who text, held bigint, term interval) RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    UPDATE pgtrickle.pgt_lease_terms t SET expires_at = clock_timestamp() + term, lasts = term WHERE t.role = whose AND t.fence = held;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM FROM pgtrickle.pgt_leases l WHERE l.role = whose;
+    IF NOT FOUND THEN
+        INSERT INTO pgtrickle.pgt_leases (role, fence, holder) VALUES (whose, 0, '') ON CONFLICT DO NOTHING;
+        INSERT INTO pgtrickle.pgt_lease_terms VALUES (whose, 0, '0', 'epoch') ON CONFLICT DO NOTHING;
+    END IF;
+    PERFORM FROM pgtrickle.pgt_lease_terms t WHERE t.role = whose
+        AND (t.expires_at <= clock_timestamp() OR t.expires_at > clock_timestamp() + t.lasts) FOR UPDATE;
+    IF FOUND THEN
+        -- Waits for whoever commits under the lease just now.
+        UPDATE pgtrickle.pgt_leases l SET fence = l.fence + 1, holder = who, taken_at = clock_timestamp() WHERE l.role = whose;
+        UPDATE pgtrickle.pgt_lease_terms t SET fence = l.fence, expires_at = clock_timestamp() + term, lasts = term
+            FROM pgtrickle.pgt_leases l WHERE l.role = t.role AND t.role = whose;
+    END IF;
+END
+$$;
+REVOKE ALL ON FUNCTION pgtrickle.take_lease(oid, text, bigint, interval) FROM PUBLIC;
+COMMENT ON FUNCTION pgtrickle.take_lease(oid, text, bigint, interval) IS 'Renews or takes the lease under which a role''s stream tables are refreshed on schedule.';
+
+-- Lets others have the lease at once.
+CREATE FUNCTION pgtrickle.give_lease(whose oid, held bigint) RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE pgtrickle.pgt_lease_terms t SET expires_at = 'epoch' WHERE t.fence = held AND t.role = whose;
+END
+$$;
+REVOKE ALL ON FUNCTION pgtrickle.give_lease(oid, bigint), pgtrickle.hold_lease(oid, bigint) FROM PUBLIC;
+COMMENT ON FUNCTION pgtrickle.give_lease(oid, bigint) IS 'Gives up a lease that was held under this number.';
+
+-- Who was let in before has these rights now, and may not make anything in pgtrickle_changes any more.
 DO $$
 DECLARE role oid;
 BEGIN
     FOR role IN SELECT DISTINCT a.grantee FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) a
-        WHERE n.nspname = 'pgtrickle_changes' AND a.privilege_type = 'CREATE' AND a.grantee NOT IN (0, n.nspowner)
+        WHERE n.nspname = 'pgtrickle' AND a.privilege_type = 'USAGE' AND a.grantee NOT IN (0, n.nspowner)
     LOOP
+        EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle FROM %s', role::regrole);
         EXECUTE format('REVOKE CREATE ON SCHEMA pgtrickle_changes FROM %s', role::regrole);
-        EXECUTE format('GRANT SELECT, INSERT ON pgtrickle.pgt_marks TO %s', role::regrole);
+        PERFORM pgtrickle.grant_to(role::regrole);
         IF EXISTS (SELECT FROM pg_language WHERE lanname = 'pgtrickle_copy') THEN
             EXECUTE format('REVOKE ALL ON LANGUAGE pgtrickle_copy FROM %s', role::regrole);
         END IF;
@@ -502,7 +641,7 @@ BEGIN
             SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table
             UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
         SELECT md5(concat_ws(E'\n', (SELECT concat_ws(' ', s.pgt_relid::regclass, pgtrickle.fingerprint(s.pgt_relid),
-                c.relowner, pgtrickle.safe_path(s.settings, c.relowner))
+                c.relowner, CASE WHEN s.functions <> '{}' OR s.types <> '{}' THEN pgtrickle.safe_path(s.settings, c.relowner) END)
             FROM pgtrickle.pgt_stream_tables s LEFT JOIN pg_class c ON c.oid = s.pgt_relid WHERE s.pgt_id = stream_table),
             string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin, p.proowner), ',' ORDER BY g.oid)))
         FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid

@@ -9,11 +9,12 @@ BEGIN
     END IF;
 END
 $$;
-DROP FUNCTION pgtrickle.columns_now(oid, int2[], oid[]), pgtrickle.misfit(oid, int2[], text[], oid[], text[]);
+DROP FUNCTION pgtrickle.child_misfit(oid, text[], oid[]), pgtrickle.columns_now(oid, int2[], oid[]), pgtrickle.misfit(oid, int2[], text[], oid[], text[]);
 
 -- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
-DROP FUNCTION pgtrickle.types_fingerprint(oid[]);
-ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN agreed, DROP COLUMN agreed_by, DROP COLUMN types, DROP COLUMN types_fingerprint;
+DROP FUNCTION pgtrickle.types_fingerprint(oid[]), pgtrickle.type_names(oid[]);
+ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN agreed, DROP COLUMN agreed_by, DROP COLUMN agreed_tables, DROP COLUMN types,
+    DROP COLUMN types_fingerprint;
 
 -- Names in generated SQL mean nothing that a stranger made.
 CREATE OR REPLACE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
@@ -30,11 +31,67 @@ BEGIN
     );
 END
 $$;
-DROP FUNCTION pgtrickle.safe_path(jsonb, oid), pgtrickle.safe_path(text[], oid);
+DROP FUNCTION pgtrickle.is_safe_path(text[]), pgtrickle.safe_path(jsonb, oid), pgtrickle.safe_path(text[], oid);
 
 -- Row security: a stream table holds what its owner may see.
 DROP FUNCTION pgtrickle.row_security(oid, oid[], oid), pgtrickle.row_security(oid, oid);
 ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN read_through, DROP COLUMN row_security;
+
+-- What a role that was let in writes in the catalog.
+DROP VIEW pgtrickle.pgt_errors;
+DROP POLICY dropped ON pgtrickle.pgt_stream_tables;
+CREATE POLICY dropped ON pgtrickle.pgt_stream_tables FOR DELETE
+    USING ((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = pgt_relid) IS NOT FALSE);
+DROP POLICY written ON pgtrickle.pgt_dependencies;
+CREATE POLICY written ON pgtrickle.pgt_dependencies USING (EXISTS (
+    SELECT FROM pgtrickle.pgt_stream_tables s LEFT JOIN pg_class c ON c.oid = s.pgt_relid
+    WHERE s.pgt_id = pgt_dependencies.pgt_id AND pg_has_role(c.relowner, 'USAGE') IS NOT FALSE));
+DROP POLICY written ON pgtrickle.pgt_refresh_history;
+CREATE POLICY written ON pgtrickle.pgt_refresh_history USING (EXISTS (
+    SELECT FROM pgtrickle.pgt_stream_tables s LEFT JOIN pg_class c ON c.oid = s.pgt_relid
+    WHERE s.pgt_id = pgt_refresh_history.pgt_id AND pg_has_role(c.relowner, 'USAGE') IS NOT FALSE));
+DROP POLICY dropped ON pgtrickle.pgt_buffers;
+CREATE POLICY dropped ON pgtrickle.pgt_buffers FOR DELETE
+    USING ((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = source_relid) IS NOT FALSE);
+DROP FUNCTION pgtrickle.take_lease(oid, text, bigint, interval), pgtrickle.give_lease(oid, bigint);
+CREATE FUNCTION pgtrickle.take_lease(who text, held bigint, term interval,
+    OUT role oid, OUT fence bigint, OUT holder text, OUT left_ms float8) LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT r.oid INTO role FROM pg_roles r WHERE r.rolname = current_user;
+    UPDATE pgtrickle.pgt_lease_terms t SET expires_at = clock_timestamp() + term, lasts = term
+        WHERE t.role = take_lease.role AND t.fence = held;
+    IF NOT FOUND THEN
+        PERFORM FROM pgtrickle.pgt_leases l WHERE l.role = take_lease.role;
+        IF NOT FOUND THEN
+            INSERT INTO pgtrickle.pgt_leases (role, fence, holder) VALUES (role, 0, '') ON CONFLICT DO NOTHING;
+            INSERT INTO pgtrickle.pgt_lease_terms VALUES (role, 0, '0', 'epoch') ON CONFLICT DO NOTHING;
+        END IF;
+        PERFORM FROM pgtrickle.pgt_lease_terms t WHERE t.role = take_lease.role
+            AND (t.expires_at <= clock_timestamp() OR t.expires_at > clock_timestamp() + t.lasts) FOR UPDATE;
+        IF FOUND THEN
+            -- Waits for whoever commits under the lease just now.
+            UPDATE pgtrickle.pgt_leases l SET fence = l.fence + 1, holder = who, taken_at = clock_timestamp()
+                WHERE l.role = take_lease.role;
+            UPDATE pgtrickle.pgt_lease_terms t SET fence = l.fence, expires_at = clock_timestamp() + term, lasts = term
+                FROM pgtrickle.pgt_leases l WHERE l.role = t.role AND t.role = take_lease.role;
+        END IF;
+    END IF;
+    SELECT l.fence, l.holder, extract(epoch FROM t.expires_at - clock_timestamp()) * 1000 INTO fence, holder, left_ms
+        FROM pgtrickle.pgt_leases l JOIN pgtrickle.pgt_lease_terms t USING (role) WHERE l.role = take_lease.role;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.take_lease(text, bigint, interval) IS 'Renews or takes the lease under which the current role''s stream tables are refreshed on schedule, and says who holds it.';
+CREATE FUNCTION pgtrickle.give_lease(held bigint) RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE pgtrickle.pgt_lease_terms t SET expires_at = 'epoch'
+        WHERE t.fence = held AND t.role = (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.give_lease(bigint) IS 'Gives up a lease that was held under this number.';
+GRANT EXECUTE ON FUNCTION pgtrickle.hold_lease(oid, bigint) TO PUBLIC;
 
 -- == Hidden objects belong to the catalog's owner =====================================================================
 CREATE OR REPLACE FUNCTION pgtrickle.refuse_writes() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -123,6 +180,17 @@ $$;
 DROP FUNCTION pgtrickle.require_owner(oid[]), pgtrickle.hand_to_owner(bigint), pgtrickle.hand_over(),
     pgtrickle.without_grants(oid), pgtrickle.require_keeper(), pgtrickle.let_in_owners(oid[]),
     pgtrickle.without_statistics(), pgtrickle.stop_keeping(bigint);
+-- Who was let in writes the catalog itself again.
+DO $$
+DECLARE role oid;
+BEGIN
+    FOR role IN SELECT a.grantee FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a
+        WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.proname = 'mark_readers' AND a.grantee NOT IN (0, p.proowner)
+    LOOP
+        PERFORM pgtrickle.grant_to(role::regrole);
+    END LOOP;
+END
+$$;
 -- == End of that ======================================================================================================
 
 UPDATE pgtrickle.pgt_catalog_version SET version = 2;

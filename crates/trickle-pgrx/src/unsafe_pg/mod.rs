@@ -14,14 +14,16 @@ mod values;
 
 pub(crate) use board::{Admission, Board, Hire, Job, Next, PLACES};
 pub(crate) use plan::Plan;
-pub(crate) use process::{Acting, Limit, Scheduled, is_preloaded, is_preloading, reserve_settings};
+pub(crate) use process::{
+    Acting, Limit, Scheduled, is_preloaded, is_preloading, is_wait_limited, reserve_settings,
+};
 pub(crate) use report::raise;
 pub(crate) use rights::{is_at_work, watch_statements};
 
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 use report::{Heard, listening};
-use rights::Working;
+use rights::{Lending, Working};
 use std::cell::{Cell as Shared, RefCell};
 use std::ffi::{CStr, CString};
 use std::panic::AssertUnwindSafe;
@@ -197,23 +199,22 @@ impl Inside {
     /// Runs statements without values or results.
     pub(crate) fn batch(&self, text: &str) -> Result<(), Refusal> {
         let text = c_text(text)?;
-        self.guarded(move || execute(&text))
+        self.guarded(move || {
+            let _lending = Lending::to(text.as_ptr());
+            execute(&text);
+        })
     }
 
-    /// The same as the catalog's owner, in a security-restricted operation. Functions and operators are the server's own, whatever
-    /// the current role's search path is; types are found on that, by the names that it gave them.
+    /// The same as the catalog's owner, in a security-restricted operation. What has no schema in the text is the server's own,
+    /// whatever the current role's search path is.
     pub(crate) fn as_keeper(&self, text: &str) -> Result<(), Refusal> {
-        let path = "SELECT pg_catalog.concat_ws(', ', 'pg_catalog', pg_catalog.string_agg(pg_catalog.quote_ident(s), ', '), 'pg_temp') \
-             FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) s WHERE s OPERATOR(pg_catalog.<>) 'pg_catalog'";
-        let path = self.run(path, &[], false)?;
-        let path = c_text(path.rows.first().map_or("pg_catalog, pg_temp", |r| r.get(0)))?;
         let text = c_text(text)?;
         let Some(keeper) = rights::keeper() else {
             return Err(Refusal::new("3F000", "schema \"pgtrickle\" does not exist"));
         };
         self.guarded(move || {
             let _acting = Acting::begin(keeper.to_u32());
-            let _path = Path::begin(&path);
+            let _shut = Path::begin(SHUT);
             execute(&text);
         })
     }
@@ -313,11 +314,14 @@ fn execute(text: &CStr) {
     }
 }
 
+/// The search path in which nobody but superusers can put anything.
+pub(crate) const SHUT: &CStr = c"pg_catalog, pg_temp";
+
 /// The time in which names are looked for in other schemas.
-struct Path(i32);
+pub(crate) struct Path(i32);
 
 impl Path {
-    fn begin(path: &CStr) -> Path {
+    pub(crate) fn begin(path: &CStr) -> Path {
         // SAFETY: there is a transaction, whose abort takes the setting back where `drop` does not.
         unsafe {
             let level = pg_sys::NewGUCNestLevel();

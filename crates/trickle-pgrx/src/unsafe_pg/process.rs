@@ -131,6 +131,12 @@ impl Drop for Limit {
     }
 }
 
+/// Whether the session says how long to wait for a lock at most (`lock_timeout`).
+pub(crate) fn is_wait_limited() -> bool {
+    // SAFETY: the thread that reads it writes it.
+    unsafe { pg_sys::LockTimeout > 0 }
+}
+
 /// A process of the server's own, which refreshes on schedule.
 pub(crate) struct Scheduled;
 

@@ -8,6 +8,11 @@
 //! says which, and only the catalog's owner gives names there. Whatever a statement says, it gets at nothing
 //! else; and since ownership is looked at each time that a statement is run, a former owner's next statement
 //! gets at nothing.
+//!
+//! Of the catalog itself a role that was let in may read tables, and write none. In the extension's own
+//! statements it writes what row security lets it: the rows that are of its stream tables. The right to write is
+//! lent for what a statement changes or locks; nothing is lent for what it reads, since that may be a query
+//! that somebody typed.
 
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::{Cell, RefCell};
@@ -126,11 +131,16 @@ pub(super) fn require(tables: &[pg_sys::Oid]) {
     }
 }
 
+/// The rights to write and to lock rows.
+const WRITES: pg_sys::AclMode =
+    (pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE) as pg_sys::AclMode;
+
 /// What `pg_class` says of a relation.
 struct Class {
     name: String,
     schema: pg_sys::Oid,
     owner: pg_sys::Oid,
+    is_row_secured: bool,
 }
 
 impl Class {
@@ -145,7 +155,8 @@ impl Class {
             }
             let class = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_class>();
             let name = CStr::from_ptr(class.relname.data.as_ptr()).to_string_lossy().into_owned();
-            let found = Class { name, schema: class.relnamespace, owner: class.relowner };
+            let (schema, owner) = (class.relnamespace, class.relowner);
+            let found = Class { name, schema, owner, is_row_secured: class.relrowsecurity };
             pg_sys::ReleaseSysCache(row);
             Some(found)
         }
@@ -176,16 +187,18 @@ unsafe extern "C-unwind" fn analysed(
         return;
     }
     // SAFETY: there is a transaction, and the name outlives the call.
-    let hidden = unsafe { pg_sys::get_namespace_oid(c"pgtrickle_changes".as_ptr(), true) };
+    let schema = |name: &CStr| unsafe { pg_sys::get_namespace_oid(name.as_ptr(), true) };
+    let (catalog, hidden) = (schema(c"pgtrickle"), schema(c"pgtrickle_changes"));
     if let Some(keeper) = keeper().filter(|_| hidden != pg_sys::InvalidOid) {
-        let lender = Lender { hidden, keeper };
+        let lender = Lender { catalog, hidden, keeper };
         // SAFETY: the query was made just now, and is nobody else's yet.
         unsafe { lender.lend(query) };
     }
 }
 
-/// Lends what a query names of the hidden schema.
+/// Lends what a query names of the hidden schema, and what it writes of the catalog.
 struct Lender {
+    catalog: pg_sys::Oid,
     hidden: pg_sys::Oid,
     keeper: pg_sys::Oid,
 }
@@ -198,26 +211,36 @@ impl Lender {
         unsafe {
             #[cfg(feature = "pg15")]
             for entry in nodes::<pg_sys::RangeTblEntry>((*query).rtable) {
-                if (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION && self.is_lent((*entry).relid) {
-                    (*entry).checkAsUser = self.keeper;
+                if (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION {
+                    let required = &mut (*entry).requiredPerms;
+                    self.lend_one((*entry).relid, required, &mut (*entry).checkAsUser);
                 }
             }
             #[cfg(not(feature = "pg15"))]
             for entry in nodes::<pg_sys::RTEPermissionInfo>((*query).rteperminfos) {
-                if self.is_lent((*entry).relid) {
-                    (*entry).checkAsUser = self.keeper;
-                }
+                let required = &mut (*entry).requiredPerms;
+                self.lend_one((*entry).relid, required, &mut (*entry).checkAsUser);
             }
             walk_query(query, (&raw const *self).cast_mut().cast());
         }
     }
 
-    /// Whether the current role may have a relation checked as the catalog's owner.
-    fn is_lent(&self, relation: pg_sys::Oid) -> bool {
-        let Some(class) = Class::of(relation) else { return false };
-        if class.schema != self.hidden || class.owner != self.keeper {
-            return false;
+    /// Changes the rights that a query needs on a relation, and whose they are to be.
+    fn lend_one(&self, relation: pg_sys::Oid, required: &mut pg_sys::AclMode, whose: &mut pg_sys::Oid) {
+        let Some(class) = Class::of(relation).filter(|c| c.owner == self.keeper) else { return };
+        if class.schema == self.hidden && Lender::is_lent(&class) {
+            *whose = self.keeper;
         }
+        let writes = WRITES & *required;
+        if class.schema == self.catalog && class.is_row_secured && writes != 0 {
+            *required &= !writes;
+            // Who was let in may read some column, who was not none.
+            *required |= pg_sys::AclMode::from(pg_sys::ACL_SELECT);
+        }
+    }
+
+    /// Whether the current role may have a hidden relation checked as the catalog's owner.
+    fn is_lent(class: &Class) -> bool {
         let Some(table) = table_of(&class.name) else { return false };
         let own = Class::of(table).is_some_and(|t| t.is_own());
         if own {
