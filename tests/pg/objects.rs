@@ -116,8 +116,8 @@ const REASONS: &[(&str, &str)] = &[
     ),
     ("trigger one_row on pgtrickle.pgt_catalog_version", "keeps one row there"),
     ("language pgtrickle_copy", "capture of changes in C"),
-    ("event trigger pg_trickle_on_alter", "follows DDL on what stream tables read"),
-    ("event trigger pg_trickle_on_drop", "follows DROP of what stream tables read"),
+    ("event trigger pg_trickle_alters", "follows DDL on what stream tables read"),
+    ("event trigger pg_trickle_drops", "follows DROP of what stream tables read"),
     ("function pgtrickle.on_alter", "the event trigger's"),
     ("function pgtrickle.on_drop", "the event trigger's"),
 ];

@@ -61,7 +61,7 @@ pub(crate) async fn patiently<T>(
 }
 
 /// What is hidden belongs to whoever has the catalog.
-fn not_keeper(e: Error) -> Error {
+pub(crate) fn not_keeper(e: Error) -> Error {
     match e.sqlstate() {
         Some("42501") => e.hint(
             "The catalog belongs to another role: connect as that one, or use the functions of the extension, where the \

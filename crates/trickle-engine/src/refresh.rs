@@ -4,6 +4,7 @@ use crate::adapt::Rebuilt;
 use crate::db::Connection;
 use crate::drive::{Watch, drive};
 use crate::error::{Error, Result};
+use crate::locks::not_keeper;
 use crate::names::Name;
 use crate::pending::sources_of;
 use crate::registry::{Dependency, Entry, Registry, require_own, shown};
@@ -497,7 +498,7 @@ impl<C: Connection> Trickle<C> {
         self.memory.pruned = Some(Instant::now());
         let text = "DELETE FROM pgtrickle.pgt_refresh_history WHERE refresh_id IN (SELECT refresh_id \
              FROM pgtrickle.pgt_refresh_history WHERE start_time < now() - make_interval(days => $1) FOR UPDATE SKIP LOCKED)";
-        self.db().execute(text, &[&days]).await.map_err(|e| Error::server("prune history", e))?;
+        self.db().execute(text, &[&days]).await.map_err(|e| not_keeper(Error::server("prune history", e)))?;
         Ok(())
     }
 }

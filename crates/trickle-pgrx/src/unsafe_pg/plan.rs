@@ -1,6 +1,6 @@
 //! Statements as the server's executor has them.
 
-use super::rights::{self, Lending};
+use super::rights::{Lending, Lent};
 use super::values::{Columns, Values, fetched};
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::ffi::CStr;
@@ -15,8 +15,7 @@ pub(crate) struct Plan(Rc<Owned>);
 struct Owned {
     plan: pg_sys::SPIPlanPtr,
     types: Vec<pg_sys::Oid>,
-    /// The tables whose hidden relations were lent to it.
-    lent: Vec<pg_sys::Oid>,
+    lent: Lent,
 }
 
 impl Drop for Owned {
@@ -54,7 +53,7 @@ impl Plan {
 
     /// Runs it, where the current role may still have what was lent to it.
     pub(super) fn execute(&self, values: &Values, snapshot: pg_sys::Snapshot) -> (Rows, Columns) {
-        rights::require(&self.0.lent);
+        self.0.lent.require();
         Bare(self.0.plan).execute(values, snapshot)
     }
 }
@@ -88,8 +87,8 @@ impl Bare {
     }
 }
 
-/// A statement, and the tables whose hidden relations were lent to it.
-fn prepared(text: &CStr, values: &Values, options: i32) -> (pg_sys::SPIPlanPtr, Vec<pg_sys::Oid>) {
+/// A statement, and what was lent to it.
+fn prepared(text: &CStr, values: &Values, options: i32) -> (pg_sys::SPIPlanPtr, Lent) {
     // SAFETY: the executor is connected; the list of types outlives the call.
     unsafe {
         let types = values.types.as_ptr().cast_mut();

@@ -22,8 +22,8 @@ thread_local! {
     /// The text of the extension's own that is being analysed: it is told by where it lies, which no other
     /// text shares.
     static OURS: Cell<*const c_char> = const { Cell::new(std::ptr::null()) };
-    /// The tables whose hidden relations were lent to it.
-    static LENT: RefCell<Vec<pg_sys::Oid>> = const { RefCell::new(Vec::new()) };
+    /// What was lent to it.
+    static LENT: RefCell<Lent> = const { RefCell::new(Lent { tables: Vec::new(), writes: false }) };
     /// How many calls of the extension's functions this process is in.
     static AT_WORK: Cell<u32> = const { Cell::new(0) };
 }
@@ -91,9 +91,30 @@ pub(crate) fn keeper() -> Option<pg_sys::Oid> {
     }
 }
 
+/// What was lent to a statement.
+#[derive(Debug, Default)]
+pub(super) struct Lent {
+    /// The tables whose hidden relations it may use.
+    tables: Vec<pg_sys::Oid>,
+    /// Whether it may write or lock rows of the catalog.
+    writes: bool,
+}
+
+impl Lent {
+    /// Fails where the current role has no right any more to what was lent on account of these tables, and where the transaction
+    /// is read-only: the server tells by the rights that a statement needs whether it writes.
+    pub(super) fn require(&self) {
+        if self.writes {
+            // SAFETY: there is a transaction; the name outlives the call.
+            unsafe { pg_sys::PreventCommandIfReadOnly(c"UPDATE".as_ptr()) };
+        }
+        require(&self.tables);
+    }
+}
+
 /// The time in which a text is analysed that is the extension's own.
 pub(super) struct Lending {
-    outer: (*const c_char, Vec<pg_sys::Oid>),
+    outer: (*const c_char, Lent),
 }
 
 impl Lending {
@@ -101,8 +122,8 @@ impl Lending {
         Lending { outer: (OURS.replace(text), LENT.take()) }
     }
 
-    /// The tables whose hidden relations were lent to the text.
-    pub(super) fn lent(self) -> Vec<pg_sys::Oid> {
+    /// What was lent to the text.
+    pub(super) fn lent(self) -> Lent {
         LENT.take()
     }
 }
@@ -114,9 +135,7 @@ impl Drop for Lending {
     }
 }
 
-/// Fails where the current role has no right any more to what was lent to a statement on account of these
-/// tables.
-pub(super) fn require(tables: &[pg_sys::Oid]) {
+fn require(tables: &[pg_sys::Oid]) {
     for table in tables {
         let Some(class) = Class::of(*table) else {
             let which = table.to_u32();
@@ -236,6 +255,8 @@ impl Lender {
             *required &= !writes;
             // Who was let in may read some column, who was not none.
             *required |= pg_sys::AclMode::from(pg_sys::ACL_SELECT);
+            LENT.with_borrow_mut(|lent| lent.writes = true);
+            Lent { tables: Vec::new(), writes: true }.require();
         }
     }
 
@@ -245,8 +266,8 @@ impl Lender {
         let own = Class::of(table).is_some_and(|t| t.is_own());
         if own {
             LENT.with_borrow_mut(|lent| {
-                if !lent.contains(&table) {
-                    lent.push(table);
+                if !lent.tables.contains(&table) {
+                    lent.tables.push(table);
                 }
             });
         }
