@@ -110,6 +110,21 @@ fuzz TARGET SECONDS="60":
     esac
     cargo fuzz run -s none "$1" -- -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 "${how[@]}"
 
+# How the SQL of all cases differs between two commits, as texts; most cases pin its digest alone
+sql-diff FROM TO="HEAD":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    made=$(mktemp -d)
+    trap 'git worktree remove --force "$made/tree" 2>/dev/null || true; rm -rf "$made"' EXIT
+    for commit in "$1" "$2"; do
+        git worktree add -q --detach "$made/tree" "$commit"
+        mkdir "$made/$commit.sql"
+        (cd "$made/tree" && CARGO_TARGET_DIR="$made/target" TRICKLE_SQL="$made/$commit.sql" \
+            cargo test -q -p trickle-core --all-features --test cases) >&2
+        git worktree remove --force "$made/tree"
+    done
+    cd "$made" && diff -ru "$1.sql" "$2.sql" || true
+
 # The API documentation, with private items
 doc:
     cargo doc --no-deps --document-private-items --open

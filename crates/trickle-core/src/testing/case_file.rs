@@ -20,9 +20,11 @@
 //! say `ERROR: message`, where the query itself raises. `since:` names the first version of PostgreSQL that knows what the
 //! case is about. A case without windows has a `verdict:` or an `error:`.
 //! `time:` before `rows:` or `change:` is what the clock shows from then on.
-//! `plan:`, `delta:` and `sql:` at the end are snapshots, written by the test and reviewed by people.
+//! `plan:`, `delta:` and `sql:` at the end are snapshots, written by the test and reviewed by people. Of most cases the SQL is pinned by
+//! its `digest:`; `just sql-diff` shows how it differs between two commits.
 
 use std::collections::BTreeMap;
+use xxhash_rust::xxh64::xxh64;
 
 /// One case.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +45,7 @@ pub struct Case {
     pub first: Option<Expected>,
     /// The windows, in order.
     pub windows: Vec<Window>,
-    /// The snapshot sections: `verdict`, `error`, `plan`, `delta`, `sql`.
+    /// The snapshot sections: `verdict`, `error`, `plan`, `delta`, `digest`, `sql`.
     pub snapshots: BTreeMap<String, String>,
 }
 
@@ -70,7 +72,7 @@ pub enum Expected {
 /// The sections, in the order in which a file has them.
 const SECTIONS: &[&str] = &["since", "tables", "query", "time", "rows", "change", "expect"];
 /// The sections that the runner writes, in the order in which it does.
-pub(super) const SNAPSHOTS: &[&str] = &["verdict", "error", "plan", "delta", "sql"];
+pub(super) const SNAPSHOTS: &[&str] = &["verdict", "error", "plan", "delta", "digest", "sql"];
 
 /// The section that a line starts.
 fn header(line: &str) -> Option<&str> {
@@ -148,6 +150,17 @@ impl Case {
             return Err("a case has windows, or else a verdict: or an error:".to_owned());
         }
         Ok(self)
+    }
+
+    /// Of what a run found the snapshots that the file has: the SQL as a text where it has the text, else its digest.
+    pub fn pinned(&self, mut found: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        if !self.snapshots.contains_key("sql")
+            && let Some(sql) = found.remove("sql")
+        {
+            let digest = format!("{:016x}, {} lines", xxh64(sql.as_bytes(), 0), sql.lines().count());
+            found.insert("digest".to_owned(), digest);
+        }
+        found
     }
 
     /// The file with other snapshots: what stands before the first one stays as it is.
@@ -259,5 +272,16 @@ mod tests {
             "# why\nquery:\nSELECT 1\nchange:\nexpect:\n1\n\nplan:\nnew\n"
         );
         assert!(Case::parse("query:\nSELECT 1\n").is_err());
+    }
+
+    #[test]
+    fn sql_is_pinned_by_its_text_or_its_digest() {
+        let found = BTreeMap::from([("sql".to_owned(), "SELECT 1;\nSELECT 2;".to_owned())]);
+        let case = Case::default();
+        let pinned = case.pinned(found.clone());
+        assert_eq!(pinned.keys().collect::<Vec<_>>(), ["digest"]);
+        assert!(pinned["digest"].ends_with(", 2 lines"), "{pinned:?}");
+        let text = Case { snapshots: found.clone(), ..case };
+        assert_eq!(text.pinned(found.clone()), found);
     }
 }
