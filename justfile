@@ -118,7 +118,7 @@ sql-diff FROM TO="HEAD":
     trap 'git worktree remove --force "$made/tree" 2>/dev/null || true; rm -rf "$made"' EXIT
     for commit in "$1" "$2"; do
         git worktree add -q --detach "$made/tree" "$commit"
-        mkdir "$made/$commit.sql"
+        mkdir -p "$made/$commit.sql"
         (cd "$made/tree" && CARGO_TARGET_DIR="$made/target" TRICKLE_SQL="$made/$commit.sql" \
             cargo test -q -p trickle-core --all-features --test cases) >&2
         git worktree remove --force "$made/tree"

@@ -415,7 +415,7 @@ fn after_a_storm_of_writers_all_are_equal() {
         };
         let all = futures_util::future::join_all((1..=8).map(writer)).await;
         println!("committed and refused, by writer: {all:?}");
-        assert!(all.iter().map(|(done, _)| done).sum::<u64>() > 50);
+        assert!(all.iter().all(|(done, _)| *done > 0), "{all:?}");
         assert_all(&mut t).await;
     });
 }
