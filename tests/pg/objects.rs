@@ -70,9 +70,18 @@ const REASONS: &[(&str, &str)] = &[
     ("function pgtrickle.require_owner", "fails for others than the owners of tables"),
     ("function pgtrickle.row_security", "tells which rows of a source a query's owner may read"),
     ("function pgtrickle.safe_path", "the schemas of a search path in which no stranger may create"),
-    ("function pgtrickle.stop_keeping", "notes that the owner of an IMMEDIATE stream table lost a right"),
-    ("function pgtrickle.is_safe_path", "tells the triggers of an IMMEDIATE stream table that it still is"),
-    ("function pgtrickle.type_names", "tells them that a type or a value of an enum has another name"),
+    (
+        "function pgtrickle.stop_keeping",
+        "notes that something is missing which keeping an IMMEDIATE stream table takes",
+    ),
+    (
+        "function pgtrickle.is_safe_path",
+        "tells the triggers of an IMMEDIATE stream table whether others may create in their search path",
+    ),
+    (
+        "function pgtrickle.type_names",
+        "tells those triggers the names of types and enum values, to see that one was renamed",
+    ),
     ("function pgtrickle.types_fingerprint", "tells that a cast, a domain or a name of a type was altered"),
     ("function pgtrickle.without_grants", "takes all rights on a hidden table from others"),
     (
@@ -97,7 +106,7 @@ const REASONS: &[(&str, &str)] = &[
     ),
     ("table pgtrickle_changes.immediate_<id>_<source>", "changes of a statement that writes several sources"),
     ("function pgtrickle_changes.immediate_<id>_<source>_<event>", "applies the change of a statement"),
-    ("function pgtrickle_changes.immediate_<id>_begin", "counts a statement that begins"),
+    ("function pgtrickle_changes.immediate_<id>_<source>_begin", "counts a statement that begins"),
     ("table pgtrickle_changes.state_<id>_<n>", "what a stream table needs to know beside its rows"),
     ("table <stream table>", "the result, with the rights that its owner gives"),
     ("trigger trickle_guard on <stream table>", "refuses writes of others"),
@@ -118,8 +127,8 @@ const REASONS: &[(&str, &str)] = &[
     ("language pgtrickle_copy", "capture of changes in C"),
     ("event trigger pg_trickle_alters", "follows DDL on what stream tables read"),
     ("event trigger pg_trickle_drops", "follows DROP of what stream tables read"),
-    ("function pgtrickle.on_alter", "the event trigger's"),
-    ("function pgtrickle.on_drop", "the event trigger's"),
+    ("function pgtrickle.on_alter", "called by the event trigger pg_trickle_alters"),
+    ("function pgtrickle.on_drop", "called by the event trigger pg_trickle_drops"),
 ];
 
 /// All objects, without what belongs to an extension's own: kind and name, owner, rights of others than the owner, SECURITY,

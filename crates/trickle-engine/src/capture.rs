@@ -197,10 +197,15 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
 /// Notes the segments of a buffer and its limit; its triggers are the same as before.
 pub(crate) async fn note_segments(t: &dyn Connection, buffer: &Buffer, attnums: &[i16]) -> Result<()> {
     let text = "UPDATE pgtrickle.pgt_buffers SET segments = $2, limit_bytes = $3 WHERE source_relid = $1";
-    t.execute(text, &[&buffer.table().id.0, &stored(buffer, attnums), &buffer.limit()])
-        .await
-        .map_err(|e| Error::server("note the segments of a buffer", e))?;
-    Ok(())
+    let noted = t.execute(text, &[&buffer.table().id.0, &stored(buffer, attnums), &buffer.limit()]).await;
+    match noted.map_err(|e| Error::server("note the segments of a buffer", e))? {
+        // Triggers are not to write a segment that nobody knows of.
+        0 => {
+            Err(Error::input(format!("the buffer of {} is another role's", buffer.table().name))
+                .coded("42501"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes sure that the changes of these columns of a table are captured from the commit of `t` on, unless the user holds

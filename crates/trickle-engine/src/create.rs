@@ -439,6 +439,7 @@ impl<C: Connection> Trickle<C> {
         if reasons.is_empty() || typed == resolved.canonical {
             return Ok(reasons);
         }
+        catalog.typed_under(&self.search_path);
         let verdict = match parse_query(typed) {
             Ok(parsed) => catalog::compile(self.db(), catalog, &parsed, options).await,
             Err(e) => Err(e.into()),

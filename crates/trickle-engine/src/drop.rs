@@ -121,12 +121,17 @@ pub(crate) async fn remove(t: &Transaction<'_>, e: &Entry, cascade: bool) -> Res
             e
         }
     };
-    // The catalog's row goes first: row security knows whose it is by the table.
-    forget_row(t, e).await?;
     immediate::remove(t, e.id).await?;
     let fate = if cascade { " CASCADE" } else { "" };
     let there = t.query_one("SELECT EXISTS (SELECT FROM pg_class WHERE oid = $1)", &[&e.relation.id.0]).await;
-    if there.map_err(fail)?.get(0) {
+    let there: bool = there.map_err(fail)?.get(0);
+    if there {
+        // As a refresh does: the table, then its row.
+        t.batch_execute(&format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", shown(e))).await.map_err(fail)?;
+    }
+    // The row goes while the table is there: row security knows whose it is by that.
+    forget_row(t, e).await?;
+    if there {
         t.batch_execute(&format!("DROP TABLE {}{fate}", shown(e))).await.map_err(fail)?;
     }
     clear(t, e).await
@@ -142,12 +147,17 @@ pub(crate) async fn forget(t: &Transaction<'_>, e: &Entry) -> Result<()> {
 /// Takes a stream table out of the catalog; where its table is gone the catalog's owner alone may.
 async fn forget_row(t: &Transaction<'_>, e: &Entry) -> Result<()> {
     let text = "DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
-    let rows = t.execute(text, &[&e.id]).await;
-    match rows.map_err(|err| Error::server(format!("drop {}", shown(e)), err))? {
-        0 => Err(Error::input(format!("must be owner of the catalog to drop {}", shown(e)))
+    let fail = |err| Error::server(format!("drop {}", shown(e)), err);
+    if t.execute(text, &[&e.id]).await.map_err(fail)? > 0 {
+        return Ok(());
+    }
+    let known = t.query_opt("SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1", &[&e.id]).await;
+    match known.map_err(fail)? {
+        None => Ok(()),
+        Some(_) => Err(Error::input(format!("must be owner of the catalog to drop {}", shown(e)))
+            .coded("42501")
             .detail("Its table is gone, and with it whose it was.")
             .hint("Drop it as the owner of schema pgtrickle.")),
-        _ => Ok(()),
     }
 }
 

@@ -150,7 +150,7 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
             above.push(with_children(db, Buffer::new(def, HIDDEN, &[])).await?);
         }
     }
-    let (settings, needs) = needs(db, e).await?;
+    let (settings, needs) = needs(db, e, table).await?;
     let kept = Immediate::new(table, e.id, sources, &settings)?.below(above).needing(needs);
     let statements = kept.install()?;
     let read: Vec<String> = table.sources().iter().map(|(def, _)| def.id.0.to_string()).collect();
@@ -170,17 +170,25 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
     Ok(Installed::new(Compiled::new(table.clone()), then))
 }
 
-/// The settings that its triggers run under, and what they need. Where no function looks for anything in the search path, and no
-/// type has operators there, that is the server's alone, and nobody can make it another.
-async fn needs(db: &dyn Connection, e: &Entry) -> Result<(Vec<Setting>, Needs)> {
-    if e.functions.is_empty() && e.types.is_empty() {
+/// `regclass` and the like, whose values are read and written by the search path.
+const NAMES: [u32; 11] = [24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191];
+
+/// The settings that its triggers run under, and what they need. Where the query calls no function and has no type but the server's own,
+/// and no name as a value, nothing is looked for in the search path but what is the server's: so that is `pg_catalog` alone.
+async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(Vec<Setting>, Needs)> {
+    let mut types = table
+        .sources()
+        .into_iter()
+        .flat_map(|(def, _)| def.columns.iter().map(|c| c.type_id).collect::<Vec<_>>());
+    let names = e.query.contains("::reg") || types.any(|t| NAMES.contains(&t));
+    if e.functions.is_empty() && e.types.is_empty() && !names {
         let own = |s: &Setting| match s.name.as_str() {
             "search_path" => Setting { name: s.name.clone(), values: vec!["pg_catalog".to_owned()] },
             _ => s.clone(),
         };
         return Ok((e.in_force.iter().map(own).collect(), Needs::default()));
     }
-    let names = db.query_one("SELECT coalesce(pgtrickle.type_names($1), '')", &[&e.types]).await;
+    let names = db.query_one("SELECT pgtrickle.type_names($1)", &[&e.types]).await;
     let names = names.map_err(|err| Error::server("read the names of types", err))?.get(0);
     let (functions, types) = (e.functions.clone(), e.types.clone());
     Ok((e.in_force.clone(), Needs { functions, types, names, path: e.path() }))

@@ -59,7 +59,7 @@ pub(crate) async fn left_out(db: &dyn Connection, design: &Design) -> Result<Opt
     }))
 }
 
-/// What the owner of a stream table agreed to when it was declared. Nothing else of others has anything of its rights.
+/// To what of others the owner of a stream table agreed. Nothing else of others runs, or reads, with the owner's rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
     /// Functions of others that run, by oid.
@@ -158,7 +158,8 @@ fn runs(r: &Row) -> Error {
     Error::input(format!(
         "its query would run the function {name} of {owner}, to which the owner of the stream table has not agreed"
     ))
-    .detail("Something that it reads was altered: a cast, an operator, a view, a domain or a policy calls that function now.")
+    .detail("Something that it reads was altered, or the stream table got another owner: a cast, an operator, a view, a domain or a policy \
+             calls that function.")
     .hint("Look at that function; to give the stream table its query again is to agree.")
 }
 
@@ -168,7 +169,7 @@ fn reads(r: &Row) -> Error {
     Error::input(format!(
         "its query would read {name} for the {view}, to which the owner of the stream table has not agreed"
     ))
-    .detail("The view was altered: with security_invoker it reads as the owner of the stream table whatever that one may read.")
+    .detail("The view was altered, or the stream table got another owner. With security_invoker it reads whatever that one may read.")
     .hint("Look at that view; to give the stream table its query again is to agree.")
 }
 

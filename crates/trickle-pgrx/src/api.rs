@@ -210,7 +210,7 @@ pub(crate) fn with<T>(work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>)
 
 /// The same about a query, which errors may point into.
 pub(crate) fn about<T>(query: Option<&str>, work: impl AsyncFnOnce(&mut Trickle<Inside>) -> Result<T>) -> T {
-    match done(async { attempt(Inside::enter(), gucs::settings(), work).await }) {
+    match done(async { attempt(Inside::enter(), gucs::of_calls(), work).await }) {
         Ok(done) => done,
         Err(e) => raise_in(&e, query),
     }
@@ -274,7 +274,7 @@ fn as_owner_about<T>(
         drop(shut);
         let others = others.map_err(fail)?;
         let Some(others) = others else {
-            return attempt(inside, gucs::settings(), async |trickle| work(trickle, &name).await).await;
+            return attempt(inside, gucs::of_calls(), async |trickle| work(trickle, &name).await).await;
         };
         let name = Name { schema: Some(others.get(1)), name: others.get(2) };
         if !others.get::<bool>(4) {
@@ -289,7 +289,7 @@ fn as_owner_about<T>(
             let pinned = Connection::batch(&inside, "SET search_path = pg_catalog, pg_temp").await;
             pinned.map_err(|e| Error::server("begin", e))?;
         }
-        attempt(inside, gucs::settings(), async |trickle| work(trickle, &name).await).await
+        attempt(inside, gucs::of_calls(), async |trickle| work(trickle, &name).await).await
     });
     match done {
         Ok(done) => done,

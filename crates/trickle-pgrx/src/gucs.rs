@@ -1,6 +1,6 @@
 //! The settings of the extension.
 
-use crate::unsafe_pg::is_wait_limited;
+use crate::unsafe_pg::{Inside, is_wait_limited};
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::prelude::*;
 use std::ffi::CStr;
@@ -306,15 +306,22 @@ pub(crate) fn of_workers() -> Settings {
     Settings { patience: Patience::default(), ..settings() }
 }
 
+/// The engine's settings in a call of the SQL API: a statement that is a transaction of its own holds nothing that others want while it
+/// waits, and lets them go first. A session's own lock_timeout says how long it is to wait, and that it is to fail then.
+pub(crate) fn of_calls() -> Settings {
+    match Inside::is_brief() && !is_wait_limited() {
+        true => of_workers(),
+        false => settings(),
+    }
+}
+
 /// The engine's settings, as they are in force now.
 pub(crate) fn settings() -> Settings {
     let some = |n: i32| u32::try_from(n).ok().filter(|n| *n > 0);
     Settings {
-        // A session's own lock_timeout says how long it is to wait, and that it is to fail then.
-        patience: match is_wait_limited() {
-            true => Patience { lock_timeout: Duration::ZERO, attempts: 1, pause: Duration::ZERO },
-            false => Patience::default(),
-        },
+        // Whoever waits for a lock holds those that its transaction has: the server's own deadlock detection and lock_timeout
+        // end that, and trying again in the same transaction does not help.
+        patience: Patience { lock_timeout: Duration::ZERO, attempts: 1, pause: Duration::ZERO },
         capture: CaptureOptions {
             mode: match TRIGGER_MODE.get() {
                 TriggerMode::Row => Mode::Row,

@@ -173,6 +173,7 @@ impl Connection for Inside {
                     return told(statement, Inside::batch(self, &statement.text)).map(|()| Answer::default());
                 }
                 Kind::Define | Kind::Lease => {
+                    let _limit = Limit::begin(gucs::statement_timeout_ms());
                     return told(statement, Inside::as_keeper(self, &statement.text))
                         .map(|()| Answer::default());
                 }

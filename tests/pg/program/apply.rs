@@ -149,7 +149,7 @@ fn a_column_goes_where_that_is_allowed_alone() {
             (refused.code, step["destroys"].as_bool(), step["done"].as_bool()),
             (1, Some(true), Some(false))
         );
-        let lost = ["column n", "constraint few on table totals", "index by_n"];
+        let lost = ["column n", "constraint few on table public.totals", "index public.by_n"];
         assert_eq!(step["loses"], serde_json::json!(lost));
         assert!(refused.err.contains("column n and constraint few"), "{}", refused.err);
         assert_eq!(
@@ -341,11 +341,19 @@ fn what_stands_in_the_way_of_a_plan_is_said_before_anything_is_done() {
             (
                 "more.sql",
                 Some("SELECT id, region FROM customers"),
-                "view named depends on column name of public.more",
+                "view public.named depends on column name of public.more",
             ),
-            ("more.sql", Some("SELECT id, name::varchar(9) AS name, region FROM customers"), "view named"),
+            (
+                "more.sql",
+                Some("SELECT id, name::varchar(9) AS name, region FROM customers"),
+                "view public.named",
+            ),
             ("more.sql", Some("SELECT id, name FROM customers"), "public.by_hand reads the column region"),
-            ("more.sql", Some("SELECT region, name, id FROM customers"), "view named depends on public.more"),
+            (
+                "more.sql",
+                Some("SELECT region, name, id FROM customers"),
+                "view public.named depends on public.more",
+            ),
             ("more.sql", None, "public.by_hand reads public.more, which is not declared any more"),
             ("totals.sql", None, "public.large reads public.totals"),
         ] {

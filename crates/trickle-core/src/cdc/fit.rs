@@ -159,37 +159,29 @@ pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     let foreign = match writer.for_each_row && buffer.is_partitioned() {
         true => Some(of_another_table(buffer)),
         false if writer.reads.is_empty() => None,
-        false => of_an_altered_child(std::slice::from_ref(buffer), |_| &writer.reads, None),
+        false => of_an_altered_child(buffer, &writer.reads, None),
     };
     foreign.into_iter().chain([guard]).collect()
 }
 
-/// Leaves the mark, and does nothing else, for a table that was a partition or a child of one of these and is altered since: while it is one
-/// the server keeps its columns as the parent's. `of` is the stream table that alone is concerned.
-pub(crate) fn of_an_altered_child<'b>(
-    sources: &'b [Buffer],
-    reads: impl Fn(&'b Buffer) -> &'b [usize],
-    of: Option<i64>,
-) -> Option<Instruction> {
-    let described = || sources.iter().filter(|s| s.is_described());
-    let others = described().map(|s| Scalar::Distinct {
+/// For a table that was a child or a partition of the source and is altered since: leaves the mark, and does nothing else. It keeps its
+/// triggers; while it is a child, the server keeps its columns as the parent's. A child that is written by its own name costs a look at its
+/// columns for each call. `of` is the stream table that alone is concerned.
+pub(crate) fn of_an_altered_child(source: &Buffer, reads: &[usize], of: Option<i64>) -> Option<Instruction> {
+    if !source.is_described() || !source.has_children() {
+        return None;
+    }
+    let columns = Columns::of(source, reads);
+    let args = vec![variable("tg_relid"), columns.names, columns.types];
+    let misfit = Scalar::Call(function("child_misfit"), args);
+    let other = Scalar::Distinct {
         left: Box::new(variable("tg_relid")),
-        right: Box::new(source(s, "oid")),
+        right: Box::new(self::source(source, "oid")),
         negated: false,
-    });
-    let misfit = |s: &'b Buffer| {
-        let columns = Columns::of(s, reads(s));
-        Scalar::Call(function("child_misfit"), vec![variable("tg_relid"), columns.names, columns.types])
     };
-    let parents: Vec<&Buffer> = described().filter(|s| s.has_children()).collect();
-    let first = *parents.first()?;
-    let unlike = parents.iter().map(|s| misfit(s).is_not_null());
-    let marked = mark(first, of, misfit(first).coalesce(Scalar::text("a child of it was altered")));
-    Some(when(
-        Scalar::and(others.chain(unlike)),
-        vec![Instruction::Run(marked), Instruction::Return],
-        Vec::new(),
-    ))
+    let marked = mark(source, of, misfit.clone().coalesce(Scalar::text("a child of it was altered")));
+    let marked = vec![Instruction::Run(marked), Instruction::Return];
+    Some(when(Scalar::and([other, misfit.is_not_null()]), marked, Vec::new()))
 }
 
 /// Does nothing for a table that is no partition of the source. PostgreSQL repeats a row trigger on each new partition with the

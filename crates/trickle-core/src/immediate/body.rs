@@ -177,7 +177,7 @@ impl Immediate<'_> {
             wanted.push(may("has_table_privilege", oid(s.id), "SELECT"));
         }
         let Needs { functions, types, names, path } = &self.needs;
-        // Of one that is gone nobody has a privilege, nor has it none.
+        // NULL for a function that is gone.
         let callable = |f: &u32| {
             may("has_function_privilege", oid(TableId(*f)), "EXECUTE").coalesce(Scalar::bool(false))
         };
@@ -185,7 +185,8 @@ impl Immediate<'_> {
         if !types.is_empty() {
             let types = fit::list(types.iter().map(u32::to_string), "oid[]");
             let named = Scalar::Call(Qualified::new("pgtrickle", "type_names"), vec![types]);
-            wanted.push(named.same_as(Scalar::text(names)));
+            let names = fit::list(names.iter().cloned(), "text[]");
+            wanted.push(named.op("@>", names));
         }
         if !path.is_empty() {
             let path = fit::list(path.iter().cloned(), "text[]");
@@ -197,9 +198,9 @@ impl Immediate<'_> {
         ]
     }
 
-    /// Does nothing for a table that was a partition or a child of a source and is altered since.
-    pub(super) fn of_own(&self, body: Vec<Instruction>) -> Vec<Instruction> {
-        let foreign = fit::of_an_altered_child(&self.sources, Buffer::columns, Some(self.id));
+    /// Does nothing for a table that was a child or a partition of the source and is altered since.
+    pub(super) fn of_own(&self, source: &Buffer, body: Vec<Instruction>) -> Vec<Instruction> {
+        let foreign = fit::of_an_altered_child(source, source.columns(), Some(self.id));
         foreign.into_iter().chain(body).collect()
     }
 

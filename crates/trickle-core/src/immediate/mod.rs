@@ -18,7 +18,7 @@
 //! |---|---|
 //! | control table | `immediate_<id>`: one row; or one for each bucket of groups, and as many for transactions |
 //! | what is put aside | `immediate_<id>_<oid>`: `w`, then the referenced columns |
-//! | trigger functions | `immediate_<id>_begin`, `immediate_<id>_lock`, `immediate_<id>_<oid>_<event>` |
+//! | trigger functions | `immediate_<id>_<oid>_begin`, `immediate_<id>_lock`, `immediate_<id>_<oid>_<event>` |
 //! | triggers | `trickle_immediate_<id>_<oid>_<event>`, those that count up end in `_begin` |
 
 mod body;
@@ -57,15 +57,15 @@ pub struct Immediate<'t> {
     exclusion: Exclusion,
 }
 
-/// What its triggers need beside the sources, and may lose without being told: writers go on without them then.
+/// What its triggers need beside the sources. Nobody tells them that it is gone, so they ask each time; writers go on without it.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// Functions that its owner calls, by oid.
     pub functions: Vec<u32>,
     /// Types that it names, by oid.
     pub types: Vec<u32>,
-    /// What they are named (`pgtrickle.type_names`).
-    pub names: String,
+    /// What they, and the values of those that are enums, are named (`pgtrickle.type_names`).
+    pub names: Vec<String>,
     /// The schemas in which its functions and the operators of its types are found, where nobody else makes any.
     pub path: Vec<String>,
 }
@@ -110,7 +110,9 @@ impl<'t> Immediate<'t> {
         let mut made = self.tables();
         let counts = self.counts();
         if counts {
-            made.extend(self.function("begin".to_owned(), self.of_own(self.begin())));
+            for source in &self.sources {
+                made.extend(self.function(begin_name(source), self.of_own(source, self.begin())));
+            }
         }
         if self.exclusion == Exclusion::All && !self.above.is_empty() {
             made.extend(self.function("lock".to_owned(), self.lock()));
@@ -124,11 +126,17 @@ impl<'t> Immediate<'t> {
         for source in &self.sources {
             for event in EVENTS {
                 let name = self.event_name(source, event);
-                let body = self.of_own(body::writing(self.end(source, event)?));
+                let body = self.of_own(source, body::writing(self.end(source, event)?));
                 made.extend(self.function(name.clone(), body));
                 for table in source.triggered(false) {
                     if counts {
-                        made.extend(self.trigger(table, source, event, TriggerTiming::Before, "begin"));
+                        made.extend(self.trigger(
+                            table,
+                            source,
+                            event,
+                            TriggerTiming::Before,
+                            &begin_name(source),
+                        ));
                     }
                     made.extend(self.trigger(table, source, event, TriggerTiming::After, &name));
                 }
@@ -286,6 +294,11 @@ impl<'t> Immediate<'t> {
     fn all(&self) -> BTreeSet<TableId> {
         self.sources.iter().map(|s| s.table().id).collect()
     }
+}
+
+/// The function that counts a statement on a source as it begins.
+fn begin_name(source: &Buffer) -> String {
+    format!("{}_begin", source.table().id)
 }
 
 /// A setting of a function. What operators of the query's types are is found by its search path; nothing of the caller's own

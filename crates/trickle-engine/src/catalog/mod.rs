@@ -52,7 +52,7 @@ enum Relation {
 }
 
 /// What was read of a database's catalog. Names without a schema are the server's own, as they are in canonical texts; where it has
-/// none of that name, what they mean to the connection.
+/// no relation of that name, one of these schemas' ([`PgCatalog::typed_under`]).
 #[derive(Debug, Default)]
 pub struct PgCatalog {
     relations: BTreeMap<Name, Relation>,
@@ -60,6 +60,8 @@ pub struct PgCatalog {
     calls: BTreeMap<Call, Option<Arc<FuncSig>>>,
     fields: BTreeMap<String, Option<Fields>>,
     collations: BTreeMap<Name, Option<Collation>>,
+    /// Where relations are looked for that are named without a schema, by whoever typed a query.
+    typed: Vec<String>,
     /// What is read in the place of others.
     copies: Copies,
     types: Types,
@@ -75,6 +77,11 @@ impl PgCatalog {
     /// With nothing read yet, for statements that run under a search path: their operators are found in these schemas.
     pub(crate) fn under(path: Vec<String>) -> PgCatalog {
         PgCatalog { types: Types::under(path), ..PgCatalog::default() }
+    }
+
+    /// Looks for relations without a schema as a query does that was typed under this search path.
+    pub(crate) fn typed_under(&mut self, path: &[String]) {
+        self.typed = path.to_vec();
     }
 
     /// Reads copies in the place of their sources.
@@ -112,7 +119,15 @@ impl PgCatalog {
                 Wanted::Relation(name) => {
                     let copy = name.0.clone().and_then(|s| self.copies.get(&(s, name.1.clone())));
                     let copy = copy.map(|c| (Some(HIDDEN.to_owned()), c.name.clone()));
-                    let relation = tables::read(db, &mut self.types, copy.as_ref().unwrap_or(name)).await?;
+                    let mut relation =
+                        tables::read(db, &mut self.types, copy.as_ref().unwrap_or(name)).await?;
+                    let typed = self.typed.iter().filter(|_| name.0.is_none());
+                    for schema in typed {
+                        if relation.is_none() {
+                            let there = (Some(schema.clone()), name.1.clone());
+                            relation = tables::read(db, &mut self.types, &there).await?;
+                        }
+                    }
                     self.relations.insert(name.clone(), relation.unwrap_or(Relation::Absent));
                 }
                 Wanted::Function(name) => {

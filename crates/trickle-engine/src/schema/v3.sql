@@ -227,18 +227,18 @@ $$;
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN agreed oid[], ADD COLUMN agreed_by oid,
     ADD COLUMN agreed_tables oid[] NOT NULL DEFAULT '{}',
     ADD COLUMN types oid[] NOT NULL DEFAULT '{}', ADD COLUMN types_fingerprint text;
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed IS 'Functions of others than its owner and superusers that it may run; NULL: it was declared before that was noted.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed IS 'Functions of others than its owner and superusers that it may run; NULL: it was declared before that was noted, or restored from a dump.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_by IS 'Who owned it when it was planned.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_tables IS 'Relations that views of others may read with the rights of its owner (security_invoker).';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.types IS 'Types that its query can reach, but the server''s own; {0}: it was planned before that was noted.';
 
 -- What types are named, and the values of those that are enums: queries name both.
-CREATE FUNCTION pgtrickle.type_names(types oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+CREATE FUNCTION pgtrickle.type_names(types oid[]) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN (SELECT string_agg(concat_ws(' ', t.oid, format_type(t.oid, NULL),
-            (SELECT string_agg(quote_ident(e.enumlabel), ' ' ORDER BY e.oid) FROM pg_enum e WHERE e.enumtypid = t.oid)), ', ' ORDER BY t.oid)
-        FROM unnest(types) t(oid));
+    RETURN ARRAY(SELECT concat_ws(' ', t.oid, format_type(t.oid, NULL)) FROM unnest(types) t(oid)
+        UNION ALL SELECT concat_ws(' ', e.enumtypid, quote_literal(e.enumlabel)) FROM pg_enum e WHERE e.enumtypid = ANY (types)
+        ORDER BY 1);
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.type_names(oid[]) IS 'The names of types, and of the values of those that are enums.';
@@ -254,7 +254,7 @@ BEGIN
         (SELECT string_agg(concat_ws(' ', n.oid, n.xmin), ',' ORDER BY n.oid) FROM pg_constraint n WHERE n.contypid = ANY (types) AND n.contypid <> 0),
         (SELECT string_agg(concat_ws(' ', a.attrelid, a.attnum, a.atttypid), ',' ORDER BY a.attrelid, a.attnum)
          FROM pg_type y JOIN pg_attribute a ON a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
-         WHERE y.oid = ANY (types)), pgtrickle.type_names(types)));
+         WHERE y.oid = ANY (types)), array_to_string(pgtrickle.type_names(types), ',')));
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.types_fingerprint(oid[]) IS 'What the owners of types have run where values of them are used.';
@@ -410,7 +410,7 @@ BEGIN
     PERFORM FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table AND s.refresh_mode = 'IMMEDIATE' AND NOT s.needs_reinit;
     IF FOUND AND NOT EXISTS (SELECT FROM pgtrickle.unchanged(ARRAY[stream_table])) THEN
         UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, updated_at = now(),
-            reinit_reason = 'its owner had not the rights that keeping it takes'
+            reinit_reason = 'what keeping it takes was missing: a right of its owner, a name, or a search path that is its owner''s alone'
         WHERE pgt_id = stream_table AND NOT needs_reinit;
     END IF;
     RETURN NULL;
@@ -518,6 +518,7 @@ ALTER TABLE pgtrickle.pgt_marks ENABLE ROW LEVEL SECURITY;
 CREATE POLICY seen ON pgtrickle.pgt_marks FOR SELECT USING (true);
 CREATE POLICY made ON pgtrickle.pgt_marks FOR INSERT WITH CHECK (EXISTS (
     SELECT FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid
+    JOIN pgtrickle.pgt_dependencies d ON d.pgt_id = s.pgt_id AND d.source_relid = pgt_marks.source_relid
     WHERE s.pgt_id = pgt_marks.pgt_id AND pg_has_role(c.relowner, 'USAGE')));
 
 -- Leases are taken, held and given up for a role, as the catalog's owner.
@@ -566,8 +567,8 @@ COMMENT ON FUNCTION pgtrickle.give_lease(oid, bigint) IS 'Gives up a lease that 
 DO $$
 DECLARE role oid;
 BEGIN
-    FOR role IN SELECT DISTINCT a.grantee FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) a
-        WHERE n.nspname = 'pgtrickle' AND a.privilege_type = 'USAGE' AND a.grantee NOT IN (0, n.nspowner)
+    FOR role IN SELECT a.grantee FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a
+        WHERE p.oid = 'pgtrickle.mark_readers(oid, bigint[], text)'::regprocedure AND a.grantee NOT IN (0, p.proowner)
     LOOP
         EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle FROM %s', role::regrole);
         EXECUTE format('REVOKE CREATE ON SCHEMA pgtrickle_changes FROM %s', role::regrole);
@@ -625,7 +626,7 @@ BEGIN
             OR EXISTS (SELECT FROM read d JOIN sources r ON r.oid = d.source_relid WHERE d.pgt_id = s.pgt_id AND r.capture = 'HELD')
             OR pgtrickle.immediate_fingerprint(s.pgt_id) IS NOT DISTINCT FROM s.triggers_fingerprint)
           AND (s.types = '{}' OR pgtrickle.types_fingerprint(s.types) IS NOT DISTINCT FROM s.types_fingerprint)
-          AND (s.agreed IS NULL OR s.functions = '{}' AND s.types = '{}' OR (s.agreed_by = o.relowner) IS NOT FALSE)
+          AND (s.agreed IS NULL OR s.functions = '{}' AND s.types = '{}' AND s.agreed_tables = '{}' OR (s.agreed_by = o.relowner) IS NOT FALSE)
           AND (s.functions = '{}'
             OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint);
 END
@@ -641,7 +642,7 @@ BEGIN
             SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table
             UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
         SELECT md5(concat_ws(E'\n', (SELECT concat_ws(' ', s.pgt_relid::regclass, pgtrickle.fingerprint(s.pgt_relid),
-                c.relowner, CASE WHEN s.functions <> '{}' OR s.types <> '{}' THEN pgtrickle.safe_path(s.settings, c.relowner) END)
+                c.relowner, pgtrickle.safe_path(s.settings, c.relowner))
             FROM pgtrickle.pgt_stream_tables s LEFT JOIN pg_class c ON c.oid = s.pgt_relid WHERE s.pgt_id = stream_table),
             string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin, p.proowner), ',' ORDER BY g.oid)))
         FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid

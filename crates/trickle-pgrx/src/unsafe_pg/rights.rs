@@ -10,9 +10,9 @@
 //! gets at nothing.
 //!
 //! Of the catalog itself a role that was let in may read tables, and write none. In the extension's own
-//! statements it writes what row security lets it: the rows that are of its stream tables. The right to write is
-//! lent for what a statement changes or locks; nothing is lent for what it reads, since that may be a query
-//! that somebody typed.
+//! statements it writes and locks the rows that row security lets it: those of its stream tables. For that the
+//! right to write is taken out of what the statement needs, when the server has put row security into it and is
+//! to plan it. The right to read is not: the statement may hold a query that somebody typed.
 
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::{Cell, RefCell};
@@ -30,13 +30,16 @@ thread_local! {
 
 /// What is called next.
 static mut NEXT: pg_sys::post_parse_analyze_hook_type = None;
+static mut NEXT_PLANNER: pg_sys::planner_hook_type = None;
 
-/// Has statements looked at when they were analysed.
+/// Has statements looked at when they were analysed, and when they are to be planned.
 pub(crate) fn watch_statements() {
     // SAFETY: the server is loading the library, in its one thread. Whoever was called before still is.
     unsafe {
         NEXT = pg_sys::post_parse_analyze_hook;
         pg_sys::post_parse_analyze_hook = Some(analysed);
+        NEXT_PLANNER = pg_sys::planner_hook;
+        pg_sys::planner_hook = Some(planned);
     }
 }
 
@@ -101,15 +104,20 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    /// Fails where the current role has no right any more to what was lent on account of these tables, and where the transaction
-    /// is read-only: the server tells by the rights that a statement needs whether it writes.
+    /// Fails where the current role has no right any more to what was lent on account of these tables, or where the transaction
+    /// is read-only.
     pub(super) fn require(&self) {
         if self.writes {
-            // SAFETY: there is a transaction; the name outlives the call.
-            unsafe { pg_sys::PreventCommandIfReadOnly(c"UPDATE".as_ptr()) };
+            refuse_read_only();
         }
         require(&self.tables);
     }
+}
+
+/// Fails in a read-only transaction: the server refuses writes there by the rights that a statement needs, and these are taken out.
+fn refuse_read_only() {
+    // SAFETY: there is a transaction; the name outlives the call.
+    unsafe { pg_sys::PreventCommandIfReadOnly(c"UPDATE".as_ptr()) };
 }
 
 /// The time in which a text is analysed that is the extension's own.
@@ -200,29 +208,68 @@ unsafe extern "C-unwind" fn analysed(
         // SAFETY: with what this was called with; an error of it goes on from here as any other.
         unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| next(state, query, jumble)) };
     }
-    let ours = OURS.get();
     // SAFETY: the state is that of the analysis that called.
-    if ours.is_null() || unsafe { (*state).p_sourcetext } != ours {
-        return;
-    }
-    // SAFETY: there is a transaction, and the name outlives the call.
-    let schema = |name: &CStr| unsafe { pg_sys::get_namespace_oid(name.as_ptr(), true) };
-    let (catalog, hidden) = (schema(c"pgtrickle"), schema(c"pgtrickle_changes"));
-    if let Some(keeper) = keeper().filter(|_| hidden != pg_sys::InvalidOid) {
-        let lender = Lender { catalog, hidden, keeper };
+    if is_ours(unsafe { (*state).p_sourcetext }) {
         // SAFETY: the query was made just now, and is nobody else's yet.
-        unsafe { lender.lend(query) };
+        unsafe { Lender::begin(When::Analysed, query) };
     }
+}
+
+/// Called by the server with each statement that is to be planned.
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn planned(
+    query: *mut pg_sys::Query,
+    text: *const c_char,
+    options: i32,
+    params: pg_sys::ParamListInfo,
+) -> *mut pg_sys::PlannedStmt {
+    if is_ours(text) {
+        // SAFETY: the query is a copy for the planner.
+        unsafe { Lender::begin(When::Planned, query) };
+    }
+    // SAFETY: it was set as the library was loaded; with what this was called with. An error goes on from here as any other.
+    unsafe {
+        pg_sys::ffi::pg_guard_ffi_boundary(|| match NEXT_PLANNER {
+            Some(next) => next(query, text, options, params),
+            None => pg_sys::standard_planner(query, text, options, params),
+        })
+    }
+}
+
+fn is_ours(text: *const c_char) -> bool {
+    !text.is_null() && text == OURS.get()
+}
+
+/// What is lent is lent at two moments: whose rights count before row security is looked up, which goes by them, and that no right
+/// is needed after that.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Analysed,
+    Planned,
 }
 
 /// Lends what a query names of the hidden schema, and what it writes of the catalog.
 struct Lender {
+    when: When,
     catalog: pg_sys::Oid,
     hidden: pg_sys::Oid,
     keeper: pg_sys::Oid,
 }
 
 impl Lender {
+    /// # Safety
+    /// See [`Lender::lend`].
+    unsafe fn begin(when: When, query: *mut pg_sys::Query) {
+        // SAFETY: there is a transaction, and the names outlive the calls.
+        let schema = |name: &CStr| unsafe { pg_sys::get_namespace_oid(name.as_ptr(), true) };
+        let (catalog, hidden) = (schema(c"pgtrickle"), schema(c"pgtrickle_changes"));
+        if let Some(keeper) = keeper().filter(|_| hidden != pg_sys::InvalidOid) {
+            let lender = Lender { when, catalog, hidden, keeper };
+            // SAFETY: as the caller says.
+            unsafe { lender.lend(query) };
+        }
+    }
+
     /// # Safety
     /// A query as the analysis makes it.
     unsafe fn lend(&self, query: *mut pg_sys::Query) {
@@ -244,19 +291,23 @@ impl Lender {
         }
     }
 
-    /// Changes the rights that a query needs on a relation, and whose they are to be.
+    /// Changes the rights that a query needs on a relation, or whose they are to be. What a view reads has those of the view's owner.
     fn lend_one(&self, relation: pg_sys::Oid, required: &mut pg_sys::AclMode, whose: &mut pg_sys::Oid) {
-        let Some(class) = Class::of(relation).filter(|c| c.owner == self.keeper) else { return };
-        if class.schema == self.hidden && Lender::is_lent(&class) {
-            *whose = self.keeper;
+        if *whose != pg_sys::InvalidOid {
+            return;
         }
+        let Some(class) = Class::of(relation).filter(|c| c.owner == self.keeper) else { return };
         let writes = WRITES & *required;
-        if class.schema == self.catalog && class.is_row_secured && writes != 0 {
-            *required &= !writes;
-            // Who was let in may read some column, who was not none.
-            *required |= pg_sys::AclMode::from(pg_sys::ACL_SELECT);
-            LENT.with_borrow_mut(|lent| lent.writes = true);
-            Lent { tables: Vec::new(), writes: true }.require();
+        let of_catalog = class.schema == self.catalog && class.is_row_secured && writes != 0;
+        match self.when {
+            When::Analysed if of_catalog => LENT.with_borrow_mut(|lent| lent.writes = true),
+            When::Analysed if class.schema == self.hidden && Lender::is_lent(&class) => *whose = self.keeper,
+            When::Planned if of_catalog => {
+                refuse_read_only();
+                // A role that was let in may read some column; another may read none, and is refused.
+                *required = *required & !writes | pg_sys::AclMode::from(pg_sys::ACL_SELECT);
+            }
+            When::Analysed | When::Planned => {}
         }
     }
 
