@@ -395,7 +395,7 @@ async fn operate(
     let writes = [("wilma", &s.wilma, write), ("mallory", &s.mallory, a.own_write.as_deref().unwrap_or("-"))];
     // A lock that somebody holds is held to the end.
     let held = a.then.iter().any(|step| step.wanted == Wanted::Held);
-    let patience = Duration::from_secs(if held { 5 } else { 30 });
+    let patience = Duration::from_secs(if held { 2 } else { 30 });
     let mut refreshed = false;
     let mut id = 1000;
     let doing = operations.iter().filter(|o| !(a.named && o.gives()));

@@ -1,5 +1,8 @@
 -- Catalog, version 3: no role gains rights through a stream table, and no writer fails because of one.
 
+-- Whoever reads the catalog begins with this table: whoever alters it does too, and neither waits for the other in a circle.
+LOCK TABLE pgtrickle.pgt_stream_tables IN ACCESS EXCLUSIVE MODE;
+
 -- Capture.
 --
 -- A trigger function runs with the rights of its owner over tables that others may alter. So it touches a value of a table only

@@ -1,4 +1,8 @@
 -- From version 3 of the catalog back to 2.
+
+-- Whoever reads the catalog begins with this table: whoever alters it does too, and neither waits for the other in a circle.
+LOCK TABLE pgtrickle.pgt_stream_tables IN ACCESS EXCLUSIVE MODE;
+
 DO $$
 DECLARE here bool;
 BEGIN

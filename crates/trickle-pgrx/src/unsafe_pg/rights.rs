@@ -196,44 +196,65 @@ impl Class {
     }
 }
 
-/// Called by the server with each statement that was analysed.
-#[pgrx::pg_guard]
+/// Called by the server with each statement that was analysed. An error of what is called next goes by as it is: nothing here would have
+/// to be undone.
 unsafe extern "C-unwind" fn analysed(
     state: *mut pg_sys::ParseState,
     query: *mut pg_sys::Query,
     jumble: *mut pg_sys::JumbleState,
 ) {
-    // SAFETY: it was set as the library was loaded.
-    if let Some(next) = unsafe { NEXT } {
-        // SAFETY: with what this was called with; an error of it goes on from here as any other.
-        unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| next(state, query, jumble)) };
-    }
-    // SAFETY: the state is that of the analysis that called.
-    if is_ours(unsafe { (*state).p_sourcetext }) {
-        // SAFETY: the query was made just now, and is nobody else's yet.
-        unsafe { Lender::begin(When::Analysed, query) };
+    // SAFETY: it was set as the library was loaded, and gets what this was called with; the state is that of the analysis that called,
+    // and the query was made just now, and is nobody else's yet.
+    unsafe {
+        if let Some(next) = NEXT {
+            next(state, query, jumble);
+        }
+        if is_ours((*state).p_sourcetext) {
+            lend_analysed(query);
+        }
     }
 }
 
-/// Called by the server with each statement that is to be planned.
-#[pgrx::pg_guard]
+/// Called by the server with each statement that is to be planned. Errors of the planner go by as above.
 unsafe extern "C-unwind" fn planned(
     query: *mut pg_sys::Query,
     text: *const c_char,
     options: i32,
     params: pg_sys::ParamListInfo,
 ) -> *mut pg_sys::PlannedStmt {
-    if is_ours(text) {
-        // SAFETY: the query is a copy for the planner.
-        unsafe { Lender::begin(When::Planned, query) };
-    }
-    // SAFETY: it was set as the library was loaded; with what this was called with. An error goes on from here as any other.
+    // SAFETY: the query is a copy for the planner; what is called next was set as the library was loaded, and gets what this was
+    // called with.
     unsafe {
-        pg_sys::ffi::pg_guard_ffi_boundary(|| match NEXT_PLANNER {
+        if is_ours(text) {
+            lend_planned(query);
+        }
+        match NEXT_PLANNER {
             Some(next) => next(query, text, options, params),
-            None => pg_sys::standard_planner(query, text, options, params),
-        })
+            None => standard_planner(query, text, options, params),
+        }
     }
+}
+
+unsafe extern "C-unwind" {
+    /// The server's own: what pgrx has of this name takes errors apart and makes them anew.
+    fn standard_planner(
+        query: *mut pg_sys::Query,
+        text: *const c_char,
+        options: i32,
+        params: pg_sys::ParamListInfo,
+    ) -> *mut pg_sys::PlannedStmt;
+}
+
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn lend_analysed(query: *mut pg_sys::Query) {
+    // SAFETY: as the caller says.
+    unsafe { Lender::begin(When::Analysed, query) };
+}
+
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn lend_planned(query: *mut pg_sys::Query) {
+    // SAFETY: as the caller says.
+    unsafe { Lender::begin(When::Planned, query) };
 }
 
 fn is_ours(text: *const c_char) -> bool {
