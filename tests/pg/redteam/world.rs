@@ -269,7 +269,7 @@ async fn go(
         }
     }
     // What the comparison ran is the superuser's own doing.
-    say(&s.admin, "RESET search_path").await?;
+    say(&s.admin, "RESET search_path; RESET statement_timeout").await?;
     run_in(place, &s.admin, FORGOTTEN).await;
     drop(t);
     let mut t = operations::open(place, keeping).await;
@@ -396,6 +396,13 @@ async fn operate(
     // A lock that somebody holds is held to the end.
     let held = a.then.iter().any(|step| step.wanted == Wanted::Held);
     let patience = Duration::from_secs(if held { 2 } else { 30 });
+    if held {
+        // What nobody waits for any more is not to wait on either.
+        let short = "SET statement_timeout = '2s'";
+        for session in [&s.admin, t.connection()] {
+            run_in(place, session, short).await;
+        }
+    }
     let mut refreshed = false;
     let mut id = 1000;
     let doing = operations.iter().filter(|o| !(a.named && o.gives()));
