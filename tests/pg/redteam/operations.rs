@@ -312,6 +312,8 @@ pub(super) async fn open(place: &Place, keeping: Keeping) -> Driver {
     }
     let t = Driver::begin(&first, async || place.session("postgres").await, keeping.settings()).await;
     if Driver::is_the_servers() {
+        // What the library asks here is the superuser's own, and no part of the extension.
+        run_in(place, t.connection(), "SET search_path = pg_catalog, pg_temp").await;
         return t;
     }
     // As the program opens a database that has a catalog: with a search path that is safe.

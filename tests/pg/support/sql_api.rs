@@ -51,7 +51,18 @@ pub(crate) async fn install(s: &Session, settings: &Settings) {
 
 /// Calls a function; what it refuses is the library's error of that.
 async fn call(t: &Trickle, text: &str, given: &[&(dyn ToSql + Sync)]) -> Result<()> {
-    let Err(e) = t.connection().client().query(text, given).await else { return Ok(()) };
+    let client = t.connection().client();
+    let path: String = client.query_one("SHOW search_path", &[]).await.unwrap().get(0);
+    // A client calls it under a path of its own, whatever the library asks under.
+    let is_shut = path == "pg_catalog, pg_temp";
+    if is_shut {
+        client.batch_execute("RESET search_path").await.unwrap();
+    }
+    let called = client.query(text, given).await;
+    if is_shut {
+        let _ = client.batch_execute("SET search_path = pg_catalog, pg_temp").await;
+    }
+    let Err(e) = called else { return Ok(()) };
     let db = e.as_db_error().unwrap_or_else(|| panic!("{text}: {e:?}"));
     let refusal = Refusal {
         detail: db.detail().map(str::to_owned),

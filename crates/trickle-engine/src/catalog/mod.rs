@@ -52,7 +52,7 @@ enum Relation {
 }
 
 /// What was read of a database's catalog. Names without a schema are the server's own, as they are in canonical texts; where it has
-/// no relation of that name, one of these schemas' ([`PgCatalog::typed_under`]).
+/// no relation of that name, those of the schemas under which a query was typed.
 #[derive(Debug, Default)]
 pub struct PgCatalog {
     relations: BTreeMap<Name, Relation>,
