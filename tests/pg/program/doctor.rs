@@ -63,7 +63,7 @@ fn what_is_wrong_is_seen_and_the_advice_helps() {
         }
 
         app.run_sql(db, "ALTER TABLE orders DISABLE TRIGGER USER").await;
-        says(&app, "triggers", 1, "problem", &["not enabled always on orders", "trickle refresh"]);
+        says(&app, "triggers", 1, "problem", &["not enabled always on public.orders", "trickle refresh"]);
         app.run_sql(db, "INSERT INTO orders VALUES (99999, 1, 10, 'missed')").await;
         assert_eq!(app.trickle(&["refresh", "--quiet"]).code, 0);
         says(&app, "triggers", 0, "ok", &[]);

@@ -98,7 +98,7 @@ fn bad_definitions_change_nothing() {
             (&["alter", "ranked", "--mode", "differential"], &["last_value(", "--mode auto"]),
             (
                 &["alter", "ranked", "--query", "SELECT id FROM orders"],
-                &["view seen depends on", "Drop what depends on it"],
+                &["view public.seen depends on", "Drop what depends on it"],
             ),
             (
                 &["create", "bad", "--query", one, "--load-connections", "0"],

@@ -56,6 +56,9 @@ impl Run for Demo {
         admin.client().batch_execute(&format!("CREATE DATABASE {DATABASE}")).await?;
         let sizes = Sizes::of(self.rows);
         let mut trickle = Trickle::attach(To(&server).connect().await?, Settings::default()).await?;
+        // The demo's own statements go over the same connection, and its server has nobody else.
+        let opened = trickle.connection().client().batch_execute("SET search_path = public").await;
+        opened.map_err(|e| trickle_client::Error::input(e.to_string()))?;
         say(&format!("Loading a shop of {}", rows(self.rows.into())));
         let loading = Instant::now();
         shop::load(trickle.connection().client(), &sizes, &|what| say(&format!("  {what}"))).await?;
