@@ -86,7 +86,7 @@ fn what_is_wrong_is_seen_and_the_advice_helps() {
 
         // A partition that came later has no triggers until its parent is planned anew.
         app.run_sql(db, "CREATE TABLE events_2 PARTITION OF events FOR VALUES FROM (10) TO (20)").await;
-        says(&app, "triggers", 1, "problem", &["missing on events_2"]);
+        says(&app, "triggers", 1, "problem", &["missing on public.events_2"]);
         says(&app, "sources", 1, "warning", &["public.per_day", "trickle refresh public.per_day"]);
         app.does(&["refresh", "--quiet"]);
         says(&app, "triggers", 0, "ok", &[]);
