@@ -199,7 +199,7 @@ fn general(object: &str, sources: &[String]) -> String {
     out.join(" ")
 }
 
-/// Whose an object is, in the words of the page.
+/// The owner of an object, in the words of the page.
 fn whose(role: &str) -> &'static str {
     match role {
         "keeper" => "owner of the catalog",
@@ -216,7 +216,7 @@ pub(crate) async fn table(s: &Session, whose: impl Fn(&str) -> &'static str) -> 
     for r in s.client().query(OBJECTS, &[]).await.unwrap() {
         let object = general(r.get(0), &sources);
         let known = REASONS.iter().find(|(o, _)| *o == object).map(|(_, reason)| (*reason).to_owned());
-        // What the SQL API is for, its comments say.
+        // Comments say the purpose of each function of the SQL API.
         let reason = known.or_else(|| r.get(5)).unwrap_or_else(|| panic!("why is there {object}?"));
         let (rights, security, path): (Option<String>, String, String) = (r.get(2), r.get(3), r.get(4));
         let cells = [whose(r.get(1)).to_owned(), rights.unwrap_or_else(|| "–".into()), security, path];

@@ -1,13 +1,14 @@
 //! Attempts of everybody who may do something in a database to get more than that. Catches code that runs as
-//! somebody else, rows that are told to who may not read them, a stream table that somebody makes wrong, and a
-//! writer or refresh that somebody stops.
+//! somebody else, rows that are told to who may not read them, a stream table that somebody makes wrong, and
+//! a writer or refresh that somebody stops.
 //!
-//! Attempts stand in `attempts/`, a file for each way in, and are described in [`script`]. Each is made in a world
-//! of its own ([`world`]): `mallory` attacks, `alice` has what is to be kept from mallory, `wilma` writes, and a
-//! superuser keeps stream tables over what they own. After mallory has done what mallory can, the superuser does
-//! three operations, in one of the modes ([`COMBINATIONS`]); what then ran as whom, who can read what, and what is
-//! stored decides. An attempt that succeeds though it should not is one of [`OPEN`], with the reason, and it fails
-//! the test when it no longer succeeds. With TRICKLE_ATTEMPT=part of a title one attempt alone is made, and told.
+//! Attempts stand in `attempts/`, a file for each way in, and are described in [`script`]. Each is made in a
+//! world of its own ([`world`]): `mallory` attacks, `alice` has what is to be kept from mallory, `wilma`
+//! writes, and a superuser keeps stream tables over what they own. After mallory has done what mallory can,
+//! the superuser does three operations, in one of the modes ([`COMBINATIONS`]); what then ran as whom, who
+//! can read what, and what is stored decides. An attempt that succeeds though it should not is one of
+//! [`OPEN`], with the reason, and it fails the test when it no longer succeeds. With TRICKLE_ATTEMPT=part of
+//! a title one attempt alone is made, and told.
 
 mod operations;
 mod script;
@@ -136,7 +137,7 @@ fn try_all(way: &str) {
     });
 }
 
-/// What attempts cover: each pair of driver, actor, way, mode and operation that can be.
+/// Attempts cover each pair of driver, actor, way, mode and operation that can be.
 #[test]
 fn attempts_cover_each_pair() {
     let mut missing = BTreeSet::new();

@@ -198,14 +198,12 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
 pub(crate) async fn note_segments(t: &dyn Connection, buffer: &Buffer, attnums: &[i16]) -> Result<()> {
     let text = "UPDATE pgtrickle.pgt_buffers SET segments = $2, limit_bytes = $3 WHERE source_relid = $1";
     let noted = t.execute(text, &[&buffer.table().id.0, &stored(buffer, attnums), &buffer.limit()]).await;
-    match noted.map_err(|e| Error::server("note the segments of a buffer", e))? {
-        // Triggers are not to write a segment that nobody knows of.
-        0 => {
-            Err(Error::input(format!("the buffer of {} is another role's", buffer.table().name))
-                .coded("42501"))
-        }
-        _ => Ok(()),
+    if noted.map_err(|e| Error::server("note the segments of a buffer", e))? == 0 {
+        // Triggers are not to write a segment that the catalog does not list.
+        let table = &buffer.table().name;
+        return Err(Error::input(format!("the buffer of {table} is another role's")).coded("42501"));
     }
+    Ok(())
 }
 
 /// Makes sure that the changes of these columns of a table are captured from the commit of `t` on, unless the user holds
@@ -465,8 +463,8 @@ pub async fn renew(db: &dyn Connection) -> Result<()> {
     stopped.map(drop).map_err(fail)
 }
 
-/// Has triggers call nothing of this version's any more, for an earlier one of the catalog. What writers keep (IMMEDIATE) is
-/// computed anew there.
+/// Has triggers call nothing of this version's any more, for an earlier one of the catalog. What writers keep
+/// (IMMEDIATE) is computed anew there.
 pub(crate) async fn stop(t: &Transaction<'_>) -> Result<()> {
     let doing = "make triggers for an earlier version of the catalog";
     let fail = |e| Error::server(doing, e);

@@ -78,8 +78,8 @@ impl<C: Connection> Trickle<C> {
     /// Makes a copy of each materialized view and foreign table that a query reads, where there is none, and widens one
     /// that lacks a column. They are filled with the first refresh of what reads them.
     pub(crate) async fn ensure_copies(&mut self, query: &str) -> Result<()> {
-        let typed = self.typed_path();
-        let resolved = resolve(&mut self.connection, query, &[], typed, None).await?;
+        let typed = self.search_path.clone();
+        let resolved = resolve(&mut self.connection, query, &[], &typed, None).await?;
         for d in resolved.dependencies.iter().filter(|d| is_copied(d)) {
             let there = copies(self.db()).await?;
             let copy = there.get(&(d.schema.clone(), d.name.clone()));
@@ -173,9 +173,9 @@ impl<C: Connection> Trickle<C> {
         id: i64,
         new: &NewStreamTable,
     ) -> Result<Design> {
-        let typed = self.typed_path();
+        let typed = self.search_path.clone();
         let resolved =
-            resolve(&mut self.connection, &new.query, new.settings(), typed, new.agreed.as_ref()).await?;
+            resolve(&mut self.connection, &new.query, new.settings(), &typed, new.agreed.as_ref()).await?;
         let options = options(&relation, id, self.server);
         let parsed = parse_query(&resolved.canonical)?;
         let settings = self.settings_of(new).await?;

@@ -87,7 +87,8 @@ pub struct NewStreamTable {
     pub apart: Option<bool>,
     /// The settings that its query means what it means under; `None`: those in force.
     pub settings: Option<Vec<Setting>>,
-    /// To what of others its owner has agreed, and to no more. `None`: who declares it agrees to all that it has now.
+    /// To what of others its owner has agreed, and to no more. `None`: its declaration agrees to all that it
+    /// has now.
     pub agreed: Option<Agreed>,
 }
 
@@ -143,7 +144,7 @@ pub(crate) struct Design {
     /// The tables whose changes are captured, with the columns that matter.
     pub(crate) captured: Vec<(Arc<TableDef>, Vec<usize>)>,
     pub(crate) settings: Vec<StoredSetting>,
-    /// The functions of others that it may run.
+    /// Code and tables of others to which its owner agreed.
     pub(crate) agreed: Agreed,
 }
 
@@ -363,9 +364,9 @@ impl<C: Connection> Trickle<C> {
             return self.design_copy(relation, id, new).await;
         }
         let mode = new.mode.unwrap_or_default();
-        let typed = self.typed_path();
+        let typed = self.search_path.clone();
         let mut resolved =
-            resolve(&mut self.connection, &new.query, new.settings(), typed, new.agreed.as_ref()).await?;
+            resolve(&mut self.connection, &new.query, new.settings(), &typed, new.agreed.as_ref()).await?;
         self.check_dependencies(&resolved)?;
         self.check_cycle(&relation, &resolved).await?;
         let settings = self.settings_of(new).await?;

@@ -30,8 +30,8 @@ FROM pgtrickle.pgt_buffers b JOIN pg_namespace k ON k.nspname = 'pgtrickle'
 LEFT JOIN pg_class c ON c.oid = b.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE b.capture = 'ON' ORDER BY 1";
 
-/// What makes the text of a buffer that was made anew the catalog owner's, and takes rights on it from
-/// others.
+/// Statements that make the text of a buffer that was made anew the catalog owner's, and take rights on it
+/// from others.
 const OWN: &str = "
 SELECT pg_catalog.format('ALTER VIEW %s OWNER TO %s; SELECT pgtrickle.without_grants(%s)', c.oid::regclass, k.nspowner::regrole, c.oid)
 FROM pg_class c, pg_namespace k WHERE k.nspname = 'pgtrickle' AND c.relnamespace = 'pgtrickle_changes'::regnamespace

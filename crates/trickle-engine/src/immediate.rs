@@ -170,23 +170,19 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
     Ok(Installed::new(Compiled::new(table.clone()), then))
 }
 
-/// `regclass` and the like, whose values are read and written by the search path.
-const NAMES: [u32; 11] = [24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191];
-
-/// The settings that its triggers run under, and what they need. Where the query calls no function and has no type but the server's own,
-/// and no name as a value, nothing is looked for in the search path but what is the server's: so that is `pg_catalog` alone.
+/// The settings that its triggers run under, and their needs. Where the query calls no function and has no
+/// type but the server's own, and no names as values, nothing is looked for in the search path but what is
+/// the server's: so that is `pg_catalog` alone. A cast that only looks like one to names costs the triggers a
+/// look at the path.
 async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(Vec<Setting>, Needs)> {
-    let mut types = table
-        .sources()
-        .into_iter()
-        .flat_map(|(def, _)| def.columns.iter().map(|c| c.type_id).collect::<Vec<_>>());
-    let names = e.query.contains("::reg") || types.any(|t| NAMES.contains(&t));
+    let sources = table.sources();
+    let mut columns = sources.iter().flat_map(|(def, _)| &def.columns);
+    let names = e.query.contains("::reg") || columns.any(|c| c.ty.is_name_by_path());
     if e.functions.is_empty() && e.types.is_empty() && !names {
-        let own = |s: &Setting| match s.name.as_str() {
-            "search_path" => Setting { name: s.name.clone(), values: vec!["pg_catalog".to_owned()] },
-            _ => s.clone(),
-        };
-        return Ok((e.in_force.iter().map(own).collect(), Needs::default()));
+        let mut settings = e.in_force.clone();
+        let paths = settings.iter_mut().filter(|s| s.name == "search_path");
+        paths.for_each(|s| s.values = vec!["pg_catalog".to_owned()]);
+        return Ok((settings, Needs::default()));
     }
     let names = db.query_one("SELECT pgtrickle.type_names($1)", &[&e.types]).await;
     let names = names.map_err(|err| Error::server("read the names of types", err))?.get(0);

@@ -25,7 +25,7 @@ pub enum Leading {
     },
 }
 
-/// Who holds it, and for how long it lasts unless it is renewed.
+/// The holder of a role's lease, and for how long it lasts unless it is renewed.
 const HELD: &str = "SELECT l.fence, l.holder, extract(epoch FROM t.expires_at - clock_timestamp())::float8 * 1000 \
      FROM pgtrickle.pgt_leases l JOIN pgtrickle.pgt_lease_terms t USING (role) WHERE l.role = $1";
 

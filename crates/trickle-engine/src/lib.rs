@@ -80,7 +80,7 @@ pub use pending::Looked;
 pub use plans::Plans;
 pub use refresh::{RefreshOptions, Refreshed};
 pub use repair::{Dependent, dependents};
-pub use security::Agreed;
+pub use security::{Agreed, SHUT};
 pub use status::{BufferStatus, HistoryEntry, LastRefresh, REFRESHER, Refresher, SourceStatus, Status};
 pub use trickle::{Memory, Settings, Trickle};
 pub use wait::Waited;

@@ -39,7 +39,7 @@ pub(crate) async fn patiently<T>(
     loop {
         let result = once(db, patience, &mut work).await;
         let busy = match result {
-            // What a caller's transaction cannot serialize, it cannot a moment later either.
+            // A caller's transaction that cannot serialize something cannot a moment later either.
             Err(e) if e.is_busy() || e.is_transient() && db.callers().is_none() => e,
             other => return other,
         };

@@ -9,7 +9,7 @@ use crate::db::{Connection, Refusal, Row, Transaction};
 use crate::drive::put_in_force;
 use crate::error::{Error, Result};
 use crate::say;
-use crate::security::{Agreed, Code};
+use crate::security::{Agreed, Code, SHUT};
 use trickle_core::Span;
 use trickle_core::catalog::SYSTEM_COLUMNS;
 use trickle_core::parse::{find_name, renamed_columns, statements};
@@ -124,23 +124,23 @@ const KEYS: &str = "\
            WITH ORDINALITY AS found(m, place) \
     WHERE r.ev_class = $1 AND r.ev_action::text ~ ':groupingSets \\(' ORDER BY place";
 
-/// Asks the server what a query means under the connection's settings, or rather these; under a search path of its own where it is
-/// `typed` and the connection has another. Changes nothing.
+/// Asks the server what a query means under the connection's settings, or rather these; where these have no
+/// search path, under that of whoever `typed` it. Changes nothing.
 ///
 /// # Errors
-/// What PostgreSQL says of the query, with its place in it; no privilege to create temporary objects; something of somebody else's to
-/// which the owner has not `agreed`.
+/// PostgreSQL's refusal of the query, with its place in it; no privilege to create temporary objects;
+/// something of somebody else's to which the owner has not `agreed`.
 pub(crate) async fn resolve(
     db: &mut dyn Connection,
     sql: &str,
     settings: &[Setting],
-    typed: Option<Vec<String>>,
+    typed: &[String],
     agreed: Option<&Agreed>,
 ) -> Result<Resolved> {
     let transaction = db.transaction().await.map_err(|e| Error::server("begin", e))?;
     let place = Place::of(&transaction).await.map_err(|e| Error::server("make room for the query", e))?;
-    if let Some(path) = typed.filter(|_| settings.iter().all(|s| s.name != "search_path")) {
-        let list: Vec<String> = path.iter().map(|s| Ident::new(s).to_string()).collect();
+    if settings.iter().all(|s| s.name != "search_path") {
+        let list: Vec<String> = typed.iter().map(|s| Ident::new(s).to_string()).collect();
         let list = if list.is_empty() { "''".to_owned() } else { list.join(", ") };
         let path = transaction.batch_execute(&format!("SET LOCAL search_path = {list}")).await;
         path.map_err(|e| Error::server("set the query's search path", e))?;
@@ -202,7 +202,7 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
     let code = Code::of(&**t, view, agreed).await?;
     // Making a view asks for no right to read; planning it does.
     t.execute(&format!("EXPLAIN SELECT * FROM {name}"), &[]).await.map_err(refused)?;
-    t.batch_execute("SET LOCAL search_path = pg_catalog, pg_temp").await.map_err(doing)?;
+    t.batch_execute(&format!("SET LOCAL search_path = {SHUT}")).await.map_err(doing)?;
     let canonical: String = t
         .query_one(&format!("SELECT {}", canonical("pg_get_viewdef($1::oid)")), &[&view])
         .await

@@ -7,6 +7,10 @@ use crate::registry::StoredSetting;
 use crate::resolve::DEPENDENCIES;
 use trickle_core::sql::Ident;
 
+/// The search path under which trickle asks the server: most of the server's operators and functions are
+/// named without a schema, and nobody but superusers can put anything there, now or later.
+pub const SHUT: &str = "pg_catalog, pg_temp";
+
 /// Why what a stream table holds is not what its owner may see, where row security is another than it was planned for.
 const SECURED: &str = "
 SELECT pg_catalog.format('row security of %I.%I is not what it was for the owner''s query', d.source_schema, d.source_name)
@@ -59,7 +63,8 @@ pub(crate) async fn left_out(db: &dyn Connection, design: &Design) -> Result<Opt
     }))
 }
 
-/// To what of others the owner of a stream table agreed. Nothing else of others runs, or reads, with the owner's rights.
+/// To what of others the owner of a stream table agreed. Nothing else of others runs, or reads, with the
+/// owner's rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
     /// Functions of others that run, by oid.
@@ -73,9 +78,10 @@ pub struct Agreed {
 /// calls. Of the types of all columns that it can reach all casts count, since what is stored is written as text and compared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
-    /// What the owner of the stream table is asked to agree to.
+    /// Code and tables to which the owner of the stream table is asked to agree.
     pub(crate) strange: Agreed,
-    /// The types, but the server's own: their owners can give them other functions, and other names, at any time.
+    /// The types, but the server's own: their owners can give them other functions, and other names, at any
+    /// time.
     pub(crate) types: Vec<u32>,
     /// Of what these have (`pgtrickle.types_fingerprint`); `None` where there are none.
     pub(crate) fingerprint: Option<String>,
@@ -114,8 +120,8 @@ const REACHED: &str = "
         CROSS JOIN LATERAL unnest(ARRAY[g.rngcanonical, g.rngsubdiff]::oid[]) u(oid)
 )";
 
-/// The functions of others and whose they are, the relations that views of others read as whoever queries these and through which, and
-/// all types.
+/// The functions of others and whose they are, the relations that views of others read as whoever queries
+/// these and through which, and all types.
 const OF_OTHERS: &str = "
 , trusted(oid) AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname = current_user)
 SELECT 'function', p.oid, p.oid::regprocedure::text, p.proowner::regrole::text
@@ -141,7 +147,11 @@ impl Code {
                 "function" => code.strange.functions.push(oid),
                 "table" if agreed.is_some_and(|a| !a.tables.contains(&oid)) => return Err(reads(r)),
                 "table" => code.strange.tables.push(oid),
-                _ => code.types.push(oid),
+                "type" => code.types.push(oid),
+                other => {
+                    let what = format!("a query reaches something of the unknown kind {other}");
+                    return Err(trickle_core::Error::internal(what).into());
+                }
             }
         }
         if !code.types.is_empty() {

@@ -11,6 +11,7 @@ use crate::progress::{Onlooker, Progress, Quiet, Tally};
 use crate::refresh::Wanted;
 use crate::registry::{Entry, Registry, Runnable, compile_entry};
 use crate::schema;
+use crate::security::SHUT;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
@@ -116,7 +117,8 @@ pub struct Trickle<C> {
     pid: Arc<AtomicI32>,
     /// Major version of the server.
     pub(crate) server: u32,
-    /// The schemas of the search path that the connection came with. Its own is [`SHUT`] since.
+    /// The schemas of the search path that the connection came with: queries are read under it. The
+    /// connection works under [`SHUT`], a shared one in transactions alone.
     pub(crate) search_path: Vec<String>,
     pub(crate) memory: Memory,
 }
@@ -146,9 +148,10 @@ impl<C: Connection> Trickle<C> {
         Ok(trickle)
     }
 
-    /// The search path that typed queries are read under: the connection's own, before it was [`SHUT`].
-    pub(crate) fn typed_path(&self) -> Option<Vec<String>> {
-        Some(self.search_path.clone())
+    /// Reads queries that are given from now on as typed under this search path, in the place of the one that
+    /// the connection came with.
+    pub fn read_under(&mut self, search_path: &[&str]) {
+        self.search_path = search_path.iter().map(|s| (*s).to_owned()).collect();
     }
 
     /// Over a connection whose catalog may be missing: for [`Trickle::init`].
@@ -238,7 +241,8 @@ impl<C: Connection> Trickle<C> {
         self.connection.sent()
     }
 
-    /// The connection. Where statements stay prepared on it, they are planned for any values (`plan_cache_mode`).
+    /// The connection. Where statements stay prepared on it, they are planned for any values
+    /// (`plan_cache_mode`); names without a schema are the server's own (`search_path`).
     pub fn connection(&self) -> &C {
         &self.connection
     }
@@ -353,11 +357,7 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// The search path of what is asked and done over a connection, which names most of the server's operators and functions without a
-/// schema: no other role can put anything there, now or later.
-const SHUT: &str = "pg_catalog, pg_temp";
-
-/// The same where each transaction may have another server process.
+/// [`SHUT`] where each transaction may have another server process.
 const SHUT_LOCALLY: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 
 /// A refresher that was killed leaves no statement running to its end. Where the server's platform cannot tell, it refuses

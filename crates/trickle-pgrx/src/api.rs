@@ -268,7 +268,7 @@ fn as_owner_about<T>(
         let meant = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid";
         let meant = db.query_one(meant, &[&name.to_string()]).await.map_err(fail)?;
         let table: Option<u32> = meant.get(0);
-        // What else is asked is asked of the server alone, whatever the caller's search path has.
+        // Everything else is asked of the server alone, under any search path of the caller.
         let shut = Path::begin(SHUT);
         let others = db.query_opt(&others(), &[&table, &right]).await;
         drop(shut);
@@ -286,7 +286,8 @@ fn as_owner_about<T>(
         let _acting = Acting::begin(others.get(0));
         if right == MAINTAIN {
             // Who may do no more than this is no member of the owner's role: what that one has called is not his to choose.
-            let pinned = Connection::batch(&inside, "SET search_path = pg_catalog, pg_temp").await;
+            let pinned =
+                Connection::batch(&inside, &format!("SET search_path = {}", trickle_engine::SHUT)).await;
             pinned.map_err(|e| Error::server("begin", e))?;
         }
         attempt(inside, gucs::of_calls(), async |trickle| work(trickle, &name).await).await

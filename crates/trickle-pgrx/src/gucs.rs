@@ -306,8 +306,9 @@ pub(crate) fn of_workers() -> Settings {
     Settings { patience: Patience::default(), ..settings() }
 }
 
-/// The engine's settings in a call of the SQL API: a statement that is a transaction of its own holds nothing that others want while it
-/// waits, and lets them go first. A session's own lock_timeout says how long it is to wait, and that it is to fail then.
+/// The engine's settings in a call of the SQL API: a statement that is a transaction of its own holds nothing
+/// that others want while it waits, and lets them go first. A session's own lock_timeout says how long it is
+/// to wait, and that it is to fail then.
 pub(crate) fn of_calls() -> Settings {
     match Inside::is_brief() && !is_wait_limited() {
         true => of_workers(),

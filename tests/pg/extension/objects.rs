@@ -4,7 +4,7 @@ use super::installed;
 use crate::objects::{compare, table};
 use crate::support::{count, each_server, run};
 
-/// Whose an object is, in the words of the page.
+/// The owner of an object, in the words of the page.
 fn whose(role: &str) -> &'static str {
     match role {
         "postgres" => "owner of the catalog",
@@ -13,7 +13,8 @@ fn whose(role: &str) -> &'static str {
     }
 }
 
-/// Stream tables of a role that was let in: with hidden state, kept by writers, over another, captured in C and by row triggers.
+/// Stream tables of a role that was let in: with hidden state, kept by writers, over another, captured in C
+/// and by row triggers.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn each_object_has_an_owner_rights_and_a_reason() {

@@ -39,7 +39,8 @@ fn a_session_from_init_to_uninstall() {
         let kept = app.trickle(&["uninstall"]);
         assert_eq!((kept.code, kept.out.as_str()), (2, ""));
         assert!(
-            kept.err.contains("view public.shown depends on table public.ranked") && kept.err.contains("--cascade"),
+            kept.err.contains("view public.shown depends on table public.ranked")
+                && kept.err.contains("--cascade"),
             "{}",
             kept.err
         );

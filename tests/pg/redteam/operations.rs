@@ -1,4 +1,4 @@
-//! What the superuser does with a stream table.
+//! The operations of the superuser on a stream table.
 
 use super::world::{Kept, Place, name_of, role, run_in, say};
 use crate::support::{Driver, name, sql_api};
@@ -103,7 +103,7 @@ impl Operation {
     }
 }
 
-/// What the superuser makes.
+/// The superuser's stream table.
 pub(super) fn new(what: &str, query: &str, keeping: Keeping) -> NewStreamTable {
     let schedule = Some((keeping != Keeping::Immediate).then(|| "1h".to_owned()));
     NewStreamTable { mode: keeping.mode(), schedule, ..NewStreamTable::new(name(what), query) }
@@ -299,7 +299,7 @@ pub(super) async fn calm(place: &Place, t: &mut Driver, admin: &Session) -> Opti
     )
 }
 
-/// What the catalog of the driver needs.
+/// A driver over a database with a catalog.
 pub(super) async fn open(place: &Place, keeping: Keeping) -> Driver {
     let first = place.session("postgres").await;
     if Driver::is_the_servers() {
@@ -312,7 +312,7 @@ pub(super) async fn open(place: &Place, keeping: Keeping) -> Driver {
     }
     let t = Driver::begin(&first, async || place.session("postgres").await, keeping.settings()).await;
     if Driver::is_the_servers() {
-        // What the library asks here is the superuser's own, and no part of the extension.
+        // Questions of the library are the superuser's own here, and no part of the extension.
         run_in(place, t.connection(), "SET search_path = pg_catalog, pg_temp").await;
         return t;
     }

@@ -25,13 +25,14 @@
 //!
 //! `{source}` and `{mine}` are the numbers of `shop.t` and `mallory.m`, `{database}` is the database.
 //!
-//! A line that begins further in goes on with the one before. `mallory` stands for a role that the test names.
+//! A line that begins further in goes on with the one before. `mallory` stands for a role that the test
+//! names.
 
 use super::Driver;
 use super::operations::Keeping;
 use std::path::Path;
 
-/// Who attacks, and so what mallory has.
+/// The attacker, and so the rights that mallory has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Actor {
     /// Owns `shop.t`, which the stream table reads.
@@ -122,7 +123,7 @@ pub(super) struct Attempt {
     pub(super) early: Vec<Step>,
     /// Of the stream table of mallory's.
     pub(super) own: bool,
-    /// What it is to hold, where that is not what the query gives to who looks.
+    /// The rows that it is to hold, where the query gives others to the superuser who compares.
     pub(super) expect: Option<String>,
     /// Its query names what mallory makes: to give it anew is to agree to that.
     pub(super) named: bool,

@@ -159,7 +159,7 @@ pub(super) async fn different(s: &Session, a: &str, b: &str) -> Result<i64, Stri
     }
 }
 
-/// What there is before an attempt. OWNER owns `shop.t`.
+/// The world before an attempt. OWNER owns `shop.t`.
 const WORLD: &str = "
 CREATE TABLE public.ran (who text, what text); GRANT INSERT ON public.ran TO PUBLIC;
 CREATE SEQUENCE public.as_postgres; CREATE SEQUENCE public.as_alice; GRANT USAGE ON SEQUENCE public.as_postgres, public.as_alice TO PUBLIC;
@@ -171,8 +171,8 @@ CREATE TABLE shop.t (id int PRIMARY KEY, v int, word text); INSERT INTO shop.t S
 GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON shop.t TO wilma;
 RESET ROLE";
 
-/// What mallory has to begin with: each of these notes as whom it ran, and tries for more. A sequence notes it where
-/// the transaction is rolled back.
+/// Mallory's functions to begin with: each notes as whom it ran, and tries for more. A sequence notes it
+/// where the transaction is rolled back.
 const MALLORY: &str = "
 CREATE FUNCTION mallory.note(what text) RETURNS void LANGUAGE plpgsql AS $f$ BEGIN
     INSERT INTO public.ran VALUES (current_user, what);
@@ -268,7 +268,7 @@ async fn go(
             Err(e) => got.push(format!("the stream table cannot be compared: {e}")),
         }
     }
-    // What the comparison ran is the superuser's own doing.
+    // Code that the comparison ran is the superuser's own doing.
     say(&s.admin, "RESET search_path; RESET statement_timeout").await?;
     run_in(place, &s.admin, FORGOTTEN).await;
     drop(t);
@@ -369,14 +369,14 @@ async fn keep(
     Ok(query)
 }
 
-/// What is kept, and how.
+/// The stream table that is attacked, and how it is kept.
 pub(super) struct Kept<'a> {
     pub(super) keeping: Keeping,
     pub(super) target: &'a str,
     pub(super) query: &'a str,
 }
 
-/// What wilma writes, where the attempt says nothing.
+/// Wilma's writes, where the attempt says nothing.
 const WRITE: &str = "INSERT INTO shop.t (id, v, word) VALUES ({id}, 3, 'w'); UPDATE shop.t SET v = 4 WHERE id = {id}; \
      DELETE FROM shop.t WHERE id = {id} - 1";
 
@@ -397,7 +397,7 @@ async fn operate(
     let held = a.then.iter().any(|step| step.wanted == Wanted::Held);
     let patience = Duration::from_secs(if held { 2 } else { 30 });
     if held {
-        // What nobody waits for any more is not to wait on either.
+        // A statement that nobody waits for any more is not to wait on either.
         let short = "SET statement_timeout = '2s'";
         for session in [&s.admin, t.connection()] {
             run_in(place, session, short).await;
@@ -423,7 +423,7 @@ async fn operate(
         }
         refreshed = matches!(done, Ok(Ok(())));
         match done {
-            // Who may break it may hold it too.
+            // An actor that may break it may hold it too.
             Err(_) if !a.may_break() => got.push(format!("{operation:?} waits")),
             Ok(Err(e)) if !a.may_break() || e.starts_with("wrong") => {
                 got.push(format!("{operation:?} fails: {e}"));
@@ -466,7 +466,7 @@ async fn take(
         heard.push_str(&said);
         heard.push('\n');
     }
-    // What is there in some modes only may not be there.
+    // Objects of some modes alone may not be there.
     let there = sql.contains("pgtrickle_changes.");
     let typo = |c: &str| {
         ["42601", "42883", "42703"].contains(&c) || ["42P01", "42704", "3F000"].contains(&c) && !there

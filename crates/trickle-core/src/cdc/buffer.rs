@@ -86,8 +86,8 @@ impl Buffer {
         self
     }
 
-    /// The same, for functions that do not look whether the table is what they were made for: a catalog of an earlier version
-    /// has nothing that looks.
+    /// The same, for functions that do not look whether the table is what they were made for: a catalog of an
+    /// earlier version has nothing that looks.
     #[must_use]
     pub fn undescribed(&self) -> Buffer {
         let mut table = (*self.table).clone();

@@ -156,19 +156,20 @@ pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     let as_made = Scalar::and(std::iter::once(room).chain(fit));
     let body = writer.body.iter().cloned().map(Instruction::Run).collect();
     let guard = when(as_made, body, otherwise(&writer, buffer, size));
-    let foreign = match writer.for_each_row && buffer.is_partitioned() {
-        true => Some(of_another_table(buffer)),
-        false if writer.reads.is_empty() => None,
-        false => of_an_altered_child(buffer, &writer.reads, None),
+    let foreign = if writer.for_each_row && buffer.is_partitioned() {
+        Some(of_another_table(buffer))
+    } else {
+        of_an_altered_child(buffer, &writer.reads, None)
     };
     foreign.into_iter().chain([guard]).collect()
 }
 
-/// For a table that was a child or a partition of the source and is altered since: leaves the mark, and does nothing else. It keeps its
-/// triggers; while it is a child, the server keeps its columns as the parent's. A child that is written by its own name costs a look at its
-/// columns for each call. `of` is the stream table that alone is concerned.
+/// For a table that was a child or a partition of the source and is altered since: leaves the mark, and does
+/// nothing else. It keeps its triggers; while it is a child, the server keeps its columns as the parent's. A
+/// child that is written by its own name costs a look at its columns for each call. `of` is the stream table
+/// that alone is concerned.
 pub(crate) fn of_an_altered_child(source: &Buffer, reads: &[usize], of: Option<i64>) -> Option<Instruction> {
-    if !source.is_described() || !source.has_children() {
+    if !source.is_described() || !source.has_children() || reads.is_empty() {
         return None;
     }
     let columns = Columns::of(source, reads);

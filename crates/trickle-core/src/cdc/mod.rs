@@ -85,7 +85,8 @@ pub struct Writer {
     pub reads: Vec<usize>,
     /// What it runs.
     pub body: Vec<Statement>,
-    /// The same over rows under names of their own, whose columns have the names that they had when the buffer was made.
+    /// The same over rows under names of their own, whose columns have the names that they had when the
+    /// buffer was made.
     pub by_other_names: Vec<Statement>,
 }
 

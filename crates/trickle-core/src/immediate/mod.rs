@@ -57,16 +57,18 @@ pub struct Immediate<'t> {
     exclusion: Exclusion,
 }
 
-/// What its triggers need beside the sources. Nobody tells them that it is gone, so they ask each time; writers go on without it.
+/// Needs of its triggers beside the sources. Nobody tells the triggers that one is gone, so they ask each
+/// time, and writers go on without it.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// Functions that its owner calls, by oid.
     pub functions: Vec<u32>,
     /// Types that it names, by oid.
     pub types: Vec<u32>,
-    /// What they, and the values of those that are enums, are named (`pgtrickle.type_names`).
+    /// Names of these types, and of the values of those that are enums (`pgtrickle.type_names`).
     pub names: Vec<String>,
-    /// The schemas in which its functions and the operators of its types are found, where nobody else makes any.
+    /// The schemas in which its functions and the operators of its types are found, where nobody else makes
+    /// any.
     pub path: Vec<String>,
 }
 
@@ -87,7 +89,7 @@ impl<'t> Immediate<'t> {
         Ok(Immediate { table, id, sources, above, settings, needs, exclusion })
     }
 
-    /// What it needs beside its sources.
+    /// The same with needs beside its sources.
     #[must_use]
     pub fn needing(self, needs: Needs) -> Immediate<'t> {
         Immediate { needs, ..self }

@@ -20,8 +20,8 @@
 //! say `ERROR: message`, where the query itself raises. `since:` names the first version of PostgreSQL that knows what the
 //! case is about. A case without windows has a `verdict:` or an `error:`.
 //! `time:` before `rows:` or `change:` is what the clock shows from then on.
-//! `plan:`, `delta:` and `sql:` at the end are snapshots, written by the test and reviewed by people. Of most cases the SQL is pinned by
-//! its `digest:`; `just sql-diff` shows how it differs between two commits.
+//! `plan:`, `delta:` and `sql:` at the end are snapshots, written by the test and reviewed by people. Of most
+//! cases the SQL is pinned by its `digest:`; `just sql-diff` shows how it differs between two commits.
 
 use std::collections::BTreeMap;
 use xxhash_rust::xxh64::xxh64;
@@ -152,7 +152,8 @@ impl Case {
         Ok(self)
     }
 
-    /// Of what a run found the snapshots that the file has: the SQL as a text where it has the text, else its digest.
+    /// Those of the snapshots of a run that the file pins: the SQL as a text where the file has the text,
+    /// else its digest.
     pub fn pinned(&self, mut found: BTreeMap<String, String>) -> BTreeMap<String, String> {
         if !self.snapshots.contains_key("sql")
             && let Some(sql) = found.remove("sql")

@@ -248,6 +248,16 @@ impl Type {
         self.is_integer() || matches!(self, Type::Numeric(_) | Type::Float4 | Type::Float8)
     }
 
+    /// Whether its values are identities that are read and written as names, by the search path (PostgreSQL
+    /// manual, Object Identifier Types), or arrays of such.
+    pub fn is_name_by_path(&self) -> bool {
+        match self {
+            Type::Array(element) => element.is_name_by_path(),
+            Type::Other(o) => NAMES_BY_PATH.contains(&&*o.sql_name),
+            _ => false,
+        }
+    }
+
     /// `text`, `varchar` or `char`.
     pub fn is_string(&self) -> bool {
         matches!(self, Type::Text | Type::Varchar(_) | Type::Bpchar(_))
@@ -306,6 +316,21 @@ impl Type {
         })
     }
 }
+
+/// The types of identities that are written as names.
+const NAMES_BY_PATH: [&str; 11] = [
+    "regclass",
+    "regcollation",
+    "regconfig",
+    "regdictionary",
+    "regnamespace",
+    "regoper",
+    "regoperator",
+    "regproc",
+    "regprocedure",
+    "regrole",
+    "regtype",
+];
 
 /// What must be known of the built-in types that the engine has no variant for.
 fn system(name: &str) -> Option<OtherType> {

@@ -1,6 +1,6 @@
 -- Catalog, version 3: no role gains rights through a stream table, and no writer fails because of one.
 
--- Whoever reads the catalog begins with this table: whoever alters it does too, and neither waits for the other in a circle.
+-- Readers of the catalog begin with this table. A change of the catalog does too, so that the two never wait for each other in a circle.
 LOCK TABLE pgtrickle.pgt_stream_tables IN ACCESS EXCLUSIVE MODE;
 
 -- Capture.
@@ -235,7 +235,7 @@ COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_by IS 'Who owned it when it
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_tables IS 'Relations that views of others may read with the rights of its owner (security_invoker).';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.types IS 'Types that its query can reach, but the server''s own; {0}: it was planned before that was noted.';
 
--- What types are named, and the values of those that are enums: queries name both.
+-- The names of types, and of the values of those that are enums: queries name both.
 CREATE FUNCTION pgtrickle.type_names(types oid[]) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -246,8 +246,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.type_names(oid[]) IS 'The names of types, and of the values of those that are enums.';
 
--- What the owners of types can have run where values of them are written, compared or converted: casts, and conditions of domains. And
--- what these are named.
+-- Code that the owners of types can have run where values of them are written, compared or converted: casts, and conditions of domains;
+-- and the names of types.
 CREATE FUNCTION pgtrickle.types_fingerprint(types oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -262,8 +262,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.types_fingerprint(oid[]) IS 'What the owners of types have run where values of them are used.';
 
--- Whoever declared what is there has agreed to what it was planned with. One that reaches a type of somebody else is planned anew, so that
--- these are known.
+-- The owner of a stream table that is there has agreed to the functions that it calls by name. One that reads a column of somebody else's type
+-- is planned anew, so that its types are known.
 UPDATE pgtrickle.pgt_stream_tables s SET agreed = s.functions, agreed_by = c.relowner, types = '{0}',
     agreed_tables = ARRAY(SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = s.pgt_id AND EXISTS (
         SELECT FROM pg_catalog.pg_class v CROSS JOIN LATERAL pg_catalog.pg_options_to_table(v.reloptions) o
@@ -451,7 +451,7 @@ BEGIN
         SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a
         WHERE a.attrelid = 'pgtrickle.pgt_stream_tables'::regclass AND a.attnum > 0 AND NOT a.attisdropped
           AND a.attname <> 'last_error_message'), role);
-    -- Who writes a source leaves a mark as the owner of the stream table that is not kept.
+    -- A writer of a source leaves a mark as the owner of the stream table that is not kept.
     EXECUTE format('GRANT SELECT, INSERT ON pgtrickle.pgt_marks TO %s', role);
     EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA pgtrickle TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION pgtrickle.mark_readers(oid, bigint[], text) TO %s', role);
@@ -491,8 +491,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.require_keeper() IS 'Fails unless the current role has the catalog.';
 
--- What a role that was let in writes in the catalog it writes through the extension alone, whose own statements are lent the right: with
--- the right itself it could lock the tables against everybody, write what nobody can read, and take names that others want.
+-- A role that was let in writes the catalog through the extension alone, whose own statements are lent the right: with the right itself it
+-- could lock the tables against everybody, write what nobody can read, and take names that others want.
 
 -- Errors show rows that the query read: to whoever may do what the owner may, and of a table that is gone to the catalog's owner. A
 -- view reads the catalog as its owner, and asks for the right of whoever reads it.
@@ -502,7 +502,7 @@ CREATE VIEW pgtrickle.pgt_errors WITH (security_barrier = true) AS
         (SELECT n.nspowner FROM pg_catalog.pg_namespace n WHERE n.nspname = 'pgtrickle')), 'USAGE');
 COMMENT ON VIEW pgtrickle.pgt_errors IS 'What went wrong with the stream tables whose owner the current role is, or may act as.';
 
--- What is of a table that is gone is the catalog owner's.
+-- Rows of a table that is gone are the catalog owner's.
 DROP POLICY dropped ON pgtrickle.pgt_stream_tables;
 CREATE POLICY dropped ON pgtrickle.pgt_stream_tables FOR DELETE
     USING ((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = pgt_relid));
@@ -566,7 +566,7 @@ $$;
 REVOKE ALL ON FUNCTION pgtrickle.give_lease(oid, bigint), pgtrickle.hold_lease(oid, bigint) FROM PUBLIC;
 COMMENT ON FUNCTION pgtrickle.give_lease(oid, bigint) IS 'Gives up a lease that was held under this number.';
 
--- Who was let in before has these rights now, and may not make anything in pgtrickle_changes any more.
+-- Roles that were let in before have these rights now, and may not make anything in pgtrickle_changes any more.
 DO $$
 DECLARE role oid;
 BEGIN

@@ -1,6 +1,6 @@
 -- From version 3 of the catalog back to 2.
 
--- Whoever reads the catalog begins with this table: whoever alters it does too, and neither waits for the other in a circle.
+-- Readers of the catalog begin with this table. A change of the catalog does too, so that the two never wait for each other in a circle.
 LOCK TABLE pgtrickle.pgt_stream_tables IN ACCESS EXCLUSIVE MODE;
 
 DO $$
@@ -41,7 +41,7 @@ DROP FUNCTION pgtrickle.is_safe_path(text[]), pgtrickle.safe_path(jsonb, oid), p
 DROP FUNCTION pgtrickle.row_security(oid, oid[], oid), pgtrickle.row_security(oid, oid);
 ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN read_through, DROP COLUMN row_security;
 
--- What a role that was let in writes in the catalog.
+-- Rights of roles that were let in on the catalog.
 DROP VIEW pgtrickle.pgt_errors;
 DROP POLICY dropped ON pgtrickle.pgt_stream_tables;
 CREATE POLICY dropped ON pgtrickle.pgt_stream_tables FOR DELETE
@@ -184,7 +184,7 @@ $$;
 DROP FUNCTION pgtrickle.require_owner(oid[]), pgtrickle.hand_to_owner(bigint), pgtrickle.hand_over(),
     pgtrickle.without_grants(oid), pgtrickle.require_keeper(), pgtrickle.let_in_owners(oid[]),
     pgtrickle.without_statistics(), pgtrickle.stop_keeping(bigint);
--- Who was let in writes the catalog itself again.
+-- Roles that were let in write the catalog itself again.
 DO $$
 DECLARE role oid;
 BEGIN

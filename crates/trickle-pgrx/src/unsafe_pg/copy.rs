@@ -5,7 +5,7 @@
 //! search_path`, which would cost as much as a row: what is looked up for copying is named in full, and statements run under a
 //! path of built-in names.
 
-use super::c_text;
+use super::{SHUT, c_text};
 use pgrx::tupdesc::PgTupleDesc;
 use pgrx::{FromDatum, PgMemoryContexts, PgSqlErrorCode, pg_sys};
 use std::cell::RefCell;
@@ -233,7 +233,7 @@ fn by_statement(data: &mut pg_sys::TriggerData, text: &str) {
         let settings = pg_sys::NewGUCNestLevel();
         pg_sys::set_config_option(
             c"search_path".as_ptr(),
-            c"pg_catalog, pg_temp".as_ptr(),
+            SHUT.as_ptr(),
             pg_sys::GucContext::PGC_USERSET,
             pg_sys::GucSource::PGC_S_SESSION,
             pg_sys::GucAction::GUC_ACTION_SAVE,

@@ -205,8 +205,8 @@ impl Inside {
         })
     }
 
-    /// The same as the catalog's owner, in a security-restricted operation. What has no schema in the text is the server's own,
-    /// whatever the current role's search path is.
+    /// The same as the catalog's owner, in a security-restricted operation. What has no schema in the text is
+    /// the server's own, whatever the current role's search path is.
     pub(crate) fn as_keeper(&self, text: &str) -> Result<(), Refusal> {
         let text = c_text(text)?;
         let Some(keeper) = rights::keeper() else {

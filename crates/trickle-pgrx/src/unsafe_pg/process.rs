@@ -1,6 +1,6 @@
 //! The processes of the server that refresh on schedule, and as whom they do.
 
-use super::Inside;
+use super::{Inside, SHUT};
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::{FromDatum, pg_sys};
 use std::ffi::{CStr, c_void};
@@ -159,7 +159,7 @@ impl Scheduled {
                 // Who holds a lock for longer keeps waiting what needs it, and nothing else: it is tried again.
                 (c"lock_timeout", c"10s"),
                 // Whoever owns the database may have set another for it, and names and operators of their own there.
-                (c"search_path", c"pg_catalog, pg_temp"),
+                (c"search_path", SHUT),
                 #[cfg(any(feature = "pg17", feature = "pg18"))]
                 (c"transaction_timeout", c"0"),
             ] {

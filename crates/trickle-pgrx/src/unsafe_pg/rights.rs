@@ -1,6 +1,6 @@
-//! Whose hidden relations a statement of the extension's own may read and write.
+//! Rights that statements of the extension's own have beside those of the current role.
 //!
-//! What is in `pgtrickle_changes` belongs to whoever has the catalog, and nobody else has rights on it. A
+//! Relations in `pgtrickle_changes` belong to the owner of the catalog, and nobody else has rights on them. A
 //! refresh runs as the owner of its stream table: so in the statements that the extension itself prepares,
 //! and in no other that is run meanwhile, such relations are checked as the catalog's owner, as a view has
 //! those checked that it reads. That is lent for what the current role owns, or is a member of the owner of:
@@ -10,9 +10,9 @@
 //! gets at nothing.
 //!
 //! Of the catalog itself a role that was let in may read tables, and write none. In the extension's own
-//! statements it writes and locks the rows that row security lets it: those of its stream tables. For that the
-//! right to write is taken out of what the statement needs, when the server has put row security into it and is
-//! to plan it. The right to read is not: the statement may hold a query that somebody typed.
+//! statements it writes and locks the rows that row security lets it: those of its stream tables. For that
+//! the right to write is taken out of what the statement needs, when the server has put row security into it
+//! and is to plan it. The right to read is not: the statement may hold a query that somebody typed.
 
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::{Cell, RefCell};
@@ -22,7 +22,7 @@ thread_local! {
     /// The text of the extension's own that is being analysed: it is told by where it lies, which no other
     /// text shares.
     static OURS: Cell<*const c_char> = const { Cell::new(std::ptr::null()) };
-    /// What was lent to it.
+    /// Rights that were lent to it.
     static LENT: RefCell<Lent> = const { RefCell::new(Lent { tables: Vec::new(), writes: false }) };
     /// How many calls of the extension's functions this process is in.
     static AT_WORK: Cell<u32> = const { Cell::new(0) };
@@ -94,7 +94,7 @@ pub(crate) fn keeper() -> Option<pg_sys::Oid> {
     }
 }
 
-/// What was lent to a statement.
+/// Rights that were lent to a statement.
 #[derive(Debug, Default)]
 pub(super) struct Lent {
     /// The tables whose hidden relations it may use.
@@ -104,8 +104,8 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    /// Fails where the current role has no right any more to what was lent on account of these tables, or where the transaction
-    /// is read-only.
+    /// Fails where the current role has no right any more to what was lent on account of these tables, or
+    /// where the transaction is read-only.
     pub(super) fn require(&self) {
         if self.writes {
             refuse_read_only();
@@ -114,7 +114,8 @@ impl Lent {
     }
 }
 
-/// Fails in a read-only transaction: the server refuses writes there by the rights that a statement needs, and these are taken out.
+/// Fails in a read-only transaction: the server refuses writes there by the rights that a statement needs,
+/// and these are taken out.
 fn refuse_read_only() {
     // SAFETY: there is a transaction; the name outlives the call.
     unsafe { pg_sys::PreventCommandIfReadOnly(c"UPDATE".as_ptr()) };
@@ -130,7 +131,7 @@ impl Lending {
         Lending { outer: (OURS.replace(text), LENT.take()) }
     }
 
-    /// What was lent to the text.
+    /// Rights that were lent to the text.
     pub(super) fn lent(self) -> Lent {
         LENT.take()
     }
@@ -196,15 +197,15 @@ impl Class {
     }
 }
 
-/// Called by the server with each statement that was analysed. An error of what is called next goes by as it is: nothing here would have
-/// to be undone.
+/// Called by the server with each statement that was analysed. An error of the hook that is called next goes
+/// by as it is: nothing here would have to be undone.
 unsafe extern "C-unwind" fn analysed(
     state: *mut pg_sys::ParseState,
     query: *mut pg_sys::Query,
     jumble: *mut pg_sys::JumbleState,
 ) {
-    // SAFETY: it was set as the library was loaded, and gets what this was called with; the state is that of the analysis that called,
-    // and the query was made just now, and is nobody else's yet.
+    // SAFETY: it was set as the library was loaded, and gets what this was called with; the state is that of
+    // the analysis that called, and the query was made just now, and is nobody else's yet.
     unsafe {
         if let Some(next) = NEXT {
             next(state, query, jumble);
@@ -222,8 +223,8 @@ unsafe extern "C-unwind" fn planned(
     options: i32,
     params: pg_sys::ParamListInfo,
 ) -> *mut pg_sys::PlannedStmt {
-    // SAFETY: the query is a copy for the planner; what is called next was set as the library was loaded, and gets what this was
-    // called with.
+    // SAFETY: the query is a copy for the planner; what is called next was set as the library was loaded, and
+    // gets what this was called with.
     unsafe {
         if is_ours(text) {
             lend_planned(query);
@@ -261,8 +262,9 @@ fn is_ours(text: *const c_char) -> bool {
     !text.is_null() && text == OURS.get()
 }
 
-/// What is lent is lent at two moments: whose rights count before row security is looked up, which goes by them, and that no right
-/// is needed after that.
+/// The two moments at which rights are lent. Another role's rights are put in the place of the current one's
+/// before row security is looked up, which goes by them; a right is taken out of those that are needed after
+/// that.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
     Analysed,
@@ -312,7 +314,8 @@ impl Lender {
         }
     }
 
-    /// Changes the rights that a query needs on a relation, or whose they are to be. What a view reads has those of the view's owner.
+    /// Changes the rights that a query needs on a relation, or whose they are to be. What a view reads has
+    /// those of the view's owner.
     fn lend_one(&self, relation: pg_sys::Oid, required: &mut pg_sys::AclMode, whose: &mut pg_sys::Oid) {
         if *whose != pg_sys::InvalidOid {
             return;

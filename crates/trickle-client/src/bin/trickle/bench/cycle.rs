@@ -76,7 +76,7 @@ impl<'b> Bed<'b> {
         client.batch_execute(&format!("CREATE SCHEMA {SCHEMA}")).await?;
         let path = format!("SET search_path = {SCHEMA}, public");
         client.batch_execute(&path).await?;
-        trickle.connection().client().batch_execute(&path).await?;
+        trickle.read_under(&[SCHEMA, "public"]);
         client.batch_execute(&TABLES.replace(":rows", &rows.to_string())).await?;
         client.batch_execute(scenario.tables).await?;
         client.batch_execute(&CAPTURED.replace(":facts", scenario.facts)).await?;

@@ -56,12 +56,10 @@ impl Run for Demo {
         admin.client().batch_execute(&format!("CREATE DATABASE {DATABASE}")).await?;
         let sizes = Sizes::of(self.rows);
         let mut trickle = Trickle::attach(To(&server).connect().await?, Settings::default()).await?;
-        // The demo's own statements go over the same connection, and its server has nobody else.
-        let opened = trickle.connection().client().batch_execute("SET search_path = public").await;
-        opened.map_err(|e| trickle_client::Error::input(e.to_string()))?;
         say(&format!("Loading a shop of {}", rows(self.rows.into())));
         let loading = Instant::now();
-        shop::load(trickle.connection().client(), &sizes, &|what| say(&format!("  {what}"))).await?;
+        let shop = To(&server).connect().await?;
+        shop::load(shop.client(), &sizes, &|what| say(&format!("  {what}"))).await?;
         say(&format!("  loaded in {}", duration(loading.elapsed())));
         let mut board = create(&mut trickle, &say).await?;
         say(&format!("Writing to the shop for {} s while its stream tables are refreshed", self.seconds));

@@ -45,7 +45,7 @@ impl<'b> Bed<'b> {
     ) -> Result<Bed<'b>, Failure> {
         let path = format!("SET search_path = {SCHEMA}, public");
         client.batch_execute(&format!("CREATE SCHEMA {SCHEMA}; {path}")).await?;
-        trickle.connection().client().batch_execute(&path).await?;
+        trickle.read_under(&[SCHEMA, "public"]);
         tell("tables");
         let increments = fill(client, scale, moved(scale) * cycles, cycles).await?;
         vacuum(client).await?;
