@@ -1,7 +1,7 @@
 //! Many writers, many stream tables, a refresher that is killed and started again at random: in the end all is equal,
 //! nothing waits in the buffers, no refresh has failed, and no lock is left. `TRICKLE_SOAK_SECONDS` sets how long.
 
-use crate::support::{Db, each_server};
+use crate::support::{Db, each_server, run};
 use std::cell::Cell;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -191,7 +191,7 @@ fn all_is_equal_after_writers_and_kills() {
         let settings = Settings { segment_bytes: 64 << 10, ..Settings::default() };
         let mut t = Trickle::attach(db.session().await, settings).await.unwrap();
         t.init().await.unwrap();
-        t.connection().client().batch_execute(TABLES).await.unwrap();
+        run(&db.session().await, TABLES).await;
         for (i, (name, query)) in VIEWS.iter().enumerate() {
             let mut new = NewStreamTable::new(Name::parse(name).unwrap(), *query);
             new.schedule = Some(Some(["1s", "2s", "calculated"][i % 3].into()));

@@ -40,7 +40,9 @@ fn settings_of_writers_and_refreshers_do_not_matter() {
         ] {
             create(&mut t, what, query).await;
         }
-        let mut u = Driver::of(Trickle::open(db.session().await, Settings::default()).await.unwrap());
+        let mut u =
+            Driver::beside_statements(Trickle::open(db.session().await, Settings::default()).await.unwrap())
+                .await;
         let set = "SET TimeZone = 'Pacific/Auckland'; SET DateStyle = 'German'; SET IntervalStyle = 'iso_8601'; \
              SET bytea_output = 'hex'; SET extra_float_digits = 3";
         u.connection().client().batch_execute(set).await.unwrap();
@@ -58,7 +60,9 @@ fn settings_of_writers_and_refreshers_do_not_matter() {
         }
         assert_full(&t, &[]).await;
         u.connection().client().batch_execute("SET search_path = other").await.unwrap();
-        let mut v = Driver::of(Trickle::open(u_session(db).await, Settings::default()).await.unwrap());
+        let mut v =
+            Driver::beside_statements(Trickle::open(u_session(db).await, Settings::default()).await.unwrap())
+                .await;
         run(&w, "UPDATE public.e SET id = id + 500").await;
         assert_equal(&mut v, "public.labels").await;
     });
@@ -92,7 +96,9 @@ fn constants_mean_the_same_under_all_settings() {
             create(&mut t, what, &format!("SELECT id, b FROM e WHERE {condition}")).await;
             create(&mut t, &format!("of_{what}"), &format!("SELECT id, b FROM v_{what}")).await;
         }
-        let mut u = Driver::of(Trickle::open(db.session().await, Settings::default()).await.unwrap());
+        let mut u =
+            Driver::beside_statements(Trickle::open(db.session().await, Settings::default()).await.unwrap())
+                .await;
         u.connection()
             .client()
             .batch_execute("SET DateStyle = 'ISO, MDY'; SET IntervalStyle = postgres_verbose")

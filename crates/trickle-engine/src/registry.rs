@@ -200,8 +200,7 @@ const ENTRIES: &str = "
 , listed AS MATERIALIZED (
     SELECT s.pgt_id, s.pgt_relid, coalesce(n.nspname, s.pgt_schema) AS nspname, coalesce(c.relname, s.pgt_name) AS relname,
         s.defining_query, s.original_query, s.schedule, s.refresh_mode,
-        s.requested_mode, s.mode_reason, s.status, s.consecutive_errors,
-        (SELECT e.last_error_message FROM pgtrickle.pgt_errors e WHERE e.pgt_id = s.pgt_id), s.settings,
+        s.requested_mode, s.mode_reason, s.status, s.consecutive_errors, e.last_error_message, s.settings,
         r.rolname, coalesce(r.rolname = current_user, true) AS own, s.layout_hash,
         u.id IS NOT NULL AS unchanged, s.is_populated, c.oid IS NOT NULL AS there,
         pgtrickle.definition(s.pgt_id), s.reads_clock, s.needs_reinit, s.diamond_consistency = 'none' AS apart, s.declared,
@@ -209,7 +208,7 @@ const ENTRIES: &str = "
         pgtrickle.safe_path(s.settings, c.relowner) AS safe_path,
         CASE WHEN s.agreed_by = c.relowner OR s.agreed IS NULL THEN s.agreed ELSE '{}' END AS agreed,
         CASE WHEN s.agreed_by = c.relowner THEN s.agreed_tables ELSE '{}' END AS agreed_tables, s.functions, s.types
-    FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
+    FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) LEFT JOIN pgtrickle.pgt_errors e USING (pgt_id)
     LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
     LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
     LEFT JOIN pg_roles r ON r.oid = c.relowner

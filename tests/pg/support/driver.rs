@@ -51,7 +51,11 @@ impl Driver {
         }
         let mut trickle = Trickle::attach(connect().await, settings).await.unwrap();
         trickle.init().await.unwrap();
-        // Tests run statements of their own over it.
+        Driver::beside_statements(trickle).await
+    }
+
+    /// Over what is there, for a test that runs statements of its own over the same connection: under the path that its role has.
+    pub(crate) async fn beside_statements(trickle: Trickle) -> Driver {
         trickle.connection().client().batch_execute("RESET search_path").await.unwrap();
         Driver(trickle)
     }

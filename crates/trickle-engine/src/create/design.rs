@@ -1,0 +1,197 @@
+//! The design of a stream table: its tables are made by it, and the catalog notes it.
+
+use super::{RefreshMode, comment, consistency, guard};
+use crate::capture::{run_all, run_as_keeper};
+use crate::copies::is_copy;
+use crate::db::{Json, Transaction};
+use crate::error::{Error, Result};
+use crate::registry::{StoredSetting, layout_hash};
+use crate::resolve::{Dependency, Resolved};
+use crate::security::Agreed;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use trickle_core::Reason;
+use trickle_core::catalog::{TableDef, TableId};
+use trickle_core::refresh::Relation;
+use trickle_core::sql::{Ident, Qualified};
+use trickle_core::stream_table::StreamTable;
+
+/// A query that is ready to become a stream table, or the new query of one.
+pub(crate) struct Design {
+    pub(crate) relation: Relation,
+    pub(crate) query: String,
+    pub(crate) schedule: Option<String>,
+    pub(crate) requested: RefreshMode,
+    pub(crate) apart: bool,
+    pub(crate) resolved: Resolved,
+    pub(crate) table: Option<Arc<StreamTable>>,
+    pub(crate) reasons: Vec<Reason>,
+    /// The tables whose changes are captured, with the columns that matter.
+    pub(crate) captured: Vec<(Arc<TableDef>, Vec<usize>)>,
+    pub(crate) settings: Vec<StoredSetting>,
+    /// Code and tables of others to which its owner agreed.
+    pub(crate) agreed: Agreed,
+}
+
+impl Design {
+    /// The mode in force.
+    pub(crate) fn mode(&self) -> &'static str {
+        match self.requested {
+            RefreshMode::Immediate => "IMMEDIATE",
+            _ if self.table.is_some() && !is_copy(&self.relation) => "DIFFERENTIAL",
+            _ => "FULL",
+        }
+    }
+
+    /// The tables whose changes are kept in buffers, with the columns that matter.
+    pub(crate) fn buffered(&self) -> &[(Arc<TableDef>, Vec<usize>)] {
+        if self.requested == RefreshMode::Immediate { &[] } else { &self.captured }
+    }
+
+    /// Why it is not incremental.
+    pub(crate) fn mode_reason(&self) -> Option<String> {
+        if is_copy(&self.relation) {
+            return Some("it is a copy of what is not captured: all of that is read and compared".to_owned());
+        }
+        if self.requested == RefreshMode::Full {
+            return Some("full refreshes were asked for".to_owned());
+        }
+        // Places are left out: who reads the reason later has another text before them.
+        let anywhere = |r: &Reason| Reason { span: None, ..r.clone() }.to_string();
+        let all: Vec<String> = self.reasons.iter().map(anywhere).collect();
+        (!all.is_empty()).then(|| all.join("\n"))
+    }
+
+    /// With what it agrees, as the catalog writes it.
+    pub(crate) fn consistency(&self) -> &'static str {
+        consistency(self.apart)
+    }
+
+    /// What it reads, with the columns that matter.
+    pub(crate) fn reads(&self) -> Vec<(TableId, Vec<String>)> {
+        let columns = |oid: u32| {
+            let used = self.captured.iter().find(|(t, _)| t.id.0 == oid).into_iter();
+            used.flat_map(|(t, c)| c.iter().filter_map(|c| t.columns.get(*c)).map(|c| c.name.to_string()))
+                .collect()
+        };
+        self.resolved.dependencies.iter().map(|d| (TableId(d.oid), columns(d.oid))).collect()
+    }
+
+    pub(crate) fn name(&self) -> Qualified {
+        Qualified::new(&self.relation.schema, &self.relation.name)
+    }
+
+    /// Whether it is kept by deltas of which time alone brings some.
+    pub(crate) fn reads_clock(&self) -> bool {
+        self.table.as_deref().is_some_and(StreamTable::reads_clock)
+    }
+
+    /// Identifies the stored tables of an incremental query.
+    pub(crate) fn layout_hash(&self) -> Option<String> {
+        self.table.as_deref().map(layout_hash)
+    }
+
+    /// Makes the one stored table of a query that is kept by full refreshes.
+    pub(crate) fn create_table(&self) -> String {
+        let columns = self.resolved.columns.iter().map(|c| format!("{} {}", Ident::new(&c.name), c.spelled));
+        format!("CREATE TABLE {} ({})", self.name(), columns.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Makes the stored tables, which nobody but their refreshes may write.
+    pub(super) async fn make_tables(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
+        let doing = format!("create {}", self.name());
+        match &self.table {
+            Some(table) => {
+                run_all(t, &table.result_ddl(), &doing).await?;
+                run_as_keeper(t, &table.state_ddl(), &doing).await?;
+            }
+            None => {
+                t.batch_execute(&self.create_table())
+                    .await
+                    .map_err(|e| Error::server(&doing, e).blamed_on_input())?;
+            }
+        }
+        guard(t, id, &self.name(), &doing).await?;
+        t.batch_execute(&comment(id, &self.name())).await.map_err(|e| Error::server(&doing, e))
+    }
+
+    /// Notes the stream table in the catalog: from the commit on, nothing that it has not read is drained.
+    pub(super) async fn note(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
+        let doing = |e| Error::server("note the stream table", e);
+        t.execute(
+            "INSERT INTO pgtrickle.pgt_stream_tables (pgt_id, pgt_relid, pgt_schema, pgt_name, defining_query, \
+             original_query, schedule, refresh_mode, requested_mode, mode_reason, settings, layout_hash, functions, \
+             functions_fingerprint, reads_clock, diamond_consistency, agreed, agreed_by, types, types_fingerprint, \
+             agreed_tables) OVERRIDING SYSTEM VALUE \
+             VALUES ($1, to_regclass(pg_catalog.format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
+             $16, quote_ident(current_user::text)::regrole, $17, $18, $19)",
+            &[
+                &id,
+                &&*self.relation.schema,
+                &&*self.relation.name,
+                &self.resolved.canonical,
+                &self.query,
+                &self.schedule,
+                &self.mode(),
+                &self.requested.name(),
+                &self.mode_reason(),
+                &Json(&self.settings),
+                &self.layout_hash(),
+                &self.resolved.functions,
+                &self.resolved.functions_fingerprint,
+                &self.reads_clock(),
+                &self.consistency(),
+                &self.agreed.functions,
+                &self.resolved.code.types,
+                &self.resolved.code.fingerprint,
+                &self.agreed.tables,
+            ],
+        )
+        .await
+        .map_err(doing)?;
+        self.note_dependencies(t, id).await
+    }
+
+    /// The columns that matter of something that it reads.
+    fn columns_of(&self, d: &Dependency) -> impl Iterator<Item = &str> {
+        let captured = self.captured.iter().filter(|(t, _)| t.id.0 == d.oid);
+        captured.flat_map(|(t, columns)| columns.iter().filter_map(|c| t.columns.get(*c))).map(|c| &*c.name)
+    }
+
+    /// What it reads, with the columns that matter.
+    pub(crate) fn read_columns(&self) -> BTreeMap<u32, BTreeSet<&str>> {
+        self.resolved.dependencies.iter().map(|d| (d.oid, self.columns_of(d).collect())).collect()
+    }
+
+    /// Notes what the query reads, in the state in which it was planned.
+    pub(crate) async fn note_dependencies(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
+        for d in &self.resolved.dependencies {
+            let kind = match d.relkind.as_str() {
+                _ if d.is_stream_table => "STREAM_TABLE",
+                "v" => "VIEW",
+                "m" => "MATVIEW",
+                "f" => "FOREIGN_TABLE",
+                _ => "TABLE",
+            };
+            let used: Vec<&str> = self.columns_of(d).collect();
+            t.execute(
+                "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, \
+                 columns_used, schema_fingerprint, read_through, row_security) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+                &[
+                    &id,
+                    &d.oid,
+                    &kind,
+                    &d.schema,
+                    &d.name,
+                    &used,
+                    &d.fingerprint,
+                    &d.read_through,
+                    &d.row_security,
+                ],
+            )
+            .await
+            .map_err(|e| Error::server("note what the query reads", e))?;
+        }
+        Ok(())
+    }
+}
