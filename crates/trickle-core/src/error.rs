@@ -33,7 +33,7 @@ enum Kind {
 }
 
 /// An error of trickle: names the object, says what happened, why and what to do.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 pub struct Error {
     inner: Box<Inner>,
 }
@@ -226,6 +226,8 @@ impl Error {
         matches!(self.inner.kind, Kind::Plan | Kind::Timed | Kind::Internal)
     }
 }
+
+impl std::error::Error for Error {}
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

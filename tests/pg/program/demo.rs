@@ -22,7 +22,7 @@ fn the_demo_shows_every_stream_table_and_verifies_it() {
         let shown: Value = serde_json::from_str(&out).unwrap();
         assert_eq!(keys(&shown), ["rows_written", "seconds", "tables"]);
         let tables = shown["tables"].as_array().unwrap();
-        assert_eq!(tables.len(), 5);
+        assert_eq!(tables.len(), 6);
         for t in tables {
             assert_eq!((&t["equal"], &t["mode"]), (&true.into(), &"differential".into()), "{t}");
             assert!(t["refreshes"].as_u64().unwrap() + t["full_refreshes"].as_u64().unwrap() > 0, "{t}");

@@ -1,12 +1,10 @@
 //! The 22 queries of TPC-H (ORDER BY without LIMIT left out) as stream tables, with data by the rules of its specification.
 
-#[path = "../../../crates/trickle-client/src/bin/trickle/bench/tpch/data.rs"]
-mod data;
 mod plans;
 
 use crate::support::{assert_equal, each_server, name, open_with};
-use data::{Increment, QUERIES, copy, fill};
 use tokio_postgres::Client;
+use trickle_bench::tpch::{Increment, QUERIES, copy, fill};
 use trickle_client::{NewStreamTable, RefreshOptions, Settings};
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;

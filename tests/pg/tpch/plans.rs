@@ -1,7 +1,7 @@
 //! The deltas of TPC-H read what a change touches.
 
-use super::data::{QUERIES, SCHEMA, fill};
 use crate::plans::{Benchmark, Reviewed};
+use trickle_bench::tpch::{QUERIES, SCHEMA, fill};
 
 const TPCH: Benchmark = Benchmark {
     schema: SCHEMA,

@@ -3,27 +3,25 @@
 //! The graph holds no cycle at any time: a change that would close one is refused, by the names on the cycle, before
 //! anything is changed. All results are in a fixed order (levels, then ids), so equal graphs give equal answers.
 
+mod components;
 mod diamond;
 
 pub use diamond::Diamond;
 
 use crate::catalog::TableId;
 use crate::error::{Error, Result};
-use petgraph::Direction;
-use petgraph::algo::kosaraju_scc;
-use petgraph::graph::DiGraph;
-use petgraph::stable_graph::{NodeIndex, StableDiGraph};
-use petgraph::visit::EdgeRef;
+use components::strongly_connected;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 
-/// A table as the graph knows it.
+/// A table as the graph knows it, with its edges at both ends.
 #[derive(Clone, Debug)]
 struct Table {
-    id: TableId,
     name: Arc<str>,
     stream: bool,
     apart: bool,
+    sources: BTreeSet<TableId>,
+    readers: BTreeSet<TableId>,
 }
 
 /// A stream table to be put into the graph.
@@ -50,8 +48,7 @@ pub struct Impact {
 /// The graph of sources and readers.
 #[derive(Clone, Debug, Default)]
 pub struct Dag {
-    graph: StableDiGraph<Table, ()>,
-    index: BTreeMap<TableId, NodeIndex>,
+    tables: BTreeMap<TableId, Table>,
     /// What follows from them, until they change: a scheduler asks many times a second.
     derived: OnceLock<Derived>,
     /// See [`Dag::chain`].
@@ -113,18 +110,16 @@ impl Dag {
     /// Adds or updates the node and its incoming edges, without a check.
     fn link(&mut self, table: &StreamTableNode) {
         self.forget_derived();
-        let node = self.enter(table.id, &table.name, true);
-        if let Some(t) = self.graph.node_weight_mut(node) {
-            t.apart = table.apart;
-        }
-        let old: Vec<_> = self.graph.edges_directed(node, Direction::Incoming).map(|e| e.id()).collect();
-        for e in old {
-            self.graph.remove_edge(e);
+        let sources: BTreeSet<TableId> = table.sources.iter().map(|(id, _)| *id).collect();
+        for id in self.sources(table.id) {
+            self.tables.entry(id).and_modify(|t| _ = t.readers.remove(&table.id));
         }
         for (id, name) in &table.sources {
-            let source = self.enter(*id, name, false);
-            self.graph.update_edge(source, node, ());
+            self.enter(*id, name, false).readers.insert(table.id);
         }
+        let entered = self.enter(table.id, &table.name, true);
+        entered.apart = table.apart;
+        entered.sources = sources;
     }
 
     fn forget_derived(&mut self) {
@@ -132,28 +127,26 @@ impl Dag {
         self.chains.take();
     }
 
-    /// The node of a table, made where there is none. What is known as a stream table stays one.
-    fn enter(&mut self, id: TableId, name: &Arc<str>, stream: bool) -> NodeIndex {
-        if let Some(n) = self.index.get(&id) {
-            if let Some(t) = self.graph.node_weight_mut(*n) {
-                t.name = name.clone();
-                t.stream |= stream;
-            }
-            return *n;
-        }
-        let n = self.graph.add_node(Table { id, name: name.clone(), stream, apart: false });
-        self.index.insert(id, n);
-        n
+    /// The table, which comes without edges where it is new. What is known as a stream table stays one.
+    fn enter(&mut self, id: TableId, name: &Arc<str>, stream: bool) -> &mut Table {
+        let new = || Table {
+            name: name.clone(),
+            stream,
+            apart: false,
+            sources: BTreeSet::new(),
+            readers: BTreeSet::new(),
+        };
+        let table = self.tables.entry(id).or_insert_with(new);
+        table.name = name.clone();
+        table.stream |= stream;
+        table
     }
 
     /// Drops base tables among `ids` that have no reader.
     fn forget_unread(&mut self, ids: &[TableId]) {
         for id in ids {
-            let Some(n) = self.index.get(id).copied() else { continue };
-            let base = self.graph.node_weight(n).is_some_and(|t| !t.stream);
-            if base && self.graph.neighbors_directed(n, Direction::Outgoing).next().is_none() {
-                self.graph.remove_node(n);
-                self.index.remove(id);
+            if self.table(*id).is_some_and(|t| !t.stream && t.readers.is_empty()) {
+                self.tables.remove(id);
             }
         }
     }
@@ -175,8 +168,9 @@ impl Dag {
         }
         let sources = self.sources(id);
         self.forget_derived();
-        if let Some(n) = self.index.remove(&id) {
-            self.graph.remove_node(n);
+        self.tables.remove(&id);
+        for source in &sources {
+            self.tables.entry(*source).and_modify(|t| _ = t.readers.remove(&id));
         }
         self.forget_unread(&sources);
         Ok(())
@@ -226,36 +220,23 @@ impl Dag {
 
     /// The strongly connected components: one per table, unless there is a cycle. Sources before readers, O(V + E).
     pub fn components_strong(&self) -> Vec<BTreeSet<TableId>> {
-        let mut groups = kosaraju_scc(&self.graph);
-        groups.reverse();
-        groups.iter().map(|g| g.iter().filter_map(|n| self.id_of(*n)).collect()).collect()
-    }
-
-    fn id_of(&self, n: NodeIndex) -> Option<TableId> {
-        self.graph.node_weight(n).map(|t| t.id)
+        strongly_connected(self.tables.keys().copied(), |id| self.readers(id), |id| self.sources(id))
     }
 
     fn table(&self, id: TableId) -> Option<&Table> {
-        self.graph.node_weight(*self.index.get(&id)?)
+        self.tables.get(&id)
     }
 
     fn name_of(&self, id: TableId) -> Arc<str> {
         self.table(id).map_or_else(|| id.to_string().into(), |t| t.name.clone())
     }
 
-    fn neighbours(&self, id: TableId, direction: Direction) -> Vec<TableId> {
-        let Some(n) = self.index.get(&id) else { return Vec::new() };
-        let mut ids: Vec<TableId> =
-            self.graph.neighbors_directed(*n, direction).filter_map(|n| self.id_of(n)).collect();
-        ids.sort_unstable();
-        ids
-    }
-
-    fn closure(&self, id: TableId, direction: Direction) -> BTreeSet<TableId> {
+    /// All that steps from `id` reach, itself only over a cycle.
+    fn closure(&self, id: TableId, step: impl Fn(&Dag, TableId) -> Vec<TableId>) -> BTreeSet<TableId> {
         let mut seen = BTreeSet::new();
         let mut stack = vec![id];
         while let Some(at) = stack.pop() {
-            stack.extend(self.neighbours(at, direction).into_iter().filter(|n| seen.insert(*n)));
+            stack.extend(step(self, at).into_iter().filter(|n| seen.insert(*n)));
         }
         seen
     }
@@ -270,27 +251,27 @@ impl Dag {
     }
     /// Whether the table is in the graph.
     pub fn contains(&self, id: TableId) -> bool {
-        self.index.contains_key(&id)
+        self.tables.contains_key(&id)
     }
     /// All stream tables, by id.
     pub fn stream_tables(&self) -> Vec<TableId> {
-        self.index.keys().copied().filter(|id| self.is_stream_table(*id)).collect()
+        self.tables.iter().filter(|(_, t)| t.stream).map(|(id, _)| *id).collect()
     }
     /// What a stream table's query reads directly, by id.
     pub fn sources(&self, id: TableId) -> Vec<TableId> {
-        self.neighbours(id, Direction::Incoming)
+        self.table(id).map_or_else(Vec::new, |t| t.sources.iter().copied().collect())
     }
     /// The stream tables whose queries read it directly, by id.
     pub fn readers(&self, id: TableId) -> Vec<TableId> {
-        self.neighbours(id, Direction::Outgoing)
+        self.table(id).map_or_else(Vec::new, |t| t.readers.iter().copied().collect())
     }
     /// Everything that the table is computed from, base tables included, itself not.
     pub fn upstream(&self, id: TableId) -> BTreeSet<TableId> {
-        self.closure(id, Direction::Incoming)
+        self.closure(id, Dag::sources)
     }
     /// Every stream table computed from it, itself not.
     pub fn downstream(&self, id: TableId) -> BTreeSet<TableId> {
-        self.closure(id, Direction::Outgoing)
+        self.closure(id, Dag::readers)
     }
 
     /// The stream tables by level: level 0 reads base tables only, level n+1 reads one of level n and none above.
@@ -381,25 +362,18 @@ impl Dag {
     }
 
     fn components(&self) -> Vec<Vec<TableId>> {
-        let streams = self.stream_tables();
-        let mut graph: DiGraph<TableId, ()> = DiGraph::with_capacity(streams.len(), streams.len());
-        let node: BTreeMap<TableId, NodeIndex> =
-            streams.iter().map(|id| (*id, graph.add_node(*id))).collect();
-        for (id, reader) in &node {
-            let apart = self.table(*id).is_some_and(|t| t.apart);
-            for source in self.sources(*id).iter().filter_map(|s| node.get(s)) {
-                graph.add_edge(*source, *reader, ());
-                if !apart {
-                    graph.add_edge(*reader, *source, ());
-                }
-            }
-        }
+        let apart = |id: TableId| self.table(id).is_some_and(|t| t.apart);
+        let streams = |ids: Vec<TableId>| ids.into_iter().filter(|id| self.is_stream_table(*id));
+        let forward = |id: TableId| {
+            let back = if apart(id) { Vec::new() } else { self.sources(id) };
+            streams(self.readers(id)).chain(streams(back)).collect()
+        };
+        let backward = |id: TableId| {
+            streams(self.sources(id)).chain(streams(self.readers(id)).filter(|r| !apart(*r))).collect()
+        };
         let mut depth: BTreeMap<TableId, usize> = BTreeMap::new();
         let mut groups: Vec<(usize, Vec<TableId>)> = Vec::new();
-        // Kosaraju's algorithm gives readers first.
-        for component in kosaraju_scc(&graph).into_iter().rev() {
-            let members: BTreeSet<TableId> =
-                component.iter().filter_map(|n| graph.node_weight(*n)).copied().collect();
+        for members in strongly_connected(self.stream_tables(), forward, backward) {
             let read = members.iter().flat_map(|id| self.sources(*id)).filter_map(|s| depth.get(&s)).max();
             let own = read.map_or(0, |d| d + 1);
             depth.extend(members.iter().map(|id| (*id, own)));

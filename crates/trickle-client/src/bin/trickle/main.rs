@@ -3,6 +3,7 @@
 //! Standard output carries the result and nothing else; progress and logs go to standard error.
 
 mod advice;
+#[cfg(feature = "bench")]
 mod bench;
 mod commands;
 mod demo;

@@ -6,7 +6,6 @@ pub(crate) mod cycle;
 pub(crate) mod dag;
 pub(crate) mod idle;
 pub(crate) mod latency;
-pub(crate) mod plot;
 pub(crate) mod report;
 pub(crate) mod scenario;
 pub(crate) mod tpch;

@@ -19,6 +19,17 @@ pub(crate) struct Cell {
     pub(crate) measured: Vec<Measured>,
 }
 
+/// Medians of refreshes in ms over the rows of their table, by scenario.
+pub(crate) fn lines(cells: &[Cell]) -> BTreeMap<&str, Vec<(f64, f64)>> {
+    let mut lines: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    for cell in cells {
+        if let Some(median) = cell.median(Way::Incremental) {
+            lines.entry(cell.scenario).or_default().push((f64::from(cell.rows), median * 1000.0));
+        }
+    }
+    lines
+}
+
 /// Of the cycles after the first, or of that one where there is no other.
 struct Times {
     median: Duration,

@@ -6,7 +6,7 @@ use crate::bench::cycle::{Bed, Measured, SCHEMA};
 use crate::bench::latency::{self, Load};
 use crate::bench::report::{self, Cell};
 use crate::bench::scenario::{SCENARIOS, Scenario};
-use crate::bench::{dag, idle, plot, tpch};
+use crate::bench::{dag, idle, tpch};
 use crate::failure::Failure;
 use crate::output::Output;
 use std::path::{Path, PathBuf};
@@ -234,7 +234,8 @@ impl Bench {
             }
         }
         if let Some(file) = &self.svg {
-            plot::draw(&cells, file)?;
+            let failed = |e| Failure::failed(format!("cannot draw {}: {e}", file.display()));
+            trickle_bench::plot::draw(&report::lines(&cells), file).map_err(failed)?;
         }
         report::show(&cells, server, self.target, place.trickle.statements(), output);
         Ok(())

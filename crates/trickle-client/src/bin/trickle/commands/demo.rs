@@ -1,28 +1,28 @@
 //! `trickle demo`
 
 use super::{Answer, Run};
-use crate::demo::board::{Board, bare};
+use crate::demo::board::Board;
+use crate::demo::refresher::Refresher;
 use crate::demo::shop::{self, Sizes, VIEWS};
 use crate::failure::Failure;
 use crate::output::{Output, count, duration};
 use serde_json::json;
-use std::cell::{Cell, RefCell};
-use std::pin::Pin;
 use std::time::{Duration, Instant};
-use trickle_client::daemon::{self, DaemonOptions, Event};
+use tokio_postgres::Client;
 use trickle_client::throwaway::{self, Server};
-use trickle_client::{Connect, Name, NewStreamTable, RefreshOptions, Refreshed, Session, Settings, Trickle};
+use trickle_client::{Name, NewStreamTable, Session, Settings, Trickle};
 
 /// See trickle at work on a private throw-away PostgreSQL: a shop, stream tables, live changes, every table verified.
 ///
-/// Exit code 0 only if every stream table equals its query at the end.
+/// Halfway through the changes the refresher is killed (kill -9), and another one takes its place a second later. Exit code 0 only if
+/// every stream table equals its query at the end.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
     /// Rows in the shop, all tables together.
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1000..=50_000_000))]
     rows: u32,
     /// Seconds of live changes.
-    #[arg(long, value_name = "S", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Leave the server running at the end, to look around.
     #[arg(long)]
@@ -30,14 +30,6 @@ pub(crate) struct Demo {
 }
 
 const DATABASE: &str = "shop";
-
-struct To<'s>(&'s Server);
-
-impl Connect for To<'_> {
-    fn connect(&self) -> Pin<Box<dyn Future<Output = trickle_client::Result<Session>> + '_>> {
-        Box::pin(async move { Session::connect(&self.0.config(DATABASE)).await })
-    }
-}
 
 impl Run for Demo {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
@@ -55,15 +47,22 @@ impl Run for Demo {
         let admin = Session::connect(&server.config("postgres")).await?;
         admin.client().batch_execute(&format!("CREATE DATABASE {DATABASE}")).await?;
         let sizes = Sizes::of(self.rows);
-        let mut trickle = Trickle::attach(To(&server).connect().await?, Settings::default()).await?;
+        let config = server.config(DATABASE);
+        let mut trickle = Trickle::attach(Session::connect(&config).await?, Settings::default()).await?;
         say(&format!("Loading a shop of {}", rows(self.rows.into())));
         let loading = Instant::now();
-        let shop = To(&server).connect().await?;
+        let shop = Session::connect(&config).await?;
         shop::load(shop.client(), &sizes, &|what| say(&format!("  {what}"))).await?;
         say(&format!("  loaded in {}", duration(loading.elapsed())));
-        let mut board = create(&mut trickle, &say).await?;
-        say(&format!("Writing to the shop for {} s while its stream tables are refreshed", self.seconds));
-        let written = live(&server, &sizes, self.seconds, &mut board, &say).await?;
+        let mut board = create(&mut trickle, shop.client(), &say).await?;
+        say(&format!(
+            "Writing to the shop for {} s while its stream tables are refreshed each second",
+            self.seconds
+        ));
+        let begun = Instant::now();
+        let mut live = Live { client: shop.client(), sizes: &sizes, begun, turn: 0, written: 0 };
+        live.run(&server, self.seconds, &mut board, &say).await?;
+        let written = live.written;
         say("Comparing every stream table with its query, run afresh");
         verify(&mut trickle, &mut board).await?;
         show(output, &board, written, started.elapsed());
@@ -89,101 +88,75 @@ fn newest() -> Result<(u32, std::path::PathBuf), Failure> {
     found.pop_last().ok_or_else(|| Failure::failed("no PostgreSQL was found"))
 }
 
-/// Makes the stream tables, and measures what recomputing each costs.
-async fn create(trickle: &mut Trickle, say: &dyn Fn(&str)) -> Result<Board, Failure> {
+/// Makes the stream tables, and measures what computing each anew costs.
+async fn create(trickle: &mut Trickle, shop: &Client, say: &dyn Fn(&str)) -> Result<Board, Failure> {
     trickle.init().await?;
     let mut board = Board::default();
     for v in VIEWS {
         let mut new = NewStreamTable::new(Name::parse(v.name)?, v.query);
         new.schedule = Some(Some("1s".into()));
-        let made = trickle.create(&new).await?;
-        say(&format!("  {}: {} ({})", v.name, v.shows, made.mode.to_lowercase()));
-        board.add(v.name, &made.mode.to_lowercase());
-    }
-    say("Measuring a full recompute of each");
-    let full = RefreshOptions { full: true, ..RefreshOptions::default() };
-    let names = VIEWS.iter().map(|v| Name::parse(v.name)).collect::<trickle_client::Result<Vec<Name>>>()?;
-    for r in trickle.refresh(&names, &full).await? {
-        board.computed_anew(bare(&r.report.name), &r.report.phases);
+        let mode = trickle.create(&new).await?.mode.to_lowercase();
+        let anew = shop::compute_anew(shop, v).await?;
+        say(&format!("  {}: {} ({mode}); to compute it anew takes {}", v.name, v.shows, duration(anew)));
+        board.add(v.name, &mode, anew);
     }
     Ok(board)
 }
 
-/// Writes for some seconds while the refresher runs; returns how many rows were written.
-async fn live(
-    server: &Server,
-    sizes: &Sizes,
-    seconds: u64,
-    board: &mut Board,
-    say: &dyn Fn(&str),
-) -> Result<u64, Failure> {
-    let done: RefCell<Vec<(Instant, Refreshed)>> = RefCell::new(Vec::new());
-    let failed: RefCell<Option<String>> = RefCell::new(None);
-    let listen = |event: Event<'_>| match event {
-        Event::Refreshed(all) => {
-            let now = Instant::now();
-            done.borrow_mut().extend(all.iter().map(|r| (now, r.clone())));
-        }
-        Event::Failed { error: e, .. } | Event::Trouble(e) | Event::Disconnected(e, _) => {
-            *failed.borrow_mut() = Some(e.to_string());
-        }
-        Event::Disabled
-        | Event::Waiting(_)
-        | Event::Connected(_)
-        | Event::Slow(_)
-        | Event::Concerns(_)
-        | Event::Suspended(_)
-        | Event::Foreign(_) => {}
-    };
-    let over = Cell::new(false);
-    let (to, options) = (To(server), DaemonOptions::default());
-    let written = Cell::new(0u64);
-    let writer = async {
-        let client = To(server).connect().await?;
-        let until = Instant::now() + Duration::from_secs(seconds);
-        let mut turn = 1;
-        while Instant::now() < until {
-            written.set(written.get() + shop::write(client.client(), sizes, turn).await?);
-            turn += 1;
+/// So long nobody refreshes after the refresher was killed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// So long the last changes have to become visible: more than a period and a refresh.
+const REST: Duration = Duration::from_secs(3);
+
+/// The part in which the shop is written to.
+struct Live<'d> {
+    client: &'d Client,
+    sizes: &'d Sizes,
+    begun: Instant,
+    turn: i32,
+    /// Rows.
+    written: u64,
+}
+
+impl Live<'_> {
+    /// Writes for some seconds while refreshers run, of which the first is killed in the middle.
+    async fn run(
+        &mut self,
+        server: &Server,
+        seconds: u64,
+        board: &mut Board,
+        say: &dyn Fn(&str),
+    ) -> Result<(), Failure> {
+        let end = Duration::from_secs(seconds);
+        let first = Refresher::start(&url(server))?;
+        self.write(end / 2, board, say).await?;
+        first.kill()?;
+        say("  kill -9 of the refresher; the shop goes on");
+        self.write(end / 2 + PAUSE, board, say).await?;
+        say("  another refresher begins");
+        let second = Refresher::start(&url(server))?;
+        self.write(end, board, say).await?;
+        tokio::time::sleep(REST).await;
+        board.ask(self.client).await?;
+        second.kill()
+    }
+
+    /// Writes until so much time has passed since the beginning, with a report each second.
+    async fn write(&mut self, end: Duration, board: &mut Board, say: &dyn Fn(&str)) -> Result<(), Failure> {
+        let mut reported = self.begun.elapsed().as_secs();
+        while self.begun.elapsed() < end {
+            self.turn += 1;
+            self.written += shop::write(self.client, self.sizes, self.turn).await?;
             tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        // The refresher sees the last of it.
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        over.set(true);
-        Ok::<(), trickle_client::Error>(())
-    };
-    let stop = async {
-        while !over.get() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let reporter = async {
-        let mut second = 0;
-        while !over.get() {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            second += 1;
-            if over.get() {
-                // The refresher has stopped: what was written is shown, and nothing makes it older.
-                break;
+            let now = self.begun.elapsed().as_secs();
+            if now > reported {
+                reported = now;
+                board.ask(self.client).await?;
+                say(&board.lines(now, self.written));
             }
-            board.note(&done.take());
-            say(&board.lines(second, written.get()));
         }
-    };
-    let refresher = daemon::run(&to, &options, &listen, stop);
-    // A writer that fails stops the others.
-    let writer = async {
-        let result = writer.await;
-        over.set(true);
-        result
-    };
-    let (wrote, refreshed, ()) = tokio::join!(writer, refresher, reporter);
-    wrote?;
-    refreshed?;
-    board.note(&done.take());
-    match failed.into_inner() {
-        Some(e) => Err(Failure::failed(format!("a refresh failed: {e}"))),
-        None => Ok(written.get()),
+        Ok(())
     }
 }
 
@@ -216,13 +189,18 @@ fn explore(output: &mut Output, server: &Server) {
     let dir = word(&server.directory().display().to_string());
     let psql = word(&server.binaries().join("psql").display().to_string());
     let trickle = std::env::current_exe().map_or("trickle".to_owned(), |p| word(&p.display().to_string()));
-    let url = word(&format!("host={} user=postgres dbname={DATABASE}", server.directory().display()));
+    let url = word(&url(server));
     output.print(format!(
         "\nThe server is still running. Explore it:\n  {psql} {url} -c 'TABLE sales_by_region'\n  \
-         {trickle} --database-url {url} status\n  {trickle} --database-url {url} explain top_products\n  \
+         {trickle} --database-url {url} status\n  {trickle} --database-url {url} explain customer_worth\n  \
          {trickle} --database-url {url} run\nStop it:\n  kill -INT $(head -n 1 {dir}/data/postmaster.pid); \
          while [ -e {dir}/data/postmaster.pid ]; do sleep 0.1; done; rm -r {dir}\n"
     ));
+}
+
+/// Where its database is.
+fn url(server: &Server) -> String {
+    format!("host={} user=postgres dbname={DATABASE}", server.directory().display())
 }
 
 /// As a shell reads it as one word.

@@ -13,6 +13,7 @@
 
 mod alter;
 mod apply;
+#[cfg(feature = "bench")]
 mod bench;
 mod check;
 mod completions;
@@ -54,15 +55,15 @@ pub(crate) trait Run {
 }
 
 macro_rules! commands {
-    ($($Name:ident($Args:ty)),* $(,)?) => {
+    ($($(#[$when:meta])? $Name:ident($Args:ty)),* $(,)?) => {
         /// Any command.
         #[derive(Debug, clap::Subcommand)]
         pub(crate) enum Command {
-            $($Name($Args)),*
+            $($(#[$when])? $Name($Args)),*
         }
         impl Command {
             pub(crate) async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
-                match self { $(Command::$Name(args) => args.run(output).await),* }
+                match self { $($(#[$when])? Command::$Name(args) => args.run(output).await),* }
             }
         }
     };
@@ -87,6 +88,7 @@ commands! {
     Lint(lint::Lint),
     Run(run::Run),
     Demo(demo::Demo),
+    #[cfg(feature = "bench")]
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),

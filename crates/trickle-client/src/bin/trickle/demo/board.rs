@@ -1,50 +1,69 @@
-//! What the demo shows of each stream table: what refreshes changed and took, what computing it anew takes, and how old
-//! what it shows is.
+//! What the demo shows of each stream table: what refreshes changed and took, what computing it anew takes, and how late
+//! a commit is visible in it.
 
 use super::shop::VIEWS;
 use crate::output::{Output, Tone, count, duration, milliseconds};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::{Duration, Instant};
-use trickle_client::{Checked, Refreshed};
-use trickle_core::refresh::{Action, Phases};
+use std::time::Duration;
+use tokio_postgres::{Client, Row};
+use trickle_client::{Checked, Result, failed};
 
 /// All stream tables of the demo.
 #[derive(Default)]
-pub(crate) struct Board(BTreeMap<&'static str, Seen>);
+pub(crate) struct Board {
+    tables: BTreeMap<&'static str, Seen>,
+    /// The last refresh of the history that was read.
+    last: i64,
+}
 
 /// What was seen of one stream table.
 #[derive(Default)]
 struct Seen {
     mode: String,
-    /// What a recompute took, in ms.
-    full_ms: f64,
+    /// What computing it anew took.
+    anew: Duration,
     /// What each refresh by a delta took, in ms.
     deltas: Vec<f64>,
     /// How often the refresher computed it anew.
     fulls: usize,
-    /// Rows that the last refresh changed, and what it took, in ms.
-    last: Option<(i64, f64)>,
+    /// Rows that the last refresh changed, what it took and how late it showed them, in ms.
+    last: Option<(i64, f64, f64)>,
     changed: i64,
-    /// When what it shows was read.
-    shows: Option<Instant>,
-    /// How old that became at most, while the shop was written to.
-    stalest: Duration,
+    /// How late each refresh showed what it brought, in ms.
+    lags: Vec<f64>,
     rows: i64,
     equal: bool,
 }
 
-impl Seen {
-    fn median(&self) -> Option<f64> {
-        let mut all = self.deltas.clone();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied()
-    }
+/// Refreshes by the refresher that brought changes, since one.
+const NEWS: &str = "
+    SELECT h.refresh_id, s.pgt_name, h.action = 'DIFFERENTIAL', h.rows_inserted + h.rows_updated + h.rows_deleted,
+        (SELECT sum(p.value::float8) FROM jsonb_each_text(h.phase_ms) p), h.lag_ms
+    FROM pgtrickle.pgt_refresh_history h JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
+    WHERE h.refresh_id > $1 AND h.initiated_by = 'SCHEDULER' AND h.status = 'COMPLETED' AND h.action <> 'NO_DATA'
+    ORDER BY 1";
 
-    /// How often what a delta takes goes into what a recompute takes.
-    fn faster(&self) -> String {
-        self.median().filter(|m| *m > 0.0).map_or("–".to_owned(), |m| times(self.full_ms / m))
+fn median(of: &[f64]) -> Option<f64> {
+    let mut all = of.to_vec();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
+}
+
+fn greatest(of: &[f64]) -> Option<f64> {
+    of.iter().copied().max_by(f64::total_cmp)
+}
+
+/// Milliseconds for people.
+fn shown(ms: Option<f64>) -> String {
+    ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok()).map_or_else(|| "–".to_owned(), duration)
+}
+
+impl Seen {
+    /// How often what a delta takes goes into what computing anew takes.
+    fn faster(&self) -> Option<f64> {
+        median(&self.deltas).filter(|m| *m > 0.0).map(|m| milliseconds(self.anew) / m)
     }
 
     fn refreshes(&self) -> String {
@@ -53,72 +72,66 @@ impl Seen {
             n => format!("{} + {n} full", self.deltas.len()),
         }
     }
-}
 
-/// The name without its schema.
-pub(crate) fn bare(name: &str) -> &str {
-    name.rsplit('.').next().unwrap_or(name)
-}
-
-/// What a stream table's own part of a refresh took, in ms.
-fn took(phases: &Phases) -> f64 {
-    phases.total() as f64 / 1e3
+    fn note(&mut self, row: &Row) {
+        let (rows, took, lag): (Option<i64>, Option<f64>, Option<f64>) = (row.get(3), row.get(4), row.get(5));
+        let took = took.unwrap_or_default();
+        if row.get(2) {
+            self.deltas.push(took);
+        } else {
+            self.fulls += 1;
+        }
+        self.lags.extend(lag);
+        self.changed += rows.unwrap_or_default();
+        self.last = Some((rows.unwrap_or_default(), took, lag.unwrap_or_default()));
+    }
 }
 
 impl Board {
-    pub(crate) fn add(&mut self, name: &'static str, mode: &str) {
-        self.0.insert(name, Seen { mode: mode.to_owned(), ..Seen::default() });
+    pub(crate) fn add(&mut self, name: &'static str, mode: &str, anew: Duration) {
+        self.tables.insert(name, Seen { mode: mode.to_owned(), anew, ..Seen::default() });
     }
 
-    /// Notes what computing a stream table anew takes.
-    pub(crate) fn computed_anew(&mut self, name: &str, phases: &Phases) {
-        if let Some(s) = self.0.get_mut(name) {
-            s.full_ms = took(phases);
-        }
-    }
-
-    /// Notes refreshes with the times at which they ended.
-    pub(crate) fn note(&mut self, all: &[(Instant, Refreshed)]) {
-        for (at, Refreshed { report: r, shared }) in all {
-            let Some(s) = self.0.get_mut(bare(&r.name)) else { continue };
-            let spent = Duration::from_micros(r.phases.total() + shared.total());
-            if let Some(before) = s.shows {
-                s.stalest = s.stalest.max(at.saturating_duration_since(before));
+    /// Notes what was refreshed since it was asked last.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub(crate) async fn ask(&mut self, client: &Client) -> Result<()> {
+        let news = client.query(NEWS, &[&self.last]).await.map_err(|e| failed("read the history", e))?;
+        for row in &news {
+            self.last = row.get(0);
+            if let Some(seen) = self.tables.get_mut(row.get::<_, &str>(1)) {
+                seen.note(row);
             }
-            s.shows = at.checked_sub(spent);
-            let rows = r.rows_inserted + r.rows_updated + r.rows_deleted;
-            match r.action {
-                Action::NoData => continue,
-                Action::Differential => s.deltas.push(took(&r.phases)),
-                _ => s.fulls += 1,
-            }
-            s.changed += rows;
-            s.last = Some((rows, took(&r.phases)));
         }
+        Ok(())
     }
 
     /// How every stream table stands after so many seconds of writing.
-    pub(crate) fn lines(&self, second: u32, written: u64) -> String {
+    pub(crate) fn lines(&self, second: u64, written: u64) -> String {
         let written = count(usize::try_from(written).unwrap_or(usize::MAX), "row", "rows");
         let head = format!("{second} s, {written} written");
         let mut text = format!(
-            "  {head:<30} {:>12} {:>10} {:>15} {:>10}",
-            "rows changed", "refresh", "full recompute", "freshness"
+            "  {head:<30} {:>12} {:>10} {:>12} {:>10}",
+            "rows changed", "refresh", "compute anew", "lag"
         );
         for (name, s) in self.in_order() {
-            let (rows, ms) = s.last.map_or(("–".to_owned(), "–".to_owned()), |(rows, ms)| {
-                (rows.to_string(), format!("{ms:.1} ms"))
-            });
-            let fresh = s.shows.map_or("–".to_owned(), |at| duration(at.elapsed()));
-            let full = format!("{:.1} ms", s.full_ms);
-            let _ = write!(text, "\n    {name:<28} {rows:>12} {ms:>10} {full:>15} {fresh:>10}");
+            let last = |of: fn((i64, f64, f64)) -> String| s.last.map_or("–".to_owned(), of);
+            let _ = write!(
+                text,
+                "\n    {name:<28} {:>12} {:>10} {:>12} {:>10}",
+                last(|(rows, ..)| rows.to_string()),
+                last(|(_, took, _)| shown(Some(took))),
+                duration(s.anew),
+                last(|(.., lag)| shown(Some(lag))),
+            );
         }
         text
     }
 
     /// Notes whether a stream table is equal to its query.
     pub(crate) fn compared(&mut self, name: &str, checked: &Checked) {
-        if let Some(s) = self.0.get_mut(name) {
+        if let Some(s) = self.tables.get_mut(name) {
             s.equal = checked.different == 0;
             s.rows = checked.rows;
         }
@@ -126,18 +139,19 @@ impl Board {
 
     /// Whether all were found equal to their queries.
     pub(crate) fn all_equal(&self) -> bool {
-        self.0.values().all(|s| s.equal)
+        self.tables.values().all(|s| s.equal)
     }
 
     fn in_order(&self) -> impl Iterator<Item = (&'static str, &Seen)> {
-        VIEWS.iter().filter_map(|v| self.0.get(v.name).map(|s| (v.name, s)))
+        VIEWS.iter().filter_map(|v| self.tables.get(v.name).map(|s| (v.name, s)))
     }
 
     pub(crate) fn to_json(&self) -> Vec<Value> {
         let table = |(name, s): (&str, &Seen)| {
             json!({"name": name, "mode": s.mode, "rows": s.rows, "refreshes": s.deltas.len(), "full_refreshes": s.fulls,
-                "rows_changed": s.changed, "median_ms": s.median(), "full_ms": s.full_ms,
-                "stalest_ms": milliseconds(s.stalest), "equal": s.equal})
+                "rows_changed": s.changed, "median_ms": median(&s.deltas), "anew_ms": milliseconds(s.anew),
+                "faster": s.faster(), "median_lag_ms": median(&s.lags), "greatest_lag_ms": greatest(&s.lags),
+                "equal": s.equal})
         };
         self.in_order().map(table).collect()
     }
@@ -150,10 +164,11 @@ impl Board {
                 (s.rows.to_string(), None),
                 (s.refreshes(), None),
                 (s.changed.to_string(), None),
-                (s.median().map_or("–".to_owned(), |m| format!("{m:.1} ms")), None),
-                (format!("{:.1} ms", s.full_ms), None),
-                (s.faster(), None),
-                (format!("≤ {}", duration(s.stalest)), None),
+                (shown(median(&s.deltas)), None),
+                (duration(s.anew), None),
+                (s.faster().map_or("–".to_owned(), times), None),
+                (shown(median(&s.lags)), None),
+                (shown(greatest(&s.lags)), None),
                 (word.to_owned(), Some(tone)),
             ]
         });
@@ -163,9 +178,10 @@ impl Board {
             "refreshes",
             "rows changed",
             "median refresh",
-            "full recompute",
+            "compute anew",
             "faster",
-            "freshness",
+            "median lag",
+            "greatest",
             "verified",
         ];
         output.table(head, rows.collect());

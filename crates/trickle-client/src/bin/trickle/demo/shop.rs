@@ -1,5 +1,6 @@
 //! The shop of the demo: its tables, its stream tables, and the people who write to it.
 
+use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use trickle_client::{Result, failed};
 
@@ -36,16 +37,22 @@ pub(crate) const VIEWS: &[View] = &[
                 FROM products p LEFT JOIN items i ON i.product_id = p.id GROUP BY p.id",
     },
     View {
-        name: "category_sales",
-        shows: "a stream table on another",
-        query: "SELECT category, count(*) AS products, sum(sold) AS sold, max(revenue) AS best
-                FROM product_sales GROUP BY category",
+        name: "order_totals",
+        shows: "outer join and aggregate, by order",
+        query: "SELECT o.id, o.customer_id, o.placed_at, count(i.id) AS items, coalesce(sum(i.quantity * i.price), 0) AS total
+                FROM orders o LEFT JOIN items i ON i.order_id = o.id GROUP BY o.id",
     },
     View {
-        name: "top_products",
-        shows: "the best of each category, from two stream tables that share a source",
-        query: "SELECT p.id, p.name, p.category, p.revenue FROM product_sales p JOIN category_sales c USING (category)
-                WHERE p.revenue >= 0.9 * c.best",
+        name: "customer_history",
+        shows: "window functions over another stream table",
+        query: "SELECT id, customer_id, total, row_number() OVER w AS nth, sum(total) OVER w AS so_far FROM order_totals
+                WINDOW w AS (PARTITION BY customer_id ORDER BY placed_at, id)",
+    },
+    View {
+        name: "customer_worth",
+        shows: "a join with another stream table, by customer",
+        query: "SELECT c.id, c.name, c.region, count(*) AS orders, sum(t.total) AS revenue, max(t.total) AS best
+                FROM customers c JOIN order_totals t ON t.customer_id = c.id GROUP BY c.id",
     },
 ];
 
@@ -111,6 +118,16 @@ pub(crate) async fn load(client: &Client, sizes: &Sizes, say: &dyn Fn(&str)) -> 
         client.batch_execute(&text).await.map_err(|e| failed(format!("load {what}"), e))?;
     }
     Ok(())
+}
+
+/// What computing the query of a stream table anew takes: a person's own CREATE TABLE AS, its statistics up to date.
+pub(crate) async fn compute_anew(client: &Client, view: &View) -> Result<Duration> {
+    let begun = Instant::now();
+    let anew = format!("CREATE TEMPORARY TABLE anew AS {}", view.query);
+    client.batch_execute(&anew).await.map_err(|e| failed("compute a query anew", e))?;
+    let took = begun.elapsed();
+    client.batch_execute("DROP TABLE anew").await.map_err(|e| failed("compute a query anew", e))?;
+    Ok(took)
 }
 
 /// One turn of the people who write: new orders, changed and returned items, new customers, now and then a new price

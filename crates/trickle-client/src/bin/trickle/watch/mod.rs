@@ -1,108 +1,29 @@
-//! `trickle status --watch`: a view of the terminal that redraws, or one JSON document a line for programs.
+//! `trickle status --watch`: a view of the terminal that redraws (feature `watch`), or one JSON document a line for programs.
 //!
-//! [`state`] is what it knows and what keys do to it, [`view`] draws it; here is what reads the terminal and the database.
+//! [`state`] is what the view knows and what keys do to it, [`view`] draws it, [`terminal`] reads keys and the database.
 
+#[cfg(feature = "watch")]
 mod state;
+#[cfg(feature = "watch")]
+mod terminal;
+#[cfg(feature = "watch")]
 mod view;
 
 use crate::commands::Answer;
 use crate::failure::Failure;
-use crate::seeing::model::Snapshot;
 use crate::seeing::reader::Reader;
-use crossterm::event::{Event, EventStream, KeyEventKind};
-use futures_util::StreamExt;
 use serde_json::json;
-use state::{Told, Watched};
 use std::io::Write;
-use std::pin::Pin;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{SignalKind, signal};
 
-/// How long after a read that failed another is tried, at most.
-const RETRY: Duration = Duration::from_secs(5);
+#[cfg(feature = "watch")]
+pub(crate) use terminal::show;
 
-/// How often ages are drawn anew.
-const TICK: Duration = Duration::from_secs(1);
-
-/// A read at work, which gives the reader back.
-type Reading = Pin<Box<dyn Future<Output = (Reader, trickle_client::Result<Snapshot>)>>>;
-
-fn reading(mut reader: Reader) -> Reading {
-    Box::pin(async move {
-        let read = reader.read().await;
-        (reader, read)
-    })
-}
-
-/// Shows how stream tables stand until told to stop. The terminal is as it was before afterwards, whatever happens.
-pub(crate) async fn show(reader: Reader, interval: Duration, what: String) -> Result<Answer, Failure> {
-    let fail = |e: std::io::Error| Failure::failed(format!("cannot use the terminal: {e}"));
-    let stop = async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut hang_up = signal(SignalKind::hangup())?;
-        tokio::select! {
-            _ = terminate.recv() => Ok(()),
-            _ = hang_up.recv() => Ok(()),
-        }
-    };
-    let mut terminal = ratatui::try_init().map_err(fail)?;
-    let shown = tokio::select! {
-        shown = converse(&mut terminal, reader, interval, what) => shown,
-        stopped = stop => stopped,
-    };
-    ratatui::restore();
-    shown.map_err(fail).map(|()| Answer::Yes)
-}
-
-async fn converse(
-    terminal: &mut ratatui::DefaultTerminal,
-    reader: Reader,
-    interval: Duration,
-    what: String,
-) -> std::io::Result<()> {
-    let mut watched = Watched::new(what);
-    let mut keys = EventStream::new();
-    let mut at_work = Some(reading(reader));
-    let mut idle = None;
-    let mut next = Instant::now();
-    loop {
-        terminal.draw(|frame| view::draw(frame, &watched, Instant::now()))?;
-        let pause = next.saturating_duration_since(Instant::now()).min(TICK);
-        tokio::select! {
-            event = keys.next() => match event {
-                None => return Ok(()),
-                Some(Err(e)) => return Err(e),
-                Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
-                    match watched.key(key) {
-                        Told::Quit => return Ok(()),
-                        Told::Read => next = Instant::now(),
-                        Told::Draw => {}
-                    }
-                }
-                Some(Ok(_)) => {}
-            },
-            (reader, read) = of(&mut at_work) => {
-                (at_work, idle) = (None, Some(reader));
-                let failed = read.is_err();
-                watched.read(read.map_err(|e| e.message().to_owned()), Instant::now());
-                next = Instant::now() + if failed { interval.min(RETRY) } else { interval };
-            }
-            () = tokio::time::sleep(pause) => {}
-        }
-        if Instant::now() >= next
-            && let Some(reader) = idle.take()
-        {
-            at_work = Some(reading(reader));
-        }
-    }
-}
-
-/// The end of what is at work; never, where nothing is.
-async fn of(at_work: &mut Option<Reading>) -> (Reader, trickle_client::Result<Snapshot>) {
-    match at_work {
-        Some(reading) => reading.await,
-        None => std::future::pending().await,
-    }
+/// Refuses: this program was built without the view.
+#[cfg(not(feature = "watch"))]
+pub(crate) async fn show(_: Reader, _: Duration, _: String) -> Result<Answer, Failure> {
+    let text = "this trickle was built without the view of the terminal";
+    Err(Failure::failed(text).hint("Build it with the feature watch, which is on by default, or use --json."))
 }
 
 /// One JSON document a line, each interval, until nobody reads any more. A read that fails is a line too, and is tried again.

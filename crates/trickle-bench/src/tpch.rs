@@ -12,16 +12,17 @@ use tpchgen::generators::{
 };
 use tpchgen::text::TextPool;
 
-pub(crate) const SCHEMA: &str = include_str!("schema.sql");
+/// The tables of the specification, with their keys.
+pub const SCHEMA: &str = include_str!("tpch/schema.sql");
 
 macro_rules! queries {
     ($($name:literal)*) => {
-        [$(($name, include_str!(concat!($name, ".sql")))),*]
+        [$(($name, include_str!(concat!("tpch/", $name, ".sql")))),*]
     };
 }
 
 /// Names and queries; ORDER BY without LIMIT is left out.
-pub(crate) const QUERIES: [(&str, &str); 22] = queries!(
+pub const QUERIES: [(&str, &str); 22] = queries!(
     "q01" "q02" "q03" "q04" "q05" "q06" "q07" "q08" "q09" "q10" "q11"
     "q12" "q13" "q14" "q15" "q16" "q17" "q18" "q19" "q20" "q21" "q22"
 );
@@ -33,9 +34,12 @@ const TEXT: i32 = 2_000_000;
 const MESSAGE: usize = 64 << 10;
 
 /// New orders with their items, as lines of COPY.
-pub(crate) struct Increment {
-    pub(crate) orders: Vec<String>,
-    pub(crate) items: Vec<String>,
+#[derive(Debug)]
+pub struct Increment {
+    /// Of `orders`.
+    pub orders: Vec<String>,
+    /// Of `lineitem`.
+    pub items: Vec<String>,
 }
 
 fn line(row: impl Display) -> String {
@@ -48,7 +52,7 @@ fn line(row: impl Display) -> String {
 ///
 /// # Errors
 /// Those of the server.
-pub(crate) async fn fill(
+pub async fn fill(
     client: &Client,
     scale: f64,
     kept: usize,
@@ -100,11 +104,11 @@ pub(crate) async fn fill(
     Ok(late.chunks(kept.div_ceil(increments.max(1)).max(1)).map(increment).collect())
 }
 
-pub(crate) async fn copy(
-    client: &Client,
-    table: &str,
-    lines: impl Iterator<Item = String>,
-) -> Result<(), Error> {
+/// Writes lines, whose fields `|` separates, into a table.
+///
+/// # Errors
+/// Those of the server.
+pub async fn copy(client: &Client, table: &str, lines: impl Iterator<Item = String>) -> Result<(), Error> {
     let sink = client.copy_in(&format!("COPY {table} FROM STDIN (DELIMITER '|')")).await?;
     let mut sink = pin!(sink);
     let mut full = Vec::new();

@@ -1,13 +1,11 @@
 //! The 22 queries of TPC-H: each computed anew, and each kept as a stream table, over the same changes.
 
-mod data;
-
 use super::cycle::{Measured, SCHEMA, Way, vacuum};
 use super::report::Cell;
 use crate::failure::Failure;
-use data::{Increment, QUERIES, copy, fill};
 use std::time::Instant;
 use tokio_postgres::Client;
+use trickle_bench::tpch::{Increment, QUERIES, copy, fill};
 use trickle_client::{Name, NewStreamTable, Plans, RefreshOptions, Trickle};
 
 /// Items at scale 1, and orders.

@@ -1,0 +1,43 @@
+//! The refresher of the demo: `trickle run`, as a process of its own that can be killed.
+
+use crate::failure::Failure;
+use std::process::{Child, Command, Stdio};
+
+/// Runs a program until standard input has a line or ends, then kills it as `kill -9` does: it ends with whoever holds the
+/// other end of that pipe, however that ends.
+const KEEPER: &str = r#"
+trap '' INT HUP TERM
+"$@" &
+refresher=$!
+read -r _
+kill -KILL "$refresher"
+"#;
+
+/// A refresher at work.
+pub(crate) struct Refresher(Child);
+
+impl Refresher {
+    /// Starts this program as the refresher of a database.
+    ///
+    /// # Errors
+    /// There is no shell, or the program cannot be found any more.
+    pub(crate) fn start(url: &str) -> Result<Refresher, Failure> {
+        let fail = |e| Failure::failed(format!("cannot start a refresher: {e}"));
+        let program = std::env::current_exe().map_err(fail)?;
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", KEEPER, "keeper"]).arg(program).args(["run", "--quiet", "--database-url", url]);
+        // What it would say on its way out is about a server that the demo has stopped.
+        keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        keeper.spawn().map(Refresher).map_err(fail)
+    }
+
+    /// Kills it, in the middle of whatever it does.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn kill(mut self) -> Result<(), Failure> {
+        drop(self.0.stdin.take());
+        let ended = self.0.wait();
+        ended.map(drop).map_err(|e| Failure::failed(format!("cannot kill the refresher: {e}")))
+    }
+}
