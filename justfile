@@ -46,6 +46,25 @@ pg *ARGS:
 pg-random N:
     TRICKLE_PG_RANDOM="$1" cargo test -p trickle-client --all-features --test pg random -- --nocapture
 
+# What `./x test` leaves to one server or to fewer seeds, on all and with more; the extension for every PostgreSQL; hours
+nightly:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    export TRICKLE_NIGHTLY=1
+    TRICKLE_LAWS=1000000 TRICKLE_ROUND_TRIPS=100000 TRICKLE_SIMULATE=50000 \
+        cargo test -q -p trickle-core --all-features --test laws --test round_trip --test simulation
+    ./x pgrx
+    TRICKLE_PG_RANDOM=20000 TRICKLE_PG_BUFFERED=500 TRICKLE_PG_IMMEDIATE=2000 \
+        cargo test -q -p trickle-client --all-features --test pg -- random::
+    ./x test
+    ./x redteam
+    just soak 1800
+    just size
+
+# How large the released program is, stripped: 25 MB at most
+size:
+    cargo test -q -p trickle-client --all-features --test cli -- --ignored size:: --nocapture
+
 # Format check, clippy, docs
 lint:
     ./x lint

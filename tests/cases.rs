@@ -14,40 +14,48 @@
 #[path = "case_files/mod.rs"]
 mod case_files;
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::thread::ScopedJoinHandle;
 use trickle_core::testing::Case;
+
+/// Runs a case; what is wrong, if anything.
+fn holds(name: &str, file: &Path, bless: bool, written: Option<&Path>) -> Result<(), String> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let case = Case::parse(&text)?;
+    let found = case.run()?;
+    if let (Some(directory), Some(sql)) = (written, found.get("sql")) {
+        let file = directory.join(name.replace('/', "-")).with_extension("sql");
+        std::fs::write(file, format!("{}\n", sql.trim_end())).unwrap();
+    }
+    let found = case.pinned(found);
+    let refused = |m: &BTreeMap<String, String>| ["verdict", "error"].map(|name| m.contains_key(name));
+    match case.stale(&found) {
+        None => Ok(()),
+        // What kind of outcome a case has is said by who wrote it, never by the run.
+        Some(_) if bless && refused(&case.snapshots) == refused(&found) => {
+            std::fs::write(file, Case::with_snapshots(&text, &found)).unwrap();
+            Ok(())
+        }
+        Some(difference) => Err(difference),
+    }
+}
 
 #[test]
 fn every_case_holds() {
     let bless = std::env::var_os("TRICKLE_BLESS").is_some();
-    let written = std::env::var_os("TRICKLE_SQL").map(std::path::PathBuf::from);
-    let mut failures = Vec::new();
+    let written = std::env::var_os("TRICKLE_SQL").map(PathBuf::from);
     let files = case_files::case_files();
-    for (name, file) in &files {
-        let text = std::fs::read_to_string(file).unwrap();
-        let result = Case::parse(&text).and_then(|case| {
-            let found = case.run()?;
-            if let (Some(directory), Some(sql)) = (&written, found.get("sql")) {
-                let file = directory.join(name.replace('/', "-")).with_extension("sql");
-                std::fs::write(file, format!("{}\n", sql.trim_end())).unwrap();
-            }
-            let found = case.pinned(found);
-            let refused = |m: &std::collections::BTreeMap<String, String>| {
-                ["verdict", "error"].map(|name| m.contains_key(name))
-            };
-            match case.stale(&found) {
-                None => Ok(()),
-                // What kind of outcome a case has is said by who wrote it, never by the run.
-                Some(_) if bless && refused(&case.snapshots) == refused(&found) => {
-                    std::fs::write(file, Case::with_snapshots(&text, &found)).unwrap();
-                    Ok(())
-                }
-                Some(difference) => Err(difference),
-            }
-        });
-        if let Err(e) = result {
-            failures.push(format!("{name}\n{e}"));
-        }
-    }
+    let hold = |(name, file): &(String, PathBuf)| {
+        holds(name, file, bless, written.as_deref()).err().map(|e| format!("{name}\n{e}"))
+    };
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let (files, hold) = (&files, &hold);
+        let each = |i| scope.spawn(move || files.iter().skip(i).step_by(workers).filter_map(hold).collect());
+        let running: Vec<_> = (0..workers).map(each).collect();
+        running.into_iter().flat_map(|one: ScopedJoinHandle<'_, Vec<String>>| one.join().unwrap()).collect()
+    });
     println!("{} cases", files.len());
     assert!(failures.is_empty(), "{} of {} cases:\n\n{}", failures.len(), files.len(), failures.join("\n\n"));
 }

@@ -11,6 +11,10 @@
     reason = "a helper of a test fails as a test does"
 )]
 
+#[path = "seeds/mod.rs"]
+mod seeds;
+
+use seeds::Seeds;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,20 +31,23 @@ use trickle_core::testing::{
 use trickle_core::types::{Datum, Type};
 use trickle_core::window::{self, Bound, Exclusion, OrderKey, Units, WindowCall, WindowFrame};
 
-/// How many random triples a run draws: `TRICKLE_LAWS`, else 200,000.
-fn triples() -> u64 {
-    std::env::var("TRICKLE_LAWS").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000)
+/// The random triples of a run.
+const TRIPLES: Seeds = Seeds { setting: "TRICKLE_LAWS", short: 60_000 };
+
+/// Runs `check` for the numbers below `n`; see [`for_seeds`].
+fn for_each(n: usize, check: impl Fn(u64) -> Result<(), String> + Sync) {
+    for_seeds(&(0..n as u64).collect::<Vec<_>>(), check);
 }
 
-/// Runs `check` for the seeds `0..n` on all cores; the first failure, if any.
-fn for_seeds(n: u64, check: impl Fn(u64) -> Result<(), String> + Sync) {
-    let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+/// Runs `check` for these seeds on all cores; the first failure, if any.
+fn for_seeds(seeds: &[u64], check: impl Fn(u64) -> Result<(), String> + Sync) {
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
     let failure: Mutex<Option<(u64, String)>> = Mutex::new(None);
     std::thread::scope(|scope| {
         for worker in 0..workers {
             let (check, failure) = (&check, &failure);
             scope.spawn(move || {
-                for seed in (worker..n).step_by(workers as usize) {
+                for seed in seeds.iter().copied().skip(worker).step_by(workers) {
                     if failure.lock().unwrap().is_some() {
                         return;
                     }
@@ -81,7 +88,7 @@ fn report(
 #[test]
 fn random_plans_satisfy_the_delta_law() {
     let counts = Mutex::new(BTreeMap::<&str, u64>::new());
-    for_seeds(triples(), |seed| {
+    for_seeds(&TRIPLES.one_in(1), |seed| {
         let limits =
             Limits { operators: 1 + (seed % 6) as usize, opaque: true, raising: seed % 8 == 0, clock: true };
         let (sample, db) = drawn(seed, &limits);
@@ -112,14 +119,14 @@ fn random_plans_satisfy_the_delta_law() {
     let counts = counts.into_inner().unwrap();
     println!("{counts:#?}");
     assert!(
-        counts.get("held, result changed").copied().unwrap_or(0) > triples() / 4,
+        counts.get("held, result changed").copied().unwrap_or(0) > TRIPLES.count() / 4,
         "too few triples say something"
     );
 }
 
 #[test]
 fn random_plans_have_the_properties_they_claim() {
-    for_seeds(triples() / 10, |seed| {
+    for_seeds(&TRIPLES.one_in(10), |seed| {
         let limits = Limits { operators: 1 + (seed % 6) as usize, opaque: true, raising: false, clock: true };
         let (sample, db) = drawn(seed, &limits);
         let check = |s: &Sample, d: &trickle_core::eval::Database| {
@@ -139,7 +146,7 @@ fn random_plans_have_the_properties_they_claim() {
 #[test]
 fn affected_keys_and_their_rows_are_the_change() {
     let found = AtomicU64::new(0);
-    for_seeds(triples() / 2, |seed| {
+    for_seeds(&TRIPLES.one_in(2), |seed| {
         let limits =
             Limits { operators: 1 + (seed % 5) as usize, opaque: true, raising: seed % 8 == 0, clock: false };
         let (sample, db) = drawn(seed, &limits);
@@ -154,8 +161,8 @@ fn affected_keys_and_their_rows_are_the_change() {
         Ok(())
     });
     let found = found.into_inner();
-    println!("{found} of {} samples have a path", triples() / 2);
-    assert!(found > triples() / 40, "too few samples say something: {found}");
+    println!("{found} of {} samples have a path", TRIPLES.count() / 2);
+    assert!(found > TRIPLES.count() / 40, "too few samples say something: {found}");
 }
 
 /// Keys of which those that are looked up are forgotten, and those of the table's own rows.
@@ -180,7 +187,7 @@ fn affected_keys_that_are_forgotten_are_noticed() {
 
 #[test]
 fn rewrites_are_identities() {
-    for_seeds(triples() / 10, |seed| {
+    for_seeds(&TRIPLES.one_in(10), |seed| {
         let limits =
             Limits { operators: 1 + (seed % 6) as usize, opaque: true, raising: seed % 8 == 0, clock: true };
         let (sample, db) = drawn(seed, &limits);
@@ -196,7 +203,7 @@ fn rewrites_are_identities() {
 
 #[test]
 fn deltas_read_current_states_only() {
-    for_seeds(triples() / 20, |seed| {
+    for_seeds(&TRIPLES.one_in(20), |seed| {
         let (sample, _) = drawn(seed, &Limits::default());
         let (graph, delta) =
             testing::delta_plan(&sample, None, &testing::VARIANTS[0]).map_err(|e| e.to_string())?;
@@ -223,7 +230,7 @@ fn more_keys_than_needed_change_nothing() {
         more(Rules::Class, Keep::Nested),
         more(Rules::Class, Keep::Result),
     ];
-    for_seeds(triples() / 10, |seed| {
+    for_seeds(&TRIPLES.one_in(10), |seed| {
         let mutant = &more[(seed / 6) as usize % more.len()];
         let variant = Variant {
             rules: mutant.rules,
@@ -283,7 +290,7 @@ fn parts_of(graph: &Graph, node: NodeId) -> Vec<NodeId> {
 fn tiny_domains_exhaustively() {
     let plans = testing::small_plans().expect("small plans are well formed");
     let checked = AtomicU64::new(0);
-    for_seeds(plans.len() as u64, |i| {
+    for_each(plans.len(), |i| {
         let (name, sample) = &plans[i as usize];
         let mut checker = Checker::new(sample, testing::VARIANTS);
         for db in testing::tiny_databases(sample) {
@@ -363,7 +370,7 @@ fn windows_are_computed_near_what_changed() {
     }
     let samples = windows_of_near_rows();
     let narrowed = &testing::VARIANTS[..1];
-    for_seeds(samples.len() as u64, |i| {
+    for_each(samples.len(), |i| {
         let sample = &samples[i as usize];
         let changed = Some([TableId(1)].into());
         let (graph, delta) = testing::delta_plan(sample, changed, &narrowed[0]).unwrap();
@@ -385,7 +392,7 @@ fn windows_are_computed_near_what_changed() {
 #[test]
 fn every_operator_occurs_under_every_other_with_a_change() {
     let total = Mutex::new(Coverage::default());
-    for_seeds(100_000, |seed| {
+    for_each(100_000, |seed| {
         let (sample, db) = drawn(seed, &Limits { operators: 5, opaque: false, raising: false, clock: true });
         let mut seen = Coverage::default();
         testing::record_changes(&sample, &db, &mut seen);

@@ -12,7 +12,10 @@
 
 #[path = "case_files/mod.rs"]
 mod case_files;
+#[path = "seeds/mod.rs"]
+mod seeds;
 
+use seeds::Seeds;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use trickle_core::catalog::{Catalog, MemoryCatalog};
@@ -23,10 +26,8 @@ use trickle_core::rel::with_servers_clock;
 use trickle_core::sql::{BufferSources, Names, Profile, print_query, render_query};
 use trickle_core::testing::{self, Case, Choice, Limits, Sample};
 
-/// How many random queries a run draws: `TRICKLE_ROUND_TRIPS`, else 20,000.
-fn trips() -> u64 {
-    std::env::var("TRICKLE_ROUND_TRIPS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000)
-}
+/// The random queries of a run.
+const TRIPS: Seeds = Seeds { setting: "TRICKLE_ROUND_TRIPS", short: 10_000 };
 
 /// How many failures are shown: `TRICKLE_SHOW`, else 5.
 fn show() -> usize {
@@ -174,14 +175,14 @@ fn settles(first: Query, catalog: &dyn Catalog) -> Result<Trip, String> {
     Ok(Trip::Drifts)
 }
 
-/// Runs `check` for the seeds `0..n` on all cores; the failures, by seed.
-fn for_seeds(n: u64, check: impl Fn(u64) -> Result<(), String> + Sync) -> Vec<(u64, String)> {
-    let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+/// Runs `check` for these seeds on all cores; the failures, by seed.
+fn for_seeds(seeds: &[u64], check: impl Fn(u64) -> Result<(), String> + Sync) -> Vec<(u64, String)> {
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
     let mut failures: Vec<(u64, String)> = std::thread::scope(|scope| {
         let check = &check;
-        let each = |worker: u64| {
+        let each = |worker: usize| {
             scope.spawn(move || {
-                let seeds = (worker..n).step_by(workers as usize);
+                let seeds = seeds.iter().copied().skip(worker).step_by(workers);
                 seeds.filter_map(|s| check(s).err().map(|e| (s, e))).take(50).collect::<Vec<_>>()
             })
         };
@@ -200,7 +201,7 @@ fn random_queries_read_back() {
         catalog.add_table((**table).clone()).unwrap();
     }
     let counts = Mutex::new(BTreeMap::<Trip, u64>::new());
-    let failures = for_seeds(trips(), |seed| {
+    let failures = for_seeds(&TRIPS.one_in(1), |seed| {
         let limits =
             Limits { operators: 1 + (seed % 6) as usize, opaque: false, raising: seed % 8 == 0, clock: true };
         let mut choice = Choice::seeded(seed);
@@ -214,11 +215,10 @@ fn random_queries_read_back() {
     println!("{counts:?}");
     let shown: Vec<String> = failures.iter().take(show()).map(|(s, e)| format!("seed {s}: {e}")).collect();
     let count = |t| counts.get(&t).copied().unwrap_or(0);
-    assert!(
-        count(Trip::Beyond) < trips() / 5 && count(Trip::NotYet) <= trips() / 1_000,
-        "too few texts are read"
-    );
-    assert!(count(Trip::Drifts) <= trips() / 1_000, "printing does not settle");
+    // About one in a thousand is not read yet, and fewer drift; new seeds scatter around that.
+    let few = TRIPS.count() / 300;
+    assert!(count(Trip::Beyond) < TRIPS.count() / 5 && count(Trip::NotYet) <= few, "too few texts are read");
+    assert!(count(Trip::Drifts) <= few, "printing does not settle");
     assert!(failures.is_empty(), "{} failures, the shortest:\n{}", failures.len(), shown.join("\n\n"));
 }
 

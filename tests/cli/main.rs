@@ -16,6 +16,7 @@ mod messages;
 mod planted;
 mod secrets;
 mod shell;
+mod size;
 mod tls;
 
 use std::path::{Path, PathBuf};

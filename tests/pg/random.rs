@@ -9,11 +9,14 @@ mod buffers;
 mod immediate;
 mod run;
 mod script;
+#[path = "../seeds/mod.rs"]
+mod seeds;
 mod sources;
 
 use crate::support::{Db, each_server};
 use run::{Counts, run};
 use script::{More, script};
+use seeds::Seeds;
 use sources::{Namespace, sum};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -33,17 +36,11 @@ const SWEEP: u64 = 50;
 /// From this seed on, samples have five operators and more.
 const DEEP: u64 = 1 << 32;
 
-/// The samples of a run: `TRICKLE_PG_RANDOM` deep ones; else the first 5,000 on the oldest server and 1,000 on any other.
-/// `TRICKLE_PG_SEED` names a single one.
+/// The seeds of a run: of a long one deep samples, of a short one more on the oldest server than on others.
 fn seeds(db: &Db, part: u64) -> Vec<u64> {
-    let set = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    if let Some(seed) = set("TRICKLE_PG_SEED") {
-        return vec![seed];
-    }
-    match set("TRICKLE_PG_RANDOM") {
-        Some(n) => (DEEP..DEEP + n / part).collect(),
-        None => (0..if db.is_oldest() { 5_000 } else { 1_000 } / part).collect(),
-    }
+    let seeds = Seeds { setting: "TRICKLE_PG_RANDOM", short: if db.is_oldest() { 1_500 } else { 500 } };
+    let deep = if seeds.is_long() { DEEP } else { 0 };
+    seeds.one_in(part).into_iter().map(|seed| deep + seed).collect()
 }
 
 struct Case {
@@ -283,7 +280,8 @@ fn an_empty_part_may_be_subtracted() {
 #[test]
 fn random_samples_from_buffers() {
     each_server(async |db| {
-        let counts = buffers::check(db, 0..60).await;
+        let seeds = Seeds { setting: "TRICKLE_PG_BUFFERED", short: 20 };
+        let counts = buffers::check(db, &seeds.one_in(1)).await;
         println!("PostgreSQL {}, from buffers: {counts}", db.major());
     });
 }
@@ -292,7 +290,8 @@ fn random_samples_from_buffers() {
 #[test]
 fn random_samples_kept_by_triggers() {
     each_server(async |db| {
-        let counts = immediate::check(db, 0..if db.is_oldest() { 300 } else { 100 }).await;
+        let seeds = Seeds { setting: "TRICKLE_PG_IMMEDIATE", short: if db.is_oldest() { 80 } else { 40 } };
+        let counts = immediate::check(db, &seeds.one_in(1)).await;
         println!("PostgreSQL {}, kept by triggers: {counts}", db.major());
     });
 }

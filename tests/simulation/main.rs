@@ -25,6 +25,8 @@ mod plan;
 mod refresh;
 mod run;
 mod scenario;
+#[path = "../seeds/mod.rs"]
+mod seeds;
 mod story;
 mod users;
 mod work;
@@ -32,14 +34,13 @@ mod work;
 use laws::{Law, Violation};
 use mutants::{MUTANTS, Mutant};
 use scenario::Scenario;
+use seeds::Seeds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number from the environment.
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|n| n.parse().ok())
-}
+/// The random runs.
+const RUNS: Seeds = Seeds { setting: "TRICKLE_SIMULATE", short: 2_000 };
 
 /// Leaves out of a run what it breaks the same law without.
 fn shrink(mut scenario: Scenario, mutant: Option<Mutant>, law: Law) -> Scenario {
@@ -70,15 +71,14 @@ fn report(seed: u64, mutant: Option<Mutant>, violation: &Violation) -> String {
 
 #[test]
 fn all_laws_hold_in_every_run() {
-    let (seeds, refreshes) = (setting("TRICKLE_SIMULATE").unwrap_or(10_000), AtomicU64::new(0));
-    let seeds = setting("TRICKLE_SEED").map_or(0..seeds, |seed| seed..seed + 1);
+    let (seeds, refreshes) = (RUNS.one_in(1), AtomicU64::new(0));
     let failure: Mutex<Option<(u64, Violation)>> = Mutex::new(None);
-    let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
         for worker in 0..workers {
-            let (seeds, failure, refreshes) = (seeds.clone(), &failure, &refreshes);
+            let (seeds, failure, refreshes) = (&seeds, &failure, &refreshes);
             scope.spawn(move || {
-                for seed in seeds.skip(worker as usize).step_by(workers as usize) {
+                for seed in seeds.iter().copied().skip(worker).step_by(workers) {
                     if failure.lock().unwrap().is_some() {
                         return;
                     }
@@ -91,7 +91,7 @@ fn all_laws_hold_in_every_run() {
             });
         }
     });
-    println!("{} refreshes in the runs of {} seeds", refreshes.into_inner(), seeds.end - seeds.start);
+    println!("{} refreshes in the runs of {} seeds", refreshes.into_inner(), seeds.len());
     if let Some((seed, violation)) = failure.into_inner().unwrap() {
         panic!("{}", report(seed, None, &violation));
     }

@@ -60,8 +60,8 @@ fn capture_is_measured_beside_an_experts_triggers() {
             return;
         }
         let app = Role::owner(db).await;
-        let shown =
-            app.trickle(&["bench", "--capture", "--writers", "1,2", "--cycles", "1", "--json"]).json();
+        let small = ["--statement-rows", "2000", "--writers", "1,2", "--cycles", "1", "--json"];
+        let shown = app.trickle(&[&["bench", "--capture"], &small[..]].concat()).json();
         let rows = shown["capture"].as_array().unwrap();
         assert_eq!(rows.len(), 4 * 5, "{shown}");
         for row in rows {

@@ -62,7 +62,7 @@ struct Run<'a> {
 
 /// Checks samples that cannot raise, on three connections: the refresher and two writers, of which one commits after a
 /// refresh that began later.
-pub(super) async fn check(db: &Db, seeds: std::ops::Range<u64>) -> Counts {
+pub(super) async fn check(db: &Db, seeds: &[u64]) -> Counts {
     let space = Namespace::new("buffered", db.major());
     let sessions = [db.session().await, db.session().await, db.session().await];
     let [refresher, early, late] = [sessions[0].client(), sessions[1].client(), sessions[2].client()];
@@ -85,7 +85,7 @@ pub(super) async fn check(db: &Db, seeds: std::ops::Range<u64>) -> Counts {
         refresher.batch_execute(&sql).await.unwrap();
     }
     let mut counts = Counts::default();
-    for seed in seeds {
+    for &seed in seeds {
         let limits =
             Limits { operators: 1 + (seed % 6) as usize, opaque: false, raising: false, clock: true };
         let case = drawn(&space, seed, &limits, Vec::new());

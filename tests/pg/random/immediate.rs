@@ -30,14 +30,14 @@ enum Writes {
 }
 
 /// Checks samples that cannot raise.
-pub(super) async fn check(db: &Db, seeds: std::ops::Range<u64>) -> Counts {
+pub(super) async fn check(db: &Db, seeds: &[u64]) -> Counts {
     let space = Namespace::new("immediate", db.major());
     let session = db.session().await;
     let client = session.client();
     client.batch_execute("CREATE SCHEMA pgtrickle_changes; SET client_min_messages = error").await.unwrap();
     client.batch_execute(&space.create()).await.unwrap();
     let mut counts = Counts::default();
-    for seed in seeds {
+    for &seed in seeds {
         let operators = 1 + (seed % 6) as usize;
         let limits = Limits { operators, opaque: false, raising: false, clock: false };
         let case = drawn(&space, seed, &limits, Vec::new());

@@ -6,9 +6,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use trickle_client::{Session, throwaway};
 
-/// Room for concurrent tests and every CDC mode.
-const SETTINGS: &[&str] =
-    &["max_connections=200", "max_prepared_transactions=20", "shared_buffers=64MB", "wal_level=logical"];
+/// Room for concurrent tests and every CDC mode. Of queries over few rows, compiling them would be most of the work.
+const SETTINGS: &[&str] = &[
+    "max_connections=200",
+    "max_prepared_transactions=20",
+    "shared_buffers=64MB",
+    "wal_level=logical",
+    "jit=off",
+];
 
 /// Databases are copied from here: pristine, and nobody can be connected to it.
 const TEMPLATE: &str = "template0";
@@ -52,6 +57,11 @@ impl Server {
 
 pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Whether the run is the long one of `just nightly` (`TRICKLE_NIGHTLY`), in which nothing is left to one of the servers.
+pub(crate) fn is_nightly() -> bool {
+    std::env::var_os("TRICKLE_NIGHTLY").is_some()
 }
 
 /// A test's own database on one server.

@@ -110,9 +110,24 @@ impl Model {
         self.evidence.values().fold(0.0, |least, e| e.log_ratio.min(least)).exp().max(FASTEST)
     }
 
-    /// What the prior says of a strategy's cost at some work, in ms, scaled by [`Model::speed`].
+    /// How much more than the prior it takes to compute the query whole: the greatest measured/prior ratio of the
+    /// strategies that do, at least 1. One of them is measured before any refresh, by the first fill; so the other is
+    /// never expected to be cheap because it was never tried.
+    pub fn dearness(&self) -> f64 {
+        let whole = self.evidence.iter().filter(|(s, _)| !s.is_incremental());
+        whole.fold(0.0f64, |most, (_, e)| e.log_ratio.max(most)).exp()
+    }
+
+    /// What the prior says of a strategy's cost at some work, in ms, scaled by [`Model::dearness`] where the query is
+    /// computed whole and dear, else by [`Model::speed`].
     fn prior_at(&self, strategy: Strategy, work: f64) -> f64 {
-        line_at(strategy, work) * self.speed()
+        line_at(strategy, work) * self.scale(strategy)
+    }
+
+    /// What the prior of a strategy is multiplied with.
+    pub fn scale(&self, strategy: Strategy) -> f64 {
+        let dearness = self.dearness();
+        if !strategy.is_incremental() && dearness > 1.0 { dearness } else { self.speed() }
     }
 
     /// Predicted milliseconds at some work.
@@ -136,14 +151,12 @@ impl Model {
         }
         let work = inputs.work(strategy);
         let expected = self.predict(strategy, work);
-        let ms = ms.clamp(expected / SURPRISE, expected * SURPRISE);
-        let other = self
-            .evidence
-            .keys()
-            .filter(|s| **s != strategy)
-            .map(|s| estimate(self, *s, &inputs))
-            .fold(f64::INFINITY, f64::min);
-        let loss = if other.is_finite() { (sample.ms / other - 1.0).clamp(0.0, WORST_LOSS) } else { 0.0 };
+        // Of computing the query whole, the first measurement is all that is known.
+        let is_first = !strategy.is_incremental() && !self.evidence.contains_key(&strategy);
+        let ms = if is_first { ms } else { ms.clamp(expected / SURPRISE, expected * SURPRISE) };
+        let others = Strategy::COSTED.iter().filter(|s| **s != strategy).map(|s| estimate(self, *s, &inputs));
+        let other = others.fold(f64::INFINITY, f64::min);
+        let loss = (sample.ms / other - 1.0).clamp(0.0, WORST_LOSS);
         for (s, e) in &mut self.evidence {
             if *s != strategy {
                 if e.debt <= 0.0 {
@@ -158,12 +171,12 @@ impl Model {
         e.add(line_at(strategy, work).powi(-2), work, ms);
         e.debt = loss * AMORTISE;
         let ratio = (ms / inputs.prior_ms(strategy)).ln();
-        e.log_ratio += (ratio - e.log_ratio) * (1.0 - KEEP_USED);
+        e.log_ratio += (ratio - e.log_ratio) * if is_first { 1.0 } else { 1.0 - KEEP_USED };
     }
 }
 
 impl Inputs {
-    /// The prior's estimate, which an unused strategy returns to; times [`Model::speed`].
+    /// The prior's estimate, which an unused strategy returns to; times [`Model::scale`].
     pub fn prior_ms(&self, strategy: Strategy) -> f64 {
         line_at(strategy, self.work(strategy))
     }

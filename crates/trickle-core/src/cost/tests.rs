@@ -53,7 +53,7 @@ proptest! {
         for _ in 0..3_000 {
             model.observe(&Sample { strategy: ALL[used], inputs: at, ms });
         }
-        let ratio = estimate(&model, ALL[unused], &at) / (at.prior_ms(ALL[unused]) * model.speed());
+        let ratio = estimate(&model, ALL[unused], &at) / (at.prior_ms(ALL[unused]) * model.scale(ALL[unused]));
         prop_assert!((0.9..1.1).contains(&ratio), "{ratio}");
     }
 
@@ -102,6 +102,20 @@ fn rows_that_change_again_and_again_are_written_once() {
     let ms = |s, rows| estimate(&m, s, &at(rows));
     assert!(ms(Strategy::AffectedGroups, 1_000) > ms(Strategy::Delta, 1_000));
     assert!(ms(Strategy::AffectedGroups, 100_000) < ms(Strategy::Delta, 100_000));
+}
+
+/// 500,000 rows in groups whose percentiles are kept: what was measured of them, the first fill included.
+#[test]
+fn a_dear_recompute_is_not_tried_for_being_untried() {
+    let mut m = Model::default();
+    let at = |delta_rows, result_rows| Inputs { delta_rows, source_rows: 500_000, result_rows };
+    m.observe(&Sample { strategy: Strategy::Full, inputs: at(0, 0), ms: 3_000.0 });
+    for refresh in 0..200 {
+        let d = choose(&m, &at(1, 100), ALL, &Policy::default());
+        assert!(d.strategy.is_incremental(), "refresh {refresh}: {}", d.reason);
+        let ms = if d.strategy == Strategy::Delta { 600.0 } else { 700.0 };
+        m.observe(&Sample { strategy: d.strategy, inputs: at(1, 100), ms });
+    }
 }
 
 /// A deterministic stream of numbers in 0..1.

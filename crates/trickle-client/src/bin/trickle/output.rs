@@ -86,6 +86,7 @@ impl Output {
     }
 
     /// The same in a box.
+    #[cfg(feature = "bench")]
     pub(crate) fn boxed(&mut self, header: &[&str], rows: Vec<Vec<(String, Option<Tone>)>>) {
         self.drawn(presets::UTF8_FULL_CONDENSED, header, rows);
     }

@@ -8,11 +8,8 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use trickle_client::{Name, NewStreamTable, Trickle};
 
-/// Rows of each table.
-const ROWS: u32 = 20_000;
-
 /// Statements that change one row each.
-const SINGLE: u32 = 1_000;
+pub(crate) const SINGLE: u32 = 1_000;
 
 /// What a table is like.
 pub(crate) struct Shape {
@@ -71,9 +68,12 @@ impl Captor {
 /// What writers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
-    Update,
-    Delete,
-    Insert,
+    /// So many rows by one statement.
+    Update(u32),
+    /// So many rows by one statement.
+    Delete(u32),
+    /// So many rows by one statement.
+    Insert(u32),
     /// One row after another, by so many writers at a time.
     Single(u32),
 }
@@ -81,9 +81,9 @@ pub(crate) enum Work {
 impl Work {
     pub(crate) fn name(self) -> String {
         match self {
-            Work::Update => format!("UPDATE of {ROWS} rows"),
-            Work::Delete => format!("DELETE of {ROWS} rows"),
-            Work::Insert => format!("INSERT of {ROWS} rows"),
+            Work::Update(rows) => format!("UPDATE of {rows} rows"),
+            Work::Delete(rows) => format!("DELETE of {rows} rows"),
+            Work::Insert(rows) => format!("INSERT of {rows} rows"),
             Work::Single(1) => format!("{SINGLE} UPDATEs of a row"),
             Work::Single(writers) => format!("{SINGLE} UPDATEs of a row by each of {writers}"),
         }
@@ -92,8 +92,8 @@ impl Work {
     /// The change rows that are to be captured.
     fn changes(self) -> u32 {
         match self {
-            Work::Update => 2 * ROWS,
-            Work::Delete | Work::Insert => ROWS,
+            Work::Update(rows) => 2 * rows,
+            Work::Delete(rows) | Work::Insert(rows) => rows,
             Work::Single(writers) => 2 * SINGLE * writers,
         }
     }
@@ -117,14 +117,15 @@ pub(crate) struct Bed<'b> {
 }
 
 impl<'b> Bed<'b> {
-    /// Makes the tables; `refreshers` capture, each in its way.
+    /// Makes the tables, of so many rows; `refreshers` capture, each in its way.
     pub(crate) async fn new(
         shape: &'b Shape,
+        rows: u32,
         writers: &'b [&'b Client],
         refreshers: &mut [(Captor, Trickle)],
     ) -> Result<Bed<'b>, Failure> {
         let client = writers[0];
-        client.batch_execute(&shape.ddl()).await?;
+        client.batch_execute(&shape.ddl(rows)).await?;
         let hand = format!("{SCHEMA}.changes");
         let mut buffers = vec![(Captor::Hand, hand.clone(), vec![hand])];
         for (captor, trickle) in refreshers {
@@ -164,9 +165,9 @@ impl<'b> Bed<'b> {
     async fn time(&self, work: Work, table: &str) -> Result<Duration, Failure> {
         let client = self.writers[0];
         let text = match work {
-            Work::Update => format!("UPDATE {table} SET n = n + 1"),
-            Work::Delete => format!("DELETE FROM {table}"),
-            Work::Insert => format!("INSERT INTO {table} SELECT * FROM {SCHEMA}.base"),
+            Work::Update(_) => format!("UPDATE {table} SET n = n + 1"),
+            Work::Delete(_) => format!("DELETE FROM {table}"),
+            Work::Insert(_) => format!("INSERT INTO {table} SELECT * FROM {SCHEMA}.base"),
             Work::Single(writers) => return self.single(writers, table).await,
         };
         let started = Instant::now();
@@ -230,7 +231,7 @@ pub(crate) async fn clear(client: &Client, refreshers: &mut [(Captor, Trickle)])
 
 impl Shape {
     /// The tables with their rows, and the expert's buffer and triggers.
-    fn ddl(&self) -> String {
+    fn ddl(&self, rows: u32) -> String {
         let rest: Vec<String> = (0..self.columns.saturating_sub(3))
             .map(|i| if i % 2 == 0 { format!("i AS n{i}") } else { format!("'value ' || i AS t{i}") })
             .collect();
@@ -257,7 +258,7 @@ impl Shape {
         format!(
             "CREATE SCHEMA {SCHEMA};
              CREATE TABLE {SCHEMA}.base AS SELECT i AS id, i AS n, (SELECT substr(string_agg(md5(i || ' ' || j), ''), 1, {text}) \
-                FROM generate_series(0, {text} / 32) j) AS t{rest} FROM generate_series(1, {ROWS}) i;
+                FROM generate_series(0, {text} / 32) j) AS t{rest} FROM generate_series(1, {rows}) i;
              {tables}
              CREATE TABLE {SCHEMA}.changes AS SELECT 1::smallint AS w, b.* FROM {SCHEMA}.base b LIMIT 0;
              {} {} {}",

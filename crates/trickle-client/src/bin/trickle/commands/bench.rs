@@ -1,7 +1,7 @@
 //! `trickle bench`
 
 use super::{Answer, Run};
-use crate::bench::capture::{self, Captor, SHAPES, Work};
+use crate::bench::capture::{self, Captor, SHAPES, SINGLE, Work};
 use crate::bench::cycle::{Bed, Measured, SCHEMA};
 use crate::bench::latency::{self, Load};
 use crate::bench::report::{self, Cell};
@@ -64,6 +64,9 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 2, 4, 8], requires = "capture",
           value_parser = clap::value_parser!(u32).range(1..=16))]
     writers: Vec<u32>,
+    /// Rows of each table, and of each statement that writes all of them, with --capture: a thousand for each writer at least.
+    #[arg(long, value_name = "N", default_value_t = 20_000, requires = "capture", value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
+    statement_rows: u32,
     /// Measure what a refresher does each second where there is one idle stream table, many over a twentieth as many tables, and
     /// as many over as many.
     #[arg(long, conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg"])]
@@ -286,6 +289,11 @@ impl Bench {
     }
 
     async fn capture(&self, place: &mut Place, server: &str, output: &mut Output) -> Result<(), Failure> {
+        let most = self.writers.iter().copied().max().unwrap_or(1);
+        if most * SINGLE > self.statement_rows {
+            let text = format!("{most} writers need tables of {} rows", most * SINGLE);
+            return Err(Failure::input(text).hint("Give --statement-rows more, or --writers fewer."));
+        }
         let mut refreshers = Vec::new();
         let copied = self.extension.then_some((Captor::Extension, Mode::Copy, false));
         let plain = [
@@ -298,19 +306,21 @@ impl Bench {
             refreshers.push((captor, Trickle::attach(place.another(output).await?, settings).await?));
         }
         let mut writers = Vec::new();
-        for _ in 0..self.writers.iter().copied().max().unwrap_or(1) {
+        for _ in 0..most {
             writers.push(place.another(output).await?);
         }
         let writers: Vec<&Client> = writers.iter().map(Session::client).collect();
-        let mut works = vec![Work::Update];
+        let rows = self.statement_rows;
+        let mut works = vec![Work::Update(rows)];
         works.extend(self.writers.iter().map(|n| Work::Single(*n)));
-        works.extend([Work::Delete, Work::Insert]);
+        works.extend([Work::Delete(rows), Work::Insert(rows)]);
         let mut measured = Vec::new();
         for shape in &SHAPES {
             if !output.is_quiet() {
                 output.remark(&format!("{}\n", shape.name));
             }
-            let result = captured(shape, &writers, &mut refreshers, &works, self.cycles, &mut measured).await;
+            let result =
+                captured(shape, &writers, &mut refreshers, &works, (rows, self.cycles), &mut measured).await;
             capture::clear(place.session.client(), &mut refreshers).await?;
             result?;
         }
@@ -452,10 +462,10 @@ async fn captured(
     writers: &[&Client],
     refreshers: &mut [(Captor, Trickle)],
     works: &[Work],
-    cycles: u32,
+    (rows, cycles): (u32, u32),
     measured: &mut Vec<capture::Measured>,
 ) -> Result<(), Failure> {
-    let bed = capture::Bed::new(shape, writers, refreshers).await?;
+    let bed = capture::Bed::new(shape, rows, writers, refreshers).await?;
     for cycle in 0..cycles as usize {
         let of = bed.cycle(cycle, works).await?;
         if cycle > 0 || cycles == 1 {

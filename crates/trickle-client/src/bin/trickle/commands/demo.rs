@@ -22,7 +22,7 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1000..=50_000_000))]
     rows: u32,
     /// Seconds of live changes.
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "S", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Leave the server running at the end, to look around.
     #[arg(long)]
@@ -106,6 +106,9 @@ async fn create(trickle: &mut Trickle, shop: &Client, say: &dyn Fn(&str)) -> Res
 /// So long nobody refreshes after the refresher was killed.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Between one turn of the people who write and the next.
+const PACE: Duration = Duration::from_millis(80);
+
 /// So long the last changes have to become visible: more than a period and a refresh.
 const REST: Duration = Duration::from_secs(3);
 
@@ -134,7 +137,7 @@ impl Live<'_> {
         first.kill()?;
         say("  kill -9 of the refresher; the shop goes on");
         self.write(end / 2 + PAUSE, board, say).await?;
-        say("  another refresher begins");
+        say("  another refresher begins, and works when the lease of the first has ended");
         let second = Refresher::start(&url(server))?;
         self.write(end, board, say).await?;
         tokio::time::sleep(REST).await;
@@ -148,7 +151,7 @@ impl Live<'_> {
         while self.begun.elapsed() < end {
             self.turn += 1;
             self.written += shop::write(self.client, self.sizes, self.turn).await?;
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(PACE).await;
             let now = self.begun.elapsed().as_secs();
             if now > reported {
                 reported = now;
