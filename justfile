@@ -46,7 +46,7 @@ pg *ARGS:
 pg-random N:
     TRICKLE_PG_RANDOM="$1" cargo test -p trickle-client --all-features --test pg random -- --nocapture
 
-# What `./x test` leaves to one server or to fewer seeds, on all and with more; the extension for every PostgreSQL; hours
+# The long forms: all tests on all servers, more seeds, the extension for every PostgreSQL, a soak, the size. Takes hours
 nightly:
     #!/usr/bin/env bash
     set -euo pipefail

@@ -1,8 +1,8 @@
 //! Ring 2: the case files. `TRICKLE_BLESS=1` rewrites their snapshots, `TRICKLE_CASE=part of a name` runs
 //! some, `TRICKLE_SQL=directory` writes the SQL of each there.
 //!
-//! What it alone can catch: an evaluator that agrees with the rules and not with SQL, for each case says which rows
-//! must come out; and a plan or a statement that changed though no result did.
+//! What it alone can catch: an evaluator that agrees with the rules and not with SQL, for each case says
+//! which rows must come out; and a plan or a statement that changed though no result did.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +32,7 @@ fn holds(name: &str, file: &Path, bless: bool, written: Option<&Path>) -> Result
     let refused = |m: &BTreeMap<String, String>| ["verdict", "error"].map(|name| m.contains_key(name));
     match case.stale(&found) {
         None => Ok(()),
-        // What kind of outcome a case has is said by who wrote it, never by the run.
+        // The author of a case says which kind of outcome it has, never a run.
         Some(_) if bless && refused(&case.snapshots) == refused(&found) => {
             std::fs::write(file, Case::with_snapshots(&text, &found)).unwrap();
             Ok(())

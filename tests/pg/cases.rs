@@ -1,6 +1,6 @@
-//! The case files on real servers: what each says must come out, does, after one refresh by a delta for every window.
-//! Catches what rules and evaluator have wrong in common; cases that say what PostgreSQL does not; and, as these run through the SQL
-//! API too, what is lost on the way through that.
+//! The case files on real servers: what each says must come out, does, after one refresh by a delta for every
+//! window. Catches what rules and evaluator have wrong in common; cases that say what PostgreSQL does not;
+//! and, as these run through the SQL API too, what is lost on the way through that.
 
 #[path = "../case_files/mod.rs"]
 pub(crate) mod case_files;
@@ -19,7 +19,8 @@ use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 use trickle_core::testing::{Case, Expected};
 
-/// Plans are composed of the same operators everywhere, whoever asks for it: the newest server tells whether that is done well.
+/// Plans are composed of the same operators everywhere, whoever asks for it: the newest server tells whether
+/// that is done well.
 fn is_composed(db: &Db) -> bool {
     db.is_newest() && !Driver::is_the_servers()
 }
@@ -82,8 +83,8 @@ fn each_case_on(server: impl Fn(&Db) -> bool + Sync, test: impl AsyncFn(&mut Dri
     });
 }
 
-/// Cases that share a session. It keeps a plan for each statement of each trigger function that it ever ran, and looks
-/// through all of them at each DDL.
+/// Cases that share a session. It keeps a plan for each statement of each trigger function that it ever ran,
+/// and looks through all of them at each DDL.
 const FEW: usize = 12;
 
 /// Runs a case where there is nothing, and takes away what is left of it.
@@ -203,7 +204,8 @@ async fn keep(t: &mut Driver, case: &Case) -> bool {
     true
 }
 
-/// Whether the query raises in a state between the statements of a change: there is no result then that could be kept.
+/// Whether the query raises in a state between the statements of a change: there is no result then that could
+/// be kept.
 async fn raises_between(t: &mut Driver, case: &Case, change: &str) -> bool {
     t.drop(&name("st"), true).await.unwrap();
     for statement in change.split(';') {
@@ -215,8 +217,8 @@ async fn raises_between(t: &mut Driver, case: &Case, change: &str) -> bool {
     false
 }
 
-/// A server's clock cannot be set. What a case says must come out is asked of the server for the time that it names; the
-/// stream table is kept equal to the query at the times that there are.
+/// A server's clock cannot be set. What a case says must come out is asked of the server for the time that it
+/// names; the stream table is kept equal to the query at the times that there are.
 async fn timed(t: &mut Driver, case: &Case) {
     t.connection().client().batch_execute("SET TimeZone = 'UTC'").await.unwrap();
     create(t, "st", &case.query).await;
@@ -244,8 +246,9 @@ async fn at(t: &Trickle, case: &Case, time: &str) -> Vec<Vec<Option<String>>> {
     rows(t, &query).await
 }
 
-/// Makes the same query as the inner part of another, or a reader of the stream table `st`; the names of all. Which of them follows
-/// from the query and the day, so each of three days has another; `just nightly` has all.
+/// Makes the same query as the inner part of another, or a reader of the stream table `st`; the names of all.
+/// Which of them follows from the query and the day, so each of three days has another; `just nightly` has
+/// all.
 async fn beside(t: &mut Driver, query: &str, incremental: bool) -> Vec<&'static str> {
     let query = query.trim().trim_end_matches(';');
     let width = t.connection().client().prepare("SELECT * FROM st").await.unwrap().columns().len();

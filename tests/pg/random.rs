@@ -1,9 +1,9 @@
 //! Random samples of ring 1 on real servers.
 //!
-//! For each sample PostgreSQL judges the evaluator and the renderer (the query afresh), the rules (the delta of several
-//! variants over unconsolidated changes and stored results) and the apply path (a stream table filled, refreshed by
-//! delta in two windows, then by difference). The rules and the evaluator come from one hand: only this ring sees
-//! what they have wrong together.
+//! For each sample PostgreSQL judges the evaluator and the renderer (the query afresh), the rules (the delta
+//! of several variants over unconsolidated changes and stored results) and the apply path (a stream table
+//! filled, refreshed by delta in two windows, then by difference). The rules and the evaluator come from one
+//! hand: only this ring sees what they have wrong together.
 
 mod buffers;
 mod immediate;
@@ -148,8 +148,8 @@ impl Worker {
     }
 }
 
-/// The variants whose deltas are run on their own for a seed: over all seeds each as often. The first is what a stream
-/// table is refreshed by, so it is run always.
+/// The variants whose deltas are run on their own for a seed: over all seeds each as often. The first is what
+/// a stream table is refreshed by, so it is run always.
 fn some(seed: u64) -> Vec<usize> {
     let first = usize::try_from(seed / 6).unwrap() % VARIANTS.len();
     vec![first, (first + 3) % VARIANTS.len()]
@@ -251,8 +251,8 @@ fn samples_written_differently_that_once_failed() {
     });
 }
 
-/// A part without rows, subtracted: no rows are positive and there once however they are written, and its readers are
-/// rendered as if it were not there.
+/// A part without rows, subtracted: no rows are positive and there once however they are written, and its
+/// readers are rendered as if it were not there.
 #[test]
 fn an_empty_part_may_be_subtracted() {
     each_server(async |db| {

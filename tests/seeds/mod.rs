@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-/// The seeds of a random test: as many as an environment variable says, from 0 on; without it a short run, of which one half
-/// is the same each time and the other is new. `TRICKLE_SEED` names a single one.
+/// The seeds of a random test: as many as an environment variable says, from 0 on; without it a short run, of
+/// which one half is the same each time and the other is new. `TRICKLE_SEED` names a single one.
 pub(crate) struct Seeds {
     /// The variable of a long run.
     pub(crate) setting: &'static str,
@@ -13,7 +13,8 @@ pub(crate) struct Seeds {
     pub(crate) short: u64,
 }
 
-/// New seeds stand in this range, which no long run reaches and in which the generators' limits are the usual ones.
+/// New seeds stand in this range, which no long run reaches and in which the generators' limits are the usual
+/// ones.
 const NEW: Range<u64> = 1 << 28..1 << 31;
 
 fn variable(name: &str) -> Option<u64> {

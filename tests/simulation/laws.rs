@@ -90,7 +90,7 @@ impl Law {
             Law::OneAtATime => "a refresher does not start what it is at work on",
             Law::FenceHolds => "who lost the lease commits nothing",
             Law::WaysAreLearnt => {
-                "where nothing is in the way, ten refreshes or more take no more than twice what the best ways would, and six tries of the dearest way"
+                "where nothing is in the way, ten refreshes or more take no more than twice what the best ways would, and six tries of the dearest way; where a source was replaced there is one way"
             }
             Law::MachineUnderstands => "the refresh machine never fails by itself",
         }

@@ -279,7 +279,12 @@ impl Refresh {
             windows.insert(*source, bag);
         }
         let table = scenario.tables.iter().find(|t| t.id == id);
-        *micros = self.take(scenario, table, &strategy, rows, s.step);
+        // Of a source that was emptied or replaced there are no changes to go by.
+        let replaced = |c: &Change| {
+            c.w == 0 && db.shows(windowed, Some(xid), c.xid) && window(&low, &high).contains(c.xid, c.cmin)
+        };
+        let has_choice = !sources.iter().any(|s| db.buffers.get(s).into_iter().flatten().any(replaced));
+        *micros = self.take(scenario, table, &strategy, (rows, has_choice), s.step);
         if db.raising.get(&id).is_some_and(|until| now < *until) {
             return Err(error("P0001"));
         }
@@ -316,14 +321,25 @@ impl Refresh {
     }
 
     /// Lets the time pass that a way really takes; what the machine learns of it, in microseconds, as if a unit were a second.
-    fn take(&mut self, scenario: &Scenario, table: Option<&Table>, way: &str, rows: u64, step: usize) -> u64 {
+    fn take(
+        &mut self,
+        scenario: &Scenario,
+        table: Option<&Table>,
+        way: &str,
+        (rows, has_choice): (u64, bool),
+        step: usize,
+    ) -> u64 {
         let costs = table.map_or([1.0; 3], |t| t.costs);
         let noise = 0.9 + (thrown(scenario.seed, &[self.id, step as u64, 6]) % 100) as f64 / 500.0;
         let [delta, full] = [costs[0] + costs[2] * rows as f64, costs[1]];
         let ms = noise * if way == "delta" { delta } else { full };
         self.taken += ms;
         self.spent.0 += ms;
-        self.spent.1 += if way == "delta" { noise * delta.min(full) } else { ms.min(costs[0]) };
+        self.spent.1 += match (has_choice, way) {
+            (false, _) => ms,
+            (true, "delta") => noise * delta.min(full),
+            (true, _) => ms.min(costs[0]),
+        };
         (ms * 1e6 / scenario.unit as f64) as u64
     }
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 
-/// Draws an SVG of 800 × 500 pixels: milliseconds of a refresh over the rows of its table, both logarithmic, a line for
-/// each name.
+/// Draws an SVG of 800 × 500 pixels: milliseconds of a refresh over the rows of its table, both logarithmic,
+/// a line for each name.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -47,8 +47,8 @@ fn line(row: impl Display) -> String {
     text.strip_suffix('|').unwrap_or(&text).to_owned()
 }
 
-/// Fills the tables at a scale, where 1 is 6,000,000 items; of the last orders, `kept` are kept back for as many refresh
-/// functions RF1 as `increments` says.
+/// Fills the tables at a scale, where 1 is 6,000,000 items; of the last orders, `kept` are kept back for as
+/// many refresh functions RF1 as `increments` says.
 ///
 /// # Errors
 /// Those of the server.
@@ -70,7 +70,8 @@ pub async fn fill(
     let orders = OrderGenerator::new_with_distributions_and_text_pool(scale, 1, 1, words, &text);
     let items = LineItemGenerator::new_with_distributions_and_text_pool(scale, 1, 1, words, &text);
 
-    // The data keep the constraints; checking them row by row takes longer than all the rest. Who may not do without waits.
+    // The data keep the constraints; checking them row by row takes longer than all the rest. Who may not do
+    // without waits.
     let _ = client.batch_execute("SET session_replication_role = replica").await;
     copy(client, "region", regions.iter().map(line)).await?;
     copy(client, "nation", nations.iter().map(line)).await?;

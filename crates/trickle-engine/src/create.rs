@@ -73,7 +73,8 @@ pub struct NewStreamTable {
     pub name: Name,
     /// Its query.
     pub query: String,
-    /// Its schedule; `Some(None)` is manual. `None` says nothing: that of the one that is replaced, else `calculated`.
+    /// Its schedule; `Some(None)` is manual. `None` says nothing: that of the one that is replaced, else
+    /// `calculated`.
     pub schedule: Option<Option<String>>,
     /// How it is to be kept. `None` says nothing: as the one that is replaced, else as the query allows.
     pub mode: Option<RefreshMode>,
@@ -81,11 +82,13 @@ pub struct NewStreamTable {
     pub initialize: bool,
     /// Where the name is taken.
     pub if_exists: IfExists,
-    /// Whether materialized views and foreign tables are followed: each refresh reads all of them and compares them with
-    /// copies. Where not, or where what is replaced was made so, they stand in the way of deltas.
+    /// Whether materialized views and foreign tables are followed: each refresh reads all of them and
+    /// compares them with copies. Where not, or where what is replaced was made so, they stand in the way of
+    /// deltas.
     pub snapshots: bool,
-    /// Whether it is refreshed by itself, after the stream tables that it reads, rather than with them over one snapshot
-    /// ([`StreamTableNode::apart`]). `None` says nothing: as the one that is replaced, else with them.
+    /// Whether it is refreshed by itself, after the stream tables that it reads, rather than with them over
+    /// one snapshot ([`StreamTableNode::apart`]). `None` says nothing: as the one that is replaced, else with
+    /// them.
     pub apart: Option<bool>,
     /// The settings that its query means what it means under; `None`: those in force.
     pub settings: Option<Vec<Setting>>,
@@ -95,8 +98,8 @@ pub struct NewStreamTable {
 }
 
 impl NewStreamTable {
-    /// With the defaults: as fresh as its consumers need, incremental where possible, filled at once; where it is to
-    /// replace one, on the schedule and in the mode of that.
+    /// With the defaults: as fresh as its consumers need, incremental where possible, filled at once; where
+    /// it is to replace one, on the schedule and in the mode of that.
     pub fn new(name: Name, query: impl Into<String>) -> NewStreamTable {
         NewStreamTable {
             name,
@@ -203,7 +206,8 @@ impl<C: Connection> Trickle<C> {
         Ok(Created { id, name, made: true, mode: design.mode(), reasons: design.reasons })
     }
 
-    /// Says which schemas are not in the search path of refreshes; not of what is built beside, for which that was said.
+    /// Says which schemas are not in the search path of refreshes; not of what is built beside, for which
+    /// that was said.
     pub(crate) async fn tell_left_out(&self, design: &Design) -> Result<()> {
         if &*design.relation.schema != capture::HIDDEN
             && let Some(left) = left_out(self.db(), design).await?
@@ -385,7 +389,8 @@ impl<C: Connection> Trickle<C> {
         }
         match &table {
             Some(table) if !full => captured = self.capturable(&resolved, table.sources(), &mut reasons),
-            // The clock and settings change without a trigger: such a query is recomputed whenever it is refreshed.
+            // The clock and settings change without a trigger: such a query is recomputed whenever it is
+            // refreshed.
             _ if reasons.iter().any(depends_on_more) => {}
             _ => captured = self.watched(&mut catalog, &resolved).await?,
         }
@@ -412,8 +417,8 @@ impl<C: Connection> Trickle<C> {
         })
     }
 
-    /// Reasons with places in the query as it was typed, rather than in its canonical text; none where the engine sees
-    /// that construct in the canonical text only.
+    /// Reasons with places in the query as it was typed, rather than in its canonical text; none where the
+    /// engine sees that construct in the canonical text only.
     async fn as_typed(
         &self,
         mut reasons: Vec<Reason>,
@@ -534,8 +539,8 @@ impl<C: Connection> Trickle<C> {
         captured
     }
 
-    /// The sources of a query that is kept by full refreshes: their changes tell when there is anything to do. Where
-    /// that cannot be told of every source, of none.
+    /// The sources of a query that is kept by full refreshes: their changes tell when there is anything to
+    /// do. Where that cannot be told of every source, of none.
     async fn watched(
         &self,
         catalog: &mut PgCatalog,
@@ -649,8 +654,9 @@ pub(crate) fn comment(id: i64, table: &Qualified) -> String {
     )
 }
 
-/// Refuses writes to a stored table that are not a refresh's. It says of which stream table that is, which nobody but the
-/// table's owner could: what finds the tables of a restored catalog again by their names believes no other.
+/// Refuses writes to a stored table that are not a refresh's. It says of which stream table that is, which
+/// nobody but the table's owner could: what finds the tables of a restored catalog again by their names
+/// believes no other.
 pub(crate) async fn guard(t: &Transaction<'_>, id: i64, table: &Qualified, doing: &str) -> Result<()> {
     let text = format!(
         "CREATE OR REPLACE TRIGGER trickle_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} \

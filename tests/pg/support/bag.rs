@@ -8,7 +8,8 @@ use trickle_client::Session;
 /// At most so many differing rows are shown.
 const SHOWN: usize = 20;
 
-/// Asserts that two queries give the same columns (by type) and the same rows as often, by PostgreSQL's own equality.
+/// Asserts that two queries give the same columns (by type) and the same rows as often, by PostgreSQL's own
+/// equality.
 #[track_caller]
 pub(crate) fn assert_same_bag<'a>(
     session: &'a Session,
@@ -22,8 +23,9 @@ pub(crate) fn assert_same_bag<'a>(
     }
 }
 
-/// How two queries differ as bags, for people; empty if they do not. `EXCEPT ALL` both ways in one statement, so both
-/// are read from one snapshot. Columns of types that cannot be compared (json, xml, point …) are compared as text.
+/// How two queries differ as bags, for people; empty if they do not. `EXCEPT ALL` both ways in one statement,
+/// so both are read from one snapshot. Columns of types that cannot be compared (json, xml, point …) are
+/// compared as text.
 pub(crate) async fn difference(session: &Session, actual: &str, expected: &str) -> String {
     let client = session.client();
     let actual_types = types(session, actual).await;

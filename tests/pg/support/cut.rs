@@ -1,4 +1,5 @@
-//! A connection that breaks after a number of messages: the program that dies at any point of whatever it does.
+//! A connection that breaks after a number of messages: the program that dies at any point of whatever it
+//! does.
 
 use super::Db;
 use std::io::{Read, Write};

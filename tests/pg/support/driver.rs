@@ -1,5 +1,5 @@
-//! How tests work with stream tables: through the library or, where a run asks for it, through the SQL API of the extension. No test
-//! knows which.
+//! How tests work with stream tables: through the library or, where a run asks for it, through the SQL API of
+//! the extension. No test knows which.
 
 use super::{Db, run, sql_api};
 use std::ops::{Deref, DerefMut};
@@ -10,9 +10,10 @@ use trickle_client::{
 };
 use trickle_engine::db::Connections;
 
-/// A connection of the library whose operations are those of the SQL API where that is meant and has them. What it has not is the
-/// library's, over the same catalog: what is only looked at, capture that is switched off and on, a refresh whose statements are
-/// watched, or that says what only who refreshes on schedule has to say.
+/// A connection of the library whose operations are those of the SQL API where that is meant and has them.
+/// What it has not is the library's, over the same catalog: what is only looked at, capture that is switched
+/// off and on, a refresh whose statements are watched, or that says what only who refreshes on schedule has
+/// to say.
 pub(crate) struct Driver(Trickle);
 
 impl Deref for Driver {
@@ -40,7 +41,8 @@ impl Driver {
         Driver::begin(&db.session().await, async || db.session().await, settings).await
     }
 
-    /// The same to any database: by `first` it is made ready, and what `connect` gives is as the settings say.
+    /// The same to any database: by `first` it is made ready, and what `connect` gives is as the settings
+    /// say.
     pub(crate) async fn begin(
         first: &Session,
         connect: impl AsyncFnOnce() -> Session,
@@ -54,7 +56,8 @@ impl Driver {
         Driver::beside_statements(trickle).await
     }
 
-    /// Over what is there, for a test that runs statements of its own over the same connection: under the path that its role has.
+    /// Over what is there, for a test that runs statements of its own over the same connection: under the
+    /// path that its role has.
     pub(crate) async fn beside_statements(trickle: Trickle) -> Driver {
         trickle.connection().client().batch_execute("RESET search_path").await.unwrap();
         Driver(trickle)
@@ -127,7 +130,8 @@ impl Driver {
         self.0.refresh_all(options).await
     }
 
-    /// Takes the catalog out with all that belongs to it: from the server, with all that depends on the extension.
+    /// Takes the catalog out with all that belongs to it: from the server, with all that depends on the
+    /// extension.
     pub(crate) async fn uninstall(&mut self, cascade: bool) -> Result<Vec<String>> {
         if sql_api::is_meant() {
             let gone = sql_api::own(&self.0).await?;
@@ -142,7 +146,8 @@ impl Driver {
         sql_api::is_meant()
     }
 
-    /// Whether anybody's refresh is run with the rights of the stream table's owner; the library refuses it to others.
+    /// Whether anybody's refresh is run with the rights of the stream table's owner; the library refuses it
+    /// to others.
     pub(crate) fn refreshes_as_owner() -> bool {
         sql_api::is_meant()
     }
@@ -152,7 +157,8 @@ impl Driver {
         sql_api::is_meant()
     }
 
-    /// Whether what is noted of a failed refresh stays: a call of a function takes it back with all else that it did.
+    /// Whether what is noted of a failed refresh stays: a call of a function takes it back with all else that
+    /// it did.
     pub(crate) fn notes_failures() -> bool {
         !sql_api::is_meant()
     }

@@ -1,5 +1,5 @@
-//! A line to a server that can go dead: no byte passes either way, and neither end is told. What a cut cable or a firewall that
-//! forgets is to a client, which a closed connection is not.
+//! A line to a server that can go dead: no byte passes either way, and neither end is told. What a cut cable
+//! or a firewall that forgets is to a client, which a closed connection is not.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -4,8 +4,8 @@ use super::{Db, Driver, sql_api};
 use trickle_client::{Name, NewStreamTable, RefreshOptions, Refreshed, Result, Session, Settings, Trickle};
 use trickle_core::cost::Force;
 
-/// A connection to a database with a catalog, whose refreshes are deltas wherever a query has one: tables as small as those
-/// of tests would often be computed anew sooner, and the delta never run.
+/// A connection to a database with a catalog, whose refreshes are deltas wherever a query has one: tables as
+/// small as those of tests would often be computed anew sooner, and the delta never run.
 pub(crate) async fn open(db: &Db) -> Driver {
     open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await
 }

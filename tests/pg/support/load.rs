@@ -39,8 +39,8 @@ pub(crate) async fn create_tables(session: &Session, tables: &[&TableDef]) {
     run(session, &sql).await;
 }
 
-/// Applies a change, which may be a first load: rows of negative weight are deleted that many times, then those of
-/// positive weight inserted. Rows are found by their image, so 1.0 never stands for 1.00.
+/// Applies a change, which may be a first load: rows of negative weight are deleted that many times, then
+/// those of positive weight inserted. Rows are found by their image, so 1.0 never stands for 1.00.
 pub(crate) async fn apply_change(session: &Session, table: &TableDef, change: &ZSet) {
     let mut sql = String::new();
     for (row, weight) in change.iter().filter(|(_, w)| *w < 0) {

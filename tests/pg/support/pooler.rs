@@ -1,5 +1,5 @@
-//! A real PgBouncer between a test and its server: of a test's own, in a directory of its own, reached by a socket or a
-//! loopback port, gone with the test process however that ends.
+//! A real PgBouncer between a test and its server: of a test's own, in a directory of its own, reached by a
+//! socket or a loopback port, gone with the test process however that ends.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
 
-/// Starts the pooler as a child and waits until standard input ends; each line of it starts the pooler anew. Arguments:
-/// directory, program, and its own.
+/// Starts the pooler as a child and waits until standard input ends; each line of it starts the pooler anew.
+/// Arguments: directory, program, and its own.
 const KEEPER: &str = r#"
 trap '' INT HUP TERM
 dir=$1
@@ -73,8 +73,8 @@ fn user() -> Option<&'static str> {
 }
 
 impl Pooler {
-    /// Before the server that these options name, for clients with these lines of `auth_file`, with these settings. Paths in
-    /// them may begin with `DIR`, its directory.
+    /// Before the server that these options name, for clients with these lines of `auth_file`, with these
+    /// settings. Paths in them may begin with `DIR`, its directory.
     pub(crate) async fn start(
         server: &str,
         users: &[&str],
@@ -181,8 +181,8 @@ pub(crate) async fn hold_all(pooler: &Pooler, user: &str, database: &str) -> Vec
     clients
 }
 
-/// What was left in a server process by those who had it before: settings, statements, temporary tables, locks. A pooler
-/// itself sets what it tells its clients of at the beginning.
+/// What was left in a server process by those who had it before: settings, statements, temporary tables,
+/// locks. A pooler itself sets what it tells its clients of at the beginning.
 const LEFT: &str = "\
     SELECT 'setting ' || name || ' = ' || setting FROM pg_settings WHERE source = 'session' AND name NOT IN \
         ('application_name', 'client_encoding', 'DateStyle', 'TimeZone', 'standard_conforming_strings') \

@@ -11,7 +11,8 @@ use trickle_client::{Session, Settings};
 const SETTINGS: &[&str] =
     &["shared_buffers=16MB", "wal_level=logical", "synchronous_commit=on", "max_wal_size=256MB"];
 
-/// Whether a server came with one of its tools; in continuous integration nothing is left out for want of one.
+/// Whether a server came with one of its tools; in continuous integration nothing is left out for want of
+/// one.
 pub(crate) fn has(binaries: &Path, tool: &str) -> bool {
     let there = binaries.join(tool).exists();
     assert!(there || std::env::var_os("CI").is_none(), "{} has no {tool}", binaries.display());

@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use trickle_client::{Session, throwaway};
 
-/// Room for concurrent tests and every CDC mode. Of queries over few rows, compiling them would be most of the work.
+/// Room for concurrent tests and every CDC mode. Of queries over few rows, compiling them would be most of
+/// the work.
 const SETTINGS: &[&str] = &[
     "max_connections=200",
     "max_prepared_transactions=20",
@@ -59,7 +60,8 @@ pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Whether the run is the long one of `just nightly` (`TRICKLE_NIGHTLY`), in which nothing is left to one of the servers.
+/// Whether the run is the long one of `just nightly` (`TRICKLE_NIGHTLY`), in which nothing is left to one of
+/// the servers.
 pub(crate) fn is_nightly() -> bool {
     std::env::var_os("TRICKLE_NIGHTLY").is_some()
 }
@@ -120,7 +122,8 @@ impl Drop for Db {
     }
 }
 
-/// Runs a test on every server, side by side, each time in a database of its own; then says on which it failed.
+/// Runs a test on every server, side by side, each time in a database of its own; then says on which it
+/// failed.
 pub(crate) fn each_server(test: impl AsyncFn(&Db) + Sync) {
     let run = |server: &'static Server| {
         let db = Db::create(server);

@@ -1,5 +1,6 @@
-//! The same tests through the SQL API of the extension, where a run asks for that: `TRICKLE_THROUGH=extension`. Stream tables are
-//! made, altered, refreshed and dropped by its functions then; what was stored is still compared by the library.
+//! The same tests through the SQL API of the extension, where a run asks for that:
+//! `TRICKLE_THROUGH=extension`. Stream tables are made, altered, refreshed and dropped by its functions then;
+//! what was stored is still compared by the library.
 
 use super::{count, run};
 use std::sync::OnceLock;
@@ -70,7 +71,8 @@ async fn call(t: &Trickle, text: &str, given: &[&(dyn ToSql + Sync)]) -> Result<
         ..Refusal::new(db.code().code(), db.message())
     };
     let said = Error::server("call a function", refusal).saying(db.message());
-    // What has no code of its own is raised as an invalid parameter; what a query may not be has the codes of syntax and features.
+    // What has no code of its own is raised as an invalid parameter; what a query may not be has the codes of
+    // syntax and features.
     let is_input = ["22023", "42", "0A"].iter().any(|class| db.code().code().starts_with(class));
     Err(if is_input { said.blamed_on_input() } else { said })
 }
@@ -127,8 +129,8 @@ pub(crate) async fn drop(t: &Trickle, name: &Name, cascade: bool) -> Result<Vec<
     Ok(before.iter().filter(|n| !left.contains(n)).map(Name::to_string).collect())
 }
 
-/// Whether the SQL API has such a refresh. Some options are of who refreshes on schedule; and what writers keep is computed anew by
-/// repairing it, which waits for all of them.
+/// Whether the SQL API has such a refresh. Some options are of who refreshes on schedule; and what writers
+/// keep is computed anew by repairing it, which waits for all of them.
 pub(crate) async fn has(t: &Trickle, names: &[Name], options: &RefreshOptions) -> Result<bool> {
     for name in names {
         if options.full && t.find(name).await?.is_immediate() {
@@ -144,8 +146,9 @@ pub(crate) async fn own(t: &Trickle) -> Result<Vec<Name>> {
     registry.entries().filter(|e| e.own && e.exists).map(|e| Name::parse(e.relation.name.as_ref())).collect()
 }
 
-/// All in one statement, which is one moment for the clock. What the history says was done of each the first time: a stream table
-/// that several read is looked at with each of them. To compute anew where nothing changed is to repair.
+/// All in one statement, which is one moment for the clock. What the history says was done of each the first
+/// time: a stream table that several read is looked at with each of them. To compute anew where nothing
+/// changed is to repair.
 pub(crate) async fn refresh(t: &Trickle, names: &[Name], full: bool) -> Result<Vec<Refreshed>> {
     let client = t.connection().client();
     let last = "SELECT coalesce(max(refresh_id), 0) FROM pgtrickle.pgt_refresh_history";

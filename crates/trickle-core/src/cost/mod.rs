@@ -1,13 +1,14 @@
-//! Which of several *equal* ways of refreshing costs least. Nothing about correctness hangs on this module: every
-//! strategy it can name gives the same table.
+//! Which of several *equal* ways of refreshing costs least. Nothing about correctness hangs on this module:
+//! every strategy it can name gives the same table.
 //!
-//! Each [`Strategy`] has a linear model `ms = fixed + per_row × work`, where `work` counts the rows that it handles.
-//! The models start from a prior and are calibrated by decayed least squares; what has not been used for a while
-//! fades back to the prior, and the prior is optimistic: at worst a bad way is tried again now and then.
+//! Each [`Strategy`] has a linear model `ms = fixed + per_row × work`, where `work` counts the rows that it
+//! handles. The models start from a prior and are calibrated by decayed least squares; what has not been used
+//! for a while fades back to the prior, and the prior is optimistic: at worst a bad way is tried again now
+//! and then.
 //!
-//! Laws (tested): predictions are finite, positive and monotone in |Δ|, and so is the choice (with a larger delta,
-//! never back from full to incremental); no history can latch a strategy out; the total cost of the choices stays
-//! within a factor of the best choices in hindsight, on synthetic and on measured traces.
+//! Laws (tested): predictions are finite, positive and monotone in |Δ|, and so is the choice (with a larger
+//! delta, never back from full to incremental); no history can latch a strategy out; the total cost of the
+//! choices stays within a factor of the best choices in hindsight, on synthetic and on measured traces.
 
 mod model;
 
@@ -77,16 +78,16 @@ impl Inputs {
         self.delta_rows as f64 / self.source_rows.max(1) as f64
     }
 
-    /// The rows that `delta_rows` changes of random ones touch, of the R of the sources: `R (1 − (1 − 1/R)^Δ)`, in its
-    /// exponential form.
+    /// The rows that `delta_rows` changes of random ones touch, of the R of the sources: `R (1 − (1 −
+    /// 1/R)^Δ)`, in its exponential form.
     pub fn touched_rows(&self) -> f64 {
         let rows = self.source_rows.max(self.result_rows).max(1) as f64;
         -rows * (-(self.delta_rows as f64) / rows).exp_m1()
     }
 
-    /// The rows that a strategy handles. For a delta: changed rows. For affected groups: touched rows, and changed ones, of
-    /// which keys alone are read, a fifth. For what reads everything: rows read; a row that is deleted and inserted with
-    /// its key counts as ten of them, one that is compared as six.
+    /// The rows that a strategy handles. For a delta: changed rows. For affected groups: touched rows, and
+    /// changed ones, of which keys alone are read, a fifth. For what reads everything: rows read; a row that
+    /// is deleted and inserted with its key counts as ten of them, one that is compared as six.
     fn work(&self, strategy: Strategy) -> f64 {
         let (delta, source, result) =
             (self.delta_rows as f64, self.source_rows as f64, self.result_rows as f64);
@@ -145,8 +146,8 @@ pub struct Decision {
     pub alternatives: Vec<Alternative>,
 }
 
-/// Predicted milliseconds of a strategy. Monotone in `delta_rows` (constant for the full strategies), finite, > 0 but
-/// for [`Strategy::NoData`], which is free.
+/// Predicted milliseconds of a strategy. Monotone in `delta_rows` (constant for the full strategies), finite,
+/// > 0 but for [`Strategy::NoData`], which is free.
 pub fn estimate(model: &Model, strategy: Strategy, inputs: &Inputs) -> f64 {
     model.predict(strategy, inputs.work(strategy))
 }
@@ -162,9 +163,9 @@ pub fn calibrate<'a>(history: impl IntoIterator<Item = &'a Sample>) -> Model {
 
 /// Picks among `available` what is predicted to cost least under `policy`.
 ///
-/// An empty window is [`Strategy::NoData`] whatever the policy. A policy that leaves nothing (incremental forced on a
-/// program that has no such way, …) yields to what is available; the reason says so. With nothing available at all
-/// the answer is [`Strategy::Full`], which every program has.
+/// An empty window is [`Strategy::NoData`] whatever the policy. A policy that leaves nothing (incremental
+/// forced on a program that has no such way, …) yields to what is available; the reason says so. With nothing
+/// available at all the answer is [`Strategy::Full`], which every program has.
 pub fn choose(model: &Model, inputs: &Inputs, available: &[Strategy], policy: &Policy) -> Decision {
     if inputs.delta_rows == 0 {
         return Decision {
@@ -231,8 +232,9 @@ fn over_limit(inputs: &Inputs, policy: &Policy) -> Option<String> {
     })
 }
 
-/// The ratio of changed rows to source rows at which the cheapest incremental and the cheapest full strategy cost the
-/// same (`auto_threshold`), by bisection over 1 … 2·source rows; 0 where full is always cheaper, 2 where never.
+/// The ratio of changed rows to source rows at which the cheapest incremental and the cheapest full strategy
+/// cost the same (`auto_threshold`), by bisection over 1 … 2·source rows; 0 where full is always cheaper, 2
+/// where never.
 pub fn threshold(model: &Model, inputs: &Inputs, available: &[Strategy]) -> f64 {
     let incremental_wins = |delta_rows: u64| {
         let at = Inputs { delta_rows, ..*inputs };

@@ -23,18 +23,20 @@ const KEEP_UNUSED: f64 = 0.97;
 const PRIOR_WEIGHT: f64 = 0.2;
 /// Work at which the prior's line is pinned.
 const PRIOR_WORK: [f64; 2] = [1.0, 1e6];
-/// A sample moves a model by at most this factor: a lock wait or a cold cache is no new regime, several in a row are.
+/// A sample moves a model by at most this factor: a lock wait or a cold cache is no new regime, several in a
+/// row are.
 const SURPRISE: f64 = 8.0;
-/// A loss delays forgetting by this many refreshes per multiple of the cost that the alternative was predicted to
-/// have: what retrying a bad strategy costs in the long run is at most a tenth of the whole.
+/// A loss delays forgetting by this many refreshes per multiple of the cost that the alternative was
+/// predicted to have: what retrying a bad strategy costs in the long run is at most a tenth of the whole.
 const AMORTISE: f64 = 10.0;
-/// Larger losses (in multiples of the alternative) count as this: so the delay ends, at most 2,560 refreshes later.
+/// Larger losses (in multiples of the alternative) count as this: so the delay ends, at most 2,560 refreshes
+/// later.
 const WORST_LOSS: f64 = 256.0;
 /// How much faster than the prior a machine may be taken to be.
 const FASTEST: f64 = 0.01;
 
-/// Decayed sums of a weighted least-squares line. The weight is 1/prior², so small and large refreshes count alike, and
-/// a point's weight does not depend on how it turned out.
+/// Decayed sums of a weighted least-squares line. The weight is 1/prior², so small and large refreshes count
+/// alike, and a point's weight does not depend on how it turned out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Evidence {
     w: f64,
@@ -78,8 +80,8 @@ impl Evidence {
     }
 }
 
-/// `(fixed ms, ms per row of work)` before anything is known: the cheap end of what was measured on a small server with
-/// everything cached, since a prior that is too low is corrected by one trial.
+/// `(fixed ms, ms per row of work)` before anything is known: the cheap end of what was measured on a small
+/// server with everything cached, since a prior that is too low is corrected by one trial.
 fn prior(strategy: Strategy) -> (f64, f64) {
     match strategy {
         Strategy::NoData => (0.0, 0.0),
@@ -96,35 +98,36 @@ fn line_at(strategy: Strategy, work: f64) -> f64 {
     fixed + slope * work
 }
 
-/// The calibrated cost of each strategy for one stream table. Stored as JSON; the default knows only the prior.
+/// The calibrated cost of each strategy for one stream table. Stored as JSON; the default knows only the
+/// prior.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Model {
     evidence: BTreeMap<Strategy, Evidence>,
 }
 
 impl Model {
-    /// How much faster than the prior this machine is: the least measured/prior ratio of the strategies used lately,
-    /// at most 1. Never above 1, since a prior that is too low is corrected by one trial, and one that is too high
-    /// would never be tried.
+    /// How much faster than the prior this machine is: the least measured/prior ratio of the strategies used
+    /// lately, at most 1. Never above 1, since a prior that is too low is corrected by one trial, and one
+    /// that is too high would never be tried.
     pub fn speed(&self) -> f64 {
         self.evidence.values().fold(0.0, |least, e| e.log_ratio.min(least)).exp().max(FASTEST)
     }
 
-    /// How much more than the prior it takes to compute the query whole: the greatest measured/prior ratio of the
-    /// strategies that do, at least 1. One of them is measured before any refresh, by the first fill; so the other is
-    /// never expected to be cheap because it was never tried.
+    /// How much more than the prior it takes to compute the query whole: the greatest measured/prior ratio of
+    /// the strategies that do, at least 1. One of them is measured before any refresh, by the first fill; so
+    /// the other is never expected to be cheap because it was never tried.
     pub fn dearness(&self) -> f64 {
         let whole = self.evidence.iter().filter(|(s, _)| !s.is_incremental());
         whole.fold(0.0f64, |most, (_, e)| e.log_ratio.max(most)).exp()
     }
 
-    /// What the prior says of a strategy's cost at some work, in ms, scaled by [`Model::dearness`] where the query is
-    /// computed whole and dear, else by [`Model::speed`].
+    /// The prior's cost of a strategy at some work, in ms, times [`Model::scale`].
     fn prior_at(&self, strategy: Strategy, work: f64) -> f64 {
         line_at(strategy, work) * self.scale(strategy)
     }
 
-    /// What the prior of a strategy is multiplied with.
+    /// The factor of a strategy's prior: [`Model::dearness`] where the query is computed whole and is dear,
+    /// else [`Model::speed`].
     pub fn scale(&self, strategy: Strategy) -> f64 {
         let dearness = self.dearness();
         if !strategy.is_incremental() && dearness > 1.0 { dearness } else { self.speed() }
@@ -143,7 +146,8 @@ impl Model {
         (fixed + slope * work).max(1e-3)
     }
 
-    /// Learns from a refresh. Measurements that are not a positive finite number, and empty windows, teach nothing.
+    /// Learns from a refresh. Measurements that are not a positive finite number, and empty windows, teach
+    /// nothing.
     pub fn observe(&mut self, sample: &Sample) {
         let Sample { strategy, inputs, ms } = *sample;
         if strategy == Strategy::NoData || !ms.is_finite() || ms <= 0.0 {
@@ -151,7 +155,7 @@ impl Model {
         }
         let work = inputs.work(strategy);
         let expected = self.predict(strategy, work);
-        // Of computing the query whole, the first measurement is all that is known.
+        // The first measurement of computing the query whole counts in full: nothing else is known of it.
         let is_first = !strategy.is_incremental() && !self.evidence.contains_key(&strategy);
         let ms = if is_first { ms } else { ms.clamp(expected / SURPRISE, expected * SURPRISE) };
         let others = Strategy::COSTED.iter().filter(|s| **s != strategy).map(|s| estimate(self, *s, &inputs));

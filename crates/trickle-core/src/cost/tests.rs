@@ -44,7 +44,8 @@ proptest! {
         prop_assert!((back.speed() - model.speed()).abs() <= 1e-9 * model.speed());
     }
 
-    /// Whatever happened to a strategy before, not using it for a while restores the (scaled) prior: no latch.
+    /// Whatever happened to a strategy before, not using it for a while restores the (scaled) prior: no
+    /// latch.
     #[test]
     fn what_is_not_used_returns_to_the_prior(history in samples(), unused in 0usize..4, used in 0usize..4, ms in 1e-2f64..1e5) {
         prop_assume!(unused != used);
@@ -144,8 +145,8 @@ fn replay(n: usize, mut step: impl FnMut(usize) -> (Inputs, Vec<(Strategy, f64)>
     (paid, best)
 }
 
-/// Machines 0.1 to 30 times as fast as the prior, queries whose delta costs 1/8 to 64 times as much per row, noise,
-/// outliers and a change of regime half way.
+/// Machines 0.1 to 30 times as fast as the prior, queries whose delta costs 1/8 to 64 times as much per row,
+/// noise, outliers and a change of regime half way.
 #[test]
 fn regret_is_bounded_on_synthetic_traces() {
     let (mut worst, mut sum): (f64, f64) = (0.0, 0.0);
@@ -187,8 +188,8 @@ fn regret_is_bounded_on_synthetic_traces() {
     assert!(sum / 200.0 < 1.3, "paid {:.2} times the best choice on average", sum / 200.0);
 }
 
-/// Full and incremental refresh of six queries over 100,000 rows with 1 % changed, in ms, measured on PostgreSQL 18
-/// (2 cores), and a query whose delta plan was 20 times slower than a recompute.
+/// Full and incremental refresh of six queries over 100,000 rows with 1 % changed, in ms, measured on
+/// PostgreSQL 18 (2 cores), and a query whose delta plan was 20 times slower than a recompute.
 #[test]
 fn regret_is_bounded_on_measured_traces() {
     let measured =
@@ -203,8 +204,8 @@ fn regret_is_bounded_on_measured_traces() {
     }
 }
 
-/// Full and incremental refresh of an aggregate (8 groups) and a join over 100,000 rows with 10 to 100,000 changed row
-/// images, recorded on PostgreSQL 15; replayed ten times over, each query on its own.
+/// Full and incremental refresh of an aggregate (8 groups) and a join over 100,000 rows with 10 to 100,000
+/// changed row images, recorded on PostgreSQL 15; replayed ten times over, each query on its own.
 #[test]
 fn regret_is_bounded_on_a_recorded_matrix() {
     for (query, result_rows) in [("aggregate", 8), ("join", 100_000)] {

@@ -3,9 +3,10 @@
 use crate::catalog::TableId;
 use std::collections::BTreeSet;
 
-/// The strongly connected components of the graph of these tables, each after those from which edges lead to it:
-/// Kosaraju's algorithm (Aho, Hopcroft, Ullman, Data Structures and Algorithms, 6.7). `forward` gives the ends of the
-/// edges from a table, `backward` the starts of those to it. O((V + E) log V), on a stack of its own.
+/// The strongly connected components of the graph of these tables, each after those from which edges lead to
+/// it: Kosaraju's algorithm (Aho, Hopcroft, Ullman, Data Structures and Algorithms, 6.7). `forward` gives the
+/// ends of the edges from a table, `backward` the starts of those to it. O((V + E) log V), on a stack of its
+/// own.
 pub(super) fn strongly_connected(
     ids: impl IntoIterator<Item = TableId>,
     forward: impl Fn(TableId) -> Vec<TableId>,

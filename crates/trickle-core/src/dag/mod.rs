@@ -1,7 +1,8 @@
 //! Who reads whom: base tables and stream tables, edges from a source to its reader.
 //!
-//! The graph holds no cycle at any time: a change that would close one is refused, by the names on the cycle, before
-//! anything is changed. All results are in a fixed order (levels, then ids), so equal graphs give equal answers.
+//! The graph holds no cycle at any time: a change that would close one is refused, by the names on the cycle,
+//! before anything is changed. All results are in a fixed order (levels, then ids), so equal graphs give
+//! equal answers.
 
 mod components;
 mod diamond;
@@ -33,8 +34,8 @@ pub struct StreamTableNode {
     pub name: Arc<str>,
     /// What its query reads, with names for messages. A source not in the graph yet enters as a base table.
     pub sources: Vec<(TableId, Arc<str>)>,
-    /// Whether it is refreshed by itself, after the stream tables that it reads, and need not show the same state of the
-    /// base tables as they do (`diamond_consistency = 'none'`).
+    /// Whether it is refreshed by itself, after the stream tables that it reads, and need not show the same
+    /// state of the base tables as they do (`diamond_consistency = 'none'`).
     pub apart: bool,
 }
 
@@ -87,8 +88,8 @@ impl Dag {
         }
     }
 
-    /// Adds a stream table, or gives an existing one new sources. Sources that nothing else reads any more leave.
-    /// O(tables downstream of it + its sources).
+    /// Adds a stream table, or gives an existing one new sources. Sources that nothing else reads any more
+    /// leave. O(tables downstream of it + its sources).
     ///
     /// # Errors
     /// [`Error::cycle`] naming the cycle that this would close; the graph is unchanged.
@@ -154,7 +155,8 @@ impl Dag {
     /// Removes a stream table, and base tables that only it read.
     ///
     /// # Errors
-    /// Where other stream tables read it (2BP01); drop them first, or all of [`Dag::downstream`] in reverse order.
+    /// Where other stream tables read it (2BP01); drop them first, or all of [`Dag::downstream`] in reverse
+    /// order.
     pub fn remove(&mut self, id: TableId) -> Result<()> {
         let readers = self.readers(id);
         if !readers.is_empty() {
@@ -218,7 +220,8 @@ impl Dag {
         cycle_message(&path.iter().map(|id| self.name_of(*id)).collect::<Vec<_>>())
     }
 
-    /// The strongly connected components: one per table, unless there is a cycle. Sources before readers, O(V + E).
+    /// The strongly connected components: one per table, unless there is a cycle. Sources before readers, O(V
+    /// + E).
     pub fn components_strong(&self) -> Vec<BTreeSet<TableId>> {
         strongly_connected(self.tables.keys().copied(), |id| self.readers(id), |id| self.sources(id))
     }
@@ -274,13 +277,14 @@ impl Dag {
         self.closure(id, Dag::readers)
     }
 
-    /// The stream tables by level: level 0 reads base tables only, level n+1 reads one of level n and none above.
-    /// Tables of one level do not depend on each other. O(V + E).
+    /// The stream tables by level: level 0 reads base tables only, level n+1 reads one of level n and none
+    /// above. Tables of one level do not depend on each other. O(V + E).
     pub fn levels(&self) -> Vec<Vec<TableId>> {
         self.levels_of(&self.stream_tables().into_iter().collect())
     }
 
-    /// The levels of some stream tables among themselves: edges through tables outside the set count for nothing.
+    /// The levels of some stream tables among themselves: edges through tables outside the set count for
+    /// nothing.
     pub fn levels_of(&self, members: &BTreeSet<TableId>) -> Vec<Vec<TableId>> {
         let inner = |ids: Vec<TableId>| ids.into_iter().filter(|i| members.contains(i));
         let mut waiting: BTreeMap<TableId, usize> =
@@ -318,8 +322,8 @@ impl Dag {
         })
     }
 
-    /// A stream table with all stream tables upstream of it, in refresh order: [`Dag::refresh_set`] of one. Nothing of what is none.
-    /// O(V + all chains), once for a graph.
+    /// A stream table with all stream tables upstream of it, in refresh order: [`Dag::refresh_set`] of one.
+    /// Nothing of what is none. O(V + all chains), once for a graph.
     pub fn chain(&self, id: TableId) -> &[TableId] {
         self.chains.get_or_init(|| self.all_chains()).get(&id).map_or(&[], Vec::as_slice)
     }
@@ -350,13 +354,15 @@ impl Dag {
         self.levels_of(members).concat()
     }
 
-    /// The consistency groups, each in refresh order: what is refreshed in one transaction. A reader agrees with the stream
-    /// tables that it reads, and so is of their group, unless it stands [apart](StreamTableNode::apart). The groups are the
-    /// strongly connected components of the graph in which such a reader also points at what it reads: so where a path
-    /// leads out of a group and back, what is on it belongs to the group.
+    /// The consistency groups, each in refresh order: what is refreshed in one transaction. A reader agrees
+    /// with the stream tables that it reads, and so is of their group, unless it stands
+    /// [apart](StreamTableNode::apart). The groups are the strongly connected components of the graph in
+    /// which such a reader also points at what it reads: so where a path leads out of a group and back, what
+    /// is on it belongs to the group.
     ///
-    /// A group comes after those that it reads, of equal depth by least member. Two groups share no stream table (base
-    /// tables they may share), so those of equal depth refresh in parallel. O((V + E) log V), once for a graph.
+    /// A group comes after those that it reads, of equal depth by least member. Two groups share no stream
+    /// table (base tables they may share), so those of equal depth refresh in parallel. O((V + E) log V),
+    /// once for a graph.
     pub fn groups(&self) -> &[Vec<TableId>] {
         &self.derived().groups
     }
@@ -411,8 +417,8 @@ impl Dag {
         self.order_of(&seen)
     }
 
-    /// The stream tables that a refresh of `wanted` takes with it: themselves and all stream tables upstream, in
-    /// refresh order. So what is shown agrees with one state of the base tables.
+    /// The stream tables that a refresh of `wanted` takes with it: themselves and all stream tables upstream,
+    /// in refresh order. So what is shown agrees with one state of the base tables.
     pub fn refresh_set(&self, wanted: &BTreeSet<TableId>) -> Vec<TableId> {
         let mut seen: BTreeSet<TableId> =
             wanted.iter().copied().filter(|w| self.is_stream_table(*w)).collect();

@@ -146,7 +146,8 @@ fn keeps_what_follows(d: &Dag) -> bool {
     d.order() == d.levels().concat() && d.groups() == d.components() && d.stream_tables().iter().all(each)
 }
 
-/// Whether a walk leads from one to the other, along edges and back along those of readers that do not stand apart.
+/// Whether a walk leads from one to the other, along edges and back along those of readers that do not stand
+/// apart.
 fn reaches(d: &Dag, nodes: &[StreamTableNode], from: TableId, to: TableId) -> bool {
     let apart = |id: TableId| nodes.iter().any(|n| n.id == id && n.apart);
     let mut seen = BTreeSet::from([from]);
@@ -196,14 +197,16 @@ proptest! {
             for s in d.sources(n.id).into_iter().filter(|s| d.is_stream_table(*s)) {
                 prop_assert!(of(s) <= of(n.id));
                 prop_assert!(n.apart || of(s) == of(n.id));
-                // An apart reader shares a group with what it reads only if something else holds them together.
+                // An apart reader shares a group with what it reads only if something else holds them
+                // together.
                 if n.apart && of(s) == of(n.id) {
                     prop_assert!(reaches(&d, &nodes, n.id, s));
                 }
             }
         }
         prop_assert!(keeps_what_follows(&d));
-        // Adding one source is refused iff the source is downstream of (or is) the table, and then nothing changed.
+        // Adding one source is refused iff the source is downstream of (or is) the table, and then nothing
+        // changed.
         let id = order[pick.index(order.len())];
         let mut sources = ids(d.sources(id));
         sources.push(extra);

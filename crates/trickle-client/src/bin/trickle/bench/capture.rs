@@ -1,5 +1,5 @@
-//! What capture costs writers: the same statements on a table that nobody captures, on one with an expert's triggers, and on
-//! ones with each kind of trickle's.
+//! What capture costs writers: the same statements on a table that nobody captures, on one with an expert's
+//! triggers, and on ones with each kind of trickle's.
 
 use super::cycle::SCHEMA;
 use crate::failure::Failure;

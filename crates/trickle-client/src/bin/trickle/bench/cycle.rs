@@ -1,4 +1,5 @@
-//! One cell of the matrix: the same changes, then each way to bring a result up to date, in turn, and all compared.
+//! One cell of the matrix: the same changes, then each way to bring a result up to date, in turn, and all
+//! compared.
 
 use super::scenario::{CAPTURED, Hand, Scenario, TABLES};
 use crate::failure::Failure;

@@ -6,7 +6,8 @@ use std::time::Instant;
 use tokio_postgres::Client;
 use trickle_client::{Name, NewStreamTable, Plans, RefreshOptions, Trickle};
 
-/// Tables over tables, in layers that are equally wide. Each reads its like in the layer before, and the one beside that.
+/// Tables over tables, in layers that are equally wide. Each reads its like in the layer before, and the one
+/// beside that.
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
     layers: usize,
@@ -102,8 +103,8 @@ impl<'b> Bed<'b> {
         Ok(())
     }
 
-    /// Changes a row of the first source, brings all tables up to date in both ways, which take turns in being first, and
-    /// compares.
+    /// Changes a row of the first source, brings all tables up to date in both ways, which take turns in
+    /// being first, and compares.
     pub(crate) async fn cycle(&mut self, cycle: usize) -> Result<Vec<Measured>, Failure> {
         self.change(cycle).await?;
         let mut ways = [Way::Full, Way::Incremental];

@@ -50,8 +50,9 @@ pub(crate) async fn measure(
     looked
 }
 
-/// Looks as `trickle run` does, whenever something is due: every second. The catalog is not asked where a look comes a moment
-/// before its second is over, and there are as many looks as it takes to measure so many of both.
+/// Looks as `trickle run` does, whenever something is due: every second. The catalog is not asked where a
+/// look comes a moment before its second is over, and there are as many looks as it takes to measure so many
+/// of both.
 async fn look(cycles: usize, trickle: &mut Trickle) -> Result<Looks, Failure> {
     let options = SchedulerOptions::default();
     let mut scheduler = Scheduler::new(options);

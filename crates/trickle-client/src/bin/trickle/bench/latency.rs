@@ -1,6 +1,6 @@
-//! How soon a change is visible after its commit, and what that costs writers: many small transactions by many writers, a refresher
-//! that looks for changes, and beside it what writers would pay to wake it with NOTIFY. Then what the refresher costs where
-//! nobody writes.
+//! How soon a change is visible after its commit, and what that costs writers: many small transactions by
+//! many writers, a refresher that looks for changes, and beside it what writers would pay to wake it with
+//! NOTIFY. Then what the refresher costs where nobody writes.
 
 use super::cycle::SCHEMA;
 use crate::failure::Failure;
@@ -64,7 +64,8 @@ pub(crate) struct Measured {
 /// What a refresher costs that has nothing to do, in a second.
 pub(crate) struct Idle {
     transactions: f64,
-    /// Milliseconds of processor time of the refresher, where it is a program; `None` also where the system does not tell.
+    /// Milliseconds of processor time of the refresher, where it is a program; `None` also where the system
+    /// does not tell.
     own_cpu: Option<f64>,
     /// The same of its processes in the server.
     server_cpu: Option<f64>,
@@ -329,7 +330,8 @@ impl Bed<'_> {
 
 /// Milliseconds that a process has had a processor.
 fn cpu_ms(pid: u32) -> Option<f64> {
-    // See proc(5): the name, in parentheses, may hold anything; utime and stime are the 12th and 13th after it, in ticks of 10 ms.
+    // See proc(5): the name, in parentheses, may hold anything; utime and stime are the 12th and 13th after
+    // it, in ticks of 10 ms.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
     let ticks = |i: usize| fields.get(i)?.parse::<f64>().ok();

@@ -1,5 +1,6 @@
-//! What trickle costs: refreshes beside computing the whole anew and beside what an expert writes by hand, the queries of
-//! TPC-H, stream tables over stream tables, capture beside an expert's triggers, and looking at what has nothing to do.
+//! What trickle costs: refreshes beside computing the whole anew and beside what an expert writes by hand,
+//! the queries of TPC-H, stream tables over stream tables, capture beside an expert's triggers, and looking
+//! at what has nothing to do.
 
 pub(crate) mod capture;
 pub(crate) mod cycle;

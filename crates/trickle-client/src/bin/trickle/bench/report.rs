@@ -194,7 +194,8 @@ pub(crate) fn show(cells: &[Cell], server: &str, target: f64, sent: Sent, output
     output.print(format!("{} of {} statements of refreshes were prepared before\n", sent.kept, sent.all));
 }
 
-/// How many times as fast as full each scenario is refreshed, by how much changed: the geometric mean over all sizes.
+/// How many times as fast as full each scenario is refreshed, by how much changed: the geometric mean over
+/// all sizes.
 fn summary(cells: &[Cell], output: &mut Output) {
     let mut gains: BTreeMap<(&str, String), Vec<f64>> = BTreeMap::new();
     let (mut scenarios, mut percents): (Vec<&str>, Vec<f64>) = (Vec::new(), Vec::new());

@@ -1,7 +1,9 @@
-//! What is measured: queries over one table of facts and its dimensions, and how an expert keeps each by hand.
+//! What is measured: queries over one table of facts and its dimensions, and how an expert keeps each by
+//! hand.
 //!
-//! By hand means: statement triggers write signed rows into a buffer, and a refresh is one statement over that buffer, made
-//! for exactly that view. It knows what no tool may assume, such as that a dimension never changes.
+//! By hand means: statement triggers write signed rows into a buffer, and a refresh is one statement over
+//! that buffer, made for exactly that view. It knows what no tool may assume, such as that a dimension never
+//! changes.
 
 /// Tables, and the buffer and triggers of what is kept by hand. `:rows` is the number of facts.
 pub(super) const TABLES: &str = include_str!("tables.sql");

@@ -63,7 +63,8 @@ impl<'b> Bed<'b> {
         QUERIES.into_iter().map(cell).collect()
     }
 
-    /// Changes rows, then brings each query up to date in both ways, which take turns in being first, and compares.
+    /// Changes rows, then brings each query up to date in both ways, which take turns in being first, and
+    /// compares.
     pub(crate) async fn cycle(
         &mut self,
         cycle: usize,
@@ -117,7 +118,8 @@ impl<'b> Bed<'b> {
         Ok(all)
     }
 
-    /// RF1 and RF2 of the specification, updates of orders and their items, and of a few rows of the smaller tables.
+    /// RF1 and RF2 of the specification, updates of orders and their items, and of a few rows of the smaller
+    /// tables.
     async fn change(&self, cycle: usize) -> Result<(), Failure> {
         let updated = (ORDERS * self.scale * CHANGED * 0.7).ceil() as usize;
         let (moved, prime) = (moved(self.scale), 7919 * (cycle + 1));

@@ -17,17 +17,19 @@ use trickle_client::throwaway::{self, Server};
 use trickle_client::{Plans, Session, Settings, Trickle};
 use trickle_core::cdc::Mode;
 
-/// Measure refreshes: a stream table beside computing the whole anew, and beside what an expert writes by hand.
+/// Measure refreshes: a stream table beside computing the whole anew, and beside what an expert writes by
+/// hand.
 ///
-/// Works in a schema of its own, which it makes and drops, on the server that the options name or on a private throw-away
-/// one. Every cycle changes rows (70 % updates, 15 % deletes, 15 % inserts), refreshes in each way, in turns, and compares
-/// every result with its query.
+/// Works in a schema of its own, which it makes and drops, on the server that the options name or on a
+/// private throw-away one. Every cycle changes rows (70 % updates, 15 % deletes, 15 % inserts), refreshes in
+/// each way, in turns, and compares every result with its query.
 ///
-/// With --tpch: the queries of TPC-H, computed anew and as stream tables. With --dag: a chain of ten stream tables and a graph of
-/// sixty, of whose source one row changes. With --capture: what triggers cost writers. With
+/// With --tpch: the queries of TPC-H, computed anew and as stream tables. With --dag: a chain of ten stream
+/// tables and a graph of sixty, of whose source one row changes. With --capture: what triggers cost writers.
+/// With
 /// --idle: what a look at stream tables costs that have nothing to do. With --latency: how soon after its commit a change is
-/// visible while many write and `trickle run` is at work (with --extension, the server itself), and what that costs writers and an
-/// idle database.
+/// visible while many write and `trickle run` is at work (with --extension, the server itself), and what that
+/// costs writers and an idle database.
 ///
 /// Exit code 1: a result was not what its query gives, or what was captured was not what was written.
 #[derive(Debug, clap::Args)]
@@ -64,17 +66,19 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 2, 4, 8], requires = "capture",
           value_parser = clap::value_parser!(u32).range(1..=16))]
     writers: Vec<u32>,
-    /// Rows of each table, and of each statement that writes all of them, with --capture: a thousand for each writer at least.
+    /// Rows of each table, and of each statement that writes all of them, with --capture: a thousand for each
+    /// writer at least.
     #[arg(long, value_name = "N", default_value_t = 20_000, requires = "capture", value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
     statement_rows: u32,
-    /// Measure what a refresher does each second where there is one idle stream table, many over a twentieth as many tables, and
-    /// as many over as many.
+    /// Measure what a refresher does each second where there is one idle stream table, many over a twentieth
+    /// as many tables, and as many over as many.
     #[arg(long, conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg"])]
     idle: bool,
     /// How many stream tables are many, with --idle.
     #[arg(long, value_name = "N", default_value_t = 1_000, requires = "idle", value_parser = clap::value_parser!(u32).range(20..=10_000))]
     stream_tables: u32,
-    /// Measure the 22 queries of TPC-H at this scale, where 1 is 6,000,000 items; one order in a thousand changes in each cycle.
+    /// Measure the 22 queries of TPC-H at this scale, where 1 is 6,000,000 items; one order in a thousand
+    /// changes in each cycle.
     #[arg(long, value_name = "SF", conflicts_with_all = ["scenario", "rows", "pct", "delta", "svg", "idle", "capture"],
           value_parser = scale)]
     tpch: Option<f64>,
@@ -96,7 +100,8 @@ pub(crate) struct Bench {
     /// Compare two runs, files with what --json printed.
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], exclusive = true)]
     compare: Vec<PathBuf>,
-    /// Measure the extension beside the program, on a server that it is installed into: refreshes by its SQL function, and with
+    /// Measure the extension beside the program, on a server that it is installed into: refreshes by its SQL
+    /// function, and with
     /// --capture triggers in C. With --latency its triggers and the server's own refreshes, instead of the program's.
     #[arg(long, requires = "private", conflicts_with_all = ["idle", "tpch", "dag"])]
     extension: bool,

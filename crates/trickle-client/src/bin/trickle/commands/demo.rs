@@ -12,10 +12,11 @@ use tokio_postgres::Client;
 use trickle_client::throwaway::{self, Server};
 use trickle_client::{Name, NewStreamTable, Session, Settings, Trickle};
 
-/// See trickle at work on a private throw-away PostgreSQL: a shop, stream tables, live changes, every table verified.
+/// See trickle at work on a private throw-away PostgreSQL: a shop, stream tables, live changes, every table
+/// verified.
 ///
-/// Halfway through the changes the refresher is killed (kill -9), and another one takes its place a second later. Exit code 0 only if
-/// every stream table equals its query at the end.
+/// Halfway through the changes the refresher is killed (kill -9), and another one takes its place a second
+/// later. Exit code 0 only if every stream table equals its query at the end.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
     /// Rows in the shop, all tables together.
@@ -186,8 +187,8 @@ fn rows(n: u64) -> String {
     count(usize::try_from(n).unwrap_or(usize::MAX), "row", "rows")
 }
 
-/// Commands that can be copied as they stand: nothing of them need be in the PATH, and whoever started the server may stop
-/// it, root too.
+/// Commands that can be copied as they stand: nothing of them need be in the PATH, and whoever started the
+/// server may stop it, root too.
 fn explore(output: &mut Output, server: &Server) {
     let dir = word(&server.directory().display().to_string());
     let psql = word(&server.binaries().join("psql").display().to_string());

@@ -1,5 +1,5 @@
-//! What the demo shows of each stream table: what refreshes changed and took, what computing it anew takes, and how late
-//! a commit is visible in it.
+//! The figures of the demo, for each stream table: rows that refreshes changed, their time, the time of
+//! computing the query anew, and how late a commit is visible.
 
 use super::shop::VIEWS;
 use crate::output::{Output, Tone, count, duration, milliseconds};
@@ -18,26 +18,26 @@ pub(crate) struct Board {
     last: i64,
 }
 
-/// What was seen of one stream table.
+/// The figures of one stream table.
 #[derive(Default)]
 struct Seen {
     mode: String,
-    /// What computing it anew took.
+    /// The time of computing it anew.
     anew: Duration,
-    /// What each refresh by a delta took, in ms.
+    /// The time of each refresh by a delta, in ms.
     deltas: Vec<f64>,
     /// How often the refresher computed it anew.
     fulls: usize,
-    /// Rows that the last refresh changed, what it took and how late it showed them, in ms.
+    /// Of the last refresh: changed rows, its time in ms, and how late it showed them in ms.
     last: Option<(i64, f64, f64)>,
     changed: i64,
-    /// How late each refresh showed what it brought, in ms.
+    /// How late each refresh showed its changes, in ms.
     lags: Vec<f64>,
     rows: i64,
     equal: bool,
 }
 
-/// Refreshes by the refresher that brought changes, since one.
+/// The refreshes on schedule after the one with the number $1 that brought changes.
 const NEWS: &str = "
     SELECT h.refresh_id, s.pgt_name, h.action = 'DIFFERENTIAL', h.rows_inserted + h.rows_updated + h.rows_deleted,
         (SELECT sum(p.value::float8) FROM jsonb_each_text(h.phase_ms) p), h.lag_ms
@@ -61,7 +61,7 @@ fn shown(ms: Option<f64>) -> String {
 }
 
 impl Seen {
-    /// How often what a delta takes goes into what computing anew takes.
+    /// How many times the median delta fits into computing anew.
     fn faster(&self) -> Option<f64> {
         median(&self.deltas).filter(|m| *m > 0.0).map(|m| milliseconds(self.anew) / m)
     }
@@ -92,7 +92,7 @@ impl Board {
         self.tables.insert(name, Seen { mode: mode.to_owned(), anew, ..Seen::default() });
     }
 
-    /// Notes what was refreshed since it was asked last.
+    /// Reads the refreshes since the last call from the history.
     ///
     /// # Errors
     /// Those of the server.

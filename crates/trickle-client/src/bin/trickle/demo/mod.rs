@@ -1,4 +1,4 @@
-//! What the demo shows: a shop that is written to, stream tables over it, and a refresher that is killed.
+//! The parts of the demo: a shop that is written to, stream tables over it, and a refresher that is killed.
 
 pub(crate) mod board;
 pub(crate) mod refresher;

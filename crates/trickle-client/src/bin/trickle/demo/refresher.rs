@@ -3,8 +3,8 @@
 use crate::failure::Failure;
 use std::process::{Child, Command, Stdio};
 
-/// Runs a program until standard input has a line or ends, then kills it as `kill -9` does: it ends with whoever holds the
-/// other end of that pipe, however that ends.
+/// Runs a program until standard input ends, then kills it as `kill -9` does. The demo holds the other end of
+/// that pipe, so the refresher ends with it, also where the demo itself is killed.
 const KEEPER: &str = r#"
 trap '' INT HUP TERM
 "$@" &
@@ -26,12 +26,12 @@ impl Refresher {
         let program = std::env::current_exe().map_err(fail)?;
         let mut keeper = Command::new("sh");
         keeper.args(["-c", KEEPER, "keeper"]).arg(program).args(["run", "--quiet", "--database-url", url]);
-        // What it would say on its way out is about a server that the demo has stopped.
+        // Its last words would be about a server that the demo has stopped.
         keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         keeper.spawn().map(Refresher).map_err(fail)
     }
 
-    /// Kills it, in the middle of whatever it does.
+    /// Kills it, in the middle of a refresh or between two.
     ///
     /// # Errors
     /// Those of the system.

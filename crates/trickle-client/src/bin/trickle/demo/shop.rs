@@ -120,7 +120,8 @@ pub(crate) async fn load(client: &Client, sizes: &Sizes, say: &dyn Fn(&str)) -> 
     Ok(())
 }
 
-/// What computing the query of a stream table anew takes: a person's own CREATE TABLE AS, its statistics up to date.
+/// Measures computing the query of a stream table anew, by a person's own CREATE TABLE AS over analyzed
+/// tables.
 pub(crate) async fn compute_anew(client: &Client, view: &View) -> Result<Duration> {
     let begun = Instant::now();
     let anew = format!("CREATE TEMPORARY TABLE anew AS {}", view.query);
@@ -130,8 +131,8 @@ pub(crate) async fn compute_anew(client: &Client, view: &View) -> Result<Duratio
     Ok(took)
 }
 
-/// One turn of the people who write: new orders, changed and returned items, new customers, now and then a new price
-/// or a customer who moves.
+/// One turn of the people who write: new orders, changed and returned items, new customers, now and then a
+/// new price or a customer who moves.
 pub(crate) async fn write(client: &Client, sizes: &Sizes, turn: i32) -> Result<u64> {
     let Sizes { customers, products, orders, items } = sizes;
     let (order, item) = (orders + turn * 10, items + turn * 30);

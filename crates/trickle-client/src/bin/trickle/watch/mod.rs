@@ -1,6 +1,8 @@
-//! `trickle status --watch`: a view of the terminal that redraws (feature `watch`), or one JSON document a line for programs.
+//! `trickle status --watch`: a view of the terminal that redraws (feature `watch`), or one JSON document a
+//! line for programs.
 //!
-//! [`state`] is what the view knows and what keys do to it, [`view`] draws it, [`terminal`] reads keys and the database.
+//! [`state`] is what the view knows and what keys do to it, [`view`] draws it, [`terminal`] reads keys and
+//! the database.
 
 #[cfg(feature = "watch")]
 mod state;
@@ -26,7 +28,8 @@ pub(crate) async fn show(_: Reader, _: Duration, _: String) -> Result<Answer, Fa
     Err(Failure::failed(text).hint("Build it with the feature watch, which is on by default, or use --json."))
 }
 
-/// One JSON document a line, each interval, until nobody reads any more. A read that fails is a line too, and is tried again.
+/// One JSON document a line, each interval, until nobody reads any more. A read that fails is a line too, and
+/// is tried again.
 pub(crate) async fn lines(mut reader: Reader, interval: Duration) -> Result<Answer, Failure> {
     loop {
         let started = Instant::now();

@@ -28,7 +28,8 @@ fn reading(mut reader: Reader) -> Reading {
     })
 }
 
-/// Shows how stream tables stand until told to stop. The terminal is as it was before afterwards, whatever happens.
+/// Shows how stream tables stand until told to stop. The terminal is as it was before afterwards, whatever
+/// happens.
 pub(crate) async fn show(reader: Reader, interval: Duration, what: String) -> Result<Answer, Failure> {
     let fail = |e: std::io::Error| Failure::failed(format!("cannot use the terminal: {e}"));
     let stop = async {
