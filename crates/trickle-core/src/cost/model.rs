@@ -87,7 +87,7 @@ fn prior(strategy: Strategy) -> (f64, f64) {
         Strategy::NoData => (0.0, 0.0),
         Strategy::Delta => (1.5, 2e-3),
         Strategy::AffectedGroups => (1.5, 5e-3),
-        Strategy::FullDifference => (4.0, 7e-5),
+        Strategy::FullDifference => (3.0, 7e-5),
         Strategy::Full => (3.0, 7e-5),
     }
 }
