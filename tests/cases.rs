@@ -1,7 +1,7 @@
 //! Ring 2: the case files. `TRICKLE_BLESS=1` rewrites their snapshots, `TRICKLE_CASE=part of a name` runs
 //! some, `TRICKLE_SQL=directory` writes the SQL of each there.
 //!
-//! What it alone can catch: an evaluator that agrees with the rules and not with SQL, for each case says
+//! This ring alone can catch: an evaluator that agrees with the rules and not with SQL, for each case says
 //! which rows must come out; and a plan or a statement that changed though no result did.
 
 #![allow(

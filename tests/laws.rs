@@ -119,7 +119,7 @@ fn random_plans_satisfy_the_delta_law() {
     let counts = counts.into_inner().unwrap();
     println!("{counts:#?}");
     assert!(
-        counts.get("held, result changed").copied().unwrap_or(0) > TRIPLES.count() / 4,
+        counts.get("held, result changed").copied().unwrap_or(0) >= TRIPLES.count() / 4,
         "too few triples say something"
     );
 }
@@ -162,7 +162,7 @@ fn affected_keys_and_their_rows_are_the_change() {
     });
     let found = found.into_inner();
     println!("{found} of {} samples have a path", TRIPLES.count() / 2);
-    assert!(found > TRIPLES.count() / 40, "too few samples say something: {found}");
+    assert!(found >= TRIPLES.count() / 40, "too few samples say something: {found}");
 }
 
 /// Keys of which those that are looked up are forgotten, and those of the table's own rows.

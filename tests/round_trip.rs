@@ -217,7 +217,7 @@ fn random_queries_read_back() {
     let count = |t| counts.get(&t).copied().unwrap_or(0);
     // About one in a thousand is not read yet, and fewer drift; new seeds scatter around that.
     let few = TRIPS.count() / 300;
-    assert!(count(Trip::Beyond) < TRIPS.count() / 5 && count(Trip::NotYet) <= few, "too few texts are read");
+    assert!(count(Trip::Beyond) <= TRIPS.count() / 5 && count(Trip::NotYet) <= few, "too few texts are read");
     assert!(count(Trip::Drifts) <= few, "printing does not settle");
     assert!(failures.is_empty(), "{} failures, the shortest:\n{}", failures.len(), shown.join("\n\n"));
 }

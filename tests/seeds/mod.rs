@@ -36,9 +36,12 @@ impl Seeds {
         variable(self.setting).is_some() && variable("TRICKLE_SEED").is_none()
     }
 
-    /// How many there are.
+    /// How many there are of a run that is large enough to count in; 0 for a single one.
     pub(crate) fn count(&self) -> u64 {
-        variable(self.setting).unwrap_or(self.short)
+        match variable("TRICKLE_SEED") {
+            Some(_) => 0,
+            None => variable(self.setting).unwrap_or(self.short),
+        }
     }
 
     /// All of them, or a part of one in so many.

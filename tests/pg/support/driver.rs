@@ -11,7 +11,7 @@ use trickle_client::{
 use trickle_engine::db::Connections;
 
 /// A connection of the library whose operations are those of the SQL API where that is meant and has them.
-/// What it has not is the library's, over the same catalog: what is only looked at, capture that is switched
+/// The rest is the library's, over the same catalog: what is only looked at, capture that is switched
 /// off and on, a refresh whose statements are watched, or that says what only who refreshes on schedule has
 /// to say.
 pub(crate) struct Driver(Trickle);

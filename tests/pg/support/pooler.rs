@@ -181,7 +181,7 @@ pub(crate) async fn hold_all(pooler: &Pooler, user: &str, database: &str) -> Vec
     clients
 }
 
-/// What was left in a server process by those who had it before: settings, statements, temporary tables,
+/// The leftovers of earlier sessions in a server process: settings, statements, temporary tables,
 /// locks. A pooler itself sets what it tells its clients of at the beginning.
 const LEFT: &str = "\
     SELECT 'setting ' || name || ' = ' || setting FROM pg_settings WHERE source = 'session' AND name NOT IN \

@@ -71,7 +71,7 @@ async fn call(t: &Trickle, text: &str, given: &[&(dyn ToSql + Sync)]) -> Result<
         ..Refusal::new(db.code().code(), db.message())
     };
     let said = Error::server("call a function", refusal).saying(db.message());
-    // What has no code of its own is raised as an invalid parameter; what a query may not be has the codes of
+    // An error without a code of its own is raised as an invalid parameter; a refused query has the codes of
     // syntax and features.
     let is_input = ["22023", "42", "0A"].iter().any(|class| db.code().code().starts_with(class));
     Err(if is_input { said.blamed_on_input() } else { said })

@@ -4,7 +4,7 @@
 //! Each [`Strategy`] has a linear model `ms = fixed + per_row × work`, where `work` counts the rows that it
 //! handles. The models start from a prior and are calibrated by decayed least squares; what has not been used
 //! for a while fades back to the prior, and the prior is optimistic: at worst a bad way is tried again now
-//! and then.
+//! and then. The two ways that compute everything share their measurements where one of them has none.
 //!
 //! Laws (tested): predictions are finite, positive and monotone in |Δ|, and so is the choice (with a larger
 //! delta, never back from full to incremental); no history can latch a strategy out; the total cost of the
@@ -164,8 +164,8 @@ pub fn calibrate<'a>(history: impl IntoIterator<Item = &'a Sample>) -> Model {
 /// Picks among `available` what is predicted to cost least under `policy`.
 ///
 /// An empty window is [`Strategy::NoData`] whatever the policy. A policy that leaves nothing (incremental
-/// forced on a program that has no such way, …) yields to what is available; the reason says so. With nothing
-/// available at all the answer is [`Strategy::Full`], which every program has.
+/// forced on a program that has no such way, …) yields to what is available; the reason says so. With
+/// nothing available at all the answer is [`Strategy::Full`], which every program has.
 pub fn choose(model: &Model, inputs: &Inputs, available: &[Strategy], policy: &Policy) -> Decision {
     if inputs.delta_rows == 0 {
         return Decision {
@@ -233,8 +233,8 @@ fn over_limit(inputs: &Inputs, policy: &Policy) -> Option<String> {
 }
 
 /// The ratio of changed rows to source rows at which the cheapest incremental and the cheapest full strategy
-/// cost the same (`auto_threshold`), by bisection over 1 … 2·source rows; 0 where full is always cheaper, 2
-/// where never.
+/// cost the same (`auto_threshold`), by bisection over 1 … 2·source rows; 0 where full is always cheaper,
+/// 2 where never.
 pub fn threshold(model: &Model, inputs: &Inputs, available: &[Strategy]) -> f64 {
     let incremental_wins = |delta_rows: u64| {
         let at = Inputs { delta_rows, ..*inputs };

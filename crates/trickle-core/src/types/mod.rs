@@ -249,12 +249,32 @@ impl Type {
     }
 
     /// Whether its values are identities that are read and written as names, by the search path (PostgreSQL
-    /// manual, Object Identifier Types), or arrays of such.
+    /// manual, Object Identifier Types), or arrays or records of such.
     pub fn is_name_by_path(&self) -> bool {
         match self {
             Type::Array(element) => element.is_name_by_path(),
+            Type::Record(fields) => fields.iter().any(Type::is_name_by_path),
             Type::Other(o) => NAMES_BY_PATH.contains(&&*o.sql_name),
-            _ => false,
+            Type::Bool
+            | Type::Int2
+            | Type::Int4
+            | Type::Int8
+            | Type::Numeric(_)
+            | Type::Float4
+            | Type::Float8
+            | Type::Text
+            | Type::Varchar(_)
+            | Type::Bpchar(_)
+            | Type::Bytea
+            | Type::Date
+            | Type::Time
+            | Type::Timestamp
+            | Type::Timestamptz
+            | Type::Interval
+            | Type::Uuid
+            | Type::Json
+            | Type::Jsonb
+            | Type::Unknown => false,
         }
     }
 

@@ -36,10 +36,11 @@ pub(crate) struct Design {
 impl Design {
     /// The mode in force.
     pub(crate) fn mode(&self) -> &'static str {
-        match self.requested {
-            RefreshMode::Immediate => "IMMEDIATE",
-            _ if self.table.is_some() && !is_copy(&self.relation) => "DIFFERENTIAL",
-            _ => "FULL",
+        let is_incremental = self.table.is_some() && !is_copy(&self.relation);
+        match (self.requested, is_incremental) {
+            (RefreshMode::Immediate, _) => "IMMEDIATE",
+            (RefreshMode::Auto | RefreshMode::Differential | RefreshMode::Full, true) => "DIFFERENTIAL",
+            (RefreshMode::Auto | RefreshMode::Differential | RefreshMode::Full, false) => "FULL",
         }
     }
 
@@ -67,7 +68,7 @@ impl Design {
         consistency(self.apart)
     }
 
-    /// What it reads, with the columns that matter.
+    /// The relations of its query, with the columns that matter.
     pub(crate) fn reads(&self) -> Vec<(TableId, Vec<String>)> {
         let columns = |oid: u32| {
             let used = self.captured.iter().find(|(t, _)| t.id.0 == oid).into_iter();
@@ -158,7 +159,7 @@ impl Design {
         captured.flat_map(|(t, columns)| columns.iter().filter_map(|c| t.columns.get(*c))).map(|c| &*c.name)
     }
 
-    /// What it reads, with the columns that matter.
+    /// The relations of its query, with the columns that matter.
     pub(crate) fn read_columns(&self) -> BTreeMap<u32, BTreeSet<&str>> {
         self.resolved.dependencies.iter().map(|d| (d.oid, self.columns_of(d).collect())).collect()
     }
@@ -166,12 +167,18 @@ impl Design {
     /// Notes what the query reads, in the state in which it was planned.
     pub(crate) async fn note_dependencies(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         for d in &self.resolved.dependencies {
-            let kind = match d.relkind.as_str() {
-                _ if d.is_stream_table => "STREAM_TABLE",
-                "v" => "VIEW",
-                "m" => "MATVIEW",
-                "f" => "FOREIGN_TABLE",
-                _ => "TABLE",
+            // See the manual, pg_class: sequences are read as tables are, and so are those of values out of line.
+            let kind = match (d.is_stream_table, d.relkind.as_str()) {
+                (true, _) => "STREAM_TABLE",
+                (false, "v") => "VIEW",
+                (false, "m") => "MATVIEW",
+                (false, "f") => "FOREIGN_TABLE",
+                (false, "r" | "p" | "S" | "t") => "TABLE",
+                (false, other) => {
+                    let text =
+                        format!("{}.{} is a relation of an unknown kind, \"{other}\"", d.schema, d.name);
+                    return Err(Error::input(text));
+                }
             };
             let used: Vec<&str> = self.columns_of(d).collect();
             t.execute(

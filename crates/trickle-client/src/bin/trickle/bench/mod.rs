@@ -1,4 +1,4 @@
-//! What trickle costs: refreshes beside computing the whole anew and beside what an expert writes by hand,
+//! The cost of trickle: refreshes beside computing the whole anew and beside what an expert writes by hand,
 //! the queries of TPC-H, stream tables over stream tables, capture beside an expert's triggers, and looking
 //! at what has nothing to do.
 

@@ -1,4 +1,4 @@
-//! What is measured: queries over one table of facts and its dimensions, and how an expert keeps each by
+//! The scenarios that are measured: queries over one table of facts and its dimensions, and how an expert keeps each by
 //! hand.
 //!
 //! By hand means: statement triggers write signed rows into a buffer, and a refresh is one statement over
