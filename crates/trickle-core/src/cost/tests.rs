@@ -51,7 +51,7 @@ proptest! {
         prop_assume!(unused != used);
         let mut model = calibrate(&history);
         let at = inputs(100, 100_000);
-        for _ in 0..3_000 {
+        for _ in 0..3_500 {
             model.observe(&Sample { strategy: ALL[used], inputs: at, ms });
         }
         let ratio = estimate(&model, ALL[unused], &at) / (at.prior_ms(ALL[unused]) * model.scale(ALL[unused]));

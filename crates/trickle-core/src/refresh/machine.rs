@@ -287,7 +287,9 @@ impl Machine {
             return (action, decision, inputs);
         };
         let forced = Policy { force: Some(Force::Full), ..Policy::default() };
-        let full: Vec<Strategy> = ways.iter().copied().filter(|s| !s.is_incremental()).collect();
+        // Where nothing is known of the stored rows there is nothing to compare with.
+        let usable = |s: &Strategy| *s == Strategy::Full || facts.frontier.is_some() && !s.is_incremental();
+        let full: Vec<Strategy> = ways.iter().copied().filter(usable).collect();
         let mut decision = cost::choose(&facts.model, &at_least_one, &full, &forced);
         decision.reason = why;
         (action, decision, inputs)
