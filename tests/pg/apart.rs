@@ -2,7 +2,7 @@
 //! of its own, after what it reads. Catches changes that get lost or are counted twice between two such transactions, and one
 //! that is refreshed before what it waits for.
 
-use crate::support::{Driver, assert_equal, count, each_server, name, open, refresh, run};
+use crate::support::{Driver, assert_equal, count, name, newest_server, open, refresh, run};
 use trickle_client::{Alteration, IfExists, NewStreamTable, Trickle};
 
 const SALES: &str = "
@@ -43,7 +43,7 @@ async fn transactions(t: &mut Driver) -> i64 {
 
 #[test]
 fn each_that_stands_apart_takes_a_transaction_of_its_own() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         make(&mut t, &["means", "best"]).await;
         // Sums and counts share no stream table; means and best stand apart from them.
@@ -64,7 +64,7 @@ fn each_that_stands_apart_takes_a_transaction_of_its_own() {
 
 #[test]
 fn what_replaces_one_that_stands_apart_does_so_too() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         make(&mut t, &["best"]).await;
         let mut new = NewStreamTable::new(name("best"), "SELECT min(mean) AS mean FROM means");
@@ -85,7 +85,7 @@ fn what_replaces_one_that_stands_apart_does_so_too() {
 /// A refresh that fails keeps back what is linked to it, and no other; what stands apart shows what there is.
 #[test]
 fn a_failure_keeps_back_what_it_is_linked_to() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         make(&mut t, &["means"]).await;
         let before = count(t.connection(), "SELECT sum(total)::int8 FROM sums").await;

@@ -2,7 +2,7 @@
 //! that is needed, and each of its ways to refresh gives the same.
 
 use crate::capture::{run, run_all};
-use crate::support::{assert_same_bag, each_server};
+use crate::support::{assert_same_bag, newest_server};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use trickle_client::Session;
@@ -117,7 +117,7 @@ const WINDOWS: &[&str] = &[
 
 #[test]
 fn from_sql_to_a_refreshed_table() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let s = db.session().await;
         let other = db.session().await;
         run(&s, &format!("CREATE SCHEMA pgtrickle_changes; {SHOP}")).await;
@@ -166,7 +166,7 @@ const KEYED: &[&str] = &[
 
 #[test]
 fn rows_of_affected_keys_are_written_where_they_differ() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let s = db.session().await;
         run(&s, &format!("CREATE SCHEMA pgtrickle_changes; {SHOP}")).await;
         let catalog = MemoryCatalog::from_ddl(SHOP).unwrap();
@@ -205,7 +205,7 @@ fn rows_of_affected_keys_are_written_where_they_differ() {
 fn affected_rows_are_compared_as_they_are_written() {
     let ddl = "CREATE TABLE t (id numeric PRIMARY KEY, v numeric, j json)";
     let catalog = MemoryCatalog::from_ddl(ddl).unwrap();
-    each_server(async |db| {
+    newest_server(async |db| {
         let s = db.session().await;
         run(
             &s,

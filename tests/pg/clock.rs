@@ -4,7 +4,7 @@
 //! that passes unnoticed because no table changed.
 
 use crate::support::{
-    Db, Driver, assert_equal, count, create, each_server, mode, name, open, open_with, refresh, run,
+    Db, Driver, assert_equal, count, create, mode, name, newest_server, open, open_with, refresh, run,
 };
 use std::pin::Pin;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ async fn passes(t: &Trickle, milliseconds: f64) {
 
 #[test]
 fn rows_enter_and_leave_as_time_passes() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = incremental(db).await;
         t.connection().client().batch_execute(TABLES).await.unwrap();
         let start = "DO $$ BEGIN EXECUTE format('CREATE FUNCTION clock_start() RETURNS timestamptz LANGUAGE sql IMMUTABLE \
@@ -128,7 +128,7 @@ fn rows_enter_and_leave_as_time_passes() {
 /// The cheap question of idle stream tables knows that time passed, and linked ones mean one time.
 #[test]
 fn time_alone_is_a_reason_and_readers_are_of_the_same_time() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = incremental(db).await;
         t.connection().client().batch_execute(TABLES).await.unwrap();
         create(&mut t, "past", "SELECT id, k FROM ev WHERE at <= now()").await;
@@ -166,7 +166,7 @@ fn time_alone_is_a_reason_and_readers_are_of_the_same_time() {
 /// What a stream table of the same query holds is of one time, whenever it is looked at.
 #[test]
 fn the_time_of_the_data_says_what_is_in_it() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = incremental(db).await;
         t.connection().client().batch_execute(TABLES).await.unwrap();
         create(&mut t, "past", "SELECT id FROM ev WHERE at <= now() AND at > now() - interval '1 second'")
@@ -191,7 +191,7 @@ fn the_time_of_the_data_says_what_is_in_it() {
 /// A clock that was set back takes rows out again.
 #[test]
 fn the_clock_may_be_set_back() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = incremental(db).await;
         t.connection().client().batch_execute(TABLES).await.unwrap();
         create(
@@ -216,7 +216,7 @@ fn the_clock_may_be_set_back() {
 /// Days begin where the stream table was made, whoever refreshes it from wherever.
 #[test]
 fn days_are_those_of_the_time_zone_of_its_creation() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = incremental(db).await;
         t.connection().client().batch_execute(TABLES).await.unwrap();
         let query = "SELECT id, day FROM ev WHERE day = current_date OR day > localtimestamp";
@@ -245,7 +245,7 @@ impl Connect for Ways {
 
 #[test]
 fn a_load_on_several_connections_is_of_one_time() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let settings = Settings { load_connections: 4, load_bytes: 0, ..Settings::default() };
         let ways = Arc::new(Ways(db.settings().parse().unwrap()));
         let mut t = open_with(db, settings).await.with_connections(connections(ways));
@@ -264,7 +264,7 @@ fn a_load_on_several_connections_is_of_one_time() {
 /// A value of the clock in the result would change every row each time.
 #[test]
 fn the_clock_in_a_select_list_is_recomputed_and_says_why() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         t.connection().client().batch_execute(TABLES).await.unwrap();
         for (what, query) in [

@@ -3,7 +3,7 @@
 //! though nobody asked for it.
 
 use crate::support::{
-    Driver, assert_equal, count, create, each_server, mode, name, open_with, refresh, run, try_refresh,
+    Driver, assert_equal, count, create, mode, name, newest_server, open_with, refresh, run, try_refresh,
 };
 use std::cell::Cell;
 use trickle_client::{IfExists, NewStreamTable, RefreshOptions, Settings};
@@ -29,7 +29,7 @@ async fn action(t: &mut Driver, what: &str) -> Action {
 
 #[test]
 fn a_materialized_view_is_followed() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open_with(db, incremental()).await;
         let w = db.session().await;
         run(
@@ -84,7 +84,7 @@ fn a_materialized_view_is_followed() {
 
 #[test]
 fn nothing_is_followed_that_was_not_asked_for() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open_with(db, Settings::default()).await;
         let w = db.session().await;
         run(&w, "CREATE TABLE a (id int PRIMARY KEY); CREATE MATERIALIZED VIEW m AS SELECT id FROM a").await;
@@ -107,7 +107,7 @@ fn nothing_is_followed_that_was_not_asked_for() {
 
 #[test]
 fn a_view_that_is_made_anew_is_followed_in_its_new_shape() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open_with(db, incremental()).await;
         let w = db.session().await;
         run(&w, "CREATE TABLE a (id int PRIMARY KEY, v int, u text); INSERT INTO a VALUES (1, 10, 'x'), (2, NULL, NULL)").await;
@@ -145,7 +145,7 @@ fn a_view_that_is_made_anew_is_followed_in_its_new_shape() {
 /// A refresh of the view that commits between the snapshot and the read would be read by it, unlike everything else.
 #[test]
 fn a_view_agrees_with_its_tables_at_every_refresh() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open_with(db, incremental()).await;
         let w = db.session().await;
         run(&w, "CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a SELECT i, 0 FROM generate_series(1, 20) i").await;
@@ -178,7 +178,7 @@ fn a_view_agrees_with_its_tables_at_every_refresh() {
 
 #[test]
 fn a_foreign_table_is_followed() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open_with(db, incremental()).await;
         let w = db.session().await;
         let found = "SELECT count(*) FROM pg_available_extensions WHERE name = 'postgres_fdw'";

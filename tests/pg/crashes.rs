@@ -2,7 +2,7 @@
 //! again, and is written at once. Catches what is believed of buffers that a crash emptied, and what was thought to be
 //! stored and was not.
 
-use crate::support::private::{connect, each_version, open, start};
+use crate::support::private::{connect, newest_version, open, start};
 use crate::support::{assert_equal, create, name, run};
 use std::pin::Pin;
 use trickle_client::capture::CaptureOptions;
@@ -116,7 +116,7 @@ async fn crash_everywhere(server: &mut Server, unlogged: bool, full: bool) {
 
 #[test]
 fn the_server_dies_at_every_step_of_a_delta() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let mut server = start(binaries, "crash").await;
         crash_everywhere(&mut server, false, false).await;
         server.stop();
@@ -125,7 +125,7 @@ fn the_server_dies_at_every_step_of_a_delta() {
 
 #[test]
 fn the_server_dies_at_every_step_of_a_delta_over_unlogged_buffers() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let mut server = start(binaries, "crashu").await;
         crash_everywhere(&mut server, true, false).await;
         server.stop();
@@ -134,7 +134,7 @@ fn the_server_dies_at_every_step_of_a_delta_over_unlogged_buffers() {
 
 #[test]
 fn the_server_dies_at_every_step_of_a_full_refresh() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let mut server = start(binaries, "crashf").await;
         crash_everywhere(&mut server, true, true).await;
         server.stop();
@@ -144,7 +144,7 @@ fn the_server_dies_at_every_step_of_a_full_refresh() {
 /// Nobody wrote since, and nobody refreshed: the cheap question alone tells that the buffers are empty for a bad reason.
 #[test]
 fn whoever_looks_for_changes_sees_that_a_crash_emptied_the_buffers() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let mut server = start(binaries, "crashp").await;
         let settings = Settings {
             capture: CaptureOptions { mode: Mode::Statement, unlogged: true },

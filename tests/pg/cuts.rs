@@ -3,7 +3,7 @@
 //! outside the refresh machine.
 
 use crate::support::{
-    Budget, Db, assert_equal, count, create, cut, each_server, name, open_with, refresh, run,
+    Budget, Db, assert_equal, count, create, cut, name, newest_server, open_with, refresh, run,
 };
 use trickle_client::{NewStreamTable, RefreshOptions, Session, Settings, Trickle};
 
@@ -73,7 +73,7 @@ async fn segments(s: &Session) -> i64 {
 
 #[test]
 fn a_refresh_and_its_drain_die_between_any_two_messages() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let settings = Settings { segment_bytes: 1, ..Settings::default() };
         refresh_cut_everywhere(db, settings, "UPDATE a SET v = v + 2").await;
     });
@@ -81,7 +81,7 @@ fn a_refresh_and_its_drain_die_between_any_two_messages() {
 
 #[test]
 fn the_relief_of_a_full_buffer_dies_between_any_two_messages() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let settings =
             Settings { segment_bytes: 1, buffer_limit_bytes: Some(8 << 10), ..Settings::default() };
         let change = "UPDATE a SET v = v + 2; UPDATE a SET v = v - 3; DELETE FROM a WHERE id = (SELECT max(id) FROM a);
@@ -92,7 +92,7 @@ fn the_relief_of_a_full_buffer_dies_between_any_two_messages() {
 
 #[test]
 fn a_creation_dies_between_any_two_messages() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let settings = Settings::default();
         let mut whole = open_with(db, settings.clone()).await;
         let w = db.session().await;

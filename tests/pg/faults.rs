@@ -3,7 +3,7 @@
 //! server forgot, halves of creations.
 
 use crate::support::{
-    Db, Driver, assert_equal, blocked, count, create, each_server, end, name, open, pid, refresh, run,
+    Db, Driver, assert_equal, blocked, count, create, end, name, newest_server, open, pid, refresh, run,
 };
 use std::pin::Pin;
 use trickle_client::{Error, NewStreamTable, RefreshOptions, Result, Session, Watch};
@@ -114,14 +114,14 @@ const CHANGE: &str =
 
 #[test]
 fn a_delta_of_a_chain_dies_at_every_step() {
-    each_server(async |db| {
+    newest_server(async |db| {
         strike_everywhere(db, &Case { tables: CHAIN, change: CHANGE, full: false, action: None }).await;
     });
 }
 
 #[test]
 fn a_full_refresh_of_a_chain_dies_at_every_step() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let case = Case { tables: CHAIN, change: CHANGE, full: true, action: Some(Action::Full) };
         strike_everywhere(db, &case).await;
     });
@@ -129,7 +129,7 @@ fn a_full_refresh_of_a_chain_dies_at_every_step() {
 
 #[test]
 fn a_refresh_without_changes_dies_at_every_step() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let case = Case { tables: CHAIN, change: "SELECT {i}", full: false, action: Some(Action::NoData) };
         strike_everywhere(db, &case).await;
     });
@@ -137,7 +137,7 @@ fn a_refresh_without_changes_dies_at_every_step() {
 
 #[test]
 fn a_first_fill_dies_at_every_step() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let case = Case {
             tables: CHAIN,
             change: "DELETE FROM b WHERE id >= 1000; INSERT INTO b VALUES (1000 + {i}, 1, 1);
@@ -152,7 +152,7 @@ fn a_first_fill_dies_at_every_step() {
 /// The delta joins a row that was there before with a divisor that was there for a moment.
 #[test]
 fn a_delta_that_meets_a_data_error_dies_at_every_step() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let case = Case {
             tables: &[("ratio", "SELECT a.id, b.id AS b, 100 / (b.w + a.v) AS r FROM a JOIN b USING (k)")],
             change: "DELETE FROM a WHERE k = 9; INSERT INTO a VALUES (10000 + {i}, 9, 0);
@@ -168,7 +168,7 @@ fn a_delta_that_meets_a_data_error_dies_at_every_step() {
 /// A row that came and went, or a pair that never was, divides by zero in the delta alone: no error of the query's.
 #[test]
 fn an_error_that_only_the_delta_meets_is_recomputed() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         run(&w, SOURCES).await;
@@ -236,7 +236,7 @@ async fn killed(
 
 #[test]
 fn creating_and_widening_die_while_they_wait_for_a_writer() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let t = open(db).await;
         let admin = db.session().await;
         run(&admin, SOURCES).await;
@@ -266,7 +266,7 @@ fn creating_and_widening_die_while_they_wait_for_a_writer() {
 /// A fill that dies after the creation committed: the stream table is there, unfilled; the next refresh fills it.
 #[test]
 fn a_creation_that_dies_while_it_fills_is_filled_later() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         let admin = db.session().await;
         run(&admin, SOURCES).await;

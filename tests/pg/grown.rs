@@ -1,7 +1,7 @@
 //! Sources get columns. Who reads none of them goes on from what is stored. Catches changes that are lost or counted twice about it, a
 //! row as a whole that is taken for the columns that it had, and another change that is taken for a column more.
 
-use crate::support::{Db, Driver, assert_equal, count, create, each_server, open, refresh, run};
+use crate::support::{Db, Driver, assert_equal, count, create, newest_server, open, refresh, run};
 use trickle_client::Session;
 
 const SOURCES: &str = "
@@ -48,7 +48,7 @@ async fn anew(w: &Session, what: &str) -> i64 {
 
 #[test]
 fn a_column_that_nobody_reads_costs_nobody_anything() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (mut t, w) = set_up(db).await;
         for (name, query) in OTHERS.iter().chain(&WHOLE) {
             create(&mut t, name, query).await;
@@ -92,7 +92,7 @@ fn a_column_that_nobody_reads_costs_nobody_anything() {
 /// What is of the type of a table's rows shows a new column, without a change of any row.
 #[test]
 fn the_type_of_rows_grows_with_its_table() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (mut t, w) = set_up(db).await;
         run(
             &w,
@@ -129,7 +129,7 @@ fn the_type_of_rows_grows_with_its_table() {
 /// What is not a column more alone is planned anew, and computed.
 #[test]
 fn whatever_else_is_altered_is_noticed_beside_a_new_column() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (mut t, w) = set_up(db).await;
         for altered in [
             "ALTER TABLE t ADD a int, ALTER v TYPE int USING v + 1000",

@@ -2,7 +2,7 @@
 //! by themselves into the way of somebody's writers.
 
 use crate::support::{
-    Driver, assert_equal, count, create, cut, each_server, name, open_with, refresh, run, sql_api,
+    Driver, assert_equal, count, create, cut, name, newest_server, open_with, refresh, run, sql_api,
     try_refresh,
 };
 use trickle_client::{Alteration, IfExists, NewStreamTable, Session, Settings, Trickle};
@@ -46,7 +46,7 @@ async fn is_held(t: &mut Driver, w: &Session, reader: &str, after: &str) {
 
 #[test]
 fn what_the_user_switched_off_stays_off_until_the_user_switches_it_on() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open_with(db, by_deltas()).await;
         let w = db.session().await;
         run(&w, SOURCES).await;
@@ -103,7 +103,7 @@ fn what_the_user_switched_off_stays_off_until_the_user_switches_it_on() {
 /// A client that dies in the middle of `enable`: the next refresh does the rest.
 #[test]
 fn an_enable_that_was_cut_off_is_finished_by_a_refresh() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open_with(db, by_deltas()).await;
         let w = db.session().await;
         run(&w, SOURCES).await;
@@ -132,7 +132,7 @@ fn an_enable_that_was_cut_off_is_finished_by_a_refresh() {
 /// another query, or the next refresh of a reader that fits.
 #[test]
 fn what_stopped_by_itself_is_not_held() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open_with(db, by_deltas()).await;
         let w = db.session().await;
         run(&w, SOURCES).await;

@@ -2,7 +2,7 @@
 //! with a few.
 
 use crate::support::{
-    Budget, Db, Driver, assert_equal, count, create, cut, each_server, name, open, private, run,
+    Budget, Db, Driver, assert_equal, count, create, cut, is_nightly, name, newest_server, open, private, run,
 };
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -61,7 +61,7 @@ async fn run_on(t: &Trickle, sql: &str) {
 
 #[test]
 fn an_idle_refresh_of_many_is_as_many_messages_as_of_few() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         let mut seen = Vec::new();
@@ -90,9 +90,9 @@ async fn segment(w: &Session, source: u32) -> String {
 /// What a refresher asks in each of its rounds.
 #[test]
 fn an_empty_window_is_one_round_trip_for_one_and_for_hundreds() {
-    each_server(async |db| {
-        // Many take their time to make, and what is asked does not depend on the server.
-        let many = if db.is_oldest() { 300 } else { 40 };
+    newest_server(async |db| {
+        // Many take their time to make.
+        let many = if is_nightly() { 300 } else { 100 };
         let mut t = open(db).await;
         let w = db.session().await;
         let (session, budget) = cut::connect(db).await;
@@ -158,7 +158,7 @@ const IDLE_SECOND: i64 = 24;
 /// However many stream tables there are, and however their times differ.
 #[test]
 fn a_refresher_with_nothing_to_do_asks_once_for_all() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         make(&mut t, &w, 0..40).await;
@@ -206,7 +206,7 @@ fn a_refresher_with_nothing_to_do_asks_once_for_all() {
 /// test has one of its own.
 #[test]
 fn quick_looks_ask_for_the_snapshot_alone() {
-    private::each_version(async |binaries| {
+    private::newest_version(async |binaries| {
         let server = private::start(binaries, "quick").await;
         let mut t = private::open(&server, "postgres", Settings::default()).await;
         let w = private::connect(&server, "postgres").await;
@@ -238,7 +238,7 @@ fn quick_looks_ask_for_the_snapshot_alone() {
 
 #[test]
 fn the_status_of_many_is_as_many_messages_as_of_few() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         let mut seen = Vec::new();
@@ -270,7 +270,7 @@ fn the_status_of_many_is_as_many_messages_as_of_few() {
 
 #[test]
 fn a_refresh_of_many_that_changed_costs_each_of_them_the_same() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         let mut costs = Vec::new();
@@ -296,7 +296,7 @@ fn a_refresh_of_many_that_changed_costs_each_of_them_the_same() {
 /// One group that changed among many that did not, and one that was altered: nobody is passed over.
 #[test]
 fn what_is_idle_hides_nothing() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         make(&mut t, &w, 0..6).await;

@@ -1,7 +1,7 @@
 //! How late a refresh brings what it brings, where the server tracks when transactions committed. Catches the time of a write, or of a
 //! refresh on the way, taken for that of the commit, and a time that is told though it is not known of every change.
 
-use crate::support::private::{connect, each_version, open, start_with};
+use crate::support::private::{connect, newest_version, open, start_with};
 use crate::support::{create, refresh, run};
 use std::time::Duration;
 use trickle_client::{Session, Settings};
@@ -24,7 +24,7 @@ fn is_so(told: f64, passed: f64) -> bool {
 
 #[test]
 fn it_is_from_the_first_commit_to_the_end_of_the_refresh() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = start_with(binaries, "lag", &["track_commit_timestamp=on"]).await;
         let by_deltas = Settings { force: Some(Force::Incremental), ..Settings::default() };
         let mut t = open(&server, "postgres", by_deltas).await;
@@ -63,7 +63,7 @@ fn it_is_from_the_first_commit_to_the_end_of_the_refresh() {
 /// Of what was committed before the server tracked it nobody knows when that was.
 #[test]
 fn what_was_not_tracked_is_not_told() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let mut server = start_with(binaries, "tracked", &[]).await;
         let mut t = open(&server, "postgres", Settings::default()).await;
         run(t.connection(), "CREATE TABLE t (id int PRIMARY KEY)").await;
@@ -87,7 +87,7 @@ fn what_was_not_tracked_is_not_told() {
 /// What came from another server has the time of that server's clock, an hour off here.
 #[test]
 fn what_was_committed_elsewhere_is_not_told() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = start_with(binaries, "elsewhere", &["track_commit_timestamp=on"]).await;
         let mut t = open(&server, "postgres", Settings::default()).await;
         let w = connect(&server, "postgres").await;

@@ -1,7 +1,7 @@
 //! Stream tables on a live database: made, refreshed, checked, dropped.
 
 use crate::support::{
-    Driver, assert_equal, count, create, each_server, name, open, open_with, refresh, run, try_refresh,
+    Driver, assert_equal, count, create, name, newest_server, open, open_with, refresh, run, try_refresh,
 };
 use trickle_client::{Alteration, IfExists, NewStreamTable, RefreshMode, RefreshOptions, Settings, Trickle};
 use trickle_core::cost::Force;
@@ -15,7 +15,7 @@ const SHOP: &str = "
 
 #[test]
 fn a_chain_of_stream_tables_follows_its_sources() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         t.connection().client().batch_execute(SHOP).await.unwrap();
         create(
@@ -67,7 +67,7 @@ fn a_chain_of_stream_tables_follows_its_sources() {
 
 #[test]
 fn a_plan_of_another_version_is_made_anew_and_never_run_over_foreign_tables() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open_with(db, Settings { force: Some(Force::Incremental), ..Settings::default() }).await;
         t.connection().client().batch_execute(SHOP).await.unwrap();
         create(&mut t, "totals", "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer").await;
@@ -90,7 +90,7 @@ fn a_plan_of_another_version_is_made_anew_and_never_run_over_foreign_tables() {
 
 #[test]
 fn a_name_that_is_taken_by_what_was_never_filled_says_what_to_do() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         t.connection().client().batch_execute(SHOP).await.unwrap();
         let new = NewStreamTable::new(
@@ -112,7 +112,7 @@ fn a_name_that_is_taken_by_what_was_never_filled_says_what_to_do() {
 
 #[test]
 fn a_stream_table_that_was_dropped_by_hand_is_forgotten() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         t.connection().client().batch_execute(SHOP).await.unwrap();
         let query = "SELECT customer, count(*) AS n FROM orders GROUP BY customer";
@@ -136,7 +136,7 @@ fn a_stream_table_that_was_dropped_by_hand_is_forgotten() {
 /// Neither what plans it anew nor a refresh by hand puts on schedule again what the user took off it.
 #[test]
 fn what_the_user_suspended_stays_so_until_it_is_resumed() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         t.connection().client().batch_execute(SHOP).await.unwrap();
         create(&mut t, "totals", "SELECT customer, count(*) AS n FROM orders GROUP BY customer").await;
@@ -186,7 +186,7 @@ fn what_the_user_suspended_stays_so_until_it_is_resumed() {
 /// What a user does to the columns of a stream table's own table is named, and undone by planning it anew.
 #[test]
 fn columns_that_a_user_altered_are_named_and_made_anew() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         t.connection().client().batch_execute(SHOP).await.unwrap();
         let query = "SELECT customer, count(*) AS n FROM orders GROUP BY customer";
@@ -222,7 +222,7 @@ fn columns_that_a_user_altered_are_named_and_made_anew() {
 
 #[test]
 fn what_replaces_a_stream_table_keeps_the_schedule_and_mode_that_are_not_named() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         t.connection().client().batch_execute(SHOP).await.unwrap();
         let mut new = NewStreamTable::new(
@@ -260,7 +260,7 @@ const KEY: &str = "
 /// A stream table is a table to its users: its key is declared, and whatever becomes of its contents, theirs stays.
 #[test]
 fn a_primary_key_is_declared_and_what_users_hang_on_it_stays() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         run(&w, SHOP).await;
@@ -314,7 +314,7 @@ fn a_primary_key_is_declared_and_what_users_hang_on_it_stays() {
 /// refresh: what others did meanwhile is noticed by the next one, and counted once.
 #[test]
 fn what_others_did_is_noticed_by_a_connection_that_does_not_read_the_catalog_again() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (mut t, mut other, w) = (open(db).await, open(db).await, db.session().await);
         run(&w, "CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a SELECT i, i FROM generate_series(1, 9) i").await;
         let st = name("public.st");
@@ -387,7 +387,7 @@ fn what_others_did_is_noticed_by_a_connection_that_does_not_read_the_catalog_aga
 /// could be known for good as reading nothing, and never be refreshed.
 #[test]
 fn what_is_listed_is_whole() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (mut maker, reader) = (open(db).await, open(db).await);
         let w = db.session().await;
         run(&w, "CREATE TABLE a (id int PRIMARY KEY, v int)").await;

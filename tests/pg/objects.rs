@@ -34,6 +34,8 @@ const REASONS: &[(&str, &str)] = &[
         "function pgtrickle.grant_to",
         "lets a role have stream tables of its own; only the owner of the catalog can grant",
     ),
+    ("function pgtrickle.never_null", "tells which columns hold no NULL, as the server's catalogs do"),
+    ("function pgtrickle.is_key", "tells whether an index is a key, as the server's catalogs do"),
     ("function pgtrickle.has_grown", "tells that a source has got columns, and nothing else"),
     ("function pgtrickle.hold_lease", "keeps others from leading until a refresh is committed"),
     ("function pgtrickle.home", "tells that the catalog came with a dump"),

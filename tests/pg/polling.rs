@@ -1,7 +1,7 @@
 //! What reads something that is not captured: computed anew when its time comes or somebody asks for it, and not whenever
 //! somebody looks. Catches refreshers that compute without end what nobody asked for, and what is never computed again.
 
-use crate::support::{Db, Driver, assert_equal, count, create, each_server, name, open_with, run};
+use crate::support::{Db, Driver, assert_equal, count, create, name, newest_server, open_with, run};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
@@ -33,7 +33,7 @@ async fn id(t: &Trickle, what: &str) -> TableId {
 
 #[test]
 fn a_source_that_is_not_captured_counts_as_changed_where_somebody_asks() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (mut t, w) = set_up(db).await;
         let all = [name("polled"), name("reader"), name("aged")];
         let told = RefreshOptions { polled: Some(BTreeSet::new()), ..RefreshOptions::default() };
@@ -82,7 +82,7 @@ fn a_source_that_is_not_captured_counts_as_changed_where_somebody_asks() {
 
 #[test]
 fn what_reads_no_table_is_computed_anew_in_its_time_and_says_why() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (mut t, w) = set_up(db).await;
         create(&mut t, "clock", "SELECT now() AS at").await;
         create(&mut t, "constant", "SELECT 1 AS x").await;
@@ -140,7 +140,7 @@ async fn until(w: &Session, query: &str, wanted: i64) {
 
 #[test]
 fn a_refresher_polls_what_is_not_captured_in_its_time() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (mut t, w) = set_up(db).await;
         let standing = t.status(&[]).await.unwrap();
         let periods: Vec<(bool, Option<u64>)> = standing.iter().map(|s| (s.polls, s.period_ms)).collect();

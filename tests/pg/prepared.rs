@@ -1,6 +1,6 @@
 //! Statements that a connection keeps prepared: there when they come again, and right whatever happened in between.
 
-use crate::support::{assert_same_bag, create, each_server, open_with, refresh, run};
+use crate::support::{assert_same_bag, create, newest_server, open_with, refresh, run};
 use trickle_client::{Settings, Trickle};
 use trickle_core::cost::Force;
 
@@ -17,7 +17,7 @@ async fn kept(t: &Trickle) -> i64 {
 
 #[test]
 fn what_comes_again_is_prepared_once() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let s = db.session().await;
         run(&s, "CREATE TABLE a (id int PRIMARY KEY, k int, v int); INSERT INTO a SELECT i, i % 3, i FROM generate_series(1, 50) i")
             .await;
@@ -47,7 +47,7 @@ fn what_comes_again_is_prepared_once() {
 
 #[test]
 fn prepared_statements_follow_errors_and_definitions() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let s = db.session().await;
         run(&s, "CREATE TABLE a (id int PRIMARY KEY, k int, v int); INSERT INTO a SELECT i, i % 3, i FROM generate_series(1, 50) i")
             .await;

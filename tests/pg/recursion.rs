@@ -1,6 +1,6 @@
 //! Recursion from end to end. Catches what only many rounds and random graphs on a real server show.
 
-use crate::support::{Db, Driver, assert_equal, create, each_server, open_with, refresh};
+use crate::support::{Db, Driver, assert_equal, create, newest_server, open_with, refresh};
 use trickle_client::Settings;
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
@@ -28,7 +28,7 @@ async fn is_followed(t: &mut Driver, st: &str, change: &str) {
 /// A chain of 10,000 rows: it grows, is cut in the middle, and is joined again.
 #[test]
 fn a_chain_of_ten_thousand_is_not_cut_off() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = incremental(db).await;
         t.connection().client().batch_execute(TABLES).await.unwrap();
         let chain = "INSERT INTO t SELECT i, nullif(i - 1, 0) FROM generate_series(1, 10000) i; ANALYZE t";
@@ -63,7 +63,7 @@ SELECT dst FROM r";
 /// Edges among a few nodes come and go at random; keyless, NULL among the ends.
 #[test]
 fn random_graphs_stay_equal() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = incremental(db).await;
         t.connection().client().batch_execute(TABLES).await.unwrap();
         t.connection()

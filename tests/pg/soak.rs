@@ -1,7 +1,7 @@
 //! Many writers, many stream tables, a refresher that is killed and started again at random: in the end all is equal,
 //! nothing waits in the buffers, no refresh has failed, and no lock is left. `TRICKLE_SOAK_SECONDS` sets how long.
 
-use crate::support::{Db, each_server, run};
+use crate::support::{Db, newest_server, run};
 use std::cell::Cell;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -187,7 +187,7 @@ fn memory(pid: u32) -> Option<u64> {
 #[test]
 fn all_is_equal_after_writers_and_kills() {
     let seconds = std::env::var("TRICKLE_SOAK_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(8);
-    each_server(async |db| {
+    newest_server(async |db| {
         let settings = Settings { segment_bytes: 64 << 10, ..Settings::default() };
         let mut t = Trickle::attach(db.session().await, settings).await.unwrap();
         t.init().await.unwrap();

@@ -86,6 +86,7 @@ fn decided() -> Vec<Value> {
         Value::text(frontier),
         Value::Null,
         Value::Int8(4),
+        Value::Bool(false),
         Value::Bool(true),
         Value::Int8(16_400),
         Value::Bool(true),

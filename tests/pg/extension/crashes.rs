@@ -6,8 +6,8 @@ use super::deaths::{Death, ENDS, End};
 use super::installed;
 use super::stops::{At, Cast, STOPS, Stop, TABLES, flat, left, make, stored, wanted, writes};
 use crate::faults::objects;
-use crate::support::private::{connect, each_version, start_with};
-use crate::support::{Db, assert_same_bag, each_server, pid, run};
+use crate::support::private::{connect, newest_version, start_with};
+use crate::support::{Db, assert_same_bag, newest_server, pid, run};
 use trickle_client::Session;
 use trickle_client::throwaway::Server;
 
@@ -68,7 +68,7 @@ async fn die_everywhere(server: &mut Server, unlogged: bool, deaths: &[Death]) {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresh_whose_process_is_killed_leaves_nothing() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         for unlogged in [false, true] {
             let mut server = start_with(binaries, "killed", &[]).await;
             die_everywhere(&mut server, unlogged, &[Death::Process]).await;
@@ -80,7 +80,7 @@ fn a_refresh_whose_process_is_killed_leaves_nothing() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresh_whose_server_dies_leaves_nothing() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         for (unlogged, deaths) in
             [(false, [Death::Head, Death::All, Death::Quit]), (true, [Death::All, Death::Quit, Death::Head])]
         {
@@ -100,7 +100,7 @@ async fn user(db: &Db) -> Session {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresh_that_is_ended_leaves_nothing() {
-    each_server(async |db| {
+    newest_server(async |db| {
         make(&installed(db).await).await;
         let cast = Cast::of(db).await;
         let mut n = 0;
@@ -129,7 +129,7 @@ fn a_refresh_that_is_ended_leaves_nothing() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresh_that_is_ended_in_a_savepoint_leaves_the_transaction() {
-    each_server(async |db| {
+    newest_server(async |db| {
         make(&installed(db).await).await;
         let cast = Cast::of(db).await;
         let mut n = 0;
@@ -173,7 +173,7 @@ const WAITING: &str = "CREATE TRIGGER aa AFTER UPDATE ON a EXECUTE FUNCTION wait
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_captured_write_whose_process_dies_never_was() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         for mode in ["statement", "row"] {
             let mut server = start_with(binaries, "writer", &[]).await;
             let s = connect(&server, "postgres").await;
@@ -240,7 +240,7 @@ const FOLLOWED: [&str; 5] = [
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_write_that_triggers_follow_and_whose_process_dies_never_was() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let mut server = start_with(binaries, "followed", &[]).await;
         let s = connect(&server, "postgres").await;
         run(&s, "CREATE EXTENSION pg_trickle").await;
@@ -295,7 +295,7 @@ async fn create_again(s: &Session, objects_before: &[String]) {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_creation_that_dies_leaves_nothing() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let mut server = start_with(binaries, "made", &[]).await;
         let s = connect(&server, "postgres").await;
         run(&s, "CREATE EXTENSION pg_trickle").await;

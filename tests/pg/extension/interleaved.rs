@@ -5,7 +5,7 @@
 
 use super::stops::{ALL, At, Cast, STOPS, Stop, TABLES, make, stored, wanted, writes};
 use super::{installed, rows};
-use crate::support::{Db, assert_same_bag, count, each_server, run};
+use crate::support::{Db, assert_same_bag, count, newest_server, run};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use trickle_client::Session;
@@ -104,13 +104,13 @@ async fn between_statements(db: &Db, way: &str) {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_delta_is_of_its_snapshot_wherever_others_write() {
-    each_server(async |db| between_statements(db, "differential").await);
+    newest_server(async |db| between_statements(db, "differential").await);
 }
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_full_refresh_is_of_its_snapshot_wherever_others_write() {
-    each_server(async |db| between_statements(db, "full").await);
+    newest_server(async |db| between_statements(db, "full").await);
 }
 
 /// Where a first refresh of a transaction can be stopped, in a session that refreshed before or not.
@@ -128,7 +128,7 @@ fn again() -> impl Iterator<Item = &'static Stop> + Clone {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_transaction_counts_its_own_writes_and_others_once() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let play = Play::of(db).await;
         let mut agains = again().cycle();
         for (i, (knows, stop)) in within().enumerate() {
@@ -161,7 +161,7 @@ fn a_transaction_counts_its_own_writes_and_others_once() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_snapshot_stays_the_transactions_wherever_others_write() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let play = Play::of(db).await;
         let mut agains = again().cycle();
         for level in ["REPEATABLE READ", "SERIALIZABLE"] {
@@ -192,7 +192,7 @@ fn what_is_computed_instead_of_a_delta_is_of_the_same_snapshot() {
          $$ BEGIN IF nextval('public.calls') = 1 THEN RAISE division_by_zero; END IF; RETURN x; END $$";
     const QUERY: &str = "SELECT a.id, gate(1, fails(a.v)) AS v, b.w FROM a JOIN b ON a.k = b.k";
     const CALL: &str = "SELECT pgtrickle.refresh_stream_table('fickle')";
-    each_server(async |db| {
+    newest_server(async |db| {
         let play = Play::of(db).await;
         let (s, cast) = (user(db, "differential").await, &play.cast);
         run(&s, &format!("{FAILS}; SELECT setval('calls', 1); SELECT pgtrickle.create_stream_table('fickle', $${QUERY}$$)")).await;
@@ -221,7 +221,7 @@ fn a_mark_for_a_rebuild_is_not_lost() {
     const MARK: &str = "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = 'so be it' WHERE pgt_name = 'total'";
     const MARKED: &str = "SELECT needs_reinit::int, (SELECT count(*) FROM pgtrickle.pgt_refresh_history h WHERE h.pgt_id = s.pgt_id \
          AND action = 'REINITIALIZE') FROM pgtrickle.pgt_stream_tables s WHERE pgt_name = 'total'";
-    each_server(async |db| {
+    newest_server(async |db| {
         let play = Play::of(db).await;
         let cast = &play.cast;
         for level in ["READ COMMITTED", "REPEATABLE READ"] {
@@ -262,7 +262,7 @@ fn a_mark_for_a_rebuild_is_not_lost() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_transaction_that_goes_on_keeps_no_refresh_of_others_waiting() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (s, other) = (installed(db).await, db.session().await);
         run(&s, "SET pg_trickle.change_buffer_unlogged = on; CREATE TABLE u (id int PRIMARY KEY, v int); CREATE TABLE p (id int PRIMARY KEY); \
                  SELECT pgtrickle.create_stream_table('u1', 'SELECT id FROM u'); \
@@ -295,7 +295,7 @@ fn a_transaction_that_goes_on_keeps_no_refresh_of_others_waiting() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresh_from_before_a_table_was_rewritten_does_not_finish() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let s = installed(db).await;
         run(
             &s,

@@ -3,7 +3,7 @@
 
 use super::rows;
 use super::workers::{MADE, SCHEDULERS, STALE, scheduled, until};
-use crate::support::private::{connect, each_version, start_with};
+use crate::support::private::{connect, newest_version, start_with};
 use crate::support::{count, run};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
@@ -21,7 +21,7 @@ async fn set(s: &Session, setting: &str, value: &str) {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn refreshes_that_fail_hurt_no_process_and_are_tried_ever_more_seldom() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let settings = ["shared_preload_libraries=pg_trickle", "pg_trickle.scheduler_interval_ms=50"];
         let server = start_with(binaries, "unhurt", &settings).await;
         let s = connect(&server, "postgres").await;
@@ -67,7 +67,7 @@ async fn in_the_middle(s: &Session, holder: &Session) {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_database_is_dropped_in_the_middle_of_a_refresh() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "midst").await;
         let admin = connect(&server, "postgres").await;
         run(&admin, MADE).await;
@@ -90,7 +90,7 @@ fn a_database_is_dropped_in_the_middle_of_a_refresh() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_extension_is_dropped_in_the_middle_of_a_refresh() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "amidst").await;
         let s = connect(&server, "postgres").await;
         run(&s, MADE).await;
@@ -122,7 +122,7 @@ fn the_extension_is_dropped_in_the_middle_of_a_refresh() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn two_databases_are_refreshed_at_once() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "twice").await;
         let admin = connect(&server, "postgres").await;
         run(&admin, "CREATE DATABASE one").await;
@@ -162,7 +162,7 @@ fn two_databases_are_refreshed_at_once() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_shortest_period_and_the_interval_of_looks_are_kept() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = start_with(binaries, "paces", &["shared_preload_libraries=pg_trickle"]).await;
         let s = connect(&server, "postgres").await;
         set(&s, "scheduler_interval_ms", "50").await;

@@ -2,7 +2,7 @@
 //! all others from being refreshed.
 
 use super::workers::{scheduled, until};
-use crate::support::private::{connect, each_version};
+use crate::support::private::{connect, newest_version};
 use crate::support::{count, run};
 use trickle_client::Session;
 
@@ -13,7 +13,7 @@ const STUCK: &str = "CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t V
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn one_owner_has_at_most_half_of_the_refreshers() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "shares").await;
         let admin = connect(&server, "postgres").await;
         run(

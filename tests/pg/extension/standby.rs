@@ -2,7 +2,7 @@
 //! schedulers that write where nothing can be written, and a catalog that takes a promoted standby for a restored dump.
 
 use super::workers::{MADE, SCHEDULERS, STALE, scheduled, until};
-use crate::support::private::{connect, each_version, follow, has};
+use crate::support::private::{connect, follow, has, newest_version};
 use crate::support::{count, run};
 
 /// How often a stream table was made anew, as after a restored dump.
@@ -11,7 +11,7 @@ const ANEW: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE act
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_standby_does_nothing_until_it_is_promoted() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         if !has(binaries, "pg_basebackup") {
             return;
         }

@@ -5,7 +5,7 @@ use super::crashes::cast;
 use super::deaths::Death;
 use super::rows;
 use super::stops::{At, STOPS, flat, make, writes};
-use crate::support::private::{connect, each_version, start_with};
+use crate::support::private::{connect, newest_version, start_with};
 use crate::support::{count, run};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ pub(super) const STALE: &str =
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn the_server_refreshes_on_schedule_before_and_after_a_crash() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let mut server = scheduled(binaries, "sched").await;
         let s = connect(&server, "postgres").await;
         run(&s, MADE).await;
@@ -75,7 +75,7 @@ fn the_server_refreshes_on_schedule_before_and_after_a_crash() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn one_that_fails_is_suspended_and_keeps_no_other_from_being_refreshed() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "fails").await;
         let s = connect(&server, "postgres").await;
         run(&s, MADE).await;
@@ -104,7 +104,7 @@ fn one_that_fails_is_suspended_and_keeps_no_other_from_being_refreshed() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_statement_that_takes_too_long_is_cancelled_and_told() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "toolong").await;
         let s = connect(&server, "postgres").await;
         run(&s, MADE).await;
@@ -134,7 +134,7 @@ fn a_statement_that_takes_too_long_is_cancelled_and_told() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn where_nobody_writes_nothing_is_asked() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "still").await;
         let s = connect(&server, "postgres").await;
         run(&s, MADE).await;
@@ -196,7 +196,7 @@ async fn seen_after(s: &Session, commits: u64, step: u64) -> Vec<Duration> {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_commit_is_seen_long_before_the_catalog_is_looked_at() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let preload = ["shared_preload_libraries=pg_trickle", "pg_trickle.scheduler_interval_ms=10000"];
         let server = start_with(binaries, "soon", &preload).await;
         let s = connect(&server, "postgres").await;
@@ -215,7 +215,7 @@ fn a_commit_is_seen_long_before_the_catalog_is_looked_at() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_slow_refresh_keeps_no_other_group_waiting() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "beside").await;
         let s = connect(&server, "postgres").await;
         run(&s, MADE).await;
@@ -267,7 +267,7 @@ fn a_slow_refresh_keeps_no_other_group_waiting() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn no_more_than_so_many_are_refreshed_at_a_time() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "bounded").await;
         let s = connect(&server, "postgres").await;
         run(&s, "ALTER SYSTEM SET pg_trickle.max_concurrent_refreshes = 2").await;
@@ -309,7 +309,7 @@ fn no_more_than_so_many_are_refreshed_at_a_time() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "apart").await;
         let s = connect(&server, "postgres").await;
         run(
@@ -361,7 +361,7 @@ fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_a_query_calls_does_not_change_as_whom_the_server_refreshes() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "acts").await;
         let s = connect(&server, "postgres").await;
         run(&s, MADE).await;
@@ -386,7 +386,7 @@ fn what_a_query_calls_does_not_change_as_whom_the_server_refreshes() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn names_of_a_database_are_not_those_that_its_scheduler_goes_by() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "names").await;
         let admin = connect(&server, "postgres").await;
         run(&admin, "CREATE DATABASE one").await;
@@ -409,7 +409,7 @@ fn names_of_a_database_are_not_those_that_its_scheduler_goes_by() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn what_could_be_put_off_until_a_refresh_is_committed_fails_it_alone() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "put").await;
         let s = connect(&server, "postgres").await;
         run(&s, MADE).await;
@@ -433,7 +433,7 @@ fn what_could_be_put_off_until_a_refresh_is_committed_fails_it_alone() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn schedulers_come_and_go_with_the_extension_the_setting_and_the_database() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "comes").await;
         let admin = connect(&server, "postgres").await;
         run(&admin, "CREATE DATABASE one").await;
@@ -475,7 +475,7 @@ fn stale() -> String {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn one_that_dies_in_a_refresh_is_followed_by_one_that_does_it() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let mut server = scheduled(binaries, "sdies").await;
         let s = connect(&server, "postgres").await;
         run(&s, "CREATE EXTENSION pg_trickle").await;
@@ -511,7 +511,7 @@ fn one_that_dies_in_a_refresh_is_followed_by_one_that_does_it() {
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_refresher_from_outside_waits_for_the_servers_and_takes_over() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = scheduled(binaries, "both").await;
         let s = connect(&server, "postgres").await;
         run(&s, MADE).await;

@@ -2,7 +2,7 @@
 //! times the rows.
 
 use super::explained::{Delta, Scan, Tables, update};
-use crate::support::{Db, each_server, is_nightly};
+use crate::support::{Db, newest_server};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use tokio_postgres::Client;
@@ -44,11 +44,7 @@ impl Benchmark {
     /// `fill` makes the tables and fills them, with so many times the rows.
     pub(crate) fn reads_what_a_change_touches(&self, fill: impl AsyncFn(&Client, usize) + Sync) {
         let seen = Mutex::new((0, Words::new()));
-        each_server(async |db| {
-            // The planners of two versions differ seldom, and a run on both takes minutes.
-            if !db.is_newest() && !is_nightly() {
-                return;
-            }
+        newest_server(async |db| {
             let (few, _) = self.deltas(db, &fill, 1).await;
             let (many, tables) = self.deltas(db, &fill, 10).await;
             let (mut found, mut needed) = (Vec::new(), Words::new());

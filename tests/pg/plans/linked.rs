@@ -1,6 +1,6 @@
 //! Stream tables over stream tables, refreshed together: what one wrote is what the next expects.
 
-use crate::support::{assert_equal, create, each_server, name, open, run};
+use crate::support::{assert_equal, create, name, newest_server, open, run};
 use serde_json::Value;
 use trickle_client::{Plans, RefreshOptions};
 
@@ -21,7 +21,7 @@ fn scanned(plan: &Value) -> f64 {
 /// Also in buffers that hold much of former changes, from whose size the server takes how much is new.
 #[test]
 fn a_row_that_goes_down_a_chain_is_found_by_its_key_in_each_table() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = open(db).await;
         let w = db.session().await;
         let made = "CREATE TABLE s (id int PRIMARY KEY, v numeric NOT NULL); \

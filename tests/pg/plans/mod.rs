@@ -7,7 +7,7 @@ mod recursion;
 mod time;
 mod windows;
 
-use crate::support::each_server;
+use crate::support::newest_server;
 pub(crate) use benchmark::{Benchmark, Reviewed};
 use explained::{Tables, update};
 use std::collections::BTreeSet;
@@ -69,7 +69,7 @@ const MOST: f64 = 100.0;
 
 #[test]
 fn a_refresh_reads_what_the_change_touches() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let tables = Tables::filled(db, TABLES, DATA).await;
         let mut found = Vec::new();
         for (name, query) in QUERIES {
@@ -100,7 +100,7 @@ fn a_changed_row_is_looked_up_once_and_written_once() {
         CREATE TABLE orders (id int PRIMARY KEY, customer int NOT NULL, amount int NOT NULL);";
     const DATA: &str = "INSERT INTO customers SELECT i, 'c' || i FROM generate_series(1, 50000) i;
         INSERT INTO orders SELECT i, i, i % 100 FROM generate_series(1, 50000) i; ANALYZE customers, orders;";
-    each_server(async |db| {
+    newest_server(async |db| {
         let tables = Tables::filled(db, TABLES, DATA).await;
         let orders = tables.table("orders");
         let mut found = Vec::new();
@@ -138,7 +138,7 @@ fn many_groups_of_a_large_result_are_found_by_keys_that_may_be_null() {
         "INSERT INTO f SELECT i, nullif(i % 100000, 0), i % 3, i % 10 FROM generate_series(1, 100000) i;
         INSERT INTO d SELECT i, nullif(i % 100000, 0), 'd' || i FROM generate_series(1, 100000) i;
         CREATE INDEX ON f (k); CREATE INDEX ON d (k); ANALYZE f, d;";
-    each_server(async |db| {
+    newest_server(async |db| {
         let tables = Tables::filled(db, TABLES, DATA).await.drained().await;
         let f = tables.table("f");
         let mut found = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::MOST;
 use super::explained::{Tables, buffer, update};
-use crate::support::each_server;
+use crate::support::newest_server;
 use std::collections::BTreeSet;
 
 const TREE: &str = "CREATE TABLE tree (id int PRIMARY KEY, parent int, name text);";
@@ -37,7 +37,7 @@ const RECURSIVE: &[(&str, &str)] = &[
 /// A leaf comes, and under UNION ALL goes and moves too; each is one row of some few ways.
 #[test]
 fn a_leaf_of_a_tree_is_followed_alone() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let tables = Tables::filled(db, TREE, TREE_ROWS).await;
         let tree = tables.table("tree");
         let buffer = buffer(tree);

@@ -2,7 +2,7 @@
 
 use super::MOST;
 use super::explained::Tables;
-use crate::support::each_server;
+use crate::support::newest_server;
 use std::collections::BTreeSet;
 use trickle_core::catalog::TableId;
 
@@ -47,7 +47,7 @@ const TIMED: &[(&str, &str)] = &[
 
 #[test]
 fn what_enters_and_leaves_with_time_is_found_through_an_index() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let tables = Tables::filled(db, EVENTS, EVENTS_DATA).await;
         let mut found = Vec::new();
         for (name, query) in TIMED {

@@ -1,7 +1,7 @@
 //! Windows that look a few rows around theirs, over partitions of many rows.
 
 use super::explained::{Tables, update};
-use crate::support::each_server;
+use crate::support::newest_server;
 use std::collections::BTreeSet;
 
 const READINGS: &str = "
@@ -44,7 +44,7 @@ const MOST: f64 = 400.0;
 
 #[test]
 fn windows_of_near_rows_read_near_a_change() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let tables = Tables::filled(db, READINGS, ROWS).await;
         let readings = tables.table("readings");
         let windows = [

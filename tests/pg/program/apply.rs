@@ -2,7 +2,7 @@
 //! rows that get lost on the way, and drops that nobody allowed.
 
 use super::Role;
-use crate::support::{Db, count, each_server, run};
+use crate::support::{Db, count, newest_server, run};
 use serde_json::Value;
 use std::path::PathBuf;
 use trickle_client::Session;
@@ -74,7 +74,7 @@ async fn oid(s: &Session, name: &str) -> i64 {
 
 #[test]
 fn what_is_declared_is_made_and_changed_and_nothing_else_is_touched() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         app.does(&["create", "by_hand", "--query", "SELECT id FROM customers", "--quiet"]);
         let made = steps(&[("create", "totals"), ("create", "large")]);
@@ -128,7 +128,7 @@ fn what_is_declared_is_made_and_changed_and_nothing_else_is_touched() {
 /// A column that its query has no more, and what the user made over it.
 #[test]
 fn a_column_goes_where_that_is_allowed_alone() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         files.remove("large.sql");
         let wide = TOTALS.replace("AS total", "AS total, count(*) AS n");
@@ -176,7 +176,7 @@ fn a_column_goes_where_that_is_allowed_alone() {
 
 #[test]
 fn a_file_that_has_another_name_renames() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         files.apply(&app, &[]);
         let before = oid(&s, "totals").await;
@@ -227,7 +227,7 @@ fn a_file_that_has_another_name_renames() {
 
 #[test]
 fn what_cannot_become_what_is_declared_is_made_anew_where_that_is_allowed() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         files.remove("large.sql");
         files.apply(&app, &[]);
@@ -288,7 +288,7 @@ fn what_cannot_become_what_is_declared_is_made_anew_where_that_is_allowed() {
 
 #[test]
 fn what_is_wrong_with_a_file_is_said_before_anything_is_done() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         let dir = files.0.display().to_string();
         for (text, said) in [
@@ -329,7 +329,7 @@ fn what_is_wrong_with_a_file_is_said_before_anything_is_done() {
 /// What a plan cannot do is said with it: a dry run that succeeds is one that can be done.
 #[test]
 fn what_stands_in_the_way_of_a_plan_is_said_before_anything_is_done() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         files.put("more.sql", "SELECT id, name, region FROM customers");
         files.apply(&app, &[]);
@@ -379,7 +379,7 @@ fn what_stands_in_the_way_of_a_plan_is_said_before_anything_is_done() {
 /// Everything that a comment says is in force, and can be taken back.
 #[test]
 fn what_the_comments_say_is_done() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         let in_force = async || {
             let text = "SELECT format('%s %s %s %s', pgt_name, schedule, requested_mode, diamond_consistency) \
@@ -417,7 +417,7 @@ fn what_the_comments_say_is_done() {
 /// The program has one role in a database: what it makes would belong to others than the catalog's owner.
 #[test]
 fn a_role_that_was_let_in_declares_nothing_by_program() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let owner = Role::owner(db).await;
         owner.does(&["init", "--quiet"]);
         let guest = Role::create(db, "guest").await;
@@ -443,7 +443,7 @@ fn a_role_that_was_let_in_declares_nothing_by_program() {
 /// What nobody reads any more is in nobody's way, and what somebody reads on is.
 #[test]
 fn a_column_that_a_reader_gave_up_goes() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         files.put("totals.sql", &TOTALS.replace("AS total", "AS total, count(*) AS n"));
         files.put("large.sql", "SELECT region, total, n FROM totals WHERE total > 100");

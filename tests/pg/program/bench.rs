@@ -1,13 +1,13 @@
 //! `trickle bench`, small: every scenario is measured in each of its ways and comes out as its query says, and nothing is left.
 
 use super::{Role, keys};
-use crate::support::{each_server, planted};
+use crate::support::{newest_server, planted};
 use serde_json::Value;
 use trickle_client::throwaway;
 
 #[test]
 fn the_matrix_measures_every_scenario_and_leaves_nothing() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let small = ["bench", "--rows", "300", "--pct", "1,20", "--cycles", "3", "--json"];
         let ran = app.trickle(&small);
@@ -54,11 +54,7 @@ fn the_matrix_measures_every_scenario_and_leaves_nothing() {
 /// Everything that is written is captured, in each way; nothing is left.
 #[test]
 fn capture_is_measured_beside_an_experts_triggers() {
-    each_server(async |db| {
-        // It takes a while, and nothing in it depends on the server.
-        if !db.is_newest() {
-            return;
-        }
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let small = ["--statement-rows", "2000", "--writers", "1,2", "--cycles", "1", "--json"];
         let shown = app.trickle(&[&["bench", "--capture"], &small[..]].concat()).json();
@@ -80,7 +76,7 @@ fn capture_is_measured_beside_an_experts_triggers() {
 /// Every query of TPC-H comes out as computed anew, its plan is kept, and nothing is left.
 #[test]
 fn tpch_is_measured_and_its_plans_are_kept() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let plans = std::env::temp_dir().join(format!("trickle-plans-{}-{}", std::process::id(), db.major()));
         let run =
@@ -107,7 +103,7 @@ fn tpch_is_measured_and_its_plans_are_kept() {
 /// Tables over tables come out as computed anew, and nothing is left.
 #[test]
 fn chains_and_graphs_are_measured() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let ran = app.trickle(&["bench", "--dag", "--rows", "100", "--cycles", "2", "--json"]);
         let cells = ran.json()["cells"].as_array().unwrap().clone();
@@ -127,7 +123,7 @@ fn chains_and_graphs_are_measured() {
 /// A look is measured at one stream table and at many, and nothing is left.
 #[test]
 fn looks_at_what_is_idle_are_measured() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let shown =
             app.trickle(&["bench", "--idle", "--stream-tables", "20", "--cycles", "1", "--json"]).json();
@@ -148,7 +144,7 @@ fn looks_at_what_is_idle_are_measured() {
 /// Two runs are compared cell by cell; what is no run says so.
 #[test]
 fn runs_are_compared() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let run =
             ["bench", "--scenario", "scan,top_k", "--rows", "300", "--pct", "5", "--cycles", "2", "--json"];

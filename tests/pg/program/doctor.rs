@@ -2,7 +2,7 @@
 
 use super::refresher::until;
 use super::{BY_REGION, Role};
-use crate::support::{each_server, pid, run};
+use crate::support::{newest_server, pid, run};
 use serde_json::Value;
 use trickle_client::Session;
 
@@ -27,7 +27,7 @@ fn says(role: &Role, name: &str, code: i32, result: &str, parts: &[&str]) {
 
 #[test]
 fn what_is_wrong_is_seen_and_the_advice_helps() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         says(&app, "catalog", 0, "warning", &["trickle init"]);
         app.does(&["init", "--quiet"]);
@@ -125,7 +125,7 @@ fn what_is_wrong_is_seen_and_the_advice_helps() {
 /// Whoever looks why nothing moves must not stand in the same queue.
 #[test]
 fn who_looks_waits_for_nobody_and_names_who_is_waited_for() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut app = Role::owner(db).await;
         app.does(&["init", "--quiet"]);
         app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);

@@ -4,7 +4,7 @@
 use super::apply::Declarations;
 use super::refresher::{Refresher, until};
 use super::{BY_REGION, Role};
-use crate::support::{Db, count, each_server, run};
+use crate::support::{Db, count, newest_server, run};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
@@ -55,7 +55,7 @@ const ORPHANS: &str = "SELECT count(*) FROM pg_class c WHERE relnamespace = 'pgt
 
 #[test]
 fn while_it_is_built_the_former_query_is_kept_and_whoever_dies_leaves_it_so() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         run(&s, "CREATE VIEW shown AS SELECT region, total FROM totals; SELECT pg_advisory_lock(42)").await;
         let oid = "SELECT 'totals'::regclass::oid::int8";
@@ -100,7 +100,7 @@ fn while_it_is_built_the_former_query_is_kept_and_whoever_dies_leaves_it_so() {
 
 #[test]
 fn a_reader_sees_what_was_there_or_what_comes() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         let writer = db.session().await;
         files.remove("large.sql");
@@ -156,7 +156,7 @@ fn a_reader_sees_what_was_there_or_what_comes() {
 /// Where columns stay, a changed query costs the rows that differ: no other is written.
 #[test]
 fn of_what_a_changed_query_gives_the_rows_that_differ_are_written() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         files.put("single.sql", "SELECT id, amount FROM orders WHERE id > 10");
         files.apply(&app, &[]);
@@ -179,7 +179,7 @@ fn of_what_a_changed_query_gives_the_rows_that_differ_are_written() {
 /// updated in place, and whoever reads other columns has nothing to do.
 #[test]
 fn an_added_column_costs_the_rows_that_have_a_value_in_it() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         files.put("single.sql", "SELECT id, amount FROM orders");
         files.put("above.sql", "SELECT count(*) AS n, sum(amount) AS total FROM single");
@@ -229,7 +229,7 @@ fn an_added_column_costs_the_rows_that_have_a_value_in_it() {
 /// What was built beside by somebody who died is dropped by a refresher, five minutes later.
 #[test]
 fn what_was_left_beside_is_dropped_by_a_refresher() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         run(&s, "SELECT pg_advisory_lock(42)").await;
         let query = BY_REGION.replace("AS total", "AS total, gated(count(*)) AS n");
@@ -260,7 +260,7 @@ fn written(refreshed: &Value) -> i64 {
 /// A source is altered so that what is stored is of other types, or has another key: nobody sees columns without values.
 #[test]
 fn a_reader_sees_what_was_there_until_what_a_source_became_is_computed() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         files.put("single.sql", "SELECT id, amount FROM orders");
         files.apply(&app, &[]);
@@ -303,7 +303,7 @@ fn a_reader_sees_what_was_there_until_what_a_source_became_is_computed() {
 /// What the query raises over what a source became is a failure of a refresh, which another one may make good.
 #[test]
 fn what_cannot_be_computed_of_what_a_source_became_leaves_what_was_there() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, s, files) = begun(db).await;
         app.run_sql(
             db,

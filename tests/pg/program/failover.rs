@@ -4,7 +4,7 @@
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role, SHOP};
-use crate::support::private::{connect, each_version, follow, start};
+use crate::support::private::{connect, follow, newest_version, start};
 use crate::support::{count, run};
 use std::process::Command;
 use trickle_client::throwaway::Server;
@@ -34,7 +34,7 @@ const WRITE: &str = "UPDATE orders SET amount = amount + 1 WHERE id % 500 = 0";
 
 #[test]
 fn a_refresher_goes_on_where_the_primary_is_now() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let first = start(binaries, "first").await;
         run(&connect(&first, "postgres").await, "CREATE ROLE app LOGIN").await;
         run(&connect(&first, "postgres").await, "CREATE DATABASE shop OWNER app").await;

@@ -4,7 +4,7 @@
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
 use crate::support::line::Line;
-use crate::support::{Db, blocked, count, each_server, run};
+use crate::support::{Db, blocked, count, newest_server, run};
 use std::time::{Duration, Instant};
 use trickle_client::Session;
 
@@ -52,7 +52,7 @@ async fn followed(db: &Db, app: &Role, w: &Session) {
 
 #[test]
 fn one_of_several_works_and_is_followed_by_another() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, w) = shop(db).await;
         let mut first = refresher(&app);
         led(&w, 1).await;
@@ -110,7 +110,7 @@ async fn two(db: &Db, app: Role) -> (Role, Session, Refresher, Refresher) {
 /// No byte reaches the first any more, nor comes from it, amid a refresh, and nobody closes its connections.
 #[test]
 fn one_whose_lines_go_dead_is_followed_within_seconds() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, w) = shop(db).await;
         let line = Line::to(db.socket().1);
         let far = format!("{} host=127.0.0.1 port={}", app.settings, line.port());
@@ -144,7 +144,7 @@ fn one_whose_lines_go_dead_is_followed_within_seconds() {
 /// Nobody waits for ever for the locks of one that stands still amid a refresh.
 #[test]
 fn one_that_stands_still_amid_a_refresh_holds_nobody_up() {
-    each_server(async |db| stands_still(db, Role::owner(db).await).await);
+    newest_server(async |db| stands_still(db, Role::owner(db).await).await);
 }
 
 /// The same for any way to the database.
@@ -160,7 +160,7 @@ pub(super) async fn stands_still(db: &Db, app: Role) {
 /// Whoever lost the lease fails where it would commit, whenever it asks; a lease that ends later than it lasts is nobody's.
 #[test]
 fn a_lease_is_held_by_its_number_and_outlives_no_clock() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, w) = shop(db).await;
         let take = async |s: &Session, who: &str| {
             let role = &app.name;
@@ -196,7 +196,7 @@ fn a_lease_is_held_by_its_number_and_outlives_no_clock() {
 /// One that stands still amid a refresh, while another takes over, undoes that when it goes on.
 #[test]
 fn what_was_begun_under_a_lease_that_was_lost_is_not_committed() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, w, first, mut second) = two(db, Role::owner(db).await).await;
         let begun = "SELECT min(backend_xid::text::int8) FROM pg_stat_activity WHERE application_name = 'trickle run' \
              AND datname = current_database()";
@@ -218,7 +218,7 @@ fn what_was_begun_under_a_lease_that_was_lost_is_not_committed() {
 /// The lease is each role's own, and refreshes by hand need none.
 #[test]
 fn a_lease_is_of_a_role_and_refreshes_by_hand_go_on() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, w) = shop(db).await;
         let taken = format!(
             "SET SESSION AUTHORIZATION {0}; SELECT pgtrickle.take_lease('{0}'::regrole, 'a test', NULL, '1 hour'); RESET SESSION AUTHORIZATION",

@@ -3,7 +3,7 @@
 
 use super::Role;
 use super::refresher::{Refresher, until};
-use crate::support::{Db, count, each_server};
+use crate::support::{Db, count, newest_server};
 use trickle_client::Session;
 
 /// What a session holds that outlives transactions, as text: each part is `-` where there is none of it.
@@ -67,7 +67,7 @@ async fn texts(w: &Session, query: &str) -> Vec<String> {
 
 #[test]
 fn what_a_refresh_leaves_in_its_session_is_gone_after_it() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         made(db, &app, ALL).await;
@@ -92,7 +92,7 @@ fn what_a_refresh_leaves_in_its_session_is_gone_after_it() {
 
 #[test]
 fn what_a_refresh_that_fails_leaves_is_gone_too() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         let fails =
@@ -114,7 +114,7 @@ fn what_a_refresh_that_fails_leaves_is_gone_too() {
 /// Catches a refresher that relies on statements which somebody else's code can drop.
 #[test]
 fn a_refresh_that_drops_prepared_statements_goes_on() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         made(db, &app, "EXECUTE 'DEALLOCATE ALL'").await;

@@ -2,7 +2,7 @@
 //! its owner wrote, with rights that are not its owner's: a superuser's above all.
 
 use super::{BY_REGION, Role};
-use crate::support::{each_server, run};
+use crate::support::{newest_server, run};
 
 /// All that runs, plans or changes a stream table.
 const COMMANDS: &[&[&str]] = &[
@@ -29,7 +29,7 @@ fn trap(owner: &str) -> String {
 
 #[test]
 fn nobody_runs_the_query_of_another_role() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let admin = Role::superuser(db);
         let app = Role::owner(db).await;
         let member = Role::create(db, "member").await;
@@ -61,7 +61,7 @@ fn nobody_runs_the_query_of_another_role() {
 
 #[test]
 fn a_superuser_works_with_no_ordinary_roles_catalog() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (admin, app) = (Role::superuser(db), Role::owner(db).await);
         app.does(&["init", "--quiet"]);
         app.does(&["create", "sums", "--query", BY_REGION, "--quiet"]);

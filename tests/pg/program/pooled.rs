@@ -4,7 +4,7 @@
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role, leading, leftovers};
 use crate::support::pooler::{self, Pooler, hold_all, left, release, said};
-use crate::support::{Db, count, each_server, run};
+use crate::support::{Db, count, newest_server, run};
 use std::time::{Duration, Instant};
 use trickle_client::Connect;
 use trickle_client::connect::Target;
@@ -97,7 +97,7 @@ fn everything_works_where_each_session_has_a_server_process() {
     if !pooler::is_there() {
         return;
     }
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, _pooler) = pooled(db, &["pool_mode = session", "default_pool_size = 20"]).await;
         everything(db, &app).await;
         app.does(&["uninstall", "--quiet"]);
@@ -110,7 +110,7 @@ fn everything_works_where_each_transaction_has_another_server_process_and_nothin
     if !pooler::is_there() {
         return;
     }
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, pooler) = pooled(db, &["pool_mode = transaction"]).await;
         let database = database(db).await;
         let others = pooler.client(&app.name, &database).await;
@@ -132,7 +132,7 @@ fn a_refresh_leaves_no_lock_in_a_process_of_the_pool() {
     if !pooler::is_there() {
         return;
     }
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, pooler) = pooled(db, &["pool_mode = transaction"]).await;
         let w = db.session().await;
         let leaves =
@@ -158,7 +158,7 @@ fn one_server_process_is_enough() {
     if !pooler::is_there() {
         return;
     }
-    each_server(async |db| {
+    newest_server(async |db| {
         let owner = Role::owner(db).await;
         let settings = ["pool_mode = transaction", "default_pool_size = 1"];
         let pooler = Pooler::start(&server(db), &[&owner.name], &settings, &[]).await;
@@ -184,7 +184,7 @@ fn a_refresher_survives_its_pooler() {
     if !pooler::is_there() {
         return;
     }
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, mut pooler) = pooled(db, &["pool_mode = transaction"]).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
@@ -208,7 +208,7 @@ fn of_two_refreshers_through_a_pooler_one_works_and_the_other_follows() {
     if !pooler::is_there() {
         return;
     }
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, _pooler) = pooled(db, &["pool_mode = transaction"]).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
@@ -242,7 +242,7 @@ fn one_that_stands_still_behind_a_pooler_holds_nobody_up() {
     if !pooler::is_there() {
         return;
     }
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, _pooler) = pooled(db, &["pool_mode = transaction"]).await;
         leading::stands_still(db, app).await;
     });
@@ -255,7 +255,7 @@ fn a_request_to_cancel_ends_ones_own_statement_and_no_other() {
     if !pooler::is_there() {
         return;
     }
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, pooler) = before(db, &["pool_mode = transaction", "default_pool_size = 1"]).await;
         let target = Target::resolve(Some(&app.settings), &|_| None).unwrap();
         let database = database(db).await;
@@ -294,7 +294,7 @@ fn a_setting_that_a_pooler_refuses_is_told_with_what_to_do() {
     if !pooler::is_there() {
         return;
     }
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, _pooler) = pooled(db, &["pool_mode = transaction"]).await;
         let refused =
             Role { settings: format!("{} options='-c work_mem=7MB'", app.settings), name: app.name };

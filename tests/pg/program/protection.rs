@@ -4,7 +4,7 @@
 
 use super::refresher::{Refresher, holds, until};
 use super::{BY_REGION, Role};
-use crate::support::{Db, count, each_server, pid, run};
+use crate::support::{Db, count, newest_server, pid, run};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +30,7 @@ async fn slow_shop(db: &Db, schedule: &str) -> (Role, Session) {
 
 #[test]
 fn a_statement_that_takes_too_long_is_ended_and_what_to_do_is_said() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, w) = slow_shop(db, "1h").await;
         app.run_sql(db, "UPDATE speed SET seconds = 30").await;
         let limited = ["--statement-timeout-ms", "100", "--max-consecutive-errors", "2", "--full"];
@@ -65,7 +65,7 @@ fn a_statement_that_takes_too_long_is_ended_and_what_to_do_is_said() {
 /// Who reads the log of a refresher is told what it gives up, why, and how it goes on; once.
 #[test]
 fn what_is_suspended_is_logged_with_why_and_the_way_on() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, _w) = slow_shop(db, "200ms").await;
         app.run_sql(db, "UPDATE speed SET seconds = 30").await;
         let limited = ["run", "--statement-timeout-ms", "100", "--max-consecutive-errors", "2"];
@@ -83,7 +83,7 @@ fn what_is_suspended_is_logged_with_why_and_the_way_on() {
 
 #[test]
 fn an_outsized_delta_is_computed_anew_and_says_why() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         app.does(&["init", "--quiet"]);
         app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
@@ -98,7 +98,7 @@ fn an_outsized_delta_is_computed_anew_and_says_why() {
 
 #[test]
 fn a_refresher_computes_anew_what_an_outsized_delta_would_bring() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
@@ -115,7 +115,7 @@ fn a_refresher_computes_anew_what_an_outsized_delta_would_bring() {
 
 #[test]
 fn a_refresh_that_outlasts_its_period_comes_less_often_and_says_so() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, w) = slow_shop(db, "100ms").await;
         app.run_sql(db, "UPDATE speed SET seconds = 0.3").await;
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -155,7 +155,7 @@ fn a_refresh_that_outlasts_its_period_comes_less_often_and_says_so() {
 /// is not known of changes that waited for a refresher.
 #[test]
 fn lag_is_no_less_than_it_took_from_commit_to_visible() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, w) = slow_shop(db, "1s").await;
         app.run_sql(db, "UPDATE speed SET seconds = 0.3; INSERT INTO customers VALUES (1001, 'new', 'r1')")
             .await;
@@ -195,7 +195,7 @@ fn lag_is_no_less_than_it_took_from_commit_to_visible() {
 /// the buffers become meanwhile.
 #[test]
 fn what_holds_cleaning_back_is_named() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         app.does(&["init", "--buffer-limit-bytes", "2000000", "--quiet"]);
         app.does(&["create", "by_region", "--query", BY_REGION, "--no-schedule", "--quiet"]);
@@ -245,7 +245,7 @@ fn linked_tables_move_together_or_not_at_all() {
     const FIT: &str = "SELECT (SELECT sum(total) FROM by_customer) = (SELECT sum(total) FROM by_part)
         AND NOT EXISTS (SELECT l.customer, l.total, r.total FROM by_customer l JOIN by_part r ON r.part = l.customer % 7
             EXCEPT SELECT customer, total, of_part FROM joined)";
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);

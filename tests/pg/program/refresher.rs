@@ -3,8 +3,8 @@
 
 use super::{BY_REGION, Role, SHOP};
 use crate::support::planted::{self, Said};
-use crate::support::private::{connect, each_version, start};
-use crate::support::{Db, blocked, count, each_server, run};
+use crate::support::private::{connect, newest_version, start};
+use crate::support::{Db, blocked, count, newest_server, run};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -89,7 +89,7 @@ pub(super) fn holds(what: &str, query: &str) -> String {
 
 #[test]
 fn what_is_made_altered_and_dropped_meanwhile_is_noticed() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
@@ -126,7 +126,7 @@ fn what_is_made_altered_and_dropped_meanwhile_is_noticed() {
 /// What stands apart from what it reads waits for it, and for no other that reads the same.
 #[test]
 fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
@@ -179,7 +179,7 @@ fn what_stands_apart_follows_what_it_reads_and_keeps_none_waiting() {
 
 #[test]
 fn no_more_than_so_many_are_refreshed_at_a_time() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
@@ -212,7 +212,7 @@ fn no_more_than_so_many_are_refreshed_at_a_time() {
 
 #[test]
 fn what_is_refreshed_by_hand_is_left_alone_until_a_reader_has_a_schedule() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
@@ -245,7 +245,7 @@ fn what_is_refreshed_by_hand_is_left_alone_until_a_reader_has_a_schedule() {
 /// A time of the clock that passes while no refresher is at work is made good when there is one, before the next.
 #[test]
 fn a_time_of_the_clock_that_was_missed_is_made_good() {
-    each_server(async |db| {
+    newest_server(async |db| {
         const PERIOD: i64 = 20;
         let app = Role::owner(db).await;
         let w = db.session().await;
@@ -268,7 +268,7 @@ fn a_time_of_the_clock_that_was_missed_is_made_good() {
 /// Each time of the clock comes once, when the clock says it, and not between, whatever changes.
 #[test]
 fn times_of_the_clock_come_when_the_clock_says_so() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
@@ -293,7 +293,7 @@ fn times_of_the_clock_come_when_the_clock_says_so() {
 /// An hour is one of the time zone that a schedule names: at this hour of Kolkata it is never that of UTC.
 #[test]
 fn hours_are_those_of_the_time_zone() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
@@ -326,7 +326,7 @@ fn hours_are_those_of_the_time_zone() {
 /// A refresher that stood still refreshes once for all that it missed.
 #[test]
 fn what_was_missed_is_one_refresh() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
@@ -354,7 +354,7 @@ fn what_was_missed_is_one_refresh() {
 /// Who holds a stream table keeps it from being refreshed, and that is no error of it.
 #[test]
 fn a_lock_that_is_not_to_be_had_is_no_error_of_the_stream_table() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let (w, user) = (db.session().await, db.session().await);
         app.does(&["init", "--quiet"]);
@@ -377,7 +377,7 @@ fn a_lock_that_is_not_to_be_had_is_no_error_of_the_stream_table() {
 /// Nor has it to wait for its next time then: here that is next year.
 #[test]
 fn what_waited_for_a_lock_does_not_wait_for_its_next_time() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let (w, user) = (db.session().await, db.session().await);
         app.does(&["init", "--quiet"]);
@@ -421,7 +421,7 @@ const OPEN: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name
 
 #[test]
 fn told_to_stop_amid_a_refresh_it_finishes_that() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, w, user, mut refresher) = amid(db).await;
         assert_eq!(count(&w, OPEN).await, 1);
         refresher.terminate();
@@ -434,7 +434,7 @@ fn told_to_stop_amid_a_refresh_it_finishes_that() {
 
 #[test]
 fn told_to_stop_amid_a_refresh_that_does_not_end_it_cancels_that() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let (app, w, user, mut refresher) = amid(db).await;
         refresher.terminate();
         assert_eq!(refresher.ended().code(), Some(0));
@@ -450,7 +450,7 @@ fn told_to_stop_amid_a_refresh_that_does_not_end_it_cancels_that() {
 
 #[test]
 fn lost_connections_and_a_server_that_crashes_are_survived() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let mut server = start(binaries, "refresher").await;
         let settings = format!("host={} user=postgres dbname=postgres", server.directory().display());
         let trickle = |args: &[&str]| {

@@ -1,7 +1,7 @@
 //! Bad input: exit code 2, a message that says what and where, a hint that says what to do, and nothing changed.
 
 use super::{BY_REGION, Role, inventory};
-use crate::support::{Db, each_server};
+use crate::support::{Db, newest_server};
 use serde_json::Value;
 use trickle_client::schema::VERSION;
 use trickle_client::{Settings, Trickle};
@@ -46,7 +46,7 @@ const QUERIES: &[(&str, &[&str])] = &[
 
 #[test]
 fn bad_definitions_change_nothing() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         app.does(&["init", "--quiet"]);
         app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
@@ -131,7 +131,7 @@ fn bad_definitions_change_nothing() {
 /// A query that fails while it fills leaves nothing of itself: no new stream table, and of one that was there what it was.
 #[test]
 fn a_query_that_cannot_fill_changes_nothing() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         app.does(&["init", "--quiet"]);
         app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
@@ -174,7 +174,7 @@ fn a_query_that_cannot_fill_changes_nothing() {
 
 #[test]
 fn what_a_role_may_not_is_said_with_whom_to_ask() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let stranger = Role::create(db, "stranger").await;
         let settings = "CREATE TABLE secret (id int PRIMARY KEY); CREATE SCHEMA locked; CREATE SCHEMA shown; \
@@ -230,7 +230,7 @@ fn what_a_role_may_not_is_said_with_whom_to_ask() {
 /// A catalog of another version of the program is left alone, whatever is asked of it.
 #[test]
 fn a_catalog_of_another_version_is_refused() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         app.does(&["init", "--quiet"]);
         app.does(&["create", "by_region", "--query", BY_REGION, "--quiet"]);
@@ -272,7 +272,7 @@ fn a_catalog_of_another_version_is_refused() {
 /// Each step of the catalog has one back: all the way down leaves nothing, and up again it is the same.
 #[test]
 fn the_catalog_goes_down_and_up_again() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let mut t = Trickle::attach(db.session().await, Settings::default()).await.unwrap();
         let before = inventory(db).await;
         let mut seen = Vec::new();

@@ -4,7 +4,7 @@
 use super::Ran;
 use super::refresher::{PATIENCE, Refresher, until};
 use crate::support::planted::{self, PASSWORD};
-use crate::support::private::{connect, each_version, start_with};
+use crate::support::private::{connect, newest_version, start_with};
 use crate::support::{count, run};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -106,7 +106,7 @@ async fn refreshes(s: &trickle_client::Session, mut command: Command, change: &s
 
 #[test]
 fn a_password_that_lets_in_is_told_nowhere() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let (server, port) = asking(binaries).await;
         let s = connect(&server, "shop").await;
         run(&s, "CREATE TABLE t (id int PRIMARY KEY); GRANT ALL ON t TO ann; ALTER TABLE t OWNER TO ann")

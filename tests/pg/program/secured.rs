@@ -4,7 +4,7 @@
 use super::refresher::Refresher;
 use super::{Ran, Role};
 use crate::support::pooler::{self, Pooler};
-use crate::support::private::{connect, each_version, start_with};
+use crate::support::private::{connect, newest_version, start_with};
 use crate::support::{count, run};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -169,7 +169,7 @@ fn works(settings: &str) {
 
 #[test]
 fn a_server_is_reached_over_tls_with_a_password_bound_to_it_or_a_certificate() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let certificates = Certificates::make();
         let files = Files::of(&certificates, &format!("server-{}", binaries.display()).replace('/', "-"));
         let (server, port, tls) = secured(binaries, &certificates).await;
@@ -219,7 +219,7 @@ fn a_pooler_is_reached_over_tls_with_a_password_and_reaches_its_server_so() {
     if !pooler::is_there() {
         return;
     }
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let certificates = Certificates::make();
         let files = Files::of(&certificates, &format!("pooler-{}", binaries.display()).replace('/', "-"));
         let (server, port, tls) = secured(binaries, &certificates).await;

@@ -4,8 +4,8 @@
 use super::refresher::{PATIENCE, Refresher, holds, until};
 use super::{BY_REGION, Ran, Role};
 use crate::support::planted::{Said, assert_hidden};
-use crate::support::private::{connect, each_version, start};
-use crate::support::{count, each_server, run};
+use crate::support::private::{connect, newest_version, start};
+use crate::support::{count, newest_server, run};
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -102,7 +102,7 @@ fn documented() -> BTreeSet<String> {
 
 #[test]
 fn what_is_served_moves_with_the_work_and_is_what_is_documented() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = shop(db).await;
         let w = db.session().await;
         let (_refresher, to) = serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
@@ -178,7 +178,7 @@ fn becomes(to: SocketAddr, with: &str, wanted: f64) {
 /// Who watches over refreshers is told which of them works, and which has lost its database.
 #[test]
 fn which_refresher_works_and_which_has_no_database_is_told() {
-    each_version(async |binaries| {
+    newest_version(async |binaries| {
         let server = start(binaries, "health").await;
         let s = connect(&server, "postgres").await;
         run(&s, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)").await;
@@ -207,7 +207,7 @@ fn which_refresher_works_and_which_has_no_database_is_told() {
 
 #[test]
 fn the_status_page_lists_stream_tables_and_their_edges() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = shop(db).await;
         let (mut refresher, to) = serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
         let page = get(to, "/");
@@ -272,7 +272,7 @@ fn browser() -> Option<PathBuf> {
 #[test]
 fn a_browser_shows_the_page_and_what_went_wrong() {
     let Some(browser) = browser() else { return };
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = shop(db).await;
         let query = "SELECT region, 1 / (total - 1) AS part FROM by_region WHERE total < 2";
         app.does(&["create", "failing", "--query", query, "--schedule", "1s", "--quiet"]);
@@ -351,7 +351,7 @@ fn answered_beside(to: SocketAddr, many: usize, stay: impl Fn(usize) -> bool) ->
 /// places.
 #[test]
 fn a_slow_connection_keeps_no_quick_one_waiting() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = shop(db).await;
         let w = db.session().await;
         let (_refresher, to) = serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
@@ -374,7 +374,7 @@ fn a_slow_connection_keeps_no_quick_one_waiting() {
 /// Catches heads and bodies that are read to whatever end they have.
 #[test]
 fn a_large_request_is_refused_and_not_read() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = shop(db).await;
         let (_refresher, to) = serving(app.command(&["run", "--metrics", "127.0.0.1:0"]));
         above(to, "trickle_connected", 0.0);
@@ -405,7 +405,7 @@ fn a_large_request_is_refused_and_not_read() {
 /// is kept out.
 #[test]
 fn a_request_for_a_foreign_host_is_refused() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = shop(db).await;
         let file = std::env::temp_dir().join(format!("trickle-hosts-{}.toml", app.name));
         std::fs::write(&file, "metrics_hosts = [\"board.example\"]\n").unwrap();
@@ -443,7 +443,7 @@ fn a_request_for_a_foreign_host_is_refused() {
 
 #[test]
 fn a_port_that_is_taken_is_told() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = shop(db).await;
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap().to_string();
@@ -471,7 +471,7 @@ fn until_logged(log: Said<ChildStderr>, wanted: impl Fn(&Value) -> bool) -> Vec<
 
 #[test]
 fn a_log_for_programs_has_a_span_for_each_refresh_and_its_phases() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = shop(db).await;
         let (_refresher, log) = Refresher::logging(app.command(&["run", "-vv", "--log-format", "json"]));
         app.run_sql(db, CHANGE).await;
@@ -549,7 +549,7 @@ impl Terminal {
 
 #[test]
 fn a_terminal_shows_what_changes_and_is_as_it_was_afterwards() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = shop(db).await;
         let w = db.session().await;
         let mut seen = Terminal::start(&app.command(&["status", "--watch", "--interval", "100ms"]));
@@ -595,7 +595,7 @@ fn a_terminal_shows_what_changes_and_is_as_it_was_afterwards() {
 
 #[test]
 fn who_watches_without_a_terminal_gets_lines_or_is_told() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = shop(db).await;
         let refused = app.trickle(&["status", "--watch"]);
         assert_eq!((refused.code, refused.out.as_str()), (2, ""));

@@ -1,13 +1,13 @@
 //! A whole session, from `init` to `uninstall`: exit codes, and the shapes of the documents that scripts rely on.
 
 use super::{BY_REGION, Role, inventory, keys};
-use crate::support::each_server;
+use crate::support::newest_server;
 use serde_json::{Value, json};
 use trickle_client::schema::VERSION;
 
 #[test]
 fn a_session_from_init_to_uninstall() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let before = inventory(db).await;
         let made = app.trickle(&["init", "--json"]).json();
@@ -267,7 +267,7 @@ fn explained(app: &Role) {
 /// Which index is missing, for which stream tables, and what it would save; once it is there, none is.
 #[test]
 fn missing_indexes_are_told_with_what_they_would_save() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         app.does(&["init"]);
         let tables = "CREATE TABLE shops (id int PRIMARY KEY, name text NOT NULL);

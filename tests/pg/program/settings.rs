@@ -2,7 +2,7 @@
 
 use super::refresher::until;
 use super::{BY_REGION, Role};
-use crate::support::{count, each_server, planted};
+use crate::support::{count, newest_server, planted};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -44,7 +44,7 @@ fn run(role: &Role, within: &Path, args: &[&str]) -> (i32, String) {
 
 #[test]
 fn settings_come_from_the_file_and_from_flags() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         let here = Directory::with(
@@ -81,7 +81,7 @@ fn settings_come_from_the_file_and_from_flags() {
 
 #[test]
 fn a_file_that_is_wrong_is_refused_by_what_reads_it() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         app.does(&["init", "--quiet"]);
         let wrong = Directory::with("wrong", "load_connections = 2\nnonsense = 1\n");
@@ -98,7 +98,7 @@ fn a_file_that_is_wrong_is_refused_by_what_reads_it() {
 
 #[test]
 fn a_refresher_that_is_not_enabled_refreshes_nothing_and_a_refresh_by_hand_says_so() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);
@@ -132,7 +132,7 @@ fn a_refresher_that_is_not_enabled_refreshes_nothing_and_a_refresh_by_hand_says_
 
 #[test]
 fn a_refresh_has_the_memory_that_is_set() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let w = db.session().await;
         app.does(&["init", "--quiet"]);

@@ -1,7 +1,7 @@
 //! `trickle wait` returns when what was committed before is visible: not earlier, and not never.
 
 use super::{BY_REGION, Role};
-use crate::support::each_server;
+use crate::support::newest_server;
 use std::process::{Child, Stdio};
 
 /// A process that ends with the test.
@@ -16,7 +16,7 @@ impl Drop for Running {
 
 #[test]
 fn a_wait_ends_when_somebody_has_refreshed() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         app.does(&["init", "--quiet"]);
         app.does(&["create", "by_region", "--query", BY_REGION, "--schedule", "1s", "--quiet"]);
@@ -51,7 +51,7 @@ fn a_wait_ends_when_somebody_has_refreshed() {
 /// A query that reads the clock always has something to do: only its frontier tells that a refresh came after the call.
 #[test]
 fn a_table_that_is_never_idle_is_waited_for_by_its_frontier() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         app.does(&["init", "--quiet"]);
         let query = "SELECT id, now() AS at FROM orders";

@@ -42,6 +42,16 @@ pub(crate) fn each_version(test: impl AsyncFn(&Path)) {
     }
 }
 
+/// Runs a test with the binaries of the newest version, and of every one in the long run of `just nightly`
+/// (see [`newest_server`](super::newest_server)).
+pub(crate) fn newest_version(test: impl AsyncFn(&Path)) {
+    let found = throwaway::find().unwrap();
+    let few = if super::is_nightly() { found.len() } else { 1 };
+    for binaries in found.into_values().rev().take(few) {
+        block_on(test(&binaries));
+    }
+}
+
 pub(crate) async fn connect(server: &Server, database: &str) -> Session {
     Session::connect(&server.config(database)).await.unwrap()
 }

@@ -125,12 +125,26 @@ impl Drop for Db {
 /// Runs a test on every server, side by side, each time in a database of its own; then says on which it
 /// failed.
 pub(crate) fn each_server(test: impl AsyncFn(&Db) + Sync) {
+    on_servers(servers(), test);
+}
+
+/// Runs a test on the newest server, and on every one in the long run of `just nightly`: a test of processes,
+/// clocks and messages, to which it does not matter how a server's catalogs and plans differ from another's.
+pub(crate) fn newest_server(test: impl AsyncFn(&Db) + Sync) {
+    let all = servers();
+    let newest = all.iter().map(|s| s.major).max().unwrap_or_default();
+    on_servers(all.iter().filter(|s| is_nightly() || s.major == newest), test);
+}
+
+fn on_servers(servers: impl IntoIterator<Item = &'static Server>, test: impl AsyncFn(&Db) + Sync) {
     let run = |server: &'static Server| {
         let db = Db::create(server);
         catch_unwind(AssertUnwindSafe(|| runtime().block_on(test(&db)))).is_ok()
     };
+    let run = &run;
     let failed: Vec<String> = std::thread::scope(|scope| {
-        let running: Vec<_> = servers().iter().map(|s| (s, scope.spawn(|| run(s)))).collect();
+        let running: Vec<_> =
+            servers.into_iter().map(|server| (server, scope.spawn(move || run(server)))).collect();
         running
             .into_iter()
             .filter_map(|(s, t)| (!t.join().unwrap_or(false)).then(|| format!("PostgreSQL {}", s.major)))

@@ -239,7 +239,8 @@ fn vanished_single(change: &Change<'_>) -> Select {
     }
 }
 
-/// For each row of the change with weight −n, n stored rows of that image. Where the query leaves open how equal values
+/// For each row of the change with weight −n, n stored rows of that image. A NULL is found where the plan knows of none: what is
+/// stored may be of another plan. Where the query leaves open how equal values
 /// are written, the stored rows may show another than the state that the change was computed from: any row of that value
 /// will do, one of that image first.
 fn vanished_by_value(change: &Change<'_>) -> Select {
@@ -254,10 +255,9 @@ fn vanished_by_value(change: &Change<'_>) -> Select {
     }
     filter.extend((0..table.columns.len()).map(|i| {
         let (a, b) = (Change::target(&s, table, i), leaving[i].clone());
-        if table.columns[i].ty.has_equality() {
-            same(table, i, a, b)
-        } else {
-            a.cast(Type::Text).same_as(b.cast(Type::Text))
+        match table.columns[i].ty.has_equality() {
+            true => a.same_as(b),
+            false => a.cast(Type::Text).same_as(b.cast(Type::Text)),
         }
     }));
     let (mut first, unsettled) = (Vec::new(), table.unsettled.columns());

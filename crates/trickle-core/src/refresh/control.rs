@@ -258,9 +258,19 @@ fn join_counted(members: &[Reader<'_>], told: Told) -> String {
 const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
      WHEN t.needs_reinit THEN coalesce(t.reinit_reason, 'it was marked for a rebuild') END";
 
+/// Whether somebody looks on while `t` is written, who is to see what changed and nothing else: a trigger (also the ones of foreign
+/// keys; not our own that refuses writes), a stream table that reads it by deltas, a publication. Not before it was ever filled.
+const WATCHED: &str = "t.is_populated AND (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = t.pgt_relid AND g.tgenabled <> 'D' \
+     AND g.tgfoid IS DISTINCT FROM to_regprocedure('pgtrickle.refuse_writes()')) \
+     OR EXISTS (SELECT FROM pgtrickle.pgt_dependencies d JOIN pgtrickle.pgt_stream_tables r USING (pgt_id) \
+     WHERE d.source_relid = t.pgt_relid AND r.refresh_mode <> 'FULL') \
+     OR EXISTS (SELECT FROM pg_publication p WHERE p.puballtables) \
+     OR EXISTS (SELECT FROM pg_publication_rel p WHERE p.prrelid = t.pgt_relid) \
+     OR EXISTS (SELECT FROM pg_publication_namespace p JOIN pg_class c ON c.relnamespace = p.pnnspid WHERE c.oid = t.pgt_relid))";
+
 /// The decision query: the snapshot, the own transaction, the system and database, and for every member and source
 /// what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
-/// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows stored, the member's
+/// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows stored, whether somebody looks on, the member's
 /// name and definition hold and what its plan was made from is unchanged (under the locks, so it stays so), source oid, the source's name holds, rows of the source,
 /// pending rows (NULL: not captured), what makes those useless (as in [`pending_text`]), when the first of them was committed (NULL:
 /// not known), the time of this refresh, the time that what is stored is of, and what refreshes have cost ([`Model`]).
@@ -273,7 +283,7 @@ pub fn decide_text(members: &[Member]) -> String {
     let readers = readers(members);
     format!(
         "{} SELECT pg_current_snapshot()::text, pg_current_xact_id()::text, c.system_identifier, d.oid::int8, \
-         t.pgt_id, t.frontier::text, {REBUILT}, {}, n.held AND u.id IS NOT NULL \
+         t.pgt_id, t.frontier::text, {REBUILT}, {}, {WATCHED}, n.held AND u.id IS NOT NULL \
          AND (n.definition IS NULL OR n.definition = pgtrickle.definition(t.pgt_id)), s.source, \
          s.held, s.rows, s.pending, s.cut, {}, {}, {}, t.cost_model::text FROM pgtrickle.pgt_stream_tables t CROSS JOIN pg_control_system() c \
          JOIN pg_database d ON d.datname = current_database() JOIN (VALUES {}) n(id, held, definition) ON n.id = t.pgt_id \

@@ -3,7 +3,7 @@
 use super::plan::{Bind, Member, Source};
 use super::{DbError, Value};
 use crate::catalog::TableId;
-use crate::cost::Model;
+use crate::cost::{Model, Strategy};
 use crate::expr::Moment;
 use crate::frontier::{ALL_COMMANDS, Command, Frontier, Snapshot, Xid};
 use crate::sql::Qualified;
@@ -55,6 +55,8 @@ pub(super) struct Facts {
     /// Why it must be rebuilt.
     pub(super) reinit: Option<String>,
     pub(super) rows: i64,
+    /// Whether somebody looks on who is to see what changed and nothing else.
+    pub(super) watched: bool,
     /// What refreshes have cost.
     pub(super) model: Model,
     /// t0 and t1 as texts of `timestamptz`: the time that what is stored is of, and that of this refresh.
@@ -98,6 +100,7 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
             frontier,
             reinit,
             stored,
+            watched,
             held,
             source,
             source_held,
@@ -124,6 +127,7 @@ pub(super) fn read(rows: &[Vec<Value>], members: &[Member]) -> Result<(Now, BTre
         facts.frontier = frontier.as_text().and_then(|f| Frontier::from_json(f).ok());
         facts.reinit = reinit.as_text().map(str::to_owned);
         facts.rows = stored.as_int().unwrap_or(0).max(0);
+        facts.watched = watched.is_true();
         facts.now = Some(time.as_text().ok_or_else(bad)?.into());
         facts.then = then.as_text().map(Arc::from);
         // One that another version wrote in another way is learnt anew.
@@ -176,6 +180,18 @@ impl Facts {
         self.frontier.as_ref().is_some_and(|f| f.matches(now.system, now.database) && !f.is_within(&high))
     }
 
+    /// The ways among these that are open: where somebody looks on, everything is replaced only if there is no other way; and where
+    /// nothing is known of what is stored, and nobody looks on, nothing is compared with it.
+    pub(super) fn ways(&self, all: &[Strategy]) -> Vec<Strategy> {
+        let has_both = [Strategy::Full, Strategy::FullDifference].iter().all(|s| all.contains(s));
+        let closed = match (self.watched, &self.frontier) {
+            (true, _) => Some(Strategy::Full),
+            (false, None) => Some(Strategy::FullDifference),
+            (false, Some(_)) => None,
+        };
+        all.iter().copied().filter(|s| !has_both || Some(*s) != closed).collect()
+    }
+
     /// Whether it is another time than what is stored is of.
     pub(super) fn is_later(&self) -> bool {
         self.then != self.now
@@ -224,5 +240,26 @@ impl Facts {
                 own().map_or(Value::Null, |(_, command)| Value::Int8(i64::from(command)))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Facts, Frontier, Strategy};
+
+    #[test]
+    fn where_somebody_looks_on_only_differences_are_written() {
+        let frontier = || {
+            let text = r#"{"own":{},"system":"1","database":5,"snapshot":"90:90:"}"#;
+            Some(Frontier::from_json(text).unwrap())
+        };
+        let all = [Strategy::Delta, Strategy::FullDifference, Strategy::Full];
+        let ways = |watched, frontier| Facts { watched, frontier, ..Facts::default() }.ways(&all);
+        assert_eq!(ways(false, frontier()), all);
+        assert_eq!(ways(true, frontier()), all[..2]);
+        assert_eq!(ways(true, None), all[..2]);
+        assert_eq!(ways(false, None), [Strategy::Delta, Strategy::Full]);
+        let watched = Facts { watched: true, ..Facts::default() };
+        assert_eq!(watched.ways(&all[2..]), all[2..], "there is no other");
     }
 }

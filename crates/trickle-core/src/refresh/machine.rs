@@ -273,12 +273,12 @@ impl Machine {
             let unseen = member.unseen.as_deref().map(str::to_owned);
             unseen.or_else(|| member.sources.iter().find_map(untold))
         };
-        let ways = member.program.strategies();
+        let ways = facts.ways(member.program.strategies());
         let at_least_one = Inputs { delta_rows: inputs.delta_rows.max(1), ..inputs };
         let Some(why) = why else {
             // What the time alone changes is not counted; there may be some.
             let counted = if is_timed(member, &facts) { at_least_one } else { inputs };
-            let decision = cost::choose(&facts.model, &counted, ways, &member.policy);
+            let decision = cost::choose(&facts.model, &counted, &ways, &member.policy);
             let action = match decision.strategy {
                 Strategy::NoData => Action::NoData,
                 s if s.is_incremental() => Action::Differential,
@@ -287,9 +287,7 @@ impl Machine {
             return (action, decision, inputs);
         };
         let forced = Policy { force: Some(Force::Full), ..Policy::default() };
-        // Where nothing is known of the stored rows there is nothing to compare with.
-        let usable = |s: &Strategy| *s == Strategy::Full || facts.frontier.is_some() && !s.is_incremental();
-        let full: Vec<Strategy> = ways.iter().copied().filter(usable).collect();
+        let full: Vec<Strategy> = ways.into_iter().filter(|s| !s.is_incremental()).collect();
         let mut decision = cost::choose(&facts.model, &at_least_one, &full, &forced);
         decision.reason = why;
         (action, decision, inputs)

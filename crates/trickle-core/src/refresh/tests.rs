@@ -110,6 +110,7 @@ fn fact(id: i64, source: i64, pending: Option<i64>) -> Vec<Value> {
         Value::text(FRONTIER),
         Value::Null,
         int(1000),
+        Value::Bool(false),
         Value::Bool(true),
         int(source),
         Value::Bool(true),
@@ -347,7 +348,7 @@ fn the_first_commit_is_told_where_it_is_known_of_every_change() {
             fact(8, 2, Some(i64::from(other.is_some()))),
         ];
         for (row, time) in rows.iter_mut().zip([up[0], up[1], other]) {
-            row[14] = time.map_or(Value::Null, Value::text);
+            row[15] = time.map_or(Value::Null, Value::text);
         }
         let mut server = Server::new(rows);
         report(server.drive(plan()));
@@ -459,11 +460,11 @@ fn truncated_uncaptured_foreign_and_unfilled_are_recomputed() {
         p.request.full = full;
         report(Server::new(rows).drive(p)).members[0].clone()
     };
-    let m = run(&|row| row[13] = Value::Bool(false), false);
+    let m = run(&|row| row[14] = Value::Bool(false), false);
     assert_eq!((m.action, &*m.reason), (Action::Full, "public.orders was truncated or replaced"));
-    let m = run(&|row| row[13] = Value::Bool(true), false);
+    let m = run(&|row| row[14] = Value::Bool(true), false);
     assert_eq!(&*m.reason, "public.orders was changed more than its buffer may hold");
-    let m = run(&|row| row[12] = Value::Null, false);
+    let m = run(&|row| row[13] = Value::Null, false);
     assert_eq!((m.action, &*m.reason), (Action::Full, "changes of public.orders are not captured"));
     let m = run(&|row| row[2] = Value::Int8(2), false);
     assert_eq!(m.action, Action::Reinitialize);
@@ -500,10 +501,10 @@ fn what_reads_the_clock_is_refreshed_by_a_delta_of_the_time() {
     assert_eq!(delta.params[4..], [Value::text(THEN), Value::text(NOW)]);
     // Twice at one time: nothing.
     let mut still = facts(0, 0, 0);
-    still.iter_mut().for_each(|row| row[16] = row[15].clone());
+    still.iter_mut().for_each(|row| row[17] = row[16].clone());
     assert_eq!(report(Server::new(still).drive(timed())).members[1].action, Action::NoData);
     let mut unknown = facts(0, 0, 0);
-    unknown.iter_mut().for_each(|row| row[16] = Value::Null);
+    unknown.iter_mut().for_each(|row| row[17] = Value::Null);
     assert_eq!(report(Server::new(unknown).drive(timed())).members[1].action, Action::Reinitialize);
 }
 
@@ -562,7 +563,7 @@ fn the_second_question_grows_with_the_sources_and_not_with_their_square() {
 
 #[test]
 fn tables_that_are_not_what_was_planned_stop_the_run() {
-    for column in [8, 10] {
+    for column in [9, 11] {
         let mut rows = facts(5, 0, 0);
         rows[1][column] = Value::Bool(false);
         assert_eq!(failure(Server::new(rows).drive(plan())).kind, FailureKind::Stale);

@@ -31,11 +31,11 @@ WHERE c.oid = to_regclass(CASE WHEN $1::text IS NULL THEN quote_ident($2) ELSE p
 
 /// A collation that is not the type's own decides about order, and a nondeterministic one about equality.
 const COLUMNS: &str = "
-SELECT a.attnum, a.attname, a.atttypid, {spelled}, a.attnotnull,
+SELECT a.attnum, a.attname, a.atttypid, {spelled}, a.attnum = ANY (g.columns),
     CASE WHEN a.attcollation <> t.typcollation THEN CASE n.nspname WHEN 'pg_catalog' THEN quote_ident(l.collname)
         ELSE pg_catalog.format('%I.%I', n.nspname, l.collname) END END,
     coalesce(l.collisdeterministic, true), a.attgenerated::text, {generated}
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid CROSS JOIN (SELECT pgtrickle.never_null($1)) g(columns)
 LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated <> ''
 LEFT JOIN pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_namespace n ON n.oid = l.collnamespace
 WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
@@ -43,8 +43,7 @@ WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
 /// Included columns of a covering index come after its key columns.
 const KEYS: &str = "
 SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] FROM pg_index i
-WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
-  AND i.indexprs IS NULL ORDER BY i.indisprimary DESC, i.indexrelid";
+WHERE i.indrelid = $1 AND i.indisunique AND pgtrickle.is_key(i.indexrelid) ORDER BY i.indisprimary DESC, i.indexrelid";
 
 const FOREIGN_KEYS: &str = "
 SELECT k.conkey, k.confrelid, k.confkey, k.convalidated AND NOT k.condeferrable,

@@ -167,6 +167,72 @@ $$;
 COMMENT ON FUNCTION pgtrickle.row_security(oid, oid[], oid) IS 'Which rows of a relation may be read by a query of a role, through these views; NULL: all.';
 
 
+-- What the server guarantees of every row that a relation shows.
+
+-- The columns that hold no NULL. pg_attribute.attnotnull says less: since PostgreSQL 18 it is set by a constraint that is NOT VALID,
+-- while older rows have NULLs; a child may have dropped its NOT NULL (before 18), or never got it (NO INHERIT); and what a foreign
+-- table declares nobody checks.
+CREATE FUNCTION pgtrickle.never_null(relation oid) RETURNS int2[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ARRAY(
+        WITH RECURSIVE tree(oid) AS (
+            SELECT relation UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+        SELECT a.attnum FROM pg_attribute a
+        WHERE a.attrelid = relation AND a.attnum > 0 AND a.attnotnull AND NOT a.attisdropped AND NOT EXISTS (
+            SELECT FROM tree JOIN pg_class c ON c.oid = tree.oid
+            LEFT JOIN pg_attribute o ON o.attrelid = tree.oid AND o.attname = a.attname AND NOT o.attisdropped
+            WHERE c.relkind = 'f' OR o.attnotnull IS NOT TRUE OR EXISTS (SELECT FROM pg_constraint k
+                WHERE k.conrelid = tree.oid AND k.contype = 'n' AND k.conkey = ARRAY[o.attnum] AND NOT k.convalidated))
+        ORDER BY a.attnum
+    );
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.never_null(oid) IS 'The columns of a relation in which the server lets no row have a NULL.';
+
+-- Whether no two rows of a table agree in the columns of an index by the equality of queries, at any time: it is checked for all rows
+-- and at once, for the columns themselves, by the operators that = means for their types and under their own collations. An index
+-- WITHOUT OVERLAPS is unique and is none. Columns that may be NULL are looked at apart.
+CREATE FUNCTION pgtrickle.is_key(index oid) RETURNS bool LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        SELECT i.indisunique AND i.indisvalid AND i.indisready AND i.indimmediate AND NOT i.indisexclusion
+            AND i.indpred IS NULL AND i.indexprs IS NULL AND NOT EXISTS (
+                SELECT FROM generate_series(0, i.indnkeyatts - 1) n(n)
+                JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n.n]
+                JOIN pg_opclass o ON o.oid = i.indclass[n.n]
+                WHERE NOT o.opcdefault OR i.indcollation[n.n] <> a.attcollation)
+        FROM pg_index i WHERE i.indexrelid = index
+    );
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.is_key(oid) IS 'Whether a unique index keeps any two rows of its table apart by the equality of queries.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.fingerprint(relation oid, last int2 DEFAULT 32767) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
+SET bytea_output = hex SET standard_conforming_strings = on AS $$
+BEGIN
+    RETURN (
+        SELECT md5(concat_ws(E'\n',
+            (SELECT concat_ws(' ', c.relkind, c.relrowsecurity, c.relforcerowsecurity, c.relispartition,
+                EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = relation))
+             FROM pg_class c WHERE c.oid = relation),
+            (SELECT string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid, a.atttypmod, a.attcollation,
+                a.attnum = ANY (n.columns), a.xmin), ',' ORDER BY a.attnum)
+             FROM pg_attribute a CROSS JOIN (SELECT pgtrickle.never_null(relation)) n(columns)
+             WHERE a.attrelid = relation AND a.attnum BETWEEN 1 AND last AND NOT a.attisdropped),
+            (SELECT string_agg(concat_ws(' ', i.indkey, i.indisprimary, i.indnullsnotdistinct), ',' ORDER BY i.indexrelid)
+             FROM pg_index i WHERE i.indrelid = relation AND i.indisunique AND pgtrickle.is_key(i.indexrelid)),
+            (WITH RECURSIVE tree(child) AS (
+                SELECT h.inhrelid FROM pg_inherits h WHERE h.inhparent = relation
+                UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.child)
+             SELECT string_agg(child::text, ',' ORDER BY child) FROM tree),
+            (SELECT pg_get_viewdef(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
+    );
+END
+$$;
+
 -- Names in generated SQL mean nothing that a stranger made.
 
 -- The search path under which what belongs to a role is computed: of these schemas those in which nobody but that role and

@@ -37,6 +37,32 @@ END
 $$;
 DROP FUNCTION pgtrickle.is_safe_path(text[]), pgtrickle.safe_path(jsonb, oid), pgtrickle.safe_path(text[], oid);
 
+-- What the server guarantees of every row that a relation shows.
+CREATE OR REPLACE FUNCTION pgtrickle.fingerprint(relation oid, last int2 DEFAULT 32767) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
+SET bytea_output = hex SET standard_conforming_strings = on AS $$
+BEGIN
+    RETURN (
+        SELECT md5(concat_ws(E'\n',
+            (SELECT concat_ws(' ', c.relkind, c.relrowsecurity, c.relforcerowsecurity, c.relispartition,
+                EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = relation))
+             FROM pg_class c WHERE c.oid = relation),
+            (SELECT string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid, a.atttypmod, a.attcollation,
+                a.attnotnull, a.xmin), ',' ORDER BY a.attnum)
+             FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum BETWEEN 1 AND last AND NOT a.attisdropped),
+            (SELECT string_agg(concat_ws(' ', i.indkey, i.indisprimary, i.indnullsnotdistinct), ',' ORDER BY i.indexrelid)
+             FROM pg_index i WHERE i.indrelid = relation AND i.indisunique AND i.indisvalid AND i.indimmediate
+               AND i.indpred IS NULL AND i.indexprs IS NULL),
+            (WITH RECURSIVE tree(child) AS (
+                SELECT h.inhrelid FROM pg_inherits h WHERE h.inhparent = relation
+                UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.child)
+             SELECT string_agg(child::text, ',' ORDER BY child) FROM tree),
+            (SELECT pg_get_viewdef(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
+    );
+END
+$$;
+DROP FUNCTION pgtrickle.is_key(oid), pgtrickle.never_null(oid);
+
 -- Row security: a stream table holds what its owner may see.
 DROP FUNCTION pgtrickle.row_security(oid, oid[], oid), pgtrickle.row_security(oid, oid);
 ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN read_through, DROP COLUMN row_security;

@@ -1,0 +1,265 @@
+//! What a plan takes for granted of a source is what the server guarantees on this version, and of stored rows
+//! nothing. Catches plans that believe a declaration which nobody checks, and rows of an older plan that a new
+//! one cannot find.
+
+use crate::support::{Db, Driver, assert_equal, create, each_server, name, open_with, refresh, run};
+use trickle_client::{Alteration, RefreshMode, RefreshOptions, Session, Settings};
+use trickle_core::cost::Force;
+
+async fn incremental(db: &Db) -> (Driver, Session) {
+    let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
+    (open_with(db, settings).await, db.session().await)
+}
+
+async fn nothing(t: &mut Driver, w: &Session) {
+    let all: Vec<_> = t.registry().await.unwrap().entries().map(|e| e.relation.name.to_string()).collect();
+    for what in all {
+        // It may have gone with one that it reads.
+        let _ = t.drop(&name(&what), true).await;
+    }
+    run(w, "DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
+}
+
+/// Queries over `a (id, v)` and `b (id, v)` that are wrong where v is taken for a column without NULLs and has some.
+const ASKING_FOR_NULLS: &[&str] = &[
+    "SELECT id FROM a WHERE v IS NULL",
+    "SELECT id FROM b WHERE v NOT IN (SELECT v FROM a)",
+    "SELECT id % 2 AS k, count(v) AS n, count(*) AS all_of_them FROM a GROUP BY id % 2",
+    "SELECT v, count(*) AS n FROM a GROUP BY v",
+    "SELECT DISTINCT v FROM a",
+    "SELECT v FROM a",
+    "SELECT a.v, b.id FROM a LEFT JOIN b USING (v)",
+];
+
+/// Each change of the first table of a pair is one that keeps a NULL where it says NOT NULL; or makes one.
+async fn asks_for_nulls(db: &Db, tables: &str, changes: &[&str]) {
+    let (mut t, w) = incremental(db).await;
+    for query in ASKING_FOR_NULLS {
+        run(
+            &w,
+            "CREATE TABLE b (id int PRIMARY KEY, v int); INSERT INTO b VALUES (1, 10), (2, 20), (3, NULL)",
+        )
+        .await;
+        run(&w, tables).await;
+        create(&mut t, "st", query).await;
+        assert_equal(&mut t, "st").await;
+        for change in changes {
+            run(&w, change).await;
+            refresh(&mut t, "st").await;
+            assert_equal(&mut t, "st").await;
+        }
+        nothing(&mut t, &w).await;
+    }
+}
+
+#[test]
+fn a_not_null_that_is_not_valid_is_not_believed() {
+    each_server(async |db| {
+        if db.major() < 18 {
+            return;
+        }
+        let tables = "CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a VALUES (1, 10), (2, NULL), (3, NULL); \
+             ALTER TABLE a ADD CONSTRAINT present NOT NULL v NOT VALID";
+        let changes = [
+            "DELETE FROM a WHERE id = 3",
+            "INSERT INTO a VALUES (4, 20), (5, 10)",
+            "DELETE FROM a WHERE id = 2; ALTER TABLE a VALIDATE CONSTRAINT present",
+            "UPDATE a SET v = v + 10",
+            "ALTER TABLE a ALTER v DROP NOT NULL; UPDATE a SET v = NULL WHERE id = 4",
+        ];
+        asks_for_nulls(db, tables, &changes).await;
+    });
+}
+
+#[test]
+fn a_not_null_that_a_child_has_not_is_not_believed() {
+    each_server(async |db| {
+        let tables = match db.major() {
+            // A child may drop what it inherited.
+            ..18 => {
+                "CREATE TABLE a (id int, v int NOT NULL); CREATE TABLE c () INHERITS (a); \
+                 ALTER TABLE c ALTER v DROP NOT NULL; INSERT INTO a VALUES (1, 10); INSERT INTO c VALUES (2, NULL), (3, NULL)"
+            }
+            18.. => {
+                "CREATE TABLE a (id int, v int, CONSTRAINT present NOT NULL v NO INHERIT); CREATE TABLE c () INHERITS (a); \
+                 INSERT INTO a VALUES (1, 10); INSERT INTO c VALUES (2, NULL), (3, NULL)"
+            }
+        };
+        let changes = [
+            "DELETE FROM c WHERE id = 3",
+            "INSERT INTO a VALUES (4, 20); INSERT INTO c VALUES (5, 10), (6, NULL)",
+        ];
+        asks_for_nulls(db, tables, &changes).await;
+    });
+}
+
+#[test]
+fn a_not_null_that_a_child_loses_later_is_noticed() {
+    each_server(async |db| {
+        let (tables, change) = match db.major() {
+            ..18 => (
+                "CREATE TABLE a (id int, v int NOT NULL); CREATE TABLE c () INHERITS (a); INSERT INTO c VALUES (2, 10)",
+                "ALTER TABLE c ALTER v DROP NOT NULL; INSERT INTO c VALUES (3, NULL)",
+            ),
+            18.. => (
+                "CREATE TABLE a (id int, v int, CONSTRAINT present NOT NULL v); CREATE TABLE c () INHERITS (a); \
+                 INSERT INTO c VALUES (2, 10)",
+                "ALTER TABLE a ALTER CONSTRAINT present NO INHERIT; ALTER TABLE c ALTER v DROP NOT NULL; \
+                 INSERT INTO c VALUES (3, NULL)",
+            ),
+        };
+        asks_for_nulls(db, tables, &[change, "DELETE FROM c WHERE id = 3"]).await;
+    });
+}
+
+/// Rows that agree in the columns of what is unique and no key: each is kept as often as it is there.
+#[test]
+fn an_index_that_is_no_key_is_not_taken_for_one() {
+    const NO_CASE: &str =
+        "CREATE COLLATION no_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)";
+    const TWICE: &str = "INSERT INTO a VALUES (1, 'x', 10), (1, 'x', 10)";
+    each_server(async |db| {
+        let (mut t, w) = incremental(db).await;
+        let has_icu = w.client().batch_execute(NO_CASE).await.is_ok();
+        nothing(&mut t, &w).await;
+        let mut indexes = vec![
+            ("CREATE UNIQUE INDEX ON a (id) WHERE id > 5", TWICE),
+            (
+                "CREATE UNIQUE INDEX ON a ((id + n), v) INCLUDE (id)",
+                "INSERT INTO a VALUES (1, 'x', 10), (1, 'x', 11)",
+            ),
+            (
+                "ALTER TABLE a ADD UNIQUE (id) DEFERRABLE INITIALLY DEFERRED",
+                "BEGIN; INSERT INTO a VALUES (1, 'x', 10), (1, 'x', 10); DELETE FROM a WHERE ctid = (SELECT max(ctid) FROM a); COMMIT",
+            ),
+        ];
+        if has_icu {
+            // Under a collation of its own others are equal than under the column's, where x and X are.
+            let rows = "INSERT INTO a VALUES (1, 'x', 10), (1, 'X', 10), (1, 'y', 1)";
+            indexes.push(("CREATE UNIQUE INDEX ON a (v COLLATE \"C\")", rows));
+        }
+        if db.major() >= 18 {
+            indexes.push((
+                "ALTER TABLE a ADD r int4range NOT NULL, ADD at int4range NOT NULL; ALTER TABLE a ADD UNIQUE (r, at WITHOUT OVERLAPS)",
+                "INSERT INTO a VALUES (1, 'x', 10, '[1,2)', '[3,4)'), (1, 'x', 10, '[1,2)', '[4,5)')",
+            ));
+        }
+        for (index, rows) in indexes {
+            let column = if has_icu { "text COLLATE no_case" } else { "text" };
+            let table = format!("CREATE TABLE a (id int NOT NULL, v {column} NOT NULL, n int NOT NULL)");
+            run(&w, &if has_icu { format!("{NO_CASE}; {table}") } else { table }).await;
+            run(&w, index).await;
+            run(&w, rows).await;
+            let queries = [
+                "SELECT id, v, n FROM a",
+                "SELECT id FROM a",
+                "SELECT v, count(*) AS n FROM a GROUP BY v",
+                "SELECT v FROM a",
+            ];
+            for (i, query) in queries.iter().enumerate() {
+                create(&mut t, &format!("st{i}"), query).await;
+            }
+            for change in ["UPDATE a SET n = n + 100", "DELETE FROM a WHERE ctid = (SELECT min(ctid) FROM a)"]
+            {
+                run(&w, change).await;
+                for i in 0..queries.len() {
+                    refresh(&mut t, &format!("st{i}")).await;
+                    assert_equal(&mut t, &format!("st{i}")).await;
+                }
+            }
+            nothing(&mut t, &w).await;
+        }
+    });
+}
+
+/// A result without a key, of each kind.
+const BAGS: &[&str] = &[
+    "SELECT w{more} FROM t",
+    "SELECT t.w{more} FROM t JOIN u USING (w)",
+    "SELECT w{more} FROM t UNION ALL SELECT w{more} FROM u",
+    "SELECT w, row_number() OVER (PARTITION BY w % 7 ORDER BY w) AS n{more} FROM t",
+    "SELECT w{more} FROM t ORDER BY w LIMIT 50",
+];
+
+async fn bag(t: &mut Driver, w: &Session, query: &str) {
+    run(
+        w,
+        "CREATE TABLE t (w int NOT NULL); INSERT INTO t SELECT generate_series(1, 400); \
+         CREATE TABLE u (w int NOT NULL); INSERT INTO u SELECT generate_series(1, 400, 3)",
+    )
+    .await;
+    create(t, "st", &query.replace("{more}", "")).await;
+    create(t, "reader", "SELECT w % 10 AS k, count(*) AS n FROM st GROUP BY w % 10").await;
+}
+
+async fn both_are_right(t: &mut Driver, w: &Session) {
+    for what in ["st", "reader"] {
+        refresh(t, what).await;
+        assert_equal(t, what).await;
+    }
+    run(w, "INSERT INTO t VALUES (3), (1000); DELETE FROM t WHERE w = 7; DELETE FROM u WHERE w = 4").await;
+    for what in ["st", "reader"] {
+        refresh(t, what).await;
+        assert_equal(t, what).await;
+    }
+}
+
+#[test]
+fn a_source_column_of_another_type_leaves_no_old_row() {
+    each_server(async |db| {
+        let (mut t, w) = incremental(db).await;
+        for query in BAGS {
+            bag(&mut t, &w, query).await;
+            run(&w, "ALTER TABLE t ALTER w TYPE bigint; ALTER TABLE u ALTER w TYPE bigint").await;
+            both_are_right(&mut t, &w).await;
+            nothing(&mut t, &w).await;
+        }
+    });
+}
+
+#[test]
+fn a_query_with_another_column_leaves_no_old_row() {
+    each_server(async |db| {
+        let (mut t, w) = incremental(db).await;
+        for query in BAGS {
+            bag(&mut t, &w, query).await;
+            let query = query.replace("{more}", ", 'y'::text AS b");
+            t.alter(&name("st"), &Alteration { query: Some(query), ..Alteration::default() }).await.unwrap();
+            both_are_right(&mut t, &w).await;
+            nothing(&mut t, &w).await;
+        }
+    });
+}
+
+/// Whatever stands in a stored table, a full refresh and a repair leave the query's rows and no other.
+#[test]
+fn a_full_refresh_does_not_depend_on_stored_rows() {
+    each_server(async |db| {
+        let (mut t, w) = incremental(db).await;
+        let to_full = Alteration { mode: Some(RefreshMode::Full), ..Alteration::default() };
+        for query in BAGS {
+            for mend in ["full", "repair", "mode"] {
+                bag(&mut t, &w, query).await;
+                run(
+                    &w,
+                    "SET session_replication_role = replica; \
+                     DO $$ BEGIN UPDATE st SET w = NULL WHERE w % 3 = 0; EXCEPTION WHEN not_null_violation THEN NULL; END $$; \
+                     DO $$ BEGIN INSERT INTO st SELECT * FROM st LIMIT 5; EXCEPTION WHEN unique_violation THEN NULL; END $$; \
+                     DELETE FROM st WHERE w % 11 = 0; RESET session_replication_role",
+                )
+                .await;
+                match mend {
+                    "full" => drop(
+                        t.refresh(&[name("st")], &RefreshOptions { full: true, ..RefreshOptions::default() })
+                            .await,
+                    ),
+                    "repair" => drop(t.repair(&name("st")).await.unwrap()),
+                    _ => drop(t.alter(&name("st"), &to_full).await.unwrap()),
+                }
+                refresh(&mut t, "st").await;
+                assert_equal(&mut t, "st").await;
+                nothing(&mut t, &w).await;
+            }
+        }
+    });
+}

@@ -1,0 +1,109 @@
+//! Where somebody looks on, a refresh writes what changed and nothing else, whatever way it takes. Catches
+//! foreign keys that a refresh violates for an instant, triggers that see rows go and come that are as they
+//! were, and readers that are computed anew since their source was.
+
+use crate::support::{Db, Driver, assert_equal, count, create, each_server, name, open, refresh, run};
+use trickle_client::{Alteration, RefreshOptions, Session};
+
+const SOURCE: &str =
+    "CREATE TABLE s (id int PRIMARY KEY, v int); INSERT INTO s SELECT i, i FROM generate_series(1, 200) i";
+const KEYED: &str = "SELECT id, v * 2 AS v FROM s WHERE v >= 0";
+
+async fn kept(db: &Db) -> (Driver, Session) {
+    let mut t = open(db).await;
+    let w = db.session().await;
+    run(&w, SOURCE).await;
+    create(&mut t, "k", KEYED).await;
+    (t, w)
+}
+
+async fn full(t: &mut Driver) {
+    t.refresh(&[name("k")], &RefreshOptions { full: true, ..RefreshOptions::default() }).await.unwrap();
+    assert_equal(t, "k").await;
+}
+
+#[test]
+fn foreign_keys_are_not_violated_by_a_full_refresh() {
+    each_server(async |db| {
+        let (mut t, w) = kept(db).await;
+        for action in ["CASCADE", "SET NULL", "NO ACTION", "RESTRICT"] {
+            let table = format!(
+                "CREATE TABLE child (kid int REFERENCES k (id) ON DELETE {action}); INSERT INTO child SELECT id FROM k WHERE id <= 50"
+            );
+            run(&w, &table).await;
+            run(&w, "UPDATE s SET v = v + 1 WHERE id % 3 = 0").await;
+            full(&mut t).await;
+            // The way is asked of the model, which knows both by now.
+            for _ in 0..3 {
+                run(&w, "UPDATE s SET v = v + 1; DELETE FROM s WHERE id = (SELECT max(id) FROM s)").await;
+                refresh(&mut t, "k").await;
+                assert_equal(&mut t, "k").await;
+            }
+            assert_eq!(count(&w, "SELECT count(*) FROM child WHERE kid <= 50").await, 50, "{action}");
+            run(&w, "DROP TABLE child").await;
+        }
+    });
+}
+
+#[test]
+fn a_trigger_sees_an_update_as_an_update_and_no_other_row() {
+    each_server(async |db| {
+        let (mut t, w) = kept(db).await;
+        run(
+            &w,
+            "CREATE TABLE seen (op text, was int, is_now int); \
+             CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                INSERT INTO public.seen VALUES (TG_OP, CASE WHEN TG_OP <> 'INSERT' THEN OLD.id END, CASE WHEN TG_OP <> 'DELETE' THEN NEW.id END); \
+                RETURN NULL; END $$; \
+             CREATE TRIGGER see AFTER INSERT OR UPDATE OR DELETE ON k FOR EACH ROW EXECUTE FUNCTION see()",
+        )
+        .await;
+        full(&mut t).await;
+        assert_eq!(count(&w, "SELECT count(*) FROM seen").await, 0);
+        run(
+            &w,
+            "UPDATE s SET v = v + 1 WHERE id = 7; DELETE FROM s WHERE id = 8; INSERT INTO s VALUES (1000, 1)",
+        )
+        .await;
+        full(&mut t).await;
+        let wanted = "SELECT count(*) FROM seen WHERE (op, was, is_now) IN (('UPDATE', 7, 7)) \
+             OR (op, was) = ('DELETE', 8) OR (op, is_now) = ('INSERT', 1000)";
+        assert_eq!(count(&w, wanted).await, 3);
+        assert_eq!(count(&w, "SELECT count(*) FROM seen").await, 3);
+    });
+}
+
+#[test]
+fn readers_go_on_by_deltas_after_a_full_refresh() {
+    each_server(async |db| {
+        let (mut t, w) = kept(db).await;
+        create(&mut t, "reader", "SELECT v % 10 AS d, count(*) AS n FROM k GROUP BY v % 10").await;
+        run(&w, "UPDATE s SET v = v + 1 WHERE id = 7").await;
+        full(&mut t).await;
+        let done = refresh(&mut t, "reader").await;
+        let reader = done.iter().find(|d| d.report.name.ends_with("reader"));
+        assert!(reader.is_none_or(|d| d.report.action.name() != "FULL"), "{done:?}");
+        assert_equal(&mut t, "reader").await;
+    });
+}
+
+/// What is published is written as it changed, under another query too.
+#[test]
+fn a_published_row_that_stays_is_not_written() {
+    each_server(async |db| {
+        let (mut t, w) = kept(db).await;
+        run(
+            &w,
+            "CREATE PUBLICATION told FOR TABLE k; CREATE TEMPORARY TABLE was AS SELECT ctid AS at, id FROM k",
+        )
+        .await;
+        full(&mut t).await;
+        let query = Some("SELECT id, v * 2 AS v FROM s WHERE v >= 100".to_owned());
+        t.alter(&name("k"), &Alteration { query, ..Alteration::default() }).await.unwrap();
+        refresh(&mut t, "k").await;
+        assert_equal(&mut t, "k").await;
+        let moved = "SELECT count(*) FROM was JOIN k USING (id) WHERE k.ctid <> was.at";
+        assert_eq!(count(&w, moved).await, 0);
+        assert_eq!(count(&w, "SELECT count(*) FROM k").await, 101);
+    });
+}
