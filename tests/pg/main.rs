@@ -39,6 +39,7 @@ mod plans;
 mod polling;
 mod prepared;
 mod program;
+mod published;
 mod random;
 mod readme;
 mod recursion;

@@ -89,13 +89,27 @@ const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, captu
 
 /// Runs the statements of a list in order.
 pub(crate) async fn run_all(db: &dyn Connection, statements: &[Statement], doing: &str) -> Result<()> {
-    let texts: Vec<String> = statements.iter().map(|s| print(s).text).collect();
-    db.batch_execute(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
+    db.batch_execute(&texts(statements).join(";\n")).await.map_err(|e| Error::server(doing, e))
+}
+
+/// Statements as texts. A table that they make without a primary key is told apart by its whole rows, so that a publication
+/// FOR ALL TABLES, which the server would have refuse its updates otherwise, is in nobody's way.
+pub(crate) fn texts(statements: &[Statement]) -> Vec<String> {
+    let identified = |s: &Statement| match s {
+        Statement::CreateTable(made) if made.primary_key.is_empty() => Some(whole_rows(&made.name)),
+        _ => None,
+    };
+    statements.iter().flat_map(|s| [Some(print(s).text), identified(s)]).flatten().collect()
+}
+
+/// Has the rows of a table without a primary key told apart by all their columns where it is published.
+pub(crate) fn whole_rows(table: &Qualified) -> String {
+    format!("ALTER TABLE {table} REPLICA IDENTITY FULL")
 }
 
 /// The same as the catalog's owner, to whom belongs what they make.
 pub(crate) async fn run_as_keeper(db: &dyn Connection, statements: &[Statement], doing: &str) -> Result<()> {
-    let mut texts: Vec<String> = statements.iter().map(|s| print(s).text).collect();
+    let mut texts = texts(statements);
     texts.push("SELECT pgtrickle.without_statistics()".to_owned());
     db.as_keeper(&texts.join(";\n")).await.map_err(|e| Error::server(doing, e))
 }

@@ -3,7 +3,7 @@
 //! What their triggers do is the core's ([`trickle_core::immediate`]). They come with a full refresh, in its transaction, and go
 //! with whatever makes the stream table another one: between the two it is stale, and marked so.
 
-use crate::capture::{HIDDEN, table_by_oid, with_children};
+use crate::capture::{HIDDEN, table_by_oid, texts, with_children};
 use crate::catalog::PgCatalog;
 use crate::create::Design;
 use crate::db::Connection;
@@ -18,7 +18,7 @@ use trickle_core::catalog::TableId;
 use trickle_core::cdc::Buffer;
 use trickle_core::immediate::{Immediate, Needs};
 use trickle_core::refresh::{Compiled, Installed, Setting, Template, Yield};
-use trickle_core::sql::{Qualified, print};
+use trickle_core::sql::Qualified;
 use trickle_core::stream_table::StreamTable;
 use trickle_core::{Cause, Reason, ReasonKind};
 
@@ -161,7 +161,7 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
         "UPDATE pgtrickle.pgt_stream_tables SET triggers_fingerprint = pgtrickle.immediate_fingerprint(pgt_id) WHERE pgt_id = {}",
         e.id
     );
-    let made = statements.iter().map(|s| print(s).text);
+    let made = texts(&statements).into_iter();
     let mark = db.mark_of_work().map(str::to_owned);
     let made = mark.into_iter().chain(made).chain([handed, unmarked]);
     let mut then = vec![Template::plain(allowed, Yield::Nothing)];

@@ -46,6 +46,10 @@ pub(super) async fn evolve(
         t.batch_execute(&format!("DELETE FROM {table}")).await.map_err(fail)?;
         t.batch_execute(&identity.join(";\n")).await.map_err(fail)?;
     }
+    let keyed = |s: &Statement| matches!(s, Statement::AddPrimaryKey(_));
+    if !design.identity().iter().any(keyed) {
+        t.batch_execute(&capture::whole_rows(&design.name())).await.map_err(fail)?;
+    }
     guard(t, old.id, &design.name(), &doing).await
 }
 

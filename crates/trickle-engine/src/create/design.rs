@@ -1,7 +1,7 @@
 //! The design of a stream table: its tables are made by it, and the catalog notes it.
 
 use super::{RefreshMode, comment, consistency, guard};
-use crate::capture::{run_all, run_as_keeper};
+use crate::capture::{run_all, run_as_keeper, whole_rows};
 use crate::copies::is_copy;
 use crate::db::{Json, Transaction};
 use crate::error::{Error, Result};
@@ -107,7 +107,7 @@ impl Design {
                 run_as_keeper(t, &table.state_ddl(), &doing).await?;
             }
             None => {
-                t.batch_execute(&self.create_table())
+                t.batch_execute(&[self.create_table(), whole_rows(&self.name())].join(";\n"))
                     .await
                     .map_err(|e| Error::server(&doing, e).blamed_on_input())?;
             }

@@ -3,6 +3,22 @@
 -- Readers of the catalog begin with this table. A change of the catalog does too, so that the two never wait for each other in a circle.
 LOCK TABLE pgtrickle.pgt_stream_tables IN ACCESS EXCLUSIVE MODE;
 
+-- A publication FOR ALL TABLES, or of our schemas, has the server refuse updates and deletes of tables without a primary key, unless
+-- all their columns tell their rows apart.
+DO $$
+DECLARE keyless regclass;
+BEGIN
+    FOR keyless IN SELECT c.oid FROM pg_catalog.pg_class c
+        WHERE c.relkind = 'r' AND c.relreplident = 'd' AND pg_catalog.pg_has_role(c.relowner, 'USAGE')
+          AND (c.relnamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace)
+            OR c.oid IN (SELECT pgt_relid FROM pgtrickle.pgt_stream_tables))
+          AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+    LOOP
+        EXECUTE pg_catalog.format('ALTER TABLE %s REPLICA IDENTITY FULL', keyless);
+    END LOOP;
+END
+$$;
+
 -- Capture.
 --
 -- A trigger function runs with the rights of its owner over tables that others may alter. So it touches a value of a table only
