@@ -1,9 +1,9 @@
 //! From a query to everything a driver needs: verdict, plans, DDL, refresh statements.
 
 use crate::apply::{
-    Identity, Layout, LayoutSources, Stored, StoredColumn, Summand, affected_statement, change_statement,
-    create_statements, create_table, difference, drop_statements, from_stored, full_statements,
-    identity_statements, insert_statement, summands, takes_pairs,
+    Against, Identity, Layout, LayoutSources, Stored, StoredColumn, Summand, affected_statement,
+    change_statement, create_statements, create_table, difference, drop_statements, from_stored,
+    full_statements, identity_statements, insert_statement, summands, takes_pairs,
 };
 use crate::catalog::{Catalog, ColumnDef, TableDef, TableId, TableKind};
 use crate::cdc::{Buffer, Mode};
@@ -345,7 +345,8 @@ impl StreamTable {
         let tables: Vec<&Stored> = live.iter().map(|(table, _)| *table).collect();
         let in_pairs = |i: usize, r: &Revise| takes_pairs(tables[i], r, graph.props(r.input()));
         let changed = render_changes(&graph, &nodes, &in_pairs, sources, &self.options.profile)?;
-        Ok(vec![change_statement(changed, &tables)])
+        let against = if how == Refresh::Difference { Against::Stored } else { Against::Plan };
+        Ok(vec![change_statement(changed, &tables, against)])
     }
 
     /// The statement that makes the result the rows of a table of the same columns, which hold what the query gives, by writing
@@ -363,7 +364,7 @@ impl StreamTable {
         let root = from_stored(&mut graph, table.node, rows)?;
         let sources = self.sources_of_refreshes();
         let changed = render_changes(&graph, &[root], &|_, _| false, &sources, &self.options.profile)?;
-        Ok(change_statement(changed, &[table]))
+        Ok(change_statement(changed, &[table], Against::Stored))
     }
 
     /// The columns of the result that tell its rows apart, and the path that they come along, where nothing else is stored.

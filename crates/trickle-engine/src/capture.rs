@@ -92,8 +92,8 @@ pub(crate) async fn run_all(db: &dyn Connection, statements: &[Statement], doing
     db.batch_execute(&texts(statements).join(";\n")).await.map_err(|e| Error::server(doing, e))
 }
 
-/// Statements as texts. A table that they make without a primary key is told apart by its whole rows, so that a publication
-/// FOR ALL TABLES, which the server would have refuse its updates otherwise, is in nobody's way.
+/// Statements as texts. A table that they make without a primary key gets REPLICA IDENTITY FULL: otherwise the server refuses its
+/// updates while a publication FOR ALL TABLES exists.
 pub(crate) fn texts(statements: &[Statement]) -> Vec<String> {
     let identified = |s: &Statement| match s {
         Statement::CreateTable(made) if made.primary_key.is_empty() => Some(whole_rows(&made.name)),

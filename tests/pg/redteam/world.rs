@@ -37,8 +37,7 @@ fn servers() -> &'static [(u32, Server)] {
             let binaries: std::path::PathBuf = binaries;
             (major, Server::start(&binaries, &format!("red{major}"), &settings).unwrap())
         };
-        // The attempts by the program are made on the oldest server, those by the extension on the newest: `./x`
-        // names that one alone.
+        // By the program on the oldest server; by the extension on the newest, the only one that `./x` names then.
         let found = throwaway::find().unwrap();
         let few = if is_nightly() { found.len() } else { 1 };
         let mut servers: Vec<_> = found.into_iter().take(few).map(start).collect();

@@ -128,8 +128,8 @@ pub(crate) fn each_server(test: impl AsyncFn(&Db) + Sync) {
     on_servers(servers(), test);
 }
 
-/// Runs a test on the newest server, and on every one in the long run of `just nightly`: a test of processes,
-/// clocks and messages, to which it does not matter how a server's catalogs and plans differ from another's.
+/// Runs a test on the newest server, and on every one in the long run of `just nightly`: tests of processes,
+/// clocks and messages, which meet little that differs between servers, and long ones.
 pub(crate) fn newest_server(test: impl AsyncFn(&Db) + Sync) {
     let all = servers();
     let newest = all.iter().map(|s| s.major).max().unwrap_or_default();

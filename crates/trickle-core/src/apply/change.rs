@@ -15,6 +15,16 @@ use crate::types::Type;
 struct Change<'s> {
     table: &'s Stored,
     rows: Rendered,
+    against: Against,
+}
+
+/// Which state of the stored rows a change was computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// The one that this plan left: a table of one row has one row.
+    Plan,
+    /// The rows that are there, whichever plan left them.
+    Stored,
 }
 
 /// Whether the change of a table may come as pairs of what its rows were and are, rows of `input`: its key passes through
@@ -29,12 +39,12 @@ pub fn takes_pairs(table: &Stored, revise: &Revise, input: &Props) -> bool {
 /// returns one row: what was inserted, updated and deleted in the last table.
 /// Every part reads the state before the statement; keys that vanish are deleted and all others upserted, so that no
 /// key is touched twice.
-pub fn change_statement(changed: Changed, tables: &[&Stored]) -> Statement {
+pub fn change_statement(changed: Changed, tables: &[&Stored], against: Against) -> Statement {
     let Changed { mut ctes, roots } = changed;
     let mut names = names_beside(&ctes);
     let mut counts = Vec::new();
     for (table, rows) in tables.iter().zip(roots) {
-        let change = Change { table, rows };
+        let change = Change { table, rows, against };
         let (removed, written) = (names.fresh("removed"), names.fresh("written"));
         ctes.push(dml(removed.clone(), CteBody::Delete(removal(&change))));
         ctes.push(dml(written.clone(), CteBody::Insert(insertion(&change))));
@@ -129,8 +139,10 @@ impl Change<'_> {
 fn removal(change: &Change<'_>) -> Delete {
     let rows = match &change.table.identity {
         Identity::Key(key) => stored_at(change.table, key, &vanishing(change, key, &Ident::fixed("d"))),
-        Identity::Single => SetExpr::Select(Box::new(vanished_single(change))),
-        Identity::Bag => SetExpr::Select(Box::new(vanished_by_value(change))),
+        Identity::Single if change.against == Against::Plan => {
+            SetExpr::Select(Box::new(vanished_single(change)))
+        }
+        Identity::Single | Identity::Bag => SetExpr::Select(Box::new(vanished_by_value(change))),
     };
     delete_at(change.table, rows)
 }
@@ -239,10 +251,10 @@ fn vanished_single(change: &Change<'_>) -> Select {
     }
 }
 
-/// For each row of the change with weight −n, n stored rows of that image. A NULL is found where the plan knows of none: what is
-/// stored may be of another plan. Where the query leaves open how equal values
-/// are written, the stored rows may show another than the state that the change was computed from: any row of that value
-/// will do, one of that image first.
+/// For each row of the change with weight −n, n stored rows of that image. A NULL is found even in a column in
+/// which the plan expects none: the stored rows may be those of another plan. Where the query leaves open how
+/// equal values are written, the stored rows may show another than the state that the change was computed from:
+/// any row of that value will do, one of that image first.
 fn vanished_by_value(change: &Change<'_>) -> Select {
     let (d, s, m) = (Ident::fixed("d"), Ident::fixed("s"), Ident::fixed("m"));
     let table = change.table;

@@ -13,7 +13,7 @@ mod lookups;
 mod summands;
 
 pub use affected::affected_statement;
-pub use change::{change_statement, takes_pairs};
+pub use change::{Against, change_statement, takes_pairs};
 pub use ddl::{create_statements, create_table, drop_statements, identity_statements, index_names};
 pub use full::{Full, difference, from_stored, full_statements, insert_statement};
 pub use layout::{Identity, Layout, LayoutSources, Stored, StoredColumn};

@@ -28,10 +28,10 @@ const PRIOR_WORK: [f64; 2] = [1.0, 1e6];
 const SURPRISE: f64 = 8.0;
 /// A loss delays forgetting by this many refreshes per multiple of the cost that the alternative was
 /// predicted to have: what retrying a bad strategy costs in the long run is at most a tenth of the whole.
-const AMORTISE: f64 = 10.0;
+pub(super) const AMORTISE: f64 = 10.0;
 /// Larger losses (in multiples of the alternative) count as this: so the delay ends, at most 2,560 refreshes
 /// later.
-const WORST_LOSS: f64 = 256.0;
+pub(super) const WORST_LOSS: f64 = 256.0;
 /// How much faster than the prior a machine may be taken to be.
 const FASTEST: f64 = 0.01;
 

@@ -1,5 +1,6 @@
 //! Laws of the cost model, and its regret on synthetic and measured traces.
 
+use super::model::{AMORTISE, WORST_LOSS};
 use super::{Force, Inputs, Model, Policy, Sample, Strategy, calibrate, choose, estimate, threshold};
 use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, prop_assume, proptest};
 use proptest::strategy::Strategy as Generator;
@@ -51,7 +52,7 @@ proptest! {
         prop_assume!(unused != used);
         let mut model = calibrate(&history);
         let at = inputs(100, 100_000);
-        for _ in 0..3_500 {
+        for _ in 0..(WORST_LOSS * AMORTISE) as usize + 1_000 {
             model.observe(&Sample { strategy: ALL[used], inputs: at, ms });
         }
         let ratio = estimate(&model, ALL[unused], &at) / (at.prior_ms(ALL[unused]) * model.scale(ALL[unused]));

@@ -55,7 +55,7 @@ pub(super) struct Facts {
     /// Why it must be rebuilt.
     pub(super) reinit: Option<String>,
     pub(super) rows: i64,
-    /// Whether somebody looks on who is to see what changed and nothing else.
+    /// Whether triggers, publications or readers must see the rows that changed and no others.
     pub(super) watched: bool,
     /// What refreshes have cost.
     pub(super) model: Model,
@@ -180,8 +180,9 @@ impl Facts {
         self.frontier.as_ref().is_some_and(|f| f.matches(now.system, now.database) && !f.is_within(&high))
     }
 
-    /// The ways among these that are open: where somebody looks on, everything is replaced only if there is no other way; and where
-    /// nothing is known of what is stored, and nobody looks on, nothing is compared with it.
+    /// The ways that are open. A watched table is replaced as a whole only where its program has no other way.
+    /// Without a frontier nothing is known of the stored rows: unless they are watched, comparing with them
+    /// costs more than it saves.
     pub(super) fn ways(&self, all: &[Strategy]) -> Vec<Strategy> {
         let has_both = [Strategy::Full, Strategy::FullDifference].iter().all(|s| all.contains(s));
         let closed = match (self.watched, &self.frontier) {
@@ -248,7 +249,7 @@ mod tests {
     use super::{Facts, Frontier, Strategy};
 
     #[test]
-    fn where_somebody_looks_on_only_differences_are_written() {
+    fn of_what_is_watched_only_differences_are_written() {
         let frontier = || {
             let text = r#"{"own":{},"system":"1","database":5,"snapshot":"90:90:"}"#;
             Some(Frontier::from_json(text).unwrap())

@@ -46,11 +46,19 @@ pub(super) async fn evolve(
         t.batch_execute(&format!("DELETE FROM {table}")).await.map_err(fail)?;
         t.batch_execute(&identity.join(";\n")).await.map_err(fail)?;
     }
-    let keyed = |s: &Statement| matches!(s, Statement::AddPrimaryKey(_));
-    if !design.identity().iter().any(keyed) {
-        t.batch_execute(&capture::whole_rows(&design.name())).await.map_err(fail)?;
-    }
+    t.batch_execute(&replica_identity(t, old, &doing).await?).await.map_err(fail)?;
     guard(t, old.id, &design.name(), &doing).await
+}
+
+/// What has the rows of a stored table told apart where it is published, if it is to be said: by its primary key, or without one by
+/// all columns. An index that the user chose for it stays.
+async fn replica_identity(t: &Transaction<'_>, old: &Entry, doing: &str) -> Result<String> {
+    let text = "SELECT coalesce(pg_catalog.format('ALTER TABLE %s REPLICA IDENTITY ', c.oid::regclass) || \
+         CASE WHEN k.is_keyed AND c.relreplident = 'f' THEN 'DEFAULT' WHEN NOT k.is_keyed AND c.relreplident = 'd' THEN 'FULL' END, '') \
+         FROM pg_class c CROSS JOIN LATERAL (SELECT EXISTS ( \
+            SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)) k(is_keyed) WHERE c.oid = $1";
+    let row = t.query_one(text, &[&old.relation.id.0]).await.map_err(|e| Error::server(doing, e))?;
+    Ok(row.get(0))
 }
 
 fn another_order(table: &str) -> Error {

@@ -7,7 +7,7 @@ CREATE TABLE pgtrickle.pgt_catalog_version (
     home text,
     buffer_limit_bytes bigint NOT NULL DEFAULT 1073741824 CHECK (buffer_limit_bytes > 0)
 );
--- It has no key, and a publication FOR ALL TABLES is not to have its updates refused.
+-- It has no key, so that the server would refuse its updates while all tables are published.
 ALTER TABLE pgtrickle.pgt_catalog_version REPLICA IDENTITY FULL;
 COMMENT ON TABLE pgtrickle.pgt_catalog_version IS 'One row: the version of this catalog, and the settings that all clients share.';
 COMMENT ON COLUMN pgtrickle.pgt_catalog_version.buffer_limit_bytes IS 'The limit that every buffer is to have; trickle init sets it.';

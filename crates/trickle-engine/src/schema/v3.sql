@@ -3,21 +3,8 @@
 -- Readers of the catalog begin with this table. A change of the catalog does too, so that the two never wait for each other in a circle.
 LOCK TABLE pgtrickle.pgt_stream_tables IN ACCESS EXCLUSIVE MODE;
 
--- A publication FOR ALL TABLES, or of our schemas, has the server refuse updates and deletes of tables without a primary key, unless
--- all their columns tell their rows apart.
-DO $$
-DECLARE keyless regclass;
-BEGIN
-    FOR keyless IN SELECT c.oid FROM pg_catalog.pg_class c
-        WHERE c.relkind = 'r' AND c.relreplident = 'd' AND pg_catalog.pg_has_role(c.relowner, 'USAGE')
-          AND (c.relnamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace)
-            OR c.oid IN (SELECT pgt_relid FROM pgtrickle.pgt_stream_tables))
-          AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
-    LOOP
-        EXECUTE pg_catalog.format('ALTER TABLE %s REPLICA IDENTITY FULL', keyless);
-    END LOOP;
-END
-$$;
+-- It has no key, so that the server would refuse its updates while all tables are published.
+ALTER TABLE pgtrickle.pgt_catalog_version REPLICA IDENTITY FULL;
 
 -- Capture.
 --
@@ -183,7 +170,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle.row_security(oid, oid[], oid) IS 'Which rows of a relation may be read by a query of a role, through these views; NULL: all.';
 
 
--- What the server guarantees of every row that a relation shows.
+-- Guarantees of the server for every row that a relation shows.
 
 -- The columns that hold no NULL. pg_attribute.attnotnull says less: since PostgreSQL 18 it is set by a constraint that is NOT VALID,
 -- while older rows have NULLs; a child may have dropped its NOT NULL (before 18), or never got it (NO INHERIT); and what a foreign
@@ -193,22 +180,27 @@ SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ARRAY(
         WITH RECURSIVE tree(oid) AS (
-            SELECT relation UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+            SELECT relation UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
+        ), doubtful(name) AS (
+            SELECT a.attname FROM tree JOIN pg_class c ON c.oid = tree.oid JOIN pg_attribute a ON a.attrelid = tree.oid
+            WHERE a.attnum > 0 AND NOT a.attisdropped AND (c.relkind = 'f' OR NOT a.attnotnull)
+            UNION ALL SELECT a.attname FROM tree JOIN pg_constraint k ON k.conrelid = tree.oid
+                JOIN pg_attribute a ON a.attrelid = tree.oid AND a.attnum = k.conkey[1]
+            WHERE k.contype = 'n' AND NOT k.convalidated
+        )
         SELECT a.attnum FROM pg_attribute a
-        WHERE a.attrelid = relation AND a.attnum > 0 AND a.attnotnull AND NOT a.attisdropped AND NOT EXISTS (
-            SELECT FROM tree JOIN pg_class c ON c.oid = tree.oid
-            LEFT JOIN pg_attribute o ON o.attrelid = tree.oid AND o.attname = a.attname AND NOT o.attisdropped
-            WHERE c.relkind = 'f' OR o.attnotnull IS NOT TRUE OR EXISTS (SELECT FROM pg_constraint k
-                WHERE k.conrelid = tree.oid AND k.contype = 'n' AND k.conkey = ARRAY[o.attnum] AND NOT k.convalidated))
+        WHERE a.attrelid = relation AND a.attnum > 0 AND a.attnotnull AND NOT a.attisdropped
+          AND a.attname NOT IN (SELECT name FROM doubtful)
         ORDER BY a.attnum
     );
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.never_null(oid) IS 'The columns of a relation in which the server lets no row have a NULL.';
 
--- Whether no two rows of a table agree in the columns of an index by the equality of queries, at any time: it is checked for all rows
--- and at once, for the columns themselves, by the operators that = means for their types and under their own collations. An index
--- WITHOUT OVERLAPS is unique and is none. Columns that may be NULL are looked at apart.
+-- Whether a unique index is a key: no two rows of its table are ever equal in its columns by the = of queries. The index has to hold all
+-- rows, be checked at once (not DEFERRABLE), and compare the columns themselves, under the columns' own collations and by the default
+-- operators of their types: text_ops over citext tells apart what citext does not. An index WITHOUT OVERLAPS is left out: it compares
+-- by another operator than =. Whether its columns may be NULL is another question.
 CREATE FUNCTION pgtrickle.is_key(index oid) RETURNS bool LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -218,7 +210,13 @@ BEGIN
                 SELECT FROM generate_series(0, i.indnkeyatts - 1) n(n)
                 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n.n]
                 JOIN pg_opclass o ON o.oid = i.indclass[n.n]
-                WHERE NOT o.opcdefault OR i.indcollation[n.n] <> a.attcollation)
+                CROSS JOIN LATERAL (
+                    WITH RECURSIVE base(oid) AS (
+                        SELECT a.atttypid UNION SELECT t.typbasetype FROM base JOIN pg_type t ON t.oid = base.oid AND t.typtype = 'd')
+                    SELECT t.oid FROM base JOIN pg_type t ON t.oid = base.oid AND t.typtype <> 'd') t
+                WHERE NOT o.opcdefault OR i.indcollation[n.n] <> a.attcollation
+                  OR o.opcintype <> t.oid AND EXISTS (SELECT FROM pg_opclass d
+                    WHERE d.opcmethod = o.opcmethod AND d.opcdefault AND d.opcintype = t.oid))
         FROM pg_index i WHERE i.indexrelid = index
     );
 END

@@ -37,7 +37,7 @@ END
 $$;
 DROP FUNCTION pgtrickle.is_safe_path(text[]), pgtrickle.safe_path(jsonb, oid), pgtrickle.safe_path(text[], oid);
 
--- What the server guarantees of every row that a relation shows.
+-- Guarantees of the server for every row that a relation shows.
 CREATE OR REPLACE FUNCTION pgtrickle.fingerprint(relation oid, last int2 DEFAULT 32767) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
 SET bytea_output = hex SET standard_conforming_strings = on AS $$
