@@ -1,5 +1,3 @@
--- It has no key, so that the server would refuse its updates while all tables are published.
-ALTER TABLE pgtrickle.pgt_catalog_version REPLICA IDENTITY FULL;
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN diamond_consistency text NOT NULL DEFAULT 'atomic'
     CHECK (diamond_consistency IN ('atomic', 'none'));
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.diamond_consistency IS 'none: refreshed by itself, after the stream tables that it reads, and not with them.';

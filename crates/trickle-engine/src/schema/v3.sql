@@ -3,9 +3,6 @@
 -- Readers of the catalog begin with this table. A change of the catalog does too, so that the two never wait for each other in a circle.
 LOCK TABLE pgtrickle.pgt_stream_tables IN ACCESS EXCLUSIVE MODE;
 
--- It has no key, so that the server would refuse its updates while all tables are published.
-ALTER TABLE pgtrickle.pgt_catalog_version REPLICA IDENTITY FULL;
-
 -- Capture.
 --
 -- A trigger function runs with the rights of its owner over tables that others may alter. So it touches a value of a table only
