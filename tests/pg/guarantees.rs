@@ -1,6 +1,6 @@
-//! A plan takes for granted of a source only the guarantees of the server on this version, and nothing of stored
-//! rows. Catches plans that believe a declaration which nobody checks, and rows of an older plan that a new one
-//! cannot find.
+//! A plan takes for granted of a source only the guarantees of the server on this version, and nothing of
+//! stored rows. Catches plans that believe a declaration which nobody checks, and rows of an older plan that
+//! a new one cannot find.
 
 use crate::support::{Db, Driver, assert_equal, create, each_server, name, open_with, refresh, run};
 use trickle_client::{Alteration, RefreshMode, RefreshOptions, Session, Settings};
@@ -20,7 +20,8 @@ async fn nothing(t: &mut Driver, w: &Session) {
     run(w, "DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
 }
 
-/// Queries over `a (id, v)` and `b (id, v)` that are wrong where v is taken for a column without NULLs and has some.
+/// Queries over `a (id, v)` and `b (id, v)` that are wrong where v is taken for a column without NULLs and
+/// has some.
 const ASKING_FOR_NULLS: &[&str] = &[
     "SELECT id FROM a WHERE v IS NULL",
     "SELECT id FROM b WHERE v NOT IN (SELECT v FROM a)",

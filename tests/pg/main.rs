@@ -1,4 +1,5 @@
-//! Ring 4: the engine's plans, and its evaluator, judged by real servers. Every test runs on every PostgreSQL found.
+//! Ring 4: the engine's plans, and its evaluator, judged by real servers. A test runs on every PostgreSQL
+//! found (`each_server`), or on the newest (`newest_server`).
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,6 @@
 //! Databases of which all tables are published. Catches tables of ours without anything that tells their rows
-//! apart: the server refuses to update and delete in those while they are published, ours and the user's alike.
+//! apart: the server refuses to update and delete in those while they are published, ours and the user's
+//! alike.
 
 use crate::support::{Db, Driver, assert_equal, create, each_server, mode, name, open, refresh, run};
 use trickle_client::{Alteration, NewStreamTable, RefreshMode, Session};

@@ -1,7 +1,7 @@
 //! A stream table with foreign keys to it, triggers, publications or readers is watched: a refresh writes the
-//! rows that changed and no others, whatever way it takes. Catches foreign keys that a refresh violates for an
-//! instant, triggers that are told of rows which stayed as they were, and readers that are computed anew because
-//! their source was.
+//! rows that changed and no others, whatever way it takes. Catches foreign keys that a refresh violates for
+//! an instant, triggers that are told of rows which stayed as they were, and readers that are computed anew
+//! because their source was.
 
 use crate::support::{Db, Driver, assert_equal, count, create, each_server, name, open, refresh, run};
 use trickle_client::{Alteration, RefreshOptions, Session};

@@ -213,7 +213,8 @@ impl Refresh {
                 Some(_) if state.must_rebuild => Value::text("redefined"),
                 Some(_) => Value::Null,
             };
-            // In every other run a stream table that is read is watched; in the others its readers are computed anew.
+            // In every other run a stream table that is read is watched; in the others its readers are
+            // computed anew.
             let is_read = || db.catalog.values().any(|e| e.definition.sources.contains(&id));
             let watched = state.frontier.is_some() && scenario.seed.is_multiple_of(2) && is_read();
             for s in &entry.definition.sources {

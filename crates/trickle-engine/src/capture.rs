@@ -92,17 +92,18 @@ pub(crate) async fn run_all(db: &dyn Connection, statements: &[Statement], doing
     db.batch_execute(&texts(statements).join(";\n")).await.map_err(|e| Error::server(doing, e))
 }
 
-/// Statements as texts. A table that they make without a primary key gets REPLICA IDENTITY FULL: otherwise the server refuses its
-/// updates while a publication FOR ALL TABLES exists.
+/// Statements as texts. A table that they make without a primary key gets REPLICA IDENTITY FULL: otherwise
+/// the server refuses its updates while a publication FOR ALL TABLES exists.
 pub(crate) fn texts(statements: &[Statement]) -> Vec<String> {
-    let identified = |s: &Statement| match s {
-        Statement::CreateTable(made) if made.primary_key.is_empty() => Some(whole_rows(&made.name)),
-        _ => None,
+    let identified = |s: &Statement| {
+        let Statement::CreateTable(made) = s else { return None };
+        made.primary_key.is_empty().then(|| whole_rows(&made.name))
     };
     statements.iter().flat_map(|s| [Some(print(s).text), identified(s)]).flatten().collect()
 }
 
-/// Has the rows of a table without a primary key told apart by all their columns where it is published.
+/// The statement after which a published table is written though it has no primary key: all columns tell its
+/// rows apart.
 pub(crate) fn whole_rows(table: &Qualified) -> String {
     format!("ALTER TABLE {table} REPLICA IDENTITY FULL")
 }

@@ -2,7 +2,7 @@
 
 use super::operations::{self, Keeping, Operation};
 use super::script::{Actor, Attempt, By, Step, Wanted};
-use crate::support::{Driver, is_nightly};
+use crate::support::Driver;
 use futures_util::FutureExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -37,10 +37,7 @@ fn servers() -> &'static [(u32, Server)] {
             let binaries: std::path::PathBuf = binaries;
             (major, Server::start(&binaries, &format!("red{major}"), &settings).unwrap())
         };
-        // By the program on the oldest server; by the extension on the newest, the only one that `./x` names then.
-        let found = throwaway::find().unwrap();
-        let few = if is_nightly() { found.len() } else { 1 };
-        let mut servers: Vec<_> = found.into_iter().take(few).map(start).collect();
+        let mut servers: Vec<_> = throwaway::find().unwrap().into_iter().map(start).collect();
         runtime().block_on(async {
             for (major, s) in &mut servers {
                 s.ready().await.unwrap_or_else(|e| panic!("PostgreSQL {major}: {e}"));

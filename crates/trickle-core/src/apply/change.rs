@@ -251,10 +251,10 @@ fn vanished_single(change: &Change<'_>) -> Select {
     }
 }
 
-/// For each row of the change with weight −n, n stored rows of that image. A NULL is found even in a column in
-/// which the plan expects none: the stored rows may be those of another plan. Where the query leaves open how
-/// equal values are written, the stored rows may show another than the state that the change was computed from:
-/// any row of that value will do, one of that image first.
+/// For each row of the change with weight −n, n stored rows of that image. A NULL is found even in a column
+/// in which the plan expects none: the stored rows may be those of another plan. Where the query leaves open
+/// how equal values are written, the stored rows may show another than the state that the change was computed
+/// from: any row of that value will do, one of that image first.
 fn vanished_by_value(change: &Change<'_>) -> Select {
     let (d, s, m) = (Ident::fixed("d"), Ident::fixed("s"), Ident::fixed("m"));
     let table = change.table;

@@ -258,10 +258,10 @@ fn join_counted(members: &[Reader<'_>], told: Told) -> String {
 const REBUILT: &str = "CASE WHEN NOT t.is_populated THEN 'it was never filled' \
      WHEN t.needs_reinit THEN coalesce(t.reinit_reason, 'it was marked for a rebuild') END";
 
-/// Whether `t` is watched: a trigger on it (a foreign key to it makes one; the trigger that refuses writes does
-/// not count), a rule, a stream table that reads it by deltas, a publication of it or of what it is a partition
-/// of, or a slot that decodes all tables must see the rows that changed and no others. A table that was never
-/// filled is not.
+/// Whether `t` is watched: a trigger on it (a foreign key to it makes one; the trigger that refuses writes
+/// does not count), a rule, a stream table that reads it by deltas, a publication of it or of what it is a
+/// partition of, or a slot that decodes all tables must see the rows that changed and no others. A table that
+/// was never filled is not.
 const WATCHED: &str = "t.is_populated AND (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = t.pgt_relid AND g.tgenabled <> 'D' \
      AND g.tgfoid IS DISTINCT FROM to_regprocedure('pgtrickle.refuse_writes()')) \
      OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = t.pgt_relid) \
@@ -273,12 +273,14 @@ const WATCHED: &str = "t.is_populated AND (EXISTS (SELECT FROM pg_trigger g WHER
      WHERE EXISTS (SELECT FROM pg_publication_rel p WHERE p.prrelid = c.oid) \
      OR EXISTS (SELECT FROM pg_publication_namespace p WHERE p.pnnspid = c.relnamespace)))";
 
-/// The decision query: the snapshot, the own transaction, the system and database, and for every member and source
-/// what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
-/// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows stored, whether it is watched, the member's
-/// name and definition hold and what its plan was made from is unchanged (under the locks, so it stays so), source oid, the source's name holds, rows of the source,
-/// pending rows (NULL: not captured), what makes those useless (as in [`pending_text`]), when the first of them was committed (NULL:
-/// not known), the time of this refresh, the time that what is stored is of, and what refreshes have cost ([`Model`]).
+/// The decision query: the snapshot, the own transaction, the system and database, and for every member and
+/// source what is pending. One row per pair (one with NULLs for a member without sources), with the columns:
+/// snapshot, own xid, system identifier, database oid, `pgt_id`, frontier, why it must be rebuilt, rows
+/// stored, whether it is watched, the member's name and definition hold and what its plan was made from is
+/// unchanged (under the locks, so it stays so), source oid, the source's name holds, rows of the source,
+/// pending rows (NULL: not captured), what makes those useless (as in [`pending_text`]), when the first of
+/// them was committed (NULL: not known), the time of this refresh, the time that what is stored is of, and
+/// what refreshes have cost ([`Model`]).
 pub fn decide_text(members: &[Member]) -> String {
     let definition = |m: &Member| m.definition.as_deref().map_or_else(|| "NULL".to_owned(), quoted);
     let named: Vec<String> = members

@@ -180,9 +180,9 @@ impl Facts {
         self.frontier.as_ref().is_some_and(|f| f.matches(now.system, now.database) && !f.is_within(&high))
     }
 
-    /// The ways that are open. A watched table is replaced as a whole only where its program has no other way.
-    /// Without a frontier nothing is known of the stored rows: unless they are watched, comparing with them
-    /// costs more than it saves.
+    /// The ways that are open. A watched table is replaced as a whole only where its program has no other
+    /// way. Without a frontier nothing is known of the stored rows: unless they are watched, comparing with
+    /// them costs more than it saves.
     pub(super) fn ways(&self, all: &[Strategy]) -> Vec<Strategy> {
         let has_both = [Strategy::Full, Strategy::FullDifference].iter().all(|s| all.contains(s));
         let closed = match (self.watched, &self.frontier) {

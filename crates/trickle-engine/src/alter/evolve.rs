@@ -50,8 +50,8 @@ pub(super) async fn evolve(
     guard(t, old.id, &design.name(), &doing).await
 }
 
-/// What has the rows of a stored table told apart where it is published, if it is to be said: by its primary key, or without one by
-/// all columns. An index that the user chose for it stays.
+/// The statement that gives a stored table its replica identity where it has another: the primary key, or all
+/// columns without one. An index that the user chose stays. Empty where nothing is to be done.
 async fn replica_identity(t: &Transaction<'_>, old: &Entry, doing: &str) -> Result<String> {
     let text = "SELECT coalesce(pg_catalog.format('ALTER TABLE %s REPLICA IDENTITY ', c.oid::regclass) || \
          CASE WHEN k.is_keyed AND c.relreplident = 'f' THEN 'DEFAULT' WHEN NOT k.is_keyed AND c.relreplident = 'd' THEN 'FULL' END, '') \

@@ -167,7 +167,8 @@ impl Design {
     /// Notes what the query reads, in the state in which it was planned.
     pub(crate) async fn note_dependencies(&self, t: &Transaction<'_>, id: i64) -> Result<()> {
         for d in &self.resolved.dependencies {
-            // See the manual, pg_class: sequences are read as tables are, and so are those of values out of line.
+            // See the manual, pg_class: sequences are read as tables are, and so are those of values out of
+            // line.
             let kind = match (d.is_stream_table, d.relkind.as_str()) {
                 (true, _) => "STREAM_TABLE",
                 (false, "v") => "VIEW",

@@ -1,4 +1,4 @@
-//! The cost of capture for writers: the same statements on a table that nobody captures, on one with an expert's
+//! Capture's cost for writers: the same statements on a table that nobody captures, on one with an expert's
 //! triggers, and on ones with each kind of trickle's.
 
 use super::cycle::SCHEMA;

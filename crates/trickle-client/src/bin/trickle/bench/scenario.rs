@@ -1,5 +1,5 @@
-//! The scenarios that are measured: queries over one table of facts and its dimensions, and how an expert keeps each by
-//! hand.
+//! The scenarios that are measured: queries over one table of facts and its dimensions, and how an expert
+//! keeps each by hand.
 //!
 //! By hand means: statement triggers write signed rows into a buffer, and a refresh is one statement over
 //! that buffer, made for exactly that view. It knows what no tool may assume, such as that a dimension never
