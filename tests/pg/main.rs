@@ -33,6 +33,7 @@ mod interleavings;
 mod lag;
 mod lifecycle;
 mod limits;
+mod migrations;
 mod named_types;
 mod names;
 mod objects;

@@ -36,6 +36,10 @@ const REASONS: &[(&str, &str)] = &[
     ),
     ("function pgtrickle.never_null", "tells which columns hold no NULL, as the server's catalogs do"),
     ("function pgtrickle.is_key", "tells whether an index is a key, as the server's catalogs do"),
+    ("function pgtrickle.held_columns", "tells which columns a buffer holds"),
+    ("function pgtrickle.numbers", "tells the numbers of columns"),
+    ("function pgtrickle.relied", "tells what is relied on of a source"),
+    ("function pgtrickle.still_serves", "tells that nothing was altered which is relied on"),
     ("function pgtrickle.has_grown", "tells that a source has got columns, and nothing else"),
     ("function pgtrickle.hold_lease", "keeps others from leading until a refresh is committed"),
     ("function pgtrickle.home", "tells that the catalog came with a dump"),
@@ -233,18 +237,18 @@ pub(crate) async fn table(s: &Session, whose: impl Fn(&str) -> &'static str) -> 
 }
 
 /// Compares a table with the one between two comments of the page, or writes it there.
-pub(crate) fn compare(mark: &str, table: &str) {
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
-    let text = std::fs::read_to_string(&page).unwrap();
+pub(crate) fn compare(page: &str, mark: &str, table: &str) {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+    let text = std::fs::read_to_string(&file).unwrap();
     let (begin, end) =
         (format!("<!-- {mark}: made by TRICKLE_BLESS=1 -->\n"), format!("<!-- end of {mark} -->"));
     let (before, rest) =
-        text.split_once(&begin).unwrap_or_else(|| panic!("{mark} has no place in docs/security.md"));
+        text.split_once(&begin).unwrap_or_else(|| panic!("{mark} has no place in docs/{page}"));
     let (found, after) = rest.split_once(&end).unwrap();
     if std::env::var_os("TRICKLE_BLESS").is_some() {
-        std::fs::write(&page, format!("{before}{begin}{table}{end}{after}")).unwrap();
+        std::fs::write(&file, format!("{before}{begin}{table}{end}{after}")).unwrap();
     } else {
-        assert_eq!(found, table, "docs/security.md is not of this database; TRICKLE_BLESS=1 writes it");
+        assert_eq!(found, table, "docs/{page} is not as found; TRICKLE_BLESS=1 writes it");
     }
 }
 
@@ -302,6 +306,6 @@ fn each_object_has_an_owner_rights_and_a_reason() {
         t.create(&NewStreamTable::new(name("by_row"), "SELECT id, o FROM lines")).await.unwrap();
         assert!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables").await >= 5);
         run(&s, "RESET SESSION AUTHORIZATION").await;
-        compare("objects of the program", &table(&s, whose).await);
+        compare("security.md", "objects of the program", &table(&s, whose).await);
     });
 }

@@ -457,6 +457,12 @@ impl StreamTable {
         explain(&self.graph, self.query, format)
     }
 
+    /// Draws the plans whose results are stored: those of the states, and that of the stream table itself.
+    pub fn explain_stored(&self) -> String {
+        let stored = self.layout.states.iter().chain([&self.layout.result]);
+        stored.map(|s| explain(&self.graph, s.node, Format::Text) + "\n").collect()
+    }
+
     /// Draws the delta of the result when `changed` tables changed (all that it reads where `None`).
     ///
     /// # Errors

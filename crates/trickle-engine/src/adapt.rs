@@ -16,7 +16,7 @@ use crate::trickle::Trickle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use trickle_core::catalog::{TableId, TableKind};
-use trickle_core::refresh::record_failure;
+use trickle_core::refresh::{Relation, record_failure};
 use trickle_core::sql::Qualified;
 
 /// Stream tables that fit what they read.
@@ -38,10 +38,17 @@ pub(crate) struct Rebuilt {
 const HELD: &str = "UPDATE pgtrickle.pgt_stream_tables SET updated_at = clock_timestamp() WHERE pgt_id = $1 \
      AND pgtrickle.definition(pgt_id) = $2";
 
-/// A source `$2` that has grown since `$1` was planned is what it was planned for, if it is still as it was (`$3`) when that was
-/// looked at.
-const GROWN: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint = $3 WHERE pgt_id = $1 AND source_relid = $2 \
-     AND pgtrickle.fingerprint(source_relid) = $3 AND pgtrickle.has_grown(source_relid, schema_fingerprint)";
+/// A source `$2` that was altered since `$1` was planned in nothing that matters to that: it has grown, or, where what is stored is the
+/// result of the same plans (`$4`), all that is relied on is as it was; if it is still as it was (`$3`) when that was looked at.
+const SERVES: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint = $3, \
+     relied = pgtrickle.relied(source_relid, pgtrickle.numbers(source_relid, columns_used)) \
+     WHERE pgt_id = $1 AND source_relid = $2 AND schema_fingerprint <> $3 AND pgtrickle.fingerprint(source_relid) = $3 \
+     AND (pgtrickle.has_grown(source_relid, schema_fingerprint) OR $4::bool AND source_type IN ('TABLE', 'STREAM_TABLE') \
+     AND pgtrickle.still_serves(source_relid, pgtrickle.numbers(source_relid, columns_used), relied, false) IS TRUE)";
+
+/// Whether the results of the same plans are stored.
+const SAME_PLANS: &str =
+    "SELECT stored_hash IS NOT DISTINCT FROM $2 FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
 
 impl<C: Connection> Trickle<C> {
     /// Plans anew what was planned for tables, views or functions that are different now, or by another version, in
@@ -71,6 +78,32 @@ impl<C: Connection> Trickle<C> {
         e.unchanged && !self.runnable(e).await.is_err_and(|err| err.is_stale())
     }
 
+    /// The design of a query over stream tables that fit what they read themselves: those that do not are planned anew
+    /// first, since that may give them other columns.
+    ///
+    /// # Errors
+    /// Those of [`Trickle::design`], and of a stream table that cannot be kept any more.
+    pub(crate) async fn design_fitting(
+        &mut self,
+        relation: Relation,
+        id: i64,
+        new: &NewStreamTable,
+    ) -> Result<Design> {
+        let design = self.design(relation.clone(), id, new).await?;
+        let read = design.resolved.dependencies.iter().filter(|d| d.is_stream_table);
+        let read: Vec<TableId> = read.map(|d| TableId(d.oid)).collect();
+        let registry = self.linked(&read).await?;
+        let upstream: Vec<Entry> =
+            registry.with_upstream(read.iter().copied())?.into_iter().cloned().collect();
+        for e in &upstream {
+            if e.own && !self.fits(e).await {
+                self.adapt(&read, "MANUAL").await?;
+                return self.design(relation, id, new).await;
+            }
+        }
+        Ok(design)
+    }
+
     async fn adapt_one(&mut self, e: &Entry, initiated_by: &str) -> Result<Option<Rebuilt>> {
         require_own(e)?;
         let name = shown(e);
@@ -80,7 +113,7 @@ impl<C: Connection> Trickle<C> {
             && self.goes_on(e, design).await?
         {
             self.progress.say(&format!(
-                "{name}: it does not read the columns that were added, and goes on from what it holds"
+                "{name}: what was altered matters nothing to it, and it goes on from what it holds"
             ));
             return Ok(None);
         }
@@ -96,7 +129,7 @@ impl<C: Connection> Trickle<C> {
             Err(error) if is_final(&error) => {
                 self.suspend(e, &error, initiated_by).await?;
                 let why = format!("{name} cannot be kept any more: {}", error.message());
-                Err(error.saying(why).hint(format!(
+                Err(error.saying(why).anywhere().hint(format!(
                     "Its contents are as of its last refresh. Give it a query that fits: {}",
                     say::alter_query(&name)
                 )))
@@ -105,8 +138,8 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Goes on from what is stored, where all that changed is that sources got columns which the query does not read: what it reads
-    /// is in its rows up to its frontier, and in the buffers since. Whether it does.
+    /// Goes on from what is stored, where nothing changed of its sources that the query relies on: what it reads is in its rows up
+    /// to its frontier, and in the buffers since. Whether it does.
     async fn goes_on(&mut self, e: &Entry, design: &Design) -> Result<bool> {
         if !is_alike(e, design) || !evolve::has_columns(self.db(), e, &design.columns()).await? {
             return Ok(false);
@@ -132,8 +165,10 @@ impl<C: Connection> Trickle<C> {
             for table in &tables {
                 capture::grow(t, TableId(*table)).await?;
             }
+            let same: bool =
+                t.query_one(SAME_PLANS, &[&e.id, &design.stored_hash()]).await.map_err(fail)?.get(0);
             for d in &design.resolved.dependencies {
-                t.execute(GROWN, &[&e.id, &d.oid, &d.fingerprint]).await.map_err(fail)?;
+                t.execute(SERVES, &[&e.id, &d.oid, &d.fingerprint, &same]).await.map_err(fail)?;
             }
             let text = "SELECT FROM pgtrickle.unchanged(ARRAY[$1::int8])";
             Ok(t.query_opt(text, &[&e.id]).await.map_err(fail)?.is_some())
@@ -204,10 +239,12 @@ impl<C: Connection> Trickle<C> {
         let rows = self
             .db()
             .query(
-                "SELECT b.source_relid FROM pgtrickle.pgt_buffers b JOIN pgtrickle.pgt_dependencies d USING (source_relid) \
-                 WHERE d.pgt_id = $1 AND b.capture = 'ON' \
-                 AND pgtrickle.fingerprint(b.source_relid) IS DISTINCT FROM b.schema_fingerprint \
-                 AND NOT pgtrickle.has_grown(b.source_relid, b.schema_fingerprint)",
+                &format!(
+                    "SELECT source_relid FROM pgtrickle.pgt_buffers WHERE source_relid IN ( \
+                     SELECT source_relid FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1) AND capture = 'ON' \
+                     AND pgtrickle.fingerprint(source_relid) IS DISTINCT FROM schema_fingerprint AND NOT {}",
+                    capture::GOES_ON
+                ),
                 &[&e.id],
             )
             .await

@@ -112,7 +112,7 @@ impl<C: Connection> Trickle<C> {
         if follows {
             self.ensure_copies(&new.query).await?;
         }
-        let mut design = self.design(relation, id, new).await?;
+        let mut design = self.design_fitting(relation, id, new).await?;
         immediate::require_writers(&registry, &old, &design)?;
         self.tell_left_out(&design).await?;
         self.require_takes(&old, &design.columns(), way).await?;
@@ -316,7 +316,7 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
          agreed_by = quote_ident(current_user::text)::regrole, types = $16, types_fingerprint = $17, agreed_tables = $18, \
          frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, $14), consecutive_errors = 0, \
          last_error_message = NULL, status = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN status WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
-         cost_model = NULL, updated_at = now() WHERE pgt_id = $1",
+         cost_model = NULL, stored_hash = $19, updated_at = now() WHERE pgt_id = $1",
         &[
             &id,
             &design.resolved.canonical,
@@ -336,6 +336,7 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
             &design.resolved.code.types,
             &design.resolved.code.fingerprint,
             &design.agreed.tables,
+            &design.stored_hash(),
         ],
     )
     .await

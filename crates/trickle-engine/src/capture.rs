@@ -190,11 +190,13 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
     let generation = i32::try_from(buffer.generation()).unwrap_or(i32::MAX);
     t.execute(
         "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, limit_bytes, \
-         schema_fingerprint, triggers_fingerprint) \
-         VALUES ($1, $2, $3, $4, $5, $6, pgtrickle.fingerprint($1), pgtrickle.triggers_fingerprint($1)) \
+         schema_fingerprint, triggers_fingerprint, relied) \
+         VALUES ($1, $2, $3, $4, $5, $6, pgtrickle.fingerprint($1), pgtrickle.triggers_fingerprint($1), \
+         pgtrickle.relied($1, pgtrickle.held_columns($5))) \
          ON CONFLICT (source_relid) DO UPDATE SET trigger_mode = excluded.trigger_mode, unlogged = excluded.unlogged, \
          generation = excluded.generation, segments = excluded.segments, capture = 'ON', limit_bytes = excluded.limit_bytes, \
-         schema_fingerprint = excluded.schema_fingerprint, triggers_fingerprint = excluded.triggers_fingerprint",
+         schema_fingerprint = excluded.schema_fingerprint, triggers_fingerprint = excluded.triggers_fingerprint, \
+         relied = excluded.relied",
         &[
             &buffer.table().id.0,
             &mode,
@@ -211,7 +213,8 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
 
 /// Notes the segments of a buffer and its limit; its triggers are the same as before.
 pub(crate) async fn note_segments(t: &dyn Connection, buffer: &Buffer, attnums: &[i16]) -> Result<()> {
-    let text = "UPDATE pgtrickle.pgt_buffers SET segments = $2, limit_bytes = $3 WHERE source_relid = $1";
+    let text = "UPDATE pgtrickle.pgt_buffers SET segments = $2, limit_bytes = $3, \
+         relied = pgtrickle.relied(source_relid, pgtrickle.held_columns($2)) WHERE source_relid = $1";
     let noted = t.execute(text, &[&buffer.table().id.0, &stored(buffer, attnums), &buffer.limit()]).await;
     if noted.map_err(|e| Error::server("note the segments of a buffer", e))? == 0 {
         // Triggers are not to write a segment that the catalog does not list.
@@ -259,11 +262,19 @@ pub(crate) async fn ensure(
     }
 }
 
-/// A table that got more columns since its triggers were made is still the one that they were made for.
+/// Whether a buffer holds what it held before its table was altered: the table has got columns, or nothing was altered that its
+/// triggers rely on.
+pub(crate) const GOES_ON: &str = "(pgtrickle.has_grown(source_relid, schema_fingerprint) \
+     OR pgtrickle.still_serves(source_relid, pgtrickle.held_columns(segments), relied, true) IS TRUE)";
+
+/// A table that was altered in nothing that its triggers rely on is still the one that they were made for.
 pub(crate) async fn grow(t: &Transaction<'_>, table: TableId) -> Result<()> {
-    let text = "UPDATE pgtrickle.pgt_buffers SET schema_fingerprint = pgtrickle.fingerprint(source_relid) \
-         WHERE source_relid = $1 AND capture = 'ON' AND pgtrickle.has_grown(source_relid, schema_fingerprint)";
-    let done = t.execute(text, &[&table.0]).await;
+    let text = format!(
+        "UPDATE pgtrickle.pgt_buffers SET schema_fingerprint = pgtrickle.fingerprint(source_relid), \
+         relied = pgtrickle.relied(source_relid, pgtrickle.held_columns(segments)) WHERE source_relid = $1 \
+         AND capture = 'ON' AND schema_fingerprint IS DISTINCT FROM pgtrickle.fingerprint(source_relid) AND {GOES_ON}"
+    );
+    let done = t.execute(&text, &[&table.0]).await;
     done.map(drop).map_err(|e| Error::server("note the columns of a table", e))
 }
 

@@ -181,7 +181,7 @@ impl<C: Connection> Trickle<C> {
         }
         self.forget_gone(&relation).await?;
         let id = self.next_id().await?;
-        let design = self.design(relation, id, new).await?;
+        let design = self.design_fitting(relation, id, new).await?;
         self.tell_left_out(&design).await?;
         let name = Qualified::new(&design.relation.schema, &design.relation.name).to_string();
         let tables = oids(design.captured.iter().map(|(t, _)| t.id));

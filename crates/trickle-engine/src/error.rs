@@ -115,6 +115,12 @@ impl Error {
         self.0.span = Some(span);
         self
     }
+    /// Without a place: that is in a text which the reader of the error does not have.
+    #[must_use]
+    pub fn anywhere(mut self) -> Error {
+        self.0.span = None;
+        self
+    }
     /// Replaces the message.
     #[must_use]
     pub fn saying(mut self, message: impl Into<String>) -> Error {

@@ -23,9 +23,12 @@ use trickle_core::stream_table::StreamTable;
 use trickle_core::{Cause, Reason, ReasonKind};
 
 /// What is said of a table that triggers for statements do not see all changes of, of one that is refreshed at its own times,
-/// and of one whose capture the user holds off.
+/// and of one whose capture the user holds off. Partitions come and go with their rows, and that fires no trigger: only a
+/// database with the extension tells of it.
 const UNSEEN: &str = "
 SELECT c.oid, pgtrickle.is_subscribed(c.oid), EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid),
+    c.relkind = 'p' AND NOT EXISTS (SELECT FROM pg_event_trigger g JOIN pg_proc p ON p.oid = g.evtfoid
+        WHERE p.pronamespace = to_regnamespace('pgtrickle') AND p.proname = 'on_alter' AND g.evtenabled <> 'D'),
     coalesce(s.refresh_mode <> 'IMMEDIATE', false), coalesce(b.capture = 'HELD', false)
 FROM pg_class c LEFT JOIN pgtrickle.pgt_stream_tables s ON s.pgt_relid = c.oid
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = c.oid
@@ -63,6 +66,11 @@ impl<C: Connection> Trickle<C> {
                 (
                     format!("{name}, a partition or child, under IMMEDIATE"),
                     "Statements that name its parent do not fire its triggers: query the parent, or use mode DIFFERENTIAL.",
+                ),
+                (
+                    format!("{name}, a partitioned table, under IMMEDIATE"),
+                    "Partitions come and go with their rows, and no trigger is told: use mode DIFFERENTIAL, or the extension, \
+                     which follows them.",
                 ),
                 (
                     format!("{name}, a stream table that refreshes keep, under IMMEDIATE"),

@@ -448,6 +448,11 @@ pub(crate) fn options(relation: &Relation, id: i64, server: u32) -> Options {
     options
 }
 
+/// Identifies the plans whose results are stored. What is stored of one is that of any other of the same hash.
+pub(crate) fn stored_hash(table: &StreamTable) -> String {
+    format!("{:016x}", xxh64(table.explain_stored().as_bytes(), 0))
+}
+
 /// Identifies the stored tables of a plan. A plan is run only over tables that were made for it.
 pub(crate) fn layout_hash(table: &StreamTable) -> String {
     let texts: Vec<String> = table.ddl().iter().map(ToString::to_string).collect();

@@ -13,7 +13,7 @@ use trickle_engine::{Error, Result, Trickle};
 extension_sql!(
     "CREATE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
-    DECLARE dropped oid[]; functions oid[];
+    DECLARE dropped oid[]; functions oid[]; parents oid[];
     BEGIN
         IF pgtrickle.is_at_work() THEN
             RETURN;
@@ -30,6 +30,15 @@ extension_sql!(
           AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);
         IF functions IS NOT NULL THEN
             PERFORM pgtrickle.follow_alters('{}', functions);
+        END IF;
+        -- The server does not say whose partition or child it was.
+        IF EXISTS (SELECT FROM pg_event_trigger_dropped_objects() o WHERE o.classid = 'pg_class'::regclass) THEN
+            SELECT array_agg(DISTINCT c.oid) INTO parents FROM pgtrickle.pgt_stream_tables s
+            JOIN pgtrickle.pgt_dependencies d USING (pgt_id) JOIN pg_class c ON c.oid = d.source_relid
+            WHERE s.refresh_mode = 'IMMEDIATE' AND (c.relkind = 'p' OR c.relhassubclass);
+            IF parents IS NOT NULL THEN
+                PERFORM pgtrickle.follow_alters(parents, '{}');
+            END IF;
         END IF;
     END $$;
     CREATE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER

@@ -2,7 +2,7 @@
 //! that gets lost on the way past the executor.
 
 use super::{ORDERS, TOTALS, assert_totals, installed, refused, rows};
-use crate::support::{Db, count, each_server, open, refresh, run};
+use crate::support::{Db, count, each_server, is_todays, open, refresh, run};
 use trickle_client::Session;
 
 /// Columns of every kind: by value and not, fixed and not, packed, out of line, of a domain, of an enum, generated.
@@ -135,13 +135,14 @@ fn what_is_copied_is_what_a_statement_writes() {
 #[ignore = "needs the extension: ./x extension"]
 fn an_altered_segment_is_written_by_the_statement() {
     each_server(async |db| {
-        for what in [
+        let altered = [
             "CREATE INDEX lookup ON $segment (id)",
             "ALTER TABLE $segment ADD CHECK (id <> 5003)",
             "ALTER TABLE $segment ADD COLUMN more int DEFAULT 5",
             "CREATE ROLE strange_$ SUPERUSER; ALTER TABLE $segment OWNER TO strange_$",
             "ALTER TABLE $segment ALTER COLUMN id SET NOT NULL",
-        ] {
+        ];
+        for (_, what) in altered.into_iter().enumerate().filter(|(nth, _)| is_todays(*nth, 2)) {
             let s = pair(db).await;
             let segment = format!("{}_1", buffer(&s, "by_copy").await);
             run(&s, &what.replace("$segment", &segment).replace('$', &s_name(db))).await;

@@ -212,6 +212,45 @@ fn a_partition_is_captured_from_when_it_is_one() {
     });
 }
 
+/// Partitions come and go with their rows, and what writers keep shows that when the command is done.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_writers_keep_follows_partitions_at_once() {
+    const QUERY: &str = "SELECT v, count(*) AS n, sum(id) AS s FROM p GROUP BY v";
+    each_server(async |db| {
+        let s = installed(db).await;
+        run(&s, "CREATE TABLE p (id int, v int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); \
+                 CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20) PARTITION BY LIST (v); \
+                 CREATE TABLE p21 PARTITION OF p2 DEFAULT; INSERT INTO p SELECT i, i % 3 FROM generate_series(0, 19) i")
+            .await;
+        run(&s, &format!("SELECT pgtrickle.create_stream_table('kept', '{QUERY}', NULL, 'IMMEDIATE')")).await;
+        for change in [
+            "CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (20) TO (30)",
+            "INSERT INTO p3 VALUES (21, 1), (22, 2)",
+            "CREATE TABLE p4 (id int, v int)",
+            "INSERT INTO p4 VALUES (31, 1)",
+            "ALTER TABLE p ATTACH PARTITION p4 FOR VALUES FROM (30) TO (40)",
+            "UPDATE p4 SET v = 2",
+            "ALTER TABLE p DETACH PARTITION p1",
+            "UPDATE p1 SET v = 7",
+            "ALTER TABLE p ATTACH PARTITION p1 FOR VALUES FROM (0) TO (10)",
+            "ALTER TABLE p DETACH PARTITION p4 CONCURRENTLY",
+            "INSERT INTO p4 VALUES (32, 1)",
+            "TRUNCATE p3",
+            "INSERT INTO p3 VALUES (23, 1)",
+            "DROP TABLE p3",
+            "DROP TABLE p21",
+            "INSERT INTO p VALUES (5, 5)",
+        ] {
+            run(&s, change).await;
+            assert_equal(&s, "kept", QUERY).await;
+            assert_eq!(suspended(&s, "kept").await, None, "{change}");
+        }
+        run(&s, "DROP TABLE p, p4, kept").await;
+        assert_eq!(count(&s, LEFT).await, 0);
+    });
+}
+
 /// What writers keep is right again when the command is done that altered what it reads, without a refresh.
 #[test]
 #[ignore = "needs the extension: ./x extension"]

@@ -41,6 +41,6 @@ fn each_object_has_an_owner_rights_and_a_reason() {
         )
         .await;
         assert_eq!(count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables").await, 5);
-        compare("objects of the extension", &table(&s, whose).await);
+        compare("security.md", "objects of the extension", &table(&s, whose).await);
     });
 }

@@ -3,7 +3,7 @@
 
 mod plans;
 
-use crate::support::{assert_equal, each_server, name, open_with};
+use crate::support::{assert_equal, name, newest_server, open_with};
 use tokio_postgres::Client;
 use trickle_client::{NewStreamTable, RefreshOptions, Settings};
 use trickle_core::cost::Force;
@@ -46,7 +46,7 @@ async fn run(client: &Client, text: &str, variable: &str, value: usize) {
 
 /// All queries are kept by deltas, and every refresh leaves what the query gives.
 fn is_kept_by_deltas(suite: &Suite) {
-    each_server(async |db| {
+    newest_server(async |db| {
         let writer = db.session().await;
         let client = writer.client();
         client.batch_execute(suite.schema).await.unwrap();

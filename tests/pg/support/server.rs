@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
 use trickle_client::{Session, throwaway};
 
 /// Room for concurrent tests and every CDC mode. Of queries over few rows, compiling them would be most of
@@ -64,6 +65,14 @@ pub(super) fn runtime() -> tokio::runtime::Runtime {
 /// the servers.
 pub(crate) fn is_nightly() -> bool {
     std::env::var_os("TRICKLE_NIGHTLY").is_some()
+}
+
+/// Whether the nth of a list is in the part of it that runs today: one in `of`, another each day, and all in the long
+/// run.
+pub(crate) fn is_todays(nth: usize, of: u64) -> bool {
+    static DAY: OnceLock<u64> = OnceLock::new();
+    let seconds = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    is_nightly() || nth as u64 % of == DAY.get_or_init(|| seconds() / 86_400) % of
 }
 
 /// A test's own database on one server.

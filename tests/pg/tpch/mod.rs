@@ -2,7 +2,7 @@
 
 mod plans;
 
-use crate::support::{assert_equal, each_server, name, open_with};
+use crate::support::{assert_equal, name, newest_server, open_with};
 use tokio_postgres::Client;
 use trickle_bench::tpch::{Increment, QUERIES, copy, fill};
 use trickle_client::{NewStreamTable, RefreshOptions, Settings};
@@ -73,7 +73,7 @@ async fn change(client: &Client, cycle: usize, new: &Increment) {
 
 #[test]
 fn all_of_tpch_is_kept_by_deltas_and_exact() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let writer = db.session().await;
         let increments = fill(writer.client(), 0.01, REFRESHED * CYCLES, CYCLES).await.unwrap();
         let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };

@@ -254,6 +254,11 @@ fn renamed(writer: &Writer, buffer: &Buffer, gone: &Statement) -> Vec<Instructio
     ]
 }
 
+/// Leaves the mark for one stream table that writers keep.
+pub(crate) fn marked(source: &Buffer, id: i64, reason: Scalar) -> Instruction {
+    Instruction::Run(mark(source, Some(id), reason))
+}
+
 /// What the triggers of a stream table that writers keep do before they read anything. Unless all tables that it reads fit, and
 /// row security hides none of their rows from its owner, as whom this runs, it is marked, and left as it is: the writer goes on.
 pub(crate) fn all_fit(sources: &[Buffer], id: i64) -> Vec<Instruction> {
@@ -264,7 +269,7 @@ pub(crate) fn all_fit(sources: &[Buffer], id: i64) -> Vec<Instruction> {
         let lost = Scalar::text("row security applies to the owner of the stream table");
         let marked = vec![
             Instruction::Assign(Ident::fixed(SOURCE), source(s, "oid")),
-            Instruction::Run(mark(s, Some(id), reason(s, variable(SOURCE), positions, true, lost))),
+            marked(s, id, reason(s, variable(SOURCE), positions, true, lost)),
             Instruction::Return,
         ];
         when(fit.negated(), marked, Vec::new())

@@ -145,16 +145,11 @@ impl Immediate<'_> {
                 column(&c, "oid").equals(column(&s, "pgt_relid")),
             ],
         );
-        let moved = Instruction::Raise {
-            sqlstate: "55000",
-            message: format!("stream table {name} has another name now, or lost its trigger {GUARD}"),
-            hint: "A refresh by the name that it has makes anew what keeps it: the program's trickle refresh, or \
-                   pgtrickle.refresh_stream_table()."
-                .to_owned(),
-        };
-        let elsewhere = when(gone, vec![Instruction::Return], vec![moved]);
+        let moved = format!("stream table {name} has another name now, or lost its trigger {GUARD}");
+        let moved = self.sources.first().map(|s| fit::marked(s, self.id, Scalar::text(&moved)));
+        let elsewhere = when(gone.negated(), moved.into_iter().collect(), Vec::new());
         // A snapshot from before all this shows neither: who sees the control table sees what was made before it.
-        let missing = when(unguarded, vec![self.check(), elsewhere], Vec::new());
+        let missing = when(unguarded, vec![self.check(), elsewhere, Instruction::Return], Vec::new());
         let fit = fit::all_fit(&self.sources, self.id);
         self.permitted().into_iter().chain([missing]).chain(fit).chain(body).collect()
     }

@@ -5,7 +5,7 @@ use crate::capture::{run_all, run_as_keeper, whole_rows};
 use crate::copies::is_copy;
 use crate::db::{Json, Transaction};
 use crate::error::{Error, Result};
-use crate::registry::{StoredSetting, layout_hash};
+use crate::registry::{StoredSetting, layout_hash, stored_hash};
 use crate::resolve::{Dependency, Resolved};
 use crate::security::Agreed;
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,6 +92,11 @@ impl Design {
         self.table.as_deref().map(layout_hash)
     }
 
+    /// Identifies the plans whose results are stored.
+    pub(crate) fn stored_hash(&self) -> Option<String> {
+        self.table.as_deref().map(stored_hash)
+    }
+
     /// Makes the one stored table of a query that is kept by full refreshes.
     pub(crate) fn create_table(&self) -> String {
         let columns = self.resolved.columns.iter().map(|c| format!("{} {}", Ident::new(&c.name), c.spelled));
@@ -123,9 +128,9 @@ impl Design {
             "INSERT INTO pgtrickle.pgt_stream_tables (pgt_id, pgt_relid, pgt_schema, pgt_name, defining_query, \
              original_query, schedule, refresh_mode, requested_mode, mode_reason, settings, layout_hash, functions, \
              functions_fingerprint, reads_clock, diamond_consistency, agreed, agreed_by, types, types_fingerprint, \
-             agreed_tables) OVERRIDING SYSTEM VALUE \
+             agreed_tables, stored_hash) OVERRIDING SYSTEM VALUE \
              VALUES ($1, to_regclass(pg_catalog.format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
-             $16, quote_ident(current_user::text)::regrole, $17, $18, $19)",
+             $16, quote_ident(current_user::text)::regrole, $17, $18, $19, $20)",
             &[
                 &id,
                 &&*self.relation.schema,
@@ -146,6 +151,7 @@ impl Design {
                 &self.resolved.code.types,
                 &self.resolved.code.fingerprint,
                 &self.agreed.tables,
+                &self.stored_hash(),
             ],
         )
         .await
@@ -184,7 +190,8 @@ impl Design {
             let used: Vec<&str> = self.columns_of(d).collect();
             t.execute(
                 "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, \
-                 columns_used, schema_fingerprint, read_through, row_security) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+                 columns_used, schema_fingerprint, read_through, row_security, relied) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, \
+                 pgtrickle.relied($2, pgtrickle.numbers($2, $6)))",
                 &[
                     &id,
                     &d.oid,

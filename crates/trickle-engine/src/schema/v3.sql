@@ -244,6 +244,91 @@ BEGIN
 END
 $$;
 
+-- What is altered of a table matters to nobody who relies on none of it.
+
+-- What somebody who reads these columns of a relation relies on:
+-- 1. that they are these, of these types, computed so, and that the same tables hold the rows;
+-- 2. the versions of the columns' definitions, and 3. the files that hold the rows. A value that was stored changes without a trigger
+--    by ALTER TABLE alone, which makes another version of the definition and another file; VACUUM FULL, CLUSTER and TRUNCATE make
+--    another file alone, SET STATISTICS, SET DEFAULT and SET NOT NULL another version alone;
+-- 4. the keys of these columns, each with whether NULLs are told apart in it, and 5. those that are never NULL.
+CREATE FUNCTION pgtrickle.relied(relation oid, numbers int2[]) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE tree(oid) AS (
+            SELECT relation UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
+        ), columns AS (
+            SELECT a.*, a.xmin AS version, CASE WHEN a.attgenerated <> '' THEN (
+                SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum) END AS made
+            FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum = ANY (numbers) AND NOT a.attisdropped
+        )
+        SELECT ARRAY[
+            md5(concat_ws(E'\n',
+                (SELECT concat_ws(' ', c.relkind, c.relispartition, EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = relation))
+                 FROM pg_class c WHERE c.oid = relation),
+                (SELECT string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid, a.atttypmod, a.attcollation, a.made), ','
+                    ORDER BY a.attnum) FROM columns a),
+                (SELECT string_agg(tree.oid::text, ',' ORDER BY tree.oid) FROM tree))),
+            md5((SELECT string_agg(a.version::text, ',' ORDER BY a.attnum) FROM columns a)),
+            md5((SELECT string_agg(pg_relation_filenode(tree.oid)::text, ',' ORDER BY tree.oid) FROM tree)),
+            (SELECT string_agg(concat_ws('/', array_to_string(k.columns, ','), k.columns <@ pgtrickle.never_null(relation), i.indnullsnotdistinct), ';')
+             FROM pg_index i CROSS JOIN LATERAL (SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] AS columns) k
+             WHERE i.indrelid = relation AND i.indisunique AND k.columns <@ numbers AND pgtrickle.is_key(i.indexrelid)),
+            array_to_string(ARRAY(SELECT n.number FROM unnest(pgtrickle.never_null(relation)) n(number) WHERE n.number = ANY (numbers)), ';')]
+    );
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.relied(oid, int2[]) IS 'What somebody who reads these columns of a relation relies on.';
+
+-- Whether what somebody relied on is still so. Triggers that were made rely on the keys that there were. A plan is made again, and one
+-- that relies on what holds only since is not for the changes before that. Neither is so where something is of the type of the
+-- relation's rows: what is stored there shows other columns.
+CREATE FUNCTION pgtrickle.still_serves(relation oid, numbers int2[], relied text[], triggers bool) RETURNS bool LANGUAGE plpgsql
+STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now text[] := pgtrickle.relied(relation, numbers);
+    were text[] := coalesce(string_to_array(relied[4], ';'), '{}');
+    are text[] := coalesce(string_to_array(now[4], ';'), '{}');
+BEGIN
+    RETURN now[1] = relied[1] AND (now[2] = relied[2] OR now[3] = relied[3])
+        AND CASE WHEN triggers THEN were <@ are
+            ELSE are <@ were AND string_to_array(now[5], ';') <@ string_to_array(relied[5], ';') END
+        AND NOT EXISTS (
+            SELECT FROM pg_class c JOIN pg_type t ON t.oid = c.reltype
+            JOIN pg_depend d ON d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray) AND d.deptype = 'n'
+            WHERE c.oid = relation);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.still_serves(oid, int2[], text[], bool) IS 'Whether a relation is still what a plan or triggers relied on that read these columns.';
+
+-- The numbers of columns of a relation.
+CREATE FUNCTION pgtrickle.numbers(relation oid, columns text[]) RETURNS int2[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ARRAY(SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = relation AND a.attname = ANY (columns) AND NOT a.attisdropped
+        ORDER BY a.attnum);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.numbers(oid, text[]) IS 'The attribute numbers of columns of a relation.';
+
+-- The numbers of the columns that a buffer holds.
+CREATE FUNCTION pgtrickle.held_columns(segments jsonb) RETURNS int2[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ARRAY(SELECT DISTINCT n.number::int2 FROM jsonb_array_elements(segments) s
+        CROSS JOIN LATERAL jsonb_array_elements_text(s->'columns') n(number) ORDER BY 1);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.held_columns(jsonb) IS 'The attribute numbers of the columns that a buffer holds.';
+
+ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN relied text[];
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.relied IS 'What the stream table relies on of it (pgtrickle.relied); NULL where that was not noted.';
+ALTER TABLE pgtrickle.pgt_buffers ADD COLUMN relied text[];
+COMMENT ON COLUMN pgtrickle.pgt_buffers.relied IS 'What its triggers rely on (pgtrickle.relied); NULL where that was not noted.';
+ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN stored_hash text;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.stored_hash IS 'Hash of the plans whose results are stored; NULL where that was not noted.';
+
 -- Names in generated SQL mean nothing that a stranger made.
 
 -- The search path under which what belongs to a role is computed: of these schemas those in which nobody but that role and
@@ -488,10 +573,14 @@ CREATE FUNCTION pgtrickle.stop_keeping(stream_table bigint) RETURNS text LANGUAG
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = stream_table AND s.refresh_mode = 'IMMEDIATE' AND NOT s.needs_reinit;
-    IF FOUND AND NOT EXISTS (SELECT FROM pgtrickle.unchanged(ARRAY[stream_table])) THEN
-        UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, updated_at = now(),
-            reinit_reason = 'what keeping it takes was missing: a right of its owner, a name, or a search path that is its owner''s alone'
-        WHERE pgt_id = stream_table AND NOT needs_reinit;
+    -- A mark, since an UPDATE of a row that all writers share has them wait for each other, and fail in REPEATABLE READ.
+    IF FOUND AND NOT EXISTS (SELECT FROM pgtrickle.pgt_marks m WHERE m.pgt_id = stream_table)
+        AND NOT EXISTS (SELECT FROM pgtrickle.unchanged(ARRAY[stream_table]))
+    THEN
+        INSERT INTO pgtrickle.pgt_marks (source_relid, pgt_id, reason)
+        SELECT min(d.source_relid), stream_table,
+            'what keeping it takes was missing: a right of its owner, a name, or a search path that is its owner''s alone'
+        FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table HAVING count(*) > 0;
     END IF;
     RETURN NULL;
 END

@@ -37,6 +37,13 @@ END
 $$;
 DROP FUNCTION pgtrickle.is_safe_path(text[]), pgtrickle.safe_path(jsonb, oid), pgtrickle.safe_path(text[], oid);
 
+-- What is altered of a table matters to nobody who relies on none of it.
+ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN stored_hash;
+ALTER TABLE pgtrickle.pgt_buffers DROP COLUMN relied;
+ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied;
+DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], bool), pgtrickle.relied(oid, int2[]), pgtrickle.numbers(oid, text[]),
+    pgtrickle.held_columns(jsonb);
+
 -- Guarantees of the server for every row that a relation shows.
 CREATE OR REPLACE FUNCTION pgtrickle.fingerprint(relation oid, last int2 DEFAULT 32767) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
