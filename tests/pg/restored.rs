@@ -142,6 +142,105 @@ fn a_dump_restored_into_another_database_and_another_server_is_rebuilt() {
     });
 }
 
+/// A text of SQL as `psql` would run it, but for what only that understands.
+async fn script(w: &Session, file: &str) -> Result<(), tokio_postgres::Error> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let text: String = text.lines().filter(|l| !l.starts_with('\\')).map(|l| format!("{l}\n")).collect();
+    w.client().batch_execute(&text).await
+}
+
+/// Definitions alone, as test databases are made: writers go on, and the catalog is made anew.
+#[test]
+fn definitions_restored_without_rows_are_an_empty_catalog() {
+    each_version(async |binaries| {
+        if !has(binaries, "pg_dump") {
+            return;
+        }
+        let server = start(binaries, "shape").await;
+        let admin = connect(&server, "postgres").await;
+        run(&admin, "CREATE DATABASE origin").await;
+        drop(set_up(&server, "origin").await);
+        let file = server.directory().join("shape").display().to_string();
+        tool(binaries, "pg_dump", &server, &["-s", "-f", &file, "origin"]);
+        run(&admin, "CREATE DATABASE shape").await;
+        let w = connect(&server, "shape").await;
+        script(&w, &file).await.unwrap();
+        // A dump leaves an empty search path in the session.
+        let w = connect(&server, "shape").await;
+        run(&w, "INSERT INTO a SELECT i, i % 4, i FROM generate_series(1, 40) i").await;
+        run(&w, CHANGE).await;
+        let e =
+            Trickle::open(connect(&server, "shape").await, settings()).await.err().expect("it has no rows");
+        assert_eq!(e.message(), "this database has no trickle catalog");
+        let mut t = open(&server, "shape", settings()).await;
+        let triggers = "SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'trickle%'";
+        assert_eq!(count(&w, triggers).await, 0);
+        run(&w, "DROP TABLE sums, kinds, over, late, kept").await;
+        for (what, query) in TABLES {
+            create(&mut t, what, query).await;
+        }
+        run(&w, CHANGE).await;
+        for (what, _) in TABLES {
+            assert_equal(&mut t, what).await;
+        }
+        // The data come later, without triggers: the catalog's too, by which the tables are found again.
+        let data = server.directory().join("rows").display().to_string();
+        tool(binaries, "pg_dump", &server, &["-a", "--disable-triggers", "--inserts", "-f", &data, "origin"]);
+        run(&admin, "CREATE DATABASE whole").await;
+        let w = connect(&server, "whole").await;
+        script(&w, &file).await.unwrap();
+        let w = connect(&server, "whole").await;
+        script(&w, &data).await.unwrap();
+        let w = connect(&server, "whole").await;
+        let mut t = open(&server, "whole", settings()).await;
+        rebuilt_and_right(&mut t, &w, "the database was restored from a dump").await;
+        server.stop();
+    });
+}
+
+/// What can be dumped by itself.
+#[test]
+fn a_table_or_a_schema_dumped_alone_is_a_table_or_a_schema() {
+    each_version(async |binaries| {
+        if !has(binaries, "pg_dump") {
+            return;
+        }
+        let server = start(binaries, "alone").await;
+        let admin = connect(&server, "postgres").await;
+        run(&admin, "CREATE DATABASE origin").await;
+        drop(set_up(&server, "origin").await);
+        for (what, args) in [("table", ["-t", "a"]), ("schema", ["-n", "public"])] {
+            let file = server.directory().join(what).display().to_string();
+            let mut all = vec!["-Fc", "-f", &*file];
+            all.extend(args);
+            all.push("origin");
+            tool(binaries, "pg_dump", &server, &all);
+            // The triggers are trickle's, and mean nothing here.
+            let list = server.directory().join("list").display().to_string();
+            let out = Command::new(binaries.join("pg_restore")).args(["-l", &file]).output().unwrap();
+            let listed = String::from_utf8(out.stdout).unwrap();
+            let kept: String =
+                listed.lines().filter(|l| !l.contains(" trickle_")).map(|l| format!("{l}\n")).collect();
+            std::fs::write(&list, kept).unwrap();
+            run(&admin, &format!("CREATE DATABASE alone_{what}")).await;
+            let w = connect(&server, &format!("alone_{what}")).await;
+            run(&w, "DROP SCHEMA public").await;
+            if what == "table" {
+                run(&w, "CREATE SCHEMA public").await;
+            }
+            let database = format!("alone_{what}");
+            tool(binaries, "pg_restore", &server, &["-d", &database, "--exit-on-error", "-L", &list, &file]);
+            run(&w, "UPDATE a SET v = v + 1").await;
+            let mut t = open(&server, &database, settings()).await;
+            run(&w, "DROP TABLE IF EXISTS kinds").await;
+            create(&mut t, "kinds", TABLES[1].1).await;
+            run(&w, "DELETE FROM a WHERE k = 1").await;
+            assert_equal(&mut t, "kinds").await;
+        }
+        server.stop();
+    });
+}
+
 #[test]
 fn a_database_that_is_renamed_goes_on_and_one_that_is_copied_is_rebuilt() {
     each_version(async |binaries| {

@@ -13,13 +13,16 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use lead::{Keeper, Lead};
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::{ABANDONED, Lease};
 use trickle_core::schedule::Time;
+use trickle_engine::give_way::{GLANCE, Yielding, in_the_way};
 use trickle_engine::health::Concern;
-use trickle_engine::scheduler::{Due, Scheduler, SchedulerOptions, Slow, Suspended, now, outcome_of};
+use trickle_engine::scheduler::{
+    Due, Outcome, Scheduler, SchedulerOptions, Slow, Suspended, now, outcome_of,
+};
 use trickle_engine::{Error, REFRESHER, RefreshOptions, Refreshed, Result, Settings};
 
 /// How the daemon works.
@@ -167,6 +170,14 @@ enum End {
 /// How a refresh ended, with the connection that it used.
 type Ended = (Trickle, Due, Result<Vec<Refreshed>>);
 
+/// How a refresh at work is ended.
+#[derive(Clone)]
+struct AtWork {
+    cancel: Cancel,
+    yielding: Yielding,
+    since: Instant,
+}
+
 /// A refresh at work.
 type Work<'w> = Pin<Box<dyn Future<Output = Ended> + 'w>>;
 
@@ -195,7 +206,8 @@ struct Daemon<'d> {
     idle: Vec<Trickle>,
     scheduler: Scheduler,
     lease: Lease,
-    cancel: BTreeMap<TableId, Cancel>,
+    /// By the members of what is due; those of one refresh have the same.
+    at_work: BTreeMap<TableId, AtWork>,
 }
 
 impl<'d> Daemon<'d> {
@@ -208,7 +220,7 @@ impl<'d> Daemon<'d> {
         let watch = Trickle::open(named(to).await?, options.settings.clone()).await?;
         let scheduler = Scheduler::new(options.scheduler);
         let mut daemon =
-            Daemon { to, options, tell, watch, idle: Vec::new(), scheduler, lease, cancel: BTreeMap::new() };
+            Daemon { to, options, tell, watch, idle: Vec::new(), scheduler, lease, at_work: BTreeMap::new() };
         daemon.reload().await?;
         tell(Event::Connected(daemon.scheduler.known()));
         Ok(daemon)
@@ -251,13 +263,48 @@ impl<'d> Daemon<'d> {
             let pause = wake
                 .map_or(self.options.scheduler.reload, |t| t.since(now()))
                 .min(self.options.scheduler.reload);
-            tokio::select! {
-                () = &mut *stop => return self.finish(work).await.map(|()| End::Told),
-                Some(end) = work.next() => ended.push(end),
-                _ = leads.changed() => {}
-                () = tokio::time::sleep(pause) => {}
+            let until = Instant::now() + pause;
+            loop {
+                let glances = !work.is_empty() && !self.options.settings.give_way.is_zero();
+                let rest = until.saturating_duration_since(Instant::now());
+                tokio::select! {
+                    () = &mut *stop => return self.finish(work).await.map(|()| End::Told),
+                    Some(end) = work.next() => ended.push(end),
+                    _ = leads.changed() => break,
+                    () = tokio::time::sleep(if glances { rest.min(GLANCE) } else { rest }) => {}
+                }
+                if ended.is_empty() && glances {
+                    beside(&mut work, &mut ended, self.give_way()).await;
+                }
+                if !ended.is_empty() || Instant::now() >= until {
+                    break;
+                }
             }
             self.note(&mut ended)?;
+        }
+    }
+
+    /// Has refreshes give way that have worked for a while and stand before somebody who wants a table for himself. It is told to
+    /// none that has ended meanwhile: the request is heard before the connection is used again.
+    async fn give_way(&self) {
+        let all = self.at_work.values().filter(|w| w.since.elapsed() >= GLANCE);
+        let all: BTreeMap<i32, &AtWork> =
+            all.map(|w| (w.yielding.pid(), w)).filter(|(pid, _)| *pid != 0).collect();
+        if all.is_empty() {
+            return;
+        }
+        let pids: Vec<i32> = all.keys().copied().collect();
+        match in_the_way(self.watch.db(), &pids, self.options.settings.give_way).await {
+            Ok(found) => {
+                for (pid, who) in found {
+                    let Some(w) = all.get(&pid).filter(|w| w.yielding.asked().is_none()) else { continue };
+                    w.yielding.ask(&who);
+                    if let Err(e) = w.cancel.send().await {
+                        (self.tell)(Event::Trouble(&e));
+                    }
+                }
+            }
+            Err(e) => (self.tell)(Event::Trouble(&e)),
         }
     }
 
@@ -313,9 +360,13 @@ impl<'d> Daemon<'d> {
                 }
             }
         };
-        for id in &due.members {
-            self.cancel.insert(*id, trickle.connection().cancel());
-        }
+        let at_work = AtWork {
+            cancel: trickle.connection().cancel(),
+            yielding: trickle.yielding(),
+            since: Instant::now(),
+        };
+        at_work.yielding.begin();
+        self.at_work.extend(due.members.iter().map(|id| (*id, at_work.clone())));
         let options = RefreshOptions::on_schedule(&due, Some(self.lease));
         Ok(Box::pin(async move {
             let result = trickle.refresh_linked(&due.members, &options).await;
@@ -327,9 +378,10 @@ impl<'d> Daemon<'d> {
     /// Notes how a refresh ended. A lost connection ends the daemon's round: it connects anew.
     fn ended(&mut self, trickle: Trickle, due: &Due, result: Result<Vec<Refreshed>>) -> Result<()> {
         for id in &due.members {
-            self.cancel.remove(id);
+            self.at_work.remove(id);
         }
-        self.scheduler.ended(due, outcome_of(&result));
+        let gave_way = trickle.yielding().asked().is_some() && result.is_err();
+        self.scheduler.ended(due, if gave_way { Outcome::Later } else { outcome_of(&result) });
         match result {
             Ok(done) => (self.tell)(Event::Refreshed(&done)),
             Err(e) if e.is_connection() => return Err(e),
@@ -358,8 +410,8 @@ impl<'d> Daemon<'d> {
         }
         // A connection that is dropped ends its statement at the latest when the server next writes to it; where the
         // request to cancel reaches the server, at once. What it answers is not asked: it is no error of a stream table.
-        let cancel = std::mem::take(&mut self.cancel).into_values();
-        join_all(cancel.map(|c| async move { c.send().await })).await;
+        let at_work = std::mem::take(&mut self.at_work).into_values();
+        join_all(at_work.map(|w| async move { w.cancel.send().await })).await;
         drop(work);
         Ok(())
     }

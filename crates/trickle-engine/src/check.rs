@@ -66,6 +66,7 @@ impl<C: Connection> Trickle<C> {
         let looking = self.onlooker(format!("checking {name}"), None);
         let failure = looking.during(drive(&self.connection, plan, Some(&mut compare))).await.err();
         let found = compare.found.take();
+        self.suspend_again(&group).await?;
         match (failure, found) {
             (None, Some(found)) => found,
             (_, Some(Err(e))) => Err(e),
@@ -76,6 +77,17 @@ impl<C: Connection> Trickle<C> {
             }
             (None, None) => Err(not_compared(&name)),
         }
+    }
+
+    /// A check puts nothing back on schedule, as a refresh does with what errors had suspended.
+    async fn suspend_again(&self, group: &[Entry]) -> Result<()> {
+        let text = "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED', consecutive_errors = $2, last_error_message = $3, \
+             updated_at = now() WHERE pgt_id = $1 AND status = 'ACTIVE'";
+        for e in group.iter().filter(|e| e.status == "SUSPENDED") {
+            let again = self.db().execute(text, &[&e.id, &e.consecutive_errors, &e.last_error]).await;
+            again.map_err(|err| Error::server(format!("leave {} suspended", shown(e)), err))?;
+        }
+        Ok(())
     }
 }
 

@@ -113,6 +113,12 @@ pub trait Connection {
         false
     }
 
+    /// For whom the statement that failed just now was cancelled, where somebody else has refreshes of this process give way
+    /// ([`give_way`](crate::give_way)). It is told once.
+    fn gives_way_to(&self) -> Option<String> {
+        None
+    }
+
     /// A refresh begins: until it ends it is run by [`Connection::steps`], and reads the snapshot of its decision.
     fn refresh_begins(&self) {}
 

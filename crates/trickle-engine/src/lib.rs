@@ -16,6 +16,7 @@
 //! | `capture`, `drain` | triggers and buffers |
 //! | `copies` | what cannot be captured is copied, and the copy captured |
 //! | `refresh`, `pending` | plans for the refresh machine, and what has anything to do |
+//! | `give_way` | refreshes give way to whoever wants a table for himself |
 //! | `load` | the first load on several connections |
 //! | `progress` | what long work tells while it goes on |
 //! | `check` | stored against recomputed |
@@ -45,6 +46,7 @@ mod drop;
 mod error;
 mod explain;
 mod follow;
+pub mod give_way;
 mod hand_over;
 pub mod health;
 mod immediate;

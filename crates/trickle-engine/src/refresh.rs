@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use trickle_core::catalog::TableId;
 use trickle_core::refresh::{
     Action, Failure, FailureKind, KeptBy, Lease, Lock, Member, MemberReport, Phases, Plan, Report, Request,
-    Transaction, record_failure,
+    Transaction, record_failure, record_skip,
 };
 use trickle_core::schedule::Time;
 
@@ -378,6 +378,11 @@ impl<C: Connection> Trickle<C> {
                 let kind = failure.kind;
                 let mut error = Error::from(failure);
                 let Some(of) = of else { return Err(error) };
+                if error.sqlstate() == Some("57014")
+                    && let Some(who) = self.yielding.asked().or_else(|| self.connection.gives_way_to())
+                {
+                    return Err(self.gave_way(of, &who, initiated_by).await?);
+                }
                 if kind == FailureKind::Statement {
                     error = self.blamed_on_columns(of, error).await;
                     if error.sqlstate() == Some("42501")
@@ -399,6 +404,14 @@ impl<C: Connection> Trickle<C> {
                 Err(error.saying(message))
             }
         }
+    }
+
+    /// Notes that a refresh gave way, which is no failure of it.
+    async fn gave_way(&self, e: &Entry, who: &str, initiated_by: &str) -> Result<Error> {
+        let why = format!("gave way to {who}");
+        self.connection.step(&record_skip(e.id, &why, initiated_by)).await?;
+        Ok(Error::busy(format!("the refresh of {} {why}", shown(e)))
+            .hint("It is begun again. The setting give_way_ms says how long somebody waits for a refresh."))
     }
 
     /// Runs a plan: on several connections what is first loaded and large, else on one.

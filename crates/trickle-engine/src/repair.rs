@@ -68,8 +68,18 @@ impl<C: Connection> Trickle<C> {
         Ok(rebuilt)
     }
 
+    /// The current role's stream tables that are suspended.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn suspended(&mut self) -> Result<Vec<String>> {
+        let registry = self.registry().await?;
+        let suspended = |e: &&Entry| e.own && e.status == "SUSPENDED" && !e.is_beside();
+        Ok(registry.entries().filter(suspended).map(shown).collect())
+    }
+
     /// Takes stream tables out of the schedule, or puts them back: those of these names, or all of the current role. Which
-    /// were not so before.
+    /// were not so before. Those that writers keep are kept by them meanwhile.
     ///
     /// # Errors
     /// None of one of the names; another owner's; the server.
@@ -83,10 +93,17 @@ impl<C: Connection> Trickle<C> {
         entries.iter().try_for_each(|e| require_own(e))?;
         let mut done = Vec::new();
         for e in entries.into_iter().filter(|e| (e.status == "SUSPENDED") != suspended) {
-            let name =
-                Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() };
-            let wanted = crate::Alteration { suspended: Some(suspended), ..crate::Alteration::default() };
-            self.alter(&name, &wanted).await?;
+            if suspended {
+                let text = "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED', consecutive_errors = 0, updated_at = now() \
+                     WHERE pgt_id = $1";
+                let paused = self.db().execute(text, &[&e.id]).await;
+                paused.map_err(|err| Error::server(format!("pause {}", shown(e)), err))?;
+            } else {
+                let name =
+                    Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() };
+                let wanted = crate::Alteration { suspended: Some(false), ..crate::Alteration::default() };
+                self.alter(&name, &wanted).await?;
+            }
             done.push(shown(e));
         }
         Ok(done)

@@ -4,6 +4,7 @@ use crate::capture::CaptureOptions;
 use crate::catalog::PgCatalog;
 use crate::db::{Connection, Connections, Sent};
 use crate::error::{Error, Result};
+use crate::give_way::Yielding;
 use crate::locks::{Patience, patiently};
 use crate::names::Name;
 use crate::pending::Question;
@@ -51,6 +52,8 @@ pub struct Settings {
     pub merge_work_mem_max_mb: Option<u32>,
     /// How long history is kept; 0 keeps it for ever.
     pub history_retention_days: u32,
+    /// How long somebody who wants a table for himself waits for a refresh that reads it; 0 for as long as the refresh takes.
+    pub give_way: Duration,
     /// From when on an open transaction counts as one that is forgotten, and is told.
     pub long_transaction: Duration,
     /// A buffer's segment is emptied, or closed, when it has grown to this many bytes.
@@ -82,6 +85,7 @@ impl Default for Settings {
             merge_work_mem_mb: None,
             merge_work_mem_max_mb: None,
             history_retention_days: 30,
+            give_way: Duration::from_secs(1),
             long_transaction: Duration::from_secs(300),
             segment_bytes: 512 << 10,
             load_connections: 4,
@@ -115,6 +119,8 @@ pub struct Trickle<C> {
     pub(crate) tally: Arc<Tally>,
     /// The server process that works for the connection; 0 where that is not known.
     pid: Arc<AtomicI32>,
+    /// Whether its refresh is to give way.
+    pub(crate) yielding: Yielding,
     /// Major version of the server.
     pub(crate) server: u32,
     /// The schemas of the search path that the connection came with: queries are read under it. The
@@ -190,6 +196,7 @@ impl<C: Connection> Trickle<C> {
             progress,
             connections: None,
             tally: Arc::default(),
+            yielding: Yielding::of(pid.clone()),
             pid,
             server,
             search_path,
@@ -222,6 +229,11 @@ impl<C: Connection> Trickle<C> {
     pub fn with_connections(mut self, connections: Arc<dyn Connections>) -> Trickle<C> {
         self.connections = Some(connections);
         self
+    }
+
+    /// Its refreshes, for who sees whether they are in anybody's way ([`give_way`](crate::give_way)).
+    pub fn yielding(&self) -> Yielding {
+        self.yielding.clone()
     }
 
     /// Looks at work on the connection, which writes a table.

@@ -71,6 +71,7 @@ static MAX_WORK_MEM: GucSetting<i32> = GucSetting::<i32>::new(0);
 static MAX_ERRORS: GucSetting<i32> = GucSetting::<i32>::new(5);
 static RETENTION: GucSetting<i32> = GucSetting::<i32>::new(30);
 static LONG: GucSetting<i32> = GucSetting::<i32>::new(300);
+static GIVE_WAY: GucSetting<i32> = GucSetting::<i32>::new(1000);
 static SEGMENT: GucSetting<i32> = GucSetting::<i32>::new(512 << 10);
 
 /// A setting that is a number: its least and its greatest value, and who may set it.
@@ -83,7 +84,7 @@ struct Number {
     context: GucContext,
 }
 
-const NUMBERS: [Number; 10] = [
+const NUMBERS: [Number; 11] = [
     Number {
         name: c"pg_trickle.scheduler_interval_ms",
         short: c"How often to look for new stream tables, in milliseconds.",
@@ -147,6 +148,14 @@ const NUMBERS: [Number; 10] = [
         setting: &RETENTION,
         range: (0, 36_500),
         context: GucContext::Userset,
+    },
+    Number {
+        name: c"pg_trickle.give_way_ms",
+        short: c"How long somebody who wants a table for himself waits for a refresh on schedule that reads it, in milliseconds.",
+        long: c"The refresh gives way then, and begins again after him. 0: he waits for as long as it takes.",
+        setting: &GIVE_WAY,
+        range: (0, i32::MAX),
+        context: GucContext::Sighup,
     },
     Number {
         name: c"pg_trickle.long_transaction_seconds",
@@ -277,6 +286,11 @@ pub(crate) fn is_wal_wanted() -> bool {
 /// How long a statement of a refresh on schedule may take, in milliseconds; 0: as long as it takes.
 pub(crate) fn statement_timeout_ms() -> i32 {
     STATEMENT_TIMEOUT.get()
+}
+
+/// How long somebody waits for a refresh that reads what he wants for himself; 0: for as long as it takes.
+pub(crate) fn give_way() -> Duration {
+    Duration::from_millis(u64::try_from(GIVE_WAY.get()).unwrap_or_default())
 }
 
 /// How many groups are refreshed at a time.

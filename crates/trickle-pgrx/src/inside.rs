@@ -1,7 +1,7 @@
 //! [`Connection`] to the server from inside: every answer is there at once.
 
 use crate::gucs;
-use crate::unsafe_pg::{Inside, Limit, Plan};
+use crate::unsafe_pg::{Board, Inside, Limit, Plan, Scheduled};
 use futures_util::FutureExt;
 use futures_util::future::ready;
 use std::cell::RefCell;
@@ -127,6 +127,10 @@ impl Connection for Inside {
     fn callers(&self) -> Option<Callers> {
         let command = "SELECT pgtrickle.last_command()".into();
         Some(Callers { command, fresh: Inside::is_fresh(), brief: Inside::is_brief() })
+    }
+
+    fn gives_way_to(&self) -> Option<String> {
+        Scheduled::is_this().then(Board::gave_way_to)?
     }
 
     fn is_restricted(&self) -> bool {

@@ -101,3 +101,46 @@ fn a_restored_catalog_is_not_believed_until_it_has_found_its_tables() {
         server.stop();
     });
 }
+
+/// Definitions first, then the data: CREATE EXTENSION has made a row of its own.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn definitions_and_data_restored_apart_are_found_again() {
+    each_version(async |binaries| {
+        if !has(binaries, "pg_dump") {
+            return;
+        }
+        let server = start(binaries, "apart").await;
+        let admin = connect(&server, "postgres").await;
+        run(&admin, "CREATE DATABASE one").await;
+        run(&admin, "CREATE DATABASE two").await;
+        let one = connect(&server, "one").await;
+        run(&one, MADE).await;
+        run(&one, CHANGE).await;
+        let two = connect(&server, "two").await;
+        run(&two, "CREATE TABLE first (id int)").await;
+        for (part, more) in [("-s", &["-s"][..]), ("-a", &["-a", "--disable-triggers"])] {
+            let file = server.directory().join(format!("dump{part}")).display().to_string();
+            let args = [more, &["-Fc", "-f", &*file, "one"]].concat();
+            tool(binaries, "pg_dump", &server, &args);
+            let disabled: &[&str] = if part == "-a" { &["-a", "--disable-triggers"] } else { &[] };
+            tool(
+                binaries,
+                "pg_restore",
+                &server,
+                &[disabled, &["--exit-on-error", "-d", "two", &*file]].concat(),
+            );
+        }
+        let two = connect(&server, "two").await;
+        assert_eq!(count(&two, "SELECT pgtrickle.rehome()::int::int8").await, 1);
+        assert_eq!(count(&two, "SELECT count(*) FROM pgtrickle.pgt_catalog_version").await, 1);
+        for _ in 0..2 {
+            run(&two, "SELECT pgtrickle.refresh_stream_table(t) FROM unnest(ARRAY['over', 'kept']) t").await;
+            for (table, query) in QUERIES {
+                assert_eq!(count(&two, &differing(table, query)).await, 0, "{table}");
+            }
+            run(&two, CHANGE).await;
+        }
+        server.stop();
+    });
+}

@@ -263,6 +263,47 @@ fn a_slow_refresh_keeps_no_other_group_waiting() {
     });
 }
 
+/// A migration waits for a moment and not for the refresh, which is begun again after it.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_refresh_gives_way_to_a_migration_and_comes_back() {
+    newest_version(async |binaries| {
+        let server = scheduled(binaries, "yields").await;
+        let s = connect(&server, "postgres").await;
+        run(&s, "ALTER SYSTEM SET pg_trickle.give_way_ms = 300; SELECT pg_reload_conf()").await;
+        run(
+            &s,
+            "CREATE FUNCTION slow(k int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+                     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN k; END $$; \
+                 CREATE TABLE a (id int PRIMARY KEY, v int); \
+                 SELECT pgtrickle.create_stream_table('slow_a', 'SELECT id, slow(v) AS v FROM a', '1s')",
+        )
+        .await;
+        let holder = connect(&server, "postgres").await;
+        run(&holder, "SELECT pg_advisory_lock(42)").await;
+        run(&s, "INSERT INTO a VALUES (1, 1)").await;
+        let at_work = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+             WHERE a.backend_type = 'pg_trickle refresher' AND l.locktype = 'advisory' AND NOT l.granted";
+        for change in ["ADD more int", "DROP more", "ADD more int"] {
+            until(&s, at_work, 1).await;
+            // It would wait for ever: nobody gives up the lock that the refresh waits for.
+            run(&s, &format!("ALTER TABLE a {change}")).await;
+        }
+        let gave_way = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'SKIPPED' \
+             AND strategy_reason LIKE 'gave way to process %, which waits for an exclusive lock on a'";
+        until(&s, gave_way, 3).await;
+        let told = "SELECT count(*) FROM pgtrickle.health_check() h WHERE h::text LIKE '%gave way to process%pg_trickle.give_way_ms%'";
+        assert_eq!(count(&s, told).await, 1);
+        assert_eq!(
+            count(&s, "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE consecutive_errors > 0").await,
+            0
+        );
+        run(&holder, "SELECT pg_advisory_unlock(42)").await;
+        until(&s, "SELECT count(*) FROM slow_a", 1).await;
+        server.stop();
+    });
+}
+
 /// No more groups are refreshed at a time than the setting says, however many are due.
 #[test]
 #[ignore = "needs the extension: ./x extension"]

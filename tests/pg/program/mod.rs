@@ -6,6 +6,7 @@ mod demo;
 mod doctor;
 mod evolving;
 mod failover;
+mod giving_way;
 mod leading;
 mod leftovers;
 mod owners;

@@ -56,6 +56,11 @@ const RECORD_FAILURE: &str = "WITH failed AS (UPDATE pgtrickle.pgt_stream_tables
      INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, action, status, initiated_by, \
      error_message) SELECT pgt_id, now(), clock_timestamp(), 'SKIP', 'FAILED', $3::text, $2::text FROM failed";
 
+/// Writes into history that a refresh was given up, which is no error of the stream table.
+const RECORD_SKIP: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, action, status, initiated_by, \
+     strategy_reason) SELECT pgt_id, now(), clock_timestamp(), 'SKIP', 'SKIPPED', $3::text, $2::text \
+     FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1::int8";
+
 fn qualified(r: &Relation) -> Qualified {
     Qualified::new(&r.schema, &r.name)
 }
@@ -466,6 +471,14 @@ fn phase_ms(own: &Phases, shared: &Phases) -> serde_json::Value {
         "wait": ms(own.wait, shared.wait), "decide": ms(own.decide, shared.decide),
         "generate": ms(own.generate, shared.generate), "execute": ms(own.execute, 0), "cleanup": ms(own.cleanup, 0),
     })
+}
+
+/// Records that a refresh was given up, and why; to be run after the rollback.
+pub fn record_skip(id: i64, why: &str, initiated_by: &str) -> Statement {
+    let mut s = statement(Kind::History, Phase::Cleanup, RECORD_SKIP);
+    s.params = vec![Value::Int8(id), Value::text(why), Value::text(initiated_by)];
+    s.pipeline = false;
+    s
 }
 
 /// Counts a failed refresh as an error of a stream table and records it; to be run after the rollback. Suspends the

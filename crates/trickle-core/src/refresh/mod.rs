@@ -27,7 +27,7 @@ mod recompute;
 mod report;
 
 pub use control::{
-    ABANDONED, PENDING, decide_text, glance_text, peek_text, pending_text, record_failure, size,
+    ABANDONED, PENDING, decide_text, glance_text, peek_text, pending_text, record_failure, record_skip, size,
     stored_frontiers,
 };
 pub use copied::Copied;

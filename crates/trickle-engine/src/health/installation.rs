@@ -39,6 +39,7 @@ impl<C: Connection> Trickle<C> {
         Ok(vec![
             triggers(self.db()).await?,
             marks(self.db()).await?,
+            yielded(self.db()).await?,
             guards(self.db()).await?,
             paths(self.db()).await?,
             strangers(self.db()).await?,
@@ -161,6 +162,31 @@ async fn guards(db: &dyn Connection) -> Result<Check> {
         some(&again)
     );
     Ok(Check::new("guards", Verdict::Warning, format!("anybody may write {}", some(&open)), advice))
+}
+
+/// Stream tables whose last three refreshes gave way, and to whom the last one did.
+const YIELDED: &str = "
+SELECT s.pgt_relid::regclass::text, (array_agg(x.strategy_reason ORDER BY x.start_time DESC, x.refresh_id DESC))[1]
+FROM pgtrickle.pgt_stream_tables s CROSS JOIN LATERAL (
+    SELECT h.refresh_id, h.start_time, h.status, h.strategy_reason FROM pgtrickle.pgt_refresh_history h
+    WHERE h.pgt_id = s.pgt_id AND h.action <> 'NO_DATA' AND h.status <> 'RUNNING'
+    ORDER BY h.start_time DESC, h.refresh_id DESC LIMIT 3) x
+GROUP BY 1 HAVING count(*) FILTER (WHERE x.status = 'SKIPPED') = 3 ORDER BY 1";
+
+async fn yielded(db: &dyn Connection) -> Result<Check> {
+    let rows = db.query(YIELDED, &[]).await.map_err(asking)?;
+    if rows.is_empty() {
+        return Ok(Check::new("refreshes that gave way", Verdict::Good, "none three times in a row", ""));
+    }
+    let found: Vec<String> =
+        rows.iter().map(|r| format!("{} {}", r.get::<String>(0), r.get::<String>(1))).collect();
+    let advice = say::one(
+        "Somebody asks for exclusive locks again and again. Ask for them at quieter times; or set give_way_ms to more, or to 0, so \
+         that refreshes are not interrupted, and whoever wants the table waits.",
+        "Somebody asks for exclusive locks again and again. Ask for them at quieter times; or set pg_trickle.give_way_ms to more, \
+         or to 0, so that refreshes are not interrupted, and whoever wants the table waits.",
+    );
+    Ok(Check::new("refreshes that gave way", Verdict::Warning, some(&found), advice))
 }
 
 /// Changes that their triggers could not capture, each source once.

@@ -77,9 +77,10 @@ pub async fn version(db: &dyn Connection) -> Result<Option<i32>> {
     if let Some(owner) = row.get::<Option<String>>(1) {
         return Err(foreign(&owner));
     }
-    let text = "SELECT version FROM pgtrickle.pgt_catalog_version";
+    // Where only the definitions were dumped and restored there is no row; where the data came to a catalog that was there, two.
+    let text = "SELECT max(version) FROM pgtrickle.pgt_catalog_version";
     let row = db.query_one(text, &[]).await;
-    Ok(Some(row.map_err(|e| not_let_in(Error::server("read the catalog's version", e)))?.get(0)))
+    Ok(row.map_err(|e| not_let_in(Error::server("read the catalog's version", e)))?.get(0))
 }
 
 /// Says what to do where the catalog is another role's.
@@ -133,7 +134,8 @@ async fn is_extension(db: &dyn Connection) -> Result<bool> {
 /// # Errors
 /// Those of the server.
 pub async fn is_restored(db: &dyn Connection) -> Result<bool> {
-    let text = "SELECT home IS DISTINCT FROM pgtrickle.home() FROM pgtrickle.pgt_catalog_version";
+    let text =
+        "SELECT bool_or(home IS DISTINCT FROM pgtrickle.home()) IS TRUE FROM pgtrickle.pgt_catalog_version";
     let row = db.query_one(text, &[]).await;
     Ok(row.map_err(|e| Error::server("look where the catalog was made", e))?.get(0))
 }
@@ -184,6 +186,8 @@ const REHOME: &str = "
         cdc_mode, schema_fingerprint)
         SELECT pgt_id, coalesce(oid, 4294967295::int8 - n), source_type, source_schema, source_name, columns_used, cdc_mode,
         '' FROM trickle_rehomed;
+    DELETE FROM pgtrickle.pgt_catalog_version WHERE ctid <> (SELECT v.ctid FROM pgtrickle.pgt_catalog_version v
+        ORDER BY v.home IS NOT DISTINCT FROM pgtrickle.home() LIMIT 1);
     UPDATE pgtrickle.pgt_catalog_version SET home = pgtrickle.home()";
 
 /// Says what to do where the catalog cannot be made.
@@ -251,6 +255,27 @@ async fn rise(db: &dyn Connection, from: i32, to: i32) -> Result<()> {
     Ok(())
 }
 
+/// What is there of a catalog without a row, and what the extension has none of: a dump of definitions alone leaves it so.
+const EMPTIED: &str = "SELECT to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL \
+     AND NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trickle')";
+
+/// Drops a catalog that came without its rows, and with it the triggers that it has on users' tables. Former stream tables stay, as
+/// tables like any other.
+async fn drop_emptied(t: &Transaction<'_>) -> Result<()> {
+    let fail = |e| Error::server("make a catalog anew that came without its rows", e);
+    if !t.query_one(EMPTIED, &[]).await.map_err(fail)?.get::<bool>(0) {
+        return Ok(());
+    }
+    let listed = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables)";
+    if t.query_one(listed, &[]).await.map_err(fail)?.get(0) {
+        return Err(Error::input("the trickle catalog of this database has no version")
+            .detail("It lists stream tables, and pgtrickle.pgt_catalog_version has no row.")
+            .hint("Restore the database with all of schema pgtrickle, its data too."));
+    }
+    let made = "DROP SCHEMA IF EXISTS pgtrickle_changes CASCADE; DROP SCHEMA pgtrickle CASCADE";
+    t.batch_execute(made).await.map_err(|e| advised(fail(e)))
+}
+
 /// Brings the catalog to `target`, up or down, in one transaction; returns the version before.
 ///
 /// # Errors
@@ -266,6 +291,9 @@ pub async fn migrate(db: &mut dyn Connection, target: i32) -> Result<Option<i32>
     let found = version(&transaction).await?;
     if let Some(newest) = found.filter(|v| *v > VERSION) {
         return Err(newer(newest));
+    }
+    if found.is_none() {
+        drop_emptied(&transaction).await?;
     }
     if found.is_none() && target > 0 {
         let made = transaction.batch_execute(SCHEMAS).await;

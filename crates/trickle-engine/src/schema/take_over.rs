@@ -157,8 +157,11 @@ async fn fit(t: &Transaction<'_>) -> Result<()> {
 /// Compares the catalog with one of its version that is made beside it and undone; the definitions of the functions of that one.
 async fn compared(t: &Transaction<'_>) -> Result<Vec<String>> {
     let fail = |e| Error::server("make a catalog to compare with", e);
-    let found =
-        t.query_one("SELECT version FROM pgtrickle.pgt_catalog_version", &[]).await.map_err(fail)?.get(0);
+    let found = t
+        .query_one("SELECT max(version) FROM pgtrickle.pgt_catalog_version", &[])
+        .await
+        .map_err(fail)?
+        .get(0);
     let held: BTreeSet<String> = lines(t, HELD).await?.into_iter().collect();
     let aside = format!(
         "SAVEPOINT beside; ALTER SCHEMA {CATALOG} RENAME TO pgtrickle_former; CREATE SCHEMA {CATALOG}"

@@ -19,6 +19,9 @@ pub(crate) const PLACES: usize = 128;
 /// How many stream tables a job can have.
 const MEMBERS: usize = 120;
 
+/// How many bytes are kept of for whom a refresher gives way.
+const TOLD: usize = 160;
+
 /// No place.
 const NOWHERE: usize = PLACES;
 
@@ -134,6 +137,8 @@ struct Place {
     /// When it began its job.
     since: Time,
     job: Job,
+    /// For whom its statement is cancelled, and how many bytes of that there are; 0: for nobody.
+    gives_way_to: ([u8; TOLD], usize),
 }
 
 /// A refresher that is at work.
@@ -155,6 +160,7 @@ const FREE: Place = Place {
     leaves: false,
     since: Time(0),
     job: Job::NONE,
+    gives_way_to: ([0; TOLD], 0),
 };
 
 /// All places.
@@ -296,6 +302,25 @@ impl Board {
             since: p.since,
         };
         board.places.iter().filter(of).map(told).collect()
+    }
+
+    /// Notes for whom the refresh of this process is about to be cancelled; false where it works no more, or was told.
+    pub(crate) fn give_way(process: i32, who: &str) -> bool {
+        let mut board = BOARD.exclusive();
+        let at_work = |p: &&mut Place| p.used == Use::Works && p.process == process && p.gives_way_to.1 == 0;
+        let Some(place) = board.places.iter_mut().find(at_work) else { return false };
+        let (told, bytes) = (&mut place.gives_way_to, who.as_bytes());
+        told.1 = bytes.len().min(TOLD);
+        told.0[..told.1].copy_from_slice(&bytes[..told.1]);
+        true
+    }
+
+    /// For whom this refresher was cancelled; it is told once.
+    pub(crate) fn gave_way_to() -> Option<String> {
+        let mut board = BOARD.exclusive();
+        let place = board.places.get_mut(OWN.load(Ordering::Relaxed))?;
+        let (told, bytes) = std::mem::replace(&mut place.gives_way_to, FREE.gives_way_to);
+        (bytes > 0).then(|| String::from_utf8_lossy(&told[..bytes]).into_owned())
     }
 
     /// The processes of a database.

@@ -12,7 +12,7 @@ mod rights;
 mod tests;
 mod values;
 
-pub(crate) use board::{Admission, Board, Hire, Job, Next, PLACES};
+pub(crate) use board::{Admission, AtWork, Board, Hire, Job, Next, PLACES};
 pub(crate) use plan::Plan;
 pub(crate) use process::{
     Acting, Limit, Scheduled, is_preloaded, is_preloading, is_wait_limited, reserve_settings,

@@ -4,7 +4,7 @@
 use super::{TROUBLE, as_role, has_ended, refresh, refresher, start as start_process, tell, transaction};
 use crate::gucs;
 use crate::install::rehomed_when_restored;
-use crate::unsafe_pg::{Admission, Board, Hire, Inside, Job, PLACES, Scheduled};
+use crate::unsafe_pg::{Admission, AtWork, Board, Hire, Inside, Job, PLACES, Scheduled};
 use pgrx::bgworkers::{BackgroundWorker, DynamicBackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,6 +14,7 @@ use trickle_core::catalog::TableId;
 use trickle_core::refresh::Lease;
 use trickle_core::schedule::share;
 use trickle_engine::db::{Connection, Refusal};
+use trickle_engine::give_way::{GLANCE, in_the_way};
 use trickle_engine::lease::{self, Leading};
 use trickle_engine::scheduler::{Due, Found, Outcome, Scheduler, now};
 use trickle_engine::schema::LETS_OWNER_IN;
@@ -107,6 +108,8 @@ struct Lead {
     waiting: VecDeque<(Lease, Due)>,
     /// How long the refreshes of groups took last, by their first member.
     took: BTreeMap<TableId, Duration>,
+    /// When it was last looked whether refreshers are in anybody's way.
+    glanced: Instant,
     /// What holds the database back, and when that was last told.
     concerns: BTreeMap<String, Instant>,
     /// Those whose stream tables are left alone, as was told.
@@ -182,6 +185,7 @@ impl Lead {
             hired: Vec::new(),
             waiting: VecDeque::new(),
             took: BTreeMap::new(),
+            glanced: Instant::now(),
             concerns: BTreeMap::new(),
             foreign: BTreeSet::new(),
             warned: false,
@@ -211,9 +215,37 @@ impl Lead {
             self.look(owner, ended);
         }
         self.hand_out();
+        self.give_way();
         let next = self.owners.values().map(|l| l.next).min();
-        let longest = gucs::scheduler().reload;
+        let glances = self.busy() > 0 && !gucs::give_way().is_zero();
+        let longest = gucs::scheduler().reload.min(if glances { GLANCE } else { Duration::MAX });
         Some(next.map_or(longest, |at| at.saturating_duration_since(Instant::now())).min(longest))
+    }
+
+    /// Has refreshers give way that have worked for a while and stand before somebody who wants a table for himself.
+    fn give_way(&mut self) {
+        let patience = gucs::give_way();
+        if patience.is_zero() || self.busy() == 0 || self.glanced.elapsed() < GLANCE {
+            return;
+        }
+        self.glanced = Instant::now();
+        let long = |w: &AtWork| now().since(w.since) >= GLANCE;
+        let pids: Vec<i32> =
+            Board::at_work(self.database).into_iter().filter(long).map(|w| w.process).collect();
+        if pids.is_empty() {
+            return;
+        }
+        let asked = transaction(async |inside| {
+            let db: &dyn Connection = &inside;
+            for (pid, who) in in_the_way(db, &pids, patience).await? {
+                if Board::give_way(pid, &who) {
+                    let cancelled = db.query("SELECT pg_cancel_backend($1)", &[&pid]).await;
+                    cancelled.map_err(|e| Error::server("have a refresh give way", e))?;
+                }
+            }
+            Ok(())
+        });
+        asked.as_ref().err().into_iter().for_each(tell);
     }
 
     /// Lets others refresh on schedule at once.

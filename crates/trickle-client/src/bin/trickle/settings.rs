@@ -102,6 +102,10 @@ settings! {
     /// How long a statement of a refresh may take; 0 for no limit [default: the server's statement_timeout]
     #[arg(value_name = "MS")]
     statement_timeout_ms: u32,
+    /// trickle run: how long somebody who asks for an ACCESS EXCLUSIVE lock on a table, as a migration does, waits for a refresh that
+    /// reads it: then the refresh gives way, and begins again after him; 0 for as long as it takes [default: 1000]
+    #[arg(value_name = "MS")]
+    give_way_ms: u32,
     /// trickle run: whether statements that come again stay prepared on their connection; never through a pooler [default: true]
     #[arg(value_name = "BOOL")]
     use_prepared_statements: bool,
@@ -244,6 +248,7 @@ impl Given {
         put(&mut s.max_consecutive_errors, self.max_consecutive_errors);
         put(&mut s.history_retention_days, self.history_retention_days);
         put(&mut s.long_transaction, self.long_transaction_seconds.map(Duration::from_secs));
+        put(&mut s.give_way, self.give_way_ms.map(|ms| Duration::from_millis(u64::from(ms))));
         put(&mut s.segment_bytes, self.segment_bytes);
         put(&mut s.load_connections, self.load_connections);
         put(&mut s.load_bytes, self.load_bytes);

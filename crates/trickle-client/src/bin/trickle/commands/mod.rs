@@ -28,7 +28,9 @@ mod history;
 mod init;
 mod lint;
 mod man;
+mod pause;
 mod refresh;
+mod resume;
 mod run;
 mod status;
 mod uninstall;
@@ -82,6 +84,8 @@ commands! {
     History(history::History),
     Wait(wait::Wait),
     Check(check::Check),
+    Pause(pause::Pause),
+    Resume(resume::Resume),
     Disable(disable::Disable),
     Enable(enable::Enable),
     Explain(explain::Explain),

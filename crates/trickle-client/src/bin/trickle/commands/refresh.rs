@@ -38,6 +38,7 @@ impl Run for Refresh {
         meter.begin("refreshing");
         let options = RefreshOptions { full: self.full, ..RefreshOptions::default() };
         let groups = trickle.refresh_apart(&names, &options).await?;
+        let left = if names.is_empty() { trickle.suspended().await? } else { Vec::new() };
         drop(trickle);
         drop(meter);
         let (mut done, mut answer) = (Vec::new(), Answer::Yes);
@@ -50,7 +51,15 @@ impl Run for Refresh {
                 }
             }
         }
+        let left: Vec<String> =
+            left.into_iter().filter(|name| done.iter().all(|r| r.report.name != *name)).collect();
         show(&done, output);
+        if !left.is_empty() && !output.is_quiet() {
+            output.remark(&format!(
+                "left out, since suspended: {}; trickle resume puts them back, trickle refresh NAME refreshes one\n",
+                left.join(", ")
+            ));
+        }
         Ok(answer)
     }
 }

@@ -64,6 +64,7 @@ impl Run for Status {
         meter.begin("counting changes");
         let all = trickle.status(&names).await?;
         let wanted = if self.indexes { wanted(&all, &mut trickle, &meter).await? } else { Vec::new() };
+        let is_kept = trickle.refresher().await?.is_running();
         drop(trickle);
         drop(meter);
         if output.is_json() {
@@ -82,6 +83,11 @@ impl Run for Status {
         output.table(head, all.iter().map(row).collect());
         for s in &all {
             output.print(remarks(s, !names.is_empty()));
+        }
+        let scheduled =
+            |s: &&Standing| s.schedule.is_some() && s.status != "SUSPENDED" && s.mode != "IMMEDIATE";
+        if !is_kept && all.iter().any(|s| scheduled(&s)) {
+            output.print("\nno refresher runs: trickle run keeps what is on schedule fresh\n");
         }
         if self.indexes {
             output.print(advised(&all, &wanted));
@@ -209,6 +215,9 @@ fn remarks(s: &Standing, full: bool) -> String {
     for source in s.sources.iter().filter(|source| source.overflowed) {
         let why = format!("{} was changed more than its buffer may hold", source.name);
         line("its next refresh computes it anew", &why);
+    }
+    if s.status == "SUSPENDED" && s.consecutive_errors == 0 {
+        line("paused", &format!("trickle resume {} puts it back on schedule", s.name));
     }
     if let Some(error) = &s.last_error {
         line("last error", error);
