@@ -270,7 +270,9 @@ fn a_refresh_gives_way_to_a_migration_and_comes_back() {
     newest_version(async |binaries| {
         let server = scheduled(binaries, "yields").await;
         let s = connect(&server, "postgres").await;
-        run(&s, "ALTER SYSTEM SET pg_trickle.give_way_ms = 300; SELECT pg_reload_conf()").await;
+        run(&s, "CREATE EXTENSION pg_trickle").await;
+        run(&s, "ALTER SYSTEM SET pg_trickle.give_way_ms = 300").await;
+        run(&s, "SELECT pg_reload_conf()").await;
         run(
             &s,
             "CREATE FUNCTION slow(k int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
@@ -290,7 +292,7 @@ fn a_refresh_gives_way_to_a_migration_and_comes_back() {
             run(&s, &format!("ALTER TABLE a {change}")).await;
         }
         let gave_way = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'SKIPPED' \
-             AND strategy_reason LIKE 'gave way to process %, which waits for an exclusive lock on a'";
+             AND strategy_reason LIKE 'gave way to process %, which waits for an exclusive lock on %a'";
         until(&s, gave_way, 3).await;
         let told = "SELECT count(*) FROM pgtrickle.health_check() h WHERE h::text LIKE '%gave way to process%pg_trickle.give_way_ms%'";
         assert_eq!(count(&s, told).await, 1);
