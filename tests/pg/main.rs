@@ -26,6 +26,7 @@ mod foreign_code;
 mod functions;
 mod grown;
 mod guarantees;
+mod histories;
 mod holds;
 mod idle;
 mod immediate;
