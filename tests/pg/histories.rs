@@ -307,7 +307,7 @@ impl Play<'_> {
     async fn begin(db: &Db) -> Play<'_> {
         let admin = db.session().await;
         run(&admin, GONE).await;
-        let taken = "DROP EXTENSION IF EXISTS pg_trickle CASCADE; DROP SCHEMA IF EXISTS pgtrickle_changes, pgtrickle CASCADE";
+        let taken = "DROP EXTENSION IF EXISTS pg_trickle CASCADE; DROP SCHEMA IF EXISTS extensions, pgtrickle_changes, pgtrickle CASCADE";
         run(&admin, taken).await;
         run(&admin, WORLD).await;
         run(&admin, SHORT).await;

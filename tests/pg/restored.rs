@@ -153,7 +153,8 @@ async fn script(w: &Session, file: &str) -> Result<(), tokio_postgres::Error> {
 #[test]
 fn definitions_restored_without_rows_are_an_empty_catalog() {
     each_version(async |binaries| {
-        if !has(binaries, "pg_dump") {
+        // CREATE EXTENSION makes a catalog of its own, and has a test of its own.
+        if !has(binaries, "pg_dump") || Driver::is_the_servers() {
             return;
         }
         let server = start(binaries, "shape").await;
