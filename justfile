@@ -46,6 +46,10 @@ pg *ARGS:
 pg-random N:
     TRICKLE_PG_RANDOM="$1" cargo test -p trickle-client --all-features --test pg random -- --nocapture
 
+# N random histories from a seed on: writes, migrations, changes of stream tables and refreshes, on every server found
+histories N FROM="0":
+    TRICKLE_HISTORIES="$1" TRICKLE_HISTORIES_FROM="$2" cargo test -p trickle-client --all-features --test pg histories:: -- --nocapture
+
 # The long forms: all tests on all servers, more seeds, the extension for every PostgreSQL, a soak, the size. Takes hours
 nightly:
     #!/usr/bin/env bash
@@ -56,6 +60,7 @@ nightly:
     ./x pgrx
     TRICKLE_PG_RANDOM=20000 TRICKLE_PG_BUFFERED=500 TRICKLE_PG_IMMEDIATE=2000 \
         cargo test -q -p trickle-client --all-features --test pg -- random::
+    just histories 500
     ./x test
     ./x redteam
     just soak 1800

@@ -62,5 +62,17 @@ fn functions_that_are_not_kept() {
             let refused = t.create(&NewStreamTable::new(name("volatile"), volatile)).await.unwrap_err();
             assert!(refused.to_string().contains("the volatile function any_of()"), "{refused}");
         }
+        // An operator is as its function is.
+        run(
+            &w,
+            "CREATE FUNCTION once(a int, b int) RETURNS int LANGUAGE sql VOLATILE AS 'SELECT a + b'; \
+                 CREATE OPERATOR <+> (LEFTARG = int, RIGHTARG = int, FUNCTION = once); \
+                 CREATE VIEW by_operator AS SELECT id, x <+> 1 AS y FROM s",
+        )
+        .await;
+        for volatile in ["SELECT id, x <+> 1 AS y FROM s", "SELECT y FROM by_operator"] {
+            let refused = t.create(&NewStreamTable::new(name("volatile"), volatile)).await.unwrap_err();
+            assert!(refused.to_string().contains("the volatile operator public.<+>(integer,integer)"), "{refused}");
+        }
     });
 }

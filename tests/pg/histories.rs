@@ -3,12 +3,9 @@
 //! a writer failed because of trickle; and nothing is left behind at the end. A history that breaks this is made shorter, and printed as a
 //! script. `just histories N` makes many.
 
-#[path = "../seeds/mod.rs"]
-mod seeds;
-
+use crate::random::seeds::Seeds;
 use crate::support::{Db, Driver, count, each_server, name, open_with, run};
 use futures_util::FutureExt;
-use seeds::Seeds;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -219,7 +216,7 @@ impl fmt::Display for Action {
     }
 }
 
-fn pick<'a>(c: &mut Choice, from: &'a [&'static str]) -> &'static str {
+fn pick(c: &mut Choice, from: &[&'static str]) -> &'static str {
     c.pick(from).copied().unwrap_or_default()
 }
 

@@ -2,7 +2,7 @@
 //! columns better than the server's own. Catches a name in a statement of ours that is looked up where a stranger may create.
 
 use crate::program::Role;
-use crate::support::{count, each_server, run};
+use crate::support::{count, each_server, newest_server, run};
 use trickle_client::Session;
 use trickle_core::catalog::MemoryCatalog;
 use trickle_core::parse::parse_query;
@@ -95,7 +95,7 @@ fn caught(stranger: &str) -> String {
 
 #[test]
 fn what_strangers_put_in_the_search_path_is_not_run() {
-    each_server(async |db| {
+    newest_server(async |db| {
         let app = Role::owner(db).await;
         let guest = Role::create(db, "guest").await;
         let admin = db.session().await;

@@ -10,7 +10,7 @@ mod immediate;
 mod run;
 mod script;
 #[path = "../seeds/mod.rs"]
-mod seeds;
+pub(crate) mod seeds;
 mod sources;
 
 use crate::support::{Db, each_server};

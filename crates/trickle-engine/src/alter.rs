@@ -243,7 +243,7 @@ impl<C: Connection> Trickle<C> {
     }
 
     /// A table that some stream table reads, or whose capture is held off.
-    async fn source(&self, name: &Name) -> Result<(u32, String)> {
+    pub(crate) async fn source(&self, name: &Name) -> Result<(u32, String)> {
         let text = "SELECT c.oid, n.nspname, c.relname FROM pgtrickle.pgt_buffers b JOIN pg_class c ON c.oid = b.source_relid \
              JOIN pg_namespace n ON n.oid = c.relnamespace WHERE b.capture = 'HELD' ORDER BY 1";
         let held = self.db().query(text, &[]).await;

@@ -380,6 +380,9 @@ impl<C: Connection> Trickle<C> {
         if let Some(refusal) = reasons.iter().find_map(Reason::refusal) {
             return Err(refusal.into());
         }
+        if let Some(refusal) = resolved.refusal().filter(|_| table.is_none()) {
+            return Err(refusal);
+        }
         let mut captured = Vec::new();
         let full = mode == RefreshMode::Full;
         if table.is_none() || full {

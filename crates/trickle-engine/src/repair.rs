@@ -8,7 +8,7 @@ use crate::names::Name;
 use crate::refresh::{RefreshOptions, Refreshed};
 use crate::registry::{Entry, Registry, require_own, shown};
 use crate::trickle::Trickle;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use trickle_core::catalog::TableId;
 use trickle_core::cost::{Inputs, Model, threshold};
 
@@ -34,11 +34,15 @@ impl<C: Connection> Trickle<C> {
 
     /// Makes the capture triggers anew that are not as they should be, or not of the kind that
     /// [`CaptureOptions`](capture::CaptureOptions) say; what reads their tables is computed anew once. Their tables: of those that
-    /// stream tables of this role read.
+    /// stream tables of this role read; of these alone where any is named.
     ///
     /// # Errors
-    /// Triggers of another role; the server.
-    pub async fn rebuild_triggers(&mut self) -> Result<Vec<String>> {
+    /// A table that nothing reads; triggers of another role; the server.
+    pub async fn rebuild_triggers(&mut self, only: &[Name]) -> Result<Vec<String>> {
+        let mut wanted = BTreeSet::new();
+        for name in only {
+            wanted.insert(TableId(self.source(name).await?.0));
+        }
         let registry = self.registry().await?;
         let mut readers: BTreeMap<TableId, Vec<&Entry>> = BTreeMap::new();
         for e in registry.entries() {
@@ -47,7 +51,8 @@ impl<C: Connection> Trickle<C> {
         let mut rebuilt = Vec::new();
         for (source, readers) in readers {
             // Readers of others are computed anew too (`pgtrickle.mark_readers`).
-            if !readers.iter().any(|e| e.own) {
+            let is_meant = wanted.is_empty() || wanted.contains(&source);
+            if !is_meant || !readers.iter().any(|e| e.own) {
                 continue;
             }
             let name = readers[0].read().find(|d| d.relation.id == source).map(|d| d.relation.clone());

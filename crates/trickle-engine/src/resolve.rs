@@ -57,7 +57,33 @@ pub(crate) struct Resolved {
     pub(crate) functions_fingerprint: Option<String>,
     /// What of others it would run.
     pub(crate) code: Code,
+    /// Whether it locks the rows that it reads.
+    pub(crate) locks: bool,
+    /// An operator of it, or of a view that it reads, whose value is another each time.
+    pub(crate) volatile_operator: Option<String>,
 }
+
+impl Resolved {
+    /// The error that making a stream table of the query is, where the engine reads it no further and cannot say so itself.
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        if let Some(operator) = &self.volatile_operator {
+            let message = format!("a stream table cannot be kept equal to the volatile operator {operator}");
+            let e = Error::input(message).detail("What it gives is another each time the query runs.");
+            let hint = "Mark its function IMMUTABLE if it is, or compute the value where the row is written.";
+            return Some(e.hint(hint).coded("0A000"));
+        }
+        self.locks.then(|| {
+            Error::input("the query of a stream table has FOR UPDATE or FOR SHARE")
+                .detail("It does more than read, and the query runs whenever the table is refreshed.")
+                .hint("Leave it out: a stream table is refreshed under its own locks.")
+                .coded("0A000")
+        })
+    }
+}
+
+/// Whether the query locks rows, as the server's own tree says it. No name has a space there without a backslash.
+const LOCKS: &str =
+    "SELECT EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = $1 AND r.ev_action::text ~ ':rowMarks \\(')";
 
 /// What the rules of a view depend on, and of the views that it reads.
 pub(crate) const DEPENDENCIES: &str = "
@@ -248,7 +274,15 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
     );
     let functions = t.query_one(&functions, &[&view]).await.map_err(doing)?;
     let names: Vec<u32> = functions.get::<Option<Vec<u32>>>(0).unwrap_or_default();
+    let locks = t.query_one(LOCKS, &[&view]).await.map_err(doing)?.get(0);
+    let volatile = format!(
+        "{DEPENDENCIES} SELECT o.oid::regoperator::text FROM reads JOIN pg_operator o ON o.oid = reads.object \
+         JOIN pg_proc p ON p.oid = o.oprcode WHERE reads.class = 'pg_operator'::regclass AND p.provolatile = 'v' ORDER BY 1 LIMIT 1"
+    );
+    let volatile = t.query_opt(&volatile, &[&view]).await.map_err(doing)?;
     Ok(Resolved {
+        locks,
+        volatile_operator: volatile.map(|r| r.get(0)),
         canonical,
         columns,
         dependencies: relations

@@ -157,7 +157,7 @@ mod pgtrickle {
         let rebuilt = super::with(async |trickle| {
             super::see_all("rebuild_cdc_triggers")?;
             super::captures()?;
-            trickle.rebuild_triggers().await
+            trickle.rebuild_triggers(&[]).await
         });
         SetOfIterator::new(rebuilt)
     }

@@ -125,6 +125,34 @@ fn what_is_declared_is_made_and_changed_and_nothing_else_is_touched() {
     });
 }
 
+/// A program asks whether anything would be done; a table that somebody dropped is made again; directories are told.
+#[test]
+fn a_dropped_table_is_made_again_and_programs_can_ask() {
+    newest_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        let asked = |args: &[&str]| {
+            let dir = files.path();
+            let ran = app.trickle(&[&["apply", &dir, "--dry-run"], args].concat());
+            (ran.code, ran.err)
+        };
+        assert_eq!(asked(&["--exit-code"]).0, 4);
+        files.apply(&app, &[]);
+        assert_eq!(asked(&["--exit-code"]).0, 0);
+        run(&s, "DROP TABLE large").await;
+        assert_eq!(asked(&["--exit-code"]).0, 4);
+        assert_eq!(asked(&[]).0, 0);
+        assert_eq!(files.apply(&app, &[]), (0, steps(&[("create", "large")])));
+        assert_eq!(files.apply(&app, &[]), (0, steps(&[])));
+        app.does(&["check", "--quiet"]);
+        std::fs::create_dir(PathBuf::from(files.path()).join("more")).unwrap();
+        let (code, told) = asked(&[]);
+        assert!(
+            code == 0 && told.contains("not read, since apply reads the files of one directory"),
+            "{told}"
+        );
+    });
+}
+
 /// A column that its query has no more, and what the user made over it.
 #[test]
 fn a_column_goes_where_that_is_allowed_alone() {

@@ -77,6 +77,28 @@ fn a_refresh_that_gives_way_to_nobody_is_finished_first() {
     });
 }
 
+/// A setting of capture is for what is captured later, and for what is made anew.
+#[test]
+fn triggers_are_made_anew_as_the_settings_say() {
+    newest_server(async |db| {
+        let app = Role::owner(db).await;
+        let w = db.session().await;
+        app.does(&["init", "--quiet"]);
+        app.does(&["create", "made", "--query", BY_REGION, "--quiet"]);
+        assert_eq!(app.does(&["rebuild"]), "all triggers are as they should be\n");
+        let by_row = ["--cdc-trigger-mode", "row"];
+        let done = app.does(&[&["rebuild", "orders"][..], &by_row].concat());
+        assert_eq!(done, "public.orders: made anew\n");
+        let modes = "SELECT count(*) FROM pgtrickle.pgt_buffers WHERE trigger_mode = 'ROW' AND source_relid = 'orders'::regclass";
+        assert_eq!(count(&w, modes).await, 1);
+        app.run_sql(db, "UPDATE orders SET amount = amount + 1 WHERE id < 5").await;
+        app.does(&["check", "--quiet"]);
+        let all = app.trickle(&[&["--json", "rebuild"][..], &by_row].concat()).json();
+        assert_eq!(all["rebuilt"], serde_json::json!(["public.customers"]));
+        assert_eq!(app.trickle(&["rebuild", "nothing"]).code, 2);
+    });
+}
+
 #[test]
 fn paused_stream_tables_are_left_alone_until_resumed() {
     newest_server(async |db| {

@@ -32,6 +32,8 @@ const QUERIES: &[(&str, &[&str])] = &[
     ("SELECT id, random() AS r FROM orders", &["the volatile function random()", "query:1:12"]),
     ("SELECT id FROM orders TABLESAMPLE SYSTEM (10)", &["TABLESAMPLE", "query:1:16"]),
     ("SELECT id FROM orders FOR UPDATE", &["FOR UPDATE", "It does more than read"]),
+    ("SELECT id FROM orders FOR KEY SHARE", &["FOR UPDATE or FOR SHARE", "It does more than read"]),
+    ("SELECT id FROM orders FOR NO KEY UPDATE", &["FOR UPDATE or FOR SHARE", "It does more than read"]),
     ("SELECT 1 / 0 AS x", &["division by zero"]),
     (
         "SELECT j.b FROM JSON_TABLE('{}', '$' COLUMNS (a int PATH '$.a')) AS j (b)",

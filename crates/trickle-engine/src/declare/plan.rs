@@ -155,7 +155,13 @@ impl<C: Connection> Trickle<C> {
             found.push(entry);
         }
         let is_there = |e: &Entry| found.iter().flatten().any(|f| f.id == e.id);
-        let gone = |e: &&Entry| e.declared.as_deref() == Some(label) && e.own && !is_there(e);
+        // One whose table somebody dropped is forgotten by whoever makes another of its name.
+        let comes_again = |e: &Entry| {
+            let same = |p: &Relation| (&p.schema, &p.name) == (&e.relation.schema, &e.relation.name);
+            !e.exists && places.iter().any(same)
+        };
+        let gone =
+            |e: &&Entry| e.declared.as_deref() == Some(label) && e.own && !is_there(e) && !comes_again(e);
         let missing = registry.entries().filter(gone).cloned().collect();
         let coming = (0..declared.len()).filter(|at| found[*at].is_none()).collect();
         let (columns, reads, plan) = (BTreeMap::new(), BTreeMap::new(), Plan::new(declared, label));
@@ -239,8 +245,11 @@ impl<C: Connection> Trickle<C> {
                 step.why.extend(reasons);
             }
             What::Remake => step.why.push("its columns are in another order".to_owned()),
-            What::Take => step.why.push("it was made by itself".to_owned()),
+            What::Take => {}
             _ => step.mode = None,
+        }
+        if e.declared.is_none() {
+            step.why.push("it was made by itself, and belongs to these declarations from now on".to_owned());
         }
         survey.plan.steps.push(step);
         Ok(())
@@ -306,7 +315,8 @@ fn find_renamed(survey: &mut Survey<'_>, search_path: &[String]) -> std::result:
         let candidates: Vec<Entry> = survey
             .missing
             .iter()
-            .filter(|e| e.relation.schema == survey.places[at].schema && same_text(&d.query, &e.original))
+            .filter(|e| e.exists && e.relation.schema == survey.places[at].schema)
+            .filter(|e| same_text(&d.query, &e.original))
             .cloned()
             .collect();
         let others = survey.coming.iter().filter(|o| same_text(&survey.declared[**o].query, &d.query));

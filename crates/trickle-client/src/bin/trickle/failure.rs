@@ -13,6 +13,8 @@ pub(crate) const FAILED: u8 = 1;
 pub(crate) const INPUT: u8 = 2;
 /// There is no connection.
 const CONNECTION: u8 = 3;
+/// Something would be done.
+pub(crate) const DIFFERS: u8 = 4;
 
 /// Why there is no result.
 #[derive(Debug, Default)]

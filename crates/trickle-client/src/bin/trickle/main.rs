@@ -92,6 +92,7 @@ fn main() -> ExitCode {
     match answer.and_then(|a| output.finish().map(|()| a)) {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(failure::FAILED),
+        Ok(Answer::Differs) => ExitCode::from(failure::DIFFERS),
         Ok(Answer::Refused) => ExitCode::from(failure::INPUT),
         Err(e) => report(&e, json),
     }

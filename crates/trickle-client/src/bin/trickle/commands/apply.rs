@@ -29,7 +29,7 @@ use trickle_core::parse::{StatementKind, statements};
 /// left alone, unless a file declares them.
 ///
 /// Exit code 0: all is as declared, or would be; 1: something would be destroyed, and nothing was done; 2: a file is wrong,
-/// and nothing was done.
+/// and nothing was done; 4, with --dry-run --exit-code: something would be done.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Apply {
@@ -38,6 +38,9 @@ pub(crate) struct Apply {
     /// Only show what would be done.
     #[arg(long)]
     dry_run: bool,
+    /// With --dry-run: exit with 4 where anything would be done.
+    #[arg(long, requires = "dry_run")]
+    exit_code: bool,
     /// Drop what is not declared any more, tables and columns, and make anew what cannot become what is declared.
     #[arg(long)]
     allow_drop: bool,
@@ -54,7 +57,13 @@ struct File {
 
 impl Run for Apply {
     async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
-        let files = read_all(&self.dir)?;
+        let (files, skipped) = read_all(&self.dir)?;
+        if !skipped.is_empty() && !output.is_quiet() {
+            output.remark(&format!(
+                "notice: not read, since apply reads the files of one directory: {}\n",
+                skipped.join(", ")
+            ));
+        }
         let declared = files.iter().map(declaration).collect::<Result<Vec<_>, _>>()?;
         let (mut trickle, meter) = server::open(output).await?;
         meter.begin("comparing");
@@ -98,29 +107,32 @@ impl Run for Apply {
             ));
             return Ok(Answer::No);
         }
-        Ok(Answer::Yes)
+        Ok(if self.exit_code && !plan.steps.is_empty() { Answer::Differs } else { Answer::Yes })
     }
 }
 
-/// The files of a directory, by name.
-fn read_all(dir: &Path) -> Result<Vec<File>, Failure> {
+/// The files of a directory, by name, and the directories in it, which are not read.
+fn read_all(dir: &Path) -> Result<(Vec<File>, Vec<String>), Failure> {
     let fail = |e: std::io::Error| {
         Failure::input(format!("cannot read \"{}\": {e}", dir.display()))
             .hint("Name a directory with a file NAME.sql for each stream table.")
     };
-    let mut paths = Vec::new();
+    let (mut paths, mut skipped) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(dir).map_err(fail)? {
         let path = entry.map_err(fail)?.path();
         if path.extension().is_some_and(|e| e == "sql") && path.is_file() {
             paths.push(path);
+        } else if path.is_dir() {
+            skipped.push(path.display().to_string());
         }
     }
     paths.sort();
+    skipped.sort();
     let file = |path: PathBuf| {
         let path = path.display().to_string();
         Ok(File { typed: Typed::of_file(&path)?, path })
     };
-    paths.into_iter().map(file).collect()
+    Ok((paths.into_iter().map(file).collect::<Result<_, Failure>>()?, skipped))
 }
 
 /// What a file declares.

@@ -29,6 +29,7 @@ mod init;
 mod lint;
 mod man;
 mod pause;
+mod rebuild;
 mod refresh;
 mod resume;
 mod run;
@@ -48,6 +49,8 @@ pub(crate) enum Answer {
     No,
     /// The input is bad, as the result says.
     Refused,
+    /// What was asked about would change, as the result says.
+    Differs,
 }
 
 /// What a command does.
@@ -88,6 +91,7 @@ commands! {
     Resume(resume::Resume),
     Disable(disable::Disable),
     Enable(enable::Enable),
+    Rebuild(rebuild::Rebuild),
     Explain(explain::Explain),
     Lint(lint::Lint),
     Run(run::Run),

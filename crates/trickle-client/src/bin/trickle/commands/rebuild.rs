@@ -1,0 +1,35 @@
+//! `trickle rebuild`
+
+use super::{Answer, Run};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::server;
+use serde_json::json;
+
+/// Make the triggers and buffers of tables anew that are broken, or not as cdc_trigger_mode and change_buffer_unlogged say.
+///
+/// What reads a table whose triggers are made anew is computed anew by its next refresh.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rebuild {
+    /// Tables that stream tables read; without any, all.
+    sources: Vec<String>,
+}
+
+impl Run for Rebuild {
+    async fn run(self, output: &mut Output) -> Result<Answer, Failure> {
+        let names = server::names(&self.sources)?;
+        let (mut trickle, meter) = server::open(output).await?;
+        meter.begin("making triggers anew");
+        let rebuilt = trickle.rebuild_triggers(&names).await?;
+        drop((trickle, meter));
+        if output.is_json() {
+            output.document(&json!({"rebuilt": rebuilt}));
+        } else if !output.is_quiet() {
+            match rebuilt.is_empty() {
+                true => output.print("all triggers are as they should be\n"),
+                false => rebuilt.iter().for_each(|name| output.print(format!("{name}: made anew\n"))),
+            }
+        }
+        Ok(Answer::Yes)
+    }
+}
