@@ -72,7 +72,10 @@ fn functions_that_are_not_kept() {
         .await;
         for volatile in ["SELECT id, x <+> 1 AS y FROM s", "SELECT y FROM by_operator"] {
             let refused = t.create(&NewStreamTable::new(name("volatile"), volatile)).await.unwrap_err();
-            assert!(refused.to_string().contains("the volatile operator public.<+>(integer,integer)"), "{refused}");
+            assert!(
+                refused.to_string().contains("the volatile operator public.<+>(integer,integer)"),
+                "{refused}"
+            );
         }
     });
 }

@@ -390,3 +390,70 @@ fn stream_tables_over_one_whose_source_changed_are_made() {
         }
     });
 }
+
+/// One reader, and no other by which the capture of its table would be made anew: a key that goes, of which it reads nothing, and
+/// children that are altered by themselves.
+#[test]
+fn keys_and_children_that_change_are_noticed_by_one_reader() {
+    const PARTS: &str = "CREATE TABLE p (id int, v int, w int, g int GENERATED ALWAYS AS (v * 2) STORED) PARTITION BY RANGE (id); \
+        CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20); \
+        INSERT INTO p SELECT i, i FROM generate_series(0, 19) i";
+    let all = [
+        (
+            15,
+            "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 9) i",
+            "SELECT sum(v) AS s FROM t",
+            "ALTER TABLE t DROP CONSTRAINT t_pkey; INSERT INTO t SELECT * FROM t",
+            "UPDATE t SET v = v + 1",
+        ),
+        (
+            15,
+            "CREATE TABLE t (u int NOT NULL UNIQUE, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 9) i",
+            "SELECT count(*) AS n, sum(v) AS s FROM t",
+            "ALTER TABLE t ALTER u DROP NOT NULL; INSERT INTO t VALUES (NULL, 5), (NULL, 6)",
+            "UPDATE t SET v = v + 1",
+        ),
+        (
+            15,
+            PARTS,
+            "SELECT v, count(*) AS n FROM p GROUP BY v",
+            "ALTER TABLE p DETACH PARTITION p2; ALTER TABLE p2 DROP g; ALTER TABLE p2 ALTER v TYPE int USING v + 100; \
+             ALTER TABLE p2 ADD g int GENERATED ALWAYS AS (v * 2) STORED; ALTER TABLE p ATTACH PARTITION p2 FOR VALUES FROM (10) TO (20)",
+            "UPDATE p SET v = v + 1 WHERE id % 3 = 0",
+        ),
+        (
+            15,
+            PARTS,
+            "SELECT v, count(*) AS n FROM p GROUP BY v",
+            "ALTER TABLE p DROP w; ALTER TABLE p DETACH PARTITION p1; DELETE FROM p1 WHERE id = 3; \
+             ALTER TABLE p ATTACH PARTITION p1 FOR VALUES FROM (0) TO (10)",
+            "UPDATE p SET v = v + 1 WHERE id % 3 = 0",
+        ),
+        (
+            17,
+            PARTS,
+            "SELECT g, count(*) AS n FROM p GROUP BY g",
+            "ALTER TABLE p2 ALTER g SET EXPRESSION AS (v * 3)",
+            "UPDATE p SET v = v + 1 WHERE id % 3 = 0",
+        ),
+    ];
+    each_server(async |db| {
+        let s = db.session().await;
+        for (since, tables, query, change, write) in all {
+            if db.major() < since {
+                continue;
+            }
+            run(&s, GONE).await;
+            let mut t = open(db).await;
+            run(&s, tables).await;
+            create(&mut t, "only", query).await;
+            run(&s, write).await;
+            run(&s, change).await;
+            run(&s, write).await;
+            assert_equal(&mut t, "only").await;
+            run(&s, write).await;
+            assert_equal(&mut t, "only").await;
+            t.drop(&name("only"), true).await.unwrap();
+        }
+    });
+}

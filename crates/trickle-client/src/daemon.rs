@@ -284,8 +284,8 @@ impl<'d> Daemon<'d> {
         }
     }
 
-    /// Has refreshes give way that have worked for a while and stand before somebody who wants a table for himself. It is told to
-    /// none that has ended meanwhile: the request is heard before the connection is used again.
+    /// Has refreshes give way that have worked for a while and stand before a request for an exclusive lock. The server has heard a
+    /// request to cancel before the connection does anything else, so it ends nothing but the refresh that it is for.
     async fn give_way(&self) {
         let all = self.at_work.values().filter(|w| w.since.elapsed() >= GLANCE);
         let all: BTreeMap<i32, &AtWork> =
@@ -297,7 +297,7 @@ impl<'d> Daemon<'d> {
         match in_the_way(self.watch.db(), &pids, self.options.settings.give_way).await {
             Ok(found) => {
                 for (pid, who) in found {
-                    let Some(w) = all.get(&pid).filter(|w| w.yielding.asked().is_none()) else { continue };
+                    let Some(w) = all.get(&pid) else { continue };
                     w.yielding.ask(&who);
                     if let Err(e) = w.cancel.send().await {
                         (self.tell)(Event::Trouble(&e));
@@ -380,7 +380,7 @@ impl<'d> Daemon<'d> {
         for id in &due.members {
             self.at_work.remove(id);
         }
-        let gave_way = trickle.yielding().asked().is_some() && result.is_err();
+        let gave_way = trickle.yielding().is_asked() && result.is_err();
         self.scheduler.ended(due, if gave_way { Outcome::Later } else { outcome_of(&result) });
         match result {
             Ok(done) => (self.tell)(Event::Refreshed(&done)),

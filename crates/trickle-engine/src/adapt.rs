@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::immediate;
 use crate::locks::patiently;
 use crate::names::Name;
+use crate::refresh::given_way;
 use crate::registry::{Entry, Registry, require_own, shown};
 use crate::say;
 use crate::security::why_planned;
@@ -45,6 +46,10 @@ const SERVES: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint =
      WHERE pgt_id = $1 AND source_relid = $2 AND schema_fingerprint <> $3 AND pgtrickle.fingerprint(source_relid) = $3 \
      AND (pgtrickle.has_grown(source_relid, schema_fingerprint) OR $4::bool AND source_type IN ('TABLE', 'STREAM_TABLE') \
      AND pgtrickle.still_serves(source_relid, pgtrickle.numbers(source_relid, columns_used), relied, false) IS TRUE)";
+
+/// Buffers of these tables whose triggers were made for a table as it is no more.
+const OUTDATED: &str = "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) AND capture = 'ON' \
+     AND schema_fingerprint IS DISTINCT FROM pgtrickle.fingerprint(source_relid) LIMIT 1";
 
 /// Whether the results of the same plans are stored.
 const SAME_PLANS: &str =
@@ -119,6 +124,7 @@ impl<C: Connection> Trickle<C> {
         }
         self.progress.say(&format!("{name}: something that it reads has changed; planning it anew"));
         let planned = match design {
+            Err(error) if error.sqlstate() == Some("57014") => Err(error),
             Ok(design) if self.is_built_beside(e, &design).await? => {
                 return self.rebuild(e, &new, initiated_by).await.map(Some);
             }
@@ -126,6 +132,9 @@ impl<C: Connection> Trickle<C> {
             Err(error) => Err(error),
         };
         match planned {
+            Err(error) if let Some(session) = self.gave_way(&error) => {
+                Err(given_way(e, &format!("gave way to {session}")))
+            }
             Err(error) if is_final(&error) => {
                 self.suspend(e, &error, initiated_by).await?;
                 let why = format!("{name} cannot be kept any more: {}", error.message());
@@ -164,6 +173,10 @@ impl<C: Connection> Trickle<C> {
             }
             for table in &tables {
                 capture::grow(t, TableId(*table)).await?;
+            }
+            // Triggers that were made for another table hold what they should not, whatever the plan relies on.
+            if t.query_opt(OUTDATED, &[&tables]).await.map_err(fail)?.is_some() {
+                return Ok(false);
             }
             let same: bool =
                 t.query_one(SAME_PLANS, &[&e.id, &design.stored_hash()]).await.map_err(fail)?.get(0);
@@ -205,6 +218,9 @@ impl<C: Connection> Trickle<C> {
         match Box::pin(self.swap(e, new, Way::Same(Readers::Stay), reads_copies(e))).await {
             Ok((_, written)) => Ok(Rebuilt { why, written, took: began.elapsed() }),
             Err(error) => {
+                if let Some(session) = self.gave_way(&error) {
+                    return Err(given_way(e, &format!("gave way to {session}")));
+                }
                 if is_final(&error) && !error.is_input() {
                     self.note_failure(e, error.message(), initiated_by).await?;
                 }

@@ -188,15 +188,17 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
         Mode::Copy => "COPY",
     };
     let generation = i32::try_from(buffer.generation()).unwrap_or(i32::MAX);
+    let paired: Vec<i64> =
+        buffer.paired_by().iter().filter_map(|c| attnums.get(*c)).map(|n| i64::from(*n)).collect();
     t.execute(
         "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, limit_bytes, \
-         schema_fingerprint, triggers_fingerprint, relied) \
+         schema_fingerprint, triggers_fingerprint, relied, paired) \
          VALUES ($1, $2, $3, $4, $5, $6, pgtrickle.fingerprint($1), pgtrickle.triggers_fingerprint($1), \
-         pgtrickle.relied($1, pgtrickle.held_columns($5))) \
+         pgtrickle.relied($1, pgtrickle.held_columns($5) || $7::int2[]), $7::int2[]) \
          ON CONFLICT (source_relid) DO UPDATE SET trigger_mode = excluded.trigger_mode, unlogged = excluded.unlogged, \
          generation = excluded.generation, segments = excluded.segments, capture = 'ON', limit_bytes = excluded.limit_bytes, \
          schema_fingerprint = excluded.schema_fingerprint, triggers_fingerprint = excluded.triggers_fingerprint, \
-         relied = excluded.relied",
+         relied = excluded.relied, paired = excluded.paired",
         &[
             &buffer.table().id.0,
             &mode,
@@ -204,6 +206,7 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
             &generation,
             &stored(buffer, attnums),
             &buffer.limit(),
+            &paired,
         ],
     )
     .await
@@ -214,7 +217,7 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
 /// Notes the segments of a buffer and its limit; its triggers are the same as before.
 pub(crate) async fn note_segments(t: &dyn Connection, buffer: &Buffer, attnums: &[i16]) -> Result<()> {
     let text = "UPDATE pgtrickle.pgt_buffers SET segments = $2, limit_bytes = $3, \
-         relied = pgtrickle.relied(source_relid, pgtrickle.held_columns($2)) WHERE source_relid = $1";
+         relied = pgtrickle.relied(source_relid, pgtrickle.held_columns($2) || paired) WHERE source_relid = $1";
     let noted = t.execute(text, &[&buffer.table().id.0, &stored(buffer, attnums), &buffer.limit()]).await;
     if noted.map_err(|e| Error::server("note the segments of a buffer", e))? == 0 {
         // Triggers are not to write a segment that the catalog does not list.
@@ -265,13 +268,13 @@ pub(crate) async fn ensure(
 /// Whether a buffer holds what it held before its table was altered: the table has got columns, or nothing was altered that its
 /// triggers rely on.
 pub(crate) const GOES_ON: &str = "(pgtrickle.has_grown(source_relid, schema_fingerprint) \
-     OR pgtrickle.still_serves(source_relid, pgtrickle.held_columns(segments), relied, true) IS TRUE)";
+     OR pgtrickle.still_serves(source_relid, pgtrickle.held_columns(segments) || paired, relied, true) IS TRUE)";
 
 /// A table that was altered in nothing that its triggers rely on is still the one that they were made for.
 pub(crate) async fn grow(t: &Transaction<'_>, table: TableId) -> Result<()> {
     let text = format!(
         "UPDATE pgtrickle.pgt_buffers SET schema_fingerprint = pgtrickle.fingerprint(source_relid), \
-         relied = pgtrickle.relied(source_relid, pgtrickle.held_columns(segments)) WHERE source_relid = $1 \
+         relied = pgtrickle.relied(source_relid, pgtrickle.held_columns(segments) || paired) WHERE source_relid = $1 \
          AND capture = 'ON' AND schema_fingerprint IS DISTINCT FROM pgtrickle.fingerprint(source_relid) AND {GOES_ON}"
     );
     let done = t.execute(&text, &[&table.0]).await;

@@ -66,8 +66,8 @@ impl<C: Connection> Trickle<C> {
         let looking = self.onlooker(format!("checking {name}"), None);
         let failure = looking.during(drive(&self.connection, plan, Some(&mut compare))).await.err();
         let found = compare.found.take();
-        self.suspend_again(&group).await?;
-        match (failure, found) {
+        let again = self.suspend_again(&group).await;
+        let checked = match (failure, found) {
             (None, Some(found)) => found,
             (_, Some(Err(e))) => Err(e),
             (Some(f), _) => {
@@ -76,7 +76,8 @@ impl<C: Connection> Trickle<C> {
                 Err(error.saying(message))
             }
             (None, None) => Err(not_compared(&name)),
-        }
+        }?;
+        again.map(|()| checked)
     }
 
     /// A check puts nothing back on schedule, as a refresh does with what errors had suspended.

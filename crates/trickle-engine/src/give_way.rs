@@ -1,9 +1,9 @@
-//! A refresh at work gives way to whoever waits for an ACCESS EXCLUSIVE lock on a table that it reads: a migration waits for a
-//! second, not for the refresh. What was done of it is undone, and it is begun again.
+//! A refresh at work gives way to a session that waits for an ACCESS EXCLUSIVE lock on a table that it reads: a migration waits for a
+//! second, not for the refresh. The refresh is undone and begun again.
 //!
-//! The connection that works can look at nothing before its statement ends. So somebody else looks from time to time, has the
-//! server cancel the statement, and says before that to whom it gives way: by that the cancelled refresh tells it from a user's
-//! cancel and from `statement_timeout`, which have the same SQLSTATE.
+//! The connection that works can look at nothing before its statement ends. So another one looks from time to time, says for which session
+//! the statement is about to be cancelled, and has the server cancel it: so a refresh tells such a cancel from a user's and from
+//! `statement_timeout`, which have the same SQLSTATE. A cancel that comes between two statements is in vain, and is sent again.
 
 use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
@@ -37,19 +37,24 @@ impl Yielding {
         *self.to.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Notes for whom its statement is about to be cancelled.
+    /// Notes the session for which its statement is about to be cancelled.
     pub fn ask(&self, who: &str) {
         *self.to.lock().unwrap_or_else(PoisonError::into_inner) = Some(who.to_owned());
     }
 
-    /// For whom it was.
-    pub fn asked(&self) -> Option<String> {
-        self.to.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Whether it was asked, and has not given way yet.
+    pub fn is_asked(&self) -> bool {
+        self.to.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// The session for which it was asked, told once.
+    pub fn take(&self) -> Option<String> {
+        self.to.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 /// Those of the processes `$1` that stand before a request for ACCESS EXCLUSIVE on a relation which has waited for `$2` milliseconds,
-/// and whose request that is. The manual, `pg_blocking_pids`: it takes all of the lock manager for a moment, so it is asked for
+/// and the process that made it. The manual, `pg_blocking_pids`: it takes all of the lock manager for a moment, so it is asked for
 /// such requests alone.
 const IN_THE_WAY: &str = "
 SELECT b.pid, l.pid, coalesce(a.usename::text, '?'), coalesce(a.application_name, ''), l.relation::regclass::text
@@ -58,8 +63,8 @@ WHERE NOT l.granted AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLoc
     AND l.waitstart <= clock_timestamp() - $2::int8 * interval '1 millisecond'
     AND b.pid = ANY ($1::int8[]) AND l.pid <> ALL ($1::int8[]) ORDER BY l.waitstart";
 
-/// Those of these server processes that keep somebody waiting for longer than `patience` who wants a relation for himself; with who
-/// that is.
+/// Those of these server processes that keep a session waiting for longer than `patience` which wants an exclusive lock; each with that
+/// session.
 ///
 /// # Errors
 /// Those of the server.

@@ -378,10 +378,10 @@ impl<C: Connection> Trickle<C> {
                 let kind = failure.kind;
                 let mut error = Error::from(failure);
                 let Some(of) = of else { return Err(error) };
-                if error.sqlstate() == Some("57014")
-                    && let Some(who) = self.yielding.asked().or_else(|| self.connection.gives_way_to())
-                {
-                    return Err(self.gave_way(of, &who, initiated_by).await?);
+                if let Some(session) = self.gave_way(&error) {
+                    let why = format!("gave way to {session}");
+                    self.connection.step(&record_skip(of.id, &why, initiated_by)).await?;
+                    return Err(given_way(of, &why));
                 }
                 if kind == FailureKind::Statement {
                     error = self.blamed_on_columns(of, error).await;
@@ -406,12 +406,10 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Notes that a refresh gave way, which is no failure of it.
-    async fn gave_way(&self, e: &Entry, who: &str, initiated_by: &str) -> Result<Error> {
-        let why = format!("gave way to {who}");
-        self.connection.step(&record_skip(e.id, &why, initiated_by)).await?;
-        Ok(Error::busy(format!("the refresh of {} {why}", shown(e)))
-            .hint("It is begun again. The setting give_way_ms says how long somebody waits for a refresh."))
+    /// The session for which a statement was cancelled, where that is what went wrong.
+    pub(crate) fn gave_way(&self, error: &Error) -> Option<String> {
+        let cancelled = error.sqlstate() == Some("57014");
+        cancelled.then(|| self.yielding.take().or_else(|| self.connection.gives_way_to())).flatten()
     }
 
     /// Runs a plan: on several connections what is first loaded and large, else on one.
@@ -514,6 +512,12 @@ impl<C: Connection> Trickle<C> {
         self.db().execute(text, &[&days]).await.map_err(|e| not_keeper(Error::server("prune history", e)))?;
         Ok(())
     }
+}
+
+/// That a refresh gave way is no failure of it.
+pub(crate) fn given_way(e: &Entry, why: &str) -> Error {
+    Error::busy(format!("the refresh of {} {why}", shown(e)))
+        .hint("It is begun again. The setting give_way_ms says how long a session waits for a refresh.")
 }
 
 /// The tables whose writers keep a stream table, if they do; locked where it is to be computed.

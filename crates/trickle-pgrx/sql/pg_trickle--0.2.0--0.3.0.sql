@@ -27,7 +27,7 @@ CREATE OR REPLACE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE pl
             PERFORM pgtrickle.follow_alters('{}', functions);
         END IF;
         -- The server does not say whose partition or child it was.
-        IF EXISTS (SELECT FROM pg_event_trigger_dropped_objects() o WHERE o.classid = 'pg_class'::regclass) THEN
+        IF EXISTS (SELECT FROM pg_event_trigger_dropped_objects() o WHERE o.object_type IN ('table', 'foreign table') AND NOT o.is_temporary) THEN
             SELECT array_agg(DISTINCT c.oid) INTO parents FROM pgtrickle.pgt_stream_tables s
             JOIN pgtrickle.pgt_dependencies d USING (pgt_id) JOIN pg_class c ON c.oid = d.source_relid
             WHERE s.refresh_mode = 'IMMEDIATE' AND (c.relkind = 'p' OR c.relhassubclass);

@@ -79,6 +79,14 @@ fn update(buffer: &Buffer, old: &Ident, new: &Ident) -> Vec<Statement> {
     insert(buffer, rows)
 }
 
+impl Buffer {
+    /// The key (positions of columns) by which the trigger of an UPDATE pairs old and new rows: where it is one no more, the trigger
+    /// is to be made anew.
+    pub fn paired_by(&self) -> &[usize] {
+        pairing_key(self).unwrap_or_default()
+    }
+}
+
 /// The shortest key whose columns have an `=` in `pg_catalog`, which is all that a pinned search path finds.
 fn pairing_key(buffer: &Buffer) -> Option<&[usize]> {
     let built_in = |c: &usize| {

@@ -145,11 +145,10 @@ impl Immediate<'_> {
                 column(&c, "oid").equals(column(&s, "pgt_relid")),
             ],
         );
-        let moved = format!("stream table {name} has another name now, or lost its trigger {GUARD}");
-        let moved = self.sources.first().map(|s| fit::marked(s, self.id, Scalar::text(&moved)));
-        let elsewhere = when(gone.negated(), moved.into_iter().collect(), Vec::new());
+        // Not as the owner, who may be another by now and could leave no mark.
+        let elsewhere = when(gone.negated(), self.stop(), vec![Instruction::Return]);
         // A snapshot from before all this shows neither: who sees the control table sees what was made before it.
-        let missing = when(unguarded, vec![self.check(), elsewhere, Instruction::Return], Vec::new());
+        let missing = when(unguarded, vec![self.check(), elsewhere], Vec::new());
         let fit = fit::all_fit(&self.sources, self.id);
         self.permitted().into_iter().chain([missing]).chain(fit).chain(body).collect()
     }
@@ -161,9 +160,7 @@ impl Immediate<'_> {
         let may =
             |function, what: Scalar, privilege| Scalar::call(function, vec![what, Scalar::text(privilege)]);
         let usage = |schema: &str| may("has_schema_privilege", Scalar::text(schema), "USAGE");
-        let noted = Qualified::new("pgtrickle", "stop_keeping");
-        let noted = Instruction::Assign(Ident::fixed(SET), Scalar::Call(noted, vec![Scalar::int8(self.id)]));
-        let stop = || vec![when(usage("pgtrickle"), vec![noted.clone()], Vec::new()), Instruction::Return];
+        let stop = || self.stop();
         let oid = |id: TableId| Scalar::int8(i64::from(id.0)).cast(Type::Other(Arc::new(opaque("oid"))));
         let mut wanted =
             vec![may("has_table_privilege", Scalar::text(&self.control().to_string()), "UPDATE")];
@@ -191,6 +188,14 @@ impl Immediate<'_> {
             when(usage(self.table.hidden_schema()).negated(), stop(), Vec::new()),
             when(Scalar::or(wanted.into_iter().map(Scalar::negated)), stop(), Vec::new()),
         ]
+    }
+
+    /// Has it noted that the stream table is not kept, and does nothing.
+    fn stop(&self) -> Vec<Instruction> {
+        let noted = Qualified::new("pgtrickle", "stop_keeping");
+        let noted = Instruction::Assign(Ident::fixed(SET), Scalar::Call(noted, vec![Scalar::int8(self.id)]));
+        let usage = vec![Scalar::text("pgtrickle"), Scalar::text("USAGE")];
+        vec![when(Scalar::call("has_schema_privilege", usage), vec![noted], Vec::new()), Instruction::Return]
     }
 
     /// Does nothing for a table that was a child or a partition of the source and is altered since.

@@ -639,11 +639,11 @@ fn keeps_everything_fresh(world: &World, limit: usize, fail: bool) -> Result<(),
         prop_assert!(then > now);
         now = then;
     }
-    // At most 12 tables of 3 s each, one after the other, with every backoff: 10 minutes are plenty.
+    // At most 12 tables of 3 s each, one after the other, and where each of a chain fails now and then, waits of up to 30 s for each.
     for (id, task) in &tasks {
         if task.schedule.is_some() {
             let last = task.status.last_start;
-            prop_assert!(last.is_some_and(|s| now.since(s) < secs(200)), "{id} starves: {last:?} at {now:?}");
+            prop_assert!(last.is_some_and(|s| now.since(s) < secs(400)), "{id} starves: {last:?} at {now:?}");
         }
     }
     Ok(())

@@ -191,7 +191,7 @@ impl Design {
             t.execute(
                 "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, \
                  columns_used, schema_fingerprint, read_through, row_security, relied) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, \
-                 pgtrickle.relied($2, pgtrickle.numbers($2, $6)))",
+                 CASE WHEN pgtrickle.fingerprint($2) = $7 THEN pgtrickle.relied($2, pgtrickle.numbers($2, $6)) END)",
                 &[
                     &id,
                     &d.oid,

@@ -186,6 +186,7 @@ const REHOME: &str = "
         cdc_mode, schema_fingerprint)
         SELECT pgt_id, coalesce(oid, 4294967295::int8 - n), source_type, source_schema, source_name, columns_used, cdc_mode,
         '' FROM trickle_rehomed;
+    UPDATE pgtrickle.pgt_catalog_version SET version = (SELECT max(v.version) FROM pgtrickle.pgt_catalog_version v);
     DELETE FROM pgtrickle.pgt_catalog_version WHERE ctid <> (SELECT v.ctid FROM pgtrickle.pgt_catalog_version v
         ORDER BY v.home IS NOT DISTINCT FROM pgtrickle.home() LIMIT 1);
     UPDATE pgtrickle.pgt_catalog_version SET home = pgtrickle.home()";

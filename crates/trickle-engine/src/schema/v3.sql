@@ -235,10 +235,14 @@ BEGIN
              WHERE a.attrelid = relation AND a.attnum BETWEEN 1 AND last AND NOT a.attisdropped),
             (SELECT string_agg(concat_ws(' ', i.indkey, i.indisprimary, i.indnullsnotdistinct), ',' ORDER BY i.indexrelid)
              FROM pg_index i WHERE i.indrelid = relation AND i.indisunique AND pgtrickle.is_key(i.indexrelid)),
-            (WITH RECURSIVE tree(child) AS (
-                SELECT h.inhrelid FROM pg_inherits h WHERE h.inhparent = relation
-                UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.child)
-             SELECT string_agg(child::text, ',' ORDER BY child) FROM tree),
+            -- One that goes and comes back is another: what it holds may be.
+            (WITH RECURSIVE tree(child, version) AS (
+                SELECT h.inhrelid, h.xmin::text FROM pg_inherits h WHERE h.inhparent = relation
+                UNION SELECT h.inhrelid, h.xmin::text FROM tree JOIN pg_inherits h ON h.inhparent = tree.child)
+             SELECT string_agg(concat_ws(' ', child, version, CASE WHEN EXISTS (SELECT FROM pg_attribute a
+                    WHERE a.attrelid = child AND a.attgenerated <> '') THEN (SELECT string_agg(pg_get_expr(d.adbin, d.adrelid), ','
+                    ORDER BY d.adnum) FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+                    WHERE d.adrelid = child AND a.attgenerated <> '') END), ',' ORDER BY child, version) FROM tree),
             (SELECT pg_get_viewdef(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
     );
 END
@@ -247,11 +251,11 @@ $$;
 -- What is altered of a table matters to nobody who relies on none of it.
 
 -- What somebody who reads these columns of a relation relies on:
--- 1. that they are these, of these types, computed so, and that the same tables hold the rows;
--- 2. the versions of the columns' definitions, and 3. the files that hold the rows. A value that was stored changes without a trigger
---    by ALTER TABLE alone, which makes another version of the definition and another file; VACUUM FULL, CLUSTER and TRUNCATE make
---    another file alone, SET STATISTICS, SET DEFAULT and SET NOT NULL another version alone;
--- 4. the keys of these columns, each with whether NULLs are told apart in it, and 5. those that are never NULL.
+-- 1. that they are these, of these types, computed so, and that the same tables hold the rows, which none of them left meanwhile;
+-- 2. the versions of the columns' definitions in all these tables, and 3. the files that hold the rows. A value that was stored changes
+--    without a trigger by ALTER TABLE of a table alone, which makes another version of the definition and another file; VACUUM FULL,
+--    CLUSTER and TRUNCATE make another file alone, SET STATISTICS, SET DEFAULT and SET NOT NULL another version alone;
+-- 4. the keys of these columns, each with whether its columns are never NULL, and 5. the columns that are never NULL.
 CREATE FUNCTION pgtrickle.relied(relation oid, numbers int2[]) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -259,18 +263,24 @@ BEGIN
         WITH RECURSIVE tree(oid) AS (
             SELECT relation UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
         ), columns AS (
-            SELECT a.*, a.xmin AS version, CASE WHEN a.attgenerated <> '' THEN (
+            SELECT a.* FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum = ANY (numbers) AND NOT a.attisdropped
+        ), everywhere AS (
+            SELECT a.attrelid, a.attname, a.xmin AS version, CASE WHEN a.attgenerated <> '' THEN (
                 SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum) END AS made
-            FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum = ANY (numbers) AND NOT a.attisdropped
+            FROM tree JOIN pg_attribute a ON a.attrelid = tree.oid
+            WHERE a.attname IN (SELECT c.attname FROM columns c) AND NOT a.attisdropped
         )
         SELECT ARRAY[
             md5(concat_ws(E'\n',
                 (SELECT concat_ws(' ', c.relkind, c.relispartition, EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = relation))
                  FROM pg_class c WHERE c.oid = relation),
-                (SELECT string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid, a.atttypmod, a.attcollation, a.made), ','
+                (SELECT string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid, a.atttypmod, a.attcollation), ','
                     ORDER BY a.attnum) FROM columns a),
-                (SELECT string_agg(tree.oid::text, ',' ORDER BY tree.oid) FROM tree))),
-            md5((SELECT string_agg(a.version::text, ',' ORDER BY a.attnum) FROM columns a)),
+                (SELECT string_agg(concat_ws(' ', e.attrelid, e.made), ',' ORDER BY e.attrelid, e.attname) FROM everywhere e
+                    WHERE e.made IS NOT NULL),
+                (SELECT string_agg(concat_ws(' ', tree.oid, (SELECT string_agg(h.xmin::text, ',' ORDER BY h.inhparent)
+                    FROM pg_inherits h WHERE h.inhrelid = tree.oid)), ',' ORDER BY tree.oid) FROM tree))),
+            md5((SELECT coalesce(string_agg(e.version::text, ',' ORDER BY e.attrelid, e.attname), '') FROM everywhere e)),
             md5((SELECT string_agg(pg_relation_filenode(tree.oid)::text, ',' ORDER BY tree.oid) FROM tree)),
             (SELECT string_agg(concat_ws('/', array_to_string(k.columns, ','), k.columns <@ pgtrickle.never_null(relation), i.indnullsnotdistinct), ';')
              FROM pg_index i CROSS JOIN LATERAL (SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] AS columns) k
@@ -324,7 +334,8 @@ COMMENT ON FUNCTION pgtrickle.held_columns(jsonb) IS 'The attribute numbers of t
 
 ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN relied text[];
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.relied IS 'What the stream table relies on of it (pgtrickle.relied); NULL where that was not noted.';
-ALTER TABLE pgtrickle.pgt_buffers ADD COLUMN relied text[];
+ALTER TABLE pgtrickle.pgt_buffers ADD COLUMN relied text[], ADD COLUMN paired int2[] NOT NULL DEFAULT '{}';
+COMMENT ON COLUMN pgtrickle.pgt_buffers.paired IS 'The key, as attribute numbers, by which its triggers pair old and new rows.';
 COMMENT ON COLUMN pgtrickle.pgt_buffers.relied IS 'What its triggers rely on (pgtrickle.relied); NULL where that was not noted.';
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN stored_hash text;
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.stored_hash IS 'Hash of the plans whose results are stored; NULL where that was not noted.';

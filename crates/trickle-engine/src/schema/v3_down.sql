@@ -39,7 +39,7 @@ DROP FUNCTION pgtrickle.is_safe_path(text[]), pgtrickle.safe_path(jsonb, oid), p
 
 -- What is altered of a table matters to nobody who relies on none of it.
 ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN stored_hash;
-ALTER TABLE pgtrickle.pgt_buffers DROP COLUMN relied;
+ALTER TABLE pgtrickle.pgt_buffers DROP COLUMN relied, DROP COLUMN paired;
 ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied;
 DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], bool), pgtrickle.relied(oid, int2[]), pgtrickle.numbers(oid, text[]),
     pgtrickle.held_columns(jsonb);

@@ -304,10 +304,10 @@ impl Board {
         board.places.iter().filter(of).map(told).collect()
     }
 
-    /// Notes for whom the refresh of this process is about to be cancelled; false where it works no more, or was told.
+    /// Notes the session for which the refresh of this process is about to be cancelled; false where it works no more.
     pub(crate) fn give_way(process: i32, who: &str) -> bool {
         let mut board = BOARD.exclusive();
-        let at_work = |p: &&mut Place| p.used == Use::Works && p.process == process && p.gives_way_to.1 == 0;
+        let at_work = |p: &&mut Place| p.used == Use::Works && p.process == process;
         let Some(place) = board.places.iter_mut().find(at_work) else { return false };
         let (told, bytes) = (&mut place.gives_way_to, who.as_bytes());
         told.1 = bytes.len().min(TOLD);

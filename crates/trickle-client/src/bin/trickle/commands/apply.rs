@@ -111,6 +111,11 @@ impl Run for Apply {
     }
 }
 
+/// Whether a name begins with a dot, as those of version control do.
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|n| n.to_string_lossy().starts_with('.'))
+}
+
 /// The files of a directory, by name, and the directories in it, which are not read.
 fn read_all(dir: &Path) -> Result<(Vec<File>, Vec<String>), Failure> {
     let fail = |e: std::io::Error| {
@@ -122,7 +127,7 @@ fn read_all(dir: &Path) -> Result<(Vec<File>, Vec<String>), Failure> {
         let path = entry.map_err(fail)?.path();
         if path.extension().is_some_and(|e| e == "sql") && path.is_file() {
             paths.push(path);
-        } else if path.is_dir() {
+        } else if path.is_dir() && !is_hidden(&path) {
             skipped.push(path.display().to_string());
         }
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 /// Make the triggers and buffers of tables anew that are broken, or not as cdc_trigger_mode and change_buffer_unlogged say.
 ///
-/// What reads a table whose triggers are made anew is computed anew by its next refresh.
+/// The next refresh computes a stream table anew that reads a table whose triggers were made anew.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Rebuild {
     /// Tables that stream tables read; without any, all.

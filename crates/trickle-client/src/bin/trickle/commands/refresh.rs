@@ -37,8 +37,8 @@ impl Run for Refresh {
         }
         meter.begin("refreshing");
         let options = RefreshOptions { full: self.full, ..RefreshOptions::default() };
-        let groups = trickle.refresh_apart(&names, &options).await?;
         let left = if names.is_empty() { trickle.suspended().await? } else { Vec::new() };
+        let groups = trickle.refresh_apart(&names, &options).await?;
         drop(trickle);
         drop(meter);
         let (mut done, mut answer) = (Vec::new(), Answer::Yes);
