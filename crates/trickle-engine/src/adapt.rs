@@ -39,8 +39,8 @@ pub(crate) struct Rebuilt {
 const HELD: &str = "UPDATE pgtrickle.pgt_stream_tables SET updated_at = clock_timestamp() WHERE pgt_id = $1 \
      AND pgtrickle.definition(pgt_id) = $2";
 
-/// A source `$2` that was altered since `$1` was planned in nothing that matters to that: it has grown, or, where what is stored is the
-/// result of the same plans (`$4`), all that is relied on is as it was; if it is still as it was (`$3`) when that was looked at.
+/// Notes that a source `$2` of `$1` was altered in nothing that matters: it has got columns; or the plans whose results are stored are the
+/// same (`$4`), and so is each property that is relied on. `$3` is the fingerprint with which the plans were made.
 const SERVES: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint = $3, \
      relied = pgtrickle.relied(source_relid, pgtrickle.numbers(source_relid, columns_used)) \
      WHERE pgt_id = $1 AND source_relid = $2 AND schema_fingerprint <> $3 AND pgtrickle.fingerprint(source_relid) = $3 \
@@ -118,7 +118,7 @@ impl<C: Connection> Trickle<C> {
             && self.goes_on(e, design).await?
         {
             self.progress.say(&format!(
-                "{name}: what was altered matters nothing to it, and it goes on from what it holds"
+                "{name}: the alteration of its sources does not matter to it, and it goes on from its rows"
             ));
             return Ok(None);
         }

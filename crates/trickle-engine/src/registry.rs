@@ -448,7 +448,7 @@ pub(crate) fn options(relation: &Relation, id: i64, server: u32) -> Options {
     options
 }
 
-/// Identifies the plans whose results are stored. What is stored of one is that of any other of the same hash.
+/// Identifies the plans whose results are stored: plans of the same hash have the same results.
 pub(crate) fn stored_hash(table: &StreamTable) -> String {
     format!("{:016x}", xxh64(table.explain_stored().as_bytes(), 0))
 }

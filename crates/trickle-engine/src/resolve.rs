@@ -68,7 +68,7 @@ impl Resolved {
     pub(crate) fn refusal(&self) -> Option<Error> {
         if let Some(operator) = &self.volatile_operator {
             let message = format!("a stream table cannot be kept equal to the volatile operator {operator}");
-            let e = Error::input(message).detail("What it gives is another each time the query runs.");
+            let e = Error::input(message).detail("Its value is another each time the query runs.");
             let hint = "Mark its function IMMUTABLE if it is, or compute the value where the row is written.";
             return Some(e.hint(hint).coded("0A000"));
         }

@@ -130,9 +130,11 @@ fn rehome() -> bool {
     }
 }
 
-/// Whether a restore may still be at work: it makes triggers last, and until then writes stream tables as any other.
+/// Whether a restore may still be at work: it makes triggers late, and until then writes stream tables as any other; after them come
+/// rights on functions that are about to be dropped, so `pg_restore` is to be gone as well.
 const UNGUARDED: &str = "
-SELECT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s
+SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datname = current_database() AND a.application_name = 'pg_restore')
+    OR EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s
     JOIN pg_class c ON c.oid = to_regclass(pg_catalog.format('%I.%I', s.pgt_schema, s.pgt_name))
     WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgfoid = to_regproc('pgtrickle.refuse_writes')))";
 

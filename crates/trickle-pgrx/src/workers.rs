@@ -176,7 +176,7 @@ fn refresh(lease: Lease, due: &Due) -> Outcome {
     let options = RefreshOptions::on_schedule(due, Some(lease));
     let result = as_role(lease.role, async |t| t.refresh_linked(&due.members, &options).await);
     result.as_ref().err().into_iter().for_each(tell);
-    // What was cancelled before its first statement, or was not told of it, is begun again as well.
+    // A cancel before the refresh itself began is no failure either.
     let gave_way = Board::gave_way_to().is_some() && result.is_err();
     if gave_way { Outcome::Later } else { outcome_of(&result) }
 }

@@ -119,8 +119,8 @@ impl Sources for Given<'_> {
 
 impl Immediate<'_> {
     /// Does nothing where somebody dropped the stream table with DROP TABLE: writers write on, also where another table has its
-    /// name now. What is it still is told by the trigger that refuses writes to it. Where it is there under another name, its
-    /// writers are refused.
+    /// name now. The trigger that refuses writes tells whether a table is the stream table. Where that is there under another
+    /// name, it is noted, and the writer goes on.
     pub(super) fn unless_gone(&self, body: Vec<Instruction>) -> Vec<Instruction> {
         let (s, c, g) = (Ident::fixed("s"), Ident::fixed("c"), Ident::fixed("g"));
         let column = |of: &Ident, name| Scalar::column(of, &Ident::fixed(name));

@@ -155,7 +155,7 @@ impl<C: Connection> Trickle<C> {
             found.push(entry);
         }
         let is_there = |e: &Entry| found.iter().flatten().any(|f| f.id == e.id);
-        // One whose table somebody dropped is forgotten by whoever makes another of its name.
+        // Making a stream table forgets the one of its name whose table was dropped.
         let comes_again = |e: &Entry| {
             let same = |p: &Relation| (&p.schema, &p.name) == (&e.relation.schema, &e.relation.name);
             !e.exists && places.iter().any(same)

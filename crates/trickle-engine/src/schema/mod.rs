@@ -256,7 +256,7 @@ async fn rise(db: &dyn Connection, from: i32, to: i32) -> Result<()> {
     Ok(())
 }
 
-/// What is there of a catalog without a row, and what the extension has none of: a dump of definitions alone leaves it so.
+/// Whether there is a catalog, and not the extension's. Asked where it has no row: a dump of definitions alone leaves it so.
 const EMPTIED: &str = "SELECT to_regclass('pgtrickle.pgt_catalog_version') IS NOT NULL \
      AND NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trickle')";
 

@@ -248,9 +248,9 @@ BEGIN
 END
 $$;
 
--- What is altered of a table matters to nobody who relies on none of it.
+-- An ALTER TABLE matters to no reader that relies on nothing of it.
 
--- What somebody who reads these columns of a relation relies on:
+-- The properties of these columns of a relation that their reader relies on:
 -- 1. that they are these, of these types, computed so, and that the same tables hold the rows, which none of them left meanwhile;
 -- 2. the versions of the columns' definitions in all these tables, and 3. the files that hold the rows. A value that was stored changes
 --    without a trigger by ALTER TABLE of a table alone, which makes another version of the definition and another file; VACUUM FULL,
@@ -289,11 +289,11 @@ BEGIN
     );
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.relied(oid, int2[]) IS 'What somebody who reads these columns of a relation relies on.';
+COMMENT ON FUNCTION pgtrickle.relied(oid, int2[]) IS 'The properties of these columns of a relation that their reader relies on.';
 
--- Whether what somebody relied on is still so. Triggers that were made rely on the keys that there were. A plan is made again, and one
--- that relies on what holds only since is not for the changes before that. Neither is so where something is of the type of the
--- relation's rows: what is stored there shows other columns.
+-- Whether these properties are still so. Triggers were made once, and rely on the keys that there were then. A plan is made again from
+-- the present properties; changes from before a key or NOT NULL came need not have it, so none may have come. Where a column
+-- somewhere is of the type of the relation's rows the answer is no: a value stored there shows other columns by now.
 CREATE FUNCTION pgtrickle.still_serves(relation oid, numbers int2[], relied text[], triggers bool) RETURNS bool LANGUAGE plpgsql
 STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

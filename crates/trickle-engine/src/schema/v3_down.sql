@@ -37,7 +37,7 @@ END
 $$;
 DROP FUNCTION pgtrickle.is_safe_path(text[]), pgtrickle.safe_path(jsonb, oid), pgtrickle.safe_path(text[], oid);
 
--- What is altered of a table matters to nobody who relies on none of it.
+-- An ALTER TABLE matters to no reader that relies on nothing of it.
 ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN stored_hash;
 ALTER TABLE pgtrickle.pgt_buffers DROP COLUMN relied, DROP COLUMN paired;
 ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied;
