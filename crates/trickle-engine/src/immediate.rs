@@ -185,23 +185,17 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
 async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(Vec<Setting>, Needs)> {
     let sources = table.sources();
     let mut columns = sources.iter().flat_map(|(def, _)| &def.columns);
-    let ids: Vec<u32> = sources.iter().map(|(def, _)| def.id.0).collect();
-    let text = "SELECT i.indexrelid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid AND c.relkind = 'i' \
-         WHERE i.indrelid = ANY ($1) AND i.indisunique AND pgtrickle.is_key(i.indexrelid) ORDER BY 1";
-    let keys = db.query(text, &[&ids]).await;
-    let keys = keys.map_err(|err| Error::server("read the keys of sources", err))?;
-    let keys: Vec<u32> = keys.iter().map(|r| r.get(0)).collect();
     let names = e.query.contains("::reg") || columns.any(|c| c.ty.is_name_by_path());
     if e.functions.is_empty() && e.types.is_empty() && !names {
         let mut settings = e.in_force.clone();
         let paths = settings.iter_mut().filter(|s| s.name == "search_path");
         paths.for_each(|s| s.values = vec!["pg_catalog".to_owned()]);
-        return Ok((settings, Needs { keys, ..Needs::default() }));
+        return Ok((settings, Needs::default()));
     }
     let names = db.query_one("SELECT pgtrickle.type_names($1)", &[&e.types]).await;
     let names = names.map_err(|err| Error::server("read the names of types", err))?.get(0);
     let (functions, types) = (e.functions.clone(), e.types.clone());
-    Ok((e.in_force.clone(), Needs { keys, functions, types, names, path: e.path() }))
+    Ok((e.in_force.clone(), Needs { functions, types, names, path: e.path() }))
 }
 
 /// Drops the triggers that keep a stream table, and all that they use; nothing where there is none. Its writers are kept out of

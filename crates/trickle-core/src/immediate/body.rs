@@ -168,9 +168,7 @@ impl Immediate<'_> {
             wanted.push(usage(&s.schema));
             wanted.push(may("has_table_privilege", oid(s.id), "SELECT"));
         }
-        let Needs { keys, functions, types, names, path } = &self.needs;
-        let is_there = |k: &u32| Scalar::call("pg_relation_filenode", vec![oid(TableId(*k))]).is_not_null();
-        wanted.extend(keys.iter().map(is_there));
+        let Needs { functions, types, names, path } = &self.needs;
         // NULL for a function that is gone.
         let callable = |f: &u32| {
             may("has_function_privilege", oid(TableId(*f)), "EXECUTE").coalesce(Scalar::bool(false))

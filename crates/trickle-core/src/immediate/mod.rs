@@ -61,8 +61,6 @@ pub struct Immediate<'t> {
 /// time, and writers go on without it.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
-    /// Unique indexes of the sources, by oid: rows are found by keys, which may be none any more.
-    pub keys: Vec<u32>,
     /// Functions that its owner calls, by oid.
     pub functions: Vec<u32>,
     /// Types that it names, by oid.
