@@ -166,9 +166,9 @@ const OF_STREAM_TABLES: [&str; 6] = [
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// What the writer says.
+    /// A statement of the writer.
     Write(String),
-    /// What somebody with a session of his own says.
+    /// A statement of another session.
     Admin(String),
     Create {
         name: &'static str,
@@ -290,7 +290,7 @@ impl Tally {
     }
 }
 
-/// Who waits for a lock gives up soon: one thread does all of it.
+/// Waiting for a lock ends soon: one thread plays all sessions.
 const SHORT: &str = "SET lock_timeout = '150ms'";
 
 struct Play<'d> {
@@ -459,13 +459,13 @@ fn blamed(done: Result<(), tokio_postgres::Error>, sql: &str) -> Result<(), Stri
     }
 }
 
-/// What a person asks of trickle may be refused, with a reason: never by an error inside.
+/// A command may be refused with a reason, and never by an error inside.
 fn excused(e: &Error) -> Result<(), String> {
     let inside = e.message().contains("internal") || e.sqlstate() == Some("XX000") || e.is_stale();
     if inside { Err(format!("{e:?}")) } else { Ok(()) }
 }
 
-/// What goes wrong in a history.
+/// The first fault of a history.
 async fn wrong(db: &Db, actions: &[Action]) -> Option<String> {
     let played = AssertUnwindSafe(async {
         let mut play = Play::begin(db).await;

@@ -1,4 +1,4 @@
-//! What each kind of DDL causes to those who read the table: docs/migrations.md says it in a table that is made here
+//! The effect of each kind of DDL on readers of the table: docs/migrations.md has it in a table that is made here
 //! (`TRICKLE_BLESS=1` writes it). Catches results that are computed anew for nothing, results that are not where they must be,
 //! and writers that a migration breaks.
 
@@ -59,7 +59,7 @@ const READERS: [(&str, &str); 5] = [
     ("viewed", "SELECT more % 2 AS m, twice(count(*)::int) AS n FROM small GROUP BY more % 2"),
 ];
 
-/// What is written before and after each: all of it is in the results, whatever they do.
+/// Statements before and after each: all of their changes are in the results.
 const WRITES: [&str; 4] = [
     "UPDATE t SET v = (v + 1) % 5 WHERE id % 7 = 0",
     "DELETE FROM t WHERE id % 20 = 3",
@@ -248,7 +248,7 @@ async fn made(db: &Db, s: &Session) -> Driver {
     t
 }
 
-/// What a refresh does to each reader: the gravest counts.
+/// The effect of a refresh on each reader: the gravest counts.
 async fn effect(t: &mut Driver, kind: &Kind) -> Effect {
     let mut gravest = GoesOn;
     for (what, _) in READERS {
@@ -353,7 +353,7 @@ fn writers_go_on_under_an_immediate_table_that_is_renamed() {
     });
 }
 
-/// What reads a stream table whose source was altered is made as if nothing had been.
+/// A reader of a stream table whose source was altered is made as if nothing had been.
 #[test]
 fn stream_tables_over_one_whose_source_changed_are_made() {
     newest_server(async |db| {

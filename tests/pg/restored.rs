@@ -199,7 +199,7 @@ fn definitions_restored_without_rows_are_an_empty_catalog() {
     });
 }
 
-/// What can be dumped by itself.
+/// Parts that are dumped by themselves.
 #[test]
 fn a_table_or_a_schema_dumped_alone_is_a_table_or_a_schema() {
     each_version(async |binaries| {

@@ -135,7 +135,7 @@ fn paused_stream_tables_are_left_alone_until_resumed() {
         app.run_sql(db, "UPDATE customers SET region = 'again' WHERE id < 9").await;
         until(&w, "SELECT count(*) = 1 FROM made WHERE region = 'again'").await;
         assert_eq!(count(&w, "SELECT n FROM kept WHERE region = 'again'").await, 8);
-        // What errors had suspended stays so, whatever a check finds.
+        // A check leaves a stream table suspended that errors had suspended.
         run(&w, "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED', consecutive_errors = 5, last_error_message = 'none of ours' \
                  WHERE pgt_name = 'made'").await;
         app.does(&["check", "--quiet", "made"]);

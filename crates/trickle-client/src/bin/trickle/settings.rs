@@ -102,8 +102,9 @@ settings! {
     /// How long a statement of a refresh may take; 0 for no limit [default: the server's statement_timeout]
     #[arg(value_name = "MS")]
     statement_timeout_ms: u32,
-    /// trickle run: how long somebody who asks for an ACCESS EXCLUSIVE lock on a table, as a migration does, waits for a refresh that
-    /// reads it: then the refresh gives way, and begins again after him; 0 for as long as it takes [default: 1000]
+    /// trickle run: how long a request for an ACCESS EXCLUSIVE lock on a table, as of a migration, waits for a
+    /// refresh that reads it: then the refresh gives way, and begins again afterwards; 0 for as long as it takes
+    /// [default: 1000]
     #[arg(value_name = "MS")]
     give_way_ms: u32,
     /// trickle run: whether statements that come again stay prepared on their connection; never through a pooler [default: true]

@@ -49,7 +49,7 @@ pub(crate) enum Answer {
     No,
     /// The input is bad, as the result says.
     Refused,
-    /// What was asked about would change, as the result says.
+    /// Something would change, as the result says.
     Differs,
 }
 

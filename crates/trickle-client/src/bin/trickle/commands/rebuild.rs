@@ -6,7 +6,8 @@ use crate::output::Output;
 use crate::server;
 use serde_json::json;
 
-/// Make the triggers and buffers of tables anew that are broken, or not as cdc_trigger_mode and change_buffer_unlogged say.
+/// Make the triggers and buffers of tables anew that are broken, or not as cdc_trigger_mode and
+/// change_buffer_unlogged say.
 ///
 /// The next refresh computes a stream table anew that reads a table whose triggers were made anew.
 #[derive(Debug, clap::Args)]
