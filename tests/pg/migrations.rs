@@ -4,7 +4,8 @@
 
 use crate::objects::compare;
 use crate::support::{
-    Db, Driver, assert_equal, create, each_server, is_todays, name, newest_server, open, run, try_refresh,
+    Db, Driver, assert_equal, count, create, each_server, is_todays, name, newest_server, open, run,
+    try_refresh,
 };
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
@@ -119,7 +120,7 @@ const KINDS: &[(&str, &[Kind])] = &[
             Kind("make a column longer", "ALTER TABLE k ALTER name TYPE varchar(20)", Anew),
             Kind("give a column another type", "ALTER TABLE t ALTER v TYPE bigint", Anew),
             Kind("compute a column anew", "ALTER TABLE t ALTER v TYPE int USING v * 2 % 5", Anew),
-            Kind("rename a column", "ALTER TABLE t RENAME v TO vv", Suspended),
+            Kind("rename a column", "ALTER TABLE t RENAME v TO vv", Anew),
             Kind("drop a column", "ALTER TABLE t DROP v CASCADE", Suspended),
         ],
     ),
@@ -193,12 +194,12 @@ const KINDS: &[(&str, &[Kind])] = &[
                 "CREATE TABLE child () INHERITS (t); INSERT INTO child VALUES (1000, 1)",
                 Anew,
             ),
-            Kind("rename the table", "ALTER TABLE t RENAME TO tt", Suspended),
-            Kind("move the table to another schema", "ALTER TABLE t SET SCHEMA away", Suspended),
+            Kind("rename the table", "ALTER TABLE t RENAME TO tt", GoesOn),
+            Kind("move the table to another schema", "ALTER TABLE t SET SCHEMA away", GoesOn),
             Kind(
                 "rename its schema",
                 "ALTER TABLE t SET SCHEMA away; ALTER SCHEMA away RENAME TO moved",
-                Suspended,
+                GoesOn,
             ),
             Kind("drop the table", "DROP TABLE t CASCADE", Suspended),
             Kind(
@@ -349,6 +350,186 @@ fn writers_go_on_under_an_immediate_table_that_is_renamed() {
             assert_equal(&mut t, now).await;
             t.drop(&name("above"), true).await.unwrap();
             t.drop(&name(now), true).await.unwrap();
+        }
+    });
+}
+
+/// Tables, columns and schemas are renamed under queries of all shapes: each query is followed as PostgreSQL follows a view, and its
+/// stream table keeps its columns.
+#[test]
+fn renames_are_followed_as_under_a_view() {
+    const TABLES: &str = "CREATE TABLE t (id int PRIMARY KEY, k int, v int, \"Größe\" text); CREATE TABLE k (k int PRIMARY KEY, v int, id int); \
+        CREATE TABLE p (id int, k int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (50); \
+        CREATE VIEW w AS SELECT k, count(*) AS n FROM t GROUP BY k; CREATE SCHEMA away; \
+        INSERT INTO t SELECT i, i % 4, i, 'g' || i % 3 FROM generate_series(1, 20) i; INSERT INTO k SELECT i, i, i FROM generate_series(0, 5) i; \
+        INSERT INTO p SELECT i, i % 3 FROM generate_series(1, 30) i";
+    const QUERIES: [(&str, &str); 10] = [
+        ("plain", "SELECT id, v FROM t WHERE v > 3"),
+        ("stars", "SELECT * FROM t"),
+        ("merged", "SELECT k, t.id, t.v AS tv, k.v FROM t JOIN k USING (k)"),
+        (
+            "nested",
+            "SELECT n.*, 1 AS one FROM (SELECT k, v AS tv FROM t) n NATURAL LEFT JOIN (SELECT k, id AS kid FROM k) m",
+        ),
+        ("aliased", "SELECT x.\"Größe\", y.v FROM t x JOIN t AS y(id, k, v) ON y.id = x.k"),
+        ("dependent", "SELECT t.id, t.v, count(k.k) AS n FROM t LEFT JOIN k ON k.id = t.k GROUP BY t.id"),
+        (
+            "inner_query",
+            "SELECT id FROM t WHERE EXISTS (SELECT FROM k WHERE k.k = t.k AND k.v IN (SELECT v FROM t)) ",
+        ),
+        ("split", "SELECT p.k, sum(p.id) AS s FROM p GROUP BY p.k"),
+        ("viewed", "SELECT w.k, w.n, t.v FROM w JOIN t ON t.id = w.k"),
+        ("with_cte", "WITH t AS (SELECT id, k FROM public.t) SELECT t.k, max(t.id) AS m FROM t GROUP BY t.k"),
+    ];
+    const OLD: &str = "SELECT d.refobjid::regclass::text FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid \
+        WHERE r.ev_class = 'view_stars'::regclass AND d.refobjid <> r.ev_class AND d.refclassid = 'pg_class'::regclass LIMIT 1";
+    const RENAMES: [&str; 6] = [
+        "ALTER TABLE t RENAME v TO worth",
+        "ALTER TABLE t RENAME k TO x; ALTER TABLE t RENAME v TO k; ALTER TABLE t RENAME x TO v",
+        "ALTER TABLE k RENAME k TO \"select\"; ALTER TABLE p RENAME k TO part; ALTER TABLE p RENAME TO parts",
+        "ALTER TABLE t RENAME TO \"T 2\"; ALTER TABLE \"T 2\" RENAME \"Größe\" TO size; ALTER VIEW w RENAME TO w2; ALTER VIEW w2 RENAME COLUMN k TO kk",
+        "ALTER TABLE t SET SCHEMA away; ALTER SCHEMA away RENAME TO moved; ALTER TABLE k ADD extra int; ALTER TABLE k RENAME v TO t",
+        "ALTER TABLE t RENAME TO t_old; CREATE TABLE t (LIKE t_old); ALTER TABLE k RENAME id TO was; ALTER TABLE k ADD id int DEFAULT 9",
+    ];
+    each_server(async |db| {
+        let s = db.session().await;
+        for (_, rename) in RENAMES.into_iter().enumerate().filter(|(nth, _)| is_todays(*nth, 3)) {
+            run(&s, GONE).await;
+            run(&s, TABLES).await;
+            let mut t = open(db).await;
+            for (table, query) in QUERIES {
+                create(&mut t, table, query).await;
+                create(&mut t, &format!("over_{table}"), &format!("SELECT count(*) AS n FROM {table}")).await;
+                run(&s, &format!("CREATE VIEW view_{table} AS {query}")).await;
+                let full = NewStreamTable {
+                    mode: Some(RefreshMode::Full),
+                    ..NewStreamTable::new(name(&format!("full_{table}")), query)
+                };
+                t.create(&full).await.unwrap();
+            }
+            run(&s, "INSERT INTO t (id, k, v) VALUES (100, 1, 1), (101, 2, 9); DELETE FROM t WHERE id = 3")
+                .await;
+            run(&s, rename).await;
+            for write in ["DELETE FROM OLD WHERE id IN (5, 6)", "UPDATE OLD SET id = id + 200 WHERE id = 7"] {
+                let old = t.db().query_one(OLD, &[]).await.unwrap().get::<String>(0);
+                run(&s, &write.replace("OLD", &old)).await;
+                for (table, _) in QUERIES {
+                    for of in [format!("over_{table}"), format!("full_{table}"), table.to_owned()] {
+                        assert_equal(&mut t, &of).await;
+                        let e = t.find(&name(&of)).await.unwrap();
+                        assert!(
+                            e.status == "ACTIVE" && !e.query.contains("stands_in"),
+                            "{rename}: {of}: {}",
+                            e.query
+                        );
+                    }
+                    for of in [format!("full_{table}"), table.to_owned()] {
+                        let differ = format!(
+                            "SELECT count(*) FROM ((TABLE {of} EXCEPT ALL TABLE view_{table}) UNION ALL \
+                            (TABLE view_{table} EXCEPT ALL TABLE {of})) d"
+                        );
+                        assert_eq!(count(&s, &differ).await, 0, "{rename}: {of}");
+                        let named = format!(
+                            "SELECT count(*) FROM pg_attribute a JOIN pg_attribute b USING (attnum, attname) \
+                            WHERE a.attrelid = '{of}'::regclass AND b.attrelid = 'view_{table}'::regclass AND attnum > 0"
+                        );
+                        let all = format!(
+                            "SELECT count(*) FROM pg_attribute WHERE attrelid = 'view_{table}'::regclass AND attnum > 0"
+                        );
+                        assert_eq!(count(&s, &named).await, count(&s, &all).await, "{rename}: {of}");
+                    }
+                }
+            }
+            for (table, _) in QUERIES {
+                run(&s, &format!("DROP VIEW view_{table}")).await;
+                t.drop(&name(&format!("over_{table}")), true).await.unwrap();
+                t.drop(&name(&format!("full_{table}")), true).await.unwrap();
+                t.drop(&name(table), true).await.unwrap();
+            }
+            run(&s, "DROP SCHEMA IF EXISTS away, moved CASCADE").await;
+        }
+    });
+}
+
+/// Writers go on where a source has no key or no NOT NULL any more by which an IMMEDIATE stream table is kept, and it says that it is
+/// behind; a key that is replaced is one.
+#[test]
+fn writers_go_on_where_a_source_loses_what_keeping_takes() {
+    const TABLE: &str = "CREATE TABLE f (id int PRIMARY KEY, u int NOT NULL UNIQUE, g int NOT NULL, v int NOT NULL); \
+        INSERT INTO f SELECT i, i, i % 3, i FROM generate_series(1, 12) i";
+    const LOST: [(&str, &str, bool); 5] = [
+        (
+            "ALTER TABLE f DROP CONSTRAINT f_pkey",
+            "INSERT INTO f SELECT 1, 50 + i, 1, 1 FROM generate_series(1, 2) i",
+            true,
+        ),
+        ("ALTER TABLE f DROP CONSTRAINT f_u_key", "UPDATE f SET u = 7 WHERE id < 4", true),
+        (
+            "ALTER TABLE f ALTER u DROP NOT NULL",
+            "INSERT INTO f SELECT i, NULL, 1, 1 FROM generate_series(51, 52) i",
+            true,
+        ),
+        (
+            "ALTER TABLE f ALTER v DROP NOT NULL, ALTER g DROP NOT NULL",
+            "UPDATE f SET v = NULL, g = NULL WHERE id = 2",
+            true,
+        ),
+        ("ALTER TABLE f DROP CONSTRAINT f_u_key, ADD UNIQUE (u)", "UPDATE f SET u = 70 WHERE id = 4", false),
+    ];
+    const KEPT: [(&str, &str); 5] = [
+        ("by_id", "SELECT id, g FROM f"),
+        ("by_u", "SELECT u, v FROM f"),
+        ("grouped", "SELECT g, count(v) AS n, sum(u) AS s FROM f GROUP BY g"),
+        ("none", "SELECT count(*) AS n FROM f WHERE v IS NULL OR g IS NULL"),
+        ("joined", "SELECT a.u, b.v FROM f a JOIN f b ON b.u = a.id"),
+    ];
+    each_server(async |db| {
+        let s = db.session().await;
+        for ((change, write, behind), old) in LOST.into_iter().flat_map(|l| [(l, false), (l, true)]) {
+            run(&s, GONE).await;
+            run(&s, TABLE).await;
+            let mut t = open(db).await;
+            for (table, query) in KEPT {
+                let kept = NewStreamTable {
+                    mode: Some(RefreshMode::Immediate),
+                    ..NewStreamTable::new(name(table), query)
+                };
+                t.create(&kept).await.unwrap();
+                create(&mut t, &format!("refreshed_{table}"), query).await;
+            }
+            let writer = db.session().await;
+            if old {
+                run(&writer, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class").await;
+            }
+            run(&s, change).await;
+            run(
+                &writer,
+                &format!("{write}; COMMIT; DELETE FROM f WHERE id = 3; INSERT INTO f VALUES (90, 90, 1, 5)"),
+            )
+            .await;
+            for (table, query) in KEPT {
+                let of = format!(
+                    "FROM pgtrickle.pgt_marks WHERE pgt_id = (SELECT pgt_id FROM pgtrickle.pgt_stream_tables \
+                     WHERE pgt_name = '{table}')"
+                );
+                let unsaid = format!(
+                    "SELECT count(*) FROM ((TABLE {table} EXCEPT ALL ({query})) UNION ALL (({query}) EXCEPT ALL \
+                     TABLE {table})) d WHERE NOT EXISTS (SELECT {of})"
+                );
+                assert_eq!(count(&s, &unsaid).await, 0, "{change}: {table} is behind and does not say so");
+                let said = count(&s, &format!("SELECT count(*) {of}")).await;
+                assert!(behind || old || said == 0, "{change}: {table} stopped for nothing");
+            }
+            let all =
+                || KEPT.iter().flat_map(|(table, _)| [(*table).to_owned(), format!("refreshed_{table}")]);
+            for table in all() {
+                assert_equal(&mut t, &table).await;
+            }
+            run(&s, "DELETE FROM f WHERE id IN (5, 6)").await;
+            for table in all() {
+                assert_equal(&mut t, &table).await;
+                t.drop(&name(&table), true).await.unwrap();
+            }
         }
     });
 }

@@ -60,6 +60,8 @@ const REASONS: &[(&str, &str)] = &[
         "function pgtrickle.child_misfit",
         "tells a trigger function that a former partition or child was altered",
     ),
+    ("function pgtrickle.lost_key", "tells a trigger function that a key of its table is gone"),
+    ("function pgtrickle.names", "tells the names of the columns of a source"),
     ("function pgtrickle.misfit", "tells a trigger function that its table was altered"),
     ("function pgtrickle.refuse_writes", "trigger of each stream table: refuses writes of others"),
     ("function pgtrickle.revoke_from", "takes back what grant_to gave"),

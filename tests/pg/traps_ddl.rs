@@ -126,12 +126,10 @@ fn settings_of_whoever_plans_it_anew_do_not_matter() {
 fn sources_that_the_query_cannot_do_without() {
     each_server(async |db| {
         for (change, write) in [
-            ("ALTER TABLE a RENAME COLUMN v TO value", "UPDATE a SET value = value + 1"),
             ("ALTER TABLE a DROP COLUMN v", "UPDATE a SET k = k + 1"),
-            ("ALTER TABLE a RENAME TO a2", "UPDATE a2 SET v = v + 1; DROP TABLE a2"),
             (
-                "CREATE SCHEMA elsewhere; ALTER TABLE a SET SCHEMA elsewhere",
-                "UPDATE elsewhere.a SET v = v + 1",
+                "ALTER TABLE a RENAME TO a2; ALTER TABLE a2 RENAME k TO v2; ALTER TABLE a2 DROP COLUMN v",
+                "UPDATE a2 SET v2 = v2 + 1; DROP TABLE a2",
             ),
             ("DROP TABLE a", "UPDATE b SET w = 0"),
             ("ALTER TABLE a ALTER COLUMN k TYPE text", "UPDATE a SET k = 'x'"),
@@ -169,11 +167,9 @@ fn writers_of_a_renamed_column_go_on() {
         let (mut t, w) = prepared(db).await;
         run(&w, "ALTER TABLE a RENAME COLUMN v TO value").await;
         run(&w, "UPDATE a SET value = value + 1; INSERT INTO a VALUES (900, 1, 1)").await;
-        let said = try_refresh(&mut t, "joined").await.unwrap_err();
-        assert!(said.message().contains("column a.v does not exist"), "{said:?}");
+        assert_equal(&mut t, "joined").await;
         run(&w, "UPDATE a SET value = value + 1").await;
         run(&w, "ALTER TABLE a RENAME COLUMN value TO v; UPDATE a SET v = v + 1").await;
-        // The same query means something again.
         assert_equal(&mut t, "joined").await;
         run(&w, "UPDATE a SET v = v + 1").await;
         let done = refresh(&mut t, "joined").await;

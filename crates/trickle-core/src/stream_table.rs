@@ -457,10 +457,23 @@ impl StreamTable {
         explain(&self.graph, self.query, format)
     }
 
-    /// Draws the plans whose results are stored: those of the states, and that of the stream table itself.
-    pub fn explain_stored(&self) -> String {
-        let stored = self.layout.states.iter().chain([&self.layout.result]);
-        stored.map(|s| explain(&self.graph, s.node, Format::Text) + "\n").collect()
+    /// Draws the plans whose results are stored: those of the states, and that of the stream table itself. Names of tables and of
+    /// their columns are left out: to rename these is to change no plan.
+    ///
+    /// # Errors
+    /// A broken contract: a bug in a rule.
+    pub fn explain_stored(&self) -> Result<String> {
+        let mut graph = self.graph.clone();
+        let mut drawn = String::new();
+        for stored in self.layout.states.iter().chain([&self.layout.result]) {
+            let root = graph.rebuild(stored.node, |g, _, rel| match &rel {
+                Rel::Table(table) => g.add(table.unnamed()),
+                _ => g.add(rel),
+            })?;
+            drawn.push_str(&explain(&graph, root, Format::Text));
+            drawn.push('\n');
+        }
+        Ok(drawn)
     }
 
     /// Draws the delta of the result when `changed` tables changed (all that it reads where `None`).

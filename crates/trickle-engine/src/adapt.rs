@@ -112,8 +112,15 @@ impl<C: Connection> Trickle<C> {
     async fn adapt_one(&mut self, e: &Entry, initiated_by: &str) -> Result<Option<Rebuilt>> {
         require_own(e)?;
         let name = shown(e);
-        let new = e.as_new(own_name(e));
-        let design = self.design(e.relation.clone(), e.id, &new).await;
+        let (e, followed) = match self.follow_names(e).await {
+            Ok(e) => (e, Ok(())),
+            Err(error) => (e.clone(), Err(error)),
+        };
+        let (e, new) = (&e, e.as_new(own_name(&e)));
+        let design = match followed {
+            Ok(()) => self.design(e.relation.clone(), e.id, &new).await,
+            Err(error) => Err(error),
+        };
         if let Ok(design) = &design
             && self.goes_on(e, design).await?
         {
@@ -179,7 +186,7 @@ impl<C: Connection> Trickle<C> {
                 return Ok(false);
             }
             let same: bool =
-                t.query_one(SAME_PLANS, &[&e.id, &design.stored_hash()]).await.map_err(fail)?.get(0);
+                t.query_one(SAME_PLANS, &[&e.id, &design.stored_hash()?]).await.map_err(fail)?.get(0);
             for d in &design.resolved.dependencies {
                 t.execute(SERVES, &[&e.id, &d.oid, &d.fingerprint, &same]).await.map_err(fail)?;
             }
@@ -193,7 +200,10 @@ impl<C: Connection> Trickle<C> {
 
     /// Plans a stream table anew, from the query that it has, and makes what is stored fit where it is.
     pub(crate) async fn replan(&mut self, e: &Entry) -> Result<()> {
-        let design = self.design(e.relation.clone(), e.id, &e.as_new(own_name(e))).await?;
+        let design = {
+            let now = self.as_now(e, own_name(e)).await?;
+            self.design(e.relation.clone(), e.id, &now).await?
+        };
         self.redo(e, &design, Readers::Stay).await
     }
 

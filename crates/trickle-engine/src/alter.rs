@@ -64,10 +64,15 @@ impl<C: Connection> Trickle<C> {
         let mut done =
             Created { id: e.id, name: shown(&e), made: false, mode: mode_name(&e.mode), reasons: Vec::new() };
         if wanted.query.is_some() || wanted.mode.is_some() {
-            let mut new = e.as_new(name.clone());
-            if let Some(query) = &wanted.query {
-                (new.query, new.settings, new.agreed) = (query.clone(), None, None);
-            }
+            let mut new = match &wanted.query {
+                None => self.as_now(&e, name.clone()).await?,
+                Some(query) => NewStreamTable {
+                    query: query.clone(),
+                    settings: None,
+                    agreed: None,
+                    ..e.as_new(name.clone())
+                },
+            };
             new.mode = wanted.mode.or(new.mode);
             new.apart = wanted.apart.or(new.apart);
             done = self.replace(e.relation.clone(), e.id, &new, Way::Same(Readers::Stay)).await?;
@@ -336,7 +341,7 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
             &design.resolved.code.types,
             &design.resolved.code.fingerprint,
             &design.agreed.tables,
-            &design.stored_hash(),
+            &design.stored_hash()?,
         ],
     )
     .await

@@ -161,6 +161,8 @@ impl<C: Connection> Trickle<C> {
                 is_named_as_type: false,
                 read_through: vec![0],
                 row_security: None,
+                names: None,
+                named: None,
             });
         }
         Ok(there)

@@ -62,7 +62,7 @@ impl<C: Connection> Trickle<C> {
         // To plan a query is to run its owner's functions.
         require_own(&e)?;
         // Also where full refreshes were asked for: what would be possible is of interest.
-        let new = NewStreamTable { mode: Some(RefreshMode::Auto), ..e.as_new(name.clone()) };
+        let new = NewStreamTable { mode: Some(RefreshMode::Auto), ..self.as_now(&e, name.clone()).await? };
         let explained = self.explained(shown(&e), e.relation.clone(), e.id, &new).await?;
         let period = registry.periods(&schedule::Options::default())?.remove(&e.id);
         Ok(Explained { polled_every: period.filter(|_| e.polls()), ..explained })

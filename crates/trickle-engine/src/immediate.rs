@@ -6,7 +6,7 @@
 use crate::capture::{HIDDEN, table_by_oid, texts, with_children};
 use crate::catalog::PgCatalog;
 use crate::create::Design;
-use crate::db::Connection;
+use crate::db::{Connection, Row};
 use crate::error::{Error, Result};
 use crate::locks::patiently;
 use crate::registry::{Entry, Registry, shown};
@@ -16,7 +16,7 @@ use crate::trickle::Trickle;
 use std::sync::Arc;
 use trickle_core::catalog::TableId;
 use trickle_core::cdc::Buffer;
-use trickle_core::immediate::{Immediate, Needs};
+use trickle_core::immediate::{Immediate, Key, Needs};
 use trickle_core::refresh::{Compiled, Installed, Setting, Template, Yield};
 use trickle_core::sql::Qualified;
 use trickle_core::stream_table::StreamTable;
@@ -178,6 +178,11 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
     Ok(Installed::new(Compiled::new(table.clone()), then))
 }
 
+/// The keys of tables.
+const KEYS: &str = "
+SELECT i.indrelid, i.indexrelid, (i.indkey::int2[])[0:i.indnkeyatts - 1], i.indisprimary FROM pg_index i
+WHERE i.indrelid = ANY ($1) AND i.indisunique AND pgtrickle.is_key(i.indexrelid) ORDER BY i.indrelid, i.indexrelid";
+
 /// The settings that its triggers run under, and their needs. Where the query calls no function and has no
 /// type but the server's own, and no names as values, nothing is looked for in the search path but what is
 /// the server's: so that is `pg_catalog` alone. A cast that only looks like one to names costs the triggers a
@@ -186,16 +191,42 @@ async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(V
     let sources = table.sources();
     let mut columns = sources.iter().flat_map(|(def, _)| &def.columns);
     let names = e.query.contains("::reg") || columns.any(|c| c.ty.is_name_by_path());
+    let ids: Vec<u32> = sources.iter().map(|(def, _)| def.id.0).collect();
+    let keys = db.query(KEYS, &[&ids]).await.map_err(|err| Error::server("read the keys of sources", err))?;
+    let key = |r: &Row| Key { table: TableId(r.get(0)), index: r.get(1), columns: r.get(2) };
+    let named = db.query(NAMED, &[&e.id]).await;
+    let named = named.map_err(|err| Error::server("read the columns that a query names", err))?;
+    let (never_null, keys) = (never_null(&named, table, &keys), keys.iter().map(key).collect());
     if e.functions.is_empty() && e.types.is_empty() && !names {
         let mut settings = e.in_force.clone();
         let paths = settings.iter_mut().filter(|s| s.name == "search_path");
         paths.for_each(|s| s.values = vec!["pg_catalog".to_owned()]);
-        return Ok((settings, Needs::default()));
+        return Ok((settings, Needs { keys, never_null, ..Needs::default() }));
     }
     let names = db.query_one("SELECT pgtrickle.type_names($1)", &[&e.types]).await;
     let names = names.map_err(|err| Error::server("read the names of types", err))?.get(0);
     let (functions, types) = (e.functions.clone(), e.types.clone());
-    Ok((e.in_force.clone(), Needs { functions, types, names, path: e.path() }))
+    Ok((e.in_force.clone(), Needs { functions, types, names, path: e.path(), keys, never_null }))
+}
+
+/// The columns of tables that a query names, in the order of their numbers.
+const NAMED: &str =
+    "SELECT source_relid, unnest(named) FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1 ORDER BY 1, 2";
+
+/// The columns that its plan believes to have no NULL and that may be given one: those of a primary key have
+/// none while it is there.
+fn never_null(named: &[Row], table: &StreamTable, keys: &[Row]) -> Vec<(TableId, usize)> {
+    let primary = |of: u32, number| {
+        let key = keys.iter().find(|r| r.get(3) && r.get::<u32>(0) == of);
+        key.is_some_and(|r| r.get::<Vec<i16>>(2).contains(&number))
+    };
+    let position = |r: &Row| {
+        let (of, number) = (r.get::<u32>(0), r.get::<i16>(1));
+        let (def, _) = table.sources().into_iter().find(|(def, _)| def.id.0 == of)?;
+        let position = def.columns.iter().position(|c| c.number == number && !c.nullable)?;
+        (!primary(of, number)).then_some((def.id, position))
+    };
+    named.iter().filter_map(position).collect()
 }
 
 /// Drops the triggers that keep a stream table, and all that they use; nothing where there is none. Its writers are kept out of

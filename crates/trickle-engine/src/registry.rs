@@ -449,8 +449,8 @@ pub(crate) fn options(relation: &Relation, id: i64, server: u32) -> Options {
 }
 
 /// Identifies the plans whose results are stored: plans of the same hash have the same results.
-pub(crate) fn stored_hash(table: &StreamTable) -> String {
-    format!("{:016x}", xxh64(table.explain_stored().as_bytes(), 0))
+pub(crate) fn stored_hash(table: &StreamTable) -> Result<String> {
+    Ok(format!("{:016x}", xxh64(table.explain_stored()?.as_bytes(), 0)))
 }
 
 /// Identifies the stored tables of a plan. A plan is run only over tables that were made for it.

@@ -4,6 +4,8 @@
 //! it, gives its canonical text (stars expanded, names qualified, casts explicit), the columns of its result, and what exactly
 //! it depends on.
 
+mod renamed;
+
 use crate::catalog::canonical;
 use crate::db::{Connection, Refusal, Row, Transaction};
 use crate::drive::put_in_force;
@@ -14,7 +16,7 @@ use trickle_core::Span;
 use trickle_core::catalog::SYSTEM_COLUMNS;
 use trickle_core::parse::{find_name, renamed_columns, statements};
 use trickle_core::refresh::Setting;
-use trickle_core::sql::Ident;
+use trickle_core::sql::{Ident, Qualified};
 
 /// A relation that a query reads, directly or through views.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +37,10 @@ pub(crate) struct Dependency {
     pub(crate) read_through: Vec<u32>,
     /// Which rows the current role's query may read there (`pgtrickle.row_security`); `None`: all.
     pub(crate) row_security: Option<String>,
+    /// The names of its columns, as `pgtrickle.names` gives them, as a text; `None` for what no query names.
+    pub(crate) names: Option<String>,
+    /// The numbers of the columns that the query names, or a view that it reads, as a text.
+    pub(crate) named: Option<String>,
 }
 
 /// A column of a query's result.
@@ -85,14 +91,14 @@ impl Resolved {
 const LOCKS: &str =
     "SELECT EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = $1 AND r.ev_action::text ~ ':rowMarks \\(')";
 
-/// What the rules of a view depend on, and of the views that it reads.
+/// The dependencies of the rules of a view, and of the views that it reads; `part` is a column.
 pub(crate) const DEPENDENCIES: &str = "
-WITH RECURSIVE reads(view, class, object) AS (
-    SELECT r.ev_class, d.refclassid, d.refobjid FROM pg_rewrite r
+WITH RECURSIVE reads(view, class, object, part) AS (
+    SELECT r.ev_class, d.refclassid, d.refobjid, d.refobjsubid FROM pg_rewrite r
     JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
     WHERE r.ev_class = $1::oid AND d.refobjid <> r.ev_class
     UNION
-    SELECT r.ev_class, d.refclassid, d.refobjid FROM reads
+    SELECT r.ev_class, d.refclassid, d.refobjid, d.refobjsubid FROM reads
     JOIN pg_rewrite r ON reads.class = 'pg_class'::regclass AND r.ev_class = reads.object
     JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v'
     JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
@@ -127,12 +133,21 @@ impl Place {
         format!("CREATE {temporary}VIEW {} AS\n", self.of_name(name))
     }
 
+    /// The start of the statement that makes a table.
+    fn table(&self, name: &str) -> String {
+        let temporary = if matches!(self, Place::Temporary) { "TEMPORARY " } else { "" };
+        format!("{temporary}TABLE {}", self.of_name(name))
+    }
+
     fn of_name(&self, name: &str) -> String {
-        let schema = match self {
-            Place::Temporary => "pg_temp",
-            Place::Apart(schema) => schema,
-        };
-        format!("{schema}.{name}")
+        self.qualified(name).to_string()
+    }
+
+    fn qualified(&self, name: &str) -> Qualified {
+        match self {
+            Place::Temporary => Qualified::new("pg_temp", name),
+            Place::Apart(schema) => Qualified::new(schema, name),
+        }
     }
 }
 
@@ -256,15 +271,15 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
         return Err(reserved(sql, &column.name));
     }
     let relations = format!(
-        "{DEPENDENCIES}, relation AS (SELECT object AS oid, array_agg(DISTINCT CASE view WHEN $1::oid THEN 0::oid ELSE view END) AS through \
-             FROM reads WHERE class = 'pg_class'::regclass GROUP BY object) \
+        "{DEPENDENCIES}, relation AS (SELECT object AS oid, array_agg(DISTINCT CASE view WHEN $1::oid THEN 0::oid ELSE view END) AS through, \
+             array_agg(DISTINCT part) FILTER (WHERE part > 0) AS named FROM reads WHERE class = 'pg_class'::regclass GROUP BY object) \
          SELECT c.oid, n.nspname, c.relname, c.relkind::text, pgtrickle.fingerprint(c.oid), \
          EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), \
          pg_has_role(current_user, c.relowner, 'USAGE'), c.relowner::regrole::text, \
          EXISTS (SELECT FROM reads y JOIN pg_type t ON t.oid = c.reltype \
              WHERE y.class = 'pg_type'::regclass AND y.object IN (t.oid, t.typarray)), r.through, \
-         CASE WHEN c.relrowsecurity THEN pgtrickle.row_security(c.oid, r.through, quote_ident(current_user)::regrole) END \
-         FROM relation r JOIN pg_class c USING (oid) \
+         CASE WHEN c.relrowsecurity THEN pgtrickle.row_security(c.oid, r.through, quote_ident(current_user)::regrole) END, \
+         pgtrickle.names(c.oid)::text, coalesce(r.named, '{{}}')::text FROM relation r JOIN pg_class c USING (oid) \
          JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY c.oid"
     );
     let relations = t.query(&relations, &[&view]).await.map_err(doing)?;
@@ -299,6 +314,8 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
                 is_named_as_type: r.get(8),
                 read_through: r.get(9),
                 row_security: r.get(10),
+                names: r.get(11),
+                named: r.get(12),
             })
             .collect(),
         functions_fingerprint: (!names.is_empty()).then(|| functions.get(1)),

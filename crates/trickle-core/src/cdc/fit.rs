@@ -13,6 +13,8 @@
 
 use super::limit::{constant, named, size};
 use super::{Buffer, Writer, limit};
+use crate::catalog::TableId;
+use crate::immediate::{Key, Needs};
 use crate::sql::ast::{
     FromItem, Insert, Instruction, NamedRows, Query, Scalar, Select, SelectItem, Statement,
 };
@@ -259,17 +261,39 @@ pub(crate) fn marked(source: &Buffer, id: i64, reason: Scalar) -> Instruction {
     Instruction::Run(mark(source, Some(id), reason))
 }
 
-/// What the triggers of a stream table that writers keep do before they read anything. Unless all tables that it reads fit, and
-/// row security hides none of their rows from its owner, as whom this runs, it is marked, and left as it is: the writer goes on.
-pub(crate) fn all_fit(sources: &[Buffer], id: i64) -> Vec<Instruction> {
+/// The call that tells why a table has not these keys any more; none where it had none.
+fn lost_key(table: Scalar, of: TableId, keys: &[Key]) -> Option<Scalar> {
+    let keys: Vec<&Key> = keys.iter().filter(|k| k.table == of).collect();
+    let columns = |k: &&Key| {
+        let numbers: Vec<String> = k.columns.iter().map(i16::to_string).collect();
+        format!("{{{}}}", numbers.join(","))
+    };
+    let indexes = list(keys.iter().map(|k| k.index.to_string()), "oid[]");
+    let args = vec![table, indexes, list(keys.iter().map(columns), "text[]")];
+    (!keys.is_empty()).then(|| Scalar::Call(function("lost_key"), args))
+}
+
+/// What the triggers of a stream table that writers keep do before they read anything. Unless all tables that it reads fit and have
+/// their keys, and row security hides none of their rows from its owner, as whom this runs, it is marked, and left as it is: the
+/// writer goes on.
+pub(crate) fn all_fit(sources: &[Buffer], needs: &Needs, id: i64) -> Vec<Instruction> {
     let unfit = |s: &Buffer| {
-        let positions = s.columns();
+        let of = s.table().id;
+        let never_null = needs.never_null.iter().filter(|(table, _)| *table == of).map(|(_, c)| *c);
+        let mut positions: Vec<usize> = s.columns().iter().copied().chain(never_null).collect();
+        positions.sort_unstable();
+        positions.dedup();
         let hidden = Scalar::call("row_security_active", vec![source(s, "oid")]);
-        let fit = Scalar::and([fits(s, positions, true), hidden.negated()]);
+        let keyed = lost_key(source(s, "oid"), of, &needs.keys).map(Scalar::is_null);
+        let fit = Scalar::and([fits(s, &positions, true), hidden.negated()].into_iter().chain(keyed));
         let lost = Scalar::text("row security applies to the owner of the stream table");
+        let lost = match lost_key(variable(SOURCE), of, &needs.keys) {
+            Some(key) => key.coalesce(lost),
+            None => lost,
+        };
         let marked = vec![
             Instruction::Assign(Ident::fixed(SOURCE), source(s, "oid")),
-            marked(s, id, reason(s, variable(SOURCE), positions, true, lost)),
+            marked(s, id, reason(s, variable(SOURCE), &positions, true, lost)),
             Instruction::Return,
         ];
         when(fit.negated(), marked, Vec::new())

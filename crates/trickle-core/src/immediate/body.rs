@@ -149,7 +149,7 @@ impl Immediate<'_> {
         let elsewhere = when(gone.negated(), self.stop(), vec![Instruction::Return]);
         // A snapshot from before all this shows neither: who sees the control table sees what was made before it.
         let missing = when(unguarded, vec![self.check(), elsewhere], Vec::new());
-        let fit = fit::all_fit(&self.sources, self.id);
+        let fit = fit::all_fit(&self.sources, &self.needs, self.id);
         self.permitted().into_iter().chain([missing]).chain(fit).chain(body).collect()
     }
 
@@ -168,7 +168,7 @@ impl Immediate<'_> {
             wanted.push(usage(&s.schema));
             wanted.push(may("has_table_privilege", oid(s.id), "SELECT"));
         }
-        let Needs { functions, types, names, path } = &self.needs;
+        let Needs { functions, types, names, path, keys: _, never_null: _ } = &self.needs;
         // NULL for a function that is gone.
         let callable = |f: &u32| {
             may("has_function_privilege", oid(TableId(*f)), "EXECUTE").coalesce(Scalar::bool(false))
@@ -202,6 +202,37 @@ impl Immediate<'_> {
     pub(super) fn of_own(&self, source: &Buffer, body: Vec<Instruction>) -> Vec<Instruction> {
         let foreign = fit::of_an_altered_child(source, source.columns(), Some(self.id));
         foreign.into_iter().chain(body).collect()
+    }
+
+    /// Does nothing, but has it noted, where a row has a NULL in a column that had none: the plan believes that it never does.
+    /// NOT NULL goes without a trigger, and what a transaction sees of the catalog may be older; its rows are not.
+    fn without_nulls(&self, source: &Buffer, event: TriggerEvent) -> Option<Instruction> {
+        let never = self.needs.never_null.iter().filter(|(of, _)| *of == source.table().id);
+        let never: Vec<_> = never.filter_map(|(_, c)| source.table().columns.get(*c)).collect();
+        let r = Ident::fixed("r");
+        let nulls = |from: Ident| {
+            let any = never.iter().map(|c| Scalar::column(&r, &Ident::from(&c.name)).is_null());
+            let rows = Select {
+                items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+                from: vec![FromItem::relation(Qualified::bare(from), r.clone())],
+                filter: vec![Scalar::or(any)],
+                ..Select::default()
+            };
+            Scalar::Exists { query: Box::new(Query::select(rows)), negated: false }
+        };
+        let given = match event {
+            TriggerEvent::Insert => vec![new()],
+            TriggerEvent::Update => vec![old(), new()],
+            TriggerEvent::Delete => vec![old()],
+            TriggerEvent::Truncate => Vec::new(),
+        };
+        if never.is_empty() || given.is_empty() {
+            return None;
+        }
+        let names: Vec<&str> = never.iter().map(|c| c.name.as_ref()).collect();
+        let reason = format!("a column that was NOT NULL holds NULL: {}", names.join(" or "));
+        let stop = vec![fit::marked(source, self.id, Scalar::text(&reason)), Instruction::Return];
+        Some(when(Scalar::or(given.into_iter().map(nulls)), stop, Vec::new()))
     }
 
     /// Counts a statement that begins.
@@ -296,7 +327,8 @@ impl Immediate<'_> {
         }
         let once = self.check_versions(source, event)?;
         let apply = self.direct(source, event, Refresh::AffectedGroups)?;
-        Ok([self.check(), once].into_iter().chain(apply).collect())
+        let known = self.without_nulls(source, event).into_iter().chain([self.check(), once]);
+        Ok(known.chain(apply).collect())
     }
 
     fn end_of_truncate(&self) -> Result<Vec<Instruction>> {
@@ -307,7 +339,8 @@ impl Immediate<'_> {
     }
 
     fn end_of_counted(&self, source: &Buffer, event: TriggerEvent) -> Result<Vec<Instruction>> {
-        let mut body = self.count_down(false);
+        let mut body: Vec<Instruction> = self.without_nulls(source, event).into_iter().collect();
+        body.extend(self.count_down(false));
         let id = source.table().id;
         let all = self.lock_groups(id, None)?.into_iter().chain(self.trying(self.apply_aside()?)?);
         let anew = self.mark().into_iter().chain(self.anew()?).collect();

@@ -70,6 +70,21 @@ pub struct Needs {
     /// The schemas in which its functions and the operators of its types are found, where nobody else makes
     /// any.
     pub path: Vec<String>,
+    /// Keys of the sources.
+    pub keys: Vec<Key>,
+    /// Columns of the sources, by position, that the plan believes to have no NULL and that may be given one.
+    pub never_null: Vec<(TableId, usize)>,
+}
+
+/// A key of a source, by which its rows are found. It goes with its index, which nobody tells the triggers of.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// The source.
+    pub table: TableId,
+    /// The unique index that enforces it, by oid.
+    pub index: u32,
+    /// Its columns, by attribute number.
+    pub columns: Vec<i16>,
 }
 
 impl<'t> Immediate<'t> {

@@ -13,6 +13,7 @@ mod names;
 mod numbers;
 mod script;
 mod source;
+mod tables;
 #[cfg(feature = "testing")]
 mod writes;
 
@@ -31,6 +32,7 @@ pub(crate) use forms::{
 pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, reads, relations, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
 pub(crate) use source::{Place, Source};
+pub use tables::over_other_tables;
 #[cfg(feature = "testing")]
 pub(crate) use writes::parse_writes;
 

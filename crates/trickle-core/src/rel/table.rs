@@ -44,6 +44,17 @@ impl Table {
     pub fn select(&self, positions: impl Iterator<Item = usize>) -> Table {
         Table { columns: positions.filter_map(|p| self.columns.get(p)).copied().collect(), ..self.clone() }
     }
+    /// The same under no names: the table by its identity, its columns by their numbers.
+    #[must_use]
+    pub(crate) fn unnamed(&self) -> Table {
+        let mut def =
+            TableDef { schema: "".into(), name: self.def.id.to_string().into(), ..(*self.def).clone() };
+        for (position, c) in def.columns.iter_mut().enumerate() {
+            let number = if c.number == 0 { format!("p{position}") } else { c.number.to_string() };
+            c.name = number.into();
+        }
+        Table { def: Arc::new(def), ..self.clone() }
+    }
     /// The table.
     pub fn def(&self) -> &Arc<TableDef> {
         &self.def

@@ -93,8 +93,8 @@ impl Design {
     }
 
     /// Identifies the plans whose results are stored.
-    pub(crate) fn stored_hash(&self) -> Option<String> {
-        self.table.as_deref().map(stored_hash)
+    pub(crate) fn stored_hash(&self) -> Result<Option<String>> {
+        self.table.as_deref().map(stored_hash).transpose()
     }
 
     /// Makes the one stored table of a query that is kept by full refreshes.
@@ -151,7 +151,7 @@ impl Design {
                 &self.resolved.code.types,
                 &self.resolved.code.fingerprint,
                 &self.agreed.tables,
-                &self.stored_hash(),
+                &self.stored_hash()?,
             ],
         )
         .await
@@ -190,8 +190,8 @@ impl Design {
             let used: Vec<&str> = self.columns_of(d).collect();
             t.execute(
                 "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, \
-                 columns_used, schema_fingerprint, read_through, row_security, relied) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, \
-                 CASE WHEN pgtrickle.fingerprint($2) = $7 THEN pgtrickle.relied($2, pgtrickle.numbers($2, $6)) END)",
+                 columns_used, schema_fingerprint, read_through, row_security, names, named, relied) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, \
+                 $10::text::text[], $11::text::int2[], CASE WHEN pgtrickle.fingerprint($2) = $7 THEN pgtrickle.relied($2, pgtrickle.numbers($2, $6)) END)",
                 &[
                     &id,
                     &d.oid,
@@ -202,6 +202,8 @@ impl Design {
                     &d.fingerprint,
                     &d.read_through,
                     &d.row_security,
+                    &d.names,
+                    &d.named,
                 ],
             )
             .await

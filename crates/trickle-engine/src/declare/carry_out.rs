@@ -95,7 +95,7 @@ impl<C: Connection> Trickle<C> {
         let e = self.find(&Name::parse(from)?).await?;
         let (old, name) = (Ident::new(&e.relation.name), Name::parse(to)?);
         let new = Ident::new(&name.name);
-        let again = e.as_new(name.clone());
+        let again = self.as_now(&e, name.clone()).await?;
         let renamed = Relation { name: name.name.as_str().into(), ..e.relation.clone() };
         let before = self.design(e.relation.clone(), e.id, &again).await?.layout_hash();
         let after = self.design(renamed, e.id, &again).await?.layout_hash();

@@ -78,6 +78,24 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.child_misfit(oid, text[], oid[]) IS 'Why a table is not as one was whose child it is or was; NULL where it is.';
 
+-- Why a table is not the one that had these keys, by the indexes that enforced them and by their columns; NULL where it is. Called as
+-- misfit is. An index that is another by now is looked for in what the transaction sees: where that is older, the key counts as lost.
+CREATE FUNCTION pgtrickle.lost_key(relation oid, indexes oid[], columns text[]) RETURNS text LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    FOR i IN 1 .. cardinality(indexes) LOOP
+        IF pg_get_indexdef(indexes[i]) IS NULL AND NOT EXISTS (
+            SELECT FROM pg_index k WHERE k.indrelid = relation AND pg_get_indexdef(k.indexrelid) IS NOT NULL
+            AND (k.indkey::int2[])[0:k.indnkeyatts - 1] <@ columns[i]::int2[] AND pgtrickle.is_key(k.indexrelid))
+        THEN
+            RETURN format('a key of %s is gone', relation::regclass);
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.lost_key(oid, oid[], text[]) IS 'Why a table is not as unique as a trigger was made for; NULL where it is.';
+
 -- These columns of a table as a list that a query selects from it under the alias r; NULL where one was dropped or has another type.
 CREATE FUNCTION pgtrickle.columns_now(relation oid, numbers int2[], types oid[]) RETURNS text LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
@@ -219,6 +237,22 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.is_key(oid) IS 'Whether a unique index keeps any two rows of its table apart by the equality of queries.';
+
+-- Where a column or a relation of a query has another name now, the query is written with the names of now. What was planned before,
+-- and is as it was then, has the names of then.
+CREATE FUNCTION pgtrickle.names(relation oid) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ARRAY(SELECT CASE WHEN NOT a.attisdropped THEN a.attname::text END FROM pg_attribute a
+        WHERE a.attrelid = relation AND a.attnum > 0 ORDER BY a.attnum);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.names(oid) IS 'The names of the columns of a relation, each at its number; NULL for one that was dropped.';
+ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN names text[], ADD COLUMN named int2[];
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.names IS 'The names of its columns as the query knows them, each at its number; NULL where they were not noted.';
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.named IS 'The numbers of the columns that the query, or a view that it reads, names; NULL where they were not noted.';
+UPDATE pgtrickle.pgt_dependencies SET names = pgtrickle.names(source_relid)
+    WHERE schema_fingerprint = pgtrickle.fingerprint(source_relid);
 
 CREATE OR REPLACE FUNCTION pgtrickle.fingerprint(relation oid, last int2 DEFAULT 32767) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3

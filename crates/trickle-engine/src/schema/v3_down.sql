@@ -13,7 +13,7 @@ BEGIN
     END IF;
 END
 $$;
-DROP FUNCTION pgtrickle.child_misfit(oid, text[], oid[]), pgtrickle.columns_now(oid, int2[], oid[]), pgtrickle.misfit(oid, int2[], text[], oid[], text[]);
+DROP FUNCTION pgtrickle.child_misfit(oid, text[], oid[]), pgtrickle.lost_key(oid, oid[], text[]), pgtrickle.columns_now(oid, int2[], oid[]), pgtrickle.misfit(oid, int2[], text[], oid[], text[]);
 
 -- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
 DROP FUNCTION pgtrickle.types_fingerprint(oid[]), pgtrickle.type_names(oid[]);
@@ -40,7 +40,8 @@ DROP FUNCTION pgtrickle.is_safe_path(text[]), pgtrickle.safe_path(jsonb, oid), p
 -- An ALTER TABLE matters to no reader that relies on nothing of it.
 ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN stored_hash;
 ALTER TABLE pgtrickle.pgt_buffers DROP COLUMN relied, DROP COLUMN paired;
-ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied;
+ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied, DROP COLUMN names, DROP COLUMN named;
+DROP FUNCTION pgtrickle.names(oid);
 DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], bool), pgtrickle.relied(oid, int2[]), pgtrickle.numbers(oid, text[]),
     pgtrickle.held_columns(jsonb);
 
