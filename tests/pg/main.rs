@@ -28,6 +28,7 @@ mod grown;
 mod guarantees;
 mod histories;
 mod holds;
+mod hostile_settings;
 mod idle;
 mod immediate;
 mod interleavings;

@@ -29,7 +29,7 @@ pub use trickle_engine::db::{self, Sent};
 pub use trickle_engine::declare;
 pub use trickle_engine::drive::Watch;
 pub use trickle_engine::{
-    Alteration, BufferStatus, Checked, Created, Difference, Error, Explained, HistoryEntry, IfExists,
+    Alteration, Beside, BufferStatus, Checked, Created, Difference, Error, Explained, HistoryEntry, IfExists,
     LastRefresh, Name, NewStreamTable, Plans, REFRESHER, ROUNDING, RefreshMode, RefreshOptions, Refreshed,
     Refresher, Result, Settings, SourceStatus, Status, Waited, capture, catalog, locks, progress, registry,
     schema,

@@ -99,6 +99,7 @@ pub mod graph;
 mod hash;
 pub mod immediate;
 pub mod lower;
+pub mod near;
 pub mod opt;
 pub mod parse;
 pub mod refresh;

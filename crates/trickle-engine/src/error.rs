@@ -86,6 +86,12 @@ impl Error {
         let mut e = Error::new(kind, format!("cannot {doing}: {}", source.message));
         e.0.detail = source.detail.clone();
         e.0.hint = source.hint.clone();
+        if source.sqlstate.as_deref() == Some("25006") {
+            e.0.hint.get_or_insert_with(|| {
+                "trickle writes to the database: connect to the primary, as a role without default_transaction_read_only."
+                    .to_owned()
+            });
+        }
         e.0.sqlstate = source.sqlstate.clone();
         e.0.source = Some(source);
         e

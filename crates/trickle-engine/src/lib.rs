@@ -84,5 +84,6 @@ pub use refresh::{RefreshOptions, Refreshed};
 pub use repair::{Dependent, dependents};
 pub use security::{Agreed, SHUT};
 pub use status::{BufferStatus, HistoryEntry, LastRefresh, REFRESHER, Refresher, SourceStatus, Status};
+pub use stored::Beside;
 pub use trickle::{Memory, Settings, Trickle};
 pub use wait::Waited;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::dag::{Dag, StreamTableNode};
+use trickle_core::near::nearest;
 use trickle_core::parse::parse_query;
 use trickle_core::refresh::{Compiled, Copied, Program, Recompute, Relation, Setting};
 use trickle_core::schedule::{self, Schedule, Time, canonical_periods};
@@ -288,7 +289,12 @@ impl Registry {
         };
         schemas.iter().find_map(named).ok_or_else(|| {
             let error = Error::input(format!("there is no stream table {name}")).coded("42P01");
-            let near = self.entries.values().filter(|e| *e.relation.name == *name.name).map(shown).next();
+            let same = self.entries.values().find(|e| *e.relation.name == *name.name);
+            let all =
+                || schemas.iter().flat_map(|s| self.entries.values().filter(|e| *e.relation.schema == **s));
+            let misspelt = || nearest(&name.name, all().map(|e| &*e.relation.name));
+            let near =
+                same.or_else(|| misspelt().and_then(|n| all().find(|e| *e.relation.name == *n))).map(shown);
             match near {
                 Some(near) => error.hint(format!("Did you mean {near}?")),
                 None => error.hint(say::one(

@@ -5,6 +5,7 @@
 //! it depends on.
 
 mod renamed;
+mod suggested;
 
 use crate::catalog::canonical;
 use crate::db::{Connection, Refusal, Row, Transaction};
@@ -195,7 +196,11 @@ pub(crate) async fn resolve(
              GRANT TEMPORARY ON DATABASE … TO …; {} writes it out for this role.",
             say::one("trickle doctor", "pgtrickle.health_check()")
         ))),
-        resolved => resolved,
+        Err(e) => {
+            let stored = settings.iter().find(|s| s.name == "search_path").map(|s| s.values.as_slice());
+            Err(suggested::suggested(db, sql, stored.unwrap_or(typed), e).await)
+        }
+        Ok(resolved) => Ok(resolved),
     }
 }
 

@@ -12,7 +12,29 @@ use trickle_core::sql::Ident;
 const COLUMNS: &str = "SELECT attname, atttypid, attnotnull AND NOT atthasdef AND attidentity = '' FROM pg_attribute \
      WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
 
+/// What refreshes of a stream table keep beside its rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// How many hidden tables.
+    pub tables: i64,
+    /// Their bytes, with indexes.
+    pub bytes: i64,
+}
+
+const BESIDE: &str = "SELECT count(*), coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8 FROM pg_class c \
+     WHERE c.relnamespace = to_regnamespace('pgtrickle_changes') AND c.relkind = 'r' AND c.relname ~ ('^state_' || $1::int8 || '_')";
+
 impl<C: Connection> Trickle<C> {
+    /// What refreshes of the stream table of this `pgt_id` keep beside its rows.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn beside(&self, id: i64) -> Result<Beside> {
+        let row = self.db().query_one(BESIDE, &[&id]).await;
+        let row = row.map_err(|e| Error::server("measure the hidden tables of a stream table", e))?;
+        Ok(Beside { tables: row.get(0), bytes: row.get(1) })
+    }
+
     /// An error of a refresh, said as what it comes from where the user altered the columns of the table.
     pub(crate) async fn blamed_on_columns(&self, e: &Entry, error: Error) -> Error {
         // Class 42 is what a statement names and does not find; 23502 a column that must be given a value.

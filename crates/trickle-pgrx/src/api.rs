@@ -337,6 +337,9 @@ fn create(name: Option<&str>, query: Option<&str>, options: &Options<'_>, if_exi
             about(Some(query), async |trickle| make(trickle, &Name::parse(name)?).await)
         }
     };
+    if options.append_only == Some(true) {
+        pgrx::notice!("append_only changes nothing: what comes and what goes is captured and followed");
+    }
     tell(&created);
     created.id
 }
@@ -363,9 +366,6 @@ impl Options<'_> {
                 return Err(Error::input(format!("there is no cdc_mode \"{other}\""))
                     .hint("Use 'auto' or 'trigger'."));
             }
-        }
-        if self.append_only == Some(true) {
-            pgrx::notice!("append_only changes nothing: what comes and what goes is captured and followed");
         }
         Ok(())
     }

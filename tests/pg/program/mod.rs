@@ -19,6 +19,7 @@ mod secured;
 mod seeing;
 mod session;
 mod settings;
+mod told;
 mod waiting;
 
 use crate::support::{Db, planted};

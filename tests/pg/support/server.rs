@@ -121,7 +121,11 @@ impl Db {
 
     /// A new connection as the owner of the database.
     pub(crate) async fn session(&self) -> Session {
-        Session::connect(&self.server.config(&self.name)).await.unwrap()
+        self.try_session().await.unwrap()
+    }
+
+    pub(crate) async fn try_session(&self) -> trickle_client::Result<Session> {
+        Session::connect(&self.server.config(&self.name)).await
     }
 }
 

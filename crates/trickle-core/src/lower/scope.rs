@@ -6,6 +6,7 @@ use crate::catalog::SYSTEM_COLUMNS;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprKind, FuncSig, SortKey};
 use crate::graph::NodeId;
+use crate::near::nearest;
 use crate::parse::ast::Ident;
 use crate::parse::{Place, fold};
 use crate::types::Type;
@@ -484,44 +485,15 @@ impl Item {
 
 /// Adds "Did you mean …" where a name is near.
 pub(super) fn hint<'n>(e: Error, name: &str, near: impl Iterator<Item = &'n str>) -> Error {
-    let best = near.take(1_000).map(|n| (distance(name, n), n)).min();
-    match best {
-        Some((d, n)) if d <= 1 + name.chars().count() / 4 && d < name.chars().count() && n != name => {
-            e.hint(format!("Did you mean \"{n}\"?"))
-        }
-        _ => e,
+    match nearest(name, near.take(1_000)) {
+        Some(near) => e.hint(format!("Did you mean \"{near}\"?")),
+        None => e,
     }
-}
-
-/// Edits (insert, delete, replace, swap neighbours) that turn one name into another.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replace = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = replace.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn distances() {
-        assert_eq!(distance("ordres", "orders"), 1);
-        assert_eq!(distance("a", "b"), 1);
-        assert_eq!(distance("", "abc"), 3);
-    }
 
     #[test]
     fn slots_round_trip() {

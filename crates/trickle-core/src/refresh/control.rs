@@ -31,7 +31,8 @@ pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT trickle_member";
 const STORE_FRONTIER: &str = "UPDATE pgtrickle.pgt_stream_tables t SET frontier = ($1::text)::jsonb, \
      data_timestamp = now(), last_refresh_at = clock_timestamp(), is_populated = true, needs_reinit = false, reinit_reason = NULL, \
      status = CASE WHEN t.status = 'SUSPENDED' AND t.consecutive_errors = 0 THEN t.status ELSE 'ACTIVE' END, consecutive_errors = 0, last_error_message = NULL, updated_at = clock_timestamp(), \
-     cost_model = m.model FROM jsonb_to_recordset(($2::text)::jsonb) AS m(id int8, model jsonb) WHERE t.pgt_id = m.id";
+     cost_model = m.model, auto_threshold = m.threshold \
+     FROM jsonb_to_recordset(($2::text)::jsonb) AS m(id int8, model jsonb, threshold float8) WHERE t.pgt_id = m.id";
 
 /// One history row per member, from one JSON array.
 const RECORD: &str = "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, data_timestamp, \
@@ -421,8 +422,16 @@ pub fn pending_text(readers: &[Reader<'_>]) -> String {
     )
 }
 
-pub(super) fn store_frontier(json: &str, models: &[(i64, Model)]) -> Statement {
-    let models = models.iter().map(|(id, model)| serde_json::json!({"id": id, "model": model}));
+/// What a refresh teaches of the costs of a stream table, and from which share of changed rows on it is cheaper to compute it anew.
+#[derive(serde::Serialize)]
+pub(super) struct Learnt {
+    pub(super) id: i64,
+    pub(super) model: Model,
+    pub(super) threshold: Option<f64>,
+}
+
+pub(super) fn store_frontier(json: &str, models: &[Learnt]) -> Statement {
+    let models = models.iter().map(|learnt| serde_json::json!(learnt));
     let models = serde_json::Value::Array(models.collect()).to_string();
     let mut s = statement(Kind::Frontier, Phase::Cleanup, STORE_FRONTIER);
     s.params = vec![Value::text(json), Value::text(models)];

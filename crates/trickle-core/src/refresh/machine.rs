@@ -1,12 +1,12 @@
 //! The machine itself: states, and what each answer leads to.
 
-use super::control;
+use super::control::{self, Learnt};
 use super::facts::{self, Facts, Gap, Now, Pending, give_up};
 use super::plan::{Feed, Member, Plan, Source, Template, Transaction, Windows, Yield};
 use super::report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 use super::{Answer, DbError, Kind, Outcome, Phase, Setting, Statement, Step, Value};
 use crate::catalog::TableId;
-use crate::cost::{self, Decision, Force, Inputs, Model, Policy, Sample, Strategy};
+use crate::cost::{self, Decision, Force, Inputs, Policy, Sample, Strategy, threshold};
 use crate::frontier::{ALL_COMMANDS, Frontier};
 use std::collections::BTreeMap;
 
@@ -401,12 +401,15 @@ impl Machine {
     }
 
     /// The members' cost models with what this run adds to them.
-    fn learnt(&self) -> Vec<(i64, Model)> {
+    fn learnt(&self) -> Vec<Learnt> {
         let learn = |(m, r): (&Member, &MemberReport)| {
             let mut model = self.facts.get(&m.id).map(|f| f.model.clone()).unwrap_or_default();
             let ms = r.phases.execute as f64 / 1e3;
             model.observe(&Sample { strategy: r.strategy, inputs: r.inputs, ms });
-            (m.id, model)
+            let ways = m.program.strategies();
+            let threshold =
+                ways.iter().any(|w| w.is_incremental()).then(|| threshold(&model, &r.inputs, ways));
+            Learnt { id: m.id, model, threshold }
         };
         self.plan.members.iter().zip(&self.reports).map(learn).collect()
     }

@@ -64,7 +64,12 @@ impl Inside {
             if connected != pg_sys::SPI_OK_CONNECT as i32 {
                 pgrx::error!("cannot connect to the server's executor: {connected}");
             }
-            pg_sys::NewGUCNestLevel()
+            let settings = pg_sys::NewGUCNestLevel();
+            // What the server says of statements that the caller did not write concerns nobody.
+            if pg_sys::client_min_messages < pg_sys::WARNING as i32 {
+                set(c"client_min_messages", c"warning");
+            }
+            settings
         };
         Inside {
             settings,
@@ -317,6 +322,26 @@ fn execute(text: &CStr) {
 /// The search path in which nobody but superusers can put anything.
 pub(crate) const SHUT: &CStr = c"pg_catalog, pg_temp";
 
+/// Sets a setting of a session until the innermost level of settings ends.
+///
+/// # Safety
+/// There is a transaction, and a level that was begun in it.
+unsafe fn set(name: &CStr, value: &CStr) {
+    // SAFETY: both are texts that end; the rest is the caller's to hold.
+    unsafe {
+        pg_sys::set_config_option(
+            name.as_ptr(),
+            value.as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
+    }
+}
+
 /// The time in which names are looked for in other schemas.
 pub(crate) struct Path(i32);
 
@@ -325,16 +350,7 @@ impl Path {
         // SAFETY: there is a transaction, whose abort takes the setting back where `drop` does not.
         unsafe {
             let level = pg_sys::NewGUCNestLevel();
-            pg_sys::set_config_option(
-                c"search_path".as_ptr(),
-                path.as_ptr(),
-                pg_sys::GucContext::PGC_USERSET,
-                pg_sys::GucSource::PGC_S_SESSION,
-                pg_sys::GucAction::GUC_ACTION_SAVE,
-                true,
-                0,
-                false,
-            );
+            set(c"search_path", path);
             Path(level)
         }
     }

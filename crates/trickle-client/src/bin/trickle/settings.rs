@@ -296,9 +296,24 @@ impl Given {
 
 fn parse(text: &str, file: &Path) -> Result<Given, Failure> {
     toml::from_str(text).map_err(|e| {
-        Failure::input(format!("cannot understand {}: {}", file.display(), e.to_string().trim_end()))
-            .hint(LISTED)
+        let told = e.to_string();
+        // What follows is the list of all settings.
+        let told = told.split_once(", expected one of `").map_or(told.as_str(), |(told, _)| told);
+        let near = misspelt(text).map(|near| format!("Did you mean {near}? ")).unwrap_or_default();
+        Failure::input(format!("cannot understand {}: {}", file.display(), told.trim_end()))
+            .hint(format!("{near}{LISTED}"))
     })
+}
+
+/// The setting that is nearest to the first key of a file that is none.
+fn misspelt(text: &str) -> Option<String> {
+    let command = <Given as clap::Args>::augment_args(clap::Command::new("settings"));
+    let names: Vec<&str> = command.get_arguments().map(|a| a.get_id().as_str()).collect();
+    let keys = toml::from_str::<toml::Table>(text).ok()?;
+    let wrong = keys.keys().find(|k| !names.contains(&k.as_str()))?;
+    let distance = |name: &&&str| strsim::damerau_levenshtein(wrong, name);
+    let near = names.iter().min_by_key(distance)?;
+    (distance(&near) <= wrong.len() / 3).then(|| (*near).to_owned())
 }
 
 #[cfg(test)]
@@ -323,6 +338,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
+        let e = parse("load_bytes = 1\nmax_delta_row = 5", Path::new(FILE)).unwrap_err().render(false);
+        assert!(e.contains("max_delta_row`") && e.contains("Did you mean max_delta_rows?"), "{e}");
+        assert!(!e.contains("segment_bytes"), "{e}");
         for wrong in ["nonsense = 1", "load_bytes = -1", "load_bytes = \"much\"", "cdc_mode = \"log\""] {
             let e = parse(wrong, Path::new(FILE)).unwrap_err().render(false);
             assert!(e.contains(FILE) && e.contains("1 |"), "{e}");

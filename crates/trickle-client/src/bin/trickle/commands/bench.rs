@@ -204,6 +204,9 @@ impl Run for Bench {
             report::compare(&read(before)?, &read(after)?, output)?;
             return Ok(Answer::Yes);
         }
+        if cfg!(debug_assertions) {
+            output.remark("warning: this program was built without optimizations, and its figures say nothing of a release\n");
+        }
         let mut place = Place::new(&self, output).await?;
         let server = place.version().await?;
         // What it made goes after a failure too.

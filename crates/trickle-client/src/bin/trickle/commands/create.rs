@@ -1,15 +1,19 @@
 //! `trickle create`
 
 use super::{Answer, Run};
+use crate::advice::{Index, indexes};
 use crate::failure::Failure;
 use crate::output::{Output, count, duration, milliseconds, stderr_colour};
 use crate::query::{Source, Typed};
+use crate::seeing::bytes;
 use crate::server;
 use clap::ValueEnum;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Instant;
-use trickle_client::{Created, IfExists, Name, NewStreamTable, RefreshMode, Trickle};
+use trickle_client::{Beside, Created, IfExists, Name, NewStreamTable, RefreshMode, Trickle};
 use trickle_core::schedule::Schedule;
+use trickle_core::types::Type;
 
 /// Create a stream table and fill it.
 ///
@@ -179,14 +183,19 @@ impl Run for Create {
         let made = trickle.create(&new).await.map_err(|e| typed.refused(e))?;
         let took = started.elapsed();
         let rows = if made.made && new.initialize { filled(&trickle, &made).await? } else { None };
+        let told = if made.made { Some(Told::of(&mut trickle, &made).await?) } else { None };
         drop(trickle);
         drop(meter);
         if mode.is_none_or(|m| m == Mode::Auto) {
             notice(&made, &typed, output);
         }
         if output.is_json() {
+            let told = told.as_ref();
             output.document(&json!({"name": made.name, "created": made.made, "mode": made.mode,
-                "reasons": typed.reasons_json(&made.reasons), "rows": rows, "ms": milliseconds(took)}));
+                "reasons": typed.reasons_json(&made.reasons), "rows": rows, "ms": milliseconds(took),
+                "indexes": told.map(|t| t.indexes.iter().map(|(_, i)| i.to_json()).collect::<Vec<_>>()),
+                "hidden_tables": told.map(|t| t.beside.tables), "hidden_bytes": told.map(|t| t.beside.bytes),
+                "settings": told.map(|t| t.settings.iter().cloned().collect::<BTreeMap<_, _>>())}));
         } else if !output.is_quiet() {
             output.print(format!(
                 "{}: {}\n",
@@ -197,8 +206,60 @@ impl Run for Create {
                     (true, None) => format!("{}, empty until its first refresh", made.mode),
                 }
             ));
+            told.iter().flat_map(Told::lines).for_each(|line| output.print(format!("  {line}\n")));
         }
         Ok(Answer::Yes)
+    }
+}
+
+/// What is worth knowing of a new stream table.
+struct Told {
+    beside: Beside,
+    indexes: Vec<(String, Index)>,
+    settings: Vec<(String, String)>,
+}
+
+/// From so many rows on an index is worth its upkeep.
+const LARGE: f64 = 1000.0;
+/// So many indexes are shown; `trickle explain` shows all.
+const SHOWN: usize = 3;
+
+impl Told {
+    async fn of(trickle: &mut Trickle, made: &Created) -> Result<Told, Failure> {
+        let name = Name::parse(&made.name)?;
+        let explained = trickle.explain(&name).await?;
+        let mut indexes = indexes(&explained).map_err(trickle_client::Error::from)?;
+        indexes.retain(|(_, i)| i.reads.is_none_or(|rows| rows >= LARGE));
+        let e = trickle.find(&name).await?;
+        let reads_time = explained.table.iter().flat_map(|t| t.sources()).any(|(def, columns)| {
+            columns.iter().filter_map(|c| def.columns.get(*c)).any(|c| c.ty == Type::Timestamptz)
+        });
+        let searches = ["tsvector", "tsquery"].iter().any(|word| e.query.contains(word));
+        let matter = [("TimeZone", reads_time), ("default_text_search_config", searches)];
+        let settings = e.settings.iter().filter(|s| matter.contains(&(s.name.as_str(), true)));
+        let settings = settings.map(|s| (s.name.clone(), s.values.concat())).collect();
+        Ok(Told { beside: trickle.beside(made.id).await?, indexes, settings })
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.beside.tables > 0 {
+            let tables = usize::try_from(self.beside.tables).unwrap_or(0);
+            let tables = count(tables, "hidden table", "hidden tables");
+            lines.push(format!("its refreshes keep {} in {tables} beside it", bytes(self.beside.bytes)));
+        }
+        for (name, value) in &self.settings {
+            lines.push(format!(
+                "its query always means what it means under {name} = '{value}', the value of now"
+            ));
+        }
+        for (_, index) in self.indexes.iter().take(SHOWN) {
+            lines.push(format!("an index would make its refreshes cheaper: {}", index.statement));
+        }
+        if self.indexes.len() > SHOWN {
+            lines.push(format!("trickle explain shows {} more", self.indexes.len() - SHOWN));
+        }
+        lines
     }
 }
 

@@ -17,6 +17,9 @@ pub(crate) struct Drop {
     /// Drop the stream tables that read it and what else depends on it too.
     #[arg(long)]
     cascade: bool,
+    /// Where there is no stream table of this name, do nothing.
+    #[arg(long)]
+    if_exists: bool,
 }
 
 impl Run for Drop {
@@ -24,9 +27,15 @@ impl Run for Drop {
         let name = Name::parse(&self.name)?;
         let (mut trickle, meter) = server::open(output).await?;
         meter.begin(format!("dropping {name}"));
-        let gone = trickle.drop(&name, self.cascade).await?;
+        let missing = |e: &trickle_client::Error| e.sqlstate() == Some("42P01");
+        let gone = match trickle.find(&name).await {
+            Err(e) if self.if_exists && missing(&e) => Vec::new(),
+            _ => trickle.drop(&name, self.cascade).await?,
+        };
         if output.is_json() {
             output.document(&json!({"dropped": gone}));
+        } else if gone.is_empty() && !output.is_quiet() {
+            output.print(format!("there is no stream table {name}, nothing was changed\n"));
         } else if !output.is_quiet() {
             output.print(format!("dropped {}\n", gone.join(", ")));
         }

@@ -13,4 +13,5 @@ mod serve;
 
 pub(crate) use log::{Format, start as log_to_stderr, told};
 pub(crate) use metrics::Metrics;
+pub(crate) use model::bytes;
 pub(crate) use serve::{is_host_name, listen};

@@ -1,0 +1,53 @@
+//! The name that was meant where PostgreSQL finds none of the name in a query.
+
+use crate::db::Connection;
+use crate::error::Error;
+use trickle_core::near::nearest;
+
+/// Names of relations `$2`, or else of functions, in these schemas and the server's own.
+const NAMES: &str = "
+SELECT DISTINCT name FROM (
+    SELECT c.relname::text, c.relnamespace FROM pg_class c WHERE $2 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+    UNION ALL SELECT p.proname::text, p.pronamespace FROM pg_proc p WHERE NOT $2) o(name, schema)
+JOIN pg_namespace n ON n.oid = o.schema
+WHERE n.nspname = ANY ($1) OR NOT $2 AND n.nspname = 'pg_catalog'
+ORDER BY name LIMIT 10000";
+
+/// Adds the name that was meant, where one is near. `path`: where names without a schema are looked for.
+pub(super) async fn suggested(db: &dyn Connection, sql: &str, path: &[String], error: Error) -> Error {
+    let relation = match error.sqlstate() {
+        Some("42P01") => true,
+        Some("42883") => false,
+        _ => return error,
+    };
+    let Some((schema, name)) = error.span().and_then(|at| named(sql.get(at.start..)?)) else { return error };
+    let schemas = schema.map_or_else(|| path.to_vec(), |s| vec![s]);
+    let Ok(rows) = db.query(NAMES, &[&schemas, &relation]).await else { return error };
+    let names: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
+    // A function of this name is there for other arguments, as PostgreSQL's own hint says.
+    match nearest(&name, names.iter().map(String::as_str)) {
+        Some(near) if !names.contains(&name) => error.hint(format!("Did you mean {near}?")),
+        _ => error,
+    }
+}
+
+/// The name with which a text begins, and its schema.
+fn named(text: &str) -> Option<(Option<String>, String)> {
+    let (first, rest) = part(text)?;
+    Some(match rest.strip_prefix('.').and_then(part) {
+        Some((name, _)) => (Some(first), name),
+        None => (None, first),
+    })
+}
+
+/// An identifier at the start of a text, as PostgreSQL folds it, and what follows it.
+fn part(text: &str) -> Option<(String, &str)> {
+    if let Some(quoted) = text.strip_prefix('"') {
+        let (name, rest) = quoted.split_once('"')?;
+        return Some((name.to_owned(), rest));
+    }
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+    let end = text.find(|c| !is_part(c)).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    (end > 0).then(|| (name.to_lowercase(), rest))
+}

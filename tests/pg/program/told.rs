@@ -1,0 +1,51 @@
+//! What the program says of a stream table that it made or dropped, beside that it did.
+
+use super::{BY_REGION, Role};
+use crate::support::newest_server;
+
+#[test]
+fn create_tells_of_indexes_state_and_settings() {
+    newest_server(async |db| {
+        let role = Role::owner(db).await;
+        role.does(&["init"]);
+        let said = role.does(&["create", "by_region", "--query", BY_REGION]);
+        let index = "cheaper: CREATE INDEX ON public.orders (customer)";
+        assert!(said.contains(index), "{said}");
+        let best = "SELECT region, max(id) AS last, max(name) AS name FROM customers GROUP BY region";
+        let said = role.does(&["create", "best", "--query", best]);
+        assert!(!said.contains("CREATE INDEX"), "twenty rows want no index: {said}");
+        role.run_sql(db, "CREATE TABLE at (id int PRIMARY KEY, t timestamptz); CREATE TABLE doc (id int PRIMARY KEY, t text)").await;
+        let days = role
+            .trickle(&["create", "days", "--query", "SELECT id, t::date AS day FROM at", "--json"])
+            .json();
+        assert!(days["settings"]["TimeZone"].is_string(), "{days}");
+        let words = role.does(&["create", "words", "--query", "SELECT id, to_tsvector(t) AS v FROM doc"]);
+        assert!(words.contains("default_text_search_config = '"), "{words}");
+        let joined = "SELECT c.region, o.note FROM customers c FULL JOIN orders o ON o.customer = c.id AND o.amount > 30000";
+        let joined = role.trickle(&["create", "joined", "--query", joined, "--json"]).json();
+        let kept = (joined["hidden_tables"].as_i64().unwrap(), joined["hidden_bytes"].as_i64().unwrap());
+        assert_eq!(kept.0 > 0, kept.1 > 0, "{joined}");
+    });
+}
+
+#[test]
+fn drop_if_exists_does_nothing_where_there_is_none() {
+    newest_server(async |db| {
+        let role = Role::owner(db).await;
+        role.does(&["init"]);
+        role.does(&["create", "by_region", "--query", BY_REGION]);
+        assert_eq!(role.does(&["drop", "--if-exists", "by_region"]), "dropped public.by_region\n");
+        let said = role.does(&["drop", "--if-exists", "by_region"]);
+        assert_eq!(said, "there is no stream table by_region, nothing was changed\n");
+        assert_eq!(
+            role.trickle(&["drop", "--if-exists", "by_region", "--json"]).json()["dropped"]
+                .as_array()
+                .unwrap()
+                .len(),
+            0
+        );
+        role.does(&["create", "by_region", "--query", BY_REGION]);
+        let ran = role.trickle(&["drop", "by_regoin"]);
+        assert!(ran.code == 2 && ran.err.contains("Did you mean public.by_region?"), "{}", ran.err);
+    });
+}
