@@ -2,7 +2,7 @@
 //! transactions and systems are then others, or mean something else. Catches frontiers and identities that are believed
 //! where they are strangers.
 
-use crate::support::private::{connect, each_version, has, open, start};
+use crate::support::private::{connect, each_version, has, open, start, start_with};
 use crate::support::{Driver, assert_equal, count, create, name, refresh, run};
 use std::path::Path;
 use std::process::Command;
@@ -84,20 +84,21 @@ pub(crate) fn tool(binaries: &Path, tool: &str, server: &Server, args: &[&str]) 
     assert!(out.status.success(), "{tool} {args:?}: {text}");
 }
 
-/// A dump of a database, as a file of the test.
-fn dump(binaries: &Path, server: &Server, database: &str) -> String {
-    let file = std::env::temp_dir().join(format!("trickle-dump-{}-{database}", std::process::id()));
-    let file = file.display().to_string();
-    tool(binaries, "pg_dump", server, &["-Fc", "-f", &file, database]);
-    file
+/// A dump of a database in these ways, in a place of the test.
+fn dump(binaries: &Path, server: &Server, database: &str, ways: &[&str]) -> String {
+    let place =
+        std::env::temp_dir().join(format!("trickle-dump-{}-{database}{}", std::process::id(), ways.concat()));
+    let place = place.display().to_string();
+    tool(binaries, "pg_dump", server, &[ways, &["-f", &place, database]].concat());
+    place
 }
 
-async fn restored(binaries: &Path, file: &str, server: &Server, database: &str) {
+async fn restored(binaries: &Path, file: &str, server: &Server, database: &str, ways: &[&str]) {
     run(&connect(server, "postgres").await, &format!("CREATE DATABASE {database}")).await;
     // Other tables take the identities that those of the dump had, or would have got here.
     run(&connect(server, database).await, "CREATE TABLE before_1 (x int); CREATE TABLE before_2 (x int)")
         .await;
-    tool(binaries, "pg_restore", server, &["-d", database, "--exit-on-error", file]);
+    tool(binaries, "pg_restore", server, &[ways, &["-d", database, "--exit-on-error", file]].concat());
     let w = connect(server, database).await;
     // Writers are not disturbed by what came with the dump.
     run(&w, CHANGE).await;
@@ -128,11 +129,13 @@ fn a_dump_restored_into_another_database_and_another_server_is_rebuilt() {
         run(&connect(&server, "postgres").await, "CREATE DATABASE origin").await;
         let mut t = set_up(&server, "origin").await;
         run(&connect(&server, "origin").await, CHANGE).await;
-        let file = dump(binaries, &server, "origin");
-        restored(binaries, &file, &server, "copy").await;
-        let other = start(binaries, "dump2").await;
-        restored(binaries, &file, &other, "origin").await;
+        let file = dump(binaries, &server, "origin", &["-Fc"]);
+        restored(binaries, &file, &server, "copy", &[]).await;
         std::fs::remove_file(file).unwrap();
+        let directory = dump(binaries, &server, "origin", &["-Fd", "-j", "2"]);
+        let other = start(binaries, "dump2").await;
+        restored(binaries, &directory, &other, "origin", &["-j", "2"]).await;
+        std::fs::remove_dir_all(directory).unwrap();
         other.stop();
         // The one that was dumped goes on as if nothing had been.
         let done = refresh(&mut t, "sums").await;
@@ -266,6 +269,77 @@ fn a_database_that_is_renamed_goes_on_and_one_that_is_copied_is_rebuilt() {
         rebuilt_and_right(&mut t, &connect(&server, "copy").await, "of another system or database").await;
         server.stop();
     });
+}
+
+/// The server keeps its log beside its data.
+const ARCHIVE: &[&str] = &["archive_mode=on", "archive_command=cp %p ../archived_%f"];
+
+/// A base backup, and the log up to a point: stream tables are as they were then, with what was pending, and go on from there.
+#[test]
+fn a_database_recovered_to_a_point_in_time_goes_on() {
+    each_version(async |binaries| {
+        if !has(binaries, "pg_basebackup") {
+            return;
+        }
+        let (first, mut second) =
+            (start_with(binaries, "point", ARCHIVE).await, start(binaries, "point2").await);
+        let mut t = set_up(&first, "postgres").await;
+        let w = connect(&first, "postgres").await;
+        run(&w, CHANGE).await;
+        refresh(&mut t, "sums").await;
+        let back_up = format!("{}/pg_basebackup -h {{}} -U postgres -D copied -c fast", binaries.display());
+        in_place(&second, &first, &back_up).await;
+        run(&w, CHANGE).await;
+        refresh(&mut t, "over").await;
+        run(&w, CHANGE).await;
+        run(&w, "SELECT pg_create_restore_point('here')").await;
+        let rows = count(&w, "SELECT sum(hashtext(a::text)) FROM a").await;
+        // What is undone: refreshes, and a stream table.
+        run(&w, CHANGE).await;
+        for (what, _) in TABLES {
+            refresh(&mut t, what).await;
+        }
+        t.drop(&name("late"), false).await.unwrap();
+        let last = "SELECT pg_walfile_name(pg_current_wal_lsn())";
+        let last: String = w.client().query_one(last, &[]).await.unwrap().get(0);
+        run(&w, "SELECT pg_switch_wal()").await;
+        let recover = format!(
+            "while ! ls {{}}/archived_{last}; do sleep 0.1; done; sleep 1; \
+             echo \"restore_command = 'cp {{}}/archived_%f %p'\" >> copied/postgresql.auto.conf; \
+             echo \"recovery_target_name = here\" >> copied/postgresql.auto.conf; \
+             echo \"recovery_target_action = promote\" >> copied/postgresql.auto.conf; touch copied/recovery.signal; \
+             cp data/postmaster.pid copied/ && mv data replaced && mv copied data"
+        );
+        in_place(&second, &first, &recover).await;
+        second.crash().unwrap();
+        second.ready().await.unwrap();
+        let w = connect(&second, "postgres").await;
+        while count(&w, "SELECT pg_is_in_recovery()::int::int8").await > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(count(&w, "SELECT sum(hashtext(a::text)) FROM a").await, rows);
+        let mut t = open(&second, "postgres", settings()).await;
+        for round in 0..2 {
+            assert_equal(&mut t, "kept").await;
+            for (what, _) in TABLES {
+                let done = refresh(&mut t, what).await;
+                assert_ne!(done.last().unwrap().report.action.name(), "REINITIALIZE", "{round}: {done:?}");
+                assert_equal(&mut t, what).await;
+            }
+            run(&w, CHANGE).await;
+        }
+        second.stop();
+        first.stop();
+    });
+}
+
+/// Runs a script in the directory of a server, as its user; `{}` is the directory of another.
+async fn in_place(server: &Server, other: &Server, script: &str) {
+    let file = server.directory().join("script.sh");
+    let script = script.replace("{}", &other.directory().display().to_string());
+    std::fs::write(&file, format!("set -e; cd {}; {script}", server.directory().display())).unwrap();
+    let through = format!("COPY (SELECT) TO PROGRAM 'sh {}'", file.display());
+    run(&connect(server, "postgres").await, &through).await;
 }
 
 /// Runs a program as whom the servers run as. Where it fails: what it printed.
