@@ -1,10 +1,13 @@
 //! Draws what is watched: nothing but the state and the time decides what stands where.
 
+mod columns;
+
+use self::columns::{COLUMNS, Column, Fitted, GAP, middle, start, width};
 use super::state::{Sort, Watched};
 use crate::output::{count, duration};
-use crate::seeing::model::{Health, Table as Standing, bytes};
+use crate::seeing::model::{Health, Table as Standing};
 use ratatui::Frame;
-use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState, Wrap};
@@ -15,20 +18,27 @@ const TOLD: u16 = 9;
 
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, watched: &Watched, now: Instant) {
-    let told = if frame.area().height >= 18 { TOLD } else { 0 };
-    let [head, body, about, foot] = Layout::vertical([
+    let area = frame.area();
+    let told = if area.height >= 18 { TOLD } else { 0 };
+    let fitted = fitted(watched.tables(), area.width);
+    let missing = missing(&fitted, area.width).filter(|_| !watched.tables().is_empty());
+    let [head, body, note, about, foot] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Min(3),
+        Constraint::Length(u16::from(missing.is_some())),
         Constraint::Length(told),
         Constraint::Length(1),
     ])
-    .areas(frame.area());
-    frame.render_widget(heading(watched, now), head);
-    rows(frame, body, watched);
-    if told > 0 {
-        frame.render_widget(about_chosen(watched.chosen()), about);
+    .areas(area);
+    frame.render_widget(heading(watched, now, area.width), head);
+    rows(frame, body, watched, &fitted);
+    if let Some(missing) = missing {
+        frame.render_widget(missing, note);
     }
-    frame.render_widget(keys(watched.sort), foot);
+    if told > 0 {
+        frame.render_widget(about_chosen(watched.chosen(), &fitted, area.width), about);
+    }
+    frame.render_widget(keys(watched.sort, area.width), foot);
 }
 
 fn tone(health: Health) -> Style {
@@ -43,32 +53,38 @@ fn tone(health: Health) -> Style {
 }
 
 /// Which database, how many of each health, who refreshes, and what is in the way.
-fn heading(watched: &Watched, now: Instant) -> Paragraph<'static> {
-    let mut first = vec!["trickle ".bold(), watched.what.clone().into(), "  ".into()];
-    for health in Health::ALL.into_iter().rev() {
+fn heading(watched: &Watched, now: Instant, room: u16) -> Paragraph<'static> {
+    let counts = Health::ALL.into_iter().rev().filter_map(|health| {
         let n = watched.tables().iter().filter(|t| t.health == health).count();
-        if n > 0 {
-            first.push(Span::styled(format!("{n} {}  ", health.word()), tone(health)));
-        }
-    }
+        (n > 0).then(|| Span::styled(format!("  {n} {}", health.word()), tone(health)))
+    });
+    let counts: Vec<Span<'static>> = counts.collect();
+    let taken = counts.iter().map(|c| width(&c.content)).fold(width("trickle "), u16::saturating_add);
+    let what = middle(&watched.what, room.saturating_sub(taken));
+    let first = ["trickle ".bold(), what.into()].into_iter().chain(counts);
+    let (second, style) = news(watched, now);
+    Paragraph::new(vec![first.collect::<Line<'_>>(), Line::styled(start(&second, room), style)])
+}
+
+/// Whether what is shown is new, and what is in the way.
+fn news(watched: &Watched, now: Instant) -> (String, Style) {
+    let (bad, odd, fine) = (tone(Health::Failed), tone(Health::Late), Style::new().dim());
     let age = watched.read.map(|at| now.duration_since(at));
-    let second = match (&watched.trouble, age, &watched.snapshot) {
+    match (&watched.trouble, age, &watched.snapshot) {
         (Some(why), Some(age), _) => {
-            let old = format!("no news for {}, trying again: ", seconds(age));
-            Line::from(vec![old.red().bold(), one_line(why).red()])
+            (format!("no news for {}, trying again: {}", seconds(age), one_line(why)), bad)
         }
-        (Some(why), None, _) => Line::from(format!("no answer yet, trying again: {}", one_line(why)).red()),
+        (Some(why), None, _) => (format!("no answer yet, trying again: {}", one_line(why)), bad),
         (None, Some(_), Some(s)) if s.open.iter().any(|o| o.long) => {
-            let oldest = s.open.first().map(|o| o.told.clone()).unwrap_or_default();
-            Line::from(format!("nothing old can be removed while a transaction is {oldest}").yellow())
+            let oldest = s.open.first().map(|o| o.told.as_str()).unwrap_or_default();
+            (format!("nothing old can be removed while a transaction is {oldest}"), odd)
         }
         (None, Some(age), Some(s)) if s.refresher.is_running() => {
-            Line::from(format!("a refresher is at work; read {} ago", seconds(age)).dim())
+            (format!("a refresher is at work; read {} ago", seconds(age)), fine)
         }
-        (None, Some(_), _) => Line::from("no refresher is running: trickle run is one".yellow()),
-        (None, None, _) => Line::from("asking the database …".dim()),
-    };
-    Paragraph::new(vec![Line::from(first), second])
+        (None, Some(_), _) => ("no refresher is running: trickle run is one".to_owned(), odd),
+        (None, None, _) => ("asking the database …".to_owned(), fine),
+    }
 }
 
 fn seconds(d: Duration) -> String {
@@ -79,10 +95,17 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-const HEAD: [&str; 9] =
-    ["stream table", "mode", "status", "lag", "last refresh", "rows", "cost", "buffers", "errors"];
+/// How the columns share the width, by the longest of what all rows would show.
+fn fitted(tables: &[Standing], room: u16) -> Fitted {
+    let widest =
+        |text: &dyn Fn(&Standing) -> String| tables.iter().map(|t| width(&text(t))).max().unwrap_or(0);
+    let names = widest(&|t| t.name.clone()).max(width(NAME));
+    Fitted::new(names, COLUMNS.each_ref().map(|c| widest(&c.text)), room)
+}
 
-fn rows(frame: &mut Frame<'_>, area: Rect, watched: &Watched) {
+const NAME: &str = "stream table";
+
+fn rows(frame: &mut Frame<'_>, area: Rect, watched: &Watched, fitted: &Fitted) {
     let tables = watched.tables();
     if tables.is_empty() {
         let text = if watched.snapshot.is_some() {
@@ -93,29 +116,19 @@ fn rows(frame: &mut Frame<'_>, area: Rect, watched: &Watched) {
         frame.render_widget(Paragraph::new(text).dim(), area);
         return;
     }
-    let cells: Vec<[String; 9]> = tables.iter().map(texts).collect();
-    let widest = |column: usize| {
-        let longest = cells.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
-        u16::try_from(longest.max(HEAD[column].chars().count())).unwrap_or(u16::MAX)
-    };
-    // Names give way first: the rest is short.
-    let widths = (0..9).map(|c| if c == 0 { Constraint::Min(12) } else { Constraint::Length(widest(c)) });
-    let rows = tables.iter().zip(&cells).map(|(t, texts)| {
-        let cell = |(column, text): (usize, &String)| {
-            let style = match column {
-                2 | 3 => tone(t.health),
-                8 if t.consecutive_errors > 0 => tone(Health::Failed),
-                _ => Style::new(),
-            };
-            Cell::from(Line::styled(text.clone(), style).alignment(side(column)))
-        };
-        Row::new(texts.iter().enumerate().map(cell))
+    let shown = || COLUMNS.iter().zip(fitted.widths).filter_map(|(c, w)| Some((c, w?)));
+    let widths = std::iter::once(fitted.name).chain(shown().map(|(_, w)| w)).map(Constraint::Length);
+    let rows = tables.iter().map(|t| {
+        let cell = |c: &Column| Cell::from(Line::styled((c.text)(t), (c.tone)(t)).alignment(c.side));
+        let name = Cell::from(middle(&t.name, fitted.name));
+        Row::new(std::iter::once(name).chain(shown().map(|(c, _)| cell(c))))
     });
-    let head = HEAD.iter().enumerate().map(|(c, h)| Cell::from(Line::from(*h).alignment(side(c))));
+    let head = shown().map(|(c, _)| Cell::from(Line::from(c.head).alignment(c.side)));
+    let head = std::iter::once(Cell::from(middle(NAME, fitted.name))).chain(head);
     let table = Table::new(rows, widths)
         .header(Row::new(head).style(Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED)))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
-        .column_spacing(2);
+        .column_spacing(GAP);
     let mut state = TableState::default().with_selected(Some(watched.row()));
     // The chosen row stands in the middle as far as the ends allow, so that what is around it is seen.
     let room = usize::from(area.height.saturating_sub(1));
@@ -123,34 +136,30 @@ fn rows(frame: &mut Frame<'_>, area: Rect, watched: &Watched) {
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-fn texts(t: &Standing) -> [String; 9] {
-    let status = if t.status == "ACTIVE" { t.health.word().to_owned() } else { t.status.clone() };
-    [
-        t.name.clone(),
-        t.mode.clone(),
-        status,
-        t.behind(),
-        t.last(),
-        t.rows(),
-        t.cost(),
-        bytes(t.buffer_bytes),
-        t.consecutive_errors.to_string(),
-    ]
+/// How many columns have no room, and which, as far as that has room itself.
+fn missing(fitted: &Fitted, room: u16) -> Option<Paragraph<'static>> {
+    let heads: Vec<&str> = fitted.left_out().map(|c| c.head).collect();
+    let few = match heads.len() {
+        0 => return None,
+        1 => "1 column is left out".to_owned(),
+        n => format!("{n} columns are left out"),
+    };
+    let all = format!("{few}: {}", heads.join(", "));
+    Some(Paragraph::new(if width(&all) <= room { all } else { few }).dim())
 }
 
-/// Numbers stand to the right.
-fn side(column: usize) -> Alignment {
-    if matches!(column, 3 | 5..=8) { Alignment::Right } else { Alignment::Left }
-}
-
-/// Why it is as it is.
-fn about_chosen(chosen: Option<&Standing>) -> Paragraph<'static> {
+/// Why it is as it is, and what of it has no room above.
+fn about_chosen(chosen: Option<&Standing>, fitted: &Fitted, room: u16) -> Paragraph<'static> {
     let Some(t) = chosen else { return Paragraph::new("") };
     let label = |what: &str, text: String, style: Style| {
         Line::from(vec![Span::from(format!("{what}: ")).dim(), Span::styled(text, style)])
     };
     let plain = Style::new();
+    let title = format!(" {} ", middle(&t.name, room.saturating_sub(2)));
     let mut lines = Vec::new();
+    if !title.contains(&t.name) {
+        lines.push(label("name", t.name.clone(), plain));
+    }
     if let Some(error) = &t.last_error {
         let what = if t.consecutive_errors > 0 { "last error" } else { "last error, overcome since" };
         lines.push(label(
@@ -173,26 +182,35 @@ fn about_chosen(chosen: Option<&Standing>) -> Paragraph<'static> {
             format!("{} of changes read, {} written, in {}", count(rows, "row", "rows"), t.rows(), t.cost());
         lines.push(label("last refresh", took, plain));
     }
+    let others: Vec<String> = fitted.left_out().map(|c| format!("{} {}", c.head, (c.text)(t))).collect();
+    if !others.is_empty() {
+        lines.push(label("left out above", others.join("; "), plain));
+    }
     lines.push(label("reads", t.sources.join(", "), plain));
-    let title = Span::styled(format!(" {} ", t.name), tone(t.health));
+    let title = Span::styled(title, tone(t.health));
     Paragraph::new(lines).wrap(Wrap { trim: false }).block(Block::new().borders(Borders::TOP).title(title))
 }
 
-fn keys(sort: Sort) -> Paragraph<'static> {
-    let mut line = vec![
-        "q".bold(),
-        " quit  ".into(),
-        "↑↓".bold(),
-        " choose  ".into(),
-        "r".bold(),
-        " read now  sort by: ".into(),
-    ];
-    for (by, key, name) in Sort::ALL {
-        let name = name.to_owned();
-        let shown = if by == sort { name.reversed() } else { name.into() };
-        line.extend([key.to_string().bold(), " ".into(), shown, "  ".into()]);
-    }
-    Paragraph::new(Line::from(line)).dim()
+/// Each order has the key that its name begins with.
+fn keys(sort: Sort, room: u16) -> Paragraph<'static> {
+    let long = [("q", " quit  "), ("↑↓", " choose  "), ("r", " read now  "), ("", "sort by:")];
+    let short = [("q", " quit "), ("↑↓", " "), ("r", " read "), ("", "sort:")];
+    let line = |words: [(&'static str, &'static str); 4]| {
+        let mut line: Vec<Span<'static>> =
+            words.into_iter().flat_map(|(key, does)| [key.bold(), does.into()]).collect();
+        for (by, _, name) in Sort::ALL {
+            let (key, rest) = name.split_at(1);
+            let shown = if by == sort { Style::new().reversed() } else { Style::new() };
+            line.extend([
+                " ".into(),
+                Span::styled(key, shown.bold().underlined()),
+                Span::styled(rest, shown),
+            ]);
+        }
+        Line::from(line)
+    };
+    let line = if line(long).width() <= usize::from(room) { line(long) } else { line(short) };
+    Paragraph::new(line).dim()
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Catches a screen that hides what matters: which rows are wrong, why, and that what is shown is old.
 
 use super::*;
-use crate::seeing::model::tests::{open, several, snapshot, status};
+use crate::seeing::model::tests::{behind, open, several, snapshot, status};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
+use ratatui::layout::Alignment;
 
 fn drawn(w: &Watched, (width, height): (u16, u16), now: Instant) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -52,6 +53,102 @@ fn each_row_tells_and_has_its_colour() {
     }
     let first = line(&text, "s_failed").0;
     assert!(first < line(&text, "s_late").0 && line(&text, "s_late").0 < line(&text, "s_left").0);
+}
+
+/// Long names, also of wide letters, and values as wide as they become.
+fn wide() -> Vec<trickle_client::Status> {
+    let mut all: Vec<_> = several();
+    for (name, ms) in [
+        ("analytics.revenue_by_region_and_calendar_month_in_euro", 117_000),
+        ("analytics.revenue_by_region_and_calendar_month_in_dollar", 11_520_000),
+        ("logistik.größte_lieferverzögerungen_je_straße_日本語の表", 3_599_000),
+        ("public.orders_per_customer", 100),
+    ] {
+        let mut s = behind(name, &["orders", "customers"], ms);
+        s.consecutive_errors = 12;
+        let last = s.last_refresh.as_mut().unwrap();
+        (last.age_ms, last.ms) = (ms + 59_000, Some(119_400.0));
+        (last.rows_inserted, last.rows_updated) = (Some(1_234_567), Some(89_012));
+        all.push(s);
+    }
+    all.push(trickle_client::Status { status: "SUSPENDED".into(), ..status("s_suspended", &["orders"]) });
+    all.push(trickle_client::Status { staleness_ms: None, ..status("s_unfilled", &["orders"]) });
+    all
+}
+
+/// Catches numbers without their first digits. The law: between the gaps of a row stand the value of each
+/// column that is shown, and nothing else, and a number ends where its heading does.
+#[test]
+fn status_watch_shows_values_whole_at_each_width() {
+    let now = Instant::now();
+    let mut w = Watched::new("a_database_with_a_long_name on replica-3.eu-central-1.example.com".into());
+    w.read(Ok(snapshot(&wide())), now);
+    let mut before = Vec::new();
+    for room in [32, 60, 80, 100, 120, 160, 240] {
+        let buffer = drawn(&w, (room, 40), now);
+        let (text, fitted) = (lines(&buffer), fitted(w.tables(), room));
+        let screen = text.join("\n");
+        let left_out = fitted.left_out().count();
+        for (t, y) in w.tables().iter().zip(3..) {
+            let mut expected = middle(&t.name, fitted.name);
+            let mut end = fitted.name;
+            for (c, own) in COLUMNS.iter().zip(fitted.widths).filter_map(|(c, w)| Some((c, w?))) {
+                expected += &(c.text)(t);
+                end += GAP + own;
+                if c.side == Alignment::Right {
+                    assert_ne!(buffer[(end - 1, y)].symbol(), " ", "{}:\n{screen}", c.head);
+                }
+            }
+            let letters = |t: &str| t.chars().filter(|c| *c != ' ').collect::<String>();
+            assert_eq!(letters(&text[usize::from(y)]), letters(&expected), "{room}:\n{screen}");
+        }
+        let told = text.iter().any(|l| l.starts_with(&format!("{left_out} columns are left out")));
+        assert_eq!(told, left_out > 1, "{room}:\n{screen}");
+        assert!(text[0].contains("4 fresh") || room < 60, "{}", text[0]);
+        before.push(left_out);
+    }
+    assert!(before.is_sorted_by(|a, b| a >= b), "{before:?}");
+    assert_eq!(before.last(), Some(&0));
+}
+
+/// Catches usual widths at which too little has room, and values that are left out and told nowhere.
+#[test]
+fn status_watch_leaves_out_the_least_important() {
+    let now = Instant::now();
+    let mut w = Watched::new("shop".into());
+    w.read(Ok(snapshot(&wide())), now);
+    let kept = ["status", "lag", "cost", "buffers", "errors"];
+    for (room, others) in [(60, &["status", "lag", "errors"][..]), (80, &kept), (100, &kept), (120, &kept)] {
+        let text = lines(&drawn(&w, (room, 40), now));
+        let (_, head) = line(&text, "stream table");
+        assert!(others.iter().all(|c| head.contains(c)), "{room}: {head}");
+        let (_, long) = line(&text, "analytics");
+        assert!(long.contains('…') || room == 120, "{long}");
+        assert!(long.ends_with("12") && long.contains("h 12 min"), "{long}");
+    }
+    // The chosen row tells the rest.
+    for _ in 0..2 {
+        w.key(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE));
+    }
+    let (name, text) = (w.chosen().unwrap().name.clone(), lines(&drawn(&w, (80, 40), now)).join("\n"));
+    for told in [name.as_str(), "left out above: mode ", "+1234567 ~89012 -0", "sort by: worst name lag"] {
+        assert!(text.contains(told), "{told}:\n{text}");
+    }
+}
+
+#[test]
+fn a_long_name_is_shortened_in_its_middle() {
+    for (room, short) in [(9, "by_region"), (8, "by_r…ion"), (3, "b…n"), (2, "b…"), (1, "…"), (0, "…")]
+    {
+        assert_eq!(middle("by_region", room), short);
+    }
+    // Such letters take two columns each.
+    assert_eq!(
+        (middle("日本語の表", 10), middle("日本語の表", 9)),
+        ("日本語の表".into(), "日本…の表".into())
+    );
+    assert_eq!(middle("日本語の表", 6), "日…表");
+    assert_eq!((start("refused", 7), start("refused", 4)), ("refused".into(), "ref…".into()));
 }
 
 #[test]
