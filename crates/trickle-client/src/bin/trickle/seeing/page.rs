@@ -11,6 +11,7 @@ use ring::digest::{SHA256, digest};
 
 const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/script.js");
+const ICON: &str = include_str!("page/icon.svg");
 
 /// What the browser may do with it: use its own style and script, and ask for it again.
 pub(super) fn policy() -> String {
@@ -33,14 +34,14 @@ pub(super) fn render(database: &str, connected: bool, view: &View) -> String {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title(view)) (database) " · trickle" }
-                link rel="icon" href="data:,";
+                link rel="icon" href={ "data:image/svg+xml;base64," (STANDARD.encode(ICON)) };
                 noscript { meta http-equiv="refresh" content="5"; }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 header {
                     h1 { "trickle" }
-                    p.database { (database) }
+                    p.database { (name(database)) }
                     p #answer .answer role="status" {}
                 }
                 main #live { (live(connected, view)) }
@@ -100,7 +101,7 @@ fn graph(now: &Snapshot) -> Markup {
     html! {
         section {
             h2 { "Who reads whom" }
-            div.picture #picture { (picture::draw(now)) }
+            div.picture { (picture::draw(now)) }
             ul.legend {
                 li.source { i.dot {} "source" }
                 @for (health, meaning) in [
@@ -117,17 +118,30 @@ fn graph(now: &Snapshot) -> Markup {
     }
 }
 
+/// The columns beside the names, and their classes. A narrow window shows a row as a card, in which each value
+/// has its heading before it.
+const COLUMNS: [(&str, Option<&str>); 10] = [
+    ("health", Some("health")),
+    ("mode", None),
+    ("schedule", None),
+    ("behind", Some("number short")),
+    ("pending", Some("number short")),
+    ("last refresh", None),
+    ("rows", Some("number")),
+    ("cost", Some("number short")),
+    ("buffers", Some("number short")),
+    ("errors", Some("number short")),
+];
+
 fn tables(now: &Snapshot) -> Markup {
     html! {
         section {
             h2 { "Stream tables" }
             div.wide {
-                table {
+                table.cards {
                     thead { tr {
-                        @for head in ["stream table", "health", "mode", "schedule"] { th scope="col" { (head) } }
-                        @for head in ["behind", "pending"] { th.number scope="col" { (head) } }
-                        th scope="col" { "last refresh" }
-                        @for head in ["rows", "cost", "buffers", "errors"] { th.number scope="col" { (head) } }
+                        th scope="col" { "stream table" }
+                        @for (head, class) in COLUMNS { th class=[class] scope="col" { (head) } }
                     } }
                     tbody { @for t in &now.tables { (row(t)) } }
                 }
@@ -138,21 +152,36 @@ fn tables(now: &Snapshot) -> Markup {
 
 fn row(t: &Table) -> Markup {
     let pending = t.pending_changes.map_or_else(|| "–".to_owned(), |n| n.to_string());
+    let mode = html! {
+        span title=[t.mode_reason.as_deref()] {
+            (t.mode) @if t.mode_reason.is_some() { " " span.why { "?" } }
+        }
+    };
+    let values = [
+        html! { i.dot {} (t.health.word()) @if t.status != "ACTIVE" { " " small { (t.status) } } },
+        mode,
+        html! { (t.schedule()) },
+        html! { (t.behind()) },
+        html! { (pending) },
+        html! { (t.last()) },
+        html! { (t.rows()) },
+        html! { (t.cost()) },
+        html! { (bytes(t.buffer_bytes)) },
+        html! { (t.consecutive_errors) },
+    ];
     html! {
         tr.(t.health.word()) {
-            th scope="row" { (t.name) }
-            td.health { i.dot {} (t.health.word()) @if t.status != "ACTIVE" { " " small { (t.status) } } }
-            td title=[t.mode_reason.as_deref()] { (t.mode) @if t.mode_reason.is_some() { " " span.why { "?" } } }
-            td { (t.schedule()) }
-            td.number { (t.behind()) }
-            td.number { (pending) }
-            td { (t.last()) }
-            td.number { (t.rows()) }
-            td.number { (t.cost()) }
-            td.number { (bytes(t.buffer_bytes)) }
-            td.number { (t.consecutive_errors) }
+            th scope="row" { (name(&t.name)) }
+            @for ((head, class), value) in COLUMNS.into_iter().zip(values) {
+                td class=[class] data-head=(head) { (value) }
+            }
         }
     }
+}
+
+/// A name, which may go on in another line after a dot or an underscore.
+fn name(name: &str) -> Markup {
+    html! { @for part in name.split_inclusive(['.', '_']) { (part) @if part.ends_with(['.', '_']) { wbr; } } }
 }
 
 /// What went wrong, and what else is worth knowing of stream tables.
@@ -165,7 +194,7 @@ fn errors(now: &Snapshot) -> Markup {
                 h2 { "Last errors, and what else to know" }
                 dl {
                     @for t in told {
-                        dt.(t.health.word()) { i.dot {} (t.name) }
+                        dt.(t.health.word()) { i.dot {} (name(&t.name)) }
                         @if let Some(error) = &t.last_error {
                             dd {
                                 pre { (error) }
@@ -193,16 +222,16 @@ fn buffers(now: &Snapshot) -> Markup {
             section {
                 h2 { "Change buffers" }
                 div.wide {
-                    table.short {
+                    table.few {
                         thead { tr {
                             th scope="col" { "source" } th scope="col" { "capture" }
                             th.number scope="col" { "size" } th.number scope="col" { "limit" }
                         } }
                         tbody { @for b in &now.buffers { tr {
-                            th scope="row" { (b.source) }
+                            th scope="row" { (name(&b.source)) }
                             td { @if b.captured { "on" } @else { "off" } }
-                            td.number { (bytes(b.bytes)) }
-                            td.number { (bytes(b.limit_bytes)) }
+                            td.number.short { (bytes(b.bytes)) }
+                            td.number.short { (bytes(b.limit_bytes)) }
                         } } }
                     }
                 }

@@ -7,10 +7,21 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Of more stream tables than these, the worst are drawn, with what they read.
 const MOST: usize = 200;
 
-const WIDTH: f64 = 184.0;
+/// The picture is about as wide as a page where its levels have room for that. The page stretches it to its own
+/// width; what is wider scrolls.
+const WANTED: f64 = 1060.0;
+/// How wide boxes are: at least, where levels have room, and at most for long names.
+const WIDTH: [f64; 3] = [160.0, 220.0, 300.0];
+/// A box whose name has one line, and what each further line adds.
 const HEIGHT: f64 = 46.0;
-/// Between levels, and between boxes of one.
-const APART: (f64, f64) = (84.0, 16.0);
+const LINE: f64 = 16.0;
+/// Between levels, at least and at most.
+const BESIDE: (f64, f64) = (60.0, 440.0);
+/// Between the items of a level.
+const BELOW: f64 = 16.0;
+/// A letter of a name takes so much at most in usual fonts; a box has so much beside its letters.
+const LETTER: f64 = 8.0;
+const PADDING: f64 = 24.0;
 /// What the way of a line past a level takes of it.
 const PASSAGE: f64 = 14.0;
 const MARGIN: f64 = 10.0;
@@ -26,6 +37,34 @@ enum Item {
     Passage,
 }
 
+/// How wide boxes are, and what is between levels.
+#[derive(Clone, Copy, Debug, Default)]
+struct Grid {
+    width: f64,
+    apart: f64,
+}
+
+impl Grid {
+    fn new(levels: &[Vec<String>]) -> Grid {
+        let count = levels.len().max(1) as f64;
+        let longest = levels.iter().flatten().map(|n| told(n).chars().count()).max().unwrap_or(0);
+        let needed = (longest as f64 * LETTER + PADDING).clamp(WIDTH[1], WIDTH[2]);
+        let width = needed.min((WANTED - (count - 1.0) * BESIDE.0) / count).max(WIDTH[0]).floor();
+        let apart = (WANTED - count * width) / (count - 1.0).max(1.0);
+        Grid { width, apart: apart.clamp(BESIDE.0, BESIDE.1).floor() }
+    }
+
+    /// Where a level begins; where one after the last would, without what is between, the picture ends.
+    fn left(&self, level: usize) -> f64 {
+        MARGIN + level as f64 * (self.width + self.apart)
+    }
+
+    /// The lines of a name in its box.
+    fn lines(&self, name: &str) -> Vec<String> {
+        wrapped(told(name), ((self.width - PADDING) / LETTER) as usize)
+    }
+}
+
 /// Where everything is: items by number, in levels, and the lines between them.
 #[derive(Debug, Default)]
 struct Layout {
@@ -34,6 +73,9 @@ struct Layout {
     levels: Vec<Vec<usize>>,
     /// The middle of each item.
     y: Vec<f64>,
+    /// How high each item is.
+    rooms: Vec<f64>,
+    grid: Grid,
     /// From source to reader, with all passages between.
     lines: Vec<Vec<usize>>,
 }
@@ -44,10 +86,10 @@ pub(super) fn draw(now: &Snapshot) -> Markup {
     let (levels, edges) = shown(now);
     let layout = Layout::new(&levels, &edges);
     let height = layout.height();
-    let width = levels.len() as f64 * (WIDTH + APART.0) - APART.0 + 2.0 * MARGIN;
+    let width = layout.grid.left(levels.len()) - layout.grid.apart + MARGIN;
     let column: BTreeMap<usize, usize> =
         layout.levels.iter().enumerate().flat_map(|(c, l)| l.iter().map(move |i| (*i, c))).collect();
-    let x = |i: usize| MARGIN + column.get(&i).copied().unwrap_or(0) as f64 * (WIDTH + APART.0);
+    let x = |i: usize| layout.grid.left(column.get(&i).copied().unwrap_or(0));
     let left_out = now.tables.len().saturating_sub(MOST);
     html! {
         @if left_out > 0 { p.note { "The " (MOST) " worst are drawn, with what they read; " (left_out) " are left out." } }
@@ -63,7 +105,7 @@ pub(super) fn draw(now: &Snapshot) -> Markup {
             }
             @for (i, item) in layout.items.iter().enumerate() {
                 @if let Item::Table(name) = item {
-                    (boxed(name, tables.get(name.as_str()).copied(), x(i), layout.y[i] - HEIGHT / 2.0))
+                    (boxed(&layout, name, tables.get(name.as_str()).copied(), x(i), layout.y[i]))
                 }
             }
         }
@@ -77,8 +119,9 @@ fn shown(now: &Snapshot) -> (Vec<Vec<String>>, Vec<(String, String)>) {
         now.edges.iter().filter(|(_, to)| worst.contains(to.as_str())).cloned().collect();
     let read: BTreeSet<&str> = edges.iter().map(|(from, _)| from.as_str()).collect();
     let drawn = |n: &&String| worst.contains(n.as_str()) || read.contains(n.as_str());
-    let levels = now.levels.iter().map(|level| level.iter().filter(drawn).cloned().collect());
-    (levels.collect(), edges)
+    let levels = now.levels.iter().map(|level| level.iter().filter(drawn).cloned().collect::<Vec<_>>());
+    // A level without anybody would be an empty stripe.
+    (levels.filter(|l| !l.is_empty()).collect(), edges)
 }
 
 /// A line has the colour of what it leads to, where that is behind or wrong.
@@ -96,21 +139,21 @@ fn curve(layout: &Layout, line: &[usize], x: &dyn Fn(usize) -> f64) -> String {
     let mut d = String::new();
     for pair in line.windows(2) {
         let [from, to] = pair else { continue };
-        let (x1, y1) = (x(*from) + WIDTH, layout.y[*from]);
+        let (x1, y1) = (x(*from) + layout.grid.width, layout.y[*from]);
         let (x2, y2) = (x(*to), layout.y[*to]);
         if d.is_empty() {
             d = format!("M{x1:.0} {y1:.1}");
         }
-        let bend = APART.0 / 2.0;
+        let bend = layout.grid.apart / 2.0;
         d += &format!(" C{:.0} {y1:.1} {:.0} {y2:.1} {x2:.0} {y2:.1}", x1 + bend, x2 - bend);
         if layout.items[*to] == Item::Passage {
-            d += &format!(" L{:.0} {y2:.1}", x2 + WIDTH);
+            d += &format!(" L{:.0} {y2:.1}", x2 + layout.grid.width);
         }
     }
     d
 }
 
-fn boxed(name: &str, table: Option<&Table>, x: f64, y: f64) -> Markup {
+fn boxed(layout: &Layout, name: &str, table: Option<&Table>, x: f64, middle: f64) -> Markup {
     let class = table.map_or("source", |t| t.health.word());
     let said = match table {
         None => "source".to_owned(),
@@ -123,29 +166,50 @@ fn boxed(name: &str, table: Option<&Table>, x: f64, y: f64) -> Markup {
         || format!("{name}\nsource"),
         |t| format!("{name}\n{} · schedule {}\nlast refresh {}", t.mode, t.schedule(), t.last()),
     );
+    let lines = layout.grid.lines(name);
+    let height = room(&lines);
+    let y = middle - height / 2.0;
     html! {
         g class=(class) transform={ "translate(" (x) " " (format!("{y:.1}")) ")" } {
             title { (full) }
-            rect.box width=(WIDTH) height=(HEIGHT) rx="7" {}
-            text.name x="12" y="19" { (shortened(name)) }
-            text.said x="12" y="36" { (said) }
+            rect.box width=(layout.grid.width) height=(height) rx="7" {}
+            @for (line, n) in lines.iter().zip(0_u16..) {
+                text.name x="12" y=(19.0 + LINE * f64::from(n)) { (line) }
+            }
+            text.said x="12" y=(height - 10.0) { (said) }
         }
     }
 }
 
-/// What fits into a box; the schema `public` goes without saying.
-fn shortened(name: &str) -> String {
-    const FITS: usize = 20;
-    let name = name.strip_prefix("public.").unwrap_or(name);
-    if name.chars().count() <= FITS {
-        return name.to_owned();
+/// A name as it stands in a box; the schema `public` goes without saying.
+fn told(name: &str) -> &str {
+    name.strip_prefix("public.").unwrap_or(name)
+}
+
+/// A name in lines of at most so many letters, which end after dots and underscores where there are any.
+fn wrapped(name: &str, fits: usize) -> Vec<String> {
+    let mut lines: Vec<String> = vec![String::new()];
+    for part in name.split_inclusive(['.', '_']) {
+        let letters: Vec<char> = part.chars().collect();
+        for piece in letters.chunks(fits.max(1)) {
+            match lines.last_mut() {
+                Some(line) if line.chars().count() + piece.len() <= fits => line.extend(piece),
+                _ => lines.push(piece.iter().collect()),
+            }
+        }
     }
-    name.chars().take(FITS - 1).chain(['…']).collect()
+    lines
+}
+
+/// How high a box with these lines is.
+fn room(lines: &[String]) -> f64 {
+    HEIGHT + LINE * lines.len().saturating_sub(1) as f64
 }
 
 impl Layout {
     fn new(levels: &[Vec<String>], edges: &[(String, String)]) -> Layout {
-        let mut layout = Layout { levels: vec![Vec::new(); levels.len()], ..Layout::default() };
+        let mut layout =
+            Layout { levels: vec![Vec::new(); levels.len()], grid: Grid::new(levels), ..Layout::default() };
         let mut at: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         for (level, names) in levels.iter().enumerate() {
             for name in names {
@@ -172,6 +236,10 @@ impl Layout {
     }
 
     fn add(&mut self, level: usize, item: Item) -> usize {
+        self.rooms.push(match &item {
+            Item::Table(name) => room(&self.grid.lines(name)),
+            Item::Passage => PASSAGE,
+        });
         self.items.push(item);
         self.levels[level].push(self.items.len() - 1);
         self.items.len() - 1
@@ -208,7 +276,7 @@ impl Layout {
     }
 
     fn room(&self, item: usize) -> f64 {
-        if self.items[item] == Item::Passage { PASSAGE } else { HEIGHT }
+        self.rooms[item]
     }
 
     /// Puts items where their neighbours are, as far as their level has room.
@@ -240,7 +308,7 @@ impl Layout {
             let mut block = (*want, vec![(*item, 0.0)]);
             while let Some((start, items)) = blocks.last() {
                 let (Some((last, offset)), Some((first, _))) = (items.last(), block.1.first()) else { break };
-                let step = offset + (self.room(*last) + self.room(*first)) / 2.0 + APART.1;
+                let step = offset + (self.room(*last) + self.room(*first)) / 2.0 + BELOW;
                 if start + step <= block.0 {
                     break;
                 }

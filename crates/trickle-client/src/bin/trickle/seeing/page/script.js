@@ -3,7 +3,7 @@
 (() => {
   const every = 3000;
   const answer = document.getElementById("answer");
-  const scrolled = () => document.getElementById("picture");
+  const boxes = () => [...document.querySelectorAll(".picture, .wide")];
   async function again() {
     if (document.hidden) return;
     try {
@@ -13,9 +13,9 @@
       const fresh = next.getElementById("live");
       const live = document.getElementById("live");
       if (fresh && !String(getSelection()) && fresh.innerHTML !== live.innerHTML) {
-        const left = scrolled()?.scrollLeft ?? 0, top = scrolled()?.scrollTop ?? 0;
+        const at = boxes().map((box) => [box.scrollLeft, box.scrollTop]);
         live.replaceWith(fresh);
-        scrolled()?.scrollTo(left, top);
+        boxes().forEach((box, i) => box.scrollTo(...(at[i] ?? [0, 0])));
       }
       document.title = next.title;
       answer.textContent = "live";

@@ -1,12 +1,13 @@
 //! Catches names and errors that become markup, and what the page does not tell.
 
 use super::*;
-use crate::seeing::model::tests::{behind, open, several, snapshot};
+use crate::seeing::model::tests::{behind, open, several, snapshot, status};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The page without the places at which names may wrap.
 fn page(view: &View, connected: bool) -> String {
-    render("sh<b>op", connected, view)
+    render("sh<b>op", connected, view).replace("<wbr>", "")
 }
 
 fn view() -> View {
@@ -54,6 +55,42 @@ fn each_stream_table_is_told_in_its_row() {
     assert!(row(&page, "s_late").contains("1 min 5 s") && row(&page, "s_both").contains("fresh"));
     assert!(page.contains("<title>(2) sh"), "how many are late or failed");
     assert!(page.find("s_failed</th>").unwrap() < page.find("s_left</th>").unwrap(), "the worst first");
+}
+
+/// Catches names that are cut, or pushed out of the page, where it is narrow.
+#[test]
+fn names_on_the_status_page_wrap_at_dots_and_underscores() {
+    let mut now = snapshot(&[status("sales.by_<region>", &["sales.orders_of_2026"])]);
+    now.buffers[0].source = "sales.orders_of_2026".into();
+    now.tables[0].remarks = vec!["waits".into()];
+    let page = render("shop_eu", true, &View { snapshot: Some(Arc::new(now)), ..View::default() });
+    let told = "sales.<wbr>by_<wbr>&lt;region&gt;";
+    assert_eq!(page.matches(told).count(), 2, "its row, and what is worth knowing: {page}");
+    assert!(page.contains("<th scope=\"row\">sales.<wbr>orders_<wbr>of_<wbr>2026</th>"), "{page}");
+    assert!(!STYLE.contains("ellipsis") && !STYLE.contains("overflow: hidden"));
+}
+
+/// Catches a value of a card that nobody can name, since a narrow window has no headings above columns.
+#[test]
+fn each_value_of_a_status_page_row_has_its_heading() {
+    let page = page(&view(), true);
+    let row = row(&page, "s_failed");
+    for (head, _) in COLUMNS {
+        assert!(row.contains(&format!("data-head=\"{head}\"")), "{head}: {row}");
+        assert!(page.contains(&format!("scope=\"col\">{head}</th>")), "{head}");
+    }
+    assert_eq!(row.matches("<td").count(), COLUMNS.len());
+    let (_, narrow) = STYLE.split_once("@media (max-width:").unwrap();
+    assert!(narrow.contains("content: attr(data-head)"), "{narrow}");
+}
+
+#[test]
+fn the_status_page_has_an_icon_its_policy_permits() {
+    let page = page(&view(), true);
+    let (_, icon) = page.split_once("<link rel=\"icon\" href=\"data:image/svg+xml;base64,").unwrap();
+    let icon = STANDARD.decode(icon.split('"').next().unwrap()).unwrap();
+    assert!(icon.starts_with(b"<svg xmlns=") && icon.trim_ascii_end().ends_with(b"</svg>"));
+    assert!(policy().contains("img-src data:;"));
 }
 
 #[test]

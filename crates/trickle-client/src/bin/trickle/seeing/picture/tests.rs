@@ -66,6 +66,55 @@ fn everybody_is_drawn_once_with_all_edges() {
     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
 }
 
+/// The picture's own width, and that of its boxes.
+fn widths(svg: &str) -> (f64, f64) {
+    let number = |start: &str| -> f64 {
+        let (_, rest) = svg.split_once(start).unwrap();
+        rest.split('"').next().unwrap().parse().unwrap()
+    };
+    let width = number(" width=\"");
+    assert!(svg.contains(&format!("viewBox=\"0 0 {width} ")), "{svg}");
+    (width, number("class=\"box\" width=\""))
+}
+
+/// Catches a graph that is a stripe at the left of its page. The picture ends where its last box does.
+#[test]
+fn the_graph_on_the_status_page_uses_its_width() {
+    let chain = |n: usize, long: &str| {
+        let name = |i: usize| format!("s{long}{i}");
+        let mut all = vec![status(&name(0), &["orders"])];
+        all.extend((1..n).map(|i| status(&name(i), &[&name(i - 1)])));
+        draw(&snapshot(&all)).into_string()
+    };
+    for long in ["", "_revenue_by_region_and_calendar_month_in_euro"] {
+        for n in 1..=12 {
+            let (width, own) = widths(&chain(n, long));
+            let levels = n as f64 + 1.0;
+            let least = levels * own + (levels - 1.0) * BESIDE.0 + 2.0 * MARGIN;
+            assert!(width >= least && width <= least.max(WANTED + 2.0 * MARGIN), "{n}: {width}");
+            assert!(width >= 0.8 * WANTED, "{n}: {width}");
+        }
+    }
+    // One that reads nothing has no empty level before it.
+    assert!(widths(&draw(&snapshot(&[status("s", &[])])).into_string()).0 < 2.0 * WIDTH[1]);
+}
+
+/// Catches names that end in … or run out of their boxes.
+#[test]
+fn a_long_name_in_the_graph_wraps_at_dots_and_underscores() {
+    assert_eq!(wrapped("sales.by_region", 20), ["sales.by_region"]);
+    assert_eq!(wrapped("analytics.revenue_by_region", 12), ["analytics.", "revenue_by_", "region"]);
+    assert_eq!(wrapped("straßenverzögerungen", 8), ["straßenv", "erzögeru", "ngen"]);
+    let long = "analytics.revenue_by_region_and_calendar_month_in_euro_and_in_dollar_and_so_on";
+    let layout = laid(&[("t", long), ("t", "a")], &[&["t"], &[long, "a"]]);
+    sound(&layout);
+    let lines = layout.grid.lines(long);
+    assert!(lines.len() > 1 && lines.concat() == long, "{lines:?}");
+    assert!(lines.iter().all(|l| l.chars().count() as f64 * LETTER + PADDING <= layout.grid.width));
+    let svg = draw(&snapshot(&[status(long, &["orders"])])).into_string();
+    assert!(lines.iter().all(|l| svg.contains(&format!(">{l}</text>"))) && !svg.contains('…'), "{svg}");
+}
+
 #[test]
 fn many_are_cut_to_the_worst() {
     let mut all: Vec<_> = (0..MOST + 40).map(|i| status(&format!("s{i:04}"), &["orders"])).collect();
