@@ -7,21 +7,21 @@ use crate::adapt::is_final;
 use crate::capture;
 use crate::copies::reads_copies;
 use crate::create::{Created, Design, NewStreamTable, RefreshMode, consistency};
-use crate::db::{Connection, Json, Transaction};
+use crate::db::{Bind, Connection, Json, Transaction};
 use crate::drop::release_sources;
 use crate::error::{Error, Result};
 use crate::immediate;
 use crate::locks::{oids, patiently};
 use crate::names::Name;
 use crate::refresh::RefreshOptions;
-use crate::registry::{Entry, require_own, shown};
+use crate::registry::{Entry, StoredSetting, require_own, shown};
 use crate::say;
 use crate::security::why_planned;
 use crate::trickle::Trickle;
-use evolve::evolve;
+use evolve::{evolve, has_columns};
 pub(crate) use swap::{Way, Written};
 use trickle_core::catalog::TableId;
-use trickle_core::refresh::Relation;
+use trickle_core::refresh::{Relation, Setting};
 use trickle_core::schedule::Schedule;
 use trickle_core::sql::Qualified;
 
@@ -118,6 +118,9 @@ impl<C: Connection> Trickle<C> {
             self.ensure_copies(&new.query).await?;
         }
         let mut design = self.design_fitting(relation, id, new).await?;
+        if !follows && self.has_design(&old, &design).await? {
+            return self.keep_rows(&old, &design).await;
+        }
         immediate::require_writers(&registry, &old, &design)?;
         self.tell_left_out(&design).await?;
         self.require_takes(&old, &design.columns(), way).await?;
@@ -142,6 +145,34 @@ impl<C: Connection> Trickle<C> {
             self.sweep_copies().await?;
         }
         Ok(Created { id, name: shown(&old), made: true, mode: design.mode(), reasons: design.reasons })
+    }
+
+    /// Whether a stream table is already what a design makes, from the same query, with rows that refreshes go on from.
+    async fn has_design(&mut self, old: &Entry, design: &Design) -> Result<bool> {
+        let setting = |s: &Setting| (s.name.clone(), s.values.clone());
+        let stored = |s: &StoredSetting| (s.name.clone(), s.values.clone());
+        let same = old.query == design.resolved.canonical
+            && (old.mode.as_str(), old.requested_mode.as_str()) == (design.mode(), design.requested.name())
+            && old.layout_hash == design.layout_hash()
+            && old.agreed.as_ref() == Some(&design.agreed)
+            && old.settings.iter().map(setting).eq(design.settings.iter().map(stored));
+        let kept = old.exists && old.is_populated && !old.needs_reinit && old.status == "ACTIVE";
+        Ok(same && kept && self.fits(old).await && has_columns(self.db(), old, &design.columns()).await?)
+    }
+
+    /// Notes what a design says beside its query. No row is computed anew.
+    async fn keep_rows(&mut self, old: &Entry, design: &Design) -> Result<Created> {
+        let text = "UPDATE pgtrickle.pgt_stream_tables SET schedule = $3, diamond_consistency = $4, updated_at = now(), \
+             original_query = CASE WHEN $5 = defining_query THEN original_query ELSE $5 END \
+             WHERE pgt_id = $1 AND pgtrickle.definition(pgt_id) = $2";
+        let noted: [&dyn Bind; 5] =
+            [&old.id, &old.definition, &design.schedule, &design.consistency(), &design.query];
+        let noted = self.db().execute(text, &noted).await;
+        if noted.map_err(|e| Error::server(format!("change {}", shown(old)), e))? == 0 {
+            return Err(Error::stale(format!("somebody else alters {}", shown(old))));
+        }
+        let (id, reasons) = (old.id, design.reasons.clone());
+        Ok(Created { id, name: shown(old), made: false, mode: design.mode(), reasons })
     }
 
     /// Makes the stored tables fit a design and marks the stream table to be filled anew. Its rows stay until then.

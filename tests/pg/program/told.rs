@@ -1,7 +1,7 @@
 //! What the program says of a stream table that it made or dropped, beside that it did.
 
 use super::{BY_REGION, Role};
-use crate::support::newest_server;
+use crate::support::{count, newest_server};
 
 #[test]
 fn create_tells_of_indexes_state_and_settings() {
@@ -47,5 +47,43 @@ fn drop_if_exists_does_nothing_where_there_is_none() {
         role.does(&["create", "by_region", "--query", BY_REGION]);
         let ran = role.trickle(&["drop", "by_regoin"]);
         assert!(ran.code == 2 && ran.err.contains("Did you mean public.by_region?"), "{}", ran.err);
+    });
+}
+
+#[test]
+fn the_same_query_given_again_computes_nothing_anew() {
+    newest_server(async |db| {
+        let role = Role::owner(db).await;
+        role.does(&["init"]);
+        role.does(&["create", "by_region", "--query", BY_REGION]);
+        let fills = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action = 'REINITIALIZE'";
+        let s = db.session().await;
+        let spaced = BY_REGION.replace("c.region,", "c.region  ,  -- the region\n");
+        for args in [
+            ["create", "by_region", "--or-replace", "--query", &spaced, "--quiet"],
+            ["create", "by_region", "--or-replace", "--query", BY_REGION, "--schedule=5m"],
+            ["alter", "by_region", "--query", &spaced, "--schedule=7m", "--quiet"],
+        ] {
+            let said = role.does(&args);
+            assert!(said.is_empty() || said.contains("it has this query, and keeps its rows"), "{said}");
+        }
+        assert_eq!(count(&s, fills).await, 1);
+        assert_eq!(role.trickle(&["status", "by_region", "--json"]).json()[0]["schedule"], "7m");
+        role.does(&[
+            "create",
+            "by_region",
+            "--or-replace",
+            "--mode",
+            "full",
+            "--query",
+            BY_REGION,
+            "--quiet",
+        ]);
+        assert_eq!(count(&s, fills).await, 2, "another mode is another plan");
+        // What is not as its query says is made so.
+        role.does(&["alter", "by_region", "--mode", "differential"]);
+        role.run_sql(db, "ALTER TABLE by_region DROP COLUMN total").await;
+        role.does(&["create", "by_region", "--or-replace", "--query", BY_REGION]);
+        role.does(&["check", "by_region"]);
     });
 }

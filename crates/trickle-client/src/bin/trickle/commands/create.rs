@@ -201,6 +201,7 @@ impl Run for Create {
                 "{}: {}\n",
                 made.name,
                 match (made.made, rows) {
+                    (false, _) if self.or_replace => "it has this query, and keeps its rows".to_owned(),
                     (false, _) => "there already, nothing was changed".to_owned(),
                     (true, Some(n)) => format!("{}, {} in {}", made.mode, rows_of(n), duration(took)),
                     (true, None) => format!("{}, empty until its first refresh", made.mode),
