@@ -1,5 +1,6 @@
-//! Settings of whoever writes, plans and refreshes change no result: each one of the server's that a session may set, with values
-//! that nobody would give it. Catches results that depend on a setting that was not frozen, and failures that do not name it.
+//! Settings of whoever writes, plans and refreshes change no result: each one of the server's that a session
+//! may set, with values that nobody would give it. Catches results that depend on a setting that was not
+//! frozen, and failures that do not name it.
 
 use crate::support::{Db, Driver, count, each_server, is_todays, name, open, run, try_refresh};
 use std::fmt::Write;
@@ -125,7 +126,7 @@ async fn under(db: &Db, control: &Session, nth: usize) -> Result<(), String> {
     );
     match writer.client().batch_execute(&write).await {
         Ok(()) => {}
-        // What it may not write, others do.
+        // A session that may write does it instead.
         Err(e) if e.code().is_some_and(|c| c.code() == "25006") => run(control, &write).await,
         Err(e) => return Err(format!("a writer fails: {e:?}")),
     }
@@ -136,7 +137,8 @@ async fn under(db: &Db, control: &Session, nth: usize) -> Result<(), String> {
         if nth % 3 == 0 && !alter.is_empty() {
             run(control, alter).await;
         }
-        // An alteration may change values without a statement that writes them; what writers keep notices that when it is refreshed.
+        // An alteration may change values without a statement that writes them; what writers keep notices
+        // that when it is refreshed.
         for table in TABLES_OF_QUERIES {
             try_refresh(&mut t, table).await.map_err(|e| format!("{table}: {e:?}"))?;
         }

@@ -354,8 +354,8 @@ fn writers_go_on_under_an_immediate_table_that_is_renamed() {
     });
 }
 
-/// Tables, columns and schemas are renamed under queries of all shapes: each query is followed as PostgreSQL follows a view, and its
-/// stream table keeps its columns.
+/// Tables, columns and schemas are renamed under queries of all shapes: each query is followed as PostgreSQL
+/// follows a view, and its stream table keeps its columns.
 #[test]
 fn renames_are_followed_as_under_a_view() {
     const TABLES: &str = "CREATE TABLE t (id int PRIMARY KEY, k int, v int, \"Größe\" text); CREATE TABLE k (k int PRIMARY KEY, v int, id int); \
@@ -451,8 +451,8 @@ fn renames_are_followed_as_under_a_view() {
     });
 }
 
-/// Writers go on where a source has no key or no NOT NULL any more by which an IMMEDIATE stream table is kept, and it says that it is
-/// behind; a key that is replaced is one.
+/// Writers go on where a source has no key or no NOT NULL any more by which an IMMEDIATE stream table is
+/// kept, and it says that it is behind; a key that is replaced is one.
 #[test]
 fn writers_go_on_where_a_source_loses_what_keeping_takes() {
     const TABLE: &str = "CREATE TABLE f (id int PRIMARY KEY, u int NOT NULL UNIQUE, g int NOT NULL, v int NOT NULL); \

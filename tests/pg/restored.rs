@@ -274,7 +274,8 @@ fn a_database_that_is_renamed_goes_on_and_one_that_is_copied_is_rebuilt() {
 /// The server keeps its log beside its data.
 const ARCHIVE: &[&str] = &["archive_mode=on", "archive_command=cp %p ../archived_%f"];
 
-/// A base backup, and the log up to a point: stream tables are as they were then, with what was pending, and go on from there.
+/// A base backup, and the log up to a point: stream tables are as they were then, with what was pending, and
+/// go on from there.
 #[test]
 fn a_database_recovered_to_a_point_in_time_goes_on() {
     each_version(async |binaries| {
@@ -294,7 +295,7 @@ fn a_database_recovered_to_a_point_in_time_goes_on() {
         run(&w, CHANGE).await;
         run(&w, "SELECT pg_create_restore_point('here')").await;
         let rows = count(&w, "SELECT sum(hashtext(a::text)) FROM a").await;
-        // What is undone: refreshes, and a stream table.
+        // Recovery undoes this: refreshes, and a stream table that goes.
         run(&w, CHANGE).await;
         for (what, _) in TABLES {
             refresh(&mut t, what).await;

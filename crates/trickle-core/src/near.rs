@@ -1,6 +1,7 @@
 //! The name that somebody meant who misspelt it.
 
-/// The nearest of some names, where it is near enough to have been meant: one edit, and one more for every four characters.
+/// The nearest of some names, where it is near enough to have been meant: one edit, and one more for every
+/// four characters.
 pub fn nearest<'n>(name: &str, among: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let (edits, near) = among.map(|n| (distance(name, n), n)).min()?;
     let length = name.chars().count();

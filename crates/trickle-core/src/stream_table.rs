@@ -457,8 +457,8 @@ impl StreamTable {
         explain(&self.graph, self.query, format)
     }
 
-    /// Draws the plans whose results are stored: those of the states, and that of the stream table itself. Names of tables and of
-    /// their columns are left out: to rename these is to change no plan.
+    /// Draws the plans whose results are stored: those of the states, and that of the stream table itself.
+    /// Names of tables and of their columns are left out: to rename these is to change no plan.
     ///
     /// # Errors
     /// A broken contract: a bug in a rule.

@@ -147,7 +147,8 @@ impl<C: Connection> Trickle<C> {
         Ok(Created { id, name: shown(&old), made: true, mode: design.mode(), reasons: design.reasons })
     }
 
-    /// Whether a stream table is already what a design makes, from the same query, with rows that refreshes go on from.
+    /// Whether a stream table is already what a design makes, from the same query, with rows that refreshes
+    /// go on from.
     async fn has_design(&mut self, old: &Entry, design: &Design) -> Result<bool> {
         let setting = |s: &Setting| (s.name.clone(), s.values.clone());
         let stored = |s: &StoredSetting| (s.name.clone(), s.values.clone());

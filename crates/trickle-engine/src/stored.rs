@@ -12,7 +12,7 @@ use trickle_core::sql::Ident;
 const COLUMNS: &str = "SELECT attname, atttypid, attnotnull AND NOT atthasdef AND attidentity = '' FROM pg_attribute \
      WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
 
-/// What refreshes of a stream table keep beside its rows.
+/// Hidden tables, which refreshes of a stream table keep beside its rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Beside {
     /// How many hidden tables.
@@ -25,7 +25,7 @@ const BESIDE: &str = "SELECT count(*), coalesce(sum(pg_total_relation_size(c.oid
      WHERE c.relnamespace = to_regnamespace('pgtrickle_changes') AND c.relkind = 'r' AND c.relname ~ ('^state_' || $1::int8 || '_')";
 
 impl<C: Connection> Trickle<C> {
-    /// What refreshes of the stream table of this `pgt_id` keep beside its rows.
+    /// The hidden tables of the stream table of this `pgt_id`.
     ///
     /// # Errors
     /// Those of the server.

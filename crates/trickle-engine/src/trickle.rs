@@ -395,8 +395,9 @@ async fn keep<C: Connection>(connection: &mut C, prepared: bool) {
     }
 }
 
-/// Settings of the role or the database that would end a session between two statements of a refresh, or keep it from reading the
-/// catalog's views. A session that is idle in a transaction for a minute still ends, where it is to end at all.
+/// Settings of the role or the database that would end a session between two statements of a refresh, or keep
+/// it from reading the catalog's views. A session that is idle in a transaction for a minute still ends,
+/// where it is to end at all.
 async fn free<C: Connection>(connection: &C, idle: &str, restricted: Option<&str>) {
     let seconds = || idle.strip_suffix('s').and_then(|s| s.parse::<u32>().ok());
     if idle.ends_with("ms") || seconds().is_some_and(|s| s < 60) {

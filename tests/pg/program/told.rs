@@ -80,7 +80,7 @@ fn the_same_query_given_again_computes_nothing_anew() {
             "--quiet",
         ]);
         assert_eq!(count(&s, fills).await, 2, "another mode is another plan");
-        // What is not as its query says is made so.
+        // A table that lost a column is made as its query says.
         role.does(&["alter", "by_region", "--mode", "differential"]);
         role.run_sql(db, "ALTER TABLE by_region DROP COLUMN total").await;
         role.does(&["create", "by_region", "--or-replace", "--query", BY_REGION]);

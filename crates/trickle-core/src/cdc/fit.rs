@@ -273,9 +273,9 @@ fn lost_key(table: Scalar, of: TableId, keys: &[Key]) -> Option<Scalar> {
     (!keys.is_empty()).then(|| Scalar::Call(function("lost_key"), args))
 }
 
-/// What the triggers of a stream table that writers keep do before they read anything. Unless all tables that it reads fit and have
-/// their keys, and row security hides none of their rows from its owner, as whom this runs, it is marked, and left as it is: the
-/// writer goes on.
+/// The guard of the triggers of a stream table that writers keep, before they read anything. Unless all
+/// tables that it reads fit and have their keys, and row security hides none of their rows from its owner, as
+/// whom this runs, the stream table is marked, and left as it is: the writer goes on.
 pub(crate) fn all_fit(sources: &[Buffer], needs: &Needs, id: i64) -> Vec<Instruction> {
     let unfit = |s: &Buffer| {
         let of = s.table().id;

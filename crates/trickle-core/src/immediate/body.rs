@@ -204,8 +204,9 @@ impl Immediate<'_> {
         foreign.into_iter().chain(body).collect()
     }
 
-    /// Does nothing, but has it noted, where a row has a NULL in a column that had none: the plan believes that it never does.
-    /// NOT NULL goes without a trigger, and what a transaction sees of the catalog may be older; its rows are not.
+    /// Does nothing, but has it noted, where a row has a NULL in a column that had none: the plan believes
+    /// that it never does. NOT NULL goes without a trigger, and what a transaction sees of the catalog may be
+    /// older; its rows are not.
     fn without_nulls(&self, source: &Buffer, event: TriggerEvent) -> Option<Instruction> {
         let never = self.needs.never_null.iter().filter(|(of, _)| *of == source.table().id);
         let never: Vec<_> = never.filter_map(|(_, c)| source.table().columns.get(*c)).collect();

@@ -76,7 +76,8 @@ pub struct Needs {
     pub never_null: Vec<(TableId, usize)>,
 }
 
-/// A key of a source, by which its rows are found. It goes with its index, which nobody tells the triggers of.
+/// A key of a source, by which its rows are found. It goes with its index, which nobody tells the triggers
+/// of.
 #[derive(Clone, Debug)]
 pub struct Key {
     /// The source.

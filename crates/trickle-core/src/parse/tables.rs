@@ -3,18 +3,18 @@
 use super::ast::{ObjectName, ObjectNamePart, TableAlias, TableFactor, Visit, Visitor};
 use super::{Source, fold, forms, parse_query};
 use crate::error::{Error, Result};
-use crate::sql::{Ident, Qualified};
 use std::ops::ControlFlow;
 
-/// The query with other tables in the place of those of which `now` gives another name (it is asked with schema and name, as
-/// PostgreSQL folds them). Columns are found as before: a table that had no alias keeps its name as one, where the other's is
-/// another; an alias that is the other's name is left out. All else of the text stays as it is.
+/// The query with other tables in the place of some. `now` is asked with the schema and the name of a table, as
+/// PostgreSQL folds them, and gives for the other the text that names it, and its name alone. Columns are
+/// found as before: a table that had no alias keeps its name as one, where the other's is another; an alias
+/// that is the other's name is left out. All else of the text stays as it is.
 ///
 /// # Errors
 /// A syntax error; a name whose place the parser did not keep.
 pub fn over_other_tables(
     sql: &str,
-    mut now: impl FnMut(Option<&str>, &str) -> Option<Qualified>,
+    mut now: impl FnMut(Option<&str>, &str) -> Option<(String, String)>,
 ) -> Result<String> {
     let parsed = parse_query(sql)?;
     let (Some(query), source) = (parsed.query(), &parsed.source) else {
@@ -35,7 +35,7 @@ pub fn over_other_tables(
 }
 
 struct Tables<'a> {
-    now: &'a mut dyn FnMut(Option<&str>, &str) -> Option<Qualified>,
+    now: &'a mut dyn FnMut(Option<&str>, &str) -> Option<(String, String)>,
     source: &'a Source,
     edits: Vec<(usize, usize, String)>,
     lost: bool,
@@ -46,19 +46,21 @@ impl Tables<'_> {
         let parts = name.0.iter().filter(|p| !forms::is_mark(p)).filter_map(ObjectNamePart::as_ident);
         let parts: Vec<_> = parts.collect();
         let Some((last, schema)) = parts.split_last() else { return };
-        let own = Ident::new(fold(last));
-        let Some(other) = (self.now)(schema.last().map(|s| fold(s)).as_deref(), own.as_str()) else { return };
-        let needless = alias.filter(|a| a.columns.is_empty() && fold(&a.name) == other.name.as_str());
-        let text = if alias.is_none() && other.name != own {
-            format!("{other} AS {own}")
-        } else {
-            other.to_string()
+        let own = fold(last);
+        let schema_name = schema.last().map(|s| fold(s));
+        let Some((mut text, other)) = (self.now)(schema_name.as_deref(), &own) else { return };
+        let needless = alias.filter(|a| a.columns.is_empty() && fold(&a.name) == other);
+        let places = (self.source.of(*schema.first().unwrap_or(last)), self.source.of(*last));
+        let end = needless.map_or(places.1, |a| self.source.of(&a.name));
+        let ((Some(first), Some(last)), Some(end)) = (places, end) else {
+            self.lost = true;
+            return;
         };
-        let end = needless.map_or(*last, |a| &a.name);
-        match (self.source.of(*schema.first().unwrap_or(last)), self.source.of(end)) {
-            (Some(first), Some(last)) => self.edits.push((first.start, last.end, text)),
-            _ => self.lost = true,
+        if alias.is_none() && other != own {
+            text.push_str(" AS ");
+            text.extend(self.source.text().get(last.start..last.end));
         }
+        self.edits.push((first.start, end.end, text));
     }
 }
 
@@ -79,7 +81,7 @@ mod tests {
 
     fn over(sql: &str) -> String {
         let now = |schema: Option<&str>, name: &str| {
-            (schema == Some("public") && name == "Größe").then(|| Qualified::new("new", "g"))
+            (schema == Some("public") && name == "Größe").then(|| ("new.g".to_owned(), "g".to_owned()))
         };
         over_other_tables(sql, now).unwrap()
     }

@@ -422,7 +422,8 @@ pub fn pending_text(readers: &[Reader<'_>]) -> String {
     )
 }
 
-/// What a refresh teaches of the costs of a stream table, and from which share of changed rows on it is cheaper to compute it anew.
+/// A refresh teaches the costs of a stream table, and the share of changed rows from which on it is cheaper
+/// to compute it anew.
 #[derive(serde::Serialize)]
 pub(super) struct Learnt {
     pub(super) id: i64,

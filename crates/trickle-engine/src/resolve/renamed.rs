@@ -1,8 +1,9 @@
 //! A query by the names that its relations and their columns have now.
 //!
-//! PostgreSQL follows renames under a view, by oid and attribute number. So the query is put over tables that stand in for those
-//! with other names now: each has the columns of one, under the names that the query knows. These are renamed, and the view over
-//! them says what the query is called now: with aliases for the columns of its result, and for those that USING merges.
+//! PostgreSQL follows renames under a view, by oid and attribute number. So the query is put over tables that
+//! stand in for those with other names now: each has the columns of one, under the names that the query
+//! knows. These are renamed, and the view over them says what the query is called now: with aliases for the
+//! columns of its result, and for those that USING merges.
 
 use super::Place;
 use crate::catalog::canonical;
@@ -18,7 +19,8 @@ use std::fmt::Write;
 use trickle_core::parse::over_other_tables;
 use trickle_core::sql::{Ident, Qualified};
 
-/// The relations that the query of `$1` names and that have other names by now, or whose columns have that it names.
+/// The relations that the query of `$1` names and that have other names by now, or whose columns have that it
+/// names.
 const RENAMED: &str = "
 SELECT c.oid, d.source_schema, d.source_name, n.nspname, c.relname, pgtrickle.names(c.oid)::text FROM pgtrickle.pgt_dependencies d
 JOIN pg_class c ON c.oid = d.source_relid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -28,8 +30,9 @@ WHERE d.pgt_id = $1 AND coalesce(0 = ANY (d.read_through), true) AND c.relnamesp
     WHERE name.known <> name.now AND (d.named IS NULL OR name.number = ANY (d.named))))
 ORDER BY 1";
 
-/// The columns of a relation: the number of each, its name now, and that which the query of a stream table knows. What took the
-/// name of a column that is gone is that column; what nobody knew has a name that nobody gives.
+/// The columns of a relation: the number of each, its name now, and that which the query of a stream table
+/// knows. A column that took the name of one that is gone is that one; a column that nobody knew has a name
+/// that nobody gives.
 const COLUMNS: &str = "
 WITH name AS (
     SELECT u.number, u.known, u.now FROM pgtrickle.pgt_dependencies d
@@ -120,7 +123,7 @@ struct Renamed {
 }
 
 impl<C: Connection> Trickle<C> {
-    /// What makes a stream table again, with its query by the names of now.
+    /// The definition that makes a stream table again, with its query by the names of now.
     ///
     /// # Errors
     /// PostgreSQL's refusal of the query where a column that it names is gone.
@@ -132,7 +135,8 @@ impl<C: Connection> Trickle<C> {
         Ok(new)
     }
 
-    /// Notes the query of a stream table by the names of now, which changes nothing of what it means. The stream table as it is then.
+    /// Notes the query of a stream table by the names of now, which changes nothing of what it means. The
+    /// stream table as it is then.
     ///
     /// # Errors
     /// Those of [`Trickle::as_now`].
@@ -195,7 +199,7 @@ async fn written(t: &Transaction<'_>, e: &Entry, renamed: &[Row]) -> Result<Rena
     }
     let query = over_other_tables(&e.query, |schema, name| {
         let named = all.iter().find(|s| schema == Some(s.known.0.as_str()) && name == s.known.1);
-        named.map(|s| s.place.clone())
+        named.map(|s| (s.place.to_string(), stand_in(s.oid)))
     })?;
     let view = format!("{}{}", place.create(VIEW), query.trim_end().trim_end_matches(';'));
     // The message names what is missing by the name that the query knows.
@@ -210,7 +214,8 @@ async fn written(t: &Transaction<'_>, e: &Entry, renamed: &[Row]) -> Result<Rena
     let text = format!("SELECT {}", canonical("pg_get_viewdef(to_regclass($1)::oid)"));
     let text: String = t.query_one(&text, &[&place.of_name(VIEW)]).await.map_err(doing)?.get(0);
     let query = over_other_tables(&text, |_, name| {
-        all.iter().find(|s| name == stand_in(s.oid)).map(|s| s.now.clone())
+        let stood_for = all.iter().find(|s| name == stand_in(s.oid));
+        stood_for.map(|s| (s.now.to_string(), s.now.name.as_str().to_owned()))
     })?;
     Ok(Renamed { query, relations: all })
 }

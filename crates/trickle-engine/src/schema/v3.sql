@@ -238,8 +238,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.is_key(oid) IS 'Whether a unique index keeps any two rows of its table apart by the equality of queries.';
 
--- Where a column or a relation of a query has another name now, the query is written with the names of now. What was planned before,
--- and is as it was then, has the names of then.
+-- Where a column or a relation of a query has another name now, the query is written with the names of now. A relation that is
+-- as it was when the query was planned has the names of then.
 CREATE FUNCTION pgtrickle.names(relation oid) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -65,7 +65,7 @@ impl Inside {
                 pgrx::error!("cannot connect to the server's executor: {connected}");
             }
             let settings = pg_sys::NewGUCNestLevel();
-            // What the server says of statements that the caller did not write concerns nobody.
+            // Notices of statements that the caller did not write concern nobody.
             if pg_sys::client_min_messages < pg_sys::WARNING as i32 {
                 set(c"client_min_messages", c"warning");
             }

@@ -297,7 +297,7 @@ impl Given {
 fn parse(text: &str, file: &Path) -> Result<Given, Failure> {
     toml::from_str(text).map_err(|e| {
         let told = e.to_string();
-        // What follows is the list of all settings.
+        // The list of all settings follows.
         let told = told.split_once(", expected one of `").map_or(told.as_str(), |(told, _)| told);
         let near = misspelt(text).map(|near| format!("Did you mean {near}? ")).unwrap_or_default();
         Failure::input(format!("cannot understand {}: {}", file.display(), told.trim_end()))

@@ -213,7 +213,7 @@ impl Run for Create {
     }
 }
 
-/// What is worth knowing of a new stream table.
+/// Facts that are worth knowing of a new stream table.
 struct Told {
     beside: Beside,
     indexes: Vec<(String, Index)>,

@@ -118,8 +118,8 @@ fn graph(now: &Snapshot) -> Markup {
     }
 }
 
-/// The columns beside the names, and their classes. A narrow window shows a row as a card, in which each value
-/// has its heading before it.
+/// The columns beside the names, and their classes. A narrow window shows a row as a card, in which each
+/// value has its heading before it.
 const COLUMNS: [(&str, Option<&str>); 10] = [
     ("health", Some("health")),
     ("mode", None),

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Of more stream tables than these, the worst are drawn, with what they read.
 const MOST: usize = 200;
 
-/// The picture is about as wide as a page where its levels have room for that. The page stretches it to its own
-/// width; what is wider scrolls.
+/// The picture is about as wide as a page where its levels have room for that. The page stretches it to its
+/// own width; what is wider scrolls.
 const WANTED: f64 = 1060.0;
 /// How wide boxes are: at least, where levels have room, and at most for long names.
 const WIDTH: [f64; 3] = [160.0, 220.0, 300.0];

@@ -60,7 +60,7 @@ fn status(t: &Table) -> String {
 /// How the columns share the room of a line.
 #[derive(Debug)]
 pub(super) struct Fitted {
-    /// What is left for names, which are shortened to it.
+    /// The width that is left for names, which are shortened to it.
     pub(super) name: u16,
     /// The width of each column; none where it is left out.
     pub(super) widths: [Option<u16>; COLUMNS.len()],
