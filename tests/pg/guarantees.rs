@@ -259,6 +259,28 @@ fn a_query_of_one_row_leaves_no_row_of_many() {
     });
 }
 
+/// Its row holds NULL in columns that are none of its query's, where the next plan believes that a key has none.
+#[test]
+fn a_query_of_keys_leaves_no_row_of_another_query() {
+    each_server(async |db| {
+        let (mut t, w) = incremental(db).await;
+        for before in ["SELECT count(*) AS c FROM t", "SELECT w AS x, count(*) AS m FROM t GROUP BY w"] {
+            for query in [
+                "SELECT DISTINCT w, nullif(w % 2, 5) AS odd FROM t",
+                "SELECT w, count(*) AS n FROM t GROUP BY w",
+            ] {
+                bag(&mut t, &w, before, false).await;
+                let query = Some(query.to_owned());
+                t.alter(&name("st"), &Alteration { query, ..Alteration::default() }).await.unwrap();
+                assert_equal(&mut t, "st").await;
+                run(&w, "DELETE FROM t WHERE w < 5").await;
+                assert_equal(&mut t, "st").await;
+                nothing(&mut t, &w).await;
+            }
+        }
+    });
+}
+
 /// A full refresh and a repair leave the query's rows and no others, whatever was stored.
 #[test]
 fn a_full_refresh_does_not_depend_on_stored_rows() {

@@ -19,7 +19,7 @@ use trickle_core::testing::Choice;
 const LENGTH: usize = 30;
 
 /// Histories that failed once.
-const FAILED: &[u64] = &[1_341_731_904];
+const FAILED: &[u64] = &[1_341_731_904, 10_061];
 
 const WORLD: &str = "
     CREATE TABLE a (id int PRIMARY KEY, k int, v int, w text);

@@ -91,6 +91,9 @@ async fn values(s: &Session) -> Vec<(String, String)> {
     of_server.chain(more.map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))).collect()
 }
 
+/// A fault of any setting, whether it is named or not.
+const WRONG: &str = "wrong:";
+
 /// The fault of one setting, if there is one.
 async fn fault(db: &Db, control: &Session, setting: &str, value: &str, nth: usize) -> Option<String> {
     let named = |told: &str| {
@@ -107,7 +110,10 @@ async fn fault(db: &Db, control: &Session, setting: &str, value: &str, nth: usiz
     }
     let found = under(db, control, nth).await;
     run(control, &format!("ALTER DATABASE {} RESET ALL", db_name(control).await)).await;
-    found.err().filter(|told| !named(told)).map(|told| format!("{setting} = {value}: {told}"))
+    found
+        .err()
+        .filter(|told| told.starts_with(WRONG) || !named(told))
+        .map(|told| format!("{setting} = {value}: {told}"))
 }
 
 async fn db_name(s: &Session) -> String {
@@ -159,7 +165,7 @@ async fn compare(control: &Session) -> Result<(), String> {
             }
         }
     }
-    if wrong.is_empty() { Ok(()) } else { Err(format!("wrong:{wrong}")) }
+    if wrong.is_empty() { Ok(()) } else { Err(format!("{WRONG}{wrong}")) }
 }
 
 #[test]

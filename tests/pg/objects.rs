@@ -61,7 +61,7 @@ const REASONS: &[(&str, &str)] = &[
         "tells a trigger function that a former partition or child was altered",
     ),
     ("function pgtrickle.lost_key", "tells a trigger function that a key of its table is gone"),
-    ("function pgtrickle.names", "tells the names of the columns of a source"),
+    ("function pgtrickle.column_names", "tells the names of the columns of a source"),
     ("function pgtrickle.misfit", "tells a trigger function that its table was altered"),
     ("function pgtrickle.refuse_writes", "trigger of each stream table: refuses writes of others"),
     ("function pgtrickle.revoke_from", "takes back what grant_to gave"),

@@ -305,7 +305,7 @@ fn a_database_recovered_to_a_point_in_time_goes_on() {
         let last: String = w.client().query_one(last, &[]).await.unwrap().get(0);
         run(&w, "SELECT pg_switch_wal()").await;
         let recover = format!(
-            "while ! ls {{}}/archived_{last}; do sleep 0.1; done; sleep 1; \
+            "while [ \"$(stat -c %s {{}}/archived_{last})\" != 16777216 ]; do sleep 0.1; done; \
              echo \"restore_command = 'cp {{}}/archived_%f %p'\" >> copied/postgresql.auto.conf; \
              echo \"recovery_target_name = here\" >> copied/postgresql.auto.conf; \
              echo \"recovery_target_action = promote\" >> copied/postgresql.auto.conf; touch copied/recovery.signal; \

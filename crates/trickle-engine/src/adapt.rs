@@ -10,7 +10,7 @@ use crate::immediate;
 use crate::locks::patiently;
 use crate::names::Name;
 use crate::refresh::given_way;
-use crate::registry::{Entry, Registry, require_own, shown};
+use crate::registry::{Entry, Registry, is_held, require_own, shown};
 use crate::say;
 use crate::security::why_planned;
 use crate::trickle::Trickle;
@@ -35,9 +35,8 @@ pub(crate) struct Rebuilt {
     pub(crate) took: Duration,
 }
 
-/// Keeps a stream table from being planned or refreshed by others while it is what it was when it was looked at.
-const HELD: &str = "UPDATE pgtrickle.pgt_stream_tables SET updated_at = clock_timestamp() WHERE pgt_id = $1 \
-     AND pgtrickle.definition(pgt_id) = $2";
+/// How often a stream table is planned while others rename what it reads.
+const ATTEMPTS: usize = 5;
 
 /// Notes that a source `$2` of `$1` was altered in nothing that matters: it has got columns; or the plans whose results are stored are the
 /// same (`$4`), and so is each property that is relied on. `$3` is the fingerprint with which the plans were made.
@@ -112,15 +111,8 @@ impl<C: Connection> Trickle<C> {
     async fn adapt_one(&mut self, e: &Entry, initiated_by: &str) -> Result<Option<Rebuilt>> {
         require_own(e)?;
         let name = shown(e);
-        let (e, followed) = match self.follow_names(e).await {
-            Ok(e) => (e, Ok(())),
-            Err(error) => (e.clone(), Err(error)),
-        };
-        let (e, new) = (&e, e.as_new(own_name(&e)));
-        let design = match followed {
-            Ok(()) => self.design(e.relation.clone(), e.id, &new).await,
-            Err(error) => Err(error),
-        };
+        let (e, new, design) = self.designed_anew(e).await?;
+        let e = &e;
         if let Ok(design) = &design
             && self.goes_on(e, design).await?
         {
@@ -154,6 +146,24 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
+    /// A stream table under the names of now, and its design anew. To plan waits for who renames tables, and then finds what has a name
+    /// by then: so the names are looked at again afterwards.
+    async fn designed_anew(&mut self, e: &Entry) -> Result<(Entry, NewStreamTable, Result<Design>)> {
+        for _ in 0..ATTEMPTS {
+            let e = match self.follow_names(e).await {
+                Ok(e) => e,
+                Err(error) if error.is_stale() => continue,
+                Err(error) => return Ok((e.clone(), e.as_new(own_name(e)), Err(error))),
+            };
+            let new = e.as_new(own_name(&e));
+            let design = self.design(e.relation.clone(), e.id, &new).await;
+            if !self.is_renamed(&e).await? {
+                return Ok((e, new, design));
+            }
+        }
+        Err(Error::stale(format!("what {} reads is renamed again and again", shown(e))))
+    }
+
     /// Goes on from what is stored, where nothing changed of its sources that the query relies on: what it reads is in its rows up
     /// to its frontier, and in the buffers since. Whether it does.
     async fn goes_on(&mut self, e: &Entry, design: &Design) -> Result<bool> {
@@ -174,8 +184,7 @@ impl<C: Connection> Trickle<C> {
             let fail = |err| Error::server(format!("follow what {} reads", shown(e)), err);
             t.batch_execute(&lock).await.map_err(fail)?;
             // Written, whatever comes of it: a refresh over an older snapshot, to which a rewritten table looks empty, must not finish.
-            let held = t.execute(HELD, &[&e.id, &e.definition]).await.map_err(fail)?;
-            if held == 0 {
+            if !is_held(t, e).await? {
                 return Err(Error::stale(format!("somebody else alters {}", shown(e))));
             }
             for table in &tables {

@@ -14,7 +14,7 @@ use crate::immediate;
 use crate::locks::{oids, patiently};
 use crate::names::Name;
 use crate::refresh::RefreshOptions;
-use crate::registry::{Entry, StoredSetting, require_own, shown};
+use crate::registry::{Entry, StoredSetting, is_held, require_own, shown};
 use crate::say;
 use crate::security::why_planned;
 use crate::trickle::Trickle;
@@ -163,15 +163,16 @@ impl<C: Connection> Trickle<C> {
 
     /// Notes what a design says beside its query. No row is computed anew.
     async fn keep_rows(&mut self, old: &Entry, design: &Design) -> Result<Created> {
-        let text = "UPDATE pgtrickle.pgt_stream_tables SET schedule = $3, diamond_consistency = $4, updated_at = now(), \
-             original_query = CASE WHEN $5 = defining_query THEN original_query ELSE $5 END \
-             WHERE pgt_id = $1 AND pgtrickle.definition(pgt_id) = $2";
-        let noted: [&dyn Bind; 5] =
-            [&old.id, &old.definition, &design.schedule, &design.consistency(), &design.query];
-        let noted = self.db().execute(text, &noted).await;
-        if noted.map_err(|e| Error::server(format!("change {}", shown(old)), e))? == 0 {
+        let fail = |e| Error::server(format!("change {}", shown(old)), e);
+        let t = self.db_mut().transaction().await.map_err(fail)?;
+        if !is_held(&t, old).await? {
             return Err(Error::stale(format!("somebody else alters {}", shown(old))));
         }
+        let text = "UPDATE pgtrickle.pgt_stream_tables SET schedule = $2, diamond_consistency = $3, \
+             original_query = CASE WHEN $4 = defining_query THEN original_query ELSE $4 END WHERE pgt_id = $1";
+        let noted: [&dyn Bind; 4] = [&old.id, &design.schedule, &design.consistency(), &design.query];
+        t.execute(text, &noted).await.map_err(fail)?;
+        t.commit().await.map_err(fail)?;
         let (id, reasons) = (old.id, design.reasons.clone());
         Ok(Created { id, name: shown(old), made: false, mode: design.mode(), reasons })
     }

@@ -210,8 +210,8 @@ async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(V
 }
 
 /// The columns of tables that a query names, in the order of their numbers.
-const NAMED: &str =
-    "SELECT source_relid, unnest(named) FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1 ORDER BY 1, 2";
+const NAMED: &str = "SELECT source_relid, unnest(coalesce(named_columns, ARRAY(SELECT a.attnum FROM pg_attribute a \
+     WHERE a.attrelid = source_relid AND a.attnum > 0))) FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1 ORDER BY 1, 2";
 
 /// The columns that its plan believes to have no NULL and that may be given one: those of a primary key have
 /// none while it is there.

@@ -3,7 +3,7 @@
 use crate::capture::HIDDEN;
 use crate::catalog::{self, PgCatalog};
 use crate::copies::{copies, is_copy, reads_copies};
-use crate::db::{Bind, Connection, Json, Row};
+use crate::db::{Bind, Connection, Json, Row, Transaction};
 use crate::error::{Error, Result};
 use crate::immediate;
 use crate::names::Name;
@@ -519,4 +519,15 @@ pub(crate) async fn compile_entry(
     let columns: Vec<Ident> = columns.iter().map(|r| Ident::new(r.get::<String>(0))).collect();
     let name = Qualified::new(&e.relation.schema, &e.relation.name);
     Ok(Runnable { table: None, program: Arc::new(Recompute::new(&name, &columns, &e.query)) })
+}
+
+/// Keeps a stream table from being planned, altered or refreshed by others until the transaction ends, and tells
+/// whether it still is what it was when it was looked at. The second statement has a snapshot of its own: the
+/// first may have waited for somebody who altered it.
+pub(crate) async fn is_held(t: &Transaction<'_>, e: &Entry) -> Result<bool> {
+    let fail = |err| Error::server(format!("hold {}", shown(e)), err);
+    let held = "UPDATE pgtrickle.pgt_stream_tables SET updated_at = clock_timestamp() WHERE pgt_id = $1";
+    t.execute(held, &[&e.id]).await.map_err(fail)?;
+    let same = "SELECT pgtrickle.definition($1) IS NOT DISTINCT FROM $2";
+    Ok(t.query_one(same, &[&e.id, &e.definition]).await.map_err(fail)?.get(0))
 }

@@ -38,7 +38,7 @@ pub(crate) struct Dependency {
     pub(crate) read_through: Vec<u32>,
     /// Which rows the current role's query may read there (`pgtrickle.row_security`); `None`: all.
     pub(crate) row_security: Option<String>,
-    /// The names of its columns, as `pgtrickle.names` gives them, as a text; `None` for what no query names.
+    /// The names of its columns, as `pgtrickle.column_names` gives them, as a text; `None` for what no query names.
     pub(crate) names: Option<String>,
     /// The numbers of the columns that the query names, or a view that it reads, as a text.
     pub(crate) named: Option<String>,
@@ -144,6 +144,14 @@ impl Place {
         self.qualified(name).to_string()
     }
 
+    /// Whether a name in this schema is one that was made here, as the server writes it under a shut search path.
+    fn is(&self, schema: Option<&str>) -> bool {
+        match self {
+            Place::Temporary => schema.is_none_or(|s| s.starts_with("pg_temp")),
+            Place::Apart(own) => schema == Some(own.as_str()),
+        }
+    }
+
     fn qualified(&self, name: &str) -> Qualified {
         match self {
             Place::Temporary => Qualified::new("pg_temp", name),
@@ -206,7 +214,12 @@ pub(crate) async fn resolve(
 
 /// A column that the canonical text of a view does not group as the view does: that of grouping sets may not tell keys
 /// apart that are written alike.
-async fn lost_key(t: &Transaction<'_>, place: &Place, view: u32, canonical: &str) -> Result<Option<String>> {
+async fn ambiguous_key(
+    t: &Transaction<'_>,
+    place: &Place,
+    view: u32,
+    canonical: &str,
+) -> Result<Option<String>> {
     let fail = |e| Error::server("read how the query groups", e);
     let keys = t.query(KEYS, &[&view]).await.map_err(fail)?;
     if keys.is_empty() {
@@ -254,7 +267,7 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
         .await
         .map_err(doing)?
         .get(0);
-    if let Some(column) = lost_key(t, place, view, &canonical).await? {
+    if let Some(column) = ambiguous_key(t, place, view, &canonical).await? {
         let column = Ident::new(column);
         return Err(Error::input(format!(
             "the grouping sets name the expression of {column} more than once"
@@ -284,7 +297,7 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
          EXISTS (SELECT FROM reads y JOIN pg_type t ON t.oid = c.reltype \
              WHERE y.class = 'pg_type'::regclass AND y.object IN (t.oid, t.typarray)), r.through, \
          CASE WHEN c.relrowsecurity THEN pgtrickle.row_security(c.oid, r.through, quote_ident(current_user)::regrole) END, \
-         pgtrickle.names(c.oid)::text, coalesce(r.named, '{{}}')::text FROM relation r JOIN pg_class c USING (oid) \
+         pgtrickle.column_names(c.oid)::text, coalesce(r.named, '{{}}')::text FROM relation r JOIN pg_class c USING (oid) \
          JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY c.oid"
     );
     let relations = t.query(&relations, &[&view]).await.map_err(doing)?;

@@ -167,7 +167,8 @@ impl<C: Connection> Trickle<C> {
     pub async fn attach(mut connection: C, settings: Settings) -> Result<Trickle<C>> {
         let text = "SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4 OPERATOR(pg_catalog./) 10000, \
              pg_catalog.current_schemas(false)::pg_catalog.text[], pg_catalog.pg_backend_pid(), \
-             pg_catalog.current_setting('idle_in_transaction_session_timeout'), \
+             (SELECT s.setting::pg_catalog.int4 FROM pg_catalog.pg_settings s \
+                 WHERE s.name OPERATOR(pg_catalog.=) 'idle_in_transaction_session_timeout'), \
              pg_catalog.current_setting('restrict_nonsystem_relation_kind', true)";
         let row = db(&connection)
             .query_one(text, &[])
@@ -185,7 +186,7 @@ impl<C: Connection> Trickle<C> {
             share(&mut connection).await;
         } else {
             keep(&mut connection, settings.use_prepared_statements).await;
-            free(&connection, row.get::<&str>(3), row.get::<Option<&str>>(4)).await;
+            lift_session_limits(&connection, row.get(3), row.get(4)).await;
             // Kept, whatever users' code sets in refreshes.
             let shut = db(&connection).set(&format!("search_path = {SHUT}")).await;
             shut.map_err(|e| Error::server("set search_path", e))?;
@@ -398,9 +399,8 @@ async fn keep<C: Connection>(connection: &mut C, prepared: bool) {
 /// Settings of the role or the database that would end a session between two statements of a refresh, or keep
 /// it from reading the catalog's views. A session that is idle in a transaction for a minute still ends,
 /// where it is to end at all.
-async fn free<C: Connection>(connection: &C, idle: &str, restricted: Option<&str>) {
-    let seconds = || idle.strip_suffix('s').and_then(|s| s.parse::<u32>().ok());
-    if idle.ends_with("ms") || seconds().is_some_and(|s| s < 60) {
+async fn lift_session_limits<C: Connection>(connection: &C, idle_ms: i32, restricted: Option<&str>) {
+    if (1..60_000).contains(&idle_ms) {
         let _ = db(connection).set("idle_in_transaction_session_timeout = '1min'").await;
     }
     if restricted.is_some_and(|kinds| !kinds.is_empty()) {

@@ -21,10 +21,10 @@ fn create_tells_of_indexes_state_and_settings() {
         assert!(days["settings"]["TimeZone"].is_string(), "{days}");
         let words = role.does(&["create", "words", "--query", "SELECT id, to_tsvector(t) AS v FROM doc"]);
         assert!(words.contains("default_text_search_config = '"), "{words}");
-        let joined = "SELECT c.region, o.note FROM customers c FULL JOIN orders o ON o.customer = c.id AND o.amount > 30000";
-        let joined = role.trickle(&["create", "joined", "--query", joined, "--json"]).json();
-        let kept = (joined["hidden_tables"].as_i64().unwrap(), joined["hidden_bytes"].as_i64().unwrap());
-        assert_eq!(kept.0 > 0, kept.1 > 0, "{joined}");
+        let pairs = "SELECT DISTINCT region, name FROM customers";
+        let pairs = role.trickle(&["create", "pairs", "--query", pairs, "--json"]).json();
+        let kept = (pairs["hidden_tables"].as_i64().unwrap(), pairs["hidden_bytes"].as_i64().unwrap());
+        assert!(kept.0 > 0 && kept.1 > 0, "{pairs}");
     });
 }
 

@@ -1,6 +1,8 @@
 //! One statement that writes the rows of the keys that may have changed.
 
-use super::change::{Gone, delete_at, dml, done, insert_into, names_beside, same, stored_at, upsert};
+use super::change::{
+    Against, Gone, delete_at, dml, done, insert_into, names_beside, same, stored_at, upsert,
+};
 use super::layout::Stored;
 use crate::sql::ast::{
     ConflictAction, Cte, CteBody, FromItem, Insert, OnConflict, Query, Scalar, Select, SelectItem, Statement,
@@ -21,7 +23,7 @@ pub fn affected_statement(
     let (removed, written) = (names.fresh("removed"), names.fresh("written"));
     let mut query = Query::select(Select { items: done(&removed, &written), ..Select::default() });
     query.ctes = ctes;
-    let gone = stored_at(table, key, &without_row(table, key, keys, rows));
+    let gone = stored_at(table, key, &without_row(table, key, keys, rows), Against::Plan);
     query.ctes.push(dml(removed, CteBody::Delete(delete_at(table, gone))));
     query.ctes.push(dml(written, CteBody::Insert(coming(table, key, rows))));
     Statement::Query(query)

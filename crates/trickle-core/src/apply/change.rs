@@ -138,7 +138,10 @@ impl Change<'_> {
 /// `DELETE FROM t WHERE ctid = ANY (ARRAY(rows))`: the rows are found once, by index, and then fetched by their place.
 fn removal(change: &Change<'_>) -> Delete {
     let rows = match &change.table.identity {
-        Identity::Key(key) => stored_at(change.table, key, &vanishing(change, key, &Ident::fixed("d"))),
+        Identity::Key(key) => {
+            let gone = vanishing(change, key, &Ident::fixed("d"));
+            stored_at(change.table, key, &gone, change.against)
+        }
         Identity::Single if change.against == Against::Plan => {
             SetExpr::Select(Box::new(vanished_single(change)))
         }
@@ -172,8 +175,13 @@ fn ctid(alias: &Ident) -> SelectItem {
 }
 
 /// The places of the stored rows whose key leaves. Keys are compared by `=`, which an index serves; where a key column may
-/// be NULL a second arm looks among the rows that have a NULL there, which another index holds by a hash of the key.
-pub(super) fn stored_at(table: &Stored, key: &[usize], gone: &Gone) -> SetExpr {
+/// be NULL a second arm looks among the rows that have a NULL there, which another index holds by a hash of the key. A row
+/// that another plan left may have one in any of them.
+pub(super) fn stored_at(table: &Stored, key: &[usize], gone: &Gone, against: Against) -> SetExpr {
+    let may_be_null = |k: usize| match against {
+        Against::Plan => table.columns[k].nullable,
+        Against::Stored => true,
+    };
     let s = Ident::fixed("s");
     let columns = || key.iter().zip(&gone.key).map(|(k, v)| (*k, Change::target(&s, table, *k), v.clone()));
     let arm = |on: Vec<Scalar>| {
@@ -185,7 +193,7 @@ pub(super) fn stored_at(table: &Stored, key: &[usize], gone: &Gone) -> SetExpr {
         }))
     };
     let plain = arm(columns().map(|(_, stored, value)| stored.equals(value)).collect());
-    let nullable = || columns().filter(|(k, ..)| table.columns[*k].nullable);
+    let nullable = || columns().filter(|(k, ..)| may_be_null(*k));
     if nullable().next().is_none() {
         return plain;
     }
@@ -195,7 +203,10 @@ pub(super) fn stored_at(table: &Stored, key: &[usize], gone: &Gone) -> SetExpr {
         let stored = row_hash(columns().map(|(_, stored, _)| stored).collect());
         stored.equals(row_hash(gone.key.clone()))
     });
-    let matching = columns().map(|(k, stored, value)| same(table, k, stored, value));
+    let matching = columns().map(|(k, stored, value)| match may_be_null(k) {
+        true => stored.same_as(value),
+        false => stored.equals(value),
+    });
     let on = [some_null, null_in_change].into_iter().chain(by_hash).chain(matching);
     SetExpr::UnionAll(vec![plain, arm(on.collect())])
 }

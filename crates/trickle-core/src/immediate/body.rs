@@ -159,9 +159,14 @@ impl Immediate<'_> {
     fn permitted(&self) -> [Instruction; 2] {
         let may =
             |function, what: Scalar, privilege| Scalar::call(function, vec![what, Scalar::text(privilege)]);
-        let usage = |schema: &str| may("has_schema_privilege", Scalar::text(schema), "USAGE");
-        let stop = || self.stop();
         let oid = |id: TableId| Scalar::int8(i64::from(id.0)).cast(Type::Other(Arc::new(opaque("oid"))));
+        // NULL for a schema that has another name: to ask for it by its name raises.
+        let usage = |schema: &str| {
+            let named = Scalar::call("to_regnamespace", vec![Scalar::text(&Ident::new(schema).to_string())]);
+            let named = named.cast(Type::Other(Arc::new(opaque("oid"))));
+            may("has_schema_privilege", named, "USAGE").coalesce(Scalar::bool(false))
+        };
+        let stop = || self.stop();
         let mut wanted =
             vec![may("has_table_privilege", Scalar::text(&self.control().to_string()), "UPDATE")];
         for s in self.sources.iter().map(Buffer::table) {
@@ -231,7 +236,7 @@ impl Immediate<'_> {
             return None;
         }
         let names: Vec<&str> = never.iter().map(|c| c.name.as_ref()).collect();
-        let reason = format!("a column that was NOT NULL holds NULL: {}", names.join(" or "));
+        let reason = format!("one of these columns, which were NOT NULL, holds NULL: {}", names.join(", "));
         let stop = vec![fit::marked(source, self.id, Scalar::text(&reason)), Instruction::Return];
         Some(when(Scalar::or(given.into_iter().map(nulls)), stop, Vec::new()))
     }

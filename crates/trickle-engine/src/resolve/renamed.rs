@@ -8,100 +8,151 @@
 use super::Place;
 use crate::catalog::canonical;
 use crate::create::NewStreamTable;
-use crate::db::{Connection, Row, Transaction};
+use crate::db::{Connection, Refusal, Row, Transaction};
 use crate::drive::put_in_force;
 use crate::error::{Error, Result};
 use crate::names::Name;
-use crate::registry::{Entry, shown};
+use crate::registry::{Entry, is_held, shown};
 use crate::security::SHUT;
 use crate::trickle::Trickle;
 use std::fmt::Write;
 use trickle_core::parse::over_other_tables;
 use trickle_core::sql::{Ident, Qualified};
 
-/// The relations that the query of `$1` names and that have other names by now, or whose columns have that it
-/// names.
-const RENAMED: &str = "
-SELECT c.oid, d.source_schema, d.source_name, n.nspname, c.relname, pgtrickle.names(c.oid)::text FROM pgtrickle.pgt_dependencies d
+/// The relations that the query of `$1` names and that have another name now, or of which a column that it names
+/// has one; or that got or lost a column that it does not name: aliases of columns go by position.
+const CHANGED: &str = "
+SELECT c.oid, d.source_schema, d.source_name, n.nspname, c.relname, now.names::text FROM pgtrickle.pgt_dependencies d
 JOIN pg_class c ON c.oid = d.source_relid JOIN pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL (SELECT pgtrickle.column_names(c.oid)) now(names)
 WHERE d.pgt_id = $1 AND coalesce(0 = ANY (d.read_through), true) AND c.relnamespace IS DISTINCT FROM to_regnamespace('pgtrickle_changes')
   AND ((d.source_schema, d.source_name) IS DISTINCT FROM (n.nspname, c.relname) OR EXISTS (
-    SELECT FROM unnest(d.names, pgtrickle.names(c.oid)) WITH ORDINALITY name(known, now, number)
-    WHERE name.known <> name.now AND (d.named IS NULL OR name.number = ANY (d.named))))
+    SELECT FROM unnest(d.column_names, now.names) WITH ORDINALITY name(known, now, number)
+    WHERE CASE WHEN name.now IS NULL THEN name.known IS NOT NULL AND name.number <> ALL (d.named_columns)
+        WHEN name.known IS NULL THEN d.column_names IS NOT NULL ELSE name.known <> name.now AND (d.named_columns IS NULL OR name.number = ANY (d.named_columns)) END))
 ORDER BY 1";
 
-/// The columns of a relation: the number of each, its name now, and that which the query of a stream table
-/// knows. A column that took the name of one that is gone is that one; a column that nobody knew has a name
-/// that nobody gives.
+/// The columns of a relation in their order, with those that are gone since the query of a stream table was
+/// planned: the number of each, its name now, the name that the query knows, its type, and whether the query
+/// names it. A new column with the name of one that is gone stands for it; any other new one gets a name that
+/// no query has, and so does one that is gone and stood for.
 const COLUMNS: &str = "
 WITH name AS (
-    SELECT u.number, u.known, u.now FROM pgtrickle.pgt_dependencies d
-    CROSS JOIN LATERAL unnest(coalesce(d.names, pgtrickle.names($2)), pgtrickle.names($2)) WITH ORDINALITY u(known, now, number)
+    SELECT u.number, u.known, u.now, u.number = ANY (d.named_columns) AS named FROM pgtrickle.pgt_dependencies d
+    CROSS JOIN LATERAL unnest(coalesce(d.column_names, pgtrickle.column_names($2)), pgtrickle.column_names($2))
+        WITH ORDINALITY u(known, now, number)
     WHERE d.pgt_id = $1 AND d.source_relid = $2
+), paired AS (
+    SELECT n.*, EXISTS (SELECT FROM name o WHERE CASE WHEN n.now IS NULL THEN o.now = n.known AND o.known IS NULL
+        ELSE n.known IS NULL AND o.known = n.now AND o.now IS NULL END) AS stands FROM name n
 )
-SELECT number, now, coalesce(known, CASE WHEN EXISTS (SELECT FROM name gone WHERE gone.known = name.now AND gone.now IS NULL) THEN now END,
-    'trickle ' || number) FROM name WHERE now IS NOT NULL ORDER BY number";
+SELECT p.number, p.now, CASE WHEN p.now IS NULL THEN CASE WHEN p.stands THEN 'trickle ' || p.number ELSE p.known END
+        WHEN p.known IS NOT NULL THEN p.known WHEN p.stands THEN p.now ELSE 'trickle ' || p.number END,
+    CASE WHEN p.now IS NULL THEN 'int' ELSE format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attcollation <> t.typcollation
+        THEN (SELECT pg_catalog.format(' COLLATE %I.%I', s.nspname, l.collname) FROM pg_collation l
+            JOIN pg_namespace s ON s.oid = l.collnamespace WHERE l.oid = a.attcollation) ELSE '' END END,
+    p.now IS NULL AND p.named AND NOT p.stands, p.known IS NULL AND NOT p.stands
+FROM paired p LEFT JOIN pg_attribute a ON a.attrelid = $2 AND a.attnum = p.number
+LEFT JOIN pg_type t ON t.oid = a.atttypid
+WHERE p.now IS NOT NULL OR p.known IS NOT NULL ORDER BY p.number";
 
-/// The columns of a primary key, on which columns of groups may depend.
+/// The numbers of the columns of a primary key, on which columns of groups may depend.
 const PRIMARY_KEY: &str = "
-SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY k.place) FROM pg_index i
-CROSS JOIN LATERAL unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) WITH ORDINALITY k(number, place)
-JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+SELECT unnest((i.indkey::int2[])[0:i.indnkeyatts - 1])::int8 FROM pg_index i
 WHERE i.indrelid = $1 AND i.indisprimary AND pgtrickle.is_key(i.indexrelid)";
+
+/// A column of a table that stands in for another.
+struct Column {
+    number: i64,
+    /// Its name; none: it is gone.
+    now: Option<String>,
+    /// The name that the query knows.
+    known: String,
+    spelled: String,
+    /// The query does not know it: it comes once the query is there, which counts columns by their places.
+    new: bool,
+}
 
 /// A relation that has other names now, and the table that stands in for it.
 struct StandIn {
     oid: u32,
     known: (String, String),
     now: Qualified,
+    /// The names of its columns, as `pgtrickle.column_names` gives them, as a text.
     names: String,
     place: Qualified,
-    /// The number, the name now and the name that the query knows, of each column.
-    columns: Vec<(i64, String, String)>,
+    columns: Vec<Column>,
 }
 
 impl StandIn {
     async fn of(t: &Transaction<'_>, place: &Place, e: &Entry, r: &Row) -> Result<StandIn> {
         let oid: u32 = r.get(0);
+        let now = Qualified::new(r.get::<String>(3), r.get::<String>(4));
         let columns = t.query(COLUMNS, &[&e.id, &oid]).await.map_err(|err| fail(e, err))?;
+        if let Some(gone) = columns.iter().find(|c| c.get(4)) {
+            let column = Ident::new(gone.get::<&str>(2));
+            return Err(Error::input(format!("column {column} of {now} was dropped")).coded("42703"));
+        }
+        let column = |r: &Row| Column {
+            number: r.get(0),
+            now: r.get(1),
+            known: r.get(2),
+            spelled: r.get(3),
+            new: r.get(5),
+        };
         Ok(StandIn {
             oid,
             known: (r.get(1), r.get(2)),
-            now: Qualified::new(r.get::<String>(3), r.get::<String>(4)),
+            now,
             names: r.get(5),
             place: place.qualified(&stand_in(oid)),
-            columns: columns.iter().map(|r| (r.get(0), r.get(1), r.get(2))).collect(),
+            columns: columns.iter().map(column).collect(),
         })
     }
 
     /// Makes the table, with the names that the query knows.
-    async fn make(&self, t: &Transaction<'_>, place: &Place) -> Result<(), crate::db::Refusal> {
-        let key: Option<String> = t.query_one(PRIMARY_KEY, &[&self.oid]).await?.get(0);
-        let table = place.table(&stand_in(self.oid));
-        let mut text = format!("CREATE {table} (LIKE {});", self.now);
-        if let Some(key) = key {
-            let _ = write!(text, "ALTER TABLE {} ADD PRIMARY KEY ({key});", self.place);
+    async fn make(&self, t: &Transaction<'_>, place: &Place) -> Result<(), Refusal> {
+        let key = t.query(PRIMARY_KEY, &[&self.oid]).await?;
+        let key: Vec<i64> = key.iter().map(|r| r.get(0)).collect();
+        let named = |c: &Column| format!("{} {}", Ident::new(&c.known), c.spelled);
+        let mut parts: Vec<String> = self.columns.iter().filter(|c| !c.new).map(named).collect();
+        let number = |n: &i64| self.columns.iter().find(|c| c.number == *n && c.now.is_some() && !c.new);
+        let key: Option<Vec<&Column>> = key.iter().map(number).collect();
+        let key: Vec<String> =
+            key.unwrap_or_default().iter().map(|c| Ident::new(&c.known).to_string()).collect();
+        if !key.is_empty() {
+            parts.push(format!("PRIMARY KEY ({})", key.join(", ")));
         }
-        let columns = self.columns.iter().map(|(n, now, known)| (*n, now.as_str(), known.as_str()));
-        text.push_str(&self.rename(columns));
-        t.batch_execute(&text).await
+        t.batch_execute(&format!("CREATE {} ({})", place.table(&stand_in(self.oid)), parts.join(", "))).await
     }
 
-    /// Gives its columns the names of now.
-    async fn follow(&self, t: &Transaction<'_>) -> Result<(), crate::db::Refusal> {
-        let columns = self.columns.iter().map(|(n, now, known)| (*n, known.as_str(), now.as_str()));
-        t.batch_execute(&self.rename(columns)).await
-    }
-
-    /// Renames columns, of which two may have each other's names.
-    fn rename<'a>(&self, columns: impl Iterator<Item = (i64, &'a str, &'a str)>) -> String {
+    /// Gives its columns the names of now, of which two may have each other's, and drops those that are gone.
+    async fn follow(&self, t: &Transaction<'_>) -> Result<(), Refusal> {
         let (mut apart, mut given) = (String::new(), String::new());
-        for (number, from, to) in columns.filter(|(_, from, to)| from != to) {
-            let (from, to, between) = (Ident::new(from), Ident::new(to), format!("\"between {number}\""));
-            let _ = write!(apart, "ALTER TABLE {} RENAME {from} TO {between};", self.place);
-            let _ = write!(given, "ALTER TABLE {} RENAME {between} TO {to};", self.place);
+        for c in &self.columns {
+            let (known, between) = (Ident::new(&c.known), format!("\"between {}\"", c.number));
+            match &c.now {
+                Some(now) if c.new => {
+                    let now = Ident::new(now);
+                    let _ = write!(given, "ALTER TABLE {} ADD {now} {};", self.place, c.spelled);
+                }
+                Some(now) if *now == c.known => {}
+                Some(now) => {
+                    let now = Ident::new(now);
+                    let _ = write!(apart, "ALTER TABLE {} RENAME {known} TO {between};", self.place);
+                    let _ = write!(given, "ALTER TABLE {} RENAME {between} TO {now};", self.place);
+                }
+                None => {
+                    let _ = write!(apart, "ALTER TABLE {} DROP {known};", self.place);
+                }
+            }
         }
-        apart + &given
+        t.batch_execute(&(apart + &given)).await
+    }
+
+    /// The names that the query knows where a message of PostgreSQL's has those of the table that stands in.
+    fn unmasked(&self, message: &str) -> String {
+        message.replace(&stand_in(self.oid), &self.known.1)
     }
 }
 
@@ -110,9 +161,9 @@ fn stand_in(oid: u32) -> String {
 }
 
 /// The view over the tables that stand in.
-const VIEW: &str = "trickle_renamed";
+const OVER: &str = "trickle_renamed";
 
-fn fail(e: &Entry, err: crate::db::Refusal) -> Error {
+fn fail(e: &Entry, err: Refusal) -> Error {
     Error::server(format!("follow what was renamed under {}", shown(e)), err)
 }
 
@@ -142,16 +193,19 @@ impl<C: Connection> Trickle<C> {
     /// Those of [`Trickle::as_now`].
     pub(crate) async fn follow_names(&mut self, e: &Entry) -> Result<Entry> {
         let Some(renamed) = self.by_names_of_now(e).await? else { return Ok(e.clone()) };
-        self.progress.say(&format!("{}: something that it reads has another name; following it", shown(e)));
+        if renamed.query != e.query {
+            self.progress
+                .say(&format!("{}: something that it reads has another name; following it", shown(e)));
+        }
         let db: &mut dyn Connection = &mut self.connection;
         let t = db.transaction().await.map_err(|err| fail(e, err))?;
-        let held = t.execute(NOTE_QUERY, &[&e.id, &e.definition, &renamed.query]).await;
-        if held.map_err(|err| fail(e, err))? == 0 {
+        if !is_held(&t, e).await? {
             return Err(Error::stale(format!("somebody else alters {}", shown(e))));
         }
+        t.execute(NOTE_QUERY, &[&e.id, &renamed.query]).await.map_err(|err| fail(e, err))?;
         for r in &renamed.relations {
-            let (known, now): (Vec<String>, Vec<String>) =
-                r.columns.iter().map(|(_, now, known)| (known.clone(), now.clone())).unzip();
+            let there = r.columns.iter().filter_map(|c| Some((c.known.clone(), c.now.clone()?)));
+            let (known, now): (Vec<String>, Vec<String>) = there.unzip();
             let schema = r.now.schema.as_ref().map_or("", Ident::as_str);
             let name = r.now.name.as_str();
             let noted = t.execute(NOTE_NAMES, &[&e.id, &r.oid, &schema, &name, &r.names, &known, &now]).await;
@@ -162,59 +216,86 @@ impl<C: Connection> Trickle<C> {
         registry.get(e.id).cloned().ok_or_else(|| Error::stale(format!("{} is gone", shown(e))))
     }
 
+    /// Whether the query of a stream table has to be written with other names than those that were noted.
+    pub(crate) async fn is_renamed(&self, e: &Entry) -> Result<bool> {
+        let renamed = self.db().query(CHANGED, &[&e.id]).await.map_err(|err| fail(e, err))?;
+        Ok(!renamed.is_empty())
+    }
+
     /// The query of a stream table by the names of now; `None` where it has these.
     async fn by_names_of_now(&mut self, e: &Entry) -> Result<Option<Renamed>> {
-        let renamed = self.db().query(RENAMED, &[&e.id]).await.map_err(|err| fail(e, err))?;
+        let renamed = self.db().query(CHANGED, &[&e.id]).await.map_err(|err| fail(e, err))?;
         if renamed.is_empty() {
             return Ok(None);
         }
         let db: &mut dyn Connection = &mut self.connection;
         let t = db.transaction().await.map_err(|err| fail(e, err))?;
-        let written = written(&t, e, &renamed).await;
+        let written = written(&t, e, renamed).await;
         t.rollback().await.map_err(|err| Error::server("roll back", err))?;
         written.map(Some)
     }
 }
 
-/// Notes the query `$3` of a stream table `$1`, unless somebody altered it since it was `$2`.
-const NOTE_QUERY: &str = "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $3, original_query = $3, updated_at = clock_timestamp() \
-     WHERE pgt_id = $1 AND pgtrickle.definition(pgt_id) = $2";
+/// Notes the query `$2` of a stream table `$1`.
+const NOTE_QUERY: &str =
+    "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, original_query = $2 WHERE pgt_id = $1";
 
 /// Notes the names of a relation `$2`, and of its columns, by which the query of `$1` knows it.
-const NOTE_NAMES: &str = "UPDATE pgtrickle.pgt_dependencies SET source_schema = $3, source_name = $4, names = $5::text::text[], \
+const NOTE_NAMES: &str = "UPDATE pgtrickle.pgt_dependencies SET source_schema = $3, source_name = $4, column_names = $5::text::text[], \
      columns_used = ARRAY(SELECT coalesce(m.now, u.name) FROM unnest(columns_used) WITH ORDINALITY u(name, place) \
          LEFT JOIN unnest($6::text[], $7::text[]) m(known, now) ON m.known = u.name ORDER BY u.place) \
      WHERE pgt_id = $1 AND source_relid = $2";
 
-async fn written(t: &Transaction<'_>, e: &Entry, renamed: &[Row]) -> Result<Renamed> {
+async fn written(t: &Transaction<'_>, e: &Entry, renamed: Vec<Row>) -> Result<Renamed> {
     let doing = |err| fail(e, err);
     let place = Place::of(t).await.map_err(doing)?;
     put_in_force(t, &e.in_force).await.map_err(doing)?;
+    // Nobody renames them from here on: query and names are of one moment.
+    for r in &renamed {
+        let now = Qualified::new(r.get::<String>(3), r.get::<String>(4));
+        t.batch_execute(&format!("SELECT FROM {now} LIMIT 0")).await.map_err(doing)?;
+    }
+    let named = |r: &Row| (r.get::<u32>(0), r.get::<String>(3), r.get::<String>(4));
+    let still = t.query(CHANGED, &[&e.id]).await.map_err(doing)?;
+    if !still.iter().map(named).eq(renamed.iter().map(named)) {
+        return Err(Error::stale(format!("somebody else renames what {} reads", shown(e))));
+    }
     let mut all = Vec::new();
-    for r in renamed {
+    for r in &still {
         all.push(StandIn::of(t, &place, e, r).await?);
     }
     for s in &all {
         s.make(t, &place).await.map_err(doing)?;
     }
+    let not_followed = |why: String| {
+        let why = all.iter().fold(why, |why, s| s.unmasked(&why));
+        Error::input(format!(
+            "its query cannot be written with the names that tables and columns have now: {why}"
+        ))
+    };
     let query = over_other_tables(&e.query, |schema, name| {
         let named = all.iter().find(|s| schema == Some(s.known.0.as_str()) && name == s.known.1);
         named.map(|s| (s.place.to_string(), stand_in(s.oid)))
-    })?;
-    let view = format!("{}{}", place.create(VIEW), query.trim_end().trim_end_matches(';'));
-    // The message names what is missing by the name that the query knows.
-    t.batch_execute(&view).await.map_err(|err| {
-        let message = err.message.clone();
-        doing(err).saying(message).blamed_on_input()
-    })?;
+    });
+    let query = query.map_err(|err| not_followed(err.to_string()))?;
+    let view = format!("{}{}", place.create(OVER), query.trim_end().trim_end_matches(';'));
+    let refused = |err: Refusal| match err.sqlstate.as_deref() {
+        // Class 42: the query means nothing over the tables that stand in.
+        Some(code) if code.starts_with("42") => {
+            let (message, code) = (err.message.clone(), code.to_owned());
+            not_followed(message).coded(&code)
+        }
+        _ => doing(err),
+    };
+    t.batch_execute(&view).await.map_err(refused)?;
     for s in &all {
         s.follow(t).await.map_err(doing)?;
     }
     t.batch_execute(&format!("SET LOCAL search_path = {SHUT}")).await.map_err(doing)?;
     let text = format!("SELECT {}", canonical("pg_get_viewdef(to_regclass($1)::oid)"));
-    let text: String = t.query_one(&text, &[&place.of_name(VIEW)]).await.map_err(doing)?.get(0);
-    let query = over_other_tables(&text, |_, name| {
-        let stood_for = all.iter().find(|s| name == stand_in(s.oid));
+    let text: String = t.query_one(&text, &[&place.of_name(OVER)]).await.map_err(doing)?.get(0);
+    let query = over_other_tables(&text, |schema, name| {
+        let stood_for = all.iter().find(|s| name == stand_in(s.oid) && place.is(schema));
         stood_for.map(|s| (s.now.to_string(), s.now.name.as_str().to_owned()))
     })?;
     Ok(Renamed { query, relations: all })

@@ -3,6 +3,7 @@
 use crate::db::Connection;
 use crate::error::Error;
 use trickle_core::near::nearest;
+use trickle_core::sql::Ident;
 
 /// Names of relations `$2`, or else of functions, in these schemas and the server's own.
 const NAMES: &str = "
@@ -26,7 +27,7 @@ pub(super) async fn suggested(db: &dyn Connection, sql: &str, path: &[String], e
     let names: Vec<String> = rows.iter().map(|r| r.get(0)).collect();
     // A function of this name is there for other arguments, as PostgreSQL's own hint says.
     match nearest(&name, names.iter().map(String::as_str)) {
-        Some(near) if !names.contains(&name) => error.hint(format!("Did you mean {near}?")),
+        Some(near) if !names.contains(&name) => error.hint(format!("Did you mean {}?", Ident::new(near))),
         _ => error,
     }
 }

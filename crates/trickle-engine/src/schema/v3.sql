@@ -240,18 +240,18 @@ COMMENT ON FUNCTION pgtrickle.is_key(oid) IS 'Whether a unique index keeps any t
 
 -- Where a column or a relation of a query has another name now, the query is written with the names of now. A relation that is
 -- as it was when the query was planned has the names of then.
-CREATE FUNCTION pgtrickle.names(relation oid) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+CREATE FUNCTION pgtrickle.column_names(relation oid) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ARRAY(SELECT CASE WHEN NOT a.attisdropped THEN a.attname::text END FROM pg_attribute a
         WHERE a.attrelid = relation AND a.attnum > 0 ORDER BY a.attnum);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.names(oid) IS 'The names of the columns of a relation, each at its number; NULL for one that was dropped.';
-ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN names text[], ADD COLUMN named int2[];
-COMMENT ON COLUMN pgtrickle.pgt_dependencies.names IS 'The names of its columns as the query knows them, each at its number; NULL where they were not noted.';
-COMMENT ON COLUMN pgtrickle.pgt_dependencies.named IS 'The numbers of the columns that the query, or a view that it reads, names; NULL where they were not noted.';
-UPDATE pgtrickle.pgt_dependencies SET names = pgtrickle.names(source_relid)
+COMMENT ON FUNCTION pgtrickle.column_names(oid) IS 'The names of the columns of a relation, each at its number; NULL for one that was dropped.';
+ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN column_names text[], ADD COLUMN named_columns int2[];
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.column_names IS 'The names of its columns as the query knows them, each at its number; NULL where they were not noted.';
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.named_columns IS 'The numbers of the columns that the query, or a view that it reads, names; NULL where they were not noted.';
+UPDATE pgtrickle.pgt_dependencies SET column_names = pgtrickle.column_names(source_relid)
     WHERE schema_fingerprint = pgtrickle.fingerprint(source_relid);
 
 CREATE OR REPLACE FUNCTION pgtrickle.fingerprint(relation oid, last int2 DEFAULT 32767) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE

@@ -40,8 +40,8 @@ DROP FUNCTION pgtrickle.is_safe_path(text[]), pgtrickle.safe_path(jsonb, oid), p
 -- An ALTER TABLE matters to no reader that relies on nothing of it.
 ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN stored_hash;
 ALTER TABLE pgtrickle.pgt_buffers DROP COLUMN relied, DROP COLUMN paired;
-ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied, DROP COLUMN names, DROP COLUMN named;
-DROP FUNCTION pgtrickle.names(oid);
+ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied, DROP COLUMN column_names, DROP COLUMN named_columns;
+DROP FUNCTION pgtrickle.column_names(oid);
 DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], bool), pgtrickle.relied(oid, int2[]), pgtrickle.numbers(oid, text[]),
     pgtrickle.held_columns(jsonb);
 

@@ -183,7 +183,8 @@ impl Run for Create {
         let made = trickle.create(&new).await.map_err(|e| typed.refused(e))?;
         let took = started.elapsed();
         let rows = if made.made && new.initialize { filled(&trickle, &made).await? } else { None };
-        let told = if made.made { Some(Told::of(&mut trickle, &made).await?) } else { None };
+        // It is made and filled: no error here is one of that.
+        let told = if made.made { Told::of(&mut trickle, &made).await.ok() } else { None };
         drop(trickle);
         drop(meter);
         if mode.is_none_or(|m| m == Mode::Auto) {
@@ -250,9 +251,7 @@ impl Told {
             lines.push(format!("its refreshes keep {} in {tables} beside it", bytes(self.beside.bytes)));
         }
         for (name, value) in &self.settings {
-            lines.push(format!(
-                "its query always means what it means under {name} = '{value}', the value of now"
-            ));
+            lines.push(format!("its query keeps {name} = '{value}', whatever the setting is later"));
         }
         for (_, index) in self.indexes.iter().take(SHOWN) {
             lines.push(format!("an index would make its refreshes cheaper: {}", index.statement));

@@ -30,7 +30,8 @@ impl Run for Drop {
         let missing = |e: &trickle_client::Error| e.sqlstate() == Some("42P01");
         let gone = match trickle.find(&name).await {
             Err(e) if self.if_exists && missing(&e) => Vec::new(),
-            _ => trickle.drop(&name, self.cascade).await?,
+            Err(e) => return Err(e.into()),
+            Ok(_) => trickle.drop(&name, self.cascade).await?,
         };
         if output.is_json() {
             output.document(&json!({"dropped": gone}));
