@@ -140,7 +140,7 @@ async fn under(db: &Db, control: &Session, nth: usize) -> Result<(), String> {
     let settings = Settings { force: Some(Force::Incremental), ..Settings::default() };
     let mut t = Driver::of(Trickle::attach(session, settings).await.map_err(|e| format!("{e:?}"))?);
     for alter in ["", "ALTER TABLE h ALTER n TYPE numeric(20,5)", "ALTER TABLE h ALTER n TYPE numeric"] {
-        if nth % 3 == 0 && !alter.is_empty() {
+        if nth.is_multiple_of(3) && !alter.is_empty() {
             run(control, alter).await;
         }
         // An alteration may change values without a statement that writes them; what writers keep notices

@@ -32,7 +32,7 @@ pub(crate) use forms::{
 pub(crate) use names::{cuts_fields, fold, parts, precision, qualified, reads, relations, type_of};
 pub use script::{Comment, Defined, ScriptStatement, StatementKind, find_name, statements};
 pub(crate) use source::{Place, Source};
-pub use tables::over_other_tables;
+pub use tables::{Other, over_other_tables};
 #[cfg(feature = "testing")]
 pub(crate) use writes::parse_writes;
 

@@ -5,16 +5,18 @@ use super::{Source, fold, forms, parse_query};
 use crate::error::{Error, Result};
 use std::ops::ControlFlow;
 
+/// Another table: the text that names it, and its name alone.
+pub type Other = (String, String);
+
 /// The query with other tables in the place of some. `now` is asked with the schema and the name of a table, as
-/// PostgreSQL folds them, and gives for the other the text that names it, and its name alone. Columns are
-/// found as before: a table that had no alias keeps its name as one, where the other's is another; an alias
+/// PostgreSQL folds them, and gives the other. Columns are found as before: a table that had no alias keeps its name as one, where the other's is another; an alias
 /// that is the other's name is left out. All else of the text stays as it is.
 ///
 /// # Errors
 /// A syntax error; a name whose place the parser did not keep.
 pub fn over_other_tables(
     sql: &str,
-    mut now: impl FnMut(Option<&str>, &str) -> Option<(String, String)>,
+    mut now: impl FnMut(Option<&str>, &str) -> Option<Other>,
 ) -> Result<String> {
     let parsed = parse_query(sql)?;
     let (Some(query), source) = (parsed.query(), &parsed.source) else {
@@ -35,7 +37,7 @@ pub fn over_other_tables(
 }
 
 struct Tables<'a> {
-    now: &'a mut dyn FnMut(Option<&str>, &str) -> Option<(String, String)>,
+    now: &'a mut dyn FnMut(Option<&str>, &str) -> Option<Other>,
     source: &'a Source,
     edits: Vec<(usize, usize, String)>,
     lost: bool,
