@@ -56,7 +56,21 @@ fn a_session_from_init_to_uninstall() {
 fn created(app: &Role) {
     let made =
         app.trickle(&["create", "by_region", "--query", BY_REGION, "--schedule", "30s", "--json"]).json();
-    assert_eq!(keys(&made), ["created", "mode", "ms", "name", "reasons", "rows"]);
+    assert_eq!(
+        keys(&made),
+        [
+            "created",
+            "hidden_bytes",
+            "hidden_tables",
+            "indexes",
+            "mode",
+            "ms",
+            "name",
+            "reasons",
+            "rows",
+            "settings"
+        ]
+    );
     assert_eq!(
         (&made["name"], &made["mode"], &made["rows"]),
         (&json!("public.by_region"), &json!("DIFFERENTIAL"), &json!(3))
