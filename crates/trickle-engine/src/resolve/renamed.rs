@@ -22,7 +22,7 @@ use trickle_core::sql::{Ident, Qualified};
 /// The relations that the query of `$1` names and that have another name now, or of which a column that it names
 /// has one; or that got or lost a column that it does not name: aliases of columns go by position.
 const CHANGED: &str = "
-SELECT c.oid, d.source_schema, d.source_name, n.nspname, c.relname, now.names::text FROM pgtrickle.pgt_dependencies d
+SELECT c.oid, d.source_schema, d.source_name, n.nspname, c.relname, now.names::text, c.relkind IN ('r', 'p') FROM pgtrickle.pgt_dependencies d
 JOIN pg_class c ON c.oid = d.source_relid JOIN pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL (SELECT pgtrickle.column_names(c.oid)) now(names)
 WHERE d.pgt_id = $1 AND coalesce(0 = ANY (d.read_through), true) AND c.relnamespace IS DISTINCT FROM to_regnamespace('pgtrickle_changes')
@@ -250,10 +250,11 @@ async fn written(t: &Transaction<'_>, e: &Entry, renamed: Vec<Row>) -> Result<Re
     let doing = |err| fail(e, err);
     let place = Place::of(t).await.map_err(doing)?;
     put_in_force(t, &e.in_force).await.map_err(doing)?;
-    // Nobody renames them from here on: query and names are of one moment.
-    for r in &renamed {
+    // Nobody renames them from here on: query and names are of one moment. To read them would plan them, and so run code of whoever
+    // owns them by now. The server locks no other kinds by name: who plans looks at the names again afterwards.
+    for r in renamed.iter().filter(|r| r.get(6)) {
         let now = Qualified::new(r.get::<String>(3), r.get::<String>(4));
-        t.batch_execute(&format!("SELECT FROM {now} LIMIT 0")).await.map_err(doing)?;
+        t.batch_execute(&format!("LOCK TABLE {now} IN ACCESS SHARE MODE")).await.map_err(doing)?;
     }
     let named = |r: &Row| (r.get::<u32>(0), r.get::<String>(3), r.get::<String>(4));
     let still = t.query(CHANGED, &[&e.id]).await.map_err(doing)?;
