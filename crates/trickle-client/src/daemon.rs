@@ -285,8 +285,8 @@ impl<'d> Daemon<'d> {
     }
 
     /// Has refreshes give way that have worked for a while and stand before a request for an exclusive lock.
-    /// The server has heard a request to cancel before the connection does anything else, so it ends nothing but
-    /// the refresh that it is for.
+    /// The server has heard a request to cancel before the connection does anything else, so it ends nothing
+    /// but the refresh that it is for.
     async fn give_way(&self) {
         let all = self.at_work.values().filter(|w| w.since.elapsed() >= GLANCE);
         let all: BTreeMap<i32, &AtWork> =

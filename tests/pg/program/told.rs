@@ -1,4 +1,4 @@
-//! What the program says of a stream table that it made or dropped, beside that it did.
+//! Facts that the program tells of a stream table when it made or dropped it.
 
 use super::{BY_REGION, Role};
 use crate::support::{count, newest_server};

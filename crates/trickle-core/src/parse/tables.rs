@@ -8,9 +8,10 @@ use std::ops::ControlFlow;
 /// Another table: the text that names it, and its name alone.
 pub type Other = (String, String);
 
-/// The query with other tables in the place of some. `now` is asked with the schema and the name of a table, as
-/// PostgreSQL folds them, and gives the other. Columns are found as before: a table that had no alias keeps its name as one, where the other's is another; an alias
-/// that is the other's name is left out. All else of the text stays as it is.
+/// The query with other tables in the place of some. `now` is asked with the schema and the name of a
+/// table, as PostgreSQL folds them, and gives the other. Columns are found as before: a table that had
+/// no alias keeps its name as one, where the other's is another; an alias that is the other's name is
+/// left out. All else of the text stays as it is.
 ///
 /// # Errors
 /// A syntax error; a name whose place the parser did not keep.

@@ -236,9 +236,9 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Notes the query `$2` of a stream table `$1`.
-const NOTE_QUERY: &str =
-    "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, original_query = $2 WHERE pgt_id = $1";
+/// Notes the query `$2` of a stream table `$1`; where it is the same, the query stays as it was typed.
+const NOTE_QUERY: &str = "UPDATE pgtrickle.pgt_stream_tables SET defining_query = $2, \
+     original_query = CASE WHEN defining_query = $2 THEN original_query ELSE $2 END WHERE pgt_id = $1";
 
 /// Notes the names of a relation `$2`, and of its columns, by which the query of `$1` knows it.
 const NOTE_NAMES: &str = "UPDATE pgtrickle.pgt_dependencies SET source_schema = $3, source_name = $4, column_names = $5::text::text[], \

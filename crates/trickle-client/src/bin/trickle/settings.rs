@@ -10,6 +10,7 @@ use trickle_client::Settings;
 use trickle_client::daemon::DaemonOptions;
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
+use trickle_core::near::nearest;
 
 /// Read where it is in the current directory and no other file is named.
 const FILE: &str = "trickle.toml";
@@ -102,9 +103,9 @@ settings! {
     /// How long a statement of a refresh may take; 0 for no limit [default: the server's statement_timeout]
     #[arg(value_name = "MS")]
     statement_timeout_ms: u32,
-    /// trickle run: how long a request for an ACCESS EXCLUSIVE lock on a table, as of a migration, waits for a
-    /// refresh that reads it: then the refresh gives way, and begins again afterwards; 0 for as long as it takes
-    /// [default: 1000]
+    /// trickle run: how long a request for an ACCESS EXCLUSIVE lock on a table, as of a migration, waits for
+    /// a refresh that reads it: then the refresh gives way, and begins again afterwards; 0 for as long as it
+    /// takes [default: 1000]
     #[arg(value_name = "MS")]
     give_way_ms: u32,
     /// trickle run: whether statements that come again stay prepared on their connection; never through a pooler [default: true]
@@ -311,9 +312,7 @@ fn misspelt(text: &str) -> Option<String> {
     let names: Vec<&str> = command.get_arguments().map(|a| a.get_id().as_str()).collect();
     let keys = toml::from_str::<toml::Table>(text).ok()?;
     let wrong = keys.keys().find(|k| !names.contains(&k.as_str()))?;
-    let distance = |name: &&&str| strsim::damerau_levenshtein(wrong, name);
-    let near = names.iter().min_by_key(distance)?;
-    (distance(&near) <= wrong.len() / 3).then(|| (*near).to_owned())
+    nearest(wrong, names.into_iter()).map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -183,8 +183,13 @@ impl Run for Create {
         let made = trickle.create(&new).await.map_err(|e| typed.refused(e))?;
         let took = started.elapsed();
         let rows = if made.made && new.initialize { filled(&trickle, &made).await? } else { None };
+        let told = if made.made { Some(Told::of(&mut trickle, &made).await) } else { None };
         // It is made and filled: no error here is one of that.
-        let told = if made.made { Told::of(&mut trickle, &made).await.ok() } else { None };
+        if let Some(Err(e)) = &told {
+            let e = e.render(stderr_colour());
+            output.remark(&format!("notice: indexes that would help {} are not known\n{e}", made.name));
+        }
+        let told = told.and_then(Result::ok);
         drop(trickle);
         drop(meter);
         if mode.is_none_or(|m| m == Mode::Auto) {

@@ -8,8 +8,8 @@ use serde_json::json;
 
 /// Take stream tables out of the schedule, as for a deployment; their changes go on being captured.
 ///
-/// Without a name, all of the current role's. trickle refresh refreshes them by hand all the same; trickle resume puts
-/// them back.
+/// Without a name, all of the current role's. trickle refresh refreshes them by hand all the same; trickle
+/// resume puts them back.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pause {
     /// Which; without any, all.
