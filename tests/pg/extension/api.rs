@@ -335,8 +335,8 @@ fn the_public_gets_nothing_and_what_runs_as_its_owner_pins_its_path() {
 }
 
 /// Who looks whether one may be called by somebody who should not looks here.
-const DEFINERS: [&str; 4] =
-    ["mark_readers(oid,bigint[],text)", "on_alter()", "on_drop()", "stop_keeping(bigint)"];
+const DEFINERS: [&str; 5] =
+    ["forget()", "mark_readers(oid,bigint[],text)", "on_alter()", "on_drop()", "stop_keeping(bigint)"];
 
 /// Functions that run with the rights of whoever owns the catalog, beside those that capture changes.
 #[test]

@@ -129,7 +129,7 @@ const AS_BEFORE: &str = "DO $$ DECLARE f text; BEGIN
         'held_columns(jsonb)', 'misfit(oid, int2[], text[], oid[], text[])', 'columns_now(oid, int2[], oid[])', 'row_security(oid, oid)',
         'row_security(oid, oid[], oid)', 'safe_path(text[], oid)', 'safe_path(jsonb, oid)', 'types_fingerprint(oid[])',
         'child_misfit(oid, text[], oid[])', 'lost_key(oid, oid[], text[])', 'is_safe_path(text[])', 'type_names(oid[])', 'take_lease(oid, text, bigint, interval)',
-        'give_lease(oid, bigint)'] LOOP
+        'give_lease(oid, bigint)', 'forget()'] LOOP
         EXECUTE format('ALTER EXTENSION pg_trickle DROP FUNCTION pgtrickle.%s', f);
     END LOOP; END $$;
     ALTER EXTENSION pg_trickle DROP TABLE pgtrickle.pgt_marks;

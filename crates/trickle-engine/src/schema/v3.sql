@@ -3,6 +3,22 @@
 -- Readers of the catalog begin with this table. A change of the catalog does too, so that the two never wait for each other in a circle.
 LOCK TABLE pgtrickle.pgt_stream_tables IN ACCESS EXCLUSIVE MODE;
 
+-- What belongs to a stream table goes with its row by a trigger. Foreign keys between tables of an extension are there before the rows
+-- of a dump are, and pg_restore -j brings those in any order.
+ALTER TABLE pgtrickle.pgt_dependencies DROP CONSTRAINT pgt_dependencies_pgt_id_fkey;
+ALTER TABLE pgtrickle.pgt_refresh_history DROP CONSTRAINT pgt_refresh_history_pgt_id_fkey;
+ALTER TABLE pgtrickle.pgt_lease_terms DROP CONSTRAINT pgt_lease_terms_role_fkey;
+CREATE FUNCTION pgtrickle.forget() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = OLD.pgt_id;
+    DELETE FROM pgtrickle.pgt_refresh_history h WHERE h.pgt_id = OLD.pgt_id;
+    RETURN NULL;
+END
+$$;
+REVOKE ALL ON FUNCTION pgtrickle.forget() FROM PUBLIC;
+COMMENT ON FUNCTION pgtrickle.forget() IS 'Deletes what the catalog holds of a stream table whose row was deleted.';
+CREATE TRIGGER forget AFTER DELETE ON pgtrickle.pgt_stream_tables FOR EACH ROW EXECUTE FUNCTION pgtrickle.forget();
+
 -- Capture.
 --
 -- A trigger function runs with the rights of its owner over tables that others may alter. So it touches a value of a table only

@@ -3,6 +3,13 @@
 -- Readers of the catalog begin with this table. A change of the catalog does too, so that the two never wait for each other in a circle.
 LOCK TABLE pgtrickle.pgt_stream_tables IN ACCESS EXCLUSIVE MODE;
 
+DROP TRIGGER forget ON pgtrickle.pgt_stream_tables;
+DROP FUNCTION pgtrickle.forget();
+DELETE FROM pgtrickle.pgt_refresh_history h WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = h.pgt_id);
+ALTER TABLE pgtrickle.pgt_dependencies ADD FOREIGN KEY (pgt_id) REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE;
+ALTER TABLE pgtrickle.pgt_refresh_history ADD FOREIGN KEY (pgt_id) REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE;
+ALTER TABLE pgtrickle.pgt_lease_terms ADD FOREIGN KEY (role) REFERENCES pgtrickle.pgt_leases ON DELETE CASCADE;
+
 DO $$
 DECLARE here bool;
 BEGIN
