@@ -236,3 +236,43 @@ fn a_foreign_table_is_followed() {
         assert_equal(&mut t, "counted").await;
     });
 }
+
+/// Columns of a followed materialized view under other names, and under each other's.
+#[test]
+fn columns_of_what_is_copied_may_be_renamed() {
+    newest_server(async |db| {
+        let mut t = open_with(db, incremental()).await;
+        let w = db.session().await;
+        run(&w, "CREATE TABLE a (id int PRIMARY KEY, v int, u int); INSERT INTO a SELECT i, i * 2, i * 3 FROM generate_series(1, 9) i; \
+                 CREATE MATERIALIZED VIEW m AS SELECT id, v, u FROM a").await;
+        follow(&mut t, "summed", "SELECT sum(v) AS v, sum(u) AS u FROM m").await;
+        follow(&mut t, "plain", "SELECT id, v FROM m WHERE u > 6").await;
+        // As a view over it would say it.
+        run(&w, "CREATE VIEW now AS SELECT id, v FROM m WHERE u > 6").await;
+        for change in [
+            "ALTER MATERIALIZED VIEW m RENAME v TO x",
+            "ALTER MATERIALIZED VIEW m RENAME x TO y; ALTER MATERIALIZED VIEW m RENAME u TO x",
+            "ALTER MATERIALIZED VIEW m RENAME x TO \"between 2\"; ALTER MATERIALIZED VIEW m RENAME y TO x; \
+             ALTER MATERIALIZED VIEW m RENAME \"between 2\" TO y",
+            "ALTER MATERIALIZED VIEW m RENAME TO n",
+        ] {
+            run(&w, change).await;
+            run(&w, "UPDATE a SET v = v + 1, u = u + 10 WHERE id % 3 = 1").await;
+            run(
+                &w,
+                if change.ends_with("TO n") {
+                    "REFRESH MATERIALIZED VIEW n"
+                } else {
+                    "REFRESH MATERIALIZED VIEW m"
+                },
+            )
+            .await;
+            for st in ["summed", "plain"] {
+                refresh(&mut t, st).await;
+                assert_equal(&mut t, st).await;
+            }
+            let different = "SELECT count(*) FROM ((TABLE plain EXCEPT ALL TABLE now) UNION ALL (TABLE now EXCEPT ALL TABLE plain)) d";
+            assert_eq!(count(&w, different).await, 0, "{change}");
+        }
+    });
+}

@@ -48,6 +48,7 @@ mod random;
 mod readme;
 mod recursion;
 mod redteam;
+mod renamed_code;
 mod restored;
 mod row_security;
 mod sets;

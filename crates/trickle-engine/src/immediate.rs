@@ -191,22 +191,29 @@ async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(V
     let sources = table.sources();
     let mut columns = sources.iter().flat_map(|(def, _)| &def.columns);
     let names = e.query.contains("::reg") || columns.any(|c| c.ty.is_name_by_path());
-    let ids: Vec<u32> = sources.iter().map(|(def, _)| def.id.0).collect();
+    let ids: Vec<u32> = sources.iter().map(|(def, _)| def.id).chain([e.relation.id]).map(|id| id.0).collect();
     let keys = db.query(KEYS, &[&ids]).await.map_err(|err| Error::server("read the keys of sources", err))?;
     let key = |r: &Row| Key { table: TableId(r.get(0)), index: r.get(1), columns: r.get(2) };
     let named = db.query(NAMED, &[&e.id]).await;
     let named = named.map_err(|err| Error::server("read the columns that a query names", err))?;
     let (never_null, keys) = (never_null(&named, table, &keys), keys.iter().map(key).collect());
+    let own =
+        table_by_oid(db, &mut PgCatalog::new(), &e.relation.schema, &e.relation.name).await?.map(|def| {
+            let columns: Vec<usize> = (0..def.columns.len()).collect();
+            Buffer::new(def, HIDDEN, &columns)
+        });
     if e.functions.is_empty() && e.types.is_empty() && !names {
         let mut settings = e.in_force.clone();
         let paths = settings.iter_mut().filter(|s| s.name == "search_path");
         paths.for_each(|s| s.values = vec!["pg_catalog".to_owned()]);
-        return Ok((settings, Needs { keys, never_null, ..Needs::default() }));
+        return Ok((settings, Needs { keys, own, never_null, ..Needs::default() }));
     }
-    let names = db.query_one("SELECT pgtrickle.type_names($1)", &[&e.types]).await;
-    let names = names.map_err(|err| Error::server("read the names of types", err))?.get(0);
+    let text = "SELECT pgtrickle.type_names($1), pgtrickle.functions_fingerprint($2)";
+    let names = db.query_one(text, &[&e.types, &e.functions]).await;
+    let names = names.map_err(|err| Error::server("read the names of types and functions", err))?;
+    let (names, bodies) = (names.get(0), names.get(1));
     let (functions, types) = (e.functions.clone(), e.types.clone());
-    Ok((e.in_force.clone(), Needs { functions, types, names, path: e.path(), keys, never_null }))
+    Ok((e.in_force.clone(), Needs { functions, bodies, types, names, path: e.path(), keys, own, never_null }))
 }
 
 /// The columns of tables that a query names, in the order of their numbers.

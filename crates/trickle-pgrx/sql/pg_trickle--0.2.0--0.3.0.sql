@@ -36,6 +36,8 @@ CREATE OR REPLACE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE pl
             END IF;
         END IF;
     END $$;
+-- It reads what comes with the catalog's version, and would follow the next statement already.
+DROP EVENT TRIGGER pg_trickle_alters;
 CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
     DECLARE tables oid[]; functions oid[];
@@ -57,6 +59,11 @@ CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE p
             SELECT array_agg(d.source_relid) INTO tables FROM pgtrickle.pgt_stream_tables s
             JOIN pgtrickle.pgt_dependencies d USING (pgt_id) WHERE s.refresh_mode = 'IMMEDIATE';
         END IF;
+        -- Attributes of composite types, and columns of tables whose rows are values, are altered as columns of relations.
+        SELECT tables || array_agg(s.pgt_relid) INTO tables FROM pgtrickle.pgt_stream_tables s
+        WHERE EXISTS (SELECT FROM pg_event_trigger_ddl_commands() o JOIN pg_type y
+            ON o.classid = 'pg_type'::regclass AND y.oid = o.objid OR o.classid = 'pg_class'::regclass AND y.typrelid = o.objid
+            WHERE y.oid = ANY (s.types));
         SELECT array_agg(o.objid) INTO functions FROM pg_event_trigger_ddl_commands() o
         WHERE o.classid = 'pg_proc'::regclass
           AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);
@@ -65,11 +72,11 @@ CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE p
         END IF;
     END $$;
 
-DROP EVENT TRIGGER pg_trickle_alters;
-CREATE EVENT TRIGGER pg_trickle_alters ON ddl_command_end
-        WHEN TAG IN ('ALTER TABLE', 'ALTER VIEW', 'ALTER SCHEMA', 'ALTER FUNCTION', 'ALTER ROUTINE', 'ALTER FOREIGN TABLE',
-            'ALTER MATERIALIZED VIEW', 'CREATE TABLE', 'CREATE VIEW', 'CREATE FUNCTION', 'GRANT', 'REVOKE')
-        EXECUTE FUNCTION pgtrickle.on_alter();
 -- == End of that ======================================================================================================
 
 SELECT pgtrickle.install();
+
+CREATE EVENT TRIGGER pg_trickle_alters ON ddl_command_end
+        WHEN TAG IN ('ALTER TABLE', 'ALTER VIEW', 'ALTER SCHEMA', 'ALTER FUNCTION', 'ALTER ROUTINE', 'ALTER TYPE', 'ALTER FOREIGN TABLE',
+            'ALTER MATERIALIZED VIEW', 'CREATE TABLE', 'CREATE VIEW', 'CREATE FUNCTION', 'GRANT', 'REVOKE')
+        EXECUTE FUNCTION pgtrickle.on_alter();

@@ -62,6 +62,11 @@ extension_sql!(
             SELECT array_agg(d.source_relid) INTO tables FROM pgtrickle.pgt_stream_tables s
             JOIN pgtrickle.pgt_dependencies d USING (pgt_id) WHERE s.refresh_mode = 'IMMEDIATE';
         END IF;
+        -- Attributes of composite types, and columns of tables whose rows are values, are altered as columns of relations.
+        SELECT tables || array_agg(s.pgt_relid) INTO tables FROM pgtrickle.pgt_stream_tables s
+        WHERE EXISTS (SELECT FROM pg_event_trigger_ddl_commands() o JOIN pg_type y
+            ON o.classid = 'pg_type'::regclass AND y.oid = o.objid OR o.classid = 'pg_class'::regclass AND y.typrelid = o.objid
+            WHERE y.oid = ANY (s.types));
         SELECT array_agg(o.objid) INTO functions FROM pg_event_trigger_ddl_commands() o
         WHERE o.classid = 'pg_proc'::regclass
           AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);

@@ -54,7 +54,7 @@ extension_sql!(
     REVOKE ALL ON FUNCTION pgtrickle.install(), pgtrickle.follow_drops(oid[]), pgtrickle.follow_alters(oid[], oid[]) FROM PUBLIC;
     CREATE EVENT TRIGGER pg_trickle_drops ON sql_drop EXECUTE FUNCTION pgtrickle.on_drop();
     CREATE EVENT TRIGGER pg_trickle_alters ON ddl_command_end
-        WHEN TAG IN ('ALTER TABLE', 'ALTER VIEW', 'ALTER SCHEMA', 'ALTER FUNCTION', 'ALTER ROUTINE', 'ALTER FOREIGN TABLE',
+        WHEN TAG IN ('ALTER TABLE', 'ALTER VIEW', 'ALTER SCHEMA', 'ALTER FUNCTION', 'ALTER ROUTINE', 'ALTER TYPE', 'ALTER FOREIGN TABLE',
             'ALTER MATERIALIZED VIEW', 'CREATE TABLE', 'CREATE VIEW', 'CREATE FUNCTION', 'GRANT', 'REVOKE')
         EXECUTE FUNCTION pgtrickle.on_alter();",
     name = "catalog",

@@ -502,3 +502,32 @@ fn a_column_that_a_reader_gave_up_goes() {
         );
     });
 }
+
+/// A query of the same text means another one where another table, or another function, has the name by then.
+#[test]
+fn the_same_text_over_another_table_is_a_change() {
+    newest_server(async |db| {
+        let (app, _, files) = begun(db).await;
+        app.run_sql(
+            db,
+            "CREATE TABLE u (id int PRIMARY KEY); INSERT INTO u VALUES (1); \
+            CREATE FUNCTION plus(i int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT i + 1'",
+        )
+        .await;
+        files.put("other.sql", "-- name: kept\nSELECT id, plus(id) AS more FROM u");
+        assert_eq!(files.apply(&app, &[]).0, 0);
+        for change in [
+            "ALTER TABLE u RENAME TO u_old; CREATE TABLE u (id int PRIMARY KEY); INSERT INTO u VALUES (7), (8)",
+            "ALTER FUNCTION plus(int) RENAME TO plus_old; \
+             CREATE FUNCTION plus(i int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT i + 2'",
+        ] {
+            app.run_sql(db, change).await;
+            let changed = vec![("change".to_owned(), "public.kept".to_owned())];
+            assert_eq!(files.apply(&app, &[]), (0, changed), "{change}");
+            assert_eq!(files.apply(&app, &[]), (0, vec![]), "{change}");
+            app.does(&["check", "--quiet"]);
+        }
+        let s = db.session().await;
+        assert_eq!(count(&s, "SELECT sum(more) FROM public.kept").await, 19);
+    });
+}

@@ -275,7 +275,7 @@ fn lost_key(table: Scalar, of: TableId, keys: &[Key]) -> Option<Scalar> {
 
 /// The guard of the triggers of a stream table that writers keep, before they read anything. Unless all
 /// tables that it reads fit and have their keys, and row security hides none of their rows from its owner, as
-/// whom this runs, the stream table is marked, and left as it is: the writer goes on.
+/// whom this runs, and the stream table itself is as it was made, it is marked, and left as it is: the writer goes on.
 pub(crate) fn all_fit(sources: &[Buffer], needs: &Needs, id: i64) -> Vec<Instruction> {
     let unfit = |s: &Buffer| {
         let of = s.table().id;
@@ -298,5 +298,25 @@ pub(crate) fn all_fit(sources: &[Buffer], needs: &Needs, id: i64) -> Vec<Instruc
         ];
         when(fit.negated(), marked, Vec::new())
     };
-    sources.iter().filter(|s| s.is_described()).map(unfit).collect()
+    let own = needs.own.as_ref().zip(sources.first()).map(|(own, told)| own_fits(own, told, needs, id));
+    own.into_iter().chain(sources.iter().filter(|s| s.is_described()).map(unfit)).collect()
+}
+
+/// The guard of the stream table itself: it has the columns and the keys by which its triggers write it. The mark names the source
+/// `told`, of which readers are told.
+fn own_fits(own: &Buffer, told: &Buffer, needs: &Needs, id: i64) -> Instruction {
+    let (of, positions) = (own.table().id, own.columns());
+    let keyed = lost_key(source(own, "oid"), of, &needs.keys).map(Scalar::is_null);
+    let fit = Scalar::and(std::iter::once(fits(own, positions, false)).chain(keyed));
+    let altered = Scalar::text("the stream table itself was altered");
+    let lost = match lost_key(variable(SOURCE), of, &needs.keys) {
+        Some(key) => key.coalesce(altered),
+        None => altered,
+    };
+    let marked = vec![
+        Instruction::Assign(Ident::fixed(SOURCE), source(own, "oid")),
+        marked(told, id, reason(own, variable(SOURCE), positions, false, lost)),
+        Instruction::Return,
+    ];
+    when(fit.negated(), marked, Vec::new())
 }

@@ -173,12 +173,17 @@ impl Immediate<'_> {
             wanted.push(usage(&s.schema));
             wanted.push(may("has_table_privilege", oid(s.id), "SELECT"));
         }
-        let Needs { functions, types, names, path, keys: _, never_null: _ } = &self.needs;
+        let Needs { functions, bodies, types, names, path, keys: _, own: _, never_null: _ } = &self.needs;
         // NULL for a function that is gone.
         let callable = |f: &u32| {
             may("has_function_privilege", oid(TableId(*f)), "EXECUTE").coalesce(Scalar::bool(false))
         };
         wanted.extend(functions.iter().map(callable));
+        if !functions.is_empty() {
+            let functions = fit::list(functions.iter().map(u32::to_string), "oid[]");
+            let now = Scalar::Call(Qualified::new("pgtrickle", "functions_fingerprint"), vec![functions]);
+            wanted.push(now.equals(Scalar::text(bodies)));
+        }
         if !types.is_empty() {
             let types = fit::list(types.iter().map(u32::to_string), "oid[]");
             let named = Scalar::Call(Qualified::new("pgtrickle", "type_names"), vec![types]);

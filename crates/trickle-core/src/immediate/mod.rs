@@ -63,15 +63,19 @@ pub struct Immediate<'t> {
 pub struct Needs {
     /// Functions that its owner calls, by oid.
     pub functions: Vec<u32>,
+    /// Of these functions, their names and bodies (`pgtrickle.functions_fingerprint`).
+    pub bodies: String,
     /// Types that it names, by oid.
     pub types: Vec<u32>,
-    /// Names of these types, and of the values of those that are enums (`pgtrickle.type_names`).
+    /// Names of these types, of the values of enums and of attributes among them (`pgtrickle.type_names`).
     pub names: Vec<String>,
     /// The schemas in which its functions and the operators of its types are found, where nobody else makes
     /// any.
     pub path: Vec<String>,
-    /// Keys of the sources.
+    /// Keys of the sources and of the stream table itself.
     pub keys: Vec<Key>,
+    /// The stream table itself, with the columns that it was made with; `None`: nobody else alters it.
+    pub own: Option<Buffer>,
     /// Columns of the sources, by position, that the plan believes to have no NULL and that may be given one.
     pub never_null: Vec<(TableId, usize)>,
 }

@@ -66,6 +66,8 @@ pub(super) struct Source {
     key: Option<Vec<usize>>,
     /// The schema and name of the table that it is.
     table: Option<(Arc<str>, Arc<str>)>,
+    /// Whether it is a view, whose rows have its own names for their columns, whatever aliases these get.
+    is_view: bool,
     /// Whether other tables inherit from it.
     descendants: bool,
     /// Virtual columns that could not be read and are not among the names.
@@ -83,6 +85,7 @@ impl Source {
             schema: None,
             key: None,
             table: None,
+            is_view: false,
             descendants: false,
             unread: Vec::new(),
             order: relation.order,
@@ -344,7 +347,7 @@ impl Lowerer<'_> {
             Some(relation) => relation.clone(),
             None => self.expand(&full, text, place)?,
         };
-        Ok(Source { schema: schema.map(Arc::from), ..Source::derived(relation, Vec::new()) })
+        Ok(Source { schema: schema.map(Arc::from), is_view: true, ..Source::derived(relation, Vec::new()) })
     }
 
     /// A view is lowered once and for good, also where the query that uses it is only being examined.
@@ -444,7 +447,8 @@ impl Lowerer<'_> {
         alias: Option<&TableAlias>,
         build: &mut Build,
     ) -> Result<Scope> {
-        let Source { node, names, refs, schema, key, table, unread, order, .. } = source;
+        let Source { node, names, refs, schema, key, table, is_view, unread, order, descendants: _ } = source;
+        let fields = is_view.then(|| names.clone());
         if let (Some(a), Some(hidden)) = (alias.filter(|a| !a.columns.is_empty()), unread.first()) {
             return Err(
                 self.stop(&a.name, format!("the column \"{hidden}\", which is computed where it is read"))
@@ -481,7 +485,15 @@ impl Lowerer<'_> {
             .collect();
         let key = key.map(|k| k.iter().map(|c| c + offset).collect());
         let schema = schema.filter(|_| alias.is_none());
-        Ok(Scope::of_item(Item { schema, key, present, table, unread, ..Item::of(Arc::from(name), columns) }))
+        Ok(Scope::of_item(Item {
+            schema,
+            key,
+            present,
+            table,
+            fields,
+            unread,
+            ..Item::of(Arc::from(name), columns)
+        }))
     }
 
     /// The whole of FROM as one relation.

@@ -108,6 +108,8 @@ pub(super) struct Item {
     pub(super) present: Option<Arc<str>>,
     /// The schema and name of the table whose rows it has.
     pub(super) table: Option<(Arc<str>, Arc<str>)>,
+    /// The names that the columns of a row have where it is a value, if these are not the names here.
+    pub(super) fields: Option<Vec<Arc<str>>>,
     /// Names of virtual columns whose expressions the engine cannot read.
     pub(super) unread: Vec<Arc<str>>,
 }
@@ -348,7 +350,8 @@ impl Lowerer<'_> {
                 Expr::new(ExprKind::Row(values), Type::Record(types.into())).cast(ty)
             }
             None => {
-                let names = item.columns.iter().map(|c| c.name.clone()).collect();
+                let here = || item.columns.iter().map(|c| c.name.clone()).collect();
+                let names = item.fields.clone().unwrap_or_else(here);
                 Expr::call(FuncSig::row(names, types), values)
             }
         };
@@ -465,7 +468,16 @@ impl Lowerer<'_> {
 
 impl Item {
     pub(super) fn of(name: Arc<str>, columns: Vec<Named>) -> Item {
-        Item { name, schema: None, columns, key: None, present: None, table: None, unread: Vec::new() }
+        Item {
+            name,
+            schema: None,
+            columns,
+            key: None,
+            present: None,
+            table: None,
+            fields: None,
+            unread: Vec::new(),
+        }
     }
     fn is(&self, qualifier: &[String]) -> bool {
         match qualifier {

@@ -3,7 +3,7 @@
 use super::{Declared, Plan, Refused, Step, What};
 use crate::alter::Way;
 use crate::alter::evolve::{can_become, loses};
-use crate::copies::reads_copies;
+use crate::copies::{is_copy, reads_copies};
 use crate::create::{NewStreamTable, consistency};
 use crate::db::Connection;
 use crate::error::{Error, Result};
@@ -41,6 +41,7 @@ struct Seen {
     canonical: String,
     columns: Vec<OutputColumn>,
     reads: Vec<(TableId, Vec<String>)>,
+    functions: Vec<u32>,
     mode: Option<&'static str>,
     reasons: Vec<String>,
 }
@@ -194,7 +195,15 @@ impl<C: Connection> Trickle<C> {
             return Ok(());
         };
         let query = match &seen {
-            Some(seen) => seen.canonical != e.query,
+            // The same names may mean other relations and functions by now.
+            Some(seen) => {
+                let mut read: Vec<TableId> = seen.reads.iter().map(|(id, _)| *id).collect();
+                read.sort_unstable();
+                let mut known: Vec<TableId> =
+                    e.dependencies.iter().filter(|d| !is_copy(&d.relation)).map(|d| d.relation.id).collect();
+                known.sort_unstable();
+                seen.canonical != e.query || read != known || seen.functions != e.functions
+            }
             None => !same_text(&d.query, &e.original),
         };
         if query {
@@ -293,6 +302,7 @@ impl<C: Connection> Trickle<C> {
                 canonical: design.resolved.canonical.clone(),
                 columns: design.columns(),
                 reads: design.reads(),
+                functions: design.resolved.functions.clone(),
             })),
             // Over copies that are yet to be made, and over tables that change before it, it may be another.
             Err(_) if d.snapshots || self.reads_changing(survey, at) => Ok(None),

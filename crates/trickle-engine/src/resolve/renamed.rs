@@ -7,6 +7,7 @@
 
 use super::Place;
 use crate::catalog::canonical;
+use crate::copies::is_copy;
 use crate::create::NewStreamTable;
 use crate::db::{Connection, Refusal, Row, Transaction};
 use crate::drive::put_in_force;
@@ -126,28 +127,51 @@ impl StandIn {
         t.batch_execute(&format!("CREATE {} ({})", place.table(&stand_in(self.oid)), parts.join(", "))).await
     }
 
-    /// Gives its columns the names of now, of which two may have each other's, and drops those that are gone.
+    /// Gives its columns the names of now, and drops those that are gone.
     async fn follow(&self, t: &Transaction<'_>) -> Result<(), Refusal> {
-        let (mut apart, mut given) = (String::new(), String::new());
+        let (mut gone, mut come) = (String::new(), String::new());
         for c in &self.columns {
-            let (known, between) = (Ident::new(&c.known), format!("\"between {}\"", c.number));
             match &c.now {
                 Some(now) if c.new => {
                     let now = Ident::new(now);
-                    let _ = write!(given, "ALTER TABLE {} ADD {now} {};", self.place, c.spelled);
+                    let _ = write!(come, "ALTER TABLE {} ADD {now} {};", self.place, c.spelled);
                 }
-                Some(now) if *now == c.known => {}
-                Some(now) => {
-                    let now = Ident::new(now);
-                    let _ = write!(apart, "ALTER TABLE {} RENAME {known} TO {between};", self.place);
-                    let _ = write!(given, "ALTER TABLE {} RENAME {between} TO {now};", self.place);
-                }
+                Some(_) => {}
                 None => {
-                    let _ = write!(apart, "ALTER TABLE {} DROP {known};", self.place);
+                    let _ = write!(gone, "ALTER TABLE {} DROP {};", self.place, Ident::new(&c.known));
                 }
             }
         }
-        t.batch_execute(&(apart + &given)).await
+        t.batch_execute(&(gone + &self.renames(&self.place) + &come)).await
+    }
+
+    /// The statements that give the columns of a table the names of now, of which two may have each other's.
+    fn renames(&self, table: &Qualified) -> String {
+        let (mut apart, mut given) = (String::new(), String::new());
+        for c in self.columns.iter().filter(|c| !c.new) {
+            let Some(now) = c.now.as_ref().filter(|now| **now != c.known) else { continue };
+            let (known, now, between) = (Ident::new(&c.known), Ident::new(now), self.between(c.number));
+            let _ = write!(apart, "ALTER TABLE {table} RENAME {known} TO {between};");
+            let _ = write!(given, "ALTER TABLE {table} RENAME {between} TO {now};");
+        }
+        apart + &given
+    }
+
+    /// A name for a column between two others, that no column has.
+    fn between(&self, number: i64) -> Ident {
+        let taken =
+            |name: &str| self.columns.iter().any(|c| c.known == name || c.now.as_deref() == Some(name));
+        let mut name = format!("between {number}");
+        while taken(&name) {
+            name.push('\'');
+        }
+        Ident::new(&name)
+    }
+
+    /// Gives the columns of a copy the names that those of its source have now: whoever reads it knows them by these.
+    async fn rename_copy(&self, t: &Transaction<'_>, e: &Entry) -> Result<(), Refusal> {
+        let copy = Qualified::new(&e.relation.schema, &e.relation.name);
+        t.batch_execute(&self.renames(&copy)).await
     }
 
     /// The names that the query knows where a message of PostgreSQL's has those of the table that stands in.
@@ -202,6 +226,11 @@ impl<C: Connection> Trickle<C> {
         if !is_held(&t, e).await? {
             return Err(Error::stale(format!("somebody else alters {}", shown(e))));
         }
+        if is_copy(&e.relation) {
+            for r in &renamed.relations {
+                r.rename_copy(&t, e).await.map_err(|err| fail(e, err))?;
+            }
+        }
         t.execute(NOTE_QUERY, &[&e.id, &renamed.query]).await.map_err(|err| fail(e, err))?;
         for r in &renamed.relations {
             let there = r.columns.iter().filter_map(|c| Some((c.known.clone(), c.now.clone()?)));
@@ -230,7 +259,10 @@ impl<C: Connection> Trickle<C> {
         }
         let db: &mut dyn Connection = &mut self.connection;
         let t = db.transaction().await.map_err(|err| fail(e, err))?;
-        let written = written(&t, e, renamed).await;
+        let written = match is_copy(&e.relation) {
+            true => mirrored(&t, e, renamed).await,
+            false => written(&t, e, renamed).await,
+        };
         t.rollback().await.map_err(|err| Error::server("roll back", err))?;
         written.map(Some)
     }
@@ -245,6 +277,30 @@ const NOTE_NAMES: &str = "UPDATE pgtrickle.pgt_dependencies SET source_schema = 
      columns_used = ARRAY(SELECT coalesce(m.now, u.name) FROM unnest(columns_used) WITH ORDINALITY u(name, place) \
          LEFT JOIN unnest($6::text[], $7::text[]) m(known, now) ON m.known = u.name ORDER BY u.place) \
      WHERE pgt_id = $1 AND source_relid = $2";
+
+/// The columns of a table in their order.
+const COLUMN_NAMES: &str = "SELECT a.attname FROM pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
+
+/// The query of a copy, which has the columns of its source under the names of now.
+async fn mirrored(t: &Transaction<'_>, e: &Entry, renamed: Vec<Row>) -> Result<Renamed> {
+    let doing = |err| fail(e, err);
+    let place = Place::of(t).await.map_err(doing)?;
+    let mut all = Vec::new();
+    for r in &renamed {
+        all.push(StandIn::of(t, &place, e, r).await?);
+    }
+    let [source] = &all[..] else {
+        return Err(trickle_core::Error::internal("a copy has one source").into());
+    };
+    let names = t.query(COLUMN_NAMES, &[&e.relation.id.0]).await.map_err(doing)?;
+    let now = |r: &Row| {
+        let column = source.columns.iter().find(|c| c.known == r.get::<&str>(0) && !c.new)?;
+        column.now.as_ref().map(|now| Ident::new(now).to_string())
+    };
+    let names: Vec<String> = names.iter().filter_map(now).collect();
+    let query = format!("SELECT {} FROM {}", names.join(", "), source.now);
+    Ok(Renamed { query, relations: all })
+}
 
 async fn written(t: &Transaction<'_>, e: &Entry, renamed: Vec<Row>) -> Result<Renamed> {
     let doing = |err| fail(e, err);

@@ -448,6 +448,23 @@ BEGIN
 END
 $$;
 
+-- Functions that a query calls, by what they are and by the names under which it finds them. What was planned for functions that are as they
+-- were stays so.
+UPDATE pgtrickle.pgt_stream_tables SET functions_fingerprint = NULL
+    WHERE functions <> '{}' AND functions_fingerprint IS DISTINCT FROM pgtrickle.functions_fingerprint(functions);
+CREATE OR REPLACE FUNCTION pgtrickle.functions_fingerprint(functions oid[]) RETURNS text LANGUAGE plpgsql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        SELECT md5(coalesce(string_agg(concat_ws(E'\n', f.oid, p.pronamespace::regnamespace, p.proname, p.provolatile, p.proisstrict, p.prosrc,
+            p.probin, pg_get_function_sqlbody(p.oid), p.proconfig), E'\n' ORDER BY f.oid), ''))
+        FROM unnest(functions) f(oid) LEFT JOIN pg_proc p ON p.oid = f.oid
+    );
+END
+$$;
+UPDATE pgtrickle.pgt_stream_tables SET functions_fingerprint = pgtrickle.functions_fingerprint(functions)
+    WHERE functions <> '{}' AND functions_fingerprint IS NOT NULL;
+
 -- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
 
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN agreed oid[], ADD COLUMN agreed_by oid,
@@ -458,19 +475,23 @@ COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_by IS 'Who owned it when it
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.agreed_tables IS 'Relations that views of others may read with the rights of its owner (security_invoker).';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.types IS 'Types that its query can reach, but the server''s own; {0}: it was planned before that was noted.';
 
--- The names of types, and of the values of those that are enums: queries name both.
+-- The names of types, of the values of those that are enums, and of the attributes of those that are composite: queries name all of them.
+-- Of attributes all stand in one text, since whole values show one that came, too.
 CREATE FUNCTION pgtrickle.type_names(types oid[]) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ARRAY(SELECT concat_ws(' ', t.oid, format_type(t.oid, NULL)) FROM unnest(types) t(oid)
-        UNION ALL SELECT concat_ws(' ', e.enumtypid, quote_literal(e.enumlabel)) FROM pg_enum e WHERE e.enumtypid = ANY (types)
+        UNION ALL SELECT concat_ws(' ', e.enumtypid, e.oid, quote_literal(e.enumlabel)) FROM pg_enum e WHERE e.enumtypid = ANY (types)
+        UNION ALL SELECT concat_ws(' ', y.oid, string_agg(concat_ws(' ', a.attnum, quote_ident(a.attname), a.atttypid), ',' ORDER BY a.attnum))
+            FROM pg_type y JOIN pg_attribute a ON a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+            WHERE y.oid = ANY (types) GROUP BY y.oid
         ORDER BY 1);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.type_names(oid[]) IS 'The names of types, and of the values of those that are enums.';
+COMMENT ON FUNCTION pgtrickle.type_names(oid[]) IS 'The names of types, of the values of enums, and of the attributes of composite types.';
 
 -- Code that the owners of types can have run where values of them are written, compared or converted: casts, and conditions of domains;
--- and the names of types.
+-- and their names.
 CREATE FUNCTION pgtrickle.types_fingerprint(types oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -478,9 +499,7 @@ BEGIN
         (SELECT string_agg(concat_ws(' ', k.castsource, k.casttarget, k.castfunc, k.castcontext), ',' ORDER BY k.oid)
          FROM pg_cast k WHERE k.castsource = ANY (types) OR k.casttarget = ANY (types)),
         (SELECT string_agg(concat_ws(' ', n.oid, n.xmin), ',' ORDER BY n.oid) FROM pg_constraint n WHERE n.contypid = ANY (types) AND n.contypid <> 0),
-        (SELECT string_agg(concat_ws(' ', a.attrelid, a.attnum, a.atttypid), ',' ORDER BY a.attrelid, a.attnum)
-         FROM pg_type y JOIN pg_attribute a ON a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
-         WHERE y.oid = ANY (types)), array_to_string(pgtrickle.type_names(types), ',')));
+        array_to_string(pgtrickle.type_names(types), ',')));
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.types_fingerprint(oid[]) IS 'What the owners of types have run where values of them are used.';

@@ -27,6 +27,21 @@ DROP FUNCTION pgtrickle.types_fingerprint(oid[]), pgtrickle.type_names(oid[]);
 ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN agreed, DROP COLUMN agreed_by, DROP COLUMN agreed_tables, DROP COLUMN types,
     DROP COLUMN types_fingerprint;
 
+UPDATE pgtrickle.pgt_stream_tables SET functions_fingerprint = NULL
+    WHERE functions <> '{}' AND functions_fingerprint IS DISTINCT FROM pgtrickle.functions_fingerprint(functions);
+CREATE OR REPLACE FUNCTION pgtrickle.functions_fingerprint(functions oid[]) RETURNS text LANGUAGE plpgsql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        SELECT md5(coalesce(string_agg(concat_ws(E'\n', f.oid, p.proname, p.provolatile, p.proisstrict, p.prosrc, p.probin,
+            pg_get_function_sqlbody(p.oid), p.proconfig), E'\n' ORDER BY f.oid), ''))
+        FROM unnest(functions) f(oid) LEFT JOIN pg_proc p ON p.oid = f.oid
+    );
+END
+$$;
+UPDATE pgtrickle.pgt_stream_tables SET functions_fingerprint = pgtrickle.functions_fingerprint(functions)
+    WHERE functions <> '{}' AND functions_fingerprint IS NOT NULL;
+
 -- Names in generated SQL mean nothing that a stranger made.
 CREATE OR REPLACE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
