@@ -1,2 +1,2 @@
-CREATE TABLE t (a int, b nonsense);
+CREATE TABLE t (a int, b int, UNIQUE (c));
 SELECT id FROM customers;

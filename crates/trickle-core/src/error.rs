@@ -46,6 +46,16 @@ struct Inner {
     detail: Option<String>,
     hint: Option<String>,
     span: Option<Span>,
+    doubt: Option<Doubt>,
+}
+
+/// What may be there all the same, since no server was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Doubt {
+    /// It, as a noun.
+    pub(crate) what: String,
+    /// Why.
+    pub(crate) why: String,
 }
 
 /// `std::result::Result` with this crate's [`Error`].
@@ -61,6 +71,7 @@ impl Error {
                 detail: None,
                 hint: None,
                 span: None,
+                doubt: None,
             }),
         }
     }
@@ -183,6 +194,17 @@ impl Error {
     pub fn at(mut self, span: Span) -> Self {
         self.inner.span.get_or_insert(span);
         self
+    }
+
+    /// Says what the server may have of which this error says that it does not exist; no more than the error where
+    /// there is no reason to believe that.
+    #[must_use]
+    pub(crate) fn doubted(mut self, what: impl Into<String>, why: Option<String>) -> Self {
+        self.inner.doubt = why.map(|why| Doubt { what: what.into(), why });
+        self
+    }
+    pub(crate) fn doubt(&self) -> Option<&Doubt> {
+        self.inner.doubt.as_ref()
     }
 
     /// The SQLSTATE that PostgreSQL would report.

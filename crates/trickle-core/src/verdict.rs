@@ -28,6 +28,8 @@ pub enum Cause {
     Source,
     /// The engine cannot read it: what the result depends on is not known.
     Unread,
+    /// Nobody knows whether it exists: no server was asked.
+    Undecided,
 }
 
 /// One construct that stands in the way.
@@ -58,6 +60,15 @@ impl Reason {
         }
     }
 
+    /// What is said of the construct.
+    pub fn predicate(&self) -> &'static str {
+        match (self.cause, self.kind) {
+            (Cause::Undecided, _) => "is not known offline: the server decides",
+            (_, ReasonKind::NotYet) => "cannot be maintained incrementally yet",
+            (_, ReasonKind::Never) => "can never be maintained incrementally",
+        }
+    }
+
     /// Where it stands against any stream table, not only against deltas: the error that creating one is.
     pub fn refusal(&self) -> Option<Error> {
         let (message, detail) = match self.cause {
@@ -84,10 +95,6 @@ impl fmt::Display for Reason {
         if let Some(s) = self.span {
             write!(f, "{}:{}: ", s.line, s.column)?;
         }
-        let how = match self.kind {
-            ReasonKind::NotYet => "cannot be maintained incrementally yet",
-            ReasonKind::Never => "can never be maintained incrementally",
-        };
-        write!(f, "{} {how}\nHINT: {}", self.construct, self.help)
+        write!(f, "{} {}\nHINT: {}", self.construct, self.predicate(), self.help)
     }
 }

@@ -1,6 +1,7 @@
 //! DDL statements → entries of a [`MemoryCatalog`].
 
-use super::memory::{MemoryCatalog, Name, quoted};
+use super::extensions;
+use super::memory::{MemoryCatalog, Name, composite, quoted};
 use super::{Catalog, ColumnDef, ForeignKey, Generated, TableDef};
 use crate::error::{Error, Result};
 use crate::expr::{FuncKind, FuncSig, Volatility};
@@ -16,20 +17,55 @@ use crate::parse::{
     CreateAggregate, Definition, Place, Source, collation, fold, generated, qualified, type_of,
 };
 use crate::types::{OtherType, Type};
+use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Takes over what one statement says about tables, keys, views, types and functions.
 pub(super) fn apply(catalog: &mut MemoryCatalog, definition: Definition, source: &Source) -> Result<()> {
-    let mut ddl = Ddl { catalog, source };
-    match definition {
+    let mut ddl = Ddl { catalog, source, opaque: RefCell::default() };
+    let applied = match definition {
         Definition::Statement(statement) => ddl.apply(*statement),
         Definition::Aggregate(aggregate) => ddl.create_aggregate(&aggregate),
+    };
+    for (name, doubt) in ddl.opaque.take() {
+        if catalog.named_type(Some(&name.0), &name.1).is_none() {
+            catalog.add_opaque(name, doubt);
+        }
     }
+    applied
 }
+
+/// Types that stand for others, or for no value: a function over them is one of which only the name is known.
+const PSEUDO: [&str; 22] = [
+    "any",
+    "anyarray",
+    "anycompatible",
+    "anycompatiblearray",
+    "anycompatiblemultirange",
+    "anycompatiblenonarray",
+    "anycompatiblerange",
+    "anyelement",
+    "anyenum",
+    "anymultirange",
+    "anynonarray",
+    "anyrange",
+    "cstring",
+    "event_trigger",
+    "fdw_handler",
+    "index_am_handler",
+    "internal",
+    "language_handler",
+    "table_am_handler",
+    "trigger",
+    "tsm_handler",
+    "void",
+];
 
 struct Ddl<'a> {
     catalog: &'a mut MemoryCatalog,
     source: &'a Source,
+    /// Types that the statement names and nothing defines.
+    opaque: RefCell<Vec<(Name, Error)>>,
 }
 
 impl Ddl<'_> {
@@ -67,6 +103,11 @@ impl Ddl<'_> {
                 Ok(())
             }
             Statement::CreateFunction(f) => self.create_function(&f),
+            Statement::CreateExtension(e) => {
+                let schema = e.schema.as_ref().map_or(self.catalog.default_schema().to_owned(), fold);
+                self.catalog.add_extension(&fold(&e.name), &schema);
+                Ok(())
+            }
             Statement::CreateCollation(c) => {
                 self.create_collation(&c);
                 Ok(())
@@ -96,9 +137,45 @@ impl Ddl<'_> {
         })
     }
 
+    /// A type by its name. One that nothing defines is opaque: the server may well have it.
     fn ty(&self, ty: &DataType) -> Result<Type> {
-        type_of(ty, &|schema, name| self.catalog.named_type(schema, name))
-            .map_err(|name| Error::unknown_object(format!("type \"{name}\" does not exist")))
+        let named = |schema: Option<&str>, name: &str| {
+            let found = self.catalog.named_type(schema, name);
+            found.or_else(|| (!PSEUDO.contains(&name)).then(|| self.opaque_type(schema, name, ty)))
+        };
+        type_of(ty, &named).or_else(|name| {
+            let name = name.to_lowercase();
+            match PSEUDO.contains(&name.as_str()) {
+                true => Err(Error::unknown_object(format!("type \"{name}\" does not exist"))),
+                false => Ok(self.opaque_type(None, &name, ty)),
+            }
+        })
+    }
+
+    fn opaque_type(&self, schema: Option<&str>, name: &str, place: &DataType) -> Type {
+        let schema = schema.unwrap_or(self.catalog.default_schema()).to_owned();
+        let key = (schema, name.to_owned());
+        let ty = composite(&key);
+        let e = Error::unknown_object(format!("type \"{name}\" is not known offline"));
+        let help = match extensions::that_has(name) {
+            Some(extension) => {
+                format!("Extension \"{extension}\" has one of this name: write CREATE EXTENSION before it.")
+            }
+            None => {
+                "Queries may show its values; whether there is more that they can do, the server decides."
+                    .to_owned()
+            }
+        };
+        let e = e.hint(help);
+        let e = match place {
+            DataType::Custom(name, _) => self.at(e, name),
+            _ => e,
+        };
+        let mut opaque = self.opaque.borrow_mut();
+        if opaque.iter().all(|(k, _)| *k != key) {
+            opaque.push((key, e));
+        }
+        ty
     }
 
     fn is_constrained(&self, ty: &DataType) -> bool {
@@ -437,8 +514,10 @@ impl Ddl<'_> {
     fn create_function(&mut self, f: &CreateFunction) -> Result<()> {
         let (schema, name) = self.name(&f.name);
         let inputs = f.args.iter().flatten().filter(|a| a.mode != Some(ArgMode::Out));
-        let args = inputs.map(|a| self.ty(&a.data_type)).collect::<Result<Vec<_>>>();
-        let args = args.map_err(|e| self.at(e, &f.name))?;
+        let Ok(args) = inputs.map(|a| self.ty(&a.data_type)).collect::<Result<Vec<_>>>() else {
+            self.catalog.add_vague(name);
+            return Ok(());
+        };
         let (ret, set) = match &f.return_type {
             Some(FunctionReturnType::DataType(t)) => (t, false),
             Some(FunctionReturnType::SetOf(t)) => (t, true),

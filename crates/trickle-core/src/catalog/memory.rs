@@ -1,12 +1,13 @@
 //! A catalog without a server, from DDL text or built by hand.
 
+use super::extensions::{self, Contents};
 use super::{Catalog, Collation, ColumnDef, TableDef, TableId};
 use crate::error::{Error, Result};
 use crate::expr::FuncSig;
-use crate::expr::functions::implicit_cast;
+use crate::expr::functions::{implicit_cast, resolve_function, resolve_operator};
 use crate::types::{OtherType, Type};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A schema-qualified name.
 pub(super) type Name = (String, String);
@@ -25,6 +26,19 @@ pub struct MemoryCatalog {
     /// Domains with constraints.
     constrained: BTreeSet<Name>,
     functions: HashMap<Name, Vec<Arc<FuncSig>>>,
+    operators: HashMap<Name, Vec<Arc<FuncSig>>>,
+    /// Casts of types of extensions that are made without being asked for.
+    casts: Vec<(Type, Type)>,
+    /// The extensions, by the schema that each is in.
+    extensions: BTreeMap<String, String>,
+    /// The extension of each type, function and operator that has one, by its name.
+    owners: HashMap<Name, String>,
+    /// Types of which nothing but the name is known, by what PostgreSQL calls them.
+    opaque: BTreeSet<String>,
+    /// Functions over pseudo-types: which calls they take, and what they give, is not known here.
+    vague: BTreeSet<String>,
+    /// Where a type is first named that nothing defines.
+    doubts: Vec<Error>,
     /// The columns of each index, by name: positions move when a column is dropped.
     indexes: Vec<(TableId, Vec<Arc<str>>)>,
     search_path: Vec<String>,
@@ -41,6 +55,13 @@ impl Default for MemoryCatalog {
             inexact: BTreeSet::new(),
             constrained: BTreeSet::new(),
             functions: HashMap::new(),
+            operators: HashMap::new(),
+            casts: Vec::new(),
+            extensions: BTreeMap::new(),
+            owners: HashMap::new(),
+            opaque: BTreeSet::new(),
+            vague: BTreeSet::new(),
+            doubts: Vec::new(),
             indexes: Vec::new(),
             search_path: vec!["public".to_owned()],
         }
@@ -53,11 +74,13 @@ impl MemoryCatalog {
         MemoryCatalog::default()
     }
 
-    /// From CREATE TABLE, VIEW, TYPE … AS ENUM, DOMAIN, COLLATION, FUNCTION, AGGREGATE, UNIQUE INDEX and ALTER TABLE
-    /// statements; other statements (comments, grants, data) say nothing about types and keys and are passed over.
+    /// From CREATE TABLE, VIEW, TYPE … AS ENUM, DOMAIN, COLLATION, FUNCTION, AGGREGATE, UNIQUE INDEX, EXTENSION
+    /// and ALTER TABLE statements; other statements (comments, grants, data) say nothing about types and keys and
+    /// are passed over.
     ///
     /// # Errors
-    /// Syntax errors, unknown types, tables and columns, and tables defined twice, with their place.
+    /// Syntax errors, unknown tables and columns, and tables defined twice, with their place. A type that nothing
+    /// defines is none: see [`MemoryCatalog::take_doubts`].
     pub fn from_ddl(sql: &str) -> Result<MemoryCatalog> {
         let mut catalog = MemoryCatalog::new();
         catalog.run(sql)?;
@@ -109,6 +132,7 @@ impl MemoryCatalog {
 
     /// Adds a type under a name.
     pub fn add_type(&mut self, schema: &str, name: &str, ty: Type) {
+        self.opaque.remove(&ty.sql_name());
         self.types.insert((schema.to_owned(), name.to_owned()), ty);
     }
 
@@ -148,6 +172,74 @@ impl MemoryCatalog {
         list.push(Arc::new(sig));
     }
 
+    /// Adds what an extension has, as far as that is known here, and those that it requires.
+    pub(super) fn add_extension(&mut self, name: &str, schema: &str) {
+        if self.extensions.contains_key(name) {
+            return;
+        }
+        self.extensions.insert(name.to_owned(), schema.to_owned());
+        let Some(extension) = extensions::find(name) else { return };
+        for required in &extension.requires {
+            self.add_extension(required, schema);
+        }
+        let others = |ty: &str| {
+            let here = self.extensions.values().find_map(|s| self.types.get(&(s.clone(), ty.to_owned())));
+            here.cloned().or_else(|| server_type(ty))
+        };
+        let Contents { types, domains, casts, functions, operators } = extension.contents(schema, &others);
+        let mut own = |what: &str| {
+            self.owners.insert((schema.to_owned(), what.to_owned()), name.to_owned());
+        };
+        types.iter().for_each(|(ty, _)| own(ty));
+        functions.iter().chain(&operators).for_each(|f| own(&f.name));
+        for (ty, found) in types {
+            self.add_type(schema, ty, found);
+        }
+        self.constrained.extend(domains.into_iter().map(|d| (schema.to_owned(), d.to_owned())));
+        self.casts.extend(casts);
+        functions.into_iter().for_each(|f| self.add_function(f));
+        for sig in operators {
+            let name = (schema.to_owned(), sig.name.to_string());
+            self.operators.entry(name).or_default().push(Arc::new(sig));
+        }
+    }
+
+    /// The extension that something of this name in a schema is of, as far as that is known.
+    pub fn extension_of(&self, schema: &str, name: &str) -> Option<&str> {
+        self.owners.get(&(schema.to_owned(), name.to_owned())).map(String::as_str)
+    }
+
+    /// The extension of a type, or of an array of one.
+    pub fn extension_of_type(&self, ty: &Type) -> Option<&str> {
+        let ty = ty.element().unwrap_or(ty).unmodified();
+        let mut named = self.types.iter().filter(|(_, t)| **t == ty);
+        named.find_map(|((schema, name), _)| self.extension_of(schema, name))
+    }
+
+    /// The names of the extensions.
+    pub fn extensions(&self) -> impl Iterator<Item = &str> {
+        self.extensions.keys().map(String::as_str)
+    }
+
+    /// Adds a type of which nothing but the name is known. Its values can be stored and shown, as those of any type.
+    pub(super) fn add_opaque(&mut self, name: Name, doubt: Error) {
+        let ty = composite(&name);
+        self.opaque.insert(ty.sql_name());
+        self.types.insert(name, ty);
+        self.doubts.push(doubt);
+    }
+
+    /// Adds a function of which the name alone tells anything.
+    pub(super) fn add_vague(&mut self, name: String) {
+        self.vague.insert(name);
+    }
+
+    /// The types that were named and that nothing defines, each where it was named first, since the last call: the
+    /// server has them, or knows that they do not exist.
+    pub fn take_doubts(&mut self) -> Vec<Error> {
+        std::mem::take(&mut self.doubts)
+    }
+
     /// Adds an index that finds rows by these columns (positions), which PostgreSQL may use for lookups.
     pub(super) fn add_index(&mut self, table: &TableDef, columns: &[usize]) {
         let names = columns.iter().map(|c| table.columns[*c].name.clone()).collect();
@@ -179,7 +271,81 @@ impl MemoryCatalog {
         let path = self.search_path.iter().map(String::as_str).filter(move |_| schema.is_none());
         schema.into_iter().chain(path).map(move |s| (s.to_owned(), name.to_owned()))
     }
+
+    /// The names that `schema.name` may stand for where extensions may have it: those who write queries have the
+    /// schemas of extensions in their search path.
+    fn offered<'a>(&'a self, schema: Option<&'a str>, name: &'a str) -> impl Iterator<Item = Name> + 'a {
+        let more = self.extensions.values().filter(move |_| schema.is_none());
+        self.candidates(schema, name).chain(more.map(move |s| (s.clone(), name.to_owned())))
+    }
+
+    /// Whether a value is taken where a type is declared, without a cast that is written.
+    fn takes(&self, given: &Type, declared: &Type) -> bool {
+        let known = |(from, to): &(Type, Type)| is_same(given, from) && is_same(declared, to);
+        is_same(given, declared) || implicit_cast(given, declared) || self.casts.iter().any(known)
+    }
+
+    /// The first of those that take these arguments with the fewest casts, and untyped literals as texts.
+    fn pick<'a>(&self, all: impl Iterator<Item = &'a Arc<FuncSig>>, args: &[Type]) -> Option<Arc<FuncSig>> {
+        let mut best: Option<((usize, usize), &Arc<FuncSig>)> = None;
+        for f in all.filter(|f| f.args.len() == args.len()) {
+            let mut pairs = args.iter().zip(&f.args);
+            if !pairs.all(|(given, declared)| self.takes(given, declared)) {
+                continue;
+            }
+            let pairs = || args.iter().zip(&f.args);
+            let same = pairs().filter(|(given, declared)| is_same(given, declared)).count();
+            let texts = pairs().filter(|(given, to)| **given == Type::Unknown && **to == Type::Text).count();
+            if best.is_none_or(|(score, _)| score < (same, texts)) {
+                best = Some(((same, texts), f));
+            }
+        }
+        best.map(|(_, f)| f.clone())
+    }
+
+    /// The types, those of extensions as the server's own that they cast to; `None` where none does.
+    fn cast_away(&self, args: &[Type]) -> Option<Vec<Type>> {
+        let away = |given: &Type| {
+            let casts = self.casts.iter().filter(|(from, _)| is_same(given, from)).map(|(_, to)| to);
+            casts.into_iter().find(|to| !matches!(to, Type::Other(_))).cloned()
+        };
+        let cast: Vec<Type> = args.iter().map(|t| away(t).unwrap_or_else(|| t.clone())).collect();
+        (cast != args).then_some(cast)
+    }
 }
+
+/// Same type but for modifiers.
+fn is_same(a: &Type, b: &Type) -> bool {
+    a.base() == b.base() || a.unmodified() == b.unmodified()
+}
+
+/// What the server itself has that the engine asks it about.
+fn server() -> &'static MemoryCatalog {
+    static SERVER: OnceLock<MemoryCatalog> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let mut server = MemoryCatalog::new();
+        let none = |_: &str| None;
+        let found = extensions::find("pg_catalog").map(|e| e.contents("pg_catalog", &none));
+        let Contents { types, functions, operators, .. } = found.unwrap_or_default();
+        let name = |name: &str| ("pg_catalog".to_owned(), name.to_owned());
+        server.types = types.into_iter().map(|(n, ty)| (name(n), ty)).collect();
+        for f in functions {
+            let sig = FuncSig { schema: None, ..f };
+            server.functions.entry(name(&sig.name)).or_default().push(Arc::new(sig));
+        }
+        for o in operators {
+            server.operators.entry(name(&o.name)).or_default().push(Arc::new(o));
+        }
+        server
+    })
+}
+
+fn server_type(name: &str) -> Option<Type> {
+    server().types.get(&("pg_catalog".to_owned(), name.to_owned())).cloned()
+}
+
+/// Where to ask.
+const ASK: &str = "\"trickle explain\" without --schema asks the server.";
 
 /// An identifier as PostgreSQL reads it, if it is no keyword.
 pub(super) fn quoted(name: &str) -> String {
@@ -191,7 +357,7 @@ pub(super) fn quoted(name: &str) -> String {
 }
 
 /// A type of several fields. Comparisons and keys of it are not known to the engine.
-fn composite((schema, name): &Name) -> Type {
+pub(super) fn composite((schema, name): &Name) -> Type {
     Type::Other(Arc::new(OtherType {
         sql_name: format!("{}.{}", quoted(schema), quoted(name)),
         equality: false,
@@ -216,13 +382,42 @@ impl Catalog for MemoryCatalog {
     }
 
     fn function(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
-        let all: Vec<&Arc<FuncSig>> =
-            self.candidates(schema, name).filter_map(|n| self.functions.get(&n)).flatten().collect();
-        let fits = |f: &FuncSig, same: fn(&Type, &Type) -> bool| {
-            f.args.len() == args.len() && args.iter().zip(&f.args).all(|(a, p)| same(a, p))
+        let own = self.offered(schema, name).filter_map(|n| self.functions.get(&n)).flatten();
+        let builtin = schema.is_none_or(|s| s == "pg_catalog");
+        let listed = || {
+            let name = ("pg_catalog".to_owned(), name.to_owned());
+            self.pick(server().functions.get(&name)?.iter(), args)
         };
-        let exact = all.iter().find(|f| fits(f, |a, p| a.base() == p.base()));
-        exact.or_else(|| all.iter().find(|f| fits(f, implicit_cast))).map(|f| (*f).clone())
+        let cast = || {
+            let args = self.cast_away(args)?;
+            resolve_function(name, &args).or_else(|| crate::agg::resolve(name, &args))
+        };
+        let found = self.pick(own, args);
+        found.or_else(|| listed().filter(|_| builtin)).or_else(|| cast().filter(|_| builtin))
+    }
+
+    fn operator(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
+        let own = || self.offered(schema, name).filter_map(|n| self.operators.get(&n)).flatten();
+        let builtin = schema.is_none_or(|s| s == "pg_catalog");
+        let key = ("pg_catalog".to_owned(), name.to_owned());
+        let all = || own().chain(server().operators.get(&key).into_iter().flatten().filter(|_| builtin));
+        // An untyped operand is first tried with the type of the other.
+        let guess = match args {
+            [l, r] if *l == Type::Unknown => [r.clone(), r.clone()],
+            [l, r] if *r == Type::Unknown => [l.clone(), l.clone()],
+            [l, r] => [l.clone(), r.clone()],
+            _ => return self.pick(all(), args),
+        };
+        let same = |o: &&Arc<FuncSig>| {
+            o.args.len() == 2 && o.args.iter().zip(&guess).all(|(declared, given)| is_same(given, declared))
+        };
+        let found = all().find(same).cloned().or_else(|| self.pick(all(), args));
+        let cast = || {
+            let plain: Vec<Type> = args.iter().map(Type::unmodified).collect();
+            let other = self.cast_away(args).and_then(|args| resolve_operator(name, &args));
+            resolve_operator(name, &plain).filter(|_| plain != args).or(other)
+        };
+        found.or_else(|| cast().filter(|_| builtin))
     }
 
     fn fields(&self, ty: &Type) -> Option<Vec<(Arc<str>, Type)>> {
@@ -243,12 +438,40 @@ impl Catalog for MemoryCatalog {
 
     fn named_type(&self, schema: Option<&str>, name: &str) -> Option<Type> {
         let row = |n: Name| self.names.contains_key(&n).then(|| composite(&n));
-        self.candidates(schema, name).find_map(|n| self.types.get(&n).cloned().or_else(|| row(n)))
+        let found = self.offered(schema, name).find_map(|n| self.types.get(&n).cloned().or_else(|| row(n)));
+        found.or_else(|| server_type(name).filter(|_| schema.is_none_or(|s| s == "pg_catalog")))
     }
 
     fn is_constrained(&self, schema: Option<&str>, name: &str) -> bool {
         let known = self.candidates(schema, name).find(|n| self.types.contains_key(n));
         known.is_some_and(|n| self.constrained.contains(&n))
+    }
+
+    fn is_opaque(&self, ty: &Type) -> bool {
+        let ty = ty.element().unwrap_or(ty).unmodified();
+        matches!(&ty, Type::Other(o) if self.opaque.contains(&o.sql_name))
+    }
+
+    fn doubt(&self, name: &str, types: &[Type]) -> Option<String> {
+        fn foreign(t: &Type) -> bool {
+            match t {
+                Type::Array(e) => foreign(e),
+                Type::Other(_) => matches!(t.uncollated(), Type::Other(_)),
+                _ => false,
+            }
+        }
+        if let Some(ty) = types.iter().find(|t| self.is_opaque(t)) {
+            return Some(format!("Nothing but the name is known of type {ty}; {ASK}"));
+        }
+        if let Some(ty) = types.iter().find(|t| foreign(t)) {
+            return Some(format!("Not all is known of what type {ty} has; {ASK}"));
+        }
+        if self.vague.contains(name) {
+            return Some(format!("{name} takes values of several types; {ASK}"));
+        }
+        let more = |name: &&str| extensions::find(name).is_none_or(|e| e.partly);
+        let extension = self.extensions().find(more);
+        extension.map(|name| format!("Extension \"{name}\" may have it; {ASK}"))
     }
 
     fn table_names(&self) -> Vec<String> {
@@ -359,10 +582,82 @@ mod tests {
         assert!(c.is_constrained(None, "word") && !c.is_constrained(None, "amount"));
     }
 
+    const EXTENSIONS: &str = "
+        CREATE EXTENSION IF NOT EXISTS citext WITH SCHEMA public; CREATE EXTENSION hstore WITH SCHEMA ext;
+        CREATE EXTENSION vector; CREATE EXTENSION earthdistance WITH CASCADE;
+        CREATE DOMAIN mail AS public.citext CHECK (VALUE <> '');
+        CREATE TABLE t (id int PRIMARY KEY, c public.citext NOT NULL, m mail, h ext.hstore, v vector(3), e earth);";
+
+    #[test]
+    fn extensions_have_types_functions_and_operators() {
+        let c = MemoryCatalog::from_ddl(EXTENSIONS).unwrap();
+        let ty = |name: &str| {
+            let t = c.table(None, "t").unwrap();
+            t.columns[t.column(name).unwrap()].ty.clone()
+        };
+        let names: Vec<String> = ["c", "m", "h", "v", "e"].iter().map(|n| ty(n).sql_name()).collect();
+        assert_eq!(
+            names,
+            ["public.citext", "public.citext", "ext.hstore", "public.vector(3)", "public.cube"]
+        );
+        assert!(
+            ty("c").has_equality() && !ty("c").is_exact() && !ty("v").is_hashable() && ty("v").is_ordered()
+        );
+        let operator = |op: &str, args: &[Type]| {
+            let found = c.operator(None, op, args)?;
+            Some((found.schema.as_deref().unwrap_or("none").to_owned(), found.ret.clone()))
+        };
+        let of = |schema: &str, ret: Type| Some((schema.to_owned(), ret));
+        assert_eq!(operator("->", &[ty("h"), Type::Unknown]), of("ext", Type::Text));
+        assert_eq!(operator("<->", &[ty("v"), Type::Unknown]), of("public", Type::Float8));
+        assert_eq!(operator("~~", &[ty("c"), Type::Unknown]), of("public", Type::Bool));
+        // PostgreSQL compares them as texts, as citext casts to text by itself and not the other way round.
+        assert_eq!(c.operator(None, "=", &[ty("c"), Type::Text]).unwrap().args, [Type::Text, Type::Text]);
+        assert_eq!(c.function(None, "lower", &[ty("c")]).unwrap().args, [Type::Text]);
+        assert_eq!(c.function(None, "avg", &[ty("v")]).unwrap().kind, FuncKind::Aggregate);
+        assert_eq!(c.function(Some("ext"), "each", &[ty("h")]).unwrap().columns.len(), 2);
+        assert_eq!(
+            (c.extension_of("ext", "each"), c.extension_of_type(&ty("v"))),
+            (Some("hstore"), Some("vector"))
+        );
+    }
+
+    #[test]
+    fn a_text_is_a_text_search_configuration() {
+        let c = MemoryCatalog::new();
+        let vector = |args: &[Type]| c.function(None, "to_tsvector", args).unwrap();
+        let f = vector(&[Type::Unknown, Type::Text]);
+        assert_eq!((f.args[0].sql_name().as_str(), f.volatility), ("regconfig", Volatility::Immutable));
+        assert_eq!(vector(&[Type::Text]).volatility, Volatility::Stable);
+        let query = c.function(Some("pg_catalog"), "to_tsquery", &[Type::Unknown, Type::Unknown]).unwrap();
+        assert_eq!(c.operator(None, "@@", &[f.ret.clone(), query.ret.clone()]).unwrap().ret, Type::Bool);
+    }
+
+    #[test]
+    fn a_type_that_nothing_defines_is_opaque() {
+        let mut c = MemoryCatalog::from_ddl(
+            "CREATE TABLE t (a nonsense, b other.nonsense[]); CREATE DOMAIN d AS nonsense;
+             CREATE FUNCTION f(nonsense) RETURNS int LANGUAGE sql IMMUTABLE AS 'select 1';
+             CREATE FUNCTION g(anyelement) RETURNS anyelement LANGUAGE sql IMMUTABLE AS 'select $1';
+             CREATE FUNCTION h() RETURNS trigger LANGUAGE plpgsql AS ''; CREATE TABLE u (c public.citext);",
+        )
+        .unwrap();
+        let columns = c.table(None, "t").unwrap().columns.clone();
+        assert_eq!(columns[0].ty.sql_name(), "public.nonsense");
+        assert!(c.is_opaque(&columns[0].ty) && c.is_opaque(&columns[1].ty) && !columns[0].ty.has_equality());
+        assert!(c.function(None, "f", &[columns[0].ty.clone()]).is_some());
+        assert!(c.function(None, "g", &[Type::Int4]).is_none() && c.doubt("g", &[Type::Int4]).is_some());
+        assert!(c.doubt("h", &[Type::Int4]).is_none() && c.doubt("f", &[columns[0].ty.clone()]).is_some());
+        let doubts: Vec<String> = c.take_doubts().iter().map(ToString::to_string).collect();
+        assert_eq!(doubts.len(), 3, "{doubts:?}");
+        assert!(doubts[0].starts_with("1:19: type \"nonsense\" is not known offline"), "{}", doubts[0]);
+        assert!(doubts[2].contains("CREATE EXTENSION"), "{}", doubts[2]);
+        assert!(c.take_doubts().is_empty());
+    }
+
     #[test]
     fn errors_name_the_object() {
         let e = |sql: &str| MemoryCatalog::from_ddl(sql).unwrap_err().to_string();
-        assert!(e("CREATE TABLE t (a nonsense)").contains("\"nonsense\" does not exist"));
         assert!(e("CREATE TABLE t (a int, UNIQUE (b))").contains("column \"b\""));
         assert!(e("CREATE TABLE t (a int REFERENCES u)").contains("\"u\" does not exist"));
         assert!(e("CREATE TABLE t (a int); CREATE TABLE t (a int)").contains("already exists"));

@@ -1,6 +1,7 @@
 //! What the engine knows about the database: tables, keys, functions. An adapter implements [`Catalog`].
 
 mod ddl;
+mod extensions;
 mod memory;
 
 pub use memory::MemoryCatalog;
@@ -216,6 +217,17 @@ pub trait Catalog {
     /// Whether a type is a domain with constraints, which a cast to it checks.
     fn is_constrained(&self, _schema: Option<&str>, _name: &str) -> bool {
         false
+    }
+
+    /// Whether nothing but the name of a type is known, since no server was asked: not even whether it has an equality.
+    fn is_opaque(&self, _ty: &Type) -> bool {
+        false
+    }
+
+    /// Why a function, an operator or a type of this name (none: of any) may be there for arguments of these types though
+    /// it is not found, as one sentence or two for people; `None` where the server was asked, or is known to have none.
+    fn doubt(&self, _name: &str, _types: &[Type]) -> Option<String> {
+        None
     }
 
     /// Names of tables that exist, to suggest one when a name is mistyped.

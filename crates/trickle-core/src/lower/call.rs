@@ -5,6 +5,7 @@ use super::scope::{Slot, hint, reads_outer};
 use super::subquery::Pending;
 use super::{Level, Lowerer, WITHOUT};
 use crate::agg::{AggCall, FAMILIES, family, is_aggregate, resolve, resolve_ordered};
+use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::expr::functions::{resolve_function, signatures};
 use crate::expr::{Expr, ExprKind, FormPiece, FuncKind, FuncSig, SortKey, Volatility};
@@ -80,10 +81,12 @@ const UNORDERED: &[&str] = &[
 const SETS: &[&str] = &["json_populate_recordset", "jsonb_populate_recordset"];
 
 /// That a function does not exist for these types.
-pub(super) fn unknown(name: &str, types: &[Type]) -> Error {
+pub(super) fn unknown(catalog: &dyn Catalog, name: &str, types: &[Type]) -> Error {
     let list: Vec<String> = types.iter().map(ToString::to_string).collect();
-    let e = Error::unknown_function(format!("function {name}({}) does not exist", list.join(", ")))
-        .hint("No function matches the name and argument types; a cast may help.");
+    let call = format!("function {name}({})", list.join(", "));
+    let e = Error::unknown_function(format!("{call} does not exist"))
+        .hint("No function matches the name and argument types; a cast may help.")
+        .doubted(call, catalog.doubt(name, types));
     let mut near: Vec<&str> = signatures().map(|(name, _)| name).collect();
     near.extend(FAMILIES.iter().flat_map(|f| f.names()));
     near.dedup();
@@ -204,7 +207,7 @@ impl Lowerer<'_> {
             }
             None => {
                 self.known_types(&name, &types, e)?;
-                return Err(self.at(unknown(&name, &types), &f.name));
+                return Err(self.at(unknown(self.catalog, &name, &types), &f.name));
             }
         };
         match sig.kind {
@@ -263,14 +266,20 @@ impl Lowerer<'_> {
         Some(Arc::new(FuncSig { kind, columns, volatility, ..sig }))
     }
 
-    /// Stops at a function or operator over a type of which only the name is known: PostgreSQL may well have it.
+    /// Stops at a function or operator over a type of which only the name is known: PostgreSQL may well have it. Where no
+    /// server was asked, that is what is said of it.
     pub(super) fn known_types(&mut self, name: &str, types: &[Type], place: &impl Place) -> Result<()> {
         fn foreign(t: &Type) -> bool {
             matches!(t, Type::Other(_)) || t.element().is_some_and(foreign)
         }
-        match types.iter().find(|t| foreign(t)) {
-            Some(t) => Err(self.stop(place, format!("{name} over type {t}"))),
-            None => Ok(()),
+        let Some(t) = types.iter().find(|t| foreign(t)) else { return Ok(()) };
+        let construct = format!("{name} over type {t}");
+        match self.catalog.doubt(name, types) {
+            Some(why) => {
+                self.because(ReasonKind::NotYet, Cause::Undecided, place, construct, &why);
+                Err(Error::internal("lowering stopped at what only a server knows"))
+            }
+            None => Err(self.stop(place, construct)),
         }
     }
 
@@ -283,6 +292,10 @@ impl Lowerer<'_> {
                 self.volatile(&sig.name, e, help);
             }
             // What is built in and stable depends on settings, which every refresh sets to what they were.
+            Volatility::Stable if sig.is_operator() => {
+                let construct = format!("the stable operator {}", sig.name);
+                self.because(ReasonKind::NotYet, Cause::Surroundings, e, construct, WITHOUT);
+            }
             Volatility::Stable if sig.schema.is_some() => self.stable(&sig.name, e),
             _ => {}
         }
@@ -399,9 +412,7 @@ impl Lowerer<'_> {
                 }
                 let (args, ty) = self.unified(&upper, args)?;
                 if name != "coalesce" && !ty.is_ordered() {
-                    return Err(Error::unknown_function(format!(
-                        "could not identify a comparison function for type {ty}"
-                    )));
+                    return Err(self.no_order(&ty));
                 }
                 let kind = match name {
                     "coalesce" => ExprKind::Coalesce(args),
@@ -551,7 +562,7 @@ impl Lowerer<'_> {
                 return Ok(Err(Expr::null(Type::Unknown)));
             }
             self.known_types(name, &types, e)?;
-            return Err(self.at(unknown(name, &types), &f.name));
+            return Err(self.at(unknown(self.catalog, name, &types), &f.name));
         };
         let args = self.arguments(&sig, args)?;
         if let Some(a) = args.iter().find(|a| distinct && !a.ty().has_equality()) {
@@ -590,8 +601,17 @@ impl Lowerer<'_> {
         if ty.is_ordered() {
             return Ok(());
         }
-        let m = format!("could not identify an ordering operator for type {ty}");
-        Err(self.at(Error::unknown_function(m), place))
+        Err(self.at(self.no_order(ty), place))
+    }
+
+    fn no_order(&self, ty: &Type) -> Error {
+        let e = Error::unknown_function(format!("could not identify an ordering operator for type {ty}"));
+        match self.catalog.is_opaque(ty) {
+            true => {
+                e.doubted(format!("an order of type {ty}"), self.catalog.doubt("", std::slice::from_ref(ty)))
+            }
+            false => e,
+        }
     }
 
     /// Whether a sort key is descending, and whether NULLs come first.

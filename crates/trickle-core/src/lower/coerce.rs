@@ -24,7 +24,9 @@ impl Lowerer<'_> {
     /// Like [`Lowerer::coerce`], but only where PostgreSQL casts without being asked.
     pub(super) fn coerce_implicitly(&self, e: Expr, to: &Type, what: &str) -> Result<Expr> {
         if !implicit_cast(e.ty(), to) {
-            return Err(Error::type_mismatch(format!("{what} must be type {to}, not type {}", e.ty())));
+            let m = Error::type_mismatch(format!("{what} must be type {to}, not type {}", e.ty()));
+            let (types, cast) = ([e.ty().clone(), to.clone()], format!("a cast from {} to {to}", e.ty()));
+            return Err(m.doubted(cast, self.catalog.doubt("", &types)));
         }
         self.coerce(e, to)
     }
@@ -70,11 +72,9 @@ impl Lowerer<'_> {
                     names.push(t);
                 }
             }
-            return Err(Error::type_mismatch(format!(
-                "{what} types {} cannot be matched",
-                names.join(" and ")
-            ))
-            .hint("Cast the values to one type."));
+            let e = Error::type_mismatch(format!("{what} types {} cannot be matched", names.join(" and ")))
+                .hint("Cast the values to one type.");
+            return Err(self.doubt_common(e, &types));
         };
         let exprs = exprs.into_iter().map(|e| self.coerce(e, &ty)).collect::<Result<Vec<_>>>()?;
         Ok((exprs, ty))

@@ -4,6 +4,7 @@ use super::Lowerer;
 use crate::error::{Error, Result};
 use crate::expr::functions::resolve_operator;
 use crate::expr::{Expr, ExprKind, FuncSig};
+use crate::parse::Place;
 use crate::types::{Datum, Type};
 use std::sync::Arc;
 
@@ -18,20 +19,32 @@ impl Lowerer<'_> {
     pub(super) fn operator(&self, op: &str, types: &[Type]) -> Result<Arc<FuncSig>> {
         let (schema, op) = parted(op);
         let foreign = types.iter().any(|t| matches!(t.element().unwrap_or(t), Type::Other(_)));
-        let own = resolve_operator(op, types).filter(|_| schema.is_none() || foreign);
-        own.or_else(|| self.catalog.operator(schema, op, types)).ok_or_else(|| {
-            let e = match types {
-                [t] => Error::unknown_function(format!("operator does not exist: {op} {t}")),
+        // Without a server: one of an extension before one of any type, of arrays such as ||.
+        let listed = || self.catalog.operator(schema, op, types).filter(|sig| sig.schema.is_some());
+        let listed = self.catalog.doubt(op, types).filter(|_| foreign).and_then(|_| listed());
+        let own = || resolve_operator(op, types).filter(|_| schema.is_none() || foreign);
+        listed.or_else(own).or_else(|| self.catalog.operator(schema, op, types)).ok_or_else(|| {
+            let call = match types {
+                [t] => format!("{op} {t}"),
                 _ => {
                     let names: Vec<String> = types.iter().map(ToString::to_string).collect();
-                    Error::unknown_function(format!(
-                        "operator does not exist: {}",
-                        names.join(&format!(" {op} "))
-                    ))
+                    names.join(&format!(" {op} "))
                 }
             };
-            e.hint("Cast an operand so that both have types the operator knows.")
+            Error::unknown_function(format!("operator does not exist: {call}"))
+                .hint("Cast an operand so that both have types the operator knows.")
+                .doubted(format!("the operator {call}"), self.catalog.doubt(op, types))
         })
+    }
+
+    /// Notes an operator that no delta can keep, or of which no more than the types of its operands is known.
+    pub(super) fn check_operator(&mut self, op: &str, types: &[Type], place: &impl Place) -> Result<()> {
+        match self.operator(op, types) {
+            Ok(sig) if sig.schema.is_some() => self.check_volatility(&sig, place),
+            Ok(_) => {}
+            Err(_) => self.known_types(&format!("the operator {op}"), types, place)?,
+        }
+        Ok(())
     }
 
     /// `l op r`

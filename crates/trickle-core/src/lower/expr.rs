@@ -355,9 +355,7 @@ impl Lowerer<'_> {
                 }
                 let (l, r) = (self.expr(left, cx)?, self.expr(right, cx)?);
                 let types = [l.ty().clone(), r.ty().clone()];
-                if self.operator(&name, &types).is_err() {
-                    self.known_types(&format!("the operator {name}"), &types, whole)?;
-                }
+                self.check_operator(&name, &types, whole)?;
                 self.compare(&name, l, r)
             }
         }
@@ -386,7 +384,9 @@ impl Lowerer<'_> {
                 self.call(sig, vec![value])
             }
             other => {
-                let sig = self.operator(&other.to_string(), &[value.ty().clone()])?;
+                let (name, types) = (other.to_string(), [value.ty().clone()]);
+                self.check_operator(&name, &types, arg)?;
+                let sig = self.operator(&name, &types)?;
                 self.call(sig, vec![value])
             }
         }
@@ -457,14 +457,19 @@ impl Lowerer<'_> {
             return self.subquery(q, Kind::Compare { lhs, op: name, all }, whole, cx);
         }
         let (l, array) = (self.expr(left, cx)?, self.expr(array, cx)?);
+        if let Some(element) = array.ty().element() {
+            self.check_operator(&name, &[l.ty().clone(), element.clone()], whole)?;
+        }
         self.quantified(&name, l, array, all)
     }
 
     /// A type by its name in the query.
     pub(super) fn type_named(&self, ty: &DataType) -> Result<Type> {
         type_of(ty, &|schema, name| self.catalog.named_type(schema, name)).map_err(|name| {
-            let e = Error::unknown_object(format!("type \"{}\" does not exist", name.to_lowercase()))
-                .hint("Only built-in types and those of the catalog are known.");
+            let called = format!("type \"{}\"", name.to_lowercase());
+            let e = Error::unknown_object(format!("{called} does not exist"))
+                .hint("Only built-in types and those of the catalog are known.")
+                .doubted(called, self.catalog.doubt(&name, &[]));
             match ty {
                 DataType::Custom(name, _) => self.at(e, name),
                 _ => e,

@@ -203,9 +203,10 @@ impl Lowerer<'_> {
             let r = self.only(&right, name, "right", place)?;
             let equal = self.compare("=", l.clone(), r.clone());
             on.push(self.located(equal, place)?);
-            let Some(ty) = common_type(&[l.ty().clone(), r.ty().clone()]) else {
+            let types = [l.ty().clone(), r.ty().clone()];
+            let Some(ty) = common_type(&types) else {
                 let e = format!("JOIN/USING types {} and {} cannot be matched", l.ty(), r.ty());
-                return Err(self.at(Error::type_mismatch(e), place));
+                return Err(self.at(self.doubt_common(Error::type_mismatch(e), &types), place));
             };
             let (l, r) = (self.coerce(l, &ty)?, self.coerce(r, &ty)?);
             let expr = match side {

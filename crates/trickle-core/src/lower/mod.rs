@@ -92,9 +92,23 @@ pub fn lower_parsed(parsed: &Parsed, catalog: &dyn Catalog) -> Result<Lowered> {
             Err(e) if !lowerer.reasons.is_empty() && !is_name_error(&e) => {
                 Ok(Lowered::Unsupported(lowerer.reasons))
             }
-            Err(e) => Err(e),
+            Err(e) => match undecided(&e) {
+                Some(reason) => Ok(Lowered::Unsupported(vec![reason])),
+                None => Err(e),
+            },
         }
     })
+}
+
+/// What the server may have though it was not found without one, as a reason.
+fn undecided(e: &Error) -> Option<Reason> {
+    let doubt = e.doubt()?;
+    let help = match e.hint_text().filter(|h| h.starts_with("Did you mean")) {
+        Some(hint) => format!("{hint} {}", doubt.why),
+        None => doubt.why.clone(),
+    };
+    let (kind, cause) = (ReasonKind::NotYet, Cause::Undecided);
+    Some(Reason { span: e.span(), kind, cause, construct: doubt.what.clone(), help })
 }
 
 fn is_name_error(e: &Error) -> bool {
@@ -275,6 +289,12 @@ impl<'a> Lowerer<'a> {
     fn stop(&mut self, node: &impl Place, construct: impl Into<String>) -> Error {
         self.not_yet(node, construct);
         Error::internal("lowering stopped at an unknown construct")
+    }
+
+    /// What types that values are to have in common would be; `None` where that is not to be doubted.
+    fn doubt_common(&self, e: Error, types: &[Type]) -> Error {
+        let names: Vec<String> = types.iter().map(ToString::to_string).collect();
+        e.doubted(format!("a common type of {}", names.join(" and ")), self.catalog.doubt("", types))
     }
 
     /// Stops at a table's name that stands for its row.

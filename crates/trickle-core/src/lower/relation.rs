@@ -177,7 +177,7 @@ impl Lowerer<'_> {
     pub(super) fn comparable(&self, node: NodeId) -> Result<()> {
         match self.graph.schema(node).without_equality() {
             None => Ok(()),
-            Some(c) => Err(no_equality(&c.ty, &format!("Column \"{}\"", c.label))),
+            Some(c) => Err(self.no_equality(&c.ty, &format!("Column \"{}\"", c.label))),
         }
     }
 
@@ -186,7 +186,21 @@ impl Lowerer<'_> {
     pub(super) fn without_equality(&mut self, ty: &Type, what: &str, place: &impl Place) -> Error {
         match self.catalog.fields(ty) {
             Some(_) => self.stop(place, format!("comparing values of the composite type {ty}")),
-            None => self.at(no_equality(ty, what), place),
+            None => self.at(self.no_equality(ty, what), place),
+        }
+    }
+
+    /// PostgreSQL's refusal to group or compare a type; `what` would have to be.
+    fn no_equality(&self, ty: &Type, what: &str) -> Error {
+        let e = Error::unknown_function(format!("could not identify an equality operator for type {ty}"))
+            .detail(format!("{what} would have to be compared."))
+            .hint("Cast it to a type that can be compared, such as jsonb or text.");
+        match self.catalog.is_opaque(ty) {
+            true => {
+                let why = self.catalog.doubt("", std::slice::from_ref(ty));
+                e.doubted(format!("an equality of type {ty}"), why)
+            }
+            false => e,
         }
     }
 
@@ -209,11 +223,4 @@ impl Lowerer<'_> {
 /// The type of an output; of an untyped literal, text.
 fn settled(e: &Expr) -> Type {
     if *e.ty() == Type::Unknown { Type::Text } else { e.ty().clone() }
-}
-
-/// PostgreSQL's refusal to group or compare a type; `what` would have to be.
-fn no_equality(ty: &Type, what: &str) -> Error {
-    Error::unknown_function(format!("could not identify an equality operator for type {ty}"))
-        .detail(format!("{what} would have to be compared."))
-        .hint("Cast it to a type that can be compared, such as jsonb or text.")
 }

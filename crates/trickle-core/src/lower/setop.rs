@@ -116,6 +116,7 @@ impl Lowerer<'_> {
                     ))
                     .detail(format!("Column {} is \"{}\".", i + 1, first.names[i]))
                     .hint("Cast the column in each arm to one type.");
+                    let e = self.doubt_common(e, &types);
                     arms.first().map_or(e.clone(), |a| self.at(e, *a))
                 })
             })
@@ -162,10 +163,9 @@ impl Lowerer<'_> {
             let column: Vec<Type> = lowered.iter().map(|(_, r)| r[i].ty().clone()).collect();
             let ty = common_type(&column).ok_or_else(|| {
                 let list: Vec<String> = column.iter().map(ToString::to_string).collect();
-                self.at(
-                    Error::type_mismatch(format!("VALUES types {} cannot be matched", list.join(" and "))),
-                    place,
-                )
+                let e =
+                    Error::type_mismatch(format!("VALUES types {} cannot be matched", list.join(" and ")));
+                self.at(self.doubt_common(e, &column), place)
             })?;
             types.push(ty);
         }

@@ -202,7 +202,7 @@ impl Lowerer<'_> {
         let types: Vec<Type> = args.iter().map(|e| e.ty().clone()).collect();
         match resolve_function(name, &types) {
             Some(sig) => self.call(sig, args),
-            None => Err(super::call::unknown(name, &types)),
+            None => Err(super::call::unknown(self.catalog, name, &types)),
         }
     }
 }

@@ -42,7 +42,7 @@ pub enum StatementKind {
         /// The query.
         body: Span,
     },
-    /// CREATE of a table, view, type, domain, collation, function, aggregate or index, or ALTER TABLE: what a
+    /// CREATE of a table, view, type, domain, collation, function, aggregate, index or extension, or ALTER TABLE: what a
     /// [`MemoryCatalog`](crate::catalog::MemoryCatalog) reads.
     Schema,
     /// Any other.
@@ -200,8 +200,8 @@ fn in_routine(tokens: &[&TokenWithSpan]) -> bool {
 /// Whether a statement is one that a catalog reads.
 pub(super) fn describes(tokens: &[&TokenWithSpan]) -> bool {
     use Keyword::{
-        AGGREGATE, ALTER, COLLATION, CREATE, DOMAIN, FUNCTION, GLOBAL, INDEX, LOCAL, OR, REPLACE, TABLE,
-        TEMP, TEMPORARY, TYPE, UNIQUE, UNLOGGED, VIEW,
+        AGGREGATE, ALTER, COLLATION, CREATE, DOMAIN, EXTENSION, FUNCTION, GLOBAL, INDEX, LOCAL, OR, REPLACE,
+        TABLE, TEMP, TEMPORARY, TYPE, UNIQUE, UNLOGGED, VIEW,
     };
     let mut words = tokens.iter().map_while(|t| keyword(t));
     match words.next() {
@@ -211,7 +211,10 @@ pub(super) fn describes(tokens: &[&TokenWithSpan]) -> bool {
                 !matches!(k, OR | REPLACE | UNIQUE | TEMP | TEMPORARY | UNLOGGED | GLOBAL | LOCAL)
             };
             let object = words.find(what);
-            matches!(object, Some(TABLE | VIEW | TYPE | DOMAIN | FUNCTION | INDEX | AGGREGATE | COLLATION))
+            matches!(
+                object,
+                Some(TABLE | VIEW | TYPE | DOMAIN | FUNCTION | INDEX | AGGREGATE | COLLATION | EXTENSION)
+            )
         }
         _ => false,
     }

@@ -3,7 +3,7 @@
 use ariadne::{CharSet, Color, Config, IndexType, Label, Report, ReportKind};
 use serde_json::{Value, json};
 use std::ops::Range;
-use trickle_core::{Error, Reason, ReasonKind, Span};
+use trickle_core::{Cause, Error, Reason, ReasonKind, Span};
 
 /// How bad it is, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,6 +12,8 @@ pub(crate) enum Severity {
     Error,
     /// A query is not incremental.
     FullRefresh,
+    /// Whether a query is incremental, only a server can say.
+    Undecided,
     /// Something was not looked at.
     Warning,
     /// It works, and could work better.
@@ -23,6 +25,7 @@ impl Severity {
         match self {
             Severity::Error => "error",
             Severity::FullRefresh => "full-refresh",
+            Severity::Undecided => "undecided",
             Severity::Warning => "warning",
             Severity::Advice => "advice",
         }
@@ -32,6 +35,7 @@ impl Severity {
         match self {
             Severity::Error => ReportKind::Error,
             Severity::FullRefresh => ReportKind::Custom("Full refresh", Color::Magenta),
+            Severity::Undecided => ReportKind::Custom("Undecided", Color::Magenta),
             Severity::Warning => ReportKind::Warning,
             Severity::Advice => ReportKind::Advice,
         }
@@ -40,7 +44,7 @@ impl Severity {
     fn colour(self) -> Color {
         match self {
             Severity::Error => Color::Red,
-            Severity::FullRefresh => Color::Magenta,
+            Severity::FullRefresh | Severity::Undecided => Color::Magenta,
             Severity::Warning => Color::Yellow,
             Severity::Advice => Color::Cyan,
         }
@@ -127,15 +131,17 @@ impl Place {
 
     /// Why a query is not incremental.
     pub(crate) fn reason(&self, files: &[SqlFile], reason: &Reason) -> Finding {
-        let (code, how) = match reason.kind {
-            ReasonKind::NotYet => ("not-yet", "cannot be maintained incrementally yet"),
-            ReasonKind::Never => ("never", "can never be maintained incrementally"),
+        let why = "this is why the query is recomputed as a whole";
+        let (severity, code, label) = match (reason.cause, reason.kind) {
+            (Cause::Undecided, _) => (Severity::Undecided, "undecided", "no server was asked about this"),
+            (_, ReasonKind::NotYet) => (Severity::FullRefresh, "not-yet", why),
+            (_, ReasonKind::Never) => (Severity::FullRefresh, "never", why),
         };
-        let message = format!("{} {how}", reason.construct);
+        let message = format!("{} {}", reason.construct, reason.predicate());
         Finding {
             help: Some(reason.help.clone()),
-            label: Some("this is why the query is recomputed as a whole"),
-            ..self.finding(files, reason.span, Severity::FullRefresh, code, message)
+            label: Some(label),
+            ..self.finding(files, reason.span, severity, code, message)
         }
     }
 }

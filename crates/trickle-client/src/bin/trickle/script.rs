@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use crate::finding::{Finding, Place, Severity, SqlFile};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use trickle_client::catalog::Reach;
@@ -24,6 +25,8 @@ pub(crate) struct Script {
     /// What could not be read.
     pub(crate) findings: Vec<Finding>,
     pub(crate) queries: Vec<Query>,
+    /// Extensions, each with the place of the statement that creates it.
+    extensions: Vec<(String, Place)>,
 }
 
 /// A query in a file.
@@ -39,6 +42,8 @@ pub(crate) struct Query {
     schema_only: bool,
     kind: TableKind,
     pub(crate) result: Compiled,
+    /// The extensions of what it relies on.
+    pub(crate) extensions: BTreeSet<String>,
 }
 
 /// What became of a query.
@@ -142,6 +147,7 @@ impl Script {
             schema_only: schema,
             kind,
             result: Compiled::Waiting,
+            extensions: BTreeSet::new(),
         });
     }
 
@@ -169,7 +175,18 @@ impl Script {
     /// Takes over what a statement says about tables. What this parser cannot read and is no table is passed over: a
     /// dump holds much that queries never see.
     fn define(&mut self, text: &str, place: &Place, schema: bool) {
-        let Err(e) = self.catalog.run(text) else { return };
+        let defined = self.catalog.run(text);
+        for doubt in self.catalog.take_doubts() {
+            let severity = Severity::Warning;
+            let code = "unknown-type".to_owned();
+            self.findings.push(Finding { severity, code, ..place.error(&self.files, &doubt) });
+        }
+        for name in self.catalog.extensions() {
+            if self.extensions.iter().all(|(known, _)| known != name) {
+                self.extensions.push((name.to_owned(), place.clone()));
+            }
+        }
+        let Err(e) = defined else { return };
         let mut finding = place.error(&self.files, &e);
         let start: Vec<String> = text.split_whitespace().take(2).map(str::to_uppercase).collect();
         if e.is_syntax() && start != ["CREATE", "TABLE"] {
@@ -213,10 +230,12 @@ impl Script {
     fn compile_one(&mut self, i: usize) -> Option<Compiled> {
         let q = &self.queries[i];
         let (schema, name) = q.name.clone().unwrap_or((None, "query".into()));
-        let catalog = Recording { inner: &self.catalog, missed: RefCell::default() };
+        let catalog =
+            Recording { inner: &self.catalog, missed: RefCell::default(), extensions: RefCell::default() };
         let options = Options::new(schema.as_deref().unwrap_or("public"), &name);
         let compiled = compile(&q.text, &catalog, &options);
-        let missed = catalog.missed.into_inner();
+        let (missed, extensions) = (catalog.missed.into_inner(), catalog.extensions.into_inner());
+        self.queries[i].extensions = extensions;
         match compiled {
             Ok(Verdict::Incremental(table)) => {
                 self.register(i, &table);
@@ -254,6 +273,21 @@ impl Script {
         def.keys = result.props().keys.iter().map(|k| k.iter().collect()).collect();
         def.kind = q.kind;
         let _ = self.catalog.add_table(def);
+    }
+
+    /// That what extensions have is known from a list, where a query that was asked about is taken for incremental by
+    /// it: once for each extension.
+    pub(crate) fn listed_extensions(&self) -> Vec<Finding> {
+        let good = self.asked().filter(|q| matches!(q.result, Compiled::Incremental(_)));
+        let used: BTreeSet<&String> = good.flat_map(|q| &q.extensions).collect();
+        let listed = |(name, place): &(String, Place)| {
+            let message =
+                format!("what extension \"{name}\" has is known from a list here: the server decides");
+            let finding = place.finding(&self.files, None, Severity::Advice, "known-from-list", message);
+            let help = "\"trickle explain\" without --schema asks the server.".to_owned();
+            Finding { label: Some("is created here"), help: Some(help), ..finding }
+        };
+        self.extensions.iter().filter(|(name, _)| used.contains(name)).map(listed).collect()
     }
 
     /// The queries that were asked about.
@@ -340,10 +374,24 @@ fn same(a: &Name, b: &Name) -> bool {
     a.1 == b.1 && schema(a) == schema(b)
 }
 
-/// A catalog that remembers which relations were looked for in vain.
+/// A catalog that remembers which relations were looked for in vain, and which extensions have what was found.
 struct Recording<'a> {
     inner: &'a MemoryCatalog,
     missed: RefCell<Vec<Name>>,
+    extensions: RefCell<BTreeSet<String>>,
+}
+
+impl Recording<'_> {
+    fn note(&self, extension: Option<&str>) {
+        self.extensions.borrow_mut().extend(extension.map(str::to_owned));
+    }
+
+    fn note_call(&self, found: Option<Arc<FuncSig>>) -> Option<Arc<FuncSig>> {
+        if let Some(sig) = &found {
+            self.note(sig.schema.as_ref().and_then(|s| self.inner.extension_of(s, &sig.name)));
+        }
+        found
+    }
 }
 
 impl Catalog for Recording<'_> {
@@ -351,6 +399,9 @@ impl Catalog for Recording<'_> {
         let found = self.inner.table(schema, name);
         if found.is_none() {
             self.missed.borrow_mut().push((schema.map(str::to_owned), name.to_owned()));
+        }
+        for column in found.iter().flat_map(|t| &t.columns) {
+            self.note(self.inner.extension_of_type(&column.ty));
         }
         found
     }
@@ -361,10 +412,10 @@ impl Catalog for Recording<'_> {
         self.inner.view(schema, name)
     }
     fn function(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
-        self.inner.function(schema, name, args)
+        self.note_call(self.inner.function(schema, name, args))
     }
     fn operator(&self, schema: Option<&str>, name: &str, args: &[Type]) -> Option<Arc<FuncSig>> {
-        self.inner.operator(schema, name, args)
+        self.note_call(self.inner.operator(schema, name, args))
     }
     fn fields(&self, ty: &Type) -> Option<Vec<(Arc<str>, Type)>> {
         self.inner.fields(ty)
@@ -373,7 +424,15 @@ impl Catalog for Recording<'_> {
         self.inner.collation(schema, name)
     }
     fn named_type(&self, schema: Option<&str>, name: &str) -> Option<Type> {
-        self.inner.named_type(schema, name)
+        let found = self.inner.named_type(schema, name);
+        self.note(found.as_ref().and_then(|ty| self.inner.extension_of_type(ty)));
+        found
+    }
+    fn is_opaque(&self, ty: &Type) -> bool {
+        self.inner.is_opaque(ty)
+    }
+    fn doubt(&self, name: &str, types: &[Type]) -> Option<String> {
+        self.inner.doubt(name, types)
     }
     fn is_constrained(&self, schema: Option<&str>, name: &str) -> bool {
         self.inner.is_constrained(schema, name)

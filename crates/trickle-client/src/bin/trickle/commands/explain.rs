@@ -138,12 +138,20 @@ fn offline(schema: &[String], query: String, format: Format, output: &mut Output
         Compiled::Incremental(table) => {
             let known = |def: &TableDef| script.reach(def);
             Explanation::of(table, &known).map_err(internal)?.show(format, output).map_err(internal)?;
+            if format == Format::Text {
+                for f in script.listed_extensions() {
+                    output.print(format!("\nNote: {}\n  {}\n", f.message, f.help.unwrap_or_default()));
+                }
+            }
             Ok(Answer::Yes)
         }
         Compiled::FullRefresh(reasons) => {
             let found: Vec<Finding> = reasons.iter().map(|r| query.place.reason(&script.files, r)).collect();
             if format == Format::Json {
-                refused(found.iter().map(|f| f.to_json(&script.files)).collect(), output);
+                let open = found.iter().all(|f| f.severity == Severity::Undecided);
+                let found = found.iter().map(|f| f.to_json(&script.files)).collect::<Vec<_>>();
+                let incremental = if open { Value::Null } else { Value::Bool(false) };
+                output.document(&json!({"incremental": incremental, "reasons": found}));
             } else {
                 for f in &found {
                     output.print(f.render(&script.files, output.colour()));
@@ -155,11 +163,6 @@ fn offline(schema: &[String], query: String, format: Format, output: &mut Output
             Err(Failure::failed("the query was not compiled"))
         }
     }
-}
-
-/// The document of a query that can only be recomputed.
-fn refused(reasons: Vec<Value>, output: &mut Output) {
-    output.document(&json!({"incremental": false, "reasons": reasons}));
 }
 
 fn internal(e: trickle_core::Error) -> Failure {

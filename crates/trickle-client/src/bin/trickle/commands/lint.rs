@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use trickle_core::catalog::TableDef;
 use trickle_core::parse::{Comment, find_name};
-use trickle_core::{Reason, StreamTable};
+use trickle_core::{Cause, Reason, StreamTable};
 
 /// Check SQL files without a database: is each query incremental, if not why, and what would help.
 ///
@@ -19,7 +19,10 @@ use trickle_core::{Reason, StreamTable};
 /// read the result of another by its name: that of the definition, of a comment "-- name: NAME" before it, or of its
 /// file. Comments "-- schedule: …" and "-- mode: …" are checked too.
 ///
-/// Exit code 0: all queries are incremental; 1: some is not; 2: a file cannot be read or understood.
+/// No server is asked. Of well-known extensions that the schema creates, types, functions and operators are known from a
+/// list; whether a query is incremental that relies on more than is known offline, the server decides: it is undecided.
+///
+/// Exit code 0: all queries are incremental; 1: some is not, or is undecided; 2: a file cannot be read or understood.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Lint {
     /// The files; - is standard input.
@@ -44,6 +47,7 @@ impl Run for Lint {
             findings.extend(headers(&script, query));
             findings.extend(judge(&script, query)?);
         }
+        findings.extend(script.listed_extensions());
         if self.schema.is_empty() {
             findings.iter_mut().filter(|f| f.code == UNKNOWN_TABLE).for_each(without_schema);
         }
@@ -53,7 +57,7 @@ impl Run for Lint {
         report(&script, &findings, output);
         Ok(match findings.iter().map(|f| f.severity).min() {
             Some(Severity::Error) => Answer::Refused,
-            Some(Severity::FullRefresh) => Answer::No,
+            Some(Severity::FullRefresh | Severity::Undecided) => Answer::No,
             _ => Answer::Yes,
         })
     }
@@ -75,17 +79,23 @@ fn report(script: &Script, findings: &[Finding], output: &mut Output) {
         return;
     }
     for f in findings {
-        if !output.is_quiet() || f.severity <= Severity::FullRefresh {
+        if !output.is_quiet() || f.severity <= Severity::Undecided {
             let text = f.render(&script.files, output.colour());
             output.print(text + "\n");
         }
     }
     let all = script.asked().count();
     let good = script.asked().filter(|q| is_incremental(q)).count();
+    let open = script.asked().filter(|q| is_undecided(q)).count();
     if !output.is_quiet() && (all > 0 || findings.is_empty()) {
         output.print(match (all, good) {
             (0, _) => "no query found\n".to_owned(),
             (1, 1) => "1 query, incremental\n".to_owned(),
+            (1, _) if open == 1 => "1 query, undecided without a server\n".to_owned(),
+            _ if open > 0 => {
+                let all = count(all, "query", "queries");
+                format!("{all}, {good} of them incremental, {open} undecided without a server\n")
+            }
             (1, _) => "1 query, not incremental\n".to_owned(),
             (_, 0) => format!("{}, none incremental\n", count(all, "query", "queries")),
             _ if all == good => format!("{}, all incremental\n", count(all, "query", "queries")),
@@ -96,6 +106,11 @@ fn report(script: &Script, findings: &[Finding], output: &mut Output) {
 
 fn is_incremental(query: &Query) -> bool {
     matches!(query.result, Compiled::Incremental(_))
+}
+
+/// Whether nothing but what no server was asked about stands against deltas.
+fn is_undecided(query: &Query) -> bool {
+    matches!(&query.result, Compiled::FullRefresh(all) if all.iter().all(|r| r.cause == Cause::Undecided))
 }
 
 /// What is wrong in the header comments of a query.
@@ -131,6 +146,7 @@ fn judge(script: &Script, query: &Query) -> Result<Vec<Finding>, Failure> {
             };
             let reason = |r: &Reason| match r.refusal() {
                 Some(e) => place.error(files, &e),
+                None if r.cause == Cause::Undecided => place.reason(files, r),
                 None => Finding { severity, detail: asked.map(str::to_owned), ..place.reason(files, r) },
             };
             reasons.iter().map(reason).collect()

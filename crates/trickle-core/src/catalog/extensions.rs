@@ -1,0 +1,231 @@
+//! What well-known extensions have, from `extensions.txt`: types, casts, functions and operators, for a catalog
+//! without a server.
+
+use super::memory::quoted;
+use crate::expr::{FuncKind, FuncSig, Volatility};
+use crate::types::{OtherType, Type};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+/// The lines of an extension.
+#[derive(Default)]
+pub(super) struct Extension {
+    /// Whether it has more functions than are listed.
+    pub(super) partly: bool,
+    /// The extensions that CASCADE creates too.
+    pub(super) requires: Vec<&'static str>,
+    lines: Vec<(&'static str, &'static str)>,
+}
+
+/// What an extension has in one schema.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// Types by name; of a domain, the type that it computes as.
+    pub(super) types: Vec<(&'static str, Type)>,
+    /// Those of the types that are domains, which have constraints for all that is known.
+    pub(super) domains: Vec<&'static str>,
+    /// Casts that are made without being asked for.
+    pub(super) casts: Vec<(Type, Type)>,
+    /// Functions, aggregates and sets.
+    pub(super) functions: Vec<FuncSig>,
+    /// Operators.
+    pub(super) operators: Vec<FuncSig>,
+}
+
+fn extensions() -> &'static BTreeMap<&'static str, Extension> {
+    static ALL: OnceLock<BTreeMap<&'static str, Extension>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let (mut all, mut last) = (BTreeMap::new(), None);
+        for line in include_str!("extensions.txt").lines().filter(|l| !l.starts_with('#')) {
+            let Some((kind, rest)) = line.split_once(' ') else { continue };
+            if kind == "extension" {
+                let (name, partly) = rest.split_once(' ').map_or((rest, false), |(name, _)| (name, true));
+                last = Some(name);
+                all.insert(name, Extension { partly, ..Extension::default() });
+            } else if let Some(extension) = last.and_then(|l| all.get_mut(l)) {
+                match kind {
+                    "requires" => extension.requires.push(rest),
+                    _ => extension.lines.push((kind, rest)),
+                }
+            }
+        }
+        all
+    })
+}
+
+/// An extension by name; `None` where nothing is known of it.
+pub(super) fn find(name: &str) -> Option<&'static Extension> {
+    extensions().get(name)
+}
+
+/// The extension that has a type of this name, where one is listed.
+pub(super) fn that_has(ty: &str) -> Option<&'static str> {
+    let has = |e: &Extension| e.names().any(|name| name == ty);
+    extensions().iter().find(|(_, e)| has(e)).map(|(name, _)| *name)
+}
+
+impl Extension {
+    /// The names of its types.
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        let types = self.lines.iter().filter(|(kind, _)| matches!(*kind, "type" | "domain"));
+        types.filter_map(|(_, rest)| rest.split(' ').next())
+    }
+
+    /// What it has in `schema`; `others` knows the types of those that it requires.
+    pub(super) fn contents(&self, schema: &str, others: &dyn Fn(&str) -> Option<Type>) -> Contents {
+        let mut found = Contents::default();
+        for (kind, rest) in &self.lines {
+            // A line that is not understood is found by a test of all of them.
+            let _understood = found.take(schema, kind, rest, others);
+        }
+        found
+    }
+}
+
+impl Contents {
+    fn take(
+        &mut self,
+        schema: &str,
+        kind: &str,
+        rest: &'static str,
+        others: &dyn Fn(&str) -> Option<Type>,
+    ) -> Option<()> {
+        let mut words = rest.split(' ');
+        match kind {
+            "type" => {
+                let name = words.next()?;
+                let classes: Vec<&str> = words.collect();
+                self.types.push((name, named(schema, name, &classes)));
+            }
+            "domain" => {
+                let name = words.next()?;
+                let base = self.ty(words.next()?, others)?;
+                self.types.push((name, base));
+                self.domains.push(name);
+            }
+            "cast" => {
+                let (from, to) = rest.split_once(" -> ")?;
+                self.casts.push((self.ty(from, others)?, self.ty(to, others)?));
+            }
+            "operator" => {
+                let (call, ret) = rest.rsplit_once(" -> ")?;
+                let (left, right) = call.rsplit_once(' ')?;
+                let (left, op) = left.rsplit_once(' ').map_or((None, left), |(l, op)| (Some(l), op));
+                let args = left.into_iter().chain([right]).map(|t| self.ty(t, others));
+                let mut sig = self.signature(schema, op, args.collect::<Option<_>>()?, ret, others)?;
+                sig.kind = FuncKind::Operator;
+                self.operators.push(sig);
+            }
+            _ => {
+                let (call, ret) = rest.split_once(" -> ")?;
+                let (name, args) = call.strip_suffix(')')?.split_once('(')?;
+                let args: Vec<&str> = args.split(", ").filter(|a| !a.is_empty()).collect();
+                let least = args.iter().position(|a| a.starts_with('?')).unwrap_or(args.len());
+                let args = args.iter().map(|a| self.ty(a.trim_start_matches('?'), others));
+                let args = args.collect::<Option<Vec<Type>>>()?;
+                let mut sig = self.signature(schema, name, args, ret, others)?;
+                sig.kind = match kind {
+                    "function" => FuncKind::Scalar,
+                    "aggregate" => FuncKind::Aggregate,
+                    "set" => FuncKind::SetReturning,
+                    _ => return None,
+                };
+                let cut = |n: usize| FuncSig { args: sig.args[..n].to_vec(), ..sig.clone() };
+                self.functions.extend((least..=sig.args.len()).map(cut));
+            }
+        }
+        Some(())
+    }
+
+    /// A signature, of whose values nothing else is known.
+    fn signature(
+        &self,
+        schema: &str,
+        name: &str,
+        args: Vec<Type>,
+        ret: &str,
+        others: &dyn Fn(&str) -> Option<Type>,
+    ) -> Option<FuncSig> {
+        let (ret, flags) = match ret.split_once(')') {
+            Some((columns, flags)) => (columns, flags),
+            None => ret.split_once(' ').unwrap_or((ret, "")),
+        };
+        let (columns, ret) = match ret.strip_prefix('(') {
+            None => (Vec::new(), self.ty(ret, others)?),
+            Some(columns) => {
+                let column = |c: &str| {
+                    let (name, ty) = c.split_once(' ')?;
+                    Some((Arc::from(name), self.ty(ty, others)?))
+                };
+                let columns: Option<Vec<(Arc<str>, Type)>> = columns.split(", ").map(column).collect();
+                let (names, types): (Vec<_>, Vec<_>) = columns?.into_iter().unzip();
+                (names, Type::Record(types.into()))
+            }
+        };
+        let has = |flag| flags.split(' ').any(|f| f == flag);
+        let mut sig = FuncSig::unknown(Some(schema), name, args, ret);
+        sig.columns = columns;
+        sig.strict = !has("lax");
+        sig.volatility = match (has("stable"), has("volatile")) {
+            (_, true) => Volatility::Volatile,
+            (true, false) => Volatility::Stable,
+            (false, false) => Volatility::Immutable,
+        };
+        Some(sig)
+    }
+
+    /// A type by the name that a line gives it.
+    fn ty(&self, name: &str, others: &dyn Fn(&str) -> Option<Type>) -> Option<Type> {
+        if let Some(element) = name.strip_suffix("[]") {
+            return self.ty(element, others).map(Type::array);
+        }
+        let own = self.types.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone());
+        own.or_else(|| others(name)).or_else(|| Type::parse(name))
+    }
+}
+
+/// A type of an extension. Equal values of it may be written differently for all that is known, as those of citext.
+fn named(schema: &str, name: &str, classes: &[&str]) -> Type {
+    let (ordered, hashable) = (classes.contains(&"btree"), classes.contains(&"hash"));
+    let sql_name = match schema {
+        "pg_catalog" => name.to_owned(),
+        schema => format!("{}.{}", quoted(schema), quoted(name)),
+    };
+    Type::Other(Arc::new(OtherType {
+        sql_name,
+        equality: ordered || hashable,
+        hashable,
+        ordered,
+        exact: false,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_list_is_understood() {
+        let mut cube = Vec::new();
+        for (name, extension) in extensions() {
+            let mut found = Contents::default();
+            for (kind, rest) in &extension.lines {
+                let others = |t: &str| match t {
+                    "cube" => cube.first().cloned(),
+                    t => t.starts_with("reg").then(|| named("pg_catalog", t, &[])),
+                };
+                assert!(found.take("s", kind, rest, &others).is_some(), "{name}: {kind} {rest}");
+            }
+            if *name == "cube" {
+                cube.extend(found.types.first().map(|(_, ty)| ty.clone()));
+            }
+        }
+        let of = |name: &str| extensions()[name].contents("s", &|_| None);
+        let buffers = of("postgis").functions;
+        let buffers: Vec<usize> =
+            buffers.iter().filter(|f| &*f.name == "st_makeenvelope").map(|f| f.args.len()).collect();
+        assert_eq!(buffers, [4, 5]);
+        let each = of("hstore").functions.into_iter().find(|f| &*f.name == "each").unwrap();
+        assert_eq!((each.kind, each.columns.len(), each.strict), (FuncKind::SetReturning, 2, true));
+    }
+}

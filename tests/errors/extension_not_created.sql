@@ -1,0 +1,2 @@
+CREATE TABLE u (id int PRIMARY KEY, email public.citext NOT NULL);
+SELECT id FROM u WHERE email = 'a';
