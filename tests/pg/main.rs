@@ -39,6 +39,7 @@ mod migrations;
 mod named_types;
 mod names;
 mod objects;
+mod partitioned;
 mod plans;
 mod polling;
 mod prepared;

@@ -225,12 +225,12 @@ const KINDS: &[(&str, &[Kind])] = &[
             Kind(
                 "create a partition",
                 "CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (20) TO (30); INSERT INTO p3 VALUES (21, 1)",
-                Anew,
+                GoesOn,
             ),
             Kind(
                 "attach a table",
                 "CREATE TABLE p3 (id int NOT NULL, v int); INSERT INTO p3 VALUES (21, 1); ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (20) TO (30)",
-                Anew,
+                GoesOn,
             ),
             Kind("detach a partition", "ALTER TABLE p DETACH PARTITION p2", Anew),
             Kind("drop a partition", "DROP TABLE p2", Anew),
@@ -496,7 +496,8 @@ fn writers_go_on_where_a_source_loses_what_keeping_takes() {
     ];
     each_server(async |db| {
         let s = db.session().await;
-        for ((change, write, behind), old) in LOST.into_iter().flat_map(|l| [(l, false), (l, true)]) {
+        let all = LOST.into_iter().flat_map(|l| [(l, false), (l, true)]).enumerate();
+        for (_, ((change, write, behind), old)) in all.filter(|(nth, _)| is_todays(*nth, 3)) {
             // The extension plans it anew at once, and an older snapshot has to be taken again (40001).
             if old && Driver::is_the_servers() {
                 continue;

@@ -3,13 +3,15 @@
 //! What is made is the core's ([`trickle_core::cdc`]); here is when, under which locks, and what the catalog notes.
 //! Everything that touches a user's table runs under a short `lock_timeout` ([`crate::locks`]).
 
+mod partitions;
+
 use crate::catalog::PgCatalog;
 use crate::db::{Connection, Json, Row, Transaction};
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use trickle_core::catalog::{Catalog, TableDef, TableId};
-use trickle_core::cdc::{Buffer, Mode, Segment};
+use trickle_core::cdc::{Buffer, Children, Mode, Segment};
 use trickle_core::sql::ast::{DropObject, ObjectKind, Statement};
 use trickle_core::sql::{Qualified, print};
 
@@ -84,8 +86,13 @@ WITH RECURSIVE tree(oid) AS (
 SELECT n.nspname, c.relname, r.relkind = 'p' FROM pg_class r, tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE r.oid = $1 AND c.relkind IN ('r', 'p') ORDER BY c.oid";
 
-const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, capture, limit_bytes \
+const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, capture, limit_bytes, children, \
+     ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (children) AND c.relkind = 'p' ORDER BY 1) \
      FROM pgtrickle.pgt_buffers WHERE source_relid = $1";
+
+/// All partitions and children of a table, and those of them that have partitions.
+const KNOWN: &str = "SELECT t.known, ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (t.known) AND c.relkind = 'p' ORDER BY 1) \
+     FROM (SELECT pgtrickle.children_beside($1, '{}')) t(known)";
 
 /// Runs the statements of a list in order.
 pub(crate) async fn run_all(db: &dyn Connection, statements: &[Statement], doing: &str) -> Result<()> {
@@ -155,12 +162,24 @@ fn restore(row: &Row, table: &Arc<TableDef>, attnums: Vec<i16>) -> Captured {
         .restored(generation, segments.collect())
         .with_unlogged(row.get(1))
         .with_limit(row.get(5));
+    let known: Option<Vec<u32>> = row.get(6);
+    let buffer = match known {
+        Some(all) => buffer.knowing(Children { all, partitioned: row.get(7) }),
+        None => buffer,
+    };
     Captured { buffer, mode, state: State::parse(row.get(4)), attnums }
 }
 
 async fn attnums(db: &dyn Connection, table: TableId) -> Result<Vec<i16>> {
     let rows = db.query(ATTNUMS, &[&table.0]).await;
     Ok(rows.map_err(|e| Error::server("read the columns of a table", e))?.iter().map(|r| r.get(0)).collect())
+}
+
+/// The buffer with triggers that know all partitions and children that there are now.
+async fn knowing(t: &Transaction<'_>, buffer: Buffer) -> Result<Buffer> {
+    let row = t.query_one(KNOWN, &[&buffer.table().id.0]).await;
+    let row = row.map_err(|e| Error::server("read the partitions of a table", e))?;
+    Ok(buffer.knowing(Children { all: row.get(0), partitioned: row.get(1) }))
 }
 
 /// The buffer with the partitions or children that its table has now.
@@ -192,13 +211,13 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
         buffer.paired_by().iter().filter_map(|c| attnums.get(*c)).map(|n| i64::from(*n)).collect();
     t.execute(
         "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, limit_bytes, \
-         schema_fingerprint, triggers_fingerprint, relied, paired) \
+         schema_fingerprint, triggers_fingerprint, relied, paired, children) \
          VALUES ($1, $2, $3, $4, $5, $6, pgtrickle.fingerprint($1), pgtrickle.triggers_fingerprint($1), \
-         pgtrickle.relied($1, pgtrickle.held_columns($5) || $7::int2[]), $7::int2[]) \
+         pgtrickle.relied($1, pgtrickle.held_columns($5) || $7::int2[]), $7::int2[], pgtrickle.children_beside($1, '{}')) \
          ON CONFLICT (source_relid) DO UPDATE SET trigger_mode = excluded.trigger_mode, unlogged = excluded.unlogged, \
          generation = excluded.generation, segments = excluded.segments, capture = 'ON', limit_bytes = excluded.limit_bytes, \
          schema_fingerprint = excluded.schema_fingerprint, triggers_fingerprint = excluded.triggers_fingerprint, \
-         relied = excluded.relied, paired = excluded.paired",
+         relied = excluded.relied, paired = excluded.paired, children = excluded.children",
         &[
             &buffer.table().id.0,
             &mode,
@@ -254,12 +273,14 @@ pub(crate) async fn ensure(
             // The source is another table than the triggers were made for, or they were off: all over again.
             let mut all = c.buffer.columns().to_vec();
             all.extend_from_slice(columns);
+            all.extend(partitions::told_by(t, table).await?);
             remove(t, table.id.0).await?;
             let buffer = Buffer::new(table.clone(), HIDDEN, &all).with_unlogged(c.buffer.is_unlogged());
             install(t, buffer.with_limit(limit), mode_of(c.mode), &doing).await
         }
         None => {
-            let buffer = Buffer::new(table.clone(), HIDDEN, columns).with_unlogged(options.unlogged);
+            let all = [columns, &partitions::told_by(t, table).await?].concat();
+            let buffer = Buffer::new(table.clone(), HIDDEN, &all).with_unlogged(options.unlogged);
             install(t, buffer.with_limit(limit), mode_of(options.mode), &doing).await
         }
     }
@@ -270,7 +291,8 @@ pub(crate) async fn ensure(
 pub(crate) const GOES_ON: &str = "(pgtrickle.has_grown(source_relid, schema_fingerprint) \
      OR pgtrickle.still_serves(source_relid, pgtrickle.held_columns(segments) || paired, relied, true) IS TRUE)";
 
-/// A table that was altered in nothing that its triggers rely on is still the one that they were made for.
+/// A table that was altered in nothing that its triggers rely on is still the one that they were made for; partitions that came become
+/// part of it.
 pub(crate) async fn grow(t: &Transaction<'_>, table: TableId) -> Result<()> {
     let text = format!(
         "UPDATE pgtrickle.pgt_buffers SET schema_fingerprint = pgtrickle.fingerprint(source_relid), \
@@ -278,7 +300,8 @@ pub(crate) async fn grow(t: &Transaction<'_>, table: TableId) -> Result<()> {
          AND capture = 'ON' AND schema_fingerprint IS DISTINCT FROM pgtrickle.fingerprint(source_relid) AND {GOES_ON}"
     );
     let done = t.execute(&text, &[&table.0]).await;
-    done.map(drop).map_err(|e| Error::server("note the columns of a table", e))
+    done.map_err(|e| Error::server("note the columns of a table", e))?;
+    partitions::bring_in(t, table).await
 }
 
 /// Whether statements change the table whose triggers for statements do not fire: one that names the parent of a partition or
@@ -325,7 +348,7 @@ pub(crate) async fn rebuild_readers(t: &dyn Connection, source: u32, why: &str) 
 }
 
 async fn install(t: &Transaction<'_>, buffer: Buffer, mode: Mode, doing: &str) -> Result<()> {
-    let buffer = with_children(t, buffer).await?;
+    let buffer = knowing(t, with_children(t, buffer).await?).await?;
     let table = buffer.table().clone();
     make(t, table.id, &mode.source().install(&buffer), doing).await?;
     // Whoever left a mark has ended: the table is locked.

@@ -32,8 +32,18 @@ pub struct Buffer {
     partitions: Vec<Qualified>,
     partitioned: bool,
     inherited: bool,
+    known: Option<Children>,
     unlogged: bool,
     limit: i64,
+}
+
+/// Partitions and children, on every level, that triggers are made for.
+#[derive(Clone, Debug, Default)]
+pub struct Children {
+    /// All, by oid.
+    pub all: Vec<u32>,
+    /// Those of them that have partitions themselves.
+    pub partitioned: Vec<u32>,
 }
 
 impl Buffer {
@@ -50,6 +60,7 @@ impl Buffer {
             partitions: Vec::new(),
             partitioned: false,
             inherited: false,
+            known: None,
             unlogged: false,
             limit: super::DEFAULT_LIMIT,
         }
@@ -76,6 +87,17 @@ impl Buffer {
     #[must_use]
     pub fn with_children(self, children: Vec<Qualified>) -> Buffer {
         Buffer { inherited: true, partitioned: false, partitions: children, ..self }
+    }
+
+    /// With these partitions or children its triggers know all that there are; of others they note that there were some.
+    #[must_use]
+    pub fn knowing(self, known: Children) -> Buffer {
+        Buffer { known: Some(known), ..self }
+    }
+
+    /// The partitions and children that its triggers know; `None` where nobody said.
+    pub(super) fn known(&self) -> Option<&Children> {
+        self.known.as_ref()
     }
 
     /// Segments without WAL. Each holds one row of weight NULL, which a crash of the server takes with the others:

@@ -87,10 +87,30 @@ pub(crate) fn fits(buffer: &Buffer, positions: &[usize], place: bool) -> Scalar 
     let mut args = vec![source(buffer, "oid"), columns.numbers, columns.names, columns.types];
     args.extend(place.then(|| place_of(buffer)));
     let known = Scalar::Call(function("misfit"), args).is_null();
-    let number = Scalar::call("pg_relation_filenode", vec![source(buffer, "regclass")]);
-    let planned_again =
-        Scalar::Distinct { left: Box::new(number), right: Box::new(constant("0", "oid")), negated: false };
-    Scalar::and([known, planned_again])
+    Scalar::and([known, planned_again(buffer.table().id.0)])
+}
+
+/// True, and known when it is planned: anew when this table was altered.
+fn planned_again(table: u32) -> Scalar {
+    let number = Scalar::call("pg_relation_filenode", vec![constant(&table.to_string(), "regclass")]);
+    Scalar::Distinct { left: Box::new(number), right: Box::new(constant("0", "oid")), negated: false }
+}
+
+/// Notes partitions and children that the triggers were not made for: what is written to one of these through the table is
+/// captured, and goes without a trace when that one does. Known when it is planned.
+fn beside_known(buffer: &Buffer) -> Option<Instruction> {
+    let known = buffer.known()?;
+    let list = list(known.all.iter().map(u32::to_string), "oid[]");
+    let beside = Scalar::Call(function("children_beside"), vec![source(buffer, "oid"), list]);
+    let some = Scalar::Distinct {
+        left: Box::new(beside.clone()),
+        right: Box::new(constant("{}", "oid[]")),
+        negated: false,
+    };
+    let parents = std::iter::once(buffer.table().id.0).chain(known.partitioned.iter().copied());
+    let some = Scalar::and(std::iter::once(some).chain(parents.map(planned_again)));
+    let reason = Scalar::text("it has partitions or children that its triggers were not made for");
+    Some(when(some, vec![Instruction::Run(mark(buffer, None, reason, Some(beside)))], Vec::new()))
 }
 
 fn place_of(buffer: &Buffer) -> Scalar {
@@ -108,22 +128,24 @@ fn reason(buffer: &Buffer, table: Scalar, positions: &[usize], place: bool, othe
 }
 
 /// Leaves a mark, unless one is seen that says the same: its readers are computed anew. `of` is the stream table that it
-/// concerns alone.
-fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar) -> Statement {
+/// concerns alone, `children` the partitions and children that it tells of.
+fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar, children: Option<Scalar>) -> Statement {
     let m = Ident::fixed("m");
     let column = |name| Scalar::column(&m, &Ident::fixed(name));
     let stream_table = of.map_or_else(|| Scalar::null(Type::Int8), Scalar::int8);
+    let children = children.unwrap_or_else(|| Scalar::null(named("oid[]")));
     let seen = Select {
         items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
         from: vec![FromItem::relation(marks(), m.clone())],
         filter: vec![
             column("source_relid").equals(source(buffer, "oid")),
             column("pgt_id").same_as(stream_table.clone()),
+            column("children").same_as(children.clone()),
         ],
         ..Select::default()
     };
     let unseen = Scalar::Exists { query: Box::new(Query::select(seen)), negated: true };
-    let items = [source(buffer, "oid"), stream_table, reason];
+    let items = [source(buffer, "oid"), stream_table, reason, children];
     let row = Select {
         items: items.into_iter().map(|expr| SelectItem { expr, name: None }).collect(),
         filter: vec![unseen],
@@ -134,7 +156,7 @@ fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar) -> Statement {
         note: None,
         table: marks(),
         alias: None,
-        columns: ["source_relid", "pgt_id", "reason"].map(Ident::fixed).into(),
+        columns: ["source_relid", "pgt_id", "reason", "children"].map(Ident::fixed).into(),
         source: Query::select(row),
         on_conflict: None,
         returning: Vec::new(),
@@ -163,7 +185,7 @@ pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     } else {
         of_an_altered_child(buffer, &writer.reads, None)
     };
-    foreign.into_iter().chain([guard]).collect()
+    foreign.into_iter().chain(beside_known(buffer)).chain([guard]).collect()
 }
 
 /// For a table that was a child or a partition of the source and is altered since: leaves the mark, and does
@@ -182,7 +204,7 @@ pub(crate) fn of_an_altered_child(source: &Buffer, reads: &[usize], of: Option<i
         right: Box::new(self::source(source, "oid")),
         negated: false,
     };
-    let marked = mark(source, of, misfit.clone().coalesce(Scalar::text("a child of it was altered")));
+    let marked = mark(source, of, misfit.clone().coalesce(Scalar::text("a child of it was altered")), None);
     let marked = vec![Instruction::Run(marked), Instruction::Return];
     Some(when(Scalar::and([other, misfit.is_not_null()]), marked, Vec::new()))
 }
@@ -211,12 +233,12 @@ const NO_SEGMENT: &str = "the table that held its changes is gone";
 
 /// Leaves the mark for a statement that is made for it alone.
 pub(super) fn gone(buffer: &Buffer, reads: &[usize]) -> Statement {
-    mark(buffer, None, reason(buffer, source(buffer, "oid"), reads, false, Scalar::text(NO_SEGMENT)))
+    mark(buffer, None, reason(buffer, source(buffer, "oid"), reads, false, Scalar::text(NO_SEGMENT)), None)
 }
 
 fn otherwise(writer: &Writer, buffer: &Buffer, size: Scalar) -> Vec<Instruction> {
-    let gone =
-        mark(buffer, None, reason(buffer, variable(SOURCE), &writer.reads, false, Scalar::text(NO_SEGMENT)));
+    let why = reason(buffer, variable(SOURCE), &writer.reads, false, Scalar::text(NO_SEGMENT));
+    let gone = mark(buffer, None, why, None);
     // What a row changed is not looked at: it may not fit.
     let changed = writer.changed.clone().filter(|_| !writer.for_each_row);
     let full = limit::mark(buffer, changed).into_iter().map(Instruction::Run).collect();
@@ -258,7 +280,7 @@ fn renamed(writer: &Writer, buffer: &Buffer, gone: &Statement) -> Vec<Instructio
 
 /// Leaves the mark for one stream table that writers keep.
 pub(crate) fn marked(source: &Buffer, id: i64, reason: Scalar) -> Instruction {
-    Instruction::Run(mark(source, Some(id), reason))
+    Instruction::Run(mark(source, Some(id), reason, None))
 }
 
 /// The call that tells why a table has not these keys any more; none where it had none.

@@ -27,7 +27,7 @@ mod tests;
 mod trigger;
 
 pub(crate) use buffer::xid8;
-pub use buffer::{Buffer, Segment};
+pub use buffer::{Buffer, Children, Segment};
 pub use copy::{CopyScript, LANGUAGE};
 pub use limit::{DEFAULT_LIMIT, OVERFLOWED};
 pub(crate) use trigger::changed_rows;
@@ -108,6 +108,19 @@ pub trait ChangeSource: fmt::Debug + Sync {
         made.extend(buffer.segments().iter().flat_map(|s| buffer.create_segment(s)));
         made.push(buffer.create_view());
         made.extend(self.start(buffer));
+        made
+    }
+
+    /// Captures what is written to these tables too, which the buffer has among its partitions. The first statement waits for open
+    /// writers of the table. The triggers know them from then on.
+    fn extend(&self, buffer: &Buffer, come: &[Qualified]) -> Vec<Statement> {
+        let mut made = vec![lock(buffer)];
+        made.extend(self.redirect(buffer));
+        for writer in self.writers(buffer) {
+            let tables = buffer.triggered(writer.for_each_row);
+            let new = tables.into_iter().filter(|t| come.contains(t));
+            made.extend(new.flat_map(|table| trigger(&writer, table, buffer)));
+        }
         made
     }
 

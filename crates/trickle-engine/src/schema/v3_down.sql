@@ -20,6 +20,20 @@ BEGIN
     END IF;
 END
 $$;
+CREATE OR REPLACE FUNCTION pgtrickle.triggers_fingerprint(source oid) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE tree(oid) AS (
+            SELECT source
+            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
+        SELECT md5(coalesce(string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid), ''))
+        FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
+        WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('capture_%s_', source))
+    );
+END
+$$;
+DROP FUNCTION pgtrickle.triggers_fingerprint(oid, oid[]), pgtrickle.children_beside(oid, oid[]);
 DROP FUNCTION pgtrickle.child_misfit(oid, text[], oid[]), pgtrickle.lost_key(oid, oid[], text[]), pgtrickle.columns_now(oid, int2[], oid[]), pgtrickle.misfit(oid, int2[], text[], oid[], text[]);
 
 -- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
@@ -61,10 +75,10 @@ DROP FUNCTION pgtrickle.is_safe_path(text[]), pgtrickle.safe_path(jsonb, oid), p
 
 -- An ALTER TABLE matters to no reader that relies on nothing of it.
 ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN stored_hash;
-ALTER TABLE pgtrickle.pgt_buffers DROP COLUMN relied, DROP COLUMN paired;
+ALTER TABLE pgtrickle.pgt_buffers DROP COLUMN relied, DROP COLUMN paired, DROP COLUMN children;
 ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied, DROP COLUMN column_names, DROP COLUMN named_columns;
 DROP FUNCTION pgtrickle.column_names(oid);
-DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], bool), pgtrickle.relied(oid, int2[]), pgtrickle.numbers(oid, text[]),
+DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], bool, oid[]), pgtrickle.relied(oid, int2[], oid[]), pgtrickle.numbers(oid, text[]),
     pgtrickle.held_columns(jsonb);
 
 -- Guarantees of the server for every row that a relation shows.

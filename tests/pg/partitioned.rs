@@ -1,0 +1,189 @@
+//! Partitions and children that come and go. Catches rows that were captured and went without a trace, rows of a partition that
+//! nobody captured or that count twice, and readers that are computed anew where a delta does.
+
+use crate::support::{
+    Driver, assert_equal, create, each_server, is_todays, name, newest_server, open_with, run, try_refresh,
+};
+use trickle_client::capture::CaptureOptions;
+use trickle_client::{Session, Settings};
+use trickle_core::cdc::Mode;
+use trickle_core::cost::Force;
+
+const TABLES: &str = "
+    CREATE TABLE p (id int PRIMARY KEY, v int, w text) PARTITION BY RANGE (id);
+    CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
+    CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (30) PARTITION BY RANGE (id);
+    CREATE TABLE p2a PARTITION OF p2 FOR VALUES FROM (10) TO (20);
+    CREATE TABLE d (v int PRIMARY KEY, name text); INSERT INTO d SELECT i, 'd' || i FROM generate_series(0, 9) i;
+    INSERT INTO p SELECT i, i % 5, 'w' || i FROM generate_series(1, 19) i;
+    CREATE TABLE h (id int, v int) PARTITION BY HASH (id);
+    CREATE TABLE h0 PARTITION OF h FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+    CREATE TABLE l (\"w\" text, xid int, v int) PARTITION BY LIST (\"w\"); CREATE TABLE la PARTITION OF l FOR VALUES IN ('a');
+    INSERT INTO l VALUES ('a', 1, 1), ('a', 1, 1), ('a', 2, 2);
+    CREATE TABLE parent (id int PRIMARY KEY, v int); INSERT INTO parent SELECT i, i FROM generate_series(1, 9) i";
+
+const READERS: [(&str, &str); 6] = [
+    ("total", "SELECT count(*) AS n, sum(v) AS s FROM p"),
+    ("joined", "SELECT p.id, d.name FROM p JOIN d ON d.v = p.v"),
+    ("grouped", "SELECT v, count(*) AS n, max(id) AS m FROM p GROUP BY v"),
+    ("hashed", "SELECT v % 2 AS g, count(*) AS n FROM h GROUP BY v % 2"),
+    ("listed", "SELECT \"w\", xid, count(*) AS n FROM l GROUP BY \"w\", xid"),
+    ("inherited", "SELECT count(*) AS n, sum(v) AS s FROM parent"),
+];
+
+const GONE: &str = "DROP SCHEMA public CASCADE; CREATE SCHEMA public";
+
+fn settings(mode: Mode) -> Settings {
+    let capture = CaptureOptions { mode, ..CaptureOptions::default() };
+    Settings { force: Some(Force::Incremental), capture, ..Settings::default() }
+}
+
+async fn made(s: &Session, t: &mut Driver) {
+    run(s, GONE).await;
+    run(s, TABLES).await;
+    for (table, query) in READERS {
+        create(t, table, query).await;
+    }
+}
+
+async fn gone(t: &mut Driver) {
+    for (table, _) in READERS {
+        t.drop(&name(table), true).await.unwrap();
+    }
+}
+
+/// The number of refreshes of a stream table that computed it anew after the first.
+async fn computed(t: &Driver, table: &str) -> usize {
+    let all = t.history(&name(table), 100).await.unwrap();
+    all.iter().filter(|h| h.action == "REINITIALIZE").count() - 1
+}
+
+/// Rows that were captured through the table while there was a partition, or a child, that is gone by the next refresh.
+#[test]
+fn a_partition_that_came_and_went_leaves_no_row() {
+    each_server(async |db| {
+        let s = db.session().await;
+        for mode in Mode::PLAIN {
+            let mut t = open_with(db, settings(mode)).await;
+            let all = [
+                "CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (30) TO (40); INSERT INTO p SELECT i, 1 FROM generate_series(30, 35) i; DROP TABLE p3",
+                "CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (30) TO (40); INSERT INTO p SELECT i, 1 FROM generate_series(30, 35) i; \
+                 ALTER TABLE p DETACH PARTITION p3",
+                "CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (30) TO (40); INSERT INTO p SELECT i, 1 FROM generate_series(30, 35) i; \
+                 DROP TABLE p3; CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (30) TO (40); INSERT INTO p VALUES (31, 1)",
+                "CREATE TABLE p2b PARTITION OF p2 FOR VALUES FROM (20) TO (30); INSERT INTO p SELECT i, 1 FROM generate_series(20, 25) i; DROP TABLE p2b",
+                "CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (30) TO (50) PARTITION BY RANGE (id); \
+                 CREATE TABLE p3a PARTITION OF p3 FOR VALUES FROM (30) TO (40); INSERT INTO p VALUES (30, 1); \
+                 CREATE TABLE p3b PARTITION OF p3 FOR VALUES FROM (40) TO (50); INSERT INTO p VALUES (40, 1), (41, 1); DROP TABLE p3b",
+                "CREATE TABLE h1 PARTITION OF h FOR VALUES WITH (MODULUS 2, REMAINDER 1); INSERT INTO h SELECT i, i FROM generate_series(1, 20) i; DROP TABLE h1",
+                "CREATE TABLE lb PARTITION OF l FOR VALUES IN ('b', NULL); INSERT INTO l VALUES ('b', 1, 1), (NULL, 2, 2); DROP TABLE lb",
+                "CREATE TABLE child () INHERITS (parent); INSERT INTO child VALUES (100, 100), (101, 101); UPDATE parent SET v = v + 1; DROP TABLE child",
+                "CREATE TABLE child () INHERITS (parent); INSERT INTO child VALUES (100, 100); DELETE FROM parent WHERE id > 8; \
+                 ALTER TABLE child NO INHERIT parent",
+            ];
+            for (_, change) in all.into_iter().enumerate().filter(|(nth, _)| is_todays(*nth, 3)) {
+                made(&s, &mut t).await;
+                // A session that knows the triggers already.
+                let writer = db.session().await;
+                run(&writer, "INSERT INTO p VALUES (0, 1, 'w'); UPDATE parent SET v = v WHERE id = 1").await;
+                for statement in change.split("; ") {
+                    run(&writer, statement).await;
+                }
+                for (table, _) in READERS {
+                    try_refresh(&mut t, table).await.unwrap_or_else(|e| panic!("{change}: {e:?}"));
+                    assert_equal(&mut t, table).await;
+                }
+                run(
+                    &writer,
+                    "UPDATE p SET v = v + 1; UPDATE parent SET v = v + 1; DELETE FROM l WHERE xid = 1",
+                )
+                .await;
+                for (table, _) in READERS {
+                    assert_equal(&mut t, table).await;
+                }
+                gone(&mut t).await;
+            }
+        }
+    });
+}
+
+/// Rows of a partition that comes are changes, whether it was written through the table, by itself, or before it came.
+#[test]
+fn rows_of_a_partition_that_comes_are_a_delta() {
+    each_server(async |db| {
+        let s = db.session().await;
+        for mode in Mode::PLAIN {
+            let all = [
+                "CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (30) TO (40)",
+                "CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (30) TO (40); INSERT INTO p SELECT i, 1 FROM generate_series(30, 35) i; \
+                 INSERT INTO p3 VALUES (36, 2), (37, 3); UPDATE p SET v = 4 WHERE id IN (31, 36, 3); DELETE FROM p3 WHERE id = 30; \
+                 UPDATE p SET id = 39 WHERE id = 5; UPDATE p3 SET v = 0 WHERE id = 39",
+                "CREATE TABLE p3 (id int PRIMARY KEY, w text, v int); INSERT INTO p3 SELECT i, 'x', 2 FROM generate_series(30, 38) i; \
+                 ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (30) TO (40); DELETE FROM p WHERE id = 33; INSERT INTO p VALUES (39, 1)",
+                "CREATE TABLE p2b PARTITION OF p2 FOR VALUES FROM (20) TO (30); INSERT INTO p SELECT i, 1 FROM generate_series(20, 25) i; \
+                 INSERT INTO p2b VALUES (26, 1); INSERT INTO p2 VALUES (27, 1)",
+                "CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (30) TO (40); CREATE TABLE p2b PARTITION OF p2 FOR VALUES FROM (20) TO (30); \
+                 INSERT INTO p SELECT i, 1 FROM generate_series(23, 39) i; UPDATE p SET id = id + 10 WHERE id BETWEEN 10 AND 12; DELETE FROM p2b WHERE id = 22",
+                "CREATE TABLE h1 PARTITION OF h FOR VALUES WITH (MODULUS 2, REMAINDER 1); INSERT INTO h SELECT i, i FROM generate_series(1, 20) i; \
+                 INSERT INTO h SELECT i, i FROM generate_series(1, 20) i; DELETE FROM h WHERE id = 7",
+                "CREATE TABLE lb PARTITION OF l FOR VALUES IN ('b', NULL); INSERT INTO l VALUES ('b', 1, 1), (NULL, 2, 2), ('a', 1, 1); \
+                 INSERT INTO lb VALUES (NULL, 2, 2), ('b', 1, 1); UPDATE l SET \"w\" = 'a' WHERE \"w\" = 'b' AND xid = 1",
+            ];
+            for (_, change) in all.into_iter().enumerate().filter(|(nth, _)| is_todays(*nth, 3)) {
+                let mut t = open_with(db, settings(mode)).await;
+                made(&s, &mut t).await;
+                run(&s, "INSERT INTO p VALUES (0, 1, 'w'); INSERT INTO l VALUES ('a', 3, 3)").await;
+                for (at, statement) in change.split("; ").enumerate() {
+                    run(&s, statement).await;
+                    // One goes ahead of the others, and a new one comes.
+                    if at == 2 {
+                        assert_equal(&mut t, "joined").await;
+                        create(&mut t, "late", "SELECT v, sum(id) AS s FROM p GROUP BY v").await;
+                    }
+                }
+                for _ in 0..2 {
+                    for (table, _) in READERS {
+                        try_refresh(&mut t, table).await.unwrap_or_else(|e| panic!("{change}: {e:?}"));
+                        assert_equal(&mut t, table).await;
+                        assert_eq!(computed(&t, table).await, 0, "{change}: {table}");
+                    }
+                    run(&s, "UPDATE p SET v = v + 1; DELETE FROM l WHERE xid = 1; UPDATE h SET v = v + 1")
+                        .await;
+                }
+                if t.find(&name("late")).await.is_ok() {
+                    assert_equal(&mut t, "late").await;
+                    t.drop(&name("late"), true).await.unwrap();
+                }
+                gone(&mut t).await;
+            }
+        }
+    });
+}
+
+/// Where it cannot be told what a partition brought, readers are computed anew.
+#[test]
+fn a_partition_whose_rows_cannot_be_told_computes_anew() {
+    newest_server(async |db| {
+        let s = db.session().await;
+        for change in [
+            "CREATE TABLE rest PARTITION OF p DEFAULT; INSERT INTO p VALUES (99, 1)",
+            "ALTER TABLE p DETACH PARTITION p1; CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (0) TO (10); INSERT INTO p VALUES (3, 3)",
+            "DROP TABLE p1; CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (0) TO (5); INSERT INTO p3 VALUES (4, 1)",
+            "CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (30) TO (40) PARTITION BY RANGE (id); \
+             CREATE TABLE p3a PARTITION OF p3 FOR VALUES FROM (30) TO (35); INSERT INTO p VALUES (31, 1)",
+            "ALTER TABLE p1 ADD CONSTRAINT c CHECK (v < 100); ALTER TABLE p ALTER v TYPE bigint; \
+             CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (30) TO (40); INSERT INTO p VALUES (31, 1)",
+        ] {
+            let mut t = open_with(db, settings(Mode::Statement)).await;
+            made(&s, &mut t).await;
+            run(&s, "INSERT INTO p VALUES (0, 1, 'w')").await;
+            run(&s, change).await;
+            for (table, _) in READERS {
+                try_refresh(&mut t, table).await.unwrap_or_else(|e| panic!("{change}: {e:?}"));
+                assert_equal(&mut t, table).await;
+            }
+            assert!(Driver::is_the_servers() || computed(&t, "total").await > 0, "{change}");
+            gone(&mut t).await;
+        }
+    });
+}
