@@ -531,3 +531,22 @@ fn the_same_text_over_another_table_is_a_change() {
         assert_eq!(count(&s, "SELECT sum(more) FROM public.kept").await, 19);
     });
 }
+
+/// A query is read under the search path of whoever declares it, also where others may create in a schema of that.
+#[test]
+fn a_changed_query_is_found_where_others_may_create() {
+    newest_server(async |db| {
+        let (app, s, files) = begun(db).await;
+        app.run_sql(db, "CREATE TABLE u (id int PRIMARY KEY); INSERT INTO u VALUES (1), (5)").await;
+        files.put("other.sql", "-- name: kept\nSELECT id FROM u WHERE id > 3");
+        assert_eq!(files.apply(&app, &[]).0, 0);
+        run(&s, "DO $$ BEGIN EXECUTE format('GRANT CREATE ON SCHEMA %I TO PUBLIC', (SELECT relnamespace::regnamespace::text FROM pg_class \
+            WHERE relname = 'u')); END $$").await;
+        files.put("other.sql", "-- name: kept\nSELECT id FROM u WHERE id > 0");
+        let changed = vec![("change".to_owned(), "public.kept".to_owned())];
+        assert_eq!(files.apply(&app, &[]), (0, changed));
+        assert_eq!(files.apply(&app, &[]), (0, vec![]));
+        assert_eq!(count(&s, "SELECT count(*) FROM public.kept").await, 2);
+        app.does(&["check", "--quiet"]);
+    });
+}
