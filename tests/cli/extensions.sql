@@ -2,9 +2,6 @@
 -- PostgreSQL database dump
 --
 
--- Dumped from database version 15.20 (Debian 15.20-0+deb12u1)
--- Dumped by pg_dump version 15.20 (Debian 15.20-0+deb12u1)
-
 SET statement_timeout = 0;
 SET lock_timeout = 0;
 SET idle_in_transaction_session_timeout = 0;

@@ -100,7 +100,7 @@ fn a_dump_is_a_schema() {
     assert_eq!((said.as_ref(), complained.as_ref(), out.status.code()), ("", "", Some(0)));
 }
 
-/// What lint says of a text with queries, on standard input, over a file of tests/cli.
+/// The findings of lint in a text with queries, on standard input, over a file of tests/cli.
 fn over(schema: &str, queries: &str) -> (i32, String) {
     let mut child = trickle();
     child.args(["lint", "-", "--schema", schema]);
@@ -110,8 +110,8 @@ fn over(schema: &str, queries: &str) -> (i32, String) {
     (out.status.code().unwrap_or(-1), String::from_utf8(out.stdout).unwrap())
 }
 
-/// extensions.sql is what PostgreSQL 15's `pg_dump --schema-only` wrote of a schema over five extensions. Each query is
-/// kept by deltas on that server.
+/// extensions.sql is what PostgreSQL 15's `pg_dump --schema-only` wrote of a schema over five extensions.
+/// Each query is kept by deltas on that server.
 #[test]
 fn a_dump_with_extensions_is_a_schema() {
     let queries = "SELECT email, count(*) AS n FROM shop.u GROUP BY email;
@@ -126,7 +126,8 @@ fn a_dump_with_extensions_is_a_schema() {
     let (code, said) = over("../cli/extensions.sql", queries);
     assert_eq!(code, 0, "{said}");
     assert!(!said.contains("Error") && said.ends_with("8 queries, all incremental\n"), "{said}");
-    // It says once of each extension that a list was asked and not the server; of pg_trgm's stable operator below.
+    // It says once of each extension that a list was asked and not the server; of pg_trgm's stable operator
+    // below.
     assert_eq!(said.matches("known from a list here").count(), 5, "{said}");
     let (code, said) = over("../cli/extensions.sql", "SELECT email, a FROM shop.v;");
     assert!(code == 1 && said.contains("the stable operator %") && !said.contains("Error"), "{said}");

@@ -225,12 +225,12 @@ const KINDS: &[(&str, &[Kind])] = &[
             Kind(
                 "create a partition",
                 "CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (20) TO (30); INSERT INTO p3 VALUES (21, 1)",
-                GoesOn,
+                Anew,
             ),
             Kind(
                 "attach a table",
                 "CREATE TABLE p3 (id int NOT NULL, v int); INSERT INTO p3 VALUES (21, 1); ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (20) TO (30)",
-                GoesOn,
+                Anew,
             ),
             Kind("detach a partition", "ALTER TABLE p DETACH PARTITION p2", Anew),
             Kind("drop a partition", "DROP TABLE p2", Anew),

@@ -60,10 +60,8 @@ const REASONS: &[(&str, &str)] = &[
         "function pgtrickle.child_misfit",
         "tells a trigger function that a former partition or child was altered",
     ),
-    (
-        "function pgtrickle.children_beside",
-        "tells a trigger function that its table has got partitions or children",
-    ),
+    ("function pgtrickle.has_other_partitions", "tells a trigger function that its table has got partitions"),
+    ("function pgtrickle.children", "tells the partitions and children of a source"),
     ("function pgtrickle.lost_key", "tells a trigger function that a key of its table is gone"),
     ("function pgtrickle.column_names", "tells the names of the columns of a source"),
     ("function pgtrickle.misfit", "tells a trigger function that its table was altered"),

@@ -1,5 +1,6 @@
-//! Types, values of enums, attributes, functions and the stream table itself under other names, and under names that others
-//! had. Catches old rows that say one thing and new rows another, and triggers that fail for writers.
+//! Types, values of enums, attributes, functions and the stream table itself under other names, and under
+//! names that others had. Catches old rows that say one thing and new rows another, and triggers that fail
+//! for writers.
 
 use crate::support::{
     Driver, assert_equal, count, each_server, is_todays, name, newest_server, open, run, try_refresh,

@@ -49,7 +49,7 @@ struct Inner {
     doubt: Option<Doubt>,
 }
 
-/// What may be there all the same, since no server was asked.
+/// Something that may be there all the same, since no server was asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Doubt {
     /// It, as a noun.
@@ -196,8 +196,8 @@ impl Error {
         self
     }
 
-    /// Says what the server may have of which this error says that it does not exist; no more than the error where
-    /// there is no reason to believe that.
+    /// Says what the server may have of which this error says that it does not exist; no more than the error
+    /// where there is no reason to believe that.
     #[must_use]
     pub(crate) fn doubted(mut self, what: impl Into<String>, why: Option<String>) -> Self {
         self.inner.doubt = why.map(|why| Doubt { what: what.into(), why });

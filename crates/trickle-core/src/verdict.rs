@@ -60,7 +60,7 @@ impl Reason {
         }
     }
 
-    /// What is said of the construct.
+    /// The predicate of a sentence about the construct.
     pub fn predicate(&self) -> &'static str {
         match (self.cause, self.kind) {
             (Cause::Undecided, _) => "is not known offline: the server decides",

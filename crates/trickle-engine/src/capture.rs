@@ -3,8 +3,6 @@
 //! What is made is the core's ([`trickle_core::cdc`]); here is when, under which locks, and what the catalog notes.
 //! Everything that touches a user's table runs under a short `lock_timeout` ([`crate::locks`]).
 
-mod partitions;
-
 use crate::catalog::PgCatalog;
 use crate::db::{Connection, Json, Row, Transaction};
 use crate::error::{Error, Result};
@@ -80,8 +78,8 @@ const ATTNUMS: &str = "SELECT attnum FROM pg_attribute WHERE attrelid = $1 AND a
 /// Partitions and children on every level: a statement fires the triggers of the table that it names only.
 const CHILDREN: &str = "
 WITH RECURSIVE tree(oid) AS (
-    SELECT inhrelid FROM pg_inherits WHERE inhparent = $1
-    UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
+    SELECT inhrelid FROM pg_inherits WHERE inhparent = $1 AND NOT inhdetachpending
+    UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid AND NOT h.inhdetachpending
 )
 SELECT n.nspname, c.relname, r.relkind = 'p' FROM pg_class r, tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE r.oid = $1 AND c.relkind IN ('r', 'p') ORDER BY c.oid";
@@ -92,7 +90,7 @@ const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, captu
 
 /// All partitions and children of a table, and those of them that have partitions.
 const KNOWN: &str = "SELECT t.known, ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (t.known) AND c.relkind = 'p' ORDER BY 1) \
-     FROM (SELECT pgtrickle.children_beside($1, '{}')) t(known)";
+     FROM (SELECT pgtrickle.children($1)) t(known)";
 
 /// Runs the statements of a list in order.
 pub(crate) async fn run_all(db: &dyn Connection, statements: &[Statement], doing: &str) -> Result<()> {
@@ -182,6 +180,19 @@ async fn knowing(t: &Transaction<'_>, buffer: Buffer) -> Result<Buffer> {
     Ok(buffer.knowing(Children { all: row.get(0), partitioned: row.get(1) }))
 }
 
+/// Fails where, under the lock of the table by now, it has other partitions or children than its triggers
+/// were made for: who attached one was waited for.
+async fn require_known(t: &Transaction<'_>, buffer: &Buffer) -> Result<()> {
+    let Some(known) = buffer.known() else { return Ok(()) };
+    let text = "SELECT pgtrickle.children($1) = $2::oid[]";
+    let row = t.query_one(text, &[&buffer.table().id.0, &known.all]).await;
+    if row.map_err(|e| Error::server("read the partitions of a table", e))?.get(0) {
+        return Ok(());
+    }
+    let table = buffer.table();
+    Err(Error::stale(format!("partitions of {}.{} come and go", table.schema, table.name)))
+}
+
 /// The buffer with the partitions or children that its table has now.
 pub(crate) async fn with_children(db: &dyn Connection, buffer: Buffer) -> Result<Buffer> {
     let rows = db.query(CHILDREN, &[&buffer.table().id.0]).await;
@@ -213,7 +224,7 @@ async fn note(t: &Transaction<'_>, buffer: &Buffer, mode: Mode, attnums: &[i16])
         "INSERT INTO pgtrickle.pgt_buffers (source_relid, trigger_mode, unlogged, generation, segments, limit_bytes, \
          schema_fingerprint, triggers_fingerprint, relied, paired, children) \
          VALUES ($1, $2, $3, $4, $5, $6, pgtrickle.fingerprint($1), pgtrickle.triggers_fingerprint($1), \
-         pgtrickle.relied($1, pgtrickle.held_columns($5) || $7::int2[]), $7::int2[], pgtrickle.children_beside($1, '{}')) \
+         pgtrickle.relied($1, pgtrickle.held_columns($5) || $7::int2[]), $7::int2[], pgtrickle.children($1)) \
          ON CONFLICT (source_relid) DO UPDATE SET trigger_mode = excluded.trigger_mode, unlogged = excluded.unlogged, \
          generation = excluded.generation, segments = excluded.segments, capture = 'ON', limit_bytes = excluded.limit_bytes, \
          schema_fingerprint = excluded.schema_fingerprint, triggers_fingerprint = excluded.triggers_fingerprint, \
@@ -267,20 +278,19 @@ pub(crate) async fn ensure(
             }
             let (wide, statements) = c.mode.source().widen(&c.buffer, columns);
             make(t, table.id, &statements, &doing).await?;
+            require_known(t, &wide).await?;
             return note(t, &wide, c.mode, &c.attnums).await;
         }
         Some(c) => {
             // The source is another table than the triggers were made for, or they were off: all over again.
             let mut all = c.buffer.columns().to_vec();
             all.extend_from_slice(columns);
-            all.extend(partitions::told_by(t, table).await?);
             remove(t, table.id.0).await?;
             let buffer = Buffer::new(table.clone(), HIDDEN, &all).with_unlogged(c.buffer.is_unlogged());
             install(t, buffer.with_limit(limit), mode_of(c.mode), &doing).await
         }
         None => {
-            let all = [columns, &partitions::told_by(t, table).await?].concat();
-            let buffer = Buffer::new(table.clone(), HIDDEN, &all).with_unlogged(options.unlogged);
+            let buffer = Buffer::new(table.clone(), HIDDEN, columns).with_unlogged(options.unlogged);
             install(t, buffer.with_limit(limit), mode_of(options.mode), &doing).await
         }
     }
@@ -291,8 +301,7 @@ pub(crate) async fn ensure(
 pub(crate) const GOES_ON: &str = "(pgtrickle.has_grown(source_relid, schema_fingerprint) \
      OR pgtrickle.still_serves(source_relid, pgtrickle.held_columns(segments) || paired, relied, true) IS TRUE)";
 
-/// A table that was altered in nothing that its triggers rely on is still the one that they were made for; partitions that came become
-/// part of it.
+/// A table that was altered in nothing that its triggers rely on is still the one that they were made for.
 pub(crate) async fn grow(t: &Transaction<'_>, table: TableId) -> Result<()> {
     let text = format!(
         "UPDATE pgtrickle.pgt_buffers SET schema_fingerprint = pgtrickle.fingerprint(source_relid), \
@@ -300,8 +309,7 @@ pub(crate) async fn grow(t: &Transaction<'_>, table: TableId) -> Result<()> {
          AND capture = 'ON' AND schema_fingerprint IS DISTINCT FROM pgtrickle.fingerprint(source_relid) AND {GOES_ON}"
     );
     let done = t.execute(&text, &[&table.0]).await;
-    done.map_err(|e| Error::server("note the columns of a table", e))?;
-    partitions::bring_in(t, table).await
+    done.map(drop).map_err(|e| Error::server("note the columns of a table", e))
 }
 
 /// Whether statements change the table whose triggers for statements do not fire: one that names the parent of a partition or
@@ -351,6 +359,7 @@ async fn install(t: &Transaction<'_>, buffer: Buffer, mode: Mode, doing: &str) -
     let buffer = knowing(t, with_children(t, buffer).await?).await?;
     let table = buffer.table().clone();
     make(t, table.id, &mode.source().install(&buffer), doing).await?;
+    require_known(t, &buffer).await?;
     // Whoever left a mark has ended: the table is locked.
     t.as_keeper(&unmark(table.id.0)).await.map_err(|e| Error::server(doing, e))?;
     let why = format!("not all changes of {}.{} were captured", table.schema, table.name);

@@ -64,6 +64,10 @@ CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE p
         WHERE EXISTS (SELECT FROM pg_event_trigger_ddl_commands() o JOIN pg_type y
             ON o.classid = 'pg_type'::regclass AND y.oid = o.objid OR o.classid = 'pg_class'::regclass AND y.typrelid = o.objid
             WHERE y.oid = ANY (s.types));
+        -- Whether anybody reads the table by now or not: rows that are written to a partition through it are captured from here on.
+        INSERT INTO pgtrickle.pgt_marks (source_relid, reason)
+            SELECT b.source_relid, 'it has partitions or children that its triggers were not made for' FROM pgtrickle.pgt_buffers b
+            WHERE b.source_relid = ANY (tables) AND b.capture = 'ON' AND NOT pgtrickle.children(b.source_relid) <@ b.children;
         SELECT array_agg(o.objid) INTO functions FROM pg_event_trigger_ddl_commands() o
         WHERE o.classid = 'pg_proc'::regclass
           AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);

@@ -532,7 +532,8 @@ fn the_same_text_over_another_table_is_a_change() {
     });
 }
 
-/// A query is read under the search path of whoever declares it, also where others may create in a schema of that.
+/// A query is read under the search path of whoever declares it, also where others may create in a schema of
+/// that.
 #[test]
 fn a_changed_query_is_found_where_others_may_create() {
     newest_server(async |db| {

@@ -1,4 +1,4 @@
-//! What well-known extensions have, from `extensions.txt`: types, casts, functions and operators, for a catalog
+//! Types, casts, functions and operators of well-known extensions, from `extensions.txt`, for a catalog
 //! without a server.
 
 use super::memory::quoted;
@@ -17,7 +17,7 @@ pub(super) struct Extension {
     lines: Vec<(&'static str, &'static str)>,
 }
 
-/// What an extension has in one schema.
+/// The types, functions and operators of an extension, in one schema.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     /// Types by name; of a domain, the type that it computes as.
@@ -71,7 +71,7 @@ impl Extension {
         types.filter_map(|(_, rest)| rest.split(' ').next())
     }
 
-    /// What it has in `schema`; `others` knows the types of those that it requires.
+    /// Its types, functions and operators in `schema`; `others` knows the types of those that it requires.
     pub(super) fn contents(&self, schema: &str, others: &dyn Fn(&str) -> Option<Type>) -> Contents {
         let mut found = Contents::default();
         for (kind, rest) in &self.lines {
@@ -184,7 +184,8 @@ impl Contents {
     }
 }
 
-/// A type of an extension. Equal values of it may be written differently for all that is known, as those of citext.
+/// A type of an extension. Equal values of it may be written differently for all that is known, as those of
+/// citext.
 fn named(schema: &str, name: &str, classes: &[&str]) -> Type {
     let (ordered, hashable) = (classes.contains(&"btree"), classes.contains(&"hash"));
     let sql_name = match schema {

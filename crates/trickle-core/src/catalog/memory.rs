@@ -74,9 +74,9 @@ impl MemoryCatalog {
         MemoryCatalog::default()
     }
 
-    /// From CREATE TABLE, VIEW, TYPE … AS ENUM, DOMAIN, COLLATION, FUNCTION, AGGREGATE, UNIQUE INDEX, EXTENSION
-    /// and ALTER TABLE statements; other statements (comments, grants, data) say nothing about types and keys and
-    /// are passed over.
+    /// From CREATE TABLE, VIEW, TYPE … AS ENUM, DOMAIN, COLLATION, FUNCTION, AGGREGATE, UNIQUE INDEX,
+    /// EXTENSION and ALTER TABLE statements; other statements (comments, grants, data) say nothing about
+    /// types and keys and are passed over.
     ///
     /// # Errors
     /// Syntax errors, unknown tables and columns, and tables defined twice, with their place. A type that nothing
@@ -221,7 +221,8 @@ impl MemoryCatalog {
         self.extensions.keys().map(String::as_str)
     }
 
-    /// Adds a type of which nothing but the name is known. Its values can be stored and shown, as those of any type.
+    /// Adds a type of which nothing but the name is known. Its values can be stored and shown, as those of
+    /// any type.
     pub(super) fn add_opaque(&mut self, name: Name, doubt: Error) {
         let ty = composite(&name);
         self.opaque.insert(ty.sql_name());
@@ -234,8 +235,8 @@ impl MemoryCatalog {
         self.vague.insert(name);
     }
 
-    /// The types that were named and that nothing defines, each where it was named first, since the last call: the
-    /// server has them, or knows that they do not exist.
+    /// The types that were named and that nothing defines, each where it was named first, since the last
+    /// call: the server has them, or knows that they do not exist.
     pub fn take_doubts(&mut self) -> Vec<Error> {
         std::mem::take(&mut self.doubts)
     }
@@ -272,8 +273,8 @@ impl MemoryCatalog {
         schema.into_iter().chain(path).map(move |s| (s.to_owned(), name.to_owned()))
     }
 
-    /// The names that `schema.name` may stand for where extensions may have it: those who write queries have the
-    /// schemas of extensions in their search path.
+    /// The names that `schema.name` may stand for where extensions may have it: those who write queries have
+    /// the schemas of extensions in their search path.
     fn offered<'a>(&'a self, schema: Option<&'a str>, name: &'a str) -> impl Iterator<Item = Name> + 'a {
         let more = self.extensions.values().filter(move |_| schema.is_none());
         self.candidates(schema, name).chain(more.map(move |s| (s.clone(), name.to_owned())))
@@ -319,7 +320,7 @@ fn is_same(a: &Type, b: &Type) -> bool {
     a.base() == b.base() || a.unmodified() == b.unmodified()
 }
 
-/// What the server itself has that the engine asks it about.
+/// The server's own objects that the engine asks about.
 fn server() -> &'static MemoryCatalog {
     static SERVER: OnceLock<MemoryCatalog> = OnceLock::new();
     SERVER.get_or_init(|| {

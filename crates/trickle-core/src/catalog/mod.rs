@@ -219,13 +219,15 @@ pub trait Catalog {
         false
     }
 
-    /// Whether nothing but the name of a type is known, since no server was asked: not even whether it has an equality.
+    /// Whether nothing but the name of a type is known, since no server was asked: not even whether it has an
+    /// equality.
     fn is_opaque(&self, _ty: &Type) -> bool {
         false
     }
 
-    /// Why a function, an operator or a type of this name (none: of any) may be there for arguments of these types though
-    /// it is not found, as one sentence or two for people; `None` where the server was asked, or is known to have none.
+    /// Why a function, an operator or a type of this name (none: of any) may be there for arguments of these
+    /// types though it is not found, as one sentence or two for people; `None` where the server was asked, or
+    /// is known to have none.
     fn doubt(&self, _name: &str, _types: &[Type]) -> Option<String> {
         None
     }

@@ -2,8 +2,8 @@
 
 use crate::catalog::TableDef;
 use crate::sql::ast::{
-    ColumnSpec, CreateTable, CreateView, FromItem, Insert, Query, Scalar, Select, SelectItem, SetExpr,
-    Statement,
+    ColumnSpec, CreateTable, CreateView, FromItem, Insert, Lock, LockMode, Query, Scalar, Select, SelectItem,
+    SetExpr, Statement,
 };
 use crate::sql::{BufferSources, Ident, Qualified, opaque};
 use crate::types::{Datum, Type};
@@ -89,14 +89,14 @@ impl Buffer {
         Buffer { inherited: true, partitioned: false, partitions: children, ..self }
     }
 
-    /// With these partitions or children its triggers know all that there are; of others they note that there were some.
+    /// Its triggers were made for these partitions or children, and note that there are others.
     #[must_use]
     pub fn knowing(self, known: Children) -> Buffer {
         Buffer { known: Some(known), ..self }
     }
 
     /// The partitions and children that its triggers know; `None` where nobody said.
-    pub(super) fn known(&self) -> Option<&Children> {
+    pub fn known(&self) -> Option<&Children> {
         self.known.as_ref()
     }
 
@@ -270,6 +270,17 @@ impl Buffer {
     /// Whether the table has partitions, or children, that get triggers of their own.
     pub(crate) fn has_children(&self) -> bool {
         !self.partitions.is_empty()
+    }
+
+    /// Waits until nobody writes the table or its partitions, and keeps writers out until the transaction
+    /// ends.
+    pub fn lock(&self) -> Statement {
+        Statement::Lock(Lock {
+            tables: self.captured().cloned().collect(),
+            mode: LockMode::ShareRowExclusive,
+            nowait: false,
+            only: true,
+        })
     }
 
     /// The table, then its partitions.

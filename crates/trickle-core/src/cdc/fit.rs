@@ -16,7 +16,7 @@ use super::{Buffer, Writer, limit};
 use crate::catalog::TableId;
 use crate::immediate::{Key, Needs};
 use crate::sql::ast::{
-    FromItem, Insert, Instruction, NamedRows, Query, Scalar, Select, SelectItem, Statement,
+    FromItem, Insert, Instruction, NamedRows, Query, Scalar, Select, SelectItem, Statement, TriggerEvent,
 };
 use crate::sql::{Ident, Qualified};
 use crate::types::Type;
@@ -96,21 +96,46 @@ fn planned_again(table: u32) -> Scalar {
     Scalar::Distinct { left: Box::new(number), right: Box::new(constant("0", "oid")), negated: false }
 }
 
-/// Notes partitions and children that the triggers were not made for: what is written to one of these through the table is
-/// captured, and goes without a trace when that one does. Known when it is planned.
-fn beside_known(buffer: &Buffer) -> Option<Instruction> {
+/// Notes that the table has partitions or children that its triggers were not made for. Their rows are
+/// captured when they are written through the table, and no trigger fires when such a one is dropped or
+/// detached.
+///
+/// The server forgets what it planned whenever a partition comes, so partitions cost a statement nothing, and
+/// those of now are known at every isolation level. Of other children a statement looks for itself, in what
+/// its transaction sees; INSERT into a table writes none of them.
+fn beside_known(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     let known = buffer.known()?;
-    let list = list(known.all.iter().map(u32::to_string), "oid[]");
-    let beside = Scalar::Call(function("children_beside"), vec![source(buffer, "oid"), list]);
-    let some = Scalar::Distinct {
-        left: Box::new(beside.clone()),
-        right: Box::new(constant("{}", "oid[]")),
-        negated: false,
-    };
+    let why = "it has partitions or children that its triggers were not made for";
+    let marked = mark(buffer, None, Scalar::text(why));
+    let ids = || known.all.iter().map(u32::to_string);
+    if !buffer.is_partitioned() {
+        let h = Ident::fixed("h");
+        let column = |name| Scalar::column(&h, &Ident::fixed(name));
+        let parents = list(ids().chain([buffer.table().id.0.to_string()]), "oid[]");
+        let among = |arg: Scalar, array: Scalar| Scalar::Quantified {
+            arg: Box::new(arg),
+            op: Qualified::bare(Ident::fixed("=")),
+            array: Box::new(array),
+            all: false,
+        };
+        let other = Select {
+            items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
+            from: vec![FromItem::relation(Qualified::new("pg_catalog", "pg_inherits"), h.clone())],
+            filter: vec![
+                among(column("inhparent"), parents),
+                among(column("inhrelid"), list(ids(), "oid[]")).negated(),
+            ],
+            ..Select::default()
+        };
+        let some = Scalar::Exists { query: Box::new(Query::select(other)), negated: false };
+        return (writer.event != TriggerEvent::Insert)
+            .then(|| when(some, vec![Instruction::Run(marked)], Vec::new()));
+    }
+    let other =
+        Scalar::Call(function("has_other_partitions"), vec![source(buffer, "oid"), list(ids(), "oid[]")]);
     let parents = std::iter::once(buffer.table().id.0).chain(known.partitioned.iter().copied());
-    let some = Scalar::and(std::iter::once(some).chain(parents.map(planned_again)));
-    let reason = Scalar::text("it has partitions or children that its triggers were not made for");
-    Some(when(some, vec![Instruction::Run(mark(buffer, None, reason, Some(beside)))], Vec::new()))
+    let some = Scalar::and(std::iter::once(other).chain(parents.map(planned_again)));
+    Some(when(some, vec![Instruction::Run(marked)], Vec::new()))
 }
 
 fn place_of(buffer: &Buffer) -> Scalar {
@@ -128,24 +153,22 @@ fn reason(buffer: &Buffer, table: Scalar, positions: &[usize], place: bool, othe
 }
 
 /// Leaves a mark, unless one is seen that says the same: its readers are computed anew. `of` is the stream table that it
-/// concerns alone, `children` the partitions and children that it tells of.
-fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar, children: Option<Scalar>) -> Statement {
+/// concerns alone.
+fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar) -> Statement {
     let m = Ident::fixed("m");
     let column = |name| Scalar::column(&m, &Ident::fixed(name));
     let stream_table = of.map_or_else(|| Scalar::null(Type::Int8), Scalar::int8);
-    let children = children.unwrap_or_else(|| Scalar::null(named("oid[]")));
     let seen = Select {
         items: vec![SelectItem { expr: Scalar::int4(1), name: None }],
         from: vec![FromItem::relation(marks(), m.clone())],
         filter: vec![
             column("source_relid").equals(source(buffer, "oid")),
             column("pgt_id").same_as(stream_table.clone()),
-            column("children").same_as(children.clone()),
         ],
         ..Select::default()
     };
     let unseen = Scalar::Exists { query: Box::new(Query::select(seen)), negated: true };
-    let items = [source(buffer, "oid"), stream_table, reason, children];
+    let items = [source(buffer, "oid"), stream_table, reason];
     let row = Select {
         items: items.into_iter().map(|expr| SelectItem { expr, name: None }).collect(),
         filter: vec![unseen],
@@ -156,7 +179,7 @@ fn mark(buffer: &Buffer, of: Option<i64>, reason: Scalar, children: Option<Scala
         note: None,
         table: marks(),
         alias: None,
-        columns: ["source_relid", "pgt_id", "reason", "children"].map(Ident::fixed).into(),
+        columns: ["source_relid", "pgt_id", "reason"].map(Ident::fixed).into(),
         source: Query::select(row),
         on_conflict: None,
         returning: Vec::new(),
@@ -185,7 +208,7 @@ pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     } else {
         of_an_altered_child(buffer, &writer.reads, None)
     };
-    foreign.into_iter().chain(beside_known(buffer)).chain([guard]).collect()
+    foreign.into_iter().chain(beside_known(&writer, buffer)).chain([guard]).collect()
 }
 
 /// For a table that was a child or a partition of the source and is altered since: leaves the mark, and does
@@ -204,7 +227,7 @@ pub(crate) fn of_an_altered_child(source: &Buffer, reads: &[usize], of: Option<i
         right: Box::new(self::source(source, "oid")),
         negated: false,
     };
-    let marked = mark(source, of, misfit.clone().coalesce(Scalar::text("a child of it was altered")), None);
+    let marked = mark(source, of, misfit.clone().coalesce(Scalar::text("a child of it was altered")));
     let marked = vec![Instruction::Run(marked), Instruction::Return];
     Some(when(Scalar::and([other, misfit.is_not_null()]), marked, Vec::new()))
 }
@@ -233,12 +256,12 @@ const NO_SEGMENT: &str = "the table that held its changes is gone";
 
 /// Leaves the mark for a statement that is made for it alone.
 pub(super) fn gone(buffer: &Buffer, reads: &[usize]) -> Statement {
-    mark(buffer, None, reason(buffer, source(buffer, "oid"), reads, false, Scalar::text(NO_SEGMENT)), None)
+    mark(buffer, None, reason(buffer, source(buffer, "oid"), reads, false, Scalar::text(NO_SEGMENT)))
 }
 
 fn otherwise(writer: &Writer, buffer: &Buffer, size: Scalar) -> Vec<Instruction> {
     let why = reason(buffer, variable(SOURCE), &writer.reads, false, Scalar::text(NO_SEGMENT));
-    let gone = mark(buffer, None, why, None);
+    let gone = mark(buffer, None, why);
     // What a row changed is not looked at: it may not fit.
     let changed = writer.changed.clone().filter(|_| !writer.for_each_row);
     let full = limit::mark(buffer, changed).into_iter().map(Instruction::Run).collect();
@@ -280,7 +303,7 @@ fn renamed(writer: &Writer, buffer: &Buffer, gone: &Statement) -> Vec<Instructio
 
 /// Leaves the mark for one stream table that writers keep.
 pub(crate) fn marked(source: &Buffer, id: i64, reason: Scalar) -> Instruction {
-    Instruction::Run(mark(source, Some(id), reason, None))
+    Instruction::Run(mark(source, Some(id), reason))
 }
 
 /// The call that tells why a table has not these keys any more; none where it had none.
@@ -297,7 +320,8 @@ fn lost_key(table: Scalar, of: TableId, keys: &[Key]) -> Option<Scalar> {
 
 /// The guard of the triggers of a stream table that writers keep, before they read anything. Unless all
 /// tables that it reads fit and have their keys, and row security hides none of their rows from its owner, as
-/// whom this runs, and the stream table itself is as it was made, it is marked, and left as it is: the writer goes on.
+/// whom this runs, and the stream table itself is as it was made, it is marked, and left as it is: the writer
+/// goes on.
 pub(crate) fn all_fit(sources: &[Buffer], needs: &Needs, id: i64) -> Vec<Instruction> {
     let unfit = |s: &Buffer| {
         let of = s.table().id;
@@ -324,8 +348,8 @@ pub(crate) fn all_fit(sources: &[Buffer], needs: &Needs, id: i64) -> Vec<Instruc
     own.into_iter().chain(sources.iter().filter(|s| s.is_described()).map(unfit)).collect()
 }
 
-/// The guard of the stream table itself: it has the columns and the keys by which its triggers write it. The mark names the source
-/// `told`, of which readers are told.
+/// The guard of the stream table itself: it has the columns and the keys by which its triggers write it. The
+/// mark is left for `told`, one of its sources.
 fn own_fits(own: &Buffer, told: &Buffer, needs: &Needs, id: i64) -> Instruction {
     let (of, positions) = (own.table().id, own.columns());
     let keyed = lost_key(source(own, "oid"), of, &needs.keys).map(Scalar::is_null);

@@ -33,8 +33,8 @@ pub use limit::{DEFAULT_LIMIT, OVERFLOWED};
 pub(crate) use trigger::changed_rows;
 
 use crate::sql::ast::{
-    CreateTrigger, CreateTriggerFunction, DropObject, EnableAlways, Insert, Lock, LockMode, ObjectKind,
-    Query, Scalar, SelectItem, SetExpr, Statement, TriggerEvent, TriggerTiming, pinned_path,
+    CreateTrigger, CreateTriggerFunction, DropObject, EnableAlways, Insert, ObjectKind, Query, Scalar,
+    SelectItem, SetExpr, Statement, TriggerEvent, TriggerTiming, pinned_path,
 };
 use crate::sql::{Ident, Qualified};
 use crate::types::{Datum, Type};
@@ -104,23 +104,10 @@ pub trait ChangeSource: fmt::Debug + Sync {
     /// Makes the buffer and starts to fill it. The first statement waits for open writers of the table, so that
     /// whoever writes after the commit is captured.
     fn install(&self, buffer: &Buffer) -> Vec<Statement> {
-        let mut made = vec![lock(buffer)];
+        let mut made = vec![buffer.lock()];
         made.extend(buffer.segments().iter().flat_map(|s| buffer.create_segment(s)));
         made.push(buffer.create_view());
         made.extend(self.start(buffer));
-        made
-    }
-
-    /// Captures what is written to these tables too, which the buffer has among its partitions. The first statement waits for open
-    /// writers of the table. The triggers know them from then on.
-    fn extend(&self, buffer: &Buffer, come: &[Qualified]) -> Vec<Statement> {
-        let mut made = vec![lock(buffer)];
-        made.extend(self.redirect(buffer));
-        for writer in self.writers(buffer) {
-            let tables = buffer.triggered(writer.for_each_row);
-            let new = tables.into_iter().filter(|t| come.contains(t));
-            made.extend(new.flat_map(|table| trigger(&writer, table, buffer)));
-        }
         made
     }
 
@@ -128,7 +115,7 @@ pub trait ChangeSource: fmt::Debug + Sync {
     /// A query that reads the new columns must be filled after the commit: rows from before have NULL there.
     fn widen(&self, buffer: &Buffer, columns: &[usize]) -> (Buffer, Vec<Statement>) {
         let wide = buffer.widened(columns);
-        let mut made = vec![lock(buffer)];
+        let mut made = vec![buffer.lock()];
         made.extend(wide.current().into_iter().flat_map(|s| wide.create_segment(s)));
         made.push(wide.create_view());
         made.extend(drop_triggers(buffer));
@@ -214,16 +201,6 @@ fn function_name(buffer: &Buffer, event: TriggerEvent) -> Qualified {
 /// A partition may have the triggers of its parent's buffer beside those of its own.
 fn trigger_name(buffer: &Buffer, event: TriggerEvent) -> Ident {
     Ident::new(format!("trickle_capture_{}_{}", buffer.table().id, event_word(event)))
-}
-
-/// Waits until nobody writes the table, and keeps writers out until the transaction ends.
-fn lock(buffer: &Buffer) -> Statement {
-    Statement::Lock(Lock {
-        tables: buffer.captured().cloned().collect(),
-        mode: LockMode::ShareRowExclusive,
-        nowait: false,
-        only: true,
-    })
 }
 
 /// A function that writes with the rights of the buffer's owner: who changes the source needs none on the buffer.

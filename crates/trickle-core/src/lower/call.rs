@@ -266,8 +266,8 @@ impl Lowerer<'_> {
         Some(Arc::new(FuncSig { kind, columns, volatility, ..sig }))
     }
 
-    /// Stops at a function or operator over a type of which only the name is known: PostgreSQL may well have it. Where no
-    /// server was asked, that is what is said of it.
+    /// Stops at a function or operator over a type of which only the name is known: PostgreSQL may well have
+    /// it. Where no server was asked, that is what is said of it.
     pub(super) fn known_types(&mut self, name: &str, types: &[Type], place: &impl Place) -> Result<()> {
         fn foreign(t: &Type) -> bool {
             matches!(t, Type::Other(_)) || t.element().is_some_and(foreign)

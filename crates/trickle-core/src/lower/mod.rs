@@ -100,7 +100,7 @@ pub fn lower_parsed(parsed: &Parsed, catalog: &dyn Catalog) -> Result<Lowered> {
     })
 }
 
-/// What the server may have though it was not found without one, as a reason.
+/// The reason for something that was not found, where no server was asked and it may be there.
 fn undecided(e: &Error) -> Option<Reason> {
     let doubt = e.doubt()?;
     let help = match e.hint_text().filter(|h| h.starts_with("Did you mean")) {
@@ -291,7 +291,7 @@ impl<'a> Lowerer<'a> {
         Error::internal("lowering stopped at an unknown construct")
     }
 
-    /// What types that values are to have in common would be; `None` where that is not to be doubted.
+    /// Adds to an error that the server may know a common type of these.
     fn doubt_common(&self, e: Error, types: &[Type]) -> Error {
         let names: Vec<String> = types.iter().map(ToString::to_string).collect();
         e.doubted(format!("a common type of {}", names.join(" and ")), self.catalog.doubt("", types))

@@ -42,8 +42,8 @@ pub enum StatementKind {
         /// The query.
         body: Span,
     },
-    /// CREATE of a table, view, type, domain, collation, function, aggregate, index or extension, or ALTER TABLE: what a
-    /// [`MemoryCatalog`](crate::catalog::MemoryCatalog) reads.
+    /// CREATE of a table, view, type, domain, collation, function, aggregate, index or extension, or ALTER
+    /// TABLE: what a [`MemoryCatalog`](crate::catalog::MemoryCatalog) reads.
     Schema,
     /// Any other.
     Other,

@@ -292,8 +292,8 @@ impl<C: Connection> Trickle<C> {
         }
         let found = survey.found[at].as_ref();
         let id = found.map_or(0, |e| e.id);
-        // A constant is written as the settings say that it was made under; its names are those of whoever declares it, who finds them in
-        // schemas, too, in which no refresh looks for anything.
+        // A constant is written as the settings say that it was made under; its names are those of whoever
+        // declares it, who finds them in schemas, too, in which no refresh looks for anything.
         let kept = |e: &Entry| e.settings.iter().filter(|s| s.name != "search_path").cloned().collect();
         let settings = found.map(kept);
         let new = NewStreamTable { snapshots: false, settings, ..d.stream_table() };

@@ -168,7 +168,8 @@ impl StandIn {
         Ident::new(&name)
     }
 
-    /// Gives the columns of a copy the names that those of its source have now: whoever reads it knows them by these.
+    /// Gives the columns of a copy the names that those of its source have now: whoever reads it knows them
+    /// by these.
     async fn rename_copy(&self, t: &Transaction<'_>, e: &Entry) -> Result<(), Refusal> {
         let copy = Qualified::new(&e.relation.schema, &e.relation.name);
         t.batch_execute(&self.renames(&copy)).await

@@ -3,8 +3,8 @@
 -- Readers of the catalog begin with this table. A change of the catalog does too, so that the two never wait for each other in a circle.
 LOCK TABLE pgtrickle.pgt_stream_tables IN ACCESS EXCLUSIVE MODE;
 
--- What belongs to a stream table goes with its row by a trigger. Foreign keys between tables of an extension are there before the rows
--- of a dump are, and pg_restore -j brings those in any order.
+-- Rows that belong to a stream table go with its row by a trigger. Foreign keys between tables of an extension are there before the rows
+-- of a dump are, and pg_restore -j brings those in any order. A lease is never deleted, so its term needs no trigger.
 ALTER TABLE pgtrickle.pgt_dependencies DROP CONSTRAINT pgt_dependencies_pgt_id_fkey;
 ALTER TABLE pgtrickle.pgt_refresh_history DROP CONSTRAINT pgt_refresh_history_pgt_id_fkey;
 ALTER TABLE pgtrickle.pgt_lease_terms DROP CONSTRAINT pgt_lease_terms_role_fkey;
@@ -128,44 +128,29 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.columns_now(oid, int2[], oid[]) IS 'The captured columns of a table by the names that they have now.';
 
--- The partitions and children of a table, on every level, beside these that its triggers were made for. What is written through the table
--- to one of the others is captured, and goes without a trace where that one is dropped or detached: so triggers note that there was
--- one. Called as misfit is. What pg_partition_tree shows is of now; other children are looked for in what the transaction sees.
-CREATE FUNCTION pgtrickle.children_beside(relation oid, known oid[]) RETURNS oid[] LANGUAGE plpgsql IMMUTABLE
+-- The partitions and children of a table, on every level. One that is being detached (DETACH … CONCURRENTLY) is none any more.
+CREATE FUNCTION pgtrickle.children(relation oid) RETURNS oid[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ARRAY(
         WITH RECURSIVE tree(oid) AS (
-            SELECT h.inhrelid FROM pg_inherits h WHERE h.inhparent = relation
-            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
+            SELECT h.inhrelid FROM pg_inherits h WHERE h.inhparent = relation AND NOT h.inhdetachpending
+            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid AND NOT h.inhdetachpending
         )
-        SELECT t.oid FROM (SELECT tree.oid FROM tree UNION SELECT p.relid::oid FROM pg_partition_tree(relation) p WHERE p.relid <> relation) t
-        WHERE t.oid <> ALL (known) ORDER BY t.oid);
+        SELECT tree.oid FROM tree ORDER BY 1);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.children_beside(oid, oid[]) IS 'The partitions and children of a table beside these.';
+COMMENT ON FUNCTION pgtrickle.children(oid) IS 'The partitions and children of a table, on every level.';
 
--- The triggers that capture the changes of a table, as they were made; those of children `without` do not count.
-CREATE FUNCTION pgtrickle.triggers_fingerprint(source oid, without oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+-- Whether a table has other partitions than these, that its triggers were made for. What is written through the table to one of the
+-- others is captured, and no trigger fires when that one is dropped or detached: so triggers note that there was one. Called as misfit is.
+CREATE FUNCTION pgtrickle.has_other_partitions(relation oid, known oid[]) RETURNS bool LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN (
-        WITH RECURSIVE tree(oid) AS (
-            SELECT source
-            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid WHERE h.inhrelid <> ALL (without))
-        SELECT md5(coalesce(string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid), ''))
-        FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
-        WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('capture_%s_', source))
-    );
+    RETURN EXISTS (SELECT FROM pg_partition_tree(relation) p WHERE p.relid <> relation AND p.relid <> ALL (known));
 END
 $$;
-CREATE OR REPLACE FUNCTION pgtrickle.triggers_fingerprint(source oid) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN pgtrickle.triggers_fingerprint(source, '{}');
-END
-$$;
-COMMENT ON FUNCTION pgtrickle.triggers_fingerprint(oid, oid[]) IS 'The triggers that capture the changes of a table, without those of these children.';
+COMMENT ON FUNCTION pgtrickle.has_other_partitions(oid, oid[]) IS 'Whether a table has other partitions than these.';
 
 -- Tables that come make another home of the catalog; one that came with a dump is still one that did.
 DO $$
@@ -176,7 +161,6 @@ BEGIN
         source_relid oid NOT NULL,
         pgt_id bigint,
         reason text NOT NULL,
-        children oid[],
         xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
         noted_at timestamptz NOT NULL DEFAULT clock_timestamp()
     );
@@ -189,7 +173,6 @@ $$;
 CREATE INDEX ON pgtrickle.pgt_marks (source_relid);
 ALTER TABLE pgtrickle.pgt_marks REPLICA IDENTITY FULL;
 COMMENT ON TABLE pgtrickle.pgt_marks IS 'Changes of a table that could not be captured: its readers are computed anew, for this reason.';
-COMMENT ON COLUMN pgtrickle.pgt_marks.children IS 'Partitions and children that there were when it was written, beside those that the triggers were made for.';
 COMMENT ON COLUMN pgtrickle.pgt_marks.pgt_id IS 'The one stream table that it concerns, which writers keep (IMMEDIATE); NULL for all that read the buffer.';
 
 -- Row security: a stream table holds what its owner may see.
@@ -347,13 +330,12 @@ $$;
 --    without a trigger by ALTER TABLE of a table alone, which makes another version of the definition and another file; VACUUM FULL,
 --    CLUSTER and TRUNCATE make another file alone, SET STATISTICS, SET DEFAULT and SET NOT NULL another version alone;
 -- 4. the keys of these columns, each with whether its columns are never NULL, and 5. the columns that are never NULL.
--- Children that are not to count are `without`.
-CREATE FUNCTION pgtrickle.relied(relation oid, numbers int2[], without oid[] DEFAULT '{}') RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+CREATE FUNCTION pgtrickle.relied(relation oid, numbers int2[]) RETURNS text[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (
         WITH RECURSIVE tree(oid) AS (
-            SELECT relation UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid WHERE h.inhrelid <> ALL (without)
+            SELECT relation UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid
         ), columns AS (
             SELECT a.* FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum = ANY (numbers) AND NOT a.attisdropped
         ), everywhere AS (
@@ -381,15 +363,15 @@ BEGIN
     );
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.relied(oid, int2[], oid[]) IS 'The properties of these columns of a relation that their reader relies on.';
+COMMENT ON FUNCTION pgtrickle.relied(oid, int2[]) IS 'The properties of these columns of a relation that their reader relies on.';
 
 -- Whether these properties are still so. Triggers were made once, and rely on the keys that there were then. A plan is made again from
 -- the present properties; changes from before a key or NOT NULL came need not have it, so none may have come. Where a column
 -- somewhere is of the type of the relation's rows the answer is no: a value stored there shows other columns by now.
-CREATE FUNCTION pgtrickle.still_serves(relation oid, numbers int2[], relied text[], triggers bool, without oid[] DEFAULT '{}') RETURNS bool LANGUAGE plpgsql
+CREATE FUNCTION pgtrickle.still_serves(relation oid, numbers int2[], relied text[], triggers bool) RETURNS bool LANGUAGE plpgsql
 STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    now text[] := pgtrickle.relied(relation, numbers, without);
+    now text[] := pgtrickle.relied(relation, numbers);
     were text[] := coalesce(string_to_array(relied[4], ';'), '{}');
     are text[] := coalesce(string_to_array(now[4], ';'), '{}');
 BEGIN
@@ -402,7 +384,7 @@ BEGIN
             WHERE c.oid = relation);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.still_serves(oid, int2[], text[], bool, oid[]) IS 'Whether a relation is still what a plan or triggers relied on that read these columns.';
+COMMENT ON FUNCTION pgtrickle.still_serves(oid, int2[], text[], bool) IS 'Whether a relation is still what a plan or triggers relied on that read these columns.';
 
 -- The numbers of columns of a relation.
 CREATE FUNCTION pgtrickle.numbers(relation oid, columns text[]) RETURNS int2[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
@@ -430,7 +412,7 @@ ALTER TABLE pgtrickle.pgt_buffers ADD COLUMN relied text[], ADD COLUMN paired in
 COMMENT ON COLUMN pgtrickle.pgt_buffers.paired IS 'The key, as attribute numbers, by which its triggers pair old and new rows.';
 ALTER TABLE pgtrickle.pgt_buffers ADD COLUMN children oid[];
 COMMENT ON COLUMN pgtrickle.pgt_buffers.children IS 'The partitions and children, on every level, that its triggers were made for; NULL where that was not noted.';
-UPDATE pgtrickle.pgt_buffers SET children = pgtrickle.children_beside(source_relid, '{}');
+UPDATE pgtrickle.pgt_buffers SET children = pgtrickle.children(source_relid);
 COMMENT ON COLUMN pgtrickle.pgt_buffers.relied IS 'What its triggers rely on (pgtrickle.relied); NULL where that was not noted.';
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN stored_hash text;
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.stored_hash IS 'Hash of the plans whose results are stored; NULL where that was not noted.';
@@ -493,8 +475,8 @@ BEGIN
 END
 $$;
 
--- Functions that a query calls, by what they are and by the names under which it finds them. What was planned for functions that are as they
--- were stays so.
+-- Functions that a query calls, by what they are and by the names under which it finds them. A plan that was made for functions as they are
+-- stays so.
 UPDATE pgtrickle.pgt_stream_tables SET functions_fingerprint = NULL
     WHERE functions <> '{}' AND functions_fingerprint IS DISTINCT FROM pgtrickle.functions_fingerprint(functions);
 CREATE OR REPLACE FUNCTION pgtrickle.functions_fingerprint(functions oid[]) RETURNS text LANGUAGE plpgsql STABLE PARALLEL SAFE

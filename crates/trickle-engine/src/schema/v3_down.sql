@@ -6,6 +6,8 @@ LOCK TABLE pgtrickle.pgt_stream_tables IN ACCESS EXCLUSIVE MODE;
 DROP TRIGGER forget ON pgtrickle.pgt_stream_tables;
 DROP FUNCTION pgtrickle.forget();
 DELETE FROM pgtrickle.pgt_refresh_history h WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = h.pgt_id);
+DELETE FROM pgtrickle.pgt_dependencies d WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = d.pgt_id);
+DELETE FROM pgtrickle.pgt_lease_terms t WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_leases l WHERE l.role = t.role);
 ALTER TABLE pgtrickle.pgt_dependencies ADD FOREIGN KEY (pgt_id) REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE;
 ALTER TABLE pgtrickle.pgt_refresh_history ADD FOREIGN KEY (pgt_id) REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE;
 ALTER TABLE pgtrickle.pgt_lease_terms ADD FOREIGN KEY (role) REFERENCES pgtrickle.pgt_leases ON DELETE CASCADE;
@@ -20,20 +22,7 @@ BEGIN
     END IF;
 END
 $$;
-CREATE OR REPLACE FUNCTION pgtrickle.triggers_fingerprint(source oid) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN (
-        WITH RECURSIVE tree(oid) AS (
-            SELECT source
-            UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
-        SELECT md5(coalesce(string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid), ''))
-        FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
-        WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('capture_%s_', source))
-    );
-END
-$$;
-DROP FUNCTION pgtrickle.triggers_fingerprint(oid, oid[]), pgtrickle.children_beside(oid, oid[]);
+DROP FUNCTION pgtrickle.has_other_partitions(oid, oid[]), pgtrickle.children(oid);
 DROP FUNCTION pgtrickle.child_misfit(oid, text[], oid[]), pgtrickle.lost_key(oid, oid[], text[]), pgtrickle.columns_now(oid, int2[], oid[]), pgtrickle.misfit(oid, int2[], text[], oid[], text[]);
 
 -- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
@@ -78,7 +67,7 @@ ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN stored_hash;
 ALTER TABLE pgtrickle.pgt_buffers DROP COLUMN relied, DROP COLUMN paired, DROP COLUMN children;
 ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied, DROP COLUMN column_names, DROP COLUMN named_columns;
 DROP FUNCTION pgtrickle.column_names(oid);
-DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], bool, oid[]), pgtrickle.relied(oid, int2[], oid[]), pgtrickle.numbers(oid, text[]),
+DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], bool), pgtrickle.relied(oid, int2[]), pgtrickle.numbers(oid, text[]),
     pgtrickle.held_columns(jsonb);
 
 -- Guarantees of the server for every row that a relation shows.

@@ -275,8 +275,8 @@ impl Script {
         let _ = self.catalog.add_table(def);
     }
 
-    /// That what extensions have is known from a list, where a query that was asked about is taken for incremental by
-    /// it: once for each extension.
+    /// That what extensions have is known from a list, where a query that was asked about is taken for
+    /// incremental by it: once for each extension.
     pub(crate) fn listed_extensions(&self) -> Vec<Finding> {
         let good = self.asked().filter(|q| matches!(q.result, Compiled::Incremental(_)));
         let used: BTreeSet<&String> = good.flat_map(|q| &q.extensions).collect();
@@ -374,7 +374,8 @@ fn same(a: &Name, b: &Name) -> bool {
     a.1 == b.1 && schema(a) == schema(b)
 }
 
-/// A catalog that remembers which relations were looked for in vain, and which extensions have what was found.
+/// A catalog that remembers which relations were looked for in vain, and which extensions have what was
+/// found.
 struct Recording<'a> {
     inner: &'a MemoryCatalog,
     missed: RefCell<Vec<Name>>,

@@ -19,10 +19,12 @@ use trickle_core::{Cause, Reason, StreamTable};
 /// read the result of another by its name: that of the definition, of a comment "-- name: NAME" before it, or of its
 /// file. Comments "-- schedule: …" and "-- mode: …" are checked too.
 ///
-/// No server is asked. Of well-known extensions that the schema creates, types, functions and operators are known from a
-/// list; whether a query is incremental that relies on more than is known offline, the server decides: it is undecided.
+/// No server is asked. Of well-known extensions that the schema creates, types, functions and operators are
+/// known from a list; whether a query is incremental that relies on more than is known offline, the server
+/// decides: it is undecided.
 ///
-/// Exit code 0: all queries are incremental; 1: some is not, or is undecided; 2: a file cannot be read or understood.
+/// Exit code 0: all queries are incremental; 1: some is not, or is undecided; 2: a file cannot be read or
+/// understood.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Lint {
     /// The files; - is standard input.
