@@ -207,7 +207,7 @@ fn partitions_come_while_others_wait() {
             run(&writer, "COMMIT; INSERT INTO p4 VALUES (42, 2); INSERT INTO p VALUES (43, 3)").await;
         };
         let new = NewStreamTable::new(name("wide"), "SELECT w, count(*) AS n FROM p GROUP BY w");
-        // Who is told that partitions come and go tries again.
+        // A caller that is told that partitions come and go tries again.
         let (_, ()) = tokio::join!(one.create(&new), attached);
         if one.find(&name("wide")).await.is_err() {
             one.create(&new).await.unwrap();

@@ -79,8 +79,8 @@ impl MemoryCatalog {
     /// types and keys and are passed over.
     ///
     /// # Errors
-    /// Syntax errors, unknown tables and columns, and tables defined twice, with their place. A type that nothing
-    /// defines is none: see [`MemoryCatalog::take_doubts`].
+    /// Syntax errors, unknown tables and columns, and tables defined twice, with their place. A type that
+    /// nothing defines is none: see [`MemoryCatalog::take_doubts`].
     pub fn from_ddl(sql: &str) -> Result<MemoryCatalog> {
         let mut catalog = MemoryCatalog::new();
         catalog.run(sql)?;
