@@ -116,7 +116,7 @@ impl Contents {
                 sig.kind = FuncKind::Operator;
                 self.operators.push(sig);
             }
-            _ => {
+            "function" | "aggregate" | "set" => {
                 let (call, ret) = rest.split_once(" -> ")?;
                 let (name, args) = call.strip_suffix(')')?.split_once('(')?;
                 let args: Vec<&str> = args.split(", ").filter(|a| !a.is_empty()).collect();
@@ -125,14 +125,14 @@ impl Contents {
                 let args = args.collect::<Option<Vec<Type>>>()?;
                 let mut sig = self.signature(schema, name, args, ret, others)?;
                 sig.kind = match kind {
-                    "function" => FuncKind::Scalar,
                     "aggregate" => FuncKind::Aggregate,
                     "set" => FuncKind::SetReturning,
-                    _ => return None,
+                    _function => FuncKind::Scalar,
                 };
                 let cut = |n: usize| FuncSig { args: sig.args[..n].to_vec(), ..sig.clone() };
                 self.functions.extend((least..=sig.args.len()).map(cut));
             }
+            _unknown => return None,
         }
         Some(())
     }
