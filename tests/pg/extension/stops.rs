@@ -239,12 +239,17 @@ impl Cast {
     }
 
     /// Waits until a process waits for a lock; `None` where what it does came to its end instead.
+    ///
+    /// `pg_locks` reads the locks of the fast path before the others, so the reading that first tells of the wait can lack a lock
+    /// that was granted just before it. Only the second one counts: a process that waits takes no more locks.
     async fn waits(&self, process: i32, ended: &Cell<bool>) -> Option<At> {
         let began = Instant::now();
+        let mut waited = false;
         while began.elapsed() < PATIENCE / 2 && !ended.get() {
             let row = self.eye.client().query_one(WAITS, &[&process]).await.unwrap();
-            if let Ok(n) = usize::try_from(row.get::<_, i32>(0)) {
-                return Some(ALL[n]);
+            match usize::try_from(row.get::<_, i32>(0)) {
+                Ok(n) if waited => return Some(ALL[n]),
+                place => waited = place.is_ok(),
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
