@@ -93,6 +93,14 @@ const REASONS: &[(&str, &str)] = &[
         "function pgtrickle.type_names",
         "tells those triggers the names of types and enum values, to see that one was renamed",
     ),
+    (
+        "function pgtrickle.require_partitions",
+        "tells a refresh that a partition came or went while it read the table",
+    ),
+    (
+        "function pgtrickle.objects_fingerprint",
+        "tells that an operator, a cast, a collation or a text search configuration was altered",
+    ),
     ("function pgtrickle.types_fingerprint", "tells that a cast, a domain or a name of a type was altered"),
     ("function pgtrickle.without_grants", "takes all rights on a hidden table from others"),
     (

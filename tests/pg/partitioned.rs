@@ -2,12 +2,15 @@
 //! rows of a partition that nobody captured or that count twice.
 
 use crate::support::{
-    Driver, assert_equal, create, each_server, is_todays, name, open_with, run, try_refresh,
+    Driver, assert_equal, count, create, each_server, is_todays, name, open_with, run, try_refresh,
 };
+use std::collections::BTreeSet;
+use std::pin::Pin;
 use trickle_client::capture::CaptureOptions;
-use trickle_client::{NewStreamTable, Session, Settings};
+use trickle_client::{NewStreamTable, RefreshOptions, Result, Session, Settings, Watch};
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
+use trickle_core::refresh::{Kind, Statement};
 
 const TABLES: &str = "
     CREATE TABLE p (id int PRIMARY KEY, v int, w text) PARTITION BY RANGE (id);
@@ -238,5 +241,72 @@ fn partitions_come_while_others_wait() {
             assert_equal(&mut one, table).await;
         }
         gone(&mut one).await;
+    });
+}
+
+/// Attaches a partition that has rows, before the nth statement of a refresh.
+struct Attaches<'s> {
+    writer: &'s Session,
+    at: usize,
+    seen: usize,
+}
+
+impl Watch for Attaches<'_> {
+    fn before<'s>(&'s mut self, statement: &'s Statement) -> Pin<Box<dyn Future<Output = Result<()>> + 's>> {
+        Box::pin(async move {
+            if self.seen == self.at && !matches!(statement.kind, Kind::Rollback) {
+                // The extension's event triggers would have it wait for the refresh.
+                run(
+                    self.writer,
+                    "SET session_replication_role = replica; ALTER TABLE p ATTACH PARTITION p4 FOR VALUES FROM (40) TO (50); \
+                     RESET session_replication_role",
+                )
+                .await;
+            }
+            self.seen += 1;
+            Ok(())
+        })
+    }
+}
+
+/// A partition that is attached between two statements of a refresh is in all that it brings up to date, or in none. A deadlock of
+/// the two is no way out: nothing is waited for.
+#[test]
+fn partitions_come_between_any_two_statements_of_a_refresh() {
+    each_server(async |db| {
+        let s = db.session().await;
+        let mut t = open_with(db, settings(Mode::Statement)).await;
+        made(&s, &mut t).await;
+        create(&mut t, "sums", "SELECT v, sum(id) AS s FROM p GROUP BY v").await;
+        create(&mut t, "both", "SELECT v, g.n, s.s FROM grouped g FULL JOIN sums s USING (v)").await;
+        create(&mut t, "again", "SELECT p.id, b.n, b.s FROM p JOIN \"both\" b USING (v)").await;
+        let torn = "SELECT count(*) FROM (SELECT v, g.n, s.s FROM grouped g FULL JOIN sums s USING (v) EXCEPT TABLE \"both\") d";
+        let apart = "SELECT (abs((SELECT sum(n) FROM grouped) - (SELECT count(*) FROM again)) + abs((SELECT sum(s) FROM sums) - (SELECT sum(id) FROM again)))::int8";
+        let mut partly = BTreeSet::new();
+        for at in (0..).filter(|at| is_todays(*at, 6)) {
+            run(
+                &s,
+                "UPDATE p SET v = (v + 1) % 5 WHERE id < 9; CREATE TABLE p4 (id int PRIMARY KEY, v int, w text); \
+                 INSERT INTO p4 SELECT i, i % 5 FROM generate_series(40, 49) i",
+            )
+            .await;
+            let mut meanwhile = Attaches { writer: &s, at, seen: 0 };
+            t.refresh_watched(&[name("again")], &RefreshOptions::default(), &mut meanwhile).await.unwrap();
+            let last = meanwhile.seen <= at;
+            assert_eq!(count(&s, torn).await + count(&s, apart).await, 0, "step {at}");
+            partly.insert(count(&s, "SELECT count(*) FROM again WHERE id = 40").await);
+            for table in ["grouped", "sums", "both", "again"] {
+                assert_equal(&mut t, table).await;
+            }
+            run(&s, "DROP TABLE p4").await;
+            if last {
+                break;
+            }
+        }
+        assert_eq!(partly.len(), 2, "it was in none, or in each");
+        for table in ["again", "both", "sums"] {
+            t.drop(&name(table), true).await.unwrap();
+        }
+        gone(&mut t).await;
     });
 }

@@ -53,6 +53,7 @@ pub(crate) fn plan(db: &Database, members: &[TableId], scenario: &Scenario, with
             relation: relation(*s),
             kind: if s.0 < 10 { TableKind::Table } else { TableKind::StreamTable },
             changes: Some(relation(TableId(s.0 + 1000))),
+            partitioned: false,
             uncaptured: None,
         };
         Some(Member {

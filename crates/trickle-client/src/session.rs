@@ -315,6 +315,7 @@ fn controls(batch: &[Statement]) -> usize {
                 | Kind::Program
                 | Kind::Define
                 | Kind::Command
+                | Kind::Partitions
                 | Kind::Lease
                 | Kind::Frontier
                 | Kind::History

@@ -113,6 +113,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         relation: relation(def.id.0, &def.schema, &def.name),
         kind: def.kind,
         changes: Some(relation(17_000, "pgtrickle_changes", &format!("changes_{}", def.id))),
+        partitioned: false,
         uncaptured: None,
     });
     let member = Member {

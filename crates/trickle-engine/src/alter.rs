@@ -383,7 +383,7 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
          agreed_by = quote_ident(current_user::text)::regrole, types = $16, types_fingerprint = $17, agreed_tables = $18, \
          frontier = NULL, needs_reinit = true, reinit_reason = coalesce(reinit_reason, $14), consecutive_errors = 0, \
          last_error_message = NULL, status = CASE WHEN status = 'SUSPENDED' AND consecutive_errors = 0 THEN status WHEN is_populated THEN 'ACTIVE' ELSE 'INITIALIZING' END, \
-         cost_model = NULL, stored_hash = $19, updated_at = now() WHERE pgt_id = $1",
+         cost_model = NULL, stored_hash = $19, objects = $20, objects_fingerprint = $21, updated_at = now() WHERE pgt_id = $1",
         &[
             &id,
             &design.resolved.canonical,
@@ -401,9 +401,11 @@ async fn renote(t: &Transaction<'_>, id: i64, design: &Design) -> Result<()> {
             &why,
             &design.agreed.functions,
             &design.resolved.code.types,
-            &design.resolved.code.fingerprint,
+            &design.resolved.code.types_fingerprint,
             &design.agreed.tables,
             &design.stored_hash()?,
+            &design.resolved.code.objects,
+            &design.resolved.code.objects_fingerprint,
         ],
     )
     .await

@@ -202,18 +202,28 @@ async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(V
             let columns: Vec<usize> = (0..def.columns.len()).collect();
             Buffer::new(def, HIDDEN, &columns)
         });
-    if e.functions.is_empty() && e.types.is_empty() && !names {
+    if e.functions.is_empty() && e.types.is_empty() && e.objects.is_empty() && !names {
         let mut settings = e.in_force.clone();
         let paths = settings.iter_mut().filter(|s| s.name == "search_path");
         paths.for_each(|s| s.values = vec!["pg_catalog".to_owned()]);
         return Ok((settings, Needs { keys, own, never_null, ..Needs::default() }));
     }
-    let text = "SELECT pgtrickle.type_names($1), pgtrickle.functions_fingerprint($2)";
-    let names = db.query_one(text, &[&e.types, &e.functions]).await;
-    let names = names.map_err(|err| Error::server("read the names of types and functions", err))?;
-    let (names, bodies) = (names.get(0), names.get(1));
-    let (functions, types) = (e.functions.clone(), e.types.clone());
-    Ok((e.in_force.clone(), Needs { functions, bodies, types, names, path: e.path(), keys, own, never_null }))
+    let text = "SELECT pgtrickle.type_names($1), pgtrickle.functions_fingerprint($2), pgtrickle.objects_fingerprint($3)";
+    let now = db.query_one(text, &[&e.types, &e.functions, &e.objects]).await;
+    let now = now.map_err(|err| Error::server("read the names of types and functions", err))?;
+    let needs = Needs {
+        functions: e.functions.clone(),
+        bodies: now.get(1),
+        objects: e.objects.clone(),
+        properties: now.get(2),
+        types: e.types.clone(),
+        names: now.get(0),
+        path: e.path(),
+        keys,
+        own,
+        never_null,
+    };
+    Ok((e.in_force.clone(), needs))
 }
 
 /// The columns of tables that a query names, in the order of their numbers.

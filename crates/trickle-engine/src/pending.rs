@@ -218,7 +218,7 @@ fn source(e: &Entry, d: &Dependency, wanted: bool) -> Source {
         true => Some(held(&d.relation).into()),
         false => is_copy(&e.relation).then(|| compared(&d.relation).into()),
     };
-    Source { relation: d.relation.clone(), kind: d.kind, changes, uncaptured }
+    Source { relation: d.relation.clone(), kind: d.kind, changes, partitioned: d.partitioned, uncaptured }
 }
 
 /// Why nothing is known of the changes of a source whose capture the user holds off.

@@ -51,6 +51,8 @@ pub struct Dependency {
     pub full: bool,
     /// Whether the user holds its capture off ([`crate::Trickle::disable`]).
     pub held: bool,
+    /// Whether it has partitions.
+    pub partitioned: bool,
 }
 
 /// A stream table as the catalog lists it.
@@ -114,6 +116,8 @@ pub struct Entry {
     pub(crate) functions: Vec<u32>,
     /// The types that its query can reach, but the server's own.
     pub(crate) types: Vec<u32>,
+    /// Operators, casts and the like on which its values rest, but the server's own.
+    pub(crate) objects: Vec<String>,
 }
 
 impl Entry {
@@ -208,7 +212,7 @@ const ENTRIES: &str = "
         (extract(epoch FROM s.data_timestamp) * 1000)::int8 AS data_at,
         pgtrickle.safe_path(s.settings, c.relowner) AS safe_path,
         CASE WHEN s.agreed_by = c.relowner OR s.agreed IS NULL THEN s.agreed ELSE '{}' END AS agreed,
-        CASE WHEN s.agreed_by = c.relowner THEN s.agreed_tables ELSE '{}' END AS agreed_tables, s.functions, s.types
+        CASE WHEN s.agreed_by = c.relowner THEN s.agreed_tables ELSE '{}' END AS agreed_tables, s.functions, s.types, s.objects
     FROM wanted JOIN pgtrickle.pgt_stream_tables s USING (pgt_id) LEFT JOIN pgtrickle.pgt_errors e USING (pgt_id)
     LEFT JOIN pgtrickle.unchanged(ARRAY(SELECT pgt_id FROM wanted)) u(id) ON u.id = s.pgt_id
     LEFT JOIN pg_class c ON c.oid = s.pgt_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -220,14 +224,14 @@ SELECT l.*, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.rel
     coalesce(b.unlogged, false),
     coalesce(pg_relation_size(to_regclass(pg_catalog.format('pgtrickle_changes.changes_%s_%s', b.source_relid,
         b.segments->-1->>'number'))) >= b.limit_bytes, false),
-    coalesce(b.capture = 'HELD', false)
+    coalesce(b.capture = 'HELD', false), coalesce(c.relkind = 'p', false)
 FROM listed l LEFT JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
 LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
 ORDER BY l.pgt_id, d.source_relid";
 
 /// Where what is read begins among the columns of [`ENTRIES`].
-const READ: usize = 31;
+const READ: usize = 32;
 
 /// All stream tables of a database.
 #[derive(Clone, Debug, Default)]
@@ -401,6 +405,7 @@ fn dependency(r: &Row) -> Result<Dependency> {
         unlogged: r.get(READ + 7),
         full: r.get(READ + 8),
         held: r.get(READ + 9),
+        partitioned: r.get(READ + 10),
     })
 }
 
@@ -443,6 +448,7 @@ fn entry(r: &Row) -> Entry {
         agreed: r.get::<Option<Vec<u32>>>(27).map(|functions| Agreed { functions, tables: r.get(28) }),
         functions: r.get(29),
         types: r.get(30),
+        objects: r.get(31),
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct Resolved {
     pub(crate) canonical: String,
     pub(crate) columns: Vec<OutputColumn>,
     pub(crate) dependencies: Vec<Dependency>,
-    /// Functions that are not built in, in the query or the views that it reads.
+    /// Functions that are not built in, and that the query or the views that it reads call, by their names or by operators.
     pub(crate) functions: Vec<u32>,
     pub(crate) functions_fingerprint: Option<String>,
     /// What of others it would run.
@@ -302,8 +302,10 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
     );
     let relations = t.query(&relations, &[&view]).await.map_err(doing)?;
     let functions = format!(
-        "{DEPENDENCIES} SELECT array_agg(DISTINCT object), pgtrickle.functions_fingerprint(array_agg(DISTINCT object)) \
-         FROM reads WHERE class = 'pg_proc'::regclass"
+        "{DEPENDENCIES} SELECT array_agg(DISTINCT oid), pgtrickle.functions_fingerprint(array_agg(DISTINCT oid)) FROM (\
+         SELECT object FROM reads WHERE class = 'pg_proc'::regclass UNION ALL \
+         SELECT o.oprcode FROM reads JOIN pg_operator o ON o.oid = object \
+         WHERE class = 'pg_operator'::regclass AND o.oprcode >= 16384) called(oid)"
     );
     let functions = t.query_one(&functions, &[&view]).await.map_err(doing)?;
     let names: Vec<u32> = functions.get::<Option<Vec<u32>>>(0).unwrap_or_default();

@@ -84,7 +84,13 @@ pub(crate) struct Code {
     /// time.
     pub(crate) types: Vec<u32>,
     /// Of what these have (`pgtrickle.types_fingerprint`); `None` where there are none.
-    pub(crate) fingerprint: Option<String>,
+    pub(crate) types_fingerprint: Option<String>,
+    /// Objects beside types and the functions that it calls on which its values rest, but the server's own, as
+    /// `pgtrickle.objects_fingerprint` reads them: operators, casts, collations, text search configurations and dictionaries, and all
+    /// functions and operators that these, aggregates and bodies of functions use as far as the server notes it.
+    pub(crate) objects: Vec<String>,
+    /// Of these objects; `None` where there are none.
+    pub(crate) objects_fingerprint: Option<String>,
 }
 
 /// Types and functions that a view `$1` can reach, in the tail of [`DEPENDENCIES`].
@@ -118,10 +124,17 @@ const REACHED: &str = "
     UNION SELECT k.castfunc FROM type t JOIN pg_cast k ON t.oid IN (k.castsource, k.casttarget) WHERE t.oid >= 16384
     UNION SELECT u.oid FROM type t JOIN pg_range g ON g.rngtypid = t.oid
         CROSS JOIN LATERAL unnest(ARRAY[g.rngcanonical, g.rngsubdiff]::oid[]) u(oid)
+), followed(class, oid) AS (
+    (SELECT class, object FROM reads WHERE class IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_collation'::regclass,
+            'pg_ts_config'::regclass, 'pg_ts_dict'::regclass)
+    UNION SELECT 'pg_proc'::regclass, oid FROM code WHERE oid >= 16384)
+    UNION SELECT d.refclassid, d.refobjid FROM followed f JOIN pg_depend d ON d.classid = f.class AND d.objid = f.oid
+    WHERE d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_collation'::regclass, 'pg_ts_config'::regclass,
+        'pg_ts_dict'::regclass)
 )";
 
 /// The functions of others and whose they are, the relations that views of others read as whoever queries
-/// these and through which, and all types.
+/// these and through which, all types, and all objects that are followed.
 const OF_OTHERS: &str = "
 , trusted(oid) AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname = current_user)
 SELECT 'function', p.oid, p.oid::regprocedure::text, p.proowner::regrole::text
@@ -132,7 +145,12 @@ FROM reads r JOIN pg_class v ON v.oid = r.view AND v.oid <> $1::oid AND v.relkin
     AND EXISTS (SELECT FROM pg_options_to_table(v.reloptions) o WHERE o.option_name = 'security_invoker' AND o.option_value::bool)
 JOIN pg_class c ON r.class = 'pg_class'::regclass AND c.oid = r.object AND c.relkind IN ('r', 'p', 'v', 'm', 'f') GROUP BY c.oid
 UNION ALL SELECT 'type', oid, NULL, NULL FROM type WHERE oid >= 16384
-ORDER BY 1, 2";
+UNION ALL SELECT 'object', f.oid, f.class::regclass::text, NULL FROM followed f
+    WHERE (f.class, f.oid) NOT IN (SELECT class, object FROM reads WHERE class = 'pg_proc'::regclass)
+UNION ALL SELECT 'object', k.oid, 'pg_cast', NULL FROM pg_cast k
+    WHERE k.castsource IN (SELECT oid FROM type WHERE oid >= 16384) OR k.casttarget IN (SELECT oid FROM type WHERE oid >= 16384)
+        OR k.castfunc IN (SELECT oid FROM code WHERE oid >= 16384)
+ORDER BY 1, 3, 2";
 
 impl Code {
     /// Of a view, where it has nothing that is not among what is `agreed` to.
@@ -148,6 +166,7 @@ impl Code {
                 "table" if agreed.is_some_and(|a| !a.tables.contains(&oid)) => return Err(reads(r)),
                 "table" => code.strange.tables.push(oid),
                 "type" => code.types.push(oid),
+                "object" => code.objects.push(format!("{} {oid}", r.get::<String>(2))),
                 other => {
                     let what = format!("a query reaches something of the unknown kind {other}");
                     return Err(trickle_core::Error::internal(what).into());
@@ -156,7 +175,11 @@ impl Code {
         }
         if !code.types.is_empty() {
             let text = "SELECT pgtrickle.types_fingerprint($1)";
-            code.fingerprint = Some(db.query_one(text, &[&code.types]).await.map_err(fail)?.get(0));
+            code.types_fingerprint = Some(db.query_one(text, &[&code.types]).await.map_err(fail)?.get(0));
+        }
+        if !code.objects.is_empty() {
+            let text = "SELECT pgtrickle.objects_fingerprint($1)";
+            code.objects_fingerprint = Some(db.query_one(text, &[&code.objects]).await.map_err(fail)?.get(0));
         }
         Ok(code)
     }

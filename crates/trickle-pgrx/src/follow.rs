@@ -13,7 +13,7 @@ use trickle_engine::{Error, Result, Trickle};
 extension_sql!(
     "CREATE FUNCTION pgtrickle.on_drop() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
-    DECLARE dropped oid[]; functions oid[]; parents oid[];
+    DECLARE dropped oid[]; functions oid[]; resting oid[]; parents oid[];
     BEGIN
         IF pgtrickle.is_at_work() THEN
             RETURN;
@@ -28,8 +28,10 @@ extension_sql!(
         SELECT array_agg(o.objid) INTO functions FROM pg_event_trigger_dropped_objects() o
         WHERE o.classid = 'pg_proc'::regclass
           AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);
-        IF functions IS NOT NULL THEN
-            PERFORM pgtrickle.follow_alters('{}', functions);
+        SELECT array_agg(s.pgt_relid) INTO resting FROM pgtrickle.pgt_stream_tables s
+        WHERE s.objects && ARRAY(SELECT format('%s %s', o.classid::regclass, o.objid) FROM pg_event_trigger_dropped_objects() o);
+        IF functions IS NOT NULL OR resting IS NOT NULL THEN
+            PERFORM pgtrickle.follow_alters(coalesce(resting, '{}'), coalesce(functions, '{}'));
         END IF;
         -- The server does not say whose partition or child it was.
         IF EXISTS (SELECT FROM pg_event_trigger_dropped_objects() o WHERE o.object_type IN ('table', 'foreign table') AND NOT o.is_temporary) THEN
@@ -67,6 +69,8 @@ extension_sql!(
         WHERE EXISTS (SELECT FROM pg_event_trigger_ddl_commands() o JOIN pg_type y
             ON o.classid = 'pg_type'::regclass AND y.oid = o.objid OR o.classid = 'pg_class'::regclass AND y.typrelid = o.objid
             WHERE y.oid = ANY (s.types));
+        SELECT tables || array_agg(s.pgt_relid) INTO tables FROM pgtrickle.pgt_stream_tables s
+        WHERE s.objects && ARRAY(SELECT format('%s %s', o.classid::regclass, o.objid) FROM pg_event_trigger_ddl_commands() o);
         -- Whether anybody reads the table by now or not: rows that are written to a partition through it are captured from here on.
         INSERT INTO pgtrickle.pgt_marks (source_relid, reason)
             SELECT b.source_relid, 'it has partitions or children that its triggers were not made for' FROM pgtrickle.pgt_buffers b

@@ -181,7 +181,7 @@ impl Connection for Inside {
                     return told(statement, Inside::as_keeper(self, &statement.text))
                         .map(|()| Answer::default());
                 }
-                Kind::Program | Kind::Command | Kind::Frontier | Kind::History => {
+                Kind::Program | Kind::Command | Kind::Partitions | Kind::Frontier | Kind::History => {
                     return self.answer(statement);
                 }
             }

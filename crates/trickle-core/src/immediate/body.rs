@@ -173,7 +173,18 @@ impl Immediate<'_> {
             wanted.push(usage(&s.schema));
             wanted.push(may("has_table_privilege", oid(s.id), "SELECT"));
         }
-        let Needs { functions, bodies, types, names, path, keys: _, own: _, never_null: _ } = &self.needs;
+        let Needs {
+            functions,
+            bodies,
+            objects,
+            properties,
+            types,
+            names,
+            path,
+            keys: _,
+            own: _,
+            never_null: _,
+        } = &self.needs;
         // NULL for a function that is gone.
         let callable = |f: &u32| {
             may("has_function_privilege", oid(TableId(*f)), "EXECUTE").coalesce(Scalar::bool(false))
@@ -183,6 +194,11 @@ impl Immediate<'_> {
             let functions = fit::list(functions.iter().map(u32::to_string), "oid[]");
             let now = Scalar::Call(Qualified::new("pgtrickle", "functions_fingerprint"), vec![functions]);
             wanted.push(now.equals(Scalar::text(bodies)));
+        }
+        if !objects.is_empty() {
+            let objects = fit::list(objects.iter().cloned(), "text[]");
+            let now = Scalar::Call(Qualified::new("pgtrickle", "objects_fingerprint"), vec![objects]);
+            wanted.push(now.equals(Scalar::text(properties)));
         }
         if !types.is_empty() {
             let types = fit::list(types.iter().map(u32::to_string), "oid[]");

@@ -65,6 +65,10 @@ pub struct Needs {
     pub functions: Vec<u32>,
     /// Of these functions, their names and bodies (`pgtrickle.functions_fingerprint`).
     pub bodies: String,
+    /// Operators, casts and the like on which its values rest, by catalog and oid.
+    pub objects: Vec<String>,
+    /// Of these objects, everything that makes values (`pgtrickle.objects_fingerprint`).
+    pub properties: String,
     /// Types that it names, by oid.
     pub types: Vec<u32>,
     /// Names of these types, of the values of enums and of attributes among them (`pgtrickle.type_names`).

@@ -445,6 +445,16 @@ pub(super) fn hold_lease(lease: Lease) -> Statement {
     statement(Kind::Lease, Phase::Cleanup, text)
 }
 
+/// Fails with `40001` where a partition came or went since the snapshot: statements before that read other rows than those after it.
+/// `None`: no member reads a table with partitions.
+pub(super) fn require_partitions(members: &[Member]) -> Option<Statement> {
+    let read: BTreeSet<TableId> =
+        members.iter().flat_map(|m| &m.sources).filter(|s| s.partitioned).map(|s| s.relation.id).collect();
+    let list: Vec<String> = read.iter().map(ToString::to_string).collect();
+    let text = format!("SELECT pgtrickle.require_partitions('{{{}}}')", list.join(","));
+    (!read.is_empty()).then(|| statement(Kind::Partitions, Phase::Cleanup, text))
+}
+
 /// History; what was decided once for all members counts for each. `facts` gives for a member what was known of it. Returns for each
 /// how long, at most, the changes had waited that it brought.
 pub(super) fn record<'f>(

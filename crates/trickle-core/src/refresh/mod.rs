@@ -126,6 +126,8 @@ pub enum Kind {
     RollbackTo,
     /// Asks for the last command of the caller's transaction.
     Command,
+    /// Fails where what was read got or lost partitions since the snapshot.
+    Partitions,
     /// Holds the lease that the refresh is committed under, or fails.
     Lease,
     /// Stores the frontier.

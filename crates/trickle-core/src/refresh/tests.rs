@@ -52,7 +52,13 @@ fn relation(id: u32, name: &str) -> Relation {
 fn source(id: u32, name: &str, kind: TableKind) -> Source {
     let changes =
         Relation { schema: "pgtrickle_changes".into(), ..relation(id + 1000, &format!("changes_{id}")) };
-    Source { relation: relation(id, name), kind, changes: Some(changes), uncaptured: None }
+    Source {
+        relation: relation(id, name),
+        kind,
+        changes: Some(changes),
+        partitioned: false,
+        uncaptured: None,
+    }
 }
 
 fn member(id: i64, name: &'static str, relid: u32, sources: Vec<Source>) -> Member {
@@ -329,6 +335,22 @@ fn upstream_first_over_one_snapshot() {
     assert_eq!((up.phases.execute, r.attempts), (70, 1));
     let steps: Vec<usize> = server.log.iter().map(|s| s.step).collect();
     assert_eq!(steps, (0..server.log.len()).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_refresh_that_meets_a_partition_begins_anew() {
+    let mut plan = plan();
+    plan.members[1].sources[1].partitioned = true;
+    let mut server = Server::new(facts(5, 0, 0)).fails(|s| s.kind == Kind::Partitions, "40001");
+    let r = report(server.drive(plan));
+    assert_eq!(r.attempts, 2);
+    let ends: Vec<String> = server.short().into_iter().filter(|k| !k.starts_with("delta")).collect();
+    let members = ["Savepoint", "Release", "Savepoint", "Release"];
+    let first = ["Begin", "Decide"].into_iter().chain(members).chain(["Partitions", "Rollback"]);
+    let second =
+        ["Begin", "Decide"].into_iter().chain(members).chain(["Partitions", "Frontier", "History", "Commit"]);
+    assert_eq!(ends, first.chain(second).collect::<Vec<_>>());
+    assert!(server.texts().contains(&"SELECT pgtrickle.require_partitions('{2}')"));
 }
 
 /// What history is told of when the changes of each member were committed.

@@ -128,9 +128,9 @@ impl Design {
             "INSERT INTO pgtrickle.pgt_stream_tables (pgt_id, pgt_relid, pgt_schema, pgt_name, defining_query, \
              original_query, schedule, refresh_mode, requested_mode, mode_reason, settings, layout_hash, functions, \
              functions_fingerprint, reads_clock, diamond_consistency, agreed, agreed_by, types, types_fingerprint, \
-             agreed_tables, stored_hash) OVERRIDING SYSTEM VALUE \
+             agreed_tables, stored_hash, objects, objects_fingerprint) OVERRIDING SYSTEM VALUE \
              VALUES ($1, to_regclass(pg_catalog.format('%I.%I', $2::text, $3::text)), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
-             $16, quote_ident(current_user::text)::regrole, $17, $18, $19, $20)",
+             $16, quote_ident(current_user::text)::regrole, $17, $18, $19, $20, $21, $22)",
             &[
                 &id,
                 &&*self.relation.schema,
@@ -149,9 +149,11 @@ impl Design {
                 &self.consistency(),
                 &self.agreed.functions,
                 &self.resolved.code.types,
-                &self.resolved.code.fingerprint,
+                &self.resolved.code.types_fingerprint,
                 &self.agreed.tables,
                 &self.stored_hash()?,
+                &self.resolved.code.objects,
+                &self.resolved.code.objects_fingerprint,
             ],
         )
         .await

@@ -71,7 +71,12 @@ impl<P: Clone> Kept<P> {
                 self.settings.write(s.text.as_bytes());
                 self.settings.write_u8(0);
             }
-            Kind::Decide | Kind::Program | Kind::Lease | Kind::Frontier | Kind::History => {
+            Kind::Decide
+            | Kind::Program
+            | Kind::Partitions
+            | Kind::Lease
+            | Kind::Frontier
+            | Kind::History => {
                 let mut settings = self.settings.clone();
                 settings.write_u64(s.scale);
                 return self.seen(settings.finish(), &s.text, fits);

@@ -142,6 +142,22 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.children(oid) IS 'The partitions and children of a table, on every level.';
 
+-- Fails where these tables have got or lost partitions since the snapshot of the transaction. What a statement reads of a partition is of
+-- the snapshot, but to which table the partition belongs is of the moment in which the statement begins; so is what pg_partition_tree says.
+CREATE FUNCTION pgtrickle.require_partitions(tables oid[]) RETURNS void LANGUAGE plpgsql STABLE STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE other regclass;
+BEGIN
+    SELECT t.oid INTO other FROM unnest(tables) t(oid)
+    WHERE pgtrickle.children(t.oid) <> ARRAY(SELECT p.relid::oid FROM pg_partition_tree(t.oid) p WHERE p.relid <> t.oid ORDER BY 1) LIMIT 1;
+    IF other IS NOT NULL THEN
+        RAISE EXCEPTION 'could not serialize access: % got or lost a partition while it was read', other
+            USING ERRCODE = '40001', HINT = 'Nothing was changed; try again.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.require_partitions(oid[]) IS 'Fails where these tables have got or lost partitions since the snapshot of the transaction.';
+
 -- Whether a table has other partitions than these, that its triggers were made for. What is written through the table to one of the
 -- others is captured, and no trigger fires when that one is dropped or detached: so triggers note that there was one. Called as misfit is.
 CREATE FUNCTION pgtrickle.has_other_partitions(relation oid, known oid[]) RETURNS bool LANGUAGE plpgsql IMMUTABLE
@@ -531,6 +547,35 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.types_fingerprint(oid[]) IS 'What the owners of types have run where values of them are used.';
 
+-- Objects on which values rest beside types and the functions that a query calls: operators, casts, collations, text search, and what is
+-- behind these and behind bodies of functions. Nobody's value is another for another owner.
+ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN objects text[] NOT NULL DEFAULT '{}', ADD COLUMN objects_fingerprint text;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.objects IS 'Operators, casts, collations, text search configurations and functions that its values rest on, beside the functions that it calls, but the server''s own, each by its catalog and oid.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.objects_fingerprint IS 'pgtrickle.objects_fingerprint of these objects when it was planned.';
+CREATE FUNCTION pgtrickle.objects_fingerprint(objects text[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        WITH o AS (SELECT split_part(x, ' ', 1) AS class, split_part(x, ' ', 2)::oid AS oid FROM unnest(objects) x)
+        SELECT md5(concat_ws(E'\n', pgtrickle.functions_fingerprint(ARRAY(SELECT o.oid FROM o WHERE class = 'pg_proc')),
+            (SELECT string_agg(concat_ws(' ', class, o.oid, CASE class
+                WHEN 'pg_operator' THEN (SELECT concat_ws(' ', r.oprnamespace::regnamespace, r.oprname, r.oprcode::oid)
+                    FROM pg_operator r WHERE r.oid = o.oid)
+                WHEN 'pg_cast' THEN (SELECT concat_ws(' ', k.castsource, k.casttarget, k.castfunc, k.castcontext, k.castmethod)
+                    FROM pg_cast k WHERE k.oid = o.oid)
+                WHEN 'pg_collation' THEN (SELECT concat_ws(' ', l.collnamespace::regnamespace, to_jsonb(l) - 'collowner')
+                    FROM pg_collation l WHERE l.oid = o.oid)
+                WHEN 'pg_ts_config' THEN (SELECT concat_ws(' ', c.cfgnamespace::regnamespace, c.cfgname, c.cfgparser,
+                        string_agg(concat_ws(' ', m.maptokentype, m.mapseqno, m.mapdict), ',' ORDER BY m.maptokentype, m.mapseqno))
+                    FROM pg_ts_config c LEFT JOIN pg_ts_config_map m ON m.mapcfg = c.oid WHERE c.oid = o.oid GROUP BY c.oid)
+                WHEN 'pg_ts_dict' THEN (SELECT concat_ws(' ', d.dictnamespace::regnamespace, d.dictname, d.dicttemplate, d.dictinitoption)
+                    FROM pg_ts_dict d WHERE d.oid = o.oid)
+                END), E'\n' ORDER BY class, o.oid) FROM o WHERE class <> 'pg_proc')))
+    );
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.objects_fingerprint(text[]) IS 'What operators, casts, collations, text search configurations and functions are.';
+
 -- The owner of a stream table that is there has agreed to the functions that it calls by name. One that reads a column of somebody else's type
 -- is planned anew, so that its types are known.
 UPDATE pgtrickle.pgt_stream_tables s SET agreed = s.functions, agreed_by = c.relowner, types = '{0}',
@@ -904,7 +949,8 @@ BEGIN
           AND (s.types = '{}' OR pgtrickle.types_fingerprint(s.types) IS NOT DISTINCT FROM s.types_fingerprint)
           AND (s.agreed IS NULL OR s.functions = '{}' AND s.types = '{}' AND s.agreed_tables = '{}' OR (s.agreed_by = o.relowner) IS NOT FALSE)
           AND (s.functions = '{}'
-            OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint);
+            OR pgtrickle.functions_fingerprint(s.functions) IS NOT DISTINCT FROM s.functions_fingerprint)
+          AND (s.objects = '{}' OR pgtrickle.objects_fingerprint(s.objects) IS NOT DISTINCT FROM s.objects_fingerprint);
 END
 $$;
 

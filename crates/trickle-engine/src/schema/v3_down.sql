@@ -22,13 +22,13 @@ BEGIN
     END IF;
 END
 $$;
-DROP FUNCTION pgtrickle.has_other_partitions(oid, oid[]), pgtrickle.children(oid);
+DROP FUNCTION pgtrickle.has_other_partitions(oid, oid[]), pgtrickle.require_partitions(oid[]), pgtrickle.children(oid);
 DROP FUNCTION pgtrickle.child_misfit(oid, text[], oid[]), pgtrickle.lost_key(oid, oid[], text[]), pgtrickle.columns_now(oid, int2[], oid[]), pgtrickle.misfit(oid, int2[], text[], oid[], text[]);
 
 -- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
-DROP FUNCTION pgtrickle.types_fingerprint(oid[]), pgtrickle.type_names(oid[]);
+DROP FUNCTION pgtrickle.types_fingerprint(oid[]), pgtrickle.type_names(oid[]), pgtrickle.objects_fingerprint(text[]);
 ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN agreed, DROP COLUMN agreed_by, DROP COLUMN agreed_tables, DROP COLUMN types,
-    DROP COLUMN types_fingerprint;
+    DROP COLUMN types_fingerprint, DROP COLUMN objects, DROP COLUMN objects_fingerprint;
 
 UPDATE pgtrickle.pgt_stream_tables SET functions_fingerprint = NULL
     WHERE functions <> '{}' AND functions_fingerprint IS DISTINCT FROM pgtrickle.functions_fingerprint(functions);
