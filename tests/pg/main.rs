@@ -44,6 +44,7 @@ mod plans;
 mod polling;
 mod prepared;
 mod program;
+mod properties;
 mod published;
 mod random;
 mod readme;

@@ -5,6 +5,7 @@
 
 mod functions;
 mod operators;
+pub mod properties;
 mod tables;
 mod types;
 
