@@ -94,6 +94,10 @@ const REASONS: &[(&str, &str)] = &[
         "tells those triggers the names of types and enum values, to see that one was renamed",
     ),
     (
+        "function pgtrickle.empty_partitions",
+        "tells the new partitions of a source that hold no row, and so change no result",
+    ),
+    (
         "function pgtrickle.require_partitions",
         "tells a refresh that a partition came or went while it read the table",
     ),

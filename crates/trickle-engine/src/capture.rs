@@ -296,6 +296,39 @@ pub(crate) async fn ensure(
     }
 }
 
+/// Readers `$1` of a table that were planned for it as it was without these partitions `$2` go on: they read the same rows. Where somebody
+/// else refreshes one, it is planned anew.
+const ADOPTED: &str = "
+UPDATE pgtrickle.pgt_dependencies d SET schema_fingerprint = pgtrickle.fingerprint($1),
+    relied = pgtrickle.relied($1, pgtrickle.numbers($1, d.columns_used))
+WHERE d.source_relid = $1 AND d.pgt_id IN (
+    SELECT r.pgt_id FROM pgtrickle.pgt_dependencies r JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
+    WHERE r.source_relid = $1 AND s.refresh_mode <> 'IMMEDIATE' AND r.schema_fingerprint = pgtrickle.fingerprint($1, 32767::int2, $2)
+    FOR UPDATE OF r SKIP LOCKED)";
+
+/// Captures the changes of partitions that came to a table in the transaction and are empty, as far as there are such: a partition without a
+/// row changes no result. Waits for nobody.
+pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
+    let doing = "capture the changes of a new partition";
+    let fail = |e| Error::server(doing, e);
+    let row = t.query_one("SELECT pgtrickle.empty_partitions($1)", &[&source]).await.map_err(fail)?;
+    let Some(came) = row.get::<Option<Vec<u32>>>(0) else { return Ok(()) };
+    let text = "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE c.oid = ANY ($1 || $2::oid) ORDER BY c.oid = $2, c.oid";
+    let rows = t.query(text, &[&came, &source]).await.map_err(fail)?;
+    let mut names: Vec<(String, String)> = rows.iter().map(|r| (r.get(0), r.get(1))).collect();
+    let Some((schema, name)) = names.pop() else { return Ok(()) };
+    let Some(table) = table_by_oid(&**t, &mut PgCatalog::new(), &schema, &name).await? else { return Ok(()) };
+    let Some(c) = read(&**t, &table).await? else { return Ok(()) };
+    let buffer = knowing(t, c.buffer).await?;
+    let names: Vec<Qualified> =
+        names.into_iter().map(|(schema, name)| Qualified::new(schema, name)).collect();
+    make(t, table.id, &c.mode.source().adopt(&buffer, &names), doing).await?;
+    require_known(t, &buffer).await?;
+    t.execute(ADOPTED, &[&source, &came]).await.map_err(fail)?;
+    note(t, &buffer, c.mode, &c.attnums).await
+}
+
 /// Whether a buffer holds what it held before its table was altered: the table has got columns, or nothing was altered that its
 /// triggers rely on.
 pub(crate) const GOES_ON: &str = "(pgtrickle.has_grown(source_relid, schema_fingerprint) \

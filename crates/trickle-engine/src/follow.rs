@@ -75,6 +75,14 @@ impl<C: Connection> Trickle<C> {
             self.db().as_keeper(&text).await.map_err(fail)?;
         }
         self.db().execute(RENAMED, &[&tables.to_vec()]).await.map_err(fail)?;
+        for row in self.db().query(OTHER_PARTITIONS, &[&tables.to_vec()]).await.map_err(fail)? {
+            let t = self.db_mut().transaction().await.map_err(fail)?;
+            match capture::adopt(&t, row.get(0)).await {
+                Ok(()) => t.commit().await.map_err(fail)?,
+                // Its readers are computed anew.
+                Err(_) => t.rollback().await.map_err(fail)?,
+            }
+        }
         let rows = self.db().query(BROKEN, &[&tables.to_vec(), &functions.to_vec()]).await.map_err(fail)?;
         Ok(rows.iter().map(|r| (TableId(r.get(0)), r.get(1))).collect())
     }
@@ -97,6 +105,10 @@ impl<C: Connection> Trickle<C> {
         }
     }
 }
+
+/// Those of these tables that have got partitions since their triggers were made.
+const OTHER_PARTITIONS: &str = "SELECT source_relid FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) AND capture = 'ON' \
+     AND children IS NOT NULL AND NOT pgtrickle.children(source_relid) <@ children ORDER BY 1";
 
 /// Of the stream tables that read one of these relations, or a parent of it, or call one of these functions: those that are not
 /// as they were planned for, and whose writers meet triggers that were made for that.

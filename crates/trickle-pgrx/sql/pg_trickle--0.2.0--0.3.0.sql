@@ -68,16 +68,17 @@ CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE p
             WHERE y.oid = ANY (s.types));
         SELECT tables || array_agg(s.pgt_relid) INTO tables FROM pgtrickle.pgt_stream_tables s
         WHERE s.objects && ARRAY(SELECT format('%s %s', o.classid::regclass, o.objid) FROM pg_event_trigger_ddl_commands() o);
-        -- Whether anybody reads the table by now or not: rows that are written to a partition through it are captured from here on.
-        INSERT INTO pgtrickle.pgt_marks (source_relid, reason)
-            SELECT b.source_relid, 'it has partitions or children that its triggers were not made for' FROM pgtrickle.pgt_buffers b
-            WHERE b.source_relid = ANY (tables) AND b.capture = 'ON' AND NOT pgtrickle.children(b.source_relid) <@ b.children;
         SELECT array_agg(o.objid) INTO functions FROM pg_event_trigger_ddl_commands() o
         WHERE o.classid = 'pg_proc'::regclass
           AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.functions @> ARRAY[o.objid]);
         IF tables IS NOT NULL OR functions IS NOT NULL THEN
             PERFORM pgtrickle.follow_alters(coalesce(tables, '{}'), coalesce(functions, '{}'));
         END IF;
+        -- Whether anybody reads the table by now or not: of a partition or child that was not followed now, rows are captured that are written
+        -- through the table.
+        INSERT INTO pgtrickle.pgt_marks (source_relid, reason)
+            SELECT b.source_relid, 'it has partitions or children that its triggers were not made for' FROM pgtrickle.pgt_buffers b
+            WHERE b.source_relid = ANY (tables) AND b.capture = 'ON' AND NOT pgtrickle.children(b.source_relid) <@ b.children;
     END $$;
 
 -- == End of that ======================================================================================================

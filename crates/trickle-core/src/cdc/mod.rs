@@ -170,6 +170,17 @@ pub trait ChangeSource: fmt::Debug + Sync {
         made
     }
 
+    /// Captures the writes of partitions or children that came, too: the buffer knows all that there are now, and these are the tables
+    /// that came. What is in it stays.
+    fn adopt(&self, buffer: &Buffer, came: &[Qualified]) -> Vec<Statement> {
+        let mut made = self.redirect(buffer);
+        for writer in self.writers(buffer) {
+            let tables = buffer.triggered(writer.for_each_row).into_iter().filter(|t| came.contains(t));
+            made.extend(tables.flat_map(|table| trigger(&writer, table, buffer)));
+        }
+        made
+    }
+
     /// Stops capturing and drops the buffer with all that is in it. Objects that are gone already are no error.
     fn remove(&self, buffer: &Buffer) -> Vec<Statement> {
         let mut gone = drop_triggers(buffer);

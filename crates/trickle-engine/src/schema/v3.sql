@@ -310,7 +310,8 @@ COMMENT ON COLUMN pgtrickle.pgt_dependencies.named_columns IS 'The numbers of th
 UPDATE pgtrickle.pgt_dependencies SET column_names = pgtrickle.column_names(source_relid)
     WHERE schema_fingerprint = pgtrickle.fingerprint(source_relid);
 
-CREATE OR REPLACE FUNCTION pgtrickle.fingerprint(relation oid, last int2 DEFAULT 32767) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+-- The same as if these partitions or children were not there.
+CREATE FUNCTION pgtrickle.fingerprint(relation oid, last int2, without oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
 SET bytea_output = hex SET standard_conforming_strings = on AS $$
 BEGIN
@@ -327,8 +328,8 @@ BEGIN
              FROM pg_index i WHERE i.indrelid = relation AND i.indisunique AND pgtrickle.is_key(i.indexrelid)),
             -- One that goes and comes back is another: what it holds may be.
             (WITH RECURSIVE tree(child, version) AS (
-                SELECT h.inhrelid, h.xmin::text FROM pg_inherits h WHERE h.inhparent = relation
-                UNION SELECT h.inhrelid, h.xmin::text FROM tree JOIN pg_inherits h ON h.inhparent = tree.child)
+                SELECT h.inhrelid, h.xmin::text FROM pg_inherits h WHERE h.inhparent = relation AND h.inhrelid <> ALL (without)
+                UNION SELECT h.inhrelid, h.xmin::text FROM tree JOIN pg_inherits h ON h.inhparent = tree.child AND h.inhrelid <> ALL (without))
              SELECT string_agg(concat_ws(' ', child, version, CASE WHEN EXISTS (SELECT FROM pg_attribute a
                     WHERE a.attrelid = child AND a.attgenerated <> '') THEN (SELECT string_agg(pg_get_expr(d.adbin, d.adrelid), ','
                     ORDER BY d.adnum) FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
@@ -337,6 +338,55 @@ BEGIN
     );
 END
 $$;
+COMMENT ON FUNCTION pgtrickle.fingerprint(oid, int2, oid[]) IS 'What plans were made from of a relation, as if some of its partitions or children were not there.';
+CREATE OR REPLACE FUNCTION pgtrickle.fingerprint(relation oid, last int2 DEFAULT 32767) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN pgtrickle.fingerprint(relation, last, '{}');
+END
+$$;
+
+-- The triggers of a buffer, as pgtrickle.triggers_fingerprint has them, as if these partitions or children were not there.
+CREATE FUNCTION pgtrickle.triggers_fingerprint(source oid, without oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE tree(oid) AS (
+            SELECT source UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid AND h.inhrelid <> ALL (without))
+        SELECT md5(coalesce(string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin), ',' ORDER BY g.oid), ''))
+        FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid
+        WHERE p.pronamespace = to_regnamespace('pgtrickle_changes') AND starts_with(p.proname, format('capture_%s_', source))
+    );
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.triggers_fingerprint(oid, oid[]) IS 'The triggers of a buffer, as if some partitions or children of its table were not there.';
+
+-- The partitions that one command has brought a table in this transaction, where they hold no row, belong to its owner, and all is as its
+-- triggers were made for without them; NULL where it is not. An attached table is locked until the end of the transaction, and one that was
+-- made in it nobody else sees: what has no page has no row. Locks the buffer, unless somebody else has it.
+CREATE FUNCTION pgtrickle.empty_partitions(source oid) RETURNS oid[] LANGUAGE plpgsql STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now oid[] := pgtrickle.children(source);
+    came oid[];
+    b pgtrickle.pgt_buffers;
+BEGIN
+    SELECT * INTO b FROM pgtrickle.pgt_buffers WHERE source_relid = source AND capture = 'ON' FOR NO KEY UPDATE SKIP LOCKED;
+    came := ARRAY(SELECT unnest(now) EXCEPT SELECT unnest(b.children) ORDER BY 1);
+    IF b.children <@ now AND came <> '{}'
+        AND (SELECT bool_and(c.relispartition AND c.relkind IN ('r', 'p') AND c.relowner = p.relowner AND pg_relation_size(c.oid) IS NOT DISTINCT FROM 0)
+            FROM pg_class p, pg_class c WHERE p.oid = source AND c.oid = ANY (came))
+        AND (SELECT count(*) = 1 AND min(age(h.xmin)) <= 0 FROM pg_inherits h WHERE h.inhrelid = ANY (came) AND h.inhparent <> ALL (came))
+        AND pgtrickle.fingerprint(source, 32767::int2, came) = b.schema_fingerprint
+        AND pgtrickle.triggers_fingerprint(source, came) = b.triggers_fingerprint
+        AND NOT EXISTS (SELECT FROM pgtrickle.pgt_marks m WHERE m.source_relid = source AND m.pgt_id IS NULL)
+    THEN
+        RETURN came;
+    END IF;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.empty_partitions(oid) IS 'The empty partitions that one command has brought a table in this transaction; NULL where something else is another too.';
 
 -- An ALTER TABLE matters to no reader that relies on nothing of it.
 
