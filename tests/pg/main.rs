@@ -40,6 +40,7 @@ mod named_types;
 mod names;
 mod objects;
 mod partitioned;
+mod partman;
 mod plans;
 mod polling;
 mod prepared;

@@ -94,6 +94,10 @@ const REASONS: &[(&str, &str)] = &[
         "tells those triggers the names of types and enum values, to see that one was renamed",
     ),
     (
+        "function pgtrickle.merge_may_have_moved",
+        "tells a trigger that a MERGE may have moved rows between partitions, of which it is not told",
+    ),
+    (
         "function pgtrickle.empty_partitions",
         "tells the new partitions of a source that hold no row, and so change no result",
     ),

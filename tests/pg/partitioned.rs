@@ -10,7 +10,7 @@ use trickle_client::capture::CaptureOptions;
 use trickle_client::{NewStreamTable, RefreshOptions, Result, Session, Settings, Watch};
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
-use trickle_core::refresh::{Kind, Statement};
+use trickle_core::refresh::{Action, Kind, Statement};
 
 const TABLES: &str = "
     CREATE TABLE p (id int PRIMARY KEY, v int, w text) PARTITION BY RANGE (id);
@@ -308,5 +308,65 @@ fn partitions_come_between_any_two_statements_of_a_refresh() {
             t.drop(&name(table), true).await.unwrap();
         }
         gone(&mut t).await;
+    });
+}
+
+/// MERGE in each place where a statement can stand; `{m}` is one.
+const PLACES: [&str; 6] = [
+    "{m}",
+    "DO $$ BEGIN {m}; END $$",
+    "DO $$ BEGIN EXECUTE $m${m}$m$; END $$",
+    "CREATE OR REPLACE FUNCTION moves() RETURNS void LANGUAGE sql AS $$ {m} $$; SELECT moves()",
+    "PREPARE moves AS {m}; EXECUTE moves; DEALLOCATE moves",
+    "BEGIN; INSERT INTO p VALUES (4, 4); {m}; COMMIT",
+];
+
+/// The server shows a row that a MERGE moves to no trigger for statements.
+#[test]
+fn a_merge_that_moves_rows_between_partitions_is_noticed() {
+    const MOVES: [&str; 3] = [
+        "MERGE INTO p USING (VALUES (2)) x(a) ON id = a WHEN MATCHED THEN UPDATE SET id = 13",
+        "MERGE INTO p USING (VALUES (13), (3), (27)) x(a) ON id = a WHEN MATCHED AND a = 3 THEN DELETE WHEN MATCHED THEN UPDATE SET id = 2 \
+         WHEN NOT MATCHED THEN INSERT VALUES (a % 9, 1)",
+        "MERGE INTO p2 USING (VALUES (11)) x(a) ON id = a WHEN MATCHED THEN UPDATE SET id = 21",
+    ];
+    const STAYS: &str = "MERGE INTO p USING (VALUES (1), (15)) x(a) ON id = a WHEN MATCHED THEN UPDATE SET v = v + 1 WHEN NOT MATCHED THEN INSERT VALUES (a, 1)";
+    const PARTS: &str = "CREATE TABLE p (id int, v int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); \
+        CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (30) PARTITION BY RANGE (id); CREATE TABLE p2a PARTITION OF p2 FOR VALUES FROM (10) TO (20); \
+        CREATE TABLE p2b PARTITION OF p2 FOR VALUES FROM (20) TO (30); INSERT INTO p VALUES (1, 1), (2, 2), (3, 3), (11, 1), (15, 5)";
+    each_server(async |db| {
+        for mode in [Mode::Statement, Mode::Row] {
+            let s = db.session().await;
+            let mut t = open_with(db, settings(mode)).await;
+            for (nth, place) in PLACES.iter().enumerate().filter(|(nth, _)| is_todays(*nth, 2)) {
+                run(&s, PARTS).await;
+                create(&mut t, "rows", "SELECT id, v FROM p").await;
+                create(&mut t, "groups", "SELECT id % 10 AS g, count(*) AS n FROM p GROUP BY id % 10").await;
+                // The server counts what a session deleted for a while after its transaction.
+                let session = db.session().await;
+                let s = &session;
+                for (i, merge) in [STAYS, MOVES[0], STAYS, MOVES[1], MOVES[2], STAYS].into_iter().enumerate()
+                {
+                    for text in place.replace("{m}", merge).split("; ").filter(|_| nth > 3) {
+                        run(s, text).await;
+                    }
+                    if nth <= 3 {
+                        run(s, &place.replace("{m}", merge)).await;
+                    }
+                    for table in ["rows", "groups"] {
+                        let done = try_refresh(&mut t, table).await.unwrap();
+                        if i == 0 && !Driver::is_the_servers() {
+                            let action = done.last().unwrap().report.action;
+                            assert_eq!(action, Action::Differential, "{place}: {merge}");
+                        }
+                        assert_equal(&mut t, table).await;
+                    }
+                }
+                for table in ["groups", "rows"] {
+                    t.drop(&name(table), true).await.unwrap();
+                }
+                run(&s, "DROP TABLE p").await;
+            }
+        }
     });
 }

@@ -3,8 +3,8 @@
 
 use crate::objects::compare;
 use crate::support::{
-    Db, Driver, assert_equal, create, each_server, is_todays, name, newest_server, open_with, run,
-    try_refresh,
+    Db, Driver, assert_equal, count, create, each_server, is_todays, mode, name, newest_server, open_with,
+    run, try_refresh,
 };
 use std::path::PathBuf;
 use trickle_client::catalog::properties::{PROPERTIES, table};
@@ -103,7 +103,7 @@ fn a_key_that_is_checked_late_is_none() {
                 let different = format!(
                     "SELECT count(*) FROM ((TABLE {table} EXCEPT ALL ({query})) UNION ALL (({query}) EXCEPT ALL TABLE {table})) d"
                 );
-                assert_eq!(crate::support::count(&w, &different).await, 0, "{table} after {change}");
+                assert_eq!(count(&w, &different).await, 0, "{table} after {change}");
             }
         }
         run(&w, "COMMIT").await;
@@ -188,6 +188,41 @@ fn a_foreign_table_declares_and_keeps_nothing() {
             for (table, _) in JOINED {
                 t.drop(&name(table), true).await.unwrap();
             }
+        }
+    });
+}
+
+/// Triggers with transition tables keep writers out of foreign partitions, and nothing tells of their changes.
+#[test]
+fn a_table_with_a_foreign_partition_is_read_as_a_foreign_one() {
+    const FOREIGN: &str = "CREATE FOREIGN TABLE a2 PARTITION OF a FOR VALUES FROM (10) TO (20) SERVER files OPTIONS (program 'echo 11,1', format 'csv')";
+    const CAPTURED: &str = "SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'trickle_capture%' AND tgrelid IN ('a'::regclass, 'a1'::regclass)";
+    let queries = [("ids", "SELECT id FROM a"), ("groups", "SELECT v, count(*) AS n FROM a GROUP BY v")];
+    each_server(async |db| {
+        let (mut t, w) = incremental(db).await;
+        run(&w, "CREATE EXTENSION file_fdw; CREATE SERVER files FOREIGN DATA WRAPPER file_fdw").await;
+        for before in [true, false] {
+            run(&w, "CREATE TABLE a (id int, v int) PARTITION BY RANGE (id); CREATE TABLE a1 PARTITION OF a FOR VALUES FROM (0) TO (10); INSERT INTO a VALUES (1, 1)").await;
+            if before {
+                run(&w, FOREIGN).await;
+            }
+            for (table, query) in queries {
+                create(&mut t, table, query).await;
+            }
+            assert_eq!(count(&w, CAPTURED).await == 0, before);
+            if !before {
+                run(&w, FOREIGN).await;
+            }
+            right(&mut t, &queries, FOREIGN).await;
+            assert_eq!(count(&w, CAPTURED).await, 0);
+            assert!(mode(&t, "ids").await.1.contains("foreign"));
+            run(&w, "ALTER FOREIGN TABLE a2 OPTIONS (SET program 'echo 12,1'); INSERT INTO a VALUES (2, 2)")
+                .await;
+            right(&mut t, &queries, "changes").await;
+            for (table, _) in queries {
+                t.drop(&name(table), true).await.unwrap();
+            }
+            run(&w, "DROP TABLE a").await;
         }
     });
 }

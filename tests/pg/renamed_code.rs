@@ -145,12 +145,14 @@ const RESTING: &str = "
     CREATE FUNCTION app.inner(i int) RETURNS int LANGUAGE sql IMMUTABLE RETURN i * 2;
     CREATE FUNCTION app.outer(i int) RETURNS int LANGUAGE sql IMMUTABLE RETURN app.inner(i) + (i OPERATOR(app.<+>) 1);
     CREATE COLLATION app.sorted FROM \"C\"; CREATE TEXT SEARCH CONFIGURATION app.words (COPY = pg_catalog.simple);
-    CREATE TABLE t (id int PRIMARY KEY, m mood NOT NULL, p pair, r part, v int);
+    CREATE FUNCTION app.more(i int, by int DEFAULT 1) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT i + by';
+    CREATE TYPE app.box AS (x int, y int); CREATE FUNCTION app.boxed(i int) RETURNS jsonb LANGUAGE sql IMMUTABLE RETURN to_jsonb(ROW(i, -i)::app.box);
+    CREATE TABLE t (id int PRIMARY KEY, m mood NOT NULL, p pair, r part, v int, s text COLLATE app.sorted DEFAULT 'b');
     CREATE VIEW app.seen AS SELECT id, v OPERATOR(app.<+>) 2 AS d FROM t;
     INSERT INTO t SELECT i, CASE WHEN i % 2 = 0 THEN 'low' ELSE 'high' END::mood, ROW(i, -i)::pair, ROW(i % 3, -i)::part, i
         FROM generate_series(1, 12) i";
 
-const RESTING_QUERIES: [(&str, &str); 7] = [
+const RESTING_QUERIES: [(&str, &str); 10] = [
     ("operators", "SELECT id, v OPERATOR(app.<+>) 1 AS d FROM t"),
     ("aggregates", "SELECT m, app.total(v) AS n FROM t GROUP BY m"),
     ("casts", "SELECT id, p::int AS d FROM t"),
@@ -158,9 +160,12 @@ const RESTING_QUERIES: [(&str, &str); 7] = [
     ("collations", "SELECT m, min('a' || v::text COLLATE app.sorted) AS d FROM t GROUP BY m"),
     ("searched", "SELECT id, to_tsvector('app.words'::regconfig, 'running ' || v)::text AS d FROM t"),
     ("views", "SELECT id, d FROM app.seen"),
+    ("defaults", "SELECT id, app.more(v) AS d FROM t"),
+    ("typed", "SELECT m, min(s) AS d FROM t GROUP BY m"),
+    ("bodied", "SELECT id, app.boxed(v) AS d FROM t"),
 ];
 
-const REMADE: [&str; 16] = [
+const REMADE: [&str; 21] = [
     "CREATE OR REPLACE FUNCTION app.plus(a int, b int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT a + b + 5'",
     "DROP OPERATOR app.<+> (int, int) CASCADE; CREATE OPERATOR app.<+> (LEFTARG = int, RIGHTARG = int, FUNCTION = app.minus)",
     "CREATE SCHEMA former; ALTER OPERATOR app.<+> (int, int) SET SCHEMA former",
@@ -177,6 +182,11 @@ const REMADE: [&str; 16] = [
     "ALTER TEXT SEARCH CONFIGURATION app.words ALTER MAPPING FOR asciiword WITH english_stem",
     "ALTER TEXT SEARCH CONFIGURATION app.words RENAME TO other; CREATE TEXT SEARCH CONFIGURATION app.words (COPY = pg_catalog.english)",
     "ALTER SCHEMA app RENAME TO former",
+    "CREATE OR REPLACE FUNCTION app.more(i int, by int DEFAULT 9) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT i + by'",
+    "CREATE OR REPLACE AGGREGATE app.total(int) (SFUNC = app.plus, STYPE = int, INITCOND = '100')",
+    "CREATE OR REPLACE AGGREGATE app.total(int) (SFUNC = app.minus, STYPE = int, INITCOND = '0')",
+    "ALTER TYPE app.box RENAME ATTRIBUTE x TO z",
+    "ALTER COLLATION app.sorted RENAME TO other",
 ];
 
 /// Catches what is behind a name of the query: the function of an operator, of a cast, of an aggregate, of another function's body.

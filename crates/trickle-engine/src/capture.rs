@@ -452,7 +452,7 @@ pub(crate) async fn fresh(t: &dyn Connection, c: &Captured) -> Result<bool> {
 pub(crate) async fn release(t: &Transaction<'_>, source: u32) -> Result<bool> {
     let doing = "stop capturing changes";
     let read_by = "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies JOIN pgtrickle.pgt_stream_tables USING (pgt_id) \
-         WHERE source_relid = $1 AND refresh_mode <> 'IMMEDIATE') \
+         WHERE source_relid = $1 AND source_type IN ('TABLE', 'STREAM_TABLE') AND refresh_mode <> 'IMMEDIATE') \
          OR EXISTS (SELECT FROM pgtrickle.pgt_buffers JOIN pg_class ON oid = source_relid \
          WHERE source_relid = $1 AND capture = 'HELD')";
     let row = t.query_one(read_by, &[&source]).await.map_err(|e| Error::server(doing, e))?;

@@ -517,7 +517,12 @@ impl<C: Connection> Trickle<C> {
                     ),
                 )),
                 TableKind::ForeignTable => Some((
-                    format!("the foreign table {place}"),
+                    match table.descendants {
+                        true => {
+                            format!("the table {place}, of whose partitions or children some are foreign")
+                        }
+                        false => format!("the foreign table {place}"),
+                    },
                     say::one(
                         "Its changes happen elsewhere: create it with --snapshots, which reads all of the table at each refresh \
                          and compares.",

@@ -7,7 +7,7 @@
 mod renamed;
 mod suggested;
 
-use crate::catalog::canonical;
+use crate::catalog::{KIND, canonical};
 use crate::db::{Connection, Refusal, Row, Transaction};
 use crate::drive::put_in_force;
 use crate::error::{Error, Result};
@@ -291,7 +291,7 @@ async fn within(t: &Transaction<'_>, place: &Place, sql: &str, agreed: Option<&A
     let relations = format!(
         "{DEPENDENCIES}, relation AS (SELECT object AS oid, array_agg(DISTINCT CASE view WHEN $1::oid THEN 0::oid ELSE view END) AS through, \
              array_agg(DISTINCT part) FILTER (WHERE part > 0) AS named FROM reads WHERE class = 'pg_class'::regclass GROUP BY object) \
-         SELECT c.oid, n.nspname, c.relname, c.relkind::text, pgtrickle.fingerprint(c.oid), \
+         SELECT c.oid, n.nspname, c.relname, {KIND}, pgtrickle.fingerprint(c.oid), \
          EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), \
          pg_has_role(current_user, c.relowner, 'USAGE'), c.relowner::regrole::text, \
          EXISTS (SELECT FROM reads y JOIN pg_type t ON t.oid = c.reltype \

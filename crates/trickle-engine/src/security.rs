@@ -127,10 +127,21 @@ const REACHED: &str = "
 ), followed(class, oid) AS (
     (SELECT class, object FROM reads WHERE class IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_collation'::regclass,
             'pg_ts_config'::regclass, 'pg_ts_dict'::regclass)
-    UNION SELECT 'pg_proc'::regclass, oid FROM code WHERE oid >= 16384)
+    UNION SELECT 'pg_proc'::regclass, oid FROM code WHERE oid >= 16384
+    UNION SELECT 'pg_collation'::regclass, a.attcollation FROM relation r JOIN pg_attribute a ON a.attrelid = r.oid AND NOT a.attisdropped
+        WHERE a.attcollation >= 16384
+    UNION SELECT 'pg_collation'::regclass, y.typcollation FROM type t JOIN pg_type y USING (oid) WHERE y.typcollation >= 16384
+    UNION SELECT 'pg_ts_config'::regclass, c.oid FROM pg_ts_config c JOIN pg_namespace n ON n.oid = c.cfgnamespace
+        WHERE c.oid >= 16384 AND current_setting('default_text_search_config')
+            IN (pg_catalog.format('%I.%I', n.nspname, c.cfgname), quote_ident(c.cfgname))
+    UNION SELECT d.refclassid, d.refobjid FROM relation r JOIN pg_attribute a ON a.attrelid = r.oid AND a.attgenerated = 'v'
+        JOIN pg_attrdef e ON e.adrelid = a.attrelid AND e.adnum = a.attnum
+        JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.objid = e.oid
+        WHERE d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_collation'::regclass, 'pg_ts_config'::regclass,
+            'pg_ts_dict'::regclass))
     UNION SELECT d.refclassid, d.refobjid FROM followed f JOIN pg_depend d ON d.classid = f.class AND d.objid = f.oid
     WHERE d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_collation'::regclass, 'pg_ts_config'::regclass,
-        'pg_ts_dict'::regclass)
+        'pg_ts_dict'::regclass, 'pg_type'::regclass)
 )";
 
 /// The functions of others and whose they are, the relations that views of others read as whoever queries

@@ -2,7 +2,8 @@
 //! meet triggers made for another table, and what is left behind.
 
 use super::{installed, rows};
-use crate::support::{count, each_server, is_todays, run};
+use crate::partman::{EVENTS, MAINTENANCE, SUMS, is_there};
+use crate::support::{count, each_server, is_todays, newest_server, run};
 use trickle_client::Session;
 
 const MADE: &str = "
@@ -228,6 +229,9 @@ fn a_partition_is_captured_from_when_it_is_one() {
     });
 }
 
+/// How often a refresh by hand computed something anew.
+const ANEW: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action IN ('FULL', 'REINITIALIZE') AND initiated_by = 'MANUAL'";
+
 /// The ways in which a partition comes that has no row, and what is written then.
 const EMPTY: &[&str] = &[
     "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20)",
@@ -249,7 +253,6 @@ fn an_empty_partition_costs_its_readers_nothing() {
         ("kept", "SELECT id, v FROM p WHERE v > 0"),
         ("above", "SELECT count(*) AS n, sum(n) AS s FROM sums"),
     ];
-    const ANEW: &str = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action IN ('FULL', 'REINITIALIZE') AND initiated_by = 'MANUAL'";
     each_server(async |db| {
         let s = installed(db).await;
         run(&s, "SET pg_trickle.refresh_strategy = 'differential'").await;
@@ -291,6 +294,28 @@ fn an_empty_partition_costs_its_readers_nothing() {
             assert_equal(&s, "kept", QUERIES[1].1).await;
             run(&s, "DROP TABLE above, sums, kept, p").await;
             assert_eq!(count(&s, LEFT).await, 0);
+        }
+    });
+}
+
+/// The partitions that pg_partman makes ahead are empty; those that it drops are not.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn partitions_of_pg_partman_are_followed_at_no_cost() {
+    each_server(async |db| {
+        let s = installed(db).await;
+        if !is_there(&s).await {
+            return;
+        }
+        run(&s, "SET pg_trickle.refresh_strategy = 'differential'").await;
+        run(&s, EVENTS).await;
+        run(&s, &format!("SELECT pgtrickle.create_stream_table('sums', '{SUMS}', NULL)")).await;
+        for (change, anew) in MAINTENANCE {
+            let before = count(&s, ANEW).await;
+            run(&s, change).await;
+            refresh(&s, "sums").await;
+            assert_equal(&s, "sums", SUMS).await;
+            assert_eq!(count(&s, ANEW).await > before, anew, "{change}");
         }
     });
 }
@@ -353,6 +378,32 @@ fn what_writers_keep_follows_partitions_at_once() {
         }
         run(&s, "DROP TABLE p, p4, kept").await;
         assert_eq!(count(&s, LEFT).await, 0);
+    });
+}
+
+/// The server shows a row that a MERGE moves to no trigger: what writers keep says so, and its next refresh is right.
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn a_merge_that_moves_rows_is_noted_by_what_writers_keep() {
+    const QUERY: &str = "SELECT v, count(*) AS n, sum(id) AS s FROM p GROUP BY v";
+    const MARKED: &str = "SELECT count(*) FROM pgtrickle.pgt_marks WHERE reason LIKE 'a MERGE%'";
+    newest_server(async |db| {
+        let s = installed(db).await;
+        run(&s, "CREATE TABLE p (id int, v int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); \
+                 CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20); INSERT INTO p SELECT i, i % 3 FROM generate_series(0, 19) i")
+            .await;
+        run(&s, &format!("SELECT pgtrickle.create_stream_table('kept', '{QUERY}', NULL, 'IMMEDIATE')")).await;
+        run(&s, "MERGE INTO p USING (VALUES (2), (12)) x(a) ON id = a WHEN MATCHED THEN UPDATE SET v = 9")
+            .await;
+        assert_eq!(count(&s, MARKED).await, 0);
+        assert_equal(&s, "kept", QUERY).await;
+        for _ in 0..2 {
+            run(&s, "MERGE INTO p USING (VALUES (3)) x(a) ON id = a WHEN MATCHED THEN UPDATE SET id = 13, v = 7; INSERT INTO p VALUES (3, 1)").await;
+            assert_eq!(count(&s, MARKED).await, 1);
+            refresh(&s, "kept").await;
+            assert_eq!(count(&s, MARKED).await, 0);
+            assert_equal(&s, "kept", QUERY).await;
+        }
     });
 }
 

@@ -46,9 +46,13 @@ impl ChangeSource for CopyTriggers {
     }
 
     fn function(&self, writer: Writer, buffer: &Buffer) -> Statement {
-        let Some(segment) = buffer.current().filter(|_| writer.event != TriggerEvent::Truncate) else {
-            return function(writer, buffer);
+        // An UPDATE of a table with partitions is looked at as well as copied.
+        let copied = match writer.event {
+            TriggerEvent::Insert | TriggerEvent::Delete => true,
+            TriggerEvent::Update => !(buffer.is_partitioned() && buffer.is_described()),
+            TriggerEvent::Truncate => false,
         };
+        let Some(segment) = buffer.current().filter(|_| copied) else { return function(writer, buffer) };
         let segment = buffer.segment_name(segment);
         let pair = |c: &usize| {
             let source = buffer.table().columns.get(*c)?;

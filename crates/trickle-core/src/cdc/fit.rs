@@ -138,6 +138,23 @@ fn beside_known(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     Some(when(some, vec![Instruction::Run(marked)], Vec::new()))
 }
 
+/// Notes that a MERGE may have moved rows from one partition to another: the server fires no trigger for such a row and shows it to none
+/// (found in PostgreSQL 15 to 18; of UPDATE it shows both images).
+fn moved(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
+    let marked = mark(buffer, None, Scalar::text(MOVED));
+    let may = writer.event == TriggerEvent::Update && !writer.for_each_row && buffer.is_partitioned();
+    may.then(|| when(may_have_moved(buffer), vec![Instruction::Run(marked)], Vec::new()))
+}
+
+/// The reason of that mark.
+pub(crate) const MOVED: &str =
+    "a MERGE may have moved rows from one partition to another, which no trigger is told of";
+
+/// Whether that is so, asked in a trigger for UPDATE.
+pub(crate) fn may_have_moved(buffer: &Buffer) -> Scalar {
+    Scalar::Call(function("merge_may_have_moved"), vec![source(buffer, "oid")])
+}
+
 fn place_of(buffer: &Buffer) -> Scalar {
     let name = buffer.table_name();
     let schema = name.schema.as_ref().map_or("", Ident::as_str);
@@ -208,7 +225,8 @@ pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
     } else {
         of_an_altered_child(buffer, &writer.reads, None)
     };
-    foreign.into_iter().chain(beside_known(&writer, buffer)).chain([guard]).collect()
+    let noted = beside_known(&writer, buffer).into_iter().chain(moved(&writer, buffer));
+    foreign.into_iter().chain(noted).chain([guard]).collect()
 }
 
 /// For a table that was a child or a partition of the source and is altered since: leaves the mark, and does

@@ -230,6 +230,14 @@ impl Immediate<'_> {
         foreign.into_iter().chain(body).collect()
     }
 
+    /// Does nothing, but has it noted, where the rows that the trigger is given are not all that the plan would have to see.
+    fn untold(&self, source: &Buffer, event: TriggerEvent) -> Vec<Instruction> {
+        let stop = vec![fit::marked(source, self.id, Scalar::text(fit::MOVED)), Instruction::Return];
+        let may = event == TriggerEvent::Update && source.is_partitioned();
+        let moved = may.then(|| when(fit::may_have_moved(source), stop, Vec::new()));
+        moved.into_iter().chain(self.without_nulls(source, event)).collect()
+    }
+
     /// Does nothing, but has it noted, where a row has a NULL in a column that had none: the plan believes
     /// that it never does. NOT NULL goes without a trigger, and what a transaction sees of the catalog may be
     /// older; its rows are not.
@@ -354,7 +362,7 @@ impl Immediate<'_> {
         }
         let once = self.check_versions(source, event)?;
         let apply = self.direct(source, event, Refresh::AffectedGroups)?;
-        let known = self.without_nulls(source, event).into_iter().chain([self.check(), once]);
+        let known = self.untold(source, event).into_iter().chain([self.check(), once]);
         Ok(known.chain(apply).collect())
     }
 
@@ -366,7 +374,7 @@ impl Immediate<'_> {
     }
 
     fn end_of_counted(&self, source: &Buffer, event: TriggerEvent) -> Result<Vec<Instruction>> {
-        let mut body: Vec<Instruction> = self.without_nulls(source, event).into_iter().collect();
+        let mut body = self.untold(source, event);
         body.extend(self.count_down(false));
         let id = source.table().id;
         let all = self.lock_groups(id, None)?.into_iter().chain(self.trying(self.apply_aside()?)?);

@@ -25,7 +25,7 @@ use trickle_core::types::Type;
 use types::Types;
 
 pub use tables::Reach;
-pub(crate) use tables::{canonical, reach};
+pub(crate) use tables::{KIND, canonical, reach};
 pub(crate) use types::spelled;
 
 /// A qualified name; the schema is `None` where the query left it to the search path.

@@ -106,6 +106,10 @@ pub const PROPERTIES: &[Property] = &[
         holds: "in the moment in which a statement is planned, whatever its snapshot; a refresh that meets another tree begins anew",
         read: "RELATION",
         without: &[
+            (
+                "a foreign partition or child",
+                "properties::a_table_with_a_foreign_partition_is_read_as_a_foreign_one",
+            ),
             ("a child with the parent's keys again", "properties::views_and_parents_have_no_keys"),
             (
                 "a partition that comes meanwhile",
@@ -193,6 +197,7 @@ mod tests {
         ("alter/evolve.rs", "the columns and the key of a stream table itself"),
         ("immediate.rs", "chooses among indexes that pgtrickle.is_key takes for keys"),
         ("resolve.rs", "refuses a volatile operator"),
+        ("security.rs", "follows the functions that virtual columns call"),
     ];
 
     fn look(directory: &Path, root: &Path) {

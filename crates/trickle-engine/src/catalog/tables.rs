@@ -21,8 +21,13 @@ pub(crate) fn canonical(definition: &str) -> String {
     )
 }
 
+/// The kind of the relation `c`, as `pg_class.relkind` says it: one that has foreign tables for partitions or children is as a foreign one.
+/// Their changes happen elsewhere, and the server runs no statement that writes one of them beside triggers with transition tables.
+pub(crate) const KIND: &str = "CASE WHEN c.relhassubclass AND EXISTS (SELECT FROM unnest(pgtrickle.children(c.oid)) h(oid) \
+     JOIN pg_class f ON f.oid = h.oid AND f.relkind = 'f') THEN 'f' ELSE c.relkind::text END";
+
 const RELATION: &str = "
-SELECT c.oid, n.nspname, c.relname, c.relkind::text, row_security_active(c.oid),
+SELECT c.oid, n.nspname, c.relname, {kind}, row_security_active(c.oid),
     EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid), c.relkind = 'v',
     EXISTS (SELECT FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_relid = c.oid), c.relpersistence::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -54,7 +59,7 @@ FROM pg_constraint k WHERE k.conrelid = $1 AND k.contype = 'f' ORDER BY k.oid";
 /// Reads a relation; `None` where there is none of that name.
 pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) -> Result<Option<Relation>> {
     let doing = |e| Error::server(format!("read the definition of \"{}\"", name.1), e);
-    let row = db.query_opt(RELATION, &[&name.0, &name.1]).await.map_err(doing)?;
+    let row = db.query_opt(&RELATION.replace("{kind}", KIND), &[&name.0, &name.1]).await.map_err(doing)?;
     let Some(row) = row else { return Ok(None) };
     let oid: u32 = row.get(0);
     if row.get(6) {

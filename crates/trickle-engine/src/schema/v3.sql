@@ -168,6 +168,27 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.has_other_partitions(oid, oid[]) IS 'Whether a table has other partitions than these.';
 
+-- Whether the statement that fires the calling trigger may be a MERGE that moved rows of a table from one partition to another. The server
+-- deletes such a row in one partition and inserts it into another, and hands it to no trigger of a statement. So the statement is looked for
+-- where its text stands: that of the client, those that functions run, and those of functions in SQL and of prepared statements, which are
+-- not told; and rows that the transaction deleted from partitions, as the server counts them. Either may say yes too often, and then the
+-- readers are computed anew.
+CREATE FUNCTION pgtrickle.merge_may_have_moved(source oid) RETURNS bool LANGUAGE plpgsql STRICT
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE told text;
+BEGIN
+    GET DIAGNOSTICS told = PG_CONTEXT;
+    told := lower(concat(current_query(), E'\n', told));
+    RETURN (position('merge' IN replace(told, 'pgtrickle.merge_may_have_moved', '')) > 0
+            OR position('execute' IN told) > 0 AND EXISTS (SELECT FROM pg_prepared_statements p WHERE p.statement ILIKE '%merge%')
+            OR position(E'\nsql function ' IN told) > 0 AND EXISTS (SELECT FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+                WHERE l.lanname = 'sql' AND coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) ILIKE '%merge%'))
+        AND (current_setting('track_counts') <> 'on'
+            OR EXISTS (SELECT FROM pg_partition_tree(source) t WHERE pg_stat_get_xact_tuples_deleted(t.relid) > 0));
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.merge_may_have_moved(oid) IS 'Whether a MERGE may have moved rows of a table from one partition to another.';
+
 -- Tables that come make another home of the catalog; one that came with a dump is still one that did.
 DO $$
 DECLARE here bool;
@@ -541,7 +562,7 @@ BEGIN
 END
 $$;
 
--- Functions that a query calls, by what they are and by the names under which it finds them. A plan that was made for functions as they are
+-- Functions and aggregates that a query calls, by what they are and by the names under which it finds them. A plan that was made for functions as they are
 -- stays so.
 UPDATE pgtrickle.pgt_stream_tables SET functions_fingerprint = NULL
     WHERE functions <> '{}' AND functions_fingerprint IS DISTINCT FROM pgtrickle.functions_fingerprint(functions);
@@ -550,8 +571,10 @@ SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (
         SELECT md5(coalesce(string_agg(concat_ws(E'\n', f.oid, p.pronamespace::regnamespace, p.proname, p.provolatile, p.proisstrict, p.prosrc,
-            p.probin, pg_get_function_sqlbody(p.oid), p.proconfig), E'\n' ORDER BY f.oid), ''))
-        FROM unnest(functions) f(oid) LEFT JOIN pg_proc p ON p.oid = f.oid
+            p.probin, pg_get_function_sqlbody(p.oid), p.proconfig, pg_get_expr(p.proargdefaults, 0),
+            a.aggtransfn::oid, a.aggfinalfn::oid, a.aggcombinefn::oid, a.aggmtransfn::oid, a.aggminvtransfn::oid, a.aggmfinalfn::oid,
+            a.aggtranstype, a.aggsortop, a.agginitval, a.aggminitval, a.aggfinalextra), E'\n' ORDER BY f.oid), ''))
+        FROM unnest(functions) f(oid) LEFT JOIN pg_proc p ON p.oid = f.oid LEFT JOIN pg_aggregate a ON a.aggfnoid = f.oid
     );
 END
 $$;
@@ -608,6 +631,7 @@ BEGIN
     RETURN (
         WITH o AS (SELECT split_part(x, ' ', 1) AS class, split_part(x, ' ', 2)::oid AS oid FROM unnest(objects) x)
         SELECT md5(concat_ws(E'\n', pgtrickle.functions_fingerprint(ARRAY(SELECT o.oid FROM o WHERE class = 'pg_proc')),
+            array_to_string(pgtrickle.type_names(ARRAY(SELECT o.oid FROM o WHERE class = 'pg_type')), ','),
             (SELECT string_agg(concat_ws(' ', class, o.oid, CASE class
                 WHEN 'pg_operator' THEN (SELECT concat_ws(' ', r.oprnamespace::regnamespace, r.oprname, r.oprcode::oid)
                     FROM pg_operator r WHERE r.oid = o.oid)
@@ -620,7 +644,7 @@ BEGIN
                     FROM pg_ts_config c LEFT JOIN pg_ts_config_map m ON m.mapcfg = c.oid WHERE c.oid = o.oid GROUP BY c.oid)
                 WHEN 'pg_ts_dict' THEN (SELECT concat_ws(' ', d.dictnamespace::regnamespace, d.dictname, d.dicttemplate, d.dictinitoption)
                     FROM pg_ts_dict d WHERE d.oid = o.oid)
-                END), E'\n' ORDER BY class, o.oid) FROM o WHERE class <> 'pg_proc')))
+                END), E'\n' ORDER BY class, o.oid) FROM o WHERE class NOT IN ('pg_proc', 'pg_type'))))
     );
 END
 $$;

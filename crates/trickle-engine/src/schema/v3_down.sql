@@ -256,6 +256,6 @@ END
 $$;
 -- == End of that ======================================================================================================
 
-DROP FUNCTION pgtrickle.empty_partitions(oid), pgtrickle.triggers_fingerprint(oid, oid[]), pgtrickle.fingerprint(oid, int2, oid[]);
+DROP FUNCTION pgtrickle.merge_may_have_moved(oid), pgtrickle.empty_partitions(oid), pgtrickle.triggers_fingerprint(oid, oid[]), pgtrickle.fingerprint(oid, int2, oid[]);
 
 UPDATE pgtrickle.pgt_catalog_version SET version = 2;

@@ -1,0 +1,63 @@
+//! Partitions that pg_partman makes, fills, and drops (PostgreSQL 15, from the distribution's package). Catches rows of partitions that
+//! nobody made by hand.
+
+use crate::support::{assert_equal, count, create, each_server, open, refresh, run};
+use trickle_client::Session;
+
+/// A partition for each of some days, and one for what has no other.
+pub(crate) const EVENTS: &str = "
+    CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman;
+    CREATE TABLE events (id int, at timestamptz NOT NULL, v int) PARTITION BY RANGE (at);
+    SELECT partman.create_parent('public.events', 'at', 'native', 'daily', p_premake := 2);
+    INSERT INTO events SELECT i, now() - i * interval '1 hour', i % 5 FROM generate_series(0, 40) i";
+
+pub(crate) const SUMS: &str = "SELECT v, count(*) AS n, max(id) AS m FROM events GROUP BY v";
+
+/// Statements, each with whether the extension computes its readers anew: where rows go, or come otherwise than by being written.
+pub(crate) const MAINTENANCE: [(&str, bool); 7] = [
+    ("UPDATE events SET v = v + 1 WHERE id % 7 = 0", false),
+    ("UPDATE partman.part_config SET premake = 5; SELECT partman.run_maintenance('public.events')", false),
+    (
+        "INSERT INTO events SELECT 100 + i, now() + i * interval '1 day', i FROM generate_series(1, 4) i",
+        false,
+    ),
+    (
+        "INSERT INTO events VALUES (200, now() + interval '20 days', 7), (201, now() + interval '21 days', 8)",
+        false,
+    ),
+    ("DO $$ BEGIN PERFORM partman.partition_data_time('public.events', p_batch_count := 5); END $$", false),
+    (
+        "UPDATE partman.part_config SET retention = '1 day', retention_keep_table = false; SELECT partman.run_maintenance('public.events')",
+        true,
+    ),
+    ("DELETE FROM events WHERE id < 10; UPDATE events SET v = 1 WHERE id > 100", false),
+];
+
+/// Whether the server has pg_partman. Where tests may leave nothing out, one has.
+pub(crate) async fn is_there(s: &Session) -> bool {
+    let major = "SELECT current_setting('server_version_num')::int8 / 10000";
+    let there = count(s, "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_partman'").await == 1;
+    assert!(
+        there || std::env::var_os("CI").is_none() || count(s, major).await != 15,
+        "./x setup installs pg_partman"
+    );
+    there
+}
+
+#[test]
+fn partitions_of_pg_partman_are_followed() {
+    each_server(async |db| {
+        let s = db.session().await;
+        if !is_there(&s).await {
+            return;
+        }
+        run(&s, EVENTS).await;
+        let mut t = open(db).await;
+        create(&mut t, "sums", SUMS).await;
+        for (change, _) in MAINTENANCE {
+            run(&s, change).await;
+            refresh(&mut t, "sums").await;
+            assert_equal(&mut t, "sums").await;
+        }
+    });
+}
