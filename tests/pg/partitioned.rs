@@ -365,7 +365,7 @@ fn a_merge_that_moves_rows_between_partitions_is_noticed() {
                 for table in ["groups", "rows"] {
                     t.drop(&name(table), true).await.unwrap();
                 }
-                run(&s, "DROP TABLE p").await;
+                run(s, "DROP TABLE p").await;
             }
         }
     });
