@@ -342,6 +342,7 @@ fn a_merge_that_moves_rows_between_partitions_is_noticed() {
                 run(&s, PARTS).await;
                 create(&mut t, "rows", "SELECT id, v FROM p").await;
                 create(&mut t, "groups", "SELECT id % 10 AS g, count(*) AS n FROM p GROUP BY id % 10").await;
+                create(&mut t, "counted", "SELECT count(*) AS n FROM p").await;
                 // The server counts what a session deleted for a while after its transaction.
                 let session = db.session().await;
                 let s = &session;
@@ -353,7 +354,7 @@ fn a_merge_that_moves_rows_between_partitions_is_noticed() {
                     if nth <= 3 {
                         run(s, &place.replace("{m}", merge)).await;
                     }
-                    for table in ["rows", "groups"] {
+                    for table in ["rows", "groups", "counted"] {
                         let done = try_refresh(&mut t, table).await.unwrap();
                         if i == 0 && !Driver::is_the_servers() {
                             let action = done.last().unwrap().report.action;
@@ -362,11 +363,41 @@ fn a_merge_that_moves_rows_between_partitions_is_noticed() {
                         assert_equal(&mut t, table).await;
                     }
                 }
-                for table in ["groups", "rows"] {
+                for table in ["counted", "groups", "rows"] {
                     t.drop(&name(table), true).await.unwrap();
                 }
                 run(s, "DROP TABLE p").await;
             }
+        }
+    });
+}
+
+/// What is captured of a table before it has its first partition.
+#[test]
+fn a_table_may_get_its_first_partition_later() {
+    each_server(async |db| {
+        for mode in [Mode::Statement, Mode::Row] {
+            let s = db.session().await;
+            let mut t = open_with(db, settings(mode)).await;
+            run(&s, "CREATE TABLE p (id int, v int) PARTITION BY RANGE (id)").await;
+            create(&mut t, "rows", "SELECT id, v FROM p").await;
+            for change in [
+                "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); INSERT INTO p VALUES (1, 1)",
+                "DROP TABLE p1",
+                "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); INSERT INTO p VALUES (2, 2); DROP TABLE p1",
+                "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); INSERT INTO p1 VALUES (3, 3)",
+            ] {
+                for text in change.split("; ") {
+                    run(&s, text).await;
+                }
+                try_refresh(&mut t, "rows").await.unwrap();
+                assert_equal(&mut t, "rows").await;
+            }
+            let called = "SELECT count(*) FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE g.tgrelid = 'p'::regclass \
+                 AND g.tgtype & 1 = 1 AND NOT has_function_privilege('public', p.oid, 'EXECUTE')";
+            assert_eq!(count(&s, called).await, 0, "who makes a partition needs it");
+            t.drop(&name("rows"), true).await.unwrap();
+            run(&s, "DROP TABLE p").await;
         }
     });
 }

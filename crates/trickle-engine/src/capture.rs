@@ -75,14 +75,14 @@ pub(crate) struct Captured {
 const ATTNUMS: &str = "SELECT attnum FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
      ORDER BY attnum";
 
-/// Partitions and children on every level: a statement fires the triggers of the table that it names only.
+/// A table, then its partitions and children on every level: a statement fires the triggers of the table that it names only.
 const CHILDREN: &str = "
 WITH RECURSIVE tree(oid) AS (
-    SELECT inhrelid FROM pg_inherits WHERE inhparent = $1 AND NOT inhdetachpending
+    SELECT $1::oid
     UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid AND NOT h.inhdetachpending
 )
-SELECT n.nspname, c.relname, r.relkind = 'p' FROM pg_class r, tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE r.oid = $1 AND c.relkind IN ('r', 'p') ORDER BY c.oid";
+SELECT n.nspname, c.relname, c.relkind = 'p' FROM tree JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') ORDER BY c.oid <> $1, c.oid";
 
 const BUFFER: &str = "SELECT trigger_mode, unlogged, generation, segments, capture, limit_bytes, children, \
      ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (children) AND c.relkind = 'p' ORDER BY 1) \
@@ -198,7 +198,8 @@ pub(crate) async fn with_children(db: &dyn Connection, buffer: Buffer) -> Result
     let rows = db.query(CHILDREN, &[&buffer.table().id.0]).await;
     let rows = rows.map_err(|e| Error::server("read the partitions of a table", e))?;
     let partitioned = rows.first().is_some_and(|r| r.get(2));
-    let names = rows.iter().map(|r| Qualified::new(r.get::<String>(0), r.get::<String>(1))).collect();
+    // The first row is the table itself: one without partitions may get some.
+    let names = rows.iter().skip(1).map(|r| Qualified::new(r.get::<String>(0), r.get::<String>(1))).collect();
     Ok(if partitioned { buffer.with_partitions(names) } else { buffer.with_children(names) })
 }
 
@@ -296,8 +297,8 @@ pub(crate) async fn ensure(
     }
 }
 
-/// Readers `$1` of a table that were planned for it as it was without these partitions `$2` go on: they read the same rows. Where somebody
-/// else refreshes one, it is planned anew.
+/// Readers of the table `$1` that were planned for it without the partitions `$2` go on: they read the same rows. One that somebody else
+/// refreshes now is planned anew.
 const ADOPTED: &str = "
 UPDATE pgtrickle.pgt_dependencies d SET schema_fingerprint = pgtrickle.fingerprint($1),
     relied = pgtrickle.relied($1, pgtrickle.numbers($1, d.columns_used))

@@ -74,8 +74,8 @@ CREATE OR REPLACE FUNCTION pgtrickle.on_alter() RETURNS event_trigger LANGUAGE p
         IF tables IS NOT NULL OR functions IS NOT NULL THEN
             PERFORM pgtrickle.follow_alters(coalesce(tables, '{}'), coalesce(functions, '{}'));
         END IF;
-        -- Whether anybody reads the table by now or not: of a partition or child that was not followed now, rows are captured that are written
-        -- through the table.
+        -- Notes partitions and children that were not followed now, also where nobody reads the table: rows that are written to them
+        -- through it are captured.
         INSERT INTO pgtrickle.pgt_marks (source_relid, reason)
             SELECT b.source_relid, 'it has partitions or children that its triggers were not made for' FROM pgtrickle.pgt_buffers b
             WHERE b.source_relid = ANY (tables) AND b.capture = 'ON' AND NOT pgtrickle.children(b.source_relid) <@ b.children;
@@ -87,5 +87,7 @@ SELECT pgtrickle.install();
 
 CREATE EVENT TRIGGER pg_trickle_alters ON ddl_command_end
         WHEN TAG IN ('ALTER TABLE', 'ALTER VIEW', 'ALTER SCHEMA', 'ALTER FUNCTION', 'ALTER ROUTINE', 'ALTER TYPE', 'ALTER FOREIGN TABLE',
-            'ALTER MATERIALIZED VIEW', 'CREATE TABLE', 'CREATE VIEW', 'CREATE FUNCTION', 'GRANT', 'REVOKE')
+            'ALTER MATERIALIZED VIEW', 'ALTER OPERATOR', 'ALTER AGGREGATE', 'ALTER COLLATION', 'ALTER TEXT SEARCH CONFIGURATION',
+            'ALTER TEXT SEARCH DICTIONARY', 'CREATE TABLE', 'CREATE FOREIGN TABLE', 'CREATE VIEW', 'CREATE FUNCTION', 'CREATE AGGREGATE',
+            'GRANT', 'REVOKE')
         EXECUTE FUNCTION pgtrickle.on_alter();

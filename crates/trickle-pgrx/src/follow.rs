@@ -77,8 +77,8 @@ extension_sql!(
         IF tables IS NOT NULL OR functions IS NOT NULL THEN
             PERFORM pgtrickle.follow_alters(coalesce(tables, '{}'), coalesce(functions, '{}'));
         END IF;
-        -- Whether anybody reads the table by now or not: of a partition or child that was not followed now, rows are captured that are written
-        -- through the table.
+        -- Notes partitions and children that were not followed now, also where nobody reads the table: rows that are written to them
+        -- through it are captured.
         INSERT INTO pgtrickle.pgt_marks (source_relid, reason)
             SELECT b.source_relid, 'it has partitions or children that its triggers were not made for' FROM pgtrickle.pgt_buffers b
             WHERE b.source_relid = ANY (tables) AND b.capture = 'ON' AND NOT pgtrickle.children(b.source_relid) <@ b.children;

@@ -138,8 +138,9 @@ fn beside_known(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     Some(when(some, vec![Instruction::Run(marked)], Vec::new()))
 }
 
-/// Notes that a MERGE may have moved rows from one partition to another: the server fires no trigger for such a row and shows it to none
-/// (found in PostgreSQL 15 to 18; of UPDATE it shows both images).
+/// Notes that a MERGE may have moved rows from one partition to another. PostgreSQL 15 to 18 show such a row as one that was deleted and
+/// inserted, and fire the triggers of the actions that the MERGE has: one that only updates shows it to none. A plain UPDATE shows both
+/// of its images.
 fn moved(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     let marked = mark(buffer, None, Scalar::text(MOVED));
     let may = writer.event == TriggerEvent::Update && !writer.for_each_row && buffer.is_partitioned();
@@ -150,7 +151,7 @@ fn moved(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
 pub(crate) const MOVED: &str =
     "a MERGE may have moved rows from one partition to another, which no trigger is told of";
 
-/// Whether that is so, asked in a trigger for UPDATE.
+/// Whether a MERGE may have moved rows, asked in a trigger for UPDATE.
 pub(crate) fn may_have_moved(buffer: &Buffer) -> Scalar {
     Scalar::Call(function("merge_may_have_moved"), vec![source(buffer, "oid")])
 }
@@ -214,6 +215,9 @@ pub(super) fn guarded(writer: Writer, buffer: &Buffer) -> Vec<Instruction> {
         let full = limit::mark(buffer, writer.changed).into_iter().map(Instruction::Run).collect();
         let body = writer.body.into_iter().map(Instruction::Run).collect();
         return vec![when(size.op(">=", Scalar::int8(buffer.limit())), full, body)];
+    }
+    if writer.body.is_empty() {
+        return moved(&writer, buffer).into_iter().collect();
     }
     let room = size.clone().op("<", Scalar::int8(buffer.limit()));
     let fit = (!writer.reads.is_empty()).then(|| fits(buffer, &writer.reads, false));

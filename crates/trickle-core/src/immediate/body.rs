@@ -230,8 +230,8 @@ impl Immediate<'_> {
         foreign.into_iter().chain(body).collect()
     }
 
-    /// Does nothing, but has it noted, where the rows that the trigger is given are not all that the plan would have to see.
-    fn untold(&self, source: &Buffer, event: TriggerEvent) -> Vec<Instruction> {
+    /// Leaves a mark and returns where the rows that the trigger is given are not those that the plan must see.
+    fn unusable(&self, source: &Buffer, event: TriggerEvent) -> Vec<Instruction> {
         let stop = vec![fit::marked(source, self.id, Scalar::text(fit::MOVED)), Instruction::Return];
         let may = event == TriggerEvent::Update && source.is_partitioned();
         let moved = may.then(|| when(fit::may_have_moved(source), stop, Vec::new()));
@@ -362,7 +362,7 @@ impl Immediate<'_> {
         }
         let once = self.check_versions(source, event)?;
         let apply = self.direct(source, event, Refresh::AffectedGroups)?;
-        let known = self.untold(source, event).into_iter().chain([self.check(), once]);
+        let known = self.unusable(source, event).into_iter().chain([self.check(), once]);
         Ok(known.chain(apply).collect())
     }
 
@@ -374,7 +374,7 @@ impl Immediate<'_> {
     }
 
     fn end_of_counted(&self, source: &Buffer, event: TriggerEvent) -> Result<Vec<Instruction>> {
-        let mut body = self.untold(source, event);
+        let mut body = self.unusable(source, event);
         body.extend(self.count_down(false));
         let id = source.table().id;
         let all = self.lock_groups(id, None)?.into_iter().chain(self.trying(self.apply_aside()?)?);

@@ -168,23 +168,29 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.has_other_partitions(oid, oid[]) IS 'Whether a table has other partitions than these.';
 
--- Whether the statement that fires the calling trigger may be a MERGE that moved rows of a table from one partition to another. The server
--- deletes such a row in one partition and inserts it into another, and hands it to no trigger of a statement. So the statement is looked for
--- where its text stands: that of the client, those that functions run, and those of functions in SQL and of prepared statements, which are
--- not told; and rows that the transaction deleted from partitions, as the server counts them. Either may say yes too often, and then the
--- readers are computed anew.
+-- Whether the statement that fires the calling trigger for UPDATE may be a MERGE that moved rows of a table from one partition to another. The
+-- server shows such a row as one that was deleted and inserted, and fires no trigger for that where the MERGE only updates. Two things must
+-- hold. The word MERGE stands in the client's text or in a statement on the stack; or in a prepared statement, or a function in SQL, whose
+-- texts the stack does not show. And the transaction has deleted rows of partitions, as the server counts them, which it does of a session
+-- for a while. A wrong yes only has the readers computed anew. At the top of the stack stand this function and the trigger's.
 CREATE FUNCTION pgtrickle.merge_may_have_moved(source oid) RETURNS bool LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp AS $$
-DECLARE told text;
+DECLARE
+    stack text;
+    told text := current_query();
+    prepared bool;
 BEGIN
-    GET DIAGNOSTICS told = PG_CONTEXT;
-    told := lower(concat(current_query(), E'\n', told));
-    RETURN (position('merge' IN replace(told, 'pgtrickle.merge_may_have_moved', '')) > 0
-            OR position('execute' IN told) > 0 AND EXISTS (SELECT FROM pg_prepared_statements p WHERE p.statement ILIKE '%merge%')
-            OR position(E'\nsql function ' IN told) > 0 AND EXISTS (SELECT FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
-                WHERE l.lanname = 'sql' AND coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) ILIKE '%merge%'))
-        AND (current_setting('track_counts') <> 'on'
-            OR EXISTS (SELECT FROM pg_partition_tree(source) t WHERE pg_stat_get_xact_tuples_deleted(t.relid) > 0));
+    GET DIAGNOSTICS stack = PG_CONTEXT;
+    told := told || E'\n' || stack;
+    prepared := told ~* '\mexecute\M' AND EXISTS (SELECT FROM pg_prepared_statements p WHERE p.statement ~* '\mmerge\M');
+    IF told !~* '\mmerge\M' AND NOT prepared AND cardinality(string_to_array(stack, E'\n')) <= 2
+        OR current_setting('track_counts') = 'on' AND NOT EXISTS (
+            SELECT FROM unnest(pgtrickle.children(source)) c(oid) WHERE pg_stat_get_xact_tuples_deleted(c.oid) > 0)
+    THEN
+        RETURN false;
+    END IF;
+    RETURN told IS NULL OR told ~* '\mmerge\M' OR prepared OR EXISTS (SELECT FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+        WHERE l.lanname = 'sql' AND (p.prosrc ~* '\mmerge\M' OR p.prosqlbody::text LIKE '%:commandType 5 %'));
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.merge_may_have_moved(oid) IS 'Whether a MERGE may have moved rows of a table from one partition to another.';
@@ -331,7 +337,7 @@ COMMENT ON COLUMN pgtrickle.pgt_dependencies.named_columns IS 'The numbers of th
 UPDATE pgtrickle.pgt_dependencies SET column_names = pgtrickle.column_names(source_relid)
     WHERE schema_fingerprint = pgtrickle.fingerprint(source_relid);
 
--- The same as if these partitions or children were not there.
+-- What a plan was made from of a relation, as if the tables in `without` were not its partitions or children.
 CREATE FUNCTION pgtrickle.fingerprint(relation oid, last int2, without oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
 SET bytea_output = hex SET standard_conforming_strings = on AS $$
@@ -383,7 +389,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle.triggers_fingerprint(oid, oid[]) IS 'The triggers of a buffer, as if some partitions or children of its table were not there.';
 
 -- The partitions that one command has brought a table in this transaction, where they hold no row, belong to its owner, and all is as its
--- triggers were made for without them; NULL where it is not. An attached table is locked until the end of the transaction, and one that was
+-- triggers were made for without them; NULL where anything else of the table changed. An attached table is locked until the end of the transaction, and one that was
 -- made in it nobody else sees: what has no page has no row. Locks the buffer, unless somebody else has it.
 CREATE FUNCTION pgtrickle.empty_partitions(source oid) RETURNS oid[] LANGUAGE plpgsql STRICT
 SET search_path = pg_catalog, pg_temp AS $$
@@ -407,7 +413,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.empty_partitions(oid) IS 'The empty partitions that one command has brought a table in this transaction; NULL where something else is another too.';
+COMMENT ON FUNCTION pgtrickle.empty_partitions(oid) IS 'The empty partitions that one command has brought a table in this transaction; NULL where anything else of it changed.';
 
 -- An ALTER TABLE matters to no reader that relies on nothing of it.
 
@@ -621,7 +627,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle.types_fingerprint(oid[]) IS 'What the owners of types have run where values of them are used.';
 
 -- Objects on which values rest beside types and the functions that a query calls: operators, casts, collations, text search, and what is
--- behind these and behind bodies of functions. Nobody's value is another for another owner.
+-- behind these and behind bodies of functions. They mean the same whoever owns them.
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN objects text[] NOT NULL DEFAULT '{}', ADD COLUMN objects_fingerprint text;
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.objects IS 'Operators, casts, collations, text search configurations and functions that its values rest on, beside the functions that it calls, but the server''s own, each by its catalog and oid.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.objects_fingerprint IS 'pgtrickle.objects_fingerprint of these objects when it was planned.';
