@@ -42,7 +42,10 @@ async fn refresh_all(db: &Db) -> Cost {
     let mut t = Trickle::open(session, settings).await.unwrap();
     let looks = async || {
         let w = db.session().await;
-        count(&w, "SELECT coalesce(sum(calls), 0)::int8 FROM pg_stat_user_functions WHERE funcname LIKE '%fingerprint'").await
+        // One of these functions is called by another of that name.
+        let looked = "SELECT coalesce(sum(calls), 0)::int8 FROM pg_stat_user_functions WHERE funcname LIKE '%fingerprint' \
+             AND funcid <> 'pgtrickle.fingerprint(oid, int2, oid[])'::regprocedure";
+        count(&w, looked).await
     };
     run_on(&t, "SET track_functions = 'all'").await;
     let before = looks().await;
