@@ -269,8 +269,8 @@ impl Watch for Attaches<'_> {
     }
 }
 
-/// A partition that is attached between two statements of a refresh is in all that it brings up to date, or in none. A deadlock of
-/// the two is no way out: nothing is waited for.
+/// A partition that is attached between two statements of a refresh is in all that it brings up to date, or
+/// in none. A deadlock of the two is no way out: nothing is waited for.
 #[test]
 fn partitions_come_between_any_two_statements_of_a_refresh() {
     each_server(async |db| {

@@ -1,5 +1,5 @@
-//! Partitions that pg_partman makes, fills, and drops (PostgreSQL 15, from the distribution's package). Catches rows of partitions that
-//! nobody made by hand.
+//! Partitions that pg_partman makes, fills, and drops (PostgreSQL 15, from the distribution's package).
+//! Catches rows of partitions that nobody made by hand.
 
 use crate::support::{assert_equal, count, create, each_server, open, refresh, run};
 use trickle_client::Session;
@@ -13,7 +13,8 @@ pub(crate) const EVENTS: &str = "
 
 pub(crate) const SUMS: &str = "SELECT v, count(*) AS n, max(id) AS m FROM events GROUP BY v";
 
-/// Statements, each with whether the extension computes its readers anew: where rows go, or come otherwise than by being written.
+/// Statements, each with whether the extension computes its readers anew: where rows go, or come otherwise
+/// than by being written.
 pub(crate) const MAINTENANCE: [(&str, bool); 7] = [
     ("UPDATE events SET v = v + 1 WHERE id % 7 = 0", false),
     ("UPDATE partman.part_config SET premake = 5; SELECT partman.run_maintenance('public.events')", false),

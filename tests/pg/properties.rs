@@ -1,5 +1,6 @@
-//! Declarations without the guarantee that a plan would take from them, beyond those of `guarantees`; and the list of all, which is in
-//! docs/properties.md (`TRICKLE_BLESS=1` writes it). Catches plans that believe what nobody keeps.
+//! Declarations without the guarantee that a plan would take from them, beyond those of `guarantees`; and the
+//! list of all, which is in docs/properties.md (`TRICKLE_BLESS=1` writes it). Catches plans that believe what
+//! nobody keeps.
 
 use crate::objects::compare;
 use crate::support::{
@@ -80,7 +81,8 @@ fn an_index_that_could_not_be_built_is_no_key() {
     });
 }
 
-/// Rows of one key may be there twice until the transaction ends, which triggers see that keep a stream table meanwhile.
+/// Rows of one key may be there twice until the transaction ends, which triggers see that keep a stream table
+/// meanwhile.
 #[test]
 fn a_key_that_is_checked_late_is_none() {
     each_server(async |db| {
@@ -192,7 +194,8 @@ fn a_foreign_table_declares_and_keeps_nothing() {
     });
 }
 
-/// Triggers with transition tables keep writers out of foreign partitions, and nothing tells of their changes.
+/// Triggers with transition tables keep writers out of foreign partitions, and nothing tells of their
+/// changes.
 #[test]
 fn a_table_with_a_foreign_partition_is_read_as_a_foreign_one() {
     const FOREIGN: &str = "CREATE FOREIGN TABLE a2 PARTITION OF a FOR VALUES FROM (10) TO (20) SERVER files OPTIONS (program 'echo 11,1', format 'csv')";

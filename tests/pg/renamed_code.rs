@@ -1,6 +1,6 @@
-//! Types, values of enums, attributes, functions and the stream table itself under other names, and under names that others had;
-//! operators, casts, collations and the like that are remade. Catches old rows that say one thing and new rows another, and triggers that fail
-//! for writers.
+//! Types, values of enums, attributes, functions and the stream table itself under other names, and under
+//! names that others had; operators, casts, collations and the like that are remade. Catches old rows that
+//! say one thing and new rows another, and triggers that fail for writers.
 
 use crate::support::{
     Db, Driver, assert_equal, count, each_server, is_todays, name, newest_server, open, run, try_refresh,
@@ -84,7 +84,8 @@ async fn right_or_suspended(t: &mut Driver, table: &str, change: &str) {
     }
 }
 
-/// Stream tables of both kinds over these tables, altered in one of these ways, are right or say why not, and writers go on.
+/// Stream tables of both kinds over these tables, altered in one of these ways, are right or say why not, and
+/// writers go on.
 async fn survive(db: &Db, tables: &str, queries: &[(&str, &str)], changes: &[&str], days: u64) {
     let s = db.session().await;
     for (_, change) in changes.iter().enumerate().filter(|(nth, _)| is_todays(*nth, days)) {
@@ -189,7 +190,8 @@ const REMADE: [&str; 21] = [
     "ALTER COLLATION app.sorted RENAME TO other",
 ];
 
-/// Catches what is behind a name of the query: the function of an operator, of a cast, of an aggregate, of another function's body.
+/// Catches what is behind a name of the query: the function of an operator, of a cast, of an aggregate, of
+/// another function's body.
 #[test]
 fn what_the_values_of_a_query_rest_on_may_be_remade() {
     each_server(async |db| survive(db, RESTING, &RESTING_QUERIES, &REMADE, 4).await);

@@ -75,7 +75,8 @@ pub(crate) struct Captured {
 const ATTNUMS: &str = "SELECT attnum FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
      ORDER BY attnum";
 
-/// A table, then its partitions and children on every level: a statement fires the triggers of the table that it names only.
+/// A table, then its partitions and children on every level: a statement fires the triggers of the table that
+/// it names only.
 const CHILDREN: &str = "
 WITH RECURSIVE tree(oid) AS (
     SELECT $1::oid
@@ -297,8 +298,8 @@ pub(crate) async fn ensure(
     }
 }
 
-/// Readers of the table `$1` that were planned for it without the partitions `$2` go on: they read the same rows. One that somebody else
-/// refreshes now is planned anew.
+/// Readers of the table `$1` that were planned for it without the partitions `$2` go on: they read the same
+/// rows. One that somebody else refreshes now is planned anew.
 const ADOPTED: &str = "
 UPDATE pgtrickle.pgt_dependencies d SET schema_fingerprint = pgtrickle.fingerprint($1),
     relied = pgtrickle.relied($1, pgtrickle.numbers($1, d.columns_used))
@@ -307,8 +308,8 @@ WHERE d.source_relid = $1 AND d.pgt_id IN (
     WHERE r.source_relid = $1 AND s.refresh_mode <> 'IMMEDIATE' AND r.schema_fingerprint = pgtrickle.fingerprint($1, 32767::int2, $2)
     FOR UPDATE OF r SKIP LOCKED)";
 
-/// Captures the changes of partitions that came to a table in the transaction and are empty, as far as there are such: a partition without a
-/// row changes no result. Waits for nobody.
+/// Captures the changes of partitions that came to a table in the transaction and are empty, as far as there
+/// are such: a partition without a row changes no result. Waits for nobody.
 pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
     let doing = "capture the changes of a new partition";
     let fail = |e| Error::server(doing, e);

@@ -59,7 +59,8 @@ pub(crate) struct Resolved {
     pub(crate) canonical: String,
     pub(crate) columns: Vec<OutputColumn>,
     pub(crate) dependencies: Vec<Dependency>,
-    /// Functions that are not built in, and that the query or the views that it reads call, by their names or by operators.
+    /// Functions that are not built in, and that the query or the views that it reads call, by their names or
+    /// by operators.
     pub(crate) functions: Vec<u32>,
     pub(crate) functions_fingerprint: Option<String>,
     /// What of others it would run.

@@ -381,7 +381,8 @@ fn what_writers_keep_follows_partitions_at_once() {
     });
 }
 
-/// The server shows a row that a MERGE moves to no trigger: what writers keep says so, and its next refresh is right.
+/// The server shows a row that a MERGE moves to no trigger: what writers keep says so, and its next refresh
+/// is right.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_merge_that_moves_rows_is_noted_by_what_writers_keep() {

@@ -138,9 +138,9 @@ fn beside_known(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     Some(when(some, vec![Instruction::Run(marked)], Vec::new()))
 }
 
-/// Notes that a MERGE may have moved rows from one partition to another. PostgreSQL 15 to 18 show such a row as one that was deleted and
-/// inserted, and fire the triggers of the actions that the MERGE has: one that only updates shows it to none. A plain UPDATE shows both
-/// of its images.
+/// Notes that a MERGE may have moved rows from one partition to another. PostgreSQL 15 to 18 show such a row
+/// as one that was deleted and inserted, and fire the triggers of the actions that the MERGE has: one that
+/// only updates shows it to none. A plain UPDATE shows both of its images.
 fn moved(writer: &Writer, buffer: &Buffer) -> Option<Instruction> {
     let marked = mark(buffer, None, Scalar::text(MOVED));
     let may = writer.event == TriggerEvent::Update && !writer.for_each_row && buffer.is_partitioned();

@@ -170,8 +170,8 @@ pub trait ChangeSource: fmt::Debug + Sync {
         made
     }
 
-    /// Captures the writes of partitions or children that came, too: the buffer knows all that there are now, and these are the tables
-    /// that came. What is in it stays.
+    /// Captures the writes of partitions or children that came, too: the buffer knows all that there are now,
+    /// and these are the tables that came. What is in it stays.
     fn adopt(&self, buffer: &Buffer, came: &[Qualified]) -> Vec<Statement> {
         let mut made = self.redirect(buffer);
         for writer in self.writers(buffer) {

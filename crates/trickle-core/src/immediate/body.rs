@@ -230,7 +230,8 @@ impl Immediate<'_> {
         foreign.into_iter().chain(body).collect()
     }
 
-    /// Leaves a mark and returns where the rows that the trigger is given are not those that the plan must see.
+    /// Leaves a mark and returns where the rows that the trigger is given are not those that the plan must
+    /// see.
     fn unusable(&self, source: &Buffer, event: TriggerEvent) -> Vec<Instruction> {
         let stop = vec![fit::marked(source, self.id, Scalar::text(fit::MOVED)), Instruction::Return];
         let may = event == TriggerEvent::Update && source.is_partitioned();

@@ -31,8 +31,8 @@ pub struct Source {
     /// The relation that holds its captured changes (`pgtrickle_changes.changes_<oid>`): columns `xid xid8`,
     /// `w smallint` (0 marks a TRUNCATE) and `cmin`. `None` where changes are not captured: then every refresh is full.
     pub changes: Option<Relation>,
-    /// Whether it has partitions: one that comes or goes while a refresh reads it is seen by its later statements alone, whatever
-    /// snapshot these share.
+    /// Whether it has partitions: one that comes or goes while a refresh reads it is seen by its later
+    /// statements alone, whatever snapshot these share.
     pub partitioned: bool,
     /// Why they are not captured and what to do about it, where there is more to say: the reason of those refreshes.
     pub uncaptured: Option<Arc<str>>,

@@ -1,9 +1,11 @@
-//! Properties of tables, types and functions that a plan may take from the server's catalog. Each stands here with its guarantee on
-//! PostgreSQL 15 to 18, the place where it is read, and the cases without it; docs/properties.md is made from this list. What is not
-//! listed is not read (a test of this module looks for it), so no plan can hang on it.
+//! Properties of tables, types and functions that a plan may take from the server's catalog. Each stands here
+//! with its guarantee on PostgreSQL 15 to 18, the place where it is read, and the cases without it;
+//! docs/properties.md is made from this list. What is not listed is not read (a test of this module looks for
+//! it), so no plan can hang on it.
 //!
-//! Rule for a new one: the server must hold it for every row that a query can see, whatever role, setting or kind of table wrote the row,
-//! and a plan must be made anew where it goes (`pgtrickle.relied`, the fingerprints). A declaration that nobody enforces is none.
+//! Rule for a new one: the server must hold it for every row that a query can see, whatever role, setting or
+//! kind of table wrote the row, and a plan must be made anew where it goes (`pgtrickle.relied`, the
+//! fingerprints). A declaration that nobody enforces is none.
 
 /// A property.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +18,8 @@ pub struct Property {
     pub holds: &'static str,
     /// The function of the catalog, or the statement of this module, that reads it; empty where none does.
     pub read: &'static str,
-    /// Cases in which the declaration is there and the guarantee is not, or in which it goes, each with a test of `tests/pg`.
+    /// Cases in which the declaration is there and the guarantee is not, or in which it goes, each with a
+    /// test of `tests/pg`.
     pub without: &'static [(&'static str, &'static str)],
 }
 

@@ -21,8 +21,9 @@ pub(crate) fn canonical(definition: &str) -> String {
     )
 }
 
-/// The kind of the relation `c`, as `pg_class.relkind` says it: one that has foreign tables for partitions or children is as a foreign one.
-/// Their changes happen elsewhere, and the server runs no statement that writes one of them beside triggers with transition tables.
+/// The kind of the relation `c`, as `pg_class.relkind` says it: one that has foreign tables for partitions or
+/// children is as a foreign one. Their changes happen elsewhere, and the server runs no statement that writes
+/// one of them beside triggers with transition tables.
 pub(crate) const KIND: &str = "CASE WHEN c.relhassubclass AND EXISTS (SELECT FROM unnest(pgtrickle.children(c.oid)) h(oid) \
      JOIN pg_class f ON f.oid = h.oid AND f.relkind = 'f') THEN 'f' ELSE c.relkind::text END";
 
