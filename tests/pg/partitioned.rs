@@ -372,7 +372,7 @@ fn a_merge_that_moves_rows_between_partitions_is_noticed() {
     });
 }
 
-/// What is captured of a table before it has its first partition.
+/// A table is captured before it has its first partition.
 #[test]
 fn a_table_may_get_its_first_partition_later() {
     each_server(async |db| {
@@ -395,7 +395,7 @@ fn a_table_may_get_its_first_partition_later() {
             }
             let called = "SELECT count(*) FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE g.tgrelid = 'p'::regclass \
                  AND g.tgtype & 1 = 1 AND NOT has_function_privilege('public', p.oid, 'EXECUTE')";
-            assert_eq!(count(&s, called).await, 0, "who makes a partition needs it");
+            assert_eq!(count(&s, called).await, 0, "a role that makes a partition needs it");
             t.drop(&name("rows"), true).await.unwrap();
             run(&s, "DROP TABLE p").await;
         }

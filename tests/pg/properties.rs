@@ -156,7 +156,7 @@ fn views_and_parents_have_no_keys() {
     });
 }
 
-/// The server believes what the owner of a foreign table declares of it, and so do not we.
+/// The server believes the declarations of a foreign table. Plans do not.
 #[test]
 fn a_foreign_table_declares_and_keeps_nothing() {
     each_server(async |db| {
@@ -219,8 +219,13 @@ fn a_table_with_a_foreign_partition_is_read_as_a_foreign_one() {
             right(&mut t, &queries, FOREIGN).await;
             assert_eq!(count(&w, CAPTURED).await, 0);
             assert!(mode(&t, "ids").await.1.contains("foreign"));
+            let compared = NewStreamTable::new(name("compared"), "SELECT id, v FROM a");
+            t.create(&NewStreamTable { snapshots: true, ..compared }).await.unwrap();
+            assert_eq!(mode(&t, "compared").await.0, "DIFFERENTIAL");
             run(&w, "ALTER FOREIGN TABLE a2 OPTIONS (SET program 'echo 12,1'); INSERT INTO a VALUES (2, 2)")
                 .await;
+            right(&mut t, &[("compared", "")], "changes").await;
+            t.drop(&name("compared"), true).await.unwrap();
             right(&mut t, &queries, "changes").await;
             for (table, _) in queries {
                 t.drop(&name(table), true).await.unwrap();

@@ -79,8 +79,11 @@ impl<C: Connection> Trickle<C> {
             let t = self.db_mut().transaction().await.map_err(fail)?;
             match capture::adopt(&t, row.get(0)).await {
                 Ok(()) => t.commit().await.map_err(fail)?,
-                // Its readers are computed anew.
-                Err(_) => t.rollback().await.map_err(fail)?,
+                Err(e) => {
+                    t.rollback().await.map_err(fail)?;
+                    let why = format!("a new partition has its readers computed anew: {}", e.message());
+                    self.progress.say(&why);
+                }
             }
         }
         let rows = self.db().query(BROKEN, &[&tables.to_vec(), &functions.to_vec()]).await.map_err(fail)?;

@@ -171,7 +171,7 @@ pub trait ChangeSource: fmt::Debug + Sync {
     }
 
     /// Captures the writes of partitions or children that came, too: the buffer knows all that there are now,
-    /// and these are the tables that came. What is in it stays.
+    /// and these are the tables that came. Its rows stay.
     fn adopt(&self, buffer: &Buffer, came: &[Qualified]) -> Vec<Statement> {
         let mut made = self.redirect(buffer);
         for writer in self.writers(buffer) {

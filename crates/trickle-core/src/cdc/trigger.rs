@@ -37,7 +37,7 @@ impl ChangeSource for StatementTriggers {
             update.reads.extend(key);
             writers.push(update);
         } else if buffer.is_partitioned() && buffer.is_described() {
-            // Which writes nothing, and looks for rows that a MERGE moved.
+            // It writes nothing, and looks for rows that a MERGE moved.
             writers.push(writer(TriggerEvent::Update, None, None, Vec::new()));
         }
         writers.push(writer(TriggerEvent::Delete, Some(&old), None, rows(-1, &old)));

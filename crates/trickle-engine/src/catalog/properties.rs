@@ -1,7 +1,7 @@
 //! Properties of tables, types and functions that a plan may take from the server's catalog. Each stands here
 //! with its guarantee on PostgreSQL 15 to 18, the place where it is read, and the cases without it;
-//! docs/properties.md is made from this list. What is not listed is not read (a test of this module looks for
-//! it), so no plan can hang on it.
+//! docs/properties.md is made from this list. A test of this module looks for columns of the catalog that say
+//! such properties and are read outside of `catalog` and `schema`.
 //!
 //! Rule for a new one: the server must hold it for every row that a query can see, whatever role, setting or
 //! kind of table wrote the row, and a plan must be made anew where it goes (`pgtrickle.relied`, the
@@ -69,7 +69,7 @@ pub const PROPERTIES: &[Property] = &[
     Property {
         name: "A CHECK constraint holds",
         used: "",
-        holds: "for rows that were written since it is there, unless it is NOT ENFORCED (18); it is not read",
+        holds: "for all rows where it is validated and enforced; it is not read",
         read: "",
         without: &[(
             "NOT VALID, NOT ENFORCED (18)",
@@ -144,6 +144,20 @@ pub const PROPERTIES: &[Property] = &[
         holds: "always: the server does not call it for a NULL (CREATE FUNCTION, STRICT); only the evaluator that tests plans asks for it",
         read: "FUNCTIONS, CALLS",
         without: &[("CALLED ON NULL INPUT later", "properties::another_volatility_or_strictness_is_noticed")],
+    },
+    Property {
+        name: "A type has equality, hashing and order",
+        used: "what has no equality is compared as text or computed anew; what cannot be hashed or sorted is not",
+        holds: "by the default operator classes of the type, whose operators stand where the query's path finds them (pg_opclass)",
+        read: "TYPES",
+        without: &[("types without some of them", "named_types::what_types_can_do_is_asked_of_the_server")],
+    },
+    Property {
+        name: "Row security hides rows",
+        used: "a table of which the owner of the stream table may not read all rows is read as a view is",
+        holds: "for that role, at the time of the plan; where it begins, ends or has other policies the plan is made anew (Row Security Policies)",
+        read: "RELATION",
+        without: &[("it begins or ends later", "row_security::row_security_that_begins_or_ends_recomputes")],
     },
     Property {
         name: "A collation is deterministic",

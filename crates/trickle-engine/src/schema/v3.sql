@@ -142,8 +142,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.children(oid) IS 'The partitions and children of a table, on every level.';
 
--- Fails where these tables have got or lost partitions since the snapshot of the transaction. What a statement reads of a partition is of
--- the snapshot, but to which table the partition belongs is of the moment in which the statement begins; so is what pg_partition_tree says.
+-- Fails where these tables have got or lost partitions since the snapshot of the transaction. The rows that a statement reads of a partition
+-- are of the snapshot; the partitions that a table has are those of the moment in which the statement begins, as pg_partition_tree says them.
 CREATE FUNCTION pgtrickle.require_partitions(tables oid[]) RETURNS void LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE other regclass;
