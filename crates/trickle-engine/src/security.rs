@@ -85,9 +85,10 @@ pub(crate) struct Code {
     pub(crate) types: Vec<u32>,
     /// Of what these have (`pgtrickle.types_fingerprint`); `None` where there are none.
     pub(crate) types_fingerprint: Option<String>,
-    /// Objects beside types and the functions that it calls on which its values rest, but the server's own, as
-    /// `pgtrickle.objects_fingerprint` reads them: operators, casts, collations, text search configurations and dictionaries, and all
-    /// functions and operators that these, aggregates and bodies of functions use as far as the server notes it.
+    /// Objects beside types and the functions that it calls on which its values rest, but the server's own,
+    /// as `pgtrickle.objects_fingerprint` reads them: operators, casts, collations, text search
+    /// configurations and dictionaries, and all functions and operators that these, aggregates and bodies of
+    /// functions use as far as the server notes it.
     pub(crate) objects: Vec<String>,
     /// Of these objects; `None` where there are none.
     pub(crate) objects_fingerprint: Option<String>,

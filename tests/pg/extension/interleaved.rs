@@ -317,9 +317,9 @@ fn a_refresh_from_before_a_table_was_rewritten_does_not_finish() {
     });
 }
 
-/// A partition comes while a refresh has read the table for one stream table and not for the other: the refresh
-/// fails as all that cannot be serialized does, and the next one has all. Under the event triggers an ATTACH
-/// waits for the refresh; in a session of replication these are silent.
+/// A partition comes while a refresh has read the table for one stream table and not for the other: the
+/// refresh fails as all that cannot be serialized does, and the next one has all. Under the event triggers
+/// an ATTACH waits for the refresh; in a session of replication these are silent.
 #[test]
 #[ignore = "needs the extension: ./x extension"]
 fn a_partition_that_comes_within_a_refresh_is_not_half_read() {

@@ -240,8 +240,9 @@ impl Cast {
 
     /// Waits until a process waits for a lock; `None` where what it does came to its end instead.
     ///
-    /// `pg_locks` reads the locks of the fast path before the others, so the reading that first tells of the wait can lack a lock
-    /// that was granted just before it. Only the second one counts: a process that waits takes no more locks.
+    /// `pg_locks` reads the locks of the fast path before the others, so the reading that first tells of the
+    /// wait can lack a lock that was granted just before it. Only the second one counts: a process that
+    /// waits takes no more locks.
     async fn waits(&self, process: i32, ended: &Cell<bool>) -> Option<At> {
         let began = Instant::now();
         let mut waited = false;

@@ -174,9 +174,9 @@ fn ctid(alias: &Ident) -> SelectItem {
     SelectItem { expr: Scalar::column(alias, &Ident::fixed("ctid")), name: None }
 }
 
-/// The places of the stored rows whose key leaves. Keys are compared by `=`, which an index serves; where a key
-/// column may be NULL a second arm looks among the rows that have a NULL there, which another index holds by a
-/// hash of the key. A row that another plan left may have one in any of them.
+/// The places of the stored rows whose key leaves. Keys are compared by `=`, which an index serves; where a
+/// key column may be NULL a second arm looks among the rows that have a NULL there, which another index
+/// holds by a hash of the key. A row that another plan left may have one in any of them.
 pub(super) fn stored_at(table: &Stored, key: &[usize], gone: &Gone, against: Against) -> SetExpr {
     let may_be_null = |k: usize| match against {
         Against::Plan => table.columns[k].nullable,

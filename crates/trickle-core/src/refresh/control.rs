@@ -445,8 +445,8 @@ pub(super) fn hold_lease(lease: Lease) -> Statement {
     statement(Kind::Lease, Phase::Cleanup, text)
 }
 
-/// Fails with `40001` where a partition came or went since the snapshot: statements before that read other rows
-/// than those after it. `None`: no member reads a table with partitions.
+/// Fails with `40001` where a partition came or went since the snapshot: statements before that read other
+/// rows than those after it. `None`: no member reads a table with partitions.
 pub(super) fn require_partitions(members: &[Member]) -> Option<Statement> {
     let read: BTreeSet<TableId> =
         members.iter().flat_map(|m| &m.sources).filter(|s| s.partitioned).map(|s| s.relation.id).collect();

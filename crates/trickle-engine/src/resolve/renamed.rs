@@ -307,9 +307,9 @@ async fn written(t: &Transaction<'_>, e: &Entry, renamed: Vec<Row>) -> Result<Re
     let doing = |err| fail(e, err);
     let place = Place::of(t).await.map_err(doing)?;
     put_in_force(t, &e.in_force).await.map_err(doing)?;
-    // Nobody renames them from here on: query and names are of one moment. To read them would plan them, and so
-    // run code of their owners. The server locks no other kinds by name: their names are looked at again after
-    // the query is planned.
+    // Nobody renames them from here on: query and names are of one moment. To read them would plan them, and
+    // so run code of their owners. The server locks no other kinds by name: their names are looked at again
+    // after the query is planned.
     for r in renamed.iter().filter(|r| r.get(6)) {
         let now = Qualified::new(r.get::<String>(3), r.get::<String>(4));
         t.batch_execute(&format!("LOCK TABLE {now} IN ACCESS SHARE MODE")).await.map_err(doing)?;
