@@ -193,7 +193,7 @@ fn no_setting_of_a_session_changes_a_result() {
         let mut faults = String::new();
         let values = values(&control).await;
         assert!(values.len() > 200, "{}", values.len());
-        for (nth, (setting, value)) in values.iter().enumerate().filter(|(nth, _)| is_todays(*nth, 24)) {
+        for (nth, (setting, value)) in values.iter().enumerate().filter(|(nth, _)| is_todays(*nth, 72)) {
             if let Some(fault) = fault(db, &control, setting, value, nth).await {
                 let _ = writeln!(faults, "{fault}");
             }

@@ -81,7 +81,7 @@ fn a_partition_that_came_and_went_leaves_no_row() {
                 "CREATE TABLE child () INHERITS (parent); INSERT INTO child VALUES (100, 100); DELETE FROM parent WHERE id > 8; \
                  ALTER TABLE child NO INHERIT parent",
             ];
-            for (_, change) in all.into_iter().enumerate().filter(|(nth, _)| is_todays(*nth, 3)) {
+            for (_, change) in all.into_iter().enumerate().filter(|(nth, _)| is_todays(*nth, 5)) {
                 made(&s, &mut t).await;
                 // Sessions that know the triggers already; one of them has planned them once under a snapshot
                 // from before.
@@ -146,7 +146,7 @@ fn rows_of_a_partition_that_comes_count_once() {
                 "CREATE TABLE lb PARTITION OF l FOR VALUES IN ('b', NULL); INSERT INTO l VALUES ('b', 1, 1), (NULL, 2, 2), ('a', 1, 1); \
                  INSERT INTO lb VALUES (NULL, 2, 2), ('b', 1, 1); UPDATE l SET \"w\" = 'a' WHERE \"w\" = 'b' AND xid = 1",
             ];
-            for (_, change) in all.into_iter().enumerate().filter(|(nth, _)| is_todays(*nth, 3)) {
+            for (_, change) in all.into_iter().enumerate().filter(|(nth, _)| is_todays(*nth, 6)) {
                 let mut t = open_with(db, settings(mode)).await;
                 made(&s, &mut t).await;
                 run(&s, "INSERT INTO p VALUES (0, 1, 'w'); INSERT INTO l VALUES ('a', 3, 3)").await;

@@ -131,7 +131,7 @@ async fn survive(db: &Db, tables: &str, queries: &[(&str, &str)], changes: &[&st
 
 #[test]
 fn values_attributes_and_functions_may_be_renamed() {
-    each_server(async |db| survive(db, TABLES, &QUERIES, &CHANGES, 4).await);
+    each_server(async |db| survive(db, TABLES, &QUERIES, &CHANGES, 7).await);
 }
 
 const RESTING: &str = "
@@ -194,7 +194,7 @@ const REMADE: [&str; 21] = [
 /// another function's body.
 #[test]
 fn what_the_values_of_a_query_rest_on_may_be_remade() {
-    each_server(async |db| survive(db, RESTING, &RESTING_QUERIES, &REMADE, 4).await);
+    each_server(async |db| survive(db, RESTING, &RESTING_QUERIES, &REMADE, 10).await);
 }
 
 /// Its owner may alter the table: its writers go on, and the next refresh makes it fit.

@@ -14,26 +14,34 @@ use trickle_engine::db::Connections;
 /// The rest is the library's, over the same catalog: what is only looked at, capture that is switched
 /// off and on, a refresh whose statements are watched, or that says what only who refreshes on schedule has
 /// to say.
-pub(crate) struct Driver(Trickle);
+pub(crate) struct Driver {
+    trickle: Trickle,
+    by_sql: bool,
+}
 
 impl Deref for Driver {
     type Target = Trickle;
 
     fn deref(&self) -> &Trickle {
-        &self.0
+        &self.trickle
     }
 }
 
 impl DerefMut for Driver {
     fn deref_mut(&mut self) -> &mut Trickle {
-        &mut self.0
+        &mut self.trickle
     }
 }
 
 impl Driver {
     /// Over what is there.
     pub(crate) fn of(trickle: Trickle) -> Driver {
-        Driver(trickle)
+        Driver { trickle, by_sql: sql_api::is_meant() }
+    }
+
+    /// The same, through the SQL API or not, for a test that goes from one to the other.
+    pub(crate) fn through(trickle: Trickle, by_sql: bool) -> Driver {
+        Driver { trickle, by_sql }
     }
 
     /// A connection to a test's database, which gets a catalog.
@@ -60,7 +68,7 @@ impl Driver {
     /// path that its role has.
     pub(crate) async fn beside_statements(trickle: Trickle) -> Driver {
         trickle.connection().client().batch_execute("RESET search_path").await.unwrap();
-        Driver(trickle)
+        Driver::of(trickle)
     }
 
     /// The same as a role that is no superuser, and is let in.
@@ -81,33 +89,33 @@ impl Driver {
     }
 
     pub(crate) fn with_connections(self, connections: Arc<dyn Connections>) -> Driver {
-        Driver(self.0.with_connections(connections))
+        Driver { trickle: self.trickle.with_connections(connections), ..self }
     }
 
     pub(crate) fn with_progress(self, progress: Arc<dyn Progress>) -> Driver {
-        Driver(self.0.with_progress(progress))
+        Driver { trickle: self.trickle.with_progress(progress), ..self }
     }
 
     pub(crate) async fn create(&mut self, new: &NewStreamTable) -> Result<Created> {
         // Copies of what is not captured, and settings of somebody else's, are the program's.
-        if sql_api::is_meant() && !new.snapshots && new.settings.is_none() {
-            return sql_api::create(&self.0, new).await;
+        if self.by_sql && !new.snapshots && new.settings.is_none() {
+            return sql_api::create(&self.trickle, new).await;
         }
-        self.0.create(new).await
+        self.trickle.create(new).await
     }
 
     pub(crate) async fn alter(&mut self, name: &Name, wanted: &Alteration) -> Result<Created> {
-        if sql_api::is_meant() {
-            return sql_api::alter(&self.0, name, wanted).await;
+        if self.by_sql {
+            return sql_api::alter(&self.trickle, name, wanted).await;
         }
-        self.0.alter(name, wanted).await
+        self.trickle.alter(name, wanted).await
     }
 
     pub(crate) async fn drop(&mut self, name: &Name, cascade: bool) -> Result<Vec<String>> {
-        if sql_api::is_meant() {
-            return sql_api::drop(&self.0, name, cascade).await;
+        if self.by_sql {
+            return sql_api::drop(&self.trickle, name, cascade).await;
         }
-        self.0.drop(name, cascade).await
+        self.trickle.drop(name, cascade).await
     }
 
     pub(crate) async fn refresh(
@@ -115,30 +123,30 @@ impl Driver {
         names: &[Name],
         options: &RefreshOptions,
     ) -> Result<Vec<Refreshed>> {
-        if sql_api::is_meant() && sql_api::has(&self.0, names, options).await? {
-            return sql_api::refresh(&self.0, names, options.full).await;
+        if self.by_sql && sql_api::has(&self.trickle, names, options).await? {
+            return sql_api::refresh(&self.trickle, names, options.full).await;
         }
-        self.0.refresh(names, options).await
+        self.trickle.refresh(names, options).await
     }
 
     /// All of the current role's.
     pub(crate) async fn refresh_all(&mut self, options: &RefreshOptions) -> Result<Vec<Refreshed>> {
-        let names = sql_api::own(&self.0).await?;
-        if sql_api::is_meant() && sql_api::has(&self.0, &names, options).await? {
-            return sql_api::refresh(&self.0, &names, options.full).await;
+        let names = sql_api::own(&self.trickle).await?;
+        if self.by_sql && sql_api::has(&self.trickle, &names, options).await? {
+            return sql_api::refresh(&self.trickle, &names, options.full).await;
         }
-        self.0.refresh_all(options).await
+        self.trickle.refresh_all(options).await
     }
 
     /// Takes the catalog out with all that belongs to it: from the server, with all that depends on the
     /// extension.
     pub(crate) async fn uninstall(&mut self, cascade: bool) -> Result<Vec<String>> {
-        if sql_api::is_meant() {
-            let gone = sql_api::own(&self.0).await?;
+        if self.by_sql {
+            let gone = sql_api::own(&self.trickle).await?;
             run(self.connection(), "DROP EXTENSION pg_trickle CASCADE").await;
             return Ok(gone.iter().map(Name::to_string).collect());
         }
-        self.0.uninstall(cascade).await
+        self.trickle.uninstall(cascade).await
     }
 
     /// Whether it is the SQL API.

@@ -3,6 +3,7 @@
 use super::Driver;
 use super::live::run;
 use super::server::runtime;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use trickle_client::throwaway::{self, Server};
 use trickle_client::{Session, Settings};
@@ -40,6 +41,19 @@ pub(crate) fn each_version(test: impl AsyncFn(&Path)) {
     for binaries in throwaway::find().unwrap().into_values() {
         block_on(test(&binaries));
     }
+}
+
+/// The same side by side.
+pub(crate) fn each_version_beside(test: impl AsyncFn(&Path) + Sync) {
+    let (found, test) = (throwaway::find().unwrap(), &test);
+    let run = |binaries: &Path| catch_unwind(AssertUnwindSafe(|| block_on(test(binaries)))).is_ok();
+    let failed: Vec<String> = std::thread::scope(|scope| {
+        let running: Vec<_> =
+            found.values().map(|b| (b.display().to_string(), scope.spawn(move || run(b)))).collect();
+        let failed = running.into_iter().filter_map(|(b, t)| (!t.join().unwrap_or(false)).then_some(b));
+        failed.collect()
+    });
+    assert!(failed.is_empty(), "failed with {}", failed.join(", "));
 }
 
 /// Runs a test with the binaries of the newest version, and of every one in the long run of `just nightly`
