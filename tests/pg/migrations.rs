@@ -72,6 +72,15 @@ const READERS: [(&str, &str); 5] = [
     ("viewed", "SELECT more % 2 AS m, twice(count(*)::int) AS n FROM small GROUP BY more % 2"),
 ];
 
+/// Those that writers keep (IMMEDIATE); of partitioned tables the program makes none.
+const KEPT: [(&str, &str); 2] = [
+    ("kept_groups", "SELECT v, count(*) AS n, sum(id) AS s FROM t GROUP BY v"),
+    ("kept_pairs", "SELECT t.id, k.name FROM t JOIN k ON k.id = t.v"),
+];
+
+/// Kinds of which KEPT are computed once, where the others go on: their triggers name the table.
+const KEPT_ANEW: [&str; 3] = ["rename the table", "move the table to another schema", "rename its schema"];
+
 /// Statements before and after each: all of their changes are in the results.
 const WRITES: [&str; 4] = [
     "UPDATE t SET v = (v + 1) % 5 WHERE id % 7 = 0",
@@ -81,6 +90,13 @@ const WRITES: [&str; 4] = [
 ];
 
 struct Kind(&'static str, &'static str, Effect);
+
+impl Kind {
+    /// Whether it alters nothing that one of KEPT reads.
+    fn is_of_no_kept(&self) -> bool {
+        !["TABLE t", "TABLE k", "UPDATE t"].iter().any(|t| self.1.contains(t))
+    }
+}
 
 /// Headings, and below each the kinds of DDL: in words, as SQL, and its effect.
 const KINDS: &[(&str, &[Kind])] = &[
@@ -127,7 +143,7 @@ const KINDS: &[(&str, &[Kind])] = &[
             ),
             Kind("change how values are stored", "ALTER TABLE k ALTER name SET STORAGE EXTERNAL", GoesOn),
             Kind("describe a column", "COMMENT ON COLUMN t.v IS 'how many'", GoesOn),
-            Kind("forbid NULL in a column", "ALTER TABLE t ALTER v SET NOT NULL", Anew),
+            Kind("forbid NULL in a column", "ALTER TABLE t ALTER v SET NOT NULL", GoesOn),
             Kind("allow NULL in a column", "ALTER TABLE k ALTER name DROP NOT NULL", GoesOn),
             Kind("make a column longer", "ALTER TABLE k ALTER name TYPE varchar(20)", Anew),
             Kind("give a column another type", "ALTER TABLE t ALTER v TYPE bigint", Anew),
@@ -158,6 +174,7 @@ const KINDS: &[(&str, &[Kind])] = &[
             ),
             Kind("drop a foreign key", "ALTER TABLE other DROP CONSTRAINT other_t_fkey", GoesOn),
             Kind("add a unique constraint", "ALTER TABLE t ADD UNIQUE (id, w)", GoesOn),
+            Kind("add one over a column that the query reads", "ALTER TABLE k ADD UNIQUE (id, name)", GoesOn),
             Kind("drop a unique constraint", "ALTER TABLE t DROP CONSTRAINT w_once", GoesOn),
             Kind("drop the primary key", "ALTER TABLE t DROP CONSTRAINT t_pkey CASCADE", Anew),
         ],
@@ -263,7 +280,37 @@ async fn made(db: &Db, s: &Session) -> Driver {
     for (what, query) in READERS {
         create(&mut t, what, query).await;
     }
+    for (what, query) in KEPT {
+        let kept =
+            NewStreamTable { mode: Some(RefreshMode::Immediate), ..NewStreamTable::new(name(what), query) };
+        t.create(&kept).await.unwrap();
+    }
     t
+}
+
+/// How often a stream table was computed.
+async fn computed(t: &Driver, what: &str) -> usize {
+    let history = t.history(&name(what), 1000).await.unwrap();
+    history.iter().filter(|h| ["FULL", "REINITIALIZE"].contains(&h.action.as_str())).count()
+}
+
+/// The effect on those that writers keep, which in the extension the command itself has.
+async fn effect_on_kept(t: &mut Driver, kind: &Kind, before: [usize; 2]) -> Effect {
+    let mut gravest = GoesOn;
+    for ((what, _), before) in KEPT.into_iter().zip(before) {
+        if let Err(e) = try_refresh(t, what).await {
+            assert!(e.message().contains("cannot be kept any more"), "{}: {what}: {e:?}", kind.1);
+            gravest = Suspended;
+            continue;
+        }
+        assert_equal(t, what).await;
+        gravest = gravest.max(if computed(t, what).await > before { Anew } else { GoesOn });
+    }
+    gravest
+}
+
+async fn computed_of_kept(t: &Driver) -> [usize; 2] {
+    [computed(t, KEPT[0].0).await, computed(t, KEPT[1].0).await]
 }
 
 /// The effect of a refresh on each reader: the gravest counts.
@@ -308,14 +355,21 @@ fn each_kind_of_ddl_has_the_effect_that_is_promised() {
     each_server(async |db| {
         let s = db.session().await;
         let all = KINDS.iter().flat_map(|(_, kinds)| *kinds).enumerate();
-        for (_, kind) in all.filter(|(nth, _)| is_todays(*nth, 4)) {
+        for (_, kind) in all.filter(|(nth, _)| is_todays(*nth, 6)) {
             let mut t = made(db, &s).await;
             write(&s).await;
+            let before = computed_of_kept(&t).await;
             for text in kind.1.split("; ") {
                 run(&s, text).await;
             }
             write(&s).await;
             let found = effect(&mut t, kind).await;
+            let kept = effect_on_kept(&mut t, kind, before).await;
+            let promised = if KEPT_ANEW.contains(&kind.0) { Anew } else { kind.2.here() };
+            if kept != promised && !(kind.is_of_no_kept() && kept == GoesOn) {
+                let mut wrong = wrong.lock().unwrap_or_else(PoisonError::into_inner);
+                wrong.push(format!("PostgreSQL {}: {}: in mode IMMEDIATE {kept:?}", db.major(), kind.1));
+            }
             write(&s).await;
             if found != Suspended {
                 assert_eq!(effect(&mut t, kind).await, GoesOn, "{}: the second refresh", kind.1);
@@ -324,7 +378,7 @@ fn each_kind_of_ddl_has_the_effect_that_is_promised() {
                 let mut wrong = wrong.lock().unwrap_or_else(PoisonError::into_inner);
                 wrong.push(format!("PostgreSQL {}: {}: {found:?}", db.major(), kind.1));
             }
-            for (what, _) in READERS {
+            for (what, _) in READERS.into_iter().chain(KEPT) {
                 t.drop(&name(what), true).await.unwrap();
             }
         }
@@ -335,7 +389,8 @@ fn each_kind_of_ddl_has_the_effect_that_is_promised() {
     for (heading, kinds) in KINDS {
         writeln!(table, "\n### {heading}\n\n| change | as SQL | the stream table |\n|---|---|---|").unwrap();
         for Kind(what, sql, effect) in *kinds {
-            writeln!(table, "| {what} | `{sql}` | {} |", effect.told()).unwrap();
+            let kept = if KEPT_ANEW.contains(what) { "; computed once in mode IMMEDIATE" } else { "" };
+            writeln!(table, "| {what} | `{sql}` | {}{kept} |", effect.told()).unwrap();
         }
     }
     compare("migrations.md", "kinds of DDL", &table);
@@ -421,7 +476,7 @@ fn renames_are_followed_as_under_a_view() {
     ];
     each_server(async |db| {
         let s = db.session().await;
-        for (_, rename) in RENAMES.into_iter().enumerate().filter(|(nth, _)| is_todays(*nth, 4)) {
+        for (_, rename) in RENAMES.into_iter().enumerate().filter(|(nth, _)| is_todays(*nth, 9)) {
             run(&s, GONE).await;
             run(&s, TABLES).await;
             let mut t = open(db).await;
@@ -514,7 +569,7 @@ fn writers_go_on_where_a_source_loses_what_keeping_takes() {
     each_server(async |db| {
         let s = db.session().await;
         let all = LOST.into_iter().flat_map(|l| [(l, false), (l, true)]).enumerate();
-        for (_, ((change, write, behind), old)) in all.filter(|(nth, _)| is_todays(*nth, 3)) {
+        for (_, ((change, write, behind), old)) in all.filter(|(nth, _)| is_todays(*nth, 5)) {
             // The extension plans it anew at once, and an older snapshot has to be taken again (40001).
             if old && Driver::is_the_servers() {
                 continue;

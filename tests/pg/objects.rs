@@ -39,6 +39,10 @@ const REASONS: &[(&str, &str)] = &[
     ("function pgtrickle.held_columns", "tells which columns a buffer holds"),
     ("function pgtrickle.numbers", "tells the numbers of columns"),
     ("function pgtrickle.relied", "tells what is relied on of a source"),
+    (
+        "function pgtrickle.relied_now",
+        "tells what is relied on of a source that was altered in nothing that matters",
+    ),
     ("function pgtrickle.still_serves", "tells that nothing was altered which is relied on"),
     ("function pgtrickle.has_grown", "tells that a source has got columns, and nothing else"),
     ("function pgtrickle.hold_lease", "keeps others from leading until a refresh is committed"),
@@ -84,6 +88,14 @@ const REASONS: &[(&str, &str)] = &[
     (
         "function pgtrickle.stop_keeping",
         "notes that something is missing which keeping an IMMEDIATE stream table takes",
+    ),
+    (
+        "function pgtrickle.pairing_key",
+        "tells the key by which a query that is computed anew writes rows that change",
+    ),
+    (
+        "function pgtrickle.rights_of",
+        "tells what the triggers of an IMMEDIATE stream table may do, and that its owner lost a right",
     ),
     (
         "function pgtrickle.is_safe_path",

@@ -3,8 +3,10 @@
 //! an instant, triggers that are told of rows which stayed as they were, and readers that are computed anew
 //! because their source was.
 
-use crate::support::{Db, Driver, assert_equal, count, create, each_server, name, open, refresh, run};
-use trickle_client::{Alteration, RefreshOptions, Session};
+use crate::support::{
+    Db, Driver, assert_equal, assert_same_bag, count, create, each_server, name, open, refresh, run,
+};
+use trickle_client::{Alteration, NewStreamTable, RefreshMode, RefreshOptions, Session};
 
 const SOURCE: &str =
     "CREATE TABLE s (id int PRIMARY KEY, v int); INSERT INTO s SELECT i, i FROM generate_series(1, 200) i";
@@ -109,5 +111,72 @@ fn a_published_row_that_stays_is_not_written() {
         let moved = "SELECT count(*) FROM was JOIN k USING (id) WHERE k.ctid <> was.at";
         assert_eq!(count(&w, moved).await, 0);
         assert_eq!(count(&w, "SELECT count(*) FROM k").await, 101);
+    });
+}
+
+/// Of these queries nothing says that `id` is a key: of the first the values, the others are kept as text or
+/// have equal rows.
+const KEYLESS: [(&str, &str, RefreshMode); 3] = [
+    ("computed", "SELECT id + 0 AS id, v * 2 AS v, j FROM s", RefreshMode::Auto),
+    ("as_text", "SELECT id, v, j, pg_typeof(v)::text AS ty FROM s", RefreshMode::Full),
+    ("repeated", "SELECT v % 7 AS id, j FROM s", RefreshMode::Full),
+];
+
+/// A row that changes under a key that the user put on the result is an UPDATE, whatever refers to it stays, and
+/// rows that stay are not written; equal rows are counted.
+#[test]
+fn a_key_of_the_users_tells_which_rows_changed() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, "CREATE TABLE s (id int PRIMARY KEY, v int, j json); INSERT INTO s SELECT i, i, json_build_object('i', i % 3) FROM generate_series(1, 60) i")
+            .await;
+        run(
+            &w,
+            "CREATE TABLE seen (op text, of text); CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                INSERT INTO public.seen VALUES (TG_OP, TG_TABLE_NAME); RETURN NULL; END $$",
+        )
+        .await;
+        for (what, query, mode) in KEYLESS {
+            let new = NewStreamTable { mode: Some(mode), ..NewStreamTable::new(name(what), query) };
+            t.create(&new).await.unwrap();
+            let see = format!(
+                "CREATE TRIGGER see AFTER INSERT OR UPDATE OR DELETE ON {what} FOR EACH ROW EXECUTE FUNCTION see()"
+            );
+            run(&w, &see).await;
+            if what != "repeated" {
+                let refers = format!(
+                    "ALTER TABLE {what} ADD UNIQUE (id); CREATE TABLE child_{what} (kid int REFERENCES {what} (id) ON DELETE CASCADE); \
+                     INSERT INTO child_{what} SELECT id FROM {what}"
+                );
+                run(&w, &refers).await;
+            }
+        }
+        for write in [
+            "UPDATE s SET v = v + 7 WHERE id = 3",
+            "DELETE FROM s WHERE id = 60; INSERT INTO s VALUES (61, 60, '{\"i\" : 0}')",
+            "UPDATE s SET id = 200 - id WHERE id IN (40, 41)",
+            "UPDATE s SET v = 12 WHERE id IN (5, 6, 7); UPDATE s SET id = NULLIF(id, 0)",
+        ] {
+            run(&w, write).await;
+            for (what, query, _) in KEYLESS {
+                refresh(&mut t, what).await;
+                assert_same_bag(&w, &format!("TABLE {what}"), query).await;
+            }
+        }
+        let children =
+            "SELECT (SELECT count(*) FROM child_computed) * 1000 + (SELECT count(*) FROM child_as_text)";
+        // 60, 40 and 41 went.
+        assert_eq!(count(&w, children).await, 57_057);
+        let seen = "SELECT count(*) FROM (SELECT of, op, count(*) AS n FROM seen GROUP BY 1, 2) x \
+             WHERE (of, op, n) IN (('computed', 'UPDATE', 4), ('computed', 'DELETE', 3), ('computed', 'INSERT', 3), \
+             ('as_text', 'UPDATE', 4), ('as_text', 'DELETE', 3), ('as_text', 'INSERT', 3))";
+        assert_eq!(count(&w, seen).await, 6);
+        run(&w, "TRUNCATE seen").await;
+        for (what, ..) in KEYLESS {
+            let full = RefreshOptions { full: true, ..RefreshOptions::default() };
+            t.refresh(&[name(what)], &full).await.unwrap();
+        }
+        assert_eq!(count(&w, "SELECT count(*) FROM seen").await, 0);
     });
 }

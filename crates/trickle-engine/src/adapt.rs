@@ -2,6 +2,7 @@
 
 use crate::alter::{Readers, Way, Written, evolve};
 use crate::capture::{self, State};
+use crate::catalog::Held;
 use crate::copies::reads_copies;
 use crate::create::{Design, NewStreamTable};
 use crate::db::Connection;
@@ -10,7 +11,7 @@ use crate::immediate;
 use crate::locks::patiently;
 use crate::names::Name;
 use crate::refresh::given_way;
-use crate::registry::{Entry, Registry, is_held, require_own, shown};
+use crate::registry::{Dependency, Entry, Registry, is_held, require_own, shown};
 use crate::say;
 use crate::security::why_planned;
 use crate::trickle::Trickle;
@@ -35,16 +36,27 @@ pub(crate) struct Rebuilt {
     pub(crate) took: Duration,
 }
 
+/// From which properties of its sources the plans of a stream table are made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Plans {
+    /// Those that they have.
+    Own,
+    /// Of these no more than they had when it was planned before.
+    Held,
+}
+
 /// How often a stream table is planned while others rename what it reads.
 const ATTEMPTS: usize = 5;
 
 /// Notes that a source `$2` of `$1` was altered in nothing that matters: it has got columns; or the plans whose results are stored are the
-/// same (`$4`), and so is each property that is relied on. `$3` is the fingerprint with which the plans were made.
-const SERVES: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint = $3, \
-     relied = pgtrickle.relied(source_relid, pgtrickle.numbers(source_relid, columns_used)) \
+/// same (`$4`), and so is each property that is relied on. `$3` is the fingerprint with which the plans were made, `$5` whether they rest on
+/// no more than what is noted, and will.
+const SERVES: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint = $3, held_to = held_to OR $5, \
+     relied = pgtrickle.relied_now(source_relid, columns_used, CASE WHEN held_to OR $5 THEN relied END) \
      WHERE pgt_id = $1 AND source_relid = $2 AND schema_fingerprint <> $3 AND pgtrickle.fingerprint(source_relid) = $3 \
      AND (pgtrickle.has_grown(source_relid, schema_fingerprint) OR $4::bool AND source_type IN ('TABLE', 'STREAM_TABLE') \
-     AND pgtrickle.still_serves(source_relid, pgtrickle.numbers(source_relid, columns_used), relied, false) IS TRUE)";
+     AND pgtrickle.still_serves(source_relid, pgtrickle.numbers(source_relid, columns_used), relied, \
+         CASE WHEN $5 THEN 'HELD PLAN' ELSE 'PLAN' END) IS TRUE)";
 
 /// Buffers of these tables whose triggers were made for a table as it is no more.
 const OUTDATED: &str = "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) AND capture = 'ON' \
@@ -114,7 +126,7 @@ impl<C: Connection> Trickle<C> {
         let (e, new, design) = self.designed_anew(e).await?;
         let e = &e;
         if let Ok(design) = &design
-            && self.goes_on(e, design).await?
+            && (self.goes_on(e, design, Plans::Own).await? || self.goes_on_held(e, &new, design).await?)
         {
             self.progress.say(&format!(
                 "{name}: the alteration of its sources does not matter to it, and it goes on from its rows"
@@ -164,10 +176,33 @@ impl<C: Connection> Trickle<C> {
         Err(Error::stale(format!("what {} reads is renamed again and again", shown(e))))
     }
 
+    /// The same by a plan that does not know what its altered sources have got: keys, and columns that may not be NULL any more.
+    async fn goes_on_held(&mut self, e: &Entry, new: &NewStreamTable, design: &Design) -> Result<bool> {
+        let now = |d: &Dependency| design.resolved.dependencies.iter().find(|n| n.oid == d.relation.id.0);
+        let altered =
+            |d: &&Dependency| d.is_held_to || now(d).is_some_and(|n| n.fingerprint != d.fingerprint);
+        let altered = e.dependencies.iter().filter(altered);
+        let held: BTreeMap<TableId, Held> =
+            altered.filter_map(|d| Some((d.relation.id, d.relied.clone()?))).collect();
+        if held.is_empty() || !["DIFFERENTIAL", "IMMEDIATE"].contains(&e.mode.as_str()) {
+            return Ok(false);
+        }
+        match self.design_holding(e.relation.clone(), e.id, new, held).await {
+            Ok(design) => self.goes_on(e, &design, Plans::Held).await,
+            Err(error) if error.is_connection() || error.is_busy() => Err(error),
+            Err(_) => Ok(false),
+        }
+    }
+
     /// Goes on from what is stored, where nothing changed of its sources that the query relies on: what it reads is in its rows up
-    /// to its frontier, and in the buffers since. Whether it does.
-    async fn goes_on(&mut self, e: &Entry, design: &Design) -> Result<bool> {
+    /// to its frontier, and in the buffers since, or its writers keep it. Whether it does.
+    async fn goes_on(&mut self, e: &Entry, design: &Design, plans: Plans) -> Result<bool> {
         if !is_alike(e, design) || !evolve::has_columns(self.db(), e, &design.columns()).await? {
+            return Ok(false);
+        }
+        if let Some(table) = design.table.as_ref().filter(|_| e.is_immediate())
+            && !immediate::is_kept_by(self.db(), e, table).await?
+        {
             return Ok(false);
         }
         let tables =
@@ -191,13 +226,14 @@ impl<C: Connection> Trickle<C> {
                 capture::grow(t, TableId(*table)).await?;
             }
             // Triggers that were made for another table hold what they should not, whatever the plan relies on.
-            if t.query_opt(OUTDATED, &[&tables]).await.map_err(fail)?.is_some() {
+            if !e.is_immediate() && t.query_opt(OUTDATED, &[&tables]).await.map_err(fail)?.is_some() {
                 return Ok(false);
             }
             let same: bool =
                 t.query_one(SAME_PLANS, &[&e.id, &design.stored_hash()?]).await.map_err(fail)?.get(0);
             for d in &design.resolved.dependencies {
-                t.execute(SERVES, &[&e.id, &d.oid, &d.fingerprint, &same]).await.map_err(fail)?;
+                let held = plans == Plans::Held;
+                t.execute(SERVES, &[&e.id, &d.oid, &d.fingerprint, &same, &held]).await.map_err(fail)?;
             }
             let text = "SELECT FROM pgtrickle.unchanged(ARRAY[$1::int8])";
             Ok(t.query_opt(text, &[&e.id]).await.map_err(fail)?.is_some())
@@ -288,7 +324,7 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Whether a stream table that refreshes keep by deltas was planned as this design is, from the same columns of the same sources. What
+/// Whether a stream table that refreshes keep by deltas, or its writers, was planned as this design is, from the same columns of the same sources. What
 /// names the type of a source's rows shows whatever columns that gets.
 fn is_alike(e: &Entry, design: &Design) -> bool {
     let read: BTreeMap<u32, BTreeSet<&str>> = e
@@ -297,7 +333,7 @@ fn is_alike(e: &Entry, design: &Design) -> bool {
         .map(|d| (d.relation.id.0, d.columns.iter().map(String::as_str).collect()))
         .collect();
     let planned = design.read_columns();
-    e.mode == "DIFFERENTIAL"
+    (e.mode == "DIFFERENTIAL" || e.is_immediate())
         && design.mode() == e.mode
         && !e.needs_reinit
         && e.query == design.resolved.canonical

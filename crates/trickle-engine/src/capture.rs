@@ -302,7 +302,7 @@ pub(crate) async fn ensure(
 /// rows. One that somebody else refreshes now is planned anew.
 const ADOPTED: &str = "
 UPDATE pgtrickle.pgt_dependencies d SET schema_fingerprint = pgtrickle.fingerprint($1),
-    relied = pgtrickle.relied($1, pgtrickle.numbers($1, d.columns_used))
+    relied = pgtrickle.relied_now($1, d.columns_used, CASE WHEN d.held_to THEN d.relied END)
 WHERE d.source_relid = $1 AND d.pgt_id IN (
     SELECT r.pgt_id FROM pgtrickle.pgt_dependencies r JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
     WHERE r.source_relid = $1 AND s.refresh_mode <> 'IMMEDIATE' AND r.schema_fingerprint = pgtrickle.fingerprint($1, 32767::int2, $2)
@@ -334,7 +334,7 @@ pub(crate) async fn adopt(t: &Transaction<'_>, source: u32) -> Result<()> {
 /// Whether a buffer holds what it held before its table was altered: the table has got columns, or nothing was altered that its
 /// triggers rely on.
 pub(crate) const GOES_ON: &str = "(pgtrickle.has_grown(source_relid, schema_fingerprint) \
-     OR pgtrickle.still_serves(source_relid, pgtrickle.held_columns(segments) || paired, relied, true) IS TRUE)";
+     OR pgtrickle.still_serves(source_relid, pgtrickle.held_columns(segments) || paired, relied, 'TRIGGERS') IS TRUE)";
 
 /// A table that was altered in nothing that its triggers rely on is still the one that they were made for.
 pub(crate) async fn grow(t: &Transaction<'_>, table: TableId) -> Result<()> {

@@ -4,7 +4,7 @@ mod design;
 
 use crate::alter::{Readers, Way, mode_name};
 use crate::capture;
-use crate::catalog::{self, PgCatalog};
+use crate::catalog::{self, Held, PgCatalog};
 use crate::copies::is_copy;
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
@@ -16,6 +16,7 @@ use crate::say;
 use crate::schema;
 use crate::security::{Agreed, left_out, safe_path};
 use crate::trickle::Trickle;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use trickle_core::catalog::{TableDef, TableId, TableKind};
 use trickle_core::dag::StreamTableNode;
@@ -345,6 +346,17 @@ impl<C: Connection> Trickle<C> {
         id: i64,
         new: &NewStreamTable,
     ) -> Result<Design> {
+        self.design_holding(relation, id, new, BTreeMap::new()).await
+    }
+
+    /// The same by a plan that rests on no more than these properties of these tables.
+    pub(crate) async fn design_holding(
+        &mut self,
+        relation: Relation,
+        id: i64,
+        new: &NewStreamTable,
+        to: BTreeMap<TableId, Held>,
+    ) -> Result<Design> {
         let schedule = new.schedule.clone().unwrap_or_else(|| Some("calculated".to_owned()));
         if let Some(schedule) = &schedule {
             Schedule::parse(schedule)?;
@@ -361,6 +373,7 @@ impl<C: Connection> Trickle<C> {
         let settings = self.settings_of(new).await?;
         let path = safe_path(self.db(), &settings).await?;
         let mut catalog = PgCatalog::under(path.clone());
+        catalog.hold(to);
         if new.snapshots || self.follows_copies(id).await? {
             catalog.put_copies(self.put_copies(&mut resolved).await?);
         }

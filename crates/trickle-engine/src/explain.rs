@@ -98,7 +98,7 @@ impl<C: Connection> Trickle<C> {
 /// What makes, refreshes and drops a stream table that is kept by full refreshes.
 fn recompute(design: &Design) -> Result<Vec<(&'static str, Vec<String>)>> {
     let columns: Vec<Ident> = design.resolved.columns.iter().map(|c| Ident::new(&c.name)).collect();
-    let program = Recompute::new(&design.name(), &columns, &design.resolved.canonical);
+    let program = Recompute::new(&design.name(), &columns, &[], &design.resolved.canonical);
     let refresh = program.statements(Strategy::Full, &Windows::new())?;
     Ok(vec![
         ("create", vec![design.create_table()]),

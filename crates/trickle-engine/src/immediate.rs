@@ -21,6 +21,7 @@ use trickle_core::refresh::{Compiled, Installed, Setting, Template, Yield};
 use trickle_core::sql::Qualified;
 use trickle_core::stream_table::StreamTable;
 use trickle_core::{Cause, Reason, ReasonKind};
+use xxhash_rust::xxh64::xxh64;
 
 /// What is said of a table that triggers for statements do not see all changes of, of one that is refreshed at its own times,
 /// and of one whose capture the user holds off. Partitions come and go with their rows, and that fires no trigger: only a
@@ -145,8 +146,21 @@ WHERE d.source_type = 'TABLE'
   AND d.source_relid NOT IN (SELECT own.source_relid FROM pgtrickle.pgt_dependencies own WHERE own.pgt_id = $1)
 ORDER BY 1, 2";
 
-/// What computes a stream table and makes the triggers that keep it.
-pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<Installed> {
+/// Whether the triggers that keep a stream table are those that would be made now.
+pub(crate) async fn is_kept_by(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<bool> {
+    let made = made(db, e, table).await?.join(";");
+    let text = "SELECT kept_hash IS NOT DISTINCT FROM $2 FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
+    let row = db.query_opt(text, &[&e.id, &hash(&made)]).await;
+    let row = row.map_err(|err| Error::server("compare the triggers of a stream table", err))?;
+    Ok(row.is_some_and(|r| r.get(0)))
+}
+
+fn hash(made: &str) -> String {
+    format!("{:016x}", xxh64(made.as_bytes(), 0))
+}
+
+/// The statements that make the triggers that keep a stream table.
+async fn made(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<Vec<String>> {
     let mut sources = Vec::new();
     for (def, columns) in table.sources() {
         sources.push(with_children(db, Buffer::new(def, HIDDEN, &columns)).await?);
@@ -160,16 +174,22 @@ pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTa
     }
     let (settings, needs) = needs(db, e, table).await?;
     let kept = Immediate::new(table, e.id, sources, &settings)?.below(above).needing(needs);
-    let statements = kept.install()?;
+    Ok(texts(&kept.install()?))
+}
+
+/// What computes a stream table and makes the triggers that keep it.
+pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<Installed> {
+    let made = made(db, e, table).await?;
     let read: Vec<String> = table.sources().iter().map(|(def, _)| def.id.0.to_string()).collect();
     let allowed = format!("SELECT pgtrickle.require_owner('{{{}}}')", read.join(","));
     let handed = format!("SELECT pgtrickle.hand_to_owner({})", e.id);
     let unmarked = format!("DELETE FROM pgtrickle.pgt_marks WHERE pgt_id = {}", e.id);
     let noted = format!(
-        "UPDATE pgtrickle.pgt_stream_tables SET triggers_fingerprint = pgtrickle.immediate_fingerprint(pgt_id) WHERE pgt_id = {}",
+        "UPDATE pgtrickle.pgt_stream_tables SET triggers_fingerprint = pgtrickle.immediate_fingerprint(pgt_id), kept_hash = '{}' \
+         WHERE pgt_id = {}",
+        hash(&made.join(";")),
         e.id
     );
-    let made = texts(&statements).into_iter();
     let mark = db.mark_of_work().map(str::to_owned);
     let made = mark.into_iter().chain(made).chain([handed, unmarked]);
     let mut then = vec![Template::plain(allowed, Yield::Nothing)];
@@ -193,6 +213,14 @@ async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(V
     let names = e.query.contains("::reg") || columns.any(|c| c.ty.is_name_by_path());
     let ids: Vec<u32> = sources.iter().map(|(def, _)| def.id).chain([e.relation.id]).map(|id| id.0).collect();
     let keys = db.query(KEYS, &[&ids]).await.map_err(|err| Error::server("read the keys of sources", err))?;
+    // Of the sources those that the plan knows.
+    let known = |r: &Row| {
+        let (of, numbers) = (r.get::<u32>(0), r.get::<Vec<i16>>(2));
+        let Some((def, _)) = sources.iter().find(|(def, _)| def.id.0 == of) else { return true };
+        let number = |c: &usize| def.columns.get(*c).map(|c| c.number);
+        def.keys.iter().any(|k| k.iter().filter_map(number).eq(numbers.iter().copied()))
+    };
+    let keys: Vec<Row> = keys.into_iter().filter(known).collect();
     let key = |r: &Row| Key { table: TableId(r.get(0)), index: r.get(1), columns: r.get(2) };
     let named = db.query(NAMED, &[&e.id]).await;
     let named = named.map_err(|err| Error::server("read the columns that a query names", err))?;
@@ -202,11 +230,14 @@ async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(V
             let columns: Vec<usize> = (0..def.columns.len()).collect();
             Buffer::new(def, HIDDEN, &columns)
         });
+    let rights = db.query_one("SELECT callable, schemas FROM pgtrickle.rights_of($1)", &[&e.id]).await;
+    let rights = rights.map_err(|err| Error::server("read what the owner of a stream table may use", err))?;
+    let (callable, schemas) = (rights.get(0), rights.get(1));
     if e.functions.is_empty() && e.types.is_empty() && e.objects.is_empty() && !names {
         let mut settings = e.in_force.clone();
         let paths = settings.iter_mut().filter(|s| s.name == "search_path");
         paths.for_each(|s| s.values = vec!["pg_catalog".to_owned()]);
-        return Ok((settings, Needs { keys, own, never_null, ..Needs::default() }));
+        return Ok((settings, Needs { keys, own, never_null, callable, schemas, ..Needs::default() }));
     }
     let text = "SELECT pgtrickle.type_names($1), pgtrickle.functions_fingerprint($2), pgtrickle.objects_fingerprint($3)";
     let now = db.query_one(text, &[&e.types, &e.functions, &e.objects]).await;
@@ -214,6 +245,8 @@ async fn needs(db: &dyn Connection, e: &Entry, table: &StreamTable) -> Result<(V
     let needs = Needs {
         functions: e.functions.clone(),
         bodies: now.get(1),
+        callable,
+        schemas,
         objects: e.objects.clone(),
         properties: now.get(2),
         types: e.types.clone(),

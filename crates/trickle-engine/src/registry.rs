@@ -1,7 +1,7 @@
 //! The stream tables of a database, as its catalog lists them.
 
 use crate::capture::HIDDEN;
-use crate::catalog::{self, PgCatalog};
+use crate::catalog::{self, Held, PgCatalog};
 use crate::copies::{copies, is_copy, reads_copies};
 use crate::db::{Bind, Connection, Json, Row, Transaction};
 use crate::error::{Error, Result};
@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use trickle_core::apply::Identity;
 use trickle_core::catalog::{TableId, TableKind};
 use trickle_core::dag::{Dag, StreamTableNode};
 use trickle_core::near::nearest;
 use trickle_core::parse::parse_query;
-use trickle_core::refresh::{Compiled, Copied, Program, Recompute, Relation, Setting};
+use trickle_core::refresh::{Compiled, Copied, KeyColumn, Program, Recompute, Relation, Setting};
 use trickle_core::schedule::{self, Schedule, Time, canonical_periods};
 use trickle_core::sql::{Ident, Profile, Qualified};
 use trickle_core::stream_table::{Options, StreamTable};
@@ -53,6 +54,10 @@ pub struct Dependency {
     pub held: bool,
     /// Whether it has partitions.
     pub partitioned: bool,
+    /// Its keys and columns without NULL when it was planned; `None` where they were not noted.
+    pub(crate) relied: Option<Held>,
+    /// Whether plans rest on no more than these.
+    pub(crate) is_held_to: bool,
 }
 
 /// A stream table as the catalog lists it.
@@ -124,6 +129,12 @@ impl Entry {
     /// What it reads itself; a view is looked through to its tables.
     pub fn read(&self) -> impl Iterator<Item = &Dependency> {
         self.dependencies.iter().filter(|d| d.kind != TableKind::View)
+    }
+
+    /// The properties of tables beside which its plan knows none, though they have more by now.
+    pub(crate) fn held(&self) -> BTreeMap<TableId, Held> {
+        let held = self.dependencies.iter().filter(|d| d.is_held_to);
+        held.filter_map(|d| Some((d.relation.id, d.relied.clone()?))).collect()
     }
 
     /// The schemas where its statements find what they name without one.
@@ -224,7 +235,7 @@ SELECT l.*, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.rel
     coalesce(b.unlogged, false),
     coalesce(pg_relation_size(to_regclass(pg_catalog.format('pgtrickle_changes.changes_%s_%s', b.source_relid,
         b.segments->-1->>'number'))) >= b.limit_bytes, false),
-    coalesce(b.capture = 'HELD', false), coalesce(c.relkind = 'p', false)
+    coalesce(b.capture = 'HELD', false), coalesce(c.relkind = 'p', false), d.relied IS NOT NULL, d.relied[4], d.relied[5], d.held_to
 FROM listed l LEFT JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
 LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
@@ -406,6 +417,11 @@ fn dependency(r: &Row) -> Result<Dependency> {
         full: r.get(READ + 8),
         held: r.get(READ + 9),
         partitioned: r.get(READ + 10),
+        relied: match r.get(READ + 11) {
+            true => Some(Held::parse(r.get(READ + 12), r.get(READ + 13))?),
+            false => None,
+        },
+        is_held_to: r.get(READ + 14),
     })
 }
 
@@ -495,6 +511,7 @@ pub(crate) async fn compile_entry(
         if reads_copies(e) {
             catalog.put_copies(copies(db).await?);
         }
+        catalog.hold(e.held());
         let parsed = parse_query(&e.query)?;
         let options = options(&e.relation, e.id, server);
         let verdict = catalog::compile(db, catalog, &parsed, &options).await?;
@@ -513,8 +530,21 @@ pub(crate) async fn compile_entry(
             let program = immediate::program(db, e, &table).await?;
             return Ok(Runnable { program: Arc::new(program), table: Some(table) });
         }
+        // Results that it keeps beside would not be kept.
+        if table.layout().result.identity == Identity::Bag && table.layout().states.is_empty() {
+            let key = key_of(db, e.relation.id, true).await?;
+            if !key.is_empty() {
+                return recompute(db, e, &key).await;
+            }
+        }
         return Ok(Runnable { program: Arc::new(Compiled::new(table.clone())), table: Some(table) });
     }
+    let key = key_of(db, e.relation.id, false).await?;
+    recompute(db, e, &key).await
+}
+
+/// Computes the query of a stream table as text, and tells its rows apart by this key.
+async fn recompute(db: &dyn Connection, e: &Entry, key: &[KeyColumn]) -> Result<Runnable> {
     let columns = db
         .query(
             "SELECT attname FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -524,7 +554,34 @@ pub(crate) async fn compile_entry(
         .map_err(|err| Error::server("read the columns of a stream table", err))?;
     let columns: Vec<Ident> = columns.iter().map(|r| Ident::new(r.get::<String>(0))).collect();
     let name = Qualified::new(&e.relation.schema, &e.relation.name);
-    Ok(Runnable { table: None, program: Arc::new(Recompute::new(&name, &columns, &e.query)) })
+    Ok(Runnable { table: None, program: Arc::new(Recompute::new(&name, &columns, key, &e.query)) })
+}
+
+/// The columns of the key by which rows of a table are told apart, if it has one: any, or `$2` one that foreign
+/// keys refer to (`pgtrickle.pairing_key`).
+const PAIRING_KEY: &str = "
+SELECT (SELECT count(*) FROM pg_attribute b WHERE b.attrelid = a.attrelid AND b.attnum BETWEEN 1 AND a.attnum - 1 AND NOT b.attisdropped),
+    r.oprname, rn.nspname, l.collname, ln.nspname
+FROM pg_index i CROSS JOIN generate_series(0, i.indnkeyatts - 1) k(n)
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[k.n] JOIN pg_opclass o ON o.oid = i.indclass[k.n]
+JOIN pg_amop m ON m.amopfamily = o.opcfamily AND m.amoplefttype = o.opcintype AND m.amoprighttype = o.opcintype AND m.amopstrategy = 3
+JOIN pg_operator r ON r.oid = m.amopopr JOIN pg_namespace rn ON rn.oid = r.oprnamespace
+LEFT JOIN pg_collation l ON l.oid = i.indcollation[k.n] LEFT JOIN pg_namespace ln ON ln.oid = l.collnamespace
+WHERE i.indexrelid = pgtrickle.pairing_key($1, $2) ORDER BY k.n";
+
+async fn key_of(db: &dyn Connection, table: TableId, referenced: bool) -> Result<Vec<KeyColumn>> {
+    let rows = db.query(PAIRING_KEY, &[&table.0, &referenced]).await;
+    let rows = rows.map_err(|err| Error::server("read the keys of a stream table", err))?;
+    let column = |r: &Row| {
+        let collation = r.get::<Option<String>>(3).zip(r.get::<Option<String>>(4));
+        Ok(KeyColumn {
+            position: usize::try_from(r.get::<i64>(0))
+                .map_err(|_| Error::input("a table has a negative number of columns"))?,
+            equality: Qualified::new(r.get::<String>(2), r.get::<String>(1)),
+            collation: collation.map(|(name, schema)| Qualified::new(schema, name)),
+        })
+    };
+    rows.iter().map(column).collect()
 }
 
 /// Keeps a stream table from being planned, altered or refreshed by others until the transaction ends, and tells

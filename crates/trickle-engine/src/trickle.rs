@@ -353,7 +353,8 @@ impl<C: Connection> Trickle<C> {
     /// The plan and program of a stream table, compiled once per definition.
     pub(crate) async fn runnable(&mut self, e: &Entry) -> Result<Runnable> {
         let made_from = format!(
-            "{}\0{:?}\0{:?}\0{}\0{:?}\0{:?}",
+            "{}\0{}\0{:?}\0{:?}\0{}\0{:?}\0{:?}",
+            e.definition,
             e.query,
             e.relation,
             e.dependencies,

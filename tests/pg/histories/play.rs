@@ -3,6 +3,8 @@
 use super::actions::{Action, Beside, History, WORLD};
 use crate::support::private::connect;
 use crate::support::{Driver, count, name, pid, run, sql_api};
+use futures_util::FutureExt;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,7 +80,12 @@ impl<'s> Play<'s> {
         };
         let first = connect(server, "postgres").await;
         run(&first, ROLE).await;
-        for r in first.client().query("SELECT datname FROM pg_database WHERE datname ~ '^h[0-9]'", &[]).await.unwrap() {
+        for r in first
+            .client()
+            .query("SELECT datname FROM pg_database WHERE datname ~ '^h[0-9]'", &[])
+            .await
+            .unwrap()
+        {
             let left: String = r.get(0);
             without_prepared(&connect(server, &left).await).await;
             run(&first, &format!("DROP DATABASE {left} WITH (FORCE)")).await;
@@ -212,9 +219,12 @@ impl<'s> Play<'s> {
             Beside::Kill => {
                 let kill = async {
                     tokio::time::sleep(after).await;
-                    let ended = self.admin.client().query("SELECT pg_terminate_backend($1, 10000)", &[&pid]).await;
+                    let ended =
+                        self.admin.client().query("SELECT pg_terminate_backend($1, 10000)", &[&pid]).await;
                     ended.map(drop).map_err(|e| e.to_string())
                 };
+                // Tests expect no connection to go; here one does.
+                let refreshed = AssertUnwindSafe(refreshed).catch_unwind();
                 let (_, killed) = tokio::join!(refreshed, kill);
                 killed?;
                 self.reconnect().await
@@ -317,9 +327,15 @@ fn full_name(e: &Entry) -> Name {
     Name { schema: Some(e.relation.schema.to_string()), name: e.relation.name.to_string() }
 }
 
-async fn connected(server: &Server, database: &str, settings: &Settings, by_sql: bool) -> Result<Driver, String> {
+async fn connected(
+    server: &Server,
+    database: &str,
+    settings: &Settings,
+    by_sql: bool,
+) -> Result<Driver, String> {
     let fail = |e: Error| format!("trickle does not work in this database: {e:?}");
-    let mut trickle = Trickle::attach(connect(server, database).await, settings.clone()).await.map_err(fail)?;
+    let mut trickle =
+        Trickle::attach(connect(server, database).await, settings.clone()).await.map_err(fail)?;
     trickle.init().await.map_err(fail)?;
     let t = Driver::through(trickle, by_sql);
     run(t.connection(), "RESET search_path").await;

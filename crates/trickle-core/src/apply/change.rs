@@ -47,7 +47,7 @@ pub fn change_statement(changed: Changed, tables: &[&Stored], against: Against) 
         let change = Change { table, rows, against };
         let (removed, written) = (names.fresh("removed"), names.fresh("written"));
         ctes.push(dml(removed.clone(), CteBody::Delete(removal(&change))));
-        ctes.push(dml(written.clone(), CteBody::Insert(insertion(&change))));
+        ctes.push(dml(written.clone(), CteBody::Insert(insertion(&change, &removed))));
         counts = done(&removed, &written);
     }
     let mut query = Query::select(Select { items: counts, ..Select::default() });
@@ -315,7 +315,9 @@ pub(super) fn row_hash(values: Vec<Scalar>) -> Scalar {
     Scalar::call("hash_record_extended", vec![Scalar::Row(values), Scalar::int8(0)])
 }
 
-fn insertion(change: &Change<'_>) -> Insert {
+/// Without a key a row that changes is one that goes and one that comes: it goes first, so that it may have the key that a
+/// unique index of the user's keeps apart.
+fn insertion(change: &Change<'_>, removed: &Ident) -> Insert {
     let d = Ident::fixed("d");
     let table = change.table;
     let (coming, comes) = change.comes(&d);
@@ -328,6 +330,7 @@ fn insertion(change: &Change<'_>) -> Insert {
     if table.identity == Identity::Bag {
         let series = Scalar::call("generate_series", vec![Scalar::int8(1), change.weight(&d)]);
         select.from.push(FromItem::call(series, Ident::fixed("copy")));
+        select.filter.push(count(removed, None).op(">=", Scalar::int8(0)));
     }
     let on_conflict = match &table.identity {
         Identity::Key(key) => upsert(table, key, Vec::new()),

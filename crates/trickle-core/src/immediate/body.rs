@@ -155,8 +155,8 @@ impl Immediate<'_> {
 
     /// Does nothing, but has it noted, where the stream table's owner may not read the sources any more, or is another by now: writers
     /// write on. What the server's event triggers tell of is followed before; of a role that loses what it had by another, nothing
-    /// tells. The schema comes first: without a right on that its tables cannot be asked for by name.
-    fn permitted(&self) -> [Instruction; 2] {
+    /// tells. Schemas come first: without a right on one its tables cannot be asked for by name.
+    fn permitted(&self) -> [Instruction; 3] {
         let may =
             |function, what: Scalar, privilege| Scalar::call(function, vec![what, Scalar::text(privilege)]);
         let oid = |id: TableId| Scalar::int8(i64::from(id.0)).cast(Type::Other(Arc::new(opaque("oid"))));
@@ -173,6 +173,25 @@ impl Immediate<'_> {
             wanted.push(usage(&s.schema));
             wanted.push(may("has_table_privilege", oid(s.id), "SELECT"));
         }
+        // NULL for what is gone.
+        let each = |function, ids: &[u32], privilege| {
+            let each = ids.iter().map(|id| may(function, oid(TableId(*id)), privilege));
+            each.map(|has| has.coalesce(Scalar::bool(false))).collect::<Vec<_>>()
+        };
+        wanted.extend(each("has_function_privilege", &self.needs.callable, "EXECUTE"));
+        let schemas = each("has_schema_privilege", &self.needs.schemas, "USAGE");
+        let schemas = std::iter::once(usage(self.table.hidden_schema())).chain(schemas);
+        let remade = Scalar::or(self.as_planned().into_iter().map(Scalar::negated));
+        // A snapshot from before a plan shows other objects than that was made for.
+        let remade = when(remade, std::iter::once(self.check()).chain(stop()).collect(), Vec::new());
+        let denied = |rights: Vec<Scalar>| {
+            when(Scalar::or(rights.into_iter().map(Scalar::negated)), stop(), Vec::new())
+        };
+        [denied(schemas.collect()), denied(wanted), remade]
+    }
+
+    /// What its plan takes of functions, operators, types and schemas is as it was.
+    fn as_planned(&self) -> Vec<Scalar> {
         let Needs {
             functions,
             bodies,
@@ -181,39 +200,29 @@ impl Immediate<'_> {
             types,
             names,
             path,
+            callable: _,
+            schemas: _,
             keys: _,
             own: _,
             never_null: _,
         } = &self.needs;
-        // NULL for a function that is gone.
-        let callable = |f: &u32| {
-            may("has_function_privilege", oid(TableId(*f)), "EXECUTE").coalesce(Scalar::bool(false))
-        };
-        wanted.extend(functions.iter().map(callable));
+        let call = |name, list| Scalar::Call(Qualified::new("pgtrickle", name), vec![list]);
+        let oids = |of: &[u32]| fit::list(of.iter().map(u32::to_string), "oid[]");
+        let texts = |of: &[String]| fit::list(of.iter().cloned(), "text[]");
+        let mut all = Vec::new();
         if !functions.is_empty() {
-            let functions = fit::list(functions.iter().map(u32::to_string), "oid[]");
-            let now = Scalar::Call(Qualified::new("pgtrickle", "functions_fingerprint"), vec![functions]);
-            wanted.push(now.equals(Scalar::text(bodies)));
+            all.push(call("functions_fingerprint", oids(functions)).equals(Scalar::text(bodies)));
         }
         if !objects.is_empty() {
-            let objects = fit::list(objects.iter().cloned(), "text[]");
-            let now = Scalar::Call(Qualified::new("pgtrickle", "objects_fingerprint"), vec![objects]);
-            wanted.push(now.equals(Scalar::text(properties)));
+            all.push(call("objects_fingerprint", texts(objects)).equals(Scalar::text(properties)));
         }
         if !types.is_empty() {
-            let types = fit::list(types.iter().map(u32::to_string), "oid[]");
-            let named = Scalar::Call(Qualified::new("pgtrickle", "type_names"), vec![types]);
-            let names = fit::list(names.iter().cloned(), "text[]");
-            wanted.push(named.op("@>", names));
+            all.push(call("type_names", oids(types)).op("@>", texts(names)));
         }
         if !path.is_empty() {
-            let path = fit::list(path.iter().cloned(), "text[]");
-            wanted.push(Scalar::Call(Qualified::new("pgtrickle", "is_safe_path"), vec![path]));
+            all.push(call("is_safe_path", texts(path)));
         }
-        [
-            when(usage(self.table.hidden_schema()).negated(), stop(), Vec::new()),
-            when(Scalar::or(wanted.into_iter().map(Scalar::negated)), stop(), Vec::new()),
-        ]
+        all
     }
 
     /// Has it noted that the stream table is not kept, and does nothing.

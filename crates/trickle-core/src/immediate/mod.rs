@@ -61,8 +61,12 @@ pub struct Immediate<'t> {
 /// time, and writers go on without it.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
-    /// Functions that its owner calls, by oid.
+    /// Functions that its query calls, by oid.
     pub functions: Vec<u32>,
+    /// Functions that its owner may call, among these and those behind them, by oid (`pgtrickle.rights_of`).
+    pub callable: Vec<u32>,
+    /// The schemas of all that it names, itself included, that its owner may use, by oid.
+    pub schemas: Vec<u32>,
     /// Of these functions, their names and bodies (`pgtrickle.functions_fingerprint`).
     pub bodies: String,
     /// Operators, casts and the like on which its values rest, by catalog and oid.

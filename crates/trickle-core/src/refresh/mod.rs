@@ -39,7 +39,7 @@ pub use plan::{
     Template, Transaction, Windows, Yield,
 };
 pub use program::{Compiled, Piece, PieceParam};
-pub use recompute::Recompute;
+pub use recompute::{KeyColumn, Recompute};
 pub use report::{Action, Failure, FailureKind, MemberReport, Phases, Report};
 
 use serde::{Deserialize, Serialize};

@@ -6,41 +6,126 @@ use crate::error::{Error, Result};
 use crate::sql::{Ident, Qualified};
 use std::sync::Arc;
 
-/// Empties the stored table and fills it from the query: what a materialized view does, but readers are never blocked.
-/// The query may hold what the engine cannot read, so it is kept as text: the canonical text that the server gave for
-/// it (`pg_get_viewdef`), which is one complete query.
-#[derive(Clone, Debug)]
+/// Computes the query and writes the result: all of it, or what differs from what is stored; readers are never blocked. The
+/// query may hold what the engine cannot read, so it is kept as text: the canonical text that the server gave for it
+/// (`pg_get_viewdef`), which is one complete query. Nothing is known of its columns but their names, so rows are compared by the bytes of their values (`*<>`, PostgreSQL manual, 9.25.6), which
+/// any type has.
+#[derive(Debug)]
 pub struct Recompute {
-    statements: Arc<[Template]>,
+    replaced: Arc<[Template]>,
+    difference: Option<Arc<[Template]>>,
+}
+
+/// A column of a key of the stored table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyColumn {
+    /// Its position among the stored columns.
+    pub position: usize,
+    /// The operator, with its schema, by which its unique index tells values apart.
+    pub equality: Qualified,
+    /// The collation, with its schema, of the index, where the type has one.
+    pub collation: Option<Qualified>,
 }
 
 impl Recompute {
-    /// The program that keeps `columns` of `table` equal to `query`.
-    pub fn new(table: &Qualified, columns: &[Ident], query: &str) -> Recompute {
+    /// The program that keeps `columns` of `table` equal to `query`. By `key`, which a unique index of the table
+    /// enforces, a row that changes is updated: a foreign key to the table and its triggers see it as one. Without, such a
+    /// row is deleted and inserted.
+    pub fn new(table: &Qualified, columns: &[Ident], key: &[KeyColumn], query: &str) -> Recompute {
         let query = query.trim_end().trim_end_matches(';');
         let names: Vec<String> = columns.iter().map(ToString::to_string).collect();
         let list = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
-        let statements = Arc::new([
+        let replaced = Arc::new([
             Template::plain(format!("DELETE FROM {table}"), Yield::Deleted),
             Template::plain(
                 format!("INSERT INTO {table}{list}\nSELECT * FROM (\n{query}\n) AS query"),
                 Yield::Inserted,
             ),
         ]);
-        Recompute { statements }
+        let difference = (!columns.is_empty()).then(|| {
+            let text = difference(table, &names, key, query);
+            Arc::from([Template::plain(text, Yield::Counts)])
+        });
+        Recompute { replaced, difference }
     }
+}
+
+/// The statement that writes what differs. Rows of both sides are put in one order by the bytes of their values; equal ones
+/// are counted against each other, and what is left over of a side goes or comes. Rows go before others come, so that none
+/// meets the key of one that goes.
+fn difference(table: &Qualified, names: &[String], key: &[KeyColumn], query: &str) -> String {
+    let own: Vec<String> = (1..=names.len()).map(|n| format!("c{n}")).collect();
+    let of = |alias: &str| own.iter().map(|c| format!("{alias}.{c}")).collect::<Vec<_>>().join(", ");
+    let (all, listed) = (own.join(", "), names.join(", "));
+    let stored: Vec<String> = names.iter().map(|n| format!("t.{n}")).collect();
+    let stored = stored.join(", ");
+    let sides = format!(
+        "query({all}) AS MATERIALIZED (SELECT * FROM (\n{query}\n) AS query),\n\
+         sides(w, at, {all}) AS (SELECT -1, t.ctid, {stored} FROM {table} t UNION ALL SELECT 1, NULL, {} FROM query q),\n\
+         imaged AS (SELECT s.*, ROW({}) AS image FROM sides s),\n\
+         sorted AS (SELECT i.*, pg_catalog.row_number() OVER o AS n, CASE WHEN pg_catalog.row_number() OVER o OPERATOR(pg_catalog.=) 1 \
+         OR pg_catalog.lag(i.image) OVER o OPERATOR(pg_catalog.*<>) i.image THEN 1 ELSE 0 END AS begins \
+         FROM imaged i WINDOW o AS (ORDER BY i.image USING OPERATOR(pg_catalog.*<))),\n\
+         equal AS (SELECT s.*, pg_catalog.sum(s.begins) OVER (ORDER BY s.n) AS run FROM sorted s),\n\
+         counted AS (SELECT e.*, pg_catalog.row_number() OVER (PARTITION BY e.run, e.w ORDER BY e.n) AS nth FROM equal e),\n\
+         odd AS MATERIALIZED (SELECT c.* FROM (SELECT c.*, pg_catalog.count(*) OVER (PARTITION BY c.run, c.nth) AS sides FROM counted c) c \
+         WHERE c.sides OPERATOR(pg_catalog.=) 1)",
+        of("q"),
+        of("s"),
+    );
+    let (gone, come) = ("w OPERATOR(pg_catalog.=) -1", "w OPERATOR(pg_catalog.=) 1");
+    let paired: Vec<String> = key.iter().filter_map(|k| same(k, &own)).collect();
+    let pairs = match paired.is_empty() {
+        true => format!("pairs(at, n, {all}) AS (SELECT o.at, o.n, {} FROM odd o WHERE false)", of("o")),
+        false => format!(
+            "pairs(at, n, {all}) AS MATERIALIZED (SELECT DISTINCT ON (g.at) g.at, c.n, {} FROM odd g JOIN odd c ON g.{gone} AND c.{come} AND {} \
+             ORDER BY g.at, c.n)",
+            of("c"),
+            paired.join(" AND "),
+        ),
+    };
+    let set: Vec<String> = names.iter().zip(&own).map(|(name, c)| format!("{name} = p.{c}")).collect();
+    let after = |cte: &str| format!("(SELECT pg_catalog.count(*) FROM {cte}) OPERATOR(pg_catalog.>=) 0");
+    format!(
+        "WITH {sides},\n{pairs},\n\
+         gone AS (DELETE FROM {table} t WHERE t.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT o.at FROM odd o WHERE o.{gone} \
+         AND NOT EXISTS (SELECT FROM pairs p WHERE p.at OPERATOR(pg_catalog.=) o.at))) RETURNING 1),\n\
+         changed AS (UPDATE {table} t SET {} FROM pairs p WHERE t.ctid OPERATOR(pg_catalog.=) p.at AND {} RETURNING 1),\n\
+         come AS (INSERT INTO {table} ({listed}) SELECT {} FROM odd o WHERE o.{come} \
+         AND NOT EXISTS (SELECT FROM pairs p WHERE p.n OPERATOR(pg_catalog.=) o.n) AND {} AND {} RETURNING 1)\n\
+         SELECT (SELECT pg_catalog.count(*) FROM come), (SELECT pg_catalog.count(*) FROM changed), (SELECT pg_catalog.count(*) FROM gone)",
+        set.join(", "),
+        after("gone"),
+        of("o"),
+        after("gone"),
+        after("changed"),
+    )
+}
+
+/// Whether a row that goes and one that comes have the same value in a column of the key.
+fn same(k: &KeyColumn, own: &[String]) -> Option<String> {
+    let column = own.get(k.position)?;
+    let schema = k.equality.schema.as_ref().map(|s| format!("{s}.")).unwrap_or_default();
+    let collation = k.collation.as_ref().map(|c| format!(" COLLATE {c}")).unwrap_or_default();
+    Some(format!("g.{column} OPERATOR({schema}{}) c.{column}{collation}", k.equality.name.as_str()))
 }
 
 impl Program for Recompute {
     fn strategies(&self) -> &[Strategy] {
-        &[Strategy::Full]
+        match self.difference {
+            Some(_) => &[Strategy::FullDifference, Strategy::Full],
+            None => &[Strategy::Full],
+        }
     }
 
     fn statements(&self, strategy: Strategy, _: &Windows) -> Result<Arc<[Template]>> {
-        match strategy {
-            Strategy::NoData => Ok(Arc::new([])),
-            Strategy::Full => Ok(self.statements.clone()),
-            other => Err(Error::plan(format!("a query that is not incremental has no way {}", other.name()))),
+        match (strategy, &self.difference) {
+            (Strategy::NoData, _) => Ok(Arc::new([])),
+            (Strategy::Full, _) => Ok(self.replaced.clone()),
+            (Strategy::FullDifference, Some(difference)) => Ok(difference.clone()),
+            (other, _) => {
+                Err(Error::plan(format!("a query that is not incremental has no way {}", other.name())))
+            }
         }
     }
 
@@ -56,11 +141,30 @@ mod tests {
     #[test]
     fn the_query_stands_alone_and_names_are_quoted() {
         let table = Qualified::new("S", "select");
-        let r = Recompute::new(&table, &[Ident::new("a b")], " SELECT 1 AS \"a b\" -- why\n;");
+        let r = Recompute::new(&table, &[Ident::new("a b")], &[], " SELECT 1 AS \"a b\" -- why\n;");
         let all = r.statements(Strategy::Full, &Windows::new()).unwrap();
         let texts: Vec<&str> = all.iter().map(|t| &*t.text).collect();
         let expected = "INSERT INTO \"S\".\"select\" (\"a b\")\nSELECT * FROM (\n SELECT 1 AS \"a b\" -- why\n\n) AS query";
         assert_eq!(texts, ["DELETE FROM \"S\".\"select\"", expected]);
         assert!(r.statements(Strategy::Delta, &Windows::new()).is_err());
+    }
+
+    #[test]
+    fn a_row_of_a_key_is_updated_and_others_go_first() {
+        let key = KeyColumn {
+            position: 1,
+            equality: Qualified::new("pg_catalog", "="),
+            collation: Some(Qualified::new("pg_catalog", "C")),
+        };
+        let columns = [Ident::new("v"), Ident::new("id")];
+        let r = Recompute::new(&Qualified::new("s", "t"), &columns, &[key], "SELECT 1, 'a'");
+        assert_eq!(r.strategies(), [Strategy::FullDifference, Strategy::Full]);
+        let all = r.statements(Strategy::FullDifference, &Windows::new()).unwrap();
+        let text = &all[0].text;
+        assert_eq!(text.matches("SELECT 1, 'a'").count(), 1, "{text}");
+        assert!(text.contains("g.c2 OPERATOR(pg_catalog.=) c.c2 COLLATE pg_catalog.\"C\""), "{text}");
+        assert!(text.contains("SET v = p.c1, id = p.c2"), "{text}");
+        let none = Recompute::new(&Qualified::new("s", "t"), &[], &[], "SELECT");
+        assert_eq!(none.strategies(), [Strategy::Full]);
     }
 }

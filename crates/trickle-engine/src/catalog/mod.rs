@@ -24,7 +24,7 @@ use trickle_core::stream_table::{Options, Verdict, compile_parsed};
 use trickle_core::types::Type;
 use types::Types;
 
-pub use tables::Reach;
+pub use tables::{Held, Reach};
 pub(crate) use tables::{KIND, canonical, reach};
 pub(crate) use types::spelled;
 
@@ -65,6 +65,8 @@ pub struct PgCatalog {
     typed: Vec<String>,
     /// What is read in the place of others.
     copies: Copies,
+    /// Tables of which no more is known than this.
+    held: BTreeMap<TableId, Held>,
     types: Types,
     wanted: RefCell<BTreeSet<Wanted>>,
 }
@@ -88,6 +90,11 @@ impl PgCatalog {
     /// Reads copies in the place of their sources.
     pub(crate) fn put_copies(&mut self, copies: Copies) {
         self.copies = copies;
+    }
+
+    /// Knows no more keys and columns without NULL of these tables than these.
+    pub(crate) fn hold(&mut self, to: BTreeMap<TableId, Held>) {
+        self.held = to;
     }
 
     /// The types of columns, each from its oid and what `format_type` says of it.
@@ -120,13 +127,13 @@ impl PgCatalog {
                 Wanted::Relation(name) => {
                     let copy = name.0.clone().and_then(|s| self.copies.get(&(s, name.1.clone())));
                     let copy = copy.map(|c| (Some(HIDDEN.to_owned()), c.name.clone()));
-                    let mut relation =
-                        tables::read(db, &mut self.types, copy.as_ref().unwrap_or(name)).await?;
+                    let read = copy.as_ref().unwrap_or(name);
+                    let mut relation = tables::read(db, &mut self.types, &self.held, read).await?;
                     let typed = self.typed.iter().filter(|_| name.0.is_none());
                     for schema in typed {
                         if relation.is_none() {
                             let there = (Some(schema.clone()), name.1.clone());
-                            relation = tables::read(db, &mut self.types, &there).await?;
+                            relation = tables::read(db, &mut self.types, &self.held, &there).await?;
                         }
                     }
                     self.relations.insert(name.clone(), relation.unwrap_or(Relation::Absent));

@@ -57,8 +57,49 @@ SELECT k.conkey, k.confrelid, k.confkey, k.convalidated AND NOT k.condeferrable,
           ORDER BY a.attnum)
 FROM pg_constraint k WHERE k.conrelid = $1 AND k.contype = 'f' ORDER BY k.oid";
 
-/// Reads a relation; `None` where there is none of that name.
-pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) -> Result<Option<Relation>> {
+/// Properties of a table that a plan rests on where the table has got more of them since: rows that were
+/// stored or captured before need not have those.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Keys, by the attribute numbers of their columns.
+    keys: Vec<Vec<i16>>,
+    /// The attribute numbers of columns that are never NULL.
+    never_null: Vec<i16>,
+}
+
+impl Held {
+    /// As `pgtrickle.relied` writes keys and columns that are never NULL.
+    ///
+    /// # Errors
+    /// A text that it does not write.
+    pub(crate) fn parse(keys: Option<&str>, never_null: Option<&str>) -> Result<Held> {
+        let number = |text: &str| {
+            let fail = |_| Error::input(format!("the catalog has {text:?} for the number of a column"));
+            text.parse().map_err(fail)
+        };
+        let list = |text: Option<&str>, by| -> Vec<String> {
+            text.into_iter().flat_map(|t| t.split(by)).filter(|t| !t.is_empty()).map(str::to_owned).collect()
+        };
+        let key = |k: &String| list(k.split('/').next(), ',').iter().map(|n| number(n)).collect();
+        Ok(Held {
+            keys: list(keys, ';').iter().map(key).collect::<Result<_>>()?,
+            never_null: list(never_null, ';').iter().map(|n| number(n)).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Whether a table may be known to have this key.
+    pub(crate) fn has_key(&self, columns: &[i16]) -> bool {
+        self.keys.iter().any(|k| k == columns)
+    }
+}
+
+/// Reads a relation; `None` where there is none of that name. Of tables that are `held` no more is known than that.
+pub(super) async fn read(
+    db: &dyn Connection,
+    types: &mut Types,
+    held: &BTreeMap<TableId, Held>,
+    name: &Name,
+) -> Result<Option<Relation>> {
     let doing = |e| Error::server(format!("read the definition of \"{}\"", name.1), e);
     let row = db.query_opt(&RELATION.replace("{kind}", KIND), &[&name.0, &name.1]).await.map_err(doing)?;
     let Some(row) = row else { return Ok(None) };
@@ -72,14 +113,19 @@ pub(super) async fn read(db: &dyn Connection, types: &mut Types, name: &Name) ->
     let columns = db.query(&columns, &[&oid]).await.map_err(doing)?;
     types.load_columns(db, columns.iter().map(|c| (c.get(2), c.get(3)))).await?;
     let attnums: Vec<i16> = columns.iter().map(|c| c.get(0)).collect();
-    let columns: Vec<ColumnDef> = columns.iter().map(|c| column(types, c)).collect();
+    let mut columns: Vec<ColumnDef> = columns.iter().map(|c| column(types, c)).collect();
+    let held = held.get(&TableId(oid));
+    if let Some(held) = held {
+        let other = columns.iter_mut().filter(|c| !held.never_null.contains(&c.number));
+        other.for_each(|c| c.nullable = true);
+    }
     // A key of a parent says nothing about the rows of its children.
     let descendants: bool = row.get(5);
     let mut keys = Vec::new();
     if !descendants || row.get::<&str>(3) == "p" {
         for key in db.query(KEYS, &[&oid]).await.map_err(doing)? {
-            let key: Vec<i16> = key.get(0);
-            let key = positions(&attnums, &key);
+            let numbers: Vec<i16> = key.get(0);
+            let key = positions(&attnums, &numbers).filter(|_| held.is_none_or(|h| h.has_key(&numbers)));
             keys.extend(key.filter(|k| k.iter().all(|c| !columns[*c].nullable)));
         }
     }

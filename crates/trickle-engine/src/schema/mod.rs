@@ -164,7 +164,8 @@ pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
     t.batch_execute(REHOME).await.map_err(fail)
 }
 
-/// Identities by name. Those of tables that are not there become ones that no table has; they come first, since a new
+/// Identities by name; of a stream table that had another name already when the catalog was dumped, by its guard: the extension follows
+/// renames at once, and by the program nobody but the owner of the catalog makes guards. Those of tables that are not there become ones that no table has; they come first, since a new
 /// identity may be the old one of another table. A role that was let in could have written any name into its row: a table is
 /// believed to be this stream table where its own guard says so, which its owner alone can make. Guards of version 0.1 do not say of
 /// which stream table they are.
@@ -176,6 +177,10 @@ const REHOME: &str = "
                 WHERE g.tgrelid = c.oid AND g.tgname = 'trickle_guard' AND p.pronamespace = 'pgtrickle'::regnamespace
                 AND p.proname = 'refuse_writes'
                 AND (g.tgnargs = 0 OR g.tgargs = convert_to(s.pgt_id::text, 'UTF8') || '\\x00'::bytea))),
+        (SELECT min(g.tgrelid::int8)::oid FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid
+            WHERE g.tgname = 'trickle_guard' AND p.pronamespace = 'pgtrickle'::regnamespace AND p.proname = 'refuse_writes'
+                AND g.tgargs = convert_to(s.pgt_id::text, 'UTF8') || '\\x00'::bytea
+                AND NOT EXISTS (SELECT FROM pg_extension x WHERE x.extname = 'pg_trickle') HAVING count(*) = 1),
         pgt_relid), frontier = NULL, needs_reinit = true, reinit_reason = 'the database was restored from a dump',
         agreed = NULL, agreed_by = NULL, types = '{0}', types_fingerprint = NULL;
     CREATE TEMPORARY TABLE trickle_rehomed ON COMMIT DROP AS

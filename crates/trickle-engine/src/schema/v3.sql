@@ -458,26 +458,45 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.relied(oid, int2[]) IS 'The properties of these columns of a relation that their reader relies on.';
 
--- Whether these properties are still so. Triggers were made once, and rely on the keys that there were then. A plan is made again from
--- the present properties; changes from before a key or NOT NULL came need not have it, so none may have come. Where a column
+-- Whether these properties are still so, for a reader. TRIGGERS were made once, and rely on the keys that there were then. A PLAN is made
+-- again from the present properties; changes from before a key or NOT NULL came need not have it, so none may have come. A HELD PLAN is made
+-- from these properties and no more, so all are still to be there; a key with a column that may be NULL is none to it. Where a column
 -- somewhere is of the type of the relation's rows the answer is no: a value stored there shows other columns by now.
-CREATE FUNCTION pgtrickle.still_serves(relation oid, numbers int2[], relied text[], triggers bool) RETURNS bool LANGUAGE plpgsql
+CREATE FUNCTION pgtrickle.still_serves(relation oid, numbers int2[], relied text[], reader text) RETURNS bool LANGUAGE plpgsql
 STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now text[] := pgtrickle.relied(relation, numbers);
     were text[] := coalesce(string_to_array(relied[4], ';'), '{}');
     are text[] := coalesce(string_to_array(now[4], ';'), '{}');
+    had text[] := coalesce(string_to_array(relied[5], ';'), '{}');
+    has text[] := coalesce(string_to_array(now[5], ';'), '{}');
 BEGIN
     RETURN now[1] = relied[1] AND (now[2] = relied[2] OR now[3] = relied[3])
-        AND CASE WHEN triggers THEN were <@ are
-            ELSE are <@ were AND string_to_array(now[5], ';') <@ string_to_array(relied[5], ';') END
+        AND CASE reader
+            WHEN 'TRIGGERS' THEN NOT EXISTS (SELECT FROM unnest(were) w WHERE w <> ALL (are) AND replace(w, '/f/', '/t/') <> ALL (are))
+            WHEN 'PLAN' THEN are <@ were AND has <@ had
+            WHEN 'HELD PLAN' THEN had <@ has AND NOT EXISTS (SELECT FROM unnest(were) w WHERE w LIKE '%/t/%' AND w <> ALL (are)) END
         AND NOT EXISTS (
             SELECT FROM pg_class c JOIN pg_type t ON t.oid = c.reltype
             JOIN pg_depend d ON d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray) AND d.deptype = 'n'
             WHERE c.oid = relation);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.still_serves(oid, int2[], text[], bool) IS 'Whether a relation is still what a plan or triggers relied on that read these columns.';
+COMMENT ON FUNCTION pgtrickle.still_serves(oid, int2[], text[], text) IS 'Whether a relation is still what a plan or triggers relied on that read these columns.';
+
+-- The properties that a reader of these columns relies on from now on; its plan rests on no more keys and columns without NULL than were
+-- noted `before`, where they were.
+CREATE FUNCTION pgtrickle.relied_now(relation oid, columns text[], before text[]) RETURNS text[] LANGUAGE plpgsql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now text[] := pgtrickle.relied(relation, pgtrickle.numbers(relation, columns));
+BEGIN
+    RETURN CASE WHEN before IS NULL THEN now ELSE now[1:3] || before[4:5] END;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.relied_now(oid, text[], text[]) IS 'The properties that a reader of these columns relies on from now on.';
+ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN held_to bool NOT NULL DEFAULT false;
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.held_to IS 'Whether the plan rests on no more keys and columns without NULL than relied has: it goes on from rows that need not have those that came since.';
 
 -- The numbers of columns of a relation.
 CREATE FUNCTION pgtrickle.numbers(relation oid, columns text[]) RETURNS int2[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
@@ -499,6 +518,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.held_columns(jsonb) IS 'The attribute numbers of the columns that a buffer holds.';
 
+ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN kept_hash text;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.kept_hash IS 'Identifies the triggers that keep it within the statements of writers; NULL: there are none, or they were made before that was noted.';
 ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN relied text[];
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.relied IS 'What the stream table relies on of it (pgtrickle.relied); NULL where that was not noted.';
 ALTER TABLE pgtrickle.pgt_buffers ADD COLUMN relied text[], ADD COLUMN paired int2[] NOT NULL DEFAULT '{}';
@@ -551,14 +572,36 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.safe_path(jsonb, oid) IS 'Of the search path among stored settings what nobody but a role and superusers can put anything into.';
 
+-- The key by which a stream table that has none by its query is written: a row that changes is updated, and not deleted and inserted, which
+-- foreign keys take for the end of what refers to it. What they refer to comes first, or alone where others do not matter. The server keeps
+-- triggers of foreign keys on the table that these refer to.
+CREATE FUNCTION pgtrickle.pairing_key(relation oid, referenced bool) RETURNS oid LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    refers oid[] := ARRAY(SELECT k.conindid FROM pg_trigger g JOIN pg_constraint k ON k.oid = g.tgconstraint
+        WHERE g.tgrelid = relation AND g.tgconstrrelid <> 0 AND k.confrelid = relation);
+BEGIN
+    IF referenced AND refers = '{}' THEN
+        RETURN NULL;
+    END IF;
+    RETURN (
+        SELECT i.indexrelid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam AND m.amname = 'btree'
+        WHERE i.indrelid = relation AND i.indisunique AND pgtrickle.is_key(i.indexrelid)
+        ORDER BY i.indexrelid = ANY (refers) DESC, i.indisprimary DESC, i.indexrelid LIMIT 1);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.pairing_key(oid, bool) IS 'The unique index of a stream table by which rows that change are told from rows that come and go.';
+
+-- What the plan of a stream table and its triggers are made from, as far as the catalog notes it: one that somebody else planned meanwhile has
+-- another.
 CREATE OR REPLACE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (
         SELECT md5(jsonb_build_array(s.defining_query, s.refresh_mode, s.layout_hash, s.settings, s.functions_fingerprint,
-            o.relowner, pgtrickle.safe_path(ARRAY(
+            s.types_fingerprint, s.objects_fingerprint, o.relowner, pgtrickle.safe_path(ARRAY(
                 SELECT jsonb_array_elements_text(x->'values') FROM jsonb_array_elements(s.settings) x WHERE x->>'name' = 'search_path'),
-                o.relowner), current_user,
+                o.relowner), current_user, pgtrickle.pairing_key(s.pgt_relid, s.refresh_mode <> 'FULL'),
             (SELECT jsonb_agg(jsonb_build_array(d.source_relid, d.columns_used, d.schema_fingerprint, b.capture, b.unlogged)
                 ORDER BY d.source_relid)
              FROM pgtrickle.pgt_dependencies d LEFT JOIN pgtrickle.pgt_buffers b USING (source_relid)
@@ -655,6 +698,34 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.objects_fingerprint(text[]) IS 'What operators, casts, collations, text search configurations and functions are.';
+
+-- What triggers take that run as the owner of a stream table, as far as that role has it: EXECUTE on the functions that are called, and
+-- USAGE on the schemas whose objects are named.
+CREATE FUNCTION pgtrickle.rights_of(stream_table bigint, OUT callable oid[], OUT schemas oid[]) LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    WITH own AS (
+        SELECT s.functions, s.types, s.objects, c.relowner, c.relnamespace
+        FROM pgtrickle.pgt_stream_tables s JOIN pg_class c ON c.oid = s.pgt_relid WHERE s.pgt_id = stream_table
+    ), o(class, oid) AS (
+        SELECT 'pg_proc', unnest(functions) FROM own UNION SELECT 'pg_type', unnest(types) FROM own
+        UNION SELECT split_part(x, ' ', 1), split_part(x, ' ', 2)::oid FROM own, unnest(objects) x
+    ), placed(schema) AS (
+        SELECT relnamespace FROM own
+        UNION SELECT n.oid FROM pg_namespace n WHERE n.nspname IN ('pgtrickle', 'pgtrickle_changes')
+        UNION SELECT x.pronamespace FROM o JOIN pg_proc x ON o.class = 'pg_proc' AND x.oid = o.oid
+        UNION SELECT x.typnamespace FROM o JOIN pg_type x ON o.class = 'pg_type' AND x.oid = o.oid
+        UNION SELECT x.oprnamespace FROM o JOIN pg_operator x ON o.class = 'pg_operator' AND x.oid = o.oid
+        UNION SELECT x.collnamespace FROM o JOIN pg_collation x ON o.class = 'pg_collation' AND x.oid = o.oid
+        UNION SELECT x.cfgnamespace FROM o JOIN pg_ts_config x ON o.class = 'pg_ts_config' AND x.oid = o.oid
+        UNION SELECT x.dictnamespace FROM o JOIN pg_ts_dict x ON o.class = 'pg_ts_dict' AND x.oid = o.oid
+    )
+    SELECT ARRAY(SELECT o.oid FROM own, o WHERE o.class = 'pg_proc' AND has_function_privilege(own.relowner, o.oid, 'EXECUTE') ORDER BY 1),
+        ARRAY(SELECT p.schema FROM own, placed p WHERE has_schema_privilege(own.relowner, p.schema, 'USAGE') ORDER BY 1)
+    INTO callable, schemas;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.rights_of(bigint) IS 'Functions that the owner of a stream table may call, and schemas that this role may use, of those that keeping it within the statements of writers takes.';
 
 -- The owner of a stream table that is there has agreed to the functions that it calls by name. One that reads a column of somebody else's type
 -- is planned anew, so that its types are known.
@@ -1010,8 +1081,6 @@ BEGIN
               AND (s.refresh_mode = 'IMMEDIATE' OR d.columns_used <> '{}' OR s.refresh_mode = 'DIFFERENTIAL' AND r.capture = 'ON')
               AND NOT (pg_has_role(o.relowner, r.relowner, 'USAGE') AND (s.refresh_mode <> 'IMMEDIATE'
                 OR has_schema_privilege(o.relowner, r.relnamespace, 'USAGE') AND has_table_privilege(o.relowner, r.oid, 'SELECT'))))
-          AND (s.refresh_mode <> 'IMMEDIATE' OR s.functions = '{}' OR NOT EXISTS (
-            SELECT FROM unnest(s.functions) f(oid) WHERE NOT has_function_privilege(o.relowner, f.oid, 'EXECUTE')))
           AND NOT EXISTS (
             SELECT FROM read d JOIN sources r ON r.oid = d.source_relid
             WHERE d.pgt_id = s.pgt_id
@@ -1044,7 +1113,7 @@ BEGIN
             SELECT d.source_relid FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table
             UNION SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.oid)
         SELECT md5(concat_ws(E'\n', (SELECT concat_ws(' ', s.pgt_relid::regclass, pgtrickle.fingerprint(s.pgt_relid),
-                c.relowner, pgtrickle.safe_path(s.settings, c.relowner))
+                c.relowner, pgtrickle.safe_path(s.settings, c.relowner), pgtrickle.rights_of(s.pgt_id))
             FROM pgtrickle.pgt_stream_tables s LEFT JOIN pg_class c ON c.oid = s.pgt_relid WHERE s.pgt_id = stream_table),
             string_agg(concat_ws(' ', g.tgrelid, g.tgname, g.tgenabled, g.xmin, p.proowner), ',' ORDER BY g.oid)))
         FROM tree JOIN pg_trigger g ON g.tgrelid = tree.oid JOIN pg_proc p ON p.oid = g.tgfoid

@@ -28,7 +28,7 @@ DROP FUNCTION pgtrickle.child_misfit(oid, text[], oid[]), pgtrickle.lost_key(oid
 -- A plan that is made anew runs nothing of a stranger's to which the owner of the stream table has not agreed.
 DROP FUNCTION pgtrickle.types_fingerprint(oid[]), pgtrickle.type_names(oid[]), pgtrickle.objects_fingerprint(text[]);
 ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN agreed, DROP COLUMN agreed_by, DROP COLUMN agreed_tables, DROP COLUMN types,
-    DROP COLUMN types_fingerprint, DROP COLUMN objects, DROP COLUMN objects_fingerprint;
+    DROP COLUMN types_fingerprint, DROP COLUMN kept_hash, DROP COLUMN objects, DROP COLUMN objects_fingerprint;
 
 UPDATE pgtrickle.pgt_stream_tables SET functions_fingerprint = NULL
     WHERE functions <> '{}' AND functions_fingerprint IS DISTINCT FROM pgtrickle.functions_fingerprint(functions);
@@ -65,9 +65,9 @@ DROP FUNCTION pgtrickle.is_safe_path(text[]), pgtrickle.safe_path(jsonb, oid), p
 -- An ALTER TABLE matters to no reader that relies on nothing of it.
 ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN stored_hash;
 ALTER TABLE pgtrickle.pgt_buffers DROP COLUMN relied, DROP COLUMN paired, DROP COLUMN children;
-ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied, DROP COLUMN column_names, DROP COLUMN named_columns;
+ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied, DROP COLUMN column_names, DROP COLUMN named_columns, DROP COLUMN held_to;
 DROP FUNCTION pgtrickle.column_names(oid);
-DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], bool), pgtrickle.relied(oid, int2[]), pgtrickle.numbers(oid, text[]),
+DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], text), pgtrickle.relied_now(oid, text[], text[]), pgtrickle.relied(oid, int2[]), pgtrickle.numbers(oid, text[]),
     pgtrickle.held_columns(jsonb);
 
 -- Guarantees of the server for every row that a relation shows.
@@ -242,7 +242,7 @@ END
 $$;
 DROP FUNCTION pgtrickle.require_owner(oid[]), pgtrickle.hand_to_owner(bigint), pgtrickle.hand_over(),
     pgtrickle.without_grants(oid), pgtrickle.require_keeper(), pgtrickle.let_in_owners(oid[]),
-    pgtrickle.without_statistics(), pgtrickle.stop_keeping(bigint);
+    pgtrickle.without_statistics(), pgtrickle.stop_keeping(bigint), pgtrickle.rights_of(bigint), pgtrickle.pairing_key(oid, bool);
 -- Roles that were let in write the catalog itself again.
 DO $$
 DECLARE role oid;

@@ -1,0 +1,131 @@
+//! Rights that the owner of a stream table in mode IMMEDIATE loses on functions and schemas while its triggers, which run as that role,
+//! name them; and snapshots that are older than what they name. Catches writers that fail for what concerns somebody else, and rows
+//! that are missing in silence.
+
+use crate::program::Role;
+use crate::support::{Db, count, each_server, name, open, run, try_refresh};
+use trickle_client::{NewStreamTable, RefreshMode};
+
+const TABLES: &str = "
+    CREATE SCHEMA lib; CREATE SCHEMA shown; CREATE SCHEMA kept AUTHORIZATION APP;
+    GRANT USAGE ON SCHEMA lib, shown TO APP; GRANT CREATE ON SCHEMA shown TO APP;
+    CREATE TYPE lib.mood AS ENUM ('low', 'high'); CREATE COLLATION lib.plain (provider = libc, locale = 'C');
+    CREATE FUNCTION lib.inner_one(i int) RETURNS int LANGUAGE sql IMMUTABLE RETURN i * 3;
+    CREATE FUNCTION lib.twice(i int) RETURNS int LANGUAGE sql IMMUTABLE RETURN lib.inner_one(i) - i;
+    CREATE FUNCTION lib.above(a int, b int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN a > b; END';
+    CREATE OPERATOR lib.>>> (LEFTARG = int, RIGHTARG = int, FUNCTION = lib.above);
+    SET SESSION AUTHORIZATION APP;
+    CREATE TABLE kept.t (id int PRIMARY KEY, v int NOT NULL, w text);
+    INSERT INTO kept.t SELECT i, i % 5, 'w' || i FROM generate_series(1, 9) i;
+    RESET SESSION AUTHORIZATION";
+
+const QUERIES: [&str; 5] = [
+    "SELECT id, v FROM kept.t WHERE v > 1",
+    "SELECT id, lib.twice(v) AS d FROM kept.t",
+    "SELECT v, count(*) AS n FROM kept.t WHERE v OPERATOR(lib.>>>) 1 GROUP BY v",
+    "SELECT id, (CASE WHEN v > 2 THEN 'high' ELSE 'low' END)::lib.mood AS m FROM kept.t",
+    "SELECT id, w FROM kept.t WHERE w COLLATE lib.plain > 'w2'",
+];
+
+/// What is taken from the owner, and how that is given back.
+const LOSSES: [(&str, &str); 5] = [
+    ("REVOKE USAGE ON SCHEMA lib FROM APP", "GRANT USAGE ON SCHEMA lib TO APP"),
+    ("REVOKE USAGE ON SCHEMA shown FROM APP", "GRANT USAGE ON SCHEMA shown TO APP"),
+    (
+        "REVOKE EXECUTE ON FUNCTION lib.twice(int) FROM PUBLIC",
+        "GRANT EXECUTE ON FUNCTION lib.twice(int) TO APP",
+    ),
+    (
+        "REVOKE EXECUTE ON FUNCTION lib.inner_one(int) FROM PUBLIC",
+        "GRANT EXECUTE ON FUNCTION lib.inner_one(int) TO APP",
+    ),
+    (
+        "REVOKE EXECUTE ON FUNCTION lib.above(int, int) FROM PUBLIC",
+        "GRANT EXECUTE ON FUNCTION lib.above(int, int) TO APP",
+    ),
+];
+
+const WRITES: [&str; 4] = [
+    "INSERT INTO kept.t SELECT max(id) + 1, 4, 'w3' FROM kept.t",
+    "UPDATE kept.t SET v = (v + 1) % 5, w = 'w4' WHERE id % 3 = 0",
+    "DELETE FROM kept.t WHERE id = (SELECT min(id) FROM kept.t)",
+    "TRUNCATE kept.t",
+];
+
+async fn admin(db: &Db, owner: &Role, sql: &str) {
+    let s = db.session().await;
+    run(&s, &sql.replace("APP", &owner.name)).await;
+}
+
+#[test]
+fn writers_go_on_where_an_owner_loses_a_right() {
+    each_server(async |db| {
+        let owner = Role::owner(db).await;
+        owner.does(&["init", "--quiet"]);
+        admin(db, &owner, TABLES).await;
+        let s = db.session().await;
+        for (lost, back) in LOSSES {
+            for query in QUERIES {
+                let made = ["create", "shown.v", "--query", query, "--mode", "immediate", "--quiet"]
+                    .map(str::to_owned);
+                let made = owner.trickle(&made.each_ref().map(String::as_str));
+                assert_eq!(made.code, 0, "{query}: {}", made.err);
+                run(&s, WRITES[0]).await;
+                admin(db, &owner, lost).await;
+                // A session of before, and a new one, whose triggers were never planned.
+                for write in WRITES {
+                    let new = db.session().await;
+                    for s in [&s, &new] {
+                        let done = s.client().batch_execute(write).await;
+                        assert!(done.is_ok(), "{lost}, {query}, {write}: {done:?}");
+                    }
+                }
+                admin(db, &owner, back).await;
+                run(&s, "INSERT INTO kept.t SELECT i, i % 5, 'w' || i FROM generate_series(1, 9) i").await;
+                owner.does(&["refresh", "shown.v", "--quiet"]);
+                owner.does(&["check", "shown.v", "--quiet"]);
+                run(&s, WRITES[1]).await;
+                owner.does(&["check", "shown.v", "--quiet"]);
+                owner.does(&["drop", "shown.v", "--quiet"]);
+            }
+        }
+    });
+}
+
+/// A transaction whose snapshot is older than a plan sees the function, operator or type of before: it can neither keep the stream
+/// table nor leave a mark that anybody would see.
+#[test]
+fn a_snapshot_from_before_an_object_is_refused() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let (old, s) = (db.session().await, db.session().await);
+        run(&s, &TABLES.replace("SET SESSION AUTHORIZATION APP;", "").replace("APP", "CURRENT_USER")).await;
+        let changes = [
+            "CREATE OR REPLACE FUNCTION lib.twice(i int) RETURNS int LANGUAGE sql IMMUTABLE RETURN lib.inner_one(i) + i",
+            "CREATE OR REPLACE FUNCTION lib.inner_one(i int) RETURNS int LANGUAGE sql IMMUTABLE RETURN i * 7",
+            "CREATE OR REPLACE FUNCTION lib.above(a int, b int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN a < b; END'",
+            "ALTER TYPE lib.mood RENAME VALUE 'low' TO 'lower'; ALTER TYPE lib.mood ADD VALUE 'low'",
+        ];
+        for (change, query) in changes.iter().zip([1, 1, 2, 3]) {
+            let query = QUERIES[query];
+            let new = NewStreamTable {
+                mode: Some(RefreshMode::Immediate),
+                ..NewStreamTable::new(name("v"), query)
+            };
+            t.create(&new).await.unwrap_or_else(|e| panic!("{query}: {e:?}"));
+            run(&old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class").await;
+            run(&s, change).await;
+            try_refresh(&mut t, "v").await.unwrap();
+            let done = old.client().batch_execute(WRITES[0]).await;
+            let code = done.as_ref().err().and_then(tokio_postgres::Error::code).map(|c| c.code().to_owned());
+            assert_eq!(code.as_deref(), Some("40001"), "{change}: {done:?}");
+            run(&old, "ROLLBACK").await;
+            run(&old, WRITES[0]).await;
+            let different = format!(
+                "SELECT count(*) FROM ((TABLE v EXCEPT ALL ({query})) UNION ALL (({query}) EXCEPT ALL TABLE v)) d"
+            );
+            assert_eq!(count(&s, &different).await, 0, "{change}");
+            t.drop(&name("v"), false).await.unwrap();
+        }
+    });
+}
