@@ -1,10 +1,10 @@
-//! Rights that the owner of a stream table in mode IMMEDIATE loses on functions and schemas while its triggers, which run as that role,
-//! name them; and snapshots that are older than what they name. Catches writers that fail for what concerns somebody else, and rows
-//! that are missing in silence.
+//! Rights that the owner of a stream table in mode IMMEDIATE loses on functions and schemas while its
+//! triggers, which run as that role, name them; and snapshots that are older than what they name. Catches
+//! writers that fail for what concerns somebody else, and rows that are missing in silence.
 
 use crate::program::Role;
-use crate::support::{Db, count, each_server, name, open, run, try_refresh};
-use trickle_client::{NewStreamTable, RefreshMode};
+use crate::support::{Db, Driver, count, each_server, name, open, run, try_refresh};
+use trickle_client::{NewStreamTable, RefreshMode, Settings};
 
 const TABLES: &str = "
     CREATE SCHEMA lib; CREATE SCHEMA shown; CREATE SCHEMA kept AUTHORIZATION APP;
@@ -27,7 +27,7 @@ const QUERIES: [&str; 5] = [
     "SELECT id, w FROM kept.t WHERE w COLLATE lib.plain > 'w2'",
 ];
 
-/// What is taken from the owner, and how that is given back.
+/// Rights that are taken from the owner, and how each is given back.
 const LOSSES: [(&str, &str); 5] = [
     ("REVOKE USAGE ON SCHEMA lib FROM APP", "GRANT USAGE ON SCHEMA lib TO APP"),
     ("REVOKE USAGE ON SCHEMA shown FROM APP", "GRANT USAGE ON SCHEMA shown TO APP"),
@@ -92,8 +92,44 @@ fn writers_go_on_where_an_owner_loses_a_right() {
     });
 }
 
-/// A transaction whose snapshot is older than a plan sees the function, operator or type of before: it can neither keep the stream
-/// table nor leave a mark that anybody would see.
+/// Triggers that are made again in a session that made them before ask for the rights that their owner has
+/// by then.
+#[test]
+fn triggers_made_again_ask_for_the_rights_of_now() {
+    each_server(async |db| {
+        let role = Role::create(db, "keeper").await.name;
+        let s = db.session().await;
+        run(
+            &s,
+            &format!(
+                "CREATE SCHEMA lib; CREATE SCHEMA behind; CREATE SCHEMA kept AUTHORIZATION {role}; GRANT USAGE ON SCHEMA lib, behind TO {role}; \
+                 CREATE FUNCTION behind.three(i int) RETURNS int LANGUAGE sql IMMUTABLE RETURN i * 3; \
+                 CREATE FUNCTION lib.six(i int) RETURNS int LANGUAGE sql IMMUTABLE RETURN behind.three(i) * 2; \
+                 SET SESSION AUTHORIZATION {role}; CREATE TABLE kept.t (id int PRIMARY KEY, v int); RESET SESSION AUTHORIZATION"
+            ),
+        )
+        .await;
+        let mut t = Driver::open_as(db, &role, Settings::default()).await;
+        let query = "SELECT id, lib.six(v) AS d FROM kept.t";
+        let new = NewStreamTable {
+            mode: Some(RefreshMode::Immediate),
+            ..NewStreamTable::new(name("kept.v"), query)
+        };
+        t.create(&new).await.unwrap();
+        run(&s, "INSERT INTO kept.t VALUES (1, 1)").await;
+        assert_eq!(count(&s, "SELECT count(*) FROM kept.v WHERE d = 6").await, 1);
+        t.disable(&name("kept.t")).await.unwrap();
+        run(&s, &format!("REVOKE USAGE ON SCHEMA behind FROM {role}")).await;
+        t.enable(&name("kept.t")).await.unwrap();
+        try_refresh(&mut t, "kept.v").await.unwrap();
+        run(&s, "INSERT INTO kept.t VALUES (2, 2)").await;
+        assert_eq!(count(&s, "SELECT count(*) FROM kept.v").await, 2);
+        t.drop(&name("kept.v"), true).await.unwrap();
+    });
+}
+
+/// A transaction whose snapshot is older than a plan sees the function, operator or type of before: it can
+/// neither keep the stream table nor leave a mark that anybody would see.
 #[test]
 fn a_snapshot_from_before_an_object_is_refused() {
     each_server(async |db| {

@@ -2,10 +2,10 @@
 
 use crate::alter::{Readers, Way, Written, evolve};
 use crate::capture::{self, State};
-use crate::catalog::Held;
+use crate::catalog::PlannedWith;
 use crate::copies::reads_copies;
 use crate::create::{Design, NewStreamTable};
-use crate::db::Connection;
+use crate::db::{Bind, Connection};
 use crate::error::{Error, Result};
 use crate::immediate;
 use crate::locks::patiently;
@@ -41,22 +41,26 @@ pub(crate) struct Rebuilt {
 enum Plans {
     /// Those that they have.
     Own,
-    /// Of these no more than they had when it was planned before.
-    Held,
+    /// No more of them than a former plan knew.
+    Former,
 }
 
 /// How often a stream table is planned while others rename what it reads.
 const ATTEMPTS: usize = 5;
 
-/// Notes that a source `$2` of `$1` was altered in nothing that matters: it has got columns; or the plans whose results are stored are the
-/// same (`$4`), and so is each property that is relied on. `$3` is the fingerprint with which the plans were made, `$5` whether they rest on
-/// no more than what is noted, and will.
-const SERVES: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint = $3, held_to = held_to OR $5, \
-     relied = pgtrickle.relied_now(source_relid, columns_used, CASE WHEN held_to OR $5 THEN relied END) \
-     WHERE pgt_id = $1 AND source_relid = $2 AND schema_fingerprint <> $3 AND pgtrickle.fingerprint(source_relid) = $3 \
+/// Whether a source `$2` of `$1` was altered in nothing that matters: it has got columns; or the plans whose
+/// results are stored are the same (`$4`), and so is each property that is relied on. `$3` is the
+/// fingerprint with which they are made now, `$5` whether they know no more of the source than the former
+/// plans.
+const SERVES: &str = "schema_fingerprint = $3 OR pgtrickle.fingerprint(source_relid) = $3 \
      AND (pgtrickle.has_grown(source_relid, schema_fingerprint) OR $4::bool AND source_type IN ('TABLE', 'STREAM_TABLE') \
      AND pgtrickle.still_serves(source_relid, pgtrickle.numbers(source_relid, columns_used), relied, \
-         CASE WHEN $5 THEN 'HELD PLAN' ELSE 'PLAN' END) IS TRUE)";
+         CASE WHEN $5::bool THEN 'FORMER PLAN' ELSE 'PLAN' END) IS TRUE)";
+
+/// Notes that the plans of such a stream table go on.
+const SERVED: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint = $3, keeps_plan = keeps_plan OR $4::bool, \
+     relied = pgtrickle.relied_now(source_relid, columns_used, CASE WHEN keeps_plan OR $4::bool THEN relied END) \
+     WHERE pgt_id = $1 AND source_relid = $2 AND schema_fingerprint <> $3";
 
 /// Buffers of these tables whose triggers were made for a table as it is no more.
 const OUTDATED: &str = "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) AND capture = 'ON' \
@@ -126,7 +130,7 @@ impl<C: Connection> Trickle<C> {
         let (e, new, design) = self.designed_anew(e).await?;
         let e = &e;
         if let Ok(design) = &design
-            && (self.goes_on(e, design, Plans::Own).await? || self.goes_on_held(e, &new, design).await?)
+            && (self.goes_on(e, design, Plans::Own).await? || self.goes_on_by_former(e, &new, design).await?)
         {
             self.progress.say(&format!(
                 "{name}: the alteration of its sources does not matter to it, and it goes on from its rows"
@@ -176,21 +180,22 @@ impl<C: Connection> Trickle<C> {
         Err(Error::stale(format!("what {} reads is renamed again and again", shown(e))))
     }
 
-    /// The same by a plan that does not know what its altered sources have got: keys, and columns that may not be NULL any more.
-    async fn goes_on_held(&mut self, e: &Entry, new: &NewStreamTable, design: &Design) -> Result<bool> {
+    /// Goes on as [`Trickle::goes_on`] does, by a plan that does not know of the keys, and the columns that
+    /// are never NULL, which its altered sources have got.
+    async fn goes_on_by_former(&mut self, e: &Entry, new: &NewStreamTable, design: &Design) -> Result<bool> {
         let now = |d: &Dependency| design.resolved.dependencies.iter().find(|n| n.oid == d.relation.id.0);
         let altered =
-            |d: &&Dependency| d.is_held_to || now(d).is_some_and(|n| n.fingerprint != d.fingerprint);
+            |d: &&Dependency| d.keeps_plan || now(d).is_some_and(|n| n.fingerprint != d.fingerprint);
         let altered = e.dependencies.iter().filter(altered);
-        let held: BTreeMap<TableId, Held> =
+        let former: BTreeMap<TableId, PlannedWith> =
             altered.filter_map(|d| Some((d.relation.id, d.relied.clone()?))).collect();
-        if held.is_empty() || !["DIFFERENTIAL", "IMMEDIATE"].contains(&e.mode.as_str()) {
+        if former.is_empty() || !["DIFFERENTIAL", "IMMEDIATE"].contains(&e.mode.as_str()) {
             return Ok(false);
         }
-        match self.design_holding(e.relation.clone(), e.id, new, held).await {
-            Ok(design) => self.goes_on(e, &design, Plans::Held).await,
-            Err(error) if error.is_connection() || error.is_busy() => Err(error),
-            Err(_) => Ok(false),
+        match self.design_with(e.relation.clone(), e.id, new, former).await {
+            Ok(design) => self.goes_on(e, &design, Plans::Former).await,
+            Err(error) if error.is_input() => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -231,9 +236,19 @@ impl<C: Connection> Trickle<C> {
             }
             let same: bool =
                 t.query_one(SAME_PLANS, &[&e.id, &design.stored_hash()?]).await.map_err(fail)?.get(0);
+            let former = plans == Plans::Former;
+            let serves = format!(
+                "SELECT {SERVES} FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1 AND source_relid = $2"
+            );
             for d in &design.resolved.dependencies {
-                let held = plans == Plans::Held;
-                t.execute(SERVES, &[&e.id, &d.oid, &d.fingerprint, &same, &held]).await.map_err(fail)?;
+                let given: [&dyn Bind; 5] = [&e.id, &d.oid, &d.fingerprint, &same, &former];
+                let row = t.query_opt(&serves, &given).await.map_err(fail)?;
+                if !row.is_some_and(|r| r.get(0)) {
+                    return Ok(false);
+                }
+            }
+            for d in &design.resolved.dependencies {
+                t.execute(SERVED, &[&e.id, &d.oid, &d.fingerprint, &former]).await.map_err(fail)?;
             }
             let text = "SELECT FROM pgtrickle.unchanged(ARRAY[$1::int8])";
             Ok(t.query_opt(text, &[&e.id]).await.map_err(fail)?.is_some())

@@ -302,7 +302,7 @@ pub(crate) async fn ensure(
 /// rows. One that somebody else refreshes now is planned anew.
 const ADOPTED: &str = "
 UPDATE pgtrickle.pgt_dependencies d SET schema_fingerprint = pgtrickle.fingerprint($1),
-    relied = pgtrickle.relied_now($1, d.columns_used, CASE WHEN d.held_to THEN d.relied END)
+    relied = pgtrickle.relied_now($1, d.columns_used, CASE WHEN d.keeps_plan THEN d.relied END)
 WHERE d.source_relid = $1 AND d.pgt_id IN (
     SELECT r.pgt_id FROM pgtrickle.pgt_dependencies r JOIN pgtrickle.pgt_stream_tables s USING (pgt_id)
     WHERE r.source_relid = $1 AND s.refresh_mode <> 'IMMEDIATE' AND r.schema_fingerprint = pgtrickle.fingerprint($1, 32767::int2, $2)

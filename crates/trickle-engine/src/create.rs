@@ -4,7 +4,7 @@ mod design;
 
 use crate::alter::{Readers, Way, mode_name};
 use crate::capture;
-use crate::catalog::{self, Held, PgCatalog};
+use crate::catalog::{self, PgCatalog, PlannedWith};
 use crate::copies::is_copy;
 use crate::db::{Connection, Transaction};
 use crate::error::{Error, Result};
@@ -346,16 +346,16 @@ impl<C: Connection> Trickle<C> {
         id: i64,
         new: &NewStreamTable,
     ) -> Result<Design> {
-        self.design_holding(relation, id, new, BTreeMap::new()).await
+        self.design_with(relation, id, new, BTreeMap::new()).await
     }
 
-    /// The same by a plan that rests on no more than these properties of these tables.
-    pub(crate) async fn design_holding(
+    /// The design by a plan that knows no more of these tables than a former one did.
+    pub(crate) async fn design_with(
         &mut self,
         relation: Relation,
         id: i64,
         new: &NewStreamTable,
-        to: BTreeMap<TableId, Held>,
+        former: BTreeMap<TableId, PlannedWith>,
     ) -> Result<Design> {
         let schedule = new.schedule.clone().unwrap_or_else(|| Some("calculated".to_owned()));
         if let Some(schedule) = &schedule {
@@ -373,7 +373,7 @@ impl<C: Connection> Trickle<C> {
         let settings = self.settings_of(new).await?;
         let path = safe_path(self.db(), &settings).await?;
         let mut catalog = PgCatalog::under(path.clone());
-        catalog.hold(to);
+        catalog.plan_with(former);
         if new.snapshots || self.follows_copies(id).await? {
             catalog.put_copies(self.put_copies(&mut resolved).await?);
         }

@@ -148,9 +148,9 @@ ORDER BY 1, 2";
 
 /// Whether the triggers that keep a stream table are those that would be made now.
 pub(crate) async fn is_kept_by(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<bool> {
-    let made = made(db, e, table).await?.join(";");
+    let (made, _) = made(db, e, table).await?;
     let text = "SELECT kept_hash IS NOT DISTINCT FROM $2 FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
-    let row = db.query_opt(text, &[&e.id, &hash(&made)]).await;
+    let row = db.query_opt(text, &[&e.id, &hash(&made.join(";"))]).await;
     let row = row.map_err(|err| Error::server("compare the triggers of a stream table", err))?;
     Ok(row.is_some_and(|r| r.get(0)))
 }
@@ -159,8 +159,9 @@ fn hash(made: &str) -> String {
     format!("{:016x}", xxh64(made.as_bytes(), 0))
 }
 
-/// The statements that make the triggers that keep a stream table.
-async fn made(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<Vec<String>> {
+/// The statements that make the triggers that keep a stream table, and a condition: its owner still has the
+/// rights that these ask for.
+async fn made(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<(Vec<String>, String)> {
     let mut sources = Vec::new();
     for (def, columns) in table.sources() {
         sources.push(with_children(db, Buffer::new(def, HIDDEN, &columns)).await?);
@@ -173,20 +174,27 @@ async fn made(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Resul
         }
     }
     let (settings, needs) = needs(db, e, table).await?;
+    let list = |oids: &[u32]| oids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let permitted = format!(
+        "(SELECT callable = '{{{}}}' AND schemas = '{{{}}}' FROM pgtrickle.rights_of({}))",
+        list(&needs.callable),
+        list(&needs.schemas),
+        e.id
+    );
     let kept = Immediate::new(table, e.id, sources, &settings)?.below(above).needing(needs);
-    Ok(texts(&kept.install()?))
+    Ok((texts(&kept.install()?), permitted))
 }
 
 /// What computes a stream table and makes the triggers that keep it.
 pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<Installed> {
-    let made = made(db, e, table).await?;
+    let (made, permitted) = made(db, e, table).await?;
     let read: Vec<String> = table.sources().iter().map(|(def, _)| def.id.0.to_string()).collect();
     let allowed = format!("SELECT pgtrickle.require_owner('{{{}}}')", read.join(","));
     let handed = format!("SELECT pgtrickle.hand_to_owner({})", e.id);
     let unmarked = format!("DELETE FROM pgtrickle.pgt_marks WHERE pgt_id = {}", e.id);
     let noted = format!(
-        "UPDATE pgtrickle.pgt_stream_tables SET triggers_fingerprint = pgtrickle.immediate_fingerprint(pgt_id), kept_hash = '{}' \
-         WHERE pgt_id = {}",
+        "UPDATE pgtrickle.pgt_stream_tables SET kept_hash = '{}', \
+         triggers_fingerprint = CASE WHEN {permitted} THEN pgtrickle.immediate_fingerprint(pgt_id) END WHERE pgt_id = {}",
         hash(&made.join(";")),
         e.id
     );

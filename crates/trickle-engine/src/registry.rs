@@ -1,7 +1,7 @@
 //! The stream tables of a database, as its catalog lists them.
 
 use crate::capture::HIDDEN;
-use crate::catalog::{self, Held, PgCatalog};
+use crate::catalog::{self, PgCatalog, PlannedWith};
 use crate::copies::{copies, is_copy, reads_copies};
 use crate::db::{Bind, Connection, Json, Row, Transaction};
 use crate::error::{Error, Result};
@@ -55,9 +55,9 @@ pub struct Dependency {
     /// Whether it has partitions.
     pub partitioned: bool,
     /// Its keys and columns without NULL when it was planned; `None` where they were not noted.
-    pub(crate) relied: Option<Held>,
-    /// Whether plans rest on no more than these.
-    pub(crate) is_held_to: bool,
+    pub(crate) relied: Option<PlannedWith>,
+    /// Whether its plan knows no more than these, though the table may have more by now.
+    pub(crate) keeps_plan: bool,
 }
 
 /// A stream table as the catalog lists it.
@@ -131,10 +131,10 @@ impl Entry {
         self.dependencies.iter().filter(|d| d.kind != TableKind::View)
     }
 
-    /// The properties of tables beside which its plan knows none, though they have more by now.
-    pub(crate) fn held(&self) -> BTreeMap<TableId, Held> {
-        let held = self.dependencies.iter().filter(|d| d.is_held_to);
-        held.filter_map(|d| Some((d.relation.id, d.relied.clone()?))).collect()
+    /// The tables of which its plan knows no more than when it was made.
+    pub(crate) fn planned_with(&self) -> BTreeMap<TableId, PlannedWith> {
+        let kept = self.dependencies.iter().filter(|d| d.keeps_plan);
+        kept.filter_map(|d| Some((d.relation.id, d.relied.clone()?))).collect()
     }
 
     /// The schemas where its statements find what they name without one.
@@ -235,7 +235,7 @@ SELECT l.*, d.source_relid, coalesce(n.nspname, d.source_schema), coalesce(c.rel
     coalesce(b.unlogged, false),
     coalesce(pg_relation_size(to_regclass(pg_catalog.format('pgtrickle_changes.changes_%s_%s', b.source_relid,
         b.segments->-1->>'number'))) >= b.limit_bytes, false),
-    coalesce(b.capture = 'HELD', false), coalesce(c.relkind = 'p', false), d.relied IS NOT NULL, d.relied[4], d.relied[5], d.held_to
+    coalesce(b.capture = 'HELD', false), coalesce(c.relkind = 'p', false), d.relied IS NOT NULL, d.relied[4], d.relied[5], d.keeps_plan
 FROM listed l LEFT JOIN pgtrickle.pgt_dependencies d USING (pgt_id)
 LEFT JOIN pg_class c ON c.oid = d.source_relid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pgtrickle.pgt_buffers b ON b.source_relid = d.source_relid
@@ -418,10 +418,10 @@ fn dependency(r: &Row) -> Result<Dependency> {
         held: r.get(READ + 9),
         partitioned: r.get(READ + 10),
         relied: match r.get(READ + 11) {
-            true => Some(Held::parse(r.get(READ + 12), r.get(READ + 13))?),
+            true => Some(PlannedWith::parse(r.get(READ + 12), r.get(READ + 13))?),
             false => None,
         },
-        is_held_to: r.get(READ + 14),
+        keeps_plan: r.get(READ + 14),
     })
 }
 
@@ -511,7 +511,7 @@ pub(crate) async fn compile_entry(
         if reads_copies(e) {
             catalog.put_copies(copies(db).await?);
         }
-        catalog.hold(e.held());
+        catalog.plan_with(e.planned_with());
         let parsed = parse_query(&e.query)?;
         let options = options(&e.relation, e.id, server);
         let verdict = catalog::compile(db, catalog, &parsed, &options).await?;
@@ -530,8 +530,9 @@ pub(crate) async fn compile_entry(
             let program = immediate::program(db, e, &table).await?;
             return Ok(Runnable { program: Arc::new(program), table: Some(table) });
         }
-        // Results that it keeps beside would not be kept.
-        if table.layout().result.identity == Identity::Bag && table.layout().states.is_empty() {
+        // The text would not keep what the plan stores beside, nor read copies, nor the time of the refresh.
+        let is_all = table.layout().states.is_empty() && !reads_copies(e) && !e.reads_clock;
+        if table.layout().result.identity == Identity::Bag && is_all {
             let key = key_of(db, e.relation.id, true).await?;
             if !key.is_empty() {
                 return recompute(db, e, &key).await;
@@ -554,11 +555,18 @@ async fn recompute(db: &dyn Connection, e: &Entry, key: &[KeyColumn]) -> Result<
         .map_err(|err| Error::server("read the columns of a stream table", err))?;
     let columns: Vec<Ident> = columns.iter().map(|r| Ident::new(r.get::<String>(0))).collect();
     let name = Qualified::new(&e.relation.schema, &e.relation.name);
-    Ok(Runnable { table: None, program: Arc::new(Recompute::new(&name, &columns, key, &e.query)) })
+    let mut program = Recompute::new(&name, &columns, key, &e.query);
+    // PostgreSQL refuses most rules where a statement writes within WITH.
+    let rules = "SELECT relhasrules FROM pg_class WHERE oid = $1";
+    let row = db.query_opt(rules, &[&e.relation.id.0]).await;
+    if row.map_err(|err| Error::server("look at a stream table", err))?.is_some_and(|r| r.get(0)) {
+        program = program.without_difference();
+    }
+    Ok(Runnable { table: None, program: Arc::new(program) })
 }
 
-/// The columns of the key by which rows of a table are told apart, if it has one: any, or `$2` one that foreign
-/// keys refer to (`pgtrickle.pairing_key`).
+/// The columns of the key by which rows of a table are told apart, if it has one: any, or `$2` one that
+/// foreign keys refer to (`pgtrickle.pairing_key`).
 const PAIRING_KEY: &str = "
 SELECT (SELECT count(*) FROM pg_attribute b WHERE b.attrelid = a.attrelid AND b.attnum BETWEEN 1 AND a.attnum - 1 AND NOT b.attisdropped),
     r.oprname, rn.nspname, l.collname, ln.nspname

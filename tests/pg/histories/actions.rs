@@ -179,7 +179,7 @@ const OF_STREAM_TABLES: [&str; 11] = [
     "CREATE TABLE under_$s (r int REFERENCES $s)",
 ];
 
-/// What happens at once, in one connection each, beside a refresh of all.
+/// An action beside a refresh of all, over a connection of its own.
 #[derive(Clone, Debug)]
 pub(super) enum Beside {
     /// Another refresh of all.
@@ -287,7 +287,7 @@ fn chosen(c: &mut Choice, from: &[&'static str]) -> String {
     filled(c, template)
 }
 
-/// What happens seldom, and takes its time.
+/// An action that is rare, and takes its time.
 fn rare(c: &mut Choice) -> Action {
     match c.below(12) {
         0..2 => Action::Kill(c.below(2)),

@@ -1,8 +1,9 @@
-//! Random histories: writers, prepared transactions, roles, migrations of what stream tables read, changes of the stream tables
-//! themselves, refreshes, refreshers that are killed, meet each other or a migration, deaths of the server, dumps that are restored, and
-//! moves between program and extension, in any order. After each refresh every stream table equals its query or says why it is suspended; no statement of
-//! a writer failed because of trickle; and nothing is left behind at the end. A history that breaks this is made shorter, and printed as a
-//! script. `just histories N` makes many.
+//! Random histories: writers, prepared transactions, roles, migrations of what stream tables read, changes
+//! of the stream tables themselves, refreshes, refreshers that are killed, meet each other or a migration,
+//! deaths of the server, dumps that are restored, and moves between program and extension, in any order.
+//! After each refresh every stream table equals its query or says why it is suspended; no statement of a
+//! writer failed because of trickle; and nothing is left behind at the end. A history that breaks this is
+//! made shorter, and printed as a script. `just histories N` makes many.
 
 mod actions;
 mod play;

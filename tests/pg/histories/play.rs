@@ -18,7 +18,8 @@ use trickle_client::{
 use trickle_core::cdc::Mode;
 use trickle_core::cost::Force;
 
-/// How many results were compared, and how many refreshes failed with a reason. A run in which little is compared shows nothing.
+/// How many results were compared, and how many refreshes failed with a reason. A run in which little is
+/// compared shows nothing.
 pub(super) static COMPARED: Tally = Tally::new();
 pub(super) static EXCUSED: Tally = Tally::new();
 
@@ -210,7 +211,8 @@ impl<'s> Play<'s> {
         self.reconnect_all().await
     }
 
-    /// Refreshes all, and does something else meanwhile. What is refused then is not looked at, but for errors inside.
+    /// Refreshes all, and does something else meanwhile, after a time: what a refresh is at by then is left
+    /// to chance, which is the point. A refusal is right then, unless it is an error inside.
     async fn race(&mut self, after: Duration, beside: &Beside) -> Result<(), String> {
         let options = RefreshOptions::default();
         let pid = pid(self.t.connection().client()).await;
@@ -253,7 +255,12 @@ impl<'s> Play<'s> {
 
     /// Refreshes one or all, each by itself, and compares each with its query.
     async fn refreshed(&mut self, only: Option<&str>, full: bool) -> Result<(), String> {
-        let registry = self.t.registry().await.map_err(|e| format!("the catalog cannot be read: {e:?}"))?;
+        let registry = match self.t.registry().await {
+            Ok(registry) => registry,
+            // The text of a view is not told while somebody has locked a table of it.
+            Err(e) if e.is_busy() => return Ok(()),
+            Err(e) => return Err(format!("the catalog cannot be read: {e:?}")),
+        };
         let wanted = |e: &&Entry| e.exists && only.is_none_or(|o| *e.relation.name == *o);
         let entries: Vec<Entry> = registry.entries().filter(wanted).cloned().collect();
         for e in entries {
@@ -273,7 +280,8 @@ impl<'s> Play<'s> {
         Ok(())
     }
 
-    /// A refresh may fail where somebody is in its way, where the query fails too, or where that means nothing any more; then it says so.
+    /// A refresh may fail where somebody is in its way, where the query fails too, or where that means
+    /// nothing any more; then it says so.
     async fn may_fail(&mut self, of: &Entry, e: &Error) -> Result<(), String> {
         EXCUSED.add(1);
         let shown = shown(of);
@@ -372,8 +380,8 @@ fn tool(server: &Server, tool: &str, args: &[&str]) -> Result<(), String> {
     if out.status.success() { Ok(()) } else { Err(format!("{tool} {args:?}: {told}")) }
 }
 
-/// A statement may fail for reasons of its own: not in trickle's triggers, but for what the query of an IMMEDIATE stream table raises, and where
-/// others wrote what it reads.
+/// A statement may fail for reasons of its own: not in trickle's triggers, but for what the query of an
+/// IMMEDIATE stream table raises, and where others wrote what it reads.
 fn blamed(done: Result<(), tokio_postgres::Error>, sql: &str) -> Result<(), String> {
     let Err(e) = done else { return Ok(()) };
     let Some(db) = e.as_db_error() else { return Err(format!("{sql}: {e:?}")) };

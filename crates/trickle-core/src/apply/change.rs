@@ -315,8 +315,8 @@ pub(super) fn row_hash(values: Vec<Scalar>) -> Scalar {
     Scalar::call("hash_record_extended", vec![Scalar::Row(values), Scalar::int8(0)])
 }
 
-/// Without a key a row that changes is one that goes and one that comes: it goes first, so that it may have the key that a
-/// unique index of the user's keeps apart.
+/// Without a key a row that changes is one that goes and one that comes: it goes first, so that it may have
+/// the key that a unique index of the user's keeps apart.
 fn insertion(change: &Change<'_>, removed: &Ident) -> Insert {
     let d = Ident::fixed("d");
     let table = change.table;

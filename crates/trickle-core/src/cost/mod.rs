@@ -201,7 +201,7 @@ pub fn choose(model: &Model, inputs: &Inputs, available: &[Strategy], policy: &P
     });
     let others = cheapest(&mut alternatives.iter().filter(|a| a.strategy != best.strategy));
     let reason = match (yielded, policy.force, full_only) {
-        (true, _, _) => format!("{} is the only way this query has", best.strategy),
+        (true, _, _) => format!("{} is the only way there is", best.strategy),
         (_, Some(Force::Full), _) => "full refresh is forced".to_string(),
         (_, Some(Force::Incremental), _) => "incremental refresh is forced".to_string(),
         (_, None, Some(limit)) => limit,
@@ -215,7 +215,7 @@ pub fn choose(model: &Model, inputs: &Inputs, available: &[Strategy], policy: &P
                 o.strategy,
                 Ms(o.ms)
             ),
-            None => format!("{} is the only way this query has", best.strategy),
+            None => format!("{} is the only way there is", best.strategy),
         },
     };
     Decision { strategy: best.strategy, predicted_ms: best.ms, reason, alternatives }

@@ -82,7 +82,7 @@ fn an_empty_window_does_nothing_and_a_lone_way_is_taken() {
     assert_eq!(choose(&m, &inputs(0, 10), ALL, &forced).strategy, Strategy::NoData);
     let d =
         choose(&m, &inputs(5, 10), &[Strategy::Full], &Policy { force: Some(Force::Incremental), ..forced });
-    assert_eq!((d.strategy, &*d.reason), (Strategy::Full, "full is the only way this query has"));
+    assert_eq!((d.strategy, &*d.reason), (Strategy::Full, "full is the only way there is"));
 }
 
 #[test]

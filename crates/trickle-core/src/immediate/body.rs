@@ -190,7 +190,7 @@ impl Immediate<'_> {
         [denied(schemas.collect()), denied(wanted), remade]
     }
 
-    /// What its plan takes of functions, operators, types and schemas is as it was.
+    /// Conditions: functions, operators, types and schemas are as its plan takes them.
     fn as_planned(&self) -> Vec<Scalar> {
         let Needs {
             functions,

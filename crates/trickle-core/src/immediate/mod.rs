@@ -63,9 +63,10 @@ pub struct Immediate<'t> {
 pub struct Needs {
     /// Functions that its query calls, by oid.
     pub functions: Vec<u32>,
-    /// Functions that its owner may call, among these and those behind them, by oid (`pgtrickle.rights_of`).
+    /// Functions that its owner might call as it was planned, among these and those behind them, by oid
+    /// (`pgtrickle.rights_of`).
     pub callable: Vec<u32>,
-    /// The schemas of all that it names, itself included, that its owner may use, by oid.
+    /// The schemas of all that it names, itself included, that its owner might use then, by oid.
     pub schemas: Vec<u32>,
     /// Of these functions, their names and bodies (`pgtrickle.functions_fingerprint`).
     pub bodies: String,

@@ -6,10 +6,11 @@ use crate::error::{Error, Result};
 use crate::sql::{Ident, Qualified};
 use std::sync::Arc;
 
-/// Computes the query and writes the result: all of it, or what differs from what is stored; readers are never blocked. The
-/// query may hold what the engine cannot read, so it is kept as text: the canonical text that the server gave for it
-/// (`pg_get_viewdef`), which is one complete query. Nothing is known of its columns but their names, so rows are compared by the bytes of their values (`*<>`, PostgreSQL manual, 9.25.6), which
-/// any type has.
+/// Computes the query and writes the result: all of it, or what differs from what is stored; readers are
+/// never blocked. The query may hold what the engine cannot read, so it is kept as text: the canonical text
+/// that the server gave for it (`pg_get_viewdef`), which is one complete query. Nothing is known of its
+/// columns but their names, so rows are compared by the bytes of their values (`*<>`, PostgreSQL manual,
+/// 9.25.6), which any type has.
 #[derive(Debug)]
 pub struct Recompute {
     replaced: Arc<[Template]>,
@@ -28,9 +29,9 @@ pub struct KeyColumn {
 }
 
 impl Recompute {
-    /// The program that keeps `columns` of `table` equal to `query`. By `key`, which a unique index of the table
-    /// enforces, a row that changes is updated: a foreign key to the table and its triggers see it as one. Without, such a
-    /// row is deleted and inserted.
+    /// The program that keeps `columns` of `table` equal to `query`. By `key`, which a unique index of the
+    /// table enforces, a row that changes is updated: a foreign key to the table and its triggers see it as
+    /// one. Without, such a row is deleted and inserted.
     pub fn new(table: &Qualified, columns: &[Ident], key: &[KeyColumn], query: &str) -> Recompute {
         let query = query.trim_end().trim_end_matches(';');
         let names: Vec<String> = columns.iter().map(ToString::to_string).collect();
@@ -48,11 +49,17 @@ impl Recompute {
         });
         Recompute { replaced, difference }
     }
+
+    /// The same without the way that writes what differs.
+    #[must_use]
+    pub fn without_difference(self) -> Recompute {
+        Recompute { difference: None, ..self }
+    }
 }
 
-/// The statement that writes what differs. Rows of both sides are put in one order by the bytes of their values; equal ones
-/// are counted against each other, and what is left over of a side goes or comes. Rows go before others come, so that none
-/// meets the key of one that goes.
+/// The statement that writes what differs. Rows of both sides are put in one order by the bytes of their
+/// values; equal ones are counted against each other, and what is left over of a side goes or comes. Rows go
+/// before others come, so that none meets the key of one that goes.
 fn difference(table: &Qualified, names: &[String], key: &[KeyColumn], query: &str) -> String {
     let own: Vec<String> = (1..=names.len()).map(|n| format!("c{n}")).collect();
     let of = |alias: &str| own.iter().map(|c| format!("{alias}.{c}")).collect::<Vec<_>>().join(", ");
@@ -60,16 +67,16 @@ fn difference(table: &Qualified, names: &[String], key: &[KeyColumn], query: &st
     let stored: Vec<String> = names.iter().map(|n| format!("t.{n}")).collect();
     let stored = stored.join(", ");
     let sides = format!(
-        "query({all}) AS MATERIALIZED (SELECT * FROM (\n{query}\n) AS query),\n\
-         sides(w, at, {all}) AS (SELECT -1, t.ctid, {stored} FROM {table} t UNION ALL SELECT 1, NULL, {} FROM query q),\n\
+        "computed({all}) AS MATERIALIZED (SELECT * FROM (\n{query}\n) AS query),\n\
+         sides(w, at, {all}) AS (SELECT -1, t.ctid, {stored} FROM ONLY {table} t UNION ALL SELECT 1, NULL, {} FROM computed q),\n\
          imaged AS (SELECT s.*, ROW({}) AS image FROM sides s),\n\
          sorted AS (SELECT i.*, pg_catalog.row_number() OVER o AS n, CASE WHEN pg_catalog.row_number() OVER o OPERATOR(pg_catalog.=) 1 \
          OR pg_catalog.lag(i.image) OVER o OPERATOR(pg_catalog.*<>) i.image THEN 1 ELSE 0 END AS begins \
          FROM imaged i WINDOW o AS (ORDER BY i.image USING OPERATOR(pg_catalog.*<))),\n\
          equal AS (SELECT s.*, pg_catalog.sum(s.begins) OVER (ORDER BY s.n) AS run FROM sorted s),\n\
          counted AS (SELECT e.*, pg_catalog.row_number() OVER (PARTITION BY e.run, e.w ORDER BY e.n) AS nth FROM equal e),\n\
-         odd AS MATERIALIZED (SELECT c.* FROM (SELECT c.*, pg_catalog.count(*) OVER (PARTITION BY c.run, c.nth) AS sides FROM counted c) c \
-         WHERE c.sides OPERATOR(pg_catalog.=) 1)",
+         odd AS MATERIALIZED (SELECT c.* FROM (SELECT c.*, pg_catalog.count(*) OVER (PARTITION BY c.run, c.nth) AS copies FROM counted c) c \
+         WHERE c.copies OPERATOR(pg_catalog.=) 1)",
         of("q"),
         of("s"),
     );
@@ -88,9 +95,9 @@ fn difference(table: &Qualified, names: &[String], key: &[KeyColumn], query: &st
     let after = |cte: &str| format!("(SELECT pg_catalog.count(*) FROM {cte}) OPERATOR(pg_catalog.>=) 0");
     format!(
         "WITH {sides},\n{pairs},\n\
-         gone AS (DELETE FROM {table} t WHERE t.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT o.at FROM odd o WHERE o.{gone} \
+         gone AS (DELETE FROM ONLY {table} t WHERE t.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT o.at FROM odd o WHERE o.{gone} \
          AND NOT EXISTS (SELECT FROM pairs p WHERE p.at OPERATOR(pg_catalog.=) o.at))) RETURNING 1),\n\
-         changed AS (UPDATE {table} t SET {} FROM pairs p WHERE t.ctid OPERATOR(pg_catalog.=) p.at AND {} RETURNING 1),\n\
+         changed AS (UPDATE ONLY {table} t SET {} FROM pairs p WHERE t.ctid OPERATOR(pg_catalog.=) p.at AND {} RETURNING 1),\n\
          come AS (INSERT INTO {table} ({listed}) SELECT {} FROM odd o WHERE o.{come} \
          AND NOT EXISTS (SELECT FROM pairs p WHERE p.n OPERATOR(pg_catalog.=) o.n) AND {} AND {} RETURNING 1)\n\
          SELECT (SELECT pg_catalog.count(*) FROM come), (SELECT pg_catalog.count(*) FROM changed), (SELECT pg_catalog.count(*) FROM gone)",
@@ -102,7 +109,7 @@ fn difference(table: &Qualified, names: &[String], key: &[KeyColumn], query: &st
     )
 }
 
-/// Whether a row that goes and one that comes have the same value in a column of the key.
+/// A condition: a row that goes and one that comes have the same value in a column of the key.
 fn same(k: &KeyColumn, own: &[String]) -> Option<String> {
     let column = own.get(k.position)?;
     let schema = k.equality.schema.as_ref().map(|s| format!("{s}.")).unwrap_or_default();
@@ -129,8 +136,13 @@ impl Program for Recompute {
         }
     }
 
-    fn feed(&self, _: Strategy) -> Feed {
-        Feed::Replaced
+    fn feed(&self, strategy: Strategy) -> Feed {
+        match strategy {
+            Strategy::Full => Feed::Replaced,
+            Strategy::NoData | Strategy::Delta | Strategy::AffectedGroups | Strategy::FullDifference => {
+                Feed::Changes
+            }
+        }
     }
 }
 

@@ -411,7 +411,7 @@ async fn take_place(t: &Transaction<'_>, old: &Entry, beside: &Entry) -> Result<
     let text = "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = $2 WHERE pgt_id = $1";
     require_one(t.execute(text, &[&old.id, &table]).await.map_err(fail)?, old)?;
     // Of no definition that there is: whatever read the former one is planned anew.
-    let text = "UPDATE pgtrickle.pgt_dependencies SET source_relid = $2, schema_fingerprint = '', relied = NULL, held_to = false, column_names = NULL, named_columns = NULL \
+    let text = "UPDATE pgtrickle.pgt_dependencies SET source_relid = $2, schema_fingerprint = '', relied = NULL, keeps_plan = false, column_names = NULL, named_columns = NULL \
          WHERE source_relid = $1";
     t.execute(text, &[&former, &table]).await.map_err(fail)?;
     capture::remove(t, former).await?;

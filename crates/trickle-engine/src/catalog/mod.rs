@@ -24,8 +24,8 @@ use trickle_core::stream_table::{Options, Verdict, compile_parsed};
 use trickle_core::types::Type;
 use types::Types;
 
-pub use tables::{Held, Reach};
 pub(crate) use tables::{KIND, canonical, reach};
+pub use tables::{PlannedWith, Reach};
 pub(crate) use types::spelled;
 
 /// A qualified name; the schema is `None` where the query left it to the search path.
@@ -65,8 +65,8 @@ pub struct PgCatalog {
     typed: Vec<String>,
     /// What is read in the place of others.
     copies: Copies,
-    /// Tables of which no more is known than this.
-    held: BTreeMap<TableId, Held>,
+    /// Tables of which plans know no more than this.
+    planned_with: BTreeMap<TableId, PlannedWith>,
     types: Types,
     wanted: RefCell<BTreeSet<Wanted>>,
 }
@@ -93,8 +93,8 @@ impl PgCatalog {
     }
 
     /// Knows no more keys and columns without NULL of these tables than these.
-    pub(crate) fn hold(&mut self, to: BTreeMap<TableId, Held>) {
-        self.held = to;
+    pub(crate) fn plan_with(&mut self, former: BTreeMap<TableId, PlannedWith>) {
+        self.planned_with = former;
     }
 
     /// The types of columns, each from its oid and what `format_type` says of it.
@@ -128,12 +128,12 @@ impl PgCatalog {
                     let copy = name.0.clone().and_then(|s| self.copies.get(&(s, name.1.clone())));
                     let copy = copy.map(|c| (Some(HIDDEN.to_owned()), c.name.clone()));
                     let read = copy.as_ref().unwrap_or(name);
-                    let mut relation = tables::read(db, &mut self.types, &self.held, read).await?;
+                    let mut relation = tables::read(db, &mut self.types, &self.planned_with, read).await?;
                     let typed = self.typed.iter().filter(|_| name.0.is_none());
                     for schema in typed {
                         if relation.is_none() {
                             let there = (Some(schema.clone()), name.1.clone());
-                            relation = tables::read(db, &mut self.types, &self.held, &there).await?;
+                            relation = tables::read(db, &mut self.types, &self.planned_with, &there).await?;
                         }
                     }
                     self.relations.insert(name.clone(), relation.unwrap_or(Relation::Absent));

@@ -57,22 +57,22 @@ SELECT k.conkey, k.confrelid, k.confkey, k.convalidated AND NOT k.condeferrable,
           ORDER BY a.attnum)
 FROM pg_constraint k WHERE k.conrelid = $1 AND k.contype = 'f' ORDER BY k.oid";
 
-/// Properties of a table that a plan rests on where the table has got more of them since: rows that were
-/// stored or captured before need not have those.
+/// The keys and the columns without NULL that a table had when a plan was made. Where it has got more since,
+/// rows that were stored or captured before need not have those.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct PlannedWith {
     /// Keys, by the attribute numbers of their columns.
     keys: Vec<Vec<i16>>,
     /// The attribute numbers of columns that are never NULL.
     never_null: Vec<i16>,
 }
 
-impl Held {
+impl PlannedWith {
     /// As `pgtrickle.relied` writes keys and columns that are never NULL.
     ///
     /// # Errors
     /// A text that it does not write.
-    pub(crate) fn parse(keys: Option<&str>, never_null: Option<&str>) -> Result<Held> {
+    pub(crate) fn parse(keys: Option<&str>, never_null: Option<&str>) -> Result<PlannedWith> {
         let number = |text: &str| {
             let fail = |_| Error::input(format!("the catalog has {text:?} for the number of a column"));
             text.parse().map_err(fail)
@@ -81,7 +81,7 @@ impl Held {
             text.into_iter().flat_map(|t| t.split(by)).filter(|t| !t.is_empty()).map(str::to_owned).collect()
         };
         let key = |k: &String| list(k.split('/').next(), ',').iter().map(|n| number(n)).collect();
-        Ok(Held {
+        Ok(PlannedWith {
             keys: list(keys, ';').iter().map(key).collect::<Result<_>>()?,
             never_null: list(never_null, ';').iter().map(|n| number(n)).collect::<Result<_>>()?,
         })
@@ -93,11 +93,12 @@ impl Held {
     }
 }
 
-/// Reads a relation; `None` where there is none of that name. Of tables that are `held` no more is known than that.
+/// Reads a relation; `None` where there is none of that name. Of some tables plans know no
+/// more than a `former` plan did.
 pub(super) async fn read(
     db: &dyn Connection,
     types: &mut Types,
-    held: &BTreeMap<TableId, Held>,
+    former: &BTreeMap<TableId, PlannedWith>,
     name: &Name,
 ) -> Result<Option<Relation>> {
     let doing = |e| Error::server(format!("read the definition of \"{}\"", name.1), e);
@@ -114,9 +115,9 @@ pub(super) async fn read(
     types.load_columns(db, columns.iter().map(|c| (c.get(2), c.get(3)))).await?;
     let attnums: Vec<i16> = columns.iter().map(|c| c.get(0)).collect();
     let mut columns: Vec<ColumnDef> = columns.iter().map(|c| column(types, c)).collect();
-    let held = held.get(&TableId(oid));
-    if let Some(held) = held {
-        let other = columns.iter_mut().filter(|c| !held.never_null.contains(&c.number));
+    let former = former.get(&TableId(oid));
+    if let Some(former) = former {
+        let other = columns.iter_mut().filter(|c| !former.never_null.contains(&c.number));
         other.for_each(|c| c.nullable = true);
     }
     // A key of a parent says nothing about the rows of its children.
@@ -125,7 +126,7 @@ pub(super) async fn read(
     if !descendants || row.get::<&str>(3) == "p" {
         for key in db.query(KEYS, &[&oid]).await.map_err(doing)? {
             let numbers: Vec<i16> = key.get(0);
-            let key = positions(&attnums, &numbers).filter(|_| held.is_none_or(|h| h.has_key(&numbers)));
+            let key = positions(&attnums, &numbers).filter(|_| former.is_none_or(|f| f.has_key(&numbers)));
             keys.extend(key.filter(|k| k.iter().all(|c| !columns[*c].nullable)));
         }
     }

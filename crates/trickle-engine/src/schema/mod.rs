@@ -164,11 +164,12 @@ pub(crate) async fn rehome(t: &Transaction<'_>) -> Result<()> {
     t.batch_execute(REHOME).await.map_err(fail)
 }
 
-/// Identities by name; of a stream table that had another name already when the catalog was dumped, by its guard: the extension follows
-/// renames at once, and by the program nobody but the owner of the catalog makes guards. Those of tables that are not there become ones that no table has; they come first, since a new
-/// identity may be the old one of another table. A role that was let in could have written any name into its row: a table is
-/// believed to be this stream table where its own guard says so, which its owner alone can make. Guards of version 0.1 do not say of
-/// which stream table they are.
+/// Identities by name; of a stream table of the catalog's owner that had another name already when the
+/// catalog was dumped, by its guard: on a table of that owner nobody else makes one. Those of tables that
+/// are not there become ones that no table has; they come first, since a new identity may be the old one of
+/// another table. A role that was let in could have written any name into its row: a table is believed to be
+/// this stream table where its own guard says so, which its owner alone can make. Guards of version 0.1 do
+/// not say of which stream table they are.
 const REHOME: &str = "
     UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = 4294967295::int8 - pgt_id;
     UPDATE pgtrickle.pgt_stream_tables s SET pgt_relid = coalesce((SELECT c.oid FROM pg_class c
@@ -180,11 +181,14 @@ const REHOME: &str = "
         (SELECT min(g.tgrelid::int8)::oid FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid
             WHERE g.tgname = 'trickle_guard' AND p.pronamespace = 'pgtrickle'::regnamespace AND p.proname = 'refuse_writes'
                 AND g.tgargs = convert_to(s.pgt_id::text, 'UTF8') || '\\x00'::bytea
-                AND NOT EXISTS (SELECT FROM pg_extension x WHERE x.extname = 'pg_trickle') HAVING count(*) = 1),
+                AND EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspowner = c.relowner
+                    WHERE c.oid = g.tgrelid) HAVING count(*) = 1),
         pgt_relid), frontier = NULL, needs_reinit = true, reinit_reason = 'the database was restored from a dump',
         agreed = NULL, agreed_by = NULL, types = '{0}', types_fingerprint = NULL;
     CREATE TEMPORARY TABLE trickle_rehomed ON COMMIT DROP AS
-        SELECT pgt_id, row_number() OVER () AS n, to_regclass(pg_catalog.format('%I.%I', source_schema, source_name))::oid AS oid,
+        SELECT pgt_id, row_number() OVER () AS n, coalesce((SELECT c.oid FROM pgtrickle.pgt_stream_tables s
+                JOIN pg_class c ON c.oid = s.pgt_relid WHERE s.pgt_schema = source_schema AND s.pgt_name = source_name),
+            to_regclass(pg_catalog.format('%I.%I', source_schema, source_name))::oid) AS oid,
             source_type, source_schema, source_name, columns_used, cdc_mode FROM pgtrickle.pgt_dependencies;
     DELETE FROM pgtrickle.pgt_dependencies;
     INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, source_schema, source_name, columns_used,

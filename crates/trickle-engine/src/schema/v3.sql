@@ -459,8 +459,8 @@ $$;
 COMMENT ON FUNCTION pgtrickle.relied(oid, int2[]) IS 'The properties of these columns of a relation that their reader relies on.';
 
 -- Whether these properties are still so, for a reader. TRIGGERS were made once, and rely on the keys that there were then. A PLAN is made
--- again from the present properties; changes from before a key or NOT NULL came need not have it, so none may have come. A HELD PLAN is made
--- from these properties and no more, so all are still to be there; a key with a column that may be NULL is none to it. Where a column
+-- again from the present properties; changes from before a key or NOT NULL came need not have it, so none may have come. A FORMER PLAN is made
+-- from these properties and no more, so all are still to be there; it takes no index for a key that has a column which may be NULL. Where a column
 -- somewhere is of the type of the relation's rows the answer is no: a value stored there shows other columns by now.
 CREATE FUNCTION pgtrickle.still_serves(relation oid, numbers int2[], relied text[], reader text) RETURNS bool LANGUAGE plpgsql
 STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -475,7 +475,7 @@ BEGIN
         AND CASE reader
             WHEN 'TRIGGERS' THEN NOT EXISTS (SELECT FROM unnest(were) w WHERE w <> ALL (are) AND replace(w, '/f/', '/t/') <> ALL (are))
             WHEN 'PLAN' THEN are <@ were AND has <@ had
-            WHEN 'HELD PLAN' THEN had <@ has AND NOT EXISTS (SELECT FROM unnest(were) w WHERE w LIKE '%/t/%' AND w <> ALL (are)) END
+            WHEN 'FORMER PLAN' THEN had <@ has AND NOT EXISTS (SELECT FROM unnest(were) w WHERE w LIKE '%/t/%' AND w <> ALL (are)) END
         AND NOT EXISTS (
             SELECT FROM pg_class c JOIN pg_type t ON t.oid = c.reltype
             JOIN pg_depend d ON d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray) AND d.deptype = 'n'
@@ -495,8 +495,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.relied_now(oid, text[], text[]) IS 'The properties that a reader of these columns relies on from now on.';
-ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN held_to bool NOT NULL DEFAULT false;
-COMMENT ON COLUMN pgtrickle.pgt_dependencies.held_to IS 'Whether the plan rests on no more keys and columns without NULL than relied has: it goes on from rows that need not have those that came since.';
+ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN keeps_plan bool NOT NULL DEFAULT false;
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.keeps_plan IS 'Whether the plan rests on no more keys and columns without NULL than relied has: it goes on from rows that need not have those that came since.';
 
 -- The numbers of columns of a relation.
 CREATE FUNCTION pgtrickle.numbers(relation oid, columns text[]) RETURNS int2[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
@@ -519,7 +519,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle.held_columns(jsonb) IS 'The attribute numbers of the columns that a buffer holds.';
 
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN kept_hash text;
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.kept_hash IS 'Identifies the triggers that keep it within the statements of writers; NULL: there are none, or they were made before that was noted.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.kept_hash IS 'Identifies the triggers that keep it within the statements of writers; of the last that were made; NULL where that was not noted.';
 ALTER TABLE pgtrickle.pgt_dependencies ADD COLUMN relied text[];
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.relied IS 'What the stream table relies on of it (pgtrickle.relied); NULL where that was not noted.';
 ALTER TABLE pgtrickle.pgt_buffers ADD COLUMN relied text[], ADD COLUMN paired int2[] NOT NULL DEFAULT '{}';
@@ -573,15 +573,18 @@ $$;
 COMMENT ON FUNCTION pgtrickle.safe_path(jsonb, oid) IS 'Of the search path among stored settings what nobody but a role and superusers can put anything into.';
 
 -- The key by which a stream table that has none by its query is written: a row that changes is updated, and not deleted and inserted, which
--- foreign keys take for the end of what refers to it. What they refer to comes first, or alone where others do not matter. The server keeps
--- triggers of foreign keys on the table that these refer to.
+-- foreign keys take for the end of the rows that refer to it. A key that foreign keys refer to comes first; where `referenced`, no other
+-- will do. Beside another unique or exclusion index an UPDATE of several rows may meet a value that one of them is about to give up, so there
+-- only foreign keys are a reason. The server keeps triggers of foreign keys on the table that these refer to.
 CREATE FUNCTION pgtrickle.pairing_key(relation oid, referenced bool) RETURNS oid LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     refers oid[] := ARRAY(SELECT k.conindid FROM pg_trigger g JOIN pg_constraint k ON k.oid = g.tgconstraint
         WHERE g.tgrelid = relation AND g.tgconstrrelid <> 0 AND k.confrelid = relation);
 BEGIN
-    IF referenced AND refers = '{}' THEN
+    IF refers = '{}' AND (referenced OR 1 < (
+        SELECT count(*) FROM pg_index i WHERE i.indrelid = relation AND (i.indisunique OR i.indisexclusion)))
+    THEN
         RETURN NULL;
     END IF;
     RETURN (
@@ -592,8 +595,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.pairing_key(oid, bool) IS 'The unique index of a stream table by which rows that change are told from rows that come and go.';
 
--- What the plan of a stream table and its triggers are made from, as far as the catalog notes it: one that somebody else planned meanwhile has
--- another.
+-- Identifies the plan of a stream table and the triggers that keep it, with the rights that these take: a stream table that somebody else has
+-- planned meanwhile has another definition.
 CREATE OR REPLACE FUNCTION pgtrickle.definition(stream_table bigint) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -601,7 +604,8 @@ BEGIN
         SELECT md5(jsonb_build_array(s.defining_query, s.refresh_mode, s.layout_hash, s.settings, s.functions_fingerprint,
             s.types_fingerprint, s.objects_fingerprint, o.relowner, pgtrickle.safe_path(ARRAY(
                 SELECT jsonb_array_elements_text(x->'values') FROM jsonb_array_elements(s.settings) x WHERE x->>'name' = 'search_path'),
-                o.relowner), current_user, pgtrickle.pairing_key(s.pgt_relid, s.refresh_mode <> 'FULL'),
+                o.relowner), current_user, pgtrickle.pairing_key(s.pgt_relid, s.refresh_mode <> 'FULL'), o.relhasrules,
+            CASE s.refresh_mode WHEN 'IMMEDIATE' THEN pgtrickle.rights_of(s.pgt_id)::text END,
             (SELECT jsonb_agg(jsonb_build_array(d.source_relid, d.columns_used, d.schema_fingerprint, b.capture, b.unlogged)
                 ORDER BY d.source_relid)
              FROM pgtrickle.pgt_dependencies d LEFT JOIN pgtrickle.pgt_buffers b USING (source_relid)
@@ -699,7 +703,7 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.objects_fingerprint(text[]) IS 'What operators, casts, collations, text search configurations and functions are.';
 
--- What triggers take that run as the owner of a stream table, as far as that role has it: EXECUTE on the functions that are called, and
+-- Rights of the owner of a stream table that its triggers take, as far as that role has them: EXECUTE on the functions that are called, and
 -- USAGE on the schemas whose objects are named.
 CREATE FUNCTION pgtrickle.rights_of(stream_table bigint, OUT callable oid[], OUT schemas oid[]) LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp AS $$
@@ -882,7 +886,7 @@ BEGIN
     THEN
         INSERT INTO pgtrickle.pgt_marks (source_relid, pgt_id, reason)
         SELECT min(d.source_relid), stream_table,
-            'what keeping it takes was missing: a right of its owner, a name, or a search path that is its owner''s alone'
+            'what keeping it takes was missing or is another: a right of its owner, a name, an object, or a search path that is its owner''s alone'
         FROM pgtrickle.pgt_dependencies d WHERE d.pgt_id = stream_table HAVING count(*) > 0;
     END IF;
     RETURN NULL;

@@ -65,7 +65,7 @@ DROP FUNCTION pgtrickle.is_safe_path(text[]), pgtrickle.safe_path(jsonb, oid), p
 -- An ALTER TABLE matters to no reader that relies on nothing of it.
 ALTER TABLE pgtrickle.pgt_stream_tables DROP COLUMN stored_hash;
 ALTER TABLE pgtrickle.pgt_buffers DROP COLUMN relied, DROP COLUMN paired, DROP COLUMN children;
-ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied, DROP COLUMN column_names, DROP COLUMN named_columns, DROP COLUMN held_to;
+ALTER TABLE pgtrickle.pgt_dependencies DROP COLUMN relied, DROP COLUMN column_names, DROP COLUMN named_columns, DROP COLUMN keeps_plan;
 DROP FUNCTION pgtrickle.column_names(oid);
 DROP FUNCTION pgtrickle.still_serves(oid, int2[], text[], text), pgtrickle.relied_now(oid, text[], text[]), pgtrickle.relied(oid, int2[]), pgtrickle.numbers(oid, text[]),
     pgtrickle.held_columns(jsonb);
