@@ -183,6 +183,9 @@ impl<C: Connection> Trickle<C> {
     /// Goes on as [`Trickle::goes_on`] does, by a plan that does not know of the keys, and the columns that
     /// are never NULL, which its altered sources have got.
     async fn goes_on_by_former(&mut self, e: &Entry, new: &NewStreamTable, design: &Design) -> Result<bool> {
+        // The try by its own plans may have noted something of a source.
+        let registry = self.linked(&[e.relation.id]).await?;
+        let Some(e) = registry.get(e.id) else { return Ok(false) };
         let now = |d: &Dependency| design.resolved.dependencies.iter().find(|n| n.oid == d.relation.id.0);
         let altered =
             |d: &&Dependency| d.keeps_plan || now(d).is_some_and(|n| n.fingerprint != d.fingerprint);
