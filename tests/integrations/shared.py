@@ -180,4 +180,4 @@ def walk(db, migrations, migrate, write, first, last):
     finally:
         refresher.terminate()
         refresher.wait()
-    db.look("all at once, between trickle pause and trickle resume", [ONCE, ONCE, ONCE])
+    db.look("all at once, between trickle pause and trickle resume", [ONCE, ONCE, ON])

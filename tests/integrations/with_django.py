@@ -45,20 +45,20 @@ LINE = [("id", models.IntegerField(primary_key=True)), ("name", models.CharField
         ("amount", models.BigIntegerField())]
 UNMANAGED = {"managed": False, "db_table": "order_lines"}
 MIGRATIONS = [
-    step("add a column", migrations.AddField("order", "comment", models.TextField(null=True)), [ON, ON, ONCE]),
-    step("add a column with a default", migrations.AddField("order", "priority", models.IntegerField(default=7)), [ON, ON, ONCE]),
-    step("drop a column that nobody reads", migrations.RemoveField("order", "memo"), [ON, ON, ONCE]),
-    step("rename a column that is read", migrations.RenameField("order", "amount", "cents"), [ONCE, ONCE, ONCE]),
+    step("add a column", migrations.AddField("order", "comment", models.TextField(null=True)), [ON, ON, ON]),
+    step("add a column with a default", migrations.AddField("order", "priority", models.IntegerField(default=7)), [ON, ON, ON]),
+    step("drop a column that nobody reads", migrations.RemoveField("order", "memo"), [ON, ON, ON]),
+    step("rename a column that is read", migrations.RenameField("order", "amount", "cents"), [ONCE, ONCE, ON]),
     step("rename a table", migrations.RenameModel("Customer", "Client"), [ON, ON, ON]),
     step("CREATE INDEX CONCURRENTLY", AddIndexConcurrently("order", BY_CENTS), [ON, ON, ON]),
-    step("give a column another type", migrations.AlterField("order", "cents", models.BigIntegerField()), [ONCE, ONCE, ONCE]),
+    step("give a column another type", migrations.AlterField("order", "cents", models.BigIntegerField()), [ONCE, ONCE, ON]),
     step("write all rows", migrations.RunPython(write_all, write_all_back), [ON, ON, ON]),
     step("forbid NULL", migrations.AlterField("order", "state", models.CharField(max_length=10, default="new")),
-         [ONCE, ON, ONCE], [ON, ON, ONCE]),
+         [ON, ON, ON], [ON, ON, ON]),
     step("add a unique constraint",
          migrations.AddConstraint("client", models.UniqueConstraint(fields=["email"], name="client_email")), [ON, ON, ON]),
     step("a model of a stream table", migrations.CreateModel("OrderLine", LINE, UNMANAGED), [ON, ON, ON]),
-    step("drop a column that is read", migrations.RemoveField("order", "state"), [OUT, ONCE, ONCE], [ON, ON, ONCE]),
+    step("drop a column that is read", migrations.RemoveField("order", "state"), [OUT, ONCE, ON], [ON, ON, ON]),
 ]
 
 
