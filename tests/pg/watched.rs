@@ -7,6 +7,7 @@ use crate::support::{
     Db, Driver, assert_equal, assert_same_bag, count, create, each_server, name, open, refresh, run,
 };
 use trickle_client::{Alteration, NewStreamTable, RefreshMode, RefreshOptions, Session};
+use trickle_core::refresh::Action;
 
 const SOURCE: &str =
     "CREATE TABLE s (id int PRIMARY KEY, v int); INSERT INTO s SELECT i, i FROM generate_series(1, 200) i";
@@ -152,6 +153,14 @@ fn a_key_of_the_users_tells_which_rows_changed() {
                 run(&w, &refers).await;
             }
         }
+        for (what, ..) in KEYLESS {
+            create(
+                &mut t,
+                &format!("over_{what}"),
+                &format!("SELECT id % 4 AS g, count(*) AS n FROM {what} GROUP BY id % 4"),
+            )
+            .await;
+        }
         for write in [
             "UPDATE s SET v = v + 7 WHERE id = 3",
             "DELETE FROM s WHERE id = 60; INSERT INTO s VALUES (61, 60, '{\"i\" : 0}')",
@@ -162,6 +171,13 @@ fn a_key_of_the_users_tells_which_rows_changed() {
             for (what, query, _) in KEYLESS {
                 refresh(&mut t, what).await;
                 assert_same_bag(&w, &format!("TABLE {what}"), query).await;
+                let over = refresh(&mut t, &format!("over_{what}")).await;
+                let mut over = over.iter().filter(|d| d.report.name.contains("over_"));
+                assert!(
+                    over.all(|d| [Action::Differential, Action::NoData].contains(&d.report.action)),
+                    "{write}"
+                );
+                assert_equal(&mut t, &format!("over_{what}")).await;
             }
         }
         let children =

@@ -342,8 +342,9 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Whether a stream table that refreshes keep by deltas, or its writers, was planned as this design is, from the same columns of the same sources. What
-/// names the type of a source's rows shows whatever columns that gets.
+/// Whether a stream table that is kept by deltas, by refreshes or by its writers, was planned as this design is, from
+/// the same columns of the same sources. A query that names the type of a source's rows shows whatever columns that
+/// source gets.
 fn is_alike(e: &Entry, design: &Design) -> bool {
     let read: BTreeMap<u32, BTreeSet<&str>> = e
         .dependencies

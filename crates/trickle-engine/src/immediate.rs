@@ -185,7 +185,7 @@ async fn made(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Resul
     Ok((texts(&kept.install()?), permitted))
 }
 
-/// What computes a stream table and makes the triggers that keep it.
+/// The program that computes a stream table and makes the triggers that keep it.
 pub(crate) async fn program(db: &dyn Connection, e: &Entry, table: &Arc<StreamTable>) -> Result<Installed> {
     let (made, permitted) = made(db, e, table).await?;
     let read: Vec<String> = table.sources().iter().map(|(def, _)| def.id.0.to_string()).collect();

@@ -184,8 +184,8 @@ impl<'s> Play<'s> {
         self.reconnect_all().await
     }
 
-    /// Goes on with the extension, or with the program. A run by the program alone may find an extension in the server
-    /// that is of another build: it stays away from that.
+    /// Goes on with the extension, or with the program. A run by the program alone may find an extension of
+    /// another build in the server: it stays away from that.
     async fn moved(&mut self) -> Result<(), String> {
         if !sql_api::is_meant() {
             return Ok(());

@@ -81,7 +81,9 @@ fn difference(table: &Qualified, names: &[String], key: &[KeyColumn], query: &st
         of("s"),
     );
     let (gone, come) = ("w OPERATOR(pg_catalog.=) -1", "w OPERATOR(pg_catalog.=) 1");
-    let paired: Vec<String> = key.iter().filter_map(|k| same(k, &own)).collect();
+    // Of a part of a key rows are not told apart.
+    let paired: Option<Vec<String>> = key.iter().map(|k| same(k, &own)).collect();
+    let paired = paired.unwrap_or_default();
     let pairs = match paired.is_empty() {
         true => format!("pairs(at, n, {all}) AS (SELECT o.at, o.n, {} FROM odd o WHERE false)", of("o")),
         false => format!(

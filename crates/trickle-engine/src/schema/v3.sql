@@ -604,7 +604,8 @@ BEGIN
         SELECT md5(jsonb_build_array(s.defining_query, s.refresh_mode, s.layout_hash, s.settings, s.functions_fingerprint,
             s.types_fingerprint, s.objects_fingerprint, o.relowner, pgtrickle.safe_path(ARRAY(
                 SELECT jsonb_array_elements_text(x->'values') FROM jsonb_array_elements(s.settings) x WHERE x->>'name' = 'search_path'),
-                o.relowner), current_user, pgtrickle.pairing_key(s.pgt_relid, s.refresh_mode <> 'FULL'), o.relhasrules,
+                o.relowner), current_user, CASE WHEN s.refresh_mode = 'FULL' OR EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = s.pgt_relid AND g.tgconstrrelid <> 0)
+                THEN pgtrickle.pairing_key(s.pgt_relid, s.refresh_mode <> 'FULL') END, o.relhasrules,
             CASE s.refresh_mode WHEN 'IMMEDIATE' THEN pgtrickle.rights_of(s.pgt_id)::text END,
             (SELECT jsonb_agg(jsonb_build_array(d.source_relid, d.columns_used, d.schema_fingerprint, b.capture, b.unlogged)
                 ORDER BY d.source_relid)
