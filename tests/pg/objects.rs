@@ -1,7 +1,7 @@
 //! Everything that trickle makes in a database stands in docs/security.md with its owner, its rights and its reason. Catches an
 //! object, a right or a SECURITY DEFINER function that nobody has thought about. `TRICKLE_BLESS=1` writes the table.
 
-use crate::support::{Db, count, each_server, name, run};
+use crate::support::{Db, count, each_server, name, newest_server, open, run};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use trickle_client::capture::CaptureOptions;
@@ -309,6 +309,20 @@ async fn made(db: &Db) -> Session {
 
 async fn db_name(s: &Session) -> String {
     s.client().query_one("SELECT quote_ident(current_database())", &[]).await.unwrap().get(0)
+}
+
+/// A database of many tables is not read through at each refresh, whatever a plan was made for.
+#[test]
+fn looks_at_the_catalogs_go_by_index_by_one_plan() {
+    newest_server(async |db| {
+        let t = open(db).await;
+        let others = "SELECT count(*) FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang \
+             WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.provolatile = 's' AND l.lanname = 'plpgsql' AND NOT \
+             p.proconfig @> ARRAY['enable_seqscan=off', 'plan_cache_mode=force_generic_plan', 'jit=off']";
+        let all = others.replace(" AND NOT p.proconfig @> ", " AND p.proconfig @> ");
+        assert_eq!(count(t.connection(), others).await, 0);
+        assert!(count(t.connection(), &all).await > 25);
+    });
 }
 
 #[test]

@@ -116,14 +116,14 @@ fn attempts(driver: Driver, way: &str) -> Vec<(Attempt, (Keeping, [Operation; 3]
 }
 
 /// Makes all attempts by one way, on every server.
-/// By the extension half of the attempts, others each day.
+/// Half of the attempts, others each day; where there are two servers, the one half on this and the other on that.
 fn try_all(way: &str) {
     let driver = Driver::meant();
     let only = std::env::var("TRICKLE_ATTEMPT").ok();
     world::each_server(way, async |place| {
         let mut wrong = Vec::new();
         for (nth, (attempt, (keeping, operations))) in attempts(driver, way).into_iter().enumerate() {
-            let of_today = driver == Driver::Program || is_todays(nth, 2);
+            let of_today = is_todays(nth + place.nth, 2);
             if only.as_ref().map_or(!of_today, |o| !attempt.title.contains(o)) {
                 continue;
             }

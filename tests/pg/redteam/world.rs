@@ -54,6 +54,8 @@ fn runtime() -> tokio::runtime::Runtime {
 /// A database for the attempts by one way, and roles of its own.
 pub(super) struct Place {
     server: &'static Server,
+    /// Of the servers, which it is.
+    pub(super) nth: usize,
     way: String,
     number: AtomicU32,
 }
@@ -89,8 +91,8 @@ END $$";
 
 /// Runs a test on every server, side by side, and fails with what it gives.
 pub(super) fn each_server(way: &str, test: impl AsyncFn(&Place) -> Vec<String> + Sync) {
-    let run = |server: &'static Server| {
-        let place = Place { server, way: way.to_owned(), number: AtomicU32::new(0) };
+    let run = |nth: usize, server: &'static Server| {
+        let place = Place { server, nth, way: way.to_owned(), number: AtomicU32::new(0) };
         let done = catch_unwind(AssertUnwindSafe(|| runtime().block_on(test(&place))));
         runtime().block_on(async {
             let s = Session::connect(&server.config("postgres")).await.unwrap();
@@ -99,7 +101,9 @@ pub(super) fn each_server(way: &str, test: impl AsyncFn(&Place) -> Vec<String> +
         done.unwrap_or_else(|_| vec!["panicked".to_owned()])
     };
     let wrong: Vec<String> = std::thread::scope(|scope| {
-        let running: Vec<_> = servers().iter().map(|(major, s)| (major, scope.spawn(|| run(s)))).collect();
+        let all = servers().iter().enumerate();
+        let running: Vec<_> =
+            all.map(|(nth, (major, s))| (major, scope.spawn(move || run(nth, s)))).collect();
         let each = |(major, t): (&u32, std::thread::ScopedJoinHandle<'_, Vec<String>>)| {
             t.join().unwrap().into_iter().map(|w| format!("PostgreSQL {major}: {w}")).collect::<Vec<_>>()
         };

@@ -1164,4 +1164,21 @@ END
 $$;
 -- == End of that ======================================================================================================
 
+-- A look at the catalogs, as each refresh makes some, costs the same in a database of ten tables and of a hundred thousand, and in the first calls of a
+-- session: by index, whatever was known of the sizes of the server's catalogs when the statement was planned, by one plan for all
+-- arguments, and without compiling it, for which the price that the planner puts on a forbidden scan would be reason enough.
+DO $$
+DECLARE
+    look regprocedure;
+BEGIN
+    FOR look IN SELECT p.oid FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+        WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.provolatile = 's' AND l.lanname = 'plpgsql'
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET enable_seqscan = off', look);
+        EXECUTE format('ALTER FUNCTION %s SET plan_cache_mode = force_generic_plan', look);
+        EXECUTE format('ALTER FUNCTION %s SET jit = off', look);
+    END LOOP;
+END
+$$;
+
 UPDATE pgtrickle.pgt_catalog_version SET version = 3;

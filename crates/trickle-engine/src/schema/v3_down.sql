@@ -258,4 +258,18 @@ $$;
 
 DROP FUNCTION pgtrickle.merge_may_have_moved(oid), pgtrickle.empty_partitions(oid), pgtrickle.triggers_fingerprint(oid, oid[]), pgtrickle.fingerprint(oid, int2, oid[]);
 
+DO $$
+DECLARE
+    look regprocedure;
+BEGIN
+    FOR look IN SELECT p.oid FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+        WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.provolatile = 's' AND l.lanname = 'plpgsql'
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s RESET enable_seqscan', look);
+        EXECUTE format('ALTER FUNCTION %s RESET plan_cache_mode', look);
+        EXECUTE format('ALTER FUNCTION %s RESET jit', look);
+    END LOOP;
+END
+$$;
+
 UPDATE pgtrickle.pgt_catalog_version SET version = 2;
