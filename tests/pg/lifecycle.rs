@@ -3,7 +3,9 @@
 use crate::support::{
     Driver, assert_equal, count, create, name, newest_server, open, open_with, refresh, run, try_refresh,
 };
-use trickle_client::{Alteration, IfExists, NewStreamTable, RefreshMode, RefreshOptions, Settings, Trickle};
+use trickle_client::{
+    Alteration, IfExists, NewStreamTable, RefreshMode, RefreshOptions, Session, Settings, Trickle,
+};
 use trickle_core::cost::Force;
 use trickle_core::refresh::Action;
 
@@ -410,5 +412,51 @@ fn what_is_listed_is_whole() {
             assert!(seen > 0);
         };
         tokio::join!(make, read);
+    });
+}
+
+/// Its times, in microseconds: when it was refreshed last, and of when its rows are.
+async fn times(s: &Session, what: &str) -> [i64; 2] {
+    let text = "SELECT (extract(epoch FROM last_refresh_at) * 1e6)::int8, (extract(epoch FROM data_timestamp) * 1e6)::int8 \
+         FROM pgtrickle.pgt_stream_tables WHERE pgt_name = $1";
+    let r = s.client().query_one(text, &[&what]).await.unwrap();
+    [r.get(0), r.get(1)]
+}
+
+#[test]
+fn a_refresh_by_hand_moves_its_times_whatever_it_finds() {
+    newest_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, SHOP).await;
+        create(&mut t, "sums", "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer").await;
+        create(&mut t, "large", "SELECT customer FROM sums WHERE total > 100").await;
+        let history = "SELECT count(*) FROM pgtrickle.pgt_refresh_history";
+        let (rows, mut before) = (count(&w, history).await, times(&w, "sums").await);
+        let later = |before: [i64; 2], now: [i64; 2]| now[0] > before[0] && now[1] > before[1];
+        for known in [false, true] {
+            refresh(&mut t, "sums").await;
+            let now = times(&w, "sums").await;
+            assert!(later(before, now), "{known}: {before:?} {now:?}");
+            before = now;
+        }
+        // Those that are asked for at once, which one look finds idle.
+        t.refresh_apart(&[], &RefreshOptions::default()).await.unwrap();
+        for what in ["sums", "large"] {
+            let now = times(&w, what).await;
+            assert!(later(before, now), "{what}: {before:?} {now:?}");
+        }
+        // On schedule nothing is written where nothing was found.
+        before = times(&w, "sums").await;
+        let on_schedule = RefreshOptions { initiated_by: Some("SCHEDULER"), ..RefreshOptions::default() };
+        t.refresh_apart(&[], &on_schedule).await.unwrap();
+        let library: &mut Trickle = &mut t;
+        library.refresh(&[name("sums")], &on_schedule).await.unwrap();
+        assert_eq!(times(&w, "sums").await, before);
+        assert_eq!(count(&w, history).await, rows);
+        // A change from before is not taken for one that was brought.
+        run(&w, "UPDATE orders SET amount = amount + 1").await;
+        assert_equal(&mut t, "large").await;
+        assert_eq!(count(&w, history).await, rows + 2);
     });
 }

@@ -83,6 +83,11 @@ impl RefreshOptions {
         self.initiated_by.unwrap_or("MANUAL")
     }
 
+    /// Whether somebody asks who looks for its time afterwards, whether or not anything had changed.
+    fn is_by_hand(&self) -> bool {
+        self.by() == "MANUAL"
+    }
+
     /// Whether what it reads and is not captured counts as changed.
     pub(crate) fn polls(&self, e: &Entry) -> bool {
         self.polled.as_ref().is_none_or(|p| p.contains(&e.relation.id))
@@ -93,6 +98,11 @@ impl RefreshOptions {
         RefreshOptions { initiated_by: Some("INITIAL"), ..RefreshOptions::default() }
     }
 }
+
+/// Notes that stream tables held at a time all that was committed by then. One that reads the clock shows another time.
+const NOTE_IDLE: &str = "UPDATE pgtrickle.pgt_stream_tables SET last_refresh_at = clock_timestamp(), \
+     data_timestamp = CASE WHEN reads_clock THEN data_timestamp ELSE greatest(data_timestamp, to_timestamp($2::int8 / 1000000.0)) END \
+     WHERE pgt_id = ANY ($1)";
 
 impl Refreshed {
     /// Of a stream table that is known to need nothing.
@@ -198,6 +208,7 @@ impl<C: Connection> Trickle<C> {
         if options.full || asked.is_empty() {
             return Ok(BTreeSet::new());
         }
+        let begun = if options.is_by_hand() { Some(self.instant().await?) } else { None };
         let pending: BTreeSet<i64> = match self.candidates(&asked, options).await {
             Ok(looked) => looked.pending.into_iter().collect(),
             Err(e) if e.is_connection() => return Err(e),
@@ -206,7 +217,21 @@ impl<C: Connection> Trickle<C> {
         };
         let quiet: Vec<Entry> = asked.into_iter().filter(|e| !pending.contains(&e.id)).cloned().collect();
         self.drain(&quiet).await?;
-        Ok(quiet.iter().map(|e| e.id).collect())
+        let ids: Vec<i64> = quiet.iter().map(|e| e.id).collect();
+        if let Some(begun) = begun {
+            self.db()
+                .ask(NOTE_IDLE, &[&ids, &begun])
+                .await
+                .map_err(|e| Error::server("note when stream tables were refreshed", e))?;
+        }
+        Ok(ids.into_iter().collect())
+    }
+
+    /// The server's time, in microseconds since 1970.
+    async fn instant(&self) -> Result<i64> {
+        let text = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
+        let row = self.db().query_one(text, &[]).await;
+        row.map(|r| r.get(0)).map_err(|e| Error::server("ask for the time", e))
     }
 
     /// Those of a registry that holds all that are linked to them.
@@ -452,7 +477,7 @@ impl<C: Connection> Trickle<C> {
         let request = Request {
             initiated_by: options.by(),
             full: options.full,
-            record_empty: false,
+            record_empty: options.is_by_hand(),
             lease: options.lease,
             quiet_ms: options.quiet_at.map(quiet),
         };

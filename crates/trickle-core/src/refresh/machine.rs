@@ -68,6 +68,11 @@ fn is_timed(member: &Member, facts: &Facts) -> bool {
 const ANEW: &str = "force_custom_plan";
 const KEPT: &str = "force_generic_plan";
 
+/// A transaction whose commit waits for no disk.
+fn unawaited() -> Setting {
+    Setting { name: "synchronous_commit".into(), values: vec!["off".into()] }
+}
+
 /// How statements with parameters are planned that a driver keeps prepared.
 fn planned(how: &str) -> Setting {
     Setting { name: "plan_cache_mode".into(), values: vec![how.into()] }
@@ -239,7 +244,12 @@ impl Machine {
 
     /// Whether there is anything to store.
     fn stores(&self) -> bool {
-        self.plan.request.record_empty || self.reports.iter().any(|r| r.action != Action::NoData)
+        self.plan.request.record_empty || self.wrote()
+    }
+
+    /// Whether a stream table was written.
+    fn wrote(&self) -> bool {
+        self.reports.iter().any(|r| r.action != Action::NoData)
     }
 
     /// What to do with a member, in which way, and from which numbers.
@@ -436,8 +446,13 @@ impl Machine {
             batch.extend(control::require_partitions(&self.plan.members));
             batch.extend(self.plan.request.lease.map(control::hold_lease));
             batch.push(control::store_frontier(&json, &self.learnt()));
-            let facts = |id: i64| self.facts.get(&id);
-            batch.push(control::record(&self.reports, &self.shared, &self.plan.request, facts));
+            if self.wrote() {
+                let facts = |id: i64| self.facts.get(&id);
+                batch.push(control::record(&self.reports, &self.shared, &self.plan.request, facts));
+            } else if self.is_own() {
+                // That nothing had changed may be forgotten by a crash: no disk is waited for.
+                batch.push(Statement { phase: Phase::Cleanup, ..control::setting(&unawaited()) });
+            }
             self.frontier = Some(frontier);
         }
         if self.is_own() {

@@ -209,7 +209,7 @@ pub struct Request {
     pub initiated_by: &'static str,
     /// Recompute everything even where nothing changed.
     pub full: bool,
-    /// Write frontier and history also where nothing changed.
+    /// Store the frontier and its time also where nothing changed. History has no row of it.
     pub record_empty: bool,
     /// The lease under which it is committed, or not at all; `None` for what nobody else does on schedule.
     pub lease: Option<Lease>,

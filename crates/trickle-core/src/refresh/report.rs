@@ -144,7 +144,7 @@ impl MemberReport {
 pub struct Report {
     /// One per member, in order.
     pub members: Vec<MemberReport>,
-    /// What the members have counted now; `None` where nothing was stored because nothing changed.
+    /// What the members have counted now; `None` where nothing changed and nobody asked for it by hand, so nothing was stored.
     pub frontier: Option<Frontier>,
     /// How often the transaction was started.
     pub attempts: u32,
