@@ -141,6 +141,8 @@ pub struct Memory {
     pub(crate) recent: BTreeMap<Wanted, Arc<Registry>>,
     /// When history was pruned last.
     pub(crate) pruned: Option<Instant>,
+    /// The stream table that was suspended last because it cannot be planned any more.
+    pub(crate) unplannable: Option<TableId>,
 }
 
 impl<C: Connection> Trickle<C> {
@@ -152,6 +154,12 @@ impl<C: Connection> Trickle<C> {
         let trickle = Trickle::attach(connection, settings).await?;
         schema::require(trickle.db()).await?;
         Ok(trickle)
+    }
+
+    /// The stream table that was suspended last over this connection because it cannot be planned any more. Where that is rolled
+    /// back with the error that tells of it, somebody else has to do it again.
+    pub fn unplannable(&self) -> Option<TableId> {
+        self.memory.unplannable
     }
 
     /// Reads queries that are given from now on as typed under this search path, in the place of the one that

@@ -4,6 +4,7 @@ use crate::gucs;
 use crate::inside::done;
 use crate::raise::raise_in;
 use crate::unsafe_pg::{Acting, Inside, Path, SHUT};
+use crate::workers;
 use pgrx::prelude::*;
 use std::cell::RefCell;
 use trickle_engine::db::Connection;
@@ -439,9 +440,14 @@ fn suspend(names: Option<Vec<Option<String>>>, suspended: bool) -> i32 {
     i32::try_from(done).unwrap_or(i32::MAX)
 }
 
+/// What is suspended because it cannot be planned any more is so after the error, which rolls back what this transaction noted.
 fn refresh(name: &str) {
     as_owner(name, MAINTAIN, async |trickle, name| {
-        trickle.refresh(std::slice::from_ref(name), &RefreshOptions::default()).await.map(drop)
+        let done = trickle.refresh(std::slice::from_ref(name), &RefreshOptions::default()).await;
+        if let (Err(_), Some(id)) = (&done, trickle.unplannable()) {
+            workers::plan_after(id);
+        }
+        done.map(drop)
     });
 }
 

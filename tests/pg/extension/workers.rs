@@ -6,7 +6,7 @@ use super::deaths::Death;
 use super::rows;
 use super::stops::{At, STOPS, flat, make, writes};
 use crate::support::private::{connect, newest_version, start_with};
-use crate::support::{count, run};
+use crate::support::{count, newest_server, run};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use trickle_client::Session;
@@ -593,4 +593,46 @@ fn a_refresher_from_outside_waits_for_the_servers_and_takes_over() {
 fn how_soon_the_server_shows_a_change_is_measured() {
     let idle = crate::program::bench::latency(&["--extension"]);
     assert!(idle["refresher_cpu_ms_per_second"].is_null(), "{idle}");
+}
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn what_cannot_be_planned_is_suspended_past_its_own_error() {
+    newest_server(async |db| {
+        let s = db.session().await;
+        run(&s, "CREATE EXTENSION pg_trickle; CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t VALUES (1, 1)").await;
+        for name in ["kept", "caught", "read"] {
+            let make = format!("SELECT pgtrickle.create_stream_table('{name}', 'SELECT k FROM t', 'manual')");
+            run(&s, &make).await;
+        }
+        run(&s, "DROP TABLE t").await;
+        let standing = |name: &str| {
+            format!(
+                "SELECT count(*) FROM pgtrickle.pgt_stream_tables s JOIN pgtrickle.pgt_refresh_history h USING (pgt_id) \
+                 WHERE pgt_name = '{name}' AND s.status = 'SUSPENDED' AND last_error_message LIKE '%\"public.t\" does not exist%' \
+                 AND h.status = 'FAILED' AND h.initiated_by = 'MANUAL'"
+            )
+        };
+        let failed = s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('kept')").await;
+        assert!(failed.is_err());
+        until(&s, &standing("kept"), 1).await;
+        // Its transaction goes on, and nobody waits for it meanwhile.
+        let caught = "BEGIN; DO $$ BEGIN PERFORM pgtrickle.refresh_stream_table('caught'); RAISE 'no error'; \
+             EXCEPTION WHEN undefined_table THEN NULL; END $$";
+        run(&s, caught).await;
+        let other = db.session().await;
+        assert_eq!(count(&other, &standing("caught")).await, 0);
+        run(&s, "COMMIT").await;
+        until(&other, &standing("caught"), 1).await;
+        // A table that is there again by then is read.
+        run(&s, "BEGIN; CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t VALUES (2, 2)").await;
+        let failed = other.client().batch_execute("SELECT pgtrickle.refresh_stream_table('read')").await;
+        assert!(failed.is_err());
+        run(&s, "COMMIT").await;
+        for name in ["kept", "caught", "read"] {
+            run(&s, &format!("SELECT pgtrickle.resume_stream_table('{name}')")).await;
+            run(&s, &format!("SELECT pgtrickle.refresh_stream_table('{name}')")).await;
+            assert_eq!(count(&s, &format!("SELECT sum(k) FROM {name}")).await, 2);
+        }
+    });
 }

@@ -24,3 +24,10 @@ pub extern "C-unwind" fn pg_trickle_scheduler(database: pg_sys::Datum) {
 pub extern "C-unwind" fn pg_trickle_refresher(place: pg_sys::Datum) {
     workers::refresh_for(place);
 }
+
+/// A planner of a stream table of a database.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn pg_trickle_planner(task: pg_sys::Datum) {
+    workers::plan(task);
+}

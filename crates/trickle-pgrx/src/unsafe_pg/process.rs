@@ -249,6 +249,14 @@ impl Scheduled {
         unsafe { i64::from_datum(argument, false) }.and_then(|n| usize::try_from(n).ok())
     }
 
+    /// The database and the table that a planner was started for.
+    pub(crate) fn task(argument: pg_sys::Datum) -> Option<(pg_sys::Oid, u32)> {
+        // SAFETY: a planner's argument is a number.
+        let task = unsafe { i64::from_datum(argument, false) }?.to_be_bytes();
+        let half = |at: usize| Some(u32::from_be_bytes(task.get(at..at + 4)?.try_into().ok()?));
+        Some((pg_sys::Oid::from(half(0)?), half(4)?))
+    }
+
     /// How many transactions that wrote anything have ended in this server, in whatever database: where it is the same as before,
     /// nothing was committed meanwhile. The server counts them for its snapshots, so writers do nothing for it.
     pub(crate) fn ended() -> u64 {

@@ -39,7 +39,7 @@ const SOON: Duration = Duration::from_millis(100);
 
 /// Who owns the catalog, and whether all of it is superusers': whoever it is may make anybody who asks it do anything. No row
 /// where there is no extension.
-const CATALOG: &str = "SELECT n.nspowner, NOT EXISTS (
+pub(super) const CATALOG: &str = "SELECT n.nspowner, NOT EXISTS (
         SELECT FROM (SELECT n.nspowner UNION ALL SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid
             UNION ALL SELECT p.proowner FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid) o(owner)
         JOIN pg_catalog.pg_roles r ON r.oid = o.owner WHERE NOT r.rolsuper)
