@@ -1,6 +1,6 @@
 //! Help, completions, manual: derived from one definition, so that they cannot disagree with it.
 
-use super::run;
+use super::{finish, run, trickle};
 
 #[test]
 fn every_command_has_help_a_manual_page_and_completions() {
@@ -10,7 +10,12 @@ fn every_command_has_help_a_manual_page_and_completions() {
     let commands: Vec<&str> = commands.filter_map(|l| l.strip_prefix("  ")?.split(' ').next()).collect();
     let commands: Vec<&str> = commands.into_iter().filter(|c| !c.is_empty() && *c != "help").collect();
     assert!(commands.contains(&"lint") && commands.contains(&"doctor"), "{commands:?}");
-    let bash = run(&["completions", "bash"]).out;
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(run(&["completions", shell]).out.contains("TRICKLE_COMPLETE"), "{shell}");
+    }
+    // As the script of bash asks.
+    let asks = [("TRICKLE_COMPLETE", "bash"), ("_CLAP_COMPLETE_INDEX", "1"), ("_CLAP_IFS", "\n")];
+    let completed = finish(trickle().args(["--", "trickle", ""]).envs(asks)).out;
     for command in commands {
         let page = run(&["man", command]);
         assert!(
@@ -18,11 +23,7 @@ fn every_command_has_help_a_manual_page_and_completions() {
             "{command}: {}",
             page.out
         );
-        assert!(
-            bash.contains(&format!("trickle__subcmd__{command}"))
-                || bash.contains(&format!("trickle__{command}")),
-            "{command}"
-        );
+        assert!(completed.lines().any(|l| l == command), "{command}: {completed}");
         assert_eq!(run(&[command, "--help"]).code, 0, "{command}");
     }
     assert!(run(&["man"]).out.contains(".TH trickle 1"));

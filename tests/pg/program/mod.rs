@@ -2,6 +2,7 @@
 
 mod apply;
 pub(crate) mod bench;
+mod completions;
 mod demo;
 mod doctor;
 mod evolving;

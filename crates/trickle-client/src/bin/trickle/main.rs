@@ -69,6 +69,7 @@ struct Global {
 }
 
 fn main() -> ExitCode {
+    commands::answer_shell();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Whether a program reads it is not known yet from anything else.
@@ -142,5 +143,22 @@ mod tests {
     #[test]
     fn the_definition_of_the_command_line_is_sound() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_option_says_what_it_does() {
+        let mut program = super::Cli::command();
+        program.build();
+        let silent = |c: &clap::Command| {
+            let of =
+                c.get_arguments().filter(|a| a.get_help().is_none_or(|h| h.to_string().trim().is_empty()));
+            of.map(|a| format!("{} {}", c.get_name(), a.get_id())).collect::<Vec<_>>()
+        };
+        let mut all = silent(&program);
+        for command in program.get_subcommands() {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            all.extend(silent(command));
+        }
+        assert!(all.is_empty(), "{all:#?}");
     }
 }

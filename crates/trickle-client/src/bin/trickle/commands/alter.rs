@@ -19,6 +19,7 @@ use trickle_client::{Alteration, Name};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Alter {
     /// Its name.
+    #[arg(add = super::completions::stream_tables())]
     name: String,
     #[command(flatten)]
     query: Source,

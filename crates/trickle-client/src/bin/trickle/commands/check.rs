@@ -21,6 +21,7 @@ use trickle_client::registry::Entry;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Check {
     /// Which; without any, all.
+    #[arg(add = super::completions::stream_tables())]
     names: Vec<String>,
     /// All of the current role's.
     #[arg(long, conflicts_with = "names")]

@@ -13,6 +13,7 @@ use trickle_client::Name;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Drop {
     /// Its name.
+    #[arg(add = super::completions::stream_tables())]
     name: String,
     /// Drop the stream tables that read it and what else depends on it too.
     #[arg(long)]

@@ -13,6 +13,7 @@ use trickle_client::Name;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Enable {
     /// A table that stream tables read.
+    #[arg(add = super::completions::sources())]
     source: String,
 }
 

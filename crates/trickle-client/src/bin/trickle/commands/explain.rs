@@ -36,6 +36,7 @@ use trickle_core::{Reason, Refresh, StreamTable};
 #[command(group(clap::ArgGroup::new("what").args(["name", "query"]).required(true)))]
 pub(crate) struct Explain {
     /// A stream table.
+    #[arg(add = super::completions::stream_tables())]
     name: Option<String>,
     /// A query.
     #[arg(long, value_name = "SQL", allow_hyphen_values = true)]

@@ -12,6 +12,7 @@ use trickle_client::{HistoryEntry, Name};
 #[derive(Debug, clap::Args)]
 pub(crate) struct History {
     /// Its name.
+    #[arg(add = super::completions::stream_tables())]
     name: String,
     /// How many.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]

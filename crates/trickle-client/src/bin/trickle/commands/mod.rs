@@ -39,6 +39,7 @@ mod wait;
 
 use crate::failure::Failure;
 use crate::output::Output;
+pub(crate) use completions::answer as answer_shell;
 
 /// How it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

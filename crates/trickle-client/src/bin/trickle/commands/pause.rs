@@ -13,6 +13,7 @@ use serde_json::json;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pause {
     /// Which; without any, all.
+    #[arg(add = super::completions::stream_tables())]
     names: Vec<String>,
 }
 

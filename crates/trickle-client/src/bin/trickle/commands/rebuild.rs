@@ -13,6 +13,7 @@ use serde_json::json;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Rebuild {
     /// Tables that stream tables read; without any, all.
+    #[arg(add = super::completions::sources())]
     sources: Vec<String>,
 }
 

@@ -18,6 +18,7 @@ use trickle_core::refresh::Phases;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Refresh {
     /// Which; without any, all.
+    #[arg(add = super::completions::stream_tables())]
     names: Vec<String>,
     /// All of the current role's that are not suspended.
     #[arg(long, conflicts_with = "names")]

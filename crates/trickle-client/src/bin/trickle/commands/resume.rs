@@ -10,6 +10,7 @@ use crate::output::Output;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Resume {
     /// Which; without any, all.
+    #[arg(add = super::completions::stream_tables())]
     names: Vec<String>,
 }
 

@@ -18,6 +18,7 @@ use trickle_core::schedule::Schedule;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Status {
     /// Which; without any, all.
+    #[arg(add = super::completions::stream_tables())]
     names: Vec<String>,
     /// Also say which indexes would help, and how much: each stream table is planned for it.
     #[arg(long, conflicts_with = "watch")]

@@ -18,6 +18,7 @@ use trickle_core::schedule::Schedule;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Wait {
     /// Its name.
+    #[arg(add = super::completions::stream_tables())]
     name: String,
     /// How long at most, such as 500ms, 30s or 5m; without it, as long as it takes.
     #[arg(long, value_name = "D", value_parser = timeout)]
