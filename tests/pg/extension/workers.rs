@@ -636,3 +636,43 @@ fn what_cannot_be_planned_is_suspended_past_its_own_error() {
         }
     });
 }
+
+#[test]
+#[ignore = "needs the extension: ./x extension"]
+fn refreshes_by_hand_beside_the_scheduler_do_not_deadlock() {
+    newest_version(async |binaries| {
+        let server = scheduled(binaries, "byhand").await;
+        let s = connect(&server, "postgres").await;
+        run(&s, MADE).await;
+        run(
+            &s,
+            "CREATE TABLE u (id int PRIMARY KEY, k int); INSERT INTO u SELECT i, i % 3 FROM generate_series(1, 30) i;
+             SELECT pgtrickle.create_stream_table('pairs', 'SELECT t.k, count(*) AS n FROM t JOIN u USING (id) GROUP BY t.k', '50ms');
+             SELECT pgtrickle.create_stream_table('over', 'SELECT c.k, b.n FROM counts c JOIN pairs b USING (k)', '50ms')",
+        )
+        .await;
+        let again = async |statements: &str| {
+            let s = connect(&server, "postgres").await;
+            let began = Instant::now();
+            let mut times = 0;
+            while began.elapsed() < Duration::from_secs(4) {
+                run(&s, statements).await;
+                times += 1;
+            }
+            times
+        };
+        let each = tokio::join!(
+            again("UPDATE t SET k = (k + 1) % 3 WHERE id % 7 = 1"),
+            again(
+                "BEGIN; UPDATE u SET k = 1 - k WHERE id = 3; SELECT pgtrickle.refresh_stream_table('over'); \
+                 UPDATE t SET k = 1 WHERE id = 2; SELECT pgtrickle.refresh_stream_table('many'); COMMIT"
+            ),
+            again("SELECT pgtrickle.refresh_stream_table('pairs')"),
+            again("SELECT pgtrickle.refresh_stream_table('over'), pgtrickle.refresh_stream_table('counts')"),
+        );
+        assert!(each.0 > 3 && each.1 > 3 && each.2 > 3 && each.3 > 3, "{each:?}");
+        let failed = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'FAILED'";
+        assert_eq!(count(&s, failed).await, 0);
+        until(&s, STALE, 0).await;
+    });
+}
