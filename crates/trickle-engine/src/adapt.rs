@@ -2,24 +2,22 @@
 
 use crate::alter::{Readers, Way, Written, evolve};
 use crate::capture::{self, State};
-use crate::catalog::PlannedWith;
 use crate::copies::reads_copies;
 use crate::create::{Design, NewStreamTable};
-use crate::db::{Bind, Connection};
+use crate::db::Connection;
 use crate::error::{Error, Result};
 use crate::immediate;
 use crate::locks::patiently;
 use crate::names::Name;
 use crate::refresh::given_way;
-use crate::registry::{Dependency, Entry, Registry, is_held, require_own, shown};
+use crate::registry::{Entry, Registry, require_own, shown};
 use crate::say;
 use crate::security::why_planned;
 use crate::trickle::Trickle;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use trickle_core::catalog::{TableId, TableKind};
+use trickle_core::catalog::TableId;
 use trickle_core::refresh::{Relation, record_failure};
-use trickle_core::sql::Qualified;
 
 /// Stream tables that fit what they read.
 pub(crate) struct Adapted {
@@ -36,39 +34,8 @@ pub(crate) struct Rebuilt {
     pub(crate) took: Duration,
 }
 
-/// From which properties of its sources the plans of a stream table are made.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Plans {
-    /// Those that they have.
-    Own,
-    /// No more of them than a former plan knew.
-    Former,
-}
-
 /// How often a stream table is planned while others rename what it reads.
 const ATTEMPTS: usize = 5;
-
-/// Whether a source `$2` of `$1` was altered in nothing that matters: it has got columns; or the plans whose
-/// results are stored are the same (`$4`), and so is each property that is relied on. `$3` is the
-/// fingerprint with which they are made now, `$5` whether they know no more of the source than the former
-/// plans.
-const SERVES: &str = "schema_fingerprint = $3 OR pgtrickle.fingerprint(source_relid) = $3 \
-     AND (pgtrickle.has_grown(source_relid, schema_fingerprint) OR $4::bool AND source_type IN ('TABLE', 'STREAM_TABLE') \
-     AND pgtrickle.still_serves(source_relid, pgtrickle.numbers(source_relid, columns_used), relied, \
-         CASE WHEN $5::bool THEN 'FORMER PLAN' ELSE 'PLAN' END) IS TRUE)";
-
-/// Notes that the plans of such a stream table go on.
-const SERVED: &str = "UPDATE pgtrickle.pgt_dependencies SET schema_fingerprint = $3, keeps_plan = keeps_plan OR $4::bool, \
-     relied = pgtrickle.relied_now(source_relid, columns_used, CASE WHEN keeps_plan OR $4::bool THEN relied END) \
-     WHERE pgt_id = $1 AND source_relid = $2 AND schema_fingerprint <> $3";
-
-/// Buffers of these tables whose triggers were made for a table as it is no more.
-const OUTDATED: &str = "SELECT FROM pgtrickle.pgt_buffers WHERE source_relid = ANY ($1) AND capture = 'ON' \
-     AND schema_fingerprint IS DISTINCT FROM pgtrickle.fingerprint(source_relid) LIMIT 1";
-
-/// Whether the results of the same plans are stored.
-const SAME_PLANS: &str =
-    "SELECT stored_hash IS NOT DISTINCT FROM $2 FROM pgtrickle.pgt_stream_tables WHERE pgt_id = $1";
 
 impl<C: Connection> Trickle<C> {
     /// Plans anew what was planned for tables, views or functions that are different now, or by another version, in
@@ -129,8 +96,15 @@ impl<C: Connection> Trickle<C> {
         let name = shown(e);
         let (e, new, design) = self.designed_anew(e).await?;
         let e = &e;
+        // While somebody altered what a view reads it was not known whether the view is as it was.
+        let registry = self.linked(&[e.relation.id]).await?;
+        if let Some(now) = registry.get(e.id)
+            && self.fits(now).await
+        {
+            return Ok(None);
+        }
         if let Ok(design) = &design
-            && (self.goes_on(e, design, Plans::Own).await? || self.goes_on_by_former(e, &new, design).await?)
+            && self.goes_on(e, &new, design).await?
         {
             self.progress.say(&format!(
                 "{name}: the alteration of its sources does not matter to it, and it goes on from its rows"
@@ -178,87 +152,6 @@ impl<C: Connection> Trickle<C> {
             }
         }
         Err(Error::stale(format!("what {} reads is renamed again and again", shown(e))))
-    }
-
-    /// Goes on as [`Trickle::goes_on`] does, by a plan that does not know of the keys, and the columns that
-    /// are never NULL, which its altered sources have got.
-    async fn goes_on_by_former(&mut self, e: &Entry, new: &NewStreamTable, design: &Design) -> Result<bool> {
-        // The try by its own plans may have noted something of a source.
-        let registry = self.linked(&[e.relation.id]).await?;
-        let Some(e) = registry.get(e.id) else { return Ok(false) };
-        let now = |d: &Dependency| design.resolved.dependencies.iter().find(|n| n.oid == d.relation.id.0);
-        let altered =
-            |d: &&Dependency| d.keeps_plan || now(d).is_some_and(|n| n.fingerprint != d.fingerprint);
-        let altered = e.dependencies.iter().filter(altered);
-        let former: BTreeMap<TableId, PlannedWith> =
-            altered.filter_map(|d| Some((d.relation.id, d.relied.clone()?))).collect();
-        if former.is_empty() || !["DIFFERENTIAL", "IMMEDIATE"].contains(&e.mode.as_str()) {
-            return Ok(false);
-        }
-        match self.design_with(e.relation.clone(), e.id, new, former).await {
-            Ok(design) => self.goes_on(e, &design, Plans::Former).await,
-            Err(error) if error.is_input() => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Goes on from what is stored, where nothing changed of its sources that the query relies on: what it reads is in its rows up
-    /// to its frontier, and in the buffers since, or its writers keep it. Whether it does.
-    async fn goes_on(&mut self, e: &Entry, design: &Design, plans: Plans) -> Result<bool> {
-        if !is_alike(e, design) || !evolve::has_columns(self.db(), e, &design.columns()).await? {
-            return Ok(false);
-        }
-        if let Some(table) = design.table.as_ref().filter(|_| e.is_immediate())
-            && !immediate::is_kept_by(self.db(), e, table).await?
-        {
-            return Ok(false);
-        }
-        let tables =
-            e.dependencies.iter().filter(|d| matches!(d.kind, TableKind::Table | TableKind::StreamTable));
-        let (tables, names): (Vec<u32>, Vec<String>) = tables
-            .map(|d| (d.relation.id.0, Qualified::new(&d.relation.schema, &d.relation.name).to_string()))
-            .unzip();
-        if tables.is_empty() {
-            return Ok(false);
-        }
-        let lock = format!("LOCK TABLE {} IN ACCESS SHARE MODE", names.join(", "));
-        let (patience, progress) = (self.settings.patience, self.progress.clone());
-        let went_on = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
-            let fail = |err| Error::server(format!("follow what {} reads", shown(e)), err);
-            t.batch_execute(&lock).await.map_err(fail)?;
-            // Written, whatever comes of it: a refresh over an older snapshot, to which a rewritten table looks empty, must not finish.
-            if !is_held(t, e).await? {
-                return Err(Error::stale(format!("somebody else alters {}", shown(e))));
-            }
-            for table in &tables {
-                capture::grow(t, TableId(*table)).await?;
-            }
-            // Triggers that were made for another table hold what they should not, whatever the plan relies on.
-            if !e.is_immediate() && t.query_opt(OUTDATED, &[&tables]).await.map_err(fail)?.is_some() {
-                return Ok(false);
-            }
-            let same: bool =
-                t.query_one(SAME_PLANS, &[&e.id, &design.stored_hash()?]).await.map_err(fail)?.get(0);
-            let former = plans == Plans::Former;
-            let serves = format!(
-                "SELECT {SERVES} FROM pgtrickle.pgt_dependencies WHERE pgt_id = $1 AND source_relid = $2"
-            );
-            for d in &design.resolved.dependencies {
-                let given: [&dyn Bind; 5] = [&e.id, &d.oid, &d.fingerprint, &same, &former];
-                let row = t.query_opt(&serves, &given).await.map_err(fail)?;
-                if !row.is_some_and(|r| r.get(0)) {
-                    return Ok(false);
-                }
-            }
-            for d in &design.resolved.dependencies {
-                t.execute(SERVED, &[&e.id, &d.oid, &d.fingerprint, &former]).await.map_err(fail)?;
-            }
-            let text = "SELECT FROM pgtrickle.unchanged(ARRAY[$1::int8])";
-            Ok(t.query_opt(text, &[&e.id]).await.map_err(fail)?.is_some())
-        })
-        .await?;
-        self.memory.compiled.remove(&e.id);
-        Ok(went_on)
     }
 
     /// Plans a stream table anew, from the query that it has, and makes what is stored fit where it is.
@@ -341,25 +234,6 @@ impl<C: Connection> Trickle<C> {
             .map_err(|err| Error::server("look for sources that changed", err))?;
         Ok(rows.iter().map(|r| r.get(0)).collect())
     }
-}
-
-/// Whether a stream table that is kept by deltas, by refreshes or by its writers, was planned as this design is, from
-/// the same columns of the same sources. A query that names the type of a source's rows shows whatever columns that
-/// source gets.
-fn is_alike(e: &Entry, design: &Design) -> bool {
-    let read: BTreeMap<u32, BTreeSet<&str>> = e
-        .dependencies
-        .iter()
-        .map(|d| (d.relation.id.0, d.columns.iter().map(String::as_str).collect()))
-        .collect();
-    let planned = design.read_columns();
-    (e.mode == "DIFFERENTIAL" || e.is_immediate())
-        && design.mode() == e.mode
-        && !e.needs_reinit
-        && e.query == design.resolved.canonical
-        && e.layout_hash == design.layout_hash()
-        && read == planned
-        && design.resolved.dependencies.iter().all(|d| !d.is_named_as_type)
 }
 
 fn own_name(e: &Entry) -> Name {

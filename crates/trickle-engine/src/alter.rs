@@ -14,17 +14,16 @@ use crate::immediate;
 use crate::locks::{oids, patiently};
 use crate::names::Name;
 use crate::refresh::RefreshOptions;
-use crate::registry::{Entry, StoredSetting, is_held, require_own, shown};
+use crate::registry::{Entry, is_held, require_own, shown};
 use crate::say;
 use crate::security::why_planned;
 use crate::trickle::Trickle;
-use evolve::{evolve, has_columns};
+use evolve::evolve;
 pub(crate) use swap::{Way, Written};
 use trickle_core::catalog::TableId;
-use trickle_core::refresh::{Relation, Setting};
+use trickle_core::refresh::Relation;
 use trickle_core::schedule::Schedule;
 use trickle_core::sql::Qualified;
-use trickle_core::sql::ast::Statement;
 
 /// What is to be different; `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -146,40 +145,6 @@ impl<C: Connection> Trickle<C> {
             self.sweep_copies().await?;
         }
         Ok(Created { id, name: shown(&old), made: true, mode: design.mode(), reasons: design.reasons })
-    }
-
-    /// Whether a stream table is already what a design makes, from the same query, with rows that refreshes
-    /// go on from.
-    async fn has_design(&mut self, old: &Entry, design: &Design) -> Result<bool> {
-        let setting = |s: &Setting| (s.name.clone(), s.values.clone());
-        let stored = |s: &StoredSetting| (s.name.clone(), s.values.clone());
-        let same = old.query == design.resolved.canonical
-            && (old.mode.as_str(), old.requested_mode.as_str()) == (design.mode(), design.requested.name())
-            && old.layout_hash == design.layout_hash()
-            && old.agreed.as_ref() == Some(&design.agreed)
-            && old.settings.iter().map(setting).eq(design.settings.iter().map(stored));
-        let kept = old.exists && old.is_populated && !old.needs_reinit && old.status == "ACTIVE";
-        Ok(same
-            && kept
-            && self.fits(old).await
-            && has_columns(self.db(), old, &design.columns()).await?
-            && self.is_as_made(old, design).await?)
-    }
-
-    /// Whether the table of a stream table still has what it was made with beside its columns: whoever lost that has it made again by
-    /// giving the query again.
-    async fn is_as_made(&self, old: &Entry, design: &Design) -> Result<bool> {
-        let mut named = Vec::new();
-        let mut primary = false;
-        for statement in design.identity() {
-            match statement {
-                Statement::AddPrimaryKey(_) => primary = true,
-                Statement::CreateIndex(index) => named.push(index.name.as_str().to_owned()),
-                _ => return Ok(false),
-            }
-        }
-        let row = self.db().query_one(AS_MADE, &[&old.relation.id.0, &primary, &named]).await;
-        Ok(row.map_err(|e| Error::server(format!("look at {}", shown(old)), e))?.get(0))
     }
 
     /// Notes what a design says beside its query. No row is computed anew.
@@ -359,14 +324,6 @@ impl Entry {
         }
     }
 }
-
-/// Whether a table `$1` refuses other writers, and has its primary key, where `$2`, and these indexes.
-const AS_MADE: &str = "
-SELECT EXISTS (SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE g.tgrelid = $1 AND g.tgname = 'trickle_guard'
-        AND g.tgenabled <> 'D' AND p.pronamespace = to_regnamespace('pgtrickle') AND p.proname = 'refuse_writes')
-    AND (NOT $2 OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = $1 AND i.indisprimary AND i.indisvalid))
-    AND NOT EXISTS (SELECT FROM unnest($3::text[]) wanted(name) WHERE NOT EXISTS (SELECT FROM pg_index i
-        JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = $1 AND c.relname = wanted.name AND i.indisvalid))";
 
 /// Notes the new design; what the old one has read counts no more. What the user suspended stays suspended; what failures
 /// did, which left errors, gets another chance.

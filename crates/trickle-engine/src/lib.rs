@@ -47,6 +47,7 @@ mod error;
 mod explain;
 mod follow;
 pub mod give_way;
+mod going_on;
 mod hand_over;
 pub mod health;
 mod immediate;

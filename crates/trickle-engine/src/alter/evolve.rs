@@ -278,7 +278,7 @@ impl Design {
     }
 
     /// What gives the result table its identity: its key or index.
-    pub(super) fn identity(&self) -> Vec<Statement> {
+    pub(crate) fn identity(&self) -> Vec<Statement> {
         self.table.iter().flat_map(|t| t.identity_ddl()).collect()
     }
 
