@@ -1,7 +1,8 @@
 //! Stream tables on a live database: made, refreshed, checked, dropped.
 
 use crate::support::{
-    Driver, assert_equal, count, create, name, newest_server, open, open_with, refresh, run, try_refresh,
+    Driver, assert_equal, count, create, each_server, name, newest_server, open, open_with, refresh, run,
+    try_refresh,
 };
 use trickle_client::{
     Alteration, IfExists, NewStreamTable, RefreshMode, RefreshOptions, Session, Settings, Trickle,
@@ -458,5 +459,51 @@ fn a_refresh_by_hand_moves_its_times_whatever_it_finds() {
         run(&w, "UPDATE orders SET amount = amount + 1").await;
         assert_equal(&mut t, "large").await;
         assert_eq!(count(&w, history).await, rows + 2);
+    });
+}
+
+#[test]
+fn nobody_who_looks_waits_for_who_alters_a_table_under_a_view() {
+    each_server(async |db| {
+        let mut t = open(db).await;
+        let w = db.session().await;
+        run(&w, SHOP).await;
+        run(&w, "CREATE VIEW large AS SELECT id, customer FROM orders WHERE amount > 100").await;
+        create(&mut t, "counted", "SELECT customer, count(*) AS n FROM large GROUP BY customer").await;
+        let full = NewStreamTable::new(name("all_of_it"), "SELECT id FROM large");
+        t.create(&NewStreamTable { mode: Some(RefreshMode::Full), ..full }).await.unwrap();
+        create(&mut t, "names", "SELECT id, name FROM customers").await;
+        refresh(&mut t, "counted").await;
+        let history = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action = 'REINITIALIZE' AND initiated_by = 'MANUAL'";
+        run(
+            &w,
+            "BEGIN; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE; UPDATE customers SET name = 'x' WHERE id = 1",
+        )
+        .await;
+        let soon = std::time::Duration::from_secs(3);
+        let looked = tokio::time::timeout(soon, t.registry()).await;
+        assert_eq!(looked.expect("nobody waits").unwrap().entries().count(), 3);
+        tokio::time::timeout(soon, t.status(&[])).await.expect("nobody waits").unwrap();
+        let other = db.session().await;
+        run(&other, "UPDATE customers SET name = 'y' WHERE id = 2").await;
+        tokio::time::timeout(soon, refresh(&mut t, "names")).await.expect("nobody waits");
+        run(&w, "COMMIT").await;
+        // It was the same view all the time.
+        for what in ["counted", "all_of_it", "names"] {
+            assert_equal(&mut t, what).await;
+        }
+        assert_eq!(count(&w, history).await, 0);
+        // Another view is another one, whoever looks when.
+        run(
+            &w,
+            "BEGIN; CREATE OR REPLACE VIEW large AS SELECT id, customer FROM orders WHERE amount > 200; \
+             LOCK TABLE orders IN ACCESS EXCLUSIVE MODE",
+        )
+        .await;
+        tokio::time::timeout(soon, t.registry()).await.expect("nobody waits").unwrap();
+        run(&w, "COMMIT").await;
+        for what in ["counted", "all_of_it"] {
+            assert_equal(&mut t, what).await;
+        }
     });
 }

@@ -337,6 +337,18 @@ COMMENT ON COLUMN pgtrickle.pgt_dependencies.named_columns IS 'The numbers of th
 UPDATE pgtrickle.pgt_dependencies SET column_names = pgtrickle.column_names(source_relid)
     WHERE schema_fingerprint = pgtrickle.fingerprint(source_relid);
 
+-- The text of a view, or where somebody alters what the view reads, for which the server would wait, one that is no other's: then it
+-- is not known whether the view is as it was. So nobody who looks at stream tables waits for a migration.
+CREATE FUNCTION pgtrickle.view_text(view oid) RETURNS text LANGUAGE plpgsql STABLE STRICT
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms' AS $$
+BEGIN
+    RETURN pg_get_viewdef(view);
+EXCEPTION WHEN lock_not_available THEN
+    RETURN gen_random_uuid();
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.view_text(oid) IS 'The text of a view; while somebody alters what it reads, one that is no other''s.';
+
 -- What a plan was made from of a relation, as if the tables in `without` were not its partitions or children.
 CREATE FUNCTION pgtrickle.fingerprint(relation oid, last int2, without oid[]) RETURNS text LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET IntervalStyle = postgres SET extra_float_digits = 3
@@ -361,7 +373,7 @@ BEGIN
                     WHERE a.attrelid = child AND a.attgenerated <> '') THEN (SELECT string_agg(pg_get_expr(d.adbin, d.adrelid), ','
                     ORDER BY d.adnum) FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
                     WHERE d.adrelid = child AND a.attgenerated <> '') END), ',' ORDER BY child, version) FROM tree),
-            (SELECT pg_get_viewdef(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
+            (SELECT pgtrickle.view_text(c.oid) FROM pg_class c WHERE c.oid = relation AND c.relkind = 'v')))
     );
 END
 $$;
@@ -1166,7 +1178,8 @@ $$;
 
 -- A look at the catalogs, as each refresh makes some, costs the same in a database of ten tables and of a hundred thousand, and in the first calls of a
 -- session: by index, whatever was known of the sizes of the server's catalogs when the statement was planned, by one plan for all
--- arguments, and without compiling it, for which the price that the planner puts on a forbidden scan would be reason enough.
+-- arguments, and without compiling it, for which the price that the planner puts on a forbidden scan would be reason enough. No
+-- parallel worker takes part, since the text of a view is asked for in a subtransaction.
 DO $$
 DECLARE
     look regprocedure;
@@ -1177,6 +1190,7 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s SET enable_seqscan = off', look);
         EXECUTE format('ALTER FUNCTION %s SET plan_cache_mode = force_generic_plan', look);
         EXECUTE format('ALTER FUNCTION %s SET jit = off', look);
+        EXECUTE format('ALTER FUNCTION %s PARALLEL UNSAFE', look);
     END LOOP;
 END
 $$;

@@ -256,7 +256,7 @@ END
 $$;
 -- == End of that ======================================================================================================
 
-DROP FUNCTION pgtrickle.merge_may_have_moved(oid), pgtrickle.empty_partitions(oid), pgtrickle.triggers_fingerprint(oid, oid[]), pgtrickle.fingerprint(oid, int2, oid[]);
+DROP FUNCTION pgtrickle.merge_may_have_moved(oid), pgtrickle.empty_partitions(oid), pgtrickle.triggers_fingerprint(oid, oid[]), pgtrickle.fingerprint(oid, int2, oid[]), pgtrickle.view_text(oid);
 
 DO $$
 DECLARE
@@ -268,6 +268,7 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s RESET enable_seqscan', look);
         EXECUTE format('ALTER FUNCTION %s RESET plan_cache_mode', look);
         EXECUTE format('ALTER FUNCTION %s RESET jit', look);
+        EXECUTE format('ALTER FUNCTION %s PARALLEL SAFE', look);
     END LOOP;
 END
 $$;
