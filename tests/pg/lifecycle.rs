@@ -416,7 +416,7 @@ fn what_is_listed_is_whole() {
     });
 }
 
-/// Its times, in microseconds: when it was refreshed last, and of when its rows are.
+/// When it was refreshed last, and the time that its rows are of; in microseconds.
 async fn times(s: &Session, what: &str) -> [i64; 2] {
     let text = "SELECT (extract(epoch FROM last_refresh_at) * 1e6)::int8, (extract(epoch FROM data_timestamp) * 1e6)::int8 \
          FROM pgtrickle.pgt_stream_tables WHERE pgt_name = $1";
@@ -441,7 +441,7 @@ fn a_refresh_by_hand_moves_its_times_whatever_it_finds() {
             assert!(later(before, now), "{known}: {before:?} {now:?}");
             before = now;
         }
-        // Those that are asked for at once, which one look finds idle.
+        // Several at once: one question finds them idle.
         t.refresh_apart(&[], &RefreshOptions::default()).await.unwrap();
         for what in ["sums", "large"] {
             let now = times(&w, what).await;
@@ -455,7 +455,7 @@ fn a_refresh_by_hand_moves_its_times_whatever_it_finds() {
         library.refresh(&[name("sums")], &on_schedule).await.unwrap();
         assert_eq!(times(&w, "sums").await, before);
         assert_eq!(count(&w, history).await, rows);
-        // A change from before is not taken for one that was brought.
+        // The stored frontier does not swallow a later change.
         run(&w, "UPDATE orders SET amount = amount + 1").await;
         assert_equal(&mut t, "large").await;
         assert_eq!(count(&w, history).await, rows + 2);

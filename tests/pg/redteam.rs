@@ -116,7 +116,7 @@ fn attempts(driver: Driver, way: &str) -> Vec<(Attempt, (Keeping, [Operation; 3]
 }
 
 /// Makes all attempts by one way, on every server.
-/// Half of the attempts, others each day; where there are two servers, the one half on this and the other on that.
+/// A half of them each day, on the next server the other half; by the extension a quarter.
 fn try_all(way: &str) {
     let driver = Driver::meant();
     let only = std::env::var("TRICKLE_ATTEMPT").ok();

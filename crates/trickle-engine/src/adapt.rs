@@ -211,7 +211,7 @@ impl<C: Connection> Trickle<C> {
             Ok(())
         })
         .await?;
-        self.memory.unplannable = Some(e.relation.id);
+        self.memory.unplannable = (e.status != "SUSPENDED").then_some(e.relation.id);
         // No other try can succeed: the first failure is the last.
         let failed = record_failure(e.id, &why.to_string(), initiated_by, 1);
         self.connection.step(&failed).await.map(|_| ())

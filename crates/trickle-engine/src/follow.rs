@@ -90,6 +90,17 @@ impl<C: Connection> Trickle<C> {
         Ok(rows.iter().map(|r| (TableId(r.get(0)), r.get(1))).collect())
     }
 
+    /// Suspends a stream table if it can no longer be planned.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn suspend_unplannable(&mut self, id: TableId) -> Result<()> {
+        match self.adapt(&[id], "MANUAL").await {
+            Err(e) if !adapt::is_final(&e) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
     /// Plans a stream table anew after something that it reads was altered, and computes it where writers keep it. What there is
     /// to tell of it.
     ///

@@ -83,7 +83,7 @@ impl RefreshOptions {
         self.initiated_by.unwrap_or("MANUAL")
     }
 
-    /// Whether somebody asks who looks for its time afterwards, whether or not anything had changed.
+    /// Whether it was asked for by hand: its times move then even if nothing changed.
     fn is_by_hand(&self) -> bool {
         self.by() == "MANUAL"
     }
@@ -99,10 +99,16 @@ impl RefreshOptions {
     }
 }
 
-/// Notes that stream tables held at a time all that was committed by then. One that reads the clock shows another time.
+/// Notes that these stream tables hold all that was committed by `$2`, in microseconds since 1970. One that reads the clock
+/// keeps the time that its rows are of. One that somebody refreshes is left out: that refresh notes its own time, and over an
+/// older snapshot it could not after this.
 const NOTE_IDLE: &str = "UPDATE pgtrickle.pgt_stream_tables SET last_refresh_at = clock_timestamp(), \
      data_timestamp = CASE WHEN reads_clock THEN data_timestamp ELSE greatest(data_timestamp, to_timestamp($2::int8 / 1000000.0)) END \
-     WHERE pgt_id = ANY ($1)";
+     WHERE pgt_id IN (SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = ANY ($1) AND NOT EXISTS ( \
+         SELECT FROM pg_locks l WHERE l.relation = s.pgt_relid \
+         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) \
+         AND l.mode IN ('ShareUpdateExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')) \
+     FOR NO KEY UPDATE SKIP LOCKED)";
 
 impl Refreshed {
     /// Of a stream table that is known to need nothing.
@@ -118,6 +124,7 @@ impl<C: Connection> Trickle<C> {
     /// None of a name; another owner's; what made the refresh fail. Nothing has changed in the stream tables that are
     /// linked to the one that failed.
     pub async fn refresh(&mut self, names: &[Name], options: &RefreshOptions) -> Result<Vec<Refreshed>> {
+        self.memory.unplannable = None;
         let key = Wanted::Names(names.to_vec());
         if let Some(done) = self.refresh_known(&key, options).await? {
             self.prune_history().await?;
@@ -197,12 +204,15 @@ impl<C: Connection> Trickle<C> {
     }
 
     /// Those stream tables that are known to be as a refresh would leave them, by `pgt_id`: one question for all of them,
-    /// and one for what their buffers still hold. What it says of a group holds if it says it of each member.
+    /// and one for what their buffers still hold. The answer holds for a group if it holds for each member. By hand it is
+    /// noted when that was so.
     async fn idle(&mut self, groups: &[Vec<Entry>], options: &RefreshOptions) -> Result<BTreeSet<i64>> {
         let askable = |e: &&Entry| {
             // What was not kept is not in the buffer.
             let told = |d: &Dependency| !d.full;
-            e.own && e.exists && e.unchanged && e.dependencies.iter().all(told)
+            // A refresh by hand gives one that failures suspended another chance.
+            let is_idle = e.status == "ACTIVE" || !options.is_by_hand();
+            e.own && e.exists && e.unchanged && is_idle && e.dependencies.iter().all(told)
         };
         let asked: Vec<&Entry> = groups.iter().flatten().filter(askable).collect();
         if options.full || asked.is_empty() {
@@ -217,14 +227,32 @@ impl<C: Connection> Trickle<C> {
         };
         let quiet: Vec<Entry> = asked.into_iter().filter(|e| !pending.contains(&e.id)).cloned().collect();
         self.drain(&quiet).await?;
-        let ids: Vec<i64> = quiet.iter().map(|e| e.id).collect();
+        let idle: BTreeSet<i64> = quiet.iter().map(|e| e.id).collect();
         if let Some(begun) = begun {
-            self.db()
-                .ask(NOTE_IDLE, &[&ids, &begun])
-                .await
-                .map_err(|e| Error::server("note when stream tables were refreshed", e))?;
+            self.note_idle(groups, &idle, begun).await?;
         }
-        Ok(ids.into_iter().collect())
+        Ok(idle)
+    }
+
+    /// Notes when groups were seen to be idle, but for those that read what is not. Where it cannot be noted, a refresh goes on.
+    async fn note_idle(&self, groups: &[Vec<Entry>], idle: &BTreeSet<i64>, begun: i64) -> Result<()> {
+        let (mut behind, mut noted) = (BTreeSet::new(), Vec::new());
+        for group in groups {
+            let reads_behind = |e: &Entry| e.dependencies.iter().any(|d| behind.contains(&d.relation.id));
+            if group.iter().all(|e| idle.contains(&e.id) && !reads_behind(e)) {
+                noted.extend(group.iter().map(|e| e.id));
+            } else {
+                behind.extend(group.iter().map(|e| e.relation.id));
+            }
+        }
+        if noted.is_empty() {
+            return Ok(());
+        }
+        let done = self.db().ask(NOTE_IDLE, &[&noted, &begun]).await;
+        match done.map_err(|e| Error::server("note when stream tables were refreshed", e)) {
+            Err(e) if e.is_connection() => Err(e),
+            _ => Ok(()),
+        }
     }
 
     /// The server's time, in microseconds since 1970.
@@ -477,7 +505,7 @@ impl<C: Connection> Trickle<C> {
         let request = Request {
             initiated_by: options.by(),
             full: options.full,
-            record_empty: options.is_by_hand(),
+            store_empty: options.is_by_hand(),
             lease: options.lease,
             quiet_ms: options.quiet_at.map(quiet),
         };

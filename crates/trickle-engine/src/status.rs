@@ -53,7 +53,7 @@ pub struct Status {
     pub staleness_ms: Option<i64>,
     /// What was committed by then is in it, and maybe more.
     pub data_timestamp: Option<String>,
-    /// When its last refresh that changed anything ended.
+    /// When its last refresh ended; a scheduled one that found nothing does not count.
     pub last_refresh_at: Option<String>,
     /// How late its last refreshes on schedule came: so long, at most, what they brought had been committed before it became
     /// visible, in milliseconds. `None` where none of the last ones tells.

@@ -141,7 +141,7 @@ pub struct Memory {
     pub(crate) recent: BTreeMap<Wanted, Arc<Registry>>,
     /// When history was pruned last.
     pub(crate) pruned: Option<Instant>,
-    /// The stream table that was suspended last because it cannot be planned any more.
+    /// See [`Trickle::unplannable`].
     pub(crate) unplannable: Option<TableId>,
 }
 
@@ -156,8 +156,8 @@ impl<C: Connection> Trickle<C> {
         Ok(trickle)
     }
 
-    /// The stream table that was suspended last over this connection because it cannot be planned any more. Where that is rolled
-    /// back with the error that tells of it, somebody else has to do it again.
+    /// The stream table that the last refresh suspended because it can no longer be planned. If the call's error rolls that
+    /// back, another transaction has to suspend it.
     pub fn unplannable(&self) -> Option<TableId> {
         self.memory.unplannable
     }

@@ -440,12 +440,12 @@ fn suspend(names: Option<Vec<Option<String>>>, suspended: bool) -> i32 {
     i32::try_from(done).unwrap_or(i32::MAX)
 }
 
-/// What is suspended because it cannot be planned any more is so after the error, which rolls back what this transaction noted.
+/// The error of one that can no longer be planned rolls back its suspension, so another process suspends it afterwards.
 fn refresh(name: &str) {
     as_owner(name, MAINTAIN, async |trickle, name| {
         let done = trickle.refresh(std::slice::from_ref(name), &RefreshOptions::default()).await;
         if let (Err(_), Some(id)) = (&done, trickle.unplannable()) {
-            workers::plan_after(id);
+            workers::suspend_after(id);
         }
         done.map(drop)
     });

@@ -1,12 +1,12 @@
 //! Refreshes on schedule, by the server itself: a launcher that starts a scheduler in every database ([`scheduler`]), and
-//! refreshers that schedulers start ([`refresher`]). They exist where the library is among `shared_preload_libraries`. A planner
-//! ([`planner`]) is started by whoever failed.
+//! refreshers that schedulers start ([`refresher`]). They exist where the library is among `shared_preload_libraries`. A session
+//! whose refresh failed starts a planner ([`planner`]).
 
 mod planner;
 mod refresher;
 mod scheduler;
 
-pub(crate) use planner::{plan, plan_after};
+pub(crate) use planner::{plan, suspend_after};
 pub(crate) use refresher::refresh_for;
 pub(crate) use scheduler::schedule;
 

@@ -597,7 +597,7 @@ fn how_soon_the_server_shows_a_change_is_measured() {
 
 #[test]
 #[ignore = "needs the extension: ./x extension"]
-fn what_cannot_be_planned_is_suspended_past_its_own_error() {
+fn an_unplannable_table_stays_suspended_after_the_error() {
     newest_server(async |db| {
         let s = db.session().await;
         run(&s, "CREATE EXTENSION pg_trickle; CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t VALUES (1, 1)").await;
@@ -616,7 +616,7 @@ fn what_cannot_be_planned_is_suspended_past_its_own_error() {
         let failed = s.client().batch_execute("SELECT pgtrickle.refresh_stream_table('kept')").await;
         assert!(failed.is_err());
         until(&s, &standing("kept"), 1).await;
-        // Its transaction goes on, and nobody waits for it meanwhile.
+        // The transaction stays open, and the planner is not started yet.
         let caught = "BEGIN; DO $$ BEGIN PERFORM pgtrickle.refresh_stream_table('caught'); RAISE 'no error'; \
              EXCEPTION WHEN undefined_table THEN NULL; END $$";
         run(&s, caught).await;
@@ -624,11 +624,18 @@ fn what_cannot_be_planned_is_suspended_past_its_own_error() {
         assert_eq!(count(&other, &standing("caught")).await, 0);
         run(&s, "COMMIT").await;
         until(&other, &standing("caught"), 1).await;
-        // A table that is there again by then is read.
-        run(&s, "BEGIN; CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t VALUES (2, 2)").await;
-        let failed = other.client().batch_execute("SELECT pgtrickle.refresh_stream_table('read')").await;
-        assert!(failed.is_err());
-        run(&s, "COMMIT").await;
+        // The planner waits for nobody for long, and can be ended.
+        let planners = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_trickle planner'";
+        until(&other, planners, 0).await;
+        run(&s, "CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t VALUES (2, 2)").await;
+        run(&s, "SELECT pgtrickle.refresh_stream_table('read'); DROP TABLE t").await;
+        run(&other, &caught.replace("'caught'", "'read'")).await;
+        run(&s, "BEGIN; LOCK TABLE pgtrickle.pgt_stream_tables IN EXCLUSIVE MODE").await;
+        run(&other, "COMMIT").await;
+        until(&s, planners, 1).await;
+        run(&s, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_trickle planner'").await;
+        until(&s, planners, 0).await;
+        run(&s, "COMMIT; CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t VALUES (2, 2)").await;
         for name in ["kept", "caught", "read"] {
             run(&s, &format!("SELECT pgtrickle.resume_stream_table('{name}')")).await;
             run(&s, &format!("SELECT pgtrickle.refresh_stream_table('{name}')")).await;
@@ -653,15 +660,11 @@ fn refreshes_by_hand_beside_the_scheduler_do_not_deadlock() {
         .await;
         let again = async |statements: &str| {
             let s = connect(&server, "postgres").await;
-            let began = Instant::now();
-            let mut times = 0;
-            while began.elapsed() < Duration::from_secs(4) {
+            for _ in 0..60 {
                 run(&s, statements).await;
-                times += 1;
             }
-            times
         };
-        let each = tokio::join!(
+        tokio::join!(
             again("UPDATE t SET k = (k + 1) % 3 WHERE id % 7 = 1"),
             again(
                 "BEGIN; UPDATE u SET k = 1 - k WHERE id = 3; SELECT pgtrickle.refresh_stream_table('over'); \
@@ -670,7 +673,6 @@ fn refreshes_by_hand_beside_the_scheduler_do_not_deadlock() {
             again("SELECT pgtrickle.refresh_stream_table('pairs')"),
             again("SELECT pgtrickle.refresh_stream_table('over'), pgtrickle.refresh_stream_table('counts')"),
         );
-        assert!(each.0 > 3 && each.1 > 3 && each.2 > 3 && each.3 > 3, "{each:?}");
         let failed = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'FAILED'";
         assert_eq!(count(&s, failed).await, 0);
         until(&s, STALE, 0).await;

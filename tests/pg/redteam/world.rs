@@ -54,7 +54,7 @@ fn runtime() -> tokio::runtime::Runtime {
 /// A database for the attempts by one way, and roles of its own.
 pub(super) struct Place {
     server: &'static Server,
-    /// Of the servers, which it is.
+    /// Its place among the servers.
     pub(super) nth: usize,
     way: String,
     number: AtomicU32,

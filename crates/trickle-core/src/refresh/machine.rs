@@ -68,7 +68,7 @@ fn is_timed(member: &Member, facts: &Facts) -> bool {
 const ANEW: &str = "force_custom_plan";
 const KEPT: &str = "force_generic_plan";
 
-/// A transaction whose commit waits for no disk.
+/// The commit does not wait for the disk.
 fn unawaited() -> Setting {
     Setting { name: "synchronous_commit".into(), values: vec!["off".into()] }
 }
@@ -244,7 +244,7 @@ impl Machine {
 
     /// Whether there is anything to store.
     fn stores(&self) -> bool {
-        self.plan.request.record_empty || self.wrote()
+        self.plan.request.store_empty || self.wrote()
     }
 
     /// Whether a stream table was written.
@@ -450,7 +450,7 @@ impl Machine {
                 let facts = |id: i64| self.facts.get(&id);
                 batch.push(control::record(&self.reports, &self.shared, &self.plan.request, facts));
             } else if self.is_own() {
-                // That nothing had changed may be forgotten by a crash: no disk is waited for.
+                // A crash may forget that nothing had changed, so the commit need not wait for the disk.
                 batch.push(Statement { phase: Phase::Cleanup, ..control::setting(&unawaited()) });
             }
             self.frontier = Some(frontier);

@@ -209,8 +209,8 @@ pub struct Request {
     pub initiated_by: &'static str,
     /// Recompute everything even where nothing changed.
     pub full: bool,
-    /// Store the frontier and its time also where nothing changed. History has no row of it.
-    pub record_empty: bool,
+    /// Store frontier and times even if nothing changed; history gets no row.
+    pub store_empty: bool,
     /// The lease under which it is committed, or not at all; `None` for what nobody else does on schedule.
     pub lease: Option<Lease>,
     /// For how many milliseconds before it begins what it reads may have changed: since a look that found nothing. `None`: nobody
@@ -229,7 +229,7 @@ pub struct Lease {
 
 impl Default for Request {
     fn default() -> Request {
-        Request { initiated_by: "MANUAL", full: false, record_empty: false, lease: None, quiet_ms: None }
+        Request { initiated_by: "MANUAL", full: false, store_empty: false, lease: None, quiet_ms: None }
     }
 }
 

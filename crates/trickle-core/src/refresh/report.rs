@@ -144,7 +144,8 @@ impl MemberReport {
 pub struct Report {
     /// One per member, in order.
     pub members: Vec<MemberReport>,
-    /// What the members have counted now; `None` where nothing changed and nobody asked for it by hand, so nothing was stored.
+    /// What the members have counted now; `None`: nothing was stored, as nothing
+    /// changed and the refresh was not by hand.
     pub frontier: Option<Frontier>,
     /// How often the transaction was started.
     pub attempts: u32,

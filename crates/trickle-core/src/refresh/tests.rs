@@ -394,7 +394,7 @@ fn an_empty_window_stores_nothing_unless_asked() {
     assert!(r.frontier.is_none() && r.members.iter().all(|m| m.action == Action::NoData));
     let mut server = Server::new(facts(0, 0, 0));
     let mut asked = plan();
-    asked.request.record_empty = true;
+    asked.request.store_empty = true;
     assert!(report(server.drive(asked)).frontier.is_some());
     assert_eq!(server.short(), ["Begin", "Decide", "Frontier", "Commit"]);
     assert!(server.log.iter().any(|s| &*s.text == "SET LOCAL synchronous_commit = 'off'"));

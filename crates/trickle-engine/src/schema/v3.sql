@@ -1176,16 +1176,17 @@ END
 $$;
 -- == End of that ======================================================================================================
 
--- A look at the catalogs, as each refresh makes some, costs the same in a database of ten tables and of a hundred thousand, and in the first calls of a
--- session: by index, whatever was known of the sizes of the server's catalogs when the statement was planned, by one plan for all
--- arguments, and without compiling it, for which the price that the planner puts on a forbidden scan would be reason enough. No
--- parallel worker takes part, since the text of a view is asked for in a subtransaction.
+-- Each refresh asks these functions about the server's catalogs. They go by index where there is one, by one plan for all
+-- arguments, and are not compiled: so they cost the same in a large database, in the first calls of a session and with old
+-- statistics. The price of a forbidden scan alone would have them compiled. No parallel worker takes part, since the text of a
+-- view is asked for in a subtransaction.
 DO $$
 DECLARE
     look regprocedure;
 BEGIN
     FOR look IN SELECT p.oid FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
         WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.provolatile = 's' AND l.lanname = 'plpgsql'
+        AND p.proowner = (SELECT n.nspowner FROM pg_namespace n WHERE n.oid = p.pronamespace)
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET enable_seqscan = off', look);
         EXECUTE format('ALTER FUNCTION %s SET plan_cache_mode = force_generic_plan', look);

@@ -317,6 +317,9 @@ impl Board {
 
     /// For whom this refresher was cancelled; it is told once.
     pub(crate) fn gave_way_to() -> Option<String> {
+        if !super::process::is_preloaded() {
+            return None;
+        }
         let mut board = BOARD.exclusive();
         let place = board.places.get_mut(OWN.load(Ordering::Relaxed))?;
         let (told, bytes) = std::mem::replace(&mut place.gives_way_to, FREE.gives_way_to);

@@ -25,7 +25,7 @@ pub extern "C-unwind" fn pg_trickle_refresher(place: pg_sys::Datum) {
     workers::refresh_for(place);
 }
 
-/// A planner of a stream table of a database.
+/// A planner, for one stream table of one database.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn pg_trickle_planner(task: pg_sys::Datum) {

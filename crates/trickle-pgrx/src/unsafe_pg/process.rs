@@ -175,6 +175,15 @@ impl Scheduled {
         }
     }
 
+    /// From now on each statement of this process, and each wait for a lock, ends after so many milliseconds.
+    pub(crate) fn hurry(millis: &CStr) {
+        for name in [c"lock_timeout", c"pg_trickle.statement_timeout_ms"] {
+            let (context, source) = (pg_sys::GucContext::PGC_SIGHUP, pg_sys::GucSource::PGC_S_OVERRIDE);
+            // SAFETY: the process is connected; the server keeps copies of the texts.
+            unsafe { pg_sys::SetConfigOption(name.as_ptr(), millis.as_ptr(), context, source) };
+        }
+    }
+
     /// Whether this process is one.
     pub(crate) fn is_this() -> bool {
         SCHEDULED.load(Ordering::Relaxed)

@@ -1,32 +1,49 @@
-//! A planner: does again what a failed call noted and rolled back, that a stream table cannot be planned any more.
+//! A planner suspends a stream table whose suspension was rolled back with the error of a call.
 
 use super::scheduler::CATALOG;
 use super::{as_role, start, tell, transaction};
 use crate::unsafe_pg::Scheduled;
 use pgrx::PgXactCallbackEvent::{Abort, Commit};
+use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
+use std::cell::Cell;
 use std::ffi::CStr;
 use trickle_core::catalog::TableId;
 use trickle_engine::db::Connection;
 
-/// What planners are called.
+/// The name of planners.
 const NAME: &CStr = c"pg_trickle planner";
 
-/// Plans a stream table in a process of its own, once this transaction is over, whichever way that ends: then it waits for no
-/// lock of this one, and sees what this one left. Where the server has no room for a process, its next refresh finds the same.
-pub(crate) fn plan_after(id: TableId) {
+/// How many milliseconds a statement of a planner takes at most, and waits for a lock: so DROP DATABASE, which waits five
+/// seconds for others, finds none, and its place is free for another process.
+const PATIENCE: &CStr = c"2000";
+
+thread_local! {
+    /// Whether this transaction starts a planner when it ends. One is enough: the next call tells of another stream table.
+    static STARTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Starts a process that suspends a stream table when this transaction ends, committed or not: its locks go then, and what it
+/// left is there. If the server has no room for the process, the next refresh finds the same.
+pub(crate) fn suspend_after(id: TableId) {
+    if STARTS.replace(true) {
+        return;
+    }
     let task = i64::from(Scheduled::database().to_u32()) << 32 | i64::from(id.0);
     for end in [Abort, Commit] {
         pgrx::register_xact_callback(end, move || {
+            STARTS.set(false);
             let _ = start("pg_trickle planner", "pg_trickle_planner", task.into_datum(), 0);
         });
     }
 }
 
-/// What a planner does: the server gives it the database and the table.
+/// Runs in the planner; its argument holds the database and the table.
 pub(crate) fn plan(task: pg_sys::Datum) {
     let Some((database, id)) = Scheduled::task(task) else { return };
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     Scheduled::begin(Some(database), NAME);
+    Scheduled::hurry(PATIENCE);
     let owner = transaction(async |inside| {
         let db: &dyn Connection = &inside;
         let text = format!(
@@ -36,6 +53,7 @@ pub(crate) fn plan(task: pg_sys::Datum) {
         db.query_opt(&text, &[&id]).await.ok().flatten().map(|r| r.get::<u32>(0))
     });
     let Some(owner) = owner else { return };
-    // Where nobody can plan it any more it is suspended, and what is told of that stands in its status.
-    as_role(owner, async |t| t.follow(TableId(id)).await).map(drop).unwrap_or_else(|e| tell(&e));
+    if let Err(e) = as_role(owner, async |t| t.suspend_unplannable(TableId(id)).await) {
+        tell(&e);
+    }
 }

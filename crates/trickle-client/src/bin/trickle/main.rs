@@ -69,6 +69,7 @@ struct Global {
 }
 
 fn main() -> ExitCode {
+    // A shell's question is no line of ours to parse.
     commands::answer_shell();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

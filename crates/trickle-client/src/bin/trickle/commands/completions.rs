@@ -1,4 +1,4 @@
-//! `trickle completions`, and what the shell asks for while somebody types.
+//! `trickle completions`, and the answers to a shell while somebody types.
 
 use super::{Answer, Run};
 use crate::failure::Failure;
@@ -13,19 +13,18 @@ use trickle_client::connect::Target;
 use trickle_client::registry::{Entry, Registry};
 use trickle_client::{Session, Settings, Trickle};
 use trickle_core::refresh::Relation;
-use trickle_core::sql::{Ident, Qualified};
 
-/// By this variable the script of a shell says that it asks.
+/// The shell's script sets this variable when it asks.
 const ASKS: &str = "TRICKLE_COMPLETE";
 
-/// Nobody waits longer for a server to name its stream tables.
+/// How long a completion waits for the server.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Print a script that completes commands, options and names of stream tables in a shell.
 ///
 /// For bash, in ~/.bashrc: source <(trickle completions bash)
 ///
-/// Names are those of the database that $DATABASE_URL, the PG… variables or --database-url before them name.
+/// Names come from the database of $DATABASE_URL or the PG… variables.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Completions {
     /// The shell.
@@ -46,7 +45,7 @@ impl Run for Completions {
     }
 }
 
-/// Answers a shell that asks how a line may go on, and ends then.
+/// If a shell asks how a line may go on, answers and exits.
 pub(crate) fn answer() {
     CompleteEnv::with_factory(crate::Cli::command).var(ASKS).complete();
 }
@@ -63,40 +62,41 @@ pub(super) fn sources() -> ArgValueCompleter {
     })
 }
 
-/// The names that go on as was typed: with their schemas, and without where the search path finds them. None where no server
-/// answers in time, since there is nowhere to tell why.
+/// Names that begin with what was typed, with schema, and without if the search path leads there. None if the server does not
+/// answer in time: there is nowhere to say why. A shell puts them into its line as they are, so only names are offered that mean
+/// nothing else to it, and the same to the program: those of small letters, digits and underscores.
 fn names(typed: &OsStr, of: impl Fn(&Entry) -> Vec<&Relation>) -> Vec<CompletionCandidate> {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return Vec::new();
     };
-    let known = runtime.block_on(async { tokio::time::timeout(PATIENCE, known()).await });
-    let Ok(Some((registry, path))) = known else { return Vec::new() };
+    let read = runtime.block_on(async { tokio::time::timeout(PATIENCE, read_catalog()).await });
+    // A resolver that does not answer is not waited for.
+    runtime.shutdown_background();
+    let Ok(Some((registry, path))) = read else { return Vec::new() };
     let mut names = BTreeSet::new();
     for relation in registry.entries().filter(|e| e.own).flat_map(&of) {
-        let named = |r: &Relation| r.name == relation.name;
-        let all = || registry.entries().flat_map(&of).filter(|r| named(r));
+        let all = || registry.entries().flat_map(&of).filter(|r| r.name == relation.name);
         let first = path.iter().find(|schema| all().any(|r| *r.schema == ***schema));
         if first.is_some_and(|schema| **schema == *relation.schema) {
-            names.insert(Ident::new(&*relation.name).to_string());
+            names.insert(relation.name.to_string());
         }
-        names.insert(Qualified::new(&relation.schema, &relation.name).to_string());
+        names.insert(format!("{}.{}", relation.schema, relation.name));
     }
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.".contains(c);
     let typed = typed.to_string_lossy();
-    names.into_iter().filter(|n| n.starts_with(&*typed)).map(CompletionCandidate::new).collect()
+    let fits = |n: &String| n.starts_with(&*typed) && n.chars().all(plain);
+    names.into_iter().filter(fits).map(CompletionCandidate::new).collect()
 }
 
-/// What the catalog says, and the search path.
-async fn known() -> Option<(Registry, Vec<String>)> {
-    let session = Session::new(Target::from_environment(typed_url().as_deref()).ok()?.connect().await.ok()?);
+/// The stream tables, and the search path, of the database that the environment names. Where the line names another one, none:
+/// a shell that takes it apart at colons does not tell which.
+async fn read_catalog() -> Option<(Registry, Vec<String>)> {
+    if std::env::args_os().any(|a| a.to_string_lossy().starts_with("--database-url")) {
+        return None;
+    }
+    let session = Session::new(Target::from_environment(None).ok()?.connect().await.ok()?);
     let path =
         session.client().query_one("SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]", &[]).await;
     let trickle = Trickle::open(session, Settings::default()).await.ok()?;
     Some((trickle.registry().await.ok()?, path.ok()?.get(0)))
-}
-
-/// The database that the line names so far.
-fn typed_url() -> Option<String> {
-    let mut line = std::env::args().skip_while(|a| a != "--");
-    let flag = line.find(|a| a.starts_with("--database-url"))?;
-    flag.split_once('=').map(|(_, url)| url.to_owned()).or_else(|| line.next())
 }
