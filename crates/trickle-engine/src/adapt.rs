@@ -94,15 +94,11 @@ impl<C: Connection> Trickle<C> {
     async fn adapt_one(&mut self, e: &Entry, initiated_by: &str) -> Result<Option<Rebuilt>> {
         require_own(e)?;
         let name = shown(e);
-        let (e, new, design) = self.designed_anew(e).await?;
-        let e = &e;
-        // While somebody altered what a view reads it was not known whether the view is as it was.
-        let registry = self.linked(&[e.relation.id]).await?;
-        if let Some(now) = registry.get(e.id)
-            && self.fits(now).await
-        {
+        if self.fits_after_waiting(e).await? {
             return Ok(None);
         }
+        let (e, new, design) = self.designed_anew(e).await?;
+        let e = &e;
         if let Ok(design) = &design
             && self.goes_on(e, &new, design).await?
         {
@@ -133,6 +129,24 @@ impl<C: Connection> Trickle<C> {
                 )))
             }
             other => other.map(|()| None),
+        }
+    }
+
+    /// Whether a stream table need not be planned anew once nobody alters what a view reads: until then it is not known whether the
+    /// view is as it was (`pgtrickle.view_text`). The server waits for that to give its text.
+    async fn fits_after_waiting(&mut self, e: &Entry) -> Result<bool> {
+        let views = "SELECT pg_get_viewdef(c.oid) FROM pgtrickle.pgt_dependencies d JOIN pg_class c ON c.oid = d.source_relid \
+             WHERE d.pgt_id = $1 AND c.relkind = 'v'";
+        let read = self.db().ask(views, &[&e.id]).await;
+        let read =
+            read.map_err(|err| Error::server(format!("look at the views that {} reads", shown(e)), err))?;
+        if read.is_empty() {
+            return Ok(false);
+        }
+        let registry = self.linked(&[e.relation.id]).await?;
+        match registry.get(e.id) {
+            Some(now) => Ok(self.fits(now).await),
+            None => Ok(false),
         }
     }
 

@@ -632,9 +632,10 @@ fn an_unplannable_table_stays_suspended_after_the_error() {
         run(&other, &caught.replace("'caught'", "'read'")).await;
         run(&s, "BEGIN; LOCK TABLE pgtrickle.pgt_stream_tables IN EXCLUSIVE MODE").await;
         run(&other, "COMMIT").await;
-        until(&s, planners, 1).await;
-        run(&s, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_trickle planner'").await;
-        until(&s, planners, 0).await;
+        until(&other, planners, 1).await;
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'pg_trickle planner'";
+        run(&other, end).await;
+        until(&other, planners, 0).await;
         run(&s, "COMMIT; CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t VALUES (2, 2)").await;
         for name in ["kept", "caught", "read"] {
             run(&s, &format!("SELECT pgtrickle.resume_stream_table('{name}')")).await;

@@ -296,6 +296,20 @@ pub async fn migrate(db: &mut dyn Connection, target: i32) -> Result<Option<i32>
             "there is no catalog version {target}; this program knows 0 to {VERSION}"
         )));
     }
+    let mut attempts = ATTEMPTS;
+    loop {
+        attempts -= 1;
+        match migrate_once(db, target).await {
+            Err(e) if e.is_transient() && attempts > 0 => {}
+            done => return done,
+        }
+    }
+}
+
+/// How often it is tried while refreshers, which lock other tables of the catalog first, meet it in deadlocks.
+const ATTEMPTS: u32 = 5;
+
+async fn migrate_once(db: &mut dyn Connection, target: i32) -> Result<Option<i32>> {
     let transaction = db.transaction().await.map_err(|e| Error::server("begin", e))?;
     transaction.execute(LOCK, &[]).await.map_err(|e| Error::server("lock the catalog", e))?;
     let found = version(&transaction).await?;
