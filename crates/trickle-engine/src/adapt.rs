@@ -132,8 +132,9 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Whether a stream table need not be planned anew once nobody alters what a view reads: until then it is not known whether the
-    /// view is as it was (`pgtrickle.view_text`). The server waits for that to give its text.
+    /// Whether a stream table need not be planned anew once nobody alters what a view reads: until then it
+    /// is not known whether the view is as it was (`pgtrickle.view_text`). The server waits for that to give
+    /// its text.
     async fn fits_after_waiting(&mut self, e: &Entry) -> Result<bool> {
         let views = "SELECT pg_get_viewdef(c.oid) FROM pgtrickle.pgt_dependencies d JOIN pg_class c ON c.oid = d.source_relid \
              WHERE d.pgt_id = $1 AND c.relkind = 'v'";

@@ -1,6 +1,7 @@
-//! Whether the stored rows of a stream table are those that another plan goes on from: the one place that decides it. A plan is
-//! noted here, where they are, or else by [`Trickle::redo`] and in the place of another ([`crate::alter`]), which forget how far the rows
-//! are and have them computed anew, by a full refresh that does not depend on them.
+//! Whether the stored rows of a stream table are those that another plan goes on from: the one place that
+//! decides it. A plan is noted here, where they are, or else by [`Trickle::redo`] and in the place of
+//! another ([`crate::alter`]), which forget how far the rows are and have them computed anew, by a full
+//! refresh that does not depend on them.
 
 use crate::alter::evolve::has_columns;
 use crate::capture;
@@ -58,13 +59,14 @@ SELECT EXISTS (SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE
         JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = $1 AND c.relname = wanted.name AND i.indisvalid))";
 
 impl<C: Connection> Trickle<C> {
-    /// Goes on from what is stored, by the plans that are made now or by ones that know no more than the former. Whether it does.
+    /// Goes on from what is stored, by the plans that are made now or by ones that know no more than the
+    /// former. Whether it does.
     pub(crate) async fn goes_on(&mut self, e: &Entry, new: &NewStreamTable, design: &Design) -> Result<bool> {
         Ok(self.goes_on_by(e, design, Plans::Own).await? || self.goes_on_by_former(e, new, design).await?)
     }
 
-    /// Goes on as [`Trickle::goes_on_by`] does, by a plan that does not know of the keys, and the columns that
-    /// are never NULL, which its altered sources have got.
+    /// Goes on as [`Trickle::goes_on_by`] does, by a plan that does not know of the keys, and the columns
+    /// that are never NULL, which its altered sources have got.
     async fn goes_on_by_former(&mut self, e: &Entry, new: &NewStreamTable, design: &Design) -> Result<bool> {
         // The try by its own plans may have noted something of a source.
         let registry = self.linked(&[e.relation.id]).await?;
@@ -85,8 +87,9 @@ impl<C: Connection> Trickle<C> {
         }
     }
 
-    /// Goes on from what is stored, where nothing changed of its sources that the query relies on: what it reads is in its rows up
-    /// to its frontier, and in the buffers since, or its writers keep it. Whether it does.
+    /// Goes on from what is stored, where nothing changed of its sources that the query relies on: what it
+    /// reads is in its rows up to its frontier, and in the buffers since, or its writers keep it. Whether it
+    /// does.
     async fn goes_on_by(&mut self, e: &Entry, design: &Design, plans: Plans) -> Result<bool> {
         if !is_alike(e, design) || !has_columns(self.db(), e, &design.columns()).await? {
             return Ok(false);
@@ -109,14 +112,16 @@ impl<C: Connection> Trickle<C> {
         let went_on = patiently(&mut self.connection, patience, &tables, &*progress, async |t| {
             let fail = |err| Error::server(format!("follow what {} reads", shown(e)), err);
             t.batch_execute(&lock).await.map_err(fail)?;
-            // Written, whatever comes of it: a refresh over an older snapshot, to which a rewritten table looks empty, must not finish.
+            // Written, whatever comes of it: a refresh over an older snapshot, to which a rewritten table
+            // looks empty, must not finish.
             if !is_held(t, e).await? {
                 return Err(Error::stale(format!("somebody else alters {}", shown(e))));
             }
             for table in &tables {
                 capture::grow(t, TableId(*table)).await?;
             }
-            // Triggers that were made for another table hold what they should not, whatever the plan relies on.
+            // Triggers that were made for another table hold what they should not, whatever the plan relies
+            // on.
             if !e.is_immediate() && t.query_opt(OUTDATED, &[&tables]).await.map_err(fail)?.is_some() {
                 return Ok(false);
             }
@@ -162,8 +167,8 @@ impl<C: Connection> Trickle<C> {
             && self.is_as_made(old, design).await?)
     }
 
-    /// Whether the table of a stream table still has what it was made with beside its columns: whoever lost that has it made again by
-    /// giving the query again.
+    /// Whether the table of a stream table still has what it was made with beside its columns: whoever lost
+    /// that has it made again by giving the query again.
     async fn is_as_made(&self, old: &Entry, design: &Design) -> Result<bool> {
         let mut named = Vec::new();
         let mut primary = false;
@@ -179,9 +184,9 @@ impl<C: Connection> Trickle<C> {
     }
 }
 
-/// Whether a stream table that is kept by deltas, by refreshes or by its writers, was planned as this design is, from
-/// the same columns of the same sources. A query that names the type of a source's rows shows whatever columns that
-/// source gets.
+/// Whether a stream table that is kept by deltas, by refreshes or by its writers, was planned as this design
+/// is, from the same columns of the same sources. A query that names the type of a source's rows shows
+/// whatever columns that source gets.
 fn is_alike(e: &Entry, design: &Design) -> bool {
     let read: BTreeMap<u32, BTreeSet<&str>> = e
         .dependencies

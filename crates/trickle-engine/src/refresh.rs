@@ -99,9 +99,9 @@ impl RefreshOptions {
     }
 }
 
-/// Notes that these stream tables hold all that was committed by `$2`, in microseconds since 1970. One that reads the clock
-/// keeps the time that its rows are of. One that somebody refreshes is left out: that refresh notes its own time, and over an
-/// older snapshot it could not after this.
+/// Notes that these stream tables hold all that was committed by `$2`, in microseconds since 1970. One that
+/// reads the clock keeps the time that its rows are of. One that somebody refreshes is left out: that
+/// refresh notes its own time, and over an older snapshot it could not after this.
 const NOTE_IDLE: &str = "UPDATE pgtrickle.pgt_stream_tables SET last_refresh_at = clock_timestamp(), \
      data_timestamp = CASE WHEN reads_clock THEN data_timestamp ELSE greatest(data_timestamp, to_timestamp($2::int8 / 1000000.0)) END \
      WHERE pgt_id IN (SELECT s.pgt_id FROM pgtrickle.pgt_stream_tables s WHERE s.pgt_id = ANY ($1) AND NOT EXISTS ( \
@@ -203,9 +203,9 @@ impl<C: Connection> Trickle<C> {
         Ok(done)
     }
 
-    /// Those stream tables that are known to be as a refresh would leave them, by `pgt_id`: one question for all of them,
-    /// and one for what their buffers still hold. The answer holds for a group if it holds for each member. By hand it is
-    /// noted when that was so.
+    /// Those stream tables that are known to be as a refresh would leave them, by `pgt_id`: one question for
+    /// all of them, and one for what their buffers still hold. The answer holds for a group if it holds for
+    /// each member. By hand it is noted when that was so.
     async fn idle(&mut self, groups: &[Vec<Entry>], options: &RefreshOptions) -> Result<BTreeSet<i64>> {
         let askable = |e: &&Entry| {
             // What was not kept is not in the buffer.
@@ -234,7 +234,8 @@ impl<C: Connection> Trickle<C> {
         Ok(idle)
     }
 
-    /// Notes when groups were seen to be idle, but for those that read what is not. Where it cannot be noted, a refresh goes on.
+    /// Notes when groups were seen to be idle, but for those that read what is not. Where it cannot be
+    /// noted, a refresh goes on.
     async fn note_idle(&self, groups: &[Vec<Entry>], idle: &BTreeSet<i64>, begun: i64) -> Result<()> {
         let (mut behind, mut noted) = (BTreeSet::new(), Vec::new());
         for group in groups {

@@ -156,8 +156,8 @@ impl<C: Connection> Trickle<C> {
         Ok(trickle)
     }
 
-    /// The stream table that the last refresh suspended because it can no longer be planned. If the call's error rolls that
-    /// back, another transaction has to suspend it.
+    /// The stream table that the last refresh suspended because it can no longer be planned. If the call's
+    /// error rolls that back, another transaction has to suspend it.
     pub fn unplannable(&self) -> Option<TableId> {
         self.memory.unplannable
     }

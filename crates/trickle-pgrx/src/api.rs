@@ -440,7 +440,8 @@ fn suspend(names: Option<Vec<Option<String>>>, suspended: bool) -> i32 {
     i32::try_from(done).unwrap_or(i32::MAX)
 }
 
-/// The error of one that can no longer be planned rolls back its suspension, so another process suspends it afterwards.
+/// The error of one that can no longer be planned rolls back its suspension, so another process suspends it
+/// afterwards.
 fn refresh(name: &str) {
     as_owner(name, MAINTAIN, async |trickle, name| {
         let done = trickle.refresh(std::slice::from_ref(name), &RefreshOptions::default()).await;

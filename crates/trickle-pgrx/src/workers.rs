@@ -1,6 +1,6 @@
-//! Refreshes on schedule, by the server itself: a launcher that starts a scheduler in every database ([`scheduler`]), and
-//! refreshers that schedulers start ([`refresher`]). They exist where the library is among `shared_preload_libraries`. A session
-//! whose refresh failed starts a planner ([`planner`]).
+//! Refreshes on schedule, by the server itself: a launcher that starts a scheduler in every database
+//! ([`scheduler`]), and refreshers that schedulers start ([`refresher`]). They exist where the library is
+//! among `shared_preload_libraries`. A session whose refresh failed starts a planner ([`planner`]).
 
 mod planner;
 mod refresher;

@@ -14,17 +14,19 @@ use trickle_engine::db::Connection;
 /// The name of planners.
 const NAME: &CStr = c"pg_trickle planner";
 
-/// How many milliseconds a statement of a planner takes at most, and waits for a lock: so DROP DATABASE, which waits five
-/// seconds for others, finds none, and its place is free for another process.
+/// How many milliseconds a statement of a planner takes at most, and waits for a lock: so DROP DATABASE,
+/// which waits five seconds for others, finds none, and its place is free for another process.
 const PATIENCE: &CStr = c"2000";
 
 thread_local! {
-    /// Whether this transaction starts a planner when it ends. One is enough: the next call tells of another stream table.
+    /// Whether this transaction starts a planner when it ends. One is enough: the next call tells of another
+    /// stream table.
     static STARTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Starts a process that suspends a stream table when this transaction ends, committed or not: its locks go then, and what it
-/// left is there. If the server has no room for the process, the next refresh finds the same.
+/// Starts a process that suspends a stream table when this transaction ends, committed or not: its locks go
+/// then, and what it left is there. If the server has no room for the process, the next refresh finds the
+/// same.
 pub(crate) fn suspend_after(id: TableId) {
     if STARTS.replace(true) {
         return;

@@ -62,9 +62,10 @@ pub(super) fn sources() -> ArgValueCompleter {
     })
 }
 
-/// Names that begin with what was typed, with schema, and without if the search path leads there. None if the server does not
-/// answer in time: there is nowhere to say why. A shell puts them into its line as they are, so only names are offered that mean
-/// nothing else to it, and the same to the program: those of small letters, digits and underscores.
+/// Names that begin with what was typed, with schema, and without if the search path leads there. None if
+/// the server does not answer in time: there is nowhere to say why. A shell puts them into its line as they
+/// are, so only names are offered that mean nothing else to it, and the same to the program: those of small
+/// letters, digits and underscores.
 fn names(typed: &OsStr, of: impl Fn(&Entry) -> Vec<&Relation>) -> Vec<CompletionCandidate> {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return Vec::new();
@@ -88,8 +89,8 @@ fn names(typed: &OsStr, of: impl Fn(&Entry) -> Vec<&Relation>) -> Vec<Completion
     names.into_iter().filter(fits).map(CompletionCandidate::new).collect()
 }
 
-/// The stream tables, and the search path, of the database that the environment names. Where the line names another one, none:
-/// a shell that takes it apart at colons does not tell which.
+/// The stream tables, and the search path, of the database that the environment names. Where the line names
+/// another one, none: a shell that takes it apart at colons does not tell which.
 async fn read_catalog() -> Option<(Registry, Vec<String>)> {
     if std::env::args_os().any(|a| a.to_string_lossy().starts_with("--database-url")) {
         return None;
